@@ -14,9 +14,9 @@ from pathlib import Path
 
 from bench import images, plain_image
 from bench.records import Figure, Goal, Measurement
-from bench.turns import in_turns, timed
+from bench.turns import in_turns, time_work
 from drydock.build import build
-from drydock.build.job import prepare
+from drydock.build.job import prepare_job
 from drydock.config.project import DRYDOCK
 
 COMMAND = "./inv bench build"
@@ -48,39 +48,39 @@ NOTES = {
 }
 
 
-def rows(rounds: int) -> list[Measurement]:
+def measure_builds(rounds: int) -> list[Measurement]:
     """Measure builds; drydock and plain alternate for each kind."""
-    with _builds() as builds:
+    with _open_builds() as builds:
         whole = in_turns({"ours": builds.ours, "first": builds.first, "plain": builds.plain}, rounds, "s")
         return [
-            _row(EMPTY, PLAIN, _at_most(0.35), (whole["ours"], whole["plain"])),
-            _row(FIRST, PLAIN, _at_most(0.35), (whole["first"], whole["plain"])),
-            *_small(builds, rounds),
+            _make_build_row(EMPTY, PLAIN, _at_most(0.35), (whole["ours"], whole["plain"])),
+            _make_build_row(FIRST, PLAIN, _at_most(0.35), (whole["first"], whole["plain"])),
+            *_measure_small(builds, rounds),
         ]
 
 
-def short() -> list[Measurement]:
+def measure_cached_builds() -> list[Measurement]:
     """Measure once what uses BuildKit's cache, which is filled first."""
-    with _builds() as builds:
+    with _open_builds() as builds:
         builds.plain_again()
-        return _small(builds, 1)
+        return _measure_small(builds, 1)
 
 
-def _small(builds: _Builds, rounds: int) -> list[Measurement]:
+def _measure_small(builds: _Builds, rounds: int) -> list[Measurement]:
     edited = in_turns({"ours": builds.ours_edited, "plain": builds.plain_edited}, rounds, "s")
     measures = {"ours": builds.ours_again, "process": builds.process_again, "plain": builds.plain_again}
     again = in_turns(measures, rounds, "s")
     return [
-        _row(EDITED, "plain, after an edit of its script", _at_most(0.3), (edited["ours"], edited["plain"])),
-        _row(NOTHING, BUILDX, _at_most(1.2), (again["ours"], again["plain"])),
-        _row(PROCESS, BUILDX, _at_most(2.0), (again["process"], again["plain"])),
+        _make_build_row(EDITED, "plain, after an edit of its script", _at_most(0.3), (edited["ours"], edited["plain"])),
+        _make_build_row(NOTHING, BUILDX, _at_most(1.2), (again["ours"], again["plain"])),
+        _make_build_row(PROCESS, BUILDX, _at_most(2.0), (again["process"], again["plain"])),
     ]
 
 
 @contextlib.contextmanager
-def _builds() -> Iterator[_Builds]:
+def _open_builds() -> Iterator[_Builds]:
     """Make a folder for builds; at the end it goes, with the images of the builds."""
-    with images.folder() as folder:
+    with images.make_temporary_folder() as folder:
         builds = _Builds(folder)
         try:
             yield builds
@@ -92,7 +92,7 @@ def _at_most(limit: float) -> Goal:
     return Goal(compares="ratio", sense="at most", limit=limit)
 
 
-def _row(what: str, against: str, goal: Goal, figures: tuple[Figure, Figure]) -> Measurement:
+def _make_build_row(what: str, against: str, goal: Goal, figures: tuple[Figure, Figure]) -> Measurement:
     ours, theirs = figures
     return Measurement(
         what=what, against=against, goal=goal, ours=ours, theirs=theirs, command=COMMAND, note=NOTES[what]
@@ -104,8 +104,8 @@ class _Builds:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.inputs = plain_image.contexts()
-        self.of = images.ours()
+        self.inputs = plain_image.fetch_plain_contexts()
+        self.of = images.build_ours()
         self.number = itertools.count(1)
         self.newest: Path | None = None
 
@@ -121,17 +121,21 @@ class _Builds:
 
     def ours_edited(self) -> float:
         """Build drydock's image after an edit, with the previous build's layout and image present, as for a user."""
-        return self._ours(lambda _: self.of.below, images.edited(self.folder, next(self.number)))
+        return self._ours(lambda _: self.of.below, images.copy_edited_entrypoint(self.folder, next(self.number)))
 
     def ours_again(self) -> float:
         """Build again without changes."""
-        build.build(self.of.job)
-        return timed(lambda: build.build(prepare(DRYDOCK, self.of.job.variant.id)))
+        build.build_image(self.of.job)
+        return time_work(lambda: build.build_image(prepare_job(DRYDOCK, self.of.job.variant.id)))
 
     def process_again(self) -> float:
         """Build again without changes, on the command line."""
-        build.build(self.of.job)
-        return timed(lambda: images.run([sys.executable, "-m", "invoke", "build", "--target", self.of.job.variant.id]))
+        build.build_image(self.of.job)
+        return time_work(
+            lambda: images.run_docker_command(
+                [sys.executable, "-m", "invoke", "build", "--target", self.of.job.variant.id]
+            )
+        )
 
     def _foundation(self, number: int) -> Path:
         below = self.folder / f"foundation-{number}"
@@ -146,9 +150,9 @@ class _Builds:
 
         def make() -> None:
             images.make_ours(self.of, output, foundation(number), entrypoints, no_cache=no_cache)
-            images.load(output, str(number), [before] if before else [])
+            images.load_bench_image(output, str(number), [before] if before else [])
 
-        seconds = timed(make)
+        seconds = time_work(make)
         self.forget()
         self.newest = output
         return seconds
@@ -157,8 +161,8 @@ class _Builds:
         """Remove drydock's newest image and its layout."""
         if self.newest:
             number = self.newest.name.rpartition("-")[2]
-            images.run(["docker", "image", "rm", "--force", images.named(number)])
-            images.run(["rm", "-rf", str(self.newest), str(self.folder / f"foundation-{number}")])
+            images.run_docker_command(["docker", "image", "rm", "--force", images.name_image(number)])
+            images.run_docker_command(["rm", "-rf", str(self.newest), str(self.folder / f"foundation-{number}")])
         self.newest = None
 
     def plain(self) -> float:
@@ -167,7 +171,7 @@ class _Builds:
 
     def plain_edited(self) -> float:
         """Build the plain image after an edit of its script, which its Dockerfile copies last."""
-        return self._plain(images.edited_plain(self.folder, next(self.number)))
+        return self._plain(images.copy_edited_plain(self.folder, next(self.number)))
 
     def plain_again(self) -> float:
         """Build the plain image again without changes."""
@@ -175,7 +179,7 @@ class _Builds:
 
     def _plain(self, source: Path, *options: str) -> float:
         images_made: list[str] = []
-        seconds = timed(lambda: images_made.append(plain_image.build(self.inputs, source, *options)))
+        seconds = time_work(lambda: images_made.append(plain_image.build_plain_image(self.inputs, source, *options)))
         if source != plain_image.FOLDER:
-            images.run(["docker", "image", "rm", "--force", *images_made])
+            images.run_docker_command(["docker", "image", "rm", "--force", *images_made])
         return seconds

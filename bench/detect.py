@@ -31,20 +31,22 @@ NOTE = (
 )
 
 
-def rows(rounds: int) -> list[Measurement]:
+def measure_detection(rounds: int) -> list[Measurement]:
     """Compare each verb with the detector, alternately. Raises HostError if one of them fails."""
-    with tempfile.TemporaryDirectory(dir=guard.folder()) as name:
+    with tempfile.TemporaryDirectory(dir=guard.make_bench_folder()) as name:
         folder = Path(name)
-        paths = startup.stage(folder, HOST)
+        paths = startup.stage_entrypoint(folder, HOST)
         verbs = {
             "check": ["--root", str(paths["host"])],
             "plan": ["--root", str(paths["host"]), "--model", str(paths["model"])],
         }
         measures = {
-            verb: timed_command([*startup.entrypoint(folder), verb, *words], startup.environment(folder))
+            verb: timed_command(
+                [*startup.make_entrypoint_command(folder), verb, *words], startup.make_entrypoint_environment(folder)
+            )
             for verb, words in verbs.items()
         }
-        detector = [str(_installed(folder / "peer")), "-c", DETECTOR]
+        detector = [str(_install_detector(folder / "peer")), "-c", DETECTOR]
         with_tool = _with_nvidia_smi(folder / "bin", paths["host"])
         figures = in_turns({**measures, PEER: timed_command(detector, with_tool)}, rounds, "s")
     return [
@@ -61,7 +63,7 @@ def rows(rounds: int) -> list[Measurement]:
     ]
 
 
-def _installed(folder: Path) -> Path:
+def _install_detector(folder: Path) -> Path:
     """Install gpustack into an environment of its own; return its interpreter. Raises HostError."""
     python = folder / "bin" / "python"
     environment = uv_environment(read_indexes(), os.environ)
@@ -78,8 +80,8 @@ def _installed(folder: Path) -> Path:
 def _with_nvidia_smi(folder: Path, host: Path) -> Mapping[str, str]:
     """Write an nvidia-smi that prints the recorded cards; return an environment that has it."""
     commands = json.loads(host.read_text())["commands"]
-    said = next(answer["stdout"] for name, answer in commands.items() if "--query-gpu=" in name)
-    head, *cards = (line.split(", ") for line in said.splitlines())
+    output = next(answer["stdout"] for name, answer in commands.items() if "--query-gpu=" in name)
+    head, *cards = (line.split(", ") for line in output.splitlines())
     text = "".join(", ".join([*(card[head.index(field)] for field in FIELDS), "0 %, 30\n"]) for card in cards)
     folder.mkdir()
     (folder / "cards.csv").write_text(text)

@@ -13,21 +13,21 @@ from drydock.core.commit import is_in_repository, read_head, run_git
 from drydock.core.paths import ROOT
 
 
-def machine() -> BenchmarkMachine:
+def read_machine() -> BenchmarkMachine:
     """Read this machine's properties."""
     return BenchmarkMachine(
-        processor=_field("/proc/cpuinfo", "model name", ":") or platform.machine(),
+        processor=_read_field("/proc/cpuinfo", "model name", ":") or platform.machine(),
         cpus=len(os.sched_getaffinity(0)),
-        memory=int(_field("/proc/meminfo", "MemTotal", ":").partition(" ")[0] or 0) * 1024,
+        memory=int(_read_field("/proc/meminfo", "MemTotal", ":").partition(" ")[0] or 0) * 1024,
         kernel=platform.release(),
-        system=_field("/etc/os-release", "PRETTY_NAME", "=").strip('"'),
+        system=_read_field("/etc/os-release", "PRETTY_NAME", "=").strip('"'),
         python=platform.python_version(),
-        engine=_engine(),
+        engine=_read_engine_version(),
         load=round(os.getloadavg()[0], 2),
     )
 
 
-def commit() -> str:
+def read_marked_commit() -> str:
     """Return the current commit, with a + if files have uncommitted changes; empty outside a clone.
 
     Raises GitFailedError.
@@ -38,22 +38,22 @@ def commit() -> str:
     return f"{name}+" if name and run_git(ROOT, "status", "--porcelain", "--untracked-files=no") else name
 
 
-def _field(path: str, name: str, separator: str) -> str:
+def _read_field(path: str, name: str, separator: str) -> str:
     for line in Path(path).read_text(errors="replace").splitlines() if Path(path).is_file() else ():
-        key, found, value = line.partition(separator)
-        if found and key.strip() == name:
+        key, mark, value = line.partition(separator)
+        if mark and key.strip() == name:
             return value.strip()
     return ""
 
 
-def _engine() -> str:
+def _read_engine_version() -> str:
     if not shutil.which("docker"):
         return ""
-    server = _output("docker", "version", "--format", "{{.Server.Version}}")
-    buildx = _output("docker", "buildx", "version").split()
+    server = _read_output("docker", "version", "--format", "{{.Server.Version}}")
+    buildx = _read_output("docker", "buildx", "version").split()
     return " ".join([f"Docker {server}", *([f"buildx {buildx[1]}"] if len(buildx) > 1 else [])]) if server else ""
 
 
-def _output(*command: str) -> str:
+def _read_output(*command: str) -> str:
     ran = subprocess.run(command, cwd=ROOT, check=False, capture_output=True, text=True)
     return ran.stdout.strip() if ran.returncode == 0 else ""

@@ -31,24 +31,24 @@ def run_id() -> str:
     return os.environ.get(VARIABLE, "none")
 
 
-def labels() -> Mapping[str, str]:
+def make_run_labels() -> Mapping[str, str]:
     """Return the label of what the engine keeps for the benchmark that runs."""
     return {LABEL: run_id()}
 
 
-def folder() -> Path:
+def make_bench_folder() -> Path:
     """Return the folder for a benchmark's temporary files: in drydock's cache, because /tmp may be in memory."""
-    path = _folder(run_id()) if VARIABLE in os.environ else cache_home()
+    path = _run_folder(run_id()) if VARIABLE in os.environ else cache_home()
     path.mkdir(parents=True, exist_ok=True)
     return path
 
 
-def _folder(run: str) -> Path:
+def _run_folder(run: str) -> Path:
     return cache_home() / f"bench-{run}"
 
 
 @contextlib.contextmanager
-def guarded() -> Iterator[None]:
+def guard_run() -> Iterator[None]:
     """Remove what the block started and made, even if this process is killed. Temporary files go into one folder."""
     run = f"{os.getpid()}-{time.time_ns():x}"
     command = [sys.executable, "-m", "bench.guard", run]
@@ -57,7 +57,7 @@ def guarded() -> Iterator[None]:
         environment, tempfile.tempdir = dict(os.environ), None
         try:
             os.environ[VARIABLE] = run
-            os.environ["TMPDIR"] = str(folder())
+            os.environ["TMPDIR"] = str(make_bench_folder())
             yield
         finally:
             guard.communicate()
@@ -73,13 +73,13 @@ def main(run: str) -> None:
     sys.stdin.read()
     stop_processes(run)
     clean_engine(run)
-    shutil.rmtree(_folder(run), ignore_errors=True)
+    shutil.rmtree(_run_folder(run), ignore_errors=True)
 
 
 def stop_processes(run: str) -> None:
     """End all processes of a run."""
     end = time.monotonic() + STOPS_WITHIN
-    while processes := _processes(run):
+    while processes := _find_processes(run):
         number = signal.SIGTERM if time.monotonic() < end else signal.SIGKILL
         for process in processes:
             with contextlib.suppress(ProcessLookupError):
@@ -87,12 +87,16 @@ def stop_processes(run: str) -> None:
         time.sleep(0.2)
 
 
-def _processes(run: str) -> list[int]:
-    wanted = f"{VARIABLE}={run}".encode()
-    return [int(folder.name) for folder in Path("/proc").glob("[0-9]*") if wanted in _environment(folder).split(b"\0")]
+def _find_processes(run: str) -> list[int]:
+    assignment = f"{VARIABLE}={run}".encode()
+    return [
+        int(folder.name)
+        for folder in Path("/proc").glob("[0-9]*")
+        if assignment in _read_environment(folder).split(b"\0")
+    ]
 
 
-def _environment(folder: Path) -> bytes:
+def _read_environment(folder: Path) -> bytes:
     try:
         return (folder / "environ").read_bytes()
     except OSError:  # it has ended, or is another user's

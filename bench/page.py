@@ -9,12 +9,12 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from bench.plot import bars
+from bench.plot import draw_bars
 from bench.records import BenchmarkMachine, Figure, Goal, MeasuredPart, Measurement, Report
 from drydock.core.errors import StaleError
-from drydock.core.files import compact, write_atomically
-from drydock.model.record import dump
-from drydock.repo.markdown import table as markdown_table
+from drydock.core.files import format_compact_json, write_atomically
+from drydock.model.record import dump_record
+from drydock.repo.markdown import make_table as markdown_table
 
 RECORDED = Path("docs/benchmarks.json")
 PAGE = Path("docs/benchmarks.md")
@@ -34,7 +34,7 @@ TIMES = "\u00d7"
 HEAD = ("measurement", "compared with", "drydock", "other", "ratio", "goal", "met")
 
 
-def read(root: Path) -> Report:
+def read_report(root: Path) -> Report:
     """Read the recorded figures; an empty report if there are none. Raises StaleError."""
     path = root / RECORDED
     if not path.is_file():
@@ -45,100 +45,110 @@ def read(root: Path) -> Report:
         raise StaleError(f"{RECORDED}: {error}", hint=f"git checkout {RECORDED}, or ./inv bench --record") from error
 
 
-def record(root: Path, parts: Mapping[str, MeasuredPart]) -> list[Path]:
+def record_parts(root: Path, parts: Mapping[str, MeasuredPart]) -> list[Path]:
     """Add parts to those recorded before; return the files that changed."""
-    report = Report(parts={**read(root).parts, **parts})
-    changed = [root / RECORDED] if write_atomically(root / RECORDED, as_json(report)) else []
-    return [*changed, *write(root)]
+    report = Report(parts={**read_report(root).parts, **parts})
+    changed = [root / RECORDED] if write_atomically(root / RECORDED, format_report_json(report)) else []
+    return [*changed, *write_page(root)]
 
 
-def as_json(report: Report) -> str:
+def format_report_json(report: Report) -> str:
     """Return a report as JSON, with a line for each measurement."""
     parts = []
     for name, part in sorted(report.parts.items()):
-        fields = dump(part)
-        rows = ",\n".join(map(compact, fields.pop("rows")))
-        parts.append(f'"{name}":{{{compact(fields)[1:-1]},"rows":[\n{rows}]}}')
+        fields = dump_record(part)
+        rows = ",\n".join(map(format_compact_json, fields.pop("rows")))
+        parts.append(f'"{name}":{{{format_compact_json(fields)[1:-1]},"rows":[\n{rows}]}}')
     return f'{{"parts":{{\n{",".join(parts)}}}}}\n'
 
 
-def write(root: Path) -> list[Path]:
+def write_page(root: Path) -> list[Path]:
     """Write page and pictures; return those that changed."""
-    return [root / path for path, text in files(read(root)).items() if write_atomically(root / path, text)]
+    return [
+        root / path for path, text in make_page_files(read_report(root)).items() if write_atomically(root / path, text)
+    ]
 
 
-def stale(root: Path) -> list[Path]:
+def find_stale_files(root: Path) -> list[Path]:
     """Return the files that differ from what the recorded figures give."""
-    expected = files(read(root))
-    return [path for path, text in expected.items() if not _same(root / path, text)]
+    expected = make_page_files(read_report(root))
+    return [path for path, text in expected.items() if not _has_text(root / path, text)]
 
 
-def _same(path: Path, text: str) -> bool:
+def _has_text(path: Path, text: str) -> bool:
     return path.is_file() and path.read_text() == text
 
 
-def files(report: Report) -> dict[Path, str]:
+def make_page_files(report: Report) -> dict[Path, str]:
     """Return the page and its pictures by their path below the repository's root; nothing for an empty report."""
     if not report.parts:
         return {}
-    found = {PAGE: _page(report)}
+    contents = {PAGE: _format_page(report)}
     for name, part in _in_order(report):
-        found[PICTURES / f"{name}.svg"] = bars(TITLES[name], part.rows)
-    return found
+        contents[PICTURES / f"{name}.svg"] = draw_bars(TITLES[name], part.rows)
+    return contents
 
 
 def _in_order(report: Report) -> Iterator[tuple[str, MeasuredPart]]:
     yield from ((name, report.parts[name]) for name in TITLES if name in report.parts)
 
 
-def table(rows: Sequence[Measurement]) -> str:
+def format_rows_table(rows: Sequence[Measurement]) -> str:
     """Return rows as a Markdown table."""
-    return markdown_table(HEAD, map(cells, rows))
+    return markdown_table(HEAD, map(format_cells, rows))
 
 
-def ratios(rows: Sequence[Measurement]) -> str:
+def format_ratios(rows: Sequence[Measurement]) -> str:
     """Return the ratios of rows as a Markdown table: one round on any machine tells no more."""
-    lines = [(row.what, row.against, _ratio(row)) for row in rows if row.theirs]
+    lines = [(row.what, row.against, _format_ratio(row)) for row in rows if row.theirs]
     return markdown_table(("measurement", "compared with", "ratio"), lines)
 
 
-def cells(row: Measurement) -> tuple[str, ...]:
+def format_cells(row: Measurement) -> tuple[str, ...]:
     """Return the table cells of a row."""
-    theirs = row.theirs and shown(row.theirs)
-    return row.what, row.against, shown(row.ours), theirs or "", _ratio(row), goal(row.goal, row.ours), _met(row)
+    theirs = row.theirs and format_figure(row.theirs)
+    return (
+        row.what,
+        row.against,
+        format_figure(row.ours),
+        theirs or "",
+        _format_ratio(row),
+        format_goal(row.goal, row.ours),
+        _format_met(row),
+    )
 
 
-def _ratio(row: Measurement) -> str:
+def _format_ratio(row: Measurement) -> str:
     return f"{row.ours.median / row.theirs.median:.3g} {TIMES}" if row.theirs else ""
 
 
-def _met(row: Measurement) -> str:
+def _format_met(row: Measurement) -> str:
     return "yes" if row.met else "**no**"
 
 
-def shown(figure: Figure) -> str:
+def format_figure(figure: Figure) -> str:
     """Return a figure's median, with minimum and maximum if it was measured several times."""
     low, high = min(figure.values), max(figure.values)
-    spread = f" ({_number(low, figure.unit)} to {_number(high, figure.unit)})" if low != high else ""
-    return f"{_number(figure.median, figure.unit)}{spread} {_unit(figure)}".strip()
+    spread = f" ({_format_number(low, figure.unit)} to {_format_number(high, figure.unit)})" if low != high else ""
+    return f"{_format_number(figure.median, figure.unit)}{spread} {_name_unit(figure)}".strip()
 
 
-def _number(value: float, unit: str) -> str:
+def _format_number(value: float, unit: str) -> str:
     if unit == "B":
         return f"{value / 1e6:,.3f}" if value < 1e7 else f"{value / 1e6:,.0f}"  # noqa: PLR2004 - ten megabytes
     return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"  # noqa: PLR2004 - four digits need no fraction
 
 
-def _unit(figure: Figure) -> str:
+def _name_unit(figure: Figure) -> str:
     return "MB" if figure.unit == "B" else figure.unit
 
 
-def goal(wanted: Goal, ours: Figure) -> str:
+def format_goal(goal: Goal, ours: Figure) -> str:
     """Return a goal as its sign and number."""
-    sign = "≤" if wanted.sense == "at most" else "≥"
-    if wanted.compares == "ratio":
-        return f"{sign} {wanted.limit:g} {TIMES}"
-    return f"{sign} {_number(wanted.limit, ours.unit)} {_unit(ours)}"
+    sign = "≤" if goal.sense == "at most" else "≥"
+    if goal.compares == "ratio":
+        return f"{sign} {goal.limit:g} {TIMES}"
+    return f"{sign} {_format_number(goal.limit, ours.unit)} {_name_unit(ours)}"
 
 
 # --- the page -------------------------------------------------------------------------------------------------------
@@ -172,25 +182,25 @@ wheels. Debian bases are included; bases that are images are not, because no loc
 """Part → how its figures were counted."""
 
 
-def _page(report: Report) -> str:
-    machines = dict.fromkeys(_machine(part.machine) for part in report.parts.values())
+def _format_page(report: Report) -> str:
+    machines = dict.fromkeys(_format_machine(part.machine) for part in report.parts.values())
     names = {text: f"Machine {number}" for number, text in enumerate(machines, 1)}
     listed = "".join(f"{name}: {text}.\n\n" for text, name in names.items())
-    sections = (_section(name, part, names[_machine(part.machine)]) for name, part in _in_order(report))
+    sections = (_format_section(name, part, names[_format_machine(part.machine)]) for name, part in _in_order(report))
     return INTRODUCTION + listed + "\n".join(sections)
 
 
-def _section(name: str, part: MeasuredPart, machine: str) -> str:
+def _format_section(name: str, part: MeasuredPart, machine: str) -> str:
     rounds = "1 round" if part.rounds == 1 else f"{part.rounds} rounds"
     when = f"{part.date} at {part.commit}, {rounds} in {part.seconds / 60:.0f} min, load average {part.machine.load:g}"
     commands = ", ".join(dict.fromkeys(f"`{row.command}`" for row in part.rows))
     counted = f"{COUNTED[name]}\n" if name in COUNTED else ""
-    figures = f"{table(part.rows)}\n![{name}](benchmarks/{name}.svg)\n"
+    figures = f"{format_rows_table(part.rows)}\n![{name}](benchmarks/{name}.svg)\n"
     measured = f"{machine}, {when}. To repeat: {commands}.\n"
-    return f"## {TITLES[name]}\n\n{figures}\n{counted}{_notes(part.rows)}{measured}"
+    return f"## {TITLES[name]}\n\n{figures}\n{counted}{_format_notes(part.rows)}{measured}"
 
 
-def _machine(machine: BenchmarkMachine) -> str:
+def _format_machine(machine: BenchmarkMachine) -> str:
     engine = f", {machine.engine}" if machine.engine else ""
     memory = f"{machine.memory / 2**30:.0f} GiB"
     return (
@@ -199,7 +209,7 @@ def _machine(machine: BenchmarkMachine) -> str:
     )
 
 
-def _notes(rows: Sequence[Measurement]) -> str:
+def _format_notes(rows: Sequence[Measurement]) -> str:
     """Return each note once, with the rows it is about."""
     about: dict[str, list[str]] = {}
     times = Counter(row.what for row in rows)

@@ -14,7 +14,7 @@ from pathlib import Path
 import docker
 
 from bench import guard
-from drydock.config.matrix import find, read_matrix
+from drydock.config.matrix import find_variant, read_matrix
 from drydock.config.project import DRYDOCK
 from drydock.core.console import log
 from drydock.core.errors import EngineError
@@ -38,29 +38,40 @@ ALL = "all"
 """The one layer of wheels."""
 
 
-def variant() -> Variant:
+def make_plain_variant() -> Variant:
     """Return the variant that the plain image is resolved from."""
-    row = _row()
+    row = _find_cpu_row()
     if not isinstance(row.base, DebianBase):
         raise TypeError(row.base.kind)
     base = row.base.model_copy(update={"packages": (*row.base.packages, *PACKAGES)})
-    kept = tuple(exclusion for exclusion in row.exclude if exclusion.name in UNAVAILABLE)
-    update = {"id": "plain", "base": base, "exclude": kept, "layers": (Layer(name=ALL),), "platforms": (PLATFORM,)}
+    exclusions = tuple(exclusion for exclusion in row.exclude if exclusion.name in UNAVAILABLE)
+    update = {
+        "id": "plain",
+        "base": base,
+        "exclude": exclusions,
+        "layers": (Layer(name=ALL),),
+        "platforms": (PLATFORM,),
+    }
     return row.model_copy(update=update)
 
 
-def _row() -> Variant:
+def _find_cpu_row() -> Variant:
     """Return the CPU variant."""
-    return find(read_matrix(DRYDOCK), "cpu")
+    return find_variant(read_matrix(DRYDOCK), "cpu")
 
 
-def relock() -> bool:
+def relock_plain() -> bool:
     """Resolve what the plain image has in addition to drydock's wheels; return whether its lock changed."""
-    resolved, own = resolution.resolve_variant(variant(), None), {wheel.name for wheel in wheels(ours())}
-    return lockfile.write_lock(LOCK, with_wheels(resolved, [each for each in wheels(resolved) if each.name not in own]))
+    resolved, cpu_names = (
+        resolution.resolve_variant(make_plain_variant(), None),
+        {wheel.name for wheel in list_lock_wheels(read_cpu_lock())},
+    )
+    return lockfile.write_lock(
+        LOCK, with_wheels(resolved, [wheel for wheel in list_lock_wheels(resolved) if wheel.name not in cpu_names])
+    )
 
 
-def wheels(of: Lock) -> list[LockedWheel]:
+def list_lock_wheels(of: Lock) -> list[LockedWheel]:
     """Return all wheels of a lock for PLATFORM."""
     return [wheel for layer in of.platforms[PLATFORM].layers.values() for wheel in layer]
 
@@ -71,47 +82,49 @@ def with_wheels(of: Lock, instead: Sequence[LockedWheel]) -> Lock:
     return of.model_copy(update={"platforms": {PLATFORM: pins}})
 
 
-def ours() -> Lock:
+def read_cpu_lock() -> Lock:
     """Return the lock of the CPU variant."""
-    return lockfile.read_lock(lockfile.path_of(DRYDOCK, _row().id))
+    return lockfile.read_lock(lockfile.path_of_lock(DRYDOCK, _find_cpu_row().id))
 
 
-def pinned() -> Lock:
+def make_plain_lock() -> Lock:
     """Return the plain image's lock: the current wheels of the CPU variant, and those in its own lock."""
     added = lockfile.read_lock(LOCK)
-    usable = [wheel for wheel in wheels(ours()) if wheel.name not in UNAVAILABLE]
-    return with_wheels(added, [*usable, *wheels(added)])
+    usable = [wheel for wheel in list_lock_wheels(read_cpu_lock()) if wheel.name not in UNAVAILABLE]
+    return with_wheels(added, [*usable, *list_lock_wheels(added)])
 
 
-def contexts() -> dict[str, str]:
+def fetch_plain_contexts() -> dict[str, str]:
     """Fetch the plain image's inputs; return them as build contexts. Raises StaleError or FetchError."""
-    found = fetch.fetch(DRYDOCK, variant(), pinned(), PLATFORM)
-    return {name: found[name] for name in ("base", "wheels")}
+    contexts = fetch.fetch_inputs(DRYDOCK, make_plain_variant(), make_plain_lock(), PLATFORM)
+    return {name: contexts[name] for name in ("base", "wheels")}
 
 
-def command(folder: Path, inputs: dict[str, str], *options: str) -> list[str]:
+def make_plain_command(folder: Path, inputs: dict[str, str], *options: str) -> list[str]:
     """Return the command that builds the plain image from a folder with its Dockerfile; all inputs are contexts."""
-    given = [word for name, value in inputs.items() for word in ("--build-context", f"{name}={value}")]
-    return ["docker", "buildx", "build", "--quiet", "--network", "none", *given, *options, str(folder)]
+    context_options = [word for name, value in inputs.items() for word in ("--build-context", f"{name}={value}")]
+    return ["docker", "buildx", "build", "--quiet", "--network", "none", *context_options, *options, str(folder)]
 
 
-def build(inputs: dict[str, str], folder: Path = FOLDER, *options: str) -> str:
+def build_plain_image(inputs: dict[str, str], folder: Path = FOLDER, *options: str) -> str:
     """Build the plain image into the engine; return its id. Raises EngineError with buildx's last line."""
     ran = subprocess.run(
-        command(folder, inputs, "--load", "--label", LABEL, "--label", f"{guard.LABEL}={guard.run_id()}", *options),
+        make_plain_command(
+            folder, inputs, "--load", "--label", LABEL, "--label", f"{guard.LABEL}={guard.run_id()}", *options
+        ),
         check=False, capture_output=True, text=True,
     )  # fmt: skip
     if ran.returncode:
-        said = ran.stderr.strip().splitlines()[-1]
-        raise EngineError(f"docker buildx build {folder}: {said}", hint="run `./inv engine`")
+        last_line = ran.stderr.strip().splitlines()[-1]
+        raise EngineError(f"docker buildx build {folder}: {last_line}", hint="run `./inv engine`")
     return ran.stdout.strip()
 
 
-def forget() -> None:
+def remove_plain_images() -> None:
     """Remove every plain image from the engine. BuildKit's cache is kept."""
     for image in docker.from_env().images.list(all=True, filters={"label": LABEL}):
         docker.from_env().images.remove(str(image.id), force=True)
 
 
 if __name__ == "__main__":
-    log("changed" if relock() else "nothing new")
+    log("changed" if relock_plain() else "nothing new")

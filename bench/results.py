@@ -8,7 +8,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from bench.plot import OURS, WIDTH, svg
+from bench.plot import OURS, WIDTH, draw_svg
 from drydock.core.errors import InputError
 
 METRICS = {
@@ -22,21 +22,21 @@ HINT = "write them with `docker run … IMG bench … --output /out/NAME.json`"
 HEIGHT, LEFT, RIGHT = 150, 60, WIDTH - 60
 
 
-def plot(folder: Path) -> str:
+def plot_results(folder: Path) -> str:
     """Return one plot for each figure that all files have. Raises InputError for a folder without such a figure."""
-    results = {path.stem: _read(path) for path in sorted(folder.glob("*.json"))}
+    results = {path.stem: _read_result(path) for path in sorted(folder.glob("*.json"))}
     names = sorted(results, key=lambda name: (results[name].get("max_concurrency") or 0, name))
-    found = [key for key in METRICS if names and all(isinstance(results[name].get(key), int | float) for name in names)]
-    if not found:
+    keys = [key for key in METRICS if names and all(isinstance(results[name].get(key), int | float) for name in names)]
+    if not keys:
         raise InputError(f"{folder}: no figure of vLLM's benchmarks that all *.json files have", hint=HINT)
     plots = [
-        _line(METRICS[key], 40 + place * HEIGHT, {name: float(results[name][key]) for name in names})
-        for place, key in enumerate(found)
+        _draw_line(METRICS[key], 40 + place * HEIGHT, {name: float(results[name][key]) for name in names})
+        for place, key in enumerate(keys)
     ]
-    return svg(folder.name, 40 + len(found) * HEIGHT, "".join(plots))
+    return draw_svg(folder.name, 40 + len(keys) * HEIGHT, "".join(plots))
 
 
-def _read(path: Path) -> Mapping[str, Any]:
+def _read_result(path: Path) -> Mapping[str, Any]:
     try:
         value = json.loads(path.read_bytes())
     except (OSError, ValueError) as error:
@@ -44,7 +44,7 @@ def _read(path: Path) -> Mapping[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _line(label: str, top: int, values: Mapping[str, float]) -> str:
+def _draw_line(label: str, top: int, values: Mapping[str, float]) -> str:
     """Draw the values of a figure, by file from left to right, on a scale from zero."""
     step, scale = (RIGHT - LEFT) / max(1, len(values) - 1), (HEIGHT - 50) / (max(values.values()) or 1)
     spots = [(LEFT + place * step, top + HEIGHT - 30 - value * scale) for place, value in enumerate(values.values())]

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from docker.models.containers import Container
 
 from bench.records import Figure, Goal, Measurement
-from bench.servers import HELPED, Way, complete, first_answer, running, unguarded, ways
+from bench.servers import HELPED, Way, complete_prompt, first_answer, make_unguarded_way, prepare_ways, run_server
 from drydock.core.console import log
 
 COMMAND = "./inv bench serve"
@@ -34,15 +34,15 @@ AGAINST = {"plain eager": 1.4, "plain default": 1.05, "without the guard": 0.99}
 """The server that drydock's is compared with → the least ratio. The guard is drydock's middleware."""
 
 
-def rows(rounds: int) -> list[Measurement]:
+def measure_serving(rounds: int) -> list[Measurement]:
     """Measure throughput; return a row for each number of clients and each plain server."""
-    compared = ways()
+    compared = prepare_ways()
     visits: list[Visit] = []
     with tempfile.TemporaryDirectory(prefix="drydock-bench-") as folder:
-        bare = unguarded(compared.ours, Path(folder, "plugin"))
+        bare = make_unguarded_way(compared.ours, Path(folder, "plugin"))
         order = (compared.ours, bare, compared.eager, compared.default)
         for number in range(rounds):
-            visits += [visit(way, compared.model) for way in (order if number % 2 == 0 else reversed(order))]
+            visits += [visit_server(way, compared.model) for way in (order if number % 2 == 0 else reversed(order))]
     return rows_of(visits)
 
 
@@ -56,55 +56,55 @@ class Visit(NamedTuple):
     """Clients → output tokens per second."""
 
 
-def visit(way: Way, model: Path) -> Visit:
+def visit_server(way: Way, model: Path) -> Visit:
     """Start a server, warm it up with the prompts whose answers are compared, and measure it."""
-    with running(way, model) as container:
+    with run_server(way, model) as container:
         log(f"{way.name}: {first_answer(container)!r}")
-        _, answers = _asked(container, 1, COMPARED)
-        _asked(container, max(CLIENTS), PROMPTS[: max(CLIENTS)])
-        speeds = {clients: _speed(container, clients) for clients in CLIENTS}
+        _, answers = _send_prompts(container, 1, COMPARED)
+        _send_prompts(container, max(CLIENTS), PROMPTS[: max(CLIENTS)])
+        speeds = {clients: _measure_speed(container, clients) for clients in CLIENTS}
     log(f"{way.name}: " + ", ".join(f"{clients} clients: {speed:.1f} tok/s" for clients, speed in speeds.items()))
     return Visit(way.name, tuple(answers), speeds)
 
 
-def _speed(container: Container, clients: int) -> float:
+def _measure_speed(container: Container, clients: int) -> float:
     prompts = PROMPTS[: REQUESTS[clients]]
-    seconds, _ = _asked(container, clients, prompts)
+    seconds, _ = _send_prompts(container, clients, prompts)
     return round(len(prompts) * TOKENS / seconds, 3)
 
 
-def _asked(container: Container, clients: int, prompts: Sequence[str]) -> tuple[float, list[str]]:
+def _send_prompts(container: Container, clients: int, prompts: Sequence[str]) -> tuple[float, list[str]]:
     """Send the prompts from several clients; return the seconds until the last answer, and the answers in order."""
     begin = time.monotonic()
     with ThreadPoolExecutor(clients) as pool:
-        answers = list(pool.map(lambda prompt: complete(container, prompt, TOKENS), prompts))
+        answers = list(pool.map(lambda prompt: complete_prompt(container, prompt, TOKENS), prompts))
     return time.monotonic() - begin, answers
 
 
 def rows_of(visits: Sequence[Visit]) -> list[Measurement]:
     """Return the rows of all visits. Pure."""
-    return [_row(clients, name, visits) for clients in CLIENTS for name in AGAINST]
+    return [_make_serve_row(clients, name, visits) for clients in CLIENTS for name in AGAINST]
 
 
-def _row(clients: int, name: str, visits: Sequence[Visit]) -> Measurement:
+def _make_serve_row(clients: int, name: str, visits: Sequence[Visit]) -> Measurement:
     return Measurement(
         what=f"output tokens per second, {clients} client{'s' if clients > 1 else ''}, SmolLM2",
         against=name,
         goal=Goal(compares="ratio", sense="at least", limit=AGAINST[name]),
-        ours=_figure("ours", clients, visits),
-        theirs=_figure(name, clients, visits),
+        ours=_make_figure("ours", clients, visits),
+        theirs=_make_figure(name, clients, visits),
         command=COMMAND,
-        note=same(name, visits) if clients == CLIENTS[0] else "",
+        note=describe_same_answers(name, visits) if clients == CLIENTS[0] else "",
     )
 
 
-def _figure(name: str, clients: int, visits: Sequence[Visit]) -> Figure:
-    return Figure(unit="tok/s", values=tuple(each.speeds[clients] for each in visits if each.name == name))
+def _make_figure(name: str, clients: int, visits: Sequence[Visit]) -> Figure:
+    return Figure(unit="tok/s", values=tuple(visit.speeds[clients] for visit in visits if visit.name == name))
 
 
-def same(name: str, visits: Sequence[Visit]) -> str:
+def describe_same_answers(name: str, visits: Sequence[Visit]) -> str:
     """Return a note: how many greedy answers are the same as drydock's."""
-    ours, theirs = (next(each.answers for each in visits if each.name == wanted) for wanted in ("ours", name))
-    count = sum(one == other for one, other in zip(ours, theirs, strict=True))
+    ours, theirs = (next(visit.answers for visit in visits if visit.name == way_name) for way_name in ("ours", name))
+    count = sum(one == their_answer for one, their_answer in zip(ours, theirs, strict=True))
     helped = f" {HELPED}" if name.startswith("plain") else ""
     return f"{count} of {len(ours)} greedy answers of {TOKENS} tokens, to one client, are identical.{helped}"

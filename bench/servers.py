@@ -20,12 +20,12 @@ from docker.models.containers import Container
 
 from bench import guard, plain_image
 from drydock.build import build
-from drydock.build.job import prepare
+from drydock.build.job import prepare_job
 from drydock.config.project import DRYDOCK
 from drydock.core.errors import BuildError
 from drydock.core.paths import ROOT
 from drydock.prove import smollm2
-from drydock.prove.demo import API_PORT, EXPECTED, QUESTION, STATUS_PORT, address
+from drydock.prove.demo import API_PORT, EXPECTED, QUESTION, STATUS_PORT, find_port_url
 
 MODEL = "/models/smollm2"
 GIVEN = ("--model", MODEL, "--served-model-name", "smollm2")
@@ -86,15 +86,15 @@ class Ways(NamedTuple):
     model: Path
 
 
-def ways() -> Ways:
+def prepare_ways() -> Ways:
     """Build both images and the model if needed. Raises the errors of builds."""
-    image = build.build(prepare(DRYDOCK, "cpu")).image
-    other = plain_image.build(plain_image.contexts())
+    image = build.build_image(prepare_job(DRYDOCK, "cpu")).image
+    plain = plain_image.build_plain_image(plain_image.fetch_plain_contexts())
     return Ways(
         Way("ours", image, ("serve", *GIVEN)),
-        Way("plain default", other, PLAIN, SHARED_MEMORY),
-        Way("plain eager", other, (*PLAIN, "--enforce-eager"), SHARED_MEMORY),
-        smollm2.make(image, labels=guard.labels()),
+        Way("plain default", plain, PLAIN, SHARED_MEMORY),
+        Way("plain eager", plain, (*PLAIN, "--enforce-eager"), SHARED_MEMORY),
+        smollm2.make_small_model(image, labels=guard.make_run_labels()),
     )
 
 
@@ -110,7 +110,7 @@ class Guard:
 '''
 
 
-def unguarded(way: Way, folder: Path) -> Way:
+def make_unguarded_way(way: Way, folder: Path) -> Way:
     """Return drydock's server, with its supervisor, and a middleware in `folder` that only passes requests on."""
     shutil.copytree(ROOT / PLUGIN, folder, ignore=shutil.ignore_patterns("__pycache__"))
     (folder / "guard.py").write_text(OPEN)
@@ -119,13 +119,13 @@ def unguarded(way: Way, folder: Path) -> Way:
 
 
 @contextlib.contextmanager
-def running(way: Way, model: Path, volumes: Mapping[str, dict[str, str]] | None = None) -> Iterator[Container]:
+def run_server(way: Way, model: Path, volumes: Mapping[str, dict[str, str]] | None = None) -> Iterator[Container]:
     """Run a server's container on free ports of the loopback address; remove it and its volumes at the end."""
     options: dict[str, Any] = {
         "ports": {API_PORT: ("127.0.0.1", None), STATUS_PORT: ("127.0.0.1", None)},
         "volumes": {str(model): {"bind": MODEL, "mode": "ro"}, **way.volumes, **(volumes or {})},
         "shm_size": way.shared_memory,
-        "labels": {"io.drydock.bench": way.name, **guard.labels()},
+        "labels": {"io.drydock.bench": way.name, **guard.make_run_labels()},
     }
     container = docker.from_env().containers.run(way.image, list(way.command), detach=True, **options)
     try:
@@ -141,34 +141,34 @@ def first_answer(container: Container, within: float = WITHIN) -> str:
         container.reload()
         if container.status == "exited":
             break
-        answer = ask(container)
+        answer = ask_server(container)
         if answer is not None:
             return answer
         time.sleep(PAUSE)
-    raise BuildError(*failure(container, within))
+    raise BuildError(*describe_failure(container, within))
 
 
-def failure(container: Container, within: float) -> tuple[str, ...]:
+def describe_failure(container: Container, within: float) -> tuple[str, ...]:
     """Return why a server does not answer: the cause first, then its last lines."""
     name = container.labels.get("io.drydock.bench")
     ended = container.status == "exited"
     how = f"exited with {container.attrs['State']['ExitCode']}" if ended else f"no answer after {within:.0f} s"
     lines = container.logs(tail=LAST_LINES).decode(errors="replace").splitlines()
-    return (f"{name}: {how}: {cause(lines)}", *lines)
+    return (f"{name}: {how}: {find_server_cause(lines)}", *lines)
 
 
-def cause(lines: Sequence[str]) -> str:
+def find_server_cause(lines: Sequence[str]) -> str:
     """Return the first error of a log, since those that follow are its consequences; else the last line."""
-    found = (match[0] for match in map(CAUSE.search, lines) if match)
-    return next(found, lines[-1] if lines else "no output")
+    errors = (match[0] for match in map(CAUSE.search, lines) if match)
+    return next(errors, lines[-1] if lines else "no output")
 
 
-def in_memory(way: Way, model: Path, wanted: Literal["keep", "forget"]) -> None:
+def in_memory(way: Way, model: Path, mode: Literal["keep", "forget"]) -> None:
     """Have the kernel keep all files of a way and the model in memory, or forget them. Raises BuildError."""
-    command = ["-I", "-c", FILES, wanted, "/opt", "/usr", MODEL]
+    command = ["-I", "-c", FILES, mode, "/opt", "/usr", MODEL]
     options: dict[str, Any] = {
         "volumes": {str(model): {"bind": MODEL, "mode": "ro"}},
-        "labels": dict(guard.labels()),
+        "labels": dict(guard.make_run_labels()),
         "network_mode": "none",
     }
     try:
@@ -177,32 +177,32 @@ def in_memory(way: Way, model: Path, wanted: Literal["keep", "forget"]) -> None:
         raise BuildError(f"{way.name}: its files cannot be read: {error}") from error
 
 
-def ask(container: Container) -> str | None:
+def ask_server(container: Container) -> str | None:
     """Ask the question greedily; return None while the server does not answer."""
     body = {"messages": [{"role": "user", "content": QUESTION}], "max_tokens": 16}
     try:
-        found: str = post(container, "/v1/chat/completions", body)["choices"][0]["message"]["content"]
+        content: str = post_json(container, "/v1/chat/completions", body)["choices"][0]["message"]["content"]
     except (urllib.error.URLError, OSError, ValueError):
         return None
-    return found
+    return content
 
 
-def right(answer: str) -> bool:
+def is_right_answer(answer: str) -> bool:
     """Return whether an answer is the one that transformers gives."""
     return EXPECTED in answer
 
 
-def complete(container: Container, prompt: str, tokens: int) -> str:
+def complete_prompt(container: Container, prompt: str, tokens: int) -> str:
     """Return the greedy continuation of a prompt, exactly `tokens` long."""
     body = {"prompt": prompt, "max_tokens": tokens, "min_tokens": tokens, "ignore_eos": True}
-    text: str = post(container, "/v1/completions", body)["choices"][0]["text"]
+    text: str = post_json(container, "/v1/completions", body)["choices"][0]["text"]
     return text
 
 
-def post(container: Container, path: str, body: Mapping[str, Any]) -> Any:
+def post_json(container: Container, path: str, body: Mapping[str, Any]) -> Any:
     """Send a request to a server; return its JSON."""
     request = urllib.request.Request(  # noqa: S310 - a loopback address of our own container
-        address(container, API_PORT, path),
+        find_port_url(container, API_PORT, path),
         data=json.dumps({"model": "smollm2", "temperature": 0, **body}).encode(),
         headers={"Content-Type": "application/json"},
     )

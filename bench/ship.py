@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from bench import images, plain_image
 from bench.records import Figure, Goal, Measurement
-from bench.turns import timed
+from bench.turns import time_work
 from drydock.build.job import Job
 from drydock.core.errors import EngineError
 from drydock.engine import debian
@@ -51,34 +51,38 @@ class Shipped(NamedTuple):
     """Seconds, where the image before the edit is."""
 
 
-def rows(rounds: int) -> list[Measurement]:
+def measure_shipping(rounds: int) -> list[Measurement]:
     """Push, then edit and push again once per round; another engine pulls each."""
-    of, inputs = images.ours(), plain_image.contexts()
-    with images.folder() as folder, registry(folder / "registry") as host, _engine(folder, host) as pull:
-        content = images.read(of.layout)
+    of, inputs = images.build_ours(), plain_image.fetch_plain_contexts()
+    with (
+        images.make_temporary_folder() as folder,
+        run_registry(folder / "registry") as host,
+        _start_second_engine(folder, host) as pull,
+    ):
+        content = images.read_blobs(of.layout)
         push_ours(of.job, of.layout, host, folder)
-        whole = pull(_name(host, of.layout))
+        whole = pull(_name_ours(host, of.layout))
         ours = [_edit_ours(of, folder, host, number, pull) for number in range(1, rounds + 1)]
-        push_plain(plain_image.build(inputs), host)
+        push_plain(plain_image.build_plain_image(inputs), host)
         whole_plain = pull(f"{host}/plain")
         theirs = [_edit_plain(inputs, folder, host, number, pull) for number in range(1, rounds + 1)]
-    pulled = [each.pulled for each in ours], [each.pulled for each in theirs]
+    pulled = [shipped.pulled for shipped in ours], [shipped.pulled for shipped in theirs]
     return [
-        _edit([each.pushed for each in ours], [each.pushed for each in theirs]),
-        _bump(of.job, content),
-        _pulled("pull of the whole image", "plain", WHOLE, ([whole], [whole_plain])),
-        _pulled("pull after an entrypoint edit", "plain, after an edit of its script", UPGRADE, pulled),
+        _make_edit_row([shipped.pushed for shipped in ours], [shipped.pushed for shipped in theirs]),
+        _make_bump_row(of.job, content),
+        _make_pull_row("pull of the whole image", "plain", WHOLE, ([whole], [whole_plain])),
+        _make_pull_row("pull after an entrypoint edit", "plain, after an edit of its script", UPGRADE, pulled),
     ]
 
 
-def _pulled(what: str, against: str, goal: Goal, seconds: tuple[list[float], list[float]]) -> Measurement:
+def _make_pull_row(what: str, against: str, goal: Goal, seconds: tuple[list[float], list[float]]) -> Measurement:
     ours, theirs = (Figure(unit="s", values=tuple(round(value, 3) for value in values)) for values in seconds)
     note = "From a registry on the same machine, into an engine that has no other image, unpacked."
     return Measurement(what=what, against=against, goal=goal, ours=ours, theirs=theirs, command=COMMAND, note=note)
 
 
 @contextlib.contextmanager
-def _engine(folder: Path, host: str) -> Iterator[Pull]:
+def _start_second_engine(folder: Path, host: str) -> Iterator[Pull]:
     """Run another engine, and the registry with the same content in its network; yield what pulls.
 
     Raises EngineError for a user other than root.
@@ -87,17 +91,17 @@ def _engine(folder: Path, host: str) -> Iterator[Pull]:
         raise EngineError("only root can start another engine, which pulls", hint="sudo ./inv bench ship")
     engine = CutOff()
     try:
-        with engine.serving_registry(int(host.rpartition(":")[2]), _command(folder / "registry")):
-            yield lambda name: timed(lambda: engine.docker("pull", "--quiet", name))
+        with engine.serving_registry(int(host.rpartition(":")[2]), _make_registry_command(folder / "registry")):
+            yield lambda name: time_work(lambda: engine.docker("pull", "--quiet", name))
     finally:
         engine.stop()
 
 
-def _name(host: str, layout: Path) -> str:
+def _name_ours(host: str, layout: Path) -> str:
     return f"{host}/ours@{oci.read_digest(layout)}"
 
 
-def _edit(ours: list[float], theirs: list[float]) -> Measurement:
+def _make_edit_row(ours: list[float], theirs: list[float]) -> Measurement:
     return Measurement(
         what="bytes pushed after an entrypoint edit",
         against="plain, after an edit of its script",
@@ -109,11 +113,11 @@ def _edit(ours: list[float], theirs: list[float]) -> Measurement:
     )
 
 
-def _bump(job: Job, content: list[images.Content]) -> Measurement:
+def _make_bump_row(job: Job, content: list[images.Content]) -> Measurement:
     """Return the bytes that a new vLLM wheel changes: the blobs with vLLM's files, and the config."""
     layers = job.lock.platforms[job.platform].layers.values()
     wheel = next(wheel.size for wheels in layers for wheel in wheels if wheel.name == VLLM)
-    changed = sum(each.size for each in content if each.vllm)
+    changed = sum(blob.size for blob in content if blob.vllm)
     return Measurement(
         what="bytes pushed after a vLLM update",
         against="the new wheel",
@@ -127,25 +131,25 @@ def _bump(job: Job, content: list[images.Content]) -> Measurement:
 
 def _edit_ours(of: images.Ours, folder: Path, host: str, number: int, pull: Pull) -> Shipped:
     output = folder / f"ours-{number}"
-    images.make_ours(of, output, of.below, images.edited(folder, number))
-    before = stored(folder / "registry")
+    images.make_ours(of, output, of.below, images.copy_edited_entrypoint(folder, number))
+    before = count_stored_bytes(folder / "registry")
     push_ours(of.job, output, host, folder)
-    name = _name(host, output)
+    name = _name_ours(host, output)
     shutil.rmtree(output)
-    return Shipped(float(stored(folder / "registry") - before), pull(name))
+    return Shipped(float(count_stored_bytes(folder / "registry") - before), pull(name))
 
 
 def _edit_plain(inputs: dict[str, str], folder: Path, host: str, number: int, pull: Pull) -> Shipped:
-    image = plain_image.build(inputs, images.edited_plain(folder, number))
-    before = stored(folder / "registry")
+    image = plain_image.build_plain_image(inputs, images.copy_edited_plain(folder, number))
+    before = count_stored_bytes(folder / "registry")
     push_plain(image, host)
-    images.run(["docker", "image", "rm", "--force", image])
-    return Shipped(float(stored(folder / "registry") - before), pull(f"{host}/plain"))
+    images.run_docker_command(["docker", "image", "rm", "--force", image])
+    return Shipped(float(count_stored_bytes(folder / "registry") - before), pull(f"{host}/plain"))
 
 
 def push_ours(job: Job, layout: Path, host: str, state: Path) -> None:
     """Push a layout as `publish` does."""
-    access = indexes.access(indexes.read_indexes(), os.environ)
+    access = indexes.make_index_access(indexes.read_indexes(), os.environ)
     repository = Repository(Reference(host, "ours"), access, insecure=True, state=state)
     one = push.read_layout(job, layout)
     push.push_blobs(repository, [one])
@@ -155,23 +159,23 @@ def push_ours(job: Job, layout: Path, host: str, state: Path) -> None:
 def push_plain(image: str, host: str) -> None:
     """Push an image from the engine with `docker push`."""
     name = f"{host}/plain:latest"
-    images.run(["docker", "tag", image, name])
+    images.run_docker_command(["docker", "tag", image, name])
     try:
-        images.run(["docker", "push", "--quiet", name])
+        images.run_docker_command(["docker", "push", "--quiet", name])
     finally:
-        images.run(["docker", "image", "rm", name])
+        images.run_docker_command(["docker", "image", "rm", name])
 
 
-def stored(folder: Path) -> int:
+def count_stored_bytes(folder: Path) -> int:
     """Return the bytes of all blobs in a registry's folder."""
     return sum(file.stat().st_size for file in (folder / "data").rglob("blobs/sha256/*/*/data"))
 
 
 @contextlib.contextmanager
-def registry(folder: Path) -> Iterator[str]:
+def run_registry(folder: Path) -> Iterator[str]:
     """Run Debian's registry on the loopback address; return its host and port. Raises EngineError."""
     if not shutil.which("docker-registry"):
-        debian.install("docker-registry")
+        debian.install_packages("docker-registry")
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         host = f"127.0.0.1:{probe.getsockname()[1]}"
@@ -179,20 +183,20 @@ def registry(folder: Path) -> Iterator[str]:
     storage = f"storage: {{filesystem: {{rootdirectory: {folder / 'data'}}}}}"
     (folder / "config.yml").write_text(f"version: 0.1\nlog: {{level: error}}\n{storage}\nhttp: {{addr: '{host}'}}\n")
     with (folder / "log").open("wb") as log:
-        process = subprocess.Popen(_command(folder), stdout=log, stderr=log)
+        process = subprocess.Popen(_make_registry_command(folder), stdout=log, stderr=log)
     try:
-        _await(host, process)
+        _await_registry(host, process)
         yield host
     finally:
         process.terminate()
         process.wait()
 
 
-def _command(folder: Path) -> list[str]:
+def _make_registry_command(folder: Path) -> list[str]:
     return ["docker-registry", "serve", str(folder / "config.yml")]
 
 
-def _await(host: str, process: subprocess.Popen[bytes]) -> None:
+def _await_registry(host: str, process: subprocess.Popen[bytes]) -> None:
     end = time.monotonic() + STARTS_WITHIN
     while time.monotonic() < end and process.poll() is None:
         with contextlib.suppress(OSError):

@@ -25,9 +25,9 @@ from docker.models.containers import Container
 
 from bench import guard
 from drydock.build import build
-from drydock.build.job import prepare
+from drydock.build.job import prepare_job
 from drydock.config.project import DRYDOCK
-from drydock.core.console import emit, log
+from drydock.core.console import log, write_output
 from drydock.prove import demo, smollm2
 
 SECONDS = 600.0
@@ -65,22 +65,22 @@ class Soak(NamedTuple):
     """The container's exit code."""
 
 
-def growth(samples: Sequence[Sample]) -> dict[str, float]:
+def compute_memory_growth(samples: Sequence[Sample]) -> dict[str, float]:
     """Return each process's mean memory in the last third over that in the second third, minus one. Pure."""
     third = len(samples) // 3
     second, last = samples[third : 2 * third], samples[2 * third :]
     names = {name for sample in samples for name in sample}
-    found = {}
+    shares = {}
     for name in sorted(names):
         before, after = ([sample[name] for sample in part if name in sample] for part in (second, last))
         if before and after and mean(before) >= SMALL:
-            found[name] = mean(after) / mean(before) - 1
-    return found
+            shares[name] = mean(after) / mean(before) - 1
+    return shares
 
 
-def problems(soak: Soak) -> list[str]:
+def find_soak_problems(soak: Soak) -> list[str]:
     """Return the failures; empty if the server passed. Pure."""
-    grown = {name: share for name, share in growth(soak.samples).items() if abs(share) > FLAT_WITHIN}
+    grown = {name: share for name, share in compute_memory_growth(soak.samples).items() if abs(share) > FLAT_WITHIN}
     failed = [f"{how}: {count} times" for how, count in soak.stopping.items() if " 500" in how]
     return [
         *(f"lost before SIGTERM: {text}" for text in soak.lost),
@@ -91,14 +91,14 @@ def problems(soak: Soak) -> list[str]:
     ]
 
 
-def soak(container: Container, seconds: float) -> Soak:
+def soak_server(container: Container, seconds: float) -> Soak:
     """Load a ready server for `seconds`, then stop it with SIGTERM under load."""
-    clients = _Clients(urlsplit(demo.address(container, demo.API_PORT, "/")).port or 0)
+    clients = _Clients(urlsplit(demo.find_port_url(container, demo.API_PORT, "/")).port or 0)
     clients.start()
     samples = []
     end = time.monotonic() + seconds
     while time.monotonic() < end:
-        samples.append(memory(container))
+        samples.append(read_process_memory(container))
         time.sleep(SAMPLE_EVERY)
     clients.stopping = True
     container.kill(signal="SIGTERM")
@@ -107,7 +107,7 @@ def soak(container: Container, seconds: float) -> Soak:
     return Soak(dict(clients.answers), dict(clients.after), tuple(clients.lost), tuple(samples), code)
 
 
-def memory(container: Container) -> dict[str, int]:
+def read_process_memory(container: Container) -> dict[str, int]:
     """Return the resident memory of each process of a container."""
     top = container.top(ps_args="-eo pid,rss,args")
     pid, rss, command = (top["Titles"].index(title) for title in ("PID", "RSS", "COMMAND"))
@@ -188,9 +188,9 @@ class _Clients:
 
 
 @contextlib.contextmanager
-def _serving() -> Iterator[Container]:
-    image, labels = build.build(prepare(DRYDOCK, "cpu")).image, guard.labels()
-    with demo.serving(image, smollm2.make(image, labels=labels), labels=labels) as container:
+def _serve_model() -> Iterator[Container]:
+    image, labels = build.build_image(prepare_job(DRYDOCK, "cpu")).image, guard.make_run_labels()
+    with demo.run_model_server(image, smollm2.make_small_model(image, labels=labels), labels=labels) as container:
         yield container
 
 
@@ -199,14 +199,14 @@ def main(argv: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.soak", description=__doc__)
     parser.add_argument("--seconds", type=float, default=SECONDS)
     seconds = parser.parse_args(argv).seconds
-    with guard.guarded(), _serving() as container:
+    with guard.guard_run(), _serve_model() as container:
         demo.wait_until_ready(container)
         log(f"soaking for {seconds:g} s")
-        found = soak(container, seconds)
-    shares = {name: f"{share:+.1%}" for name, share in growth(found.samples).items()}
-    seen = {"before SIGTERM": found.answers, "after": found.stopping, "memory": shares, "exit code": found.code}
-    emit(json.dumps(seen, indent=2, sort_keys=True))
-    wrong = problems(found)
+        result = soak_server(container, seconds)
+    shares = {name: f"{share:+.1%}" for name, share in compute_memory_growth(result.samples).items()}
+    report = {"before SIGTERM": result.answers, "after": result.stopping, "memory": shares, "exit code": result.code}
+    write_output(json.dumps(report, indent=2, sort_keys=True))
+    wrong = find_soak_problems(result)
     log("\n".join(wrong) or "passed")
     return int(bool(wrong))
 

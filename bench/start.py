@@ -14,7 +14,7 @@ import docker
 
 from bench import guard
 from bench.records import Figure, Goal, Measurement
-from bench.servers import HELPED, Way, Ways, first_answer, in_memory, right, running, ways
+from bench.servers import HELPED, Way, Ways, first_answer, in_memory, is_right_answer, prepare_ways, run_server
 from bench.turns import in_turns
 from drydock.core.console import log
 
@@ -28,9 +28,9 @@ LITTLE_KEPT = (
 )
 
 
-def rows(rounds: int) -> list[Measurement]:
+def measure_starts(rounds: int) -> list[Measurement]:
     """Measure starts."""
-    starts = _Starts(ways())
+    starts = _Starts(prepare_ways())
     measures = {
         "ours": lambda: starts.seconds(starts.ways.ours, fresh=True),
         "ours again": lambda: starts.seconds(starts.ways.ours),
@@ -44,9 +44,12 @@ def rows(rounds: int) -> list[Measurement]:
     finally:
         starts.forget()
     return [
-        *(_row(COLD, name, GOALS[name], (figures["ours"], figures[name]), starts.said(name)) for name in GOALS),
-        _row(AGAIN, "drydock, cold cache", 0.75, (figures["ours again"], figures["ours"]), LITTLE_KEPT),
-        _row(
+        *(
+            _make_start_row(COLD, name, GOALS[name], (figures["ours"], figures[name]), starts.said(name))
+            for name in GOALS
+        ),
+        _make_start_row(AGAIN, "drydock, cold cache", 0.75, (figures["ours again"], figures["ours"]), LITTLE_KEPT),
+        _make_start_row(
             DISK,
             "plain eager",
             GOALS["plain eager"],
@@ -56,9 +59,9 @@ def rows(rounds: int) -> list[Measurement]:
     ]
 
 
-def short() -> list[Measurement]:
+def measure_short_starts() -> list[Measurement]:
     """Measure one start of drydock's server and of the plain one that starts sooner."""
-    starts = _Starts(ways())
+    starts = _Starts(prepare_ways())
     measures = {
         "ours": lambda: starts.seconds(starts.ways.ours, fresh=True),
         "plain eager": lambda: starts.seconds(starts.ways.eager),
@@ -68,10 +71,10 @@ def short() -> list[Measurement]:
     finally:
         starts.forget()
     name = "plain eager"
-    return [_row(COLD, name, GOALS[name], (figures["ours"], figures[name]), starts.said(name))]
+    return [_make_start_row(COLD, name, GOALS[name], (figures["ours"], figures[name]), starts.said(name))]
 
 
-def _row(what: str, against: str, limit: float, figures: tuple[Figure, Figure], note: str) -> Measurement:
+def _make_start_row(what: str, against: str, limit: float, figures: tuple[Figure, Figure], note: str) -> Measurement:
     ours, theirs = figures
     goal = Goal(compares="ratio", sense="at most", limit=limit)
     return Measurement(what=what, against=against, goal=goal, ours=ours, theirs=theirs, command=COMMAND, note=note)
@@ -95,22 +98,22 @@ class _Starts:
         volumes = {self.volume: {"bind": "/cache", "mode": "rw"}} if ours else None
         in_memory(way, self.ways.model, files)
         begin = time.monotonic()
-        with running(way, self.ways.model, volumes) as container:
+        with run_server(way, self.ways.model, volumes) as container:
             answer = first_answer(container)
             took = time.monotonic() - begin
             container.stop(timeout=30)
         self.answers.setdefault(way.name, []).append(answer)
-        if not right(answer):
+        if not is_right_answer(answer):
             log(f"{way.name}: wrong answer: {answer!r}")
         return took
 
     def said(self, name: str) -> str:
         """Return a note: whether a server's answers were correct."""
-        wrong: Sequence[str] = [answer for answer in self.answers.get(name, ()) if not right(answer)]
+        wrong: Sequence[str] = [answer for answer in self.answers.get(name, ()) if not is_right_answer(answer)]
         if not wrong:
             return f"Both answers are correct. {HELPED}"
-        said = f"drydock answers correctly, the other wrongly: {wrong[0]!r}. Its time is that of its first answer."
-        return f"{said} {HELPED}"
+        sentence = f"drydock answers correctly, the other wrongly: {wrong[0]!r}. Its time is that of its first answer."
+        return f"{sentence} {HELPED}"
 
     def forget(self) -> None:
         """Remove the volume."""

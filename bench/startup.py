@@ -23,7 +23,7 @@ from py_compile import PycInvalidationMode
 from typing import NamedTuple
 
 from drydock.build import render
-from drydock.config.matrix import find, read_matrix
+from drydock.config.matrix import find_variant, read_matrix
 from drydock.config.project import DRYDOCK
 from drydock.core.paths import ROOT
 
@@ -45,19 +45,19 @@ CONFIG = {
 }
 
 
-def stage(folder: Path, machine: str) -> Mapping[str, Path]:
+def stage_entrypoint(folder: Path, machine: str) -> Mapping[str, Path]:
     """Write entrypoint, profile, recorded host, model and stub into a folder."""
     shutil.copytree(ROOT / "entrypoints", folder / "entrypoints", ignore=shutil.ignore_patterns("__pycache__"))
     compileall.compile_dir(folder / "entrypoints", quiet=1, invalidation_mode=PycInvalidationMode.UNCHECKED_HASH)
     stub = folder / "python3"
     stub.write_text(STUB)
     stub.chmod(0o755)
-    profile = json.loads(render.profile_text(find(read_matrix(DRYDOCK), MACHINES[machine])))
+    profile = json.loads(render.profile_text(find_variant(read_matrix(DRYDOCK), MACHINES[machine])))
     (folder / "profile.json").write_text(json.dumps({**profile, "python": str(stub)}))
-    return {"host": _host(folder, machine), "model": write_model(folder)}
+    return {"host": _copy_host(folder, machine), "model": write_model(folder)}
 
 
-def _host(folder: Path, machine: str) -> Path:
+def _copy_host(folder: Path, machine: str) -> Path:
     """Copy the recorded host, with a writable cache folder."""
     host = json.loads((ROOT / "tests" / "hosts" / machine / "host.json").read_text())
     host["mounts"]["cache"]["path"] = str(folder / "cache")
@@ -77,50 +77,50 @@ def write_model(folder: Path) -> Path:
     return model
 
 
-def bare(env: Mapping[str, str]) -> float:
+def time_interpreter(env: Mapping[str, str]) -> float:
     """Run an interpreter that does nothing; return milliseconds."""
     begin = time.time_ns()
     subprocess.run([sys.executable, "-I", "-S", "-c", "pass"], check=True, env=env)
     return (time.time_ns() - begin) / 1e6
 
 
-def serve(folder: Path, paths: Mapping[str, Path], env: Mapping[str, str]) -> float:
+def time_serve(folder: Path, paths: Mapping[str, Path], env: Mapping[str, str]) -> float:
     """Start `serve`; return the milliseconds until the stub runs."""
-    return _until_stub(_serve(folder, paths), env)
+    return _until_stub(_make_serve_command(folder, paths), env)
 
 
-def floor(folder: Path, modules: Sequence[str], env: Mapping[str, str]) -> float:
+def time_floor(folder: Path, modules: Sequence[str], env: Mapping[str, str]) -> float:
     """Start an entrypoint that only imports modules and becomes the stub; return milliseconds."""
     stub = str(folder / "python3")
     code = f"import os, {', '.join(modules)}\nos.execv({stub!r}, [{stub!r}])"
     return _until_stub([sys.executable, "-I", "-S", "-c", code], env)
 
 
-def needed(folder: Path, paths: Mapping[str, Path], env: Mapping[str, str]) -> tuple[str, ...]:
+def list_needed_modules(folder: Path, paths: Mapping[str, Path], env: Mapping[str, str]) -> tuple[str, ...]:
     """Return the modules of the standard library that `serve` imports, as reported by the interpreter."""
-    python, *words = _serve(folder, paths)
+    python, *words = _make_serve_command(folder, paths)
     ran = subprocess.run([python, "-X", "importtime", *words], capture_output=True, text=True, check=False, env=env)
     names = {line.rpartition("|")[2].strip() for line in ran.stderr.splitlines() if line.startswith("import time:")}
-    known = {name for name in names if name.partition(".")[0] in sys.stdlib_module_names}
-    return tuple(sorted(name for name in known if not name.startswith("_frozen")))
+    stdlib_names = {name for name in names if name.partition(".")[0] in sys.stdlib_module_names}
+    return tuple(sorted(name for name in stdlib_names if not name.startswith("_frozen")))
 
 
-def entrypoint(folder: Path) -> list[str]:
+def make_entrypoint_command(folder: Path) -> list[str]:
     """Return the command of the entrypoint in a folder."""
     return [sys.executable, "-I", "-S", str(folder / "entrypoints")]
 
 
-def environment(folder: Path) -> dict[str, str]:
+def make_entrypoint_environment(folder: Path) -> dict[str, str]:
     """Return the environment of the entrypoint in a folder."""
     return {"PATH": os.environ["PATH"], "DRYDOCK_PROFILE": str(folder / "profile.json")}
 
 
-def _serve(folder: Path, paths: Mapping[str, Path]) -> list[str]:
+def _make_serve_command(folder: Path, paths: Mapping[str, Path]) -> list[str]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
     served = ["serve", "--model", str(paths["model"]), "--exec", "--host", "127.0.0.1", "--port", port]
-    return [*entrypoint(folder), *served, "--root", str(paths["host"])]
+    return [*make_entrypoint_command(folder), *served, "--root", str(paths["host"])]
 
 
 def _until_stub(command: Sequence[str], env: Mapping[str, str]) -> float:
@@ -141,20 +141,20 @@ class Start(NamedTuple):
     serve: float
 
 
-def starts(runs: int, machine: str) -> Iterator[Start]:
+def measure_each_start(runs: int, machine: str) -> Iterator[Start]:
     """Measure each of them `runs` times, alternately."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        paths = stage(folder, machine)
-        env = environment(folder)
-        modules = needed(folder, paths, env)
+        paths = stage_entrypoint(folder, machine)
+        env = make_entrypoint_environment(folder)
+        modules = list_needed_modules(folder, paths, env)
         for _ in range(runs):
-            yield Start(bare(env), floor(folder, modules, env), serve(folder, paths, env))
+            yield Start(time_interpreter(env), time_floor(folder, modules, env), time_serve(folder, paths, env))
 
 
-def measure(runs: int, machine: str) -> dict[str, float]:
+def summarize_starts(runs: int, machine: str) -> dict[str, float]:
     """Return the medians and minima, in milliseconds."""
-    interpreter, least, whole = zip(*starts(runs, machine), strict=True)
+    interpreter, least, whole = zip(*measure_each_start(runs, machine), strict=True)
     return {
         "runs": runs,
         "interpreter_median_ms": round(statistics.median(interpreter), 1),
@@ -170,7 +170,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--runs", type=int, default=30)
     runs = parser.parse_args().runs
-    measured = {machine: measure(runs, machine) for machine in MACHINES}
+    measured = {machine: summarize_starts(runs, machine) for machine in MACHINES}
     print(json.dumps(measured, indent=2))  # noqa: T201 - data on standard output
 
 

@@ -13,7 +13,7 @@ from drydock.core.errors import HostError
 Measure = Callable[[], float]
 
 
-def timed(work: Callable[[], object]) -> float:
+def time_work(work: Callable[[], object]) -> float:
     """Run `work`; return its duration in seconds."""
     begin = time.perf_counter()
     work()
@@ -28,7 +28,7 @@ def timed_command(command: Sequence[str], env: Mapping[str, str]) -> Measure:
         if ran.returncode:
             raise HostError(f"{' '.join(command)}: exit {ran.returncode}: {ran.stderr.strip()}")
 
-    return lambda: timed(run)
+    return lambda: time_work(run)
 
 
 def in_turns(measures: Mapping[str, Measure], rounds: int, unit: Unit) -> dict[str, Figure]:
@@ -39,4 +39,4 @@ def in_turns(measures: Mapping[str, Measure], rounds: int, unit: Unit) -> dict[s
         for name in order if number % 2 == 0 else reversed(order):
             values[name].append(round(measures[name](), 6))
             log(f"round {number + 1} of {rounds}: {name}: {values[name][-1]:.6g} {unit}")
-    return {name: Figure(unit=unit, values=tuple(each)) for name, each in values.items()}
+    return {name: Figure(unit=unit, values=tuple(series)) for name, series in values.items()}

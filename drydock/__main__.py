@@ -7,13 +7,13 @@ from functools import partial
 from pathlib import Path
 
 from drydock.build import build, buildx
-from drydock.build.job import BuildOptions, prepare
-from drydock.build.steps import run
-from drydock.config.project import layered
-from drydock.core.console import emit, log
+from drydock.build.job import BuildOptions, prepare_job
+from drydock.build.steps import run_steps
+from drydock.config.project import make_layered_project
+from drydock.core.console import log, write_output
 from drydock.core.errors import DrydockError
-from drydock.core.files import dumps
-from drydock.model.record import dump
+from drydock.core.files import format_json
+from drydock.model.record import dump_record
 
 
 def main(arguments: list[str]) -> int:
@@ -22,15 +22,15 @@ def main(arguments: list[str]) -> int:
     The texts of the two in between may be empty. Returns the exit code.
     """
     target, platform, builder, below, *layers = arguments
-    project = layered(Path(layers[0]), [*map(Path, layers[1:])])
+    project = make_layered_project(Path(layers[0]), [*map(Path, layers[1:])])
     try:
-        job = prepare(project, target, BuildOptions(platform=platform, offline=True))
-        bake = partial(buildx.bake, builder=builder or None, no_cache=True)
-        built = run(build.steps(job, None, no_cache=not below, into_engine=False), bake)
+        job = prepare_job(project, target, BuildOptions(platform=platform, offline=True))
+        bake = partial(buildx.run_bake, builder=builder or None, no_cache=True)
+        built = run_steps(build.build_in_steps(job, None, no_cache=not below, into_engine=False), bake)
     except DrydockError as error:
         log(str(error))
         return error.code
-    emit(dumps(dump(built)))
+    write_output(format_json(dump_record(built)))
     return 0
 
 

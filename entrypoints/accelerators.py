@@ -13,7 +13,7 @@ class Accelerator(NamedTuple):
     probe: str
     """Module in entrypoints/facts/probes/ that defines `probe(host, run, env) -> ProbeResult`."""
     decide: str
-    """Module in entrypoints/decide/ that defines `decide(profile, facts, model, given) -> Decision`."""
+    """Module in entrypoints/decide/ that defines `decide(profile, facts, model, user_flags) -> Decision`."""
 
 
 ACCELERATORS = {
@@ -31,11 +31,11 @@ ACCELERATORS = {
 }
 
 
-def probe_module(accelerator: str) -> ModuleType:
+def import_probe(accelerator: str) -> ModuleType:
     """Import and return an accelerator's probe."""
     return import_module(f"entrypoints.facts.probes.{ACCELERATORS[accelerator].probe}")
 
 
-def decide_module(accelerator: str) -> ModuleType:
+def import_decider(accelerator: str) -> ModuleType:
     """Import and return an accelerator's decisions."""
     return import_module(f"entrypoints.decide.{ACCELERATORS[accelerator].decide}")

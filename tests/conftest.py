@@ -15,7 +15,7 @@ import hypothesis
 import pytest
 
 from drydock.build import build
-from drydock.build.job import Job, prepare
+from drydock.build.job import Job, prepare_job
 from drydock.config.matrix import read_matrix
 from drydock.config.project import DRYDOCK
 from drydock.core.console import log
@@ -57,7 +57,7 @@ STARTED = pytest.StashKey[bool]()
 @pytest.fixture(scope="session")
 def engine(request: pytest.FixtureRequest) -> docker_engine.Engine:
     """Give a usable engine; it is stopped at the end of the run that started it."""
-    found = docker_engine.ensure()
+    found = docker_engine.ensure_engine()
     request.config.stash[STARTED] = found.started
     return found
 
@@ -68,7 +68,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     if hasattr(session.config, "workeroutput"):
         session.config.workeroutput["engine"] = started
     elif started:
-        docker_engine.stop()
+        docker_engine.stop_engine()
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -156,7 +156,7 @@ def prove(variant: str, outcomes: Mapping[str, Sequence[Outcome]], digests: Mapp
 
     `digests` are those of what was tested, as far as the tests told them.
     """
-    job, old = prepare(DRYDOCK, variant), proof.read_proof(DRYDOCK, variant) or proof.Proof()
+    job, old = prepare_job(DRYDOCK, variant), proof.read_proof(DRYDOCK, variant) or proof.Proof()
     inputs = {FOUNDATION: job.foundation_key, IMAGE: job.inputs_sha256}
     proven: dict[str, dict[str, proof.Evidence]] = {}
     for subject, results in outcomes.items():
@@ -178,5 +178,5 @@ def prove(variant: str, outcomes: Mapping[str, Sequence[Outcome]], digests: Mapp
 def digest_of_tested(job: Job, subject: str) -> str:
     """Return the digest of the image or the foundation that tests of this run used."""
     if subject == IMAGE:
-        return build.build(job).digest
+        return build.build_image(job).digest
     return oci_layout.read_digest(job.foundation)

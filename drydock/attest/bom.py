@@ -37,7 +37,7 @@ from spdx_tools.spdx.writer.json.json_writer import write_document_to_stream
 
 from drydock.attest.components import Component
 from drydock.attest.licences import SPDX
-from drydock.core.files import compact
+from drydock.core.files import format_compact_json
 
 NAMESPACE = uuid.uuid5(uuid.NAMESPACE_DNS, "drydock.sbom")
 """Namespace of the document identifiers, which are derived from the image's digest."""
@@ -64,34 +64,34 @@ class BomSubject(NamedTuple):
         return Component("pypi", self.name, self.version, sha256=self.digest, licence="Apache-2.0")
 
 
-def write(subject: BomSubject, components: Sequence[Component]) -> str:
+def make_bom(subject: BomSubject, components: Sequence[Component]) -> str:
     """Return the bill of materials of an image or a wheel, as JSON."""
     stream = StringIO()
-    write_document_to_stream(_document(subject, components), stream, validate=False)  # problems() validates
-    return compact(json.loads(stream.getvalue()))
+    write_document_to_stream(_make_spdx_document(subject, components), stream, validate=False)  # problems() validates
+    return format_compact_json(json.loads(stream.getvalue()))
 
 
-def problems(text: str) -> tuple[str, ...]:
+def find_spdx_violations(text: str) -> tuple[str, ...]:
     """Return the violations of the SPDX specification that spdx-tools finds in a document."""
     document = JsonLikeDictParser().parse(json.loads(text))
     return tuple(message.validation_message for message in validate_full_spdx_document(document))
 
 
-def packages(document: Mapping[str, Any]) -> set[tuple[str, str]]:
+def list_bom_packages(document: Mapping[str, Any]) -> set[tuple[str, str]]:
     """Return package URL and sha256 of each package in a document; the hash is empty if there is none."""
-    found = set()
+    packages = set()
     for item in document["packages"]:
         if item["SPDXID"] != IMAGE_ID:
             checksums = item.get("checksums")
             sha256 = checksums[0]["checksumValue"] if checksums else ""
-            found.add((item["externalRefs"][0]["referenceLocator"], sha256))
-    return found
+            packages.add((item["externalRefs"][0]["referenceLocator"], sha256))
+    return packages
 
 
-def _document(subject: BomSubject, components: Sequence[Component]) -> Document:
-    whole = _package(f"SPDXRef-{subject.kind}", subject.component, subject.version)
+def _make_spdx_document(subject: BomSubject, components: Sequence[Component]) -> Document:
+    whole = _make_spdx_package(f"SPDXRef-{subject.kind}", subject.component, subject.version)
     relation = RelationshipType.CONTAINS if subject.kind == "image" else RelationshipType.DEPENDS_ON
-    parts = [_package(_identifier(number, part), part) for number, part in enumerate(components)]
+    parts = [_make_spdx_package(_make_spdx_id(number, part), part) for number, part in enumerate(components)]
     relationships = [Relationship("SPDXRef-DOCUMENT", RelationshipType.DESCRIBES, whole.spdx_id)]
     relationships += [Relationship(whole.spdx_id, relation, part.spdx_id) for part in parts]
     info = CreationInfo(
@@ -107,7 +107,7 @@ def _document(subject: BomSubject, components: Sequence[Component]) -> Document:
     return Document(info, [whole, *parts], relationships=relationships, extracted_licensing_info=licences)
 
 
-def _package(spdx_id: str, part: Component, version: str = "") -> Package:
+def _make_spdx_package(spdx_id: str, part: Component, version: str = "") -> Package:
     purl = ExternalPackageRef(ExternalPackageRefCategory.PACKAGE_MANAGER, "purl", part.purl)
     return Package(
         spdx_id=spdx_id,
@@ -124,7 +124,7 @@ def _package(spdx_id: str, part: Component, version: str = "") -> Package:
     )
 
 
-def _identifier(number: int, part: Component) -> str:
+def _make_spdx_id(number: int, part: Component) -> str:
     """Return an SPDX identifier: letters, digits, '.' and '-'."""
     short = hashlib.sha256(repr(part).encode()).hexdigest()[:8]
     return "SPDXRef-" + re.sub(r"[^A-Za-z0-9.-]", "-", f"{part.kind}-{part.name}-{number}-{short}")

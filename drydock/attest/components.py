@@ -70,26 +70,35 @@ class Component(NamedTuple):
         return self.kind, self.name, version, self.architecture
 
 
-def locked(variant: Variant, pins: LockedPlatform) -> tuple[Component, ...]:
+def list_locked_components(variant: Variant, pins: LockedPlatform) -> tuple[Component, ...]:
     """Return the packages that the lock expects in the image: Debian packages, wheels, and what the build adds."""
-    return tuple(sorted({*_debs(pins), *_wheels(pins), *_compiled(variant), *_alias(variant)}))
+    return tuple(
+        sorted(
+            {
+                *_list_deb_components(pins),
+                *_list_wheel_components(pins),
+                *_list_built_components(variant),
+                *_list_vllm_alias(variant),
+            }
+        )
+    )
 
 
-def ingredients(pins: LockedPlatform) -> tuple[Component, ...]:
+def list_build_inputs(pins: LockedPlatform) -> tuple[Component, ...]:
     """Return the build inputs that are not installed packages: base image, source trees, vendor files."""
-    found = [Component("git", item.name, item.commit, source=item.repository) for item in pins.sources if item.commit]
-    found += [Component("file", x.filename, "", sha256=x.sha256, source=x.url) for x in pins.sources if x.sha256]
-    found += [
+    inputs = [Component("git", item.name, item.commit, source=item.repository) for item in pins.sources if item.commit]
+    inputs += [Component("file", x.filename, "", sha256=x.sha256, source=x.url) for x in pins.sources if x.sha256]
+    inputs += [
         Component("pypi", item.sdist.name, item.sdist.version, sha256=item.sdist.sha256)
         for item in pins.sources
         if item.sdist
     ]
-    found += [
+    inputs += [
         Component("file", file.filename, "", sha256=file.sha256) for files in pins.supplied.values() for file in files
     ]
     if not isinstance(pins.base, LockedDebianBase) and pins.base.digest:
-        found.append(Component("oci", pins.base.reference.rpartition(":")[0] or pins.base.reference, pins.base.digest))
-    return tuple(found)
+        inputs.append(Component("oci", pins.base.reference.rpartition(":")[0] or pins.base.reference, pins.base.digest))
+    return tuple(inputs)
 
 
 def published_recipes(lock: RecipesLock | None) -> tuple[Component, ...]:
@@ -101,11 +110,13 @@ def published_recipes(lock: RecipesLock | None) -> tuple[Component, ...]:
     return (Component("file", "recipes.json", "", sha256=lock.facts_sha256, licence=lock.licence),)
 
 
-def installed(contents: ImageContents, expected: Iterable[Component], inventory: Inventory) -> tuple[Component, ...]:
+def list_installed_components(
+    contents: ImageContents, expected: Iterable[Component], inventory: Inventory
+) -> tuple[Component, ...]:
     """Return the packages found in the image, with their licences and, if the lock pins them, their hashes."""
     hashes = {part.key: part.sha256 for part in expected}
     licences = {(item.kind, item.name, item.version): item.licence for item in inventory.packages}
-    parts = (component(package) for package in contents.packages)
+    parts = (make_component(package) for package in contents.packages)
     return tuple(
         part._replace(
             sha256="" if part.within else hashes.get(part.key, ""),
@@ -115,17 +126,23 @@ def installed(contents: ImageContents, expected: Iterable[Component], inventory:
     )
 
 
-def mismatches(variant: Variant, pins: LockedPlatform, contents: ImageContents) -> tuple[str, ...]:
+def find_lock_mismatches(variant: Variant, pins: LockedPlatform, contents: ImageContents) -> tuple[str, ...]:
     """Return a line for each difference between lock and image, and for each file of unknown origin.
 
     A base image from a registry is identified by its digest: only what was added to it is compared. Files that a
     vendor's installer writes outside the environment are not listed anywhere, and not compared either.
     """
-    expected = {part.key: part for part in locked(variant, pins)}
+    expected = {part.key: part for part in list_locked_components(variant, pins)}
     pinned = [package for package in contents.packages if _must_be_locked(package, pins, contents)]
-    found = {part.key: part for part in map(component, pinned)}
-    missing = [f"{_label(expected[key])}: in the lock but not in the image" for key in sorted(expected.keys() - found)]
-    extra = [f"{_label(found[key])}: in the image but not in the lock" for key in sorted(found.keys() - expected)]
+    present = {part.key: part for part in map(make_component, pinned)}
+    missing = [
+        f"{_format_component(expected[key])}: in the lock but not in the image"
+        for key in sorted(expected.keys() - present)
+    ]
+    extra = [
+        f"{_format_component(present[key])}: in the image but not in the lock"
+        for key in sorted(present.keys() - expected)
+    ]
     free = variant.additions.dockerfile or any(item.install in ("run", "debs") for item in variant.supplied)
     everywhere = _base_is_locked(pins) and not free
     unlisted = (path for path in contents.unaccounted() if not _is_added(variant.additions, path))
@@ -133,7 +150,7 @@ def mismatches(variant: Variant, pins: LockedPlatform, contents: ImageContents) 
     return (
         *missing,
         *extra,
-        *_misplaced(variant, pinned),
+        *_find_misplaced(variant, pinned),
         *(f"/{path}: belongs to no package and no build step" for path in strays),
     )
 
@@ -143,13 +160,13 @@ def _is_added(additions: Additions, path: str) -> bool:
     return f"/{path}" in additions.files or bool(additions.certificates and path.startswith(CERTIFICATES))
 
 
-def _misplaced(variant: Variant, pinned: Iterable[Package]) -> Iterator[str]:
+def _find_misplaced(variant: Variant, pinned: Iterable[Package]) -> Iterator[str]:
     """Yield a line for each distribution that is not where wheels are installed, or there twice."""
-    site, seen = f"{ENVIRONMENT}lib/python{variant.python}/site-packages", set[str]()
+    site, names = f"{ENVIRONMENT}lib/python{variant.python}/site-packages", set[str]()
     for package in pinned:
-        if package.kind == "pypi" and (posixpath.dirname(package.place) != site or package.name in seen):
+        if package.kind == "pypi" and (posixpath.dirname(package.place) != site or package.name in names):
             yield f"/{package.place}: is not where {package.name} is installed, or a second {package.name}"
-        seen.add(package.name)
+        names.add(package.name)
 
 
 def _must_be_locked(package: Package, pins: LockedPlatform, contents: ImageContents) -> bool:
@@ -172,13 +189,13 @@ def base_layers(pins: LockedPlatform) -> int:
     return 1 if _base_is_locked(pins) else 0
 
 
-def _debs(pins: LockedPlatform) -> Iterator[Component]:
+def _list_deb_components(pins: LockedPlatform) -> Iterator[Component]:
     if isinstance(pins.base, LockedDebianBase):
         for deb in pins.base.packages:
             yield Component("deb", deb.name, deb.version, deb.architecture, deb.sha256)
 
 
-def _wheels(pins: LockedPlatform) -> Iterator[Component]:
+def _list_wheel_components(pins: LockedPlatform) -> Iterator[Component]:
     for wheels in pins.layers.values():
         yield from (Component("pypi", wheel.name, wheel.version, sha256=wheel.sha256) for wheel in wheels)
     for files in pins.supplied.values():
@@ -188,20 +205,20 @@ def _wheels(pins: LockedPlatform) -> Iterator[Component]:
                 yield Component("pypi", str(canonicalize_name(name)), version, sha256=file.sha256)
 
 
-def _compiled(variant: Variant) -> Iterator[Component]:
+def _list_built_components(variant: Variant) -> Iterator[Component]:
     yield from (Component("pypi", build.distribution, build.version) for build in variant.builds)
 
 
-def _alias(variant: Variant) -> Iterator[Component]:
+def _list_vllm_alias(variant: Variant) -> Iterator[Component]:
     """Yield the second name of vLLM's distribution, which templates/tools/alias.py registers."""
     if variant.vllm_alias:
         yield Component("pypi", "vllm", variant.vllm_alias)
 
 
-def component(package: Package) -> Component:
+def make_component(package: Package) -> Component:
     """Return an installed package as a component."""
     return Component(package.kind, package.name, package.version, package.architecture, within=package.within)
 
 
-def _label(part: Component) -> str:
+def _format_component(part: Component) -> str:
     return f"{part.kind} {part.name} {part.version}{f' ({part.architecture})' if part.architecture else ''}"

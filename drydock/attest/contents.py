@@ -112,32 +112,36 @@ def read_contents(manifest: Mapping[str, Any], blob: Callable[[str], Path], base
     files: dict[str, File] = {}
     texts: dict[str, str] = {}
     links: dict[str, str] = {}
-    for written in layers.entries(manifest, blob):
-        entry = written._replace(path=resolve(links, written.path))  # containerd, too, follows links among the folders
+    for raw_entry in layers.read_layer_entries(manifest, blob):
+        entry = raw_entry._replace(
+            path=resolve_links(links, raw_entry.path)
+        )  # containerd, too, follows links among the folders
         if entry.hides:
-            layers.hide(files, entry)
+            layers.apply_whiteout(files, entry)
             links = {path: link for path, link in links.items() if path in files}
             if base_layers and not entry.path.startswith(ENVIRONMENT):  # no step of the build removes such files
                 files[entry.path] = File(entry.layer, 0, "", "", entry.info.mode)
         elif not entry.info.isdir():
-            files[entry.path] = _file(files, texts, entry)
+            files[entry.path] = _read_entry(files, texts, entry)
             links.pop(entry.path, "")
             if entry.info.issym():
                 links[entry.path] = entry.info.linkname
         elif links.pop(entry.path, ""):
             del files[entry.path]
     present = {path: text for path, text in texts.items() if path in files}
-    packages = tuple(sorted((*debs(present), *_distributions(present)), key=lambda package: package[:5]))
-    owned = owners(files, present, base_layers)
+    packages = tuple(
+        sorted((*list_installed_debs(present), *_list_distributions(present)), key=lambda package: package[:5])
+    )
+    owned = find_owners(files, present, base_layers)
     return ImageContents(files, packages, owned, present)
 
 
-def owners(files: Mapping[str, File], texts: Mapping[str, str], base_layers: int = 0) -> dict[str, str]:
+def find_owners(files: Mapping[str, File], texts: Mapping[str, str], base_layers: int = 0) -> dict[str, str]:
     """Return the owner of each file. Pure."""
-    found = _owners(files, texts)
+    owner_by_path = _find_listed_owners(files, texts)
     if not base_layers:
-        return found
-    return {path: _above_base(path, owner, files[path].layer < base_layers) for path, owner in found.items()}
+        return owner_by_path
+    return {path: _above_base(path, owner, files[path].layer < base_layers) for path, owner in owner_by_path.items()}
 
 
 def _above_base(path: str, owner: str, of_base: bool) -> str:
@@ -147,17 +151,20 @@ def _above_base(path: str, owner: str, of_base: bool) -> str:
     return "" if owner.startswith("deb:") and not path.endswith(".pyc") else owner
 
 
-def _owners(files: Mapping[str, File], texts: Mapping[str, str]) -> dict[str, str]:
-    resolved = functools.cache(functools.partial(resolve, {path: file.link for path, file in files.items()}))
-    known = {resolved(path): f"deb:{name}" for name, path in _deb_files(texts)}
-    known |= {resolved(path): f"pypi:{name}" for name, path in _wheel_files(texts)}
-    return {path: known.get(path) or _unlisted_owner(path, files[path].link, known) for path in sorted(files)}
+def _find_listed_owners(files: Mapping[str, File], texts: Mapping[str, str]) -> dict[str, str]:
+    resolved = functools.cache(functools.partial(resolve_links, {path: file.link for path, file in files.items()}))
+    owner_by_path = {resolved(path): f"deb:{name}" for name, path in _deb_files(texts)}
+    owner_by_path |= {resolved(path): f"pypi:{name}" for name, path in _wheel_files(texts)}
+    return {
+        path: owner_by_path.get(path) or _unlisted_owner(path, files[path].link, owner_by_path)
+        for path in sorted(files)
+    }
 
 
-def _file(files: Mapping[str, File], texts: dict[str, str], entry: layers.Entry) -> File:
+def _read_entry(files: Mapping[str, File], texts: dict[str, str], entry: layers.Entry) -> File:
     info, number = entry.info, entry.layer
     if info.islnk():
-        target = files.get(layers.target(info))
+        target = files.get(layers.find_link_target(info))
         if target:
             return target._replace(layer=number)
     if entry.content is None:
@@ -172,7 +179,7 @@ def _file(files: Mapping[str, File], texts: dict[str, str], entry: layers.Entry)
 # --- packages -------------------------------------------------------------------------------------------------------
 
 
-def debs(texts: Mapping[str, str]) -> Iterator[Package]:
+def list_installed_debs(texts: Mapping[str, str]) -> Iterator[Package]:
     """Yield the installed Debian packages, given the texts of dpkg's database by path. Pure."""
     for path, text in texts.items():
         if path != "var/lib/dpkg/status" and not path.startswith("var/lib/dpkg/status.d/"):
@@ -182,12 +189,12 @@ def debs(texts: Mapping[str, str]) -> Iterator[Package]:
             installed = fields.get("Status", "install ok installed").endswith(" installed")
             if fields["Package"] and installed:
                 name = str(fields["Package"])
-                licences = _copyright(texts, name)
+                licences = _read_copyright(texts, name)
                 metadata = {"License": licences} if licences else {}
                 yield Package("deb", name, str(fields["Version"]), str(fields["Architecture"]), path, metadata)
 
 
-def _copyright(texts: Mapping[str, str], name: str) -> tuple[str, ...]:
+def _read_copyright(texts: Mapping[str, str], name: str) -> tuple[str, ...]:
     """Return the licence names in a machine-readable copyright file (DEP-5); none if it is free text."""
     text = texts.get(f"usr/share/doc/{name}/copyright", "")
     if "copyright-format" not in text[:400]:
@@ -196,8 +203,8 @@ def _copyright(texts: Mapping[str, str], name: str) -> tuple[str, ...]:
     return tuple(sorted(names - {""}))
 
 
-def _distributions(texts: Mapping[str, str]) -> Iterator[Package]:
-    bundled = _bundled(texts)
+def _list_distributions(texts: Mapping[str, str]) -> Iterator[Package]:
+    bundled = _find_bundled(texts)
     for path, text in texts.items():
         if not path.endswith(".dist-info/METADATA") or path.startswith(OWN):  # drydock's plugin for vLLM is no package
             continue
@@ -223,12 +230,12 @@ def _deb_files(texts: Mapping[str, str]) -> Iterator[tuple[str, str]]:
 
 def _wheel_files(texts: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     """Yield distribution name and path for each line of a RECORD."""
-    bundled = _bundled(texts)
+    bundled = _find_bundled(texts)
     for path, text in texts.items():
         info = posixpath.dirname(path)
         if _is_record(path, texts) and info not in bundled:
             for listed in read_record(info, text):
-                yield _distribution(info), listed
+                yield _parse_distribution(info), listed
 
 
 def _is_record(path: str, texts: Mapping[str, str]) -> bool:
@@ -237,9 +244,9 @@ def _is_record(path: str, texts: Mapping[str, str]) -> bool:
     return path.endswith(".dist-info/RECORD") and f"{info}/METADATA" in texts and not path.startswith(OWN)
 
 
-def _bundled(texts: Mapping[str, str]) -> dict[str, str]:
+def _find_bundled(texts: Mapping[str, str]) -> dict[str, str]:
     """Return the metadata folders that another distribution's RECORD lists: folder → name of that distribution."""
-    found = {}
+    owner_by_folder = {}
     for record, text in texts.items():
         if not _is_record(record, texts):
             continue
@@ -247,8 +254,8 @@ def _bundled(texts: Mapping[str, str]) -> dict[str, str]:
         for path in read_record(owner, text):
             info = posixpath.dirname(path)
             if path.endswith(".dist-info/METADATA") and info != owner:
-                found[info] = _distribution(owner)
-    return found
+                owner_by_folder[info] = _parse_distribution(owner)
+    return owner_by_folder
 
 
 def read_record(info: str, text: str) -> list[str]:
@@ -258,11 +265,11 @@ def read_record(info: str, text: str) -> list[str]:
     return [posixpath.normpath(posixpath.join(site, row[0])) for row in rows]
 
 
-def _distribution(info: str) -> str:
+def _parse_distribution(info: str) -> str:
     return str(canonicalize_name(posixpath.basename(info).partition("-")[0]))
 
 
-def resolve(links: Mapping[str, str], path: str) -> str:
+def resolve_links(links: Mapping[str, str], path: str) -> str:
     """Return a path with links among its folders resolved: bin/sh becomes usr/bin/sh if bin is a link to usr/bin."""
     *pending, name = path.split("/")
     folder: list[str] = []
@@ -278,13 +285,13 @@ def resolve(links: Mapping[str, str], path: str) -> str:
     return "/".join([*folder, *pending, name])
 
 
-def _unlisted_owner(path: str, link: str, known: Mapping[str, str]) -> str:
+def _unlisted_owner(path: str, link: str, owner_by_path: Mapping[str, str]) -> str:
     """Return the owner of a file that no package lists, or "" if it is unknown."""
     folder, _, name = path.rpartition("/")
     if name.endswith(".pyc"):
         source = f"{folder.removesuffix('/__pycache__')}/{name.partition('.')[0]}.py"
-        if source in known:
-            return known[source]
+        if source in owner_by_path:
+            return owner_by_path[source]
     if path.startswith(OWN) or path in OWN_FILES or (link and OWN_LINKS.fullmatch(path)):
         return "drydock"
     return "generated" if path in GENERATED or link.startswith("/etc/alternatives/") else ""

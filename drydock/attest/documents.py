@@ -11,10 +11,10 @@ from typing import NamedTuple
 from drydock.attest import components, contents, licences, provenance
 from drydock.build.job import ATTACHED, Job
 from drydock.core.errors import UntrustedError
-from drydock.core.files import compact, dumps
+from drydock.core.files import format_compact_json, format_json
 from drydock.lock import lockfile, proof
 from drydock.lock.recipes import recipes_lock
-from drydock.model.record import dump
+from drydock.model.record import dump_record
 from drydock.oci import layout as oci
 from drydock.registry.manifests import Manifest
 
@@ -64,31 +64,35 @@ class Attached(NamedTuple):
         return FILE_NAMES[self.media_type]
 
 
-def documents(job: Job, layout: Path, manifest: Manifest, subject: str) -> tuple[Attached, ...]:
+def make_documents(job: Job, layout: Path, manifest: Manifest, subject: str) -> tuple[Attached, ...]:
     """Return the documents about an image. Those that a bundle brought with the image are returned as they are.
 
     Raises LicenceError, and UntrustedError if image and lock differ, or if the bill of materials is not valid SPDX.
     """
     pins = job.pins
-    found = contents.read_contents(manifest.content, partial(oci.blob, layout), components.base_layers(pins))
-    _check_lock(job, components.mismatches(job.variant, pins, found))
+    image_contents = contents.read_contents(
+        manifest.content, partial(oci.path_of_blob, layout), components.base_layers(pins)
+    )
+    _check_lock(job, components.find_lock_mismatches(job.variant, pins, image_contents))
     policy = licences.read_policy(job.project)
-    inventory = licences.inventory(manifest.digest, found, policy)
-    licences.enforce(inventory, policy)
+    inventory = licences.make_licence_inventory(manifest.digest, image_contents, policy)
+    licences.enforce_licences(inventory, policy)
     if (layout / ATTACHED).is_dir():
         return tuple(_of_the_bundle(layout / ATTACHED))
     parts = (
-        *components.installed(found, components.locked(job.variant, pins), inventory),
-        *components.ingredients(pins),
+        *components.list_installed_components(
+            image_contents, components.list_locked_components(job.variant, pins), inventory
+        ),
+        *components.list_build_inputs(pins),
         *components.published_recipes(recipes_lock.read_lock(job.project)),
     )
-    statement = provenance.statement(job, layout, manifest.digest, subject, os.environ)
+    statement = provenance.make_statement(job, layout, manifest.digest, subject, os.environ)
     return (
-        Attached(LOCK, lockfile.path_of(job.project, job.variant.id).read_bytes()),
-        Attached(LICENCES, compact(dump(inventory)).encode()),
-        Attached(PROVENANCE, compact(statement).encode()),
-        _bom(job, manifest, parts),
-        *_proof(job),
+        Attached(LOCK, lockfile.path_of_lock(job.project, job.variant.id).read_bytes()),
+        Attached(LICENCES, format_compact_json(dump_record(inventory)).encode()),
+        Attached(PROVENANCE, format_compact_json(statement).encode()),
+        _make_bom_document(job, manifest, parts),
+        *_make_proof_document(job),
     )
 
 
@@ -99,22 +103,22 @@ def _of_the_bundle(folder: Path) -> Iterator[Attached]:
             yield Attached(kind, path.read_bytes())
 
 
-def _bom(job: Job, manifest: Manifest, parts: tuple[components.Component, ...]) -> Attached:
+def _make_bom_document(job: Job, manifest: Manifest, parts: tuple[components.Component, ...]) -> Attached:
     from drydock.attest import bom  # noqa: PLC0415 - spdx_tools takes 0.3 s to import, and few verbs need it
 
     subject = bom.BomSubject(f"drydock/{job.variant.id}", job.variant.vllm.version, manifest.digest, job.variant.epoch)
-    text = bom.write(subject, parts)
-    problems = bom.problems(text)
+    text = bom.make_bom(subject, parts)
+    problems = bom.find_spdx_violations(text)
     if problems:
         raise UntrustedError(*(f"{job.variant.id}: invalid bill of materials: {problem}" for problem in problems))
     return Attached(BOM, text.encode())
 
 
-def _proof(job: Job) -> tuple[Attached, ...]:
+def _make_proof_document(job: Job) -> tuple[Attached, ...]:
     """Return what was shown of this foundation and of this image; nothing of earlier ones."""
     recorded = proof.read_proof(job.project, job.variant.id)
     current = proof.select_current(recorded, job.subjects) if recorded else proof.Proof()
-    return (Attached(PROOF, dumps(dump(current)).encode()),) if current != proof.Proof() else ()
+    return (Attached(PROOF, format_json(dump_record(current)).encode()),) if current != proof.Proof() else ()
 
 
 def _check_lock(job: Job, mismatches: tuple[str, ...]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from license_expression import ExpressionError, LicenseWithExceptionSymbol, get_spdx_licensing
@@ -10,7 +10,7 @@ from pydantic import Field
 
 from drydock.attest.contents import ImageContents, Package
 from drydock.config.layers import read_layers
-from drydock.config.validation import validate
+from drydock.config.validation import validate_document
 from drydock.core.console import log
 from drydock.core.errors import LicenceError
 from drydock.core.project import Project
@@ -88,38 +88,62 @@ class Inventory(Record):
 
 def read_policy(project: Project) -> LicencePolicy:
     """Return the policy with what the project changes. Raises InputError with the position of each problem."""
-    return validate(LicencePolicy, read_layers(project, FILE))
+    return validate_document(LicencePolicy, read_layers(project, FILE))
 
 
-def inventory(image: str, contents: ImageContents, policy: LicencePolicy) -> Inventory:
+def make_licence_inventory(image: str, contents: ImageContents, policy: LicencePolicy) -> Inventory:
     """Return the licence of every package, with the policy's verdict."""
-    return Inventory(image=image, packages=tuple(_licensed(package, policy) for package in contents.packages))
+    return Inventory(image=image, packages=tuple(_judge_package(package, policy) for package in contents.packages))
 
 
-def enforce(found: Inventory, policy: LicencePolicy) -> None:
+def enforce_licences(inventory: Inventory, policy: LicencePolicy) -> None:
     """Raise LicenceError if the policy refuses a package; log the packages with unknown verdict."""
-    denied = [_line(item) for item in found.packages if item.verdict == "denied"]
-    unknown = [_line(item) for item in found.packages if item.verdict == "unknown"]
+    denied = [_format_licence(item) for item in inventory.packages if item.verdict == "denied"]
+    unknown = [_format_licence(item) for item in inventory.packages if item.verdict == "unknown"]
     refused = denied + unknown if policy.unknown == "refuse" else denied
     if refused:
         raise LicenceError(*refused, hint=f"see allow, packages and unknown in {FILE}")
     if unknown:
-        log(f"licences: {len(unknown)} packages are neither allowed nor denied: {'; '.join(unknown)}")
+        log(_table([item for item in inventory.packages if item.verdict == "unknown"]))
 
 
-def expression(package: Package, names: Mapping[str, str]) -> str:
+_HEAD = ("package", "version", "licence")
+_WIDEST = 60
+"""Characters of a cell; metadata may contain a whole licence."""
+
+
+def _table(unknown: Sequence[Licensed]) -> str:
+    """Return a table of packages that the policy says nothing about, and where to allow them."""
+    rows = [_HEAD, *((item.name, item.version, _shown_licence(item)) for item in unknown)]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(_HEAD))]
+    lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows)
+    count = f"{len(unknown)} packages have a licence" if len(unknown) > 1 else "1 package has a licence"
+    return "\n  ".join((
+        f"licences: {count} that {FILE} neither allows nor denies:",
+        *lines,
+        "to allow: the SPDX identifier in `allow`; if there is none, in `packages`, by name, with `because`",
+    ))  # fmt: skip
+
+
+def _shown_licence(item: Licensed) -> str:
+    metadata = ", ".join(" ".join(text.split()) for text in item.said)
+    text = item.licence or (f"none known to SPDX; metadata: {metadata}" if metadata else "none stated")
+    return text if len(text) <= _WIDEST else f"{text[: _WIDEST - 1]}…"
+
+
+def find_spdx_expression(package: Package, names: Mapping[str, str]) -> str:
     """Return the SPDX expression for a package's metadata, or an empty string.
 
     Core metadata 2.4: License-Expression takes precedence over License, and License over the classifiers.
     """
     if package.kind != "pypi":
         return ""
-    values = [value.strip() for value in _fields(package)]
-    values += [value.rpartition(" :: ")[2] for value in _classifiers(package)]
+    values = [value.strip() for value in _list_licence_fields(package)]
+    values += [value.rpartition(" :: ")[2] for value in _list_classifiers(package)]
     for value in values:
-        found = _spdx(value, names)
-        if found:
-            return found
+        spdx = _match_spdx(value, names)
+        if spdx:
+            return spdx
     return ""
 
 
@@ -131,37 +155,37 @@ def is_spdx(text: str) -> bool:
         return False
 
 
-def _spdx(value: str, names: Mapping[str, str]) -> str:
+def _match_spdx(value: str, names: Mapping[str, str]) -> str:
     title = value.partition("\n")[0].strip()
     if title in names:
         return names[title]
     return value if len(value) < LONGEST and "\n" not in value and is_spdx(value) else ""
 
 
-def _fields(package: Package) -> list[str]:
+def _list_licence_fields(package: Package) -> list[str]:
     return [value for key in ("License-Expression", "License") for value in package.fields.get(key, ())]
 
 
-def _classifiers(package: Package) -> list[str]:
+def _list_classifiers(package: Package) -> list[str]:
     return [value for value in package.fields.get("Classifier", ()) if value.startswith("License :: ")]
 
 
-def _licensed(package: Package, policy: LicencePolicy) -> Licensed:
+def _judge_package(package: Package, policy: LicencePolicy) -> Licensed:
     override = policy.packages.get(package.name) if package.kind == "pypi" else None
-    licence = override.licence if override else expression(package, policy.names)
-    verdict, because = _judge(package, licence, policy)
+    licence = override.licence if override else find_spdx_expression(package, policy.names)
+    verdict, because = _judge_licence(package, licence, policy)
     return Licensed(
         kind=package.kind,
         name=package.name,
         version=package.version,
         licence=licence,
-        said=(*(value[:LONGEST] for value in _fields(package)), *_classifiers(package)),
+        said=(*(value[:LONGEST] for value in _list_licence_fields(package)), *_list_classifiers(package)),
         verdict=verdict,
         because=override.because if override and verdict != "denied" else because,
     )
 
 
-def _judge(package: Package, licence: str, policy: LicencePolicy) -> tuple[Verdict, str]:
+def _judge_licence(package: Package, licence: str, policy: LicencePolicy) -> tuple[Verdict, str]:
     origin = policy.origins.get("deb") if package.kind == "deb" else None
     if origin:
         return ("allowed" if origin.verdict == "allow" else "denied"), origin.because
@@ -186,6 +210,6 @@ def _is_allowed(node: Any, allowed: set[str]) -> bool:
     return any(results) if isinstance(node, SPDX.OR) else all(results)
 
 
-def _line(item: Licensed) -> str:
+def _format_licence(item: Licensed) -> str:
     metadata = f" (metadata: {', '.join(item.said)})" if item.said and not item.licence else ""
     return f"{item.name} {item.version}: {item.licence or 'no known licence'}{metadata}: {item.because}"

@@ -14,7 +14,7 @@ from packageurl import PackageURL
 
 from drydock.attest.bom import NAMESPACE
 from drydock.attest.licences import SPDX, is_spdx
-from drydock.core.files import compact
+from drydock.core.files import format_compact_json
 from drydock.inputs.models import ModelFolder
 
 UNKNOWN = "unknown"
@@ -29,8 +29,8 @@ def licence_of(card: str) -> str:
     """Return the licence that a model card (README.md) names: SPDX's name of it if it has one; or UNKNOWN."""
     head = _HEAD.match(card)
     keys = ("license", "license_name")
-    found = [re.search(_VALUE.format(key), head[1], re.MULTILINE | re.ASCII) if head else None for key in keys]
-    licence, name = (match[1] if match else "" for match in found)
+    matches = [re.search(_VALUE.format(key), head[1], re.MULTILINE | re.ASCII) if head else None for key in keys]
+    licence, name = (match[1] if match else "" for match in matches)
     if licence == "other":
         return name or UNKNOWN
     return str(SPDX.parse(licence)) if licence and is_spdx(licence) else licence or UNKNOWN
@@ -41,24 +41,29 @@ def origin_of(folder: ModelFolder) -> str:
     return f"{folder.name} of {folder.hub} at {folder.revision}" if folder.hub else UNKNOWN
 
 
-def write(name: str, digest: str, folder: ModelFolder, licence: str) -> bytes:
+def make_model_bom(name: str, digest: str, folder: ModelFolder, licence: str) -> bytes:
     """Return the document about a model that is the image with this digest; the same bytes for the same model."""
     model: dict[str, Any] = {
         "type": "machine-learning-model",
         "bom-ref": digest,
         "name": folder.name or name,
-        "hashes": [_sha256(digest.removeprefix("sha256:"))],
-        "properties": [_property("licence", licence), _property("origin", origin_of(folder))],
+        "hashes": [_make_hash_entry(digest.removeprefix("sha256:"))],
+        "properties": [_make_property("licence", licence), _make_property("origin", origin_of(folder))],
     }
     if licence != UNKNOWN:
         model["licenses"] = [{"license": {"id" if is_spdx(licence) else "name": licence}}]
     if folder.revision:
         model["version"] = folder.revision
     if folder.hub == "Hugging Face":
-        owner, _, own = folder.name.rpartition("/")
-        model["purl"] = str(PackageURL("huggingface", owner or None, own, folder.revision))
+        owner, _, model_name = folder.name.rpartition("/")
+        model["purl"] = str(PackageURL("huggingface", owner or None, model_name, folder.revision))
     files = [
-        {"type": "file", "name": path, "hashes": [_sha256(file.sha256)], "properties": [_property("size", file.size)]}
+        {
+            "type": "file",
+            "name": path,
+            "hashes": [_make_hash_entry(file.sha256)],
+            "properties": [_make_property("size", file.size)],
+        }
         for path, file in sorted(folder.files.items())
     ]
     document = {
@@ -69,12 +74,12 @@ def write(name: str, digest: str, folder: ModelFolder, licence: str) -> bytes:
         "metadata": {"component": model},
         "components": files,
     }
-    return compact(document).encode()
+    return format_compact_json(document).encode()
 
 
-def _sha256(digits: str) -> dict[str, str]:
+def _make_hash_entry(digits: str) -> dict[str, str]:
     return {"alg": "SHA-256", "content": digits}
 
 
-def _property(name: str, value: object) -> dict[str, str]:
+def _make_property(name: str, value: object) -> dict[str, str]:
     return {"name": f"io.drydock:{name}", "value": str(value)}

@@ -13,13 +13,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from drydock.attest.components import ingredients, locked
+from drydock.attest.components import list_build_inputs, list_locked_components
 from drydock.build.job import Job
 from drydock.config import matrix
-from drydock.config.access import redact
+from drydock.config.access import redact_url
 from drydock.config.rows import MATRIX
 from drydock.core.commit import is_in_repository, read_commit, read_head, run_git
-from drydock.core.files import loads
+from drydock.core.files import parse_any_json
 from drydock.core.project import Project
 from drydock.model.locked import LockedDebianBase, LockedPlatform
 
@@ -41,7 +41,7 @@ class Checkout(NamedTuple):
     """Whether tracked files differ from the commit, other than by recorded digests of images."""
 
 
-def statement(job: Job, layout: Path, digest: str, subject: str, env: Mapping[str, str]) -> dict[str, Any]:
+def make_statement(job: Job, layout: Path, digest: str, subject: str, env: Mapping[str, str]) -> dict[str, Any]:
     """Return the statement about an image for one platform; always the same for one build.
 
     It contains only what this machine did.
@@ -54,7 +54,11 @@ def statement(job: Job, layout: Path, digest: str, subject: str, env: Mapping[st
         "predicate": {
             "buildDefinition": {
                 "buildType": BUILD_TYPE,
-                "externalParameters": {"variant": job.variant.id, "platform": job.platform, "source": _source(origin)},
+                "externalParameters": {
+                    "variant": job.variant.id,
+                    "platform": job.platform,
+                    "source": _make_source(origin),
+                },
                 "internalParameters": {
                     "inputsSha256": job.inputs_sha256,
                     "sourceDateEpoch": job.lock.source_date_epoch,
@@ -62,36 +66,36 @@ def statement(job: Job, layout: Path, digest: str, subject: str, env: Mapping[st
                     "network": "none",
                     "contexts": sorted(job.context_overrides),
                 },
-                "resolvedDependencies": dependencies(job, origin),
+                "resolvedDependencies": list_dependencies(job, origin),
             },
             "runDetails": {
-                "builder": {"id": builder(env), "version": {"python": platform.python_version()}},
-                "metadata": {"invocationId": job.inputs_sha256, "finishedOn": _finished(layout)},
-                "byproducts": _byproducts(job.pins),
+                "builder": {"id": read_builder_id(env), "version": {"python": platform.python_version()}},
+                "metadata": {"invocationId": job.inputs_sha256, "finishedOn": _read_finish_time(layout)},
+                "byproducts": _list_byproducts(job.pins),
             },
         },
     }
 
 
-def dependencies(job: Job, origin: Checkout) -> list[dict[str, Any]]:
+def list_dependencies(job: Job, origin: Checkout) -> list[dict[str, Any]]:
     """Return all inputs of the build with their hashes: packages, base, sources, and files of the repository."""
     pins = job.lock.platforms[job.platform]
-    found: list[dict[str, Any]] = []
-    for part in (*locked(job.variant, pins), *ingredients(pins)):
+    dependencies: list[dict[str, Any]] = []
+    for part in (*list_locked_components(job.variant, pins), *list_build_inputs(pins)):
         if part.kind == "git":
-            found.append({"uri": f"git+{part.source}@{part.version}", "digest": {"gitCommit": part.version}})
+            dependencies.append({"uri": f"git+{part.source}@{part.version}", "digest": {"gitCommit": part.version}})
         elif part.kind == "oci":
-            found.append({"uri": part.purl, "digest": {"sha256": part.version.removeprefix("sha256:")}})
+            dependencies.append({"uri": part.purl, "digest": {"sha256": part.version.removeprefix("sha256:")}})
         elif part.sha256:
-            found.append({"uri": part.purl, "digest": {"sha256": part.sha256}})
+            dependencies.append({"uri": part.purl, "digest": {"sha256": part.sha256}})
     if isinstance(pins.base, LockedDebianBase) and pins.base.digest:
-        found.append({"name": "base", "digest": {"sha256": pins.base.digest.removeprefix("sha256:")}})
-    found += _file_dependencies(job)
+        dependencies.append({"name": "base", "digest": {"sha256": pins.base.digest.removeprefix("sha256:")}})
+    dependencies += _file_dependencies(job)
     if origin.commit:
-        found.append(
+        dependencies.append(
             {"uri": f"git+{origin.repository}" if origin.repository else "git", "digest": {"gitCommit": origin.commit}}
         )
-    return found
+    return dependencies
 
 
 def read_origin(project: Project) -> Checkout:
@@ -110,7 +114,7 @@ def read_origin(project: Project) -> Checkout:
     top = Path(run_git(project.root, "rev-parse", "--show-toplevel").rstrip("\n"))
     names = run_git(project.root, "diff", "--name-only", "-z", "HEAD").split("\0") if commit else ()
     dirty = not all(_only_recorded(top, name) for name in names if name)
-    return Checkout(redact(remote) if "://" in remote else "", commit, dirty)
+    return Checkout(redact_url(remote) if "://" in remote else "", commit, dirty)
 
 
 def _only_recorded(top: Path, name: str) -> bool:
@@ -119,19 +123,21 @@ def _only_recorded(top: Path, name: str) -> bool:
     if path.name != "lock.json" or not path.is_file():
         return False
     try:
-        return _pinned(run_git(top, "show", f"HEAD:{name}")) == _pinned(path.read_text(encoding="utf-8"))
+        return _strip_image_digests(run_git(top, "show", f"HEAD:{name}")) == _strip_image_digests(
+            path.read_text(encoding="utf-8")
+        )
     except (ValueError, LookupError, TypeError, AttributeError):
         return False
 
 
-def _pinned(lock: str) -> dict[str, Any]:
+def _strip_image_digests(lock: str) -> dict[str, Any]:
     """Return the content of a lock without the digests of images."""
-    content: dict[str, Any] = loads(lock)
+    content: dict[str, Any] = parse_any_json(lock)
     platforms = {name: {**pins, "image": None} for name, pins in content["platforms"].items()}
     return {**content, "platforms": platforms, "content_sha256": ""}
 
 
-def builder(env: Mapping[str, str]) -> str:
+def read_builder_id(env: Mapping[str, str]) -> str:
     """Return the builder as a URI: from DRYDOCK_BUILDER_ID, GitHub or GitLab."""
     if env.get("DRYDOCK_BUILDER_ID"):
         return env["DRYDOCK_BUILDER_ID"]
@@ -142,11 +148,11 @@ def builder(env: Mapping[str, str]) -> str:
     return LOCAL
 
 
-def _source(origin: Checkout) -> dict[str, Any]:
+def _make_source(origin: Checkout) -> dict[str, Any]:
     return {"repository": origin.repository, "commit": origin.commit, "changed": origin.dirty}
 
 
-def _byproducts(pins: LockedPlatform) -> list[dict[str, Any]]:
+def _list_byproducts(pins: LockedPlatform) -> list[dict[str, Any]]:
     """Return the verified digest in the lock, with the versions that produced it, if there is one."""
     if not pins.image:
         return []
@@ -167,6 +173,6 @@ def _own_files(job: Job) -> dict[str, str]:
     return {job.project.recorded(path): hashlib.sha256(path.read_bytes()).hexdigest() for path in paths}
 
 
-def _finished(layout: Path) -> str:
+def _read_finish_time(layout: Path) -> str:
     moment = dt.datetime.fromtimestamp(int((layout / "index.json").stat().st_mtime), dt.UTC)
     return moment.strftime("%Y-%m-%dT%H:%M:%SZ")

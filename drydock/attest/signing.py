@@ -18,7 +18,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from drydock.core.errors import InputError, RegistryError, UntrustedError
-from drydock.core.files import loads
+from drydock.core.files import parse_any_json
 from drydock.oci.reference import Reference, is_loopback
 
 INSTALL_HINT = "install it: apt-get install -t testing cosign, or from https://github.com/sigstore/cosign/releases"
@@ -68,16 +68,16 @@ class Trust(NamedTuple):
         return bool(self.key or self.identity)
 
 
-def trust_of(given: Sequence[str], *, insecure: bool) -> Trust:
+def trust_of(options: Sequence[str], *, insecure: bool) -> Trust:
     """Return whom the options accept: key, identity, issuer and trusted root.
 
     Raises InputError if options that require each other are incomplete.
     """
-    key, identity, issuer, root = given
+    key, identity, issuer, root = options
     if bool(identity) != bool(issuer):
         raise InputError("--identity and --issuer require each other")
     if key and identity:
-        raise InputError("--key and --identity exclude each other: the image is verified with one of them")
+        raise InputError("--verify-key and --identity exclude each other: the image is verified with one of them")
     if root and not identity:
         raise InputError("--trusted-root requires --identity and --issuer")
     return Trust(key, identity, issuer, insecure, root)
@@ -100,7 +100,7 @@ def require_signer(signer: Signer | None, env: Mapping[str, str] = os.environ) -
         raise InputError(f"--signing-config {signer.config}: no such file", hint=hint)
 
 
-def sign(digests: Sequence[Reference], signer: Signer, env: Mapping[str, str] = os.environ) -> None:
+def sign_digests(digests: Sequence[Reference], signer: Signer, env: Mapping[str, str] = os.environ) -> None:
     """Sign digests of one repository, except those that this key has already signed.
 
     cosign is called once, so that keyless signing needs one login. Raises RegistryError with cosign's error.
@@ -109,27 +109,32 @@ def sign(digests: Sequence[Reference], signer: Signer, env: Mapping[str, str] = 
     missing = [where for where in digests if where not in done_before]
     if not missing:
         return
-    options = (*_transport_options(missing[0], insecure=signer.insecure), *_claims(signer.claims))
-    done = _cosign(("sign", "--yes", *_signer_options(signer), *options, *map(_without_scheme, missing)), env)
-    if done.returncode:
-        raise RegistryError(f"cosign sign {missing[0]}: exit {done.returncode}: {_error(done.stderr)}")
+    options = (*_transport_options(missing[0], insecure=signer.insecure), *_make_annotation_options(signer.claims))
+    result = _run_cosign(("sign", "--yes", *_signer_options(signer), *options, *map(_without_scheme, missing)), env)
+    if result.returncode:
+        raise RegistryError(f"cosign sign {missing[0]}: exit {result.returncode}: {_find_cosign_error(result.stderr)}")
 
 
-def check(where: Reference, trust: Trust, env: Mapping[str, str] = os.environ) -> None:
+def check_digest_signature(where: Reference, trust: Trust, env: Mapping[str, str] = os.environ) -> None:
     """Raise UntrustedError unless a digest has a valid signature by the accepted signer."""
     if trust.key:
-        options: tuple[str, ...] = ("--key", trust.key, "--insecure-ignore-tlog=true", *_form(as_tag=trust.as_tag))
+        options: tuple[str, ...] = (
+            "--key",
+            trust.key,
+            "--insecure-ignore-tlog=true",
+            *_choose_bundle_format(as_tag=trust.as_tag),
+        )
     elif trust.identity and trust.issuer:
         options = ("--certificate-identity", trust.identity, "--certificate-oidc-issuer", trust.issuer)
         options += _root_options(trust.root)
     else:
         raise InputError("--identity requires --issuer", hint="such as https://token.actions.githubusercontent.com")
-    options += (*_transport_options(where, insecure=trust.insecure), *_claims(trust.claims))
-    done = _cosign(("verify", *options, _without_scheme(where)), env, trust.patience)
-    if done.returncode:
-        _refuse_public_key(trust.key, _error(done.stderr))
-        raise UntrustedError(f"{where}: no valid signature: {_error(done.stderr)}")
-    if where.digest not in _signed_digests(done.stdout):
+    options += (*_transport_options(where, insecure=trust.insecure), *_make_annotation_options(trust.claims))
+    result = _run_cosign(("verify", *options, _without_scheme(where)), env, trust.patience)
+    if result.returncode:
+        _refuse_public_key(trust.key, _find_cosign_error(result.stderr))
+        raise UntrustedError(f"{where}: no valid signature: {_find_cosign_error(result.stderr)}")
+    if where.digest not in _signed_digests(result.stdout):
         raise UntrustedError(f"{where}: the signature that cosign verified is for another digest")
 
 
@@ -142,11 +147,11 @@ def sign_data(data: bytes, signer: Signer, env: Mapping[str, str] = os.environ) 
         data_file, signature_file = Path(folder, "data"), Path(folder, "signature")
         data_file.write_bytes(data)
         files = ("--bundle", str(signature_file), str(data_file))
-        done = _cosign(("sign-blob", "--yes", *_signer_options(signer), *files), env)
-        if done.returncode and signer.key:
-            raise InputError(f"signing with {signer.key}: {_error(done.stderr)}", hint=PASSWORD_HINT)
-        if done.returncode:
-            raise RegistryError(f"cosign sign-blob: exit {done.returncode}: {_error(done.stderr)}")
+        result = _run_cosign(("sign-blob", "--yes", *_signer_options(signer), *files), env)
+        if result.returncode and signer.key:
+            raise InputError(f"signing with {signer.key}: {_find_cosign_error(result.stderr)}", hint=PASSWORD_HINT)
+        if result.returncode:
+            raise RegistryError(f"cosign sign-blob: exit {result.returncode}: {_find_cosign_error(result.stderr)}")
         return signature_file.read_bytes()
 
 
@@ -157,10 +162,10 @@ def check_data(data: bytes, signature: bytes, key: str, env: Mapping[str, str] =
         data_file.write_bytes(data)
         signature_file.write_bytes(signature)
         files = ("--bundle", str(signature_file), str(data_file))
-        done = _cosign(("verify-blob", "--key", key, "--insecure-ignore-tlog=true", *files), env)
-        if done.returncode:
-            _refuse_public_key(key, _error(done.stderr))
-            raise UntrustedError(f"no valid signature: {_error(done.stderr)}")
+        result = _run_cosign(("verify-blob", "--key", key, "--insecure-ignore-tlog=true", *files), env)
+        if result.returncode:
+            _refuse_public_key(key, _find_cosign_error(result.stderr))
+            raise UntrustedError(f"no valid signature: {_find_cosign_error(result.stderr)}")
 
 
 def _refuse_public_key(key: str, message: str) -> None:
@@ -172,11 +177,17 @@ def _refuse_public_key(key: str, message: str) -> None:
 def _signer_options(signer: Signer) -> tuple[str, ...]:
     """Return cosign's options to sign; with a key without a transparency log, which would publish the name."""
     if signer.key:
-        return ("--key", signer.key, "--use-signing-config=false", "--tlog-upload=false", *_form(as_tag=signer.as_tag))
+        return (
+            "--key",
+            signer.key,
+            "--use-signing-config=false",
+            "--tlog-upload=false",
+            *_choose_bundle_format(as_tag=signer.as_tag),
+        )
     return ("--signing-config", signer.config) if signer.config else ()
 
 
-def _form(*, as_tag: bool) -> tuple[str, ...]:
+def _choose_bundle_format(*, as_tag: bool) -> tuple[str, ...]:
     return ("--new-bundle-format=false",) if as_tag else ()
 
 
@@ -188,7 +199,7 @@ def _root_options(file: str) -> tuple[str, ...]:
     if not file:
         return ()
     try:
-        root = loads(Path(file).read_text())
+        root = parse_any_json(Path(file).read_text())
     except (OSError, ValueError) as error:
         raise InputError(
             f"--trusted-root {file}: {error}", hint="`cosign trusted-root create` makes such a file"
@@ -220,18 +231,18 @@ def signed_by(
 
 def _public_key(signer: Signer, env: Mapping[str, str]) -> str:
     """Return the public key of a private one. Raises InputError if that cannot be read, or not with this password."""
-    done = _cosign(("public-key", "--key", signer.key), env)
-    if done.returncode:
-        message = _error(done.stderr)
+    result = _run_cosign(("public-key", "--key", signer.key), env)
+    if result.returncode:
+        message = _find_cosign_error(result.stderr)
         raise InputError(
             f"signing with {signer.key}: {message}", hint=PASSWORD_HINT if "decrypt" in message else KEY_HINT
         )
-    return done.stdout
+    return result.stdout
 
 
 def _is_signed(where: Reference, trust: Trust, env: Mapping[str, str]) -> bool:
     try:
-        check(where, trust, env)
+        check_digest_signature(where, trust, env)
     except UntrustedError:
         return False
     return True
@@ -240,7 +251,7 @@ def _is_signed(where: Reference, trust: Trust, env: Mapping[str, str]) -> bool:
 def _signed_digests(text: str) -> set[str]:
     """Return the signed digests in cosign's output."""
     try:
-        claims = loads(text)
+        claims = parse_any_json(text)
         return {claim["critical"]["image"]["docker-manifest-digest"] for claim in claims}
     except (ValueError, KeyError, TypeError):
         return set(re.findall(r"sha256:[0-9a-f]{64}", text))
@@ -250,7 +261,7 @@ def _transport_options(where: Reference, *, insecure: bool) -> tuple[str, ...]:
     return ("--allow-http-registry",) if insecure or is_loopback(where.host) else ()
 
 
-def _claims(claims: Mapping[str, str]) -> tuple[str, ...]:
+def _make_annotation_options(claims: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(f"--annotations={name}={value}" for name, value in claims.items())
 
 
@@ -258,7 +269,7 @@ def _without_scheme(where: Reference) -> str:
     return str(where._replace(scheme=""))
 
 
-def _cosign(
+def _run_cosign(
     arguments: tuple[str, ...], env: Mapping[str, str], patience: float = TIMEOUT
 ) -> subprocess.CompletedProcess[str]:
     program = _find_program(env)
@@ -279,7 +290,7 @@ def _find_program(env: Mapping[str, str]) -> str:
     return program
 
 
-def _error(text: str) -> str:
+def _find_cosign_error(text: str) -> str:
     """Return cosign's last error line, or its last line if no line is marked as an error."""
     lines = [line for line in text.splitlines() if line.strip()]
     errors = [line for line in lines if line.startswith("Error:")]

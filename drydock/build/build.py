@@ -11,7 +11,7 @@ from typing import Any
 
 from drydock.build import buildx, checkouts, foundation, plan, routes
 from drydock.build.job import ATTACHED, Job, layouts_lock
-from drydock.build.steps import Steps, run
+from drydock.build.steps import Steps, run_steps
 from drydock.core.console import log
 from drydock.core.errors import FetchError, UntrustedError
 from drydock.core.paths import cache_home
@@ -47,7 +47,7 @@ def fetch_contexts(job: Job, without: Collection[str] = ()) -> dict[str, str]:
     from drydock.inputs import fetch  # noqa: PLC0415 - it imports what speaks to servers; most builds fetch nothing
 
     skipped = {*job.context_overrides, *without}
-    pinned = fetch.fetch(job.project, job.variant, job.lock, job.platform, offline=job.offline, without=skipped)
+    pinned = fetch.fetch_inputs(job.project, job.variant, job.lock, job.platform, offline=job.offline, without=skipped)
     entrypoints = default_store().folder({}, job.project.entrypoint)
     return {**pinned, "entrypoints": str(entrypoints), **job.context_overrides}
 
@@ -64,11 +64,13 @@ def refuse_pulls(job: Job, contexts: Mapping[str, str]) -> None:
 
 def bake_file(job: Job, contexts: Mapping[str, str], output: Path) -> dict[str, Any]:
     """Return the job's docker-bake.json, given what `fetch_contexts` returns."""
-    made = plan.plan(job.variant, job.lock, job.platform, contexts, job.context, output, exported=job.export)
-    return plan.labelled(made, job.stand_in_labels)
+    contents = plan.make_bake_plan(
+        job.variant, job.lock, job.platform, contexts, job.context, output, exported=job.export
+    )
+    return plan.add_labels(contents, job.stand_in_labels)
 
 
-def build(  # noqa: PLR0913 - all but the job have defaults
+def build_image(  # noqa: PLR0913 - all but the job have defaults
     job: Job,
     *,
     builder: str | None = None,
@@ -87,12 +89,14 @@ def build(  # noqa: PLR0913 - all but the job have defaults
     the sizes of its blobs if the engine has the image, else or with `hash_kept` by their hashes. Raises FetchError,
     EngineError, BuildError or DiskFullError; an interrupted build leaves no partial layout.
     """
-    engine = partial(daemon.ensure, install=may_pull) if into_engine or builder is None else None
+    engine = partial(daemon.ensure_engine, install=may_pull) if into_engine or builder is None else None
     how = {"no_cache": no_cache, "into_engine": into_engine, "hash_kept": hash_kept, "may_pull": may_pull}
-    return run(steps(job, engine, **how, pull=pull), partial(buildx.bake, builder=builder, no_cache=no_cache))
+    return run_steps(
+        build_in_steps(job, engine, **how, pull=pull), partial(buildx.run_bake, builder=builder, no_cache=no_cache)
+    )
 
 
-def steps(  # noqa: PLR0913 - as above
+def build_in_steps(  # noqa: PLR0913 - as above
     job: Job,
     engine: Callable[[], object] | None,
     *,
@@ -105,10 +109,14 @@ def steps(  # noqa: PLR0913 - as above
     """Build an image as `build` does, but yield each plan to be baked; `engine` makes sure of the engine, if needed."""
     clock = Clock()
     quick = into_engine and not no_cache and not hash_kept
-    if quick and usable(job, oci.sized) and loading.holds(_image_of(job), oci.read_digest(job.layout)):
+    if (
+        quick
+        and is_layout_usable(job, oci.is_sized_layout)
+        and loading.has_image_if_running(_image_of(job), oci.read_digest(job.layout))
+    ):
         log(f"{job.variant.id}: up to date: already built from the same inputs and loaded")
-        _settle(job, into_engine=True)
-        return _built(job, clock)
+        _settle_job(job, into_engine=True)
+        return _make_built(job, clock)
     if engine:
         engine()
         clock.lap("engine")
@@ -116,12 +124,12 @@ def steps(  # noqa: PLR0913 - as above
         yield from _make_layout(job, clock, no_cache=no_cache, may_pull=may_pull, pull=pull)
         if into_engine and load_into_engine(job.layout, _image_of(job)):
             clock.lap("load")
-        _settle(job, into_engine=into_engine)
+        _settle_job(job, into_engine=into_engine)
         _remove_other_layouts(job.layout, job.foundation)
-    return _built(job, clock)
+    return _make_built(job, clock)
 
 
-def usable(job: Job, whole: Callable[[Path], bool]) -> bool:
+def is_layout_usable(job: Job, whole: Callable[[Path], bool]) -> bool:
     """Tell whether a kept layout is `whole` and has the digest recorded for its inputs; log why not."""
     if job.kept_layout is None:
         return False
@@ -140,7 +148,7 @@ def _image_of(job: Job) -> str:
     return job.image(oci.read_digest(job.layout))
 
 
-def _built(job: Job, clock: Clock) -> Built:
+def _make_built(job: Job, clock: Clock) -> Built:
     return Built(
         variant=job.variant.id,
         platform=job.platform,
@@ -155,26 +163,26 @@ def _built(job: Job, clock: Clock) -> Built:
 
 def load_into_engine(layout: Path, image: str) -> bool:
     """Load a layout into the engine; return false if the engine has it already."""
-    if loading.has(image, oci.read_digest(layout)):
+    if loading.has_complete_image(image, oci.read_digest(layout)):
         return False
-    loading.load(layout, image, (index.parent for index in cache_home().glob("images/*/*/[!.]*/index.json")))
+    loading.load_layout(layout, image, (index.parent for index in cache_home().glob("images/*/*/[!.]*/index.json")))
     return True
 
 
-def settle(root: Path, image: str, platform: str, layouts: Mapping[str, Path], *, in_engine: bool) -> None:
+def settle_checkout(root: Path, image: str, platform: str, layouts: Mapping[str, Path], *, in_engine: bool) -> None:
     """Note what a checkout keeps from now on; in the engine, `latest` names it, and what it replaces is removed."""
     repository = image.rpartition(":")[0]
     names = {kind: str(path.relative_to(cache_home())) for kind, path in layouts.items()}
     if in_engine:
         loading.tag_latest(image)
-        checkouts.keep(root, repository, platform, {**names, "image": image}, loading.remove)
+        checkouts.keep_build(root, repository, platform, {**names, "image": image}, loading.remove_image_name)
     else:
-        checkouts.keep(root, repository, platform, names)
+        checkouts.keep_build(root, repository, platform, names)
 
 
-def _settle(job: Job, *, into_engine: bool) -> None:
+def _settle_job(job: Job, *, into_engine: bool) -> None:
     layouts = {"layout": job.layout, "foundation": job.foundation}
-    settle(job.project.root, _image_of(job), job.platform, layouts, in_engine=into_engine)
+    settle_checkout(job.project.root, _image_of(job), job.platform, layouts, in_engine=into_engine)
 
 
 class Clock:
@@ -196,11 +204,11 @@ class Clock:
 
 
 def _make_layout(job: Job, clock: Clock, *, no_cache: bool, may_pull: bool, pull: Pull | None) -> Steps[None]:
-    if not no_cache and usable(job, oci.sound):
+    if not no_cache and is_layout_usable(job, oci.is_sound_layout):
         origin = "loaded from a bundle of" if (job.layout / ATTACHED).is_dir() else "already built from"
         log(f"{job.variant.id}: up to date: {origin} the same inputs")
         return
-    have_foundation = not no_cache and oci.sized(job.foundation)
+    have_foundation = not no_cache and oci.is_sized_layout(job.foundation)
     if pull and may_pull and not (no_cache or have_foundation):
         have_foundation = pull(job)
         clock.lap("pull")
@@ -208,7 +216,7 @@ def _make_layout(job: Job, clock: Clock, *, no_cache: bool, may_pull: bool, pull
         from drydock.inputs import fetch  # noqa: PLC0415 - as above
 
         fetch.restore_base(job.pins, job.platform, job.lock.source_date_epoch, job.foundation)
-    unread = foundation.contexts(job.variant) if have_foundation else ()
+    unread = foundation.list_foundation_contexts(job.variant) if have_foundation else ()
     contexts = fetch_contexts(job, unread)
     if not may_pull:
         refuse_pulls(job, contexts)
@@ -218,16 +226,18 @@ def _make_layout(job: Job, clock: Clock, *, no_cache: bool, may_pull: bool, pull
     for partial_layout in (*job.layout.parent.glob(".*"), *job.foundation.parent.glob(".*")):
         shutil.rmtree(partial_layout)
     if not have_foundation:
-        routes.check(job.project, contexts)
+        routes.check_routes(job.project, contexts)
         with whole_folder(job.foundation, replace=True) as temporary:
             # Without labels: images with and without stand-ins in later stages share a foundation.
-            exported = plan.export(job.foundation_recipe)
-            own = plan.plan(job.variant, job.lock, job.platform, contexts, job.context, temporary, exported=exported)
-            yield from foundation.make(own, temporary)
+            exported = plan.choose_export(job.foundation_recipe)
+            foundation_plan = plan.make_bake_plan(
+                job.variant, job.lock, job.platform, contexts, job.context, temporary, exported=exported
+            )
+            yield from foundation.build_foundation(foundation_plan, temporary)
         clock.lap("foundation")
     try:
         with whole_folder(job.layout, replace=True) as temporary:
-            yield from foundation.complete(bake_file(job, contexts, temporary), temporary, job.foundation)
+            yield from foundation.complete_image(bake_file(job, contexts, temporary), temporary, job.foundation)
     except foundation.DamagedError:
         log(f"{job.variant.id}: {job.foundation} is damaged: a layer was changed on the disk")
         shutil.rmtree(job.foundation)
@@ -243,7 +253,7 @@ def _make_layout(job: Job, clock: Clock, *, no_cache: bool, may_pull: bool, pull
 
 def _remove_other_layouts(*layouts: Path) -> None:
     """Remove what lies next to layouts and no checkout keeps."""
-    kept = checkouts.named()
-    for other in (other for layout in layouts for other in layout.parent.glob("*")):
-        if other not in layouts and str(other.relative_to(cache_home())) not in kept:
-            shutil.rmtree(other, ignore_errors=True)
+    kept_names = checkouts.list_kept_names()
+    for sibling in (sibling for layout in layouts for sibling in layout.parent.glob("*")):
+        if sibling not in layouts and str(sibling.relative_to(cache_home())) not in kept_names:
+            shutil.rmtree(sibling, ignore_errors=True)

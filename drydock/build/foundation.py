@@ -23,10 +23,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from drydock.build.plan import template
+from drydock.build.plan import escape_hcl
 from drydock.build.steps import Steps
 from drydock.core.console import log
-from drydock.core.files import link_or_copy, loads, write_atomically
+from drydock.core.files import link_or_copy, parse_any_json, write_atomically
 from drydock.model.variant import Variant
 from drydock.oci import layout as oci
 
@@ -41,26 +41,26 @@ class DamagedError(Exception):
     """A layer of the foundation was changed on the disk."""
 
 
-def recipe(dockerfile: str) -> str:
+def extract_recipe(dockerfile: str) -> str:
     """Return the instructions that make the foundation."""
     stages, _, _ = dockerfile.partition(REST)
     return "\n".join(line for line in stages.splitlines() if line and not line.startswith("#"))
 
 
-def contexts(variant: Variant) -> tuple[str, ...]:
+def list_foundation_contexts(variant: Variant) -> tuple[str, ...]:
     """Return the named contexts that only the foundation reads."""
     return ("wheels", *(source.name for source in variant.sources), *(item.name for item in variant.supplied))
 
 
-def make(plan: Mapping[str, Any], layout: Path) -> Steps[None]:
+def build_foundation(plan: Mapping[str, Any], layout: Path) -> Steps[None]:
     """Build the foundation of a plan of one target into a folder."""
     edited = copy.deepcopy(dict(plan))
     (target,) = edited["target"].values()
-    target |= {"target": STAGE, "output": [f"{_export(target)},dest={template(str(layout))}"]}
+    target |= {"target": STAGE, "output": [f"{_read_export_options(target)},dest={escape_hcl(str(layout))}"]}
     yield edited
 
 
-def complete(plan: Mapping[str, Any], layout: Path, foundation: Path) -> Steps[None]:
+def complete_image(plan: Mapping[str, Any], layout: Path, foundation: Path) -> Steps[None]:
     """Build a plan of one target into the folder `layout`, on top of a foundation that is `oci.sized`.
 
     Raises DamagedError: its layers are hashed while BuildKit works, which does not read them.
@@ -69,35 +69,35 @@ def complete(plan: Mapping[str, Any], layout: Path, foundation: Path) -> Steps[N
     (target,) = edited["target"].values()
     config = oci.read_config(foundation)
     base = json.dumps({"rootfs": config["rootfs"], "history": config["history"]}).replace('"', '""')
-    target["contexts"][STAGE] = template(f"oci-layout://{foundation}@{oci.read_digest(foundation)}")
-    written = template(f'"{BASE_CONFIG}={base}",dest={layout}')
-    target["output"] = [f"{_export(target)},{written}"]
-    _seed(layout, foundation)
-    with ThreadPoolExecutor(max_workers=1) as other:
-        sound = other.submit(oci.sound, foundation)
+    target["contexts"][STAGE] = escape_hcl(f"oci-layout://{foundation}@{oci.read_digest(foundation)}")
+    destination = escape_hcl(f'"{BASE_CONFIG}={base}",dest={layout}')
+    target["output"] = [f"{_read_export_options(target)},{destination}"]
+    _link_foundation_blobs(layout, foundation)
+    with ThreadPoolExecutor(max_workers=1) as executor:
+        sound = executor.submit(oci.is_sound_layout, foundation)
         yield edited
     if not sound.result():
         raise DamagedError
-    if not _settle(layout, foundation):
+    if not _settle_layers(layout, foundation):
         log("this BuildKit changes the times of files in its base image: building without the kept foundation")
-        _empty(layout)
+        _empty_folder(layout)
         yield plan
     _settle_history(layout)
-    _sweep(layout)
+    _remove_unnamed_blobs(layout)
 
 
-def _export(target: Mapping[str, Any]) -> str:
+def _read_export_options(target: Mapping[str, Any]) -> str:
     return str(target["output"][0].rpartition(",dest=")[0])
 
 
-def _seed(layout: Path, foundation: Path) -> None:
+def _link_foundation_blobs(layout: Path, foundation: Path) -> None:
     """Link the foundation's blobs into a layout: BuildKit does not send a blob that exists."""
     (layout / "blobs" / "sha256").mkdir(parents=True)
-    for digest in {descriptor["digest"] for descriptor in oci.descriptors(foundation)}:  # two layers may be equal
-        link_or_copy(oci.blob(foundation, digest), oci.blob(layout, digest))
+    for digest in {descriptor["digest"] for descriptor in oci.read_descriptors(foundation)}:  # two layers may be equal
+        link_or_copy(oci.path_of_blob(foundation, digest), oci.path_of_blob(layout, digest))
 
 
-def _settle(layout: Path, foundation: Path) -> bool:
+def _settle_layers(layout: Path, foundation: Path) -> bool:
     """Describe the foundation's layers as an export in one run does.
 
     The difference is an annotation which says that their times were changed. Returns false if the layers differ.
@@ -116,14 +116,16 @@ def _settle_history(layout: Path) -> None:
     manifest, config = oci.read_manifest(layout), oci.read_config(layout)
     check = config.get("config", {}).get("Healthcheck", {})
     steps = [step.get("created_by", "") for step in config["history"]]
-    found = next((text for text in reversed(steps) if text.startswith("HEALTHCHECK ")), "")
-    if not found or check.keys() != {"Test", *TIMES}:
+    actual_text = next((text for text in reversed(steps) if text.startswith("HEALTHCHECK ")), "")
+    if not actual_text or check.keys() != {"Test", *TIMES}:
         return
-    times = " ".join(f'"{_duration(check[name])}"' for name in TIMES)
-    wanted = f"HEALTHCHECK &{{[{' '.join(map(json.dumps, check['Test']))}] {times} '\\x00'}}"
-    before, middle, after = oci.blob(layout, manifest["config"]["digest"]).read_bytes().rpartition(_in_json(found))
-    if middle and found != wanted:
-        manifest["config"] |= _write(layout, before + _in_json(wanted) + after)
+    times = " ".join(f'"{_format_go_duration(check[name])}"' for name in TIMES)
+    expected_text = f"HEALTHCHECK &{{[{' '.join(map(json.dumps, check['Test']))}] {times} '\\x00'}}"
+    before, middle, after = (
+        oci.path_of_blob(layout, manifest["config"]["digest"]).read_bytes().rpartition(_in_json(actual_text))
+    )
+    if middle and actual_text != expected_text:
+        manifest["config"] |= _write_blob(layout, before + _in_json(expected_text) + after)
         _write_manifest(layout, manifest)
 
 
@@ -131,7 +133,7 @@ TIMES = ("Interval", "Timeout", "StartPeriod", "StartInterval")
 """Keys of a healthcheck, in nanoseconds. Source: moby/buildkit, dockerfile2llb/convert.go, dispatchHealthcheck."""
 
 
-def _duration(nanoseconds: int) -> str:
+def _format_go_duration(nanoseconds: int) -> str:
     """Return whole seconds as Go prints them: 10s, 2m0s, 1h0m0s."""
     minutes, seconds = divmod(nanoseconds // 10**9, 60)
     hours, minutes = divmod(minutes, 60)
@@ -146,31 +148,33 @@ def _in_json(text: str) -> bytes:
     return text.encode()
 
 
-def _sweep(layout: Path) -> None:
+def _remove_unnamed_blobs(layout: Path) -> None:
     """Remove blobs that a layout does not name."""
-    wanted = {item["digest"].removeprefix("sha256:") for item in oci.descriptors(layout)}
+    digests = {item["digest"].removeprefix("sha256:") for item in oci.read_descriptors(layout)}
     for blob in (layout / "blobs" / "sha256").iterdir():
-        if blob.name not in wanted:
+        if blob.name not in digests:
             blob.unlink()
 
 
 def _write_manifest(layout: Path, manifest: Mapping[str, Any]) -> None:
     """Write a manifest, and name it in the layout's index."""
-    written = _write(layout, json.dumps(manifest, indent=2, ensure_ascii=False).encode())  # as BuildKit formats it
+    descriptor = _write_blob(
+        layout, json.dumps(manifest, indent=2, ensure_ascii=False).encode()
+    )  # as BuildKit formats it
     index = layout / "index.json"
-    content = loads(index.read_bytes())
-    content["manifests"][0] |= written
+    content = parse_any_json(index.read_bytes())
+    content["manifests"][0] |= descriptor
     write_atomically(index, json.dumps(content, separators=(",", ":")))
 
 
-def _write(layout: Path, data: bytes) -> dict[str, Any]:
+def _write_blob(layout: Path, data: bytes) -> dict[str, Any]:
     """Write a blob; return its digest and size, as a descriptor has them."""
     digest = f"sha256:{hashlib.sha256(data).hexdigest()}"
-    write_atomically(oci.blob(layout, digest), data)  # buildx makes its blobs read-only
+    write_atomically(oci.path_of_blob(layout, digest), data)  # buildx makes its blobs read-only
     return {"digest": digest, "size": len(data)}
 
 
-def _empty(folder: Path) -> None:
+def _empty_folder(folder: Path) -> None:
     for path in folder.iterdir():
         if path.is_dir():
             shutil.rmtree(path)

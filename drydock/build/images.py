@@ -39,23 +39,23 @@ class EngineImage(NamedTuple):
     containers: tuple[str, ...]
 
 
-def images(project: Project) -> list[EngineImage]:
+def list_engine_images(project: Project) -> list[EngineImage]:
     """Return the engine's images with names of ours, sorted by them. Raises EngineError."""
-    committed, kept = {*_committed(project)}, checkouts.named()
+    committed, kept_names = {*_list_committed_digests(project)}, checkouts.list_kept_names()
     try:
         client = connect_engine()
-        found = [image.attrs for image in client.images.list()]
+        image_attrs = [image.attrs for image in client.images.list()]
         containers = client.api.containers(all=True)
     except docker.errors.DockerException as error:
-        raise daemon.unreachable(error) from error
-    made = (_image(attrs, committed, kept, containers) for attrs in found)
-    return sorted(image for image in made if image.tags)
+        raise daemon.make_unreachable_error(error) from error
+    engine_images = (_make_engine_image(attrs, committed, kept_names, containers) for attrs in image_attrs)
+    return sorted(image for image in engine_images if image.tags)
 
 
-def _image(
+def _make_engine_image(
     attrs: Mapping[str, Any],
     committed: set[str],
-    kept: Mapping[str, Sequence[str]],
+    kept_names: Mapping[str, Sequence[str]],
     containers: Sequence[Mapping[str, Any]],
 ) -> EngineImage:
     tags = sorted(tag for tag in attrs.get("RepoTags") or () if tag.startswith((OWN, STAND_INS)))
@@ -68,35 +68,37 @@ def _image(
         recorded=STAND_IN if tags and tags[0].startswith(STAND_INS) else recorded,
         size=int(attrs["Size"]),
         loaded=str((attrs.get("Metadata") or {}).get("LastTagTime") or attrs.get("Created") or ""),
-        checkouts=tuple(sorted({path for tag in tags for path in kept.get(tag, ())})),
-        containers=tuple(sorted(each["Names"][0][1:] for each in containers if each["ImageID"] == digest)),
+        checkouts=tuple(sorted({path for tag in tags for path in kept_names.get(tag, ())})),
+        containers=tuple(
+            sorted(container["Names"][0][1:] for container in containers if container["ImageID"] == digest)
+        ),
     )
 
 
-def _committed(project: Project) -> Iterator[str]:
+def _list_committed_digests(project: Project) -> Iterator[str]:
     for variant in read_matrix(project):
-        path = lockfile.path_of(project, variant.id)
+        path = lockfile.path_of_lock(project, variant.id)
         if path.is_file():
             platforms = lockfile.read_lock(path).platforms.values()
-            yield from (each.image.digest for each in platforms if each.image)
+            yield from (pins.image.digest for pins in platforms if pins.image)
 
 
-def unkept(found: Sequence[EngineImage]) -> list[EngineImage]:
+def list_unkept_images(images: Sequence[EngineImage]) -> list[EngineImage]:
     """Return the images that no checkout keeps and no container uses."""
-    return [image for image in found if not (image.checkouts or image.containers)]
+    return [image for image in images if not (image.checkouts or image.containers)]
 
 
-def remove(found: Sequence[EngineImage]) -> None:
+def remove_images(images: Sequence[EngineImage]) -> None:
     """Remove the names of images; an image without another name is gone."""
-    for tag in (tag for image in found for tag in image.tags):
-        loading.remove(tag)
+    for tag in (tag for image in images for tag in image.tags):
+        loading.remove_image_name(tag)
 
 
-def pruned(found: Sequence[EngineImage], *, yes: bool) -> list[EngineImage]:
+def prune_images(images: Sequence[EngineImage], *, yes: bool) -> list[EngineImage]:
     """Return the images that no checkout keeps and no container uses; remove them if the user has said yes."""
-    removable = unkept(found)
+    removable = list_unkept_images(images)
     if yes:
-        remove(removable)
+        remove_images(removable)
     elif removable:
         log(
             f"nothing was removed; --yes removes these {len(removable)}. Checkouts of other users, and with another"
@@ -105,21 +107,21 @@ def pruned(found: Sequence[EngineImage], *, yes: bool) -> list[EngineImage]:
     return removable
 
 
-def text(found: Sequence[EngineImage], now: dt.datetime) -> str:
+def format_images(images: Sequence[EngineImage], now: dt.datetime) -> str:
     """Return images with their names, of which one begins the digest, state, size, age, and who keeps or uses each."""
-    return as_lines([line for image in found for line in _lines(image, now)] or ["no image of drydock's"])
+    return as_lines([line for image in images for line in _format_image(image, now)] or ["no image of drydock's"])
 
 
-def _lines(image: EngineImage, now: dt.datetime) -> Iterator[str]:
-    name, *others = image.tags
-    more = "".join(f", {tag.rpartition(':')[2]}" for tag in others)
-    yield f"{name}{more}  {image.recorded}, {decimal(image.size)}, {_age(image.loaded, now)}"
+def _format_image(image: EngineImage, now: dt.datetime) -> Iterator[str]:
+    name, *other_tags = image.tags
+    more = "".join(f", {tag.rpartition(':')[2]}" for tag in other_tags)
+    yield f"{name}{more}  {image.recorded}, {decimal(image.size)}, {_format_age(image.loaded, now)}"
     yield f"  kept by {', '.join(image.checkouts) or 'no checkout'}"
     if image.containers:
         yield f"  used by {', '.join(image.containers)}"
 
 
-def _age(loaded: str, now: dt.datetime) -> str:
+def _format_age(loaded: str, now: dt.datetime) -> str:
     """Return the time since an image was loaded: 5 min, 3 h, 2 days."""
     minutes = int((now - dt.datetime.fromisoformat(loaded)).total_seconds()) // 60
     hours, days = minutes // 60, minutes // (24 * 60)

@@ -19,7 +19,7 @@ from typing import NamedTuple
 from drydock.build import foundation, plan, render
 from drydock.config import matrix
 from drydock.core.errors import InputError, UntrustedError
-from drydock.core.files import exclusive
+from drydock.core.files import hold_lock_file
 from drydock.core.paths import cache_home
 from drydock.core.project import Project
 from drydock.inputs import overrides
@@ -72,19 +72,19 @@ class Job:
     @cached_property
     def sources(self) -> dict[str, bytes]:
         """Return the files of the build's own context: the committed Dockerfile, and what is rendered for the image."""
-        dockerfile = render.path_of(self.project, self.variant).read_bytes()
-        own = {render.DOCKERFILE: dockerfile, **render.image_files(self.project, self.variant)}
-        return own | render.own_files(self.project, self.variant)
+        dockerfile = render.dockerfile_path(self.project, self.variant).read_bytes()
+        files = {render.DOCKERFILE: dockerfile, **render.image_files(self.project, self.variant)}
+        return files | render.own_files(self.project, self.variant)
 
     @property
     def export(self) -> str:
         """Return how the job's image is exported."""
-        return plan.export(self.sources[render.DOCKERFILE].decode())
+        return plan.choose_export(self.sources[render.DOCKERFILE].decode())
 
     @property
     def foundation_recipe(self) -> str:
         """Return the instructions that make the job's foundation, which a project's own lines do not change."""
-        return foundation.recipe(self.sources[render.DOCKERFILE].decode())
+        return foundation.extract_recipe(self.sources[render.DOCKERFILE].decode())
 
     @property
     def context(self) -> Path:
@@ -161,31 +161,31 @@ class Job:
     @property
     def committed_foundation(self) -> str | None:
         """Return the digest that the lock has for the foundation's key; None if it has none, or one for another key."""
-        found = self.pins.image.foundation if self.pins.image else None
-        return found.digest if found and found.key == self.foundation_key else None
+        record = self.pins.image.foundation if self.pins.image else None
+        return record.digest if record and record.key == self.foundation_key else None
 
     def _checksum(
         self, files: Mapping[str, bytes], entrypoint: Mapping[str, str], context_overrides: Mapping[str, str]
     ) -> str:
         """Return the checksum of files, the entrypoint's hashes and contexts, and what every image depends on."""
         hashes = {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
-        hashes |= {f"context {name}": overrides.identity(value) for name, value in context_overrides.items()}
+        hashes |= {f"context {name}": overrides.identify_context(value) for name, value in context_overrides.items()}
         hashes |= {**entrypoint, **self.project.tool_hashes}
-        exported = plan.export(files[render.DOCKERFILE].decode())
+        exported = plan.choose_export(files[render.DOCKERFILE].decode())
         return plan.inputs_sha256(self.variant, self.lock, self.platform, hashes, exported)
 
 
-def prepare(project: Project, target: str, options: BuildOptions = DEFAULTS) -> Job:
+def prepare_job(project: Project, target: str, options: BuildOptions = DEFAULTS) -> Job:
     """Read what a build of `target` needs from the repository.
 
     Raises StaleError for a lock or generated file that is out of date; TargetError or InputError for wrong options.
     """
-    variant = matrix.find(matrix.read_matrix(project), target)
-    lock = lockfile.read_lock(lockfile.path_of(project, variant.id))
-    lockfile.check(variant, lock)
-    render.check(project, variant, lock)
+    variant = matrix.find_variant(matrix.read_matrix(project), target)
+    lock = lockfile.read_lock(lockfile.path_of_lock(project, variant.id))
+    lockfile.check_lock_inputs(variant, lock)
+    render.check_dockerfile(project, variant, lock)
     platform = choose_platform(variant, options.platform)
-    contexts = overrides.resolve(variant, lock.platforms[platform], options.context_overrides)
+    contexts = overrides.resolve_contexts(variant, lock.platforms[platform], options.context_overrides)
     return Job(variant, lock, platform, project, options.offline, contexts)
 
 
@@ -196,8 +196,8 @@ def choose_platform(variant: Variant, requested: str | None, machine: str = "") 
     """
     if requested and requested not in variant.platforms:
         raise InputError(f"--platform {requested}: {variant.id} is built for {', '.join(variant.platforms)}")
-    own = ARCHITECTURES.get(machine or host.machine(), "")
-    return requested or (own if own in variant.platforms else variant.platforms[0])
+    host_platform = ARCHITECTURES.get(machine or host.machine(), "")
+    return requested or (host_platform if host_platform in variant.platforms else variant.platforms[0])
 
 
 def committed_digest(pins: Lock, platform: str, inputs_sha256: str) -> str | None:
@@ -228,4 +228,4 @@ def layouts_folder(variant: str, platform: str, kind: str = "images") -> Path:
 def layouts_lock(variant: str, platform: str) -> contextlib.AbstractContextManager[None]:
     """Hold the lock of a variant's layouts."""
     folder = layouts_folder(variant, platform)
-    return exclusive(folder.parent / f"{folder.name}.lock")
+    return hold_lock_file(folder.parent / f"{folder.name}.lock")

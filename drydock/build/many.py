@@ -22,9 +22,9 @@ from drydock.build import build, buildx, foundation, plan
 from drydock.build.job import Job
 from drydock.build.progress import Log
 from drydock.build.steps import Plan, Steps
-from drydock.core.console import Step, log, step
+from drydock.core.console import Step, log, show_step
 from drydock.core.errors import DrydockError, EngineError
-from drydock.core.files import exclusive, link_or_copy
+from drydock.core.files import hold_lock_file, link_or_copy
 from drydock.core.paths import cache_home
 from drydock.engine import daemon
 from drydock.inputs import wheels as resolve
@@ -62,7 +62,7 @@ class Outcome(Record):
     exit_code: int = 0
 
 
-def failed(variant: str, platform: str, error: DrydockError, seconds: float = 0) -> Outcome:
+def record_failure(variant: str, platform: str, error: DrydockError, seconds: float = 0) -> Outcome:
     """Return the outcome of a row that failed, and say why."""
     log(f"{variant}: error: {error}")
     return Outcome(
@@ -84,19 +84,19 @@ def build_all(jobs: Sequence[Job], options: ManyOptions = ManyOptions()) -> list
     """
     if not jobs:
         return []
-    engine = functools.cache(functools.partial(_ensure, install=options.may_pull))
+    engine = functools.cache(functools.partial(_ensure_engine, install=options.may_pull))
     rows = [_Row(job, options, engine) for job in jobs]
-    _assign(rows, options.builders, engine)
+    _assign_builders(rows, options.builders, engine)
     # Each row holds its lock to the end: a second run like this one, in another order, would wait for ever.
-    with exclusive(cache_home() / "many.lock"), step("build"), contextlib.ExitStack() as tidy:
+    with hold_lock_file(cache_home() / "many.lock"), show_step("build"), contextlib.ExitStack() as tidy:
         for row in rows:
             tidy.callback(row.steps.close)
         new: Sequence[_Row] = [row for row in rows if not row.outcome]
         while True:
-            new = _begin(new, share=not options.no_cache)
+            new = _start_rows(new, share=not options.no_cache)
             if not (waiting := [row for row in rows if row.plan]):
                 return [row.outcome for row in rows if row.outcome]
-            errors = _bake(waiting, no_cache=options.no_cache)
+            errors = _bake_rows(waiting, no_cache=options.no_cache)
             for row in waiting:
                 row.advance(errors.get(row.name))
 
@@ -105,9 +105,9 @@ class _NoEngineError(EngineError):
     """No row can be built."""
 
 
-def _ensure(*, install: bool) -> object:
+def _ensure_engine(*, install: bool) -> object:
     try:
-        return daemon.ensure(install=install)
+        return daemon.ensure_engine(install=install)
     except EngineError as error:
         raise _NoEngineError(*error.problems, hint=error.hint) from error
 
@@ -144,11 +144,11 @@ class _Row:
     @property
     def is_exported(self) -> bool:
         """Tell whether what the row bakes is there, whole."""
-        return oci.sound(Path(plan.destination(self.target)))
+        return oci.is_sound_layout(Path(plan.read_destination(self.target)))
 
     def _steps(self, options: ManyOptions, engine: Callable[[], object]) -> Steps[build.Built]:
-        with step(self.job.variant.id) as self.shown:
-            steps = build.steps(
+        with show_step(self.job.variant.id) as self.shown:
+            steps = build.build_in_steps(
                 self.job, engine, no_cache=options.no_cache, may_pull=options.may_pull, pull=options.pull
             )
             return (yield from steps)
@@ -164,36 +164,36 @@ class _Row:
         except _NoEngineError:
             raise
         except DrydockError as reason:
-            self.outcome = failed(self.job.variant.id, self.job.platform, reason, self.seconds)
+            self.outcome = record_failure(self.job.variant.id, self.job.platform, reason, self.seconds)
         else:
             self.seconds += time.monotonic() - begin
             self._baked = True
             self._made_foundation = self._made_foundation or self.makes_foundation
 
-    def note(self, seen: Log, begin: float) -> None:
+    def note(self, build_log: Log, begin: float) -> None:
         """Take over what a bake has done for this row, at its end."""
-        target = seen.targets[self.name]
+        target = build_log.targets[self.name]
         self.seconds += max(0.0, target.ended - begin)
         self._done = {**target.done, **self._done}
 
-    def _built(self, made: build.Built) -> Outcome:
+    def _built(self, built: build.Built) -> Outcome:
         recorded = self.job.recorded_digest
         cached = "image" if not self._baked else "foundation"
         if self._made_foundation:
             cached = f"{sum(self._done.values())} of {len(self._done)} steps"
         return Outcome(
-            variant=made.variant,
-            platform=made.platform,
+            variant=built.variant,
+            platform=built.platform,
             state="built" if self._baked else "up to date",
             seconds=round(self.seconds, 1),
             cached=cached,
-            image=made.image,
-            digest=made.digest,
-            recorded="not recorded" if not recorded else "as committed" if recorded == made.digest else "differs",
+            image=built.image,
+            digest=built.digest,
+            recorded="not recorded" if not recorded else "as committed" if recorded == built.digest else "differs",
         )
 
 
-def _begin(rows: Iterable[_Row], *, share: bool) -> list[_Row]:
+def _start_rows(rows: Iterable[_Row], *, share: bool) -> list[_Row]:
     """Start rows; return those that wait, because another row makes the foundation that they have in common."""
     making: set[str] = set()
     later = []
@@ -214,47 +214,47 @@ def _share_foundation(job: Job) -> None:
     mine = job.foundation
     if (mine / "index.json").is_file():
         return
-    for other in cache_home().glob(f"foundations/*/{mine.parent.name}/{mine.name}"):
-        if oci.sound(other):
+    for layout in cache_home().glob(f"foundations/*/{mine.parent.name}/{mine.name}"):
+        if oci.is_sound_layout(layout):
             with whole_folder(mine, replace=True) as temporary:
-                shutil.copytree(other, temporary, dirs_exist_ok=True, copy_function=link_or_copy)
+                shutil.copytree(layout, temporary, dirs_exist_ok=True, copy_function=link_or_copy)
             return
 
 
-def _assign(rows: Sequence[_Row], builders: Sequence[str], engine: Callable[[], object]) -> None:
+def _assign_builders(rows: Sequence[_Row], builders: Sequence[str], engine: Callable[[], object]) -> None:
     """Choose the builder of each row; buildx chooses among its nodes. A row for which no builder has a node fails.
 
     Raises EngineError for a builder that does not answer.
     """
-    if not builders and all(resolve.native(row.job.platform) for row in rows):
+    if not builders and all(resolve.is_native_platform(row.job.platform) for row in rows):
         return
     if not builders:
         engine()
     names: Sequence[str | None] = builders or (None,)
     load = dict.fromkeys(names, 0)
-    has = {builder: daemon.platforms(builder) for builder in load}
-    for row in sorted(rows, key=lambda row: -_size(row.job)):
+    has = {builder: daemon.list_builder_platforms(builder) for builder in load}
+    for row in sorted(rows, key=lambda row: -_sum_wheel_bytes(row.job)):
         able = [builder for builder in load if row.job.platform in has[builder]]
         if not able:
             row.advance(_no_node(row.job.platform, has))
             continue
         row.builder = min(able, key=lambda builder: load[builder])
-        load[row.builder] += _size(row.job)
+        load[row.builder] += _sum_wheel_bytes(row.job)
 
 
 def _no_node(platform: str, has: Mapping[str | None, Iterable[str]]) -> EngineError:
-    found = "; ".join(f"{builder or 'the default builder'} has {', '.join(sorted(of))}" for builder, of in has.items())
+    nodes = "; ".join(f"{builder or 'the default builder'} has {', '.join(sorted(of))}" for builder, of in has.items())
     return EngineError(
-        f"{platform}: no builder has a node for it: {found}",
+        f"{platform}: no builder has a node for it: {nodes}",
         hint="add a machine of that kind (`docker buildx create --append --name BUILDER ENDPOINT`), and pass --builder",
     )
 
 
-def _size(job: Job) -> int:
+def _sum_wheel_bytes(job: Job) -> int:
     return 1 + sum(wheel.size for layer in job.pins.layers.values() for wheel in layer)
 
 
-def _bake(rows: Sequence[_Row], *, no_cache: bool) -> dict[str, DrydockError]:
+def _bake_rows(rows: Sequence[_Row], *, no_cache: bool) -> dict[str, DrydockError]:
     """Bake the plans of rows; return the errors of those that failed, by name."""
     by_builder = [[row for row in rows if row.builder == builder] for builder in {row.builder: 0 for row in rows}]
     errors, rest = _bake_groups(by_builder, no_cache=no_cache)
@@ -267,14 +267,14 @@ def _bake(rows: Sequence[_Row], *, no_cache: bool) -> dict[str, DrydockError]:
 
 def _bake_groups(groups: Sequence[Sequence[_Row]], *, no_cache: bool) -> tuple[dict[str, DrydockError], list[_Row]]:
     """Bake groups of rows at the same time; return errors by name, and rows that the failure of another one stopped."""
-    plans = [(_together([row.plan for row in group if row.plan]), group[0].builder) for group in groups]
+    plans = [(_merge_plans([row.plan for row in group if row.plan]), group[0].builder) for group in groups]
     rows = {row.name: row for group in groups for row in group}
     begin = time.monotonic()
 
-    def show(seen: Log) -> None:
-        for name, target in seen.targets.items():
-            if (shown := rows[name].shown) and target.now:
-                shown.note(target.now)
+    def show(build_log: Log) -> None:
+        for name, target in build_log.targets.items():
+            if (row_step := rows[name].shown) and target.now:
+                row_step.note(target.now)
 
     errors: dict[str, DrydockError] = {}
     rest: list[_Row] = []
@@ -288,7 +288,7 @@ def _bake_groups(groups: Sequence[Sequence[_Row]], *, no_cache: bool) -> tuple[d
     return errors, rest
 
 
-def _together(plans: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def _merge_plans(plans: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Return the bake file with the targets of several."""
-    targets = {name: target for each in plans for name, target in each["target"].items()}
+    targets = {name: target for plan in plans for name, target in plan["target"].items()}
     return {"group": {"default": {"targets": [*targets]}}, "target": targets}

@@ -10,7 +10,7 @@ from pathlib import Path
 from drydock.build.job import Job
 from drydock.core.console import log
 from drydock.core.errors import UnresolvedError
-from drydock.core.files import exclusive
+from drydock.core.files import hold_lock_file
 from drydock.inputs import overrides, supplied
 from drydock.inputs import wheels as resolve
 from drydock.inputs.store import Store, default_store
@@ -20,90 +20,92 @@ from drydock.model.locked import LockedDebianBase, LockedPlatform
 BASE = "base"
 
 
-def pin_missing(job: Job, *, refused: str = "", given: Sequence[Path] = (), env: Mapping[str, str] = os.environ) -> Job:
+def pin_missing(
+    job: Job, *, refused: str = "", supplied_folders: Sequence[Path] = (), env: Mapping[str, str] = os.environ
+) -> Job:
     """Return the job with everything pinned that it needs. What was missing is also in the lock file then.
 
-    `given` are folders with files that the operator supplies. `refused` is what forbids to pin, such as --locked.
-    Raises UnresolvedError that lists all that is missing, and InputError for files that do not fit.
+    `supplied_folders` are folders with files that the operator supplies. `refused` is what forbids to pin, such as
+    --locked. Raises UnresolvedError that lists all that is missing, and InputError for files that do not fit.
     """
-    folders = supplied.offered(job.variant.supplied, given)
-    _bring(job, folders, default_store(env))
-    if not missing(job):
+    folders = supplied.match_folders(job.variant.supplied, supplied_folders)
+    _store_supplied(job, folders, default_store(env))
+    if not find_missing_pins(job):
         return job
     if refused:
-        raise UnresolvedError(*_lines(job, refused), hint=_allowed(job, refused))
+        raise UnresolvedError(*_format_missing_pins(job, refused), hint=_suggest_lock_command(job, refused))
     from drydock.lock import resolution  # noqa: PLC0415 - it imports what speaks to servers; few builds pin anything
 
-    path = lockfile.path_of(job.project, job.variant.id)
+    path = lockfile.path_of_lock(job.project, job.variant.id)
     job.project.check_writable(f"images/{job.variant.id}/lock.json")
-    with exclusive(resolution.resolving(env)):
+    with hold_lock_file(resolution.path_of_resolve_lock(env)):
         before = lockfile.read_lock(path)  # again: another run may have pinned it
-        lockfile.check(job.variant, before)
-        lock = resolution.fill(job.variant, before, job.platform, job.context_overrides, folders, env)
-        written = lockfile.write_own(job.project, lock)
-    for line in _pinned(before.platforms[job.platform], lock.platforms[job.platform]):
+        lockfile.check_lock_inputs(job.variant, before)
+        lock = resolution.fill_lock_platform(job.variant, before, job.platform, job.context_overrides, folders, env)
+        written_path = lockfile.write_own(job.project, lock)
+    for line in _list_new_pins(before.platforms[job.platform], lock.platforms[job.platform]):
         log(f"pinned {line}")
-    if written:
-        log(f"commit {job.project.name_of(written)} to share it")
-    return _complete(replace(job, lock=lock))
+    if written_path:
+        log(f"commit {job.project.name_of(written_path)} to share it")
+    return _require_complete(replace(job, lock=lock))
 
 
-def missing(job: Job) -> dict[str, str]:
+def find_missing_pins(job: Job) -> dict[str, str]:
     """Return the contexts that the job needs and its lock does not pin, and why the lock does not."""
     return {name: reason for name, reason in job.pins.unresolved.items() if name not in job.context_overrides}
 
 
-def _bring(job: Job, folders: Mapping[str, Path], store: Store) -> None:
+def _store_supplied(job: Job, folders: Mapping[str, Path], store: Store) -> None:
     """Copy supplied files that are pinned into the store, if it lacks any. Raises InputError if they do not match."""
     absent = {
         name: str(folders[name])
         for name, pins in job.pins.supplied.items()
         if name in folders and not all(store.has(pin.sha256, pin.size) for pin in pins)
     }
-    overrides.resolve(job.variant, job.pins, absent)
+    overrides.resolve_contexts(job.variant, job.pins, absent)
 
 
-def _complete(job: Job) -> Job:
+def _require_complete(job: Job) -> Job:
     """Return the job if nothing is missing any more; for this build only, without the digest of an emulated base.
 
     Raises UnresolvedError.
     """
-    lacking = missing(job)
-    if BASE in lacking and isinstance(job.pins.base, LockedDebianBase) and not resolve.native(job.platform):
+    lacking = find_missing_pins(job)
+    if BASE in lacking and isinstance(job.pins.base, LockedDebianBase) and not resolve.is_native_platform(job.platform):
         log(f"base: its packages are pinned; its digest stays open, since this machine emulates {job.platform}")
         rest = {name: reason for name, reason in job.pins.unresolved.items() if name != BASE}
         pins = job.pins.model_copy(update={"unresolved": rest})
         platforms = {**job.lock.platforms, job.platform: pins}
         job = replace(job, lock=job.lock.model_copy(update={"platforms": platforms}))
-    if missing(job):
+    if find_missing_pins(job):
         hint = (
             "the lines above say why each could not be reached; a mirror goes into mirrors.yaml (docs/lock.md#mirrors)"
         )
-        raise UnresolvedError(*_lines(job), hint=hint)
+        raise UnresolvedError(*_format_missing_pins(job), hint=hint)
     return job
 
 
-def _lines(job: Job, refused: str = "") -> Iterator[str]:
+def _format_missing_pins(job: Job, refused: str = "") -> Iterator[str]:
     yield f"images/{job.variant.id}/lock.json: {job.platform}: not pinned:"
-    for name, reason in sorted(missing(job).items()):
-        yield f"  {name} ({_option(job, name, refused)}): {reason}"
+    for name, reason in sorted(find_missing_pins(job).items()):
+        yield f"  {name} ({_choose_context_option(job, name, refused)}): {reason}"
 
 
-def _option(job: Job, name: str, refused: str) -> str:
+def _choose_context_option(job: Job, name: str, refused: str) -> str:
     """Return the option that brings a context; not --supplied, which pins, where pinning is refused."""
     if not refused and name in {item.name for item in job.variant.supplied}:
         return "--supplied FOLDER"
     return "--context base=docker-image://REFERENCE" if name == BASE else f"--context {name}=FOLDER"
 
 
-def _allowed(job: Job, refused: str) -> str:
+def _suggest_lock_command(job: Job, refused: str) -> str:
     """Return what to do where pinning is refused."""
-    to_supply = {item.name for item in job.variant.supplied} & set(missing(job))
+    to_supply = {item.name for item in job.variant.supplied} & set(find_missing_pins(job))
     command = f"`./inv lock --target {job.variant.id}{' --supplied FOLDER' if to_supply else ''}`"
     return f"{refused} pins nothing: run {command} where the servers can be reached, and commit the lock"
 
 
-def _pinned(old: LockedPlatform, new: LockedPlatform) -> Iterator[str]:
+def _list_new_pins(old: LockedPlatform, new: LockedPlatform) -> Iterator[str]:
     """Yield what is pinned now and was not."""
     codes = {source.name: source for source in new.sources}
     for name in sorted(set(old.unresolved) - set(new.unresolved)):
@@ -114,8 +116,8 @@ def _pinned(old: LockedPlatform, new: LockedPlatform) -> Iterator[str]:
         elif name in new.supplied:
             yield f"{name}: {', '.join(file.filename for file in new.supplied[name])}"
         else:
-            yield f"{name}: {len(_wheels(new, name))} files"
+            yield f"{name}: {len(_select_wheels(new, name))} files"
 
 
-def _wheels(pins: LockedPlatform, name: str) -> Sequence[object]:
+def _select_wheels(pins: LockedPlatform, name: str) -> Sequence[object]:
     return pins.tools if name == "tools" else [wheel for layer in pins.layers.values() for wheel in layer]

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from drydock.core.files import checksum
+from drydock.core.files import compute_checksum
 from drydock.model.locked import Lock, LockedPlatform
 from drydock.model.variant import Variant
 
@@ -21,7 +21,7 @@ SETTLES = re.compile(r".*/tools/layer\.py [^;&|]*|COPY --link --from=entrypoint 
 """The last line of one that leaves no present time: its last command sets all times, or what it copies has set ones."""
 
 
-def export(dockerfile: str) -> str:
+def choose_export(dockerfile: str) -> str:
     """Return how the image of a Dockerfile is exported: as it was written, if each of its steps sets the times.
 
     A step that a project adds may not; see `additions.dockerfile` and templates/base.Dockerfile.j2.
@@ -35,10 +35,10 @@ def inputs_sha256(variant: Variant, lock: Lock, platform: str, files: Mapping[st
 
     `files` maps the repository's files that are used (Dockerfile, profile, entrypoint, tools) to their hashes.
     """
-    return checksum(
+    return compute_checksum(
         {
             "files": dict(files),
-            "pins": _pins(lock.platforms[platform]),
+            "pins": _summarize_pins(lock.platforms[platform]),
             "platform": platform,
             "source_date_epoch": lock.source_date_epoch,
             "compression": variant.compression.model_dump(mode="json", include={"algorithm", "level"}),
@@ -48,7 +48,7 @@ def inputs_sha256(variant: Variant, lock: Lock, platform: str, files: Mapping[st
     )
 
 
-def plan(  # noqa: PLR0913 - the last has a default
+def make_bake_plan(  # noqa: PLR0913 - the last has a default
     variant: Variant,
     lock: Lock,
     platform: str,
@@ -64,19 +64,19 @@ def plan(  # noqa: PLR0913 - the last has a default
     have no network. No attestation is attached: provenance differs between builds, and would change the digest.
     """
     target = {
-        "context": template(str(context)),
+        "context": escape_hcl(str(context)),
         "dockerfile": "Dockerfile",
-        "contexts": {name: template(value) for name, value in contexts.items()},
+        "contexts": {name: escape_hcl(value) for name, value in contexts.items()},
         "args": {"SOURCE_DATE_EPOCH": str(lock.source_date_epoch)},
         "platforms": [platform],
         "network": "none",
         "attest": ["type=provenance,disabled=true", "type=sbom,disabled=true"],
-        "output": [f"{exported},{compression(variant)},dest={template(str(output))}"],
+        "output": [f"{exported},{format_compression(variant)},dest={escape_hcl(str(output))}"],
     }
     return {"group": {"default": {"targets": [bake_name(variant.id)]}}, "target": {bake_name(variant.id): target}}
 
 
-def labelled(bake: Mapping[str, Any], labels: Mapping[str, str]) -> dict[str, Any]:
+def add_labels(bake: Mapping[str, Any], labels: Mapping[str, str]) -> dict[str, Any]:
     """Return a plan whose images have more labels; without labels, the same plan."""
     if not labels:
         return dict(bake)
@@ -88,32 +88,32 @@ def bake_name(variant: str) -> str:
     return variant.replace(".", "_")
 
 
-def folders(bake: Mapping[str, Any]) -> tuple[str, ...]:
+def list_plan_folders(bake: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the host folders that a plan reads or writes, for bake's --allow."""
-    found = []
+    paths = []
     for target in bake["target"].values():
-        found.append(target["context"])
-        found += [value.removeprefix("oci-layout://").split("@")[0] for value in target["contexts"].values()]
-        found += [output.rpartition("dest=")[2] for output in target["output"]]
-    return tuple(sorted({untemplated(folder) for folder in found if folder.startswith("/")}))
+        paths.append(target["context"])
+        paths += [value.removeprefix("oci-layout://").split("@")[0] for value in target["contexts"].values()]
+        paths += [output.rpartition("dest=")[2] for output in target["output"]]
+    return tuple(sorted({unescape_hcl(folder) for folder in paths if folder.startswith("/")}))
 
 
-def destination(target: Mapping[str, Any]) -> str:
+def read_destination(target: Mapping[str, Any]) -> str:
     """Return the folder that a plan's target is exported to."""
-    return untemplated(target["output"][0].rpartition("dest=")[2])
+    return unescape_hcl(target["output"][0].rpartition("dest=")[2])
 
 
-def untemplated(value: str) -> str:
+def unescape_hcl(value: str) -> str:
     """Return the text that a template of HCL stands for."""
     return value.replace("$${", "${").replace("%%{", "%{")
 
 
-def template(value: str) -> str:
+def escape_hcl(value: str) -> str:
     """Return the template of HCL that stands for a text: bake takes every string of its file for one."""
     return value.replace("${", "$${").replace("%{", "%%{")
 
 
-def compression(variant: Variant) -> str:
+def format_compression(variant: Variant) -> str:
     """Return how a variant's layers are compressed, as an export's options."""
     algorithm, level = variant.compression.algorithm, variant.compression.level
     return (
@@ -123,7 +123,7 @@ def compression(variant: Variant) -> str:
     )
 
 
-def _pins(pins: LockedPlatform) -> dict[str, Any]:
+def _summarize_pins(pins: LockedPlatform) -> dict[str, Any]:
     return {
         "base": pins.base.digest or pins.base.model_dump(mode="json"),
         "layers": {name: [wheel.sha256 for wheel in wheels] for name, wheels in pins.layers.items()},

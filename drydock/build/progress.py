@@ -58,7 +58,7 @@ class Log:
 
     def read(self, line: str) -> None:
         """Add a line that buildx wrote. What is no such object is kept as it is: buildx's own errors are plain text."""
-        event = _event(line)
+        event = _parse_event(line)
         if event is None:
             self.lines.append(line)
             return
@@ -123,9 +123,9 @@ class Log:
         self.lines += [f"#{self._numbers.get(digest, 0)} {line}" for line in text.splitlines()]
 
 
-def _event(line: str) -> Mapping[str, Any] | None:
+def _parse_event(line: str) -> Mapping[str, Any] | None:
     try:
-        found = json.loads(line)
+        event = json.loads(line)
     except ValueError:
         return None
-    return found if isinstance(found, dict) else None
+    return event if isinstance(event, dict) else None

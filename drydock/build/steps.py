@@ -14,7 +14,7 @@ Result = TypeVar("Result")
 Steps = Generator[Plan, None, Result]
 
 
-def run(steps: Steps[Result], bake: Callable[[Plan], object]) -> Result:
+def run_steps(steps: Steps[Result], bake: Callable[[Plan], object]) -> Result:
     """Run a build to its end, one plan after the other; return its result. Raises what it or `bake` raises."""
     try:
         plan = next(steps)

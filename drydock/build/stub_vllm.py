@@ -24,13 +24,13 @@ IDLE = 'vllm:num_requests_running{engine="0"} 0.0\n'
 SECRET = re.compile(r"(KEY|TOKEN|SECRET|PASSWORD)$")
 
 
-def shown() -> dict[str, Any]:
+def describe_start() -> dict[str, Any]:
     """Return what this was started with, without secrets."""
     env = {name: "***" if SECRET.search(name) else value for name, value in os.environ.items()}
     return {"argv": sys.argv, "executable": sys.executable, "env": env}
 
 
-def option(name: str, default: str) -> str:
+def read_option(name: str, default: str) -> str:
     """Return the value of an option of the command line."""
     words = [part for word in sys.argv for part in ([*word.split("=", 1)] if word.startswith(f"{name}=") else [word])]
     return words[words.index(name) + 1] if name in words[:-1] else default
@@ -44,7 +44,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         """Answer health, the running requests and the list of models."""
-        model = option("--served-model-name", option("--model", "stub"))
+        model = read_option("--served-model-name", read_option("--model", "stub"))
         models = {"object": "list", "data": [{"id": model}]}
         self.answer({"/health": {}, "/metrics": IDLE, "/v1/models": models}.get(self.path))
 
@@ -56,12 +56,12 @@ class Handler(BaseHTTPRequestHandler):
 
     def answer(self, body: object) -> None:
         """Send text or JSON; nothing is 404."""
-        key, given = os.environ.get("VLLM_API_KEY"), self.headers.get("Authorization")
-        closed = key and self.path not in {"/health", "/metrics"} and given != f"Bearer {key}"
-        found = (
+        key, authorization = os.environ.get("VLLM_API_KEY"), self.headers.get("Authorization")
+        closed = key and self.path not in {"/health", "/metrics"} and authorization != f"Bearer {key}"
+        reply = (
             {"error": {"message": "a stand-in has no such path, or needs the key"}} if body is None or closed else body
         )
-        data = (found if isinstance(found, str) else json.dumps(found)).encode()
+        data = (reply if isinstance(reply, str) else json.dumps(reply)).encode()
         self.send_response(404 if body is None else 401 if closed else 200)
         self.send_header("Content-Length", str(len(data)))
         self.end_headers()
@@ -69,7 +69,7 @@ class Handler(BaseHTTPRequestHandler):
 
 
 if __name__ == "__main__":
-    print(json.dumps(shown()), flush=True)  # noqa: T201 - what a stand-in is for
+    print(json.dumps(describe_start()), flush=True)  # noqa: T201 - what a stand-in is for
     if os.environ["STUB_VLLM"] == "serve":
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-        ThreadingHTTPServer((option("--host", ""), int(option("--port", "8000"))), Handler).serve_forever()
+        ThreadingHTTPServer((read_option("--host", ""), int(read_option("--port", "8000"))), Handler).serve_forever()

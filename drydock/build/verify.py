@@ -33,7 +33,7 @@ from drydock.model.additions import Additions
 from drydock.model.locked import LockedFoundation, LockedImage
 from drydock.model.record import Record
 from drydock.oci import layout as oci
-from drydock.oci.layout_diff import LayoutDifference, compare
+from drydock.oci.layout_diff import LayoutDifference, compare_layouts
 
 INPUT_FOLDERS = ("drydock", "entrypoints", "images", "templates")
 INPUT_FILES = (FILE, "matrix.yaml", "tasks.py", "pyproject.toml")
@@ -60,7 +60,9 @@ class Verified(Record):
     """Digest of the foundation if both builds have the same, else null."""
 
 
-def verify(job: Job, *, builder: str | None = None, recording: bool = False, from_foundation: bool = False) -> Verified:
+def verify_build(
+    job: Job, *, builder: str | None = None, recording: bool = False, from_foundation: bool = False
+) -> Verified:
     """Build twice and compare; return differences by layer, path and field.
 
     With `from_foundation`, a kept foundation whose digest is the lock's is not built again: two builds have agreed on
@@ -68,19 +70,19 @@ def verify(job: Job, *, builder: str | None = None, recording: bool = False, fro
     """
     if recording:
         job.project.check_writable(f"images/{job.variant.id}/lock.json")
-    fresh = recording and not oci.sound(job.foundation)  # both builds must show the digest of the foundation
-    first = build.build(job, builder=builder, hash_kept=True, no_cache=fresh)
+    fresh = recording and not oci.is_sound_layout(job.foundation)  # both builds must show the digest of the foundation
+    first = build.build_image(job, builder=builder, hash_kept=True, no_cache=fresh)
     import_vllm(job, first.image)
     committed_below = job.committed_foundation if from_foundation else None
-    shared = committed_below is not None and _digest(job.foundation) == committed_below
+    shared = committed_below is not None and _read_sound_digest(job.foundation) == committed_below
     log(f"{first.digest}: now building again {'on the same foundation' if shared else 'without cache'}")
     with tempfile.TemporaryDirectory(prefix="drydock-verify-", dir=_large_temporary_folder()) as folder:
         again = Path(folder, CACHE, job.foundation.relative_to(cache_home()))
         if shared:
             shutil.copytree(job.foundation, again, copy_function=link_or_copy)
         second = _build_elsewhere(job, Path(folder), builder, below="kept" if shared else "")
-        differences = compare(Path(first.layout), Path(second["layout"]))
-        below = {_digest(job.foundation), _digest(again)}
+        differences = compare_layouts(Path(first.layout), Path(second["layout"]))
+        below = {_read_sound_digest(job.foundation), _read_sound_digest(again)}
     committed = committed_digest(job.lock, job.platform, first.inputs_sha256)
     return Verified(
         reproducible=first.digest == second["digest"],
@@ -93,7 +95,7 @@ def verify(job: Job, *, builder: str | None = None, recording: bool = False, fro
     )
 
 
-def settle(
+def settle_verification(
     job: Job,
     verified: Verified,
     *,
@@ -107,7 +109,7 @@ def settle(
     """
     if not verified.reproducible:
         raise NotReproducibleError(
-            f"{job.variant.id}: the second build differs from the first", *map(describe, verified.differences)
+            f"{job.variant.id}: the second build differs from the first", *map(format_difference, verified.differences)
         )
     if verified.matches_committed is False and (not recording or in_ci(env)):
         raise NotReproducibleError(
@@ -116,10 +118,10 @@ def settle(
             f" `./inv verify --target {job.variant.id} --record` writes the new digest",
         )
     if recording and not (verified.matches_committed and verified.foundation in (None, job.committed_foundation)):
-        record(job, verified, builder)
+        record_digests(job, verified, builder)
 
 
-def record(job: Job, verified: Verified, builder: str | None = None) -> None:
+def record_digests(job: Job, verified: Verified, builder: str | None = None) -> None:
     """Write the digest of two identical builds into the lock, and that their foundations agree into the proof."""
     below = verified.foundation
     image = LockedImage(
@@ -127,7 +129,7 @@ def record(job: Job, verified: Verified, builder: str | None = None) -> None:
         digest=verified.first,
         inputs_sha256=job.inputs_sha256,
         buildkit=daemon.buildkit_version(builder),
-        buildx=daemon.ensure().buildx,
+        buildx=daemon.ensure_engine().buildx,
     )
     pins = job.pins.model_copy(update={"image": image})
     changed = job.lock.model_copy(update={"platforms": {**job.lock.platforms, job.platform: pins}})
@@ -141,8 +143,8 @@ def import_vllm(job: Job, image: str) -> None:
 
     A build reads vLLM's files and imports nothing, so a package that is missing or damaged would be seen at the start.
     """
-    shown = proof.read_proof(job.project, job.variant.id) or proof.Proof()
-    evidence = shown.foundation.get(proof.IMPORTED)
+    recorded = proof.read_proof(job.project, job.variant.id) or proof.Proof()
+    evidence = recorded.foundation.get(proof.IMPORTED)
     if not job.variant.serves or (evidence and evidence.inputs_sha256 == job.foundation_key):
         return
     log(f"{job.variant.id}: importing vLLM, once for this foundation")
@@ -152,14 +154,14 @@ def import_vllm(job: Job, image: str) -> None:
 def _prove_foundation(job: Job, foundation: str) -> None:
     """Write into the variant's proof that two builds gave the same foundation, and that vLLM imports in it."""
     command = f"./inv verify --target {job.variant.id} --record"
-    shown = proof.read_proof(job.project, job.variant.id) or proof.Proof()
+    recorded = proof.read_proof(job.project, job.variant.id) or proof.Proof()
     evidence = proof.make_evidence(job.project, digest=foundation, inputs_sha256=job.foundation_key, tests=(command,))
     kinds = (proof.REPRODUCED, *((proof.IMPORTED,) if job.variant.serves else ()))
-    foundations = proof.replace_evidence(shown.foundation, dict.fromkeys(kinds, evidence))
-    proof.write_proof(job.project, job.variant.id, shown.model_copy(update={"foundation": foundations}))
+    foundations = proof.replace_evidence(recorded.foundation, dict.fromkeys(kinds, evidence))
+    proof.write_proof(job.project, job.variant.id, recorded.model_copy(update={"foundation": foundations}))
 
 
-def describe(difference: LayoutDifference | Mapping[str, str]) -> str:
+def format_difference(difference: LayoutDifference | Mapping[str, str]) -> str:
     """Return one difference as a line."""
     values = difference if isinstance(difference, Mapping) else difference._asdict()
     return "{where}: {path}: {field}: {first} → {second}".format(**values)
@@ -175,7 +177,7 @@ def _build_elsewhere(job: Job, folder: Path, builder: str | None, below: str = "
         (cache_home() / shared).mkdir(parents=True, exist_ok=True)
         (cache / shared).symlink_to(cache_home() / shared)
     command = [sys.executable, "-m", "drydock", job.variant.id, job.platform, builder or "", below, *map(str, copies)]
-    done = subprocess.run(
+    process = subprocess.run(
         command,
         cwd=folder,
         env={**os.environ, **CIRCUMSTANCES, "DRYDOCK_CACHE": str(cache), "PYTHONPATH": str(copies[-1])},
@@ -184,11 +186,11 @@ def _build_elsewhere(job: Job, folder: Path, builder: str | None, below: str = "
         text=True,
         check=False,
     )
-    if done.returncode:
+    if process.returncode:
         raise BuildError(
-            f"the second build of {job.variant.id} failed: exit {done.returncode}", hint="see its output above"
+            f"the second build of {job.variant.id} failed: exit {process.returncode}", hint="see its output above"
         )
-    result: dict[str, str] = json.loads(done.stdout)
+    result: dict[str, str] = json.loads(process.stdout)
     return result
 
 
@@ -202,19 +204,19 @@ def _copy_inputs(layer: Path, copy: Path, additions: Additions) -> None:
         if (layer / name).is_file():
             (copy / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(layer / name, copy / name)
-    for path in _tree(copy):
+    for path in _walk_folder(copy):
         path.chmod(0o700 if path.is_dir() else 0o600)
         os.utime(path, (OTHER_MTIME, OTHER_MTIME))
 
 
-def _tree(folder: Path) -> Iterator[Path]:
+def _walk_folder(folder: Path) -> Iterator[Path]:
     yield folder
     yield from folder.rglob("*")
 
 
-def _digest(layout: Path) -> str | None:
+def _read_sound_digest(layout: Path) -> str | None:
     """Return the digest of a layout; None if it does not exist or is damaged."""
-    return oci.read_digest(layout) if oci.sound(layout) else None
+    return oci.read_digest(layout) if oci.is_sound_layout(layout) else None
 
 
 def _large_temporary_folder() -> Path:

@@ -22,7 +22,15 @@ from typing import IO, Any
 from drydock.bundle.contents import Blob
 from drydock.core.console import byte_progress
 from drydock.core.errors import DiskFullError, FetchError, InputError
-from drydock.core.files import disk_full, exclusive, loads, make_folder, open_regular, temporary_prefix, whole_file
+from drydock.core.files import (
+    disk_full,
+    hold_lock_file,
+    make_folder,
+    open_regular,
+    parse_any_json,
+    temporary_prefix,
+    whole_file,
+)
 from drydock.core.paths import cache_home
 from drydock.core.tar import members, open_tar
 from drydock.oci.reference import DIGEST
@@ -40,7 +48,7 @@ SLACK = 1 << 20
 """Bytes of additional free space to require, for folders and the file system's metadata."""
 
 
-def write(output: Path, index: bytes, blobs: Iterable[Blob], signature: bytes = b"") -> None:
+def write_archive(output: Path, index: bytes, blobs: Iterable[Blob], signature: bytes = b"") -> None:
     """Write an archive; replace an existing file only once the new one is complete.
 
     Raises DiskFullError, and FetchError if a blob does not match its digest.
@@ -52,21 +60,21 @@ def write(output: Path, index: bytes, blobs: Iterable[Blob], signature: bytes = 
         if signature:
             files[SIGNATURE] = signature
         for name, data in files.items():
-            tar.addfile(_entry(name, len(data)), io.BytesIO(data))
+            tar.addfile(_make_tar_entry(name, len(data)), io.BytesIO(data))
         with byte_progress() as bar:
             task = bar.add_task(f"writing {len(unique)} blobs", total=total)
             for blob in unique:
-                _add(tar, blob)
+                _add_blob(tar, blob)
                 bar.advance(task, blob.size)
 
 
-def check_free_space(folder: Path, needed: int) -> None:
+def check_free_space(folder: Path, size: int) -> None:
     """Raise DiskFullError if a folder's disk has less than the needed bytes free."""
     existing = next(parent for parent in (folder, *folder.parents) if parent.exists())
     free = shutil.disk_usage(existing).free
-    if free < needed + SLACK:
+    if free < size + SLACK:
         raise DiskFullError(
-            f"{folder}: no space left on the disk: {needed / 1e6:.0f} MB needed, {free / 1e6:.0f} MB free",
+            f"{folder}: no space left on the disk: {size / 1e6:.0f} MB needed, {free / 1e6:.0f} MB free",
             hint="free some space and run the same command again; nothing was written",
         )
 
@@ -74,7 +82,7 @@ def check_free_space(folder: Path, needed: int) -> None:
 @contextlib.contextmanager
 def _new_file(final: Path, size: int) -> Iterator[IO[bytes]]:
     """Yield a temporary file that becomes `final` if the block succeeds; remove those of killed runs first."""
-    with disk_full(final), exclusive(cache_home() / "bundle.lock"):
+    with disk_full(final), hold_lock_file(cache_home() / "bundle.lock"):
         make_folder(final.parent)
         for leftover in final.parent.glob(f"{temporary_prefix(final)}*"):
             leftover.unlink()
@@ -83,11 +91,11 @@ def _new_file(final: Path, size: int) -> Iterator[IO[bytes]]:
             yield file
 
 
-def _add(tar: tarfile.TarFile, blob: Blob) -> None:
+def _add_blob(tar: tarfile.TarFile, blob: Blob) -> None:
     with io.BytesIO(blob.source) if isinstance(blob.source, bytes) else blob.source.open("rb") as file:
         hashing = _HashingReader(file)
         try:
-            tar.addfile(_entry(BLOBS + blob.digest.removeprefix("sha256:"), blob.size), hashing)
+            tar.addfile(_make_tar_entry(BLOBS + blob.digest.removeprefix("sha256:"), blob.size), hashing)
         except OSError as error:
             if str(error) != "unexpected end of data":  # a truncated file: reported below by its digest
                 raise
@@ -98,7 +106,7 @@ def _add(tar: tarfile.TarFile, blob: Blob) -> None:
         )
 
 
-def _entry(name: str, size: int) -> tarfile.TarInfo:
+def _make_tar_entry(name: str, size: int) -> tarfile.TarInfo:
     entry = tarfile.TarInfo(name)
     entry.size, entry.mode = size, 0o644
     return entry
@@ -171,11 +179,11 @@ class Archive:
     def chunks(self, digest: str) -> Iterator[bytes]:
         """Yield a blob's bytes. Raises FetchError after the last chunk if they do not match the digest."""
         hasher = hashlib.sha256()
-        offset, left = self._place(self._name(digest))
+        offset, remaining = self._place(self._name(digest))
         with self.path.open("rb") as file:
             file.seek(offset)
-            while left and (chunk := file.read(min(left, CHUNK))):
-                left -= len(chunk)
+            while remaining and (chunk := file.read(min(remaining, CHUNK))):
+                remaining -= len(chunk)
                 hasher.update(chunk)
                 yield chunk
         if f"sha256:{hasher.hexdigest()}" != digest:
@@ -196,7 +204,7 @@ class Archive:
 
     def _json(self, data: bytes, name: str) -> dict[str, Any]:
         try:
-            value = loads(data)
+            value = parse_any_json(data)
         except ValueError as error:
             raise self._error(f"{name}: invalid JSON: {error}") from error
         if not isinstance(value, dict):
@@ -224,7 +232,7 @@ class Archive:
     def _error(self, reason: str) -> InputError:
         return InputError(
             f"{self.path}: incomplete or invalid bundle: {reason}",
-            hint="copy the file again; `./inv bundle` creates bundles",
+            hint="copy the file again; `./inv bundle create` creates bundles",
         )
 
 

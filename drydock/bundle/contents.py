@@ -92,16 +92,16 @@ class Blob(NamedTuple):
 
     def descriptor(self, media_type: str, **annotations: str) -> dict[str, Any]:
         """Return an OCI descriptor of the blob."""
-        found: dict[str, Any] = {"mediaType": media_type, "digest": self.digest, "size": self.size}
-        return {**found, "annotations": annotations} if annotations else found
+        descriptor: dict[str, Any] = {"mediaType": media_type, "digest": self.digest, "size": self.size}
+        return {**descriptor, "annotations": annotations} if annotations else descriptor
 
 
-def blob(data: bytes) -> Blob:
+def make_blob(data: bytes) -> Blob:
     """Return a blob with these bytes."""
     return Blob(f"sha256:{hashlib.sha256(data).hexdigest()}", len(data), data)
 
 
-def artifact(
+def make_artifact(
     kind: str, layers: list[dict[str, Any]], *, config: dict[str, Any] | None = None, subject: Manifest | None = None
 ) -> Manifest:
     """Return the manifest of an OCI artifact that is not an image."""
@@ -109,7 +109,7 @@ def artifact(
         "schemaVersion": 2,
         "mediaType": MANIFEST,
         "artifactType": kind,
-        "config": config or blob(b"{}").descriptor(EMPTY),
+        "config": config or make_blob(b"{}").descriptor(EMPTY),
         "layers": layers,
     }
     if subject:
@@ -117,6 +117,6 @@ def artifact(
     return to_manifest(content)
 
 
-def titled(text: str) -> dict[str, str]:
+def make_title_annotation(text: str) -> dict[str, str]:
     """Return the annotation with the file name that oras gives to a blob."""
     return {TITLE: text}

@@ -24,33 +24,33 @@ from drydock.bundle.contents import (
     BundledImage,
     BundledModel,
     BundleOrigin,
-    artifact,
-    blob,
-    titled,
+    make_artifact,
+    make_blob,
+    make_title_annotation,
 )
-from drydock.bundle.inputs import Gathered, gather
+from drydock.bundle.inputs import Gathered, gather_inputs
 from drydock.bundle.models import GatheredModel
 from drydock.config import matrix
 from drydock.config.rows import MATRIX
 from drydock.core.console import as_lines
 from drydock.core.errors import InputError
-from drydock.core.files import disk_full, dumps, loads, make_folder, unwritable
+from drydock.core.files import disk_full, explain_unwritable, format_json, make_folder, parse_any_json
 from drydock.core.paths import cache_home
 from drydock.core.project import Project
 from drydock.inputs.store import Store
 from drydock.lock.recipes import recipes_lock
 from drydock.model.locked import LockedImageBase
-from drydock.model.record import Record, dump
+from drydock.model.record import Record, dump_record
 from drydock.publish import push
 from drydock.registry.manifests import Manifest
 
 
 class Created(Record):
-    """What `bundle --json` prints."""
+    """What `bundle create --json` prints."""
 
     file: str
     bundle: str
-    """Digest of the index, as `bundle.load --digest` expects it."""
+    """Digest of the index, as `bundle load --digest` expects it."""
     size: int
     images: Mapping[str, Mapping[str, str]]
     """Variant → platform → digest."""
@@ -77,7 +77,7 @@ Entries = dict[str, dict[str, Any]]
 """Digest → entry in the index."""
 
 
-def create(
+def create_bundle(
     project: Project, targets: Sequence[str], output: Path, *, key: str = "", models: Sequence[Path] = ()
 ) -> Created:
     """Write a bundle of the targets, and of the models in these folders, signed if a key is given.
@@ -89,19 +89,19 @@ def create(
     _check_output(output)
     signing.require_signer(signing.Signer(key) if key else None)
     variants = matrix.read_matrix(project)
-    chosen = {variant.id: variant for variant in (matrix.find(variants, target) for target in targets)}
-    layouts = {name: push.built(project, variant) for name, variant in sorted(chosen.items())}
-    gathered = model_folders.gather(models)
+    chosen = {variant.id: variant for variant in (matrix.find_variant(variants, target) for target in targets)}
+    layouts = {name: push.list_built_layouts(project, variant) for name, variant in sorted(chosen.items())}
+    gathered = model_folders.gather_models(models)
     with disk_full(cache_home()):
-        parts = [_part(layout) for found in layouts.values() for layout in found]
-        entries, blobs = _assemble(parts, layouts, gathered, project)
+        parts = [_make_bundled_part(layout) for variant_layouts in layouts.values() for layout in variant_layouts]
+        entries, blobs = _assemble_index(parts, layouts, gathered, project)
         index = archive.index_of(entries)
-        archive.write(output, index, blobs, signing.sign_data(index, signing.Signer(key)) if key else b"")
+        archive.write_archive(output, index, blobs, signing.sign_data(index, signing.Signer(key)) if key else b"")
     return Created(
         file=str(output),
-        bundle=blob(index).digest,
+        bundle=make_blob(index).digest,
         size=output.stat().st_size,
-        images=_images(parts),
+        images=_map_images(parts),
         models={model.record.name: _source_of(model.record) for model in gathered},
         blobs=len({item.digest for item in blobs}),
         not_included=tuple(line for part in parts for line in not_included(part.record)),
@@ -114,7 +114,7 @@ def _check_output(output: Path) -> None:
     """Raise InputError if the file cannot be written."""
     if output.is_dir():
         raise InputError(f"--output {output}: expected a file, found a folder")
-    with unwritable(output, "--output FILE"):
+    with explain_unwritable(output, "--output FILE"):
         make_folder(output.parent)
     if not os.access(output.parent, os.W_OK):
         raise InputError(
@@ -122,7 +122,7 @@ def _check_output(output: Path) -> None:
         )
 
 
-def report(created: Created) -> str:
+def format_created_bundle(created: Created) -> str:
     """Return the result as text."""
     signed = " (signed)" if created.signed else ""
     lines = [f"{created.file} ({created.size / 1e6:.0f} MB, {created.blobs} blobs)", f"bundle {created.bundle}{signed}"]
@@ -143,15 +143,15 @@ def not_included(image: BundledImage, store: Store | None = None) -> list[str]:
     ]
 
 
-def _part(layout: push.Layout) -> BundledPart:
+def _make_bundled_part(layout: push.Layout) -> BundledPart:
     job = layout.job
     attached, manifests = [], []
-    for item in documents.documents(job, layout.folder, layout.manifest, f"drydock/{job.variant.id}"):
-        data = blob(item.data)
-        layer = data.descriptor(item.media_type, **titled(item.name))
+    for item in documents.make_documents(job, layout.folder, layout.manifest, f"drydock/{job.variant.id}"):
+        data = make_blob(item.data)
+        layer = data.descriptor(item.media_type, **make_title_annotation(item.name))
         attached.append(data)
-        manifests.append(artifact(item.media_type, [layer], subject=layout.manifest))
-    inputs = gather(job, layout.manifest)
+        manifests.append(make_artifact(item.media_type, [layer], subject=layout.manifest))
+    inputs = gather_inputs(job, layout.manifest)
     pins = job.lock.platforms[job.platform]
     record = BundledImage(
         variant=job.variant.id,
@@ -163,9 +163,9 @@ def _part(layout: push.Layout) -> BundledPart:
         documents=tuple(manifest.digest for manifest in manifests),
         supplied=pins.supplied,
     )
-    own = [blob(manifest.data) for manifest in (*manifests, inputs.manifest, layout.manifest)]
+    manifest_blobs = [make_blob(manifest.data) for manifest in (*manifests, inputs.manifest, layout.manifest)]
     layers = [Blob(item["digest"], item["size"], layout.blob(item["digest"])) for item in layout.descriptors]
-    blobs = (*attached, *inputs.blobs, *own, *layers, *_base_blobs(inputs.base))
+    blobs = (*attached, *inputs.blobs, *manifest_blobs, *layers, *_base_blobs(inputs.base))
     return BundledPart(record, layout, tuple(manifests), inputs, blobs)
 
 
@@ -179,7 +179,7 @@ def _source_of(model: BundledModel) -> str:
     return f"{folder.name} of {folder.hub} at {folder.revision}" if folder.hub else "files as they are, of no hub"
 
 
-def _assemble(
+def _assemble_index(
     parts: Sequence[BundledPart],
     layouts: Mapping[str, Sequence[push.Layout]],
     models: Sequence[GatheredModel],
@@ -187,27 +187,27 @@ def _assemble(
 ) -> tuple[Entries, list[Blob]]:
     """Return the index's entries and all blobs. The names in the index are those that `oras` and `skopeo` use."""
     entries: Entries = {}
-    blobs = [blob(b"{}"), *(item for part in parts for item in part.blobs)]
-    for variant, found in layouts.items():
-        image = push.combined(found)
-        blobs.append(blob(image.data))
-        _add(entries, image, variant)
+    blobs = [make_blob(b"{}"), *(item for part in parts for item in part.blobs)]
+    for variant, variant_layouts in layouts.items():
+        image = push.combine_manifests(variant_layouts)
+        blobs.append(make_blob(image.data))
+        _add_manifest(entries, image, variant)
     for part in parts:
         name = f"{part.record.variant}-{part.record.platform.replace('/', '-')}"
         if part.record.digest not in entries:
-            _add(entries, part.layout.manifest, name)
-        _add(entries, part.inputs.manifest, f"{name}-inputs")
+            _add_manifest(entries, part.layout.manifest, name)
+        _add_manifest(entries, part.inputs.manifest, f"{name}-inputs")
         for manifest in part.documents:
-            _add(entries, manifest)
+            _add_manifest(entries, manifest)
         if part.inputs.base:
-            entry = loads((part.inputs.base / "index.json").read_bytes())["manifests"][0]
+            entry = parse_any_json((part.inputs.base / "index.json").read_bytes())["manifests"][0]
             entries[entry["digest"]] = {**entry, "annotations": {NAME: f"{name}-base"}}
     for model in models:
         blobs += model.blobs
-        _add(entries, model.manifest, f"model-{model.record.name}")
-    manifest, own = _bundle_manifest(parts, [model.record for model in models], project)
-    _add(entries, manifest, "bundle")
-    return entries, [*blobs, *own]
+        _add_manifest(entries, model.manifest, f"model-{model.record.name}")
+    manifest, bundle_blobs = _bundle_manifest(parts, [model.record for model in models], project)
+    _add_manifest(entries, manifest, "bundle")
+    return entries, [*blobs, *bundle_blobs]
 
 
 def _bundle_manifest(
@@ -221,24 +221,24 @@ def _bundle_manifest(
         images=tuple(part.record for part in parts),
         models=tuple(models),
     )
-    config = blob(dumps(dump(bundle)).encode())
+    config = make_blob(format_json(dump_record(bundle)).encode())
     paths = _repository_files(project, {part.record.variant for part in parts})
-    files = {project.recorded(path): blob(path.read_bytes()) for path in paths}
-    layers = [item.descriptor(REPOSITORY_FILE, **titled(name)) for name, item in files.items()]
-    manifest = artifact(BUNDLE, layers, config=config.descriptor(BUNDLE))
-    return manifest, [config, *files.values(), blob(manifest.data)]
+    files = {project.recorded(path): make_blob(path.read_bytes()) for path in paths}
+    layers = [item.descriptor(REPOSITORY_FILE, **make_title_annotation(name)) for name, item in files.items()]
+    manifest = make_artifact(BUNDLE, layers, config=config.descriptor(BUNDLE))
+    return manifest, [config, *files.values(), make_blob(manifest.data)]
 
 
 def _repository_files(project: Project, variants: Collection[str]) -> list[Path]:
-    found = {project / f"images/{name}/{file}" for name in variants for file in ("Dockerfile", "lock.json")}
+    paths = {project / f"images/{name}/{file}" for name in variants for file in ("Dockerfile", "lock.json")}
     for variant in matrix.read_matrix(project):
         if variant.id in variants:
-            found.update(matrix.stack_files(project, variant))
-    found.update(path for name in (recipes_lock.LOCK, recipes_lock.FACTS) if (path := project / name).is_file())
-    return [*project.each(MATRIX), *sorted(found)]
+            paths.update(matrix.stack_files(project, variant))
+    paths.update(path for name in (recipes_lock.LOCK, recipes_lock.FACTS) if (path := project / name).is_file())
+    return [*project.each(MATRIX), *sorted(paths)]
 
 
-def _add(entries: Entries, manifest: Manifest, name: str = "") -> None:
+def _add_manifest(entries: Entries, manifest: Manifest, name: str = "") -> None:
     """Add a manifest to the index's entries."""
     entry = manifest.descriptor()
     if "artifactType" in manifest.content:
@@ -248,8 +248,8 @@ def _add(entries: Entries, manifest: Manifest, name: str = "") -> None:
     entries[manifest.digest] = entry
 
 
-def _images(parts: Iterable[BundledPart]) -> dict[str, dict[str, str]]:
-    found: dict[str, dict[str, str]] = {}
+def _map_images(parts: Iterable[BundledPart]) -> dict[str, dict[str, str]]:
+    digests: dict[str, dict[str, str]] = {}
     for part in parts:
-        found.setdefault(part.record.variant, {})[part.record.platform] = part.record.digest
-    return found
+        digests.setdefault(part.record.variant, {})[part.record.platform] = part.record.digest
+    return digests

@@ -8,7 +8,19 @@ from pathlib import Path
 from typing import NamedTuple
 
 from drydock.build.job import Job
-from drydock.bundle.contents import ARCHIVE, COMMIT, DEB, INPUTS, SDIST, SOURCE, TITLE, WHEEL, Blob, artifact, titled
+from drydock.bundle.contents import (
+    ARCHIVE,
+    COMMIT,
+    DEB,
+    INPUTS,
+    SDIST,
+    SOURCE,
+    TITLE,
+    WHEEL,
+    Blob,
+    make_artifact,
+    make_title_annotation,
+)
 from drydock.config.mirrors import read_mirrors
 from drydock.core.errors import FetchError
 from drydock.core.files import file_sha256
@@ -16,7 +28,7 @@ from drydock.examine import remote_image
 from drydock.inputs import debs as apt
 from drydock.inputs import fetch, git_objects, sources, wheels
 from drydock.inputs.images import at_mirror
-from drydock.inputs.store import Store, default_store, place, whole_folder
+from drydock.inputs.store import Store, default_store, place_file, whole_folder
 from drydock.model.locked import (
     LockedDeb,
     LockedDebianBase,
@@ -38,69 +50,69 @@ class Gathered(NamedTuple):
     """OCI layout of the base, if it is an image."""
 
 
-def gather(job: Job, subject: Manifest) -> Gathered:
+def gather_inputs(job: Job, subject: Manifest) -> Gathered:
     """Fetch the inputs of a build into the store, and list them.
 
     Raises FetchError if an input cannot be downloaded, or was changed on the disk.
     """
     pins, store = job.lock.platforms[job.platform], default_store()
-    _fetch(job, pins, store)
-    found = dict([*_stored(pins, store), *_sources(pins, store)])
-    entries = [found[key] for key in sorted(found)]
+    _fetch_missing(job, pins, store)
+    files = dict([*_list_stored_files(pins, store), *_list_source_blobs(pins, store)])
+    entries = [files[key] for key in sorted(files)]
     layers = [blob.descriptor(media_type, **annotations) for blob, media_type, annotations in entries]
     base = fetch_base(pins.base, job.platform, store) if isinstance(pins.base, LockedImageBase) else None
-    return Gathered(artifact(INPUTS, layers, subject=subject), tuple(blob for blob, _, _ in entries), base)
+    return Gathered(make_artifact(INPUTS, layers, subject=subject), tuple(blob for blob, _, _ in entries), base)
 
 
 Entry = tuple[str, tuple[Blob, str, dict[str, str]]]
 """Sort key → blob, media type, annotations."""
 
 
-def _fetch(job: Job, pins: LockedPlatform, store: Store) -> None:
+def _fetch_missing(job: Job, pins: LockedPlatform, store: Store) -> None:
     """Fetch missing inputs, including those that a build does not fetch if it reuses a base made earlier."""
-    target = wheels.environment(job.variant.python, job.platform, job.variant.base)
+    target = wheels.find_image_environment(job.variant.python, job.platform, job.variant.base)
     if isinstance(pins.base, LockedDebianBase):
-        apt.fetch_packages(_debs(pins.base), pins.base.snapshot, store, os.environ)
-    wheels.fetch_wheels(_wheels(pins), target, store, os.environ, job.variant.indexes)
+        apt.fetch_packages(_list_locked_debs(pins.base), pins.base.snapshot, store, os.environ)
+    wheels.fetch_wheels(_list_locked_wheels(pins), target, store, os.environ, job.variant.indexes)
     for source in pins.sources:
-        sources.fetch(source, target, store)
+        sources.fetch_source(source, target, store)
         if source.commit:
-            git_objects.check(source.name, source.commit, store, os.environ)
+            git_objects.check_objects(source.name, source.commit, store, os.environ)
 
 
-def _debs(base: LockedDebianBase) -> tuple[LockedDeb, ...]:
+def _list_locked_debs(base: LockedDebianBase) -> tuple[LockedDeb, ...]:
     return (*base.packages, *base.bootstrap)
 
 
-def _wheels(pins: LockedPlatform) -> tuple[LockedWheel, ...]:
+def _list_locked_wheels(pins: LockedPlatform) -> tuple[LockedWheel, ...]:
     return (*(wheel for layer in pins.layers.values() for wheel in layer), *pins.build, *pins.tools)
 
 
-def _stored(pins: LockedPlatform, store: Store) -> Iterator[Entry]:
+def _list_stored_files(pins: LockedPlatform, store: Store) -> Iterator[Entry]:
     """Yield the packages in the store."""
-    debs = _debs(pins.base) if isinstance(pins.base, LockedDebianBase) else ()
+    debs = _list_locked_debs(pins.base) if isinstance(pins.base, LockedDebianBase) else ()
     sdists = [source.sdist for source in pins.sources if source.sdist]
     kinds: tuple[tuple[str, str, tuple[LockedWheel | LockedDeb, ...]], ...] = (
         (DEB, "debs", debs),
-        (WHEEL, "wheels", _wheels(pins)),
+        (WHEEL, "wheels", _list_locked_wheels(pins)),
         (SDIST, "sources", tuple(sdists)),
     )
     for kind, folder, files in kinds:
         for file in files:
             title = f"{folder}/{Path(file.filename).name}"
             blob = Blob(f"sha256:{file.sha256}", file.size, store.path(file.sha256))
-            yield f"{title} {file.sha256}", (blob, kind, titled(title))
+            yield f"{title} {file.sha256}", (blob, kind, make_title_annotation(title))
 
 
-def _sources(pins: LockedPlatform, store: Store) -> Iterator[Entry]:
+def _list_source_blobs(pins: LockedPlatform, store: Store) -> Iterator[Entry]:
     """Yield release archives, and the source code from git: for each commit, its objects in one file."""
     for source in pins.sources:
         if source.sha256:
             title, path = f"sources/{source.filename}", store.path(source.sha256)
             blob = Blob(f"sha256:{source.sha256}", path.stat().st_size, path)
-            yield f"{title} {source.sha256}", (blob, ARCHIVE, titled(title))
+            yield f"{title} {source.sha256}", (blob, ARCHIVE, make_title_annotation(title))
         elif source.commit:
-            title, pack = f"sources/{source.name}.pack", git_objects.path(str(source.commit), store)
+            title, pack = f"sources/{source.name}.pack", git_objects.pack_path(str(source.commit), store)
             blob = Blob(f"sha256:{file_sha256(pack)}", pack.stat().st_size, pack)
             yield f"{title} {blob.digest}", (blob, SOURCE, {TITLE: title, COMMIT: str(source.commit)})
 
@@ -111,7 +123,7 @@ def fetch_base(base: LockedImageBase, platform: str, store: Store) -> Path:
     Raises FetchError, RegistryError or CredentialsError.
     """
     final = fetch.image_folder(str(base.digest), platform, store)
-    if oci.intact(final):
+    if oci.is_intact_layout(final):
         return final
     image = remote_image.open_image(f"{at_mirror(base.reference, read_mirrors())}@{base.digest}")
     if platform not in image.platforms:
@@ -121,8 +133,10 @@ def fetch_base(base: LockedImageBase, platform: str, store: Store) -> Path:
     manifest = image.platforms[platform]
     with whole_folder(final, replace=True) as layout:
         for descriptor in (manifest.content["config"], *manifest.content["layers"]):
-            place(image.blob(descriptor["digest"]), oci.blob(layout, descriptor["digest"]), executable=False)
+            place_file(
+                image.blob(descriptor["digest"]), oci.path_of_blob(layout, descriptor["digest"]), executable=False
+            )
         for item in (*image.indexes, manifest):
-            oci.blob(layout, item.digest).write_bytes(item.data)
+            oci.path_of_blob(layout, item.digest).write_bytes(item.data)
         oci.write_index(layout, image.manifest.descriptor())
     return final

@@ -25,15 +25,15 @@ from drydock.build.job import (
     BuildOptions,
     image_name,
     layouts_lock,
-    prepare,
+    prepare_job,
 )
 from drydock.bundle import models as model_folders
 from drydock.bundle.archive import Archive, check_free_space
 from drydock.bundle.contents import BUNDLE, COMMIT, SOURCE, STORED, TITLE, Bundle, BundledImage, BundleOrigin
 from drydock.bundle.create import not_included
-from drydock.bundle.trust import check_own_build, check_recorded, kept, open_trusted
+from drydock.bundle.trust import check_own_build, check_recorded, kept_image_folder, open_trusted
 from drydock.core.console import as_lines, byte_progress
-from drydock.core.errors import DrydockError, FetchError, InputError, nearest
+from drydock.core.errors import DrydockError, FetchError, InputError, suggest_nearest
 from drydock.core.files import write_atomically
 from drydock.core.paths import cache_home
 from drydock.core.project import Project
@@ -57,7 +57,7 @@ class LoadedImage(Record):
 
 
 class Loaded(Record):
-    """What `bundle.load --json` prints."""
+    """What `bundle load --json` prints."""
 
     bundle: str
     origin: BundleOrigin
@@ -70,12 +70,12 @@ class Loaded(Record):
     models_left: tuple[str, ...]
     """Models of the bundle that were not, without --models."""
     signed: bool
-    """Whether the signature was verified with --key."""
+    """Whether the signature was verified with --verify-key."""
     seconds: float
 
 
 class LoadOptions(NamedTuple):
-    """Options of `bundle.load`."""
+    """Options of `bundle load`."""
 
     engine: bool = False
     """Also load the images for this machine's platform into the engine."""
@@ -92,7 +92,7 @@ class LoadOptions(NamedTuple):
 DEFAULTS = LoadOptions()
 
 
-def load(project: Project, path: Path, options: LoadOptions = DEFAULTS) -> Loaded:
+def load_bundle(project: Project, path: Path, options: LoadOptions = DEFAULTS) -> Loaded:
     """Load a bundle.
 
     Raises InputError, FetchError, DiskFullError, UntrustedError for a bundle that neither key nor digest vouches for or
@@ -106,12 +106,14 @@ def load(project: Project, path: Path, options: LoadOptions = DEFAULTS) -> Loade
         check_recorded(image, project)
         check_own_build(image)
     loading = _Loading(archive, default_store())
-    model_folders.check(archive, bundle.models, options.models)
+    model_folders.check_models(archive, bundle.models, options.models)
     loading.check_free_space(bundle)
     _add_supplied(bundle, options.contexts, loading.store)
     platforms = engine_platforms(bundle.images) if options.engine else {}
     images = tuple(_load_image(loading, image, platforms, project) for image in bundle.images)
-    models = tuple(model_folders.load(archive, model, options.models) for model in bundle.models if options.models)
+    models = tuple(
+        model_folders.write_bundled_model(archive, model, options.models) for model in bundle.models if options.models
+    )
     return Loaded(
         bundle=archive.digest,
         origin=bundle.origin,
@@ -125,7 +127,7 @@ def load(project: Project, path: Path, options: LoadOptions = DEFAULTS) -> Loade
     )
 
 
-def report(loaded: Loaded) -> str:
+def format_loaded_bundle(loaded: Loaded) -> str:
     """Return the result as text."""
     signed = " (signature verified)" if loaded.signed else ""
     lines = [f"bundle {loaded.bundle}{signed}: {loaded.files_new} files added to the store"]
@@ -146,23 +148,25 @@ def report(loaded: Loaded) -> str:
 
 def _add_supplied(bundle: Bundle, folders: Mapping[str, str], store: Store) -> None:
     """Add the files that only their vendor may distribute to the store."""
-    known = {name for image in bundle.images for name in image.supplied}
-    for name in sorted(set(folders) - known):
-        raise InputError(f"--context {name}: unknown context for this bundle", hint=nearest(name, known))
+    contexts = {name for image in bundle.images for name in image.supplied}
+    for name in sorted(set(folders) - contexts):
+        raise InputError(f"--context {name}: unknown context for this bundle", hint=suggest_nearest(name, contexts))
     for image in bundle.images:
         for name in sorted(set(folders) & set(image.supplied)):
-            supplied.bring(name, image.supplied[name], Path(folders[name]), store)
+            supplied.bring_pinned_files(name, image.supplied[name], Path(folders[name]), store)
 
 
 def read_bundle(archive: Archive) -> Bundle:
     """Return bundle.json. Raises InputError if the archive is not a bundle."""
     entries = archive.index().get("manifests")
     listed = entries if isinstance(entries, list) else []
-    own = next((item for item in listed if isinstance(item, dict) and item.get("artifactType") == BUNDLE), None)
-    if own is None:
+    bundle_entry = next(
+        (item for item in listed if isinstance(item, dict) and item.get("artifactType") == BUNDLE), None
+    )
+    if bundle_entry is None:
         raise InputError(f"{archive.path}: an OCI layout, but not a drydock bundle")
     with _valid_format(archive):
-        return Bundle.model_validate(archive.json(archive.json(own["digest"])["config"]["digest"]))
+        return Bundle.model_validate(archive.json(archive.json(bundle_entry["digest"])["config"]["digest"]))
 
 
 @contextlib.contextmanager
@@ -177,12 +181,12 @@ def _valid_format(archive: Archive) -> Iterator[None]:
 
 def engine_platforms(images: Iterable[BundledImage], machine: str = "") -> dict[str, str]:
     """Return for each variant the platform to load into the engine: this machine's if included, else the first."""
-    own = ARCHITECTURES.get(machine or platform.machine(), "")
-    found: dict[str, str] = {}
+    host_platform = ARCHITECTURES.get(machine or platform.machine(), "")
+    platforms: dict[str, str] = {}
     for image in images:
-        if image.platform == own or image.variant not in found:
-            found[image.variant] = image.platform
-    return found
+        if image.platform == host_platform or image.variant not in platforms:
+            platforms[image.variant] = image.platform
+    return platforms
 
 
 def _load_image(loading: _Loading, image: BundledImage, platforms: Mapping[str, str], project: Project) -> LoadedImage:
@@ -195,9 +199,11 @@ def _load_image(loading: _Loading, image: BundledImage, platforms: Mapping[str, 
     reference = image_name(image.variant, image.digest)
     in_engine = platforms.get(image.variant) == image.platform
     if in_engine:
-        daemon.ensure()
-        build.load_into_engine(kept(image), reference)
-    build.settle(project.root, reference, image.platform, {"layout": kept(image)}, in_engine=in_engine)
+        daemon.ensure_engine()
+        build.load_into_engine(kept_image_folder(image), reference)
+    build.settle_checkout(
+        project.root, reference, image.platform, {"layout": kept_image_folder(image)}, in_engine=in_engine
+    )
     return LoadedImage(
         variant=image.variant,
         platform=image.platform,
@@ -209,7 +215,7 @@ def _load_image(loading: _Loading, image: BundledImage, platforms: Mapping[str, 
 
 def _same_inputs(image: BundledImage, project: Project) -> bool:
     try:
-        job = prepare(project, image.variant, BuildOptions(platform=image.platform))
+        job = prepare_job(project, image.variant, BuildOptions(platform=image.platform))
     except DrydockError:
         return False
     return job.inputs_sha256 == image.inputs_sha256
@@ -240,7 +246,7 @@ class _Loading:
     def base(self, image: BundledImage) -> None:
         """Write the layout of a base image."""
         final = fetch.image_folder(str(image.base), image.platform, self.store)
-        if not oci.intact(final):
+        if not oci.is_intact_layout(final):
             with whole_folder(final, replace=True) as layout:
                 self._write_layout(layout, str(image.base), image.platform)
 
@@ -249,29 +255,29 @@ class _Loading:
 
         Raises FetchError if the bundle lacks a part of the image.
         """
-        final = kept(image)
+        final = kept_image_folder(image)
         with layouts_lock(image.variant, image.platform):
-            if oci.sound(final):
+            if oci.is_sound_layout(final):
                 return
             with whole_folder(final, replace=True) as layout:
                 self._write_layout(layout, image.digest, image.platform)
-                if not oci.sound(layout):
+                if not oci.is_sound_layout(layout):
                     raise FetchError(f"{self.archive.path}: {image.digest}: a blob does not match its descriptor")
                 self._write_documents(layout, image)
 
     def _write_documents(self, layout: Path, image: BundledImage) -> None:
         """Write the documents about an image next to its layout. Raises InputError if the bundle lacks one."""
         manifests = map(self.archive.json, image.documents)
-        found = {item["artifactType"]: item["layers"][0]["digest"] for item in manifests}
-        missing = sorted(documents.REQUIRED - found.keys())
+        digests = {item["artifactType"]: item["layers"][0]["digest"] for item in manifests}
+        missing = sorted(documents.REQUIRED - digests.keys())
         if missing:
             raise InputError(
                 f"{self.archive.path}: {image.variant} ({image.platform}): the bundle has no {', '.join(missing)}",
                 hint="make the bundle again with this version of drydock",
             )
         for kind, name in documents.ABOUT_IMAGE.items():
-            if kind in found:
-                write_atomically(layout / ATTACHED / name, self.archive.data(found[kind]))
+            if kind in digests:
+                write_atomically(layout / ATTACHED / name, self.archive.data(digests[kind]))
 
     # --- missing content --------------------------------------------------------------------------------------------
 
@@ -280,7 +286,7 @@ class _Loading:
         for item in self._inputs(image):
             if not self._has(item):
                 yield item["digest"], self.archive.size(item["digest"])
-        layouts = [] if oci.sized(kept(image)) else [image.digest]
+        layouts = [] if oci.is_sized_layout(kept_image_folder(image)) else [image.digest]
         if image.base and not fetch.image_folder(image.base, image.platform, self.store).is_dir():
             layouts.append(image.base)
         for digest in layouts:
@@ -293,7 +299,7 @@ class _Loading:
 
     def _has(self, item: dict[str, Any]) -> bool:
         if item["mediaType"] == SOURCE:
-            return git_objects.path(item["annotations"][COMMIT], self.store).is_file()
+            return git_objects.pack_path(item["annotations"][COMMIT], self.store).is_file()
         return self.store.has(item["digest"].removeprefix("sha256:"), item["size"])
 
     # --- single files -----------------------------------------------------------------------------------------------
@@ -308,7 +314,7 @@ class _Loading:
             return
         if item["mediaType"] == SOURCE:
             commit = item["annotations"][COMMIT]
-            git_objects.add(
+            git_objects.add_objects(
                 f"{self.archive.path}: source code", commit, self.archive.chunks(item["digest"]), self.store
             )
         else:
@@ -320,7 +326,7 @@ class _Loading:
         (layout / "blobs" / "sha256").mkdir(parents=True)
         for item in self._reachable(digest, platform):
             self.archive.size(item)  # raises InputError unless it is a digest, which is safe in a path
-            with oci.blob(layout, item).open("wb") as file:
+            with oci.path_of_blob(layout, item).open("wb") as file:
                 file.writelines(self.archive.chunks(item))
                 file.flush()
                 os.fsync(file.fileno())
@@ -334,8 +340,10 @@ class _Loading:
         if "manifests" not in manifest:
             return self._blobs(digest)
         system, _, architecture = platform.partition("/")
-        own = {"os": system, "architecture": architecture}
-        inner = (item["digest"] for item in manifest["manifests"] if own.items() <= item["platform"].items())
+        platform_fields = {"os": system, "architecture": architecture}
+        inner = (
+            item["digest"] for item in manifest["manifests"] if platform_fields.items() <= item["platform"].items()
+        )
         return [digest, *(blob for item in inner for blob in self._blobs(item))]
 
     def _blobs(self, digest: str) -> list[str]:

@@ -9,10 +9,18 @@ from typing import NamedTuple
 from pydantic import ValidationError
 
 from drydock.bundle.archive import Archive, check_free_space
-from drydock.bundle.contents import MODEL, MODEL_FILE, Blob, BundledModel, artifact, blob, titled
+from drydock.bundle.contents import (
+    MODEL,
+    MODEL_FILE,
+    Blob,
+    BundledModel,
+    make_artifact,
+    make_blob,
+    make_title_annotation,
+)
 from drydock.core.console import log
 from drydock.core.errors import InputError
-from drydock.core.files import below, dumps, file_sha256
+from drydock.core.files import file_sha256, format_json, join_below
 from drydock.inputs.models import (
     MANIFEST,
     ModelFile,
@@ -24,7 +32,7 @@ from drydock.inputs.models import (
     read_folder,
 )
 from drydock.inputs.store import whole_folder
-from drydock.model.record import dump
+from drydock.model.record import dump_record
 from drydock.registry.manifests import Manifest
 
 
@@ -40,32 +48,32 @@ class GatheredModel(NamedTuple):
 # --- create ---------------------------------------------------------------------------------------------------------
 
 
-def gather(folders: Sequence[Path]) -> tuple[GatheredModel, ...]:
+def gather_models(folders: Sequence[Path]) -> tuple[GatheredModel, ...]:
     """Return the models in these folders. Raises InputError for a folder that is no model, and for a name twice."""
-    found = tuple(_gathered(folder) for folder in folders)
-    names = [model.record.name for model in found]
+    models = tuple(_gather_model(folder) for folder in folders)
+    names = [model.record.name for model in models]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise InputError(f"--model: two folders have the name {twice[0]}", hint="rename one of them")
-    return found
+    return models
 
 
-def _gathered(folder: Path) -> GatheredModel:
+def _gather_model(folder: Path) -> GatheredModel:
     whole, names = files_of(folder)
-    known = as_pulled(whole, names) if MANIFEST in names else _hashed(whole, names)
+    model_folder = as_pulled(whole, names) if MANIFEST in names else _hash_files(whole, names)
     try:
-        record = BundledModel(name=whole.name, folder=known)
+        record = BundledModel(name=whole.name, folder=model_folder)
     except ValidationError as error:
         reason = "expected letters, digits, dots, hyphens"
         raise InputError(f"--model {folder}: found the name {whole.name!r}, {reason}", hint="rename it") from error
-    blobs = {name: Blob(f"sha256:{file.sha256}", file.size, whole / name) for name, file in known.files.items()}
-    layers = [item.descriptor(MODEL_FILE, **titled(name)) for name, item in sorted(blobs.items())]
-    config = blob(dumps(dump(record)).encode())
-    manifest = artifact(MODEL, layers, config=config.descriptor(MODEL))
-    return GatheredModel(record, manifest, (*blobs.values(), config, blob(manifest.data)))
+    blobs = {name: Blob(f"sha256:{file.sha256}", file.size, whole / name) for name, file in model_folder.files.items()}
+    layers = [item.descriptor(MODEL_FILE, **make_title_annotation(name)) for name, item in sorted(blobs.items())]
+    config = make_blob(format_json(dump_record(record)).encode())
+    manifest = make_artifact(MODEL, layers, config=config.descriptor(MODEL))
+    return GatheredModel(record, manifest, (*blobs.values(), config, make_blob(manifest.data)))
 
 
-def _hashed(folder: Path, names: Sequence[str]) -> ModelFolder:
+def _hash_files(folder: Path, names: Sequence[str]) -> ModelFolder:
     """Return the files of a folder that no hub vouches for, such as a converted model."""
     log(f"{folder}: not from `model pull`: hashing its files as they are")
     sizes = {name: (folder / name).stat().st_size for name in names}
@@ -76,7 +84,7 @@ def _hashed(folder: Path, names: Sequence[str]) -> ModelFolder:
 # --- load -----------------------------------------------------------------------------------------------------------
 
 
-def check(archive: Archive, models: Sequence[BundledModel], folder: Path | None) -> None:
+def check_models(archive: Archive, models: Sequence[BundledModel], folder: Path | None) -> None:
     """Check what can be checked before anything is written.
 
     Raises InputError for names that lead elsewhere, and DiskFullError.
@@ -88,7 +96,7 @@ def check(archive: Archive, models: Sequence[BundledModel], folder: Path | None)
     check_free_space(folder, sum(model.folder.size for model in models if not (folder / model.name).exists()))
 
 
-def load(archive: Archive, model: BundledModel, folder: Path) -> Path:
+def write_bundled_model(archive: Archive, model: BundledModel, folder: Path) -> Path:
     """Write a model into a folder below `folder`; one that is there already is only checked.
 
     Raises FetchError for a damaged file, InputError if another model has its place.
@@ -103,9 +111,9 @@ def load(archive: Archive, model: BundledModel, folder: Path) -> Path:
         return final
     with whole_folder(final) as temporary:
         for name, file in model.folder.files.items():
-            path = below(temporary, name)
+            path = join_below(temporary, name)
             path.parent.mkdir(parents=True, exist_ok=True)
             with path.open("wb") as target:
                 target.writelines(archive.chunks(f"sha256:{file.sha256}"))
-        (temporary / MANIFEST).write_text(dumps(dump(model.folder)))
+        (temporary / MANIFEST).write_text(format_json(dump_record(model.folder)))
     return final

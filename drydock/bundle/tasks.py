@@ -1,4 +1,4 @@
-"""Implement the verbs `bundle` and `bundle.load`, and describe their options."""
+"""Implement the verbs `bundle create` and `bundle load`."""
 
 from __future__ import annotations
 
@@ -7,29 +7,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from drydock.core.errors import InputError
-from drydock.core.files import dumps
+from drydock.core.files import format_json
 from drydock.core.project import Project
-from drydock.model.record import dump
+from drydock.model.record import dump_record
 
 if TYPE_CHECKING:
     from drydock.bundle.load import LoadOptions
 
-CREATE = {
-    "target": "variant id, alias or accelerator; repeatable",
-    "output": "file to write",
-    "model": "folder of a model to include, such as one of `model pull`; repeatable",
-    "sign": "sign with this cosign private key: a file, env://NAME, or a key service URI",
-}
-LOAD = {
-    "engine": "also load the images into the engine",
-    "digest": "expected digest of the bundle, as `bundle` printed it: sha256:…; this or --key is required",
-    "models": "folder to write the bundle's models to",
-    "key": "public key whose owner must have signed the bundle; this or --digest is required",
-    "context": "NAME=FOLDER: files that only their vendor may distribute, found by hash; repeatable",
-}
 
-
-def create(
+def create_and_report(
     project: Project,
     targets: Sequence[str],
     output: Path,
@@ -40,16 +26,16 @@ def create(
 ) -> str:
     """Create a bundle and return the report. Raises InputError without a target and without a model."""
     if not targets and not models:
-        raise InputError("no --target", hint="./inv bundle --target cpu --output FILE; --target is repeatable")
+        raise InputError("no --target", hint="./inv bundle create --target cpu --output FILE; --target is repeatable")
     from drydock.bundle import create as creating
 
-    created = creating.create(project, targets, output, key=key, models=[Path(model) for model in models])
-    return dumps(dump(created)) if json else creating.report(created)
+    created = creating.create_bundle(project, targets, output, key=key, models=[Path(model) for model in models])
+    return format_json(dump_record(created)) if json else creating.format_created_bundle(created)
 
 
-def load(project: Project, file: Path, options: LoadOptions, *, json: bool = False) -> str:
+def load_and_report(project: Project, file: Path, options: LoadOptions, *, json: bool = False) -> str:
     """Load a bundle and return the report."""
     from drydock.bundle import load as loading
 
-    loaded = loading.load(project, file, options)
-    return dumps(dump(loaded)) if json else loading.report(loaded)
+    loaded = loading.load_bundle(project, file, options)
+    return format_json(dump_record(loaded)) if json else loading.format_loaded_bundle(loaded)

@@ -24,9 +24,9 @@ def open_trusted(path: Path, key: str, digest: str) -> Archive:
     """
     if not key and not digest:
         raise InputError(
-            f"{path}: found neither --key nor --digest, expected at least one of them",
-            hint=f"`./inv bundle.load {path} --digest sha256:…` with the digest that `./inv bundle` printed, or"
-            f" `./inv bundle.load {path} --key cosign.pub` with its maker's public key",
+            f"{path}: found neither --verify-key nor --digest, expected at least one of them",
+            hint=f"`./inv bundle load {path} --digest sha256:…` with the digest that `./inv bundle create` printed, or"
+            f" `./inv bundle load {path} --verify-key cosign.pub` with its maker's public key",
         )
     archive = Archive(path)
     if digest and archive.digest != digest:
@@ -40,7 +40,7 @@ def _verify_signature(archive: Archive, key: str) -> None:
     """Raise UntrustedError unless the owner of a public key signed the index, which names every blob by digest."""
     hint = "nothing was loaded; get the bundle again from its maker"
     if not archive.signature:
-        raise UntrustedError(f"{archive.path}: not signed, but --key {key} requires a signature", hint=hint)
+        raise UntrustedError(f"{archive.path}: not signed, but --verify-key {key} requires a signature", hint=hint)
     try:
         signing.check_data(archive.index_bytes, archive.signature, key)
     except UntrustedError as error:
@@ -49,7 +49,7 @@ def _verify_signature(archive: Archive, key: str) -> None:
 
 def check_recorded(image: BundledImage, project: Project) -> None:
     """Raise UntrustedError if this repository records another digest for the same inputs."""
-    path = lockfile.path_of(project, image.variant)
+    path = lockfile.path_of_lock(project, image.variant)
     if not path.is_file():
         return
     recorded = recorded_digest(project, image.variant, lockfile.read_lock(path), image.platform, image.inputs_sha256)
@@ -63,7 +63,7 @@ def check_recorded(image: BundledImage, project: Project) -> None:
 
 def check_own_build(image: BundledImage) -> None:
     """Raise NotReproducibleError if this machine built another image from the same inputs."""
-    layout = kept(image)
+    layout = kept_image_folder(image)
     built = _digest_of(layout)
     if built not in (None, image.digest):
         raise NotReproducibleError(
@@ -82,6 +82,6 @@ def _digest_of(layout: Path) -> str | None:
         return None
 
 
-def kept(image: BundledImage) -> Path:
+def kept_image_folder(image: BundledImage) -> Path:
     """Return the folder in which this machine keeps an image made from the same inputs; it need not exist."""
     return layouts_folder(image.variant, image.platform) / image.inputs_sha256

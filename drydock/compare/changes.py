@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from drydock.compare.vllm_parser import long_name
 from drydock.compare.vllm_version import ServedVersion
-from drydock.core.differences import differences
+from drydock.core.differences import find_differences
 from drydock.lock.vllm_details import VllmDetails
 
 LISTS = (
@@ -35,13 +35,13 @@ class ChangedNames(NamedTuple):
 
 def changed_defaults(old: VllmDetails, new: VllmDetails, stated: Collection[str]) -> Iterator[ChangedDefault]:
     """Yield each default that differs, without those of what the command states; what is computed is left out."""
-    before, after = _defaults(old), _defaults(new)
-    for name, first, second in differences(before, after):
+    before, after = _list_defaults(old), _list_defaults(new)
+    for name, first, second in find_differences(before, after):
         if first and second and name not in stated:
             yield ChangedDefault(name, first, second)
 
 
-def _defaults(details: VllmDetails) -> dict[str, str]:
+def _list_defaults(details: VllmDetails) -> dict[str, str]:
     """Return the defaults of flags, variables and keys of JSON flags that are written down."""
     flags = {long_name(flag): flag.default for flag in details.flags}
     keys = {
@@ -55,12 +55,12 @@ def _defaults(details: VllmDetails) -> dict[str, str]:
 
 def changed_lists(old: ServedVersion, new: ServedVersion) -> Iterator[ChangedNames]:
     """Yield what each list lost and gained: flags, variables, architectures and the others."""
-    yield from _changed("flags", old.lists.get("flags", ()), new.lists.get("flags", ()))
-    yield from _changed("variables", old.lists.get("variables", ()), new.lists.get("variables", ()))
+    yield from _compare_names("flags", old.lists.get("flags", ()), new.lists.get("flags", ()))
+    yield from _compare_names("variables", old.lists.get("variables", ()), new.lists.get("variables", ()))
     for name in LISTS:
         if name in old.lists and name in new.lists:
-            yield from _changed(name, old.lists[name], new.lists[name])
-    yield from _changed("keys", _defaults_of_keys(old.details), _defaults_of_keys(new.details))
+            yield from _compare_names(name, old.lists[name], new.lists[name])
+    yield from _compare_names("keys", _defaults_of_keys(old.details), _defaults_of_keys(new.details))
     yield from changed_values(old.lists.get("flags", {}), new.lists.get("flags", {}))
 
 
@@ -70,20 +70,20 @@ def _defaults_of_keys(details: VllmDetails) -> set[str]:
 
 def changed_values(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[ChangedNames]:
     """Yield the values that each flag lost and gained, and how its kind changed."""
-    for flag, before, after in differences(old, new):
+    for flag, before, after in find_differences(old, new):
         if before is None or after is None:
             continue
         if isinstance(before, list) and isinstance(after, list):
-            yield from _changed(f"values of {flag}", before, after)
+            yield from _compare_names(f"values of {flag}", before, after)
         else:
-            yield ChangedNames(f"values of {flag}", (_kind(before),), (_kind(after),))
+            yield ChangedNames(f"values of {flag}", (_format_kind(before),), (_format_kind(after),))
 
 
-def _kind(takes: Any) -> str:
+def _format_kind(takes: Any) -> str:
     return ", ".join(takes) if isinstance(takes, list) else str(takes) or "text"
 
 
-def _changed(name: str, old: Collection[str], new: Collection[str]) -> Iterator[ChangedNames]:
-    gone, added = sorted({*old} - {*new}), sorted({*new} - {*old})
-    if gone or added:
-        yield ChangedNames(name, tuple(gone), tuple(added))
+def _compare_names(name: str, old: Collection[str], new: Collection[str]) -> Iterator[ChangedNames]:
+    removed, added = sorted({*old} - {*new}), sorted({*new} - {*old})
+    if removed or added:
+        yield ChangedNames(name, tuple(removed), tuple(added))

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from drydock.compare.changes import ChangedDefault, ChangedNames, changed_defaults, changed_lists
 from drydock.compare.flags import JudgedFlag, Sides, judge_flag, settings_of
 from drydock.compare.host_plans import ChangedPlan, PlannedSide, compare_plans, find_recorded_hosts
-from drydock.compare.judgment import AS_THE_RELEASE, Judgment, Verdict, softened, worst_of
+from drydock.compare.judgment import AS_THE_RELEASE, Judgment, Verdict, soften_judgment, worst_of
 from drydock.compare.pasted_command import PastedCommand
 from drydock.compare.served_model import read_served_model
 from drydock.compare.variables import FAILS, OF_DRYDOCK, judge_variables, split_variables
@@ -19,7 +19,8 @@ from drydock.compare.vllm_parser import VllmParser, split_words
 from drydock.compare.vllm_version import ServedVersion, find_served_version
 from drydock.core.project import Project
 from entrypoints.model.read import ModelFacts
-from entrypoints.plan.vllm_limits import Refusal, find_refusals
+from entrypoints.plan.refusal import Refusal
+from entrypoints.plan.vllm_limits import find_refusals
 from entrypoints.request.flags import MODEL_NAME
 from entrypoints.request.vllm_flags import UserFlags
 from entrypoints.request.vllm_lists import VllmLists
@@ -56,15 +57,15 @@ class Comparison(NamedTuple):
     """Flags without which the new row was planned."""
 
 
-def compare(project: Project, asked: ComparedCommand) -> Comparison:
+def compare_command(project: Project, request: ComparedCommand) -> Comparison:
     """Compare. Raises InputError, TargetError and StaleError."""
-    old = find_served_version(project, "--from", asked.old)
-    new = find_served_version(project, "--to", asked.new)
-    hosts = find_recorded_hosts(project, asked.roots, old, new)
+    old = find_served_version(project, "--from", request.old)
+    new = find_served_version(project, "--to", request.new)
+    hosts = find_recorded_hosts(project, request.roots, old, new)
     sides = Sides(old, new, VllmParser(old), VllmParser(new))
-    model, flags, extra = judge_words(asked.command, sides)
-    facts = read_served_model(model, asked.model_folder)
-    variables, others = split_variables(asked.command.env, old, new)
+    model, flags, extra = judge_words(request.command, sides)
+    facts = read_served_model(model, request.model_folder)
+    variables, other_variables = split_variables(request.command.env, old, new)
     names = {flag.new.name for flag in flags}
     judgments = [
         *_judge_model(facts, model, flags, sides),
@@ -72,7 +73,9 @@ def compare(project: Project, asked: ComparedCommand) -> Comparison:
         *_with_refusals(flags, facts, sides),
         *judge_variables(variables, old, new, is_strict=FAILS in names),
     ]
-    judgments = sorted((_assumed(judgment, old, new) for judgment in judgments), key=lambda item: -item.verdict)
+    judgments = sorted(
+        (_soften_if_assumed(judgment, old, new) for judgment in judgments), key=lambda item: -item.verdict
+    )
     comparison = Comparison(
         old=old,
         new=new,
@@ -80,17 +83,17 @@ def compare(project: Project, asked: ComparedCommand) -> Comparison:
         judgments=tuple(judgments),
         defaults=tuple(changed_defaults(old.details, new.details, {*names, *variables})),
         lists=tuple(changed_lists(old, new)),
-        notes=tuple(_notes(asked.command, others, old, new)),
+        notes=tuple(_make_notes(request.command, other_variables, old, new)),
         plans=(),
         left_out=(),
     )
     if not hosts or old.variant is None or new.variant is None:
         return comparison
     env = {name: value for name, value in variables.items() if "$" not in value}
-    taken = [flag for flag in flags if worst_of(flag.judgments) < Verdict.MANUAL]
+    accepted = [flag for flag in flags if worst_of(flag.judgments) < Verdict.MANUAL]
     before = PlannedSide(old.variant, _planned_words(model, [flag for flag in flags if flag.old.flag]), env)
-    after = PlannedSide(new.variant, _planned_words(model, taken), env)
-    left_out = tuple(flag.written for flag in flags if flag not in taken)
+    after = PlannedSide(new.variant, _planned_words(model, accepted), env)
+    left_out = tuple(flag.written for flag in flags if flag not in accepted)
     return comparison._replace(plans=tuple(compare_plans(project, hosts, before, after)), left_out=left_out)
 
 
@@ -134,8 +137,8 @@ def _judge_model(facts: ModelFacts, model: str, flags: list[JudgedFlag], sides: 
         hint = "--model FOLDER names a folder with its config.json"
         yield Judgment("model", name, Verdict.UNKNOWN, f"its architecture is not known: {facts.unknown}", hint)
         return
-    problems = [item for item in _refusals(sides.new, facts, flags, is_new=True) if not _flag_of(item, flags)]
-    before = {item.problem for item in _refusals(sides.old, facts, [], is_new=False)}
+    problems = [item for item in _list_refusals(sides.new, facts, flags, is_new=True) if not _flag_of(item, flags)]
+    before = {item.problem for item in _list_refusals(sides.old, facts, [], is_new=False)}
     for problem in problems:
         also = "; the old version refuses it too" if problem.problem in before else ""
         verdict = Verdict.BLOCKED if problem.certain else Verdict.UNKNOWN
@@ -148,7 +151,9 @@ def _judge_model(facts: ModelFacts, model: str, flags: list[JudgedFlag], sides: 
         yield Judgment("model", name, Verdict.SAFE, f"{sides_with_it} {facts.architecture}{method}")
 
 
-def _refusals(version: ServedVersion, facts: ModelFacts, flags: list[JudgedFlag], *, is_new: bool) -> list[Refusal]:
+def _list_refusals(
+    version: ServedVersion, facts: ModelFacts, flags: list[JudgedFlag], *, is_new: bool
+) -> list[Refusal]:
     """Return what a version's lists do not have of the model and of the flags' values."""
     settings = settings_of(flags, is_new=is_new)
     return [*find_refusals(VllmLists(version.lists), facts, UserFlags({}, {}, ()), settings)]
@@ -162,8 +167,8 @@ def _flag_of(refusal: Refusal, flags: list[JudgedFlag]) -> JudgedFlag | None:
 
 def _with_refusals(flags: list[JudgedFlag], facts: ModelFacts, sides: Sides) -> Iterator[Judgment]:
     """Yield the judgments of all flags, with what the new version's lists do not have."""
-    refusals: Mapping[int, list[Refusal]] = _by_flag(_refusals(sides.new, facts, flags, is_new=True), flags)
-    before = {item.problem for item in _refusals(sides.old, facts, flags, is_new=False)}
+    refusals: Mapping[int, list[Refusal]] = _by_flag(_list_refusals(sides.new, facts, flags, is_new=True), flags)
+    before = {item.problem for item in _list_refusals(sides.old, facts, flags, is_new=False)}
     for flag in flags:
         missing = refusals.get(id(flag), [])
         for refusal in missing:
@@ -175,30 +180,32 @@ def _with_refusals(flags: list[JudgedFlag], facts: ModelFacts, sides: Sides) -> 
 
 
 def _by_flag(refusals: Sequence[Refusal], flags: list[JudgedFlag]) -> dict[int, list[Refusal]]:
-    found: dict[int, list[Refusal]] = {}
+    refusals_by_flag: dict[int, list[Refusal]] = {}
     for refusal in refusals:
         flag = _flag_of(refusal, flags)
         if flag is not None and worst_of(flag.judgments) < Verdict.MANUAL:
-            found.setdefault(id(flag), []).append(refusal)
-    return found
+            refusals_by_flag.setdefault(id(flag), []).append(refusal)
+    return refusals_by_flag
 
 
-def _assumed(judgment: Judgment, old: ServedVersion, new: ServedVersion) -> Judgment:
+def _soften_if_assumed(judgment: Judgment, old: ServedVersion, new: ServedVersion) -> Judgment:
     """Return a judgment as far as lists go that are only assumed."""
     if new.assumed:
-        return softened(judgment, new.assumed)
+        return soften_judgment(judgment, new.assumed)
     if old.assumed and judgment.verdict is Verdict.SAFE:
         return judgment._replace(verdict=Verdict.UNKNOWN, because=f"{judgment.because}, {AS_THE_RELEASE}")
     return judgment
 
 
-def _notes(command: PastedCommand, others: Sequence[str], old: ServedVersion, new: ServedVersion) -> Iterator[str]:
+def _make_notes(
+    command: PastedCommand, other_variables: Sequence[str], old: ServedVersion, new: ServedVersion
+) -> Iterator[str]:
     for option, version in (("--from", old), ("--to", new)):
         if version.assumed:
             yield f"{option} {version.name}: the lists are assumed, {version.assumed}"
-    foreign = [name for name in others if not name.startswith(OF_DRYDOCK)]
+    foreign = [name for name in other_variables if not name.startswith(OF_DRYDOCK)]
     if foreign:
         yield f"not vLLM's, and not judged: {', '.join(foreign)}"
-    if len(foreign) < len(others):
-        yield f"drydock's own: {', '.join(name for name in others if name.startswith(OF_DRYDOCK))}"
+    if len(foreign) < len(other_variables):
+        yield f"drydock's own: {', '.join(name for name in other_variables if name.startswith(OF_DRYDOCK))}"
     yield from command.notes

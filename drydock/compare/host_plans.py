@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 from drydock.compare.vllm_version import ServedVersion
-from drydock.core.differences import differences
+from drydock.core.differences import find_differences
 from drydock.core.errors import HostError, InputError
 from drydock.core.project import Project
 from drydock.inputs import model_images
 from drydock.model.variant import Variant
 from drydock.run import entrypoint
-from drydock.topology.plan_diff import options
-from drydock.topology.size import machines
+from drydock.topology.plan_diff import split_command_options
+from drydock.topology.size import list_recorded_machines
 
 COMMAND = "command"
 """What comes before the first flag of a plan."""
@@ -62,31 +62,33 @@ def find_recorded_hosts(project: Project, roots: Sequence[str], old: ServedVersi
         return [Path(root) for root in roots]
     if old.variant.accelerator != new.variant.accelerator:
         return []
-    return [host.path for host in machines(project) if host.variant.accelerator == new.variant.accelerator]
+    return [
+        host.path for host in list_recorded_machines(project) if host.variant.accelerator == new.variant.accelerator
+    ]
 
 
 def compare_plans(project: Project, hosts: Sequence[Path], old: PlannedSide, new: PlannedSide) -> list[ChangedPlan]:
     """Return what differs on each host, in the order of the hosts."""
     sides = [(host, side) for host in hosts for side in (old, new)]
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        plans = [*pool.map(lambda item: _plan(project, *item), sides)]
-    return [_changed(host, *plans[2 * place : 2 * place + 2]) for place, host in enumerate(hosts)]
+        plans = [*pool.map(lambda item: _plan_side(project, *item), sides)]
+    return [_compare_settings(host, *plans[2 * place : 2 * place + 2]) for place, host in enumerate(hosts)]
 
 
-def _plan(project: Project, host: Path, side: PlannedSide) -> Mapping[str, str] | str:
+def _plan_side(project: Project, host: Path, side: PlannedSide) -> Mapping[str, str] | str:
     """Return a plan as settings, or why there is none."""
-    words = model_images.planned(("plan", "--json", "--root", str(host), *side.words))
+    words = model_images.replace_model_address(("plan", "--json", "--root", str(host), *side.words))
     try:
-        plan = entrypoint.answer(project, side.variant, words, side.env)
+        plan = entrypoint.answer_for_container(project, side.variant, words, side.env)
     except (HostError, InputError) as error:
         return error.problems[0]
     env = {name: value for name, value in plan["env"].items() if name not in plan["cache"]["folders"]}
-    settings = {name: value for name, value in options(tuple(plan["argv"])).items() if name != COMMAND}
+    settings = {name: value for name, value in split_command_options(tuple(plan["argv"])).items() if name != COMMAND}
     return {**settings, **{f"env {name}": value for name, value in env.items()}}
 
 
-def _changed(host: Path, old: Mapping[str, str] | str, new: Mapping[str, str] | str) -> ChangedPlan:
+def _compare_settings(host: Path, old: Mapping[str, str] | str, new: Mapping[str, str] | str) -> ChangedPlan:
     name = host.parent.name if host.name == "host.json" and host.parent.name else host.name
     if isinstance(old, str) or isinstance(new, str):
         return ChangedPlan(name, (), old if isinstance(old, str) else "", new if isinstance(new, str) else "")
-    return ChangedPlan(name, tuple(ChangedSetting(*change) for change in differences(old, new)))
+    return ChangedPlan(name, tuple(ChangedSetting(*change) for change in find_differences(old, new)))

@@ -45,7 +45,7 @@ def worst_of(judgments: Iterable[Judgment]) -> Verdict:
     return max((judgment.verdict for judgment in judgments), default=Verdict.SAFE)
 
 
-def softened(judgment: Judgment, assumed: str) -> Judgment:
+def soften_judgment(judgment: Judgment, assumed: str) -> Judgment:
     """Return a judgment by lists that are only assumed: they prove nothing, and refuse nothing."""
     if not assumed or judgment.verdict in (Verdict.MANUAL, Verdict.UNKNOWN):
         return judgment

@@ -70,7 +70,7 @@ def parse_text(text: str) -> PastedCommand:
             ignored.append(f"not read: {shlex.join(words)[:80]}")
     if len(servers) != 1:
         raise InputError(f"--command-file: found {len(servers)} commands that start vLLM, expected one: {FORMS}")
-    command = parse_words(servers[0])
+    command = parse_command_words(servers[0])
     return command._replace(env={**env, **command.env}, notes=(*ignored, *command.notes))
 
 
@@ -91,7 +91,7 @@ def _simple_commands(text: str) -> Iterator[list[str]]:
             raise InputError(f"--command-file: line {line}: a quote is not closed", hint="close each quote")
         place = token.end()
         if token.lastgroup == "part":
-            word = (word or "") + _unquoted(token[0])
+            word = (word or "") + _unquote_part(token[0])
             continue
         if word is not None and not is_redirected:
             words.append(word)
@@ -104,7 +104,7 @@ def _simple_commands(text: str) -> Iterator[list[str]]:
     yield from [words] if words else []
 
 
-def _unquoted(part: str) -> str:
+def _unquote_part(part: str) -> str:
     """Return a part of a word as a shell passes it on. Variables and commands in it stay as they are."""
     if part[0] == "'":
         return part[1:-1]
@@ -113,7 +113,7 @@ def _unquoted(part: str) -> str:
     return part[1:] if part[0] == "\\" else part
 
 
-def parse_words(words: Sequence[str]) -> PastedCommand:
+def parse_command_words(words: Sequence[str]) -> PastedCommand:
     """Parse a command that a shell has split into words. Raises InputError."""
     if len(words) > WORDS_AT_MOST or sum(map(len, words)) > TEXT_AT_MOST:
         raise InputError(f"the command: expected at most {WORDS_AT_MOST} words and {TEXT_AT_MOST >> 10} KiB")
@@ -146,17 +146,17 @@ def _parse_program(words: Sequence[str]) -> PastedCommand:
         return PastedCommand(rest, {})
     if first.startswith("-") or ("/" in first and all(word.startswith("-") for word in rest[:1])):
         return PastedCommand(tuple(words), {})
-    found = f"found {first!r:.60}" if words else "found nothing"
+    actual = f"found {first!r:.60}" if words else "found nothing"
     raise InputError(
-        f"the command after --: {found}, expected {FORMS}", hint="write the command as you start it, after --"
+        f"the command after --: {actual}, expected {FORMS}", hint="write the command as you start it, after --"
     )
 
 
 def _parse_serve(program: str, rest: tuple[str, ...]) -> PastedCommand:
     if rest[:1] == ("serve",):
         return PastedCommand(rest[1:], {}, is_drydocks=program == "drydock")
-    found = f"{program} {rest[0]}" if rest else program
-    raise InputError(f"the command after --: found `{found:.60}`, expected `{program} serve MODEL …`")
+    actual = f"{program} {rest[0]}" if rest else program
+    raise InputError(f"the command after --: found `{actual:.60}`, expected `{program} serve MODEL …`")
 
 
 def _parse_python(rest: tuple[str, ...]) -> PastedCommand:

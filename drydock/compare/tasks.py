@@ -6,12 +6,12 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from drydock.compare.comparison import ComparedCommand, compare
-from drydock.compare.pasted_command import TEXT_AT_MOST, PastedCommand, parse_text, parse_words
-from drydock.compare.verdict_text import as_json, as_text, settle
-from drydock.core.console import emit
+from drydock.compare.comparison import ComparedCommand, compare_command
+from drydock.compare.pasted_command import TEXT_AT_MOST, PastedCommand, parse_command_words, parse_text
+from drydock.compare.verdict_text import format_comparison, make_comparison_json, raise_verdict
+from drydock.core.console import write_output
 from drydock.core.errors import InputError, explain_os_error
-from drydock.core.files import dumps, read_bounded
+from drydock.core.files import format_json, read_bounded
 from drydock.core.project import Project
 
 STANDARD_INPUT = "-"
@@ -20,9 +20,9 @@ STANDARD_INPUT = "-"
 def read_command(words: Sequence[str], file: str) -> PastedCommand:
     """Return the command after --, or that of a file. Raises InputError."""
     if bool(words) == bool(file):
-        found = "both a command after -- and --command-file" if file else "no command"
-        raise InputError(f"compare: found {found}", hint="./inv compare --from ROW --to ROW -- vllm serve MODEL …")
-    return parse_text(_read_text(file)) if file else parse_words(words)
+        actual = "both a command after -- and --command-file" if file else "no command"
+        raise InputError(f"compare: found {actual}", hint="./inv compare --from ROW --to ROW -- vllm serve MODEL …")
+    return parse_text(_read_text(file)) if file else parse_command_words(words)
 
 
 def _read_text(file: str) -> str:
@@ -36,8 +36,12 @@ def _read_text(file: str) -> str:
         raise explain_os_error(error, file) from error
 
 
-def report(project: Project, asked: ComparedCommand, columns: int, *, every: bool, json: bool) -> None:
+def print_comparison(project: Project, request: ComparedCommand, columns: int, *, every: bool, json: bool) -> None:
     """Print the comparison. Raises the error of its verdict, InputError, TargetError and StaleError."""
-    comparison = compare(project, asked)
-    emit(dumps(as_json(comparison, every=every)) if json else as_text(comparison, columns, every=every))
-    settle(comparison)
+    comparison = compare_command(project, request)
+    write_output(
+        format_json(make_comparison_json(comparison, every=every))
+        if json
+        else format_comparison(comparison, columns, every=every)
+    )
+    raise_verdict(comparison)

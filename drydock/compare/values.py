@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from drydock.compare.judgment import Judgment, Verdict
-from drydock.core.errors import nearest
+from drydock.core.errors import suggest_nearest
 from drydock.core.files import DEEPEST
 from drydock.lock.vllm_details import ANY, AUTO, SUFFIX, FlagDetails, KeyDetails, VllmDetails
 from entrypoints.core.redact import redact_value
@@ -64,16 +64,16 @@ class Taken(NamedTuple):
     details: VllmDetails
 
 
-def judge_value(name: str, written: str, value: str, old: Taken | None, new: Taken) -> Iterator[Judgment]:
+def judge_value(name: str, flag_text: str, value: str, old: Taken | None, new: Taken) -> Iterator[Judgment]:
     """Yield judgments of a value, of which the worst counts; none if it is taken and means the same."""
     if _EXPANDED.search(value):
         yield Judgment(
-            "flag", written, Verdict.UNKNOWN, "its value is a shell variable or a command, which is not known"
+            "flag", flag_text, Verdict.UNKNOWN, "its value is a shell variable or a command, which is not known"
         )
         return
-    expected = refused(name, value, new)
+    expected = find_expected_value(name, value, new)
     if expected:
-        yield _refused(name, written, value, expected, old, new)
+        yield _judge_refused(name, flag_text, value, expected, old, new)
         return
     if new.takes == JSON:
         yield from _judge_json(name, value, old, new)
@@ -82,19 +82,19 @@ def judge_value(name: str, written: str, value: str, old: Taken | None, new: Tak
         return
     if new.flag.is_custom:
         because = "code of vLLM's own reads it: the lists do not have what it takes"
-        yield Judgment("flag", written, Verdict.UNKNOWN, because)
+        yield Judgment("flag", flag_text, Verdict.UNKNOWN, because)
         return
     if name in CODE and value not in ("auto", ""):
-        yield Judgment("flag", written, Verdict.UNKNOWN, "names your own code: try it with the new version's classes")
+        yield Judgment("flag", flag_text, Verdict.UNKNOWN, "names your own code: try it with the new version's classes")
         return
-    yield from _judge_word("flag", written, value, old.flag.words if old else (), new.flag.words)
+    yield from _judge_word("flag", flag_text, value, old.flag.words if old else (), new.flag.words)
 
 
-def refused(name: str, value: str, side: Taken) -> str:
+def find_expected_value(name: str, value: str, side: Taken) -> str:
     """Return what the parser of a version expects instead of a value; empty if it takes it."""
     if value == "None":
         return "" if side.flag.takes_none or not side.takes else "another value than None"
-    if side.flag.only_words and not side.takes and _word(value) not in map(_word, side.flag.words):
+    if side.flag.only_words and not side.takes and _normalize_word(value) not in map(_normalize_word, side.flag.words):
         return f"one of {', '.join(side.flag.words)}"
     if INTEGER in (side.takes, side.flag.item):
         return _refused_number(value, side.flag.number)
@@ -102,7 +102,7 @@ def refused(name: str, value: str, side: Taken) -> str:
     return next((refusal.expected for refusal in find_refused_value(takes, name, value, name)), "")
 
 
-def _word(text: str) -> str:
+def _normalize_word(text: str) -> str:
     """Return a word as some flags compare it: --moe-backend takes Deep-GEMM for deep_gemm."""
     return text.casefold().replace("-", "_")
 
@@ -119,30 +119,35 @@ def _refused_number(value: str, form: str) -> str:
     return "a whole number" if form else "a whole number without a suffix"
 
 
-def _refused(name: str, written: str, value: str, expected: str, old: Taken | None, new: Taken) -> Judgment:
+def _judge_refused(name: str, flag_text: str, value: str, expected: str, old: Taken | None, new: Taken) -> Judgment:
     """Return the judgment of a value that the new version refuses, with another form of it if one is known."""
-    also = "; the old version refuses it too" if old and refused(name, value, old) else ""
+    also = "; the old version refuses it too" if old and find_expected_value(name, value, old) else ""
     because = f"the new version refuses this value: expected {expected}{also}"
     if new.takes == JSON and _PAIRS.fullmatch(value):
         pairs = (pair.partition("=") for pair in value.replace(" ", "").split(","))
         rewritten = json.dumps({key: int(number) for key, _, number in pairs})
-        return Judgment("flag", written, Verdict.MANUAL, because, f"{name} '{rewritten}'")
+        return Judgment("flag", flag_text, Verdict.MANUAL, because, f"{name} '{rewritten}'")
     if new.takes == INTEGER and re.fullmatch(r"\d+(\.\d+)?[kKmMgGtT]", value):
-        return Judgment("flag", written, Verdict.MANUAL, because, f"{name} with the number in digits")
-    return Judgment("flag", written, Verdict.BLOCKED, because)
+        return Judgment("flag", flag_text, Verdict.MANUAL, because, f"{name} with the number in digits")
+    return Judgment("flag", flag_text, Verdict.BLOCKED, because)
 
 
-def _judge_word(kind: str, written: str, value: str, old: Sequence[str], new: Sequence[str]) -> Iterator[Judgment]:
+def _judge_word(kind: str, part_text: str, value: str, old: Sequence[str], new: Sequence[str]) -> Iterator[Judgment]:
     """Yield a judgment of a value that vLLM's annotation does not name, although its parser takes any text."""
-    names = set(map(_word, new))
-    words = {_word(part) for part in re.split(r"[,+]", value) if part}
-    if not names or _word(value) in names or (words and words <= names):
+    names = set(map(_normalize_word, new))
+    words = {_normalize_word(part) for part in re.split(r"[,+]", value) if part}
+    if not names or _normalize_word(value) in names or (words and words <= names):
         return
-    if _word(value) in map(_word, old):
-        hint = f"one of {', '.join(sorted(new))}" if len(new) <= 12 else nearest(value, new, f"{len(new)} names")  # noqa: PLR2004 - a line holds them
-        yield Judgment(kind, written, Verdict.BLOCKED, f"the new version does not have {value} any more: {hint}")
+    if _normalize_word(value) in map(_normalize_word, old):
+        if len(new) <= 12:  # noqa: PLR2004 - a line holds them
+            hint = f"one of {', '.join(sorted(new))}"
+        else:
+            hint = suggest_nearest(value, new, f"{len(new)} names")
+        yield Judgment(kind, part_text, Verdict.BLOCKED, f"the new version does not have {value} any more: {hint}")
     else:
-        yield Judgment(kind, written, Verdict.UNKNOWN, f"vLLM's own names do not have {value}: a plugin's, or your own")
+        yield Judgment(
+            kind, part_text, Verdict.UNKNOWN, f"vLLM's own names do not have {value}: a plugin's, or your own"
+        )
 
 
 # --- JSON -----------------------------------------------------------------------------------------------------------
@@ -184,20 +189,20 @@ class _Both(NamedTuple):
 
 
 def _judge_record(
-    place: str, content: Mapping[str, Any], old: str, new: str, both: _Both, depth: int = 0
+    place: str, content: Mapping[str, Any], old: str, new: str, sides: _Both, depth: int = 0
 ) -> Iterator[Judgment]:
     """Yield a judgment for each key of an object that vLLM parses into a class."""
-    before, after = both.old_keys(old), both.new.details.records.get(new, {})
-    for written, value in content.items():
-        key = written.replace("-", "_")
-        name = f"{place}.{written}"
+    before, after = sides.old_keys(old), sides.new.details.records.get(new, {})
+    for raw_key, value in content.items():
+        key = raw_key.replace("-", "_")
+        name = f"{place}.{raw_key}"
         if key not in after:
-            yield _missing_key(name, key, new, key in before, both.new.details)
+            yield _missing_key(name, key, new, key in before, sides.new.details)
             continue
         yield from _judge_key_value(name, value, before.get(key), after[key])
         if isinstance(value, dict) and after[key].record and depth < DEEPEST:
             inner = before[key].record if key in before else ""
-            yield from _judge_record(name, value, inner, after[key].record, both, depth + 1)
+            yield from _judge_record(name, value, inner, after[key].record, sides, depth + 1)
         elif isinstance(value, dict):
             because = "its keys are not in vLLM's lists"
             yield Judgment("key", f"{name} {{…}}", Verdict.UNKNOWN, because)
@@ -210,22 +215,22 @@ def _missing_key(name: str, key: str, record: str, was_there: bool, details: Vll
     refuses = "the new version refuses keys that it does not have" if details.closed else "the new version ignores it"
     instead = f"{name.rpartition('.')[0]}.{successor}" if successor else ""
     if not successor and not was_there:
-        refuses += f"; {nearest(key, details.records.get(record, ()), 'no name is like it')}"
+        refuses += f"; {suggest_nearest(key, details.records.get(record, ()), 'no name is like it')}"
     verdict = Verdict.BLOCKED if details.closed and not successor else Verdict.MANUAL
     return Judgment("key", name, verdict, f"{what}: {refuses}", instead or "leave it out" * (verdict is Verdict.MANUAL))
 
 
 def _judge_key_value(name: str, value: Any, old: KeyDetails | None, new: KeyDetails) -> Iterator[Judgment]:
     """Yield a judgment of one key's value; none if it is taken and means the same."""
-    shown = f"{name} {redact_value(name, json.dumps(value))}"
+    key_text = f"{name} {redact_value(name, json.dumps(value))}"
     if not (ANY in new.kinds or _kinds_of(value) & {*new.kinds}):
         because = f"the new version refuses this value: expected {' or '.join(new.kinds)}"
-        yield Judgment("key", shown, Verdict.BLOCKED, because)
+        yield Judgment("key", key_text, Verdict.BLOCKED, because)
     elif isinstance(new.takes, list) and isinstance(value, (str, int)) and str(value) not in new.takes:
         because = f"the new version refuses this value: expected one of {', '.join(new.takes)}"
-        yield Judgment("key", shown, Verdict.BLOCKED, because)
+        yield Judgment("key", key_text, Verdict.BLOCKED, because)
     elif isinstance(value, str):
-        yield from _judge_word("key", shown, value, old.words if old else (), new.words)
+        yield from _judge_word("key", key_text, value, old.words if old else (), new.words)
 
 
 def _kinds_of(value: Any) -> set[str]:

@@ -27,7 +27,7 @@ _WIDEST = 140
 """Columns of the table. On a wider terminal, lines would be too long to read."""
 
 
-def settle(comparison: Comparison) -> None:
+def raise_verdict(comparison: Comparison) -> None:
     """Raise the error whose exit code stands for the verdict; none for a safe command."""
     name = comparison.new.title
     match comparison.verdict:
@@ -39,7 +39,7 @@ def settle(comparison: Comparison) -> None:
             raise UncertainError(f"nothing breaks that is known, but not every part is known for {name}")
 
 
-def as_text(comparison: Comparison, columns: int, *, every: bool) -> str:
+def format_comparison(comparison: Comparison, columns: int, *, every: bool) -> str:
     """Format a comparison; with `every`, also what this command does not have."""
     counts = Counter(judgment.verdict for judgment in comparison.judgments)
     parts = ", ".join(f"{counts[verdict]} {verdict.word}" for verdict in sorted(counts, reverse=True))
@@ -62,14 +62,14 @@ def _table_lines(judgments: Sequence[Judgment], columns: int) -> list[str]:
         table.add_column(name, no_wrap=name == "verdict", overflow="fold")
     for judgment in judgments:
         why = judgment.because + (f"\n→ {judgment.instead}" if judgment.instead else "")
-        table.add_row(judgment.verdict.word, Text(shorten(judgment.name)), Text(why))
+        table.add_row(judgment.verdict.word, Text(shorten_name(judgment.name)), Text(why))
     console = Console(width=columns, color_system=None, file=io.StringIO(), legacy_windows=False)
     with console.capture() as capture:
         console.print(table)
     return [line.rstrip() for line in capture.get().splitlines()]
 
 
-def shorten(name: str) -> str:
+def shorten_name(name: str) -> str:
     """Return the beginning of a part that is long; --json has all of it."""
     return name if len(name) <= NAME_AT_MOST else f"{name[:NAME_AT_MOST]}…"
 
@@ -86,7 +86,7 @@ def _plan_lines(plans: Sequence[ChangedPlan], left_out: Sequence[str]) -> Iterat
     if not plans:
         return
     yield ""
-    without = f", without {', '.join(map(shorten, left_out))}" if left_out else ""
+    without = f", without {', '.join(map(shorten_name, left_out))}" if left_out else ""
     yield f"drydock's plan of this model{without}:"
     groups: dict[tuple[Any, ...], list[str]] = {}
     for plan in plans:
@@ -116,26 +116,26 @@ def _list_lines(change: ChangedNames) -> Iterator[str]:
     for mark, names in (("-", change.gone), ("+", change.added)):
         if names:
             more = f" and {len(names) - NAMES_AT_MOST} more" if len(names) > NAMES_AT_MOST and mark == "+" else ""
-            shown = names[:NAMES_AT_MOST] if more else names
-            yield f"  {mark} {', '.join(shown)}{more}"
+            listed = names[:NAMES_AT_MOST] if more else names
+            yield f"  {mark} {', '.join(listed)}{more}"
 
 
-def as_json(comparison: Comparison, *, every: bool) -> dict[str, Any]:
+def make_comparison_json(comparison: Comparison, *, every: bool) -> dict[str, Any]:
     """Return a comparison as plain JSON values."""
     return {
-        "from": _side(comparison.old),
-        "to": _side(comparison.new),
+        "from": _make_side_json(comparison.old),
+        "to": _make_side_json(comparison.new),
         "verdict": comparison.verdict.word,
         "judgments": [{**item._asdict(), "verdict": item.verdict.word} for item in comparison.judgments],
-        "defaults": _dicts(comparison.defaults),
+        "defaults": _convert_to_dicts(comparison.defaults),
         "notes": list(comparison.notes),
-        "plans": [{**plan._asdict(), "changes": _dicts(plan.changes)} for plan in comparison.plans],
+        "plans": [{**plan._asdict(), "changes": _convert_to_dicts(plan.changes)} for plan in comparison.plans],
         "left_out": list(comparison.left_out),
-        "lists": _dicts(comparison.lists) if every else [],
+        "lists": _convert_to_dicts(comparison.lists) if every else [],
     }
 
 
-def _side(version: ServedVersion) -> dict[str, str]:
+def _make_side_json(version: ServedVersion) -> dict[str, str]:
     row = version.variant.id if version.variant else ""
     return {
         "name": version.name,
@@ -146,5 +146,5 @@ def _side(version: ServedVersion) -> dict[str, str]:
     }
 
 
-def _dicts(items: Iterable[Any]) -> list[dict[str, Any]]:
+def _convert_to_dicts(items: Iterable[Any]) -> list[dict[str, Any]]:
     return [item._asdict() for item in items]

@@ -94,7 +94,7 @@ class VllmParser:
         inverses: Sequence[str] = version.lists.get("inverses", ())
         pairs = [*zip(inverses, reversed(inverses), strict=True)]
         for flag in (*version.details.flags, HELP):
-            for name, is_negated in _spellings(flag, self.takes, pairs):
+            for name, is_negated in _list_spellings(flag, self.takes, pairs):
                 self._spellings.setdefault(name, (flag, is_negated))
         for name in self.takes.keys() - self._spellings.keys():
             self._spellings[name] = (FlagDetails(names=(name,), default=""), False)
@@ -118,8 +118,8 @@ class VllmParser:
         flag, is_negated = self._spellings[spellings[0]]
         if not head.startswith("--") and spellings[0] != head:  # -n2
             values = (head[2:], *values)
-        taken, rest = _taken(flag, values, is_joined=group.is_joined, has_keys=bool(keys))
-        return Understood(flag, long_name(flag), is_negated, tuple(keys), taken, rest)
+        accepted, rest = _divide_values(flag, values, is_joined=group.is_joined, has_keys=bool(keys))
+        return Understood(flag, long_name(flag), is_negated, tuple(keys), accepted, rest)
 
     def _level(self, head: str, values: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
         """Return -O3 and -O 3 as the flag that they stand for in this version."""
@@ -140,7 +140,7 @@ class VllmParser:
         return short + sorted(name for name in self._spellings if name.startswith(head) and not name.startswith("--"))
 
 
-def _spellings(
+def _list_spellings(
     flag: FlagDetails, takes: dict[str, object], pairs: Sequence[tuple[str, str]]
 ) -> Iterator[tuple[str, bool]]:
     """Yield each spelling of a flag, and whether it turns the flag off; `pairs` are beginnings of inverse flags."""
@@ -158,7 +158,7 @@ def long_name(flag: FlagDetails) -> str:
     return next((name for name in flag.names if name.startswith("--")), flag.names[0])
 
 
-def _taken(
+def _divide_values(
     flag: FlagDetails, values: tuple[str, ...], *, is_joined: bool, has_keys: bool
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the words that a flag takes as its values, and those that it leaves."""

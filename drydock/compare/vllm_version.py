@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from packaging.version import InvalidVersion, Version
 
 from drydock.build.job import choose_platform
-from drydock.config.matrix import find, read_matrix
+from drydock.config.matrix import find_variant, read_matrix
 from drydock.core.errors import InputError, StaleError, TargetError
 from drydock.core.project import Project
 from drydock.lock import lockfile, vllm_lists
@@ -51,13 +51,13 @@ def find_served_version(project: Project, option: str, target: str) -> ServedVer
 
 def _find_row(project: Project, option: str, target: str) -> ServedVersion:
     try:
-        variant = find(read_matrix(project), target)
+        variant = find_variant(read_matrix(project), target)
     except TargetError as error:
         problem = error.problems[0].replace("--target", option)
         raise TargetError(problem, hint=error.hint.replace("--target", option)) from error
     if not variant.serves:
         raise InputError(f"{option} {target}: {variant.id} serves no model", hint="./inv matrix lists the rows")
-    lock = lockfile.read_previous(lockfile.path_of(project, variant.id))
+    lock = lockfile.read_previous(lockfile.path_of_lock(project, variant.id))
     platform = choose_platform(variant, None)
     read = vllm_lists.find_version(project, variant, lock, platform)
     if read is None:
@@ -65,19 +65,21 @@ def _find_row(project: Project, option: str, target: str) -> ServedVersion:
             f"{option} {target}: nothing was read of {variant.id}'s vLLM {variant.vllm.version}",
             hint=f"./inv lock --target {variant.id} reads it from its wheel, or from its release",
         )
-    known = vllm_lists.find_lists(project, variant, lock, platform)
-    lists = known.lists if known and not read.assumed else read.record.lists  # with the packages of the image
+    image_lists = vllm_lists.find_lists(project, variant, lock, platform)
+    lists = (
+        image_lists.lists if image_lists and not read.assumed else read.record.lists
+    )  # with the packages of the image
     return _with_details(project, read.record, lists)._replace(name=variant.id, variant=variant, assumed=read.assumed)
 
 
 def _find_by_number(project: Project, option: str, distribution: str, number: str) -> ServedVersion:
-    known = [*vllm_lists.list_every(project)]
+    all_records = [*vllm_lists.list_every(project)]
     records = [
         record
-        for record in known
+        for record in all_records
         if distribution in ("", record.distribution) and f"{record.version}.".startswith(f"{number}.")
     ]
-    names = sorted((f"{record.distribution}-{record.version}" for record in records or known), key=_by_version)
+    names = sorted((f"{record.distribution}-{record.version}" for record in records or all_records), key=_by_version)
     if not records:
         raise InputError(
             f"{option} {number}: drydock has read no such version of vLLM",

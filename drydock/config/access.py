@@ -31,7 +31,7 @@ class Access(NamedTuple):
     hardly advances ends. The pauses in between do not count."""
 
 
-def redact(url: str) -> str:
+def redact_url(url: str) -> str:
     """Return a URL without user, password, query and fragment, fit for a message."""
     parts = urlsplit(redact_text(url))  # first: a password may contain a slash
     return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))

@@ -12,13 +12,13 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from drydock.config.layers import MORE, merged, read_layers
-from drydock.config.matrix import ADDED, HOST, MERGED, lineage, read_stacks
+from drydock.config.layers import MORE, merge_layers, read_layers
+from drydock.config.matrix import ADDED, HOST, MERGED, ROLES, find_lineage, read_stacks
 from drydock.config.project import FILE
 from drydock.config.rows import ADDITIONS, VARIANTS, read_rows, with_more_blocks
-from drydock.config.strict_yaml import KeyPath, Position, YamlDocument, locate, read_yaml
+from drydock.config.strict_yaml import KeyPath, Position, YamlDocument, locate_problem, read_yaml
 from drydock.core.console import as_lines
-from drydock.core.files import dumps
+from drydock.core.files import format_json
 from drydock.core.project import Project
 from drydock.model.variant import Variant
 
@@ -74,10 +74,10 @@ class Explained(NamedTuple):
     values: tuple[Origin, ...]
 
 
-def explain(project: Project, variant: Variant) -> Explained:
+def explain_row(project: Project, variant: Variant) -> Explained:
     """Return where each value of a row is from. Raises InputError."""
     matrix, files = read_rows(project), read_stacks(project)
-    line, _ = lineage(variant.stack, files)
+    line, _ = find_lineage(variant.stack, files)
     row = (VARIANTS, variant.id)
     inherits = matrix.places.get((*row, "inherits"))
     replacing = (at for at, name in enumerate(line) if _BY_ID in files[name].document.data)
@@ -86,23 +86,23 @@ def explain(project: Project, variant: Variant) -> Explained:
     )  # older checks do not count
     documents = [
         YamlDocument("", {ADDITIONS: {}, _OF_LISTS: {}}, {}),
-        _settings(project),
-        _shaped(read_layers(project, HOST), (), ("summary",)) if (project / HOST).is_file() else None,
-        _shaped(read_layers(project, f"templates/{variant.accelerator}/accelerator.yaml"), (), ("summary",)),
+        _read_project_additions(project),
+        _shape_document(read_layers(project, HOST), (), ("summary",)) if (project / HOST).is_file() else None,
+        _shape_document(read_layers(project, f"templates/{variant.accelerator}/accelerator.yaml"), (), ("summary",)),
         *(
-            _shaped(files[name].document, (), () if place <= newest else (_BY_ID,), files[name].adds)
+            _shape_document(files[name].document, (), () if place <= newest else (_BY_ID,), files[name].adds)
             for place, name in reversed([*enumerate(line)])
         ),
-        _shaped(YamlDocument(matrix.name, {"epoch": matrix.data.get("epoch")}, matrix.places), ()),
-        _shaped(with_more_blocks(matrix), row),
+        _shape_document(YamlDocument(matrix.name, {"epoch": matrix.data.get("epoch")}, matrix.places), ()),
+        _shape_document(with_more_blocks(matrix), row),
     ]
-    whole = merged(each for each in documents if each)
+    whole = merge_layers(entry for entry in documents if entry)
     return Explained(
         variant.id,
-        _place(project, (inherits or matrix.places[row]).within(matrix.name))._replace(value=""),
-        tuple(old.value for old in _replaced(project, inherits)),
+        _make_written_at(project, (inherits or matrix.places[row]).within(matrix.name))._replace(value=""),
+        tuple(old.value for old in _list_replaced(project, inherits)),
         tuple(project.recorded(files[name].path, ":") for name in line),
-        tuple(each for key in sorted(whole.data) for each in _origins(project, whole, (key,), whole.data[key])),
+        tuple(entry for key in sorted(whole.data) for entry in _list_origins(project, whole, (key,), whole.data[key])),
     )
 
 
@@ -112,7 +112,7 @@ class _Whole(NamedTuple):
     value: Any
 
 
-def _shaped(
+def _shape_document(
     document: YamlDocument, path: KeyPath, without: Sequence[str] = (), adds: Iterable[str] = ()
 ) -> YamlDocument:
     """Return what a file says about a row, in a shape that layers.py lays over weaker files as matrix.py does."""
@@ -127,36 +127,42 @@ def _shaped(
         if field == _BY_ID and isinstance(value, list):
             data[field] = {entry["id"]: _Whole(entry) for entry in value}
             for number, entry in enumerate(value):
-                places |= _taken(document, (*path, field, number), (field, entry["id"]))
+                places |= _move_places(document, (*path, field, number), (field, entry["id"]))
             places[(field,)] = document.places[(*path, field)].within(document.name)
             continue
         if field == _OF_LISTS:
-            more = {key: f"{key}{MORE}" if isinstance(each, list) else key for key, each in value.items()}
-            data[field] = {more[key]: each for key, each in value.items()}
+            more = {key: f"{key}{MORE}" if isinstance(inner, list) else key for key, inner in value.items()}
+            data[field] = {more[key]: inner for key, inner in value.items()}
             for key, name in more.items():
-                places |= _taken(document, (*path, field, key), (field, name))
+                places |= _move_places(document, (*path, field, key), (field, name))
             continue
         name = f"{field}{MORE}" if field in (*_LISTS, *adds) and isinstance(value, list) else field
-        places |= _taken(document, (*path, field), (name,))
+        places |= _move_places(document, (*path, field), (name,))
         if field == ADDITIONS or isinstance(value, list):
             data[name] = value
         else:
+            if field == ROLES and isinstance(value, dict):
+                data[field] = {
+                    role: {part: {key: _Whole(inner) for key, inner in table.items()} for part, table in own.items()}
+                    for role, own in value.items()
+                }
+                continue
             is_table = field in _TABLES and isinstance(value, dict)
-            data[field] = {key: _Whole(each) for key, each in value.items()} if is_table else _Whole(value)
+            data[field] = {key: _Whole(inner) for key, inner in value.items()} if is_table else _Whole(value)
     return YamlDocument(document.name, data, places)
 
 
-def _settings(project: Project) -> YamlDocument | None:
+def _read_project_additions(project: Project) -> YamlDocument | None:
     """Return what every image of the project gets, if it gets anything."""
     path = project.root / FILE
     document = read_yaml(path, FILE) if path.is_file() else None
     added = document.data.get(ADDITIONS) if document else None
     if not (document and added):
         return None
-    return _shaped(YamlDocument(FILE, {ADDITIONS: added}, document.places), ())
+    return _shape_document(YamlDocument(FILE, {ADDITIONS: added}, document.places), ())
 
 
-def _taken(document: YamlDocument, old: KeyPath, new: KeyPath) -> dict[KeyPath, Position]:
+def _move_places(document: YamlDocument, old: KeyPath, new: KeyPath) -> dict[KeyPath, Position]:
     """Return the places of a value under another path, each with its file."""
     return {
         (*new, *path[len(old) :]): place.within(document.name)
@@ -168,41 +174,41 @@ def _taken(document: YamlDocument, old: KeyPath, new: KeyPath) -> dict[KeyPath, 
 # --- what came out --------------------------------------------------------------------------------------------------
 
 
-def _origins(project: Project, whole: YamlDocument, path: KeyPath, value: Any) -> Iterator[Origin]:
+def _list_origins(project: Project, whole: YamlDocument, path: KeyPath, value: Any) -> Iterator[Origin]:
     """Yield the values at a path: one, or several if they are from several files."""
     inner = value.value if isinstance(value, _Whole) else value
     places = {at: place for at, place in whole.places.items() if at[: len(path)] == path}
     files = {place.file for at, place in places.items() if at != path}
     if isinstance(value, dict) or (len(files) > 1 and isinstance(inner, dict)):
-        for key, each in inner.items():
+        for key, child in inner.items():
             is_table = isinstance(value, dict)
-            yield from _origins(project, whole, (*path, key), each if is_table else _Whole(each))
+            yield from _list_origins(project, whole, (*path, key), child if is_table else _Whole(child))
     elif len(files) > 1 and isinstance(inner, list):
-        for number, each in enumerate(inner):
-            yield from _origins(project, whole, (*path, number), _Whole(each))
+        for number, child in enumerate(inner):
+            yield from _list_origins(project, whole, (*path, number), _Whole(child))
     else:
         place = places.get((*path, "value")) or next(at for at in places.values() if at.file in (files or {at.file}))
-        key = locate("", path, "")[2:-2]
-        yield Origin(key, inner, _place(project, place, inner), tuple(_replaced(project, place.before)))
+        key = locate_problem("", path, "")[2:-2]
+        yield Origin(key, inner, _make_written_at(project, place, inner), tuple(_list_replaced(project, place.before)))
 
 
-def _replaced(project: Project, before: Position | None) -> Iterator[WrittenAt]:
+def _list_replaced(project: Project, before: Position | None) -> Iterator[WrittenAt]:
     while before:
-        yield _place(project, before)
+        yield _make_written_at(project, before)
         before = before.before
 
 
-def _place(project: Project, place: Position, value: Any = None) -> WrittenAt:
+def _make_written_at(project: Project, place: Position, value: Any = None) -> WrittenAt:
     path = project.root / place.file  # one of a lower layer has an absolute name
     return WrittenAt(
         project.owner_of(path),
         project.name_of(Path(path)),
         place.line,
-        place.source or ("" if value is None else _short(value)),
+        place.source or ("" if value is None else _shorten_value(value)),
     )
 
 
-def _short(value: Any) -> str:
+def _shorten_value(value: Any) -> str:
     """Return a value on one line; of a setting, its value without the reason."""
     if isinstance(value, dict):
         value = next((value[key] for key in ("value", "text", "folder") if key in value), value)
@@ -210,69 +216,75 @@ def _short(value: Any) -> str:
     return text if len(text) <= SHORTENED else f"{text[: SHORTENED - 1]}…"
 
 
-def as_text(explained: Sequence[Explained], *, whole: bool) -> str:
+def format_explained(explained: Sequence[Explained], *, whole: bool) -> str:
     """Return rows as text: each with its values if `whole`, else a line each."""
     if not whole:
-        width = max((len(each.id) for each in explained), default=0)
-        return as_lines(f"{each.id:{width}}  {each.row}  {_parents(each)}" for each in explained)
-    return "\n".join(as_lines(_lines(each)) for each in explained)
+        width = max((len(entry.id) for entry in explained), default=0)
+        return as_lines(f"{entry.id:{width}}  {entry.row}  {_format_parents(entry)}" for entry in explained)
+    return "\n".join(as_lines(_format_explained_row(entry)) for entry in explained)
 
 
-def _parents(each: Explained) -> str:
-    row = f"inherits {' < '.join(each.inherits)}, " if each.inherits else ""
-    return f"{row}stack {' < '.join(each.stacks)}"
+def _format_parents(explained: Explained) -> str:
+    row = f"inherits {' < '.join(explained.inherits)}, " if explained.inherits else ""
+    return f"{row}stack {' < '.join(explained.stacks)}"
 
 
-def _lines(explained: Explained) -> Iterator[str]:
+def _format_explained_row(explained: Explained) -> Iterator[str]:
     yield f"{explained.id}  {explained.row}"
-    yield f"  {_parents(explained)}"
-    found = [*_grouped(explained.values)]
+    yield f"  {_format_parents(explained)}"
+    origins = [*_group_origins(explained.values)]
     keys, places = (
-        max(map(len, texts), default=0) for texts in zip(*((it.key, str(it.place)) for it in found), strict=True)
+        max(map(len, texts), default=0)
+        for texts in zip(*((origin.key, str(origin.place)) for origin in origins), strict=True)
     )
-    for each in found:
-        yield f"  {each.key:{keys}}  {each.place!s:{places}}  {_short(each.value)}"
-        for old in each.replaced:
-            yield f"  {'':{keys}}  {old!s:{places}}  replaced{f': {_short(old.value)}' if old.value else ''}"
+    for origin in origins:
+        yield f"  {origin.key:{keys}}  {origin.place!s:{places}}  {_shorten_value(origin.value)}"
+        for old in origin.replaced:
+            yield f"  {'':{keys}}  {old!s:{places}}  replaced{f': {_shorten_value(old.value)}' if old.value else ''}"
 
 
-def _grouped(values: Iterable[Origin]) -> Iterator[Origin]:
+def _group_origins(values: Iterable[Origin]) -> Iterator[Origin]:
     """Yield values; those of one list, or of one long table, that are from one file as one."""
-    for (name, *_), group in groupby(values, lambda each: (_table(each.key), *each.place[:2])):
-        first, *others = group
-        if others and name in _MANY:
-            yield Origin(f"{name}.…", f"{len(others) + 1} values", first.place)
-        elif others and first.key.endswith("]"):
-            last = others[-1].key.rpartition("[")[2]
-            yield Origin(f"{first.key[:-1]}…{last}", [each.value for each in (first, *others)], first.place)
+    for (name, *_), group in groupby(values, lambda origin: (_name_group(origin.key), *origin.place[:2])):
+        first, *rest = group
+        if rest and name in _MANY:
+            yield Origin(f"{name}.…", f"{len(rest) + 1} values", first.place)
+        elif rest and first.key.endswith("]"):
+            last = rest[-1].key.rpartition("[")[2]
+            yield Origin(f"{first.key[:-1]}…{last}", [origin.value for origin in (first, *rest)], first.place)
         else:
-            yield from (first, *others)
+            yield from (first, *rest)
 
 
-def _table(key: str) -> str:
+def _name_group(key: str) -> str:
     """Return what a key is grouped by: its list, or its long table."""
     table = key.partition(".")[0]
     return table if table in _MANY else key.partition("[")[0]
 
 
-def as_json(explained: Sequence[Explained], *, whole: bool) -> str:
+def format_explained_json(explained: Sequence[Explained], *, whole: bool) -> str:
     """Return rows as JSON: each with its values if `whole`."""
-    return dumps({"variants": [_record(each, whole=whole) for each in explained]})
+    return format_json({"variants": [_make_explained_record(entry, whole=whole) for entry in explained]})
 
 
-def _record(each: Explained, *, whole: bool) -> dict[str, Any]:
+def _make_explained_record(explained: Explained, *, whole: bool) -> dict[str, Any]:
     values = [
         {
-            "key": it.key,
-            "value": it.value,
-            **_where(it.place),
-            "replaced": [_where(old, old.value) for old in it.replaced],
+            "key": origin.key,
+            "value": origin.value,
+            **_make_place_record(origin.place),
+            "replaced": [_make_place_record(old, old.value) for old in origin.replaced],
         }
-        for it in each.values
+        for origin in explained.values
     ]
-    found = {"id": each.id, **_where(each.row), "inherits": list(each.inherits), "stacks": list(each.stacks)}
-    return found | ({"values": values} if whole else {})
+    record = {
+        "id": explained.id,
+        **_make_place_record(explained.row),
+        "inherits": list(explained.inherits),
+        "stacks": list(explained.stacks),
+    }
+    return record | ({"values": values} if whole else {})
 
 
-def _where(place: WrittenAt, value: str = "") -> dict[str, Any]:
+def _make_place_record(place: WrittenAt, value: str = "") -> dict[str, Any]:
     return {"layer": place.layer, "file": place.file, "line": place.line} | ({"value": value} if value else {})

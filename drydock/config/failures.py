@@ -5,14 +5,14 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import NamedTuple
 
-from drydock.config.layers import merged, read_layers
+from drydock.config.layers import merge_layers, read_layers
 from drydock.config.matrix import HOST, read_retired
 from drydock.config.strict_yaml import YamlDocument
-from drydock.config.validation import validate
-from drydock.core.files import dumps
+from drydock.config.validation import validate_document
+from drydock.core.files import format_json
 from drydock.core.project import Project
 from drydock.model.checks import Failures, FindingElsewhere, Retired
-from drydock.model.record import dump
+from drydock.model.record import dump_record
 from drydock.model.topology_findings import FINDINGS
 
 
@@ -21,14 +21,19 @@ def read_failures(project: Project, accelerator: str = "") -> Failures:
 
     Raises InputError.
     """
-    own = _files(project, f"templates/{accelerator}") if accelerator else _NO_FILES
-    return _read(project, _files(project, "templates"), own)
+    accelerator_files = _read_failure_files(project, f"templates/{accelerator}") if accelerator else _NO_FILES
+    return _merge_failures(project, _read_failure_files(project, "templates"), accelerator_files)
 
 
 def failures_text(project: Project, accelerator: str) -> str:
     """Return the same as JSON, for an image. It is not made again while no file has changed: rows share it."""
     host = tuple(path.read_bytes() for path in project.each(HOST))
-    return _text(project, _files(project, "templates"), _files(project, f"templates/{accelerator}"), host)
+    return _make_failures_text(
+        project,
+        _read_failure_files(project, "templates"),
+        _read_failure_files(project, f"templates/{accelerator}"),
+        host,
+    )
 
 
 class _Files(NamedTuple):
@@ -41,24 +46,26 @@ class _Files(NamedTuple):
 _NO_FILES = _Files((), ())
 
 
-def _files(project: Project, folder: str) -> _Files:
-    found = [path for end in (".yaml", ".??.yaml") for path in project.glob(f"{folder}/failures{end}")]
-    names = tuple(project.name_of(path) for path in found)
+def _read_failure_files(project: Project, folder: str) -> _Files:
+    paths = [path for end in (".yaml", ".??.yaml") for path in project.glob(f"{folder}/failures{end}")]
+    names = tuple(project.name_of(path) for path in paths)
     return _Files(names, tuple(path.read_bytes() for name in names for path in project.each(name)))
 
 
 @lru_cache(maxsize=32)
-def _text(project: Project, common: _Files, own: _Files, host: tuple[bytes, ...]) -> str:
+def _make_failures_text(project: Project, common: _Files, accelerator_files: _Files, host: tuple[bytes, ...]) -> str:
     elsewhere = _read_findings_elsewhere(project) if host else {}
-    findings = {number: dump(finding) for number, finding in elsewhere.items()}
-    return dumps({**dump(_read(project, common, own)), "findings": findings})
+    findings = {number: dump_record(finding) for number, finding in elsewhere.items()}
+    return format_json({**dump_record(_merge_failures(project, common, accelerator_files)), "findings": findings})
 
 
 def _read_findings_elsewhere(project: Project) -> dict[str, FindingElsewhere]:
     """Return what `explain` says about ids that no image's own checks have: those of topologies, and retired ones."""
     topologies = {
-        number: FindingElsewhere(text=known.text.replace("{}", "…"), remediation=known.remediation, source=known.source)
-        for number, known in FINDINGS.items()
+        number: FindingElsewhere(
+            text=finding.text.replace("{}", "…"), remediation=finding.remediation, source=finding.source
+        )
+        for number, finding in FINDINGS.items()
     }
     retired: dict[str, list[Retired]] = {}
     for entry in read_retired(project):
@@ -75,12 +82,14 @@ def _describe_retired(entries: list[Retired]) -> FindingElsewhere:
     return FindingElsewhere(text=f"an older drydock said: {meanings}", remediation=remediation, source=HOST)
 
 
-def _read(project: Project, common: _Files, own: _Files) -> Failures:
-    shared = [_document(project, common)] if common.names else []
-    return validate(Failures, merged([*shared, *(read_layers(project, name) for name in own.names)]))
+def _merge_failures(project: Project, common: _Files, accelerator_files: _Files) -> Failures:
+    shared = [_merge_shared_files(project, common)] if common.names else []
+    return validate_document(
+        Failures, merge_layers([*shared, *(read_layers(project, name) for name in accelerator_files.names)])
+    )
 
 
 @lru_cache(maxsize=2)
-def _document(project: Project, files: _Files) -> YamlDocument:
+def _merge_shared_files(project: Project, files: _Files) -> YamlDocument:
     """Read the files that every accelerator shares."""
-    return merged(read_layers(project, name) for name in files.names)
+    return merge_layers(read_layers(project, name) for name in files.names)

@@ -46,25 +46,25 @@ class Use(NamedTuple):
         return self.document.problem(self.path, message)
 
 
-def problems(
+def find_id_problems(
     common: AnyHost | None,
     host: YamlDocument | None,
     accelerators: Mapping[str, tuple[Accelerator, YamlDocument]],
     stacks: Mapping[str, StackFile],
 ) -> Iterator[Problem]:
     """Yield each id with two meanings, each use of a retired id, and each prefix that two accelerators use."""
-    uses = list(_uses("", common, host, ())) if common and host else []
+    uses = list(_list_uses("", common, host, ())) if common and host else []
     shared = {use.prefix for use in uses}
     for name, (accelerator, its) in accelerators.items():
-        uses += _uses(name, accelerator, its, ())
+        uses += _list_uses(name, accelerator, its, ())
     for file in stacks.values():
-        uses += _uses(file.accelerator, file.stack, file.document, ())
-    yield from _retired(uses, common)
-    yield from _ambiguous(uses)
-    yield from _foreign([use for use in uses if use.prefix not in shared])
+        uses += _list_uses(file.accelerator, file.stack, file.document, ())
+    yield from _find_retired(uses, common)
+    yield from _find_ambiguous(uses)
+    yield from _find_foreign([use for use in uses if use.prefix not in shared])
 
 
-def _uses(
+def _list_uses(
     accelerator: str, holder: AnyHost | Accelerator | Stack, document: YamlDocument, path: KeyPath
 ) -> Iterator[Use]:
     for index, check in enumerate(holder.checks or ()):
@@ -73,7 +73,7 @@ def _uses(
         yield Use(number, repr(finding.text), accelerator, document, (*path, "findings", number))
 
 
-def _retired(uses: list[Use], common: AnyHost | None) -> Iterator[Problem]:
+def _find_retired(uses: list[Use], common: AnyHost | None) -> Iterator[Problem]:
     retired: dict[str, list[str]] = {}
     for item in common.retired if common else ():
         retired.setdefault(item.id, []).append(item.meaning)
@@ -83,16 +83,18 @@ def _retired(uses: list[Use], common: AnyHost | None) -> Iterator[Problem]:
             yield use.problem(text), "choose an id that was never used"
 
 
-def _ambiguous(uses: list[Use]) -> Iterator[Problem]:
+def _find_ambiguous(uses: list[Use]) -> Iterator[Problem]:
     first: dict[str, Use] = {}
     for use in uses:
-        known = first.setdefault(use.id, use)
-        if known.meaning != use.meaning:
-            text = f"{use.id} is {use.meaning} here, and {known.meaning} elsewhere: {known.problem('first used')}"
+        first_use = first.setdefault(use.id, use)
+        if first_use.meaning != use.meaning:
+            text = (
+                f"{use.id} is {use.meaning} here, and {first_use.meaning} elsewhere: {first_use.problem('first used')}"
+            )
             yield use.problem(text), "an id has one meaning: choose another id"
 
 
-def _foreign(uses: list[Use]) -> Iterator[Problem]:
+def _find_foreign(uses: list[Use]) -> Iterator[Problem]:
     owners: dict[str, Use] = {}
     for use in uses:
         owner = owners.setdefault(use.prefix, use)

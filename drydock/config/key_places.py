@@ -11,7 +11,7 @@ from typing import Annotated, Any, Union, get_args, get_origin
 from pydantic import BaseModel
 
 from drydock.config.strict_yaml import KeyPath
-from drydock.core.errors import nearest
+from drydock.core.errors import suggest_nearest
 from drydock.model.additions import Additions
 from drydock.model.project import ProjectDefaults, ProjectFile
 from drydock.model.record import Setting
@@ -66,15 +66,15 @@ def hint_key(record: type[BaseModel], path: KeyPath, key: str, value: Any) -> st
         return f"did you mean {close[0]!r}?"
     if meant in here:
         return f"write `{meant}`"
-    return (_hint_place(record, path, meant, value, here) if record in PLACES else "") or nearest(name, here)
+    return (_hint_place(record, path, meant, value, here) if record in PLACES else "") or suggest_nearest(name, here)
 
 
 def _hint_place(record: type[BaseModel], path: KeyPath, key: str, value: Any, here: set[str]) -> str:
     """Return where a key belongs that other records of a project have; empty for one that none has."""
     if setting := _table_of(key):
         place = "" if setting in here else f" {PLACES[MatrixRow]}"
-        return f"write `{setting}: {{{key}: {_form(value)}}}`{place}"
-    places = [place for kind, place in PLACES.items() if key in _fields(kind)]
+        return f"write `{setting}: {{{key}: {_format_setting(value)}}}`{place}"
+    places = [place for kind, place in PLACES.items() if key in _read_fields(kind)]
     if places:
         return f"`{key}` belongs {', or '.join(places[:2])}"
     is_row = record is Matrix and not path and isinstance(value, dict)
@@ -107,7 +107,7 @@ def hint_missing(record: type[BaseModel], path: KeyPath) -> str:
 
 def known_keys(annotation: Any, path: KeyPath) -> set[str]:
     """Return the keys that a record type allows at a path."""
-    return {key for kind in _types_at(annotation, path) for key in _fields(kind)}
+    return {key for kind in _types_at(annotation, path) for key in _read_fields(kind)}
 
 
 def _types_at(annotation: Any, path: KeyPath) -> Iterator[Any]:
@@ -120,14 +120,14 @@ def _types_at(annotation: Any, path: KeyPath) -> Iterator[Any]:
         yield from _types_at(arguments[0], path)
     elif not path:
         yield annotation
-    elif fields := _fields(annotation):
+    elif fields := _read_fields(annotation):
         if str(path[0]) in fields:
             yield from _types_at(fields[str(path[0])], path[1:])
     elif arguments:
         yield from _types_at(next(item for item in reversed(arguments) if item is not Ellipsis), path[1:])
 
 
-def _fields(kind: Any) -> Mapping[str, Any]:
+def _read_fields(kind: Any) -> Mapping[str, Any]:
     """Return key → type of a record; nothing of another type."""
     if not (isinstance(kind, type) and issubclass(kind, BaseModel)):
         return {}
@@ -143,8 +143,8 @@ def _hint_setting(table: str, name: str, value: Any) -> str:
     if table == "serve" and not _table_of(name):
         name = f"--{name.replace('_', '-')}"
     right = _table_of(name)
-    written = f"{name}: {_form(value)}"
-    return f"write `{right}: {{{written}}}`" if right and right != table else f"write `{written}`"
+    setting_text = f"{name}: {_format_setting(value)}"
+    return f"write `{right}: {{{setting_text}}}`" if right and right != table else f"write `{setting_text}`"
 
 
 def _table_of(name: str) -> str:
@@ -154,7 +154,7 @@ def _table_of(name: str) -> str:
     return "env" if name.isupper() and name.isidentifier() else ""
 
 
-def _form(value: Any) -> str:
+def _format_setting(value: Any) -> str:
     """Return the three keys of a setting, with a value that someone wrote without them."""
     if isinstance(value, dict):
         value = value.get("value", "…")

@@ -19,13 +19,13 @@ MORE = "+"
 
 def read_layers(project: Project, name: str) -> YamlDocument:
     """Read a file of every layer that has it, as one document. Raises InputError, also if no layer has it."""
-    found = project.each(name) or [project / name]
-    return merged(read_yaml(path, project.shown(path)) for path in found)
+    paths = project.each(name) or [project / name]
+    return merge_layers(read_yaml(path, project.shown(path)) for path in paths)
 
 
-def merged(lowest_first: Iterable[YamlDocument]) -> YamlDocument:
+def merge_layers(lowest_first: Iterable[YamlDocument]) -> YamlDocument:
     """Return one document; each value has the position and the file where it was written."""
-    return reduce(_over, lowest_first)
+    return reduce(_lay_over, lowest_first)
 
 
 class _Changes(NamedTuple):
@@ -37,12 +37,12 @@ class _Changes(NamedTuple):
     """Key of a list that is added → the key of the list below, and the number of its first entry there."""
 
 
-def _over(below: YamlDocument, above: YamlDocument) -> YamlDocument:
+def _lay_over(below: YamlDocument, above: YamlDocument) -> YamlDocument:
     """Lay a document over another."""
     if not (isinstance(below.data, dict) and isinstance(above.data, dict)):
         return above
     changes = _Changes(set(), {})
-    data = _tables(below.data, above.data, (), changes)
+    data = _merge_tables(below.data, above.data, (), changes)
     return YamlDocument(above.name, data, _Places(below, above, changes))
 
 
@@ -55,7 +55,7 @@ class _Places(Mapping[KeyPath, Position]):
     @cached_property
     def _all(self) -> dict[KeyPath, Position]:
         below = {path: place.within(self._below.name) for path, place in self._below.places.items()}
-        return _places(below, self._above.places, self._changes)
+        return _merge_places(below, self._above.places, self._changes)
 
     def __getitem__(self, path: KeyPath) -> Position:
         return self._all[path]
@@ -67,13 +67,15 @@ class _Places(Mapping[KeyPath, Position]):
         return len(self._all)
 
 
-def _tables(below: Mapping[str, Any], above: Mapping[str, Any], path: KeyPath, changes: _Changes) -> dict[str, Any]:
+def _merge_tables(
+    below: Mapping[str, Any], above: Mapping[str, Any], path: KeyPath, changes: _Changes
+) -> dict[str, Any]:
     result = dict(below)
     for key, value in above.items():
         name, more = key.removesuffix(MORE), key.endswith(MORE)
         old = result.get(name)
         if isinstance(old, dict) and isinstance(value, dict) and not more:
-            result[name] = _tables(old, value, (*path, name), changes)
+            result[name] = _merge_tables(old, value, (*path, name), changes)
         elif more and isinstance(value, list) and isinstance(old, list | None):
             result[name] = [*(old or ()), *value]
             changes.added[*path, key] = ((*path, name), len(old or ()))
@@ -83,24 +85,24 @@ def _tables(below: Mapping[str, Any], above: Mapping[str, Any], path: KeyPath, c
     return result
 
 
-def _places(
+def _merge_places(
     below: dict[KeyPath, Position], above: Mapping[KeyPath, Position], changes: _Changes
 ) -> dict[KeyPath, Position]:
     """Return the position of each value. One that is replaced, or is below such a value, is known as the one before."""
-    old = {path: place for path, place in below.items() if _holder(path, changes.replaced) is not None}
+    old = {path: place for path, place in below.items() if _find_holder(path, changes.replaced) is not None}
     places = {path: place for path, place in below.items() if path not in old}
     for path, place in above.items():
-        if _holder(path, changes.replaced) is not None:
+        if _find_holder(path, changes.replaced) is not None:
             places[path] = place._replace(before=old.get(path, place.before))
-        elif (written := _holder(path, changes.added)) is not None:
-            name, first = changes.added[written]
-            if path == written:
+        elif (added_key := _find_holder(path, changes.added)) is not None:
+            name, first = changes.added[added_key]
+            if path == added_key:
                 places.setdefault(name, place)
-            elif isinstance(number := path[len(written)], int):
-                places[*name, first + number, *path[len(written) + 1 :]] = place
+            elif isinstance(number := path[len(added_key)], int):
+                places[*name, first + number, *path[len(added_key) + 1 :]] = place
     return places
 
 
-def _holder(path: KeyPath, paths: Container[KeyPath]) -> KeyPath | None:
+def _find_holder(path: KeyPath, paths: Container[KeyPath]) -> KeyPath | None:
     """Return the first of a path's beginnings that is one of `paths`."""
     return next((path[:end] for end in range(len(path) + 1) if path[:end] in paths), None)

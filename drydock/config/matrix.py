@@ -9,6 +9,7 @@ import functools
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from difflib import get_close_matches
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,19 +19,19 @@ from packaging.utils import canonicalize_name
 
 from drydock.config import finding_ids
 from drydock.config.finding_ids import StackFile
-from drydock.config.layers import MORE, merged, read_layers
+from drydock.config.layers import MORE, merge_layers, read_layers
 from drydock.config.project import FILE as PROJECT_FILE
 from drydock.config.project import read_settings
 from drydock.config.rows import MATRIX, own_rows, read_rows
 from drydock.config.strict_yaml import KeyPath, YamlDocument, read_yaml
-from drydock.config.validation import Problem, failure, validate
-from drydock.core.errors import InputError, TargetError, nearest
+from drydock.config.validation import Problem, combine_problems, validate_document
+from drydock.core.errors import InputError, TargetError, suggest_nearest
 from drydock.core.project import LOWEST, Project
 from drydock.model.additions import Additions
 from drydock.model.bases import Base, DebianBase
 from drydock.model.checks import AnyHost, Retired
 from drydock.model.distributions import Layer
-from drydock.model.record import IDENTIFIER, Setting, part
+from drydock.model.record import IDENTIFIER, Setting, get_inherited_fields
 from drydock.model.running import Run
 from drydock.model.transfer import KvTransfer
 from drydock.model.variant import (
@@ -38,14 +39,28 @@ from drydock.model.variant import (
     Listed,
     Matrix,
     MatrixRow,
+    ResolvedRole,
     ResolvedSetting,
+    Role,
+    Roles,
+    RoleSettings,
     Serving,
     Stack,
     StackContents,
     Threshold,
     Variant,
+    join_roles,
+    settings_of_role,
 )
-from entrypoints.core.settings_precedence import ACCELERATOR, OWN_STACK, OWN_VARIANT, STACK, VARIANT, cascade
+from entrypoints.core.settings_precedence import (
+    ACCELERATOR,
+    OWN_STACK,
+    OWN_VARIANT,
+    STACK,
+    VARIANT,
+    merge_setting_layers,
+)
+from entrypoints.request.roles import PLACEHOLDERS
 
 HOST = "templates/host.yaml"
 ACCELERATORS = "templates/*/accelerator.yaml"
@@ -66,14 +81,14 @@ def read_matrix(project: Project) -> tuple[Variant, ...]:
 @lru_cache(maxsize=4)
 def _read_matrix(project: Project, _contents: tuple[tuple[Path, bytes], ...]) -> tuple[Variant, ...]:
     document = read_rows(project)
-    matrix = validate(Matrix, document)
+    matrix = validate_document(Matrix, document)
     files = read_stacks(project)
     matrix = _with_defaults(project, matrix, files, document)
     accelerators = _read_accelerators(project, files)
-    stacks = _inherit(files)
-    used = {row.stack for row in matrix.variants.values()}
+    stacks = _resolve_inheritance(files)
+    used_stacks = {row.stack for row in matrix.variants.values()}
     problems = [
-        *_check_stacks(files, stacks, accelerators, used),
+        *_check_stacks(files, stacks, accelerators, used_stacks),
         *_check_rows(matrix, files, document),
         *_check_versions(matrix, stacks, document),
         *_check_names(matrix, accelerators, document),
@@ -81,25 +96,30 @@ def _read_matrix(project: Project, _contents: tuple[tuple[Path, bytes], ...]) ->
         *_check_defaults(matrix, files, document),
     ]
     if problems:
-        raise failure(problems)
+        raise combine_problems(problems)
     settings = read_settings(project)
     every = settings.additions if settings else Additions()
-    taken = {*matrix.variants} if not settings or settings.rows == "all" else _taken(project, settings.rows, matrix)
+    chosen = (
+        {*matrix.variants} if not settings or settings.rows == "all" else _choose_rows(project, settings.rows, matrix)
+    )
     return tuple(
-        _expand(name, matrix, stacks[row.stack], accelerators[files[row.stack].accelerator], every).model_copy(
-            update={"settings": _settings(project, name, row, files, accelerators, document)}
+        _expand_variant(name, matrix, stacks[row.stack], accelerators[files[row.stack].accelerator], every).model_copy(
+            update={
+                "settings": _resolve_settings(project, name, row, files, accelerators, document),
+                "roles": _roles(project, row, files, accelerators),
+            }
         )
         for name, row in sorted(matrix.variants.items())
-        if name in taken
+        if name in chosen
     )
 
 
-def _taken(project: Project, named: Sequence[str], matrix: Matrix) -> set[str]:
+def _choose_rows(project: Project, names: Sequence[str], matrix: Matrix) -> set[str]:
     """Return the rows of a project that takes some of drydock's, with its own. Raises InputError for an unknown one."""
-    unknown = [name for name in named if name not in matrix.variants]
+    unknown = [name for name in names if name not in matrix.variants]
     if unknown:
-        raise failure([_not_there(name, matrix) for name in unknown])
-    return own_rows(project) | {*named}
+        raise combine_problems([_not_there(name, matrix) for name in unknown])
+    return own_rows(project) | {*names}
 
 
 def _not_there(name: str, matrix: Matrix) -> Problem:
@@ -108,7 +128,7 @@ def _not_there(name: str, matrix: Matrix) -> Problem:
     else:
         text, hint = (
             f"unknown row {name!r}",
-            nearest(name, matrix.variants, "`./inv matrix` outside of this project lists drydock's rows"),
+            suggest_nearest(name, matrix.variants, "`./inv matrix` outside of this project lists drydock's rows"),
         )
     return f"{PROJECT_FILE}: rows: {text}", hint
 
@@ -116,16 +136,16 @@ def _not_there(name: str, matrix: Matrix) -> Problem:
 def stack_files(project: Project, variant: Variant) -> list[Path]:
     """Return the files of a variant's stack and of the stacks it inherits from."""
     files = read_stacks(project)
-    line, _ = lineage(variant.stack, files)
+    line, _ = find_lineage(variant.stack, files)
     return [files[name].path for name in line]
 
 
 def read_retired(project: Project) -> tuple[Retired, ...]:
     """Return the ids of findings that are no longer used. Raises InputError."""
-    return validate(AnyHost, read_layers(project, HOST)).retired
+    return validate_document(AnyHost, read_layers(project, HOST)).retired
 
 
-def find(variants: Sequence[Variant], target: str) -> Variant:
+def find_variant(variants: Sequence[Variant], target: str) -> Variant:
     """Return the variant that a target means: its id, an alias, or an accelerator (its default). Raises TargetError."""
     for variant in variants:
         if variant.answers_to(target):
@@ -136,36 +156,58 @@ def find(variants: Sequence[Variant], target: str) -> Variant:
             raise TargetError(f"--target: the row {target!r} is retired: {variant.id} replaces it", hint=hint)
     if of := [variant.id for variant in variants if variant.accelerator == target]:
         raise TargetError(f"--target: no default row of {target}", hint=f"name a row: {', '.join(of)}")
-    known = sorted({name for variant in variants for name in (variant.id, variant.accelerator, *variant.aliases)})
-    begin = [name for name in known if target and name.startswith(target)]
-    likely = f"targets that begin with it: {', '.join(begin)}" if begin else _nearest_target(target, known)
-    raise TargetError(f"--target: unknown target {target!r}", hint=likely)
+    targets = sorted({name for variant in variants for name in (variant.id, variant.accelerator, *variant.aliases)})
+    raise TargetError(f"--target: unknown target {target!r}", hint=_nearest_target(target, targets))
 
 
+_LISTED = "name the vendor or the card: nvidia, amd, intel-gpu, huawei …; ./inv matrix lists the targets"
 _GENERIC = ("gpu", "accelerator", "card", "device")
 """Words that name no vendor."""
+_MISSPELT = 0.75
+"""Likeness from 0 to 1 of a misspelt word: cdua and cuda; kunlun and kunpeng, of two vendors, have 0.6."""
 
 
-def _nearest_target(target: str, known: Sequence[str]) -> str:
-    """Return the closest target, or where all are listed: there are too many to print.
+def _nearest_target(target: str, targets: Sequence[str]) -> str:
+    """Return the closest target of the same vendor, or how to find one: there are too many to print.
 
-    One letter tells vendors apart (npu, xpu; a100, v100), so that a name with another first letter is no misspelling.
+    One letter or digit tells cards of vendors apart (npu, xpu; a100, v100; a770, a40). So a card is only like another
+    with the same numbers and first letters, and other words keep their first letter.
     """
     if target in _GENERIC:
-        return "name the vendor or the card: nvidia, amd, intel-gpu, huawei …; ./inv matrix lists the targets"
-    alike = [name for name in known if name[:1] == target[:1]]
-    return nearest(target, alike, "run ./inv matrix to list the targets")
+        return _LISTED
+    begin = [name for name in targets if target and name.startswith(target) and not _goes_on(target, name)]
+    if begin:
+        return f"targets that begin with it: {', '.join(begin)}"
+    letters, numbers = _parts(target)
+    if "." in target or "vllm" in target:  # an id: its versions may be misspelt
+        return suggest_nearest(target, [name for name in targets if _parts(name)[0] == letters], _LISTED)
+    if numbers:
+        same = [name for name in targets if "." not in name and _parts(name) == (letters, numbers)]
+        return f"did you mean {same[0]!r}?" if same else _LISTED
+    words = [name for name in targets if name[:1] == target[:1] and not _parts(name)[1]]
+    close = get_close_matches(target, words, 1, _MISSPELT)
+    return f"did you mean {close[0]!r}?" if close else _LISTED
 
 
-def matching(variants: Sequence[Variant], words: Sequence[str]) -> list[Variant]:
+def _goes_on(target: str, name: str) -> bool:
+    """Return whether a name goes on with another digit of the target's last number: a3, a30."""
+    return target[-1].isdigit() and name[len(target) : len(target) + 1].isdigit()
+
+
+def _parts(name: str) -> tuple[str, tuple[str, ...]]:
+    """Return a name's first letters and its numbers: rtx and 6000 of rtx-6000, and of rtx-pro-6000."""
+    return re.split(r"[^a-z]", name, maxsplit=1)[0], tuple(re.findall(r"\d+", name))
+
+
+def find_matching_variants(variants: Sequence[Variant], words: Sequence[str]) -> list[Variant]:
     """Return the variants that any of the words names: an id, an alias, an accelerator or its beginning; all if none.
 
     Raises TargetError for a word that names none.
     """
     chosen = []
     for word in words:
-        named = [variant for variant in variants if variant.accelerator == word or variant.id.startswith(word)]
-        chosen += named or [find(variants, word)]
+        matches = [variant for variant in variants if variant.accelerator == word or variant.id.startswith(word)]
+        chosen += matches or [find_variant(variants, word)]
     return [variant for variant in variants if variant in chosen] if words else [*variants]
 
 
@@ -187,7 +229,7 @@ class State(NamedTuple):
     """Of two identical builds of the same inputs, if the lock has one."""
 
 
-def describe(variant: Variant, state: State) -> dict[str, Any]:
+def describe_variant(variant: Variant, state: State) -> dict[str, Any]:
     """Return one row of `matrix --json`."""
     base = variant.base
     return {
@@ -217,7 +259,7 @@ def read_stacks(project: Project) -> dict[str, StackFile]:
     the name of its layer.
     """
     accelerators = {path.parent.name for path in project.glob(ACCELERATORS)}
-    found: dict[str, StackFile] = {}
+    files: dict[str, StackFile] = {}
     problems: list[Problem] = []
     for layer, root in project.named.items():
         for path in sorted(root.glob(STACKS)):
@@ -227,19 +269,21 @@ def read_stacks(project: Project) -> dict[str, StackFile]:
                     (f"{file}: invalid file name, expected a stack's id and .yaml", f"an id matches {IDENTIFIER}")
                 )
             if folder not in accelerators:
-                problems.append((f"{file}: no file templates/{folder}/accelerator.yaml", nearest(folder, accelerators)))
+                problems.append(
+                    (f"{file}: no file templates/{folder}/accelerator.yaml", suggest_nearest(folder, accelerators))
+                )
             try:
                 read = _read_stack(path, file, layer)
             except InputError as error:
                 problems += [(problem, error.hint) for problem in error.problems]
                 continue
-            problems += _check_name(name, read, found)
-            if name in found:
-                found[f"{found[name].layer}/{name}"] = found[name]
-            found[name] = read
+            problems += _check_name(name, read, files)
+            if name in files:
+                files[f"{files[name].layer}/{name}"] = files[name]
+            files[name] = read
     if problems:
-        raise failure(problems)
-    return found
+        raise combine_problems(problems)
+    return files
 
 
 def _read_stack(path: Path, file: str, layer: str) -> StackFile:
@@ -247,47 +291,47 @@ def _read_stack(path: Path, file: str, layer: str) -> StackFile:
     document = read_yaml(path, file)
     data = document.data if isinstance(document.data, dict) else {}
     adds = frozenset(key.removesuffix(MORE) for key in data if key.endswith(MORE))
-    plain = merged([YamlDocument(file, {}, {}), document]) if adds else document
-    return StackFile(path.parts[-3], validate(Stack, plain), plain, path, layer, adds)
+    plain = merge_layers([YamlDocument(file, {}, {}), document]) if adds else document
+    return StackFile(path.parts[-3], validate_document(Stack, plain), plain, path, layer, adds)
 
 
-def _check_name(name: str, read: StackFile, found: Mapping[str, StackFile]) -> Iterator[Problem]:
+def _check_name(name: str, read: StackFile, files: Mapping[str, StackFile]) -> Iterator[Problem]:
     """Check that a stack does not take the name of another one, unless it inherits from that."""
-    other = found.get(name)
-    if other and other.layer == read.layer:
-        yield f"{read.document.name}: duplicate name of {other.document.name}", "rename one of them"
-    elif other and read.stack.inherits != f"{other.layer}/{name}":
+    namesake = files.get(name)
+    if namesake and namesake.layer == read.layer:
+        yield f"{read.document.name}: duplicate name of {namesake.document.name}", "rename one of them"
+    elif namesake and read.stack.inherits != f"{namesake.layer}/{name}":
         yield (
-            read.document.problem((), f"{other.layer} has a stack {name!r}"),
-            f"rename the file, or write `inherits: {other.layer}/{name}` to change that stack",
+            read.document.problem((), f"{namesake.layer} has a stack {name!r}"),
+            f"rename the file, or write `inherits: {namesake.layer}/{name}` to change that stack",
         )
 
 
 def _read_accelerators(project: Project, files: Mapping[str, StackFile]) -> dict[str, Accelerator]:
     """Read the accelerators that have stacks, by name."""
-    host = _translated(project, HOST) if (project / HOST).is_file() else None
-    common = validate(AnyHost, host) if host else None
+    host = _read_translated(project, HOST) if (project / HOST).is_file() else None
+    common = validate_document(AnyHost, host) if host else None
     if host and common and (wrong := [*_check_translations(common, host)]):
-        raise failure(wrong)
+        raise combine_problems(wrong)
     read = {name: _read_accelerator(project, name) for name in sorted({file.accelerator for file in files.values()})}
-    problems = list(finding_ids.problems(common, host, read, files))
+    problems = list(finding_ids.find_id_problems(common, host, read, files))
     if problems:
-        raise failure(problems)
+        raise combine_problems(problems)
     return {name: _on_any_host(accelerator, common) for name, (accelerator, _) in read.items()}
 
 
-def _translated(project: Project, name: str) -> YamlDocument:
+def _read_translated(project: Project, name: str) -> YamlDocument:
     """Read a file of every layer and its translations, such as host.yaml and host.zh.yaml, as one document."""
     translations = [project.name_of(path) for path in project.glob(name.replace(".yaml", ".??.yaml"))]
-    return merged(read_layers(project, each) for each in (name, *translations))
+    return merge_layers(read_layers(project, file_name) for file_name in (name, *translations))
 
 
 def _on_any_host(accelerator: Accelerator, common: AnyHost | None) -> Accelerator:
     """Add what any host has to an accelerator, such as checks and caches; its own take precedence."""
     if common is None:
         return accelerator
-    own = {check.id for check in accelerator.checks}
-    checks = (*accelerator.checks, *(check for check in common.checks if check.id not in own))
+    check_ids = {check.id for check in accelerator.checks}
+    checks = (*accelerator.checks, *(check for check in common.checks if check.id not in check_ids))
     return accelerator.model_copy(
         update={
             "checks": checks,
@@ -304,43 +348,43 @@ def _on_any_host(accelerator: Accelerator, common: AnyHost | None) -> Accelerato
 
 
 def _read_accelerator(project: Project, folder: str) -> tuple[Accelerator, YamlDocument]:
-    document = _translated(project, f"templates/{folder}/accelerator.yaml")
-    accelerator = validate(Accelerator, document)
+    document = _read_translated(project, f"templates/{folder}/accelerator.yaml")
+    accelerator = validate_document(Accelerator, document)
     problems = [*_check_settings((), accelerator, document), *_check_translations(accelerator, document)]
     if accelerator.accelerator != folder:
         text = f"found {accelerator.accelerator!r}, expected the folder's name {folder!r}"
         problems.append((document.problem(("accelerator",), text), ""))
-    repeated = _repeated(check.id for check in accelerator.checks)
+    repeated = _find_repeated(check.id for check in accelerator.checks)
     problems += [(document.problem(("checks",), f"duplicate check id {check}"), "") for check in repeated]
     if problems:
-        raise failure(problems)
+        raise combine_problems(problems)
     return accelerator, document
 
 
-def _inherit(files: Mapping[str, StackFile]) -> dict[str, Stack]:
+def _resolve_inheritance(files: Mapping[str, StackFile]) -> dict[str, Stack]:
     """Fill in every stack from those it inherits from; tables are merged key by key, everything else is replaced."""
     problems: list[Problem] = []
     stacks: dict[str, Stack] = {}
     for name, file in files.items():
-        line, problem = lineage(name, files)
+        line, problem = find_lineage(name, files)
         if problem:
             problems.append((file.document.problem(("inherits",), problem[0]), problem[1]))
         else:
-            stacks[name] = _merge([files[ancestor] for ancestor in reversed(line)])
+            stacks[name] = _merge_stacks([files[ancestor] for ancestor in reversed(line)])
     if problems:
-        raise failure(problems)
+        raise combine_problems(problems)
     return stacks
 
 
-def lineage(name: str, files: Mapping[str, StackFile]) -> tuple[list[str], Problem | None]:
+def find_lineage(name: str, files: Mapping[str, StackFile]) -> tuple[list[str], Problem | None]:
     """Return a stack and those it inherits from, nearest first, and the problem found on the way, if any."""
     line = [name]
     accelerator = files[name].accelerator
     while parent := files[line[-1]].stack.inherits:
         parent = _known_as(parent, files[line[-1]], files)
         if parent not in files:
-            own = [other for other, file in files.items() if file.accelerator == accelerator]
-            return line, (f"unknown stack {parent!r}", nearest(parent, own))
+            siblings = [stack_id for stack_id, file in files.items() if file.accelerator == accelerator]
+            return line, (f"unknown stack {parent!r}", suggest_nearest(parent, siblings))
         if parent in line:
             cycle = " → ".join([*line[line.index(parent) :], parent])
             return line, (f"a stack cannot inherit from itself: {cycle}", "remove one `inherits`")
@@ -360,17 +404,22 @@ def _known_as(parent: str, heir: StackFile, files: Mapping[str, StackFile]) -> s
 
 MERGED = ("env", "serve", "caches", "thresholds")
 """Tables, which are merged with what is inherited, key by key."""
+ROLES_OF_SERVERS: tuple[Role, ...] = ("serve", "prefill", "decode")
+ROLES = "roles"
+"""The table of tables by role, which is merged role by role and key by key."""
 ADDED = ("trim", "system_sources", "recommended")
 """Lists that are added to what is inherited; another one replaces it, unless its key ends with +."""
 
 
-def _merge(oldest_first: Sequence[StackFile]) -> Stack:
+def _merge_stacks(oldest_first: Sequence[StackFile]) -> Stack:
     values: dict[str, Any] = {}
     for file in oldest_first:
         for field in file.stack.model_fields_set:
             value = getattr(file.stack, field)
             if field in MERGED:
                 value = {**values.get(field, {}), **value}
+            elif field == ROLES:
+                value = join_roles(values.get(field, {}), value)
             elif field in ADDED or field in file.adds:
                 value = (*values.get(field, ()), *value)
             values[field] = value
@@ -386,7 +435,7 @@ def _check_stacks(
     files: Mapping[str, StackFile],
     stacks: Mapping[str, Stack],
     accelerators: Mapping[str, Accelerator],
-    used: Collection[str],
+    used_stacks: Collection[str],
 ) -> Iterator[Problem]:
     """Check each stack as written and with what it inherits; those in use must be complete."""
     for name, file in files.items():
@@ -395,7 +444,7 @@ def _check_stacks(
         yield from _check_vllm(stacks[name], file.document)
         yield from _check_conversions(stacks[name], file.document)
         yield from _check_sources(file.stack, file.document)
-        if name in used:
+        if name in used_stacks:
             yield from _check_whole(stacks[name], accelerators[file.accelerator], file.document)
 
 
@@ -413,7 +462,7 @@ def _check_whole(stack: Stack, accelerator: Accelerator, document: YamlDocument)
     thresholds = {**accelerator.thresholds, **stack.thresholds}
     run = stack.run or accelerator.run or Run()
     for name in sorted({more.threshold for more in run.more if more.threshold} - set(thresholds)):
-        yield document.problem(("run", "more"), f"unknown threshold {name!r}"), nearest(name, thresholds)
+        yield document.problem(("run", "more"), f"unknown threshold {name!r}"), suggest_nearest(name, thresholds)
     yield from _check_indexes(stack, document)
 
 
@@ -426,7 +475,7 @@ def _check_indexes(stack: Stack, document: YamlDocument) -> Iterator[Problem]:
     for number, index in enumerate(stack.indexes):
         if required.isdisjoint(index.packages):
             text = f"no requirement or override names {' or '.join(index.packages)}"
-            yield document.problem(("indexes", number, "packages"), text), nearest(index.packages[0], required)
+            yield document.problem(("indexes", number, "packages"), text), suggest_nearest(index.packages[0], required)
 
 
 def _check_vllm(stack: Stack, document: YamlDocument) -> Iterator[Problem]:
@@ -446,7 +495,7 @@ def _check_conversions(stack: Stack, document: YamlDocument) -> Iterator[Problem
             text = (
                 f"{conversion.kind} comes from {conversion.context!r}, expected one of {', '.join(sources) or 'none'}"
             )
-            yield document.problem(("conversions",), text), nearest(conversion.context, sources)
+            yield document.problem(("conversions",), text), suggest_nearest(conversion.context, sources)
 
 
 def _check_sources(stack: Stack, document: YamlDocument) -> Iterator[Problem]:
@@ -455,8 +504,8 @@ def _check_sources(stack: Stack, document: YamlDocument) -> Iterator[Problem]:
         for number, source in enumerate(getattr(stack, key)):
             places = [name for name in ("repository", "sdist", "url") if getattr(source, name)]
             if len(places) != 1:
-                found = " and ".join(places) or "none"
-                text = f"{source.name}: found {found} of repository, sdist and url, expected one"
+                actual = " and ".join(places) or "none"
+                text = f"{source.name}: found {actual} of repository, sdist and url, expected one"
                 yield document.problem((key, number), text), ""
             elif bool(source.url) != (source.sha256 is not None):
                 yield document.problem((key, number), f"{source.name}: url and sha256 belong together"), ""
@@ -468,24 +517,39 @@ def _check_settings(
     advised = () if isinstance(holder, Accelerator) else holder.recommended
     flags = [
         (("serve",), holder.serve),
-        *((("recommended", place, "serve"), it.serve) for place, it in enumerate(advised)),
+        *((("recommended", place, "serve"), recommendation.serve) for place, recommendation in enumerate(advised)),
     ]
     for where, name in ((where, name) for where, settings in flags for name in settings if not name.startswith("--")):
         hint = f"write --{name.replace('_', '-')}, or move it to env"
         yield document.problem((*path, *where, name), "not a vLLM flag"), hint
+    yield from _check_roles(path, {} if isinstance(holder, MatrixRow) else holder.roles, document)
     for name in (*holder.env, *(() if isinstance(holder, MatrixRow) else holder.caches)):
         if not name.isidentifier():
             part = "env" if name in holder.env else "caches"
             yield document.problem((*path, part, name), "not an environment variable"), "flags belong in serve"
 
 
+def _check_roles(path: KeyPath, roles: Roles, document: YamlDocument) -> Iterator[Problem]:
+    """Check the names of each role's flags and variables, and what its texts name in braces."""
+    for role, own in roles.items():
+        where = (*path, ROLES, role)
+        for name in (name for name in own.serve if not name.startswith("--")):
+            hint = f"write --{name.replace('_', '-')}, or move it to env"
+            yield document.problem((*where, "serve", name), "not a vLLM flag"), hint
+        for name in (name for name in own.env if not name.isidentifier()):
+            yield document.problem((*where, "env", name), "not an environment variable"), "flags belong in serve"
+        texts = (str(item) for item in (*(setting.value for setting in own.settings.values()), *own.files.values()))
+        for name in sorted({name for text in texts for name in re.findall(r"\{([a-z_]+)\}", text)} - {*PLACEHOLDERS}):
+            yield document.problem(where, f"unknown name {{{name}}}"), suggest_nearest(name, PLACEHOLDERS)
+
+
 def _check_translations(holder: AnyHost | Accelerator, document: YamlDocument) -> Iterator[Problem]:
     """Check that a translation has the names in braces of its text, and as many {}, which it may number: {1} {0}."""
     for language, texts in holder.translations.items():
         for text, translation in texts.items():
-            found, expected = (sorted(re.findall(r"\{[a-z_]\w*\}|\{(?=\d*\})", each)) for each in (translation, text))
-            if found != expected:
-                message = f"found {' '.join(found) or 'no braces'}, expected {' '.join(expected) or 'no braces'}"
+            actual, expected = (sorted(re.findall(r"\{[a-z_]\w*\}|\{(?=\d*\})", each)) for each in (translation, text))
+            if actual != expected:
+                message = f"actual {' '.join(actual) or 'no braces'}, expected {' '.join(expected) or 'no braces'}"
                 yield document.problem(("translations", language, text), message), "write each name as in the text"
 
 
@@ -493,10 +557,10 @@ def _check_layers(layers: Sequence[Layer], document: YamlDocument) -> Iterator[P
     path = ("layers",)
     if layers and sum(not layer.distributions for layer in layers) != 1:
         yield document.problem(path, "expected exactly one layer without distributions, which takes the rest"), ""
-    for name in _repeated(layer.name for layer in layers):
+    for name in _find_repeated(layer.name for layer in layers):
         yield document.problem(path, f"duplicate layer name {name!r}"), ""
     distributions = [distribution for layer in layers for distribution in layer.distributions]
-    for name in _repeated(distributions):
+    for name in _find_repeated(distributions):
         yield document.problem(path, f"duplicate distribution {name!r}"), "a distribution is in one layer only"
     for name in distributions:
         if name != canonicalize_name(name):
@@ -509,7 +573,7 @@ def _check_rows(matrix: Matrix, files: Mapping[str, StackFile], document: YamlDo
         yield from _check_settings(path, row, document)
         if row.stack not in files:
             text = f"no file templates/*/stacks/{row.stack}.yaml"
-            hint = nearest(
+            hint = suggest_nearest(
                 row.stack, files, "write that file; or leave `stack` out: a row has that of the row it inherits"
             )
             yield document.problem((*path, "stack"), f"unknown stack {row.stack!r}: {text}"), hint
@@ -519,7 +583,7 @@ def _check_rows(matrix: Matrix, files: Mapping[str, StackFile], document: YamlDo
             text = f"unknown variant {row.support.instead!r}"
             yield (
                 document.problem((*path, "support", "instead"), text),
-                nearest(row.support.instead, {*matrix.variants} - {name}),
+                suggest_nearest(row.support.instead, {*matrix.variants} - {name}),
             )
         if row.hermetic == bool(row.not_hermetic_because):
             text = "hermetic: false requires not_hermetic_because, and the reverse"
@@ -529,9 +593,9 @@ def _check_rows(matrix: Matrix, files: Mapping[str, StackFile], document: YamlDo
 def _check_versions(matrix: Matrix, stacks: Mapping[str, Stack], document: YamlDocument) -> Iterator[Problem]:
     """Check that an id that names a version of vLLM (cpu-vllm0.32) names that of its stack."""
     for name, row in matrix.variants.items():
-        named, stack = re.search(r"-vllm(\d+(?:\.\d+)+)(?=-|$)", name), stacks.get(row.stack)
-        if named and stack and stack.vllm and not f"{stack.vllm.version}.".startswith(f"{named[1]}."):
-            text = f"the id says vLLM {named[1]}, but the stack {row.stack} has {stack.vllm.version}"
+        match, stack = re.search(r"-vllm(\d+(?:\.\d+)+)(?=-|$)", name), stacks.get(row.stack)
+        if match and stack and stack.vllm and not f"{stack.vllm.version}.".startswith(f"{match[1]}."):
+            text = f"the id says vLLM {match[1]}, but the stack {row.stack} has {stack.vllm.version}"
             yield document.problem(("variants", name), text), "rename the row, or leave vLLM's version out of its id"
 
 
@@ -561,7 +625,7 @@ def _check_retired(matrix: Matrix, document: YamlDocument) -> Iterator[Problem]:
             yield document.problem(("variants", name), "is the id of a retired variant"), "choose another id"
         if instead not in matrix.variants:
             text = f"unknown variant {instead!r}"
-            yield document.problem(("retired", name), text), nearest(instead, matrix.variants)
+            yield document.problem(("retired", name), text), suggest_nearest(instead, matrix.variants)
 
 
 def _check_defaults(matrix: Matrix, files: Mapping[str, StackFile], document: YamlDocument) -> Iterator[Problem]:
@@ -600,7 +664,7 @@ def _with_defaults(project: Project, matrix: Matrix, files: Mapping[str, StackFi
     return matrix.model_copy(update={"variants": {**matrix.variants, **rows}})
 
 
-def _repeated(names: Iterable[str]) -> list[str]:
+def _find_repeated(names: Iterable[str]) -> list[str]:
     return [name for name, count in Counter(names).items() if count > 1]
 
 
@@ -619,25 +683,25 @@ _FROM_ACCELERATOR = (
 )
 
 
-def _expand(name: str, matrix: Matrix, stack: Stack, accelerator: Accelerator, every: Additions) -> Variant:
+def _expand_variant(name: str, matrix: Matrix, stack: Stack, accelerator: Accelerator, every: Additions) -> Variant:
     row = matrix.variants[name]
     checks = (*accelerator.checks, *stack.checks, *((row.support.check(),) if row.support else ()))
     thresholds = {**accelerator.thresholds, **stack.thresholds}
     return Variant.model_validate(
-        part(StackContents, stack)
-        | part(Serving, stack)
-        | part(Listed, row)
+        get_inherited_fields(StackContents, stack)
+        | get_inherited_fields(Serving, stack)
+        | get_inherited_fields(Listed, row)
         | {field: getattr(stack, field) for field in ("summary", "vllm", "python", "module", "compression")}
         | {field: getattr(accelerator, field) for field in _FROM_ACCELERATOR}
         | {
             "id": name,
             "stack": row.stack,
-            "base": _base(stack.base or accelerator.base, stack.packages),
+            "base": _extend_base(stack.base or accelerator.base, stack.packages),
             "additions": row.additions.over(every),
             "sources": (*stack.system_sources, *stack.sources),
             "checks": checks,
             "facts": {check.fact: accelerator.facts[check.fact] for check in checks if check.fact in accelerator.facts},
-            "run": _run(stack.run or accelerator.run or Run(), thresholds),
+            "run": _drop_unusable_options(stack.run or accelerator.run or Run(), thresholds),
             "caches": {**accelerator.caches, **stack.caches},
             "thresholds": thresholds,
             "settings": (),
@@ -645,31 +709,33 @@ def _expand(name: str, matrix: Matrix, stack: Stack, accelerator: Accelerator, e
             "inherits": row.inherits.rpartition("/")[2] if row.inherits else None,
             "recommended": (*stack.recommended, *row.recommended),
             "replaces": tuple(sorted(old for old, instead in matrix.retired.items() if instead == name)),
-            "kv_transfer": _transfer(stack, accelerator),
+            "kv_transfer": _choose_kv_transfer(stack, accelerator),
         }
     )
 
 
-def _base(base: Base | None, packages: Sequence[str]) -> Base | None:
+def _extend_base(base: Base | None, packages: Sequence[str]) -> Base | None:
     """Return a base with more Debian packages."""
     if not (isinstance(base, DebianBase) and packages):
         return base
     return base.model_copy(update={"packages": (*base.packages, *packages)})
 
 
-def _run(run: Run, thresholds: Mapping[str, Threshold]) -> Run:
+def _drop_unusable_options(run: Run, thresholds: Mapping[str, Threshold]) -> Run:
     """Return the record without the options that this image cannot use."""
     usable = (more for more in run.more if not more.threshold or thresholds[more.threshold].value)
     return run.model_copy(update={"more": tuple(usable)})
 
 
-def _transfer(stack: Stack, accelerator: Accelerator) -> KvTransfer | None:
+def _choose_kv_transfer(stack: Stack, accelerator: Accelerator) -> KvTransfer | None:
     """Return how the stack's vLLM exchanges the KV cache: the first entry for its version, its own before others."""
     version = stack.vllm.version if stack.vllm else ""
-    return next((each for each in (*stack.kv_transfer, *accelerator.kv_transfer) if each.fits(version)), None)
+    return next(
+        (transfer for transfer in (*stack.kv_transfer, *accelerator.kv_transfer) if transfer.fits(version)), None
+    )
 
 
-def _settings(
+def _resolve_settings(
     project: Project,
     name: str,
     row: MatrixRow,
@@ -678,26 +744,52 @@ def _settings(
     document: YamlDocument,
 ) -> tuple[ResolvedSetting, ...]:
     """Return the settings of a row. What a project wrote has an origin of its own, which is stronger."""
-    line, _ = lineage(row.stack, files)
-    accelerator, stack = accelerators[files[row.stack].accelerator], _merge([files[it] for it in reversed(line)])
-    is_own_stack = functools.partial(_is_in_own_stack, project, [files[it] for it in line])
+    line, _ = find_lineage(row.stack, files)
+    accelerator, stack = (
+        accelerators[files[row.stack].accelerator],
+        _merge_stacks([files[ancestor] for ancestor in reversed(line)]),
+    )
+    is_own_stack = functools.partial(_is_in_own_stack, project, [files[ancestor] for ancestor in line])
     is_own_row = functools.partial(_is_in_own_row, project, document, name)
     layers = (
-        (ACCELERATOR, _stated(accelerator)),
-        *_divided(_stated(stack), STACK, OWN_STACK, is_own_stack),
-        *_divided(_stated(row), VARIANT, OWN_VARIANT, is_own_row),
+        (ACCELERATOR, _collect_settings(accelerator)),
+        *_divide_settings(_collect_settings(stack), STACK, OWN_STACK, is_own_stack),
+        *_divide_settings(_collect_settings(row), VARIANT, OWN_VARIANT, is_own_row),
     )
+    return _resolved(layers)
+
+
+def _resolved(layers: Iterable[tuple[str, Mapping[str, Setting]]]) -> tuple[ResolvedSetting, ...]:
+    """Return each setting of the strongest layer that has it."""
     return tuple(
         ResolvedSetting(setting=setting, origin=choice.origin, **dict(choice.value))
-        for setting, choice in sorted(cascade(layers).items())
+        for setting, choice in sorted(merge_setting_layers(layers).items())
     )
 
 
-def _stated(holder: Accelerator | Stack | MatrixRow) -> dict[str, Setting]:
+def _roles(
+    project: Project, row: MatrixRow, files: Mapping[str, StackFile], accelerators: Mapping[str, Accelerator]
+) -> dict[Role, ResolvedRole]:
+    """Return what servers of each role get. What a project wrote has an origin of its own, as in `_settings`."""
+    line, _ = find_lineage(row.stack, files)
+    of_accelerator = accelerators[files[row.stack].accelerator].roles
+    of_stack = _merge_stacks([files[it] for it in reversed(line)]).roles
+    resolved: dict[Role, ResolvedRole] = {}
+    for role in ROLES_OF_SERVERS:
+        own, inherited = settings_of_role(of_stack, role), settings_of_role(of_accelerator, role)
+        is_own = functools.partial(_is_in_own_role, project, [files[it] for it in line], role)
+        layers = ((ACCELERATOR, inherited.settings), *_divide_settings(own.settings, STACK, OWN_STACK, is_own))
+        both = inherited | own
+        if both != RoleSettings():
+            resolved[role] = ResolvedRole(settings=_resolved(layers), thresholds=both.thresholds, files=both.files)
+    return resolved
+
+
+def _collect_settings(holder: Accelerator | Stack | MatrixRow) -> dict[str, Setting]:
     return {**holder.env, **holder.serve}
 
 
-def _divided(
+def _divide_settings(
     settings: Mapping[str, Setting], origin: str, own_origin: str, is_own: Callable[[str], bool]
 ) -> Iterator[tuple[str, dict[str, Setting]]]:
     """Yield the settings of drydock, then those that a project wrote."""
@@ -708,6 +800,12 @@ def _divided(
 def _is_in_own_stack(project: Project, nearest_first: Sequence[StackFile], setting: str) -> bool:
     """Return whether the nearest stack that has a setting is a project's, and not drydock's."""
     holders = (file for file in nearest_first if setting in file.stack.env or setting in file.stack.serve)
+    return bool(project.below) and next(holders).layer != LOWEST
+
+
+def _is_in_own_role(project: Project, nearest_first: Sequence[StackFile], role: Role, setting: str) -> bool:
+    """Return whether the nearest stack that has a setting of a role is a project's, and not drydock's."""
+    holders = (file for file in nearest_first if setting in settings_of_role(file.stack.roles, role).settings)
     return bool(project.below) and next(holders).layer != LOWEST
 
 

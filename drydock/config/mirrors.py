@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, Field
 
 from drydock.config.strict_yaml import read_yaml
-from drydock.config.validation import validate
+from drydock.config.validation import validate_document
 from drydock.core.errors import InputError
 from drydock.core.ownership import find_writer
 from drydock.core.paths import find_home_folder
@@ -37,25 +37,25 @@ def _without_credentials(value: str) -> str:
     return value
 
 
-def _redacted(text: str) -> str:
+def _redact_user_info(text: str) -> str:
     return re.sub(r"""(//|["'\s])[^\s"']*@""", r"\1", text)
 
 
-def _url(value: str) -> str:
+def _check_url(value: str) -> str:
     parts = urlsplit(_without_credentials(value))
     if parts.scheme not in ("https", "http", "file") or not (parts.netloc or parts.scheme == "file"):
         raise ValueError("an address with https://, http:// or file://")
     return value
 
 
-def _registry(value: str) -> str:
+def _check_registry(value: str) -> str:
     if "://" in _without_credentials(value):
         raise ValueError("HOST[:PORT][/PATH] without https://")
     return value
 
 
-Url = Annotated[str, AfterValidator(_url)]
-RegistryAddress = Annotated[str, AfterValidator(_registry)]
+Url = Annotated[str, AfterValidator(_check_url)]
+RegistryAddress = Annotated[str, AfterValidator(_check_registry)]
 
 
 class Mirrors(Record):
@@ -77,7 +77,7 @@ NONE = Mirrors()
 
 def read_mirrors(env: Mapping[str, str] = os.environ) -> Mirrors:
     """Return the machine's mirrors; none if there is no file. Raises InputError."""
-    path = path_of(env)
+    path = find_mirrors_file(env)
     if not path.is_file():
         if env.get(VARIABLE):
             raise InputError(f"DRYDOCK_MIRRORS={path}: no such file")
@@ -86,27 +86,29 @@ def read_mirrors(env: Mapping[str, str] = os.environ) -> Mirrors:
         hint = f"it decides where packages come from; chown it and chmod go-w, or name it: {VARIABLE}={path}"
         raise InputError(writer, hint=hint)
     try:
-        return validate(Mirrors, read_yaml(path, str(path)))
+        return validate_document(Mirrors, read_yaml(path, str(path)))
     except InputError as error:
         blamed = HINT if b"@" in path.read_bytes() else "docs/lock.md#mirrors shows each key"
-        raise InputError(*map(_redacted, error.problems), hint=error.hint or blamed) from None
+        raise InputError(*map(_redact_user_info, error.problems), hint=error.hint or blamed) from None
 
 
-def path_of(env: Mapping[str, str]) -> Path:
+def find_mirrors_file(env: Mapping[str, str]) -> Path:
     """Return the path of the file, whether it exists or not."""
     if env.get(VARIABLE):
         return Path(env[VARIABLE])
     return Path(env.get("XDG_CONFIG_HOME") or find_home_folder(env) / ".config") / "drydock" / NAME
 
 
-def rewritten(url: str, prefixes: Mapping[str, str]) -> str:
+def rewrite_url(url: str, prefixes: Mapping[str, str]) -> str:
     """Return a URL with its longest known prefix replaced. A prefix ends at the end of a path segment.
 
     User and password are removed: they belong to the original host.
     """
-    bare, known = _bare(url), sorted(prefixes, key=len, reverse=True)
-    found = next((prefix for prefix in known if prefix not in (DEFAULT, DEBIAN) and _begins(bare, prefix)), None)
-    return _joined(prefixes[found], bare[len(found) :]) if found is not None else url
+    bare, longest_first = _strip_user_info(url), sorted(prefixes, key=len, reverse=True)
+    match = next(
+        (prefix for prefix in longest_first if prefix not in (DEFAULT, DEBIAN) and _is_prefix(bare, prefix)), None
+    )
+    return _join_url(prefixes[match], bare[len(match) :]) if match is not None else url
 
 
 def git_environment(mirrors: Mirrors, env: Mapping[str, str]) -> dict[str, str]:
@@ -126,7 +128,7 @@ def git_environment(mirrors: Mirrors, env: Mapping[str, str]) -> dict[str, str]:
     return {**added, "GIT_CONFIG_COUNT": str(first + len(mirrors.git))} if mirrors.git else {}
 
 
-def _bare(url: str) -> str:
+def _strip_user_info(url: str) -> str:
     scheme, slashes, rest = url.partition("://")
     if not slashes:
         return url
@@ -134,10 +136,10 @@ def _bare(url: str) -> str:
     return f"{scheme}://{host.rpartition('@')[2]}{slash}{path}"
 
 
-def _begins(url: str, prefix: str) -> bool:
+def _is_prefix(url: str, prefix: str) -> bool:
     return url.startswith(prefix) and (prefix.endswith("/") or url[len(prefix) :][:1] in ("", "/"))
 
 
-def _joined(mirror: str, rest: str) -> str:
+def _join_url(mirror: str, rest: str) -> str:
     """Join two parts of a URL with one slash."""
     return f"{mirror.rstrip('/')}/{rest.lstrip('/')}" if rest.strip("/") else mirror

@@ -52,10 +52,10 @@ class YamlDocument(NamedTuple):
         places = (self.places[at[:end]] for end in range(len(at), -1, -1) if at[:end] in self.places)
         place = next(places, None)
         position = f" (line {place.line}, column {place.column})" if place else ""
-        return locate((place and place.file) or self.name, path, f"{message}{position}")
+        return locate_problem((place and place.file) or self.name, path, f"{message}{position}")
 
 
-def locate(name: str, path: KeyPath, message: str) -> str:
+def locate_problem(name: str, path: KeyPath, message: str) -> str:
     """Return "name: key.path: message"; an index of a list is written [2]."""
     words = (key if isinstance(key, int) or key.isprintable() else ascii(key) for key in path)
     keys = "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in words).lstrip(".")
@@ -76,7 +76,7 @@ def read_yaml(path: Path, name: str) -> YamlDocument:
 
 def parse_yaml(text: str, name: str) -> YamlDocument:
     """Parse one document. Raises InputError with all problems of its values."""
-    return _parse(text, name, _Reader)
+    return _parse_document(text, name, _Reader)
 
 
 def parse_texts(text: str, name: str) -> YamlDocument:
@@ -84,10 +84,10 @@ def parse_texts(text: str, name: str) -> YamlDocument:
 
     Raises InputError as `parse_yaml` does, but for no value.
     """
-    return _parse(text, name, _TextReader)
+    return _parse_document(text, name, _TextReader)
 
 
-def _parse(text: str, name: str, kind: type[_Reader]) -> YamlDocument:
+def _parse_document(text: str, name: str, kind: type[_Reader]) -> YamlDocument:
     if len(text) > MAX_BYTES:
         raise InputError(f"{name}: larger than {MAX_BYTES} bytes", hint="is it the right file?")
     try:
@@ -133,7 +133,7 @@ _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 @functools.lru_cache(maxsize=4096)
-def _plain(source: str) -> tuple[Any, str]:
+def _read_plain_scalar(source: str) -> tuple[Any, str]:
     """Return the value of a word without quotes, and the problem with it, if any."""
     tag = next((tag for tag, pattern in _RESOLVERS.get(source[:1], ()) if pattern.match(source)), "")
     if not tag:
@@ -144,7 +144,7 @@ def _plain(source: str) -> tuple[Any, str]:
     return None, f"found {source}, which YAML reads as {kind.read_as}; write {kind.write}, or quote it"
 
 
-def _refusal(event: Any) -> yaml.MarkedYAMLError:
+def _make_refusal(event: Any) -> yaml.MarkedYAMLError:
     """Return the error for valid YAML that this project does not allow."""
     problem = f"nested deeper than {MAX_DEPTH}"
     if event.anchor:
@@ -180,7 +180,7 @@ class _Reader:
     def _value(self, path: KeyPath, event: Any, mark: Any) -> Any:
         """Return the value that an event starts; a mapping or sequence has the position of its key, `mark`."""
         if event.anchor or event.tag or len(path) >= MAX_DEPTH:
-            raise _refusal(event)
+            raise _make_refusal(event)
         if type(event) is yaml.ScalarEvent:
             mark = event.start_mark
             self.places[path] = Position(mark.line + 1, mark.column + 1, event.value)
@@ -203,9 +203,9 @@ class _Reader:
             self._value((*path, ""), event, event.start_mark)
             return ""
         if event.anchor or event.tag:
-            raise _refusal(event)
+            raise _make_refusal(event)
         key: str = event.value
-        if event.implicit[0] and _plain(key) != (key, ""):
+        if event.implicit[0] and _read_plain_scalar(key) != (key, ""):
             self._complain(path, event, f'key {key!r} is not text to YAML; quote it: "{key}"')
         elif key in first:
             self._complain(path, event, f"duplicate key {key!r}, first on line {first[key]}")
@@ -220,14 +220,16 @@ class _Reader:
     def _scalar(self, path: KeyPath, event: Any) -> Any:
         if not event.implicit[0]:
             return event.value
-        value, problem = _plain(event.value)
+        value, problem = _read_plain_scalar(event.value)
         if problem:
             self._complain(path, event, problem)
         return value
 
     def _complain(self, path: KeyPath, event: Any, message: str) -> None:
         mark = event.start_mark
-        self.problems.append(locate(self.name, path, f"{message} (line {mark.line + 1}, column {mark.column + 1})"))
+        self.problems.append(
+            locate_problem(self.name, path, f"{message} (line {mark.line + 1}, column {mark.column + 1})")
+        )
 
 
 class _TextReader(_Reader):

@@ -23,25 +23,25 @@ Problem = tuple[str, str]
 """A message, and a hint or an empty text."""
 
 
-def validate(record: type[R], document: YamlDocument) -> R:
+def validate_document(record: type[R], document: YamlDocument) -> R:
     """Turn a document into a record. Raises InputError with every problem and its key path."""
     document = with_new_keys(record.__name__, document)
     try:
         return record.model_validate_json(to_json(document.data), strict=True)
     except ValidationError as error:
         details = error.errors(include_url=False)
-        raise failure([_explain(record, document, detail) for detail in details]) from error
+        raise combine_problems([_explain_error(record, document, detail) for detail in details]) from error
 
 
-def made(record: type[R], where: str, values: Mapping[str, Any]) -> R:
+def make_record(record: type[R], where: str, values: Mapping[str, Any]) -> R:
     """Make a record of what an index, a mirror or an operator's folder says; errors refer to it as `where`.
 
     Raises InputError.
     """
-    return validate(record, YamlDocument(where, dict(values), {}))
+    return validate_document(record, YamlDocument(where, dict(values), {}))
 
 
-def failure(problems: list[Problem]) -> InputError:
+def combine_problems(problems: list[Problem]) -> InputError:
     """Return one error for all problems, without duplicates; if there are several, each ends with its own hint."""
     unique = list(dict.fromkeys(problems))
     if len(unique) == 1:
@@ -49,33 +49,33 @@ def failure(problems: list[Problem]) -> InputError:
     return InputError(*(f"{text}; {hint}" if hint else text for text, hint in unique))
 
 
-def _explain(record: type[BaseModel], document: YamlDocument, detail: ErrorDetails) -> Problem:
+def _explain_error(record: type[BaseModel], document: YamlDocument, detail: ErrorDetails) -> Problem:
     """Explain one pydantic error to someone who knows the file and not pydantic."""
     path, context = _written_path(document.data, detail["loc"]), detail.get("ctx", {})
     parent, last = path[:-1], str(path[-1]) if path else ""
-    found = _found(document, path, detail["input"])
+    actual = _describe_actual(document, path, detail["input"])
     match detail["type"]:
         case "extra_forbidden":
             return document.problem(parent, f"unknown key {last!r}", at=path), hint_key(
                 record, parent, last, detail["input"]
             )
         case "missing" if isinstance(detail["loc"][-1], int):
-            return document.problem(path, f"found {found}, expected more values"), ""
+            return document.problem(path, f"found {actual}, expected more values"), ""
         case "missing":
             return document.problem(parent, f"missing key {last!r}"), hint_missing(record, parent)
         case "union_tag_not_found":
             return document.problem(path, f"missing key {context['discriminator']}"), ""
         case "string_type" if isinstance(detail["input"], bool | int | float):
-            text = f"found {found}, which YAML reads as {json.dumps(detail['input'])}, expected text"
-            return document.problem(path, text), f'quote it: "{found}"'
-    expected = _expected(detail["type"], detail["loc"], context) or detail["msg"].lower()
+            text = f"found {actual}, which YAML reads as {json.dumps(detail['input'])}, expected text"
+            return document.problem(path, text), f'quote it: "{actual}"'
+    expected = _describe_expected(detail["type"], detail["loc"], context) or detail["msg"].lower()
     hint = BASE_HINT if path[-1:] == ("base",) and isinstance(detail["input"], str) else ""
     if expected == _TABLE:
         hint = hint or hint_form(record, path, detail["input"])
-    return document.problem(path, f"found {found}, expected {expected}"), hint
+    return document.problem(path, f"found {actual}, expected {expected}"), hint
 
 
-def _expected(kind: str, location: tuple[str | int, ...], context: Mapping[str, Any]) -> str:
+def _describe_expected(kind: str, location: tuple[str | int, ...], context: Mapping[str, Any]) -> str:
     if any(step in location for step in _SCALARS):
         return "text on one line, a number, true or false"
     pattern = context.get("pattern")
@@ -97,11 +97,11 @@ def _expected(kind: str, location: tuple[str | int, ...], context: Mapping[str, 
     return words.get(kind, "")
 
 
-def _found(document: YamlDocument, path: KeyPath, value: Any) -> str:
+def _describe_actual(document: YamlDocument, path: KeyPath, value: Any) -> str:
     """Return a value as written in the file, shortened."""
     place = document.places.get(path)
-    written = place.source if place and not isinstance(value, str) else None
-    text = written or json.dumps(value, ensure_ascii=False)
+    source = place.source if place and not isinstance(value, str) else None
+    text = source or json.dumps(value, ensure_ascii=False)
     text = text if text.isprintable() else json.dumps(value)  # what a terminal would obey, or not show
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
 

@@ -6,7 +6,7 @@ WORTH_COUNTING = 1_000_000
 """Bytes below which a step of unknown size shows none."""
 
 
-def duration(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """Return a time as text: 5.2 s, 2 min 05 s."""
     return f"{seconds // 60:.0f} min {seconds % 60:02.0f} s" if seconds >= 60 else f"{seconds:.1f} s"  # noqa: PLR2004
 

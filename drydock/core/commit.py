@@ -65,14 +65,14 @@ def run_git(folder: Path, *words: str, may_fail: bool = False) -> str:
     """
     command = ["git", "-C", str(folder), *words]
     try:
-        done = subprocess.run(command, capture_output=True, check=False, env=_environment(os.environ))
+        result = subprocess.run(command, capture_output=True, check=False, env=_make_git_environment(os.environ))
     except OSError as error:
         problem = f"{folder}: is a git repository, and git cannot be started: {error.strerror}"
         raise GitFailedError(problem, "install git: apt-get install git") from error
-    message = os.fsdecode(done.stderr).strip()
-    if done.returncode and not (may_fail and done.returncode == 1 and not message):
-        raise _explain_failure(folder, words[0], message or f"exit {done.returncode}")
-    return os.fsdecode(done.stdout)
+    message = os.fsdecode(result.stderr).strip()
+    if result.returncode and not (may_fail and result.returncode == 1 and not message):
+        raise _explain_failure(folder, words[0], message or f"exit {result.returncode}")
+    return os.fsdecode(result.stdout)
 
 
 def _explain_failure(folder: Path, word: str, message: str) -> GitFailedError:
@@ -89,6 +89,6 @@ def _find_top(folder: Path) -> Path:
     return next((parent for parent in parents if os.path.lexists(parent / ".git")), folder)
 
 
-def _environment(env: Mapping[str, str]) -> dict[str, str]:
+def _make_git_environment(env: Mapping[str, str]) -> dict[str, str]:
     """Return the environment of git, which then answers in English about the folder's own repository."""
     return {name: value for name, value in env.items() if name not in REPOSITORY_VARIABLES} | {"LC_ALL": "C"}

@@ -16,11 +16,11 @@ import time
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Protocol
 
-from drydock.core.amounts import byte_count, duration
+from drydock.core.amounts import byte_count, format_duration
 from drydock.core.errors import FULL, DiskFullError, DrydockError, InputError
 from drydock.core.paths import PROGRAM
 from entrypoints.core.redact import redact_text
-from entrypoints.core.text import one_line
+from entrypoints.core.text import format_one_line
 from entrypoints.core.text import printable as printable  # noqa: PLC0414 - for other modules, too
 
 if TYPE_CHECKING:  # rich is slow to import, and most verbs do not need it
@@ -49,18 +49,18 @@ def set_verbose(*, verbose: bool) -> None:
     _verbose[0] = verbose
 
 
-def verbose() -> bool:
+def is_verbose() -> bool:
     """Tell whether --verbose was given."""
     return _verbose[0]
 
 
-def quiet() -> bool:
+def is_quiet() -> bool:
     """Tell whether to show progress instead of lines."""
     return on_terminal() and not _verbose[0]
 
 
 @functools.cache
-def errors() -> Console:
+def open_error_console() -> Console:
     """Return a rich console that writes to standard error."""
     from rich.console import Console  # noqa: PLC0415 - see above
 
@@ -71,22 +71,22 @@ def log(text: str) -> None:
     """Write one line to standard error, printable and without secrets; an active progress display moves down."""
     _written[0] = time.monotonic()
     with contextlib.suppress(OSError):  # a full disk behind 2>FILE ends no build
-        sys.stderr.write(f"{_coloured(printable(redact_text(spelled(text))))}\n")
+        sys.stderr.write(f"{_colour_prefixes(printable(redact_text(spell_commands(text))))}\n")
         sys.stderr.flush()
 
 
-def spelled(text: str) -> str:
+def spell_commands(text: str) -> str:
     """Return a text for people with commands as one types them: texts say ./inv, an installed drydock is `drydock`."""
     return re.sub(r"\./inv(?=[ `.,;:]|$)", PROGRAM, text, flags=re.MULTILINE)
 
 
-def detail(text: str) -> None:
+def log_detail(text: str) -> None:
     """Write a line to standard error with --verbose."""
     if _verbose[0]:
         log(text)
 
 
-def _coloured(text: str) -> str:
+def _colour_prefixes(text: str) -> str:
     """Colour the words that begin a message, on a terminal and unless NO_COLOR is set (no-color.org)."""
     if os.environ.get("NO_COLOR") or not on_terminal():
         return text
@@ -96,7 +96,7 @@ def _coloured(text: str) -> str:
     )
 
 
-def emit(text: str) -> None:
+def write_output(text: str) -> None:
     """Write data to standard output, in printable form.
 
     Exits silently if its reader has gone, as in `| head`; raises DrydockError if it cannot be written.
@@ -130,24 +130,24 @@ def _explain_output_error(error: OSError) -> DrydockError:
 
 def as_lines(lines: Iterable[str]) -> str:
     """Return lines as text: a newline or an escape in what a registry or a file says begins no line of its own."""
-    return "".join(f"{one_line(line)}\n" for line in lines)
+    return "".join(f"{format_one_line(line)}\n" for line in lines)
 
 
 @contextlib.contextmanager
-def step(name: str, total: int | None = None) -> Iterator[Step]:
+def show_step(name: str, total: int | None = None) -> Iterator[Step]:
     """Show a step while the block runs: its name, time and bytes, of `total` if given; then how long it took.
 
     It is drawn on a terminal, but not with --verbose. Else it writes a line at its end, and one each BEAT seconds in
     which nothing else is written. A step within a step is a line of its own.
     """
-    if not quiet():
+    if not is_quiet():
         with _written_as_lines(name) as lines:
             yield lines
         return
     from drydock.core import display  # noqa: PLC0415 - imports rich
 
-    with display.shown(errors(), name, total) as shown:
-        yield shown
+    with display.draw_step(open_error_console(), name, total) as drawn_step:
+        yield drawn_step
 
 
 class Step(Protocol):
@@ -169,7 +169,7 @@ class Lines:
 
     def note(self, text: str) -> None:
         """Say what the step does now; it is in the next line."""
-        self._now = f": {one_line(text)}"
+        self._now = f": {format_one_line(text)}"
 
     def advance(self, count: int) -> None:
         """Count bytes."""
@@ -185,7 +185,7 @@ class Lines:
             wait = BEAT - min(silent, BEAT) or BEAT
 
     def __str__(self) -> str:
-        return f"{self._name}: {duration(time.monotonic() - self._begin)}{byte_count(self._bytes, None)}"
+        return f"{self._name}: {format_duration(time.monotonic() - self._begin)}{byte_count(self._bytes, None)}"
 
 
 @contextlib.contextmanager
@@ -214,7 +214,7 @@ def byte_progress() -> Progress:
         BarColumn(),
         DownloadColumn(),
         TransferSpeedColumn(),
-        console=errors(),
+        console=open_error_console(),
         disable=not on_terminal(),
         transient=True,
     )

@@ -9,7 +9,7 @@ Name = TypeVar("Name", bound=Hashable)
 Value = TypeVar("Value")
 
 
-def differences(
+def find_differences(
     old: Mapping[Name, Value], new: Mapping[Name, Value]
 ) -> Iterator[tuple[Name, Value | None, Value | None]]:
     """Yield each name whose value differs, with the old and the new value; None: that record does not have it.

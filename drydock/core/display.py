@@ -11,7 +11,7 @@ from rich.progress import Progress, ProgressColumn, SpinnerColumn, Task, TaskID,
 from rich.table import Column
 from rich.text import Text
 
-from drydock.core.amounts import byte_count, duration
+from drydock.core.amounts import byte_count, format_duration
 from entrypoints.core.redact import redact_text
 from entrypoints.core.text import printable
 
@@ -37,10 +37,10 @@ class Shown:
 
 
 @contextlib.contextmanager
-def shown(console: Console, name: str, total: int | None) -> Iterator[Shown]:
+def draw_step(console: Console, name: str, total: int | None) -> Iterator[Shown]:
     """Show a step while the block runs, and leave a line that says how it ended."""
     begin, how = time.monotonic(), "stopped"
-    with _display(console) as progress:
+    with _open_display(console) as progress:
         task = progress.add_task(name, total=total, note="")
         try:
             yield Shown(progress, task)
@@ -49,19 +49,21 @@ def shown(console: Console, name: str, total: int | None) -> Iterator[Shown]:
             how = "failed"
             raise
         finally:
-            size = next(each.completed for each in progress.tasks if each.id == task)
+            size = next(shown_task.completed for shown_task in progress.tasks if shown_task.id == task)
             progress.remove_task(task)
             progress.refresh()
-            console.print(_result(name, how, time.monotonic() - begin, int(size)))
+            console.print(_format_result(name, how, time.monotonic() - begin, int(size)))
 
 
-def _result(name: str, how: str, seconds: float, size: int) -> Text:
-    said = "" if how == "done" else f"  {how}"
-    return Text.assemble((f"  {name:10}", STYLES[how]), f"{duration(seconds):>8}{byte_count(size, None)}{said}")
+def _format_result(name: str, how: str, seconds: float, size: int) -> Text:
+    ending = "" if how == "done" else f"  {how}"
+    return Text.assemble(
+        (f"  {name:10}", STYLES[how]), f"{format_duration(seconds):>8}{byte_count(size, None)}{ending}"
+    )
 
 
 @contextlib.contextmanager
-def _display(console: Console) -> Iterator[Progress]:
+def _open_display(console: Console) -> Iterator[Progress]:
     """Yield the display; the outermost step starts and ends it."""
     if _running:
         yield _running[0]
@@ -81,4 +83,4 @@ class _State(ProgressColumn):
 
     def render(self, task: Task) -> Text:
         size = byte_count(int(task.completed), None if task.total is None else int(task.total))
-        return Text(f"{duration(task.elapsed or 0):>8}{size}", no_wrap=True)
+        return Text(f"{format_duration(task.elapsed or 0):>8}{size}", no_wrap=True)

@@ -233,9 +233,9 @@ def _is_noexec(path: str) -> bool:
         return False
 
 
-def nearest(word: str, known: Iterable[str], otherwise: str = "") -> str:
+def suggest_nearest(word: str, known_words: Iterable[str], otherwise: str = "") -> str:
     """Return "did you mean 'x'?" for the closest known word; else `otherwise`, or the list of known words."""
-    names = sorted(known)
+    names = sorted(known_words)
     matches = difflib.get_close_matches(word, names, n=1, cutoff=0.5)
     if matches:
         return f"did you mean {matches[0]!r}?"

@@ -39,25 +39,27 @@ SLOWEST = 10_000
 _TOO_DEEP = f"nested deeper than {DEEPEST} levels"
 
 
-def dumps(value: Any) -> str:
+def format_json(value: Any) -> str:
     """Return sorted, indented JSON that ends with a newline, as it is printed and committed."""
     return orjson.dumps(value, option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS | orjson.OPT_APPEND_NEWLINE).decode()
 
 
-def compact(value: Any) -> str:
+def format_compact_json(value: Any) -> str:
     """Return a JSON value in canonical form: sorted, without spaces. For programs and registries."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
 
-def checksum(value: Any) -> str:
+def compute_checksum(value: Any) -> str:
     """Return the sha256 of a JSON value in canonical form."""
     return hashlib.sha256(orjson.dumps(value, option=orjson.OPT_SORT_KEYS)).hexdigest()
 
 
-def loads(data: str | bytes, object_pairs_hook: Callable[[list[tuple[str, Any]]], Any] | None = None) -> Any:
+def parse_any_json(data: str | bytes, object_pairs_hook: Callable[[list[tuple[str, Any]]], Any] | None = None) -> Any:
     """Parse JSON that anyone may have written. Raises ValueError, also for deep nesting, long numbers and NaN."""
     try:
-        value = json.loads(data, parse_int=_integer, parse_constant=_no_constant, object_pairs_hook=object_pairs_hook)
+        value = json.loads(
+            data, parse_int=_parse_integer, parse_constant=_no_constant, object_pairs_hook=object_pairs_hook
+        )
     except RecursionError as error:
         raise ValueError(_TOO_DEEP) from error
     if _is_deeper(value, DEEPEST):
@@ -75,10 +77,10 @@ def _check_escapes(value: Any) -> None:
         raise ValueError(f"{error.object[error.start]!a} is half of a character") from error
 
 
-def parse_json(data: str | bytes, what: str, error: type[DrydockError] = InputError) -> dict[str, Any]:
+def parse_json_object(data: str | bytes, what: str, error: type[DrydockError] = InputError) -> dict[str, Any]:
     """Parse a JSON object that anyone may have written; raise `error`, which names `what`, for anything else."""
     try:
-        value = loads(data)
+        value = parse_any_json(data)
     except ValueError as problem:
         raise error(f"{what}: invalid JSON: {problem}") from problem
     if not isinstance(value, dict):
@@ -86,7 +88,7 @@ def parse_json(data: str | bytes, what: str, error: type[DrydockError] = InputEr
     return value
 
 
-def _integer(digits: str) -> int:
+def _parse_integer(digits: str) -> int:
     if len(digits) > LONGEST_NUMBER:
         raise ValueError(f"a number of {len(digits)} digits, expected at most {LONGEST_NUMBER}")
     return int(digits)
@@ -111,7 +113,7 @@ def _is_deeper(value: Any, most: int) -> bool:
     return True
 
 
-def parse_size(text: str) -> int | None:
+def parse_byte_count(text: str) -> int | None:
     """Parse a size in bytes, as in a Content-Length header; None if it is not one."""
     digits = text.strip()
     return int(digits) if digits.isascii() and digits.isdigit() and len(digits) < LONGEST_NUMBER else None
@@ -153,7 +155,7 @@ def make_folder(path: Path) -> None:
             folder.mkdir(mode=0o755, exist_ok=True)
 
 
-def private(path: str, flags: int) -> int:
+def open_private(path: str, flags: int) -> int:
     """Open a file for `open`; a new one is writable only for its owner, whatever the umask is."""
     return os.open(path, flags | os.O_CLOEXEC, 0o644)
 
@@ -174,7 +176,7 @@ def is_lfs_pointer(path: Path) -> bool:
     return len(data) <= LARGEST_LFS_POINTER and _LFS_POINTER.match(data) is not None
 
 
-def below(folder: Path, name: str) -> Path:
+def join_below(folder: Path, name: str) -> Path:
     """Return the path of a name below a folder. Every name from a lock or an index becomes a path here.
 
     Raises InputError for an absolute name, the folder itself, and a name with `..`, which could lead out of the folder.
@@ -204,19 +206,19 @@ def write_below(folder: Path, files: Mapping[str, str]) -> tuple[Path, ...]:
     Raises InputError, before it writes the first, if a path cannot be a file's; also if a write fails; DiskFullError.
     """
     check_below(folder, files)
-    with unwritable(folder):
-        return tuple(path for name, text in files.items() if write_atomically(path := below(folder, name), text))
+    with explain_unwritable(folder):
+        return tuple(path for name, text in files.items() if write_atomically(path := join_below(folder, name), text))
 
 
 def check_below(folder: Path, names: Iterable[str]) -> None:
     """Check that files below a folder can be written. Raises InputError with what is in the way."""
-    with unwritable(folder):
-        problems = dict.fromkeys(problem for name in names if (problem := blocked(below(folder, name))))
+    with explain_unwritable(folder):
+        problems = dict.fromkeys(problem for name in names if (problem := find_obstacle(join_below(folder, name))))
     if problems:
         raise InputError(*problems, hint="choose another folder, or move that away")
 
 
-def blocked(path: Path) -> str:
+def find_obstacle(path: Path) -> str:
     """Return what is where a file and its folders must be; empty if nothing is in the way."""
     for folder in reversed(path.parents):
         if os.path.lexists(folder) and not folder.is_dir():
@@ -225,7 +227,7 @@ def blocked(path: Path) -> str:
 
 
 @contextlib.contextmanager
-def unwritable(folder: Path, option: str = "--output") -> Iterator[None]:
+def explain_unwritable(folder: Path, option: str = "--output") -> Iterator[None]:
     """Turn every OSError of writes to a place that the user named by an option into an InputError or DiskFullError."""
     try:
         with disk_full(folder):
@@ -273,14 +275,14 @@ def disk_full(path: Path) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def exclusive(path: Path) -> Iterator[None]:
+def hold_lock_file(path: Path) -> Iterator[None]:
     """Hold a lock file while the block runs. Logs a message if it has to wait for another run.
 
     The kernel releases the lock when the process dies. Raises InputError where the file cannot be made or locked.
     """
     try:
         make_folder(path.parent)
-        handle = open(path, "a", opener=private)  # noqa: SIM115 - closed below; the block's own errors are its caller's
+        handle = open(path, "a", opener=open_private)  # noqa: SIM115 - closed below; the block's own errors are its caller's
     except OSError as error:
         raise explain_os_error(error, path) from error
     with handle:

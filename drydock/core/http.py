@@ -20,7 +20,7 @@ import urllib3
 
 from drydock.core.console import log
 from drydock.core.errors import FetchError
-from drydock.core.files import parse_size
+from drydock.core.files import parse_byte_count
 from drydock.core.network_settings import check_request
 
 RETRIED = (408, 425, 429, 500, 502, 503, 504, 509)
@@ -34,18 +34,18 @@ LONGEST_WAIT = 120.0
 """Seconds for the header of an answer: the timeout of requests starts again with each byte, and each 100 Continue."""
 
 
-def origin(url: str) -> str:
+def parse_origin(url: str) -> str:
     """Return scheme, host and port of a URL, to which its password belongs: https://index.example:443."""
     parts = urlsplit(url)
     return f"{parts.scheme}://{parts.hostname or ''}:{parts.port or PORTS.get(parts.scheme, '')}"
 
 
-def anonymous(request: requests.PreparedRequest) -> requests.PreparedRequest:
+def send_no_password(request: requests.PreparedRequest) -> requests.PreparedRequest:
     """Send no password. As `auth`, it also keeps requests from reading ~/.netrc."""
     return request
 
 
-def bearer(token: str) -> Callable[[requests.PreparedRequest], requests.PreparedRequest]:
+def make_bearer_auth(token: str) -> Callable[[requests.PreparedRequest], requests.PreparedRequest]:
     """Return what sends a token, as `auth` of a request. A redirect to another origin loses it."""
 
     def add(request: requests.PreparedRequest) -> requests.PreparedRequest:
@@ -102,7 +102,7 @@ class Session(requests.Session):
 
     def rebuild_auth(self, prepared_request: requests.PreparedRequest, response: requests.Response) -> None:
         """Remove the password from a redirect to another origin."""
-        if origin(prepared_request.url or "") != origin(response.request.url or ""):
+        if parse_origin(prepared_request.url or "") != parse_origin(response.request.url or ""):
             prepared_request.headers.pop("Authorization", None)
 
 
@@ -135,16 +135,16 @@ def failures_named(what: str) -> Iterator[None]:
     try:
         yield
     except requests.RequestException as error:
-        distrusted = any(isinstance(cause, ssl.SSLCertVerificationError) for cause in _causes(error))
+        distrusted = any(isinstance(cause, ssl.SSLCertVerificationError) for cause in _list_causes(error))
         if isinstance(error, TRANSIENT) and not distrusted:
-            raise TransientRequestError(reason(error)) from error
-        raise FetchError(f"{what}: {reason(error)}") from error
+            raise TransientRequestError(explain_request_error(error)) from error
+        raise FetchError(f"{what}: {explain_request_error(error)}") from error
 
 
 def retry_after(response: requests.Response) -> float | None:
     """Return the seconds that a Retry-After header asks for; it holds a number or a date (RFC 9110, 10.2.3)."""
     value = response.headers.get("Retry-After", "").strip()
-    if (seconds := parse_size(value)) is not None:
+    if (seconds := parse_byte_count(value)) is not None:
         return float(seconds)
     try:
         until = email.utils.parsedate_to_datetime(value)
@@ -189,25 +189,25 @@ REASONS: tuple[tuple[type[BaseException] | tuple[type[BaseException], ...], str]
 """What is found among the causes of an error → what it means. The first row that fits counts."""
 
 
-def reason(error: Exception) -> str:
+def explain_request_error(error: Exception) -> str:
     """Say in plain words why a request failed, without its URL, which may contain credentials."""
-    causes = tuple(_causes(error))
+    causes = tuple(_list_causes(error))
     for kinds, words in REASONS:
         if any(isinstance(cause, kinds) for cause in causes):
             return words
     return f"{type(error).__name__} ({type(causes[-1]).__name__})"
 
 
-def _causes(error: BaseException) -> Iterator[BaseException]:
+def _list_causes(error: BaseException) -> Iterator[BaseException]:
     """Yield an error and what led to it. urllib3 keeps a cause in `reason`, requests in its arguments."""
     yield error
     inner = [error.__cause__ or error.__context__, getattr(error, "reason", None), *error.args]
     for cause in inner:
         if isinstance(cause, BaseException):
-            yield from _causes(cause)
+            yield from _list_causes(cause)
 
 
-def pieces(response: requests.Response, at_most: int = 1 << 18) -> Iterator[bytes]:
+def read_pieces(response: requests.Response, at_most: int = 1 << 18) -> Iterator[bytes]:
     """Yield a body in pieces of at most so many bytes, as they arrive; `iter_content` waits until a piece is full.
 
     Raises requests.ConnectionError.

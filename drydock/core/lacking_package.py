@@ -19,11 +19,11 @@ def exit_without_package(error: ImportError) -> NoReturn:
         raise error
     version = ".".join(map(str, sys.version_info[:3]))
     problem = f"{sys.executable} (Python {version}) lacks what drydock needs: {error}"
-    sys.stderr.write(f"error: {problem}\n\nhint: {_hint(sys.argv[1:])}\n")
+    sys.stderr.write(f"error: {problem}\n\nhint: {_suggest_command(sys.argv[1:])}\n")
     sys.exit(1)
 
 
-def _hint(words: list[str]) -> str:
+def _suggest_command(words: list[str]) -> str:
     if not _INV.is_file():
         return "install drydock's wheel again, with pip or uv: they install what it needs"
     program = "./inv" if _INV.parent == Path.cwd() else str(_INV)

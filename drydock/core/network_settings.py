@@ -112,13 +112,13 @@ def _refuse_setting(
     value: str, problem: str, variables: tuple[str, ...], env: Mapping[str, str], advice: str = ""
 ) -> NetworkSettingsError:
     """Return the error for a value, with the variables that have it; without one, a file of pip's or apt's has it."""
-    names = " and ".join(name for name in variables if _expanded(env.get(name, "")) == value)
+    names = " and ".join(name for name in variables if _expand_home(env.get(name, "")) == value)
     hint = f"correct or unset {names}" if names else "correct it in the configuration of pip (`pip config list`) or apt"
     text = f"{names}={value}: {problem}" if names else f"{value}: {problem}"
     return NetworkSettingsError(text, hint=f"{hint}; {advice}" if advice else hint)
 
 
-def _expanded(path: str) -> str:
+def _expand_home(path: str) -> str:
     return os.path.expanduser(path)  # noqa: PTH111 - a proxy is no path
 
 
@@ -139,17 +139,17 @@ def _certificate_problem(path: str) -> str:
 @functools.cache
 def _client_problem(path: str) -> str:
     """Say what is wrong with a file of a certificate and its key; "" if nothing is."""
-    asked: list[str] = []
+    password_requests: list[str] = []
 
     def note_password() -> str:
-        asked.append(path)
+        password_requests.append(path)
         return ""
 
     try:
         ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_cert_chain(path, password=note_password)
     except OSError as error:  # ssl.SSLError too
-        return ENCRYPTED if asked else _explain_file(path, error, "holds no certificate with its key")
-    return ENCRYPTED if asked else ""
+        return ENCRYPTED if password_requests else _explain_file(path, error, "holds no certificate with its key")
+    return ENCRYPTED if password_requests else ""
 
 
 def _explain_file(path: str, error: OSError, unreadable: str) -> str:

@@ -69,13 +69,13 @@ def find_writer(path: Path, users: Collection[int] | None = None) -> str:
 def find_writers(paths: Iterable[Path]) -> Iterator[str]:
     """Yield who else could have written each file or folder, with all that is in it and where its links lead."""
     users, pending = trusted_users(), [*paths][::-1]
-    seen: set[Path] = set()
+    visited: set[Path] = set()
     while pending:
         path = pending.pop()
-        if path in seen:
+        if path in visited:
             continue
-        seen.add(path)
-        if len(seen) > MOST_FILES:
+        visited.add(path)
+        if len(visited) > MOST_FILES:
             yield f"{path}: more than {MOST_FILES} files, expected those of one project"
             return
         if who := find_writer(path, users):

@@ -71,14 +71,14 @@ class Project:
 
     def glob(self, pattern: str) -> Iterator[Path]:
         """Yield the files that match in any layer, by name; of one name only that of the highest layer."""
-        found = {path.relative_to(layer): path for layer in reversed(self.layers) for path in layer.glob(pattern)}
-        yield from (found[name] for name in sorted(found))
+        paths = {path.relative_to(layer): path for layer in reversed(self.layers) for path in layer.glob(pattern)}
+        yield from (paths[name] for name in sorted(paths))
 
     @cached_property
     def entrypoint(self) -> Mapping[str, bytes]:
         """Return the files of the entrypoint that every image gets, by path; read once for all images."""
-        found = sorted(path for pattern in ENTRYPOINT for path in self.glob(f"entrypoints/**/{pattern}"))
-        return {self.name_of(path).removeprefix("entrypoints/"): path.read_bytes() for path in found}
+        paths = sorted(path for pattern in ENTRYPOINT for path in self.glob(f"entrypoints/**/{pattern}"))
+        return {self.name_of(path).removeprefix("entrypoints/"): path.read_bytes() for path in paths}
 
     @cached_property
     def entrypoint_hashes(self) -> Mapping[str, str]:
@@ -123,7 +123,7 @@ class Project:
         if self.is_installed:
             raise InputError(
                 f"{name}: cannot be written: {self.root} is the installed drydock, which is only read",
-                hint="`./inv init DIR` makes a project; run this in it",
+                hint="`./inv project init DIR` makes a project; run this in it",
             )
 
     def write(self, name: str, content: str) -> Path | None:
@@ -131,8 +131,8 @@ class Project:
 
         Raises InputError for an installed drydock.
         """
-        found = self / name
-        if found.is_file() and found.read_bytes() == content.encode():
+        path = self / name
+        if path.is_file() and path.read_bytes() == content.encode():
             return None
         self.check_writable(name)
         write_atomically(self.root / name, content)
@@ -158,8 +158,8 @@ class Project:
 
     def owner_of(self, path: Path) -> str:
         """Return the name of the layer that a file is in."""
-        found = self._layer_of(path)
-        return next((name for name, layer in self.named.items() if layer == found), LOWEST)
+        owning_layer = self._layer_of(path)
+        return next((name for name, layer in self.named.items() if layer == owning_layer), LOWEST)
 
     def _layer_of(self, path: Path) -> Path | None:
         """Return the layer of a file: the innermost one, as a layer may lie in another."""

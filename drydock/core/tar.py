@@ -53,17 +53,17 @@ def open_tar(file: IO[bytes], mode: Literal["r:", "r|", "r:gz", "r:bz2"]) -> Ite
 
 def small_files(data: bytes, at_most: int, most_files: int) -> dict[str, bytes]:
     """Return the files of an archive in memory, by name. Raises TarError or OSError for anything but plain files."""
-    found: dict[str, bytes] = {}
+    files: dict[str, bytes] = {}
     with open_tar(io.BytesIO(data), "r:") as archive:
         for member in members(archive, at_most):
-            if not member.isreg() or member.issparse() or len(found) == most_files:
+            if not member.isreg() or member.issparse() or len(files) == most_files:
                 what = f"more than {most_files} files" if member.isreg() else "no regular file"
-                raise tarfile.ReadError(f"{_shown(member.name)}: {what}")
-            if member.name in found:
-                raise tarfile.ReadError(f"{_shown(member.name)}: found twice")
+                raise tarfile.ReadError(f"{_shorten_name(member.name)}: {what}")
+            if member.name in files:
+                raise tarfile.ReadError(f"{_shorten_name(member.name)}: found twice")
             content = archive.extractfile(member)
-            found[member.name] = content.read() if content else b""
-    return found
+            files[member.name] = content.read() if content else b""
+    return files
 
 
 def unpack_tar(archive: tarfile.TarFile, folder: Path, contents: Iterable[tarfile.TarInfo] | None = None) -> None:
@@ -77,14 +77,16 @@ def unpack_tar(archive: tarfile.TarFile, folder: Path, contents: Iterable[tarfil
     for member in members(archive) if contents is None else contents:
         path = _path_below(member.name)
         if links.keys() & {path, *path.parents}:
-            raise tarfile.ReadError(f"{_shown(member.name)}: leads through a link")
+            raise tarfile.ReadError(f"{_shorten_name(member.name)}: leads through a link")
         if member.issym():
             links[path] = member.linkname
         elif path != PurePosixPath():
             _write_member(archive, member, folder, path)
     for path, target in links.items():  # last, so that nothing is written through a link
         if _leads_out(path, target, links):
-            raise tarfile.ReadError(f"{_shown(str(path))}: links to {_shown(target)}, outside the archive's folder")
+            raise tarfile.ReadError(
+                f"{_shorten_name(str(path))}: links to {_shorten_name(target)}, outside the archive's folder"
+            )
         make_folder((folder / path).parent)
         (folder / path).unlink(missing_ok=True)
         (folder / path).symlink_to(target)
@@ -94,7 +96,7 @@ def _path_below(name: str) -> PurePosixPath:
     """Return the path of a member in its folder. Raises ReadError for one that is absolute or has `..`."""
     path = PurePosixPath(name)
     if path.is_absolute() or ".." in path.parts:
-        raise tarfile.ReadError(f"{_shown(name)}: not a path below the archive's folder")
+        raise tarfile.ReadError(f"{_shorten_name(name)}: not a path below the archive's folder")
     return path
 
 
@@ -114,7 +116,7 @@ def _write_member(archive: tarfile.TarFile, member: tarfile.TarInfo, folder: Pat
             shutil.copyfileobj(content, file)
         set_mode(target, 0o755 if member.mode & stat.S_IXUSR else 0o644)
     else:
-        raise tarfile.ReadError(f"{_shown(member.name)}: neither a file nor a folder nor a link")
+        raise tarfile.ReadError(f"{_shorten_name(member.name)}: neither a file nor a folder nor a link")
 
 
 def _leads_out(link: PurePosixPath, target: str, links: Collection[PurePosixPath]) -> bool:
@@ -128,5 +130,5 @@ def _leads_out(link: PurePosixPath, target: str, links: Collection[PurePosixPath
     return False
 
 
-def _shown(name: str) -> str:
+def _shorten_name(name: str) -> str:
     return f"{name[:LONGEST_NAME]!a}"

@@ -7,7 +7,7 @@ import shutil
 import subprocess
 
 from drydock.core.errors import EngineError
-from drydock.core.files import exclusive
+from drydock.core.files import hold_lock_file
 from drydock.core.paths import cache_home
 from drydock.engine import debian
 from drydock.engine.daemon import parse_version, refuse_podman
@@ -19,29 +19,29 @@ PACKAGE = "docker-compose"
 HINT = "install Docker Compose 2.36 or newer, the plug-in docker-compose-plugin; `docker compose version` shows it"
 
 
-def find() -> str:
+def find_compose() -> str:
     """Return the version of the plug-in; empty if there is none."""
     if not shutil.which("docker"):
         return ""
     command = ["docker", "compose", "version", "--short"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
-    return ".".join(map(str, parse_version(done.stdout))) if done.returncode == 0 else ""
+    result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    return ".".join(map(str, parse_version(result.stdout))) if result.returncode == 0 else ""
 
 
-def ensure() -> str:
+def ensure_compose() -> str:
     """Return the version of the plug-in; as root on Debian, install it if it is missing or too old.
 
     Raises EngineError that says what was found and how to get it.
     """
-    with exclusive(cache_home() / "engine" / "lock"):
-        found = find()
-        if parse_version(found) >= MINIMUM:
-            return found
+    with hold_lock_file(cache_home() / "engine" / "lock"):
+        version = find_compose()
+        if parse_version(version) >= MINIMUM:
+            return version
         if os.geteuid() != 0 or not debian.is_debian():
-            raise EngineError(f"docker compose: found {found or 'none'}, expected 2.36 or newer", hint=HINT)
+            raise EngineError(f"docker compose: found {version or 'none'}, expected 2.36 or newer", hint=HINT)
         refuse_podman()
-        debian.install(PACKAGE, minimum={PACKAGE: MINIMUM})
-        found = find()
-        if parse_version(found) < MINIMUM:
-            raise EngineError(f"docker compose: found {found or 'none'} after it was installed", hint=HINT)
-        return found
+        debian.install_packages(PACKAGE, minimum={PACKAGE: MINIMUM})
+        version = find_compose()
+        if parse_version(version) < MINIMUM:
+            raise EngineError(f"docker compose: found {version or 'none'} after it was installed", hint=HINT)
+        return version

@@ -56,11 +56,11 @@ def read_context(name: str) -> Endpoint:
     command = ["docker", "context", "inspect", "--", name]
     hint = "`docker context ls` lists the contexts; docker context use default"
     try:
-        done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
-        if done.returncode:
-            problem = (done.stderr.strip() or f"exit {done.returncode}").splitlines()[-1]
+        result = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
+        if result.returncode:
+            problem = (result.stderr.strip() or f"exit {result.returncode}").splitlines()[-1]
             raise EngineError(f"docker context {name}: {problem}", hint=hint)
-        (context,) = json.loads(done.stdout)
+        (context,) = json.loads(result.stdout)
         endpoint = context["Endpoints"]["docker"]
         has_certificates = "docker" in (context.get("TLSMaterial") or {})
         folder = Path(context["Storage"]["TLSPath"], "docker") if has_certificates else None

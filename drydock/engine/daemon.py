@@ -19,7 +19,7 @@ from typing import Any
 
 from drydock.core.console import log
 from drydock.core.errors import EngineError
-from drydock.core.files import dumps, exclusive, write_atomically
+from drydock.core.files import format_json, hold_lock_file, write_atomically
 from drydock.core.ownership import user_name
 from drydock.core.paths import cache_home
 from drydock.engine import debian
@@ -56,39 +56,39 @@ class Engine(Record):
     """What an engine of its kind lacks, a sentence each: on another machine, or rootless."""
 
 
-def run(argv: Sequence[str], *, env: Mapping[str, str] | None = None, cwd: Path | None = None) -> str:
+def run_docker(argv: Sequence[str], *, env: Mapping[str, str] | None = None, cwd: Path | None = None) -> str:
     """Run a docker command and return its standard output.
 
     Raises EngineError with the last line of its error output if it fails.
     """
     try:
-        done = subprocess.run(argv, capture_output=True, text=True, check=False, env=env, cwd=cwd)
+        result = subprocess.run(argv, capture_output=True, text=True, check=False, env=env, cwd=cwd)
     except FileNotFoundError as error:
         raise EngineError(f"{argv[0]}: not found on PATH", hint="./inv engine") from error
-    if done.returncode:
-        raise EngineError(f"{' '.join(argv)}: exit {done.returncode}: {_last_line(done.stderr)}")
-    return done.stdout
+    if result.returncode:
+        raise EngineError(f"{' '.join(argv)}: exit {result.returncode}: {_find_last_line(result.stderr)}")
+    return result.stdout
 
 
 def parse_version(text: str) -> tuple[int, ...]:
     """Return the first dotted number, such as (28, 5, 2) for "28.5.2+dfsg4"; empty if there is none."""
-    found = re.search(r"\d+(?:\.\d+)+", text)
-    return tuple(int(part) for part in found[0].split(".")) if found else ()
+    match = re.search(r"\d+(?:\.\d+)+", text)
+    return tuple(int(part) for part in match[0].split(".")) if match else ()
 
 
-def shortcomings(version: str, driver_status: Sequence[Sequence[str]], buildx: str) -> list[str]:
+def find_shortcomings(version: str, driver_status: Sequence[Sequence[str]], buildx: str) -> list[str]:
     """Return what an engine lacks; empty if it meets all requirements. Pure."""
     problems = []
     if parse_version(version) < MINIMUM_ENGINE:
-        problems.append(f"docker engine: found {version}, expected {_dotted(MINIMUM_ENGINE)} or newer")
+        problems.append(f"docker engine: found {version}, expected {_format_version(MINIMUM_ENGINE)} or newer")
     if parse_version(buildx) < MINIMUM_BUILDX:
-        problems.append(f"docker buildx: found {buildx or 'none'}, expected {_dotted(MINIMUM_BUILDX)} or newer")
+        problems.append(f"docker buildx: found {buildx or 'none'}, expected {_format_version(MINIMUM_BUILDX)} or newer")
     if not any("containerd.snapshotter" in value for _, value in driver_status):
         problems.append("docker engine: found the classic image store, expected the containerd image store")
     return problems
 
 
-def find() -> Engine | None:
+def find_engine() -> Engine | None:
     """Return the engine that answers, or None. Raises EngineError if it does not meet the requirements."""
     refuse_ssh()
     info = read_info()
@@ -96,7 +96,7 @@ def find() -> Engine | None:
         refuse_podman()
         return None
     buildx = _buildx_version()
-    problems = shortcomings(info["ServerVersion"], info.get("DriverStatus") or (), buildx)
+    problems = find_shortcomings(info["ServerVersion"], info.get("DriverStatus") or (), buildx)
     if problems:
         refuse_podman()
         raise EngineError(*problems, hint=SETUP_HINT)
@@ -112,7 +112,7 @@ def read_info() -> dict[str, Any]:
         return {}
     answer = subprocess.run(["docker", "info", "--format", "{{json .}}"], capture_output=True, text=True, check=False)
     if SOCKET_REFUSED in answer.stderr:
-        raise unreachable(SOCKET_REFUSED)
+        raise make_unreachable_error(SOCKET_REFUSED)
     try:
         info: dict[str, Any] = json.loads(answer.stdout) if answer.returncode == 0 and answer.stdout.strip() else {}
     except ValueError:
@@ -128,7 +128,7 @@ def refuse_podman() -> None:
     if podman := _podman_version():
         raise EngineError(
             f"docker is Podman's here ({podman}), which cannot build these images: "
-            f"expected Docker Engine {_dotted(MINIMUM_ENGINE)} or newer with buildx",
+            f"expected Docker Engine {_format_version(MINIMUM_ENGINE)} or newer with buildx",
             hint="to run a published image with Podman: `./inv run --format quadlet`; to build, install Docker Engine "
             "in place of the package podman-docker, or set DOCKER_HOST to an engine and put its docker first on PATH",
         )
@@ -139,8 +139,8 @@ def _podman_version() -> str:
     if not shutil.which("docker"):
         return ""
     for command in (["docker", "--version"], ["docker", "version"]):
-        done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
-        for line in (*done.stdout.splitlines(), *done.stderr.splitlines()):
+        result = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
+        for line in (*result.stdout.splitlines(), *result.stderr.splitlines()):
             if "podman" in line.lower():
                 return " ".join(line.split())
     return ""
@@ -167,7 +167,7 @@ def list_engine_limits(info: Mapping[str, Any], address: str) -> list[str]:
     return limits
 
 
-def unreachable(reason: object) -> EngineError:
+def make_unreachable_error(reason: object) -> EngineError:
     """Return the error for an engine that cannot be reached; `reason` is what docker or docker-py says."""
     if "permission denied" not in str(reason).lower():
         return EngineError(f"cannot connect to the Docker engine: {reason}", hint="run `./inv engine`")
@@ -179,26 +179,26 @@ def unreachable(reason: object) -> EngineError:
     )
 
 
-def ensure(*, install: bool = True) -> Engine:
+def ensure_engine(*, install: bool = True) -> Engine:
     """Return the running engine, or start one; as root on Debian, install it first if necessary and allowed.
 
     Raises EngineError that says what is missing and how to get it.
     """
-    with exclusive(_state() / "lock"):
-        engine = find()
+    with hold_lock_file(_state_folder() / "lock"):
+        engine = find_engine()
         if engine:
             return engine
         _refuse_named_engine()
         if not _find_dockerd() or not shutil.which("docker") or not _buildx_version():
             if not install:
                 raise EngineError("no Docker engine is installed", hint="run `./inv engine` once with a network")
-            _install()
-        return _start()
+            _install_engine()
+        return _start_engine()
 
 
-def stop() -> bool:
+def stop_engine() -> bool:
     """Stop the engine that drydock started, by its pid; return whether one was running."""
-    pid_file = _state() / "dockerd.pid"
+    pid_file = _state_folder() / "dockerd.pid"
     pid = int(pid_file.read_text()) if pid_file.is_file() else 0
     if not pid or not _is_dockerd(pid):
         return False
@@ -212,25 +212,25 @@ def stop() -> bool:
 
 def buildkit_version(builder: str | None = None) -> str:
     """Return the BuildKit version of a builder, or of the default builder."""
-    text = run(["docker", "buildx", "inspect", *([builder] if builder else [])])
+    text = run_docker(["docker", "buildx", "inspect", *([builder] if builder else [])])
     version = re.search(r"BuildKit version:\s*(v?[1-9]\S*|v?0\.[1-9]\S*)", text)
     if version:
         return version[1]
     # The engine of a distribution may contain a BuildKit that does not know its version.
-    return f"of Docker Engine {run(['docker', 'version', '--format', '{{.Server.Version}}']).strip()}"
+    return f"of Docker Engine {run_docker(['docker', 'version', '--format', '{{.Server.Version}}']).strip()}"
 
 
-def platforms(builder: str | None = None) -> frozenset[str]:
+def list_builder_platforms(builder: str | None = None) -> frozenset[str]:
     """Return the platforms that the nodes of a builder have, their own and emulated. Raises EngineError."""
     inspect, of = ["docker", "buildx", "inspect"], [builder] if builder else []
-    text = run([*inspect, "--bootstrap", *of])
+    text = run_docker([*inspect, "--bootstrap", *of])
     if "\nPlatforms:" not in text:  # buildx gives up on what took longer than 20 s to start, though it runs now
-        text = run([*inspect, *of])
+        text = run_docker([*inspect, *of])
     lines = re.findall(r"^Platforms:(.*)$", text, re.MULTILINE)
     if not lines:
-        said = re.search(r"^(?:Error|Status):\s*(.+)$", text, re.MULTILINE)
+        reason = re.search(r"^(?:Error|Status):\s*(.+)$", text, re.MULTILINE)
         raise EngineError(
-            f"builder {builder or 'default'}: none of its nodes answers: {said[1] if said else 'it has none'}",
+            f"builder {builder or 'default'}: none of its nodes answers: {reason[1] if reason else 'it has none'}",
             hint=f"docker buildx inspect --bootstrap {builder or ''}".rstrip(),
         )
     return frozenset(name.strip(" *") for line in lines for name in line.split(",")) - {""}
@@ -255,24 +255,24 @@ def _refuse_named_engine() -> None:
         )
 
 
-def _install() -> None:
+def _install_engine() -> None:
     if os.geteuid() != 0 or not debian.is_debian():
         raise EngineError("no Docker engine is running or installed", hint=SETUP_HINT)
     if not DAEMON_CONFIG.exists():
         log(f"writing {DAEMON_CONFIG}: enables the containerd image store and lets BuildKit keep its layers")
-        write_atomically(DAEMON_CONFIG, dumps(SETTINGS))
+        write_atomically(DAEMON_CONFIG, format_json(SETTINGS))
     packages = ("docker.io", "docker-cli", "docker-buildx", "containerd")
-    debian.install(*packages, minimum={"docker.io": MINIMUM_ENGINE, "docker-buildx": MINIMUM_BUILDX})
+    debian.install_packages(*packages, minimum={"docker.io": MINIMUM_ENGINE, "docker-buildx": MINIMUM_BUILDX})
 
 
-def _start() -> Engine:
+def _start_engine() -> Engine:
     if os.geteuid() != 0:
         raise EngineError("no Docker engine is running", hint="as root: `systemctl start docker`, or `./inv engine`")
-    state = _state()
+    state = _state_folder()
     state.mkdir(parents=True, exist_ok=True)
     command = ["dockerd", "--pidfile", str(state / "dockerd.pid")]
     if not DAEMON_CONFIG.exists():
-        write_atomically(state / "daemon.json", dumps(SETTINGS))
+        write_atomically(state / "daemon.json", format_json(SETTINGS))
         command += ["--config-file", str(state / "daemon.json")]
     log_file = state / "dockerd.log"
     log(f"starting {' '.join(command)} (log: {log_file}; to stop it: `./inv engine --stop`)")
@@ -280,11 +280,11 @@ def _start() -> Engine:
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
         )
-    wait_for(lambda: process.poll() is not None or _answers(), seconds=60)
-    engine = find() if process.poll() is None else None
+    wait_for(lambda: process.poll() is not None or _is_engine_answering(), seconds=60)
+    engine = find_engine() if process.poll() is None else None
     if not engine:
         raise EngineError(
-            f"dockerd did not start: {_last_line(log_file.read_text(errors='replace'))}", hint=f"read {log_file}"
+            f"dockerd did not start: {_find_last_line(log_file.read_text(errors='replace'))}", hint=f"read {log_file}"
         )
     return engine.model_copy(update={"started": True})
 
@@ -294,13 +294,13 @@ def _find_dockerd() -> str | None:
     return shutil.which("dockerd", path=f"{os.environ.get('PATH', os.defpath)}:/usr/local/sbin:/usr/sbin")
 
 
-def _answers() -> bool:
+def _is_engine_answering() -> bool:
     return subprocess.run(["docker", "version"], capture_output=True, check=False).returncode == 0
 
 
 def _buildx_version() -> str:
-    done = subprocess.run(["docker", "buildx", "version"], capture_output=True, text=True, check=False)
-    return ".".join(map(str, parse_version(done.stdout))) if done.returncode == 0 else ""
+    result = subprocess.run(["docker", "buildx", "version"], capture_output=True, text=True, check=False)
+    return ".".join(map(str, parse_version(result.stdout))) if result.returncode == 0 else ""
 
 
 def _is_dockerd(pid: int) -> bool:
@@ -312,14 +312,14 @@ def _is_dockerd(pid: int) -> bool:
     return program.endswith(b"dockerd")
 
 
-def _state() -> Path:
+def _state_folder() -> Path:
     return cache_home() / "engine"
 
 
-def _dotted(version: tuple[int, ...]) -> str:
+def _format_version(version: tuple[int, ...]) -> str:
     return ".".join(map(str, version))
 
 
-def _last_line(text: str) -> str:
+def _find_last_line(text: str) -> str:
     lines = [line for line in text.splitlines() if line.strip()]
     return lines[-1] if lines else "(no output)"

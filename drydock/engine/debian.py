@@ -22,25 +22,25 @@ def is_debian(os_release: Path = Path("/etc/os-release")) -> bool:
     return os_release.is_file() and "\nID=debian\n" in f"\n{os_release.read_text()}\n"
 
 
-def install(*packages: str, minimum: Mapping[str, tuple[int, ...]] | None = None) -> None:
+def install_packages(*packages: str, minimum: Mapping[str, tuple[int, ...]] | None = None) -> None:
     """Install packages with apt-get, as root; from testing if the release's own are older than `minimum`.
 
     Logs what it does. Raises EngineError with apt's error lines.
     """
-    _apt("update")
+    _run_apt_get("update")
     old = [
         name
         for name, version in (minimum or {}).items()
-        if parse_policy(_output("apt-cache", "policy", name)) < version
+        if parse_policy(_capture_output("apt-cache", "policy", name)) < version
     ]
     options: tuple[str, ...] = ()
     if old:
         log(f"{', '.join(old)}: too old in this release; installing from Debian testing, pinned to low priority")
         _add_testing()
-        _apt("update")
+        _run_apt_get("update")
         options = ("-t", "testing")
     log(f"installing {' '.join(packages)} with apt-get")
-    _apt("install", "--yes", "--no-install-recommends", *options, *packages)
+    _run_apt_get("install", "--yes", "--no-install-recommends", *options, *packages)
 
 
 def parse_policy(text: str) -> tuple[int, ...]:
@@ -49,12 +49,12 @@ def parse_policy(text: str) -> tuple[int, ...]:
     return tuple(int(part) for part in version[1].split(".")) if version else ()
 
 
-def mirror() -> str:
+def find_debian_mirror() -> str:
     """Return the Debian mirror of this machine's apt configuration.
 
     Raises EngineError if there is none.
     """
-    targets = _output(
+    targets = _capture_output(
         "apt-get", "indextargets", "--format", "$(ORIGIN) $(COMPONENT) $(SITE) $(REPO_URI)", "Created-By: Packages"
     )
     for line in targets.splitlines():
@@ -65,18 +65,18 @@ def mirror() -> str:
 
 
 def _add_testing() -> None:
-    source = f"Types: deb\nURIs: {mirror()}\nSuites: testing\nComponents: main\nSigned-By: {KEYRING}\n"
+    source = f"Types: deb\nURIs: {find_debian_mirror()}\nSuites: testing\nComponents: main\nSigned-By: {KEYRING}\n"
     write_atomically(TESTING_SOURCE, source)
     write_atomically(TESTING_PIN, "Package: *\nPin: release a=testing\nPin-Priority: 100\n")
 
 
-def _apt(*arguments: str) -> None:
+def _run_apt_get(*arguments: str) -> None:
     env = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-    done = subprocess.run(["apt-get", "-q", *arguments], capture_output=True, text=True, check=False, env=env)
-    if done.returncode:
-        errors = [line for line in (done.stderr + done.stdout).splitlines() if line.startswith("E:")]
-        raise EngineError(f"apt-get {' '.join(arguments)}: exit {done.returncode}: {' '.join(errors)}")
+    result = subprocess.run(["apt-get", "-q", *arguments], capture_output=True, text=True, check=False, env=env)
+    if result.returncode:
+        errors = [line for line in (result.stderr + result.stdout).splitlines() if line.startswith("E:")]
+        raise EngineError(f"apt-get {' '.join(arguments)}: exit {result.returncode}: {' '.join(errors)}")
 
 
-def _output(*argv: str) -> str:
+def _capture_output(*argv: str) -> str:
     return subprocess.run(argv, capture_output=True, text=True, check=False).stdout

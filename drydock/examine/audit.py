@@ -68,7 +68,7 @@ class AuditedImage(NamedTuple):
     """Returns a blob's file."""
 
 
-def audit(job: Job, env: Mapping[str, str] = os.environ) -> Audited:
+def audit_job(job: Job, env: Mapping[str, str] = os.environ) -> Audited:
     """Audit the image built from a job's inputs. Raises InputError if it is not built."""
     layout = job.kept_layout
     if layout is None:
@@ -76,14 +76,14 @@ def audit(job: Job, env: Mapping[str, str] = os.environ) -> Audited:
             f"{job.variant.id}: no image was built from the current inputs",
             hint=f"./inv build --target {job.variant.id}",
         )
-    return examine(job, layout, machine_patterns(env))
+    return audit_layout(job, layout, machine_patterns(env))
 
 
-def examine(job: Job, layout: Path, extra: Sequence[Pattern] = ()) -> Audited:
+def audit_layout(job: Job, layout: Path, extra: Sequence[Pattern] = ()) -> Audited:
     """Audit an OCI layout by the policy and by `extra` patterns of secrets."""
     manifest, config = oci.read_manifest(layout), oci.read_config(layout)
-    digest, blob = oci.read_digest(layout), partial(oci.blob, layout)
-    return _judge(job.project, AuditedImage(job.variant, job.platform, digest, manifest, config, blob), extra)
+    digest, blob = oci.read_digest(layout), partial(oci.path_of_blob, layout)
+    return _audit_image(job.project, AuditedImage(job.variant, job.platform, digest, manifest, config, blob), extra)
 
 
 def examine_published(project: Project, image: Image, platform: str) -> Audited:
@@ -91,49 +91,49 @@ def examine_published(project: Project, image: Image, platform: str) -> Audited:
     manifest, config = image.platforms[platform], image.config(platform)
     name = config["config"]["Labels"].get(VARIANT_LABEL)
     variant = next((variant for variant in read_matrix(project) if variant.id == name), None)
-    return _judge(project, AuditedImage(variant, platform, manifest.digest, manifest.content, config, image.blob))
+    return _audit_image(project, AuditedImage(variant, platform, manifest.digest, manifest.content, config, image.blob))
 
 
-def _judge(project: Project, subject: AuditedImage, extra: Sequence[Pattern] = ()) -> Audited:
+def _audit_image(project: Project, subject: AuditedImage, extra: Sequence[Pattern] = ()) -> Audited:
     policy = hardening.read_policy(project)
     policy = policy.model_copy(update={"patterns": (*policy.patterns, *extra)})
-    seen = read(subject, policy)
+    observed = observe_image(subject, policy)
     variant, dockerfile = subject.variant, ""
     if variant:
         dockerfile = (project / f"images/{variant.id}/Dockerfile").read_text()
     base = variant.base if variant else None
     requested = base.packages if isinstance(base, DebianBase) else ()
-    found = (*hardening.findings(seen, policy, requested), *hardening.network(dockerfile))
+    findings = (*hardening.find_violations(observed, policy, requested), *hardening.find_network_steps(dockerfile))
     base_layers = len(subject.manifest["layers"]) - hardening.own_layers(dockerfile)
-    of_base = [item for item in found if isinstance(base, ImageBase) and _of_base(item, base_layers)]
-    own = [item for item in found if item not in of_base]
+    of_base = [item for item in findings if isinstance(base, ImageBase) and _of_base(item, base_layers)]
+    own_findings = [item for item in findings if item not in of_base]
     return Audited(
         variant=variant.id if variant else "unknown variant",
         platform=subject.platform,
         digest=subject.digest,
         layers=len(subject.manifest["layers"]),
-        files=len(seen.nodes),
-        findings=tuple(item for item in own if not item.because),
-        allowed=tuple(item for item in own if item.because),
+        files=len(observed.nodes),
+        findings=tuple(item for item in own_findings if not item.because),
+        allowed=tuple(item for item in own_findings if item.because),
         of_base=tuple(of_base),
     )
 
 
-def enforce(audited: Audited) -> None:
+def enforce_hardening(audited: Audited) -> None:
     """Raise HardeningError if there are findings that the policy does not allow."""
     if audited.findings:
         raise HardeningError(
-            *(_line(item) for item in audited.findings),
+            *(_format_finding(item) for item in audited.findings),
             hint=f"remove it from the image, or add it with a reason to allow in {hardening.FILE}",
         )
 
 
-def report(audited: Audited) -> str:
+def format_audit(audited: Audited) -> str:
     """Return the result as text."""
     lines = [f"{audited.variant} {audited.platform} {audited.digest}: {audited.files} paths in {audited.layers} layers"]
     for item in audited.allowed:
-        lines += [f"  allowed: {_line(item)}", f"    because: {item.because}"]
-    lines += [f"  in the base: {_line(item)}" for item in audited.of_base]
+        lines += [f"  allowed: {_format_finding(item)}", f"    because: {item.because}"]
+    lines += [f"  in the base: {_format_finding(item)}" for item in audited.of_base]
     lines.append(f"  {len(audited.findings) or 'no'} findings")
     return as_lines(lines)
 
@@ -153,31 +153,31 @@ def machine_patterns(env: Mapping[str, str]) -> tuple[Pattern, ...]:
 # --- reading --------------------------------------------------------------------------------------------------------
 
 
-def read(subject: AuditedImage, policy: HardeningPolicy) -> ObservedImage:
+def observe_image(subject: AuditedImage, policy: HardeningPolicy) -> ObservedImage:
     """Return what the rules need to know about an image. Reads every layer once."""
     nodes: dict[str, TreeNode] = {}
     texts: dict[str, str] = {}
     secrets: list[Finding] = []
-    for entry in layers.entries(subject.manifest, subject.blob):
+    for entry in layers.read_layer_entries(subject.manifest, subject.blob):
         if entry.hides:
-            layers.hide(nodes, entry)
+            layers.apply_whiteout(nodes, entry)
             continue
-        nodes[entry.path] = _node(entry, nodes)
-        secrets += _secrets(entry, policy, texts)
-    packages = contents.debs({path: text for path, text in texts.items() if path in nodes})
+        nodes[entry.path] = _make_tree_node(entry, nodes)
+        secrets += _find_entry_secrets(entry, policy, texts)
+    packages = contents.list_installed_debs({path: text for path, text in texts.items() if path in nodes})
     return ObservedImage(nodes, tuple(secrets), frozenset(package.name for package in packages), texts, subject.config)
 
 
-def _node(entry: layers.Entry, nodes: Mapping[str, TreeNode]) -> TreeNode:
+def _make_tree_node(entry: layers.Entry, nodes: Mapping[str, TreeNode]) -> TreeNode:
     info = entry.info
-    if info.islnk() and layers.target(info) in nodes:
-        return nodes[layers.target(info)]._replace(layer=entry.layer)
+    if info.islnk() and layers.find_link_target(info) in nodes:
+        return nodes[layers.find_link_target(info)]._replace(layer=entry.layer)
     kinds = {"file": info.isreg(), "folder": info.isdir(), "link": info.issym(), "device": info.ischr() or info.isblk()}
     kind = next((kind for kind, fits in kinds.items() if fits), "other")
     return TreeNode(entry.layer, kind, info.mode, info.uid, info.gid, hardening.CAPABILITY in info.pax_headers)
 
 
-def _secrets(entry: layers.Entry, policy: HardeningPolicy, texts: dict[str, str]) -> Iterator[Finding]:
+def _find_entry_secrets(entry: layers.Entry, policy: HardeningPolicy, texts: dict[str, str]) -> Iterator[Finding]:
     """Yield a finding for each kind of secret in a file's name or bytes; add the text of a kept file to `texts`."""
     if entry.content is None:
         return
@@ -185,15 +185,15 @@ def _secrets(entry: layers.Entry, policy: HardeningPolicy, texts: dict[str, str]
     by_name = hardening.secret_by_name(entry.path, policy)
     if by_name:
         kinds.append(by_name)
-    for data in _pieces(entry.content):
-        kinds += hardening.secrets(entry.path, data, policy.patterns)
+    for data in _read_overlapping(entry.content):
+        kinds += hardening.find_secret_kinds(entry.path, data, policy.patterns)
         if entry.path in KEPT or entry.path.startswith(KEPT_BELOW):
             texts[entry.path] = data.decode(errors="replace")
     for kind in dict.fromkeys(kinds):
         yield Finding(rule="secrets", path=entry.path, found=kind, layer=entry.layer)
 
 
-def _pieces(content: Any) -> Iterator[bytes]:
+def _read_overlapping(content: Any) -> Iterator[bytes]:
     """Yield a file's bytes in pieces that overlap, so that a secret on a boundary is found."""
     last = b""
     while data := content.read(READ):
@@ -201,11 +201,11 @@ def _pieces(content: Any) -> Iterator[bytes]:
         last = data[-OVERLAP:]
 
 
-def _of_base(found: Finding, base_layers: int) -> bool:
+def _of_base(finding: Finding, base_layers: int) -> bool:
     """Return whether a finding is in the base image; Debian packages, whose layer is unknown, always are."""
-    return found.layer < base_layers if found.layer is not None else found.path.startswith("deb ")
+    return finding.layer < base_layers if finding.layer is not None else finding.path.startswith("deb ")
 
 
-def _line(found: Finding) -> str:
-    layer = f" (layer {found.layer})" if found.layer is not None else ""
-    return f"{found.rule}: {found.path}: {found.found}{layer}"
+def _format_finding(finding: Finding) -> str:
+    layer = f" (layer {finding.layer})" if finding.layer is not None else ""
+    return f"{finding.rule}: {finding.path}: {finding.found}{layer}"

@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple
 from pydantic import Field
 
 from drydock.config.layers import read_layers
-from drydock.config.validation import validate
+from drydock.config.validation import validate_document
 from drydock.core.project import Project
 from drydock.model.record import Because, Record
 
@@ -133,29 +133,29 @@ class ObservedImage(NamedTuple):
 
 def read_policy(project: Project) -> HardeningPolicy:
     """Return the policy with what the project changes. Raises InputError with the position of each problem."""
-    return validate(HardeningPolicy, read_layers(project, FILE))
+    return validate_document(HardeningPolicy, read_layers(project, FILE))
 
 
-def findings(image: ObservedImage, policy: HardeningPolicy, requested: Iterable[str]) -> Iterator[Finding]:
+def find_violations(image: ObservedImage, policy: HardeningPolicy, requested: Iterable[str]) -> Iterator[Finding]:
     """Yield the findings of all rules; those that the policy allows have its reason.
 
     `requested` are the packages that the variant's base requests by name.
     """
-    found = [
+    violations = [
         *image.secrets,
-        *_tools(image, policy, set(requested)),
-        *rights(image),
-        *writable(image, policy),
-        *user(image),
-        *configured(image, policy),
+        *_find_tools(image, policy, set(requested)),
+        *find_excess_rights(image),
+        *find_writable_paths(image, policy),
+        *find_wrong_users(image),
+        *find_configured_secrets(image, policy),
     ]
-    for item in found:
+    for item in violations:
         yield item.model_copy(update={"because": _reason_to_allow(item, policy)})
 
 
-def _reason_to_allow(found: Finding, policy: HardeningPolicy) -> str:
+def _reason_to_allow(finding: Finding, policy: HardeningPolicy) -> str:
     for item in policy.allow:
-        if item.rule == found.rule and fnmatchcase(found.path, item.path):
+        if item.rule == finding.rule and fnmatchcase(finding.path, item.path):
             return item.because
     return ""
 
@@ -171,7 +171,7 @@ def secret_by_name(path: str, policy: HardeningPolicy) -> str:
     return ""
 
 
-def secrets(path: str, data: bytes, patterns: Sequence[Pattern]) -> Iterator[str]:
+def find_secret_kinds(path: str, data: bytes, patterns: Sequence[Pattern]) -> Iterator[str]:
     """Yield the kinds of secrets in some bytes of a file, never the secrets themselves."""
     for pattern in patterns:
         if pattern.within and not any(fnmatchcase(path, glob) for glob in pattern.within):
@@ -180,7 +180,7 @@ def secrets(path: str, data: bytes, patterns: Sequence[Pattern]) -> Iterator[str
             yield pattern.name
 
 
-def configured(image: ObservedImage, policy: HardeningPolicy) -> Iterator[Finding]:
+def find_configured_secrets(image: ObservedImage, policy: HardeningPolicy) -> Iterator[Finding]:
     """Yield secrets and proxies in the image's environment, labels and history."""
     config = image.config.get("config") or {}
     for setting in config.get("Env") or ():
@@ -190,32 +190,32 @@ def configured(image: ObservedImage, policy: HardeningPolicy) -> Iterator[Findin
     texts = {"ENV": config.get("Env"), "LABEL": config.get("Labels"), "history": image.config.get("history")}
     everywhere = [pattern.model_copy(update={"within": ()}) for pattern in policy.patterns]
     for where, value in texts.items():
-        for kind in secrets("", repr(value).encode(), everywhere):
+        for kind in find_secret_kinds("", repr(value).encode(), everywhere):
             yield Finding(rule="secrets", path=where, found=kind)
 
 
 # --- tools ----------------------------------------------------------------------------------------------------------
 
 
-def _tools(image: ObservedImage, policy: HardeningPolicy, requested: set[str]) -> Iterator[Finding]:
+def _find_tools(image: ObservedImage, policy: HardeningPolicy, requested: set[str]) -> Iterator[Finding]:
     for tool in policy.tools:
         if not requested.intersection(tool.unless):
-            yield from _installed(image, tool)
+            yield from _find_installed_tool(image, tool)
 
 
-def _installed(image: ObservedImage, tool: Tool) -> Iterator[Finding]:
+def _find_installed_tool(image: ObservedImage, tool: Tool) -> Iterator[Finding]:
     for package in sorted(image.packages):
-        if _any(package, tool.packages) and not _any(package, tool.but):
+        if _matches_any(package, tool.packages) and not _matches_any(package, tool.but):
             yield Finding(rule="tools", path=f"deb {package}", found=tool.name)
     for path, node in image.nodes.items():
-        if node.kind != "folder" and _any(path, tool.files):
+        if node.kind != "folder" and _matches_any(path, tool.files):
             yield Finding(rule="tools", path=path, found=tool.name, layer=node.layer)
         folder, _, name = path.rpartition("/")
-        if name == "METADATA" and _distribution(folder) in tool.distributions:
+        if name == "METADATA" and _parse_metadata_folder(folder) in tool.distributions:
             yield Finding(rule="tools", path=folder, found=tool.name, layer=node.layer)
 
 
-def _distribution(folder: str) -> str:
+def _parse_metadata_folder(folder: str) -> str:
     """Return the distribution of a metadata folder directly in site-packages or dist-packages, or an empty string."""
     site, _, name = folder.rpartition("/")
     if site.endswith(("/site-packages", "/dist-packages")) and name.endswith(".dist-info"):
@@ -223,26 +223,26 @@ def _distribution(folder: str) -> str:
     return ""
 
 
-def _any(text: str, globs: Iterable[str]) -> bool:
+def _matches_any(text: str, globs: Iterable[str]) -> bool:
     return any(fnmatchcase(text, glob) for glob in globs)
 
 
 # --- rights ---------------------------------------------------------------------------------------------------------
 
 
-def rights(image: ObservedImage) -> Iterator[Finding]:
+def find_excess_rights(image: ObservedImage) -> Iterator[Finding]:
     """Yield setuid and setgid programs, files with capabilities, and devices."""
     for path, node in image.nodes.items():
         if node.kind == "file" and node.mode & SETID:
-            found = f"runs as its owner {node.uid}:{node.gid}: mode {node.mode:04o}"
-            yield Finding(rule="rights", path=path, found=found, layer=node.layer)
+            problem = f"runs as its owner {node.uid}:{node.gid}: mode {node.mode:04o}"
+            yield Finding(rule="rights", path=path, found=problem, layer=node.layer)
         if node.capable:
             yield Finding(rule="rights", path=path, found="has capabilities", layer=node.layer)
         if node.kind == "device":
             yield Finding(rule="rights", path=path, found="is a device", layer=node.layer)
 
 
-def writable(image: ObservedImage, policy: HardeningPolicy) -> Iterator[Finding]:
+def find_writable_paths(image: ObservedImage, policy: HardeningPolicy) -> Iterator[Finding]:
     """Yield the paths that everyone or the image's user can write to, except those that the policy lists.
 
     A listed path may be writable by everyone only if it has the sticky bit.
@@ -259,14 +259,14 @@ def writable(image: ObservedImage, policy: HardeningPolicy) -> Iterator[Finding]
             who = f"the image's user {USER}"
         else:
             continue
-        found = f"writable by {who}: {node.uid}:{node.gid}, mode {node.mode:04o}"
-        yield Finding(rule="writable", path=path or "/", found=found, layer=node.layer)
+        problem = f"writable by {who}: {node.uid}:{node.gid}, mode {node.mode:04o}"
+        yield Finding(rule="writable", path=path or "/", found=problem, layer=node.layer)
 
 
 # --- users ----------------------------------------------------------------------------------------------------------
 
 
-def user(image: ObservedImage) -> Iterator[Finding]:
+def find_wrong_users(image: ObservedImage) -> Iterator[Finding]:
     """Yield wrong users: the user that the image runs as, its account, accounts with passwords, owners of files."""
     runs_as = str((image.config.get("config") or {}).get("User", ""))
     if runs_as != USER:
@@ -274,24 +274,24 @@ def user(image: ObservedImage) -> Iterator[Finding]:
     uid = USER.partition(":")[0]
     accounts = [line for line in image.texts.get("etc/passwd", "").splitlines() if line.split(":")[2:3] == [uid]]
     if accounts != [ACCOUNT]:
-        found = f"{' and '.join(accounts) or f'no user {uid}'}, expected {ACCOUNT}"
-        yield Finding(rule="user", path="etc/passwd", found=found)
+        problem = f"{' and '.join(accounts) or f'no user {uid}'}, expected {ACCOUNT}"
+        yield Finding(rule="user", path="etc/passwd", found=problem)
     for name in ("etc/passwd", "etc/shadow"):
-        yield from _passwords(name, image.texts.get(name, ""))
-    uids, gids = _ids(image.texts.get("etc/passwd", "")), _ids(image.texts.get("etc/group", ""))
+        yield from _find_open_passwords(name, image.texts.get(name, ""))
+    uids, gids = _parse_ids(image.texts.get("etc/passwd", "")), _parse_ids(image.texts.get("etc/group", ""))
     for path, node in image.nodes.items():
         if node.uid not in uids or node.gid not in gids:
-            found = f"its owner {node.uid}:{node.gid} is not in passwd or group"
-            yield Finding(rule="user", path=path, found=found, layer=node.layer)
+            problem = f"its owner {node.uid}:{node.gid} is not in passwd or group"
+            yield Finding(rule="user", path=path, found=problem, layer=node.layer)
 
 
-def _ids(text: str) -> set[int]:
+def _parse_ids(text: str) -> set[int]:
     """Return the numeric ids in a passwd or group file."""
     numbers = [line.split(":")[2] for line in text.splitlines() if line.count(":") > 1]
     return {int(number) for number in numbers if number.isdecimal() and len(number) <= LONGEST_ID}
 
 
-def _passwords(name: str, text: str) -> Iterator[Finding]:
+def _find_open_passwords(name: str, text: str) -> Iterator[Finding]:
     """Yield accounts that allow a login: an empty password, or one that is neither locked nor in etc/shadow."""
     for line in text.splitlines():
         account, _, rest = line.partition(":")
@@ -303,9 +303,9 @@ def _passwords(name: str, text: str) -> Iterator[Finding]:
 # --- the Dockerfile -------------------------------------------------------------------------------------------------
 
 
-def network(dockerfile: str) -> Iterator[Finding]:
+def find_network_steps(dockerfile: str) -> Iterator[Finding]:
     """Yield the steps of a Dockerfile that could use the network."""
-    for step in steps(dockerfile):
+    for step in split_instructions(dockerfile):
         word = step.partition(" ")[0].upper()
         if (word == "RUN" and not step.startswith("RUN --network=none ")) or word == "ADD":
             yield Finding(rule="network", path="Dockerfile", found=step[:100])
@@ -315,7 +315,7 @@ def own_layers(dockerfile: str) -> int:
     """Return the number of layers that a Dockerfile adds to its base, in the last stage and the stages below it."""
     stages: dict[str, tuple[str, int]] = {}
     name = ""
-    for step in steps(dockerfile):
+    for step in split_instructions(dockerfile):
         words = step.split()
         if words[0] == "FROM":
             name = words[3] if len(words) > 3 else ""  # noqa: PLR2004 - FROM x AS name
@@ -329,7 +329,7 @@ def own_layers(dockerfile: str) -> int:
     return count
 
 
-def steps(dockerfile: str) -> list[str]:
+def split_instructions(dockerfile: str) -> list[str]:
     """Return a Dockerfile's instructions without comments, one per item."""
     lines = "\n".join(line for line in dockerfile.splitlines() if not line.lstrip().startswith("#"))
     return [line.strip() for line in lines.replace("\\\n", " ").splitlines() if line.strip()]

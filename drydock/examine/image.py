@@ -32,7 +32,7 @@ class InspectedPlatform(Record):
     attached: Mapping[str, str]
     """File name → digest of the artifact that contains it."""
     signatures: int
-    """Number of signatures by anyone; `./inv verify --reference` verifies them."""
+    """Number of signatures by anyone; `./inv image verify` verifies them."""
     base: str
     packages: Mapping[str, int]
     """Number of wheels and Debian packages that the lock pins."""
@@ -51,21 +51,21 @@ class Inspected(Record):
     platforms: Mapping[str, InspectedPlatform]
 
 
-def inspect(reference: str, *, insecure: bool = False) -> Inspected:
+def inspect_image(reference: str, *, insecure: bool = False) -> Inspected:
     """Return what a registry stores about an image, unverified. Raises InputError, RegistryError or UntrustedError."""
     image = open_image(reference, insecure=insecure)
     return Inspected(
         image=str(image.where.at(image.digest)),
         digest=image.digest,
         tag=image.where.tag,
-        platforms={platform: _platform(image, platform) for platform in image.platforms},
+        platforms={platform: _inspect_platform(image, platform) for platform in image.platforms},
     )
 
 
-def report(found: Inspected) -> str:
+def format_inspected(inspected: Inspected) -> str:
     """Return the result as text."""
-    lines = [found.image]
-    for name, platform in found.platforms.items():
+    lines = [inspected.image]
+    for name, platform in inspected.platforms.items():
         variant = platform.labels.get("io.drydock.variant", "?")
         version = platform.labels.get("org.opencontainers.image.version", "?")
         packages = ", ".join(f"{count} {kind}" for kind, count in platform.packages.items())
@@ -83,53 +83,53 @@ def report(found: Inspected) -> str:
     return as_lines(lines)
 
 
-def _platform(image: Image, name: str) -> InspectedPlatform:
+def _inspect_platform(image: Image, name: str) -> InspectedPlatform:
     manifest = image.platforms[name]
     layers: Sequence[Mapping[str, Any]] = manifest.content["layers"]
     config = image.config(name)
-    found = _attached(image, manifest.digest)
-    base, packages = next(_readable(of_type(found, documents.LOCK), partial(_pinned, platform=name)), ("", {}))
-    proofs = [*of_type(found, documents.PROOF), *of_type(found, documents.EARLIER_PROOF)]
+    referrers = _read_attached(image, manifest.digest)
+    base, packages = next(_read_each(of_type(referrers, documents.LOCK), partial(_read_pins, platform=name)), ("", {}))
+    proofs = [*of_type(referrers, documents.PROOF), *of_type(referrers, documents.EARLIER_PROOF)]
     return InspectedPlatform(
         digest=manifest.digest,
         created=str(config.get("created", "")),
         layers=len(layers),
         size=sum(int(layer["size"]) for layer in layers),
         labels=config["config"]["Labels"],
-        attached={documents.FILE_NAMES[item.media_type]: item.manifest for item in found},
+        attached={documents.FILE_NAMES[item.media_type]: item.manifest for item in referrers},
         signatures=image.signatures(manifest.digest),
         base=base,
         packages=packages,
-        built=tuple(_readable(of_type(found, documents.PROVENANCE), _built)),
-        shown=next(_readable(proofs, _tier), "none"),
+        built=tuple(_read_each(of_type(referrers, documents.PROVENANCE), _read_build)),
+        shown=next(_read_each(proofs, _read_tier), "none"),
     )
 
 
-def _attached(image: Image, digest: str) -> list[Referrer]:
+def _read_attached(image: Image, digest: str) -> list[Referrer]:
     """Return the attached documents, without those that are not as the registry lists them: anyone may attach some."""
-    found = []
+    referrers = []
     for kind, artifact in image.repository.attached(digest, documents.FILE_NAMES):
         try:
-            found.append(image.repository.document(digest, kind, artifact))
+            referrers.append(image.repository.document(digest, kind, artifact))
         except UntrustedError as error:
             log(f"left out: {error.problems[0]}")
-    return found
+    return referrers
 
 
-def _readable(found: Iterable[Referrer], read: Callable[[Referrer], T]) -> Iterator[T]:
+def _read_each(referrers: Iterable[Referrer], read: Callable[[Referrer], T]) -> Iterator[T]:
     """Yield what can be read of documents of one type; others use the types of SPDX and in-toto for their own."""
-    for item in found:
+    for item in referrers:
         try:
             yield read(item)
         except (DrydockError, LookupError, TypeError, ValueError, AttributeError):
             log(f"left out: {item.manifest}: {documents.FILE_NAMES[item.media_type]} is not as drydock writes it")
 
 
-def _tier(item: Referrer) -> str:
+def _read_tier(item: Referrer) -> str:
     return strongest_tier(Proof.model_validate(item.json())).tier
 
 
-def _pinned(item: Referrer, platform: str) -> tuple[str, dict[str, int]]:
+def _read_pins(item: Referrer, platform: str) -> tuple[str, dict[str, int]]:
     """Return the base and the number of pinned packages, as an attached lock names them."""
     pins = lockfile.parse_lock(item.data.decode(), f"the lock attached as {item.manifest}").platforms[platform]
     wheels = sum(len(layer) for layer in pins.layers.values())
@@ -138,7 +138,7 @@ def _pinned(item: Referrer, platform: str) -> tuple[str, dict[str, int]]:
     return f"{pins.base.reference}@{pins.base.digest}", {"wheels": wheels}
 
 
-def _built(item: Referrer) -> dict[str, str]:
+def _read_build(item: Referrer) -> dict[str, str]:
     predicate = item.json()["predicate"]
     source = predicate["buildDefinition"]["externalParameters"]["source"]
     changed = " with changes" if source["changed"] else ""
@@ -149,6 +149,6 @@ def _built(item: Referrer) -> dict[str, str]:
     }
 
 
-def of_type(found: Iterable[Referrer], media_type: str) -> tuple[Referrer, ...]:
+def of_type(referrers: Iterable[Referrer], media_type: str) -> tuple[Referrer, ...]:
     """Return the documents of one type."""
-    return tuple(item for item in found if item.media_type == media_type)
+    return tuple(item for item in referrers if item.media_type == media_type)

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 
 from drydock.attest.contents import ImageContents, read_contents
 from drydock.core.console import as_lines
-from drydock.core.differences import differences
+from drydock.core.differences import find_differences
 from drydock.core.errors import InputError, UntrustedError
-from drydock.core.files import parse_json
+from drydock.core.files import parse_json_object
 from drydock.examine.remote_image import Image, open_image
 from drydock.model.record import Record
 
@@ -59,49 +59,56 @@ class Side(NamedTuple):
     compressed: int
 
 
-def diff(old: str, new: str, *, platform: str = "", insecure: bool = False) -> ImageDiff:
+def diff_images(old: str, new: str, *, platform: str = "", insecure: bool = False) -> ImageDiff:
     """Return the changes. Raises InputError if the images have no platform in common, and the errors of reading."""
     images = [open_image(reference, insecure=insecure) for reference in (old, new)]
-    chosen = _platform(images, platform)
-    return compare(chosen, *(_side(image, chosen) for image in images))
+    chosen = _choose_common_platform(images, platform)
+    return compare_sides(chosen, *(_read_side(image, chosen) for image in images))
 
 
-def compare(platform: str, old: Side, new: Side) -> ImageDiff:
+def compare_sides(platform: str, old: Side, new: Side) -> ImageDiff:
     """Return the changes between two images. Pure."""
-    packages = _changes(_packages(old.contents), _packages(new.contents))
+    packages = _list_changes(_list_packages(old.contents), _list_packages(new.contents))
     changed_packages = {change.name for change in packages}
-    files = _changes(_files(old.contents), _files(new.contents))
-    other_files = [change for change in files if not _owners(change.name, old, new) & changed_packages]
-    sizes = {"compressed": (old.compressed, new.compressed), "files": (_size(old.contents), _size(new.contents))}
+    files = _list_changes(_list_files(old.contents), _list_files(new.contents))
+    other_files = [change for change in files if not _find_file_owners(change.name, old, new) & changed_packages]
+    sizes = {
+        "compressed": (old.compressed, new.compressed),
+        "files": (_sum_file_sizes(old.contents), _sum_file_sizes(new.contents)),
+    }
     return ImageDiff(
         old=old.digest,
         new=new.digest,
         platform=platform,
         same=old.digest == new.digest,
         packages=packages,
-        flags=_changes(_flags(old.contents), _flags(new.contents)),
-        config=_changes(_config(old), _config(new)),
+        flags=_list_changes(_list_flags(old.contents), _list_flags(new.contents)),
+        config=_list_changes(_list_config(old), _list_config(new)),
         files=tuple(other_files),
         files_of_packages=len(files) - len(other_files),
         sizes=sizes,
     )
 
 
-def report(found: ImageDiff) -> str:
+def format_image_diff(difference: ImageDiff) -> str:
     """Return the result as text."""
-    if found.same:
-        return f"the same: {found.old}\n"
-    lines = [f"{found.old} → {found.new} ({found.platform})"]
-    for title, changes in (("packages", found.packages), ("flags", found.flags), ("config", found.config)):
-        lines += [f"{title}:", *map(_line, changes)] if changes else []
-    if found.files or found.files_of_packages:
-        lines.append(f"files: {found.files_of_packages} in the packages above, {len(found.files)} others")
-        lines += [_line(change) for change in found.files[:SHOWN]]
-    lines += [f"{name}: {old / 1e6:.1f} → {new / 1e6:.1f} MB" for name, (old, new) in found.sizes.items()]
+    if difference.same:
+        return f"the same: {difference.old}\n"
+    lines = [f"{difference.old} → {difference.new} ({difference.platform})"]
+    for title, changes in (
+        ("packages", difference.packages),
+        ("flags", difference.flags),
+        ("config", difference.config),
+    ):
+        lines += [f"{title}:", *map(_format_change, changes)] if changes else []
+    if difference.files or difference.files_of_packages:
+        lines.append(f"files: {difference.files_of_packages} in the packages above, {len(difference.files)} others")
+        lines += [_format_change(change) for change in difference.files[:SHOWN]]
+    lines += [f"{name}: {old / 1e6:.1f} → {new / 1e6:.1f} MB" for name, (old, new) in difference.sizes.items()]
     return as_lines(lines)
 
 
-def _platform(images: Iterable[Image], requested: str) -> str:
+def _choose_common_platform(images: Iterable[Image], requested: str) -> str:
     first, second = (set(image.platforms) for image in images)
     common = sorted(first & second)
     if not common:
@@ -111,7 +118,7 @@ def _platform(images: Iterable[Image], requested: str) -> str:
     return requested or common[0]
 
 
-def _side(image: Image, platform: str) -> Side:
+def _read_side(image: Image, platform: str) -> Side:
     manifest = image.platforms[platform]
     content = manifest.content
     config = image.config(platform)["config"]
@@ -119,39 +126,39 @@ def _side(image: Image, platform: str) -> Side:
     return Side(manifest.digest, read_contents(content, image.blob), config, compressed)
 
 
-def _changes(old: Mapping[str, str], new: Mapping[str, str]) -> tuple[ImageChange, ...]:
-    found = sorted(differences(old, new))
-    return tuple(ImageChange(name, before or "", after or "") for name, before, after in found)
+def _list_changes(old: Mapping[str, str], new: Mapping[str, str]) -> tuple[ImageChange, ...]:
+    changes = sorted(find_differences(old, new))
+    return tuple(ImageChange(name, before or "", after or "") for name, before, after in changes)
 
 
-def _packages(contents: ImageContents) -> dict[str, str]:
+def _list_packages(contents: ImageContents) -> dict[str, str]:
     return {package.owner: package.version for package in contents.packages if not package.within}
 
 
-def _flags(contents: ImageContents) -> dict[str, str]:
-    profile = parse_json(contents.texts.get(PROFILE, "{}"), PROFILE, UntrustedError)
+def _list_flags(contents: ImageContents) -> dict[str, str]:
+    profile = parse_json_object(contents.texts.get(PROFILE, "{}"), PROFILE, UntrustedError)
     return {str(item["setting"]): json.dumps(item["value"]) for item in profile.get("settings", ())}
 
 
-def _config(side: Side) -> dict[str, str]:
+def _list_config(side: Side) -> dict[str, str]:
     return {key: json.dumps(value) for key, value in side.config.items()}
 
 
-def _files(contents: ImageContents) -> dict[str, str]:
+def _list_files(contents: ImageContents) -> dict[str, str]:
     return {path: f"{file.sha256 or file.link} {file.mode:o}" for path, file in contents.files.items()}
 
 
-def _owners(path: str, *sides: Side) -> set[str]:
+def _find_file_owners(path: str, *sides: Side) -> set[str]:
     return {side.contents.owners.get(path, "") for side in sides}
 
 
-def _size(contents: ImageContents) -> int:
+def _sum_file_sizes(contents: ImageContents) -> int:
     return sum(file.size for file in contents.files.values())
 
 
-def _line(change: ImageChange) -> str:
-    return f"  {change.name}: {_short(change.old) or 'absent'} → {_short(change.new) or 'absent'}"
+def _format_change(change: ImageChange) -> str:
+    return f"  {change.name}: {_shorten_cell(change.old) or 'absent'} → {_shorten_cell(change.new) or 'absent'}"
 
 
-def _short(value: str) -> str:
+def _shorten_cell(value: str) -> str:
     return value if len(value) <= 60 else f"{value[:57]}…"  # noqa: PLR2004 - two values fit into a line

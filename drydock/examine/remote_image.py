@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import docker.errors
 
 from drydock.build.job import OWN, STAND_INS
-from drydock.config.matrix import find, read_matrix
+from drydock.config.matrix import find_variant, read_matrix
 from drydock.core.errors import EngineError, InputError, RegistryError
 from drydock.core.project import Project
 from drydock.engine import loading
@@ -19,7 +19,7 @@ from drydock.engine.connection import connect_engine
 from drydock.inputs import indexes
 from drydock.inputs.store import default_store
 from drydock.oci import strict
-from drydock.oci.reference import Reference, parse
+from drydock.oci.reference import Reference, parse_reference
 from drydock.publish.repository import Referrer, Repository
 from drydock.registry.manifests import Manifest
 from drydock.registry.platform_images import PlatformImages
@@ -64,8 +64,8 @@ class Image(NamedTuple):
     def _size(self, digest: str) -> int:
         """Return the size of a layer or a config as a manifest of the image names it. Raises RegistryError."""
         contents = [manifest.content for manifest in self.platforms.values()]
-        named = [item for content in contents for item in (content["config"], *content["layers"])]
-        size = next((item.get("size") for item in named if item["digest"] == digest), None)
+        descriptors = [item for content in contents for item in (content["config"], *content["layers"])]
+        size = next((item.get("size") for item in descriptors if item["digest"] == digest), None)
         if not isinstance(size, int):
             raise RegistryError(f"{self.where}: {digest}: no manifest names the size of this blob")
         return size
@@ -76,8 +76,8 @@ class Image(NamedTuple):
 
     def signatures(self, digest: str) -> int:
         """Return the number of signatures of a digest, by anyone."""
-        found = self.repository.manifests.referrers(digest)
-        return sum("sigstore" in self.repository.artifact_type(item) for item in found)
+        referrers = self.repository.manifests.referrers(digest)
+        return sum("sigstore" in self.repository.artifact_type(item) for item in referrers)
 
 
 def open_image(text: str, *, insecure: bool = False, accept: Callable[[Reference], object] = bool) -> Image:
@@ -85,21 +85,21 @@ def open_image(text: str, *, insecure: bool = False, accept: Callable[[Reference
 
     `accept` gets the digest of the image before anything that it names is read, and raises an error to stop.
     """
-    where = parse(text)
+    where = parse_reference(text)
     if is_local_name(text):
         raise InputError(
             f"{text}: an image of this machine's engine, expected one in a registry: HOST/REPOSITORY[:TAG]",
             hint=f"`docker image inspect {text}` shows it, `./inv images` which lock has its digest; "
             "`./inv publish` puts it into a registry",
         )
-    access = indexes.access(indexes.read_indexes(), os.environ)
+    access = indexes.make_index_access(indexes.read_indexes(), os.environ)
     repository = Repository(where._replace(tag="", digest=""), access, insecure=insecure)
     manifest = repository.manifests.find(where.name)
     if manifest is None:
-        raise RegistryError(f"{where}: image not found in the registry", hint=_tags(repository))
+        raise RegistryError(f"{where}: image not found in the registry", hint=_hint_tags(repository))
     accept(repository.where.at(manifest.digest))
-    found = PlatformImages(repository.manifests, repository.blobs, manifest)
-    return Image(repository, where, manifest, found.images, found.indexes)
+    images = PlatformImages(repository.manifests, repository.blobs, manifest)
+    return Image(repository, where, manifest, images.images, images.indexes)
 
 
 def choose_platforms(image: Image, platform: str) -> tuple[str, ...]:
@@ -134,7 +134,7 @@ def refuse_row_name(project: Project, text: str) -> None:
     variants = read_matrix(project)
     if not any(name in (row.id, row.accelerator, *row.aliases, *row.replaces) for row in variants):
         return
-    variant = find(variants, name)
+    variant = find_variant(variants, name)
     local, publish = f"{OWN}{variant.id}", f"`./inv publish --target {name}` puts it into a registry"
     if _read_local_labels(local):
         problem, hint = f"its image {local} is in this machine's engine", f"`docker image inspect {local}` shows it"
@@ -153,6 +153,6 @@ def _read_local_labels(name: str) -> Mapping[str, str]:
     return labels
 
 
-def _tags(repository: Repository) -> str:
+def _hint_tags(repository: Repository) -> str:
     names = [tag for tag in repository.manifests.tags() if not tag.startswith("sha256-")]
     return f"existing tags: {', '.join(names[-10:])}" if names else "the repository has no tags"

@@ -18,11 +18,11 @@ NO_SIGNATURE = "no signatures found"
 def require_trust(trust: signing.Trust, verb: str, *, unsigned: bool) -> None:
     """Raise InputError unless the user says whose signatures count, or that none are checked."""
     if trust.required and unsigned:
-        raise InputError("--unsigned excludes --key and --identity")
+        raise InputError("--unsigned excludes --verify-key and --identity")
     if not trust.required and not unsigned:
         raise InputError(
-            f"{verb} --reference: found neither --key nor --identity: nothing would say who made the image",
-            hint="add --key cosign.pub, the publisher's public key; with --unsigned, it looks and checks no signature",
+            f"image {verb}: found neither --verify-key nor --identity: nothing would say who made the image",
+            hint="add --verify-key cosign.pub, the publisher's public key; with --unsigned, no signature is checked",
         )
 
 
@@ -39,8 +39,8 @@ def copy_hint(mirror_of: str, where: Reference, digest: str) -> str:
 class Signatures:
     """Checks signatures, if there is a key or an identity to check them with."""
 
-    def __init__(self, trust: signing.Trust, named: Reference, mirror_of: str = "") -> None:
-        self._trust, self._named, self._mirror_of = trust, named, mirror_of
+    def __init__(self, trust: signing.Trust, reference: Reference, mirror_of: str = "") -> None:
+        self._trust, self._named, self._mirror_of = trust, reference, mirror_of
         self.required = trust.required
         self.shown: list[str] = []
 
@@ -49,7 +49,7 @@ class Signatures:
         if not self.required:
             return
         try:
-            signing.check(where, self._trust)
+            signing.check_digest_signature(where, self._trust)
         except UntrustedError as error:
             raise UntrustedError(*(f"{name}: {problem}" for problem in error.problems), hint=HINT) from error
         self.shown.append(f"signature of {name} ({where.digest})")
@@ -73,7 +73,9 @@ class Signatures:
             try:
                 self.check(where.at(artifact), f"{platform}: {documents.FILE_NAMES[kind]}")
             except UntrustedError as error:
-                if self._first_signed(where, [other for name, other in listed if name == kind and other != artifact]):
+                if self._first_signed(
+                    where, [candidate for name, candidate in listed if name == kind and candidate != artifact]
+                ):
                     raise _of_someone_else(where, platform, kind, artifact, error) from error
                 raise
 
@@ -86,7 +88,7 @@ class Signatures:
     def _first_signed(self, where: Reference, artifacts: Sequence[str]) -> str:
         for artifact in artifacts[:MOST_CHECKED]:
             try:
-                signing.check(where.at(artifact), self._trust)
+                signing.check_digest_signature(where.at(artifact), self._trust)
             except UntrustedError:
                 continue
             return artifact

@@ -16,10 +16,10 @@ from pydantic import Field, ValidationError
 
 from drydock.attest import documents
 from drydock.core.errors import InputError, UntrustedError
-from drydock.core.files import checksum, dumps, exclusive, write_atomically
+from drydock.core.files import compute_checksum, format_json, hold_lock_file, write_atomically
 from drydock.core.paths import cache_home
-from drydock.model.record import Digest, Record, dump
-from drydock.oci.reference import Reference, parse
+from drydock.model.record import Digest, Record, dump_record
+from drydock.oci.reference import Reference, parse_reference
 from drydock.publish import bindings, tags
 from drydock.publish.bindings import CLOCK_SKEW, DAY, Binding
 from drydock.publish.repository import Referrer
@@ -65,44 +65,46 @@ class Named(NamedTuple):
         return self.where.tag or ("" if self.where.digest else self.where.name)
 
 
-def named(where: Reference, mirror_of: str, image: str, platforms: Mapping[str, str], max_age: int) -> Named:
+def make_image_name(where: Reference, mirror_of: str, image: str, platforms: Mapping[str, str], max_age: int) -> Named:
     """Return the name of an image; with `mirror_of`, that of the repository it was copied from. Raises InputError."""
     if mirror_of:
-        origin = parse(mirror_of)
+        origin = parse_reference(mirror_of)
         if origin.tag or origin.digest:
             raise InputError(f"--mirror-of {mirror_of}: expected HOST/REPOSITORY, without tag or digest")
     else:
         origin = where
-    found = Named(where, f"{origin.host}/{origin.repository}", image, platforms, max_age, time.time())
-    if max_age and (not found.tag or tags.is_release(found.tag)):
+    name = Named(where, f"{origin.host}/{origin.repository}", image, platforms, max_age, time.time())
+    if max_age and (not name.tag or tags.is_release(name.tag)):
         raise InputError(f"--max-age {max_age}: {where} is not a channel: only a channel has an age")
-    return found
+    return name
 
 
-def read(item: Referrer, name: Named) -> Binding:
+def read_binding(item: Referrer, name: Named) -> Binding:
     """Return the binding in a document. Raises UntrustedError.
 
     What release.json of an earlier version does not name is taken as the registry serves it.
     """
     if item.media_type == documents.TAG:
-        return bindings.parse(item.data, f"{name.where}: {item.manifest}")
+        return bindings.parse_binding(item.data, f"{name.where}: {item.manifest}")
     try:
-        return _earlier(EarlierRelease.model_validate_json(item.data, strict=True), name)
+        return _read_earlier(EarlierRelease.model_validate_json(item.data, strict=True), name)
     except ValidationError as error:
-        raise UntrustedError(*bindings.sentences(error, f"{name.where}: {item.manifest}: release.json")) from error
+        raise UntrustedError(
+            *bindings.list_document_errors(error, f"{name.where}: {item.manifest}: release.json")
+        ) from error
 
 
-def _earlier(found: EarlierRelease, name: Named) -> Binding:
+def _read_earlier(earlier: EarlierRelease, name: Named) -> Binding:
     """Return what release.json binds. Raises UntrustedError if that is not a release tag."""
-    parts = tags.RELEASE.fullmatch(found.tag)
+    parts = tags.RELEASE.fullmatch(earlier.tag)
     if not parts:
-        raise UntrustedError(f"{name.where}: release.json names {found.tag!r}, expected a release tag")
+        raise UntrustedError(f"{name.where}: release.json names {earlier.tag!r}, expected a release tag")
     return Binding(
         schema_=1,
-        repository=f"{name.repository.partition('/')[0]}/{found.repository}",
-        tag=found.tag,
+        repository=f"{name.repository.partition('/')[0]}/{earlier.repository}",
+        tag=earlier.tag,
         variant=parts["variant"],
-        image=found.image,
+        image=earlier.image,
         platforms=name.platforms,
         release=parts["version"],
         channel=None,
@@ -110,22 +112,22 @@ def _earlier(found: EarlierRelease, name: Named) -> Binding:
     )
 
 
-def choose(found: Iterable[tuple[str, Binding]], name: Named) -> tuple[str, Binding] | None:
+def choose_tag_binding(candidates: Iterable[tuple[str, Binding]], name: Named) -> tuple[str, Binding] | None:
     """Return the newest binding of the name, with the digest of its artifact.
 
     None if the reference has only a digest and nothing was ever bound to it. Raises UntrustedError if the image is
     known by other names only.
     """
-    about = [pair for pair in found if pair[1].image == name.image]
+    about = [pair for pair in candidates if pair[1].image == name.image]
     if not about and not name.tag:
         return None
     right = [pair for pair in about if name.tag in ("", pair[1].tag)]
     if not right:
-        known = ", ".join(sorted({binding.tag for _, binding in about})) or "none"
+        tag_names = ", ".join(sorted({binding.tag for _, binding in about})) or "none"
         raise UntrustedError(
-            f"{name.where}: no tag.json binds the tag {name.tag} to {name.image}, whose published tags are: {known}. "
-            "The tag was moved, or set by other means than `./inv publish`, or is a channel that was published before "
-            "channels were signed: then its publisher runs `./inv publish` again"
+            f"{name.where}: no tag.json binds the tag {name.tag} to {name.image}, whose published tags are: "
+            f"{tag_names}. The tag was moved, or set by other means than `./inv publish`, or is a channel that was "
+            "published before channels were signed: then its publisher runs `./inv publish` again"
         )
     here = [pair for pair in right if pair[1].repository == name.repository]
     if not here:
@@ -134,59 +136,63 @@ def choose(found: Iterable[tuple[str, Binding]], name: Named) -> tuple[str, Bind
             f"{name.where}: the image was published to {origin}, found in {name.repository}. "
             f"If that is a mirror, verify with --mirror-of {origin}"
         )
-    return max(here, key=lambda pair: _order(pair[1], moving=bool(name.tag)))
+    return max(here, key=lambda pair: _make_sort_key(pair[1], moving=bool(name.tag)))
 
 
-def _order(binding: Binding, *, moving: bool) -> tuple[int, bool, int]:
+def _make_sort_key(binding: Binding, *, moving: bool) -> tuple[int, bool, int]:
     """Return a key that sorts by counter, then by expiry; only by expiry if the reference has no tag that moves."""
     return binding.counter if moving else 0, binding.expires is None, binding.expires or 0
 
 
-def problems(binding: Binding, name: Named, variant: str) -> list[str]:
+def find_binding_problems(binding: Binding, name: Named, variant: str) -> list[str]:
     """Return what is wrong with a binding: another variant or platforms, expired, too old, from the future. Pure."""
-    found = []
+    texts = []
     if variant and binding.variant != variant:
-        found.append(f"the tag {binding.tag} belongs to {binding.variant}, the image is {variant}")
+        texts.append(f"the tag {binding.tag} belongs to {binding.variant}, the image is {variant}")
     if dict(binding.platforms) != dict(name.platforms):
         expected, there = (", ".join(sorted(item)) for item in (binding.platforms, name.platforms))
-        found.append(f"the platforms differ from those published: found {there}; expected {expected}")
+        texts.append(f"the platforms differ from those published: found {there}; expected {expected}")
     if binding.expires is not None and binding.expires < name.now:
-        found.append(
-            f"the tag {binding.tag} expired on {_date(binding.expires)}: the publisher must publish it again "
+        texts.append(
+            f"the tag {binding.tag} expired on {_format_date(binding.expires)}: the publisher must publish it again "
             "(`./inv publish --expires`), or the registry hides that it was"
         )
-    return [f"{name.where}: {problem}" for problem in (*found, *_age(binding, name))]
+    return [f"{name.where}: {problem}" for problem in (*texts, *_find_age_problems(binding, name))]
 
 
-def _age(binding: Binding, name: Named) -> list[str]:
+def _find_age_problems(binding: Binding, name: Named) -> list[str]:
     if not binding.channel:
         return []
     signed = binding.channel.signed
     if max(signed, binding.counter) > name.now + CLOCK_SKEW:
-        return [f"{binding.tag} was signed in the future, on {_date(signed)}: compare the clocks of both machines"]
+        return [
+            f"{binding.tag} was signed in the future, on {_format_date(signed)}: compare the clocks of both machines"
+        ]
     if name.max_age and name.now - signed > name.max_age * DAY:
-        return [f"{binding.tag} was last published on {_date(signed)}, more than {name.max_age} days ago (--max-age)"]
+        return [
+            f"{binding.tag} was last published on {_format_date(signed)}, more than {name.max_age} days ago (--max-age)"
+        ]
     return []
 
 
-def remember(binding: Binding, name: Named, home: Path | None = None) -> None:
+def remember_channel(binding: Binding, name: Named, home: Path | None = None) -> None:
     """Remember a channel's counter. Raises UntrustedError if this machine has verified a higher one.
 
     A reference with a digest chose its image: nothing that moves is compared then.
     """
     if not binding.channel or name.where.digest:
         return
-    path = _memory(binding, home or cache_home())
-    with exclusive(path.with_suffix(".lock")):
-        seen = _seen(path)
-        if seen and binding.counter < seen.counter:
+    path = _channel_file(binding, home or cache_home())
+    with hold_lock_file(path.with_suffix(".lock")):
+        remembered = _read_remembered(path)
+        if remembered and binding.counter < remembered.counter:
             raise UntrustedError(
                 f"{name.where}: the channel was moved back: its counter is {binding.counter} ({binding.image}), this "
-                f"machine has verified {seen.counter} ({seen.image}). A mirror may lag behind; to accept an older "
-                f"image, name it by its digest"
+                f"machine has verified {remembered.counter} ({remembered.image}). A mirror may lag behind; to accept "
+                "an older image, name it by its digest"
             )
         state = Remembered(repository=binding.repository, tag=binding.tag, counter=binding.counter, image=binding.image)
-        write_atomically(path, dumps(dump(state)))
+        write_atomically(path, format_json(dump_record(state)))
 
 
 def parse_remembered(text: str, where: str) -> Remembered:
@@ -200,7 +206,7 @@ def parse_remembered(text: str, where: str) -> Remembered:
         ) from error
 
 
-def _seen(path: Path) -> Remembered | None:
+def _read_remembered(path: Path) -> Remembered | None:
     try:
         text = path.read_text(errors="replace")
     except FileNotFoundError:
@@ -208,12 +214,12 @@ def _seen(path: Path) -> Remembered | None:
     return parse_remembered(text, str(path))
 
 
-def _memory(binding: Binding, home: Path) -> Path:
+def _channel_file(binding: Binding, home: Path) -> Path:
     """Return the file for a channel. Its name is a hash, so that a slash or colon in a repository means nothing."""
-    return home / "channels" / f"{checksum([binding.repository, binding.tag])}.json"
+    return home / "channels" / f"{compute_checksum([binding.repository, binding.tag])}.json"
 
 
-def _date(seconds: float) -> str:
+def _format_date(seconds: float) -> str:
     try:
         return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M UTC")
     except (OverflowError, ValueError):

@@ -1,4 +1,4 @@
-"""Implement the verbs about published images, `inspect`, `diff`, `verify --reference`, and `audit --advisories`. IO.
+"""Implement the verbs about published images, `inspect`, `diff`, `image verify`, and `audit --advisories`. IO.
 
 The modules behind them are imported in the functions: they import spdx-tools, which takes a few tenths of a second.
 """
@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from drydock.core.console import emit
+from drydock.core.console import write_output
 from drydock.core.errors import InputError
-from drydock.core.files import dumps
+from drydock.core.files import format_json
 from drydock.core.project import Project
-from drydock.model.record import dump
+from drydock.model.record import dump_record
 
 if TYPE_CHECKING:
     from drydock.build.job import Job
@@ -22,23 +22,23 @@ if TYPE_CHECKING:
     from drydock.model.variant import Variant
 
 
-def inspect(project: Project, reference: str, *, json: bool = False, insecure: bool = False) -> str:
+def report_inspection(project: Project, reference: str, *, json: bool = False, insecure: bool = False) -> str:
     """Return the contents of an image and its attached documents."""
     from drydock.examine import image
     from drydock.examine.remote_image import refuse_row_name
 
     refuse_row_name(project, reference)
-    found = image.inspect(reference, insecure=insecure)
-    return dumps(dump(found)) if json else image.report(found)
+    inspected = image.inspect_image(reference, insecure=insecure)
+    return format_json(dump_record(inspected)) if json else image.format_inspected(inspected)
 
 
-def advisories(
+def print_lock_advisories(
     project: Project, variants: Sequence[Variant], databases: Sequence[str], ignored: Sequence[str], *, json: bool
 ) -> None:
     """Print the known vulnerabilities of what locks pin. Raises AdvisoryError or NotAskedError."""
     from drydock.examine.advisories import find
 
-    find.audit(find.read_pinned(project, variants), databases, ignored, json=json)
+    find.audit_pinned(find.read_pinned(project, variants), databases, ignored, json=json)
 
 
 class ReferenceOptions(NamedTuple):
@@ -56,9 +56,9 @@ def audit_build(job: Job, *, json: bool) -> None:
     """Print the audit of a built image. Raises InputError if it is not built, HardeningError for findings."""
     from drydock.examine import audit
 
-    audited = audit.audit(job)
-    emit(dumps(dump(audited)) if json else audit.report(audited))
-    audit.enforce(audited)
+    audited = audit.audit_job(job)
+    write_output(format_json(dump_record(audited)) if json else audit.format_audit(audited))
+    audit.enforce_hardening(audited)
 
 
 def audit_reference(project: Project, reference: str, options: ReferenceOptions, *, json: bool) -> None:
@@ -70,10 +70,10 @@ def audit_reference(project: Project, reference: str, options: ReferenceOptions,
 
     image, platforms, _ = _open_trusted(project, reference, options)
     results = [audit.examine_published(project, image, platform) for platform in platforms]
-    text = "".join(map(audit.report, results))
-    emit(dumps({"images": [dump(result) for result in results]}) if json else text)
+    text = "".join(map(audit.format_audit, results))
+    write_output(format_json({"images": [dump_record(result) for result in results]}) if json else text)
     for result in results:
-        audit.enforce(result)
+        audit.enforce_hardening(result)
 
 
 def reference_advisories(
@@ -91,7 +91,7 @@ def reference_advisories(
     """
     from drydock.examine.advisories import bill, find
 
-    find.audit(bill.read_listed(*_open_trusted(project, reference, options)), databases, ignored, json=json)
+    find.audit_pinned(bill.read_listed(*_open_trusted(project, reference, options)), databases, ignored, json=json)
 
 
 def _open_trusted(
@@ -101,12 +101,12 @@ def _open_trusted(
     from drydock.attest.signing import trust_of
     from drydock.examine.remote_image import choose_platforms, open_image, refuse_row_name
     from drydock.examine.signatures import Signatures, require_trust
-    from drydock.oci.reference import parse
+    from drydock.oci.reference import parse_reference
 
     refuse_row_name(project, reference)
     trust = trust_of(options.trust_in, insecure=options.insecure)
     require_trust(trust, "audit", unsigned=options.unsigned)
-    signatures = Signatures(trust, parse(reference))
+    signatures = Signatures(trust, parse_reference(reference))
     image = open_image(reference, insecure=options.insecure, accept=signatures.check_image)
     platforms = choose_platforms(image, options.platform)
     for platform in platforms:
@@ -115,7 +115,7 @@ def _open_trusted(
     return image, platforms, signatures
 
 
-def diff(
+def report_differences(
     project: Project, old: str, new: str, platform: str = "", *, json: bool = False, insecure: bool = False
 ) -> str:
     """Return the changes between two images."""
@@ -124,8 +124,8 @@ def diff(
 
     for reference in (old, new):
         refuse_row_name(project, reference)
-    found = image_diff.diff(old, new, platform=platform, insecure=insecure)
-    return dumps(dump(found)) if json else image_diff.report(found)
+    difference = image_diff.diff_images(old, new, platform=platform, insecure=insecure)
+    return format_json(dump_record(difference)) if json else image_diff.format_image_diff(difference)
 
 
 def verify_options(
@@ -151,7 +151,7 @@ def verify_options(
     return verify_published.VerifyOptions(trust, rebuild, builder, mirror_of, max_age, unsigned=unsigned)
 
 
-def verify(project: Project, reference: str, options: VerifyOptions, *, json: bool = False) -> str:
+def report_verification(project: Project, reference: str, options: VerifyOptions, *, json: bool = False) -> str:
     """Return the result of a verification, or the policy.
 
     Raises InputError, also if nothing says whose signatures count; UntrustedError or NotReproducibleError.
@@ -161,8 +161,8 @@ def verify(project: Project, reference: str, options: VerifyOptions, *, json: bo
     from drydock.examine.signatures import require_trust
 
     if options.policy:
-        return admission.policy(options.policy, reference, options.trust.key)
+        return admission.make_admission_policy(options.policy, reference, options.trust.key)
     refuse_row_name(project, reference)
     require_trust(options.trust, "verify", unsigned=options.unsigned)
-    found = verify_published.verify_reference(project, reference, options)
-    return dumps(dump(found)) if json else verify_published.report(found)
+    verified = verify_published.verify_reference(project, reference, options)
+    return format_json(dump_record(verified)) if json else verify_published.format_trusted(verified)

@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 
 from drydock.attest import bom, components, contents, documents, provenance, signing
 from drydock.build import build
-from drydock.build.job import BuildOptions, choose_platform, prepare
-from drydock.build.verify import describe
+from drydock.build.job import BuildOptions, choose_platform, prepare_job
+from drydock.build.verify import format_difference
 from drydock.config import matrix
 from drydock.core.console import as_lines, log
 from drydock.core.errors import DrydockError, InputError, NotReproducibleError, UntrustedError
@@ -31,14 +31,14 @@ from drydock.model.locked import Lock
 from drydock.model.record import Record
 from drydock.model.variant import Variant
 from drydock.oci import strict
-from drydock.oci.layout_diff import compare
-from drydock.oci.reference import parse
+from drydock.oci.layout_diff import compare_layouts
+from drydock.oci.reference import parse_reference
 from drydock.publish.bindings import Binding
 from drydock.publish.repository import Referrer
 
 
 class VerifyOptions(NamedTuple):
-    """Options of `verify --reference`."""
+    """Options of `image verify`."""
 
     trust: signing.Trust = signing.Trust()
     rebuild: bool = True
@@ -54,7 +54,7 @@ class VerifyOptions(NamedTuple):
 
 
 class Trusted(Record):
-    """What `verify --reference --json` prints."""
+    """What `image verify --json` prints."""
 
     image: str
     digest: str
@@ -73,7 +73,7 @@ def verify_reference(project: Project, reference: str, options: VerifyOptions) -
     Raises UntrustedError with the first wrong signature, or with all other problems, NotReproducibleError if a build on
     this machine gives another digest, and the errors of a build.
     """
-    signatures = Signatures(options.trust, parse(reference), options.mirror_of)
+    signatures = Signatures(options.trust, parse_reference(reference), options.mirror_of)
     image = open_image(reference, insecure=options.trust.insecure, accept=signatures.check_image)
     check = _Check(image, options, signatures)
     check.all()
@@ -82,7 +82,7 @@ def verify_reference(project: Project, reference: str, options: VerifyOptions) -
         raise UntrustedError(*check.problems, hint=hint)
     rebuilt = None
     if options.rebuild:
-        rebuilt = _rebuild(image, check.lock, options, project)
+        rebuilt = _rebuild_image(image, check.lock, options, project)
         check.shown.append(f"rebuilt on this machine with the same digest {rebuilt}")
     else:
         check.not_shown.append("rebuild: skipped by --registry-only")
@@ -96,11 +96,11 @@ def verify_reference(project: Project, reference: str, options: VerifyOptions) -
     )
 
 
-def report(found: Trusted) -> str:
+def format_trusted(trusted: Trusted) -> str:
     """Return the result as text."""
-    lines = [found.image]
-    lines += [f"  {line}" for line in found.shown]
-    lines += [f"  not checked: {line}" for line in found.not_shown]
+    lines = [trusted.image]
+    lines += [f"  {line}" for line in trusted.shown]
+    lines += [f"  not checked: {line}" for line in trusted.not_shown]
     return as_lines(lines)
 
 
@@ -110,7 +110,9 @@ class _Check:
     def __init__(self, image: Image, options: VerifyOptions, signatures: Signatures) -> None:
         self.image, self._signatures = image, signatures
         platforms = {platform: manifest.digest for platform, manifest in image.platforms.items()}
-        self._name = tag_binding.named(image.where, options.mirror_of, image.digest, platforms, options.max_age)
+        self._name = tag_binding.make_image_name(
+            image.where, options.mirror_of, image.digest, platforms, options.max_age
+        )
         self.problems: list[str] = []
         self.shown = signatures.shown
         self.not_shown: list[str] = []
@@ -152,8 +154,8 @@ class _Check:
         digest = self.image.platforms[platform].digest
         if digest != self.image.digest:
             self._signature(digest, platform)
-        others = [(kind, artifact) for kind, artifact in listed if kind not in documents.BINDINGS]
-        self._signatures.check_documents(self.image.where, platform, others)
+        signed_documents = [(kind, artifact) for kind, artifact in listed if kind not in documents.BINDINGS]
+        self._signatures.check_documents(self.image.where, platform, signed_documents)
 
     def _blobs(self, platform: str) -> None:
         content = self.image.platforms[platform].content
@@ -168,9 +170,9 @@ class _Check:
     def _platforms(self) -> None:
         """Check that each image is for the platform that the index says, and that the index has nothing else."""
         for platform in self.image.platforms:
-            found = strict.platform_of(self.image.config(platform))
-            if found != platform:
-                raise UntrustedError(f"{self.image.where}: the index says {platform}, the image is for {found}")
+            actual = strict.platform_of(self.image.config(platform))
+            if actual != platform:
+                raise UntrustedError(f"{self.image.where}: the index says {platform}, the image is for {actual}")
         if self.image.manifest.is_index and not _names_each_platform_once(self.image.manifest.content["manifests"]):
             raise UntrustedError(
                 f"{self.image.where}: the index has entries for no platform, or two for one: a client may choose them"
@@ -179,18 +181,20 @@ class _Check:
     def _tag(self) -> None:
         """Check that a tag.json, signed if signatures are required, gives the image this name."""
         name = self._name
-        found = self.image.documents(self.image.digest, documents.BINDINGS)
-        chosen = tag_binding.choose([(item.manifest, tag_binding.read(item, name)) for item in found], name)
+        referrers = self.image.documents(self.image.digest, documents.BINDINGS)
+        chosen = tag_binding.choose_tag_binding(
+            [(item.manifest, tag_binding.read_binding(item, name)) for item in referrers], name
+        )
         if chosen is None:
             self.not_shown.append(f"repository: no tag was published with the digest {name.image}")
             return
         artifact, binding = chosen
         self._signature(artifact, f"tag {binding.tag}")
-        problems = tag_binding.problems(binding, name, self.variant)
+        problems = tag_binding.find_binding_problems(binding, name, self.variant)
         if problems:
             raise UntrustedError(*problems)
         if self._signatures.required:
-            tag_binding.remember(binding, name)
+            tag_binding.remember_channel(binding, name)
         self._say_tag(binding)
 
     def _say_tag(self, binding: Binding) -> None:
@@ -204,15 +208,15 @@ class _Check:
     def _documents(self, platform: str, listed: Sequence[tuple[str, str]]) -> None:
         digest = self.image.platforms[platform].digest
         self.lacks_documents |= not documents.REQUIRED.intersection(kind for kind, _ in listed)
-        found = tuple(self.image.repository.document(digest, kind, artifact) for kind, artifact in listed)
-        self._lock(found, platform)
-        locks = of_type(found, documents.LOCK)
-        for item in _required(found, documents.PROVENANCE, platform):
+        referrers = tuple(self.image.repository.document(digest, kind, artifact) for kind, artifact in listed)
+        self._lock(referrers, platform)
+        locks = of_type(referrers, documents.LOCK)
+        for item in _require_documents(referrers, documents.PROVENANCE, platform):
             self._provenance(item, digest, locks)
         self.shown.append(f"{platform}: provenance names this digest and this lock")
-        self._bom(found, platform)
+        self._bom(referrers, platform)
 
-    def _lock(self, found: tuple[Referrer, ...], platform: str) -> None:
+    def _lock(self, referrers: tuple[Referrer, ...], platform: str) -> None:
         """Read the lock.
 
         If an image was published again after its digest was recorded in the lock, several locks are attached: all must
@@ -220,7 +224,7 @@ class _Check:
         """
         locks = [
             lockfile.parse_lock(item.data.decode(), f"{platform}: lock {item.manifest}")
-            for item in _required(found, documents.LOCK, platform)
+            for item in _require_documents(referrers, documents.LOCK, platform)
         ]
         if platform not in locks[0].platforms:
             raise UntrustedError(f"{platform}: the attached lock is for {', '.join(locks[0].platforms)}")
@@ -244,16 +248,16 @@ class _Check:
             raise UntrustedError(f"{where}: its subject is {', '.join(sorted(subjects))}, expected {digest}")
         dependencies = statement["predicate"]["buildDefinition"]["resolvedDependencies"]
         hashes = {entry.get("uri", ""): entry["digest"].get("sha256") for entry in dependencies}
-        own = next((value for uri, value in hashes.items() if uri.endswith("/lock.json")), None)
-        if own not in {hashlib.sha256(item.data).hexdigest() for item in locks}:
-            raise UntrustedError(f"{where}: names a lock with sha256 {own}, which is not attached")
+        lock_sha256 = next((value for uri, value in hashes.items() if uri.endswith("/lock.json")), None)
+        if lock_sha256 not in {hashlib.sha256(item.data).hexdigest() for item in locks}:
+            raise UntrustedError(f"{where}: names a lock with sha256 {lock_sha256}, which is not attached")
 
-    def _bom(self, found: tuple[Referrer, ...], platform: str) -> None:
+    def _bom(self, referrers: tuple[Referrer, ...], platform: str) -> None:
         """Check that every package in the layers is in the bill of materials."""
-        document = _required(found, documents.BOM, platform)[0].json()
-        listed = {purl for purl, _ in bom.packages(document)}
+        document = _require_documents(referrers, documents.BOM, platform)[0].json()
+        listed = {purl for purl, _ in bom.list_bom_packages(document)}
         layers = contents.read_contents(self.image.platforms[platform].content, self.image.blob)
-        purls = {components.component(package).purl for package in layers.packages}
+        purls = {components.make_component(package).purl for package in layers.packages}
         missing = sorted(purls - listed)
         if missing:
             raise UntrustedError(f"{platform}: in the image but not in its bill of materials: {', '.join(missing[:5])}")
@@ -266,9 +270,9 @@ def _names_each_platform_once(entries: Sequence[Mapping[str, Any]]) -> bool:
     return images and len(platforms) == len(entries) and not platforms.intersection(("", strict.UNKNOWN))
 
 
-def _required(found: tuple[Referrer, ...], media_type: str, platform: str) -> tuple[Referrer, ...]:
+def _require_documents(referrers: tuple[Referrer, ...], media_type: str, platform: str) -> tuple[Referrer, ...]:
     """Return the documents of one type. Raises UntrustedError if there is none."""
-    items = of_type(found, media_type)
+    items = of_type(referrers, media_type)
     if not items:
         raise UntrustedError(f"{platform}: no {documents.FILE_NAMES[media_type]} is attached")
     return items
@@ -277,37 +281,37 @@ def _required(found: tuple[Referrer, ...], media_type: str, platform: str) -> tu
 # --- rebuild --------------------------------------------------------------------------------------------------------
 
 
-def _rebuild(image: Image, published: Lock | None, options: VerifyOptions, project: Project) -> str:
+def _rebuild_image(image: Image, published: Lock | None, options: VerifyOptions, project: Project) -> str:
     """Build the image for this machine's platform from this repository, and return its digest.
 
     Raises NotReproducibleError if it is not the published digest.
     """
     if published is None:
         raise UntrustedError(f"{image.where}: cannot rebuild: no lock is attached")
-    variant = _variant(published, project)
+    variant = _find_locked_variant(published, project)
     platform = choose_platform(variant, None)
-    job = prepare(project, variant.id, BuildOptions(platform=platform))
+    job = prepare_job(project, variant.id, BuildOptions(platform=platform))
     if lockfile.pins_sha256(job.lock.platforms[platform]) != lockfile.pins_sha256(published.platforms[platform]):
         raise InputError(
             f"{variant.id}: the image was built from another lock than this repository's",
-            hint=f"`./inv inspect {image.where}` shows the commit it was built from: check it out and verify there",
+            hint=f"`./inv image inspect {image.where}` shows its commit: check that out and verify there",
         )
     log(f"{image.where}: building {variant.id} for {platform} on this machine")
-    built = build.build(job, builder=options.builder or None, no_cache=True, into_engine=False)
+    built = build.build_image(job, builder=options.builder or None, no_cache=True, into_engine=False)
     expected = image.platforms[platform].digest
     if built.digest != expected:
-        differences = [describe(item) for item in _differences(image, platform, Path(built.layout))]
+        differences = [format_difference(item) for item in _list_differences(image, platform, Path(built.layout))]
         raise NotReproducibleError(
             f"{variant.id}: this machine built {built.digest}, expected {expected}", *differences
         )
     return built.digest
 
 
-def _variant(published: Lock, project: Project) -> Variant:
-    return matrix.find(matrix.read_matrix(project), published.variant)
+def _find_locked_variant(published: Lock, project: Project) -> Variant:
+    return matrix.find_variant(matrix.read_matrix(project), published.variant)
 
 
-def _differences(image: Image, platform: str, layout: Path) -> Iterator[Any]:
+def _list_differences(image: Image, platform: str, layout: Path) -> Iterator[Any]:
     """Yield the differences between the published image, written to a temporary OCI layout, and a build's layout."""
     manifest = image.platforms[platform]
     with tempfile.TemporaryDirectory(prefix="drydock-published-") as name:
@@ -319,4 +323,4 @@ def _differences(image: Image, platform: str, layout: Path) -> Iterator[Any]:
         content = manifest.content
         for digest in {item["digest"] for item in (content["config"], *content["layers"])}:
             (blobs / digest.removeprefix("sha256:")).symlink_to(image.blob(digest))
-        yield from compare(folder, layout)
+        yield from compare_layouts(folder, layout)

@@ -19,14 +19,14 @@ from debian.deb822 import Deb822
 from debian.debfile import DebFile
 
 from drydock.config.access import Access
-from drydock.config.mirrors import DEBIAN, path_of, rewritten
+from drydock.config.mirrors import DEBIAN, find_mirrors_file, rewrite_url
 from drydock.config.mirrors import read_mirrors as read_substitutes
-from drydock.config.validation import made
+from drydock.config.validation import make_record
 from drydock.core import http
 from drydock.core.errors import DrydockError, FetchError, GoneError, InputError
-from drydock.core.files import disk_full, parse_size
+from drydock.core.files import disk_full, parse_byte_count
 from drydock.inputs.store import Store
-from drydock.inputs.transfer import Wanted, download, run_patiently
+from drydock.inputs.transfer import Wanted, download_files, run_patiently
 from drydock.model.locked import LockedDeb
 
 ARCHITECTURES = {
@@ -94,12 +94,14 @@ def resolve_packages(
     """
     with tempfile.TemporaryDirectory(prefix="drydock-apt-") as folder, disk_full(Path(folder)):
         mirrors = read_mirrors(env)
-        key = mirrors.signed_by or _keyring(Path(folder), env)
-        options = _isolated(Path(folder), suite, platform, mirrors._replace(signed_by=key))
+        key = mirrors.signed_by or _find_keyring(Path(folder), env)
+        options = _make_isolated_root(Path(folder), suite, platform, mirrors._replace(signed_by=key))
         _update_lists(options, env)
-        simulated = _apt(["apt-get", *options, "install", "--simulate", *ALWAYS_INSTALLED, *packages], InputError)
+        simulated = _read_apt_output(
+            ["apt-get", *options, "install", "--simulate", *ALWAYS_INSTALLED, *packages], InputError
+        )
         names = [f"{name}:{architecture}={version}" for name, version, architecture in parse_simulation(simulated)]
-        return parse_packages(_apt(["apt-cache", *options, "show", *names], InputError))
+        return parse_packages(_read_apt_output(["apt-cache", *options, "show", *names], InputError))
 
 
 def fetch_packages(debs: Sequence[LockedDeb], snapshot: str, store: Store, env: Mapping[str, str]) -> None:
@@ -108,9 +110,11 @@ def fetch_packages(debs: Sequence[LockedDeb], snapshot: str, store: Store, env: 
     if not missing:
         return
     mirrors = read_mirrors(env)
-    wanted = [Wanted(_label(deb), deb.sha256, deb.size, urls(deb, mirrors, snapshot, env)) for deb in missing]
+    downloads = [
+        Wanted(_format_deb(deb), deb.sha256, deb.size, list_deb_urls(deb, mirrors, snapshot, env)) for deb in missing
+    ]
     try:
-        download(store, wanted, access(env))
+        download_files(store, downloads, read_apt_access(env))
     except GoneError as error:
         raise GoneError(*error.problems, hint=GONE_HINT) from error
     except FetchError as error:
@@ -124,7 +128,7 @@ def parse_simulation(text: str) -> tuple[tuple[str, str, str], ...]:
 
 def parse_packages(text: str) -> tuple[LockedDeb, ...]:
     """Return the packages of a Packages file (Debian Policy, chapter 5), sorted by name."""
-    packages = {(deb.name, deb.version): deb for deb in map(_deb, Deb822.iter_paragraphs(text))}
+    packages = {(deb.name, deb.version): deb for deb in map(_parse_deb, Deb822.iter_paragraphs(text))}
     return tuple(packages[key] for key in sorted(packages))
 
 
@@ -135,39 +139,41 @@ def read_mirrors(env: Mapping[str, str] = os.environ) -> DebianArchives:
     Raises FetchError if there is none.
     """
     prefixes = read_substitutes(env).indexes
-    configured = _configured(env, prefixes)
+    configured = _find_configured_archives(env, prefixes)
     return configured._replace(
-        main=tuple(rewritten(root, prefixes) for root in configured.main),
-        security=tuple(rewritten(root, prefixes) for root in configured.security),
+        main=tuple(rewrite_url(root, prefixes) for root in configured.main),
+        security=tuple(rewrite_url(root, prefixes) for root in configured.security),
     )
 
 
-def _configured(env: Mapping[str, str], prefixes: Mapping[str, str]) -> DebianArchives:
+def _find_configured_archives(env: Mapping[str, str], prefixes: Mapping[str, str]) -> DebianArchives:
     if env.get("DRYDOCK_DEBIAN_MIRROR"):
-        return _archives(env["DRYDOCK_DEBIAN_MIRROR"], env)
+        return _parse_archive_roots(env["DRYDOCK_DEBIAN_MIRROR"], env)
     with tempfile.TemporaryDirectory(prefix="drydock-apt-") as empty:
         Path(empty, "partial").mkdir()
         try:
-            uris = _apt(["apt-get", "-o", f"Dir::State::lists={empty}", "update", "--print-uris"], FetchError)
+            uris = _read_apt_output(
+                ["apt-get", "-o", f"Dir::State::lists={empty}", "update", "--print-uris"], FetchError
+            )
         except FetchError:
             uris = ""  # without apt
     mirrors = parse_uris(uris)
     if not mirrors.main:
-        return _archives(prefixes.get(DEBIAN) or _default(path_of(env)), env)
+        return _parse_archive_roots(prefixes.get(DEBIAN) or _find_default_archive(find_mirrors_file(env)), env)
     return mirrors._replace(signed_by=_signed_by((*mirrors.main, *mirrors.security)))
 
 
-def _archives(roots: str, env: Mapping[str, str]) -> DebianArchives:
+def _parse_archive_roots(roots: str, env: Mapping[str, str]) -> DebianArchives:
     main, *rest = (root.rstrip("/") for root in roots.split())
     return DebianArchives((main,), tuple(rest) or (f"{main}-security",), env.get("DRYDOCK_DEBIAN_KEYRING"))
 
 
-def _default(configuration: Path, root: Path = Path("/")) -> str:
+def _find_default_archive(configuration: Path, root: Path = Path("/")) -> str:
     """Return the archive that the distribution names. Raises FetchError with the key to set in a mirrors.yaml."""
     for name, pattern in DEFAULTS.items():
         text = (root / name).read_text(errors="replace") if (root / name).is_file() else ""
-        if found := re.search(pattern, text, re.MULTILINE):
-            return found[1]
+        if match := re.search(pattern, text, re.MULTILINE):
+            return match[1]
     raise FetchError(
         "this machine names no Debian archive: apt has none, and neither python-apt-common nor mmdebstrap is installed",
         hint=f'name one in {configuration}:\n  indexes: {{{DEBIAN}: "https://MIRROR/debian"}}\n'
@@ -185,7 +191,7 @@ def parse_uris(text: str) -> DebianArchives:
             security.append(root)
         else:
             main.append(root)
-    return DebianArchives(_unique(main), _unique(security))
+    return DebianArchives(_drop_duplicates(main), _drop_duplicates(security))
 
 
 def _of_debian(root: str, release: str) -> bool:
@@ -193,7 +199,7 @@ def _of_debian(root: str, release: str) -> bool:
     return name in CODE_NAMES or (name in ALIASES and (bool(more) or root.endswith("/debian")))
 
 
-def urls(deb: LockedDeb, mirrors: DebianArchives, snapshot: str, env: Mapping[str, str]) -> tuple[str, ...]:
+def list_deb_urls(deb: LockedDeb, mirrors: DebianArchives, snapshot: str, env: Mapping[str, str]) -> tuple[str, ...]:
     """Return the URLs to try for a package: every mirror, then the snapshot archives of DRYDOCK_SNAPSHOT_ARCHIVE."""
     path = quote(deb.filename, safe="/+~:")
     templates = env.get("DRYDOCK_SNAPSHOT_ARCHIVE", "").split()
@@ -203,10 +209,10 @@ def urls(deb: LockedDeb, mirrors: DebianArchives, snapshot: str, env: Mapping[st
     )
 
 
-def access(env: Mapping[str, str] = os.environ) -> Access:
+def read_apt_access(env: Mapping[str, str] = os.environ) -> Access:
     """Return apt's access to mirrors: proxies, certificates and passwords."""
     try:
-        options = _options()
+        options = _read_apt_options()
     except FetchError:
         return Access(
             certificates=env.get("REQUESTS_CA_BUNDLE") or env.get("SSL_CERT_FILE"),
@@ -220,7 +226,7 @@ def access(env: Mapping[str, str] = os.environ) -> Access:
     return Access(
         certificates=options.get("Acquire::https::CaInfo") or env.get("REQUESTS_CA_BUNDLE") or env.get("SSL_CERT_FILE"),
         proxies=proxies,
-        credentials=dict(_logins(_etc())),
+        credentials=dict(_read_logins(_find_apt_folder())),
         mirrors=read_substitutes(env).indexes,
     )
 
@@ -237,34 +243,34 @@ def parse_logins(text: str) -> Iterator[tuple[str, tuple[str, str]]]:
     """
     machine = r"machine\s+(?:(https?)://)?([^\s/:]+(?::\d{1,5})?)(?:/\S*)?\s+login\s+(\S+)\s+password\s+(\S+)"
     for scheme, host, user, password in re.findall(machine, text):
-        yield http.origin(f"{scheme or 'https'}://{host}"), (user, password)
+        yield http.parse_origin(f"{scheme or 'https'}://{host}"), (user, password)
 
 
-def _logins(etc: Path) -> Iterator[tuple[str, tuple[str, str]]]:
+def _read_logins(etc: Path) -> Iterator[tuple[str, tuple[str, str]]]:
     for path in (etc / "auth.conf", *sorted(etc.glob("auth.conf.d/*.conf"))):
         if os.access(path, os.R_OK):
             yield from parse_logins(path.read_text())
 
 
-def _label(deb: LockedDeb) -> str:
+def _format_deb(deb: LockedDeb) -> str:
     return f"{deb.name} {deb.version} ({deb.architecture})"
 
 
-def _deb(stanza: Mapping[str, str]) -> LockedDeb:
+def _parse_deb(stanza: Mapping[str, str]) -> LockedDeb:
     """Return a package that an archive describes. Raises InputError for a name, version or path that is none."""
     names = ("Package", "Version", "Architecture", "Filename", "SHA256")
     values = {name.lower(): stanza.get(name) for name in names}
-    size = parse_size(stanza.get("Size", ""))
+    size = parse_byte_count(stanza.get("Size", ""))
     where = f"package {values['package']}"
-    return made(LockedDeb, where, {"name": values.pop("package"), "size": size, **values})
+    return make_record(LockedDeb, where, {"name": values.pop("package"), "size": size, **values})
 
 
-def _isolated(folder: Path, suite: str, platform: str, mirrors: DebianArchives) -> tuple[str, ...]:
+def _make_isolated_root(folder: Path, suite: str, platform: str, mirrors: DebianArchives) -> tuple[str, ...]:
     """Create an empty apt root for one suite and architecture; return the options that select it."""
     for name in ("lists/partial", "cache/archives/partial", "sources", "empty"):
         (folder / name).mkdir(parents=True)
     (folder / "status").touch()
-    (folder / "sources" / "drydock.sources").write_text(_sources(suite, mirrors))
+    (folder / "sources" / "drydock.sources").write_text(_format_sources(suite, mirrors))
     architecture = ARCHITECTURES[platform]
     options = {
         "Dir::State::lists": folder / "lists",
@@ -290,7 +296,7 @@ def _isolated(folder: Path, suite: str, platform: str, mirrors: DebianArchives) 
     return tuple(part for key, value in options.items() for part in ("-o", f"{key}={value}"))
 
 
-def _sources(suite: str, mirrors: DebianArchives) -> str:
+def _format_sources(suite: str, mirrors: DebianArchives) -> str:
     stanzas = [(mirrors.main[0], f"{suite} {suite}-updates")]
     stanzas += [(root, f"{suite}-security") for root in mirrors.security[:1]]
     return "\n".join(
@@ -299,13 +305,13 @@ def _sources(suite: str, mirrors: DebianArchives) -> str:
     )
 
 
-def _keyring(folder: Path, env: Mapping[str, str], installed: Path = Path("/usr/share/keyrings")) -> str:
+def _find_keyring(folder: Path, env: Mapping[str, str], installed: Path = Path("/usr/share/keyrings")) -> str:
     """Return the path of Debian's keyring: the installed one, else the one in KEYRING, fetched and put into a folder.
 
     Raises FetchError if it cannot be fetched.
     """
-    found = next((installed / name for name in KEYRINGS if (installed / name).is_file()), None)
-    return str(found or _fetched_keyring(folder, env))
+    keyring = next((installed / name for name in KEYRINGS if (installed / name).is_file()), None)
+    return str(keyring or _fetched_keyring(folder, env))
 
 
 def _fetched_keyring(folder: Path, env: Mapping[str, str]) -> Path:
@@ -337,7 +343,7 @@ def parse_signed_by(text: str, roots: Sequence[str]) -> str | None:
 
 
 def _signed_by(roots: Sequence[str]) -> str | None:
-    etc = _etc()
+    etc = _find_apt_folder()
     files = (
         etc / "sources.list",
         *sorted(etc.glob("sources.list.d/*.list")),
@@ -350,26 +356,28 @@ def _signed_by(roots: Sequence[str]) -> str | None:
     return None
 
 
-def _options() -> dict[str, str]:
-    return parse_options(_apt(["apt-config", "dump"], FetchError))
+def _read_apt_options() -> dict[str, str]:
+    return parse_options(_read_apt_output(["apt-config", "dump"], FetchError))
 
 
-def _etc() -> Path:
-    options = _options()
+def _find_apt_folder() -> Path:
+    options = _read_apt_options()
     return Path(options.get("Dir", "/"), options.get("Dir::Etc", "etc/apt"))
 
 
-def _unique(roots: Iterable[str]) -> tuple[str, ...]:
+def _drop_duplicates(roots: Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(roots))
 
 
 def _update_lists(options: Sequence[str], env: Mapping[str, str]) -> None:
     """Fetch the lists of packages. apt asks again for what could not be fetched, without a pause. Raises FetchError."""
     command = ["apt-get", *options, "update", "--error-on=any"]
-    _take_output(run_patiently(lambda: _run_apt(command, FetchError), LIMITED, "apt-get", access(env)), FetchError)
+    _take_output(
+        run_patiently(lambda: _run_apt(command, FetchError), LIMITED, "apt-get", read_apt_access(env)), FetchError
+    )
 
 
-def _apt(command: Sequence[str], error: type[DrydockError]) -> str:
+def _read_apt_output(command: Sequence[str], error: type[DrydockError]) -> str:
     """Return what apt prints, in English; raise `error` with apt's message, without the passwords of its URLs."""
     return _take_output(_run_apt(command, error), error)
 
@@ -381,8 +389,8 @@ def _run_apt(command: Sequence[str], error: type[DrydockError]) -> subprocess.Co
         raise error(f"{command[0]} is not installed", hint=TOOL_HINT) from missing
 
 
-def _take_output(done: subprocess.CompletedProcess[str], error: type[DrydockError]) -> str:
-    if done.returncode:
-        message = re.sub(r"//[^/\s@]+@", "//", done.stderr).strip()
-        raise error(f"{done.args[0]} failed:\n{message}", hint=MIRROR_HINT if error is FetchError else "")
-    return done.stdout
+def _take_output(result: subprocess.CompletedProcess[str], error: type[DrydockError]) -> str:
+    if result.returncode:
+        message = re.sub(r"//[^/\s@]+@", "//", result.stderr).strip()
+        raise error(f"{result.args[0]} failed:\n{message}", hint=MIRROR_HINT if error is FetchError else "")
+    return result.stdout

@@ -16,7 +16,7 @@ from types import MappingProxyType
 
 from drydock.config import mirrors
 from drydock.core.errors import FetchError, UnresolvedError
-from drydock.core.files import below, dumps
+from drydock.core.files import format_json, join_below
 from drydock.core.project import Project
 from drydock.engine import daemon
 from drydock.inputs import debs as apt
@@ -41,7 +41,7 @@ SHOWN = 5
 """Missing inputs that an error names: the largest ones. A variant has hundreds."""
 
 
-def fetch(  # noqa: PLR0913 - four have defaults that only tests override
+def fetch_inputs(  # noqa: PLR0913 - four have defaults that only tests override
     project: Project,
     variant: Variant,
     lock: Lock,
@@ -59,26 +59,26 @@ def fetch(  # noqa: PLR0913 - four have defaults that only tests override
     """
     pins, store = lock.platforms[platform], default_store(env)
     _refuse_unresolved(variant, pins, without)
-    target = resolve.environment(variant.python, platform, variant.base)
+    target = resolve.find_image_environment(variant.python, platform, variant.base)
     sdists = [source.sdist for source in pins.sources if source.sdist and source.name not in without]
     wheels = (*(_all_wheels(pins) if "wheels" not in without else ()), *pins.tools)
     debs = _needed_debs(pins, platform, lock.source_date_epoch, store) if "base" not in without else ()
     if offline:
         code = [source for source in pins.sources if source.name not in without and not source.sdist]
-        missing = (*_missing((*wheels, *sdists, *debs), store), *_missing_code(code, store))
+        missing = (*_find_missing_files((*wheels, *sdists, *debs), store), *_missing_code(code, store))
         _refuse_missing(missing, f"`./inv fetch --target {variant.id}`")
         if debs:  # the root file system is made in a container
-            daemon.ensure(install=False)
+            daemon.ensure_engine(install=False)
     if isinstance(pins.base, LockedDebianBase):
         apt.fetch_packages(debs, pins.base.snapshot, store, env)
     resolve.fetch_wheels(wheels, target, store, env, variant.indexes)
     layers = {**pins.layers, "build": pins.build} if pins.build else pins.layers
     makers: dict[str, Callable[[], Path | str]] = {
-        "base": lambda: _base(pins, platform, lock.source_date_epoch, store, env),
+        "base": lambda: _make_base_context(pins, platform, lock.source_date_epoch, store, env),
         "wheels": lambda: wheel_folder(layers, store, variant.trims),
         "tools": lambda: tool_folder(pins.tools, project, store),
-        **{source.name: partial(sources.folder, source, target, store, env) for source in pins.sources},
-        **{item.name: partial(_supplied, item, pins, store) for item in variant.supplied},
+        **{source.name: partial(sources.make_source_folder, source, target, store, env) for source in pins.sources},
+        **{item.name: partial(_make_supplied_context, item, pins, store) for item in variant.supplied},
     }
     return {name: str(make()) for name, make in makers.items() if name not in without}
 
@@ -87,8 +87,8 @@ def _all_wheels(pins: LockedPlatform) -> tuple[LockedWheel, ...]:
     return (*(wheel for layer in pins.layers.values() for wheel in layer), *pins.build)
 
 
-def _supplied(item: Supplied, pins: LockedPlatform, store: Store) -> Path:
-    return supplied.context(item, pins.supplied.get(item.name, ()), store)
+def _make_supplied_context(item: Supplied, pins: LockedPlatform, store: Store) -> Path:
+    return supplied.make_context_folder(item, pins.supplied.get(item.name, ()), store)
 
 
 def _refuse_unresolved(variant: Variant, pins: LockedPlatform, without: Collection[str]) -> None:
@@ -106,7 +106,7 @@ def fetch_wheels(wheels: Sequence[LockedWheel], *, offline: bool = False, env: M
     """Fetch wheels for this machine's own Python into the store."""
     store = default_store(env)
     if offline:
-        _refuse_missing(tuple(_missing(wheels, store)), "the same command")
+        _refuse_missing(tuple(_find_missing_files(wheels, store)), "the same command")
     major, minor, _ = host.python_version_tuple()
     target = Environment(f"{major}.{minor}", host.machine(), int(host.libc_ver()[1].split(".")[1]))
     resolve.fetch_wheels(wheels, target, store, env)
@@ -118,17 +118,17 @@ def wheel_folder(
     """Return a folder with a folder for each layer: its wheels, requirements.txt, and trims.json if it has trims."""
     files = {f"{layer}/{wheel.filename}": wheel.sha256 for layer, wheels in layers.items() for wheel in wheels}
     lists = {
-        f"{layer}/requirements.txt": "".join(sorted(map(_requirement, wheels))).encode()
+        f"{layer}/requirements.txt": "".join(sorted(map(_format_requirement, wheels))).encode()
         for layer, wheels in layers.items()
     }
-    lists |= {f"{layer}/trims.json": dumps(each).encode() for layer, each in trims.items()}
+    lists |= {f"{layer}/trims.json": format_json(trim).encode() for layer, trim in trims.items()}
     return store.folder(files, lists)
 
 
 def tool_folder(tools: Sequence[LockedWheel], project: Project, store: Store) -> Path:
     """Return a folder of build tools: the executable from each tool's wheel, and the scripts of templates/tools."""
     scripts = {path.name: path.read_bytes() for path in project.glob("templates/tools/*.py")}
-    programs = {tool.name: _program(tool, store) for tool in tools}
+    programs = {tool.name: _store_program(tool, store) for tool in tools}
     return store.folder(programs, scripts, executable=frozenset(programs))
 
 
@@ -137,11 +137,11 @@ def rootfs_packages(base: LockedDebianBase, platform: str, epoch: int) -> rootfs
     return rootfs.Packages(base.suite, platform, epoch, base.packages, base.bootstrap)
 
 
-def _requirement(wheel: LockedWheel) -> str:
+def _format_requirement(wheel: LockedWheel) -> str:
     return f"{wheel.name}=={wheel.version} --hash=sha256:{wheel.sha256}\n"
 
 
-def _program(tool: LockedWheel, store: Store) -> str:
+def _store_program(tool: LockedWheel, store: Store) -> str:
     """Add the executable from a tool's wheel to the store; return its sha256."""
     store.verify(tool.sha256)
     with zipfile.ZipFile(store.path(tool.sha256)) as wheel:
@@ -151,11 +151,11 @@ def _program(tool: LockedWheel, store: Store) -> str:
     return sha256
 
 
-def _base(pins: LockedPlatform, platform: str, epoch: int, store: Store, env: Mapping[str, str]) -> str:
+def _make_base_context(pins: LockedPlatform, platform: str, epoch: int, store: Store, env: Mapping[str, str]) -> str:
     if isinstance(pins.base, LockedImageBase):
-        return _image(pins.base, platform, store, env)
+        return _make_image_context(pins.base, platform, store, env)
     source = rootfs_packages(pins.base, platform, epoch)
-    layout = rootfs.make(source, store)
+    layout = rootfs.make_base(source, store)
     digest = pins.base.digest or oci.read_digest(layout)
     rootfs.check_digest(layout, digest, source)
     return f"oci-layout://{layout}@{digest}"
@@ -164,17 +164,19 @@ def _base(pins: LockedPlatform, platform: str, epoch: int, store: Store, env: Ma
 def restore_base(pins: LockedPlatform, platform: str, epoch: int, image: Path) -> None:
     """Make a Debian base that the store lacks out of an image that stands on it, if the result is the locked base."""
     if isinstance(pins.base, LockedDebianBase) and pins.base.digest:
-        rootfs.restore(rootfs_packages(pins.base, platform, epoch), default_store(), pins.base.digest, image)
+        rootfs.restore_base_layout(
+            rootfs_packages(pins.base, platform, epoch), default_store(), pins.base.digest, image
+        )
 
 
-def _image(base: LockedImageBase, platform: str, store: Store, env: Mapping[str, str]) -> str:
+def _make_image_context(base: LockedImageBase, platform: str, store: Store, env: Mapping[str, str]) -> str:
     """Return the build context of an image base: its layout in the store, from a bundle, else its registry or a mirror.
 
     Raises FetchError without a pinned digest: a tag names another image every day.
     """
     if not base.digest:
         raise UnresolvedError(f"{base.reference}: the base has no pinned digest")
-    if oci.intact(image_folder(base.digest, platform, store)):
+    if oci.is_intact_layout(image_folder(base.digest, platform, store)):
         return f"oci-layout://{image_folder(base.digest, platform, store)}@{base.digest}"
     reference = images.at_mirror(base.reference, mirrors.read_mirrors(env))
     return f"docker-image://{reference}@{base.digest}"
@@ -183,7 +185,7 @@ def _image(base: LockedImageBase, platform: str, store: Store, env: Mapping[str,
 def image_folder(digest: str, platform: str, store: Store) -> Path:
     """Return the path for the OCI layout of an image base for one platform; it need not exist."""
     images_of = store.home / "store" / "images" / platform.replace("/", "-")
-    return below(images_of, digest.removeprefix("sha256:"))
+    return join_below(images_of, digest.removeprefix("sha256:"))
 
 
 def _needed_debs(pins: LockedPlatform, platform: str, epoch: int, store: Store) -> tuple[LockedDeb, ...]:
@@ -191,20 +193,20 @@ def _needed_debs(pins: LockedPlatform, platform: str, epoch: int, store: Store) 
     if not isinstance(pins.base, LockedDebianBase):
         return ()
     source = rootfs_packages(pins.base, platform, epoch)
-    return () if oci.intact(rootfs.folder(source, store)) else (*source.packages, *source.bootstrap)
+    return () if oci.is_intact_layout(rootfs.base_folder(source, store)) else (*source.packages, *source.bootstrap)
 
 
-def _missing(pinned: Sequence[LockedWheel | LockedDeb], store: Store) -> Iterator[tuple[str, int]]:
+def _find_missing_files(pinned: Sequence[LockedWheel | LockedDeb], store: Store) -> Iterator[tuple[str, int]]:
     """Yield name and size of the files that the store lacks, each once."""
     for item in {item.sha256: item for item in pinned}.values():
         if not store.has(item.sha256, item.size):
-            yield f"{item.filename.rpartition('/')[2]} ({_size(item.size)})", item.size
+            yield f"{item.filename.rpartition('/')[2]} ({_format_size(item.size)})", item.size
 
 
 def _missing_code(pinned: Sequence[LockedSource], store: Store) -> Iterator[tuple[str, int]]:
     """Yield name and commit of the source code that the store lacks; its size is not known."""
     for source in pinned:
-        if not sources.stored(source, store):
+        if not sources.is_source_stored(source, store):
             yield f"{source.name} {source.url or source.repository}@{source.pin}", 0
 
 
@@ -212,7 +214,7 @@ def _refuse_missing(missing: Sequence[tuple[str, int]], command: str) -> None:
     """Raise FetchError that names what the store lacks, if it lacks anything."""
     if not missing:
         return
-    size, rest = _size(sum(size for _, size in missing)), len(missing) - SHOWN
+    size, rest = _format_size(sum(size for _, size in missing)), len(missing) - SHOWN
     raise FetchError(
         f"not in the store: {len(missing)} pinned {'inputs' if len(missing) > 1 else 'input'} ({size})",
         *(f"  {name}" for name, _ in sorted(missing, key=lambda item: (-item[1], item[0]))[:SHOWN]),
@@ -221,5 +223,5 @@ def _refuse_missing(missing: Sequence[tuple[str, int]], command: str) -> None:
     )
 
 
-def _size(size: int) -> str:
+def _format_size(size: int) -> str:
     return f"{size / MEGABYTE:.1f} MB" if size >= MEGABYTE else f"{size / 1000:.1f} kB"

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import IO, NamedTuple
 
-from drydock.config.access import Access, redact
+from drydock.config.access import Access, redact_url
 from drydock.config.mirrors import git_environment, read_mirrors
 from drydock.core.commit import REPOSITORY_VARIABLES
 from drydock.core.errors import DiskFullError, FetchError, InputError
@@ -38,8 +38,8 @@ class Limits(NamedTuple):
 
     def around(self, command: list[str]) -> list[str]:
         """Return a command that the kernel holds to the limit."""
-        held = shutil.which("prlimit") if self.largest else None
-        return [held, f"--fsize={self.largest}", *command] if held else command
+        prlimit = shutil.which("prlimit") if self.largest else None
+        return [prlimit, f"--fsize={self.largest}", *command] if prlimit else command
 
 
 NO_LIMITS = Limits()
@@ -61,7 +61,7 @@ class BareRepository(NamedTuple):
     def run(self, *words: str, data: bytes = b"", output: IO[bytes] | None = None, tree: Path | None = None) -> bytes:
         """Run git; with `tree`, on the files of that folder. Raises FetchError or DiskFullError."""
         env = self.environment | ({"GIT_WORK_TREE": str(tree)} if tree else {})
-        return run(words, self.name, env, cwd=tree or self.folder, data=data, output=output)
+        return run_limited_git(words, self.name, env, cwd=tree or self.folder, data=data, output=output)
 
     @property
     def environment(self) -> dict[str, str]:
@@ -79,11 +79,11 @@ def network_environment(env: Mapping[str, str]) -> dict[str, str]:
 
 
 def in_checkout(folder: Path, *words: str) -> str:
-    """Return what git prints in the user's own checkout; raise as `run` does."""
-    return run(words, f"git {words[0]}", network_environment(os.environ), cwd=folder).decode()
+    """Return what git prints in the user's own checkout; raise as `run_limited_git` does."""
+    return run_limited_git(words, f"git {words[0]}", network_environment(os.environ), cwd=folder).decode()
 
 
-def run(  # noqa: PLR0913 - the last four have defaults
+def run_limited_git(  # noqa: PLR0913 - the last four have defaults
     words: Iterable[str],
     name: str,
     env: Mapping[str, str],
@@ -98,7 +98,7 @@ def run(  # noqa: PLR0913 - the last four have defaults
     Raises InputError for a repository of another user, which git refuses (git-config(1), safe.directory).
     """
     command = limits.around(["git", *SETTINGS, *words])
-    said = " ".join(redact(word) if "://" in word else word for word in command[-2:])
+    command_text = " ".join(redact_url(word) if "://" in word else word for word in command[-2:])
     out, err = output or subprocess.PIPE, subprocess.PIPE
 
     def run_once() -> subprocess.CompletedProcess[bytes]:
@@ -115,17 +115,19 @@ def run(  # noqa: PLR0913 - the last four have defaults
         )
 
     try:
-        done = run_patiently(run_once, LIMITED, name, Access())
+        result = run_patiently(run_once, LIMITED, name, Access())
     except FileNotFoundError as error:
         raise FetchError(f"{name}: git is not installed", hint="apt-get install git") from error
     except subprocess.TimeoutExpired as error:
-        raise FetchError(f"{name}: no answer from git within {limits.seconds:g} s: {said}") from error
-    _refuse_signal(f"{name}: {said}", done.returncode)
-    if done.returncode and limits.largest and re.search(rb"invalid index-pack output|signal 25", done.stderr):
-        raise FetchError(f"{name}: {said}: more than {limits.largest >> 20} MiB, or damaged")
-    if done.returncode:
-        _refuse(f"{name}: {said}", done.stderr.decode(errors="replace").strip() or f"exit {done.returncode}")
-    return done.stdout or b""
+        raise FetchError(f"{name}: no answer from git within {limits.seconds:g} s: {command_text}") from error
+    _refuse_signal(f"{name}: {command_text}", result.returncode)
+    if result.returncode and limits.largest and re.search(rb"invalid index-pack output|signal 25", result.stderr):
+        raise FetchError(f"{name}: {command_text}: more than {limits.largest >> 20} MiB, or damaged")
+    if result.returncode:
+        _raise_git_error(
+            f"{name}: {command_text}", result.stderr.decode(errors="replace").strip() or f"exit {result.returncode}"
+        )
+    return result.stdout or b""
 
 
 def _refuse_signal(where: str, status: int) -> None:
@@ -134,7 +136,7 @@ def _refuse_signal(where: str, status: int) -> None:
         raise FetchError(f"{where}: git was killed by signal {-status}", hint="run the same command again")
 
 
-def _refuse(where: str, output: str) -> None:
+def _raise_git_error(where: str, output: str) -> None:
     message = re.sub(r"//[^/\s@]+@", "//", output.splitlines()[-1])
     if "No space left on device" in output:
         raise DiskFullError(f"{where}: {message}", hint="free some space and run the same command again")

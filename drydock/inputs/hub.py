@@ -14,10 +14,10 @@ from urllib.parse import quote, urlencode, urlsplit
 
 import requests
 
-from drydock.config.access import Access, redact
+from drydock.config.access import Access, redact_url
 from drydock.core import http
 from drydock.core.errors import FetchError, InputError
-from drydock.core.files import parse_json
+from drydock.core.files import parse_json_object
 from drydock.inputs.transfer import read_answer
 from drydock.oci.reference import is_loopback
 
@@ -71,25 +71,25 @@ class HubAddress(NamedTuple):
 USUAL = HubAddress()
 
 
-def endpoint(env: Mapping[str, str] = os.environ) -> str:
+def find_hub_endpoint(env: Mapping[str, str] = os.environ) -> str:
     """Return the address of Hugging Face, or of its mirror."""
     return env.get("HF_ENDPOINT") or "https://huggingface.co"
 
 
-def access(env: Mapping[str, str] = os.environ, where: HubAddress = USUAL) -> Access:
+def read_hub_access(env: Mapping[str, str] = os.environ, where: HubAddress = USUAL) -> Access:
     """Return how Hugging Face or its mirror is reached: certificates, and the token, which only the endpoint gets.
 
     A hub on this machine is reached without a proxy, which would get the token too. Raises InputError for a token that
     no header can have, and for one that would go over plain http to another machine.
     """
-    base, token = _base_url(where, endpoint(env)), env.get("HF_TOKEN", "").strip()
+    base, token = _base_url(where, find_hub_endpoint(env)), env.get("HF_TOKEN", "").strip()
     if not token:
         return anonymous_access(env)
     if not (token.isascii() and token.isprintable()):
         raise InputError("HF_TOKEN: expected printable ASCII, as a header requires", hint="set it again, or unset it")
     _check_plain(base, "HF_TOKEN", insecure=where.insecure)
     proxies = {"no_proxy": "*"} if is_loopback(urlsplit(base).hostname or "") else {}
-    return anonymous_access(env)._replace(tokens={http.origin(base): token}, proxies=proxies)
+    return anonymous_access(env)._replace(tokens={http.parse_origin(base): token}, proxies=proxies)
 
 
 def anonymous_access(env: Mapping[str, str]) -> Access:
@@ -112,11 +112,13 @@ def read_listing(
         raise InputError(f"--revision {revision}: expected a branch, a tag or a commit")
     if model.startswith(MODELSCOPE):
         base = _base_url(where, env.get("MODELSCOPE_DOMAIN") or "www.modelscope.cn")
-        found = _modelscope(name, revision or "master", base, anonymous_access(env))
+        listing = _list_modelscope(name, revision or "master", base, anonymous_access(env))
     else:
-        found = _hugging_face(name, revision or "main", _base_url(where, endpoint(env)), access(env, where))
-    _check(found)
-    return found
+        listing = _list_hugging_face(
+            name, revision or "main", _base_url(where, find_hub_endpoint(env)), read_hub_access(env, where)
+        )
+    _check_listing(listing)
+    return listing
 
 
 def _base_url(where: HubAddress, usual: str) -> str:
@@ -124,7 +126,7 @@ def _base_url(where: HubAddress, usual: str) -> str:
     address = (where.url or usual).rstrip("/")
     address = address if "://" in address else f"https://{address}"
     if urlsplit(address).scheme not in ("http", "https"):
-        raise InputError(f"{redact(address)}: expected an http:// or https:// address of a hub")
+        raise InputError(f"{redact_url(address)}: expected an http:// or https:// address of a hub")
     if urlsplit(address).password:
         _check_plain(address, "its password", insecure=where.insecure)
     return address
@@ -135,32 +137,36 @@ def _check_plain(address: str, secret: str, *, insecure: bool) -> None:
     parts = urlsplit(address)
     if parts.scheme == "http" and not (insecure or is_loopback(parts.hostname or "")):
         raise InputError(
-            f"{redact(address)}: without TLS, others on the network can read {secret}",
+            f"{redact_url(address)}: without TLS, others on the network can read {secret}",
             hint=f"use https, leave {secret} out, or `model pull --insecure` if you trust the network",
         )
 
 
-def _hugging_face(name: str, revision: str, endpoint: str, reached: Access) -> ModelListing:
+def _list_hugging_face(name: str, revision: str, endpoint: str, reached: Access) -> ModelListing:
     url = f"{endpoint}/api/models/{name}/revision/{quote(revision, safe='')}?blobs=true"
-    told = _asked(url, name, reached)
-    commit = str(told.get("sha", ""))
+    answer = _ask_hub(url, name, reached)
+    commit = str(answer.get("sha", ""))
     if not _COMMIT.fullmatch(commit):
-        raise FetchError(f"{name}: {redact(endpoint)} names no commit of revision {revision}")
-    files = tuple(_of_hugging_face(item, f"{endpoint}/{name}/resolve/{commit}") for item in _items(told, "siblings"))
+        raise FetchError(f"{name}: {redact_url(endpoint)} names no commit of revision {revision}")
+    files = tuple(
+        _of_hugging_face(item, f"{endpoint}/{name}/resolve/{commit}") for item in _read_items(answer, "siblings")
+    )
     return ModelListing("Hugging Face", name, commit, files)
 
 
 def _of_hugging_face(item: Mapping[str, Any], base: str) -> HubFile:
     path, lfs = str(item.get("rfilename", "")), item.get("lfs") or {}
     size, sha256 = lfs.get("size", item.get("size")), str(lfs.get("sha256", ""))
-    return HubFile(path, _size(size, path), sha256, "" if lfs else str(item.get("blobId", "")), f"{base}/{quote(path)}")
+    return HubFile(
+        path, _check_size(size, path), sha256, "" if lfs else str(item.get("blobId", "")), f"{base}/{quote(path)}"
+    )
 
 
-def _modelscope(name: str, revision: str, endpoint: str, reached: Access) -> ModelListing:
+def _list_modelscope(name: str, revision: str, endpoint: str, reached: Access) -> ModelListing:
     base = f"{endpoint}/api/v1/models/{name}/repo"
     query = urlencode({"Revision": revision, "Recursive": "true"})
-    told = _asked(f"{base}/files?{query}", name, reached).get("Data")
-    items = _items(told if isinstance(told, dict) else {}, "Files")
+    data = _ask_hub(f"{base}/files?{query}", name, reached).get("Data")
+    items = _read_items(data if isinstance(data, dict) else {}, "Files")
     files = tuple(_of_modelscope(item, base, revision) for item in items if item.get("Type") != "tree")
     return ModelListing("ModelScope", name, revision, files)
 
@@ -168,12 +174,12 @@ def _modelscope(name: str, revision: str, endpoint: str, reached: Access) -> Mod
 def _of_modelscope(item: Mapping[str, Any], base: str, revision: str) -> HubFile:
     path = str(item.get("Path", ""))
     url = f"{base}?{urlencode({'Revision': revision, 'FilePath': path})}"
-    return HubFile(path, _size(item.get("Size"), path), str(item.get("Sha256", "")), "", url)
+    return HubFile(path, _check_size(item.get("Size"), path), str(item.get("Sha256", "")), "", url)
 
 
-def _items(told: Mapping[str, Any], key: str) -> list[dict[str, Any]]:
+def _read_items(answer: Mapping[str, Any], key: str) -> list[dict[str, Any]]:
     """Return a list of objects of an answer. Raises FetchError."""
-    items = told.get(key)
+    items = answer.get(key)
     if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
         raise FetchError(f"the hub's answer has no list {key!r}")
     if len(items) > MOST_FILES:
@@ -181,7 +187,7 @@ def _items(told: Mapping[str, Any], key: str) -> list[dict[str, Any]]:
     return items
 
 
-def _size(value: Any, path: str) -> int:
+def _check_size(value: Any, path: str) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= LARGEST_FILE:
         raise FetchError(f"{path!r}: the hub gives {value!r} as its size")
     return value
@@ -190,16 +196,16 @@ def _size(value: Any, path: str) -> int:
 # --- what a hub may name --------------------------------------------------------------------------------------------
 
 
-def _check(listing: ModelListing) -> None:
+def _check_listing(listing: ModelListing) -> None:
     """Raise FetchError for an empty list, a file without a hash, and a name that is not a file's below one folder."""
-    problems = [*unsafe_paths(file.path for file in listing.files), *_unhashed(listing.files)]
+    problems = [*unsafe_paths(file.path for file in listing.files), *_find_unhashed(listing.files)]
     if not listing.files:
         problems = [f"{listing.name}: the hub lists no files at revision {listing.revision}"]
     if problems:
         raise FetchError(*problems[:10], hint="nothing was downloaded")
 
 
-def _unhashed(files: Iterable[HubFile]) -> Iterator[str]:
+def _find_unhashed(files: Iterable[HubFile]) -> Iterator[str]:
     for file in files:
         if not _SHA256.fullmatch(file.sha256) and not _COMMIT.fullmatch(file.blob):
             yield f"{file.path!r}: the hub gives no hash to check the file with"
@@ -207,8 +213,11 @@ def _unhashed(files: Iterable[HubFile]) -> Iterator[str]:
 
 def unsafe_paths(paths: Iterable[str]) -> list[str]:
     """Return what is wrong with names that someone else gave to the files below one folder; nothing if all is well."""
-    known = [*paths]
-    return [*(f"{path!r}: not safe as a path" for path in known if not _is_safe(path)), *_twice(known)]
+    all_paths = [*paths]
+    return [
+        *(f"{path!r}: not safe as a path" for path in all_paths if not _is_safe(path)),
+        *_find_duplicates(all_paths),
+    ]
 
 
 def _is_safe(path: str) -> bool:
@@ -217,37 +226,37 @@ def _is_safe(path: str) -> bool:
     return plain and all(part not in ("", ".", "..") and len(part.encode()) <= _LONGEST_NAME for part in parts)
 
 
-def _twice(paths: Iterable[str]) -> Iterator[str]:
+def _find_duplicates(paths: Iterable[str]) -> Iterator[str]:
     """Yield what cannot be in one folder: a name twice, or a name that is a file and a folder."""
-    seen: set[str] = set()
+    names: set[str] = set()
     folders: set[str] = set()
     for path in paths:
-        if path in seen:
+        if path in names:
             yield f"{path!r}: given twice"
-        seen.add(path)
+        names.add(path)
         parts = path.split("/")[:-1]
         folders.update("/".join(parts[: count + 1]) for count in range(len(parts)))
-    yield from (f"{path!r}: given as a file and as a folder" for path in sorted(seen & folders))
+    yield from (f"{path!r}: given as a file and as a folder" for path in sorted(names & folders))
 
 
 # --- requests -------------------------------------------------------------------------------------------------------
 
 
-def _asked(url: str, name: str, reached: Access) -> dict[str, Any]:
-    return parse_json(read_small(url, name, reached), redact(url), FetchError)
+def _ask_hub(url: str, name: str, reached: Access) -> dict[str, Any]:
+    return parse_json_object(read_small(url, name, reached), redact_url(url), FetchError)
 
 
 def read_small(url: str, what: str, reached: Access) -> bytes:
     """Return the body of an answer that fits into memory; ask again after an error that may pass. Raises FetchError."""
     answer = read_answer(url, what, reached, LARGEST_ANSWER)
     if answer.status >= requests.codes.bad_request:
-        raise _refused(answer.status, what, url, reached)
+        raise _make_refused_error(answer.status, what, url, reached)
     return answer.body
 
 
-def _refused(code: int, what: str, url: str, reached: Access) -> FetchError:
+def _make_refused_error(code: int, what: str, url: str, reached: Access) -> FetchError:
     hint = ""
     if code in (requests.codes.unauthorized, requests.codes.forbidden, requests.codes.not_found):
         token = "the token in HF_TOKEN has no access" if reached.tokens else "no token was sent (HF_TOKEN)"
         hint = f"the model or revision does not exist, or is private or gated; {token}"
-    return FetchError(f"{what}: {redact(url)} answered {code}", hint=hint)
+    return FetchError(f"{what}: {redact_url(url)} answered {code}", hint=hint)

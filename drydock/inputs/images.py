@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
-from drydock.config.mirrors import Mirrors, read_mirrors, rewritten
-from drydock.config.validation import made
+from drydock.config.mirrors import Mirrors, read_mirrors, rewrite_url
+from drydock.config.validation import make_record
 from drydock.core.console import log
 from drydock.core.errors import InputError, RegistryError
 from drydock.core.paths import cache_home
@@ -14,7 +14,7 @@ from drydock.inputs import indexes
 from drydock.model.bases import ImageBase
 from drydock.model.locked import LockedImageBase
 from drydock.oci import strict
-from drydock.oci.reference import Reference, parse
+from drydock.oci.reference import Reference, parse_reference
 from drydock.registry.client import Client
 from drydock.registry.manifests import Manifests
 
@@ -26,12 +26,12 @@ PAUSE = 0.05
 
 def at_mirror(reference: str, mirrors: Mirrors) -> str:
     """Return an image's reference at its registry's mirror; the same reference if there is no mirror."""
-    where = parse(reference)
+    where = parse_reference(reference)
     full = f"{where.host}/{where.repository}"
-    found = rewritten(full, {_hub(name): place for name, place in mirrors.registries.items()})
-    if found == full:
+    mirrored = rewrite_url(full, {_normalize_hub(name): place for name, place in mirrors.registries.items()})
+    if mirrored == full:
         return reference
-    return f"{found}{f':{where.tag}' if where.tag else ''}{f'@{where.digest}' if where.digest else ''}"
+    return f"{mirrored}{f':{where.tag}' if where.tag else ''}{f'@{where.digest}' if where.digest else ''}"
 
 
 def resolve_image(base: ImageBase, env: Mapping[str, str] = os.environ) -> LockedImageBase:
@@ -41,39 +41,42 @@ def resolve_image(base: ImageBase, env: Mapping[str, str] = os.environ) -> Locke
     names something else than an image, such as a Helm chart.
     """
     where = at_mirror(base.reference, read_mirrors(env))
-    digest, asked = _ask_registry(where, env), "the registry" if where == base.reference else "a mirror of the registry"
+    digest, server = (
+        _ask_registry(where, env),
+        "the registry" if where == base.reference else "a mirror of the registry",
+    )
     values = {
         "kind": "image",
         "reference": base.reference,
         "digest": digest or base.digest,
         "verified": digest is not None,
-        "source": asked if digest else base.source,
+        "source": server if digest else base.source,
     }
-    return made(LockedImageBase, where, values)
+    return make_record(LockedImageBase, where, values)
 
 
-def manifests(where: Reference, env: Mapping[str, str]) -> Manifests:
+def open_manifests(where: Reference, env: Mapping[str, str]) -> Manifests:
     """Return the manifests of an image's repository, asked for without much patience."""
-    access = indexes.access(indexes.read_indexes(env), env)
+    access = indexes.make_index_access(indexes.read_indexes(env), env)
     patient = access._replace(timeout=min(access.timeout, PATIENCE), pause=PAUSE)
     return Manifests(Client(where._replace(tag="", digest=""), patient, env=env), cache_home(env) / "uploads")
 
 
 def _ask_registry(reference: str, env: Mapping[str, str]) -> str | None:
     """Return the digest of a tag; None, after logging why, if its registry does not say."""
-    where = parse(reference)
+    where = parse_reference(reference)
     try:
-        found = manifests(where, env).find(where.name)
+        manifest = open_manifests(where, env).find(where.name)
     except RegistryError as error:
         log(f"{reference}: cannot look up the digest: {error}")
         return None
-    if found is None:
+    if manifest is None:
         log(f"{reference}: cannot look up the digest: {where.host} has no such image")
         return None
-    if problem := strict.not_image(found.content):
+    if problem := strict.not_image(manifest.content):
         raise InputError(f"{reference}: not an image, but {problem}", hint="`base` of a stack names an image")
-    return found.digest
+    return manifest.digest
 
 
-def _hub(name: str) -> str:
+def _normalize_hub(name: str) -> str:
     return {"index.docker.io": "docker.io"}.get(name, name)

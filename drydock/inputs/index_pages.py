@@ -12,9 +12,9 @@ from functools import partial
 from typing import Any
 from urllib.parse import unquote, urldefrag, urlsplit
 
-from drydock.config.access import Access, redact
+from drydock.config.access import Access, redact_url
 from drydock.core.errors import FetchError
-from drydock.core.files import parse_json, read_bounded
+from drydock.core.files import parse_json_object, read_bounded
 from drydock.inputs.indexes import Indexes, page_of, pips_default
 from drydock.inputs.transfer import WORKERS, local_path, read_answer
 
@@ -58,7 +58,7 @@ def read_page(url: str, name: str, access: Access) -> YankedFiles | None:
     if not 200 <= answer.status < 300:  # noqa: PLR2004 - uv has said what is wrong, or found the package elsewhere
         return None
     if "json" in answer.headers.get("Content-Type", ""):
-        return parse_page(parse_json(answer.body, redact(url), FetchError), redact(url))
+        return parse_page(parse_json_object(answer.body, redact_url(url), FetchError), redact_url(url))
     return parse_html(answer.body.decode(errors="replace"))
 
 

@@ -18,9 +18,9 @@ from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
 
 from drydock.config.access import Access
-from drydock.config.mirrors import DEFAULT, Mirrors, path_of, read_mirrors, rewritten
+from drydock.config.mirrors import DEFAULT, Mirrors, find_mirrors_file, read_mirrors, rewrite_url
 from drydock.core.errors import FetchError
-from drydock.core.http import origin
+from drydock.core.http import parse_origin
 from drydock.inputs.pip_keyring import add_password
 
 SECTIONS = ("global", "download", "install", ":env:")
@@ -56,31 +56,31 @@ def read_indexes(env: Mapping[str, str] = os.environ) -> Indexes:
         raise FetchError(
             f"pip config list failed:\n{(result.stderr or result.stdout).strip()}", hint="fix pip's configuration"
         )
-    return _with_logins(mirrored(parse_config(result.stdout), read_mirrors(env)), env)
+    return _with_logins(apply_mirrors(parse_config(result.stdout), read_mirrors(env)), env)
 
 
 def parse_config(text: str) -> Indexes:
     """Parse the output of `pip config list` (section.key='value')."""
-    options = _options(text)
+    options = _parse_options(text)
     return Indexes(
         main=options.get("index-url") or None,
-        extra=_words(options.get("extra-index-url")),
-        find_links=_words(options.get("find-links")),
+        extra=_split_words(options.get("extra-index-url")),
+        find_links=_split_words(options.get("find-links")),
         no_index=options.get("no-index", "").lower() in ("1", "true", "yes", "on"),
-        trusted_hosts=_words(options.get("trusted-host")),
-        certificates=_expanded(options.get("cert")),
-        client_certificate=_expanded(options.get("client-cert")),
+        trusted_hosts=_split_words(options.get("trusted-host")),
+        certificates=_expand_home(options.get("cert")),
+        client_certificate=_expand_home(options.get("client-cert")),
         proxy=options.get("proxy") or None,
         timeout=float(options.get("timeout") or options.get("default-timeout") or 60),
         keyring=options.get("keyring-provider") or "auto",
     )
 
 
-def mirrored(indexes: Indexes, mirrors: Mirrors) -> Indexes:
+def apply_mirrors(indexes: Indexes, mirrors: Mirrors) -> Indexes:
     """Return the indexes with their URLs replaced by mirrors."""
 
     def mirror_of(url: str) -> str:
-        return rewritten(url, mirrors.indexes)
+        return rewrite_url(url, mirrors.indexes)
 
     return indexes._replace(
         main=mirror_of(indexes.main) if indexes.main else mirrors.indexes.get(DEFAULT),
@@ -106,7 +106,7 @@ def uv_environment(indexes: Indexes, env: Mapping[str, str]) -> dict[str, str]:
     default index must be named if others come after it.
     The indexes are not arguments because every user of the machine can read the arguments of a process.
     """
-    kept = {name: value for name, value in env.items() if not name.startswith("UV_") or name == "UV_CACHE_DIR"}
+    inherited = {name: value for name, value in env.items() if not name.startswith("UV_") or name == "UV_CACHE_DIR"}
     *first, last = (indexes.main or (pips_default() if indexes.extra else None), *indexes.extra)
     chosen = {
         "UV_DEFAULT_INDEX": last,
@@ -121,7 +121,7 @@ def uv_environment(indexes: Indexes, env: Mapping[str, str]) -> dict[str, str]:
         "HTTP_PROXY": indexes.proxy,
         "HTTPS_PROXY": indexes.proxy,
     }
-    return kept | {name: value for name, value in chosen.items() if value}
+    return inherited | {name: value for name, value in chosen.items() if value}
 
 
 @functools.cache
@@ -130,11 +130,11 @@ def pips_default() -> str:
     command = [sys.executable, *_PIP, "--isolated", "download", "--help"]
     env = {"COLUMNS": "1000", "HOME": "/"}  # without line breaks; and pip needs a home, which not every user id has
     text = subprocess.run(command, env=env, capture_output=True, text=True, check=False).stdout
-    found = re.search(r"--index-url <url>.*?\(default (https://[^\s()]+)\)", text)
-    if not found:
-        hint = f"name one in {path_of(os.environ)}:\n  indexes: {{{DEFAULT}: https://MIRROR/simple}}"
+    match = re.search(r"--index-url <url>.*?\(default (https://[^\s()]+)\)", text)
+    if not match:
+        hint = f"name one in {find_mirrors_file(os.environ)}:\n  indexes: {{{DEFAULT}: https://MIRROR/simple}}"
         raise FetchError("pip does not say which index is its default", hint=hint)
-    return found[1]
+    return match[1]
 
 
 def page_of(index: str, name: str) -> str:
@@ -142,7 +142,7 @@ def page_of(index: str, name: str) -> str:
     return f"{index.rstrip('/')}/{name}/"
 
 
-def single(indexes: Indexes) -> tuple[Indexes, ...]:
+def split_indexes(indexes: Indexes) -> tuple[Indexes, ...]:
     """Return one configuration for each index alone, to find a file that another index's same version hides."""
     folders = (indexes._replace(main=None, extra=(), no_index=True),) if indexes.find_links else ()
     if indexes.no_index:
@@ -151,15 +151,15 @@ def single(indexes: Indexes) -> tuple[Indexes, ...]:
     return (*folders, bare, *(bare._replace(main=url) for url in indexes.extra))
 
 
-def public(indexes: Indexes, url: str, env: Mapping[str, str]) -> Indexes:
+def select_public_index(indexes: Indexes, url: str, env: Mapping[str, str]) -> Indexes:
     """Return the configuration of one public index alone, or of its mirror; of no index if the machine allows none."""
     alone = indexes._replace(extra=(), find_links=())
-    return alone if indexes.no_index else alone._replace(main=rewritten(url, read_mirrors(env).indexes))
+    return alone if indexes.no_index else alone._replace(main=rewrite_url(url, read_mirrors(env).indexes))
 
 
-def access(indexes: Indexes, env: Mapping[str, str]) -> Access:
+def make_index_access(indexes: Indexes, env: Mapping[str, str]) -> Access:
     """Return the access settings for downloading files."""
-    logins = (_credentials(url) for url in (indexes.main, *indexes.extra, *indexes.find_links) if url)
+    logins = (_parse_credentials(url) for url in (indexes.main, *indexes.extra, *indexes.find_links) if url)
     return Access(
         certificates=indexes.certificates or env.get("REQUESTS_CA_BUNDLE") or env.get("SSL_CERT_FILE"),
         client_certificate=indexes.client_certificate,
@@ -171,7 +171,7 @@ def access(indexes: Indexes, env: Mapping[str, str]) -> Access:
     )
 
 
-def _options(text: str) -> dict[str, str]:
+def _parse_options(text: str) -> dict[str, str]:
     options: dict[str, tuple[int, str]] = {}
     for line in text.splitlines():
         name, _, value = line.partition("=")
@@ -181,17 +181,17 @@ def _options(text: str) -> dict[str, str]:
     return {key: value for key, (_, value) in options.items()}
 
 
-def _expanded(path: str | None) -> str | None:
+def _expand_home(path: str | None) -> str | None:
     """Return a path as pip reads it, with the home folder for `~`."""
     return os.path.expanduser(path) if path else None  # noqa: PTH111 - keeps a path as it is otherwise
 
 
-def _words(value: str | None) -> tuple[str, ...]:
+def _split_words(value: str | None) -> tuple[str, ...]:
     return tuple((value or "").split())
 
 
-def _credentials(url: str) -> tuple[str, tuple[str, str] | None]:
+def _parse_credentials(url: str) -> tuple[str, tuple[str, str] | None]:
     parts = urlsplit(url)
     if parts.username is None:
         return "", None
-    return origin(url), (unquote(parts.username), unquote(parts.password or ""))
+    return parse_origin(url), (unquote(parts.username), unquote(parts.password or ""))

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from drydock.core.console import log
 from drydock.core.errors import InputError
-from drydock.core.files import disk_full, exclusive, write_atomically
+from drydock.core.files import disk_full, hold_lock_file, write_atomically
 from drydock.core.ownership import find_writer
 from drydock.core.paths import cache_home
 from drydock.inputs.indexes import read_indexes, uv_environment
@@ -40,9 +40,9 @@ def prepare_environment(request: EnvironmentRequest) -> Path:
 
     Raises InputError if the packages cannot be had or another user could have written them, and DiskFullError.
     """
-    folder = cache_home() / request.folder / _fingerprint(request)
+    folder = cache_home() / request.folder / _compute_fingerprint(request)
     if not (folder / MARKER).is_file():
-        with exclusive(folder.parent / "lock"), disk_full(folder):
+        with hold_lock_file(folder.parent / "lock"), disk_full(folder):
             if not (folder / MARKER).is_file():
                 _make_environment(folder, request)
     if writer := find_writer(folder) or find_writer(folder / "bin"):
@@ -50,7 +50,7 @@ def prepare_environment(request: EnvironmentRequest) -> Path:
     return folder
 
 
-def _fingerprint(request: EnvironmentRequest) -> str:
+def _compute_fingerprint(request: EnvironmentRequest) -> str:
     """Return the name of an environment: what it is made of, and of which interpreter."""
     command = (str(request.interpreter), "-I", "-c", "import sys; print(sys.version)")
     version = subprocess.run(command, capture_output=True, text=True, check=True).stdout
@@ -63,22 +63,22 @@ def _make_environment(folder: Path, request: EnvironmentRequest) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     interpreter = folder / "bin" / "python"
     seed = ("--seed",) if request.with_pip else ()
-    _uv(request.purpose, "venv", "--quiet", *seed, "--python", str(request.interpreter), str(folder))
+    _run_uv_for(request.purpose, "venv", "--quiet", *seed, "--python", str(request.interpreter), str(folder))
     # Each file must have a hash of the list, so it does not matter which index it comes from.
-    _uv(
+    _run_uv_for(
         *(request.purpose, "pip", "install", "--quiet", "--python", str(interpreter), "--require-hashes", "--no-build"),
         *("--index-strategy", "unsafe-best-match", "--requirement", str(request.requirements)),
     )
     write_atomically(folder / MARKER, f"{interpreter.resolve()}\n")
 
 
-def _uv(purpose: str, *arguments: str) -> None:
+def _run_uv_for(purpose: str, *arguments: str) -> None:
     """Run uv with pip's indexes. Raises InputError with its message."""
     indexes = read_indexes()
     options = ("--no-config", *(("--no-index",) if indexes.no_index and "install" in arguments else ()))
     environment = uv_environment(indexes, os.environ)
-    done = subprocess.run(
+    result = subprocess.run(
         [str(uv_binary()), *arguments, *options], env=environment, capture_output=True, text=True, check=False
     )
-    if done.returncode:
-        raise InputError(f"{purpose} cannot be installed: {done.stderr.strip()}", hint=INDEX_HINT)
+    if result.returncode:
+        raise InputError(f"{purpose} cannot be installed: {result.stderr.strip()}", hint=INDEX_HINT)

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from drydock.config import mirrors
 from drydock.core.errors import InputError, RegistryError, UntrustedError
-from drydock.core.files import dumps, exclusive, parse_json
+from drydock.core.files import format_json, hold_lock_file, parse_json_object
 from drydock.core.paths import cache_home
 from drydock.core.tar import small_files
 from drydock.inputs import images, pinned_project
@@ -25,7 +25,7 @@ from drydock.inputs.others import OCI
 from drydock.inputs.store import whole_folder
 from drydock.model.running import MODELS
 from drydock.oci import layout
-from drydock.oci.reference import Reference, parse
+from drydock.oci.reference import Reference, parse_reference
 from drydock.registry.blobs import Blobs
 
 LARGEST = 128 << 20
@@ -44,56 +44,64 @@ def in_container(address: str) -> str:
     return f"{MODELS}/{by_digest(address).repository.rpartition('/')[2]}"
 
 
-def planned(words: Sequence[str], env: Mapping[str, str] = os.environ) -> tuple[str, ...]:
+def replace_model_address(words: Sequence[str], env: Mapping[str, str] = os.environ) -> tuple[str, ...]:
     """Return words of the entrypoint's `plan`, with folder and configuration instead of a model's image.
 
     Raises InputError, RegistryError and UntrustedError.
     """
-    found = next((word.removeprefix("--model=") for word in words if word.removeprefix("--model=").startswith(OCI)), "")
-    if not found:
+    address = next(
+        (word.removeprefix("--model=") for word in words if word.removeprefix("--model=").startswith(OCI)), ""
+    )
+    if not address:
         return (*words,)
-    folder = in_container(found)
-    return (*(word.replace(found, folder) for word in words), "--model-config", str(described(found, env)))
+    folder = in_container(address)
+    return (
+        *(word.replace(address, folder) for word in words),
+        "--model-config",
+        str(describe_model_image(address, env)),
+    )
 
 
-def described(address: str, env: Mapping[str, str] = os.environ) -> Path:
+def describe_model_image(address: str, env: Mapping[str, str] = os.environ) -> Path:
     """Return a folder with a model's small files and an index that has the weights' size. It is kept by digest.
 
     Raises InputError, RegistryError and UntrustedError.
     """
     where = by_digest(address, env)
     final = cache_home(env) / "models" / where.digest.removeprefix("sha256:")
-    with exclusive(final.with_suffix(".lock")):
+    with hold_lock_file(final.with_suffix(".lock")):
         if final.is_dir():
             return final
-        files = _small(where, env)
-        known = _record(files.get(MANIFEST, b""), address)
+        files = _fetch_small_files(where, env)
+        model_folder = _parse_model_manifest(files.get(MANIFEST, b""), address)
         with whole_folder(final) as temporary:
             for name in (name for name in files if "/" not in name):  # a plan reads no other
                 (temporary / name).write_bytes(files[name])
             if INDEX not in files:
-                index = {"metadata": {"total_size": weights_size(known)}, "weight_map": {}}
-                (temporary / INDEX).write_text(dumps(index))
+                index = {"metadata": {"total_size": weights_size(model_folder)}, "weight_map": {}}
+                (temporary / INDEX).write_text(format_json(index))
     return final
 
 
-def weights_size(known: ModelFolder) -> int:
+def weights_size(model_folder: ModelFolder) -> int:
     """Return the bytes of the weights that vLLM loads: safetensors, or else *.bin."""
-    sizes = {name: file.size for name, file in known.files.items() if "/" not in name and name != "training_args.bin"}
+    sizes = {
+        name: file.size for name, file in model_folder.files.items() if "/" not in name and name != "training_args.bin"
+    }
     for ending in (".safetensors", ".bin"):
-        if found := sum(size for name, size in sizes.items() if name.endswith(ending)):
-            return found
+        if total := sum(size for name, size in sizes.items() if name.endswith(ending)):
+            return total
     return 0
 
 
-def _small(where: Reference, env: Mapping[str, str]) -> dict[str, bytes]:
+def _fetch_small_files(where: Reference, env: Mapping[str, str]) -> dict[str, bytes]:
     """Return the files of the first layer, each below one folder."""
-    mirror = parse(images.at_mirror(str(where), mirrors.read_mirrors(env)))
-    manifests = images.manifests(mirror, env)
-    found = manifests.find(where.digest)
-    if found is None:
+    mirror = parse_reference(images.at_mirror(str(where), mirrors.read_mirrors(env)))
+    manifests = images.open_manifests(mirror, env)
+    manifest = manifests.find(where.digest)
+    if manifest is None:
         raise RegistryError(f"{mirror}: the registry has no such image")
-    layers = found.content.get("layers", ())
+    layers = manifest.content.get("layers", ())
     if not layers or layers[0]["mediaType"] != layout.LAYER or layers[0]["size"] > LARGEST:
         text = f"{where}: not a model, expected a first layer of type {layout.LAYER} and at most {LARGEST >> 20} MiB"
         raise UntrustedError(text, hint=_HINT)
@@ -108,9 +116,9 @@ def _small(where: Reference, env: Mapping[str, str]) -> dict[str, bytes]:
     return files
 
 
-def _record(data: bytes, address: str) -> ModelFolder:
+def _parse_model_manifest(data: bytes, address: str) -> ModelFolder:
     try:
-        return ModelFolder.model_validate(parse_json(data, f"{address}: {MANIFEST}"))
+        return ModelFolder.model_validate(parse_json_object(data, f"{address}: {MANIFEST}"))
     except (InputError, ValidationError) as error:
         text = f"{address}: {MANIFEST} is missing, or none of ours: {str(error).splitlines()[0]}"
         raise UntrustedError(text, hint=_HINT) from error

@@ -19,14 +19,21 @@ from pydantic import Field, ValidationError
 from drydock.config.access import Access
 from drydock.core.console import as_lines, log
 from drydock.core.errors import DiskFullError, FetchError, InputError
-from drydock.core.files import checksum, dumps, exclusive, file_sha256, parse_json, read_bounded
+from drydock.core.files import (
+    compute_checksum,
+    file_sha256,
+    format_json,
+    hold_lock_file,
+    parse_json_object,
+    read_bounded,
+)
 from drydock.core.paths import cache_home
 from drydock.inputs import hub
 from drydock.inputs.hub import USUAL, HubAddress, HubFile, ModelListing, unsafe_paths
-from drydock.inputs.store import Store, place, whole_folder
-from drydock.inputs.transfer import Wanted, download
+from drydock.inputs.store import Store, place_file, whole_folder
+from drydock.inputs.transfer import Wanted, download_files
 from drydock.model.names import OneLine
-from drydock.model.record import Count, Record, Sha256, dump
+from drydock.model.record import Count, Record, Sha256, dump_record
 
 MANIFEST = "drydock-model.json"
 """In a folder that was pulled: where it is from, and the hash of each file."""
@@ -82,7 +89,7 @@ class Pulled(Record):
     """Whether anything was downloaded."""
 
 
-def pull(
+def pull_model(
     model: str,
     output: Path,
     *,
@@ -101,19 +108,19 @@ def pull(
     listing = hub.read_listing(model, revision, where, env)
     chosen = tuple(file for file in listing.files if everything or not _is_other(file.path, listing.files))
     left_out = tuple(sorted({file.path for file in listing.files} - {file.path for file in chosen}))
-    reached = hub.access(env, where) if listing.hub == "Hugging Face" else hub.anonymous_access(env)
-    lock = cache_home(env) / "models" / f"{checksum(str(output))}.lock"
-    with exclusive(lock):
-        new = not _complete(output, listing, chosen)
+    reached = hub.read_hub_access(env, where) if listing.hub == "Hugging Face" else hub.anonymous_access(env)
+    lock = cache_home(env) / "models" / f"{compute_checksum(str(output))}.lock"
+    with hold_lock_file(lock):
+        new = not _is_complete(output, listing, chosen)
         if new:
-            _fetch(output, listing, chosen, reached)
+            _fetch_model_files(output, listing, chosen, reached)
     return Pulled(
         folder=str(output), hub=listing.hub, name=listing.name, revision=listing.revision,
         files=len(chosen), size=sum(file.size for file in chosen), left_out=left_out, new=new,
     )  # fmt: skip
 
 
-def report(pulled: Pulled) -> str:
+def format_pulled(pulled: Pulled) -> str:
     """Return the result as text."""
     state = "" if pulled.new else " (it was complete)"
     lines = [
@@ -132,35 +139,39 @@ def _is_other(path: str, files: Iterable[HubFile]) -> bool:
     return safetensors and path.endswith(_OTHER_FORMATS)
 
 
-def _complete(output: Path, listing: ModelListing, chosen: Iterable[HubFile]) -> bool:
+def _is_complete(output: Path, listing: ModelListing, chosen: Iterable[HubFile]) -> bool:
     """Return whether the folder has these files already. Raises InputError if it has anything else."""
     if not output.exists() or (output.is_dir() and not any(output.iterdir())):
         return False
-    known = read_folder(output) if (output / MANIFEST).is_file() else None
-    same = known and (known.hub, known.name, known.revision) == (listing.hub, listing.name, listing.revision)
-    wanted = {file.path for file in chosen} - {MANIFEST}
-    if known and same and known.files.keys() == wanted:
-        check_folder(output, known)
+    recorded = read_folder(output) if (output / MANIFEST).is_file() else None
+    same = recorded and (recorded.hub, recorded.name, recorded.revision) == (
+        listing.hub,
+        listing.name,
+        listing.revision,
+    )
+    paths = {file.path for file in chosen} - {MANIFEST}
+    if recorded and same and recorded.files.keys() == paths:
+        check_folder(output, recorded)
         return True
-    what = f"has {known.name} at {known.revision}" if known else "is not empty"
+    what = f"has {recorded.name} at {recorded.revision}" if recorded else "is not empty"
     raise InputError(f"--output {output}: {what}", hint="name a new folder, or remove this one")
 
 
-def _fetch(output: Path, listing: ModelListing, chosen: Iterable[HubFile], reached: Access) -> None:
+def _fetch_model_files(output: Path, listing: ModelListing, chosen: Iterable[HubFile], reached: Access) -> None:
     files = [file for file in chosen if file.path != MANIFEST]
     store = Store(output.parent / f".{output.name[:64]}.pull")
     _check_room(output, sum(file.size for file in files if not store.has(file.sha256 or "0" * 64, file.size)))
     sha256 = {file.path: file.sha256 or _fetch_small(file, store, reached) for file in files}
     large = [Wanted(file.path, file.sha256, file.size, (file.url,)) for file in files if file.sha256]
-    download(store, large, reached)
+    download_files(store, large, reached)
     folder = ModelFolder(
         schema_=1, hub=listing.hub, name=listing.name, revision=listing.revision,
         files={file.path: ModelFile(sha256=sha256[file.path], size=file.size) for file in files},
     )  # fmt: skip
     with whole_folder(output) as temporary:
         for file in files:
-            place(store.path(sha256[file.path]), temporary / file.path, executable=False)
-        (temporary / MANIFEST).write_text(dumps(dump(folder)))
+            place_file(store.path(sha256[file.path]), temporary / file.path, executable=False)
+        (temporary / MANIFEST).write_text(format_json(dump_record(folder)))
     shutil.rmtree(store.home, ignore_errors=True)
 
 
@@ -175,13 +186,13 @@ def _fetch_small(file: HubFile, store: Store, reached: Access) -> str:
     return sha256
 
 
-def _check_room(output: Path, needed: int) -> None:
+def _check_room(output: Path, size: int) -> None:
     """Raise DiskFullError if the disk has too little space."""
     existing = next(parent for parent in (output, *output.parents) if parent.exists())
     free = shutil.disk_usage(existing).free
-    if free < needed + _SLACK:
+    if free < size + _SLACK:
         raise DiskFullError(
-            f"{output}: no space left on the disk: {needed / 1e9:.2f} GB needed, {free / 1e9:.2f} GB free",
+            f"{output}: no space left on the disk: {size / 1e9:.2f} GB needed, {free / 1e9:.2f} GB free",
             hint="name a folder on a larger disk; nothing was downloaded",
         )
 
@@ -193,16 +204,16 @@ def read_folder(folder: Path) -> ModelFolder:
     """Return a folder's drydock-model.json. Raises InputError."""
     path = folder / MANIFEST
     try:
-        return ModelFolder.model_validate(parse_json(read_bounded(path, _MANIFEST_AT_MOST), str(path)))
+        return ModelFolder.model_validate(parse_json_object(read_bounded(path, _MANIFEST_AT_MOST), str(path)))
     except (OSError, ValidationError) as error:
         reason = getattr(error, "strerror", None) or str(error).splitlines()[0]
         raise InputError(f"{path}: {reason}", hint="remove the file, or download the model again") from error
 
 
-def check_folder(folder: Path, known: ModelFolder) -> None:
+def check_folder(folder: Path, recorded: ModelFolder) -> None:
     """Raise FetchError for each file that is missing or has another hash than it was pulled with."""
-    log(f"{folder}: checking {len(known.files)} files, {known.size / 1e9:.2f} GB")
-    wrong = [name for name, file in known.files.items() if not _is(folder / name, file)]
+    log(f"{folder}: checking {len(recorded.files)} files, {recorded.size / 1e9:.2f} GB")
+    wrong = [name for name, file in recorded.files.items() if not _matches_file(folder / name, file)]
     if wrong:
         hint = "remove the folder and download the model again"
         raise FetchError(
@@ -210,7 +221,7 @@ def check_folder(folder: Path, known: ModelFolder) -> None:
         )
 
 
-def _is(path: Path, file: ModelFile) -> bool:
+def _matches_file(path: Path, file: ModelFile) -> bool:
     try:
         return not path.is_symlink() and path.stat().st_size == file.size and file_sha256(path) == file.sha256
     except OSError:
@@ -222,11 +233,11 @@ def files_of(folder: Path) -> tuple[Path, list[str]]:
     whole = folder.resolve()
     if not any(os.path.lexists(whole / name) for name in ("config.json", "params.json")):
         raise InputError(f"{folder}: found no config.json", hint="`./inv model pull` downloads a model")
-    walk = os.walk(whole, onerror=_refuse)
-    found = [Path(parent, name) for parent, folders, names in walk for name in (*folders, *names)]
-    other = [whole / name for name in _OF_CLIENTS]
-    paths = [path for path in found if not any(path.is_relative_to(each) for each in other)]
-    problems = [f"{path}: {problem}" for path in paths if (problem := _problem(path, whole))]
+    walk = os.walk(whole, onerror=_refuse_unreadable)
+    entries = [Path(parent, name) for parent, folders, names in walk for name in (*folders, *names)]
+    excluded = [whole / name for name in _OF_CLIENTS]
+    paths = [path for path in entries if not any(path.is_relative_to(place) for place in excluded)]
+    problems = [f"{path}: {problem}" for path in paths if (problem := _find_file_problem(path, whole))]
     if problems:
         raise InputError(*problems[:10], hint="remove it, or put a copy of the file in its place")
     names = sorted(str(path.relative_to(whole)) for path in paths if path.is_file())
@@ -234,25 +245,25 @@ def files_of(folder: Path) -> tuple[Path, list[str]]:
     return whole, names
 
 
-def _refuse(error: OSError) -> None:
+def _refuse_unreadable(error: OSError) -> None:
     """Do not leave out a folder that cannot be read, as os.walk does. Raises InputError."""
     raise InputError(f"{error.filename}: {error.strerror}") from error
 
 
 def as_pulled(folder: Path, names: Sequence[str]) -> ModelFolder:
     """Return what `model pull` recorded; the caller compares each file with it. Raises InputError for other files."""
-    known = read_folder(folder)
-    check_names(str(folder), known.files)
-    other = sorted({*names} - known.files.keys() - {MANIFEST})
-    if other:
+    recorded = read_folder(folder)
+    check_names(str(folder), recorded.files)
+    unlisted = sorted({*names} - recorded.files.keys() - {MANIFEST})
+    if unlisted:
         raise InputError(
-            f"{folder}: {MANIFEST} does not list {other[0]!r}",
+            f"{folder}: {MANIFEST} does not list {unlisted[0]!r}",
             hint=f"remove the file; or remove {MANIFEST}, so that the folder counts as it is",
         )
-    return known
+    return recorded
 
 
-def _problem(path: Path, folder: Path) -> str:
+def _find_file_problem(path: Path, folder: Path) -> str:
     """Return why something is not a file of the model in whose folder it is; empty if it is.
 
     A link may lead to a file of the same model, also in the cache of Hugging Face, which has the files of
@@ -264,8 +275,8 @@ def _problem(path: Path, folder: Path) -> str:
         mode = target.stat().st_mode
     except OSError as error:
         return f"{link}{error.strerror}"
-    own = [folder, *([folder.parents[1] / "blobs"] if folder.parent.name == "snapshots" else [])]
-    if not any(target.is_relative_to(place) for place in own):
+    allowed = [folder, *([folder.parents[1] / "blobs"] if folder.parent.name == "snapshots" else [])]
+    if not any(target.is_relative_to(place) for place in allowed):
         return f"{link}{target} is outside of the model's folder"
     if not stat.S_ISREG(mode) and (link or not stat.S_ISDIR(mode)):
         return f"{link}expected a file, found a {'folder' if stat.S_ISDIR(mode) else 'pipe, socket or device'}"

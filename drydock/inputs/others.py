@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from drydock.config import mirrors
-from drydock.config.project import FILE, find, layered, read_settings
+from drydock.config.project import FILE, find_project, make_layered_project, read_settings
 from drydock.core.errors import DrydockError, InputError, UntrustedError
 from drydock.core.paths import CACHE, ROOT
 from drydock.core.project import Project
@@ -26,59 +26,63 @@ FORMS = "expected a folder, oci://HOST/NAME@sha256:…, or git+https://HOST/PATH
 
 
 @functools.cache
-def current() -> Project:
+def read_current_project() -> Project:
     """Return the project of this process, see `find`, and use its folders unless a variable names others.
 
     Raises DrydockError.
     """
-    project = find(Path.cwd(), os.environ)
+    project = find_project(Path.cwd(), os.environ)
     settings = read_settings(project)
     if settings:
         project.check_writers([settings.mirrors] if settings.mirrors else [])
         defaults = settings.defaults
-        named = {mirrors.VARIABLE: settings.mirrors, CACHE: defaults.store, "HF_HUB_CACHE": defaults.model_cache}
-        for variable, name in named.items():
+        folders_by_variable = {
+            mirrors.VARIABLE: settings.mirrors,
+            CACHE: defaults.store,
+            "HF_HUB_CACHE": defaults.model_cache,
+        }
+        for variable, name in folders_by_variable.items():
             if name:
                 os.environ.setdefault(variable, str(project.root / name))
-    return over(project, settings)
+    return add_other_layers(project, settings)
 
 
-def published(address: str) -> Project:
+def read_published_project(address: str) -> Project:
     """Return the project of another one, by its address, as if its folder were the current one. Raises DrydockError."""
-    project = Project(_folder(address, Path.cwd(), "--from", os.environ), (ROOT,))
-    return over(project, read_settings(project))
+    project = Project(_fetch_folder(address, Path.cwd(), "--from", os.environ), (ROOT,))
+    return add_other_layers(project, read_settings(project))
 
 
-def over(project: Project, settings: ProjectFile | None, env: Mapping[str, str] = os.environ) -> Project:
+def add_other_layers(project: Project, settings: ProjectFile | None, env: Mapping[str, str] = os.environ) -> Project:
     """Return a project with the layers of others under it. Raises DrydockError."""
     if not (settings and settings.from_):
         return project
-    found: dict[str, Path] = {}
+    folders: dict[str, Path] = {}
     for number, address in enumerate(settings.from_):
         where = f"{project.shown(project.root / FILE)}: from[{number}]"
-        folder = _folder(address, project.root, where, env)
+        folder = _fetch_folder(address, project.root, where, env)
         theirs = read_settings(Project(folder))
-        for needed in theirs.from_ if theirs else ():
-            if _key(needed, folder) not in found:
-                hint = f"write {needed} before it under `from`: what is taken is named in one place"
-                raise InputError(f"{where}: {address} takes {needed}, which is not listed before it", hint=hint)
-        found[_key(address, project.root)] = folder
-    return replace(layered(project.root, [*reversed(found.values()), ROOT]), found=project.found)
+        for required in theirs.from_ if theirs else ():
+            if _make_layer_key(required, folder) not in folders:
+                hint = f"write {required} before it under `from`: what is taken is named in one place"
+                raise InputError(f"{where}: {address} takes {required}, which is not listed before it", hint=hint)
+        folders[_make_layer_key(address, project.root)] = folder
+    return replace(make_layered_project(project.root, [*reversed(folders.values()), ROOT]), found=project.found)
 
 
-def _key(address: str, base: Path) -> str:
+def _make_layer_key(address: str, base: Path) -> str:
     return address if "://" in address else str((base / address).resolve())
 
 
-def _folder(address: str, base: Path, where: str, env: Mapping[str, str]) -> Path:
+def _fetch_folder(address: str, base: Path, where: str, env: Mapping[str, str]) -> Path:
     """Return the folder with the files of a project. Raises DrydockError."""
     if not address.startswith((OCI, GIT)):
-        return _local(address, base, where)
+        return _find_local_folder(address, base, where)
     from drydock.inputs import pinned_project  # noqa: PLC0415 - it imports what speaks to registries
 
     store = default_store(env)
     try:
-        files = pinned_project.files(address, store, env)
+        files = pinned_project.fetch_project_files(address, store, env)
     except (InputError, UntrustedError) as error:
         raise type(error)(*(f"{where}: {problem}" for problem in error.problems), hint=error.hint) from error
     except DrydockError as error:
@@ -87,7 +91,7 @@ def _folder(address: str, base: Path, where: str, env: Mapping[str, str]) -> Pat
     return store.folder({}, files)
 
 
-def _local(address: str, base: Path, where: str) -> Path:
+def _find_local_folder(address: str, base: Path, where: str) -> Path:
     folder = (base / address).resolve()
     if "://" in address or not address:
         raise InputError(f"{where}: {address!r}: unknown kind of address", hint=FORMS)

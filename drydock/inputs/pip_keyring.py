@@ -85,11 +85,11 @@ def _run_keyring(command: Sequence[str]) -> str:
     env = {**os.environ, "PYTHONIOENCODING": "utf-8"}
     none, pipe = subprocess.DEVNULL, subprocess.PIPE
     try:
-        done = subprocess.run(command, env=env, stdin=none, stdout=pipe, timeout=TIMEOUT, check=False)
+        result = subprocess.run(command, env=env, stdin=none, stdout=pipe, timeout=TIMEOUT, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
         log(f"warning: {command[0]}: {error}")
         return ""
-    return "" if done.returncode else done.stdout.decode(errors="replace").strip("\r\n")
+    return "" if result.returncode else result.stdout.decode(errors="replace").strip("\r\n")
 
 
 def find_program(search: str) -> str | None:

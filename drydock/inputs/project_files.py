@@ -16,7 +16,7 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from drydock.config.project import FILE
-from drydock.config.rows import ADDITIONS, MATRIX, rows
+from drydock.config.rows import ADDITIONS, MATRIX, list_rows
 from drydock.config.strict_yaml import YamlDocument, parse_yaml
 from drydock.core.errors import InputError, UntrustedError
 from drydock.core.files import read_bounded
@@ -43,23 +43,25 @@ _PATH: TypeAdapter[str] = TypeAdapter(RelativePath)
 def in_folder(folder: Path) -> dict[str, bytes]:
     """Return the files of a project to publish, by name. Raises InputError for a link, or beyond the limits."""
     first = {name: (folder / name).read_bytes() for name in (FILE, MATRIX) if (folder / name).is_file()}
-    wanted = _wanted(first)
-    named = (path for name in _FOLDERS for path in folder.glob(f"{name}/**/*"))
-    own = (path for pattern in _added(first) for path in folder.glob(pattern))
-    paths = {path.relative_to(folder).as_posix(): path for path in (*(folder / name for name in first), *named, *own)}
-    chosen = {name: path for name, path in sorted(paths.items()) if wanted.fullmatch(name) and not path.is_dir()}
+    name_pattern = _compile_name_pattern(first)
+    listed = (path for name in _FOLDERS for path in folder.glob(f"{name}/**/*"))
+    added = (path for pattern in _list_added_files(first) for path in folder.glob(pattern))
+    paths = {
+        path.relative_to(folder).as_posix(): path for path in (*(folder / name for name in first), *listed, *added)
+    }
+    chosen = {name: path for name, path in sorted(paths.items()) if name_pattern.fullmatch(name) and not path.is_dir()}
     links = [name for name, path in chosen.items() if path.resolve() != folder.resolve() / name]
     if links:
         raise InputError(*(f"{name}: a link, expected a file" for name in links), hint="publish a copy of the file")
     try:
-        found = {name: read_bounded(path, MOST_BYTES) for name, path in chosen.items()}
+        files = {name: read_bounded(path, MOST_BYTES) for name, path in chosen.items()}
     except OSError as error:
         raise InputError(f"{error.filename}: {error.strerror}") from error
-    check(found, str(folder))
-    return found
+    check_project_files(files, str(folder))
+    return files
 
 
-def pack(files: Mapping[str, bytes]) -> bytes:
+def pack_project(files: Mapping[str, bytes]) -> bytes:
     """Return a tar file that has the same bytes for the same files."""
     stream = io.BytesIO()
     with tarfile.open(fileobj=stream, mode="w", format=tarfile.PAX_FORMAT) as archive:
@@ -70,14 +72,14 @@ def pack(files: Mapping[str, bytes]) -> bytes:
     return stream.getvalue()
 
 
-def unpack(data: bytes, where: str) -> dict[str, bytes]:
+def unpack_project(data: bytes, where: str) -> dict[str, bytes]:
     """Return the files of a project in a tar file. Raises UntrustedError for anything that `pack` does not write."""
     try:
-        found = small_files(data, MOST_BYTES, MOST_FILES)
+        files = small_files(data, MOST_BYTES, MOST_FILES)
     except (tarfile.TarError, OSError) as error:
         raise UntrustedError(f"{where}: not the files of a project: {error}") from error
-    check(found, where)
-    return found
+    check_project_files(files, where)
+    return files
 
 
 def check_name(name: str, where: str) -> None:
@@ -92,18 +94,18 @@ def check_name(name: str, where: str) -> None:
         raise UntrustedError(text, hint=f"at most {LONGEST} characters and {DEEPEST} parts, without '..'")
 
 
-def check(files: Mapping[str, bytes], where: str) -> None:
+def check_project_files(files: Mapping[str, bytes], where: str) -> None:
     """Raise UntrustedError or InputError unless these are files of a project, and nothing else."""
     for name in files:
         check_name(name, where)
     parents = {name[: match.start()] for name in files for match in re.finditer("/", name)}
-    if both := parents & files.keys():
-        raise UntrustedError(f"{where}: {min(both)!a}: found a file and a folder of this name")
+    if clashes := parents & files.keys():
+        raise UntrustedError(f"{where}: {min(clashes)!a}: found a file and a folder of this name")
     check_size((len(data) for data in files.values()), where)
     if FILE not in files:
         raise UntrustedError(f"{where}: found no {FILE}", hint="`./inv project push` publishes a project")
-    wanted = _wanted(files)
-    if foreign := [name for name in files if not wanted.fullmatch(name)]:
+    name_pattern = _compile_name_pattern(files)
+    if foreign := [name for name in files if not name_pattern.fullmatch(name)]:
         hint = "a project has what `./inv project push` publishes; a newer drydock may publish more"
         raise UntrustedError(f"{where}: unexpected file {foreign[0]!a}", hint=hint)
 
@@ -117,34 +119,34 @@ def check_size(sizes: Iterable[int], where: str) -> None:
             raise UntrustedError(f"{where}: more than {MOST_FILES} files or {MOST_BYTES >> 20} MiB")
 
 
-def chosen(names: Iterable[str], first: Mapping[str, bytes]) -> list[str]:
+def choose_project_files(names: Iterable[str], first: Mapping[str, bytes]) -> list[str]:
     """Return which names of a folder or commit are files of a project, given its drydock.yaml and matrix.yaml."""
-    wanted = _wanted(first)
-    return [name for name in names if wanted.fullmatch(name)]
+    name_pattern = _compile_name_pattern(first)
+    return [name for name in names if name_pattern.fullmatch(name)]
 
 
-def _wanted(first: Mapping[str, bytes]) -> re.Pattern[str]:
+def _compile_name_pattern(first: Mapping[str, bytes]) -> re.Pattern[str]:
     """Return a pattern of the names of a project's files."""
-    more = (re.escape(name).replace(r"\*", "[^/]+") for name in _added(first))
+    more = (re.escape(name).replace(r"\*", "[^/]+") for name in _list_added_files(first))
     return re.compile("|".join((*_FIXED, *more)))
 
 
-def _added(first: Mapping[str, bytes]) -> list[str]:
+def _list_added_files(first: Mapping[str, bytes]) -> list[str]:
     """Return the files that a project and its rows put into images: names, and FOLDER/*.crt."""
-    documents = {name: _parsed(first[name], name) for name in (FILE, MATRIX) if name in first}
+    documents = {name: _parse_table(first[name], name) for name in (FILE, MATRIX) if name in first}
     added = [documents[FILE].data.get(ADDITIONS)] if FILE in documents else []
-    added += [row.get(ADDITIONS) for row in rows(documents[MATRIX]).values()] if MATRIX in documents else []
-    return [name for each in added if isinstance(each, dict) for name in _paths(each)]
+    added += [row.get(ADDITIONS) for row in list_rows(documents[MATRIX]).values()] if MATRIX in documents else []
+    return [name for addition in added if isinstance(addition, dict) for name in _list_addition_paths(addition)]
 
 
-def _paths(added: Mapping[str, Any]) -> list[str]:
+def _list_addition_paths(added: Mapping[str, Any]) -> list[str]:
     files = added.get("files")
     folder = added.get("certificates")
-    named = [name for name in files.values() if isinstance(name, str)] if isinstance(files, dict) else []
-    return [*named, *([f"{folder}/*.crt"] if isinstance(folder, str) else [])]
+    names = [name for name in files.values() if isinstance(name, str)] if isinstance(files, dict) else []
+    return [*names, *([f"{folder}/*.crt"] if isinstance(folder, str) else [])]
 
 
-def _parsed(data: bytes, name: str) -> YamlDocument:
+def _parse_table(data: bytes, name: str) -> YamlDocument:
     """Parse a file of a project. Raises InputError, also if it is no table."""
     try:
         document = parse_yaml(data.decode(), name)

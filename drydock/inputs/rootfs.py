@@ -19,14 +19,14 @@ from typing import IO, NamedTuple
 
 from debian.debfile import DebFile
 
-from drydock.core.console import log, step
+from drydock.core.console import log, show_step
 from drydock.core.errors import EngineError, StaleError
-from drydock.core.files import checksum, exclusive
+from drydock.core.files import compute_checksum, hold_lock_file
 from drydock.engine import daemon
 from drydock.inputs.store import Store, whole_folder
 from drydock.model.locked import LockedDeb
-from drydock.oci.layout import blob, intact, read_digest, read_manifest, write_layout
-from drydock.oci.layout_diff import decompressed
+from drydock.oci.layout import is_intact_layout, path_of_blob, read_digest, read_manifest, write_layout
+from drydock.oci.layout_diff import open_decompressed
 
 MERGED = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
 """Folders that are links into /usr in Debian since bookworm."""
@@ -78,54 +78,54 @@ class Packages(NamedTuple):
     bootstrap: tuple[LockedDeb, ...]
 
 
-def folder(source: Packages, store: Store) -> Path:
+def base_folder(source: Packages, store: Store) -> Path:
     """Return the path of the layout for these packages and this recipe; it need not exist."""
-    recipe = [*mmdebstrap(source), *CAPABILITIES]
+    recipe = [*make_mmdebstrap_command(source), *CAPABILITIES]
     pins = [(deb.name, deb.sha256) for deb in (*source.packages, *source.bootstrap)]
-    return store.home / "bases" / checksum([source.platform, source.epoch, pins, recipe])
+    return store.home / "bases" / compute_checksum([source.platform, source.epoch, pins, recipe])
 
 
-def make(source: Packages, store: Store, *, to_record: bool = False) -> Path:
+def make_base(source: Packages, store: Store, *, to_record: bool = False) -> Path:
     """Make the OCI layout from packages in the store, unless it exists; return its folder.
 
     One whose digest is `to_record` is made by this process: no digest is recorded yet that an existing one could match.
     Raises EngineError if the engine or mmdebstrap fails.
     """
-    final = folder(source, store)
-    with exclusive(store.home / "bases" / "lock"):
-        if (to_record and final not in _MADE) or not intact(final):
-            _make(source, store, final)
+    final = base_folder(source, store)
+    with hold_lock_file(store.home / "bases" / "lock"):
+        if (to_record and final not in _MADE) or not is_intact_layout(final):
+            _make_base_layout(source, store, final)
             _MADE.add(final)
     return final
 
 
-def restore(source: Packages, store: Store, digest: str, image: Path) -> None:
+def restore_base_layout(source: Packages, store: Store, digest: str, image: Path) -> None:
     """Make the layout of a base, unless it exists, out of the layout of an image on it: its lowest layer is the base.
 
     Nothing is kept unless the result has this digest.
     """
-    final = folder(source, store)
-    with exclusive(store.home / "bases" / "lock"):
+    final = base_folder(source, store)
+    with hold_lock_file(store.home / "bases" / "lock"):
         if not final.exists():
             with contextlib.suppress(_AnotherBaseError), whole_folder(final) as layout:
-                _restore(source, digest, image, layout)
+                _extract_base(source, digest, image, layout)
 
 
 class _AnotherBaseError(Exception):
     """An image stands on another base."""
 
 
-def _restore(source: Packages, digest: str, image: Path, layout: Path) -> None:
+def _extract_base(source: Packages, digest: str, image: Path, layout: Path) -> None:
     lowest, layer = read_manifest(image)["layers"][0], layout / "layer.tar"
     with (
-        contextlib.closing(decompressed(blob(image, lowest["digest"]), lowest["mediaType"])) as stream,
+        contextlib.closing(open_decompressed(path_of_blob(image, lowest["digest"]), lowest["mediaType"])) as stream,
         layer.open("wb") as file,
     ):
         while piece := stream.read(1 << 20):
             if file.tell() > LARGEST:
                 raise _AnotherBaseError
             file.write(piece)
-    if write_layout(layout, layer, source.platform, source.epoch, _author(source.suite)) != digest:
+    if write_layout(layout, layer, source.platform, source.epoch, _describe_author(source.suite)) != digest:
         raise _AnotherBaseError
 
 
@@ -145,32 +145,32 @@ def check_digest(layout: Path, expected: str, source: Packages) -> None:
         )
 
 
-def _make(source: Packages, store: Store, final: Path) -> None:
-    daemon.ensure()
+def _make_base_layout(source: Packages, store: Store, final: Path) -> None:
+    daemon.ensure_engine()
     log(f"making the {source.suite} base from {len(source.packages)} packages")
-    with step("base"), whole_folder(final, replace=True) as layout:
+    with show_step("base"), whole_folder(final, replace=True) as layout:
         layer = layout / "layer.tar"
         with _bootstrap_image(source, store) as image, layer.open("wb") as file:
             _run_mmdebstrap(image, source, file)
         _add_dev(layer, source.epoch)
-        write_layout(layout, layer, source.platform, source.epoch, _author(source.suite))
+        write_layout(layout, layer, source.platform, source.epoch, _describe_author(source.suite))
 
 
-def _author(suite: str) -> str:
+def _describe_author(suite: str) -> str:
     return f"mmdebstrap {suite} (locked packages)"
 
 
 @contextlib.contextmanager
 def _bootstrap_image(source: Packages, store: Store) -> Iterator[str]:
     """Import an image with mmdebstrap and all packages; remove it afterwards, and leftovers of killed runs before."""
-    label = f"{LABEL}={folder(source, store).name}"
+    label = f"{LABEL}={base_folder(source, store).name}"
     subprocess.run(
         ["docker", "image", "prune", "--force", "--filter", f"label={label}"], capture_output=True, check=False
     )
     command = ["docker", "import", "--platform", source.platform, "--change", f"LABEL {label}", "-"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         try:
-            _feed(process, source, store)
+            _feed_bootstrap(process, source, store)
         except BaseException:
             process.kill()  # so that the engine does not keep half an image
             raise
@@ -184,7 +184,7 @@ def _bootstrap_image(source: Packages, store: Store) -> Iterator[str]:
         subprocess.run(["docker", "image", "rm", "--force", image], capture_output=True, check=False)
 
 
-def _feed(process: subprocess.Popen[bytes], source: Packages, store: Store) -> None:
+def _feed_bootstrap(process: subprocess.Popen[bytes], source: Packages, store: Store) -> None:
     """Write the image into the engine's pipe; if the engine closes it, the engine's own message says why."""
     if process.stdin is not None:
         with contextlib.suppress(BrokenPipeError):
@@ -200,18 +200,18 @@ def write_bootstrap(output: IO[bytes], source: Packages, store: Store) -> None:
     for sha256 in {deb.sha256 for deb in (*source.bootstrap, *source.packages)}:
         store.verify(sha256)
     with tarfile.open(fileobj=output, mode="w|") as tar:
-        seen = set(_skeleton(tar))
+        names = set(_add_skeleton(tar))
         for deb in source.bootstrap:
-            for member, content in _members(store.path(deb.sha256)):
+            for member, content in _read_members(store.path(deb.sha256)):
                 name = str(member.name)  # python-debian's string type is not hashable
-                if name not in seen or not member.isdir():
-                    seen.add(name)
+                if name not in names or not member.isdir():
+                    names.add(name)
                     tar.addfile(member, content)
         for deb in source.packages:
             tar.add(store.path(deb.sha256), f"{REPOSITORY}/{deb.sha256}.deb")
         index = packages_index(source.packages, store)
         _add_text(tar, f"{REPOSITORY}/Packages", index)
-        _add_text(tar, f"{REPOSITORY}/Release", release(source.suite, index))
+        _add_text(tar, f"{REPOSITORY}/Release", format_release_file(source.suite, index))
 
 
 def packages_index(packages: Sequence[LockedDeb], store: Store) -> str:
@@ -223,7 +223,7 @@ def packages_index(packages: Sequence[LockedDeb], store: Store) -> str:
     )
 
 
-def release(suite: str, index: str) -> str:
+def format_release_file(suite: str, index: str) -> str:
     """Return the Release file; mmdebstrap needs its suite to find the essential packages."""
     data = index.encode()
     digest = hashlib.sha256(data).hexdigest()
@@ -231,7 +231,7 @@ def release(suite: str, index: str) -> str:
     return f"Suite: {suite}\nCodename: {suite}\nDate: {date}\nSHA256:\n {digest} {len(data)} Packages\n"
 
 
-def merged(name: str) -> str:
+def merge_usr_path(name: str) -> str:
     """Return a package member's path in a root with merged /usr, without a leading slash."""
     path = str(name).removeprefix("./").strip("/")
     return f"usr/{path}" if path.split("/")[0] in MERGED else path
@@ -242,7 +242,7 @@ def is_merge(member: tarfile.TarInfo) -> bool:
     return member.issym() and member.name.removeprefix("./").strip("/") in MERGED
 
 
-def _skeleton(tar: tarfile.TarFile) -> Iterator[str]:
+def _add_skeleton(tar: tarfile.TarFile) -> Iterator[str]:
     for name in ("usr", *(f"usr/{link}" for link in MERGED), "tmp", REPOSITORY):
         directory = tarfile.TarInfo(name)
         directory.type, directory.mode = tarfile.DIRTYPE, 0o1777 if name == "tmp" else 0o755
@@ -256,14 +256,14 @@ def _skeleton(tar: tarfile.TarFile) -> Iterator[str]:
         _add_text(tar, name, text)
 
 
-def _members(path: Path) -> Iterator[tuple[tarfile.TarInfo, IO[bytes] | None]]:
+def _read_members(path: Path) -> Iterator[tuple[tarfile.TarInfo, IO[bytes] | None]]:
     with DebFile(path).data.tgz() as data:
         for member in data:
             if is_merge(member):
                 continue
-            member.name = merged(member.name)
+            member.name = merge_usr_path(member.name)
             if member.islnk():
-                member.linkname = merged(member.linkname)
+                member.linkname = merge_usr_path(member.linkname)
             if member.name:
                 yield member, data.extractfile(member) if member.isreg() else None
 
@@ -277,7 +277,7 @@ def _add_text(tar: tarfile.TarFile, name: str, text: str) -> None:
 def _run_mmdebstrap(image: str, source: Packages, output: IO[bytes]) -> None:
     command = ["docker", "run", "--rm", "--network", "none", "--platform", source.platform, "--cap-drop", "ALL"]
     command += [part for capability in CAPABILITIES for part in ("--cap-add", capability)]
-    command += ["--env", f"SOURCE_DATE_EPOCH={source.epoch}", image, *mmdebstrap(source)]
+    command += ["--env", f"SOURCE_DATE_EPOCH={source.epoch}", image, *make_mmdebstrap_command(source)]
     result = subprocess.run(command, stdout=output, stderr=subprocess.PIPE, text=True, check=False)
     if result.returncode:
         last_lines = "\n".join(result.stderr.strip().splitlines()[-15:])
@@ -292,7 +292,7 @@ def _add_dev(layer: Path, epoch: int) -> None:
         tar.addfile(directory)
 
 
-def mmdebstrap(source: Packages) -> list[str]:
+def make_mmdebstrap_command(source: Packages) -> list[str]:
     """Return mmdebstrap's command line."""
     return [
         *("/usr/bin/mmdebstrap", "--mode=root", "--variant=essential", "--format=tar"),

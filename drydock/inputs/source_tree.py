@@ -15,7 +15,7 @@ from typing import IO
 
 from drydock.core.console import log
 from drydock.core.errors import FetchError
-from drydock.core.files import LARGEST_LFS_POINTER, below, file_sha256, is_lfs_pointer, set_mode
+from drydock.core.files import LARGEST_LFS_POINTER, file_sha256, is_lfs_pointer, join_below, set_mode
 from drydock.core.tar import members, open_tar, unpack_tar
 from drydock.inputs.store import mtime_of
 
@@ -44,7 +44,7 @@ class Budget:
             raise FetchError(f"{self._name}: the source code has more than {MOST_FILES} files or {MOST_BYTES} bytes")
 
 
-def unpack(archive: Path, folder: Path, name: str) -> None:
+def unpack_source(archive: Path, folder: Path, name: str) -> None:
     """Unpack source code, as tar.gz or tar.bz2, into an empty folder, without its top-level folder.
 
     Raises FetchError for a damaged archive, for a path or link that leads out of it, and beyond the limits.
@@ -82,13 +82,13 @@ def check_lfs_pointers(folder: Path, name: str) -> None:
     """Raise FetchError for files that are pointers of Git LFS: neither git nor an archive of a forge has the files."""
     pointers = sorted(
         str(path.relative_to(folder))
-        for path, status in _walk(folder)
+        for path, status in _walk_tree(folder)
         if stat.S_ISREG(status.st_mode) and status.st_size <= LARGEST_LFS_POINTER and is_lfs_pointer(path)
     )
     if pointers:
-        shown = ", ".join(pointers[:SHOWN]) + (f" and {len(pointers) - SHOWN} more" if pointers[SHOWN:] else "")
+        listed = ", ".join(pointers[:SHOWN]) + (f" and {len(pointers) - SHOWN} more" if pointers[SHOWN:] else "")
         raise FetchError(
-            f"{name}: found pointers of Git LFS, expected the files: {shown}",
+            f"{name}: found pointers of Git LFS, expected the files: {listed}",
             hint="clone the repository, run `git lfs pull`, pack its folder as tar.gz, and pin that in the stack: "
             "`url` and `sha256` instead of `repository`",
         )
@@ -96,7 +96,7 @@ def check_lfs_pointers(folder: Path, name: str) -> None:
 
 def warn_of_links(folder: Path, name: str) -> None:
     """Log each link that leads out of a source tree: in the build it names another file, or none."""
-    for path, status in _walk(folder):
+    for path, status in _walk_tree(folder):
         if not stat.S_ISLNK(status.st_mode):
             continue
         target = path.readlink()
@@ -110,45 +110,45 @@ def warn_of_submodules(folder: Path, name: str) -> None:
     described = folder / ".gitmodules"
     text = described.read_text(encoding="utf-8", errors="replace") if described.is_file() else ""
     for place in re.findall(r"^\s*path\s*=\s*(\S+)\s*$", text, re.MULTILINE):
-        inner = below(folder, place)
+        inner = join_below(folder, place)
         if inner.is_dir() and not any(inner.iterdir()):
             hint = "git has it: `repository` and `ref` instead of `url`"
             log(f"warning: {name}: the archive lacks the submodule {place}, whose folder is empty; {hint}")
 
 
-def settle(folder: Path, key: str) -> None:
+def settle_modes_and_times(folder: Path, key: str) -> None:
     """Give all files of a folder modes and times that depend on nothing but the id of the source code, in hexadecimal.
 
     One time for all: `make` finds nothing out of date. Another time for another source: BuildKit takes a file of equal
     path, size and time for unchanged.
     """
     time = OLDEST + mtime_of(key)
-    for path, found in _walk(folder):
-        if not stat.S_ISLNK(found.st_mode):
-            set_mode(path, 0o755 if stat.S_ISDIR(found.st_mode) or found.st_mode & stat.S_IXUSR else 0o644)
+    for path, status in _walk_tree(folder):
+        if not stat.S_ISLNK(status.st_mode):
+            set_mode(path, 0o755 if stat.S_ISDIR(status.st_mode) or status.st_mode & stat.S_IXUSR else 0o644)
         os.utime(path, (time, time), follow_symlinks=False)
     os.utime(folder, (time, time))
 
 
-def same(first: Path, second: Path) -> bool:
+def is_same_tree(first: Path, second: Path) -> bool:
     """Tell whether two folders have the same files: names, kinds, modes, times and bytes."""
-    return _described(first) == _described(second)
+    return _describe_tree(first) == _describe_tree(second)
 
 
-def _described(folder: Path) -> dict[Path, tuple[int, int, str]]:
+def _describe_tree(folder: Path) -> dict[Path, tuple[int, int, str]]:
     return {
-        path.relative_to(folder): (found.st_mode, found.st_mtime_ns, _content(path, found.st_mode))
-        for path, found in _walk(folder)
+        path.relative_to(folder): (status.st_mode, status.st_mtime_ns, _hash_content(path, status.st_mode))
+        for path, status in _walk_tree(folder)
     }
 
 
-def _content(path: Path, mode: int) -> str:
+def _hash_content(path: Path, mode: int) -> str:
     if stat.S_ISLNK(mode):
         return str(path.readlink())
     return file_sha256(path) if stat.S_ISREG(mode) else ""
 
 
-def _walk(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
+def _walk_tree(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
     """Yield everything below a folder, the contents of a folder before the folder; links are not followed."""
     for parent, folders, files in os.walk(folder, topdown=False):
         for name in (*files, *folders):

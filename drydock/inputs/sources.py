@@ -12,14 +12,14 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from drydock.config.validation import made
+from drydock.config.validation import make_record
 from drydock.core.console import log
 from drydock.core.errors import InputError
-from drydock.core.files import below
+from drydock.core.files import join_below
 from drydock.inputs import git, git_objects, source_tree, wheels
-from drydock.inputs.indexes import access, read_indexes
+from drydock.inputs.indexes import make_index_access, read_indexes
 from drydock.inputs.store import Store, whole_folder
-from drydock.inputs.transfer import Wanted, download
+from drydock.inputs.transfer import Wanted, download_files
 from drydock.inputs.uv import Environment
 from drydock.model.locked import LockedSource
 from drydock.model.variant import SourceCode
@@ -37,12 +37,12 @@ def resolve_source(
         pin = LockedSource(name=source.name, url=source.url, sha256=source.sha256, source=source.source)
         return pin.model_copy(update={"verified": proven})
     if source.commit:
-        stored_already = git_objects.proves(source.name, source.commit, store, env)
+        stored_already = git_objects.has_all_objects(source.name, source.commit, store, env)
         return _locked_git(source, source.commit, verified=stored_already, origin=source.source)
-    return _locked_git(source, ask(source, env), verified=True, origin="the repository")
+    return _locked_git(source, find_ref_commit(source, env), verified=True, origin="the repository")
 
 
-def fetch(source: LockedSource, target: Environment, store: Store, env: Mapping[str, str] = os.environ) -> Path:
+def fetch_source(source: LockedSource, target: Environment, store: Store, env: Mapping[str, str] = os.environ) -> Path:
     """Fetch source code into the store; return its file: objects of git, or an archive.
 
     Raises FetchError. Whoever uses the file checks it.
@@ -52,69 +52,71 @@ def fetch(source: LockedSource, target: Environment, store: Store, env: Mapping[
         return store.path(source.sdist.sha256)
     if source.sha256:
         if not store.has(source.sha256):
-            wanted = Wanted(source.filename, source.sha256, None, (source.url,))
-            download(store, [wanted], access(read_indexes(env), env))
+            archive = Wanted(source.filename, source.sha256, None, (source.url,))
+            download_files(store, [archive], make_index_access(read_indexes(env), env))
         return store.path(source.sha256)
-    git_objects.fetch(source.name, source.repository, str(source.commit), store, env)
-    return git_objects.path(str(source.commit), store)
+    git_objects.fetch_objects(source.name, source.repository, str(source.commit), store, env)
+    return git_objects.pack_path(str(source.commit), store)
 
 
-def folder(source: LockedSource, target: Environment, store: Store, env: Mapping[str, str] = os.environ) -> Path:
+def make_source_folder(
+    source: LockedSource, target: Environment, store: Store, env: Mapping[str, str] = os.environ
+) -> Path:
     """Return a folder with exactly the files of some source code; fetch it if the store lacks it.
 
     Raises FetchError, also for pointers of Git LFS. What else the source code lacks is logged.
     """
-    archive = fetch(source, target, store, env)
+    archive = fetch_source(source, target, store, env)
     key = str(source.pin)
-    final = below(store.home / "sources", key)
+    final = join_below(store.home / "sources", key)
     with whole_folder(final) as fresh:
         if not source.commit:
             store.verify(key)
-            source_tree.unpack(archive, fresh, source.name)
+            source_tree.unpack_source(archive, fresh, source.name)
             source_tree.warn_of_submodules(fresh, source.name)
         else:
             git_objects.check_out(source.name, key, fresh, store, env)
         source_tree.check_lfs_pointers(fresh, source.name)
         source_tree.warn_of_links(fresh, source.name)
-        source_tree.settle(fresh, key)
-        if os.path.lexists(final) and (final.is_symlink() or not source_tree.same(fresh, final)):
+        source_tree.settle_modes_and_times(fresh, key)
+        if os.path.lexists(final) and (final.is_symlink() or not source_tree.is_same_tree(fresh, final)):
             log(f"{final}: not the files of {source.name} {key[:12]}: unpacked again")
-            _remove(final)
+            _remove_path(final)
     return final
 
 
-def _remove(path: Path) -> None:
+def _remove_path(path: Path) -> None:
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     else:
         path.unlink()
 
 
-def stored(source: LockedSource, store: Store) -> bool:
+def is_source_stored(source: LockedSource, store: Store) -> bool:
     """Tell whether the store has the source code."""
     if source.sdist:
         return store.has(source.sdist.sha256, source.sdist.size)
     if source.sha256:
         return store.has(source.sha256)
-    return git_objects.path(str(source.commit), store).is_file()
+    return git_objects.pack_path(str(source.commit), store).is_file()
 
 
 def _locked_git(source: SourceCode, commit: str, *, verified: bool, origin: str) -> LockedSource:
     pin = {"name": source.name, "repository": source.repository, "commit": commit, "verified": verified}
-    return made(LockedSource, source.repository, {**pin, "source": origin})
+    return make_record(LockedSource, source.repository, {**pin, "source": origin})
 
 
-def ask(source: SourceCode, env: Mapping[str, str] = os.environ) -> str:
+def find_ref_commit(source: SourceCode, env: Mapping[str, str] = os.environ) -> str:
     """Return the commit of a tag or branch in the repository; for an annotated tag, the commit and not the tag object.
 
     Raises InputError if the repository has no such ref, FetchError if it cannot be reached.
     """
     if not source.ref:
         raise InputError(f"{source.name}: neither its commit nor a tag or branch is known", hint="set `commit`")
-    found = _named(source, _refs(source, env, source.ref, f"{source.ref}^{{}}"))
-    if not found:
+    commit = _find_named_commit(source, _list_refs(source, env, source.ref, f"{source.ref}^{{}}"))
+    if not commit:
         raise InputError(f"{source.repository}: has no tag or branch {source.ref!r}", hint="fix `ref`, or set `commit`")
-    return found
+    return commit
 
 
 def is_lost(source: SourceCode, commit: str, env: Mapping[str, str] = os.environ) -> bool:
@@ -124,7 +126,7 @@ def is_lost(source: SourceCode, commit: str, env: Mapping[str, str] = os.environ
     """
     if not source.ref or source.sdist or git_objects.COMMIT.fullmatch(source.ref):
         return False
-    refs = _refs(source, env)
+    refs = _list_refs(source, env)
     if commit in refs.values():
         return False
     branch = f"refs/heads/{source.ref}"
@@ -136,20 +138,20 @@ def _has_ancestor(source: SourceCode, branch: str, commit: str, env: Mapping[str
     variables = git.network_environment(env)
     with tempfile.TemporaryDirectory(prefix="drydock-") as folder:
         place = variables | {"GIT_DIR": folder}
-        git.run(("init", "--quiet", "--bare", "--template="), source.name, place)
+        git.run_limited_git(("init", "--quiet", "--bare", "--template="), source.name, place)
         options = ("--quiet", "--filter=tree:0", "--no-tags", "--no-recurse-submodules")
-        git.run(("fetch", *options, "--end-of-options", source.repository, branch), source.name, place)
-        return commit in git.run(("rev-list", "FETCH_HEAD"), source.name, place).decode().split()
+        git.run_limited_git(("fetch", *options, "--end-of-options", source.repository, branch), source.name, place)
+        return commit in git.run_limited_git(("rev-list", "FETCH_HEAD"), source.name, place).decode().split()
 
 
-def _refs(source: SourceCode, env: Mapping[str, str], *patterns: str) -> dict[str, str]:
+def _list_refs(source: SourceCode, env: Mapping[str, str], *patterns: str) -> dict[str, str]:
     """Return the commits of a repository's tags and branches by name. Raises FetchError."""
     words = ("ls-remote", "--end-of-options", source.repository, *patterns)
-    lines = git.run(words, source.name, git.network_environment(env)).decode().splitlines()
+    lines = git.run_limited_git(words, source.name, git.network_environment(env)).decode().splitlines()
     return {name: commit for commit, _, name in (line.partition("\t") for line in lines)}
 
 
-def _named(source: SourceCode, refs: Mapping[str, str]) -> str:
+def _find_named_commit(source: SourceCode, refs: Mapping[str, str]) -> str:
     """Return the commit of the source's tag or branch; empty if the repository has neither."""
     names = (f"refs/tags/{source.ref}^{{}}", f"refs/tags/{source.ref}", f"refs/heads/{source.ref}")
     return next((refs[name] for name in names if name in refs), "")

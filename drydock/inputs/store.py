@@ -21,13 +21,13 @@ from pathlib import Path
 
 from drydock.core.errors import FetchError
 from drydock.core.files import (
-    below,
-    checksum,
+    compute_checksum,
     disk_full,
     file_sha256,
+    join_below,
     link_or_copy,
     make_folder,
-    private,
+    open_private,
     set_mode,
     take_lock,
 )
@@ -45,7 +45,7 @@ class Store:
 
     def path(self, sha256: str) -> Path:
         """Return the path of the file with this hash; it need not exist."""
-        return below(self.home / "store" / "sha256", f"{sha256[:2]}/{sha256}")
+        return join_below(self.home / "store" / "sha256", f"{sha256[:2]}/{sha256}")
 
     def has(self, sha256: str, size: int | None = None) -> bool:
         """Tell whether the store has the file; a damaged or changed one counts as missing.
@@ -54,17 +54,17 @@ class Store:
         """
         path = self.path(sha256)
         try:
-            found = path.lstat()
+            status = path.lstat()
         except FileNotFoundError:
             return False
-        if not stat.S_ISREG(found.st_mode) or (size is not None and found.st_size != size):
+        if not stat.S_ISREG(status.st_mode) or (size is not None and status.st_size != size):
             return False
-        return found.st_mtime == mtime_of(sha256) or _restored(path, sha256)
+        return status.st_mtime == mtime_of(sha256) or _verify_and_touch(path, sha256)
 
     def verify(self, sha256: str) -> None:
         """Check the file's hash again; if it changed on the disk, remove it and raise FetchError."""
         with self.path(sha256).open("rb") as file:
-            actual = _sha256(file)
+            actual = _hash_file(file)
         if actual != sha256:
             self.path(sha256).unlink()
             raise FetchError(
@@ -88,17 +88,17 @@ class Store:
 
         Raises DiskFullError.
         """
-        partial = below(self.home / "store" / "partial", sha256)
+        partial = join_below(self.home / "store" / "partial", sha256)
         with disk_full(partial):
             make_folder(partial.parent)
-            with _locked(partial) as file:
+            with _open_locked(partial) as file:
                 yield None if self.has(sha256, size) else file
 
     def keep(self, file: BufferedRandom, sha256: str, name: str) -> None:
         """Give a received file its final name. If its hash is wrong, empty it and raise FetchError."""
         file.flush()
         file.seek(0)
-        actual = _sha256(file)
+        actual = _hash_file(file)
         if actual != sha256:
             file.truncate(0)
             raise FetchError(f"{name}: sha256 is {actual}, expected {sha256}")
@@ -121,18 +121,18 @@ class Store:
         """
         texts = literals or {}
         for name in (*files, *texts):
-            below(self.home, name)
+            join_below(self.home, name)
         hashes = {name: hashlib.sha256(text).hexdigest() for name, text in texts.items()}
-        key = checksum({"files": {**files, **hashes}, "executable": sorted(executable)})
+        key = compute_checksum({"files": {**files, **hashes}, "executable": sorted(executable)})
         final = self.home / "contexts" / key
         if _has_exactly(final, {**files, **hashes}, executable):
             return final
         with whole_folder(final, replace=True) as temporary:
             for name, sha256 in files.items():
                 self.verify(sha256)
-                place(self.path(sha256), temporary / name, executable=name in executable)
+                place_file(self.path(sha256), temporary / name, executable=name in executable)
             for name, text in texts.items():
-                _write(temporary / name, text, mtime_of(hashes[name]))
+                _write_file(temporary / name, text, mtime_of(hashes[name]))
         return final
 
 
@@ -149,7 +149,7 @@ def _has_exactly(folder: Path, hashes: Mapping[str, str], executable: Collection
     )
 
 
-def _restored(path: Path, sha256: str) -> bool:
+def _verify_and_touch(path: Path, sha256: str) -> bool:
     """Tell whether a file has its hash, and set its time again: a copy of a store may have lost the times."""
     if file_sha256(path) != sha256:
         return False
@@ -171,8 +171,8 @@ def whole_folder(final: Path, *, replace: bool = False) -> Iterator[Path]:
     """
     with disk_full(final):
         make_folder(final.parent)
-        _sweep(final)
-        temporary = Path(tempfile.mkdtemp(dir=final.parent, prefix=_prefix(final)))
+        _remove_stale_folders(final)
+        temporary = Path(tempfile.mkdtemp(dir=final.parent, prefix=_make_prefix(final)))
         with _open_folder(temporary) as handle:
             with contextlib.suppress(OSError):  # without locks, _sweep cannot take one either and removes nothing
                 fcntl.flock(handle, fcntl.LOCK_EX)  # tells _sweep that this run is alive
@@ -181,12 +181,12 @@ def whole_folder(final: Path, *, replace: bool = False) -> Iterator[Path]:
                 yield temporary
                 if replace:
                     shutil.rmtree(final, ignore_errors=True)
-                _rename(temporary, final)
+                _rename_unless_made(temporary, final)
             finally:
                 shutil.rmtree(temporary, ignore_errors=True)
 
 
-def _rename(temporary: Path, final: Path) -> None:
+def _rename_unless_made(temporary: Path, final: Path) -> None:
     """Rename a folder, unless another run was faster."""
     try:
         temporary.rename(final)
@@ -195,9 +195,9 @@ def _rename(temporary: Path, final: Path) -> None:
             raise
 
 
-def _sweep(final: Path) -> None:
+def _remove_stale_folders(final: Path) -> None:
     """Remove the temporary folders of killed runs."""
-    for folder in final.parent.glob(f"{_prefix(final)}*"):
+    for folder in final.parent.glob(f"{_make_prefix(final)}*"):
         with contextlib.suppress(OSError), _open_folder(folder) as handle:
             if time.time() - folder.stat().st_mtime < LOCK_DELAY:
                 continue
@@ -205,7 +205,7 @@ def _sweep(final: Path) -> None:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def _prefix(final: Path) -> str:
+def _make_prefix(final: Path) -> str:
     return f".{final.name[:32]}."
 
 
@@ -219,10 +219,10 @@ def _open_folder(folder: Path) -> Iterator[int]:
 
 
 @contextlib.contextmanager
-def _locked(partial: Path) -> Iterator[BufferedRandom]:
+def _open_locked(partial: Path) -> Iterator[BufferedRandom]:
     """Open and lock a partial file; try again if the previous holder of the lock renamed or removed it."""
     while True:
-        with open(partial, "a+b", opener=private) as file:
+        with open(partial, "a+b", opener=open_private) as file:
             take_lock(file, partial, f"waiting for another drydock run to fetch {partial.name[:12]}…")
             if not _still_named(file, partial):
                 continue
@@ -241,7 +241,7 @@ def _still_named(file: BufferedRandom, path: Path) -> bool:
         return False
 
 
-def _sha256(file: BufferedReader | BufferedRandom) -> str:
+def _hash_file(file: BufferedReader | BufferedRandom) -> str:
     return hashlib.file_digest(file, "sha256").hexdigest()
 
 
@@ -250,7 +250,7 @@ def mtime_of(sha256: str) -> int:
     return int(sha256[:7], 16)
 
 
-def place(source: Path, target: Path, *, executable: bool) -> None:
+def place_file(source: Path, target: Path, *, executable: bool) -> None:
     """Link a stored file; copy one that must be executable."""
     make_folder(target.parent)
     if executable:
@@ -260,7 +260,7 @@ def place(source: Path, target: Path, *, executable: bool) -> None:
     set_mode(target, 0o755 if executable else 0o644)
 
 
-def _write(target: Path, text: bytes, mtime: int) -> None:
+def _write_file(target: Path, text: bytes, mtime: int) -> None:
     make_folder(target.parent)
     target.write_bytes(text)
     set_mode(target, 0o644)

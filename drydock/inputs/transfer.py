@@ -20,12 +20,12 @@ from urllib.request import url2pathname
 
 import requests
 
-from drydock.config.access import Access, redact
-from drydock.config.mirrors import rewritten
+from drydock.config.access import Access, redact_url
+from drydock.config.mirrors import rewrite_url
 from drydock.core import http
-from drydock.core.console import detail, step
+from drydock.core.console import log_detail, show_step
 from drydock.core.errors import FetchError, GoneError
-from drydock.core.files import SLOWEST, Pace, open_regular, parse_size
+from drydock.core.files import SLOWEST, Pace, open_regular, parse_byte_count
 from drydock.core.http import TransientRequestError
 from drydock.inputs.store import Store
 from drydock.oci.reference import is_loopback
@@ -71,18 +71,18 @@ class Transfer(NamedTuple):
     stopped: threading.Event
 
 
-def download(store: Store, wanted: Sequence[Wanted], access: Access) -> None:
+def download_files(store: Store, files: Sequence[Wanted], access: Access) -> None:
     """Fetch the files that the store lacks; raise one FetchError that names every file that failed.
 
     Raises DiskFullError immediately. Completed files are kept.
     """
-    missing = tuple({file.sha256: file for file in wanted if not store.has(file.sha256, file.size)}.values())
+    missing = tuple({file.sha256: file for file in files if not store.has(file.sha256, file.size)}.values())
     if not missing:
         return
     total = sum(file.size or 0 for file in missing)
-    with step("fetch", total or None) as shown, http.Session() as session:
-        shown.note(f"{len(missing)} files")
-        transfer = Transfer(store, access, session, shown.advance, threading.Event())
+    with show_step("fetch", total or None) as progress, http.Session() as session:
+        progress.note(f"{len(missing)} files")
+        transfer = Transfer(store, access, session, progress.advance, threading.Event())
         problems = _download_all(transfer, missing)
     if problems:
         all_gone = all(isinstance(problem, GoneError) for problem in problems)
@@ -105,7 +105,7 @@ def ask_sizes(files: Sequence[tuple[str, str]], access: Access) -> dict[str, int
 
 
 def _ask_size(original: str, access: Access) -> int | None:
-    url = rewritten(original, access.mirrors)
+    url = rewrite_url(original, access.mirrors)
     if urlsplit(url).scheme == "file":
         path = local_path(url)
         return path.stat().st_size if path.is_file() else None
@@ -120,11 +120,11 @@ def _ask_size(original: str, access: Access) -> int | None:
         response = ask_patiently(ask_head, "size", url, access)
     except FetchError:
         return None  # the caller then fetches the file, which reports the error
-    size = parse_size(response.headers.get("Content-Length", ""))
+    size = parse_byte_count(response.headers.get("Content-Length", ""))
     if not response.ok or "Content-Encoding" in response.headers:
         return None
     if size is not None and size > LARGEST_FILE:
-        raise FetchError(f"{redact(url)}: Content-Length is {size}, expected at most {LARGEST_FILE} bytes")
+        raise FetchError(f"{redact_url(url)}: Content-Length is {size}, expected at most {LARGEST_FILE} bytes")
     return size
 
 
@@ -162,11 +162,11 @@ def _read_once(
     options |= {"headers": {**options["headers"], **headers}, "stream": True, "allow_redirects": query is None}
     with http.Session() as session, session.request("POST" if query else "GET", url, json=query, **options) as answer:
         http.refuse_transient_status(answer)
-        wanted = answer.ok and ("Range" not in headers or answer.status_code == requests.codes.partial_content)
-        for piece in http.pieces(answer) if wanted else ():
+        has_body = answer.ok and ("Range" not in headers or answer.status_code == requests.codes.partial_content)
+        for piece in http.read_pieces(answer) if has_body else ():
             data += piece
             if len(data) > at_most or pace.is_too_slow(len(data)):
-                raise FetchError(f"{what}: {redact(url)}: more than {at_most} bytes, or too slow")
+                raise FetchError(f"{what}: {redact_url(url)}: more than {at_most} bytes, or too slow")
     return HttpAnswer(answer.status_code, answer.headers, bytes(data))
 
 
@@ -183,12 +183,12 @@ def ask_patiently(ask_once: Callable[[], T], what: str, url: str, access: Access
     while True:
         started = time.monotonic()
         try:
-            with http.failures_named(f"{what}: {redact(url)}"):
+            with http.failures_named(f"{what}: {redact_url(url)}"):
                 return ask_once()
         except TransientRequestError as error:
             failures, waited = failures + 1, waited + time.monotonic() - started
             if failures == ATTEMPTS or waited > access.patience:
-                raise UnansweredError(f"{what}: {redact(url)}: {error} (asked {failures} times)") from error
+                raise UnansweredError(f"{what}: {redact_url(url)}: {error} (asked {failures} times)") from error
             http.pause_before_retry(failures, error, access.pause, urlsplit(url).hostname or "")
 
 
@@ -200,8 +200,8 @@ def run_patiently(
     uv and git wait for seconds at most, apt not at all. `limited` finds `status` and `url` in what the program says.
     """
     for failures in range(1, ATTEMPTS + 1):
-        done = run()
-        refusal = _find_refusal(done, limited)
+        result = run()
+        refusal = _find_refusal(result, limited)
         if refusal is None or failures == ATTEMPTS:
             break
         server = urlsplit(refusal["url"]).hostname or ""
@@ -211,130 +211,130 @@ def run_patiently(
             break  # the program has said which server refuses
         refused = TransientRequestError(f"{what}: the server answered {refusal['status']}")
         http.pause_before_retry(failures, refused, access.pause, server)
-    return done
+    return result
 
 
-def _find_refusal(done: subprocess.CompletedProcess[AnyStr], limited: re.Pattern[str]) -> re.Match[str] | None:
-    text = done.stderr if isinstance(done.stderr, str) else done.stderr.decode(errors="replace")
-    refusals = limited.finditer(text) if done.returncode else ()
+def _find_refusal(result: subprocess.CompletedProcess[AnyStr], limited: re.Pattern[str]) -> re.Match[str] | None:
+    text = result.stderr if isinstance(result.stderr, str) else result.stderr.decode(errors="replace")
+    refusals = limited.finditer(text) if result.returncode else ()
     return next((refusal for refusal in refusals if int(refusal["status"]) in http.RETRIED), None)
 
 
 def _download_all(transfer: Transfer, missing: Sequence[Wanted]) -> list[FetchError]:
     """Run the downloads; Ctrl-C and a full disk stop each of them at its next chunk."""
     with ThreadPoolExecutor(WORKERS) as pool:
-        futures = [pool.submit(_download_one, transfer, wanted) for wanted in missing]
+        futures = [pool.submit(_download_one, transfer, pin) for pin in missing]
         try:
-            return _problems(futures)
+            return _collect_problems(futures)
         except BaseException:
             transfer.stopped.set()
             pool.shutdown(wait=False, cancel_futures=True)
             raise
 
 
-def _problems(futures: Sequence[Future[list[FetchError]]]) -> list[FetchError]:
+def _collect_problems(futures: Sequence[Future[list[FetchError]]]) -> list[FetchError]:
     """Return the errors of single files; raise immediately an error that concerns all files, such as a full disk."""
-    done, _ = wait(futures, return_when=FIRST_EXCEPTION)
-    for future in done:
+    finished, _ = wait(futures, return_when=FIRST_EXCEPTION)
+    for future in finished:
         future.result()
     return [problem for future in futures for problem in future.result()]
 
 
-def _download_one(transfer: Transfer, wanted: Wanted) -> list[FetchError]:
+def _download_one(transfer: Transfer, pin: Wanted) -> list[FetchError]:
     """Try each URL until the file is in the store; return the error of each URL if all fail."""
     problems: list[FetchError] = []
-    with transfer.store.receiving(wanted.sha256, wanted.size) as file:
+    with transfer.store.receiving(pin.sha256, pin.size) as file:
         if file is None:
             return []
-        for url in (rewritten(url, transfer.access.mirrors) for url in wanted.urls):
+        for url in (rewrite_url(url, transfer.access.mirrors) for url in pin.urls):
             try:
-                _download_from(transfer, wanted, url, file)
+                _download_from(transfer, pin, url, file)
             except FetchError as error:
                 problems.append(error)
             else:
-                detail(f"fetched {wanted.name} from {redact(url)}")
+                log_detail(f"fetched {pin.name} from {redact_url(url)}")
                 return []
-    return problems or [GoneError(f"{wanted.name}: no configured server has it")]
+    return problems or [GoneError(f"{pin.name}: no configured server has it")]
 
 
-def _download_from(transfer: Transfer, wanted: Wanted, url: str, file: BufferedRandom) -> None:
+def _download_from(transfer: Transfer, pin: Wanted, url: str, file: BufferedRandom) -> None:
     resumed = file.seek(0, 2) > 0
-    _with_retries(transfer, wanted, url, file)
+    _with_retries(transfer, pin, url, file)
     try:
-        transfer.store.keep(file, wanted.sha256, f"{wanted.name} from {redact(url)}")
+        transfer.store.keep(file, pin.sha256, f"{pin.name} from {redact_url(url)}")
     except FetchError:
         if not resumed:
             raise
         # The partial file may have come from a server with other content: start again from an empty file.
-        _with_retries(transfer, wanted, url, file)
-        transfer.store.keep(file, wanted.sha256, f"{wanted.name} from {redact(url)}")
+        _with_retries(transfer, pin, url, file)
+        transfer.store.keep(file, pin.sha256, f"{pin.name} from {redact_url(url)}")
 
 
-def _with_retries(transfer: Transfer, wanted: Wanted, url: str, file: BufferedRandom) -> None:
+def _with_retries(transfer: Transfer, pin: Wanted, url: str, file: BufferedRandom) -> None:
     failures, have = 0, file.seek(0, 2)
     pace = Pace(transfer.access.patience)
     while True:
         try:
-            return _receive(transfer, wanted, url, file, pace)
+            return _receive_file(transfer, pin, url, file, pace)
         except TransientRequestError as error:
             now = file.seek(0, 2)
             failures = 1 if now > have else failures + 1
             have = now
             if failures >= ATTEMPTS:
-                raise FetchError(f"{wanted.name} from {redact(url)}: {error}") from error
+                raise FetchError(f"{pin.name} from {redact_url(url)}: {error}") from error
             server = urlsplit(url).hostname or ""
             http.pause_before_retry(failures, error, transfer.access.pause, server, transfer.stopped.wait)
         if transfer.stopped.is_set():
-            raise FetchError(f"{wanted.name}: stopped")
+            raise FetchError(f"{pin.name}: stopped")
 
 
-def _receive(transfer: Transfer, wanted: Wanted, url: str, file: BufferedRandom, pace: Pace) -> None:
+def _receive_file(transfer: Transfer, pin: Wanted, url: str, file: BufferedRandom, pace: Pace) -> None:
     """Append the missing bytes. Raises TransientRequestError if a retry may help, else FetchError."""
-    have, at_most = file.seek(0, 2), LARGEST_FILE if wanted.size is None else wanted.size
-    if wanted.size is not None and have == wanted.size:
+    have, at_most = file.seek(0, 2), LARGEST_FILE if pin.size is None else pin.size
+    if pin.size is not None and have == pin.size:
         return
-    if wanted.size is not None and have > wanted.size:
+    if pin.size is not None and have > pin.size:
         have = file.truncate(0)
-    for chunk in _chunks(transfer, wanted, url, file, have):
+    for chunk in _open_chunks(transfer, pin, url, file, have):
         if transfer.stopped.is_set():
-            raise FetchError(f"{wanted.name}: stopped")
+            raise FetchError(f"{pin.name}: stopped")
         file.write(chunk)
         transfer.advance(len(chunk))
         if file.tell() > at_most:
             file.truncate(0)
-            raise FetchError(f"{wanted.name} from {redact(url)}: longer than the {at_most} bytes expected")
+            raise FetchError(f"{pin.name} from {redact_url(url)}: longer than the {at_most} bytes expected")
         if pace.is_too_slow(file.tell() - have):
-            raise FetchError(f"{wanted.name} from {redact(url)}: slower than {SLOWEST} bytes in a second")
-    if wanted.size is not None and file.tell() < wanted.size:
-        raise TransientRequestError(f"ended after {file.tell()} of {wanted.size} bytes")
+            raise FetchError(f"{pin.name} from {redact_url(url)}: slower than {SLOWEST} bytes in a second")
+    if pin.size is not None and file.tell() < pin.size:
+        raise TransientRequestError(f"ended after {file.tell()} of {pin.size} bytes")
 
 
-def _chunks(transfer: Transfer, wanted: Wanted, url: str, file: BufferedRandom, have: int) -> Iterator[bytes]:
+def _open_chunks(transfer: Transfer, pin: Wanted, url: str, file: BufferedRandom, have: int) -> Iterator[bytes]:
     if urlsplit(url).scheme == "file":
-        return _read_file(wanted, url, file)
-    return _read_http(transfer, wanted, url, file, have)
+        return _read_local_file(pin, url, file)
+    return _read_http(transfer, pin, url, file, have)
 
 
-def _read_file(wanted: Wanted, url: str, file: BufferedRandom) -> Iterator[bytes]:
+def _read_local_file(pin: Wanted, url: str, file: BufferedRandom) -> Iterator[bytes]:
     path = local_path(url)
     file.truncate(0)
     try:
         with open_regular(path) as source:
             yield from iter(lambda: source.read(CHUNK), b"")
     except FileNotFoundError as error:
-        raise GoneError(f"{wanted.name}: {path}: no such file") from error
+        raise GoneError(f"{pin.name}: {path}: no such file") from error
     except OSError as error:
-        raise FetchError(f"{wanted.name}: {path}: {error.strerror}") from error
+        raise FetchError(f"{pin.name}: {path}: {error.strerror}") from error
 
 
-def _read_http(transfer: Transfer, wanted: Wanted, url: str, file: BufferedRandom, have: int) -> Iterator[bytes]:
+def _read_http(transfer: Transfer, pin: Wanted, url: str, file: BufferedRandom, have: int) -> Iterator[bytes]:
     """Yield the rest of the file; if the server sends all of it, truncate the file first."""
-    with http.failures_named(f"{wanted.name} from {redact(url)}"), _get(transfer, url, have) as response:
-        _check_response(response, wanted, url, file)
-        yield from http.pieces(response, CHUNK)
+    with http.failures_named(f"{pin.name} from {redact_url(url)}"), _send_get(transfer, url, have) as response:
+        _check_response(response, pin, url, file)
+        yield from http.read_pieces(response, CHUNK)
 
 
-def _get(transfer: Transfer, url: str, have: int) -> requests.Response:
+def _send_get(transfer: Transfer, url: str, have: int) -> requests.Response:
     # identity: a server that compresses on the way would break both ranges and lengths.
     ranged = {"Range": f"bytes={have}-"} if have else {}
     options = request_options(transfer.access, url)
@@ -350,34 +350,34 @@ def request_options(access: Access, url: str) -> dict[str, Any]:
         "verify": False if host in access.insecure_hosts else access.certificates,
         "cert": access.client_certificate,
         "proxies": dict(access.proxies),
-        "auth": _auth(access, url),
+        "auth": _choose_auth(access, url),
     }
 
 
-def _auth(access: Access, url: str) -> Any:
+def _choose_auth(access: Access, url: str) -> Any:
     """Return the login for a URL: its own, the one or the token configured for its origin, or ~/.netrc's for its host.
 
     The last one names no scheme and no port, so it is never sent without TLS, except to this machine.
     """
     parts = urlsplit(url)
-    if token := access.tokens.get(http.origin(url)):
-        return http.bearer(token)
-    login = requests.utils.get_auth_from_url(url) if parts.username else access.credentials.get(http.origin(url))
+    if token := access.tokens.get(http.parse_origin(url)):
+        return http.make_bearer_auth(token)
+    login = requests.utils.get_auth_from_url(url) if parts.username else access.credentials.get(http.parse_origin(url))
     if not login and (parts.scheme == "https" or is_loopback(parts.hostname or "")):
         login = requests.utils.get_netrc_auth(url)
-    return login or http.anonymous
+    return login or http.send_no_password
 
 
-def _check_response(response: requests.Response, wanted: Wanted, url: str, file: BufferedRandom) -> None:
+def _check_response(response: requests.Response, pin: Wanted, url: str, file: BufferedRandom) -> None:
     have = file.seek(0, 2)
     if response.status_code == requests.codes.requested_range_not_satisfiable:
         file.truncate(0)
         raise TransientRequestError("the server has fewer bytes than were already fetched")
     http.refuse_transient_status(response)
     if not response.ok:
-        gone = response.status_code in {requests.codes.not_found, requests.codes.gone}
-        raise (GoneError if gone else FetchError)(
-            f"{wanted.name} from {redact(url)}: the server answered {response.status_code}"
+        is_gone = response.status_code in {requests.codes.not_found, requests.codes.gone}
+        raise (GoneError if is_gone else FetchError)(
+            f"{pin.name} from {redact_url(url)}: the server answered {response.status_code}"
         )
     resumes = response.headers.get("Content-Range", "").startswith(f"bytes {have}-")
     if have and not (response.status_code == requests.codes.partial_content and resumes):

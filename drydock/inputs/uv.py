@@ -16,11 +16,11 @@ from urllib.parse import unquote, urlsplit
 import uv
 from packaging.utils import canonicalize_name
 
-from drydock.config.validation import made
+from drydock.config.validation import make_record
 from drydock.core.errors import IndexFailedError, InputError
 from drydock.core.files import read_bounded
 from drydock.core.network_settings import check_certificate_folders, check_certificates, check_client_certificate
-from drydock.inputs.indexes import Indexes, access, uv_environment
+from drydock.inputs.indexes import Indexes, make_index_access, uv_environment
 from drydock.inputs.transfer import run_patiently
 from drydock.model.locked import LockedWheel
 from drydock.model.variant import PublicIndex
@@ -112,11 +112,11 @@ def run_uv(
         files = {"requirements": request.requirements, "overrides": request.overrides, "excludes": request.exclude}
         for name, lines in files.items():
             Path(folder, f"{name}.in").write_text("".join(f"{line}\n" for line in lines))
-        Path(folder, "pyproject.toml").write_text(_project(request, target.python))
+        Path(folder, "pyproject.toml").write_text(_format_pyproject(request, target.python))
         output = Path(folder, "pylock.toml")
         if request.prefer:
-            output.write_text(_preferences(request))
-        command = _command(Path(folder), output, target, request)
+            output.write_text(_format_preferences(request))
+        command = _make_uv_command(Path(folder), output, target, request)
         command += [*(["--no-index"] if indexes.no_index else []), *(["--no-deps"] if request.no_deps else [])]
         variables = uv_environment(indexes, env)
         check_certificates(variables.get("SSL_CERT_FILE"), env)
@@ -126,16 +126,18 @@ def run_uv(
         def run_once() -> subprocess.CompletedProcess[str]:
             return subprocess.run(command, env=variables, capture_output=True, text=True, check=False)
 
-        result = run_patiently(run_once, REFUSED, "uv", access(indexes, env))
+        result = run_patiently(run_once, REFUSED, "uv", make_index_access(indexes, env))
         if result.returncode:
             message = result.stderr.strip()
             if failure := failed_index(message):
                 raise IndexFailedError(failure, hint=FAILED_HINT)
-            raise InputError(f"uv cannot resolve {', '.join(request.requirements)}:\n{message}", hint=_hint(message))
+            raise InputError(
+                f"uv cannot resolve {', '.join(request.requirements)}:\n{message}", hint=_choose_hint(message)
+            )
         return parse_pylock(read_bounded(output, LARGEST_PYLOCK).decode())
 
 
-def _command(folder: Path, output: Path, target: Environment, request: ResolveRequest) -> list[str]:
+def _make_uv_command(folder: Path, output: Path, target: Environment, request: ResolveRequest) -> list[str]:
     platform = f"{target.machine}-manylinux_2_{min(target.glibc, UV_NEWEST_GLIBC)}"
     return [
         *(str(uv_binary()), "pip", "compile", "--quiet"),
@@ -150,7 +152,7 @@ def _command(folder: Path, output: Path, target: Environment, request: ResolveRe
     ]
 
 
-def _project(request: ResolveRequest, python: str) -> str:
+def _format_pyproject(request: ResolveRequest, python: str) -> str:
     """Return a pyproject.toml with the requirements; only there does uv pin a package to an index (PEP 621, tool.uv).
 
     Source: https://docs.astral.sh/uv/concepts/indexes/ ("Pinning a package to an index").
@@ -164,7 +166,7 @@ def _project(request: ResolveRequest, python: str) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-def _preferences(request: ResolveRequest) -> str:
+def _format_preferences(request: ResolveRequest) -> str:
     """Return an older answer with the versions to prefer: uv reads its output file before it replaces it.
 
     Source: https://docs.astral.sh/uv/pip/compile/ ("Upgrading requirements").
@@ -206,7 +208,7 @@ def failed_index(message: str) -> str:
     return f"the index {address[1]} failed: {cause}"
 
 
-def _hint(message: str) -> str:
+def _choose_hint(message: str) -> str:
     """Return the hint for a yanked version, a distribution without a fitting wheel, or one that no index has."""
     if "was yanked" in message:
         return YANKED_HINT
@@ -219,11 +221,11 @@ def parse_pylock(text: str) -> tuple[Candidate, ...]:
     candidates = []
     for package in packages:
         files = [*package.get("wheels", ()), *(package[kind] for kind in ("sdist", "archive") if kind in package)]
-        candidates += [_candidate(package, file) for file in files]
+        candidates += [_parse_candidate(package, file) for file in files]
     return tuple(candidates)
 
 
-def _candidate(package: Mapping[str, Any], wheel: Mapping[str, Any]) -> Candidate:
+def _parse_candidate(package: Mapping[str, Any], wheel: Mapping[str, Any]) -> Candidate:
     """Return a file that an index offers. Raises InputError for a name, version or hash that cannot be one."""
     url = wheel.get("url") or Path(wheel["path"]).resolve().as_uri()
     if "sha256" not in wheel.get("hashes", {}):
@@ -236,5 +238,5 @@ def _candidate(package: Mapping[str, Any], wheel: Mapping[str, Any]) -> Candidat
         "sha256": wheel["hashes"]["sha256"],
         "size": wheel.get("size", 0),
     }
-    pin = made(LockedWheel, f"the index's answer for {values['name']}", values)
+    pin = make_record(LockedWheel, f"the index's answer for {values['name']}", values)
     return Candidate(pin.name, pin.version, pin.filename, url, pin.sha256, wheel.get("size"))

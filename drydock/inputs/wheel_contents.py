@@ -156,10 +156,10 @@ def _find_metadata_folder(archive: zipfile.ZipFile, filename: str) -> str:
     folders = [name.rpartition("/")[0] for name in archive.namelist() if name.endswith(".dist-info/METADATA")]
     top = [folder for folder in folders if "/" not in folder]
     name = canonicalize_name(filename.partition("-")[0])
-    own = [folder for folder in top if canonicalize_name(folder.partition("-")[0]) == name] or top
-    if len(own) != 1:
-        raise ValueError(f"expected one folder NAME-VERSION.dist-info with METADATA, found {len(own)}")
-    return own[0]
+    matching = [folder for folder in top if canonicalize_name(folder.partition("-")[0]) == name] or top
+    if len(matching) != 1:
+        raise ValueError(f"expected one folder NAME-VERSION.dist-info with METADATA, found {len(matching)}")
+    return matching[0]
 
 
 def _read_text(archive: zipfile.ZipFile, name: str) -> str:

@@ -18,13 +18,21 @@ from packaging.tags import Tag, compatible_tags, cpython_tags
 from packaging.utils import canonicalize_name, parse_wheel_filename
 
 from drydock.config.access import Access
-from drydock.config.mirrors import path_of, rewritten
-from drydock.core.console import log, step
+from drydock.config.mirrors import find_mirrors_file, rewrite_url
+from drydock.core.console import log, show_step
 from drydock.core.errors import FetchError, GoneError, IndexFailedError, InputError
 from drydock.inputs.index_pages import read_yanked
-from drydock.inputs.indexes import Indexes, access, page_of, pips_default, public, read_indexes, single
+from drydock.inputs.indexes import (
+    Indexes,
+    make_index_access,
+    page_of,
+    pips_default,
+    read_indexes,
+    select_public_index,
+    split_indexes,
+)
 from drydock.inputs.store import Store
-from drydock.inputs.transfer import WORKERS, Wanted, ask_sizes, ask_status, download, local_path
+from drydock.inputs.transfer import WORKERS, Wanted, ask_sizes, ask_status, download_files, local_path
 from drydock.inputs.uv import FAILED_HINT, INDEX_HINT, WHEEL_HINT, Candidate, Environment, ResolveRequest, run_uv
 from drydock.inputs.wheel_contents import (
     NoRangesError,
@@ -36,7 +44,7 @@ from drydock.inputs.wheel_contents import (
 from drydock.model.bases import GLIBC, Base, DebianBase
 from drydock.model.locked import LockedWheel
 from drydock.model.variant import PublicIndex
-from entrypoints.core.text import one_line
+from entrypoints.core.text import format_one_line
 
 MACHINES = {
     "linux/amd64": "x86_64",
@@ -56,7 +64,7 @@ Rank = tuple[bool, int, tuple[()] | tuple[int, str]]
 """Of a wheel: not yanked, how well its tags fit, build number. The highest is the best."""
 
 
-def environment(python: str, platform: str, base: Base) -> Environment:
+def find_image_environment(python: str, platform: str, base: Base) -> Environment:
     """Return the environment of an image; raise InputError if the glibc of its base is not known."""
     release = base.suite if isinstance(base, DebianBase) else base.release
     glibc = base.glibc or GLIBC.get(release, "")
@@ -68,7 +76,7 @@ def environment(python: str, platform: str, base: Base) -> Environment:
     return Environment(python, MACHINES[platform], int(glibc.removeprefix("2.")))
 
 
-def native(platform: str) -> bool:
+def is_native_platform(platform: str) -> bool:
     """Tell whether this machine runs a platform's programs without emulation."""
     return host.machine() == MACHINES[platform]
 
@@ -82,27 +90,29 @@ def resolve_wheels(
     fails, and for a wheel whose metadata is not its file name's; FetchError if an index does not deliver a file.
     """
     indexes = read_indexes(env)
-    chosen = choose(_resolve(request, target, indexes, env), target)
+    chosen = choose_wheels(_resolve_request(request, target, indexes, env), target)
     for wheel in chosen:
         if wheel.yanked is not None:
-            reason = f": {one_line(wheel.yanked)}" if wheel.yanked else ", without a reason"
+            reason = f": {format_one_line(wheel.yanked)}" if wheel.yanked else ", without a reason"
             log(f"warning: {wheel.name} {wheel.version} was yanked{reason} ({wheel.filename}); name another version")
-    server_access = access(indexes, env)
-    pins = _pinned(chosen, store, server_access)
-    with step("read wheels"):
+    server_access = make_index_access(indexes, env)
+    pins = _pin_candidates(chosen, store, server_access)
+    with show_step("read wheels"):
         check_wheels(_read_all_contents(chosen, pins, store, server_access), request.layers)
     return pins
 
 
-def offered(request: ResolveRequest, target: Environment, env: Mapping[str, str] = os.environ) -> tuple[Candidate, ...]:
+def list_offered_wheels(
+    request: ResolveRequest, target: Environment, env: Mapping[str, str] = os.environ
+) -> tuple[Candidate, ...]:
     """Return the wheels, or the source distribution, that requirements resolve to today, sorted by name.
 
     Fetches nothing. Raises InputError.
     """
-    candidates = _resolve(request, target, read_indexes(env), env)
+    candidates = _resolve_request(request, target, read_indexes(env), env)
     if request.sdist:
         return tuple(candidate for candidate in candidates if candidate.filename.endswith(".tar.gz"))
-    return choose(candidates, target)
+    return choose_wheels(candidates, target)
 
 
 def resolve_sdist(requirement: str, target: Environment, store: Store, env: Mapping[str, str]) -> LockedWheel:
@@ -112,7 +122,7 @@ def resolve_sdist(requirement: str, target: Environment, store: Store, env: Mapp
     sdists = [c for c in run_uv(request, target, indexes, env) if c.filename.endswith(".tar.gz")]
     if not sdists:
         raise InputError(f"{requirement}: no configured index has a source distribution of it", hint=INDEX_HINT)
-    return _pinned(sdists[:1], store, access(indexes, env))[0]
+    return _pin_candidates(sdists[:1], store, make_index_access(indexes, env))[0]
 
 
 def fetch_sdists(sdists: Sequence[LockedWheel], target: Environment, store: Store, env: Mapping[str, str]) -> None:
@@ -125,7 +135,9 @@ def fetch_sdists(sdists: Sequence[LockedWheel], target: Environment, store: Stor
         urls = [c.url for c in run_uv(request, target, indexes, env) if c.sha256 == pin.sha256]
         if not urls:
             raise GoneError(f"{pin.filename} (sha256 {pin.sha256[:12]}…): {NOWHERE}", hint=INDEX_HINT)
-        download(store, [Wanted(pin.filename, pin.sha256, pin.size, tuple(urls))], access(indexes, env))
+        download_files(
+            store, [Wanted(pin.filename, pin.sha256, pin.size, tuple(urls))], make_index_access(indexes, env)
+        )
 
 
 def fetch_wheels(
@@ -140,17 +152,17 @@ def fetch_wheels(
     if not missing:
         return
     indexes = read_indexes(env)
-    with step("find wheels"):
-        urls = locate(missing, target, indexes, env, publics)
-    gone = [wheel for wheel in missing if wheel.sha256 not in urls]
-    if gone:
-        lines = (f"{w.filename} (sha256 {w.sha256[:12]}…): {_nowhere(w.name, publics)}" for w in gone)
-        raise GoneError(*lines, hint=_where(gone[0].name, publics, env))
-    wanted = [Wanted(w.filename, w.sha256, w.size, (urls[w.sha256],)) for w in missing]
-    download(store, wanted, access(indexes, env))
+    with show_step("find wheels"):
+        urls = locate_wheels(missing, target, indexes, env, publics)
+    absent = [wheel for wheel in missing if wheel.sha256 not in urls]
+    if absent:
+        lines = (f"{w.filename} (sha256 {w.sha256[:12]}…): {_describe_absence(w.name, publics)}" for w in absent)
+        raise GoneError(*lines, hint=_suggest_index(absent[0].name, publics, env))
+    downloads = [Wanted(w.filename, w.sha256, w.size, (urls[w.sha256],)) for w in missing]
+    download_files(store, downloads, make_index_access(indexes, env))
 
 
-def locate(
+def locate_wheels(
     wheels: Iterable[LockedWheel],
     target: Environment,
     indexes: Indexes,
@@ -165,15 +177,15 @@ def locate(
     missing = {wheel.sha256: wheel for wheel in wheels}
     special = {name for index in publics for name in index.packages}
     usual = {wheel.name for wheel in missing.values()} - special
-    alone = [(place, usual | special) for place in single(indexes)]
+    alone = [(place, usual | special) for place in split_indexes(indexes)]
     rounds = [(indexes, usual), *alone] if len(alone) > 1 else alone
-    rounds += [(public(indexes, index.url, env), set(index.packages)) for index in publics]
+    rounds += [(select_public_index(indexes, index.url, env), set(index.packages)) for index in publics]
     urls: dict[str, str] = {}
     failed: set[str] = set()
     for configuration, names in rounds:
-        wanted = tuple(wheel for wheel in missing.values() if wheel.name in names)
+        selected = tuple(wheel for wheel in missing.values() if wheel.name in names)
         try:
-            for batch in _batches(wanted, target, configuration, env):
+            for batch in _resolve_in_batches(selected, target, configuration, env):
                 urls |= {c.sha256: c.url for c in batch if c.sha256 in missing}
         except IndexFailedError as error:
             failed |= {*error.problems}
@@ -191,13 +203,13 @@ def _not_found(wheels: Collection[LockedWheel]) -> str:
     return f"not found: {', '.join(names[:SHOWN])}{f' and {rest} more wheels' if rest > 0 else ''}"
 
 
-def choose(candidates: Iterable[Candidate], target: Environment) -> tuple[Candidate, ...]:
+def choose_wheels(candidates: Iterable[Candidate], target: Environment) -> tuple[Candidate, ...]:
     """Return the best wheel of each distribution, chosen as pip does; sorted by name.
 
     A yanked file comes last (PEP 592); then the best tag counts, then the highest build number, and no number is the
     lowest ("Build number" in the specification of the binary distribution format).
     """
-    ranks = {tag: rank for rank, tag in enumerate(tags(target))}
+    ranks = {tag: rank for rank, tag in enumerate(list_wheel_tags(target))}
     wheels = sorted((c for c in candidates if c.filename.endswith(".whl")), key=lambda wheel: wheel.filename)
     best: dict[str, tuple[Rank, Candidate]] = {}
     for wheel in wheels:
@@ -212,28 +224,28 @@ def choose(candidates: Iterable[Candidate], target: Environment) -> tuple[Candid
     return tuple(best[name][1] for name in sorted(best))
 
 
-def fits(filename: str, target: Environment) -> bool:
+def is_wheel_compatible(filename: str, target: Environment) -> bool:
     """Tell whether a wheel fits an interpreter."""
-    return not parse_wheel_filename(filename)[3].isdisjoint(tags(target))
+    return not parse_wheel_filename(filename)[3].isdisjoint(list_wheel_tags(target))
 
 
-def tags(target: Environment) -> Iterator[Tag]:
+def list_wheel_tags(target: Environment) -> Iterator[Tag]:
     """Yield the wheel tags that fit, best first."""
     major, minor = (int(part) for part in target.python.split(".")[:2])
-    platforms = list(_platforms(target))
+    platforms = list(_list_platform_tags(target))
     yield from cpython_tags((major, minor), platforms=platforms)
     yield from compatible_tags((major, minor), interpreter=f"cp{major}{minor}", platforms=platforms)
 
 
-def _pinned(candidates: Sequence[Candidate], store: Store, server_access: Access) -> tuple[LockedWheel, ...]:
+def _pin_candidates(candidates: Sequence[Candidate], store: Store, server_access: Access) -> tuple[LockedWheel, ...]:
     """Return pins with sizes: from the index, from the store or the server, or else by fetching the file."""
     sizes = {c.sha256: c.size or _stored_size(c, store) for c in candidates}
     unknown = [c for c in candidates if sizes[c.sha256] is None]
     sizes |= ask_sizes([(c.sha256, c.url) for c in unknown], server_access)
-    download(
+    download_files(
         store, [Wanted(c.filename, c.sha256, None, (c.url,)) for c in unknown if sizes[c.sha256] is None], server_access
     )
-    return tuple(_locked(c, sizes[c.sha256] or _stored_size(c, store) or 0) for c in candidates)
+    return tuple(_make_locked_wheel(c, sizes[c.sha256] or _stored_size(c, store) or 0) for c in candidates)
 
 
 def _stored_size(candidate: Candidate, store: Store) -> int | None:
@@ -241,7 +253,7 @@ def _stored_size(candidate: Candidate, store: Store) -> int | None:
     return path.stat().st_size if path.is_file() else None
 
 
-def _locked(candidate: Candidate, size: int) -> LockedWheel:
+def _make_locked_wheel(candidate: Candidate, size: int) -> LockedWheel:
     return LockedWheel(
         name=candidate.name,
         version=candidate.version,
@@ -261,14 +273,14 @@ def _read_all_contents(
     with ThreadPoolExecutor(WORKERS) as pool:
         contents = list(pool.map(partial(_read_contents, store, server_access), candidates, (pin.size for pin in pins)))
     whole = [wheel for wheel, content in zip(candidates, contents, strict=True) if content is None]
-    download(store, [Wanted(wheel.filename, wheel.sha256, None, (wheel.url,)) for wheel in whole], server_access)
+    download_files(store, [Wanted(wheel.filename, wheel.sha256, None, (wheel.url,)) for wheel in whole], server_access)
     fetched = (read_local_wheel(store.path(wheel.sha256), wheel.filename) for wheel in whole)
     return (*(content for content in contents if content), *fetched)
 
 
 def _read_contents(store: Store, server_access: Access, candidate: Candidate, size: int) -> WheelContents | None:
     """Read what a wheel contains; None if its server sends no ranges."""
-    url = rewritten(candidate.url, server_access.mirrors)
+    url = rewrite_url(candidate.url, server_access.mirrors)
     if store.has(candidate.sha256, size):
         return read_local_wheel(store.path(candidate.sha256), candidate.filename)
     if url.startswith("file:"):
@@ -279,7 +291,7 @@ def _read_contents(store: Store, server_access: Access, candidate: Candidate, si
         return None
 
 
-def _platforms(target: Environment) -> Iterator[str]:
+def _list_platform_tags(target: Environment) -> Iterator[str]:
     for minor in range(target.glibc, OLDEST_GLIBC.get(target.machine, 17) - 1, -1):
         yield f"manylinux_2_{minor}_{target.machine}"
         if minor in LEGACY_MANYLINUX:
@@ -287,35 +299,35 @@ def _platforms(target: Environment) -> Iterator[str]:
     yield f"linux_{target.machine}"
 
 
-def _batches(
+def _resolve_in_batches(
     wheels: Sequence[LockedWheel], target: Environment, indexes: Indexes, env: Mapping[str, str]
 ) -> Iterator[tuple[Candidate, ...]]:
     """Resolve all pins at once. One unknown pin makes that fail: then leave out the packages that no place knows."""
     try:
-        yield _together(wheels, target, indexes, env)
+        yield _resolve_together(wheels, target, indexes, env)
     except InputError:
         with ThreadPoolExecutor(WORKERS) as pool:
-            known = pool.map(partial(_may_have, indexes, access(indexes, env)), wheels)
-            yield from _halves(
-                [wheel for wheel, may_be in zip(wheels, known, strict=True) if may_be], target, indexes, env
+            answers = pool.map(partial(_may_have, indexes, make_index_access(indexes, env)), wheels)
+            yield from _resolve_halves(
+                [wheel for wheel, may_be in zip(wheels, answers, strict=True) if may_be], target, indexes, env
             )
 
 
-def _halves(
+def _resolve_halves(
     wheels: Sequence[LockedWheel], target: Environment, indexes: Indexes, env: Mapping[str, str]
 ) -> Iterator[tuple[Candidate, ...]]:
     """Resolve all pins at once, or else each half separately."""
     try:
-        yield _together(wheels, target, indexes, env)
+        yield _resolve_together(wheels, target, indexes, env)
     except InputError:
         if len(wheels) > 1:
             log(f"no index has all of {len(wheels)} wheels: each half is looked for separately")
             middle = len(wheels) // 2
-            yield from _halves(wheels[:middle], target, indexes, env)
-            yield from _halves(wheels[middle:], target, indexes, env)
+            yield from _resolve_halves(wheels[:middle], target, indexes, env)
+            yield from _resolve_halves(wheels[middle:], target, indexes, env)
 
 
-def _together(
+def _resolve_together(
     wheels: Sequence[LockedWheel], target: Environment, indexes: Indexes, env: Mapping[str, str]
 ) -> tuple[Candidate, ...]:
     pins = tuple(f"{wheel.name}=={wheel.version}" for wheel in wheels)
@@ -347,11 +359,11 @@ def _list_candidates(
     """Return the files that requirements resolve to, and which of them are yanked, except of packages in `chosen`."""
     candidates = run_uv(request, target, indexes, env)
     names = {candidate.name for candidate in candidates} - set(chosen)
-    yanked = read_yanked(sorted(names), indexes, access(indexes, env))
+    yanked = read_yanked(sorted(names), indexes, make_index_access(indexes, env))
     return tuple(c._replace(yanked=yanked.get(c.name, {}).get(c.filename)) for c in candidates)
 
 
-def _resolve(
+def _resolve_request(
     request: ResolveRequest, target: Environment, indexes: Indexes, env: Mapping[str, str]
 ) -> tuple[Candidate, ...]:
     """Resolve a request, with the packages of public indexes chosen first and pinned to that one file.
@@ -361,20 +373,20 @@ def _resolve(
     chosen: dict[str, Candidate] = {}
     explicit: list[tuple[str, str]] = []
     for index in request.public:
-        named = {name: lines for name in index.packages if (lines := _naming(name, request))}
+        lines_by_name = {name: lines for name in index.packages if (lines := _find_lines_for(name, request))}
         place = indexes
-        for name, lines in named.items():
-            own = ResolveRequest(lines, no_deps=True, prefer=request.prefer)
-            found, place = _from_first_place(name, own, index, target, indexes, env)
-            chosen |= {candidate.name: candidate for candidate in found}
+        for name, lines in lines_by_name.items():
+            package_request = ResolveRequest(lines, no_deps=True, prefer=request.prefer)
+            match, place = _from_first_place(name, package_request, index, target, indexes, env)
+            chosen |= {candidate.name: candidate for candidate in match}
         if place.main and place.main != indexes.main:
-            explicit += [(name, place.main) for name in index.packages if name not in named]
+            explicit += [(name, place.main) for name in index.packages if name not in lines_by_name]
     pinned = request._replace(
-        requirements=tuple(_at(line, chosen) for line in request.requirements),
-        overrides=tuple(_at(line, chosen) for line in request.overrides),
+        requirements=tuple(_pin_to_file(line, chosen) for line in request.requirements),
+        overrides=tuple(_pin_to_file(line, chosen) for line in request.overrides),
         explicit=tuple(explicit),
     )
-    return tuple(chosen.get(found.name, found) for found in _list_candidates(pinned, target, indexes, env, chosen))
+    return tuple(chosen.get(match.name, match) for match in _list_candidates(pinned, target, indexes, env, chosen))
 
 
 def _from_first_place(
@@ -389,33 +401,35 @@ def _from_first_place(
 
     No wheel if the requirements do not apply to this machine. Raises InputError.
     """
-    said = ""
-    for place in (*single(indexes), public(indexes, index.url, env)):
+    problem = ""
+    for place in (*split_indexes(indexes), select_public_index(indexes, index.url, env)):
         try:
-            return choose(_list_candidates(request, target, place, env), target), place
+            return choose_wheels(_list_candidates(request, target, place, env), target), place
         except (InputError, IndexFailedError) as error:
-            said = error.problems[0]
-    wanted = ", ".join(request.requirements)
-    raise InputError(f"{wanted}: {_nowhere(name, (index,))}\n{said}", hint=_where(name, (index,), env))
+            problem = error.problems[0]
+    requirements = ", ".join(request.requirements)
+    raise InputError(
+        f"{requirements}: {_describe_absence(name, (index,))}\n{problem}", hint=_suggest_index(name, (index,), env)
+    )
 
 
-def named(indexes: Iterable[PublicIndex], requirements: Iterable[str]) -> tuple[PublicIndex, ...]:
+def select_named_indexes(indexes: Iterable[PublicIndex], requirements: Iterable[str]) -> tuple[PublicIndex, ...]:
     """Return the indexes with those of their packages that requirements name."""
     names = {canonicalize_name(Requirement(line).name) for line in requirements}
-    kept = ((index, tuple(name for name in index.packages if name in names)) for index in indexes)
-    return tuple(index.model_copy(update={"packages": packages}) for index, packages in kept if packages)
+    pairs = ((index, tuple(name for name in index.packages if name in names)) for index in indexes)
+    return tuple(index.model_copy(update={"packages": packages}) for index, packages in pairs if packages)
 
 
-def _naming(name: str, request: ResolveRequest) -> tuple[str, ...]:
+def _find_lines_for(name: str, request: ResolveRequest) -> tuple[str, ...]:
     """Return the overrides, or else the requirements, for a package."""
-    found = (
+    matches = (
         tuple(line for line in lines if canonicalize_name(Requirement(line).name) == name)
         for lines in (request.overrides, request.requirements)
     )
-    return next(filter(None, found), ())
+    return next(filter(None, matches), ())
 
 
-def _at(line: str, chosen: Mapping[str, Candidate]) -> str:
+def _pin_to_file(line: str, chosen: Mapping[str, Candidate]) -> str:
     """Return a requirement for the one file that was chosen for its package, if there is one."""
     requirement = Requirement(line)
     candidate = chosen.get(canonicalize_name(requirement.name))
@@ -426,18 +440,18 @@ def _at(line: str, chosen: Mapping[str, Candidate]) -> str:
     return str(requirement)
 
 
-def _nowhere(name: str, publics: Iterable[PublicIndex]) -> str:
+def _describe_absence(name: str, publics: Iterable[PublicIndex]) -> str:
     urls = [index.url for index in publics if name in index.packages]
     return f"no configured index has it, and {urls[0]} lacks it or does not answer" if urls else NOWHERE
 
 
-def _where(name: str, publics: Iterable[PublicIndex], env: Mapping[str, str]) -> str:
+def _suggest_index(name: str, publics: Iterable[PublicIndex], env: Mapping[str, str]) -> str:
     """Return what to set so that a package is found."""
     url = next((index.url for index in publics if name in index.packages), "")
     if not url:
         return INDEX_HINT
     return (
-        f"if {url} cannot be reached from here, name a mirror of it: in {path_of(env)}\n"
+        f"if {url} cannot be reached from here, name a mirror of it: in {find_mirrors_file(env)}\n"
         f'  indexes: {{"{url}": "https://MIRROR"}}\n'
         "or in pip's configuration\n"
         "  pip config set global.extra-index-url https://MIRROR    (or PIP_EXTRA_INDEX_URL=https://MIRROR)\n"

@@ -5,17 +5,18 @@ IO: reads the locks, from the working tree or out of git. Comparing and printing
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from drydock.config.matrix import find, read_matrix
-from drydock.core.differences import differences
+from drydock.config.matrix import find_variant, read_matrix
+from drydock.core.differences import find_differences
 from drydock.core.errors import FetchError, InputError
-from drydock.core.files import dumps
+from drydock.core.files import format_json
 from drydock.core.project import Project
 from drydock.inputs import git
-from drydock.lock.lockfile import parse_lock, path_of, read_lock
+from drydock.lock.lockfile import parse_lock, path_of_lock, read_lock
 from drydock.model.locked import Lock, LockedDebianBase, LockedPlatform
 
 
@@ -41,57 +42,83 @@ class PackageDifference(NamedTuple):
 Key = tuple[str, str, str]
 
 
-def diff(project: Project, old: str, new: str, *, json: bool = False) -> str:
+def diff_locks(project: Project, old: str, new: str, *, json: bool = False) -> str:
     """Return what differs between two locks, each a variant, a lock file or REVISION:VARIANT, as text or JSON."""
-    before, after = load(project, old), load(project, new)
+    before, after = load_named_lock(project, old), load_named_lock(project, new)
     if json:
-        return dumps({"old": old, "new": new, **as_json(before, after)})
-    return _text(compare(before, after), other(before, after))
+        return format_json({"old": old, "new": new, **dump_lock_diff(before, after)})
+    return _format_lock_diff(compare_packages(before, after), compare_other_fields(before, after))
 
 
-def as_json(old: Lock, new: Lock) -> dict[str, Any]:
+def dump_lock_diff(old: Lock, new: Lock) -> dict[str, Any]:
     """Return what differs between two locks as plain JSON values."""
-    return {"packages": [*map(_plain, compare(old, new))], "other": other(old, new)}
+    return {
+        "packages": [*map(_dump_package_change, compare_packages(old, new))],
+        "other": compare_other_fields(old, new),
+    }
 
 
-def changes(old: Lock | None, new: Lock) -> str:
+def describe_changes(old: Lock | None, new: Lock) -> str:
     """Return what a new lock changes, as text; without an old one, how much it pins."""
     if old is None:
-        return f"new: {sum(1 for _ in _pins(new))} packages\n"
-    fields = {key: pair for key, pair in other(old, new).items() if key != "inputs_sha256"}
-    return _text(compare(old, new), fields)
+        return f"new: {sum(1 for _ in _list_package_pins(new))} packages\n"
+    fields = {key: pair for key, pair in compare_other_fields(old, new).items() if key != "inputs_sha256"}
+    return _format_lock_diff(compare_packages(old, new), fields)
+
+
+def additions(parent: Lock, new: Lock) -> str:
+    """Return as text what a row's first lock pins otherwise than the lock of the row that it stands on.
+
+    What a first lock always has of its own, such as its row's name, is left out.
+    """
+    platforms = {name: pins for name, pins in parent.platforms.items() if name in new.platforms}
+    of_parent = parent.model_copy(update={"platforms": platforms})
+    inputs = {key: pair for key, pair in compare_other_fields(of_parent, new).items() if _INPUT.search(key)}
+    text = _format_lock_diff(compare_packages(of_parent, new), inputs)
+    return (
+        f"new: as {parent.variant}\n" if text == _format_lock_diff((), {}) else f"new against {parent.variant}:\n{text}"
+    )
+
+
+_INPUT = re.compile(r"\.(base\.digest$|sources\.|supplied\.|unresolved\.)")
+"""Of `other`: what an image is made of, other than packages."""
 
 
 def is_same(old: Lock, new: Lock) -> bool:
     """Return whether two locks have the same pins, made from the same inputs."""
-    return not (compare(old, new) or other(old, new))
+    return not (compare_packages(old, new) or compare_other_fields(old, new))
 
 
-def load(project: Project, name: str) -> Lock:
+def load_named_lock(project: Project, name: str) -> Lock:
     """Read a lock by target, file or REVISION:TARGET. Raises TargetError, InputError or StaleError."""
-    if path_of(project, name).is_file():
-        return read_lock(path_of(project, name))
+    if path_of_lock(project, name).is_file():
+        return read_lock(path_of_lock(project, name))
     if Path(name).is_file():
         return read_lock(Path(name))
     revision, colon, target = name.rpartition(":")
     if not colon:
-        return read_lock(path_of(project, find(read_matrix(project), target).id))
-    named = (variant.id for variant in read_matrix(project) if variant.answers_to(target))
-    return parse_lock(_show(project, revision, next(named, target)), name)  # a variant of old revisions is its own name
+        return read_lock(path_of_lock(project, find_variant(read_matrix(project), target).id))
+    matching_ids = (variant.id for variant in read_matrix(project) if variant.answers_to(target))
+    return parse_lock(
+        _show_committed_lock(project, revision, next(matching_ids, target)), name
+    )  # a variant of old revisions is its own name
 
 
-def compare(old: Lock, new: Lock) -> tuple[PackageDifference, ...]:
+def compare_packages(old: Lock, new: Lock) -> tuple[PackageDifference, ...]:
     """Return the packages that differ, sorted."""
-    found = differences(dict(_pins(old)), dict(_pins(new)))
-    return tuple(PackageDifference(*key, before, after) for key, before, after in sorted(found))
+    changed_pins = find_differences(dict(_list_package_pins(old)), dict(_list_package_pins(new)))
+    return tuple(PackageDifference(*key, before, after) for key, before, after in sorted(changed_pins))
 
 
-def other(old: Lock, new: Lock) -> dict[str, list[Any]]:
+def compare_other_fields(old: Lock, new: Lock) -> dict[str, list[Any]]:
     """Return every other field that differs: its key path → the old and the new value."""
-    return {key: [before, after] for key, before, after in sorted(differences(_facts(old), _facts(new)))}
+    return {
+        key: [before, after]
+        for key, before, after in sorted(find_differences(_flatten_lock_fields(old), _flatten_lock_fields(new)))
+    }
 
 
-def _show(project: Project, revision: str, variant: str) -> str:
+def _show_committed_lock(project: Project, revision: str, variant: str) -> str:
     """Read a committed lock out of git."""
     place = f"{revision}:images/{variant}/lock.json"
     try:
@@ -100,14 +127,14 @@ def _show(project: Project, revision: str, variant: str) -> str:
         raise InputError(f"{place}: not found in git: {error.problems[0]}") from error
 
 
-def _pins(lock: Lock) -> Iterator[tuple[Key, Pin]]:
+def _list_package_pins(lock: Lock) -> Iterator[tuple[Key, Pin]]:
     for platform, pins in lock.platforms.items():
-        for kind, packages in _kinds(pins).items():
+        for kind, packages in _group_packages_by_kind(pins).items():
             for package in packages:
                 yield (platform, kind, package.name), Pin(package.version, package.size, package.sha256)
 
 
-def _kinds(pins: LockedPlatform) -> Mapping[str, tuple[Any, ...]]:
+def _group_packages_by_kind(pins: LockedPlatform) -> Mapping[str, tuple[Any, ...]]:
     python: dict[str, tuple[Any, ...]] = {
         "wheel": tuple(wheel for layer in pins.layers.values() for wheel in layer),
         "tool": pins.tools,
@@ -118,7 +145,7 @@ def _kinds(pins: LockedPlatform) -> Mapping[str, tuple[Any, ...]]:
     return python
 
 
-def _facts(lock: Lock) -> dict[str, Any]:
+def _flatten_lock_fields(lock: Lock) -> dict[str, Any]:
     facts: dict[str, Any] = {"variant": lock.variant, "inputs_sha256": lock.inputs_sha256}
     facts |= {"source_date_epoch": lock.source_date_epoch, "compatibility_version": lock.compatibility_version}
     for platform, pins in lock.platforms.items():
@@ -135,7 +162,7 @@ def _facts(lock: Lock) -> dict[str, Any]:
     return facts
 
 
-def _plain(difference: PackageDifference) -> dict[str, Any]:
+def _dump_package_change(difference: PackageDifference) -> dict[str, Any]:
     old, new = difference.old, difference.new
     change = "added" if old is None else "removed" if new is None else "changed"
     return {
@@ -148,27 +175,30 @@ def _plain(difference: PackageDifference) -> dict[str, Any]:
     }
 
 
-def _text(packages: tuple[PackageDifference, ...], fields: Mapping[str, list[Any]]) -> str:
-    lines = [_line(difference) for difference in packages]
-    lines += [f"{key}: {_short(before)} → {_short(after)}" for key, (before, after) in fields.items()]
+def _format_lock_diff(packages: tuple[PackageDifference, ...], fields: Mapping[str, list[Any]]) -> str:
+    lines = [_format_package_change(difference) for difference in packages]
+    lines += [
+        f"{key}: {_shorten_field_value(before)} → {_shorten_field_value(after)}"
+        for key, (before, after) in fields.items()
+    ]
     return "".join(f"{line}\n" for line in lines) or "no differences\n"
 
 
-def _line(difference: PackageDifference) -> str:
+def _format_package_change(difference: PackageDifference) -> str:
     old, new, where = difference.old, difference.new, f"({difference.kind}, {difference.platform})"
     if old is None and new is not None:
-        return f"+ {difference.name} {new.version} {_size(new.size)} {where}"
+        return f"+ {difference.name} {new.version} {_format_megabytes(new.size)} {where}"
     if new is None and old is not None:
-        return f"- {difference.name} {old.version} {_size(old.size)} {where}"
+        return f"- {difference.name} {old.version} {_format_megabytes(old.size)} {where}"
     if old is None or new is None:
         raise ValueError(difference)
     versions = f"{old.version} → {new.version}" if old.version != new.version else f"{new.version}, different file"
-    return f"~ {difference.name} {versions} {_size(old.size)} → {_size(new.size)} {where}"
+    return f"~ {difference.name} {versions} {_format_megabytes(old.size)} → {_format_megabytes(new.size)} {where}"
 
 
-def _size(size: int) -> str:
+def _format_megabytes(size: int) -> str:
     return f"{size / 1e6:.1f} MB"
 
 
-def _short(value: Any) -> str:
+def _shorten_field_value(value: Any) -> str:
     return f"{len(value)} distributions" if isinstance(value, list) else str(value)

@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from drydock.config.strict_yaml import YamlDocument
-from drydock.config.validation import validate
+from drydock.config.validation import validate_document
 from drydock.core.console import log
 from drydock.core.errors import InputError, StaleError
-from drydock.core.files import checksum, dumps, loads, write_atomically
+from drydock.core.files import compute_checksum, format_json, parse_any_json, write_atomically
 from drydock.core.project import Project
 from drydock.lock import staleness
 from drydock.model.locked import Lock, LockedPlatform
-from drydock.model.record import dump
+from drydock.model.record import dump_record
 from drydock.model.variant import Variant
 
 COMPATIBILITY_VERSION = 20
@@ -27,7 +27,7 @@ Source: BuildKit's docs/build-repro.md."""
 RELOCK = "run `./inv lock`"
 
 
-def path_of(project: Project, variant: str) -> Path:
+def path_of_lock(project: Project, variant: str) -> Path:
     """Return the path of a variant's lock."""
     return project / name_of(variant)
 
@@ -44,63 +44,63 @@ def read_lock(path: Path) -> Lock:
     except FileNotFoundError as error:
         raise StaleError(f"{path}: lock not found", hint=RELOCK) from error
     except (OSError, UnicodeDecodeError) as error:
-        raise StaleError(f"{path}: invalid lock: {error}", hint=_restore(str(path))) from error
+        raise StaleError(f"{path}: invalid lock: {error}", hint=_hint_restore_lock(str(path))) from error
     return parse_lock(text, str(path))
 
 
 def parse_lock(text: str, name: str) -> Lock:
     """Parse a lock's text; errors refer to it as `name`. Raises StaleError."""
     try:
-        data = loads(text, object_pairs_hook=_unique)
-        lock = validate(Lock, YamlDocument(name, data, {}))
+        data = parse_any_json(text, object_pairs_hook=_refuse_duplicate_keys)
+        lock = validate_document(Lock, YamlDocument(name, data, {}))
     except json.JSONDecodeError as error:
         raise StaleError(
-            f"{name}:{error.lineno}:{error.colno}: invalid JSON: {error.msg}", hint=_restore(name)
+            f"{name}:{error.lineno}:{error.colno}: invalid JSON: {error.msg}", hint=_hint_restore_lock(name)
         ) from error
     except InputError as error:
-        raise StaleError(*error.problems, hint=_restore(name)) from error
+        raise StaleError(*error.problems, hint=_hint_restore_lock(name)) from error
     except (KeyError, ValueError) as error:
-        raise StaleError(f"{name}: invalid lock: {error}", hint=_restore(name)) from error
+        raise StaleError(f"{name}: invalid lock: {error}", hint=_hint_restore_lock(name)) from error
     expected = _content_sha256(data)
     if lock.content_sha256 != expected:
         raise StaleError(
             f"{name}: content_sha256 is {lock.content_sha256}, expected {expected}: it was edited by hand",
-            hint=_restore(name),
+            hint=_hint_restore_lock(name),
         )
     return lock
 
 
-def _unique(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+def _refuse_duplicate_keys(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
     """Return an object as a dict. Raises KeyError for a duplicate key: parsers disagree on which value counts."""
-    found: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     for key, value in pairs:
-        if key in found:
+        if key in fields:
             raise KeyError(f"duplicate key {key!r}")
-        found[key] = value
-    return found
+        fields[key] = value
+    return fields
 
 
 def write_lock(path: Path, lock: Lock) -> bool:
     """Write a lock atomically, with the checksum of its content; return whether the file changed."""
-    return write_atomically(path, _sealed(lock))
+    return write_atomically(path, _dump_sealed_lock(lock))
 
 
 def write_own(project: Project, lock: Lock) -> Path | None:
     """Write a variant's lock into the project, unless it or a lower layer has the same; return the file."""
-    return project.write(name_of(lock.variant), _sealed(lock))
+    return project.write(name_of(lock.variant), _dump_sealed_lock(lock))
 
 
-def _sealed(lock: Lock) -> str:
-    return dumps(dump(lock.model_copy(update={"content_sha256": content_sha256(lock)})))
+def _dump_sealed_lock(lock: Lock) -> str:
+    return format_json(dump_record(lock.model_copy(update={"content_sha256": content_sha256(lock)})))
 
 
 def content_sha256(lock: Lock) -> str:
     """Return the checksum of a lock's content."""
-    return _content_sha256(dump(lock))
+    return _content_sha256(dump_record(lock))
 
 
 def _content_sha256(data: Mapping[str, Any]) -> str:
-    return checksum({key: value for key, value in data.items() if key != "content_sha256"})
+    return compute_checksum({key: value for key, value in data.items() if key != "content_sha256"})
 
 
 def locked_sha256(lock: Lock) -> str:
@@ -111,32 +111,32 @@ def locked_sha256(lock: Lock) -> str:
 
 def pins_sha256(pins: LockedPlatform) -> str:
     """Return the checksum of a lock's pins for a platform, without the recorded digest of the image."""
-    return checksum(dump(pins.model_copy(update={"image": None})))
+    return compute_checksum(dump_record(pins.model_copy(update={"image": None})))
 
 
-def inputs(variant: Variant) -> dict[str, Any]:
+def collect_lock_inputs(variant: Variant) -> dict[str, Any]:
     """Return what resolving depends on, without what is only displayed or used for serving."""
     return {
         "python": variant.python,
         "requirements": list(variant.requirements),
         "overrides": [override.requirement for override in variant.overrides],
         "exclude": [exclusion.name for exclusion in variant.exclude],
-        "layers": [dump(layer) for layer in variant.layers],
-        "base": dump(variant.base),
+        "layers": [dump_record(layer) for layer in variant.layers],
+        "base": dump_record(variant.base),
         "platforms": list(variant.platforms),
         "epoch": variant.epoch,
         "build_requirements": list(variant.build_requirements),
-        "sources": [dump(source) for source in variant.sources],
+        "sources": [dump_record(source) for source in variant.sources],
         "supplied": {item.name: list(item.patterns) for item in variant.supplied},
         "elsewhere": [list(item.packages) for item in variant.elsewhere],
     }
 
 
-def check(variant: Variant, lock: Lock) -> None:
+def check_lock_inputs(variant: Variant, lock: Lock) -> None:
     """Raise StaleError if the lock was made from other inputs than the variant's (`read_lock` detects manual edits)."""
-    if lock.variant == variant.id and lock.inputs_sha256 == checksum(inputs(variant)):
+    if lock.variant == variant.id and lock.inputs_sha256 == compute_checksum(collect_lock_inputs(variant)):
         return
-    changes = staleness.changes(variant, lock) or (
+    changes = staleness.list_stale_inputs(variant, lock) or (
         f"images/{variant.id}/lock.json: the variant's inputs have changed since",
     )
     raise StaleError(*changes, hint=f"run `./inv lock --target {variant.id}`")
@@ -152,8 +152,8 @@ def read_current(project: Project, variants: Iterable[Variant]) -> list[tuple[Va
     stale: dict[str, tuple[str, ...]] = {}
     for variant in variants:
         try:
-            lock = read_lock(path_of(project, variant.id))
-            check(variant, lock)
+            lock = read_lock(path_of_lock(project, variant.id))
+            check_lock_inputs(variant, lock)
             current.append((variant, lock))
         except StaleError as error:
             stale[variant.id] = error.problems
@@ -173,14 +173,14 @@ def read_previous(path: Path) -> Lock | None:
         return None
 
 
-def problems(project: Project, variant: Variant) -> tuple[str, ...]:
+def list_lock_problems(project: Project, variant: Variant) -> tuple[str, ...]:
     """Return what makes a variant's lock stale; nothing for one that is current."""
     try:
-        check(variant, read_lock(path_of(project, variant.id)))
+        check_lock_inputs(variant, read_lock(path_of_lock(project, variant.id)))
     except StaleError as error:
         return error.problems
     return ()
 
 
-def _restore(name: str) -> str:
+def _hint_restore_lock(name: str) -> str:
     return f"restore it with `git checkout {name}`, or make a new one with `./inv lock`"

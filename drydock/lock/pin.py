@@ -14,7 +14,7 @@ from drydock.inputs import wheels as resolve
 from drydock.inputs.store import Store, default_store
 from drydock.inputs.uv import UV_MACHINES, Environment, ResolveRequest
 from drydock.lock import upgrade_policy
-from drydock.lock.layers import split
+from drydock.lock.layers import assign_wheels_to_layers
 from drydock.lock.upgrade_policy import Kept
 from drydock.model.bases import DebianBase
 from drydock.model.locked import (
@@ -53,24 +53,24 @@ def resolve_platform(
     folders: SuppliedFolders,
     pinned: Mapping[str, tuple[LockedFile, ...]],
     env: Mapping[str, str],
-    kept: Kept = Kept(),  # noqa: B008 - immutable
+    policy: Kept = Kept(),  # noqa: B008 - immutable
 ) -> LockedPlatform:
     """Pin everything that one platform's image is made from; `unresolved` gives the reason for what cannot be pinned.
 
-    What `kept` says stays is neither looked up nor changed. Raises InputError or FetchError for a failure that the
+    What `policy` says stays is neither looked up nor changed. Raises InputError or FetchError for a failure that the
     stack does not allow for (`elsewhere`, `unresolved`).
     """
-    target = resolve.environment(variant.python, platform, variant.base)
-    place = ResolveTarget(variant, platform, target, default_store(env), env, kept)
+    target = resolve.find_image_environment(variant.python, platform, variant.base)
+    place = ResolveTarget(variant, platform, target, default_store(env), env, policy)
     unresolved: dict[str, str] = {}
-    layers, build = _wheels(place, unresolved)
+    layers, build = _pin_wheels(place, unresolved)
     return LockedPlatform(
         layers=layers,
         build=build,
-        tools=_tools(place, unresolved),
-        base=_base(place, unresolved),
-        sources=tuple(_sources(place, unresolved)),
-        supplied=dict(_supplied(place, folders, pinned, unresolved)),
+        tools=_pin_tools(place, unresolved),
+        base=_pin_base(place, unresolved),
+        sources=tuple(_pin_sources(place, unresolved)),
+        supplied=dict(_pin_supplied_files(place, folders, pinned, unresolved)),
         unresolved=unresolved,
     )
 
@@ -81,42 +81,44 @@ def resolve_platform(
 Layers = Mapping[str, tuple[LockedWheel, ...]]
 
 
-def _wheels(place: ResolveTarget, unresolved: dict[str, str]) -> tuple[Layers, tuple[LockedWheel, ...]]:
+def _pin_wheels(place: ResolveTarget, unresolved: dict[str, str]) -> tuple[Layers, tuple[LockedWheel, ...]]:
     """Return the wheels of the image by layer, and those needed to compile."""
     variant, old = place.variant, place.kept.pins
     if old and (place.kept.wheels() or place.kept.leaves("wheels")):
         unresolved |= {name: reason for name, reason in old.unresolved.items() if name == "wheels"}
         return old.layers, old.build
     log(f"{variant.id}: resolving Python distributions for {place.platform}")
-    kept = place.kept
-    excluded, built = [each.name for each in variant.exclude], {each.distribution for each in variant.builds}
+    policy = place.kept
+    excluded, built = [item.name for item in variant.exclude], {item.distribution for item in variant.builds}
     request = ResolveRequest(
         requirements=variant.requirements,
         overrides=tuple(override.requirement for override in variant.overrides),
         exclude=tuple(name for name in excluded if name not in built),
         built=tuple(name for name in excluded if name in built),
         public=variant.indexes,
-        prefer=kept.preferred(),
+        prefer=policy.preferred(),
         layers=tuple(layer.distributions for layer in variant.layers),
     )
-    own = resolve.named(variant.indexes, variant.build_requirements)
-    build = ResolveRequest(variant.build_requirements, public=own, prefer=kept.preferred(building=True))
+    build_indexes = resolve.select_named_indexes(variant.indexes, variant.build_requirements)
+    build = ResolveRequest(variant.build_requirements, public=build_indexes, prefer=policy.preferred(building=True))
     try:
-        found = tuple(_resolved(place, each) if each.requirements else () for each in (request, build))
+        resolved_wheels = tuple(
+            _resolve_kept_wheels(place, item) if item.requirements else () for item in (request, build)
+        )
     except (InputError, IndexFailedError) as error:
         if not variant.elsewhere:
             raise
         place.failed("wheels", error)
-        unresolved["wheels"] = _published(variant)
-        return split(variant, ()), ()
-    return split(variant, found[0]), found[1]
+        unresolved["wheels"] = _explain_unreached_index(variant)
+        return assign_wheels_to_layers(variant, ()), ()
+    return assign_wheels_to_layers(variant, resolved_wheels[0]), resolved_wheels[1]
 
 
-def _tools(place: ResolveTarget, unresolved: dict[str, str]) -> tuple[LockedWheel, ...]:
+def _pin_tools(place: ResolveTarget, unresolved: dict[str, str]) -> tuple[LockedWheel, ...]:
     if place.kept.tools():
         return place.kept.tools()
     if place.target.machine in UV_MACHINES:
-        return _resolved(place, tool_request())
+        return _resolve_kept_wheels(place, tool_request())
     unresolved["tools"] = f"uv resolves for {' and '.join(UV_MACHINES)} only"
     return ()
 
@@ -126,12 +128,12 @@ def tool_request() -> ResolveRequest:
     return ResolveRequest((f"uv=={importlib.metadata.version('uv')}",))
 
 
-def _resolved(place: ResolveTarget, request: ResolveRequest) -> tuple[LockedWheel, ...]:
-    found = resolve.resolve_wheels(request, place.target, place.store, place.env)
-    return place.kept.files(found, place.target)
+def _resolve_kept_wheels(place: ResolveTarget, request: ResolveRequest) -> tuple[LockedWheel, ...]:
+    wheels = resolve.resolve_wheels(request, place.target, place.store, place.env)
+    return place.kept.files(wheels, place.target)
 
 
-def _published(variant: Variant) -> str:
+def _explain_unreached_index(variant: Variant) -> str:
     """Return where the packages are published that no index of this machine has."""
     where = "; ".join(f"{', '.join(item.packages)}: {item.published}" for item in variant.elsewhere)
     return f"the machine that locked reached no index with all of it ({where})"
@@ -140,71 +142,74 @@ def _published(variant: Variant) -> str:
 # --- base -----------------------------------------------------------------------------------------------------------
 
 
-def _base(place: ResolveTarget, unresolved: dict[str, str]) -> LockedDebianBase | LockedImageBase:
+def _pin_base(place: ResolveTarget, unresolved: dict[str, str]) -> LockedDebianBase | LockedImageBase:
     base, old = place.variant.base, place.kept.pins
     if old and place.kept.leaves("base"):
         unresolved |= {name: reason for name, reason in old.unresolved.items() if name == "base"}
         return old.base
     if isinstance(base, DebianBase):
-        return _debian(place, base, unresolved)
-    found = place.kept.image(base) or images.resolve_image(base, place.env)
-    if found.digest is None:
+        return _pin_debian_base(place, base, unresolved)
+    image = place.kept.image(base) or images.resolve_image(base, place.env)
+    if image.digest is None:
         unresolved["base"] = base.unresolved or "the machine that locked did not reach its registry"
-    return found
+    return image
 
 
-def _debian(place: ResolveTarget, wanted: DebianBase, unresolved: dict[str, str]) -> LockedDebianBase:
-    old = place.kept.debian(wanted)
-    base = old if old and place.kept.same else _newest_debian(place, wanted, old)
+def _pin_debian_base(place: ResolveTarget, stack_base: DebianBase, unresolved: dict[str, str]) -> LockedDebianBase:
+    old = place.kept.debian(stack_base)
+    base = old if old and place.kept.same else _newest_debian(place, stack_base, old)
     if base.digest:
         return base
-    if not resolve.native(place.platform):
+    if not resolve.is_native_platform(place.platform):
         unresolved["base"] = f"its packages are pinned, its digest needs a {place.platform} machine to make it once"
         return base
     debs.fetch_packages((*base.packages, *base.bootstrap), base.snapshot, place.store, place.env)
     packages = fetch.rootfs_packages(base, place.platform, place.variant.epoch)
-    layout = rootfs.make(packages, place.store, to_record=True)
+    layout = rootfs.make_base(packages, place.store, to_record=True)
     return base.model_copy(update={"digest": oci.read_digest(layout)})
 
 
-def _newest_debian(place: ResolveTarget, wanted: DebianBase, old: LockedDebianBase | None) -> LockedDebianBase:
+def _newest_debian(place: ResolveTarget, stack_base: DebianBase, old: LockedDebianBase | None) -> LockedDebianBase:
     """Return a base without digest; with the packages of the older one, if they are the same in other versions."""
-    log(f"{place.variant.id}: resolving Debian packages of {wanted.suite} for {place.platform}")
-    found = LockedDebianBase(
+    log(f"{place.variant.id}: resolving Debian packages of {stack_base.suite} for {place.platform}")
+    new_base = LockedDebianBase(
         kind="debian",
-        suite=wanted.suite,
+        suite=stack_base.suite,
         snapshot=dt.datetime.now(dt.UTC).strftime("%Y%m%dT%H%M%SZ"),
         digest=None,
-        packages=debs.resolve_packages(wanted.suite, wanted.packages, place.platform, place.env),
-        bootstrap=debs.resolve_packages(wanted.suite, BOOTSTRAP, place.platform, place.env),
+        packages=debs.resolve_packages(stack_base.suite, stack_base.packages, place.platform, place.env),
+        bootstrap=debs.resolve_packages(stack_base.suite, BOOTSTRAP, place.platform, place.env),
     )
     if old is None:
-        return found
-    packages = upgrade_policy.debs(old.packages, found.packages), upgrade_policy.debs(old.bootstrap, found.bootstrap)
+        return new_base
+    packages = (
+        upgrade_policy.choose_debs(old.packages, new_base.packages),
+        upgrade_policy.choose_debs(old.bootstrap, new_base.bootstrap),
+    )
     if packages != (old.packages, old.bootstrap):
-        return found.model_copy(update={"packages": packages[0], "bootstrap": packages[1]})
+        return new_base.model_copy(update={"packages": packages[0], "bootstrap": packages[1]})
     return old if place.kept.epoch == place.variant.epoch else old.model_copy(update={"digest": None})
 
 
 # --- sources and supplied files -------------------------------------------------------------------------------------
 
 
-def _sources(place: ResolveTarget, unresolved: dict[str, str]) -> Iterator[LockedSource]:
+def _pin_sources(place: ResolveTarget, unresolved: dict[str, str]) -> Iterator[LockedSource]:
     for source in place.variant.sources:
-        known = place.kept.source(source)
+        locked_source = place.kept.source(source)
         try:
-            yield known or sources.resolve_source(source, place.target, place.store, place.env)
+            yield locked_source or sources.resolve_source(source, place.target, place.store, place.env)
         except DrydockError as error:
             if not isinstance(error, (FetchError, InputError)) or not source.unresolved:
                 raise
             place.failed(source.name, error)
-            known = LockedSource(name=source.name, repository=source.repository, source=source.source)
-            yield known
-        if known and not known.pin:
+            locked_source = LockedSource(name=source.name, repository=source.repository, source=source.source)
+            yield locked_source
+        if locked_source and not locked_source.pin:
             unresolved[source.name] = source.unresolved
 
 
-def _supplied(
+def _pin_supplied_files(
     place: ResolveTarget,
     folders: SuppliedFolders,
     pinned: Mapping[str, tuple[LockedFile, ...]],
@@ -212,7 +217,7 @@ def _supplied(
 ) -> Iterator[tuple[str, tuple[LockedFile, ...]]]:
     for item in place.variant.supplied:
         if item.name in folders:
-            files = supplied.take(item, folders[item.name], place.store)
+            files = supplied.take_supplied(item, folders[item.name], place.store)
             supplied.check_pins(files, place.store)
             yield item.name, files
         elif item.name in pinned:

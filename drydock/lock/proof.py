@@ -19,9 +19,9 @@ from pydantic import model_validator
 
 from drydock.core.commit import read_commit
 from drydock.core.errors import StaleError
-from drydock.core.files import dumps, loads
+from drydock.core.files import format_json, parse_any_json
 from drydock.core.project import Project
-from drydock.model.record import Record, dump
+from drydock.model.record import Record, dump_record
 
 TIERS = ("rendered", "stand-in", "packages", "hardware")
 """Weakest first: renders and lints; builds and starts on stand-ins; built from the real packages; served a model."""
@@ -92,14 +92,14 @@ def read_proof(project: Project, variant: str) -> Proof | None:
     """Return what was shown of a variant; None if nothing was."""
     path = proof_path(project, variant)
     try:
-        return Proof.model_validate(loads(path.read_text(encoding="utf-8"))) if path.is_file() else None
+        return Proof.model_validate(parse_any_json(path.read_text(encoding="utf-8"))) if path.is_file() else None
     except ValueError as error:
         raise StaleError(f"{path}: invalid proof: {error}", hint="./inv test --record") from error
 
 
 def write_proof(project: Project, variant: str, proof: Proof) -> bool:
     """Write what was shown of a variant; return whether the file changed."""
-    return project.write(f"images/{variant}/proof.json", dumps(dump(proof))) is not None
+    return project.write(f"images/{variant}/proof.json", format_json(dump_record(proof))) is not None
 
 
 def make_evidence(project: Project, *, digest: str, inputs_sha256: str, tests: Iterable[str]) -> Evidence:

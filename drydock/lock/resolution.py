@@ -12,7 +12,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from drydock.core.console import log
-from drydock.core.files import checksum, exclusive
+from drydock.core.files import compute_checksum, hold_lock_file
 from drydock.core.paths import cache_home
 from drydock.core.project import Project
 from drydock.inputs import supplied
@@ -38,18 +38,18 @@ def resolve_variant(
     """
     old = previous.platforms if previous else {}
     pinned = next((pins.supplied for pins in old.values()), {})
-    same = previous is not None and previous.inputs_sha256 == checksum(lockfile.inputs(variant))
+    same = previous is not None and previous.inputs_sha256 == compute_checksum(lockfile.collect_lock_inputs(variant))
     platforms: dict[str, LockedPlatform] = {}
     for platform in variant.platforms:
         peers = (*platforms.values(), *(() if upgrade.covers(BASE) else old.values()))
-        kept = Kept(
+        policy = Kept(
             old.get(platform), same, upgrade, epoch=previous.source_date_epoch if previous else None, peers=peers
         )
-        platforms[platform] = pinning.resolve_platform(variant, platform, folders, pinned, env, kept)
+        platforms[platform] = pinning.resolve_platform(variant, platform, folders, pinned, env, policy)
     lock = Lock(
         schema_=1,
         variant=variant.id,
-        inputs_sha256=checksum(lockfile.inputs(variant)),
+        inputs_sha256=compute_checksum(lockfile.collect_lock_inputs(variant)),
         source_date_epoch=variant.epoch,
         compatibility_version=lockfile.COMPATIBILITY_VERSION,
         platforms={platform: _keep_history(pins, old.get(platform)) for platform, pins in platforms.items()},
@@ -58,7 +58,7 @@ def resolve_variant(
     return lock.model_copy(update={"content_sha256": lockfile.content_sha256(lock)})
 
 
-def fill(
+def fill_lock_platform(
     variant: Variant,
     lock: Lock,
     platform: str,
@@ -72,8 +72,8 @@ def fill(
     """
     old = lock.platforms[platform]
     peers = tuple(pins for name, pins in lock.platforms.items() if name != platform)
-    kept = Kept(old, same=True, without=frozenset(without), peers=peers)
-    now = pinning.resolve_platform(variant, platform, folders, old.supplied, env, kept)
+    policy = Kept(old, same=True, without=frozenset(without), peers=peers)
+    now = pinning.resolve_platform(variant, platform, folders, old.supplied, env, policy)
     filled = lock.model_copy(update={"platforms": {**lock.platforms, platform: _keep_history(now, old)}})
     return filled.model_copy(update={"content_sha256": lockfile.content_sha256(filled)})
 
@@ -84,20 +84,22 @@ def resolve_and_write(
     folders: SuppliedFolders = NOTHING,
     env: Mapping[str, str] = os.environ,
     upgrade: Upgrade = NOTHING_NEW,
-    kept: Mapping[str, Lock] = MappingProxyType({}),
+    start_locks: Mapping[str, Lock] = MappingProxyType({}),
 ) -> list[Path]:
     """Lock variants; return the files that changed. Valid pins stay, except those to upgrade.
 
-    `kept` has the pins of variants that do not start from their own lock. The old lock stays until the new one is
-    complete.
+    `start_locks` has the pins of variants that do not start from their own lock. The old lock stays until the new one
+    is complete.
     """
     variants = tuple(variants)
     for variant in variants:
         project.check_writable(lockfile.name_of(variant.id))
     supplied.refuse_foreign(variants, folders)
-    with exclusive(resolving(env)):
-        found = (_lock_one(project, variant, folders, env, upgrade, kept.get(variant.id)) for variant in variants)
-        return [path for path in found if path]
+    with hold_lock_file(path_of_resolve_lock(env)):
+        paths = (
+            _lock_one(project, variant, folders, env, upgrade, start_locks.get(variant.id)) for variant in variants
+        )
+        return [path for path in paths if path]
 
 
 def take_newest(project: Project, variants: Iterable[Variant]) -> list[Path]:
@@ -105,7 +107,7 @@ def take_newest(project: Project, variants: Iterable[Variant]) -> list[Path]:
     return resolve_and_write(project, variants, upgrade=Upgrade(everything=True))
 
 
-def resolving(env: Mapping[str, str]) -> Path:
+def path_of_resolve_lock(env: Mapping[str, str]) -> Path:
     """Return the lock file that a process holds while it resolves."""
     return cache_home(env) / "resolve.lock"
 
@@ -116,25 +118,28 @@ def _lock_one(
     folders: SuppliedFolders,
     env: Mapping[str, str],
     upgrade: Upgrade,
-    kept: Lock | None,
+    start_lock: Lock | None,
 ) -> Path | None:
-    path = lockfile.path_of(project, variant.id)
-    previous = kept or lockfile.read_previous(path) or _of_the_parent(project, variant)
+    path = lockfile.path_of_lock(project, variant.id)
+    previous = start_lock or lockfile.read_previous(path) or _of_the_parent(project, variant)
     started = time.monotonic()
     lock = resolve_variant(variant, previous, folders, env, upgrade)
-    written = lockfile.write_own(project, lock)
+    written_path = lockfile.write_own(project, lock)
     for path_of_lists in vllm_lists.update_lists(project, variant, lock, env):
         log(f"{path_of_lists}: what this vLLM says of itself")
-    log(f"{written or path}: {'locked' if written else 'unchanged'} ({time.monotonic() - started:.0f} s)")
-    return written
+    log(f"{written_path or path}: {'locked' if written_path else 'unchanged'} ({time.monotonic() - started:.0f} s)")
+    return written_path
 
 
 def _of_the_parent(project: Project, variant: Variant) -> Lock | None:
     """Return the lock of the row that a new one inherits, without its digests: what both need has the same pins."""
-    parent = lockfile.read_previous(lockfile.path_of(project, variant.inherits)) if variant.inherits else None
+    parent = lockfile.read_previous(lockfile.path_of_lock(project, variant.inherits)) if variant.inherits else None
     if parent is None:
         return None
-    pins = {platform: each.model_copy(update={"image": None}) for platform, each in parent.platforms.items()}
+    pins = {
+        platform: platform_pins.model_copy(update={"image": None})
+        for platform, platform_pins in parent.platforms.items()
+    }
     return parent.model_copy(update={"platforms": pins})
 
 
@@ -156,14 +161,14 @@ def _keep_history(pins: LockedPlatform, old: LockedPlatform | None) -> LockedPla
 
 def _keep_confirmed(pins: LockedPlatform, old: LockedPlatform) -> LockedPlatform:
     """Keep the digest that a registry confirmed before if it does not answer now."""
-    base, known = pins.base, old.base
-    if not (isinstance(base, LockedImageBase) and isinstance(known, LockedImageBase)):
+    base, old_base = pins.base, old.base
+    if not (isinstance(base, LockedImageBase) and isinstance(old_base, LockedImageBase)):
         return pins
-    if base.verified or not known.verified or base.reference != known.reference:
+    if base.verified or not old_base.verified or base.reference != old_base.reference:
         return pins
-    log(f"{known.reference}: {known.source} did not answer; keeping {known.digest}, which it confirmed before")
+    log(f"{old_base.reference}: {old_base.source} did not answer; keeping {old_base.digest}, which it confirmed before")
     unresolved = {name: reason for name, reason in pins.unresolved.items() if name != "base"}
-    return pins.model_copy(update={"base": known, "unresolved": unresolved})
+    return pins.model_copy(update={"base": old_base, "unresolved": unresolved})
 
 
 def _keep_fetched(pins: LockedPlatform, old: LockedPlatform) -> LockedPlatform:

@@ -12,12 +12,12 @@ from drydock.model.locked import Lock, LockedDebianBase, LockedImageBase, Locked
 from drydock.model.variant import SourceCode, Variant
 
 
-def changes(variant: Variant, lock: Lock) -> tuple[str, ...]:
+def list_stale_inputs(variant: Variant, lock: Lock) -> tuple[str, ...]:
     """Return the inputs that differ, as far as the lock's content shows."""
-    return tuple(_changes(variant, lock))
+    return tuple(_find_stale_inputs(variant, lock))
 
 
-def _changes(variant: Variant, lock: Lock) -> Iterator[str]:
+def _find_stale_inputs(variant: Variant, lock: Lock) -> Iterator[str]:
     where = f"images/{variant.id}/lock.json"
     if lock.variant != variant.id:
         yield f"{where}: locked for variant {lock.variant!r}, expected {variant.id!r}"
@@ -26,50 +26,54 @@ def _changes(variant: Variant, lock: Lock) -> Iterator[str]:
     if set(lock.platforms) != set(variant.platforms):
         yield f"{where}: locked for {', '.join(sorted(lock.platforms))}, matrix.yaml has {', '.join(variant.platforms)}"
     for platform in sorted(set(lock.platforms) & set(variant.platforms)):
-        yield from _platform(variant, lock.platforms[platform], f"{where}: platforms.{platform}")
+        yield from _compare_locked_platform(variant, lock.platforms[platform], f"{where}: platforms.{platform}")
 
 
-def _platform(variant: Variant, pins: LockedPlatform, where: str) -> Iterator[str]:
+def _compare_locked_platform(variant: Variant, pins: LockedPlatform, where: str) -> Iterator[str]:
     layers = [layer.name for layer in variant.layers]
     if sorted(pins.layers) != sorted(layers):
         yield f"{where}.layers: locked with {', '.join(sorted(pins.layers))}, the stack has {', '.join(layers)}"
     if "wheels" not in pins.unresolved:
         wheels = {wheel.name: wheel for layer in pins.layers.values() for wheel in layer}
-        yield from _wheels(variant, wheels, f"{where}.layers")
+        yield from _compare_locked_wheels(variant, wheels, f"{where}.layers")
         build = {wheel.name: wheel for wheel in pins.build}
-        yield from _required(variant.build_requirements, build, f"{where}.build")
-    yield from _base(variant, pins, f"{where}.base")
-    yield from _sources(variant.sources, pins, f"{where}.sources")
+        yield from _find_unmet_requirements(variant.build_requirements, build, f"{where}.build")
+    yield from _compare_locked_base(variant, pins, f"{where}.base")
+    yield from _compare_locked_sources(variant.sources, pins, f"{where}.sources")
 
 
-def _wheels(variant: Variant, wheels: Mapping[str, LockedWheel], where: str) -> Iterator[str]:
+def _compare_locked_wheels(variant: Variant, wheels: Mapping[str, LockedWheel], where: str) -> Iterator[str]:
     """Yield what the wheels do not satisfy; an override replaces every requirement of its distribution."""
-    overridden = {_name(override.requirement): override.requirement for override in variant.overrides}
+    overridden = {_parse_requirement_name(override.requirement): override.requirement for override in variant.overrides}
     excluded = {canonicalize_name(exclusion.name) for exclusion in variant.exclude}
-    own = (line for line in variant.requirements if _name(line) not in overridden and _name(line) not in excluded)
-    yield from _required(own, wheels, where)
-    used = (line for name, line in overridden.items() if name in wheels)
-    yield from _required(used, wheels, where)
+    plain_requirements = (
+        line
+        for line in variant.requirements
+        if _parse_requirement_name(line) not in overridden and _parse_requirement_name(line) not in excluded
+    )
+    yield from _find_unmet_requirements(plain_requirements, wheels, where)
+    override_requirements = (line for name, line in overridden.items() if name in wheels)
+    yield from _find_unmet_requirements(override_requirements, wheels, where)
     yield from (f"{where}: contains {name}, which is excluded" for name in sorted(excluded & set(wheels)))
 
 
-def _name(requirement: str) -> str:
+def _parse_requirement_name(requirement: str) -> str:
     return canonicalize_name(Requirement(requirement).name)
 
 
-def _required(lines: Iterable[str], wheels: Mapping[str, LockedWheel], where: str) -> Iterator[str]:
+def _find_unmet_requirements(lines: Iterable[str], wheels: Mapping[str, LockedWheel], where: str) -> Iterator[str]:
     """Yield the requirements that no wheel satisfies; those with a marker may not apply to the image."""
     for line in lines:
         requirement = Requirement(line)
-        found = wheels.get(canonicalize_name(requirement.name))
-        if found is None:
+        wheel = wheels.get(canonicalize_name(requirement.name))
+        if wheel is None:
             if not requirement.marker:
                 yield f"{where}: missing requirement {line}"
-        elif not requirement.specifier.contains(found.version, prereleases=True) and not requirement.marker:
-            yield f"{where}: missing requirement {line}: {found.version} is locked"
+        elif not requirement.specifier.contains(wheel.version, prereleases=True) and not requirement.marker:
+            yield f"{where}: missing requirement {line}: {wheel.version} is locked"
 
 
-def _base(variant: Variant, pins: LockedPlatform, where: str) -> Iterator[str]:
+def _compare_locked_base(variant: Variant, pins: LockedPlatform, where: str) -> Iterator[str]:
     base, locked = variant.base, pins.base
     if base.kind != locked.kind:
         yield f"{where}.kind: locked with {locked.kind!r}, expected {base.kind!r}"
@@ -86,10 +90,10 @@ def _base(variant: Variant, pins: LockedPlatform, where: str) -> Iterator[str]:
             yield f"{where}.digest: locked with {locked.digest}, the stack states {base.digest}"
 
 
-def _sources(wanted: Iterable[SourceCode], pins: LockedPlatform, where: str) -> Iterator[str]:
-    known = {source.name: source for source in pins.sources}
-    for source in wanted:
-        locked = known.pop(source.name, None)
+def _compare_locked_sources(stack_sources: Iterable[SourceCode], pins: LockedPlatform, where: str) -> Iterator[str]:
+    locked_sources = {source.name: source for source in pins.sources}
+    for source in stack_sources:
+        locked = locked_sources.pop(source.name, None)
         if locked is None:
             yield f"{where}: missing {source.name}"
         elif source.commit and source.commit != locked.commit:
@@ -99,4 +103,4 @@ def _sources(wanted: Iterable[SourceCode], pins: LockedPlatform, where: str) -> 
             yield f"{where}.{source.name}: locked with {locked.url} {locked.sha256}, {expected}"
         elif not source.sdist and source.repository != locked.repository:
             yield f"{where}.{source.name}.repository: locked with {locked.repository}, expected {source.repository}"
-    yield from (f"{where}: contains {name}, which the stack does not have" for name in sorted(known))
+    yield from (f"{where}: contains {name}, which the stack does not have" for name in sorted(locked_sources))

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from drydock.core.errors import InputError, nearest
+from drydock.core.errors import InputError, suggest_nearest
 from drydock.inputs import wheels as resolve
 from drydock.inputs.uv import Environment
 from drydock.model.bases import Base, DebianBase
@@ -62,7 +62,7 @@ class Kept(NamedTuple):
         """Tell whether all wheels stay as they are."""
         if self.pins is None or not self.same or self.upgrade.everything or "wheels" in self.pins.unresolved:
             return False
-        return not self.upgrade.names & {wheel.name for wheel in (*_layers(self.pins), *self.pins.build)}
+        return not self.upgrade.names & {wheel.name for wheel in (*_list_layer_wheels(self.pins), *self.pins.build)}
 
     def preferred(self, *, building: bool = False) -> tuple[tuple[str, str], ...]:
         """Return the versions to take again where the requirements allow it: of the image, or of what compiles it.
@@ -71,17 +71,24 @@ class Kept(NamedTuple):
         """
         if self.pins is None:
             return ()
-        own, other = _layers(self.pins), self.pins.build
-        wheels = {wheel.name: wheel.version for wheel in ((*own, *other) if building else (*other, *own))}
+        image_wheels, build_wheels = _list_layer_wheels(self.pins), self.pins.build
+        wheels = {
+            wheel.name: wheel.version
+            for wheel in ((*image_wheels, *build_wheels) if building else (*build_wheels, *image_wheels))
+        }
         return tuple((name, version) for name, version in sorted(wheels.items()) if not self.upgrade.covers(name))
 
-    def files(self, found: Iterable[LockedWheel], target: Environment) -> tuple[LockedWheel, ...]:
+    def files(self, resolved_wheels: Iterable[LockedWheel], target: Environment) -> tuple[LockedWheel, ...]:
         """Return what was resolved, with the older file of a version if it still fits the interpreter."""
-        old = {(w.name, w.version): w for w in (*_layers(self.pins), *self.pins.build)} if self.pins else {}
-        pairs = ((wheel, old.get((wheel.name, wheel.version))) for wheel in found)
+        old = {(w.name, w.version): w for w in (*_list_layer_wheels(self.pins), *self.pins.build)} if self.pins else {}
+        pairs = ((wheel, old.get((wheel.name, wheel.version))) for wheel in resolved_wheels)
         return tuple(
-            known if known and not self.upgrade.covers(new.name) and resolve.fits(known.filename, target) else new
-            for new, known in pairs
+            old_wheel
+            if old_wheel
+            and not self.upgrade.covers(new.name)
+            and resolve.is_wheel_compatible(old_wheel.filename, target)
+            else new
+            for new, old_wheel in pairs
         )
 
     def tools(self) -> tuple[LockedWheel, ...]:
@@ -95,62 +102,86 @@ class Kept(NamedTuple):
         if self.upgrade.covers(BASE):
             return None
         for pins in (*((self.pins,) if self.pins else ()), *self.peers):
-            known = pins.base
-            if isinstance(known, LockedImageBase) and known.digest and _names(known, base):
-                return known
+            locked_base = pins.base
+            if (
+                isinstance(locked_base, LockedImageBase)
+                and locked_base.digest
+                and _is_digest_of_base(locked_base, base)
+            ):
+                return locked_base
         return None
 
     def debian(self, base: DebianBase) -> LockedDebianBase | None:
         """Return the older base if its suite is the same and it has every required package."""
-        known = self.pins.base if self.pins else None
-        if not isinstance(known, LockedDebianBase) or self.upgrade.covers(BASE) or known.suite != base.suite:
+        locked_base = self.pins.base if self.pins else None
+        if (
+            not isinstance(locked_base, LockedDebianBase)
+            or self.upgrade.covers(BASE)
+            or locked_base.suite != base.suite
+        ):
             return None
-        return known if set(base.packages) <= {deb.name for deb in known.packages} else None
+        return locked_base if set(base.packages) <= {deb.name for deb in locked_base.packages} else None
 
-    def source(self, wanted: SourceCode) -> LockedSource | None:
+    def source(self, source_code: SourceCode) -> LockedSource | None:
         """Return the pin of some source code if it stays."""
-        known = next((item for item in self.pins.sources if item.name == wanted.name), None) if self.pins else None
-        if known is None or self.leaves(wanted.name):
-            return known
-        if self.upgrade.covers(wanted.name):
+        locked_source = (
+            next((item for item in self.pins.sources if item.name == source_code.name), None) if self.pins else None
+        )
+        if locked_source is None or self.leaves(source_code.name):
+            return locked_source
+        if self.upgrade.covers(source_code.name):
             return None
-        if wanted.sdist:
-            return known if known.sdist and _satisfies(known.sdist, wanted.sdist) else None
-        if wanted.url:
-            return known if (known.url, known.sha256) == (wanted.url, wanted.sha256) else None
-        if not known.commit or known.repository != wanted.repository:
+        if source_code.sdist:
+            return (
+                locked_source
+                if locked_source.sdist and _is_requirement_met(locked_source.sdist, source_code.sdist)
+                else None
+            )
+        if source_code.url:
+            return (
+                locked_source
+                if (locked_source.url, locked_source.sha256) == (source_code.url, source_code.sha256)
+                else None
+            )
+        if not locked_source.commit or locked_source.repository != source_code.repository:
             return None
-        return known if known.commit == wanted.commit or (self.same and not wanted.commit) else None
+        return (
+            locked_source
+            if locked_source.commit == source_code.commit or (self.same and not source_code.commit)
+            else None
+        )
 
 
-def _layers(pins: LockedPlatform | None) -> Sequence[LockedWheel]:
+def _list_layer_wheels(pins: LockedPlatform | None) -> Sequence[LockedWheel]:
     return [wheel for wheels in pins.layers.values() for wheel in wheels] if pins else []
 
 
-def _names(known: LockedImageBase, base: Base) -> bool:
+def _is_digest_of_base(locked_base: LockedImageBase, base: Base) -> bool:
     """Tell whether a digest is still that of the base: its registry gave it, or the stack states it."""
-    if base.kind != "image" or known.reference != base.reference:
+    if base.kind != "image" or locked_base.reference != base.reference:
         return False
-    return known.verified or base.digest in (None, known.digest)
+    return locked_base.verified or base.digest in (None, locked_base.digest)
 
 
-def _satisfies(wheel: LockedWheel, requirement: str) -> bool:
-    wanted = Requirement(requirement)
-    return canonicalize_name(wanted.name) == wheel.name and wanted.specifier.contains(wheel.version, prereleases=True)
+def _is_requirement_met(wheel: LockedWheel, requirement: str) -> bool:
+    parsed_requirement = Requirement(requirement)
+    return canonicalize_name(parsed_requirement.name) == wheel.name and parsed_requirement.specifier.contains(
+        wheel.version, prereleases=True
+    )
 
 
-def debs(old: tuple[LockedDeb, ...], new: tuple[LockedDeb, ...]) -> tuple[LockedDeb, ...]:
+def choose_debs(old: tuple[LockedDeb, ...], new: tuple[LockedDeb, ...]) -> tuple[LockedDeb, ...]:
     """Return the older packages if they are the same ones in other versions; else the new ones, which fit together."""
     return old if {deb.name for deb in old} == {deb.name for deb in new} else new
 
 
 def refuse_unknown(upgrade: Upgrade, pins: Iterable[LockedPlatform]) -> None:
     """Raise InputError for a name to upgrade that none of the locks has."""
-    known = {BASE, *(name for each in pins for name in _all_names(each))}
-    for name in sorted(upgrade.names - known):
-        raise InputError(f"--upgrade-package {name}: not in the lock", hint=nearest(name, known))
+    lock_names = {BASE, *(name for platform_pins in pins for name in _all_names(platform_pins))}
+    for name in sorted(upgrade.names - lock_names):
+        raise InputError(f"--upgrade-package {name}: not in the lock", hint=suggest_nearest(name, lock_names))
 
 
 def _all_names(pins: LockedPlatform) -> Iterator[str]:
-    yield from (wheel.name for wheel in (*_layers(pins), *pins.build, *pins.tools))
+    yield from (wheel.name for wheel in (*_list_layer_wheels(pins), *pins.build, *pins.tools))
     yield from (source.name for source in pins.sources)

@@ -158,13 +158,15 @@ def _number_forms(tree: ast.Module) -> Iterator[tuple[str, str]]:
     functions = [node for node in tree.body if isinstance(node, ast.FunctionDef)]
     for function in (node for node in functions if node.name in ("get_kwargs", "_compute_kwargs")):
         assignments = [node for node in ast.walk(function) if isinstance(node, ast.Assign)]
-        tables = {_last(node.targets[0]): node.value for node in assignments if _last(node.targets[0])}
+        tables = {
+            _get_last_name(node.targets[0]): node.value for node in assignments if _get_last_name(node.targets[0])
+        }
         for test in (node for node in ast.walk(function) if isinstance(node, ast.If)):
             first = ast.unparse(test.body[0])
             if "human_readable_int" in first and first.count("\n") == 0:
-                names = [tables.get(_last(node), node) for node in ast.walk(test.test)]
+                names = [tables.get(_get_last_name(node), node) for node in ast.walk(test.test)]
                 form = AUTO if "or_auto" in first else SUFFIX
-                yield from ((word, form) for node in names for word in _texts(ast.walk(node)))
+                yield from ((word, form) for node in names for word in _list_text_constants(ast.walk(node)))
 
 
 def _forbids_extra(node: ast.AST) -> bool:
@@ -181,7 +183,9 @@ class _FlagReader:
         self._classes: Mapping[str, ast.ClassDef] = self._records._classes  # noqa: SLF001 - one reader in two files
         paths = (*BACKENDS, *package.names("config"), "config.py")
         classes = (node for path in paths for node in package.tree(path).body if isinstance(node, ast.ClassDef))
-        self._enums = {node.name: node for node in classes if any("Enum" in _last(base) for base in node.bases)}
+        self._enums = {
+            node.name: node for node in classes if any("Enum" in _get_last_name(base) for base in node.bases)
+        }
         for path in ("engine/arg_utils.py", *program.ARGUMENTS, *package.names("config")):
             self._add_imported(path)
         self._numbers = dict(_number_forms(package.tree("engine/arg_utils.py")))
@@ -216,11 +220,11 @@ class _FlagReader:
         tables = dict(self._program._tables_of(function))  # noqa: SLF001 - as above
         fields = {name: field for node in ast.walk(function) for name, field in _field_variables(node, tables)}
         for call in (node for node in ast.walk(function) if isinstance(node, ast.Call)):
-            names = tuple(word for word in _texts(call.args) if word.startswith("-"))
-            if _last(call.func) == "add_argument" and names:
+            names = tuple(word for word in _list_text_constants(call.args) if word.startswith("-"))
+            if _get_last_name(call.func) == "add_argument" and names:
                 yield self._of_call(call, names, tables, fields)
         for loop in (node for node in ast.walk(function) if isinstance(node, ast.For)):  # in [("--a", str), …]
-            for word in _texts(ast.walk(loop.iter)):
+            for word in _list_text_constants(ast.walk(loop.iter)):
                 if word.startswith("--"):
                     deprecated = DEPRECATED if "deprecated=True" in ast.unparse(loop) else ""
                     yield FlagDetails(names=(word,), default="None", deprecated=deprecated)
@@ -233,60 +237,60 @@ class _FlagReader:
         fields: Mapping[str, tuple[str, str]],
     ) -> FlagDetails:
         """Return the flag of one add_argument call; its own words are stronger than those of the field it names."""
-        own = {word.arg: word.value for word in call.keywords if word.arg}
+        keywords = {word.arg: word.value for word in call.keywords if word.arg}
         field = next((word.value for word in call.keywords if word.arg is None), None)
         if isinstance(field, ast.Dict):  # **{**kwargs["x"], "default": None}
             pairs = list(zip(field.keys, field.values, strict=True))
-            own |= {str(key.value): value for key, value in pairs if isinstance(key, ast.Constant)}
+            keywords |= {str(key.value): value for key, value in pairs if isinstance(key, ast.Constant)}
             field = next((value for key, value in pairs if key is None), None)
         details = FlagDetails(names=names, default="None", is_custom=field is not None)
-        record, key = _field_of(field, tables) or fields.get(_last(field), ("", "")) if field else ("", "")
+        record, key = _field_of(field, tables) or fields.get(_get_last_name(field), ("", "")) if field else ("", "")
         annotation = self._records.fields(record).get(key)
         details = self._of_field(record, key, names, annotation) if annotation is not None else details
-        return details.model_copy(update=self._own_words(own))
+        return details.model_copy(update=self._own_words(keywords))
 
-    def _own_words(self, own: Mapping[str, ast.expr]) -> dict[str, Any]:
+    def _own_words(self, keywords: Mapping[str, ast.expr]) -> dict[str, Any]:
         """Return what the words of an add_argument call say of a flag."""
         update: dict[str, Any] = {}
-        action = own.get("action")
+        action = keywords.get("action")
         if action is not None:
-            name = str(action.value) if isinstance(action, ast.Constant) else _last(action)
+            name = str(action.value) if isinstance(action, ast.Constant) else _get_last_name(action)
             update["count"] = NOTHING if name in SWITCHES else MAYBE if name == "StoreBoolean" else ONE
             update["default"] = "False" if name == "store_true" else "None"
             update["is_custom"] = name not in (*SWITCHES, "StoreBoolean", "append", "store")
-        if "default" in own:
-            update["default"] = self._text(own["default"])
-        if "nargs" in own:
-            update["count"] = _count(own["nargs"])
-        if "type" in own:
-            text = ast.unparse(own["type"])
+        if "default" in keywords:
+            update["default"] = self._text(keywords["default"])
+        if "nargs" in keywords:
+            update["count"] = _parse_value_count(keywords["nargs"])
+        if "type" in keywords:
+            text = ast.unparse(keywords["type"])
             update["takes_none"] = "optional" in text or "nullable" in text
             update["number"] = SUFFIX if "human_readable_int" in text else ""
             update["is_custom"] = CONVERTERS.fullmatch(text) is None
-        if "choices" in own:
-            words = tuple(sorted(set(_texts(ast.walk(own["choices"])))))
+        if "choices" in keywords:
+            words = tuple(sorted(set(_list_text_constants(ast.walk(keywords["choices"])))))
             update |= {"words": words, "is_custom": not words}
-        if text := _deprecation(self._help(own)):
+        if text := _find_deprecation(self._help(keywords)):
             update["deprecated"] = text
         return update
 
-    def _help(self, own: Mapping[str, ast.expr]) -> str:
+    def _help(self, keywords: Mapping[str, ast.expr]) -> str:
         """Return the help of an add_argument call, which may be a constant of the module; `deprecated` is one too."""
-        node = own.get("help")
+        node = keywords.get("help")
         node = self._records.known.get(node.id, node) if isinstance(node, ast.Name) else node
-        text = " ".join(_texts(ast.walk(node))) if node else ""
-        return text or (DEPRECATED if getattr(own.get("deprecated"), "value", False) else "")
+        text = " ".join(_list_text_constants(ast.walk(node))) if node else ""
+        return text or (DEPRECATED if getattr(keywords.get("deprecated"), "value", False) else "")
 
     def _of_field(self, record: str, field: str, names: tuple[str, ...], annotation: ast.expr) -> FlagDetails:
         """Return the flag that vLLM's get_kwargs makes of a field."""
         takes = self._records.accepted(annotation)
         name, text = self._json_class(annotation) if takes == self._program.JSON else ("", "")
         parts = [*self._parts(annotation), *self._item_parts(annotation)]
-        heads = {_last(getattr(part, "value", part)) for part in parts}
+        heads = {_get_last_name(getattr(part, "value", part)) for part in parts}
         words = self._named_words(annotation)
         literal = self._records._words(parts)  # noqa: SLF001 - as above
         unknown = {part for part in heads - PLAIN - self._enums.keys() if part and not self._records.is_record(part)}
-        items = {_last(part) for part in self._item_parts(annotation)}
+        items = {_get_last_name(part) for part in self._item_parts(annotation)}
         return FlagDetails(
             names=names,
             default=self._default(record, field),
@@ -297,7 +301,7 @@ class _FlagReader:
             is_custom=takes == "" and bool(unknown or ("Literal" in heads and not literal)),
             record=name,
             annotation=text,
-            deprecated=_deprecation(self._docstring(record, field)),
+            deprecated=_find_deprecation(self._docstring(record, field)),
             number=self._numbers.get(field, "") if takes == self._program.INTEGER else "",
             takes_none=re.search(r"\bOptional\[|\bNone\b", ast.unparse(annotation)) is not None,
         )
@@ -308,21 +312,23 @@ class _FlagReader:
     def _item_parts(self, annotation: ast.expr) -> list[ast.expr]:
         """Return the types of a list's values; none for another type."""
         parts = (part for part in self._parts(annotation) if isinstance(part, ast.Subscript))
-        lists = [part for part in parts if _last(part.value) in COLLECTIONS]
+        lists = [part for part in parts if _get_last_name(part.value) in COLLECTIONS]
         inner = [part.slice.elts[0] if isinstance(part.slice, ast.Tuple) else part.slice for part in lists]
         return [item for part in inner for item in self._parts(part)]
 
     def _json_class(self, annotation: ast.expr) -> tuple[str, str]:
         """Return the class of a JSON flag, or else its type as text."""
         parts = self._parts(annotation)
-        for name in (_last(getattr(part, "value", part)) for part in parts):
+        for name in (_get_last_name(getattr(part, "value", part)) for part in parts):
             if self._records.is_record(name):
-                tables = [base for base in self._classes[name].bases if _last(getattr(base, "value", base)) == "dict"]
+                tables = [
+                    base for base in self._classes[name].bases if _get_last_name(getattr(base, "value", base)) == "dict"
+                ]
                 return ("", ast.unparse(tables[0])) if tables else (name, "")
         return "", " | ".join(sorted(ast.unparse(part) for part in parts))
 
     def _field_count(self, annotation: ast.expr, takes: Any) -> str:
-        heads = {_last(getattr(part, "value", part)) for part in self._parts(annotation)}
+        heads = {_get_last_name(getattr(part, "value", part)) for part in self._parts(annotation)}
         if takes in (self._program.SWITCH, self._program.BOOLEAN):
             return NOTHING
         if takes == self._program.JSON:
@@ -336,8 +342,8 @@ class _FlagReader:
         parts = [*self._parts(annotation), *self._item_parts(annotation)]
         words = [*(self._records._words(parts) or ())]  # noqa: SLF001 - as above
         for part in parts:
-            enum = self._enums.get(_last(part))
-            words += _members(enum) if enum else ()
+            enum = self._enums.get(_get_last_name(part))
+            words += _list_member_words(enum) if enum else ()
         return tuple(sorted(set(words)))
 
     def _kinds(self, annotation: ast.expr) -> Iterator[str]:
@@ -345,7 +351,7 @@ class _FlagReader:
         if re.search(r"\bOptional\[", ast.unparse(annotation)):
             yield "none"
         for part in self._parts(annotation):
-            head = _last(getattr(part, "value", part)) if not isinstance(part, ast.Constant) else "None"
+            head = _get_last_name(getattr(part, "value", part)) if not isinstance(part, ast.Constant) else "None"
             if head == "Literal":
                 words = self._records._words([part])  # noqa: SLF001 - as above
                 yield from ("number" if word.isdigit() else "text" for word in words or ("x", "1"))
@@ -362,7 +368,7 @@ class _FlagReader:
             if isinstance(item, ast.AnnAssign) and isinstance(item.target, ast.Name):
                 yield item.target.id, item, following
         for base in node.bases if node else ():
-            yield from self._items(_last(base)) if _last(base) != record else ()
+            yield from self._items(_get_last_name(base)) if _get_last_name(base) != record else ()
 
     def _default(self, record: str, field: str, depth: int = 0) -> str:
         """Return Python's text of a field's default; empty if it is not written down."""
@@ -377,8 +383,8 @@ class _FlagReader:
         """Return Python's text of a default: ModelConfig.x is that field's, Field(default=x) is x."""
         if node is None or depth > _NESTED_AT_MOST:
             return ""
-        if isinstance(node, ast.Attribute) and _last(node.value) in self._classes:
-            return self._default(_last(node.value), node.attr, depth + 1) or ast.unparse(node)
+        if isinstance(node, ast.Attribute) and _get_last_name(node.value) in self._classes:
+            return self._default(_get_last_name(node.value), node.attr, depth + 1) or ast.unparse(node)
         if isinstance(node, ast.Name) and node.id in self._records.known:
             return self._text(self._records.known[node.id], depth + 1)
         if isinstance(node, ast.Subscript):  # kwargs["x"]["default"]
@@ -388,12 +394,12 @@ class _FlagReader:
     def _called(self, node: ast.Call, depth: int) -> str:
         """Return Python's text of a default that a call makes."""
         words = {word.arg: word.value for word in node.keywords}
-        if _last(node.func) == "get_field":
-            return self._default(_last(node.args[0]), _texts(node.args)[0], depth + 1)
-        if _last(node.func) not in ("Field", "field"):
+        if _get_last_name(node.func) == "get_field":
+            return self._default(_get_last_name(node.args[0]), _list_text_constants(node.args)[0], depth + 1)
+        if _get_last_name(node.func) not in ("Field", "field"):
             return ast.unparse(node)
         if "default_factory" in words:
-            return {"list": "[]", "dict": "{}", "set": "set()"}.get(_last(words["default_factory"]), "")
+            return {"list": "[]", "dict": "{}", "set": "set()"}.get(_get_last_name(words["default_factory"]), "")
         return self._text(words.get("default", node.args[0] if node.args else None), depth + 1)
 
     def _customised(self) -> dict[str, dict[str, Any]]:
@@ -416,13 +422,13 @@ class _FlagReader:
         inner = target.value if isinstance(target, ast.Subscript) else None
         if not (isinstance(target, ast.Subscript) and isinstance(inner, ast.Subscript)):
             return
-        flag = f"--{''.join(_texts([inner.slice])).replace('_', '-')}"
+        flag = f"--{''.join(_list_text_constants([inner.slice])).replace('_', '-')}"
         update = changes.setdefault(flag, {})
-        match _texts([target.slice]):
+        match _list_text_constants([target.slice]):
             case ["nargs"]:
-                update["count"] = _count(value) if value else ONE
+                update["count"] = _parse_value_count(value) if value else ONE
             case ["flags"] if isinstance(value, ast.List):
-                update["names"] = (*_texts(value.elts), flag)
+                update["names"] = (*_list_text_constants(value.elts), flag)
             case ["default"] if value:
                 update["default"] = self._text(value)
             case ["action"] if value:
@@ -450,40 +456,40 @@ def _field_of(node: ast.AST, tables: Mapping[str, str]) -> tuple[str, str] | Non
     if not (isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant)):
         return None
     source = node.value
-    if isinstance(source, ast.Call) and _last(source.func) == "get_kwargs" and source.args:
-        return _last(source.args[0]), str(node.slice.value)
-    return (tables[_last(source)], str(node.slice.value)) if _last(source) in tables else None
+    if isinstance(source, ast.Call) and _get_last_name(source.func) == "get_kwargs" and source.args:
+        return _get_last_name(source.args[0]), str(node.slice.value)
+    return (tables[_get_last_name(source)], str(node.slice.value)) if _get_last_name(source) in tables else None
 
 
 def _field_variables(node: ast.AST, tables: Mapping[str, str]) -> Iterator[tuple[str, tuple[str, str]]]:
     """Yield variable, class and field of `x = kwargs["x"]`."""
     if isinstance(node, ast.Assign) and (field := _field_of(node.value, tables)):
-        yield from ((_last(target), field) for target in node.targets if _last(target))
+        yield from ((_get_last_name(target), field) for target in node.targets if _get_last_name(target))
 
 
-def _last(node: ast.AST) -> str:
+def _get_last_name(node: ast.AST) -> str:
     """Return x of `x` and of `a.b.x`."""
     return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
 
 
-def _texts(nodes: Iterable[ast.AST]) -> list[str]:
+def _list_text_constants(nodes: Iterable[ast.AST]) -> list[str]:
     """Return the texts among nodes."""
     return [node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)]
 
 
-def _count(node: ast.expr) -> str:
+def _parse_value_count(node: ast.expr) -> str:
     value = node.value if isinstance(node, ast.Constant) else ""
     return {"?": MAYBE, "+": MANY, "*": MANY}.get(str(value), ONE)
 
 
-def _deprecation(text: str) -> str:
+def _find_deprecation(text: str) -> str:
     """Return the text from the sentence on that says that a flag is deprecated; empty if none does."""
     sentences = re.split(r"(?<=[.!])\s+(?=[A-Z`\-])", " ".join(text.split()))
     first = next((place for place, sentence in enumerate(sentences) if re.search(_MARKS, sentence)), len(sentences))
     return " ".join(sentences[first:])[:DEPRECATION_AT_MOST]
 
 
-def _members(enum: ast.ClassDef) -> list[str]:
+def _list_member_words(enum: ast.ClassDef) -> list[str]:
     """Return the words with which a user names the members of an enumeration: their texts, or else their names."""
     members = {
         target.id: item.value
@@ -495,7 +501,7 @@ def _members(enum: ast.ClassDef) -> list[str]:
     ]
     if len(numbers) == len(members):
         return [*members, *numbers]
-    texts = _texts(members.values())
+    texts = _list_text_constants(members.values())
     plain = len(texts) == len(members) and all(text and "." not in text for text in texts)
     return texts if plain else [*members]
 
@@ -507,20 +513,24 @@ def _read_variables(package: Any) -> Iterator[tuple[str, VariableDetails]]:
     """Yield each environment variable with its default and how it is read."""
     for node in package.tree("envs.py").body:
         targets = [node.target] if isinstance(node, ast.AnnAssign) else getattr(node, "targets", ())
-        if "environment_variables" in map(_last, targets) and isinstance(node.value, ast.Dict):
+        if "environment_variables" in map(_get_last_name, targets) and isinstance(node.value, ast.Dict):
             for key, value in zip(node.value.keys, node.value.values, strict=True):
                 if isinstance(key, ast.Constant):
-                    yield str(key.value), _variable(str(key.value), value)
+                    yield str(key.value), _read_variable(str(key.value), value)
 
 
-def _variable(name: str, node: ast.expr) -> VariableDetails:
+def _read_variable(name: str, node: ast.expr) -> VariableDetails:
     """Return a variable from what reads it: a lambda with os.getenv(NAME, default), or env_with_choices(NAME, …)."""
     body = node.body if isinstance(node, ast.Lambda) else node
     for call in (item for item in ast.walk(body) if isinstance(item, ast.Call)):
-        function = _last(call.func)
-        if (function in ("getenv", "get") or function.startswith("env_")) and _texts(call.args[:1]) == [name]:
+        function = _get_last_name(call.func)
+        if (function in ("getenv", "get") or function.startswith("env_")) and _list_text_constants(call.args[:1]) == [
+            name
+        ]:
             default = ast.unparse(call.args[1]) if call.args[1:] else "None"
-            choices = tuple(text for listed in call.args[2:3] for text in _texts(getattr(listed, "elts", ())))
+            choices = tuple(
+                text for listed in call.args[2:3] for text in _list_text_constants(getattr(listed, "elts", ()))
+            )
             call.args[1:] = [ast.Name("DEFAULT")]
             return VariableDetails(default=default, reader=_reader_text(body), choices=choices)
     return VariableDetails(default="", reader=_reader_text(body))

@@ -19,16 +19,18 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
+from packaging.version import Version
+
 from drydock.config.matrix import read_matrix
 from drydock.core.console import log
 from drydock.core.errors import FetchError, InputError, StaleError
-from drydock.core.files import compact, dumps, loads
+from drydock.core.files import format_compact_json, format_json, parse_any_json
 from drydock.core.project import Project
 from drydock.inputs.store import Store, default_store
-from drydock.lock.lockfile import path_of, read_previous
+from drydock.lock.lockfile import path_of_lock, read_previous
 from drydock.lock.vllm_details import VllmDetails, read_details
 from drydock.model.locked import Lock, LockedPlatform, LockedWheel
-from drydock.model.record import Record, dump
+from drydock.model.record import Record, dump_record
 from drydock.model.variant import Variant
 
 FOLDER = "templates/vllm"
@@ -105,9 +107,9 @@ def find_version(project: Project, variant: Variant, lock: Lock | None, platform
     """Return what was read of a row's vLLM, or of its release; None if neither was. Raises StaleError for damage."""
     wheel = locked_vllm(variant, lock).get(platform) if lock else None
     if wheel:
-        known = read_lists(lists_path(project, wheel.name, wheel.version))
-        if known and wheel.sha256 in known.files and _is_built_in(variant, known.lists):
-            return ReadVersion(known, "")
+        wheel_record = read_lists(lists_path(project, wheel.name, wheel.version))
+        if wheel_record and wheel.sha256 in wheel_record.files and _is_built_in(variant, wheel_record.lists):
+            return ReadVersion(wheel_record, "")
     release = read_lists(lists_path(project, RELEASE, variant.vllm.version))
     if release is None:
         return None
@@ -116,28 +118,41 @@ def find_version(project: Project, variant: Variant, lock: Lock | None, platform
 
 def find_lists(project: Project, variant: Variant, lock: Lock | None, platform: str) -> KnownLists | None:
     """Return what is known of a row's vLLM; None if nothing is. Raises StaleError for a damaged file."""
-    found = find_version(project, variant, lock, platform)
-    if found is None:
+    version = find_version(project, variant, lock, platform)
+    if version is None:
         return None
-    if lock and not found.assumed:
-        optional = read_program(project).OPTIONAL
-        lists = {**found.record.lists, **_model_types(project, lock, platform)}
-        return KnownLists(_with_packages(lists, variant, lock.platforms[platform], optional), "")
-    of_release = found.record.lists
+    program = read_program(project)
+    if lock and not version.assumed:
+        lists = program.join_lists({**version.record.lists, **_lists_of_library(project, lock, platform)})
+        return KnownLists(_with_packages(lists, variant, lock.platforms[platform], program.OPTIONAL), "")
+    of_release = version.record.lists
     shared = {name: of_release[name] for name in NEVER_EXTENDED if name in of_release}
     shared |= {f"{name}_of_release": of_release[name] for name in OFTEN_EXTENDED if name in of_release}
-    return KnownLists(shared, found.assumed)
+    if variant.base.kind == "debian":  # other bases have a vendor's build of what a row excludes
+        excluded = {item.name for item in variant.exclude}.intersection(program.OPTIONAL)
+        shared["excluded_packages"] = sorted(excluded)
+    return KnownLists(program.join_lists({**shared, "processors": _newest_processors(project)}), version.assumed)
 
 
-def _model_types(project: Project, lock: Lock, platform: str) -> Mapping[str, Any]:
-    """Return the list of the locked transformers; empty if none is locked, or it was not read."""
+def _lists_of_library(project: Project, lock: Lock, platform: str) -> Mapping[str, Any]:
+    """Return the lists of the locked transformers; empty if none is locked, or it was not read."""
     wheel = _locked_wheels(lock, TRANSFORMERS).get(platform)
     known = read_lists(lists_path(project, wheel.name, wheel.version)) if wheel else None
     return known.lists if known and wheel and wheel.sha256 in known.files else {}
 
 
+@lru_cache(maxsize=4)
+def _newest_processors(project: Project) -> Mapping[str, Any]:
+    """Return what the newest transformers that was read needs, which is assumed where none is locked."""
+    paths = project.glob(f"{FOLDER}/{TRANSFORMERS}-*.json")
+    records = [record for path in paths if (record := read_lists(path))]
+    newest = max(records, key=lambda record: Version(record.version), default=None)
+    return newest.lists.get("processors", {}) if newest else {}
+
+
 NEVER_EXTENDED = (
     *("architectures", "removed_architectures", "tool_parsers", "reasoning_parsers", "platforms", "float16_refused"),
+    "imports",
 )
 """Lists of a release that are assumed for a fork, and for a vLLM with a plugin. To the others these often add."""
 OFTEN_EXTENDED = ("flags", "variables")
@@ -164,7 +179,7 @@ def _with_packages(
 @lru_cache(maxsize=64)
 def _parse_lists(path: Path, content: bytes) -> VllmLists:
     try:
-        return VllmLists.model_validate(loads(content))
+        return VllmLists.model_validate(parse_any_json(content))
     except ValueError as error:
         raise StaleError(
             f"{path}: invalid lists of vLLM: {error}", hint="remove the file and run ./inv lock"
@@ -182,7 +197,7 @@ def read_stored_details(project: Project, record: VllmLists) -> VllmDetails | No
     if not path.is_file():
         return None
     try:
-        stored = StoredDetails.model_validate(loads(path.read_bytes()))
+        stored = StoredDetails.model_validate(parse_any_json(path.read_bytes()))
     except ValueError as error:
         raise StaleError(
             f"{path}: invalid details of vLLM: {error}", hint="remove the file and run ./inv lock"
@@ -219,17 +234,16 @@ def _update_from_wheel(
     project: Project, variant: Variant, platform: str, wheel: LockedWheel, store: Store, env: Mapping[str, str]
 ) -> Path | None:
     path = lists_path(project, wheel.name, wheel.version)
-    known = read_lists(path)
+    old_record = read_lists(path)
     is_read = details_path(project, wheel.name, wheel.version).is_file() or wheel.name == TRANSFORMERS
-    if known and wheel.sha256 in known.files and is_read:
+    if old_record and wheel.sha256 in old_record.files and is_read:
         return None
-    from drydock.inputs.wheels import environment, fetch_wheels  # noqa: PLC0415 - reading lists needs no server
+    from drydock.inputs.wheels import fetch_wheels, find_image_environment  # noqa: PLC0415 - reading lists needs no server
 
-    target = environment(variant.python, platform, variant.base)
+    target = find_image_environment(variant.python, platform, variant.base)
     fetch_wheels([wheel], target, store, env, variant.indexes)
     if wheel.name == TRANSFORMERS:
-        types = read_program(project).read_model_types(store.path(wheel.sha256)) or []
-        return _write_lists(project, wheel, {"transformers_types": types})
+        return _write_lists(project, wheel, read_program(project).read_library(store.path(wheel.sha256)))
     return write_version(project, wheel, store.path(wheel.sha256))
 
 
@@ -238,9 +252,9 @@ def _update_from_release(project: Project, variant: Variant, store: Store, env: 
     version = variant.vllm.version
     if all(path(project, RELEASE, version).is_file() for path in (lists_path, details_path)):
         return None
-    from drydock.inputs.wheels import environment, fetch_sdists, resolve_sdist  # noqa: PLC0415 - as above
+    from drydock.inputs.wheels import fetch_sdists, find_image_environment, resolve_sdist  # noqa: PLC0415 - as above
 
-    target = environment("3.12", variant.platforms[0], variant.base)
+    target = find_image_environment("3.12", variant.platforms[0], variant.base)
     sdist = resolve_sdist(f"{RELEASE}=={version}", target, store, env)
     fetch_sdists([sdist], target, store, env)
     return write_version(project, sdist, store.path(sdist.sha256))
@@ -258,25 +272,39 @@ def write_version(project: Project, file: LockedWheel, path: Path) -> Path | Non
 
 
 def _write_lists(project: Project, file: LockedWheel, lists: Mapping[str, Any]) -> Path | None:
-    known = read_lists(lists_path(project, file.name, file.version))
-    same = known is not None and known.lists == lists
-    files = {**(known.files if known and same else {}), file.sha256: file.filename}
-    if known and not same:
-        log(f"{file.filename}: says something else of itself than {', '.join(known.files.values())}, which it replaces")
+    before = read_lists(lists_path(project, file.name, file.version))
+    same = before is not None and before.lists == lists
+    files = {**(before.files if before and same else {}), file.sha256: file.filename}
+    if before and not same:
+        log(
+            f"{file.filename}: says something else of itself than {', '.join(before.files.values())}, which it replaces"
+        )
     record = VllmLists(distribution=file.name, version=file.version, files=files, lists=lists)
-    return project.write(f"{FOLDER}/{file.name}-{file.version}.json", dumps(dump(record)))
+    return project.write(f"{FOLDER}/{file.name}-{file.version}.json", format_json(dump_record(record)))
 
 
 def dump_by_line(content: Mapping[str, Any]) -> str:
     """Return JSON with a line for each flag, class and variable: a difference shows which, and no file is long."""
-    details = ",\n".join(f"{compact(name)}:{_split_lines(items)}" for name, items in sorted(content["details"].items()))
-    return f'{{"files":{compact(content["files"])},\n"details":{{\n{details}\n}}}}\n'
+    details = ",\n".join(
+        f"{format_compact_json(name)}:{_split_lines(items)}" for name, items in sorted(content["details"].items())
+    )
+    return f'{{"files":{format_compact_json(content["files"])},\n"details":{{\n{details}\n}}}}\n'
 
 
 def _split_lines(items: Any) -> str:
     if isinstance(items, dict):
-        return "{\n" + ",\n".join(f"{compact(name)}:{compact(value)}" for name, value in sorted(items.items())) + "\n}"
-    return "[\n" + ",\n".join(map(compact, items)) + "\n]" if isinstance(items, list) else compact(items)
+        return (
+            "{\n"
+            + ",\n".join(
+                f"{format_compact_json(name)}:{format_compact_json(value)}" for name, value in sorted(items.items())
+            )
+            + "\n}"
+        )
+    return (
+        "[\n" + ",\n".join(map(format_compact_json, items)) + "\n]"
+        if isinstance(items, list)
+        else format_compact_json(items)
+    )
 
 
 def read_program(project: Project) -> ModuleType:
@@ -289,14 +317,26 @@ def read_program(project: Project) -> ModuleType:
     return module
 
 
-def find_other_rows(project: Project, variant: Variant, known: KnownLists) -> dict[str, list[str]]:
-    """Return what a row's vLLM lacks, architecture or quantisation → rows of the same accelerator that take it."""
+def find_other_rows(project: Project, variant: Variant, known_lists: KnownLists) -> dict[str, list[str]]:
+    """Return what a row does not take, architecture, quantisation or package → rows of the accelerator that take it."""
     rows: dict[str, list[str]] = {}
     for row, lists in _lists_of_rows(project, variant.accelerator).items():
-        for kind in ("architectures", "quantisations") if row != variant.id else ():
-            for name in sorted({*lists.get(kind, ())} - {*known.lists.get(kind, ())}):
-                rows.setdefault(name, []).append(row)
+        for kind in ("architectures", "quantisations", "packages") if row != variant.id else ():
+            own = {*known_lists.lists.get(kind, ())}
+            for name in sorted(_usable(kind, lists) - _usable(kind, known_lists.lists)):
+                if name not in own or "packages" in lists:  # else it is not known that the row has what is missing here
+                    rows.setdefault(name, []).append(row)
     return rows
+
+
+def _usable(kind: str, lists: Mapping[str, Any]) -> set[str]:
+    """Return the entries of a list, without architectures that require a package which the image lacks."""
+    missing = {
+        architecture
+        for architecture, packages in lists.get("required_packages", {}).items()
+        if {*packages} - {*lists.get("packages", packages)} or {*packages} & {*lists.get("excluded_packages", ())}
+    }
+    return {*lists.get(kind, ())} - missing
 
 
 def find_versions(project: Project, variant: Variant) -> dict[str, str]:
@@ -311,7 +351,7 @@ def _lists_of_rows(project: Project, accelerator: str) -> Mapping[str, Mapping[s
     rows: dict[str, Mapping[str, Any]] = {}
     for variant in read_matrix(project):
         if variant.accelerator == accelerator and variant.serves:
-            lock = read_previous(path_of(project, variant.id))
+            lock = read_previous(path_of_lock(project, variant.id))
             lists = find_lists(project, variant, lock, variant.platforms[0])
             rows |= {variant.id: lists.lists} if lists else {}
     return rows

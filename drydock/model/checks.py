@@ -82,7 +82,7 @@ class Fix(Record):
         return self
 
 
-def placeholders(template: str) -> set[str]:
+def list_placeholders(template: str) -> set[str]:
     """Return the names in braces that code fills in. Raises ValueError for anything else in braces."""
     names = set()
     for _, name, spec, conversion in Formatter().parse(template):
@@ -92,12 +92,12 @@ def placeholders(template: str) -> set[str]:
     return names
 
 
-def _template(text: str) -> str:
-    placeholders(text)
+def _check_template(text: str) -> str:
+    list_placeholders(text)
     return text
 
 
-Template = Annotated[OneLine, AfterValidator(_template)]
+Template = Annotated[OneLine, AfterValidator(_check_template)]
 
 
 Translations = Annotated[
@@ -136,10 +136,10 @@ class Check(Condition):
 
     @model_validator(mode="after")
     def _values_exist(self) -> Self:
-        known = {"present": set(), "absent": {"found"}}.get(self.operator, {"found", "expected"})
-        if unknown := placeholders(self.text) - known:
-            given = " and ".join(f"{{{name}}}" for name in sorted(known)) or "no name in braces"
-            raise ValueError(f"text: {{{min(unknown)}}} has no value; a check with {self.operator} has {given}")
+        value_names = {"present": set(), "absent": {"found"}}.get(self.operator, {"found", "expected"})
+        if unknown := list_placeholders(self.text) - value_names:
+            names_text = " and ".join(f"{{{name}}}" for name in sorted(value_names)) or "no name in braces"
+            raise ValueError(f"text: {{{min(unknown)}}} has no value; a check with {self.operator} has {names_text}")
         return self
 
 
@@ -160,7 +160,7 @@ class KnownFinding(Record):
     @property
     def placeholders(self) -> set[str]:
         """Return the names that code fills in."""
-        return set().union(*map(placeholders, (self.text, self.passed, self.remediation, self.source)))
+        return set().union(*map(list_placeholders, (self.text, self.passed, self.remediation, self.source)))
 
 
 Findings = Annotated[
@@ -172,13 +172,13 @@ SHORTEST = 6
 """Characters of a pattern; a shorter one would be in lines that mean something else."""
 
 
-def _searchable(pattern: str) -> str:
+def _check_searchable(pattern: str) -> str:
     if len(pattern) < SHORTEST or not all(pattern.split("*")):
         raise ValueError(f"expected at least {SHORTEST} characters, with text before, between and after each *")
     return pattern
 
 
-Pattern = Annotated[Line, AfterValidator(_searchable)]
+Pattern = Annotated[Line, AfterValidator(_check_searchable)]
 
 
 class Failure(Record):

@@ -38,11 +38,11 @@ class Setting(Record):
     source: Source
 
 
-def part(kind: type[Record], record: Record) -> dict[str, Any]:
+def get_inherited_fields(kind: type[Record], record: Record) -> dict[str, Any]:
     """Return the fields of a record that it inherits from `kind`."""
     return {name: getattr(record, name) for name in kind.model_fields}
 
 
-def dump(record: Record) -> dict[str, Any]:
+def dump_record(record: Record) -> dict[str, Any]:
     """Turn a record into plain JSON values, under the names used in files (`schema`, not `schema_`)."""
     return record.model_dump(mode="json", by_alias=True)

@@ -138,4 +138,9 @@ FINDINGS: Mapping[str, Known] = {
         "drydock/topology/preflight/node.py",
         passed="the image's own check ran on {}",
     ),
+    "TOPO-035": Known(
+        "NVLink does not join all nodes of {}",
+        "name nodes of one rack in the group's `on`, or use fewer nodes for a replica",
+        "nvidia-smi -q, Fabric: ClusterUUID and CliqueId; NVIDIA, IMEX service guide",
+    ),
 }

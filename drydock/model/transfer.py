@@ -82,9 +82,11 @@ class KvTransfer(Record):
     @model_validator(mode="after")
     def _config_is_its_own(self) -> Self:
         """Check that `config` repeats nothing that has a key of its own."""
-        own = {"kv_connector", "kv_role", "kv_load_failure_policy"} & {*self.config}
-        if own:
-            raise ValueError(f"config without {', '.join(sorted(own))}: connector, prefill, decode and load_failure")
+        repeated_keys = {"kv_connector", "kv_role", "kv_load_failure_policy"} & {*self.config}
+        if repeated_keys:
+            raise ValueError(
+                f"config without {', '.join(sorted(repeated_keys))}: connector, prefill, decode and load_failure"
+            )
         return self
 
     def fits(self, version: str) -> bool:

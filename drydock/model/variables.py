@@ -33,13 +33,13 @@ class Variables(Record):
         default={}, description="Optional: variables that name a file which must exist before vLLM starts, with a hint."
     )
 
-    def __or__(self, other: Variables) -> Variables:
+    def __or__(self, variables: Variables) -> Variables:
         """Return both together."""
         return Variables(
-            shown=(*self.shown, *other.shown),
-            compiling=(*self.compiling, *other.compiling),
-            not_compiling=(*self.not_compiling, *other.not_compiling),
-            devices=(*self.devices, *other.devices),
-            documented=(*self.documented, *other.documented),
-            files={**self.files, **other.files},
+            shown=(*self.shown, *variables.shown),
+            compiling=(*self.compiling, *variables.compiling),
+            not_compiling=(*self.not_compiling, *variables.not_compiling),
+            devices=(*self.devices, *variables.devices),
+            documented=(*self.documented, *variables.documented),
+            files={**self.files, **variables.files},
         )

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from datetime import UTC, date, datetime, time
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, StringConstraints, model_validator
+from pydantic import Field, JsonValue, StringConstraints, model_validator
 
 from drydock.model.additions import Additions
 from drydock.model.bases import Base
@@ -21,6 +21,7 @@ from drydock.model.names import (
     ArchiveUrl,
     Commit,
     Distribution,
+    FileName,
     FilenameGlob,
     IndexUrl,
     Module,
@@ -70,6 +71,64 @@ class Threshold(Record):
 Thresholds = Annotated[Mapping[SettingName, Threshold], Field(description="Numbers that decisions use, by name.")]
 
 
+Role = Literal["serve", "prefill", "decode"]
+"""What a server computes of a request: all of it, the prompt, or the answer (`--role`)."""
+
+
+class RoleFile(Record):
+    """A JSON file that the servers of a role read; written before vLLM starts."""
+
+    content: Mapping[OneLine, JsonValue]
+    """The file. {files}, {tensor_parallel} and {data_parallel} are replaced; as a whole value by a number."""
+    because: Because
+    source: Source
+
+
+class RoleSettings(Record):
+    """What servers of one role get in addition; wins over the same key outside of the role in the same file."""
+
+    env: Env = {}
+    serve: Serve = {}
+    thresholds: Thresholds = {}
+    files: Annotated[
+        Mapping[FileName, RoleFile],
+        Field(description="JSON files, by name; {files}/NAME in `env`, `serve` or another file is the path of one."),
+    ] = {}
+
+    @property
+    def settings(self) -> dict[str, Setting]:
+        """Return variables and flags together."""
+        return {**self.env, **self.serve}
+
+    def __or__(self, other: RoleSettings) -> RoleSettings:
+        """Return both together; the other one wins, key by key."""
+        return RoleSettings(
+            **{name: {**getattr(self, name), **getattr(other, name)} for name in type(self).model_fields}
+        )
+
+
+RoleName = Literal["serve", "prefill", "decode", "split"]
+Roles = Annotated[
+    Mapping[RoleName, RoleSettings],
+    Field(
+        description="Optional: settings of servers for whole requests (serve), prompts (prefill), answers (decode), or"
+        " both of the latter (split)."
+    ),
+]
+
+
+def join_roles(weaker: Roles, stronger: Roles) -> dict[RoleName, RoleSettings]:
+    """Return the settings of both, role by role and key by key."""
+    names = dict.fromkeys((*weaker, *stronger))
+    return {name: weaker.get(name, RoleSettings()) | stronger.get(name, RoleSettings()) for name in names}
+
+
+def settings_of_role(roles: Roles, role: Role) -> RoleSettings:
+    """Return what a file sets for servers of a role, over what it sets for prefill and decode together."""
+    shared = RoleSettings() if role == "serve" else roles.get("split", RoleSettings())
+    return shared | roles.get(role, RoleSettings())
+
+
 class KnownAnswer(Record):
     """The greedy answer that a correct stack gives for one model."""
 
@@ -101,6 +160,7 @@ class Accelerator(Record):
     """Base of its images, unless the stack sets its own."""
     env: Env = {}
     serve: Serve = {}
+    roles: Roles = {}
     libraries: Mapping[Identifier, Mapping[Identifier, AbsolutePath]] = {}
     """Preload candidates: name → machine architecture → path in the image."""
     variables: Variables = Variables()
@@ -313,7 +373,7 @@ Recommendations = Annotated[
     tuple[Recommendation, ...],
     Field(
         description="Flags for a model on some devices: stronger than decisions, weaker than the user's own flags.",
-        exclude_if=lambda found: not found,  # the key must not change profiles of images without any
+        exclude_if=lambda values: not values,  # the key must not change profiles of images without any
     ),
 ]
 
@@ -399,6 +459,7 @@ class Stack(StackContents, Serving):
     """Compression of the image's layers."""
     env: Env = {}
     serve: Serve = {}
+    roles: Roles = {}
     checks: tuple[Check, ...] = ()
     """Checks in addition to the accelerator's: which drivers, devices and models work with these versions."""
     system_sources: tuple[SourceCode, ...] = ()
@@ -499,6 +560,14 @@ class ResolvedSetting(Record):
     source: OneLine
 
 
+class ResolvedRole(Record):
+    """What servers of one role get, merged from accelerator and stack."""
+
+    settings: tuple[ResolvedSetting, ...] = ()
+    thresholds: Thresholds = {}
+    files: Mapping[FileName, RoleFile] = {}
+
+
 class ResolvedServing(Serving):
     """What the entrypoint uses at run time, merged from accelerator, stack and matrix, for variants and profiles."""
 
@@ -506,6 +575,11 @@ class ResolvedServing(Serving):
     stack: Identifier
     module: Module
     settings: tuple[ResolvedSetting, ...]
+    roles: Mapping[Role, ResolvedRole] = Field(
+        default={},
+        description="Optional: settings of servers by role.",
+        exclude_if=lambda roles: not roles,  # the key must not change profiles of images without any
+    )
     variables: Variables
     converted_name: OneLine
     libraries: Mapping[Identifier, Mapping[Identifier, AbsolutePath]]
@@ -550,14 +624,14 @@ class Variant(StackContents, ResolvedServing, Listed):
     @property
     def trims(self) -> dict[str, list[dict[str, Any]]]:
         """Return what is trimmed of each layer's distributions; headers stay where vLLM is compiled against them."""
-        named = {name: layer.name for layer in self.layers for name in layer.distributions}
-        others = next((layer.name for layer in self.layers if not layer.distributions), "")
-        found: dict[str, list[dict[str, Any]]] = {}
+        layer_by_name = {name: layer.name for layer in self.layers for name in layer.distributions}
+        rest_layer = next((layer.name for layer in self.layers if not layer.distributions), "")
+        trims_by_layer: dict[str, list[dict[str, Any]]] = {}
         for trim in self.trim:
             drop = [glob for glob in trim.drop if not (self.builds and HEADERS in glob)]
-            made = {"distribution": trim.distribution, "drop": drop, "strip": [*trim.strip]}
-            found.setdefault(named.get(trim.distribution, others), []).append(made)
-        return found
+            trim_fields = {"distribution": trim.distribution, "drop": drop, "strip": [*trim.strip]}
+            trims_by_layer.setdefault(layer_by_name.get(trim.distribution, rest_layer), []).append(trim_fields)
+        return trims_by_layer
 
     @property
     def vllm_alias(self) -> str:

@@ -14,7 +14,7 @@ from typing import IO, Any, NamedTuple, Protocol, TypeVar, cast
 
 from drydock.core.errors import UntrustedError
 from drydock.core.tar import members, open_tar
-from drydock.oci.layout_diff import decompressed
+from drydock.oci.layout_diff import open_decompressed
 
 WHITEOUT = ".wh."
 OPAQUE = ".wh..wh..opq"
@@ -47,7 +47,7 @@ class HasLayer(Protocol):
 Item = TypeVar("Item", bound=HasLayer)
 
 
-def entries(manifest: Mapping[str, Any], blob: Callable[[str], Path]) -> Iterator[Entry]:
+def read_layer_entries(manifest: Mapping[str, Any], blob: Callable[[str], Path]) -> Iterator[Entry]:
     """Yield every entry of every layer, the lowest layer first; `blob` returns the file of a digest.
 
     Raises UntrustedError for a layer that is damaged, larger than any image, or has sparse files, as no build of ours
@@ -56,7 +56,7 @@ def entries(manifest: Mapping[str, Any], blob: Callable[[str], Path]) -> Iterato
     for number, descriptor in enumerate(manifest["layers"]):
         try:
             with (
-                closing(decompressed(blob(descriptor["digest"]), descriptor["mediaType"])) as stream,
+                closing(open_decompressed(blob(descriptor["digest"]), descriptor["mediaType"])) as stream,
                 open_tar(cast("IO[bytes]", stream), "r|") as archive,
             ):
                 for info in members(archive):
@@ -69,7 +69,7 @@ def entries(manifest: Mapping[str, Any], blob: Callable[[str], Path]) -> Iterato
             raise UntrustedError(f"layer {descriptor['digest']}: invalid: {error}") from error
 
 
-def hide(below: dict[str, Item], whiteout: Entry) -> None:
+def apply_whiteout(below: dict[str, Item], whiteout: Entry) -> None:
     """Remove from `below` what a whiteout hides: a path and everything in it, or the content of a folder."""
     folder, _, name = whiteout.path.rpartition("/")
     opaque = name == OPAQUE
@@ -79,6 +79,6 @@ def hide(below: dict[str, Item], whiteout: Entry) -> None:
             del below[path]
 
 
-def target(info: tarfile.TarInfo) -> str:
+def find_link_target(info: tarfile.TarInfo) -> str:
     """Return the path that a hard link points to."""
     return posixpath.normpath(info.linkname).lstrip("/")

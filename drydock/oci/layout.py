@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from drydock.core.files import file_sha256, link_or_copy, loads, read_bounded
+from drydock.core.files import file_sha256, link_or_copy, parse_any_json, read_bounded
 from drydock.oci.reference import DIGEST
 
 MANIFEST = "application/vnd.oci.image.manifest.v1+json"
@@ -34,86 +34,93 @@ def write_layout(folder: Path, layer: Path, platform: str, epoch: int, author: s
     for blob in below:
         link_or_copy(blob, blobs / blob.name)
     top = layer.rename(blobs / file_sha256(layer))
-    config, manifest = _image([*below, top], platform, epoch, author)
+    config, manifest = _make_image_documents([*below, top], platform, epoch, author)
     for data in (config, manifest):
         (blobs / hashlib.sha256(data).hexdigest()).write_bytes(data)
-    write_index(folder, _descriptor(MANIFEST, manifest))
-    return str(_descriptor(MANIFEST, manifest)["digest"])
+    write_index(folder, _make_descriptor(MANIFEST, manifest))
+    return str(_make_descriptor(MANIFEST, manifest)["digest"])
 
 
 def write_index(folder: Path, descriptor: Mapping[str, Any]) -> None:
     """Write the files that make a folder of blobs an OCI layout of one image."""
     (folder / "oci-layout").write_text('{"imageLayoutVersion":"1.0.0"}')
-    (folder / "index.json").write_bytes(_json({"schemaVersion": 2, "manifests": [descriptor]}))
+    (folder / "index.json").write_bytes(_encode_canonical_json({"schemaVersion": 2, "manifests": [descriptor]}))
 
 
 def read_digest(folder: Path) -> str:
     """Return the digest of a layout's only manifest."""
-    return str(_entry(folder)["digest"])
+    return str(_read_index_entry(folder)["digest"])
 
 
-def _entry(folder: Path) -> dict[str, Any]:
+def _read_index_entry(folder: Path) -> dict[str, Any]:
     """Return the descriptor of a layout's only manifest."""
     descriptor: dict[str, Any]
-    (descriptor,) = loads((folder / "index.json").read_text())["manifests"]
+    (descriptor,) = parse_any_json((folder / "index.json").read_text())["manifests"]
     return descriptor
 
 
-def blob(folder: Path, digest: str) -> Path:
+def path_of_blob(folder: Path, digest: str) -> Path:
     """Return the path of a blob. Raises ValueError for an invalid digest, which could lead out of the folder."""
     if not DIGEST.fullmatch(digest):
         raise ValueError(f"{folder}: invalid digest {digest!r}")
     return folder / "blobs" / digest.replace(":", "/")
 
 
-def _read(path: Path) -> bytes:
+def _read_small_blob(path: Path) -> bytes:
     """Return a manifest or a config. Raises OSError for a pipe, or a file that is too large."""
     return read_bounded(path, LARGEST)
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
     """Return a layout's only manifest."""
-    manifest: dict[str, Any] = loads(_read(blob(folder, read_digest(folder))))
+    manifest: dict[str, Any] = parse_any_json(_read_small_blob(path_of_blob(folder, read_digest(folder))))
     return manifest
 
 
 def read_config(folder: Path) -> dict[str, Any]:
     """Return the config of a layout's only manifest."""
-    config: dict[str, Any] = loads(_read(blob(folder, read_manifest(folder)["config"]["digest"])))
+    config: dict[str, Any] = parse_any_json(
+        _read_small_blob(path_of_blob(folder, read_manifest(folder)["config"]["digest"]))
+    )
     return config
 
 
-def descriptors(folder: Path) -> list[dict[str, Any]]:
+def read_descriptors(folder: Path) -> list[dict[str, Any]]:
     """Return the descriptors of a layout's manifest, its config and its layers."""
     manifest = read_manifest(folder)
-    return [_entry(folder), manifest["config"], *manifest["layers"]]
+    return [_read_index_entry(folder), manifest["config"], *manifest["layers"]]
 
 
-def sized(folder: Path) -> bool:
+def is_sized_layout(folder: Path) -> bool:
     """Tell whether a layout has its manifest and config, and layers of the listed sizes; reads no layer."""
-    return _holds(folder, lambda path, item: path.stat().st_size == item["size"])
+    return _has_fitting_blobs(folder, lambda path, item: path.stat().st_size == item["size"])
 
 
-def sound(folder: Path, unread: Collection[str] = ()) -> bool:
+def is_sound_layout(folder: Path, unread: Collection[str] = ()) -> bool:
     """Tell whether a layout has its manifest, config and layers, and each but the `unread` matches its digest."""
-    return _holds(folder, lambda _, item: item["digest"] in unread or _matches(folder, item["digest"]))
+    return _has_fitting_blobs(
+        folder, lambda _, item: item["digest"] in unread or _is_blob_intact(folder, item["digest"])
+    )
 
 
-def _holds(folder: Path, fits: Callable[[Path, Mapping[str, Any]], bool]) -> bool:
+def _has_fitting_blobs(folder: Path, fits: Callable[[Path, Mapping[str, Any]], bool]) -> bool:
     """Tell whether manifest and config match their digests, and each blob fits its descriptor."""
     try:
-        if not (_matches(folder, read_digest(folder)) and _matches(folder, read_manifest(folder)["config"]["digest"])):
+        if not (
+            _is_blob_intact(folder, read_digest(folder))
+            and _is_blob_intact(folder, read_manifest(folder)["config"]["digest"])
+        ):
             return False
-        return all(fits(blob(folder, item["digest"]), item) for item in descriptors(folder))
+        return all(fits(path_of_blob(folder, item["digest"]), item) for item in read_descriptors(folder))
     except (OSError, ValueError, LookupError, TypeError, AttributeError):  # whatever damaged JSON leads to
         return False
 
 
-def _matches(folder: Path, digest: str) -> bool:
-    return file_sha256(blob(folder, digest)) == digest.removeprefix("sha256:")
+def _is_blob_intact(folder: Path, digest: str) -> bool:
+    return file_sha256(path_of_blob(folder, digest)) == digest.removeprefix("sha256:")
 
 
-def intact(folder: Path) -> bool:
+def is_intact_layout(folder: Path) -> bool:
     """Tell whether a layout has every blob that its index leads to, and every blob in it matches its digest.
 
     An index of several platforms may name images that the layout lacks, but not all of them.
@@ -126,14 +133,14 @@ def intact(folder: Path) -> bool:
 
 
 def _leads_to_blobs(folder: Path, digest: str) -> bool:
-    content = loads(_read(blob(folder, digest)))
+    content = parse_any_json(_read_small_blob(path_of_blob(folder, digest)))
     if "manifests" not in content:
-        return all(blob(folder, item["digest"]).is_file() for item in (content["config"], *content["layers"]))
-    inner = [item["digest"] for item in content["manifests"] if blob(folder, item["digest"]).is_file()]
+        return all(path_of_blob(folder, item["digest"]).is_file() for item in (content["config"], *content["layers"]))
+    inner = [item["digest"] for item in content["manifests"] if path_of_blob(folder, item["digest"]).is_file()]
     return bool(inner) and all(_leads_to_blobs(folder, item) for item in inner)
 
 
-def _config(platform: str, epoch: int, author: str, diff_ids: Sequence[str]) -> dict[str, Any]:
+def _make_image_config(platform: str, epoch: int, author: str, diff_ids: Sequence[str]) -> dict[str, Any]:
     system, _, architecture = platform.partition("/")
     created = dt.datetime.fromtimestamp(epoch, dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     return {
@@ -146,17 +153,26 @@ def _config(platform: str, epoch: int, author: str, diff_ids: Sequence[str]) -> 
     }
 
 
-def _image(layers: Sequence[Path], platform: str, epoch: int, author: str) -> tuple[bytes, bytes]:
+def _make_image_documents(layers: Sequence[Path], platform: str, epoch: int, author: str) -> tuple[bytes, bytes]:
     """Return config and manifest of an image whose layers are blobs."""
-    found = [{"mediaType": LAYER, "digest": f"sha256:{path.name}", "size": path.stat().st_size} for path in layers]
-    config = _json(_config(platform, epoch, author, [str(layer["digest"]) for layer in found]))
-    manifest = {"schemaVersion": 2, "mediaType": MANIFEST, "config": _descriptor(CONFIG, config), "layers": found}
-    return config, _json(manifest)
+    layer_descriptors = [
+        {"mediaType": LAYER, "digest": f"sha256:{path.name}", "size": path.stat().st_size} for path in layers
+    ]
+    config = _encode_canonical_json(
+        _make_image_config(platform, epoch, author, [str(layer["digest"]) for layer in layer_descriptors])
+    )
+    manifest = {
+        "schemaVersion": 2,
+        "mediaType": MANIFEST,
+        "config": _make_descriptor(CONFIG, config),
+        "layers": layer_descriptors,
+    }
+    return config, _encode_canonical_json(manifest)
 
 
-def _descriptor(media_type: str, data: bytes) -> dict[str, Any]:
+def _make_descriptor(media_type: str, data: bytes) -> dict[str, Any]:
     return {"mediaType": media_type, "digest": f"sha256:{hashlib.sha256(data).hexdigest()}", "size": len(data)}
 
 
-def _json(value: Mapping[str, Any]) -> bytes:
+def _encode_canonical_json(value: Mapping[str, Any]) -> bytes:
     return json.dumps(value, sort_keys=True, separators=(",", ":")).encode()

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import zstandard
 
-from drydock.core.differences import differences
+from drydock.core.differences import find_differences
 from drydock.core.errors import BuildError, UntrustedError
 from drydock.core.tar import members, open_tar
 from drydock.oci import layout as oci
@@ -56,13 +56,13 @@ FIELDS: Mapping[str, Callable[[tarfile.TarInfo], str]] = {
 """The fields of a tar entry that affect a layer's digest, except the content."""
 
 
-def compare(first: Path, second: Path) -> tuple[LayoutDifference, ...]:
+def compare_layouts(first: Path, second: Path) -> tuple[LayoutDifference, ...]:
     """Return all differences of two layouts of one image each; empty if and only if the digests are equal.
 
     Raises BuildError for a damaged layout: what its index says of it would mean nothing.
     """
     for layout in (first, second):
-        if not oci.sound(layout):
+        if not oci.is_sound_layout(layout):
             raise BuildError(
                 f"{layout}: damaged: a blob is missing or does not match its digest",
                 hint="run the same command again; `./inv build` makes a damaged layout again",
@@ -74,10 +74,12 @@ def compare(first: Path, second: Path) -> tuple[LayoutDifference, ...]:
     differences = [LayoutDifference("manifest", "", "digest", *digests), *_compare_values("manifest", *manifests)]
     differences += _compare_values("config", oci.read_config(first), oci.read_config(second))
     layers = zip_longest(manifests[0]["layers"], manifests[1]["layers"])
-    for number, (one, other) in enumerate(layers):
-        if one and other and one["digest"] != other["digest"]:
+    for number, (first_layer, second_layer) in enumerate(layers):
+        if first_layer and second_layer and first_layer["digest"] != second_layer["digest"]:
             differences += _compare_layers(
-                f"layer {number}", (oci.blob(first, one["digest"]), one), (oci.blob(second, other["digest"]), other)
+                f"layer {number}",
+                (oci.path_of_blob(first, first_layer["digest"]), first_layer),
+                (oci.path_of_blob(second, second_layer["digest"]), second_layer),
             )
     return tuple(differences)
 
@@ -87,11 +89,13 @@ Blob = tuple[Path, Mapping[str, Any]]
 
 
 def _compare_layers(where: str, first: Blob, second: Blob) -> Iterator[LayoutDifference]:
-    one, other = (_entries(path, descriptor["mediaType"]) for path, descriptor in (first, second))
-    for path, entry, its_other in sorted(differences(one, other), key=itemgetter(0)):
+    first_entries, second_entries = (
+        _read_entry_fields(path, descriptor["mediaType"]) for path, descriptor in (first, second)
+    )
+    for path, entry, its_other in sorted(find_differences(first_entries, second_entries), key=itemgetter(0)):
         yield from _compare_entries(where, path, entry, its_other)
-    if one.keys() == other.keys():
-        yield from _compare_order(where, list(one), list(other))
+    if first_entries.keys() == second_entries.keys():
+        yield from _compare_order(where, list(first_entries), list(second_entries))
 
 
 def _compare_order(where: str, first: list[str], second: list[str]) -> Iterator[LayoutDifference]:
@@ -106,15 +110,15 @@ def _compare_entries(
     where: str, path: str, first: Mapping[str, str] | None, second: Mapping[str, str] | None
 ) -> Iterator[LayoutDifference]:
     if first is None or second is None:
-        yield LayoutDifference(where, path, "presence", _presence(first), _presence(second))
+        yield LayoutDifference(where, path, "presence", _describe_presence(first), _describe_presence(second))
         return
-    for field, one, other in differences(first, second):
-        yield LayoutDifference(where, path, field, one or "", other or "")
+    for field, first_value, second_value in find_differences(first, second):
+        yield LayoutDifference(where, path, field, first_value or "", second_value or "")
 
 
-def _entries(path: Path, media_type: str) -> dict[str, dict[str, str]]:
+def _read_entry_fields(path: Path, media_type: str) -> dict[str, dict[str, str]]:
     entries = {}
-    with closing(decompressed(path, media_type)) as stream, open_tar(stream, "r|") as archive:
+    with closing(open_decompressed(path, media_type)) as stream, open_tar(stream, "r|") as archive:
         for entry in members(archive):
             entries[entry.name] = {name: read(entry) for name, read in FIELDS.items()}
             content = archive.extractfile(entry) if entry.isreg() else None
@@ -122,7 +126,7 @@ def _entries(path: Path, media_type: str) -> dict[str, dict[str, str]]:
     return entries
 
 
-def decompressed(path: Path, media_type: str) -> Any:
+def open_decompressed(path: Path, media_type: str) -> Any:
     """Open a layer's blob and return its uncompressed tar stream.
 
     Its first bytes say how it is compressed, as engines do it: Docker's media types end in `.tar.gzip`, and say so of
@@ -143,11 +147,11 @@ def _compare_values(where: str, first: Any, second: Any, path: str = "") -> Iter
         for key in sorted({*first, *second}):
             yield from _compare_values(where, first.get(key), second.get(key), f"{path}.{key}" if path else key)
     elif isinstance(first, list) and isinstance(second, list):
-        for number, (one, other) in enumerate(zip_longest(first, second)):
-            yield from _compare_values(where, one, other, f"{path}[{number}]")
+        for number, (first_item, second_item) in enumerate(zip_longest(first, second)):
+            yield from _compare_values(where, first_item, second_item, f"{path}[{number}]")
     elif first != second:
         yield LayoutDifference(where, path, "value", json.dumps(first), json.dumps(second))
 
 
-def _presence(entry: object) -> str:
+def _describe_presence(entry: object) -> str:
     return "absent" if entry is None else "present"

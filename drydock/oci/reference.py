@@ -52,12 +52,12 @@ class Reference(NamedTuple):
         return self._replace(tag=tag, digest="")
 
 
-def parse(text: str) -> Reference:
+def parse_reference(text: str) -> Reference:
     """Parse a reference; raises InputError that names the invalid part, but never a password."""
-    if shown(text) != text:
+    if strip_credentials(text) != text:
         hint = "`docker login HOST` keeps them"
-        raise InputError(f"{shown(text)!r}: invalid: found credentials before the host", hint=hint)
-    scheme, host, rest = _split(text)
+        raise InputError(f"{strip_credentials(text)!r}: invalid: found credentials before the host", hint=hint)
+    scheme, host, rest = _split_host(text)
     rest, _, digest = rest.partition("@")
     path, colon, tag = rest.rpartition(":")
     repository, tag = (path, tag) if colon and "/" not in tag else (rest, "")
@@ -79,7 +79,7 @@ def parse(text: str) -> Reference:
     return Reference(host, repository, tag, digest, scheme)
 
 
-def shown(text: str) -> str:
+def strip_credentials(text: str) -> str:
     """Return a reference without the credentials that a user may have written before its host."""
     return _CREDENTIALS.sub("", text)
 
@@ -93,7 +93,7 @@ def is_loopback(host: str) -> bool:
         return bare == "localhost" or bare.endswith(".localhost")
 
 
-def _split(text: str) -> tuple[str, str, str]:
+def _split_host(text: str) -> tuple[str, str, str]:
     """Split off scheme and host. A first part without ".", ":" or "[" belongs to a repository of Docker Hub."""
     scheme, separator, bare = text.partition("://")
     if not separator:

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
 from drydock.core.errors import RegistryError
-from drydock.core.files import loads, parse_json
+from drydock.core.files import parse_any_json, parse_json_object
 from drydock.model.record import Digest
 
 MANIFEST = "application/vnd.oci.image.manifest.v1+json"
@@ -84,13 +84,13 @@ class _Config(_RunsOn):
     config: _Settings | None = None
 
 
-def read(data: bytes, declared: str, where: str) -> tuple[dict[str, Any], str]:
+def read_strict_manifest(data: bytes, declared: str, where: str) -> tuple[dict[str, Any], str]:
     """Return the content and the media type of a manifest or an index.
 
     `declared` is the media type that the registry or a descriptor gives; if empty, the content must state it. Raises
     RegistryError unless the content is exactly one of the two, and of that type.
     """
-    content = parse_json(data, where, RegistryError)
+    content = parse_json_object(data, where, RegistryError)
     media_type = declared or str(content.get("mediaType", ""))
     if media_type.startswith(SCHEMA_1):
         text = f"{where}: an image in Docker's format of before 2016, schema 1, which engines no longer pull"
@@ -98,7 +98,7 @@ def read(data: bytes, declared: str, where: str) -> tuple[dict[str, Any], str]:
     if media_type not in (*MANIFESTS, *INDEXES):
         raise RegistryError(f"{where}: expected an image or an index, found the media type {media_type!r}")
     _one_kind(content, media_type, where)
-    _validate(_Index if media_type in INDEXES else _Image, content, where)
+    _validate_document(_Index if media_type in INDEXES else _Image, content, where)
     return content, media_type
 
 
@@ -107,8 +107,8 @@ def read_config(data: bytes, where: str) -> dict[str, Any]:
 
     Raises RegistryError for another form than the specification's (image-spec 1.1, config.md).
     """
-    content = parse_json(data, where, RegistryError)
-    _validate(_Config, content, where)
+    content = parse_json_object(data, where, RegistryError)
+    _validate_document(_Config, content, where)
     settings = {name: value for name, value in (content.get("config") or {}).items() if value is not None}
     settings["Labels"] = {name: value or "" for name, value in settings.get("Labels", {}).items()}
     return {name: value for name, value in content.items() if value is not None} | {"config": settings}
@@ -117,14 +117,14 @@ def read_config(data: bytes, where: str) -> dict[str, Any]:
 def is_index(data: bytes, declared: str) -> bool:
     """Tell whether bytes are meant as an index, by their declared type or by the type in them."""
     try:
-        content = loads(data)
+        content = parse_any_json(data)
     except ValueError:
         content = None
     return declared in INDEXES or (isinstance(content, dict) and content.get("mediaType") in INDEXES)
 
 
 def not_image(content: Mapping[str, Any]) -> str:
-    """Return why a manifest or an index that `read` returned is no image; empty if it may be one."""
+    """Return why a manifest or an index that `read_strict_manifest` returned is no image; empty if it may be one."""
     if "manifests" in content:
         types = {item["mediaType"] for item in content["manifests"]}
         if types.intersection((*MANIFESTS, *INDEXES)):
@@ -146,11 +146,11 @@ def platform_of(platform: Mapping[str, Any] | None) -> str:
     return "/".join(part for part in (system, architecture, variant) if part)
 
 
-def _validate(model: type[BaseModel], content: Mapping[str, Any], where: str) -> None:
+def _validate_document(model: type[BaseModel], content: Mapping[str, Any], where: str) -> None:
     try:
         model.model_validate(content)
     except ValidationError as error:
-        raise RegistryError(*(_sentence(item, where) for item in error.errors())) from error
+        raise RegistryError(*(_format_schema_error(item, where) for item in error.errors())) from error
 
 
 def _one_kind(content: Mapping[str, Any], media_type: str, where: str) -> None:
@@ -162,6 +162,6 @@ def _one_kind(content: Mapping[str, Any], media_type: str, where: str) -> None:
         raise RegistryError(f"{where}: the content is an image and an index at once: clients may choose either")
 
 
-def _sentence(item: Any, where: str) -> str:
+def _format_schema_error(item: Any, where: str) -> str:
     path = ".".join(str(part) for part in item["loc"])
     return f"{where}: {path}: {item['msg']}"

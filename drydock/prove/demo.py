@@ -14,8 +14,8 @@ from typing import Any
 from docker.models.containers import Container
 
 from drydock.build import build
-from drydock.build.job import Job, committed_digest, prepare
-from drydock.core.console import emit, log
+from drydock.build.job import Job, committed_digest, prepare_job
+from drydock.core.console import log, write_output
 from drydock.core.errors import BuildError, GoneError
 from drydock.core.project import Project
 from drydock.engine.connection import connect_engine
@@ -31,7 +31,7 @@ READY_WITHIN = 600
 STATUS_PORT, API_PORT = "8001/tcp", "8000/tcp"
 
 
-def demo(project: Project) -> None:
+def run_demo(project: Project) -> None:
     """Build, serve and ask; print the answer, the digest and the seconds of each phase.
 
     Raises the DrydockError of any stage, and BuildError if the server does not become ready or does not answer Paris.
@@ -39,37 +39,37 @@ def demo(project: Project) -> None:
     clock = build.Clock()
     job, built = build_or_relock(project)
     clock.lap("build")
-    model = smollm2.make(built.image)
+    model = smollm2.make_small_model(built.image)
     clock.lap("model")
-    with serving(built.image, model) as container:
+    with run_model_server(built.image, model) as container:
         wait_until_ready(container)
         clock.lap("start")
-        answer = ask(container, QUESTION)
+        answer = ask_chat_question(container, QUESTION)
         clock.lap("answer")
-    emit(_report(job, built, {**built.phases, **_without_build(clock.laps)}, answer))
+    write_output(_format_demo_report(job, built, {**built.phases, **_without_build(clock.laps)}, answer))
     if EXPECTED not in answer:
         raise BuildError(f"the server answered {answer!r}, expected an answer that contains {EXPECTED!r}")
 
 
 def build_or_relock(
     project: Project,
-    make: Callable[[Job], build.Built] = build.build,
+    make: Callable[[Job], build.Built] = build.build_image,
     relock: Callable[[Project, Sequence[Variant]], object] = resolution.take_newest,
 ) -> tuple[Job, build.Built]:
     """Build from the lock. If no mirror has a pinned input any more, log a warning, lock again and build."""
-    job = prepare(project, TARGET)
+    job = prepare_job(project, TARGET)
     try:
         return job, make(job)
     except GoneError as error:
         log(f"{error}\n\nWARNING: locking again, because a locked input is no longer available. The demo still works,")
         log("but its image will not have the committed digest. Run `git checkout images` to restore the lock.")
     relock(project, [job.variant])
-    job = prepare(project, TARGET)
+    job = prepare_job(project, TARGET)
     return job, make(job)
 
 
 @contextlib.contextmanager
-def serving(image: str, model: Path, *flags: str, **options: Any) -> Iterator[Container]:
+def run_model_server(image: str, model: Path, *flags: str, **options: Any) -> Iterator[Container]:
     """Run an image's `serve` with a model, both ports on free ports of the loopback address; remove it at the end."""
     client = connect_engine()
     settings = {
@@ -87,24 +87,24 @@ def serving(image: str, model: Path, *flags: str, **options: Any) -> Iterator[Co
 
 def wait_until_ready(container: Container, seconds: float = READY_WITHIN) -> None:
     """Wait for /readyz and log each start-up phase once. Raises BuildError with the container's last lines."""
-    said = ""
+    last_phase = ""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         container.reload()
         if container.status == "exited":
             break
         phase = _startup_phase(container)
-        if phase and phase != said:
+        if phase and phase != last_phase:
             log(f"starting: {phase}")
-            said = phase
-        if said and status(address(container, STATUS_PORT, "/readyz"))[0] == 200:  # noqa: PLR2004 - HTTP OK
+            last_phase = phase
+        if last_phase and fetch_status(find_port_url(container, STATUS_PORT, "/readyz"))[0] == 200:  # noqa: PLR2004 - HTTP OK
             return
         time.sleep(0.5)
     lines = container.logs(tail=15).decode(errors="replace")
     raise BuildError(f"the server has exited, or is not ready after {seconds:.0f} seconds:\n{lines}")
 
 
-def ask(container: Container, question: str, max_tokens: int = 32, model: str = "smollm2") -> str:
+def ask_chat_question(container: Container, question: str, max_tokens: int = 32, model: str = "smollm2") -> str:
     """Return the greedy chat answer to a question."""
     body = {
         "model": model,
@@ -113,7 +113,7 @@ def ask(container: Container, question: str, max_tokens: int = 32, model: str = 
         "max_tokens": max_tokens,
     }
     request = urllib.request.Request(  # noqa: S310 - a loopback address of our own container
-        address(container, API_PORT, "/v1/chat/completions"),
+        find_port_url(container, API_PORT, "/v1/chat/completions"),
         data=json.dumps(body).encode(),
         headers={"Content-Type": "application/json"},
     )
@@ -122,7 +122,7 @@ def ask(container: Container, question: str, max_tokens: int = 32, model: str = 
     return answer
 
 
-def address(container: Container, port: str, path: str) -> str:
+def find_port_url(container: Container, port: str, path: str) -> str:
     """Return the URL on this host of a container's port; empty while the port is not published."""
     bindings = (container.attrs["NetworkSettings"]["Ports"] or {}).get(port)
     number = bindings[0]["HostPort"] if bindings else _own_port(container, port)
@@ -140,17 +140,17 @@ def _own_port(container: Container, port: str) -> str:
 
 def known_answers(container: Container) -> list[str]:
     """Return the results of the known-answer test, from /readyz."""
-    code, text = status(address(container, STATUS_PORT, "/readyz"))
+    code, text = fetch_status(find_port_url(container, STATUS_PORT, "/readyz"))
     notes: list[str] = json.loads(text).get("known_answer", []) if code else []
     return notes
 
 
 def _startup_phase(container: Container) -> str:
-    code, text = status(address(container, STATUS_PORT, "/startupz"))
+    code, text = fetch_status(find_port_url(container, STATUS_PORT, "/startupz"))
     return str(json.loads(text).get("phase", "")) if code and text.startswith("{") else ""
 
 
-def status(url: str) -> tuple[int, str]:
+def fetch_status(url: str) -> tuple[int, str]:
     """Return HTTP status and body, or (0, "") if there is no connection."""
     try:
         with urllib.request.urlopen(url, timeout=10) as response:  # noqa: S310 - a loopback address
@@ -165,7 +165,7 @@ def _without_build(laps: Mapping[str, float]) -> dict[str, float]:
     return {name: seconds for name, seconds in laps.items() if name != "build"}
 
 
-def _report(job: Job, built: build.Built, phases: Mapping[str, float], answer: str) -> str:
+def _format_demo_report(job: Job, built: build.Built, phases: Mapping[str, float], answer: str) -> str:
     committed = committed_digest(job.lock, job.platform, built.inputs_sha256)
     same = {None: "no committed digest for these inputs", True: "as committed", False: f"committed: {committed}"}
     lines = {

@@ -17,20 +17,20 @@ from typing import Any, NamedTuple
 import yaml
 
 from drydock.build import build
-from drydock.build.job import prepare
-from drydock.core.console import emit, log
-from drydock.core.errors import BuildError, EngineError, InputError, VerifyError, nearest
-from drydock.core.files import dumps
+from drydock.build.job import prepare_job
+from drydock.core.console import log, write_output
+from drydock.core.errors import BuildError, EngineError, InputError, VerifyError, suggest_nearest
+from drydock.core.files import format_json
 from drydock.core.project import Project
 from drydock.engine.connection import connect_engine
 from drydock.engine.run_container import run_to_end
-from drydock.model.record import dump
+from drydock.model.record import dump_record
 from drydock.prove import smollm2
 from drydock.prove.demo import EXPECTED, QUESTION, TARGET, build_or_relock
 from drydock.run.access import API_KEY
 from drydock.topology import keys, known_answer, up
 from drydock.topology import tasks as topologies
-from drydock.topology.arguments import served_name, url
+from drydock.topology.arguments import choose_served_name, make_node_url
 from drydock.topology.known_answer import NoAnswer, ShownAnswers
 from drydock.topology.plan_model import TopologyPlan, read_plan
 from drydock.topology.ports import API
@@ -68,50 +68,50 @@ SHAPES = {
 """Tensor parallelism of three: SmolLM2 has nine heads."""
 
 
-def demo(project: Project, name: str) -> None:
+def run_topology_demo(project: Project, name: str) -> None:
     """Build, start, ask and stop; print the answer, and how much of each prompt travelled.
 
     Raises the DrydockError of any stage, and BuildError if the answer is not Paris.
     """
     if name not in SHAPES:
-        raise InputError(f"--topology {name}: no such demo", hint=nearest(name, SHAPES))
+        raise InputError(f"--topology {name}: no such demo", hint=suggest_nearest(name, SHAPES))
     clock = build.Clock()
     _, server = build_or_relock(project)
-    router = build.build(prepare(project, ROUTER)) if SHAPES[name].routed else None
+    router = build.build_image(prepare_job(project, ROUTER)) if SHAPES[name].routed else None
     clock.lap("build")
-    model = smollm2.make(server.image)
+    model = smollm2.make_small_model(server.image)
     clock.lap("model")
-    shown, answer = serve(project, name, model, server.image, router.image if router else "")
+    known_answers, answer = serve_topology(project, name, model, server.image, router.image if router else "")
     clock.lap("serve")
-    seconds = ", ".join(f"{phase} {taken:.1f}" for phase, taken in clock.laps.items())
-    emit(f"{shown.text}question  {QUESTION}\nanswer    {answer}\nseconds   {seconds}\n")
+    seconds = ", ".join(f"{phase} {duration:.1f}" for phase, duration in clock.laps.items())
+    write_output(f"{known_answers.text}question  {QUESTION}\nanswer    {answer}\nseconds   {seconds}\n")
     if EXPECTED not in answer:
         raise BuildError(f"the servers answered {answer!r}, expected an answer that contains {EXPECTED!r}")
 
 
-def serve(project: Project, name: str, model: Path, image: str, router: str) -> tuple[ShownAnswers, str]:
+def serve_topology(project: Project, name: str, model: Path, image: str, router: str) -> tuple[ShownAnswers, str]:
     """Start the servers, ask and stop them; return what the known answer showed, and the answer to QUESTION.
 
     Raises the DrydockError of any step; the last lines of what did not start are logged.
     """
     with tempfile.TemporaryDirectory(prefix="drydock-demo-") as folder:
-        file = _plan(project, Path(folder), SHAPES[name], model, image, router)
+        file = _plan_demo(project, Path(folder), SHAPES[name], model, image, router)
         options = up.Options("compose", output=f"{folder}/running")
         try:
-            shown = up.up(project, file, options)
-            return shown, ask_question(read_plan(file), key_in(Path(options.output)))
+            known_answers = up.start_topology(project, file, options)
+            return known_answers, ask_question(read_plan(file), key_in(Path(options.output)))
         except (EngineError, VerifyError):
-            up.logs(project, file, options, LINES)
+            up.show_topology_logs(project, file, options, LINES)
             raise
         finally:
             if Path(options.output).is_dir():
-                up.down(project, file, options)
-            remove_volumes(f"drydock-{up.name_of(file)}")
+                up.stop_topology(project, file, options)
+            remove_volumes(f"drydock-{up.name_topology(file)}")
 
 
 def key_in(folder: Path) -> str:
     """Return the key of a topology that runs, from the folder of its rendered files."""
-    return keys.kept(folder, (API_KEY,))[API_KEY]
+    return keys.ensure_secrets(folder, (API_KEY,))[API_KEY]
 
 
 def remove_volumes(project: str) -> None:
@@ -120,14 +120,14 @@ def remove_volumes(project: str) -> None:
         volume.remove()
 
 
-def _plan(project: Project, folder: Path, shape: Arrangement, model: Path, image: str, router: str) -> Path:
+def _plan_demo(project: Project, folder: Path, shape: Arrangement, model: Path, image: str, router: str) -> Path:
     """Record this machine, write a topology of containers on it, and plan it; return the plan's file."""
     log("recording this machine, and planning")
-    record(folder, image)
+    record_demo_host(folder, image)
     file = folder / "topology.yaml"
-    file.write_text(yaml.safe_dump(topology(shape, model, free_subnet())))
+    file.write_text(yaml.safe_dump(make_demo_topology(shape, model, free_subnet())))
     plan = folder / f"demo-{secrets.token_hex(3)}.json"  # its name is the Compose project's
-    plan.write_text(dumps(dump(with_images(topologies.planned(project, file), image, router))))
+    plan.write_text(format_json(dump_record(with_images(topologies.plan_topology_file(project, file), image, router))))
     return plan
 
 
@@ -139,7 +139,7 @@ def with_images(plan: TopologyPlan, image: str, router: str) -> TopologyPlan:
     return plan.model_copy(update=update)
 
 
-def topology(shape: Arrangement, model: Path, subnet: ipaddress.IPv4Network) -> dict[str, Any]:
+def make_demo_topology(shape: Arrangement, model: Path, subnet: ipaddress.IPv4Network) -> dict[str, Any]:
     """Return what a topology.yaml says: a node for each server. Pure."""
     count = sum(group.get("replicas", 1) * group.get("nodes", 1) for group in shape.groups)
     addresses = [*map(str, subnet.hosts())][1:]  # the engine takes the first one
@@ -151,7 +151,7 @@ def topology(shape: Arrangement, model: Path, subnet: ipaddress.IPv4Network) -> 
     return {**what, "nodes": nodes, "groups": groups, "network": network, **router}
 
 
-def record(folder: Path, image: str) -> None:
+def record_demo_host(folder: Path, image: str) -> None:
     """Write HOST, the recorded host of a container on this machine, into a folder."""
     folder.chmod(0o755)
     bind = {str(folder): {"bind": "/recorded", "mode": "rw"}}
@@ -162,17 +162,19 @@ def record(folder: Path, image: str) -> None:
 
 def free_subnet() -> ipaddress.IPv4Network:
     """Return the first of SUBNETS that neither the engine nor a route of this machine uses. Raises BuildError."""
-    networks = (each.attrs["IPAM"]["Config"] or () for each in connect_engine().networks.list())
-    used = [ipaddress.ip_network(one["Subnet"]) for each in networks for one in each if one.get("Subnet")]
-    taken = [*used, *_routes(Path("/proc/net/route").read_text())]
+    networks = (network.attrs["IPAM"]["Config"] or () for network in connect_engine().networks.list())
+    engine_networks = [
+        ipaddress.ip_network(one["Subnet"]) for network in networks for one in network if one.get("Subnet")
+    ]
+    used_networks = [*engine_networks, *_parse_route_networks(Path("/proc/net/route").read_text())]
     for subnet in SUBNETS:
-        if not any(each.version == subnet.version and each.overlaps(subnet) for each in taken):
+        if not any(network.version == subnet.version and network.overlaps(subnet) for network in used_networks):
             return subnet
     text = f"no network is free among {SUBNETS[0]} to {SUBNETS[-1]}"
     raise BuildError(text, hint="`docker network prune` removes networks without containers")
 
 
-def _routes(table: str) -> Iterator[ipaddress.IPv4Network]:
+def _parse_route_networks(table: str) -> Iterator[ipaddress.IPv4Network]:
     """Yield the destinations of /proc/net/route but for the default; its numbers are hexadecimal, lowest byte first."""
     for line in table.splitlines()[1:]:
         fields = line.split()
@@ -184,10 +186,14 @@ def _routes(table: str) -> Iterator[ipaddress.IPv4Network]:
 def ask_question(plan: TopologyPlan, key: str) -> str:
     """Ask the router, or the only server, and return the answer."""
     first = plan.replicas[0].ranks[0]
-    base = url(plan.router.address, plan.router.port) if plan.router else url(first.address, first.ports[API])
+    base = (
+        make_node_url(plan.router.address, plan.router.port)
+        if plan.router
+        else make_node_url(first.address, first.ports[API])
+    )
     messages = [{"role": "user", "content": QUESTION}]
-    body = {"model": served_name(plan.model), "messages": messages, "temperature": 0, "max_tokens": 16}
-    reply = known_answer.ask(f"{base}/v1/chat/completions", body, seconds=120, key=key)
+    body = {"model": choose_served_name(plan.model), "messages": messages, "temperature": 0, "max_tokens": 16}
+    reply = known_answer.ask_server(f"{base}/v1/chat/completions", body, seconds=120, key=key)
     try:
         return str(reply.json()["choices"][0]["message"]["content"])
     except (NoAnswer, LookupError, TypeError) as error:

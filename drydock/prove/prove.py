@@ -19,8 +19,8 @@ from typing import Any
 from docker.models.containers import Container as Running
 
 from drydock.build import build
-from drydock.build.job import Job, prepare
-from drydock.core.console import as_lines, emit, log
+from drydock.build.job import Job, prepare_job
+from drydock.core.console import as_lines, log, write_output
 from drydock.core.errors import BuildError, EngineError
 from drydock.core.project import Project
 from drydock.engine import daemon
@@ -29,9 +29,9 @@ from drydock.lock import proof
 from drydock.prove import demo, smollm2
 from drydock.run import docker as manifests
 from drydock.run.access import LOOPBACK
-from drydock.run.container import Container, RunRequest, container
+from drydock.run.container import Container, RunRequest, make_container
 from drydock.run.engine import Here
-from drydock.run.run import require
+from drydock.run.run import require_image
 
 SERVED = "proof"
 """The served model name."""
@@ -42,42 +42,47 @@ Docker = Callable[[Sequence[str]], str]
 """Runs a docker command and returns its standard output."""
 
 
-def prove(project: Project, target: str, request: RunRequest | None = None, here: Here | None = None) -> None:
+def prove_image(project: Project, target: str, request: RunRequest | None = None, here: Here | None = None) -> None:
     """Build, record, serve and ask; write the tier `hardware` into the variant's proof.json and print the results.
 
     Raises the DrydockError of any stage: HostError without the device, BuildError without a correct answer.
     """
     here = here or Here(project)
-    job = prepare(project, target)
+    job = prepare_job(project, target)
     project.check_writable(f"images/{job.variant.id}/proof.json")
-    built = build.build(job)
-    wanted = what_to_start(job, built, request or RunRequest(model=str(smollm2.make(built.image))), here)
-    wanted = require(wanted, target, here)
-    facts = json.loads(daemon.run(manifests.docker_argv(wanted, command=("facts",))))
-    where = record(
-        wanted, project.root / "build" / "hosts" / f"{job.variant.accelerator}-{slug(device(facts))}", daemon.run
+    built = build.build_image(job)
+    container = what_to_start(job, built, request or RunRequest(model=str(smollm2.make_small_model(built.image))), here)
+    container = require_image(container, target, here)
+    facts = json.loads(daemon.run_docker(manifests.docker_argv(container, command=("facts",))))
+    where = record_proof_host(
+        container,
+        project.root
+        / "build"
+        / "hosts"
+        / f"{job.variant.accelerator}-{make_folder_name(describe_proof_devices(facts))}",
+        daemon.run_docker,
     )
-    with serving(wanted) as running:
+    with run_proof_container(container) as running:
         demo.wait_until_ready(running)
-        said = answers(running)
-    tests = (name_served_model(wanted, facts),)
+        answer_lines = collect_answers(running)
+    tests = (name_served_model(container, facts),)
     evidence = proof.make_evidence(project, digest=built.digest, inputs_sha256=built.inputs_sha256, tests=tests)
     before = proof.read_proof(project, job.variant.id) or proof.Proof()
     image = proof.replace_evidence(before.image, {"hardware": evidence})
     proof.write_proof(project, job.variant.id, before.model_copy(update={"image": image}))
-    emit(report(built, facts, where, said))
+    write_output(format_proof_report(built, facts, where, answer_lines))
 
 
 def what_to_start(job: Job, built: build.Built, request: RunRequest, here: Here) -> Container:
     """Return the container as `run` starts it, with free ports of the loopback address."""
-    own: dict[str, Any] = {
+    proof_options: dict[str, Any] = {
         "image": built.image,
         "name": f"drydock-proof-{os.getpid()}",
         "address": LOOPBACK,
         "port": free_port(),
         "arguments": ("--served-model-name", SERVED, *request.arguments),
     }
-    return container(job.variant, request.model_copy(update=own), here.machine)
+    return make_container(job.variant, request.model_copy(update=proof_options), here.machine)
 
 
 def free_port() -> int:
@@ -91,83 +96,83 @@ def free_port() -> int:
                 return port
 
 
-def record(wanted: Container, folder: Path, run: Docker) -> Path:
+def record_proof_host(container: Container, folder: Path, run: Docker) -> Path:
     """Record the host as the container sees it, before serving; return the folder of its host.json."""
-    inside = f"{manifests.CACHE}/{wanted.name}"
-    number = next(n for n in range(1, 10_000) if not _numbered(folder, n).exists())
-    target = _numbered(folder, number)
+    inside = f"{manifests.CACHE}/{container.name}"
+    number = next(n for n in range(1, 10_000) if not _number_folder(folder, n).exists())
+    target = _number_folder(folder, number)
     target.parent.mkdir(parents=True, exist_ok=True)
     try:
-        run(manifests.docker_argv(wanted, lifetime=(), command=("facts", "--record", inside)))
-        run(["docker", "cp", f"{wanted.name}:{inside}", str(target)])
+        run(manifests.docker_argv(container, lifetime=(), command=("facts", "--record", inside)))
+        run(["docker", "cp", f"{container.name}:{inside}", str(target)])
     finally:
-        remove(wanted, run)
-        run(manifests.docker_argv(wanted, command=("rm", "-rf", inside)))
+        remove_container(container, run)
+        run(manifests.docker_argv(container, command=("rm", "-rf", inside)))
     return target
 
 
-def _numbered(folder: Path, number: int) -> Path:
+def _number_folder(folder: Path, number: int) -> Path:
     return folder if number == 1 else folder.with_name(f"{folder.name}-{number}")
 
 
-def remove(wanted: Container, run: Docker) -> None:
+def remove_container(container: Container, run: Docker) -> None:
     """Remove a container, running or not, if it exists."""
     with contextlib.suppress(EngineError):
-        run(["docker", "rm", "--force", "--volumes", wanted.name])
+        run(["docker", "rm", "--force", "--volumes", container.name])
 
 
 @contextlib.contextmanager
-def serving(wanted: Container) -> Iterator[Running]:
+def run_proof_container(container: Container) -> Iterator[Running]:
     """Start the container in the background; remove it at the end."""
-    log(manifests.docker_text(wanted))
+    log(manifests.docker_text(container))
     try:
-        daemon.run(manifests.docker_argv(wanted, lifetime=("--detach",)))
-        yield connect_engine().containers.get(wanted.name)
+        daemon.run_docker(manifests.docker_argv(container, lifetime=("--detach",)))
+        yield connect_engine().containers.get(container.name)
     finally:
-        remove(wanted, daemon.run)
+        remove_container(container, daemon.run_docker)
 
 
-def answers(running: Running) -> list[str]:
+def collect_answers(running: Running) -> list[str]:
     """Return the results of the known-answer test and a chat answer. Raises BuildError if no answer was compared."""
     notes = demo.known_answers(running)
     try:
-        answer = demo.ask(running, demo.QUESTION, model=SERVED)
+        answer = demo.ask_chat_question(running, demo.QUESTION, model=SERVED)
     except (urllib.error.URLError, KeyError, ValueError) as error:
         answer = f"(no chat answer: {error})"
-    return judge(notes, answer)
+    return check_compared_answers(notes, answer)
 
 
-def judge(notes: Sequence[str], answer: str) -> list[str]:
+def check_compared_answers(notes: Sequence[str], answer: str) -> list[str]:
     """Check that an answer was compared; return the lines to print. Pure. Raises BuildError."""
     if not any(note and not note.startswith(NOT_COMPARED) for note in notes):
         raise BuildError("the server is ready, but no answer was compared", *notes)
     return [*notes, f"{demo.QUESTION!r} → {answer!r}"]
 
 
-def name_served_model(wanted: Container, facts: Mapping[str, Any]) -> str:
+def name_served_model(container: Container, facts: Mapping[str, Any]) -> str:
     """Return what was served on which device, as a proof names it. Pure."""
-    model = Path(wanted.model.target).name if wanted.model else wanted.arguments[2]
-    return f"invoke prove: {model} on {device(facts)}"
+    model = Path(container.model.target).name if container.model else container.arguments[2]
+    return f"invoke prove: {model} on {describe_proof_devices(facts)}"
 
 
-def device(facts: Mapping[str, Any]) -> str:
+def describe_proof_devices(facts: Mapping[str, Any]) -> str:
     """Return the number and names of the devices, or the processor if there is no device."""
     names = sorted({item["name"] for item in facts["devices"]})
     return f"{len(facts['devices'])} of {', '.join(names)}" if names else str(facts["processor"]["model"])
 
 
-def slug(text: str) -> str:
+def make_folder_name(text: str) -> str:
     """Return text as part of a folder's name."""
     return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-") or "machine"
 
 
-def report(built: build.Built, facts: Mapping[str, Any], where: Path, said: Sequence[str]) -> str:
+def format_proof_report(built: build.Built, facts: Mapping[str, Any], where: Path, answer_lines: Sequence[str]) -> str:
     """Return the results, one per line."""
     lines = [
         f"image   {built.image}",
         f"digest  {built.digest}",
-        f"device  {device(facts)}",
+        f"device  {describe_proof_devices(facts)}",
         f"host    {where}/host.json (review it, then move its folder to tests/hosts/ to keep it)",
-        *(f"answer  {line}" for line in said),
+        *(f"answer  {line}" for line in answer_lines),
     ]
     return as_lines(lines)

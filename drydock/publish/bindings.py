@@ -17,8 +17,8 @@ from pydantic import Field, StringConstraints, ValidationError, model_validator
 from drydock.attest import documents, signing
 from drydock.core.console import log
 from drydock.core.errors import TagError, UntrustedError
-from drydock.core.files import dumps
-from drydock.model.record import Digest, Identifier, Platform, Record, dump
+from drydock.core.files import format_json
+from drydock.model.record import Digest, Identifier, Platform, Record, dump_record
 from drydock.oci.reference import TAG
 from drydock.publish import tags
 from drydock.publish.repository import PublishedTag, Repository
@@ -77,7 +77,7 @@ class Binding(Record):
 
     def attached(self) -> documents.Attached:
         """Return it as a document to attach."""
-        return documents.Attached(documents.TAG, dumps(dump(self)).encode())
+        return documents.Attached(documents.TAG, format_json(dump_record(self)).encode())
 
 
 class Subject(NamedTuple):
@@ -98,21 +98,23 @@ class Terms(NamedTuple):
     allow_rollback: bool = False
 
 
-def parse(data: bytes | str, where: str) -> Binding:
+def parse_binding(data: bytes | str, where: str) -> Binding:
     """Parse tag.json. Raises UntrustedError with every wrong field."""
     try:
         return Binding.model_validate_json(data, strict=True)
     except ValidationError as error:
-        raise UntrustedError(*sentences(error, f"{where}: tag.json")) from error
+        raise UntrustedError(*list_document_errors(error, f"{where}: tag.json")) from error
 
 
-def sentences(error: ValidationError, where: str) -> list[str]:
+def list_document_errors(error: ValidationError, where: str) -> list[str]:
     """Return what is wrong with a document, key by key; keys from outside are shown escaped."""
     paths = (ascii(".".join(map(str, item["loc"])))[1:-1] for item in error.errors())
     return [f"{where}: {path}: {item['msg']}" for path, item in zip(paths, error.errors(), strict=True)]
 
 
-def bind(subject: Subject, tag: str, terms: Terms, earlier: Mapping[str, Binding], now: float | None = None) -> Binding:
+def bind_tag(
+    subject: Subject, tag: str, terms: Terms, earlier: Mapping[str, Binding], now: float | None = None
+) -> Binding:
     """Return the document that binds a tag; `earlier` is what channels name now, by tag.
 
     Raises TagError if the channel would go back to an older release and this is not allowed.
@@ -137,7 +139,7 @@ def bind(subject: Subject, tag: str, terms: Terms, earlier: Mapping[str, Binding
     )
 
 
-def channels(
+def read_channel_bindings(
     repository: Repository, planned: Iterable[PublishedTag], signer: signing.Signer | None
 ) -> dict[str, Binding]:
     """Return what the channels among these tags name now, by tag, as this signer's key has signed it.
@@ -146,15 +148,15 @@ def channels(
     Raises RegistryError or UntrustedError.
     """
     moving = [item for item in planned if item.was and not tags.is_release(item.tag)]
-    found = ((item.tag, _current(repository, item, signer)) for item in moving)
-    return {tag: binding for tag, binding in found if binding}
+    current_bindings = ((item.tag, _read_current_binding(repository, item, signer)) for item in moving)
+    return {tag: binding for tag, binding in current_bindings if binding}
 
 
-def _current(repository: Repository, item: PublishedTag, signer: signing.Signer | None) -> Binding | None:
+def _read_current_binding(repository: Repository, item: PublishedTag, signer: signing.Signer | None) -> Binding | None:
     candidates = []
     for document in repository.documents(item.was or "", (documents.TAG,)):
         try:
-            binding = parse(document.data, f"{repository.where}: {document.manifest}")
+            binding = parse_binding(document.data, f"{repository.where}: {document.manifest}")
         except UntrustedError as error:
             log(f"ignoring a document that is not valid: {error.problems[0]}")
             continue
@@ -164,7 +166,7 @@ def _current(repository: Repository, item: PublishedTag, signer: signing.Signer 
     candidates.sort(key=lambda pair: pair[0].counter, reverse=True)
     key = signer if signer and signer.key else None
     return next(
-        (found for found, where in candidates[:CANDIDATES] if key is None or signing.signed_by([where], key)), None
+        (binding for binding, where in candidates[:CANDIDATES] if key is None or signing.signed_by([where], key)), None
     )
 
 

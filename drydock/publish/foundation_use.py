@@ -9,11 +9,11 @@ from typing import Any
 from drydock.config.matrix import read_matrix
 from drydock.core.console import as_lines, log
 from drydock.core.errors import FetchError, InputError, RegistryError
-from drydock.core.files import parse_json
+from drydock.core.files import parse_json_object
 from drydock.core.project import Project
 from drydock.inputs import git, indexes
 from drydock.model.record import Record
-from drydock.publish.foundations import jobs, reference
+from drydock.publish.foundations import find_locked_jobs, parse_foundations_address
 from drydock.publish.repository import Repository
 from drydock.registry.client import RefusedError
 from drydock.registry.manifests import fallback_tag
@@ -33,45 +33,49 @@ class SharedFoundation(Record):
     """Rows whose locks need it; none if it can be deleted."""
 
 
-def shared(project: Project, registry: str, keep: str, *, insecure: bool) -> tuple[Repository, list[SharedFoundation]]:
+def list_shared_foundations(
+    project: Project, registry: str, keep: str, *, insecure: bool
+) -> tuple[Repository, list[SharedFoundation]]:
     """Return the foundations of a repository. `keep` is REV or REV..REV, whose locks count as the working tree's do.
 
     Raises InputError or RegistryError.
     """
-    access = indexes.access(indexes.read_indexes(), os.environ)
-    repository = Repository(reference(registry), access, insecure=insecure)
-    needed = needed_keys(project, keep)
+    access = indexes.make_index_access(indexes.read_indexes(), os.environ)
+    repository = Repository(parse_foundations_address(registry), access, insecure=insecure)
+    rows_by_key = needed_keys(project, keep)
     keys = [
         tag for tag in repository.manifests.tags() if len(tag) == KEY_LENGTH and not set(tag) - set("0123456789abcdef")
     ]
-    return repository, [_found(repository, key, needed.get(key, ())) for key in keys]
+    return repository, [_read_shared_foundation(repository, key, rows_by_key.get(key, ())) for key in keys]
 
 
-def _found(repository: Repository, key: str, needed_by: Sequence[str]) -> SharedFoundation:
+def _read_shared_foundation(repository: Repository, key: str, needed_by: Sequence[str]) -> SharedFoundation:
     manifest = repository.manifests.receive(key)
     return SharedFoundation(key=key, digest=manifest.digest if manifest else None, needed_by=tuple(needed_by))
 
 
-def pruned(repository: Repository, found: Sequence[SharedFoundation], *, yes: bool) -> list[SharedFoundation]:
+def prune_foundations(
+    repository: Repository, foundations: Sequence[SharedFoundation], *, yes: bool
+) -> list[SharedFoundation]:
     """Return the foundations that no lock needs; delete them, with their signatures, if the user has said yes.
 
     Raises RegistryError if the registry does not delete.
     """
-    needed = {each.digest for each in found if each.needed_by}
-    unneeded = [each for each in found if not each.needed_by and each.digest not in needed]
+    needed_digests = {item.digest for item in foundations if item.needed_by}
+    unneeded = [item for item in foundations if not item.needed_by and item.digest not in needed_digests]
     if not yes:
         if unneeded:
             log(f"nothing was deleted; --yes deletes these {len(unneeded)}")
         return unneeded
     tags = repository.manifests.tags()
-    for digest in sorted({each.digest for each in unneeded if each.digest}):
+    for digest in sorted({item.digest for item in unneeded if item.digest}):
         signatures = [repository.manifests.receive(tag) for tag in tags if tag.startswith(fallback_tag(digest))]
-        for unwanted in (digest, *(each.digest for each in signatures if each)):
-            _delete(repository, unwanted)
+        for unwanted in (digest, *(item.digest for item in signatures if item)):
+            _delete_manifest(repository, unwanted)
     return unneeded
 
 
-def _delete(repository: Repository, digest: str) -> None:
+def _delete_manifest(repository: Repository, digest: str) -> None:
     try:
         repository.manifests.delete(digest)
     except RefusedError as error:
@@ -84,17 +88,17 @@ def _delete(repository: Repository, digest: str) -> None:
 
 def needed_keys(project: Project, keep: str) -> dict[str, list[str]]:
     """Return key → rows whose locks need that foundation. Raises InputError for revisions that git does not have."""
-    found: dict[str, set[str]] = {}
-    for job in jobs(project, read_matrix(project)):
-        found.setdefault(job.foundation_key, set()).add(job.variant.id)
+    rows_by_key: dict[str, set[str]] = {}
+    for job in find_locked_jobs(project, read_matrix(project)):
+        rows_by_key.setdefault(job.foundation_key, set()).add(job.variant.id)
         if job.pins.image and job.pins.image.foundation:
-            found.setdefault(job.pins.image.foundation.key, set()).add(job.variant.id)
-    for row, key in _recorded(project, keep) if keep else ():
-        found.setdefault(key, set()).add(row)
-    return {key: sorted(rows) for key, rows in found.items()}
+            rows_by_key.setdefault(job.pins.image.foundation.key, set()).add(job.variant.id)
+    for row, key in _list_recorded_keys(project, keep) if keep else ():
+        rows_by_key.setdefault(key, set()).add(row)
+    return {key: sorted(rows) for key, rows in rows_by_key.items()}
 
 
-def _recorded(project: Project, keep: str) -> Iterator[tuple[str, str]]:
+def _list_recorded_keys(project: Project, keep: str) -> Iterator[tuple[str, str]]:
     """Yield row and key of each foundation that a lock had at a revision, or at any time in a range of them."""
     first, dots, last = keep.partition("..")
     if not first or last.startswith("."):
@@ -110,21 +114,23 @@ def _recorded(project: Project, keep: str) -> Iterator[tuple[str, str]]:
             blobs |= {blob for line in changes.splitlines() if line for blob in line.split()[2:4] if blob.strip("0")}
         for blob in sorted(blobs):
             lock = git.in_checkout(project.root, "cat-file", "blob", blob)
-            yield from _keys(parse_json(lock, f"{keep}: lock.json {blob}"))
+            yield from _list_lock_keys(parse_json_object(lock, f"{keep}: lock.json {blob}"))
     except FetchError as error:
         raise InputError(
             f"--keep {keep}: {error.problems[0]}", hint="a shallow clone lacks revisions: git fetch --unshallow"
         ) from error
 
 
-def _keys(lock: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def _list_lock_keys(lock: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     for pins in lock.get("platforms", {}).values():
         foundation = (pins.get("image") or {}).get("foundation")
         if foundation:
             yield str(lock["variant"]), str(foundation["key"])
 
 
-def text(found: Sequence[SharedFoundation]) -> str:
+def format_uses(foundations: Sequence[SharedFoundation]) -> str:
     """Return foundations with who needs them, one in a line."""
-    lines = [f"{each.key}  {', '.join(each.needed_by) or 'needed by no lock'}" for each in found]
+    lines = [
+        f"{foundation.key}  {', '.join(foundation.needed_by) or 'needed by no lock'}" for foundation in foundations
+    ]
     return as_lines(lines or ["no foundation"])

@@ -19,9 +19,9 @@ from typing import NamedTuple
 from drydock.attest import signing
 from drydock.build.build import Pull
 from drydock.build.job import Job
-from drydock.core.console import Step, as_lines, log, step
+from drydock.core.console import Step, as_lines, log, show_step
 from drydock.core.errors import DrydockError, InputError, RegistryError, UntrustedError
-from drydock.core.files import parse_json, read_bounded
+from drydock.core.files import parse_json_object, read_bounded
 from drydock.core.project import Project
 from drydock.inputs import indexes
 from drydock.inputs.store import whole_folder
@@ -29,7 +29,7 @@ from drydock.lock import lockfile
 from drydock.model.record import Record
 from drydock.model.variant import Variant
 from drydock.oci import layout as oci
-from drydock.oci.reference import Reference, parse
+from drydock.oci.reference import Reference, parse_reference
 from drydock.publish.push import Layout, push_blobs, push_manifests, read_layout
 from drydock.publish.repository import Repository
 from drydock.registry.manifests import MANIFEST, Manifest
@@ -66,9 +66,9 @@ class PushedFoundation(Record):
     bytes_sent: int
 
 
-def reference(registry: str) -> Reference:
+def parse_foundations_address(registry: str) -> Reference:
     """Return the repository that a user names. Raises InputError."""
-    where = parse(registry)
+    where = parse_reference(registry)
     if where.tag or where.digest:
         raise InputError(f"{registry}: expected host and repository, such as ghcr.io/acme/foundations")
     return where
@@ -77,24 +77,24 @@ def reference(registry: str) -> Reference:
 # --- pull -----------------------------------------------------------------------------------------------------------
 
 
-def puller(registry: str, trust_in: Sequence[str], *, insecure: bool) -> Pull | None:
+def make_registry_pull(registry: str, trust_in: Sequence[str], *, insecure: bool) -> Pull | None:
     """Return what `build` asks for foundations; None without a registry.
 
     `trust_in` is key, identity, issuer and trusted root. Raises InputError.
     """
     trust = signing.trust_of(trust_in, insecure=insecure)
     if registry:
-        return partial(pull, Source(reference(registry), trust))
+        return partial(pull_foundation, Source(parse_foundations_address(registry), trust))
     if trust.required or insecure:
-        text = "--key, --identity and --insecure are for foundations"
+        text = "--verify-key, --identity and --insecure are for foundations"
         raise InputError(text, hint="add --foundations HOST/REPOSITORY")
     return None
 
 
-def pull(source: Source, job: Job) -> bool:
+def pull_foundation(source: Source, job: Job) -> bool:
     """Put a job's foundation into its folder if the registry has one that counts; else say in one line why not."""
     try:
-        _pull(source, job)
+        _pull_trusted(source, job)
     except (DrydockError, OSError) as error:
         reason = error.problems[0] if isinstance(error, DrydockError) else str(error)
         log(as_lines([f"{job.variant.id}: no foundation is pulled, so it is built here: {reason}"]).rstrip("\n"))
@@ -102,16 +102,16 @@ def pull(source: Source, job: Job) -> bool:
     return True
 
 
-def _pull(source: Source, job: Job) -> None:
+def _pull_trusted(source: Source, job: Job) -> None:
     end = time.monotonic() + GRACE
     committed = job.committed_foundation
     if job.context_overrides:
         raise InputError(f"contexts are replaced: {', '.join(sorted(job.context_overrides))}")
     if not (committed or source.trust.required):
         raise UntrustedError(
-            f"images/{job.variant.id}/lock.json has no digest for it, and no --key says who may sign it"
+            f"images/{job.variant.id}/lock.json has no digest for it, and no --verify-key says who may sign it"
         )
-    access = indexes.access(indexes.read_indexes(), os.environ)
+    access = indexes.make_index_access(indexes.read_indexes(), os.environ)
     hasty = access._replace(timeout=min(access.timeout, TIMEOUT), patience=PATIENCE, pause=PAUSE)
     repository = Repository(source.where, hasty, insecure=source.trust.insecure)
     received = repository.manifests.receive(committed or job.foundation_key)
@@ -119,31 +119,31 @@ def _pull(source: Source, job: Job) -> None:
         raise RegistryError(f"{source.where} does not have {committed or job.foundation_key}")
     if not committed:
         trust = source.trust._replace(claims={CLAIM: job.foundation_key}, patience=GRACE)
-        signing.check(source.where.at(received.digest), trust)
+        signing.check_digest_signature(source.where.at(received.digest), trust)
     manifest = repository.manifests.read(received, received.digest)
-    blobs = _blobs(manifest, str(source.where))
+    blobs = _list_foundation_blobs(manifest, str(source.where))
     size = sum(blobs.values())
-    with step("pull", size) as shown, whole_folder(job.foundation, replace=True) as layout:
+    with show_step("pull", size) as progress, whole_folder(job.foundation, replace=True) as layout:
         (layout / "blobs" / "sha256").mkdir(parents=True)
-        _receive(repository, blobs, layout, shown, end + size / SLOWEST)
-        oci.blob(layout, manifest.digest).write_bytes(manifest.data)
+        _receive_blobs(repository, blobs, layout, progress, end + size / SLOWEST)
+        oci.path_of_blob(layout, manifest.digest).write_bytes(manifest.data)
         oci.write_index(layout, manifest.descriptor())
         _check_config(layout, manifest, job.platform)
     log(f"{job.variant.id}: pulled the foundation {manifest.digest} from {source.where}")
 
 
-def _blobs(manifest: Manifest, where: str) -> dict[str, int]:
+def _list_foundation_blobs(manifest: Manifest, where: str) -> dict[str, int]:
     """Return the size of each blob. Raises RegistryError for what is no foundation, or a larger one."""
     if manifest.media_type != MANIFEST:
         raise RegistryError(f"{where}: {manifest.digest}: expected {MANIFEST}, found {manifest.media_type}")
     config, layers = manifest.content["config"], manifest.content["layers"]
-    wrong = [each["mediaType"] for each in layers if each["mediaType"] not in LAYERS]
+    wrong = [descriptor["mediaType"] for descriptor in layers if descriptor["mediaType"] not in LAYERS]
     if wrong or not 0 < len(layers) <= MOST_LAYERS:
-        found = f"a layer of type {wrong[0]!a}" if wrong else f"{len(layers)} layers"
+        problem = f"a layer of type {wrong[0]!a}" if wrong else f"{len(layers)} layers"
         raise RegistryError(
-            f"{where}: {manifest.digest}: found {found}, expected 1 to {MOST_LAYERS} layers of an image"
+            f"{where}: {manifest.digest}: found {problem}, expected 1 to {MOST_LAYERS} layers of an image"
         )
-    sizes = {each["digest"]: int(each["size"]) for each in (config, *layers)}
+    sizes = {descriptor["digest"]: int(descriptor["size"]) for descriptor in (config, *layers)}
     if sum(sizes.values()) > LARGEST or config["size"] > oci.LARGEST:
         raise RegistryError(
             f"{where}: {manifest.digest}: larger than {LARGEST >> 30} GiB, or its config than {oci.LARGEST >> 20} MiB"
@@ -151,19 +151,19 @@ def _blobs(manifest: Manifest, where: str) -> dict[str, int]:
     return sizes
 
 
-def _receive(repository: Repository, blobs: Mapping[str, int], layout: Path, shown: Step, end: float) -> None:
+def _receive_blobs(repository: Repository, blobs: Mapping[str, int], layout: Path, progress: Step, end: float) -> None:
     """Write blobs into a layout. The first that is wrong, or is not there in time, stops the others."""
     stopped = threading.Event()
 
     def write(digest: str, size: int) -> None:
-        with oci.blob(layout, digest).open("xb") as file:
+        with oci.path_of_blob(layout, digest).open("xb") as file:
             for piece in repository.blobs.pull(digest, size):
                 if stopped.is_set():
                     return
                 if time.monotonic() > end:
                     raise RegistryError(f"{repository.where}: {digest}: slower than {SLOWEST / 1e6:g} MB in a second")
                 file.write(piece)
-                shown.advance(len(piece))
+                progress.advance(len(piece))
             if file.tell() != size:
                 raise RegistryError(f"{repository.where}: {digest}: {file.tell()} bytes, expected {size}")
 
@@ -181,7 +181,9 @@ def _check_config(layout: Path, manifest: Manifest, platform: str) -> None:
     """Raise RegistryError unless the config is that of an image for the platform with these layers."""
     content = manifest.content
     where = f"{manifest.digest}: config"
-    config = parse_json(read_bounded(oci.blob(layout, content["config"]["digest"]), oci.LARGEST), where, RegistryError)
+    config = parse_json_object(
+        read_bounded(oci.path_of_blob(layout, content["config"]["digest"]), oci.LARGEST), where, RegistryError
+    )
     rootfs, history = config.get("rootfs"), config.get("history")
     layers = rootfs.get("diff_ids") if isinstance(rootfs, dict) else None
     whole = isinstance(layers, list) and len(layers) == len(content["layers"]) and isinstance(history, list)
@@ -192,22 +194,22 @@ def _check_config(layout: Path, manifest: Manifest, platform: str) -> None:
 # --- push -----------------------------------------------------------------------------------------------------------
 
 
-def push(
+def push_foundations(
     project: Project, variants: Sequence[Variant], registry: str, signer: signing.Signer | None, *, insecure: bool
 ) -> list[PushedFoundation]:
     """Push the kept foundations of variants, each under its key, and sign them if a signer is given.
 
     Raises InputError if none is kept, UntrustedError for one that is not what the lock says, RegistryError.
     """
-    kept = [job for job in jobs(project, variants) if (job.foundation / "index.json").is_file()]
-    if not kept:
+    kept_jobs = [job for job in find_locked_jobs(project, variants) if (job.foundation / "index.json").is_file()]
+    if not kept_jobs:
         text = "no foundation is kept here of " + (variants[0].id if len(variants) == 1 else "any row")
         raise InputError(text, hint="run `./inv build --target TARGET` first")
     signing.require_signer(signer)
-    access = indexes.access(indexes.read_indexes(), os.environ)
-    repository = Repository(reference(registry), access, insecure=insecure)
-    layouts = [_read_kept(job) for job in kept]
-    return [_push(repository, layout, signer) for layout in layouts]
+    access = indexes.make_index_access(indexes.read_indexes(), os.environ)
+    repository = Repository(parse_foundations_address(registry), access, insecure=insecure)
+    layouts = [_read_kept(job) for job in kept_jobs]
+    return [_push_foundation(repository, layout, signer) for layout in layouts]
 
 
 def _read_kept(job: Job) -> Layout:
@@ -222,12 +224,12 @@ def _read_kept(job: Job) -> Layout:
     return layout
 
 
-def _push(repository: Repository, layout: Layout, signer: signing.Signer | None) -> PushedFoundation:
+def _push_foundation(repository: Repository, layout: Layout, signer: signing.Signer | None) -> PushedFoundation:
     job, digest = layout.job, layout.manifest.digest
     pushed = push_blobs(repository, [layout])
     push_manifests(repository, [layout], layout.manifest)
     if signer:
-        signing.sign([repository.where.at(digest)], signer._replace(claims={CLAIM: job.foundation_key}))
+        signing.sign_digests([repository.where.at(digest)], signer._replace(claims={CLAIM: job.foundation_key}))
     repository.tag(layout.manifest, job.foundation_key)  # at last: a tag names what is whole
     return PushedFoundation(
         variant=job.variant.id,
@@ -238,10 +240,10 @@ def _push(repository: Repository, layout: Layout, signer: signing.Signer | None)
     )
 
 
-def jobs(project: Project, variants: Sequence[Variant]) -> Iterator[Job]:
+def find_locked_jobs(project: Project, variants: Sequence[Variant]) -> Iterator[Job]:
     """Yield the job of each variant for each platform that its lock has."""
     for variant in variants:
-        path = lockfile.path_of(project, variant.id)
+        path = lockfile.path_of_lock(project, variant.id)
         if path.is_file():
             lock = lockfile.read_lock(path)
             yield from (
@@ -249,8 +251,8 @@ def jobs(project: Project, variants: Sequence[Variant]) -> Iterator[Job]:
             )
 
 
-def report(pushed: Sequence[PushedFoundation]) -> str:
+def format_pushed_foundations(pushed: Sequence[PushedFoundation]) -> str:
     """Return the result as text."""
     return as_lines(
-        f"{each.variant}  {each.platform}  {each.foundation}  {each.bytes_sent / 1e6:.1f} MB sent" for each in pushed
+        f"{item.variant}  {item.platform}  {item.foundation}  {item.bytes_sent / 1e6:.1f} MB sent" for item in pushed
     )

@@ -18,15 +18,15 @@ from pathlib import Path
 from drydock.attest import documents, model_bom, signing
 from drydock.core.console import as_lines, log
 from drydock.core.errors import FetchError, InputError
-from drydock.core.files import compact, dumps, file_sha256, read_bounded
+from drydock.core.files import file_sha256, format_compact_json, format_json, read_bounded
 from drydock.inputs import indexes
 from drydock.inputs.models import MANIFEST, ModelFile, ModelFolder, as_pulled, files_of
 from drydock.inputs.others import OCI
-from drydock.model.record import Record, dump
+from drydock.model.record import Record, dump_record
 from drydock.oci import layout, strict
-from drydock.oci.reference import parse
+from drydock.oci.reference import parse_reference
 from drydock.publish import tags
-from drydock.publish.push import WORKERS, PublishOptions, attach, push_contents, signer_of
+from drydock.publish.push import WORKERS, PublishOptions, attach_documents, push_contents, signer_of
 from drydock.publish.repository import Repository
 from drydock.registry.blobs import FileContent
 from drydock.registry.manifests import to_manifest
@@ -63,60 +63,60 @@ class TarContent:
         """Each with its name if it is a file's content."""
         for name, content in sorted(files.items()):
             entry = tarfile.TarInfo(name)
-            entry.size, entry.mode = _size(content), 0o644
+            entry.size, entry.mode = _get_content_size(content), 0o644
             head, rest = entry.tobuf(tarfile.PAX_FORMAT, "utf-8"), bytes(-entry.size % tarfile.BLOCKSIZE)
             self._parts += [("", head), (name, content), ("", rest)]
         self._parts.append(("", bytes(2 * tarfile.BLOCKSIZE)))
-        self.size = sum(_size(part) for _, part in self._parts)
+        self.size = sum(_get_content_size(part) for _, part in self._parts)
 
     def pieces(self, start: int, end: int) -> Iterator[bytes]:
         """Yield the bytes from `start` up to `end`."""
         at = 0
         for _, part in self._parts:
-            first, last = max(start - at, 0), min(end - at, _size(part))
+            first, last = max(start - at, 0), min(end - at, _get_content_size(part))
             if first < last:
                 yield from [part[first:last]] if isinstance(part, bytes) else part.pieces(first, last)
-            at += _size(part)
+            at += _get_content_size(part)
 
     def hashed(self) -> tuple[str, dict[str, str]]:
         """Read it all once; return its digest, and name → sha256 of each file."""
         whole, files = hashlib.sha256(), {}
         for name, part in self._parts:
-            own = hashlib.sha256()
+            file_hash = hashlib.sha256()
             for piece in [part] if isinstance(part, bytes) else part.pieces(0, part.size):
                 whole.update(piece)
-                own.update(piece)
+                file_hash.update(piece)
             if name:
-                files[name] = own.hexdigest()
+                files[name] = file_hash.hexdigest()
         return f"sha256:{whole.hexdigest()}", files
 
 
-def _size(part: FileContent | bytes) -> int:
+def _get_content_size(part: FileContent | bytes) -> int:
     return len(part) if isinstance(part, bytes) else part.size
 
 
-def push(folder: Path, name: str, options: PublishOptions) -> PushedModel:
+def push_model(folder: Path, name: str, options: PublishOptions) -> PushedModel:
     """Push a model's folder with its bill of materials; sign both if the options say so.
 
     Raises InputError, FetchError for files that are not as they were pulled, RegistryError.
     """
-    where = parse(name.removeprefix(OCI))
+    where = parse_reference(name.removeprefix(OCI))
     if where.digest:
         raise InputError(f"{name}: found a digest, expected REGISTRY/NAME, with or without a tag")
     signer = signer_of(options)
     signing.require_signer(signer)
-    access = indexes.access(indexes.read_indexes(), os.environ)
+    access = indexes.make_index_access(indexes.read_indexes(), os.environ)
     repository = Repository(where, access, insecure=options.insecure)
     repository.push_bytes(b"{}")  # a part of the bill of materials: without access, no file is hashed in vain
-    known, layers = layers_of(folder)
-    licence = model_bom.licence_of(_card(folder))
-    config = _config(layers)
+    model_folder, layers = layers_of(folder)
+    licence = model_bom.licence_of(_read_model_card(folder))
+    config = _make_model_config(layers)
     config_digest = f"sha256:{hashlib.sha256(config).hexdigest()}"
     image = to_manifest({
         "schemaVersion": 2,
         "mediaType": strict.MANIFEST,
         "config": {"mediaType": layout.CONFIG, "digest": config_digest, "size": len(config)},
-        "layers": [{"mediaType": layout.LAYER, "digest": each, "size": layers[each].size} for each in layers],
+        "layers": [{"mediaType": layout.LAYER, "digest": digest, "size": layers[digest].size} for digest in layers],
     })  # fmt: skip
     tag = where.tag or image.digest.removeprefix("sha256:")[:12]
     if tags.is_release(tag):
@@ -124,19 +124,19 @@ def push(folder: Path, name: str, options: PublishOptions) -> PushedModel:
     pushed = push_contents(repository, {digest: (layer, layer.size) for digest, layer in layers.items()})
     repository.push_bytes(config)
     repository.manifests.push(image)
-    bill = model_bom.write(where.repository, image.digest, known, licence)
+    bill = model_bom.make_model_bom(where.repository, image.digest, model_folder, licence)
     about = (documents.Attached(documents.MODEL_BOM, bill),)
-    attach(repository, [image], {image.digest: about}, options)
+    attach_documents(repository, [image], {image.digest: about}, options)
     repository.tag(image, tag)  # at last: a tag names what is whole
     return PushedModel(
         model=f"{OCI}{where.at(image.digest)}",
         digest=image.digest,
         tag=tag,
-        files=len(known.files),
+        files=len(model_folder.files),
         layers=len(layers),
-        size=known.size,
+        size=model_folder.size,
         licence=licence,
-        origin=model_bom.origin_of(known),
+        origin=model_bom.origin_of(model_folder),
         signed=signer is not None,
         bytes_sent=sum(blob.size for blob in pushed if blob.how == "uploaded"),
     )
@@ -152,8 +152,8 @@ def layers_of(folder: Path) -> tuple[ModelFolder, dict[str, TarContent]]:
         hint = "rename or remove the file: an engine would take it for the removal of another one"
         raise InputError(*(f"{folder / name}: not possible in an image" for name in whiteouts[:10]), hint=hint)
     contents = {name: FileContent(whole / name, (whole / name).stat().st_size) for name in names if name != MANIFEST}
-    log(f"{folder}: hashing {len(contents)} files, {sum(map(_size, contents.values())) / 1e9:.2f} GB")
-    small = _small(contents)
+    log(f"{folder}: hashing {len(contents)} files, {sum(map(_get_content_size, contents.values())) / 1e9:.2f} GB")
+    small = _choose_first_layer(contents)
     large = [name for name in contents if name not in small]
     count = ceil(len(large) / MOST_LAYERS) or 1
     tars = [TarContent({name: contents[name] for name in large[at : at + count]}) for at in range(0, len(large), count)]
@@ -163,52 +163,54 @@ def layers_of(folder: Path) -> tuple[ModelFolder, dict[str, TarContent]]:
         sha256 = {name: file_sha256(contents[name].path) for name in small}
     except OSError as error:
         raise InputError(f"{error.filename}: {error.strerror}") from error
-    sha256 |= chain.from_iterable(own.items() for _, own in hashed)
+    sha256 |= chain.from_iterable(file_hashes.items() for _, file_hashes in hashed)
     files = {name: ModelFile(sha256=sha256[name], size=content.size) for name, content in contents.items()}
-    known = _known(folder, names, files)
-    first = TarContent({**{name: contents[name] for name in small}, MANIFEST: dumps(dump(known)).encode()})
+    model_folder = _list_model_files(folder, names, files)
+    first = TarContent(
+        {**{name: contents[name] for name in small}, MANIFEST: format_json(dump_record(model_folder)).encode()}
+    )
     digests = [first.hashed()[0], *(digest for digest, _ in hashed)]
-    return known, dict(zip(digests, [first, *tars], strict=True))
+    return model_folder, dict(zip(digests, [first, *tars], strict=True))
 
 
-def _small(contents: Mapping[str, FileContent]) -> set[str]:
+def _choose_first_layer(contents: Mapping[str, FileContent]) -> set[str]:
     """Return the names of the files in the first layer: no weights, and the smallest of the others."""
-    found, room = set(), SMALL_IN_ALL
+    names, room = set(), SMALL_IN_ALL
     for name, content in sorted(contents.items(), key=lambda item: (item[1].size, item[0])):
         if content.size <= min(SMALL, room) and not name.endswith(WEIGHTS):
-            found.add(name)
+            names.add(name)
             room -= content.size
-    return found
+    return names
 
 
-def _known(folder: Path, names: Iterable[str], files: Mapping[str, ModelFile]) -> ModelFolder:
+def _list_model_files(folder: Path, names: Iterable[str], files: Mapping[str, ModelFile]) -> ModelFolder:
     """Return the list of files; that of `model pull` if there is one, of which no file may differ."""
     if MANIFEST not in names:
         return ModelFolder(schema_=1, hub="", name="", revision="", files=files)
-    known = as_pulled(folder, [*names])
-    if wrong := sorted(name for name, file in known.files.items() if files.get(name) != file):
+    pulled_folder = as_pulled(folder, [*names])
+    if wrong := sorted(name for name, file in pulled_folder.files.items() if files.get(name) != file):
         raise FetchError(
             *(f"{folder / name}: missing, or changed since it was downloaded" for name in wrong[:10]),
             hint=f"download the model again; or remove {MANIFEST}, so that the folder counts as it is",
         )
-    return known
+    return pulled_folder
 
 
-def _config(layers: Iterable[str]) -> bytes:
+def _make_model_config(layers: Iterable[str]) -> bytes:
     """Return the image's configuration. Engines do not compare the platform of an image that is named by digest."""
     rootfs = {"type": "layers", "diff_ids": [*layers]}
-    return compact({"architecture": "amd64", "os": "linux", "config": {}, "rootfs": rootfs}).encode()
+    return format_compact_json({"architecture": "amd64", "os": "linux", "config": {}, "rootfs": rootfs}).encode()
 
 
-def _card(folder: Path) -> str:
+def _read_model_card(folder: Path) -> str:
     try:
         return read_bounded(folder / "README.md", model_bom.CARD_AT_MOST).decode(errors="replace")
     except OSError:
         return ""
 
 
-def report(pushed: PushedModel) -> str:
+def format_pushed_model(pushed: PushedModel) -> str:
     """Return the result as text."""
-    sent = f"{pushed.size / 1e9:.2f} GB in {pushed.layers} layers, {pushed.bytes_sent / 1e6:.1f} MB sent"
+    amounts = f"{pushed.size / 1e9:.2f} GB in {pushed.layers} layers, {pushed.bytes_sent / 1e6:.1f} MB sent"
     about = f"licence: {pushed.licence}; origin: {pushed.origin}"
-    return as_lines([pushed.model, f"tag {pushed.tag}: {pushed.files} files, {sent}", about])
+    return as_lines([pushed.model, f"tag {pushed.tag}: {pushed.files} files, {amounts}", about])

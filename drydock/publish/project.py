@@ -13,7 +13,7 @@ from drydock.core.project import Project
 from drydock.inputs import indexes, project_files
 from drydock.inputs.others import GIT, OCI
 from drydock.model.record import Record
-from drydock.oci.reference import parse
+from drydock.oci.reference import parse_reference
 from drydock.publish.repository import Repository
 from drydock.registry.manifests import EMPTY, MANIFEST, to_manifest
 
@@ -30,15 +30,15 @@ class PushedProject(Record):
     rows: tuple[str, ...]
 
 
-def push(project: Project, name: str, *, insecure: bool = False) -> PushedProject:
+def push_project(project: Project, name: str, *, insecure: bool = False) -> PushedProject:
     """Push the files of a project; the same files have the same digest. Raises InputError or RegistryError."""
-    where = parse(name.removeprefix(OCI))
+    where = parse_reference(name.removeprefix(OCI))
     if where.digest:
         raise InputError(f"{name}: found a digest, expected REGISTRY/NAME, with or without a tag")
-    _check(project)
+    _check_pushable(project)
     files = project_files.in_folder(project.root)
-    repository = Repository(where, indexes.access(indexes.read_indexes(), os.environ), insecure=insecure)
-    config, layer = (repository.push_bytes(data) for data in (b"{}", project_files.pack(files)))
+    repository = Repository(where, indexes.make_index_access(indexes.read_indexes(), os.environ), insecure=insecure)
+    config, layer = (repository.push_bytes(data) for data in (b"{}", project_files.pack_project(files)))
     manifest = to_manifest(
         {
             "schemaVersion": 2,
@@ -60,23 +60,23 @@ def push(project: Project, name: str, *, insecure: bool = False) -> PushedProjec
     )
 
 
-def _check(project: Project) -> None:
+def _check_pushable(project: Project) -> None:
     """Raise InputError for a project that others cannot take: its own rows and additions must be right."""
     settings = read_settings(project)
     if settings is None:
         raise InputError(
-            f"{project.root}: found no {FILE}: only a project is pushed", hint="`./inv init DIR` makes one"
+            f"{project.root}: found no {FILE}: only a project is pushed", hint="`./inv project init DIR` makes one"
         )
-    folders = [each for each in settings.from_ if not each.startswith((OCI, GIT))]
+    folders = [folder for folder in settings.from_ if not folder.startswith((OCI, GIT))]
     if folders:
         hint = "push that project too, and take it by the address that is printed"
         raise InputError(
-            *(f"{FILE}: from: {each} is a folder, which others do not have" for each in folders), hint=hint
+            *(f"{FILE}: from: {folder} is a folder, which others do not have" for folder in folders), hint=hint
         )
     for variant in read_matrix(project):
         own_files(project, variant)
 
 
-def report(pushed: PushedProject) -> str:
+def format_from_line(pushed: PushedProject) -> str:
     """Return the line for the drydock.yaml of a project that takes this one."""
     return f'from: ["{pushed.address}"]\n'  # quoted: an IPv6 host has brackets

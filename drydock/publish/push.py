@@ -16,18 +16,18 @@ from typing import Any, NamedTuple
 
 from drydock.attest import documents, signing
 from drydock.attest.documents import Attached
-from drydock.build.job import BuildOptions, Job, prepare
+from drydock.build.job import BuildOptions, Job, prepare_job
 from drydock.config import matrix
 from drydock.core.console import as_lines, byte_progress, log
 from drydock.core.errors import InputError, RegistryError
-from drydock.core.files import loads
+from drydock.core.files import parse_any_json
 from drydock.core.project import Project
 from drydock.inputs import indexes
 from drydock.model.record import Record
 from drydock.model.variant import Variant
 from drydock.oci import layout as oci
 from drydock.oci import strict
-from drydock.oci.reference import Reference, parse
+from drydock.oci.reference import Reference, parse_reference
 from drydock.publish import bindings, tags
 from drydock.publish.repository import PublishedTag, Repository
 from drydock.registry.blobs import BlobContent, Pushed, check_file
@@ -99,10 +99,10 @@ class Layout(NamedTuple):
 
     def blob(self, digest: str) -> Path:
         """Return a blob's file."""
-        return oci.blob(self.folder, digest)
+        return oci.path_of_blob(self.folder, digest)
 
 
-def publish(project: Project, target: str, options: PublishOptions) -> Published:
+def publish_image(project: Project, target: str, options: PublishOptions) -> Published:
     """Push the built images of a variant, and tag them.
 
     Raises InputError, TagError, RegistryError or CredentialsError; LicenceError or UntrustedError if the image may not
@@ -111,25 +111,25 @@ def publish(project: Project, target: str, options: PublishOptions) -> Published
     started = time.monotonic()
     signer = signer_of(options)
     if options.signing_config and not options.keyless:
-        raise InputError("--signing-config requires --keyless")
+        raise InputError("--signing-config requires --sign-keyless")
     if options.signature_tags and not options.key:
-        raise InputError("--signature-tags requires --key")
+        raise InputError("--signature-tags requires --sign-key")
     if not 0 <= options.expires <= LONGEST:
         raise InputError(f"--expires {options.expires}: expected a number of days, from 1 to {LONGEST}")
-    variant = matrix.find(matrix.read_matrix(project), target)
+    variant = matrix.find_variant(matrix.read_matrix(project), target)
     repository, tags = repository_of(variant, options), tags_of(variant, options)
     signing.require_signer(signer)
-    layouts = built(project, variant)
+    layouts = list_built_layouts(project, variant)
     for layout in layouts:
         layout.job.require_recorded(layout.manifest.digest)
-    image = combined(layouts)
+    image = combine_manifests(layouts)
     planned = [repository.plan_tag(image.digest, tag) for tag in tags]
-    earlier = bindings.channels(repository, planned, signer)
+    earlier = bindings.read_channel_bindings(repository, planned, signer)
     documents = documents_of(repository.where, layouts, image, options, earlier)
     if options.dry_run:
         pushed = _plan_blobs(repository, layouts)
     else:
-        pushed, planned = push(repository, layouts, image, documents, options)
+        pushed, planned = push_image(repository, layouts, image, documents, options)
     return Published(
         variant=variant.id,
         image=str(repository.where.at(image.digest)),
@@ -145,50 +145,50 @@ def publish(project: Project, target: str, options: PublishOptions) -> Published
     )
 
 
-def push(
+def push_image(
     repository: Repository, layouts: Sequence[Layout], image: Manifest, documents: Documents, options: PublishOptions
 ) -> tuple[list[Pushed], list[PublishedTag]]:
     """Push blobs, manifests and documents, and then set the tags, so that a tag always names a complete image."""
     pushed = push_blobs(repository, layouts)
     push_manifests(repository, layouts, image)
-    attach(repository, [*(layout.manifest for layout in layouts), image], documents, options)
+    attach_documents(repository, [*(layout.manifest for layout in layouts), image], documents, options)
     return pushed, [repository.tag(image, tag) for tag in tags_of(layouts[0].job.variant, options)]
 
 
 def repository_of(variant: Variant, options: PublishOptions) -> Repository:
     """Return the repository of a variant: one per accelerator, so that its variants share layers."""
-    where = parse(f"{options.registry.rstrip('/')}/{variant.accelerator}")
+    where = parse_reference(f"{options.registry.rstrip('/')}/{variant.accelerator}")
     if where.tag or where.digest:
         raise InputError(f"--registry {options.registry}: expected host and path, such as ghcr.io/acme")
-    return Repository(where, indexes.access(indexes.read_indexes(), os.environ), insecure=options.insecure)
+    return Repository(where, indexes.make_index_access(indexes.read_indexes(), os.environ), insecure=options.insecure)
 
 
 def tags_of(variant: Variant, options: PublishOptions) -> tuple[str, ...]:
     """Return the tags to set, the release tag first because it can be refused."""
-    found: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
     channel = options.channel
     if options.release:
-        found += (tags.release(variant.id, options.release),)
+        names += (tags.format_release_tag(variant.id, options.release),)
     elif not channel:
         channel = tags.EDGE
     if channel:
-        found += tags.channels(variant.id, channel, default=variant.default)
-    return found
+        names += tags.format_channel_tags(variant.id, channel, default=variant.default)
+    return names
 
 
-def built(project: Project, variant: Variant) -> list[Layout]:
+def list_built_layouts(project: Project, variant: Variant) -> list[Layout]:
     """Return the build of each platform from the current inputs. Raises InputError if there is none at all."""
-    jobs = [prepare(project, variant.id, BuildOptions(platform=platform)) for platform in variant.platforms]
-    found = [(job, job.kept_layout) for job in jobs]
-    missing = [job.platform for job, folder in found if folder is None]
-    if len(missing) == len(found):
+    jobs = [prepare_job(project, variant.id, BuildOptions(platform=platform)) for platform in variant.platforms]
+    job_folders = [(job, job.kept_layout) for job in jobs]
+    missing = [job.platform for job, folder in job_folders if folder is None]
+    if len(missing) == len(job_folders):
         raise InputError(
             f"{variant.id}: no image was built from the current inputs",
             hint=f"./inv build --target {variant.id}",
         )
     if missing:
         log(f"{variant.id}: skipping platforms that are not built: {', '.join(missing)}")
-    layouts = [read_layout(job, folder) for job, folder in found if folder]
+    layouts = [read_layout(job, folder) for job, folder in job_folders if folder]
     for layout in layouts:
         layout.job.refuse_other(layout.manifest.digest)
     return layouts
@@ -199,13 +199,13 @@ def read_layout(job: Job, folder: Path) -> Layout:
     hint = f"./inv build --target {job.variant.id} --no-cache"
     try:
         digest = oci.read_digest(folder)
-        index = loads((folder / "index.json").read_bytes())
-        data = oci.blob(folder, digest).read_bytes()
-        _, media_type = strict.read(data, index["manifests"][0]["mediaType"], str(folder))
+        index = parse_any_json((folder / "index.json").read_bytes())
+        data = oci.path_of_blob(folder, digest).read_bytes()
+        _, media_type = strict.read_strict_manifest(data, index["manifests"][0]["mediaType"], str(folder))
         manifest = Manifest(data, media_type)
         if manifest.digest != digest:
-            found = f"the manifest is {manifest.digest}, expected {digest}"
-            raise RegistryError(f"{folder}: {found}: the file was changed on the disk", hint=hint)
+            problem = f"the manifest is {manifest.digest}, expected {digest}"
+            raise RegistryError(f"{folder}: {problem}: the file was changed on the disk", hint=hint)
         if manifest.media_type != MANIFEST:
             raise RegistryError(f"{folder}: expected an image's manifest, found {manifest.media_type}", hint=hint)
         layout = Layout(job, folder, manifest)
@@ -216,7 +216,7 @@ def read_layout(job: Job, folder: Path) -> Layout:
     return layout
 
 
-def combined(layouts: Sequence[Layout]) -> Manifest:
+def combine_manifests(layouts: Sequence[Layout]) -> Manifest:
     """Return the manifest that the tags name: that of the only platform, or an index. Pure."""
     if len(layouts) == 1:
         return layouts[0].manifest
@@ -229,7 +229,7 @@ def combined(layouts: Sequence[Layout]) -> Manifest:
 
 def push_blobs(repository: Repository, layouts: Sequence[Layout]) -> list[Pushed]:
     """Push the blobs of layouts that the registry does not have."""
-    return push_contents(repository, _blobs(layouts))
+    return push_contents(repository, _index_layout_blobs(layouts))
 
 
 def push_contents(repository: Repository, blobs: Mapping[str, tuple[Path | BlobContent, int]]) -> list[Pushed]:
@@ -265,19 +265,22 @@ def documents_of(
 
     Raises LicenceError or UntrustedError if an image may not be published, TagError if a channel would go back.
     """
-    found = {
-        layout.manifest.digest: documents.documents(layout.job, layout.folder, layout.manifest, str(where))
+    documents_by_digest = {
+        layout.manifest.digest: documents.make_documents(layout.job, layout.folder, layout.manifest, str(where))
         for layout in layouts
     }
     platforms = {layout.job.platform: layout.manifest.digest for layout in layouts}
     subject = bindings.Subject(str(where), layouts[0].job.variant.id, image.digest, platforms)
     terms = bindings.Terms(options.release, options.expires, options.allow_rollback)
-    bound = [bindings.bind(subject, tag, terms, earlier) for tag in tags_of(layouts[0].job.variant, options)]
-    found[image.digest] = (*found.get(image.digest, ()), *(item.attached() for item in bound))
-    return found
+    bound = [bindings.bind_tag(subject, tag, terms, earlier) for tag in tags_of(layouts[0].job.variant, options)]
+    documents_by_digest[image.digest] = (
+        *documents_by_digest.get(image.digest, ()),
+        *(item.attached() for item in bound),
+    )
+    return documents_by_digest
 
 
-def attach(
+def attach_documents(
     repository: Repository, manifests: Iterable[Manifest], documents: Documents, options: PublishOptions
 ) -> None:
     """Attach the documents to each manifest; sign manifests and documents."""
@@ -292,15 +295,15 @@ def attach(
         _restore_referrers(repository, manifest, artifacts)
     signer = signer_of(options)
     if signer:
-        signing.sign([repository.where.at(digest) for digest in dict.fromkeys(digests)], signer)
+        signing.sign_digests([repository.where.at(digest) for digest in dict.fromkeys(digests)], signer)
     if signer and options.signature_tags:
-        signing.sign([repository.where.at(digest) for digest in images], signer._replace(as_tag=True))
+        signing.sign_digests([repository.where.at(digest) for digest in images], signer._replace(as_tag=True))
 
 
 def signer_of(options: PublishOptions) -> signing.Signer | None:
     """Return who signs, or None if nothing is signed. Raises InputError."""
     if options.key and options.keyless:
-        raise InputError("--key and --keyless exclude each other")
+        raise InputError("--sign-key and --sign-keyless exclude each other")
     if not (options.key or options.keyless):
         return None
     return signing.Signer("" if options.keyless else options.key, options.insecure, options.signing_config)
@@ -314,7 +317,7 @@ def _restore_referrers(repository: Repository, manifest: Manifest, artifacts: Se
             repository.manifests.refer(artifact)
 
 
-def report(published: Published) -> str:
+def format_published_image(published: Published) -> str:
     """Return the result as text."""
     lines = [published.image]
     for item in published.tags:
@@ -330,7 +333,7 @@ def report(published: Published) -> str:
     return as_lines(lines)
 
 
-def _blobs(layouts: Iterable[Layout]) -> dict[str, tuple[Path | BlobContent, int]]:
+def _index_layout_blobs(layouts: Iterable[Layout]) -> dict[str, tuple[Path | BlobContent, int]]:
     """Return file and size of each blob, by digest."""
     return {
         item["digest"]: (layout.blob(item["digest"]), item["size"]) for layout in layouts for item in layout.descriptors
@@ -341,5 +344,5 @@ def _plan_blobs(repository: Repository, layouts: Iterable[Layout]) -> list[Pushe
     """Return the result that pushing the blobs would have."""
     return [
         Pushed(digest, size, "present" if repository.blobs.has(digest) else "uploaded")
-        for digest, (_, size) in _blobs(layouts).items()
+        for digest, (_, size) in _index_layout_blobs(layouts).items()
     ]

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from drydock.config.access import Access
 from drydock.core.errors import RegistryError, TagError, UntrustedError
-from drydock.core.files import disk_full, exclusive, loads, write_atomically
+from drydock.core.files import disk_full, hold_lock_file, parse_any_json, write_atomically
 from drydock.core.paths import cache_home
 from drydock.model.record import Record
 from drydock.oci import strict
@@ -42,7 +42,7 @@ class Referrer(NamedTuple):
     def json(self) -> Any:
         """Return the parsed document. Raises UntrustedError if it is not JSON."""
         try:
-            return loads(self.data)
+            return parse_any_json(self.data)
         except ValueError as error:
             raise UntrustedError(f"{self.manifest} ({self.media_type}): invalid JSON: {error}") from error
 
@@ -61,10 +61,10 @@ class Repository:
 
     def push_blob(self, source: Path | BlobContent, digest: str) -> Pushed:
         """Push a blob; mount it if another repository of the registry is known to have it."""
-        known = self._known / digest.replace(":", "-")
-        mount_from = known.read_text() if known.is_file() else ""
+        location_file = self._known / digest.replace(":", "-")
+        mount_from = location_file.read_text() if location_file.is_file() else ""
         pushed = self.blobs.push(source, digest, mount_from)
-        write_atomically(known, self.where.repository)
+        write_atomically(location_file, self.where.repository)
         return pushed
 
     def refer(self, subject: Manifest, media_type: str, data: bytes, name: str) -> Manifest:
@@ -101,13 +101,13 @@ class Repository:
         Raises TagError if it is a release tag that names another digest, before or after it is set: another machine may
         publish at the same time.
         """
-        with exclusive(self._lock):
+        with hold_lock_file(self._lock):
             planned = self.plan_tag(manifest.digest, tag)
             if planned.moves:
                 self.manifests.push(manifest, tag)
-                found = self.manifests.digest(tag)
-                if found != manifest.digest and tags.is_release(tag):
-                    raise _release_exists(self.where.tagged(tag), found, manifest.digest)
+                current_digest = self.manifests.digest(tag)
+                if current_digest != manifest.digest and tags.is_release(tag):
+                    raise _release_exists(self.where.tagged(tag), current_digest, manifest.digest)
         return planned
 
     def plan_tag(self, digest: str, tag: str) -> PublishedTag:

@@ -24,20 +24,20 @@ EDGE = "edge"
 """The channel used if neither --release nor --channel is given."""
 
 
-def release(variant: str, version: str) -> str:
+def format_release_tag(variant: str, version: str) -> str:
     """Return a release's tag. Raises InputError for an invalid version."""
     if not VERSION.fullmatch(version):
         raise InputError(f"--release {version}: invalid version, expected three numbers, such as 1.4.0 or 1.4.0-rc.1")
-    return _checked(f"{variant}-{version}")
+    return _check_tag(f"{variant}-{version}")
 
 
-def channels(variant: str, channel: str, *, default: bool) -> tuple[str, ...]:
+def format_channel_tags(variant: str, channel: str, *, default: bool) -> tuple[str, ...]:
     """Return a channel's tags; only the accelerator's default variant gets the channel's name alone."""
     if not CHANNEL.fullmatch(channel):
         raise InputError(
             f"--channel {channel}: invalid channel, expected a letter, then letters and digits, such as stable"
         )
-    return (_checked(f"{variant}-{channel}"), *((channel,) if default else ()))
+    return (_check_tag(f"{variant}-{channel}"), *((channel,) if default else ()))
 
 
 def is_release(tag: str) -> bool:
@@ -45,7 +45,7 @@ def is_release(tag: str) -> bool:
     return RELEASE.fullmatch(tag) is not None
 
 
-def _checked(tag: str) -> str:
+def _check_tag(tag: str) -> str:
     if not TAG.fullmatch(tag):
         raise InputError(f"invalid tag {tag!r}", hint="a tag has at most 128 letters, digits, '.', '_' and '-'")
     return tag

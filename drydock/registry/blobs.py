@@ -18,7 +18,16 @@ import requests
 
 from drydock.core import http
 from drydock.core.errors import InputError, RegistryError
-from drydock.core.files import SLOWEST, Pace, exclusive, loads, open_regular, parse_size, read_bounded, write_atomically
+from drydock.core.files import (
+    SLOWEST,
+    Pace,
+    hold_lock_file,
+    open_regular,
+    parse_any_json,
+    parse_byte_count,
+    read_bounded,
+    write_atomically,
+)
 from drydock.core.http import TransientRequestError
 from drydock.registry.client import ATTEMPTS, Client, HttpRequest, RefusedError
 
@@ -62,12 +71,12 @@ class FileContent(NamedTuple):
         """
         try:
             with open_regular(self.path) as file:
-                left = end - file.seek(start)
-                while left:
-                    chunk = file.read(min(left, READ))
+                remaining = end - file.seek(start)
+                while remaining:
+                    chunk = file.read(min(remaining, READ))
                     if not chunk:
                         raise InputError(f"{self.path}: became shorter while it was read")
-                    left -= len(chunk)
+                    remaining -= len(chunk)
                     yield chunk
         except OSError as error:
             raise InputError(f"{self.path}: {error.strerror}") from error
@@ -112,7 +121,7 @@ class Blobs:
         content = FileContent(source, source.stat().st_size) if isinstance(source, Path) else source
         size = content.size
         session = self._state / f"{digest.replace(':', '-')}.json"
-        with exclusive(session.with_suffix(".lock")):
+        with hold_lock_file(session.with_suffix(".lock")):
             how = "present" if self.has(digest) else self._upload(content, digest, mount_from, session)
             session.unlink(missing_ok=True)
         if how != "uploaded":
@@ -134,7 +143,9 @@ class Blobs:
                     hasher.update(chunk)
                     received, failures, waited = received + len(chunk), 0, 0.0
                     if received > at_most or pace.is_too_slow(received):
-                        raise RegistryError(f"{self.client.where}: {digest}: {_excess(received, at_most)}")
+                        raise RegistryError(
+                            f"{self.client.where}: {digest}: {_explain_partial_blob(received, at_most)}"
+                        )
                     yield chunk
                     since = time.monotonic()
                 break
@@ -182,16 +193,16 @@ class Blobs:
         request = HttpRequest("GET", self.client.path(f"blobs/{digest}"), headers=headers, stream=True)
         with self.client.attempt(request, (200, 206)) as response:
             skip = have if response.status_code == requests.codes.ok else 0  # the registry ignored the range
-            length = parse_size(response.headers.get("Content-Length", "")) or 0
+            length = parse_byte_count(response.headers.get("Content-Length", "")) or 0
             received = 0
             try:
-                for chunk in http.pieces(response, READ):
+                for chunk in http.read_pieces(response, READ):
                     new = chunk[max(0, skip - received) :]
                     received += len(chunk)
                     if new:
                         yield new
             except requests.RequestException as error:
-                raise TransientRequestError(http.reason(error)) from error
+                raise TransientRequestError(http.explain_request_error(error)) from error
         if received < length:
             raise TransientRequestError(f"ended after {received} of {length} bytes")
 
@@ -226,7 +237,7 @@ class _Upload:
         response = self._client.request(request, (201, 202))
         if response.status_code == requests.codes.created:
             return "mounted"
-        minimum = parse_size(response.headers.get("OCI-Chunk-Min-Length", "")) or 0
+        minimum = parse_byte_count(response.headers.get("OCI-Chunk-Min-Length", "")) or 0
         self._smallest = max(self._smallest, minimum)
         if self._chunk:
             self._chunk = max(self._chunk, minimum)
@@ -234,14 +245,14 @@ class _Upload:
         self._save_location(response, url)
         return "opened"
 
-    def _report(self, sent: int) -> None:
-        self._reported += sent
-        self._blobs.advance(sent)
+    def _report(self, count: int) -> None:
+        self._reported += count
+        self._blobs.advance(count)
 
     def resume(self) -> bool:
         """Resume the upload of an earlier run; return False if there is none that the registry still has."""
         try:
-            saved = loads(read_bounded(self._session, CHUNK))
+            saved = parse_any_json(read_bounded(self._session, CHUNK))
             self._location = str(saved["location"])
         except (OSError, ValueError, LookupError, TypeError):
             return False
@@ -352,15 +363,15 @@ class Slice:
 def check_file(path: Path, digest: str) -> None:
     """Raise RegistryError if a file's bytes do not match its digest."""
     with open_regular(path) as file:
-        found = f"sha256:{hashlib.file_digest(file, 'sha256').hexdigest()}"
-    if found != digest:
+        actual_digest = f"sha256:{hashlib.file_digest(file, 'sha256').hexdigest()}"
+    if actual_digest != digest:
         raise RegistryError(
-            f"{path}: digest is {found}, expected {digest}: the file was changed on the disk",
+            f"{path}: digest is {actual_digest}, expected {digest}: the file was changed on the disk",
             hint="build again with --no-cache",
         )
 
 
-def _excess(received: int, at_most: int) -> str:
+def _explain_partial_blob(received: int, at_most: int) -> str:
     """Say why a blob is not read to its end."""
     if received > at_most:
         return f"the registry sends more than the {at_most} bytes expected"
@@ -372,8 +383,8 @@ def _range_end(value: str) -> int | None:
 
     "0-0" means one byte, or none with many registries. It counts as none: a byte sent twice is refused, not lost.
     """
-    found = re.fullmatch(r"(?:bytes=)?0-(-?\d{1,19})", value.strip())
-    if not found:
+    match = re.fullmatch(r"(?:bytes=)?0-(-?\d{1,19})", value.strip())
+    if not match:
         return None
-    last = int(found[1])
+    last = int(match[1])
     return last + 1 if last > 0 else 0

@@ -22,10 +22,10 @@ from urllib.parse import urlencode, urljoin, urlsplit, urlunsplit
 import requests
 import requests.auth
 
-from drydock.config.access import Access, redact
+from drydock.config.access import Access, redact_url
 from drydock.core import http
 from drydock.core.errors import CredentialsError, InputError, RegistryError
-from drydock.core.files import SLOWEST, loads, parse_size
+from drydock.core.files import SLOWEST, parse_any_json, parse_byte_count
 from drydock.core.http import TransientRequestError
 from drydock.oci.reference import DOCKER_HUB, DOCKER_HUB_API, Reference, is_loopback
 from drydock.registry.credentials import Credentials, read_credentials
@@ -88,7 +88,7 @@ class Client:
         self.where = where
         self.access = access
         self._env = env
-        self._scheme = _scheme(where, insecure=insecure)
+        self._scheme = _choose_scheme(where, insecure=insecure)
         self._insecure = insecure or is_loopback(where.host)
         self._root = f"{self._scheme}://{DOCKER_HUB_API if where.host == DOCKER_HUB else where.host}"
         self._local = threading.local()
@@ -141,7 +141,7 @@ class Client:
                 raise self._unauthorized(request, response, unchanged=unchanged)
         if response.status_code in expected:
             return response
-        message = explain(response)
+        message = format_registry_errors(response)
         http.refuse_transient_status(response, "the registry", f"({message})" if message else "")
         raise self._refused(request, response)
 
@@ -182,7 +182,7 @@ class Client:
                 verify=self._ca_certificates(),
                 cert=self.access.client_certificate,
                 proxies={} if is_loopback(self.where.host) else dict(self.access.proxies),
-                hooks={"response": _keep},
+                hooks={"response": _read_limited_body},
             )
 
         try:
@@ -193,9 +193,9 @@ class Client:
                 hint=f"copy its CA certificate to {CERTIFICATES / self.where.host / 'ca.crt'}",
             ) from error
         except http.TRANSIENT as error:
-            raise TransientRequestError(http.reason(error)) from error
+            raise TransientRequestError(http.explain_request_error(error)) from error
         except requests.RequestException as error:
-            raise RegistryError(f"{self._describe(request)}: {http.reason(error)}") from error
+            raise RegistryError(f"{self._describe(request)}: {http.explain_request_error(error)}") from error
         return self._refuse_downgrade(response)
 
     def _in_time(self, request: HttpRequest, send: Callable[[], requests.Response]) -> requests.Response:
@@ -203,9 +203,9 @@ class Client:
 
         The timeout of requests starts again with each byte, so a slow server could keep it waiting without end.
         """
-        seconds = self.access.patience + (parse_size(request.headers.get("Content-Length", "")) or 0) / SLOWEST
+        seconds = self.access.patience + (parse_byte_count(request.headers.get("Content-Length", "")) or 0) / SLOWEST
         answer: Future[requests.Response] = Future()
-        threading.Thread(target=_fulfil, args=(answer, send), daemon=True).start()
+        threading.Thread(target=_set_response, args=(answer, send), daemon=True).start()
         try:
             return answer.result(seconds)
         except TimeoutError as error:
@@ -216,7 +216,7 @@ class Client:
 
     def _refuse_downgrade(self, response: requests.Response) -> requests.Response:
         if self._scheme == "https" and urlsplit(response.url).scheme == "http" and not self._insecure:
-            raise RegistryError(f"{self.where.host}: redirects to {redact(response.url)} without TLS")
+            raise RegistryError(f"{self.where.host}: redirects to {redact_url(response.url)} without TLS")
         return response
 
     def _session(self) -> requests.Session:
@@ -230,9 +230,9 @@ class Client:
 
     def _ca_certificates(self) -> str | bool:
         """Return the file of CA certificates; True for the system's, False to accept any certificate."""
-        own = CERTIFICATES / self.where.host / "ca.crt"
-        if own.is_file():
-            return str(own)
+        host_certificate = CERTIFICATES / self.where.host / "ca.crt"
+        if host_certificate.is_file():
+            return str(host_certificate)
         if self.where.host.partition(":")[0] in self.access.insecure_hosts:
             return False
         return self.access.certificates or True
@@ -267,7 +267,7 @@ class Client:
             elif credentials is None:
                 raise CredentialsError(f"{self.where.host}: the registry requires credentials", hint=self._login())
             else:
-                value = _basic(credentials)
+                value = _encode_basic_auth(credentials)
             self._authorization[scopes] = value
         return before == value
 
@@ -285,7 +285,7 @@ class Client:
             raise CredentialsError(text, hint=self._login()) from error
         if not safe:
             raise CredentialsError(
-                f"{self.where.host}: asks to send credentials to {redact(realm)} without TLS", hint=NO_TLS
+                f"{self.where.host}: asks to send credentials to {redact_url(realm)} without TLS", hint=NO_TLS
             )
         service = {"service": challenge["service"]} if "service" in challenge else {}
         response = self._ask_token(realm, service, scopes, credentials)
@@ -299,7 +299,7 @@ class Client:
             raise TransientRequestError(
                 f"{server} answered {response.status_code} instead of a token", http.retry_after(response)
             )
-        answer = _json(response)
+        answer = _parse_json_object(response)
         token = answer.get("token") or answer.get("access_token")
         if not isinstance(token, str) or len(token) > LONGEST_TOKEN or not token.isascii():
             raise CredentialsError(f"{self.where.host}: the answer of {server} contains no token")
@@ -307,8 +307,12 @@ class Client:
 
     def _is_safe(self, realm: str) -> bool:
         """Tell whether a token service has TLS, or is on the machine of a registry that is used without TLS."""
-        scheme, host, own = urlsplit(realm).scheme, urlsplit(realm).hostname or "", urlsplit(self._root).hostname or ""
-        here = host == own or (is_loopback(host) and is_loopback(own))
+        scheme, host, registry_host = (
+            urlsplit(realm).scheme,
+            urlsplit(realm).hostname or "",
+            urlsplit(self._root).hostname or "",
+        )
+        here = host == registry_host or (is_loopback(host) and is_loopback(registry_host))
         return scheme == "https" or (scheme == "http" and self._insecure and here)
 
     def _ask_token(
@@ -320,12 +324,12 @@ class Client:
             return self._call(HttpRequest("POST", realm, body=lambda: form), realm, _Header(""))
         query = urlencode([*service.items(), *(("scope", scope) for scope in scopes)])
         url = f"{realm}{'&' if urlsplit(realm).query else '?'}{query}"
-        return self._call(HttpRequest("GET", url), url, _Header(_basic(credentials) if credentials else ""))
+        return self._call(HttpRequest("GET", url), url, _Header(_encode_basic_auth(credentials) if credentials else ""))
 
     # --- errors -----------------------------------------------------------------------------------------------------
 
     def _unauthorized(self, request: HttpRequest, response: requests.Response, *, unchanged: bool) -> CredentialsError:
-        message = explain(response) or "401"
+        message = format_registry_errors(response) or "401"
         if self._credentials is None:
             problem = "the registry rejected anonymous access"
         elif unchanged:
@@ -335,7 +339,7 @@ class Client:
         return CredentialsError(f"{self._describe(request)}: {problem} ({message})", hint=self._login())
 
     def _refused(self, request: HttpRequest, response: requests.Response) -> RegistryError:
-        message = explain(response)
+        message = format_registry_errors(response)
         text = f"{self._describe(request)}: the registry answered {response.status_code}"
         if message:
             text += f": {message}"
@@ -348,7 +352,7 @@ class Client:
         return RefusedError(text, status=response.status_code)
 
     def _describe(self, request: HttpRequest) -> str:
-        return f"{self.where.host}: {request.method} {urlsplit(redact(request.url)).path}"
+        return f"{self.where.host}: {request.method} {urlsplit(redact_url(request.url)).path}"
 
     def _login(self) -> str:
         return f"run `docker login {self.where.host}` with an account that has access"
@@ -370,29 +374,29 @@ _CHALLENGE = re.compile(
 
 def parse_challenges(header: str) -> dict[str, dict[str, str]]:
     """Parse WWW-Authenticate (RFC 9110, 11.6.1) into lower-case scheme → its parameters. Pure."""
-    found: dict[str, dict[str, str]] = {}
+    challenges: dict[str, dict[str, str]] = {}
     parameters: dict[str, str] = {}
     for match in _CHALLENGE.finditer(header[:LONGEST_HEADER]):
         key, quoted, bare, scheme = match.groups()
         if scheme:
-            parameters = found.setdefault(scheme.lower(), {})
+            parameters = challenges.setdefault(scheme.lower(), {})
         elif key:
             parameters[key.lower()] = re.sub(r"\\(.)", r"\1", quoted) if quoted is not None else bare
-    return found
+    return challenges
 
 
-def explain(response: requests.Response) -> str:
+def format_registry_errors(response: requests.Response) -> str:
     """Return the registry's error messages (distribution-spec 1.1, "Error codes") in one line; "" if there are none."""
-    errors = _json(response).get("errors")
+    errors = _parse_json_object(response).get("errors")
     if not isinstance(errors, list):
         return ""
-    found = [error for error in errors[:SHOWN] if isinstance(error, dict)]
-    texts = [f"{error.get('code', '')} {error.get('message', '')}" for error in found]
+    error_objects = [error for error in errors[:SHOWN] if isinstance(error, dict)]
+    texts = [f"{error.get('code', '')} {error.get('message', '')}" for error in error_objects]
     lines = [" ".join(text[:1000].split())[:200] for text in texts]
     return "; ".join(line for line in lines if line)
 
 
-def _scheme(where: Reference, *, insecure: bool) -> str:
+def _choose_scheme(where: Reference, *, insecure: bool) -> str:
     plain_allowed = insecure or is_loopback(where.host)
     if where.scheme == "http" and not plain_allowed:
         raise InputError(
@@ -402,27 +406,27 @@ def _scheme(where: Reference, *, insecure: bool) -> str:
     return where.scheme or ("http" if plain_allowed else "https")
 
 
-def _basic(credentials: Credentials) -> str:
+def _encode_basic_auth(credentials: Credentials) -> str:
     """Return the Authorization header for a user and password, in UTF-8 (RFC 7617)."""
     return f"Basic {base64.b64encode(f'{credentials.user}:{credentials.secret}'.encode()).decode()}"
 
 
-def _json(response: requests.Response) -> dict[str, Any]:
+def _parse_json_object(response: requests.Response) -> dict[str, Any]:
     try:
-        value = loads(response.content)
+        value = parse_any_json(response.content)
     except ValueError:
         return {}
     return value if isinstance(value, dict) else {}
 
 
-def _fulfil(answer: Future[requests.Response], send: Callable[[], requests.Response]) -> None:
+def _set_response(answer: Future[requests.Response], send: Callable[[], requests.Response]) -> None:
     try:
         answer.set_result(send())
     except BaseException as error:  # noqa: BLE001 - raised again where the answer is awaited
         answer.set_exception(error)
 
 
-def _keep(response: requests.Response, **options: Any) -> None:
+def _read_limited_body(response: requests.Response, **options: Any) -> None:
     """Read the body of an answer, unless the caller requested a stream and this is not a redirect on the way to it.
 
     Raises RegistryError for a body that is larger than LARGEST; of an error, the beginning is enough.
@@ -430,12 +434,12 @@ def _keep(response: requests.Response, **options: Any) -> None:
     if options.get("stream") and not response.is_redirect:
         return
     body = bytearray()
-    for chunk in () if response.is_redirect else http.pieces(response):
+    for chunk in () if response.is_redirect else http.read_pieces(response):
         body += chunk
         if len(body) > LARGEST:
             if response.ok:
                 response.close()
-                raise RegistryError(f"{redact(response.url)}: the answer is larger than {LARGEST} bytes")
+                raise RegistryError(f"{redact_url(response.url)}: the answer is larger than {LARGEST} bytes")
             break
     response.close()
     response._content = bytes(body)  # noqa: SLF001 - requests has no other way to limit a body

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from drydock.core.console import log
 from drydock.core.errors import CredentialsError
-from drydock.core.files import loads, read_bounded
+from drydock.core.files import parse_any_json, read_bounded
 from drydock.core.paths import find_home_folder
 from drydock.oci.reference import DOCKER_HUB
 
@@ -58,13 +58,13 @@ def read_credentials(host: str, env: Mapping[str, str]) -> Credentials | None:
     if credentials:
         return credentials
     path = config_path(env)
-    config = _read_file(path)
+    config = _read_docker_config(path)
     server = DOCKER_HUB_KEY if host == DOCKER_HUB else host
-    helpers = _map(config, "credhelpers", path)
+    helpers = _get_object(config, "credhelpers", path)
     helper = next((helpers[name] for name in (server, host) if name in helpers), config.get("credsstore"))
     if helper:
-        return _ask_helper(_text(helper, f"{path}: the name of a credential helper"), server, env)
-    return _find_entry(_map(config, "auths", path), host, str(path))
+        return _ask_helper(_require_credential_text(helper, f"{path}: the name of a credential helper"), server, env)
+    return _find_entry(_get_object(config, "auths", path), host, str(path))
 
 
 def config_path(env: Mapping[str, str]) -> Path:
@@ -83,16 +83,18 @@ def parse_entry(entry: Any, where: str) -> Credentials | None:
         raise CredentialsError(f"{where}: expected an object, found {type(entry).__name__}", hint=LOGIN_HINT)
     fields = {name.lower(): value for name, value in entry.items()}
     if fields.get("identitytoken"):
-        return Credentials(token=_text(fields["identitytoken"], f"{where}.identitytoken"))
+        return Credentials(token=_require_credential_text(fields["identitytoken"], f"{where}.identitytoken"))
     if fields.get("auth"):
-        return _decode(_text(fields["auth"], f"{where}.auth"), f"{where}.auth")
+        return _decode_auth(_require_credential_text(fields["auth"], f"{where}.auth"), f"{where}.auth")
     if fields.get("username"):
-        user, secret = (_text(fields.get(name) or "", f"{where}.{name}") for name in ("username", "password"))
+        user, secret = (
+            _require_credential_text(fields.get(name) or "", f"{where}.{name}") for name in ("username", "password")
+        )
         return Credentials(user, secret)
     return None
 
 
-def _decode(auth: str, where: str) -> Credentials:
+def _decode_auth(auth: str, where: str) -> Credentials:
     """Return what `auth` holds. Line breaks in base64 count for nothing, as in Go's decoder."""
     try:
         user, colon, secret = base64.b64decode(re.sub(r"[\r\n]", "", auth), validate=True).decode().partition(":")
@@ -107,31 +109,31 @@ def _decode(auth: str, where: str) -> Credentials:
 def _read_environment(host: str, env: Mapping[str, str]) -> Credentials | None:
     """Return what DOCKER_AUTH_CONFIG has for a host. Of what it cannot read, docker says so, and reads the file."""
     try:
-        config = _object(env.get(IN_ENVIRONMENT, ""), IN_ENVIRONMENT)
-        others = sorted(config.keys() - {"auths"})
-        if not others:
-            return _find_entry(_map(config, "auths", IN_ENVIRONMENT), host, IN_ENVIRONMENT)
-        problem = f"{IN_ENVIRONMENT}: expected auths only, found {', '.join(map(ascii, others))}"
+        config = _parse_config_object(env.get(IN_ENVIRONMENT, ""), IN_ENVIRONMENT)
+        other_keys = sorted(config.keys() - {"auths"})
+        if not other_keys:
+            return _find_entry(_get_object(config, "auths", IN_ENVIRONMENT), host, IN_ENVIRONMENT)
+        problem = f"{IN_ENVIRONMENT}: expected auths only, found {', '.join(map(ascii, other_keys))}"
     except CredentialsError as error:
         problem = error.problems[0]
     log(f"{problem}; docker's configuration is read instead")
     return None
 
 
-def _read_file(path: Path) -> dict[str, Any]:
+def _read_docker_config(path: Path) -> dict[str, Any]:
     try:
         data = read_bounded(path, LARGEST)
     except (FileNotFoundError, NotADirectoryError):
         return {}
     except OSError as error:
         raise CredentialsError(f"{path}: {error.strerror}", hint="docker's configuration must be readable") from error
-    return _object(data, str(path))
+    return _parse_config_object(data, str(path))
 
 
-def _object(data: str | bytes, where: str) -> dict[str, Any]:
+def _parse_config_object(data: str | bytes, where: str) -> dict[str, Any]:
     """Return a configuration with its keys in lower case, as Go compares them; an empty one has none."""
     try:
-        config = loads(data) if data.strip() else None
+        config = parse_any_json(data) if data.strip() else None
     except ValueError as error:
         raise CredentialsError(f"{where}: invalid docker configuration: {error}", hint=FILE_HINT) from error
     if config is None:  # Go reads null as nothing
@@ -141,14 +143,14 @@ def _object(data: str | bytes, where: str) -> dict[str, Any]:
     return {name.lower(): value for name, value in config.items()}
 
 
-def _map(config: Mapping[str, Any], name: str, where: object) -> dict[str, Any]:
+def _get_object(config: Mapping[str, Any], name: str, where: object) -> dict[str, Any]:
     value = config.get(name) or {}
     if not isinstance(value, dict):
         raise CredentialsError(f"{where}: {name}: expected an object, found {type(value).__name__}", hint=LOGIN_HINT)
     return value
 
 
-def _text(value: Any, where: str) -> str:
+def _require_credential_text(value: Any, where: str) -> str:
     if not isinstance(value, str):
         raise CredentialsError(f"{where}: expected a text, found {type(value).__name__}", hint=LOGIN_HINT)
     return value
@@ -171,7 +173,7 @@ def _ask_helper(helper: str, server: str, env: Mapping[str, str]) -> Credentials
     """Ask a credential helper for a server's credentials. Its output is never shown: it may contain the secret."""
     program = f"docker-credential-{helper}"
     try:
-        done = subprocess.run(
+        result = subprocess.run(
             [program, "get"],
             input=server,
             capture_output=True,
@@ -192,18 +194,18 @@ def _ask_helper(helper: str, server: str, env: Mapping[str, str]) -> Credentials
         ) from error
     except subprocess.TimeoutExpired as error:
         raise CredentialsError(f"{program} get: no answer within {HELPER_TIMEOUT} seconds") from error
-    if done.returncode:
-        if any(message in (done.stdout + done.stderr).lower() for message in NOT_FOUND):
+    if result.returncode:
+        if any(message in (result.stdout + result.stderr).lower() for message in NOT_FOUND):
             return None
         raise CredentialsError(
-            f"{program} get: exit {done.returncode} for {server}", hint=f"to see why: echo {server} | {program} get"
+            f"{program} get: exit {result.returncode} for {server}", hint=f"to see why: echo {server} | {program} get"
         )
-    return _parse_answer(done.stdout, program)
+    return _parse_answer(result.stdout, program)
 
 
 def _parse_answer(text: str, program: str) -> Credentials | None:
     try:
-        answer = loads(text)
+        answer = parse_any_json(text)
         user, secret = str(answer["Username"]), str(answer["Secret"])
     except (ValueError, KeyError, TypeError) as error:
         raise CredentialsError(f"{program} get: expected JSON with Username and Secret") from error

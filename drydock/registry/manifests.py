@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import requests
 
 from drydock.core.errors import CredentialsError, RegistryError
-from drydock.core.files import compact, exclusive, loads
+from drydock.core.files import format_compact_json, hold_lock_file, parse_any_json
 from drydock.core.http import TransientRequestError
 from drydock.oci import strict
 from drydock.oci.reference import DIGEST
@@ -62,7 +62,7 @@ class Manifest(NamedTuple):
     @property
     def content(self) -> dict[str, Any]:
         """Return the parsed content."""
-        value: dict[str, Any] = loads(self.data)
+        value: dict[str, Any] = parse_any_json(self.data)
         return value
 
     @property
@@ -77,7 +77,7 @@ class Manifest(NamedTuple):
 
 def to_manifest(content: Mapping[str, Any]) -> Manifest:
     """Return the manifest with this content, in canonical form."""
-    return Manifest(compact(content).encode(), str(content["mediaType"]))
+    return Manifest(format_compact_json(content).encode(), str(content["mediaType"]))
 
 
 class Manifests:
@@ -92,8 +92,8 @@ class Manifests:
 
         Raises RegistryError if it does not match the digest, or if other clients could read it in another way.
         """
-        found = self.receive(name)
-        return None if found is None else self.read(found, name)
+        received = self.receive(name)
+        return None if received is None else self.read(received, name)
 
     def receive(self, name: str) -> Manifest | None:
         """Return the bytes of a tag or digest, unread, or None. Raises RegistryError for those of another digest."""
@@ -108,7 +108,7 @@ class Manifests:
 
     def read(self, received: Manifest, name: str) -> Manifest:
         """Return received bytes as a manifest. Raises RegistryError if other clients could read it in another way."""
-        _, media_type = strict.read(received.data, received.media_type, f"{self.client.where}: {name}")
+        _, media_type = strict.read_strict_manifest(received.data, received.media_type, f"{self.client.where}: {name}")
         return received._replace(media_type=media_type)
 
     def delete(self, digest: str) -> None:
@@ -118,13 +118,13 @@ class Manifests:
 
     def listed(self, entry: Mapping[str, Any]) -> Manifest:
         """Return the image that an entry of an index names. Raises RegistryError if it is missing, or not as listed."""
-        found = self.find(entry["digest"])
+        manifest = self.find(entry["digest"])
         where = f"{self.client.where}: {entry['digest']}"
-        if found is None:
+        if manifest is None:
             raise RegistryError(f"{where}: listed in the index, but the registry does not have it")
-        if found.descriptor() != {name: entry[name] for name in found.descriptor()}:
+        if manifest.descriptor() != {name: entry[name] for name in manifest.descriptor()}:
             raise RegistryError(f"{where}: the index states another type or size than the image has")
-        return found
+        return manifest
 
     def digest(self, tag: str) -> str | None:
         """Return the digest that a tag names now, or None. It is computed from the bytes, not read from a header."""
@@ -192,12 +192,12 @@ class Manifests:
             entry["annotations"] = content["annotations"]
         subject = content["subject"]["digest"]
         tag = fallback_tag(subject)
-        with exclusive(self._state / f"{tag}.lock"):
+        with hold_lock_file(self._state / f"{tag}.lock"):
             for _ in range(REFERRER_ATTEMPTS):
                 listed = self._list_by_tag(subject)
                 if any(item.get("digest") == manifest.digest for item in listed):
                     return
-                self.push(_index([*listed, entry]), tag)
+                self.push(_make_referrers_index([*listed, entry]), tag)
         raise RegistryError(
             f"{self.client.where}:{tag}: other clients keep changing this tag", hint="run the same command again"
         )
@@ -205,7 +205,7 @@ class Manifests:
     def referrers(self, digest: str) -> tuple[dict[str, Any], ...]:
         """Return the descriptors of a digest's referrers, from the API and from the fallback tag."""
         pages = self._pages(f"referrers/{digest}", absent=NO_REFERRERS_API)
-        referrers = {item["digest"]: item for page in pages for item in _items(page)}
+        referrers = {item["digest"]: item for page in pages for item in _list_index_entries(page)}
         referrers |= {item["digest"]: item for item in self._list_by_tag(digest)}
         return tuple(sorted(referrers.values(), key=lambda item: (str(item.get("artifactType")), item["digest"])))
 
@@ -218,7 +218,7 @@ class Manifests:
         received = self.receive(tag)
         if received is None or received.digest == subject or not strict.is_index(received.data, received.media_type):
             return []
-        return _items(self.read(received, tag).content)
+        return _list_index_entries(self.read(received, tag).content)
 
     def _pages(self, rest: str, absent: tuple[int, ...] = (404,)) -> list[dict[str, Any]]:
         """Return all pages of a list; none if the registry answers that it does not have it, by a status in `absent`.
@@ -234,7 +234,7 @@ class Manifests:
             if response.status_code in absent:
                 return pages
             with contextlib.suppress(ValueError):
-                page = loads(response.content)
+                page = parse_any_json(response.content)
                 pages += [page] if isinstance(page, dict) else []
             size += len(response.content)
             following = response.links.get("next", {}).get("url", "")
@@ -251,13 +251,13 @@ def fallback_tag(digest: str) -> str:
     return digest.replace(":", "-")
 
 
-def _index(entries: list[dict[str, Any]]) -> Manifest:
+def _make_referrers_index(entries: list[dict[str, Any]]) -> Manifest:
     return to_manifest(
         {"schemaVersion": 2, "mediaType": INDEX, "manifests": sorted(entries, key=lambda item: item["digest"])}
     )
 
 
-def _items(page: Mapping[str, Any]) -> list[dict[str, Any]]:
+def _list_index_entries(page: Mapping[str, Any]) -> list[dict[str, Any]]:
     items = page.get("manifests")
     if not isinstance(items, list):
         return []

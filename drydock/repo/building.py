@@ -12,17 +12,17 @@ from drydock.build import many
 from drydock.build.build import Pull
 from drydock.build.job import DEFAULTS, BuildOptions, Job, choose_platform
 from drydock.build.many import Outcome
-from drydock.config.matrix import find, read_matrix
-from drydock.core.console import emit, log
+from drydock.config.matrix import find_variant, read_matrix
+from drydock.core.console import log, write_output
 from drydock.core.errors import DrydockError, InputError
-from drydock.core.files import dumps
+from drydock.core.files import format_json
 from drydock.core.paths import cache_home
 from drydock.core.project import Project
-from drydock.model.record import dump
+from drydock.model.record import dump_record
 from drydock.model.variant import Variant
 from drydock.repo import locking
 from drydock.repo.ci import changed
-from drydock.repo.ci.rows import CiRow, rows
+from drydock.repo.ci.rows import CiRow, list_ci_rows
 from drydock.run import auto
 
 
@@ -51,33 +51,37 @@ class RowOptions(NamedTuple):
     """What is asked for foundations that are not kept."""
 
 
-def build(project: Project, which: Which, how: RowOptions, *, json: bool) -> None:
+def build_rows(project: Project, which: Which, how: RowOptions, *, json: bool) -> None:
     """Build what was asked for and print what came of it. Exits with the largest code of a row that failed."""
-    words = _words(",".join(which.targets), "--target")
-    _check(which, how, words)
+    words = _split_names(",".join(which.targets), "--target")
+    _check_build_options(which, how, words)
     if len(words) == 1 and not (which.all_locked or which.since is not None) and len(how.builders) <= 1:
-        _one(project, auto.resolve_id(project, words[0], which.root), how, json=json)
+        _build_one_row(project, auto.resolve_id(project, words[0], which.root), how, json=json)
         return
-    outcomes = _many(project, which, how, words)
-    emit(dumps({"rows": [dump(outcome) for outcome in outcomes]}) if json else text(outcomes))
+    outcomes = _build_many_rows(project, which, how, words)
+    write_output(
+        format_json({"rows": [dump_record(outcome) for outcome in outcomes]})
+        if json
+        else format_build_outcomes(outcomes)
+    )
     sys.exit(max((outcome.exit_code for outcome in outcomes), default=0))
 
 
-def builders(text: str) -> tuple[str, ...]:
+def parse_builders(text: str) -> tuple[str, ...]:
     """Return the builders of --builder. Raises InputError."""
-    return tuple(_words(text, "--builder"))
+    return tuple(_split_names(text, "--builder"))
 
 
-def puller(registry: str, trust_in: Sequence[str], *, insecure: bool) -> Pull | None:
+def make_foundation_pull(registry: str, trust_in: Sequence[str], *, insecure: bool) -> Pull | None:
     """Return what is asked for foundations; None if no option names any. Raises InputError."""
     if not (registry or insecure or any(trust_in)):
         return None
     from drydock.publish import foundations  # noqa: PLC0415 - it imports what pushes, signs and describes images
 
-    return foundations.puller(registry, trust_in, insecure=insecure)
+    return foundations.make_registry_pull(registry, trust_in, insecure=insecure)
 
 
-def _words(text: str, option: str) -> list[str]:
+def _split_names(text: str, option: str) -> list[str]:
     """Split at commas, each word once. Raises InputError for an empty one."""
     words = [word.strip() for word in text.split(",")] if text else []
     if not all(words):
@@ -85,7 +89,7 @@ def _words(text: str, option: str) -> list[str]:
     return list(dict.fromkeys(words))
 
 
-def _check(which: Which, how: RowOptions, words: Sequence[str]) -> None:
+def _check_build_options(which: Which, how: RowOptions, words: Sequence[str]) -> None:
     """Raise InputError for options that contradict each other."""
     ways = [*(["--target"] if words else []), *(["--all-locked"] if which.all_locked else [])]
     ways += ["--changed-since"] if which.since is not None else []
@@ -101,63 +105,67 @@ def _check(which: Which, how: RowOptions, words: Sequence[str]) -> None:
         raise InputError("--root is the recorded host to choose a variant for", hint="add --target auto")
 
 
-def _one(project: Project, variant: str, how: RowOptions, *, json: bool) -> None:
+def _build_one_row(project: Project, variant: str, how: RowOptions, *, json: bool) -> None:
     (of,) = how.builders or (None,)
-    built = builder.build(
-        _job(project, variant, how),
+    built = builder.build_image(
+        _prepare_row_job(project, variant, how),
         builder=of,
         no_cache=how.no_cache,
         may_pull=not how.options.offline,
         pull=how.pull,
     )
-    emit(dumps(dump(built)) if json else f"{built.image}\n{built.digest}\n")
+    write_output(format_json(dump_record(built)) if json else f"{built.image}\n{built.digest}\n")
 
 
-def _job(project: Project, variant: str, how: RowOptions) -> Job:
-    return locking.job_of(project, variant, how.options, locked=how.locked, given=how.supplied, stand_ins=how.stand_ins)
+def _prepare_row_job(project: Project, variant: str, how: RowOptions) -> Job:
+    return locking.job_of(
+        project, variant, how.options, locked=how.locked, supplied_folders=how.supplied, stand_ins=how.stand_ins
+    )
 
 
-def _many(project: Project, which: Which, how: RowOptions, words: Sequence[str]) -> list[Outcome]:
+def _build_many_rows(project: Project, which: Which, how: RowOptions, words: Sequence[str]) -> list[Outcome]:
     """Build rows; return what came of each, those that were left out last."""
     variants = read_matrix(project)
     left_out: list[Outcome] = []
     if words:
         names = [auto.resolve_id(project, word, which.root if word == auto.AUTO else "") for word in words]
-        wanted = [find(variants, name) for name in names]
+        chosen_variants = [find_variant(variants, name) for name in names]
     else:
-        wanted, left_out = _selected(project, variants, which)
-    wanted = list({variant.id: variant for variant in wanted}.values())
+        chosen_variants, left_out = _select_locked_rows(project, variants, which)
+    chosen_variants = list({variant.id: variant for variant in chosen_variants}.values())
     jobs: dict[str, Job] = {}
     outcomes: dict[str, Outcome] = {}
-    for variant in wanted:
+    for variant in chosen_variants:
         try:
-            jobs[variant.id] = _job(project, variant.id, how)
+            jobs[variant.id] = _prepare_row_job(project, variant.id, how)
         except DrydockError as error:
-            outcomes[variant.id] = many.failed(variant.id, how.options.platform or variant.platforms[0], error)
+            outcomes[variant.id] = many.record_failure(variant.id, how.options.platform or variant.platforms[0], error)
     options = many.ManyOptions(how.builders, how.no_cache, may_pull=not how.options.offline, pull=how.pull)
     outcomes |= {outcome.variant: outcome for outcome in many.build_all([*jobs.values()], options)}
-    return [*(outcomes[variant.id] for variant in wanted), *left_out]
+    return [*(outcomes[variant.id] for variant in chosen_variants), *left_out]
 
 
-def _selected(project: Project, variants: Sequence[Variant], which: Which) -> tuple[list[Variant], list[Outcome]]:
+def _select_locked_rows(
+    project: Project, variants: Sequence[Variant], which: Which
+) -> tuple[list[Variant], list[Outcome]]:
     """Return the locked rows, all or those that changed, which fit the free disk; and why the others were left out."""
-    built, left_out = rows(project, variants)
+    built, left_out = list_ci_rows(project, variants)
     reasons = {row.variant: row.why for row in left_out}
     if which.since is not None:
-        commit = changed.commit(project, which.since)
-        found = {row.variant: row.why for row in changed.changes(project, variants, commit).changed}
-        for name, why in found.items():
+        commit = changed.resolve_commit(project, which.since)
+        changed_rows = {row.variant: row.why for row in changed.compare_with_commit(project, variants, commit).changed}
+        for name, why in changed_rows.items():
             log(f"{name}: {why}")
-        built, reasons = tuple(row for row in built if row.variant in found), {}
-    reasons |= dict(_too_large(built, _free()))
-    known = {variant.id: variant for variant in variants}
-    return [known[row.variant] for row in built if row.variant not in reasons], [
-        Outcome(variant=name, platform=choose_platform(known[name], None), state="left out", why=why)
+        built, reasons = tuple(row for row in built if row.variant in changed_rows), {}
+    reasons |= dict(_too_large(built, _measure_free_bytes()))
+    variants_by_id = {variant.id: variant for variant in variants}
+    return [variants_by_id[row.variant] for row in built if row.variant not in reasons], [
+        Outcome(variant=name, platform=choose_platform(variants_by_id[name], None), state="left out", why=why)
         for name, why in sorted(reasons.items())
     ]
 
 
-def _free() -> int:
+def _measure_free_bytes() -> int:
     """Return the bytes that are free for the cache, which may not exist yet."""
     home = cache_home()
     return shutil.disk_usage(next(folder for folder in (home, *home.parents) if folder.is_dir())).free
@@ -175,22 +183,22 @@ def _too_large(built: Iterable[CiRow], free: int) -> Iterator[tuple[str, str]]:
 COLUMNS = ("row", "seconds", "cached", "digest", "")
 
 
-def text(outcomes: Sequence[Outcome]) -> str:
+def format_build_outcomes(outcomes: Sequence[Outcome]) -> str:
     """Return one line for each row, and below why rows failed or were left out."""
-    cells = [COLUMNS, *(_cells(outcome) for outcome in outcomes if outcome.state != "left out")]
+    cells = [COLUMNS, *(_make_outcome_cells(outcome) for outcome in outcomes if outcome.state != "left out")]
     widths = [max(len(line[place]) for line in cells) for place in range(len(COLUMNS))]
     lines = ["  ".join(f"{cell:{width}}" for cell, width in zip(line, widths, strict=True)).rstrip() for line in cells]
     lines = lines if len(lines) > 1 else ["nothing to build"]
     for state in ("failed", "left out"):
         reasons: dict[str, list[str]] = {}
-        for outcome in (each for each in outcomes if each.state == state):
+        for outcome in (row for row in outcomes if row.state == state):
             reasons.setdefault(outcome.why, []).append(outcome.variant)
         if reasons:
             lines += ["", f"{state}:", *(f"  {', '.join(names)}: {why}" for why, names in reasons.items())]
     return "".join(f"{line}\n" for line in lines)
 
 
-def _cells(outcome: Outcome) -> tuple[str, ...]:
+def _make_outcome_cells(outcome: Outcome) -> tuple[str, ...]:
     if outcome.state == "failed":
         return outcome.variant, f"{outcome.seconds:.1f}", "", "", "failed"
     return outcome.variant, f"{outcome.seconds:.1f}", outcome.cached, outcome.digest, outcome.recorded

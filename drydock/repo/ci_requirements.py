@@ -25,21 +25,22 @@ from drydock.core.project import Project
 from drydock.repo import own_wheel, release_files
 from drydock.repo.ci import workflow
 from drydock.repo.own_wheel import OwnWheel
-from drydock.repo.version import DISTRIBUTION, number
+from drydock.repo.version import DISTRIBUTION, read_own_version
 
 NAME = workflow.REQUIREMENTS
 STRANGER = "drydock"
 """The name of another project on the public index; `init` once wrote it."""
-OWN = "# Your own requirements, each with a hash. `drydock upgrade --write` keeps what is below this line."
+OWN = "# Your own requirements, each with a hash. `drydock project upgrade --write` keeps what is below this line."
 _HEAD = """\
 # What CI installs: pip install --require-hashes --requirement requirements.txt
-# `drydock init` and `drydock upgrade --write` write it. The project drydock of the public Python index is another
-# program: this one is known by its hash. If the wheel is on a server of yours, name it so, with the same hash:
+# `drydock project init` and `drydock project upgrade --write` write it. The project drydock of the public Python
+# index is another program: this one is known by its hash. If the wheel is on a server of yours, name it so, with the
+# same hash:
 # {distribution} @ https://HOST/PATH/{filename}
 """
 _NEEDS = "\n# What drydock needs, in the versions that it was tested with.\n"
 _OLD_HEAD = "# What CI installs: `pip install -r requirements.txt`."
-HINT = "`./inv upgrade --write` writes the wheel of this drydock with its hash, and keeps what you added"
+HINT = "`./inv project upgrade --write` writes the wheel of this drydock with its hash, and keeps what you added"
 _INCLUDES = re.compile(r"(?:-r|--requirement)[ =]*(?P<file>\S+)")
 _AT_MOST = 4 << 20
 
@@ -101,18 +102,18 @@ class RequirementLine(NamedTuple):
 # --- writing --------------------------------------------------------------------------------------------------------
 
 
-def files(wheel: OwnWheel | None, own: str = "") -> Mapping[str, bytes]:
+def make_requirement_files(wheel: OwnWheel | None, project_lines: str = "") -> Mapping[str, bytes]:
     """Return the wheel unless it has an address, and the requirements.txt of a project that names it.
 
-    Without a wheel it names no drydock, and CI stops at the first command. `own` is what the project adds.
+    Without a wheel it names no drydock, and CI stops at the first command. `project_lines` is what the project adds.
     """
-    filename = wheel.filename if wheel else f"{release_files.WHEEL_NAME}-{number()}-py3-none-any.whl"
-    named = ""
+    filename = wheel.filename if wheel else f"{release_files.WHEEL_NAME}-{read_own_version()}-py3-none-any.whl"
+    drydock_line = ""
     if wheel:
         place = f"{DISTRIBUTION} @ {wheel.address}" if wheel.address else f"./{wheel.filename}"
-        named = f"{place} \\\n    --hash=sha256:{wheel.sha256}\n"
+        drydock_line = f"{place} \\\n    --hash=sha256:{wheel.sha256}\n"
     head = _HEAD.format(distribution=DISTRIBUTION, filename=filename)
-    text = f"{head}{named}{_NEEDS}{_read_pins()}\n{OWN}\n{own}"
+    text = f"{head}{drydock_line}{_NEEDS}{_read_pins()}\n{OWN}\n{project_lines}"
     content = {wheel.filename: wheel.content} if wheel and wheel.content else {}
     return {**content, NAME: text.encode()}
 
@@ -124,14 +125,16 @@ def write_requirements(project: Project, wheel: OwnWheel) -> list[Path]:
     """
     path = project.root / NAME
     lines = [*_read_lines(path)] if path.is_file() else []
-    made = files(wheel, _own_text(path, lines) if path.is_file() else "")
-    written = [project.root / name for name, data in made.items() if write_atomically(project.root / name, data)]
+    contents = make_requirement_files(wheel, _own_text(path, lines) if path.is_file() else "")
+    changed_paths = [
+        project.root / name for name, data in contents.items() if write_atomically(project.root / name, data)
+    ]
     for line in _of_drydock(lines):
         old = project.root / line.place
-        if old.name not in made and old.suffix == ".whl" and line.allows(old):
+        if old.name not in contents and old.suffix == ".whl" and line.allows(old):
             old.unlink()
-            written.append(old)
-    return written
+            changed_paths.append(old)
+    return changed_paths
 
 
 def _own_text(path: Path, lines: Sequence[RequirementLine]) -> str:
@@ -146,8 +149,8 @@ def _own_text(path: Path, lines: Sequence[RequirementLine]) -> str:
         if line.file == path and line.name in names
         for more in range(line.text.count("\n") + 1)
     }
-    kept = enumerate(text.splitlines(keepends=True), 1)
-    return "".join(line for place, line in kept if place not in ours and not line.startswith(_OLD_HEAD))
+    numbered_lines = enumerate(text.splitlines(keepends=True), 1)
+    return "".join(line for place, line in numbered_lines if place not in ours and not line.startswith(_OLD_HEAD))
 
 
 def _read_pins() -> str:
@@ -164,7 +167,11 @@ def find_problems(project: Project) -> tuple[str, ...]:
     """
     path = project.root / NAME
     if not path.is_file():
-        return (f"{NAME}: file not found: CI installs drydock from it",) if workflow.present(project) else ()
+        return (
+            (f"{NAME}: file not found: CI installs drydock from it",)
+            if workflow.list_present_workflows(project)
+            else ()
+        )
     lines = [*_of_drydock(_read_lines(path))]
     if not lines:
         return (f"{NAME}: names no {DISTRIBUTION}: CI cannot start drydock",)
@@ -184,8 +191,8 @@ def _problems_of(project: Project, line: RequirementLine) -> Iterator[str]:
         yield f"{where}: on the public Python index this is another project, which CI would install and run"
     elif not line.hashes:
         yield f"{where}: has no hash: whoever owns the name or the address decides what CI runs"
-    elif line.name == STRANGER or line.version not in ("", number()):
-        yield f"{where}: this drydock is {DISTRIBUTION} {number()}"
+    elif line.name == STRANGER or line.version not in ("", read_own_version()):
+        yield f"{where}: this drydock is {DISTRIBUTION} {read_own_version()}"
     elif line.place.endswith(".whl") and "://" not in line.place:
         yield from _problems_of_file(project.root / line.place, line, where)
 

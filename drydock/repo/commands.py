@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from invoke.collection import Collection
-from invoke.parser.context import ParserContext
-
 from drydock.core.files import write_atomically
-from drydock.repo.cli import TASKS, help_of, placeholder
-from drydock.repo.markdown import table
+from drydock.repo.cli import Commands, Verbs, help_of, list_help
+from drydock.repo.markdown import make_table
 
 FILE = Path("docs", "reference", "commands.md")
 _HEAD = """# Commands
@@ -20,35 +16,31 @@ of an image are [a page of their own](../container.md). Written by `./inv docs` 
 """
 
 
-def page(tasks: Collection) -> str:
-    """Return the page."""
-    contexts = {name: each for each in tasks.to_contexts() for name in (str(each.name), *each.aliases)}
+def render_commands_page(commands: Commands) -> str:
+    """Return the page. Benchmarks are parts of one verb."""
+    verbs = Verbs(commands)
     parts = [_HEAD]
-    for heading, names in TASKS.items():
-        parts += [f"\n## {heading}\n", *(_task(tasks, contexts[name]) for name in names)]
+    for heading, members in commands.items():
+        names = [name for name in members if not name.startswith("bench ")]
+        parts += [f"\n## {heading}\n", *(_describe_verb(verbs, name) for name in names)]
     return "".join(parts)
 
 
-def _task(tasks: Collection, context: ParserContext) -> str:
-    usage, _, text = help_of(tasks, context).partition("\n\n")
-    name = usage.removeprefix("Usage: ./inv ").partition(" --")[0].removesuffix(" [OPTIONS]")
-    described = text.partition("\n\nOptions:")[0].strip()
-    options = table(("option", "description"), _options(context, tasks[str(context.name)].texts))
-    return f"\n### {name}\n\n    {usage.removeprefix('Usage: ')}\n\n{described}\n\n{options}"
+def _describe_verb(verbs: Verbs, name: str) -> str:
+    verb, context = verbs.by_name[name], verbs.contexts[name.replace(" ", ".")]
+    usage, _, _ = help_of(verbs, context).partition("\n\n")
+    rows = [(f"`{option}`", text.replace("<", "&lt;")) for option, text in list_help(verb, context).items()]
+    options = make_table(("option", "description"), rows)
+    return f"\n### {name}\n\n    {usage.removeprefix('Usage: ')}\n\n{verb.__doc__}\n\n{options}"
 
 
-def _options(context: ParserContext, texts: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    for flag, argument in context.flags.items():
-        if flag.startswith("--"):
-            text = texts.get(str(argument.attr_name or argument.name), "")
-            yield f"`{f'{flag} {placeholder(argument)}'.rstrip()}`", text.replace("<", "&lt;")
-
-
-def write(root: Path, tasks: Collection) -> list[Path]:
+def write_commands_page(root: Path, commands: Commands) -> list[Path]:
     """Write the page; return it if it changed."""
-    return [root / FILE] if write_atomically(root / FILE, page(tasks)) else []
+    return [root / FILE] if write_atomically(root / FILE, render_commands_page(commands)) else []
 
 
-def stale(root: Path, tasks: Collection) -> list[Path]:
-    """Return the page if it is not what the tasks give."""
-    return [] if (root / FILE).is_file() and (root / FILE).read_text() == page(tasks) else [root / FILE]
+def find_stale_page(root: Path, commands: Commands) -> list[Path]:
+    """Return the page if it is not what the verbs give."""
+    return (
+        [] if (root / FILE).is_file() and (root / FILE).read_text() == render_commands_page(commands) else [root / FILE]
+    )

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from drydock.model.variant import Variant
+from drydock.model.variant import ResolvedSetting, Variant
 from drydock.repo.ci.variables import GROUPS
-from drydock.repo.markdown import accelerators, each_once, table
+from drydock.repo.markdown import each_once, format_accelerators, make_table
 
 _HEAD = """# Variables
 
@@ -103,21 +103,23 @@ INSIDE = {
 }
 
 
-def image() -> str:
+def make_image_table() -> str:
     """Return the variables of drydock's own that an image reads."""
-    return table(("variable", "description"), _rows(IMAGE))
+    return make_table(("variable", "description"), _list_variable_rows(IMAGE))
 
 
-def page(variants: Sequence[Variant]) -> str:
+def render_variables_page(variants: Sequence[Variant]) -> str:
     """Return the page."""
     parts = {
-        "An image": table(("variable", "meaning"), [*_rows(IMAGE), *_rows(IMAGE_OTHERS)]),
-        "Set by images": _SET + table(("variable", "value", "images", "reason"), _set(variants)),
-        "Known to images": _KNOWN + table(("group", "variables", "accelerators"), _known(variants)),
-        "Tasks": table(("variable", "meaning"), _rows(TASKS)),
-        "Jobs of CI": _JOBS + table(("variable", "meaning"), [*_jobs(), *_rows(JOBS)]),
+        "An image": make_table(
+            ("variable", "meaning"), [*_list_variable_rows(IMAGE), *_list_variable_rows(IMAGE_OTHERS)]
+        ),
+        "Set by images": _SET + make_table(("variable", "value", "images", "reason"), _list_set_variables(variants)),
+        "Known to images": _KNOWN + make_table(("group", "variables", "accelerators"), _list_known_groups(variants)),
+        "Tasks": make_table(("variable", "meaning"), _list_variable_rows(TASKS)),
+        "Jobs of CI": _JOBS + make_table(("variable", "meaning"), [*_list_job_variables(), *_list_variable_rows(JOBS)]),
         "Between programs of drydock": "Do not set these.\n\n"
-        + table(("variable", "from whom to whom"), _rows(INSIDE)),
+        + make_table(("variable", "from whom to whom"), _list_variable_rows(INSIDE)),
     }
     return _HEAD + "".join(f"\n## {title}\n\n{text}" for title, text in parts.items()).replace("](", "](../")
 
@@ -138,39 +140,50 @@ _JOBS = """[CI](ci.md) says where each is set.
 """
 
 
-def _rows(texts: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+def _list_variable_rows(texts: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     for names, text in texts.items():
-        yield _names(names.split(", ")), text
+        yield _format_code_names(names.split(", ")), text
 
 
-def _names(names: Iterable[str]) -> str:
+def _format_code_names(names: Iterable[str]) -> str:
     return ", ".join(f"`{name}`" for name in names)
 
 
-def _set(variants: Sequence[Variant]) -> Iterator[tuple[str, ...]]:
+def _list_set_variables(variants: Sequence[Variant]) -> Iterator[tuple[str, ...]]:
     settings = (
         (
-            ((item.setting, item.value, item.because),) * 2
-            for item in variant.settings
+            ((item.setting, item.value, because),) * 2
+            for item, because in _stated(variant)
             if not item.setting.startswith("-")
         )
         for variant in variants
     )
-    for (name, value, because), holders in sorted(each_once(settings), key=lambda found: found[0][0]):
-        yield f"`{name}`", f"`{value}`", accelerators(variants, holders), because
+    for (name, value, because), holders in sorted(each_once(settings), key=lambda entry: entry[0][0]):
+        yield f"`{name}`", f"`{value}`", format_accelerators(variants, holders), because
 
 
-def _known(variants: Sequence[Variant]) -> Iterator[tuple[str, ...]]:
+def _stated(variant: Variant) -> Iterator[tuple[ResolvedSetting, str]]:
+    """Yield each setting with its reason, which names the role that has it; those of two roles once."""
+    yield from ((item, item.because) for item in variant.settings)
+    of_roles: dict[str, tuple[ResolvedSetting, list[str]]] = {}
+    for role, own in variant.roles.items():
+        for item in own.settings:
+            of_roles.setdefault(item.model_dump_json(), (item, []))[1].append(role)
+    for item, roles in of_roles.values():
+        yield item, f"{' and '.join(roles)}: {item.because}"
+
+
+def _list_known_groups(variants: Sequence[Variant]) -> Iterator[tuple[str, ...]]:
     """Yield the names of each group, by the accelerators that know them."""
     for group in ("shown", "compiling", "devices", "documented", "files"):
         names = each_once(((name, name) for name in getattr(variant.variables, group)) for variant in variants)
-        own: dict[str, list[str]] = {}
+        names_by_holders: dict[str, list[str]] = {}
         for name, holders in names:
-            own.setdefault(accelerators(variants, holders), []).append(name)
-        for holders_text, some in own.items():
-            yield group, _names(some), holders_text
+            names_by_holders.setdefault(format_accelerators(variants, holders), []).append(name)
+        for holders_text, some in names_by_holders.items():
+            yield group, _format_code_names(some), holders_text
 
 
-def _jobs() -> Iterator[tuple[str, str]]:
-    found = {item.name: group.when for groups in GROUPS.values() for group in groups for item in group.variables}
-    yield from ((f"`{name}`", when) for name, when in found.items())
+def _list_job_variables() -> Iterator[tuple[str, str]]:
+    purposes = {item.name: group.when for groups in GROUPS.values() for group in groups for item in group.variables}
+    yield from ((f"`{name}`", when) for name, when in purposes.items())

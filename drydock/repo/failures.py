@@ -11,7 +11,7 @@ from drydock.config.failures import read_failures
 from drydock.core.project import Project
 from drydock.model.checks import Failure
 from drydock.model.variant import Variant
-from drydock.repo.markdown import anchor
+from drydock.repo.markdown import make_anchor
 from drydock.repo.reference import owners_of
 
 NAME = "failures.md"
@@ -63,7 +63,8 @@ Written by `./inv docs` from `templates/failures.yaml` and `templates/<accelerat
 先列原因，再列后果，最后列提示。它读取标准输入或文件（`explain FILE`）中的整个日志，不需要设备。
 没有已知条目时退出码为 13。加上 `--lang zh`，输出为中文。
 
-每个条目的标题是打印出来的原文，其下是原因、处理方法和依据。“事前”列出 `check` 本可提前报告的检查项。请用日志中的词语搜索本页。
+每个条目的标题是打印出来的原文，其下是原因、处理方法和依据。
+“事前”列出 `check` 本可提前报告的检查项。请用日志中的词语搜索本页。
 
 本页由 `./inv docs` 根据 `templates/failures.yaml` 和 `templates/<accelerator>/failures.yaml` 生成。
 """,
@@ -76,61 +77,65 @@ Written by `./inv docs` from `templates/failures.yaml` and `templates/<accelerat
 }
 
 
-def pages(project: Project, variants: Sequence[Variant]) -> dict[Path, str]:
+def render_failure_pages(project: Project, variants: Sequence[Variant]) -> dict[Path, str]:
     """Return each page with its text; none for a project that is not drydock itself. Raises InputError."""
     if project.below:
         return {}
     docs = project / "docs"
-    return {docs / labels.folder / NAME: _page(project, variants, name) for name, labels in _LABELS.items()}
+    return {
+        docs / labels.folder / NAME: _render_failure_page(project, variants, name) for name, labels in _LABELS.items()
+    }
 
 
-def _page(project: Project, variants: Sequence[Variant], language: str) -> str:
+def _render_failure_page(project: Project, variants: Sequence[Variant], language: str) -> str:
     labels, owners = _LABELS[language], owners_of(variants)
     common = read_failures(project)
     titles = {variant.accelerator: variant.title for variant in variants}
     parts = [(labels.common, common.failures, common.translations.get(language, {}))]
     for name, title in sorted(titles.items()):
-        known = read_failures(project, name)
-        own = {each: failure for each, failure in known.failures.items() if each not in common.failures}
-        parts += [(title, own, known.translations.get(language, {}))] if own else []
+        known_failures = read_failures(project, name)
+        group = {item: failure for item, failure in known_failures.failures.items() if item not in common.failures}
+        parts += [(title, group, known_failures.translations.get(language, {}))] if group else []
     entries = (
-        f"\n## {title}\n{''.join(_entry(name, each, labels, words, owners) for name, each in own.items())}"
-        for title, own, words in parts
+        f"\n## {title}\n{''.join(_format_failure(name, item, labels, words, owners) for name, item in group.items())}"
+        for title, group, words in parts
     )
     return labels.title + "".join(entries)
 
 
-def _entry(name: str, failure: Failure, labels: _Labels, words: Mapping[str, str], owners: Mapping[str, str]) -> str:
+def _format_failure(
+    name: str, failure: Failure, labels: _Labels, words: Mapping[str, str], owners: Mapping[str, str]
+) -> str:
     up = "../" if labels.folder else ""
     english = "（英文）" if labels.folder else ""
-    before = f"[{failure.check}]({up}{_place(failure.check, owners)}){english}" if failure.check else ""
+    before = f"[{failure.check}]({up}{_link_finding(failure.check, owners)}){english}" if failure.check else ""
     source = failure.source.removeprefix("docs/")
     facts = (
-        labels.fix.format(_prose(words.get(failure.remedy, failure.remedy))),
+        labels.fix.format(_escape_prose(words.get(failure.remedy, failure.remedy))),
         labels.before.format(before) if before else "",
         labels.source.format(source) if source == failure.source else labels.source.format(f"{up}{source}") + english,
     )
-    cause = _prose(words.get(failure.cause, failure.cause))
+    cause = _escape_prose(words.get(failure.cause, failure.cause))
     listed = "".join(f"- {text}\n" for text in facts if text)
-    return f"\n### {anchor(name)}{_code(failure.symptom)}\n\n{cause}\n\n{listed}"
+    return f"\n### {make_anchor(name)}{_format_code(failure.symptom)}\n\n{cause}\n\n{listed}"
 
 
-def _place(number: str, owners: Mapping[str, str]) -> str:
+def _link_finding(number: str, owners: Mapping[str, str]) -> str:
     prefix = number.partition("-")[0]
     owner = owners.get(prefix)
     return f"reference/{owner or 'findings'}.md#{number.lower()}"
 
 
-def _code(text: str) -> str:
+def _format_code(text: str) -> str:
     """Return a line as code, whatever backticks it has."""
     return f"`` {text} ``" if "`" in text else f"`{text}`"
 
 
-def _prose(text: str) -> str:
+def _escape_prose(text: str) -> str:
     """Return text as Markdown shows it, with what is between backticks as it is."""
-    return "".join(_escaped(text))
+    return "".join(_escape_parts(text))
 
 
-def _escaped(text: str) -> Iterator[str]:
+def _escape_parts(text: str) -> Iterator[str]:
     for part in re.split("(`[^`]*`)", text):
         yield part if part.startswith("`") else re.sub(r"([*<\[\]])", r"\\\1", part)

@@ -16,7 +16,7 @@ from drydock.build.job import ARCHITECTURES
 from drydock.config.matrix import read_matrix
 from drydock.config.project import DRYDOCK, FILE, OPTION
 from drydock.core.console import as_lines, log
-from drydock.core.errors import DrydockError, InputError, nearest
+from drydock.core.errors import DrydockError, InputError, suggest_nearest
 from drydock.core.files import write_atomically
 from drydock.core.paths import ROOT
 from drydock.core.project import LOWEST, Project
@@ -95,10 +95,10 @@ class NewProject(NamedTuple):
     """What to run next, to build its first row."""
 
 
-def init(folder: Path, ci: str) -> NewProject:
+def init_project(folder: Path, ci: str) -> NewProject:
     """Write a project into a folder, with the wheel of this drydock for its CI.
 
-    Without that wheel it says why, and how to add it. Raises what `write` raises.
+    Without that wheel it says why, and how to add it. Raises what `write_new_project` raises.
     """
     check_ci(ci)
     try:
@@ -106,11 +106,11 @@ def init(folder: Path, ci: str) -> NewProject:
     except DrydockError as error:
         wheel = None
         log(f"warning: {workflow.REQUIREMENTS} names no drydock, so CI stops at its first command: {error.problems[0]}")
-        log(f"hint: {error.hint or 'run `./inv upgrade --write` in the project later'}")
-    return write(folder, ci, wheel)
+        log(f"hint: {error.hint or 'run `./inv project upgrade --write` in the project later'}")
+    return write_new_project(folder, ci, wheel)
 
 
-def write(folder: Path, ci: str, wheel: OwnWheel | None = None) -> NewProject:
+def write_new_project(folder: Path, ci: str, wheel: OwnWheel | None = None) -> NewProject:
     """Write a project into a folder, which is named after it.
 
     Raises InputError for a folder that has one, for a file that exists, for a place that cannot be written,
@@ -118,12 +118,12 @@ def write(folder: Path, ci: str, wheel: OwnWheel | None = None) -> NewProject:
     """
     check_ci(ci)
     name = name_project(folder)
-    made = {folder / path: data for path, data in files(name, wheel).items()}
-    paths = [*made, *(folder / path for server, path in workflow.PATHS.items() if server == ci)]
+    contents = {folder / path: data for path, data in make_project_files(name, wheel).items()}
+    paths = [*contents, *(folder / path for server, path in workflow.PATHS.items() if server == ci)]
     if existing := [path for path in paths if path.exists()]:
         raise InputError(*(f"{path}: exists, and is not overwritten" for path in existing), hint="name a new folder")
     try:
-        for path, data in made.items():
+        for path, data in contents.items():
             write_atomically(path, data)
         if ci != NO_CI:
             project = Project(folder.absolute(), (ROOT,))
@@ -136,7 +136,7 @@ def write(folder: Path, ci: str, wheel: OwnWheel | None = None) -> NewProject:
 def check_ci(ci: str) -> None:
     """Raise InputError for an unknown CI server."""
     if ci not in (*workflow.PATHS, NO_CI):
-        raise InputError(f"--ci {ci}: unknown", hint=nearest(ci, (*workflow.PATHS, NO_CI)))
+        raise InputError(f"--ci {ci}: unknown", hint=suggest_nearest(ci, (*workflow.PATHS, NO_CI)))
 
 
 def name_project(folder: Path) -> str:
@@ -152,7 +152,7 @@ def name_project(folder: Path) -> str:
     return f"{words}-{NAMELESS}" if words == LOWEST else words or NAMELESS
 
 
-def files(name: str, wheel: OwnWheel | None) -> Mapping[str, str | bytes]:
+def make_project_files(name: str, wheel: OwnWheel | None) -> Mapping[str, str | bytes]:
     """Return the files of a new project but for its CI, by their path. Reads the schemas and drydock's rows."""
     variants = read_matrix(DRYDOCK)
     parent, row = choose_parent(variants, "cpu"), f"{name}{_ROW}"
@@ -163,16 +163,18 @@ def files(name: str, wheel: OwnWheel | None) -> Mapping[str, str | bytes]:
         f"templates/{parent.accelerator}/stacks/{row}.yaml": _STACK.format(stack=parent.stack),
         ".gitattributes": _ATTRIBUTES,
         ".gitignore": _IGNORED,
-        **ci_requirements.files(wheel),
-        **{f".schemas/{kind}.schema.json": _schema(kind) for kind in SCHEMAS},
+        **ci_requirements.make_requirement_files(wheel),
+        **{f".schemas/{kind}.schema.json": _read_schema(kind) for kind in SCHEMAS},
     }
 
 
 def choose_parent(variants: Sequence[Variant], accelerator: str, machine: str = "") -> Variant:
     """Return the row of an accelerator that this machine builds: the default one, else the one with the newest vLLM."""
-    own = ARCHITECTURES.get(machine or platform.machine(), "")
+    machine_platform = ARCHITECTURES.get(machine or platform.machine(), "")
     rows = [variant for variant in variants if variant.accelerator == accelerator]
-    return max(rows, key=lambda row: (own in row.platforms, row.default, row.hermetic, Version(row.vllm.version)))
+    return max(
+        rows, key=lambda row: (machine_platform in row.platforms, row.default, row.hermetic, Version(row.vllm.version))
+    )
 
 
 def next_commands(folder: Path, row: str) -> list[str]:
@@ -181,10 +183,12 @@ def next_commands(folder: Path, row: str) -> list[str]:
     return [f"{program} lock --target {row}", f"{program} render", f"{program} build --target {row}"]
 
 
-def report_project(made: NewProject) -> str:
+def report_project(new_project: NewProject) -> str:
     """Return which files were written, and what to run next."""
-    return as_lines([*(f"wrote {path}" for path in made.files), "", "Next:", *(f"  {line}" for line in made.commands)])
+    return as_lines(
+        [*(f"wrote {path}" for path in new_project.files), "", "Next:", *(f"  {line}" for line in new_project.commands)]
+    )
 
 
-def _schema(kind: str) -> str:
+def _read_schema(kind: str) -> str:
     return (Path(__file__).parents[1] / "config" / "schemas" / f"{kind}.schema.json").read_text(encoding="utf-8")

@@ -20,7 +20,7 @@ OWN = {".git", ".venv", "drydock", "entrypoints", "images", "matrix.yaml", "poli
 
 
 @contextmanager
-def environment(root: Path) -> Iterator[tuple[Path, Path]]:
+def make_wheel_environment(root: Path) -> Iterator[tuple[Path, Path]]:
     """Yield the interpreter of an environment with the wheel, and the folder to run tests in.
 
     That is the wheel's own folder of data, with links to what it lacks of the checkout: tests, pages, examples.
@@ -28,13 +28,13 @@ def environment(root: Path) -> Iterator[tuple[Path, Path]]:
     """
     with TemporaryDirectory(prefix="drydock-installed-") as name:
         folder = Path(name)
-        _uv("build", "--quiet", "--wheel", "--out-dir", name, str(root))
+        _run_uv_command("build", "--quiet", "--wheel", "--out-dir", name, str(root))
         (wheel,) = folder.glob("*.whl")
-        _uv("venv", "--quiet", "--seed", "--python", sys.executable, str(folder / "venv"))
+        _run_uv_command("venv", "--quiet", "--seed", "--python", sys.executable, str(folder / "venv"))
         python = folder / "venv" / "bin" / "python"
         install = ("pip", "install", "--quiet", "--python", str(python))
-        _uv(*install, "--require-hashes", "--requirement", str(root / "requirements.txt"))
-        _uv(*install, "--no-deps", str(wheel))
+        _run_uv_command(*install, "--require-hashes", "--requirement", str(root / "requirements.txt"))
+        _run_uv_command(*install, "--no-deps", str(wheel))
         (data,) = folder.glob("venv/lib/python*/site-packages/drydock/data")
         shutil.rmtree(data / "tests")
         for path in root.iterdir():
@@ -43,7 +43,7 @@ def environment(root: Path) -> Iterator[tuple[Path, Path]]:
         yield python, data
 
 
-def _uv(*words: str) -> None:
+def _run_uv_command(*words: str) -> None:
     """Run uv with this machine's indexes, its output on standard error. Raises BuildError."""
     env = uv_environment(read_indexes(), os.environ)
     if subprocess.run([str(uv_binary()), *words], env=env, stdout=sys.stderr.fileno(), check=False).returncode:

@@ -9,11 +9,11 @@ from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from drydock.build import build, pins
-from drydock.build.job import BuildOptions, Job, prepare
+from drydock.build.job import BuildOptions, Job, prepare_job
 from drydock.config.matrix import read_matrix
-from drydock.core.console import emit, log
+from drydock.core.console import log, write_output
 from drydock.core.errors import FetchError, InputError, StaleError, UnresolvedError
-from drydock.core.files import dumps
+from drydock.core.files import format_json
 from drydock.core.process import in_ci
 from drydock.core.project import Project
 from drydock.inputs import overrides, sources, supplied
@@ -27,7 +27,7 @@ OPERATORS = "only an operator has"
 """How a lock says that an input is in no registry and no index."""
 
 
-def refusal(*, locked: bool, offline: bool, env: Mapping[str, str] = os.environ) -> str:
+def find_pin_refusal(*, locked: bool, offline: bool, env: Mapping[str, str] = os.environ) -> str:
     """Return what forbids to pin: an option, or CI=true, which every CI service sets; empty if nothing does."""
     if locked or offline:
         return "--locked" if locked else "--offline"
@@ -40,7 +40,7 @@ def job_of(
     options: BuildOptions,
     *,
     locked: bool = False,
-    given: Sequence[str] = (),
+    supplied_folders: Sequence[str] = (),
     stand_ins: bool = False,
 ) -> Job:
     """Return the job of a target with everything pinned, or with stand-ins; say which committed files are stale now.
@@ -51,16 +51,18 @@ def job_of(
         from drydock.build import standins  # noqa: PLC0415 - it imports what downloads
 
         return standins.stand_in(project, target, options)
-    job = prepare(project, target, options)
+    job = prepare_job(project, target, options)
     pinned = pins.pin_missing(
-        job, refused=refusal(locked=locked, offline=options.offline), given=[Path(each) for each in given]
+        job,
+        refused=find_pin_refusal(locked=locked, offline=options.offline),
+        supplied_folders=[Path(folder) for folder in supplied_folders],
     )
     if pinned.lock != job.lock:
         say_stale(project)
     return pinned
 
 
-def fetch(job: Job) -> dict[str, str]:
+def fetch_pins(job: Job) -> dict[str, str]:
     """Fetch everything that a job's lock pins, the base image too; return the build contexts. Raises FetchError."""
     from drydock.bundle.inputs import fetch_base  # noqa: PLC0415 - a build does not need it
 
@@ -89,38 +91,54 @@ class LockOptions(NamedTuple):
     env: Mapping[str, str] = os.environ
 
 
-def options(
-    target: str, context: Sequence[str], given: Sequence[str], upgrade: Sequence[str], *, every: bool
+def parse_lock_options(
+    target: str, context: Sequence[str], supplied_folders: Sequence[str], upgrade: Sequence[str], *, every: bool
 ) -> LockOptions:
     """Return the options of `lock` as they were typed. Raises InputError."""
     again = Upgrade(every, frozenset(upgrade))
-    return LockOptions(bool(target), overrides.folders(context), [*map(Path, given)], again)
+    return LockOptions(bool(target), overrides.parse_context_folders(context), [*map(Path, supplied_folders)], again)
 
 
-def lock(project: Project, variants: Sequence[Variant], options: LockOptions, *, json: bool = False) -> None:
+def lock_variants(project: Project, variants: Sequence[Variant], options: LockOptions, *, json: bool = False) -> None:
     """Lock variants, and print what changed, which committed files are stale now, and what stays unresolved.
 
     Raises UnresolvedError if a named variant keeps an unresolved input, InputError for wrong options.
     """
     from drydock.lock import resolution  # noqa: PLC0415 - it imports what speaks to servers; a build needs none of it
 
-    before = {variant.id: lockfile.read_previous(lockfile.path_of(project, variant.id)) for variant in variants}
+    before = {variant.id: lockfile.read_previous(lockfile.path_of_lock(project, variant.id)) for variant in variants}
     _check_upgrade(options.upgrade, before.values())
-    folders = {**_offered(variants, options.given), **options.folders}
-    written = resolution.resolve_and_write(project, variants, folders, options.env, options.upgrade)
-    after = {variant.id: lockfile.read_lock(lockfile.path_of(project, variant.id)) for variant in variants}
-    changes = {name: lock_diff.changes(before[name], after[name]) for name in after if before[name] != after[name]}
+    folders = {**_match_supplied_folders(variants, options.given), **options.folders}
+    lock_paths = resolution.resolve_and_write(project, variants, folders, options.env, options.upgrade)
+    after = {variant.id: lockfile.read_lock(lockfile.path_of_lock(project, variant.id)) for variant in variants}
+    changes = {
+        variant.id: _describe_changes(project, variant, before[variant.id], after[variant.id])
+        for variant in variants
+        if before[variant.id] != after[variant.id]
+    }
     for name, text in changes.items():
         log(f"{name}:\n{text.rstrip()}")
-    for line in lost(variants, after, options.env):
+    for line in find_lost_commits(variants, after, options.env):
         log(line)
-    stale = say_stale(project) if written else ()
-    paths = [project.name_of(path) for path in written]
+    stale = say_stale(project) if lock_paths else ()
+    paths = [project.name_of(path) for path in lock_paths]
     if json:
-        emit(dumps({"wrote": paths, "changes": changes, "stale": stale, "unresolved": unresolved(after)}))
+        write_output(
+            format_json(
+                {"wrote": paths, "changes": changes, "stale": stale, "unresolved": list_unresolved_inputs(after)}
+            )
+        )
     else:
         log("\n".join(f"wrote {path}" for path in paths) or "nothing to change")
-    _settle(unresolved(after), named=options.named)
+    _settle_unresolved(list_unresolved_inputs(after), is_named=options.named)
+
+
+def _describe_changes(project: Project, variant: Variant, before: Lock | None, after: Lock) -> str:
+    """Return what a lock changes; of the first lock of a user's own row, what differs from the row it stands on."""
+    from drydock.repo import row_record  # noqa: PLC0415 - few builds pin anything
+
+    parent = row_record.parent_lock(project, variant) if before is None else None
+    return lock_diff.additions(parent, after) if parent else lock_diff.describe_changes(before, after)
 
 
 def _check_upgrade(upgrade: Upgrade, locks: Iterable[Lock | None]) -> None:
@@ -129,27 +147,27 @@ def _check_upgrade(upgrade: Upgrade, locks: Iterable[Lock | None]) -> None:
     upgrade_policy.refuse_unknown(upgrade, [pinned for lock in locks if lock for pinned in lock.platforms.values()])
 
 
-def _offered(variants: Sequence[Variant], given: Sequence[Path]) -> dict[str, Path]:
+def _match_supplied_folders(variants: Sequence[Variant], supplied_folders: Sequence[Path]) -> dict[str, Path]:
     """Return the operator's folder for each context. Raises InputError."""
-    if given and len(variants) != 1:
+    if supplied_folders and len(variants) != 1:
         raise InputError("--supplied: names the files of one variant", hint="add --target")
-    return supplied.offered(variants[0].supplied, given) if given else {}
+    return supplied.match_folders(variants[0].supplied, supplied_folders) if supplied_folders else {}
 
 
-def unresolved(locks: Mapping[str, Lock]) -> dict[str, dict[str, dict[str, str]]]:
+def list_unresolved_inputs(locks: Mapping[str, Lock]) -> dict[str, dict[str, dict[str, str]]]:
     """Return variant → platform → context → why it is not pinned."""
-    found = {
+    contexts = {
         name: {platform: dict(pinned.unresolved) for platform, pinned in lock.platforms.items() if pinned.unresolved}
         for name, lock in locks.items()
     }
-    return {name: platforms for name, platforms in found.items() if platforms}
+    return {name: platforms for name, platforms in contexts.items() if platforms}
 
 
-def _settle(missing: Mapping[str, Mapping[str, Mapping[str, str]]], *, named: bool) -> None:
+def _settle_unresolved(missing: Mapping[str, Mapping[str, Mapping[str, str]]], *, is_named: bool) -> None:
     """Raise UnresolvedError for a named variant; say only how many there are after locking every variant."""
     if not missing:
         return
-    if not named:
+    if not is_named:
         log(f"{len(missing)} variants have unresolved inputs: `./inv matrix --unlocked` lists them")
         return
     raise unresolved_error(missing)
@@ -173,7 +191,9 @@ def _way_out(lines: Iterable[str]) -> str:
     return f"{supply}; for the others {reached}" if supply else reached
 
 
-def lost(variants: Iterable[Variant], locks: Mapping[str, Lock], env: Mapping[str, str] = os.environ) -> Iterator[str]:
+def find_lost_commits(
+    variants: Iterable[Variant], locks: Mapping[str, Lock], env: Mapping[str, str] = os.environ
+) -> Iterator[str]:
     """Yield a warning for each pinned commit that no tag or branch leads to any more.
 
     A repository that does not answer, and others of its host, are not queried.
@@ -181,7 +201,7 @@ def lost(variants: Iterable[Variant], locks: Mapping[str, Lock], env: Mapping[st
     silent: set[str] = set()
     queried: set[tuple[str, str]] = set()
     for variant in variants:
-        for source, commit in _commits(variant, locks[variant.id]):
+        for source, commit in _list_pinned_commits(variant, locks[variant.id]):
             host = urlsplit(source.repository).netloc
             if (source.repository, commit) in queried or host in silent:
                 continue
@@ -192,16 +212,16 @@ def lost(variants: Iterable[Variant], locks: Mapping[str, Lock], env: Mapping[st
                 silent.add(host)
                 continue
             if is_lost:
-                yield _warning(variant, source, commit)
+                yield _format_lost_commit(variant, source, commit)
 
 
-def _commits(variant: Variant, lock: Lock) -> Iterator[tuple[SourceCode, str]]:
-    wanted = {source.name: source for source in variant.sources}
+def _list_pinned_commits(variant: Variant, lock: Lock) -> Iterator[tuple[SourceCode, str]]:
+    sources_by_name = {source.name: source for source in variant.sources}
     for pinned in lock.platforms.values():
-        yield from ((wanted[item.name], item.commit) for item in pinned.sources if item.commit)
+        yield from ((sources_by_name[item.name], item.commit) for item in pinned.sources if item.commit)
 
 
-def _warning(variant: Variant, source: SourceCode, commit: str) -> str:
+def _format_lost_commit(variant: Variant, source: SourceCode, commit: str) -> str:
     correct = (
         f"correct its `commit` in templates/{variant.accelerator}/stacks/{variant.stack}.yaml"
         if source.commit
@@ -209,45 +229,48 @@ def _warning(variant: Variant, source: SourceCode, commit: str) -> str:
     )
     return (
         f"WARNING: {variant.id}: {source.name}: {source.ref} of {source.repository} does not lead to {commit} any more;"
-        f" its host may delete it. Keep it: `./inv fetch --target {variant.id}`, then `./inv bundle`; or {correct}"
+        f" its host may delete it. Keep it: `./inv fetch --target {variant.id}`, then `./inv bundle create`;"
+        f" or {correct}"
     )
 
 
 def say_stale(project: Project) -> tuple[str, ...]:
     """Log which committed files no longer match the matrix and the locks, and what writes them; return the files."""
-    found: list[str] = []
-    for command, files in _stale(project):
+    stale_files: list[str] = []
+    for command, files in _list_stale_files(project):
         if files:
             more = f" and {len(files) - MOST_NAMES} more" if len(files) > MOST_NAMES else ""
             log(f"stale now: {', '.join(files[:MOST_NAMES])}{more}: run `./inv {command}`")
-        found += files
-    return tuple(found)
+        stale_files += files
+    return tuple(stale_files)
 
 
-def _stale(project: Project) -> Iterator[tuple[str, Sequence[str]]]:
+def _list_stale_files(project: Project) -> Iterator[tuple[str, Sequence[str]]]:
     """Yield each command with the files that it must write. The CI files follow from locks that are current."""
     from drydock.repo import docs, row_record  # noqa: PLC0415 - few builds pin anything
     from drydock.repo.ci import workflow  # noqa: PLC0415 - as above
 
     variants = read_matrix(project)
-    old = [variant for variant in variants if lockfile.problems(project, variant)]
+    old = [variant for variant in variants if lockfile.list_lock_problems(project, variant)]
     for variant in old:
         yield f"lock --target {variant.id}", [f"images/{variant.id}/lock.json"]
     rendered = (
-        lambda each=each: row_record.check(project, each, _read(project, each)) for each in variants if each not in old
+        lambda variant=variant: row_record.check_row_files(project, variant, _read_row_lock(project, variant))
+        for variant in variants
+        if variant not in old
     )
-    yield "render", [file for check in rendered for file in _outdated(project, check)]
+    yield "render", [file for check in rendered for file in _list_outdated_files(project, check)]
     if not (project.below or project.is_installed):
-        yield "docs", _outdated(project, lambda: docs.check(project, variants))
-    if not old and workflow.present(project):
-        yield "ci", _outdated(project, lambda: workflow.check(project, variants))
+        yield "docs", _list_outdated_files(project, lambda: docs.check_pages(project, variants))
+    if not old and workflow.list_present_workflows(project):
+        yield "ci", _list_outdated_files(project, lambda: workflow.check_workflows(project, variants))
 
 
-def _read(project: Project, variant: Variant) -> Lock:
-    return lockfile.read_lock(lockfile.path_of(project, variant.id))
+def _read_row_lock(project: Project, variant: Variant) -> Lock:
+    return lockfile.read_lock(lockfile.path_of_lock(project, variant.id))
 
 
-def _outdated(project: Project, check: Callable[[], None]) -> Sequence[str]:
+def _list_outdated_files(project: Project, check: Callable[[], None]) -> Sequence[str]:
     """Return the files that a check finds outdated."""
     try:
         check()

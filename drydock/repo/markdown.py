@@ -11,31 +11,31 @@ from drydock.model.variant import Variant
 T = TypeVar("T")
 
 
-def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+def make_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """Return a table."""
     lines = [head, ["---"] * len(head), *rows]
-    return "".join(f"| {' | '.join(map(_cell, line))} |\n" for line in lines)
+    return "".join(f"| {' | '.join(map(_escape_cell, line))} |\n" for line in lines)
 
 
-def _cell(text: str) -> str:
+def _escape_cell(text: str) -> str:
     return text.replace("|", "\\|").replace("\n", " ")
 
 
-def anchor(name: str) -> str:
+def make_anchor(name: str) -> str:
     """Return the place that a link to PAGE#NAME leads to, where NAME is no heading."""
     return f'<a id="{name.lower()}"></a>'
 
 
 def each_once(items: Iterable[Iterable[tuple[Any, T]]]) -> list[tuple[T, list[int]]]:
     """Return every item once, in order, with the numbers of the variants that have it."""
-    found: dict[Any, tuple[T, list[int]]] = {}
-    for number, own in enumerate(items):
-        for key, item in own:
-            found.setdefault(key, (item, []))[1].append(number)
-    return list(found.values())
+    items_by_key: dict[Any, tuple[T, list[int]]] = {}
+    for number, variant_items in enumerate(items):
+        for key, item in variant_items:
+            items_by_key.setdefault(key, (item, []))[1].append(number)
+    return list(items_by_key.values())
 
 
-def stacks(variants: Sequence[Variant], holders: Sequence[int]) -> str:
+def format_stacks(variants: Sequence[Variant], holders: Sequence[int]) -> str:
     """Return the stacks of some variants of an accelerator, or those that are missing if they are fewer."""
     some = {variants[number].stack for number in holders}
     missing = {variant.stack for variant in variants} - some
@@ -44,7 +44,7 @@ def stacks(variants: Sequence[Variant], holders: Sequence[int]) -> str:
     return ", ".join(sorted(some)) if len(some) <= len(missing) else f"all but {', '.join(sorted(missing))}"
 
 
-def accelerators(variants: Sequence[Variant], holders: Sequence[int]) -> str:
+def format_accelerators(variants: Sequence[Variant], holders: Sequence[int]) -> str:
     """Return the accelerators of some variants; of an accelerator that has only some of them, the stacks."""
     if len(holders) == len(variants):
         return "all"
@@ -52,6 +52,6 @@ def accelerators(variants: Sequence[Variant], holders: Sequence[int]) -> str:
     missing = sorted(total.keys() - mine.keys())
     if len(missing) < len(mine) and all(mine[name] == total[name] for name in mine):
         return f"all but {', '.join(missing)}"
-    own = (variants[number] for number in holders)
-    names = (v.accelerator if mine[v.accelerator] == total[v.accelerator] else v.stack for v in own)
+    holder_variants = (variants[number] for number in holders)
+    names = (v.accelerator if mine[v.accelerator] == total[v.accelerator] else v.stack for v in holder_variants)
     return ", ".join(dict.fromkeys(names))

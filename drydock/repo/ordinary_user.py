@@ -37,13 +37,18 @@ class OrdinaryUser(NamedTuple):
     def environment(self) -> dict[str, str]:
         """Return the variables of its processes: those of this one, but for what names root's own folders."""
         inherited = {name: value for name, value in os.environ.items() if not name.startswith(("XDG_", "DRYDOCK_"))}
-        own = {"HOME": str(self.home), "PATH": SEARCH_PATH, CACHE: str(self.home / "cache"), "TMPDIR": str(self.home)}
-        return inherited | own
+        user_variables = {
+            "HOME": str(self.home),
+            "PATH": SEARCH_PATH,
+            CACHE: str(self.home / "cache"),
+            "TMPDIR": str(self.home),
+        }
+        return inherited | user_variables
 
     def run(self, command: Sequence[str], folder: Path, **options: Any) -> subprocess.CompletedProcess[str]:
         """Run a command to its end; the options are those of subprocess.run."""
         return subprocess.run(
-            command, cwd=folder, env=self.environment, text=True, check=False, **_identity(), **options
+            command, cwd=folder, env=self.environment, text=True, check=False, **_make_identity_options(), **options
         )
 
     def own(self, folder: Path, *, files: bool = True) -> None:
@@ -99,12 +104,14 @@ def _reachable_environment() -> Path:
 
 def _can_run(python: Path) -> bool:
     try:
-        done = subprocess.run([str(python), "-I", "-c", ""], cwd="/", capture_output=True, check=False, **_identity())
+        result = subprocess.run(
+            [str(python), "-I", "-c", ""], cwd="/", capture_output=True, check=False, **_make_identity_options()
+        )
     except PermissionError:
         return False
-    return done.returncode == 0
+    return result.returncode == 0
 
 
-def _identity() -> Mapping[str, Any]:
+def _make_identity_options() -> Mapping[str, Any]:
     """Return the options of subprocess that make a process the user's."""
     return {"user": UID, "group": UID, "extra_groups": [grp.getgrnam("docker").gr_gid]}

@@ -28,8 +28,8 @@ def read_version(python: Path) -> tuple[int, ...]:
     """Return the version of a Python. Raises InputError if it does not run."""
     command = (str(python), "-I", "-c", "import sys; print(*sys.version_info[:3])")
     try:
-        done = subprocess.run(command, capture_output=True, text=True, check=True)
-        return tuple(int(number) for number in done.stdout.split())
+        result = subprocess.run(command, capture_output=True, text=True, check=True)
+        return tuple(int(number) for number in result.stdout.split())
     except (OSError, subprocess.SubprocessError, ValueError) as error:
         raise InputError(
             f"--python {python}: does not run: {error}", hint="name a Python, such as python3.13"
@@ -48,8 +48,8 @@ def interpreter_of(name: str | Path) -> Path:
     python = Path(path)
     version = read_version(python)
     if version < OLDEST:
-        shown = ".".join(map(str, version))
-        raise InputError(f"--python {python}: found Python {shown}, expected 3.11 or newer")
+        version_text = ".".join(map(str, version))
+        raise InputError(f"--python {python}: found Python {version_text}, expected 3.11 or newer")
     purpose = f"what requirements.txt pins, for {python}"
     request = EnvironmentRequest(purpose, "pythons", ROOT / "requirements.txt", python, with_pip=True)
     return prepare_environment(request) / "bin" / "python"

@@ -21,13 +21,14 @@ from urllib.parse import urlsplit
 
 from drydock import INSTALLED
 from drydock.core.errors import BuildError, UntrustedError
-from drydock.core.files import loads
+from drydock.core.files import parse_any_json
 from drydock.core.paths import ROOT
 from drydock.repo import release_files
-from drydock.repo.version import DISTRIBUTION, number
+from drydock.repo.version import DISTRIBUTION, read_own_version
 
 REINSTALL = (
-    "install drydock from its wheel, `pip install FILE_OR_ADDRESS`, then run `./inv upgrade --write` in the project"
+    "install drydock from its wheel, `pip install FILE_OR_ADDRESS`,"
+    " then run `./inv project upgrade --write` in the project"
 )
 COMMIT = "drydock/data/COMMIT"
 """The file of a wheel that says which commit it was made of."""
@@ -66,7 +67,7 @@ def find_own_wheel(env: Mapping[str, str] = os.environ) -> OwnWheel:
 def read_origin(installed: importlib.metadata.Distribution) -> Mapping[str, Any]:
     """Return what the installer recorded of where a distribution is from (PEP 610); nothing for an index."""
     try:
-        origin = loads(installed.read_text("direct_url.json") or "{}")
+        origin = parse_any_json(installed.read_text("direct_url.json") or "{}")
     except ValueError:
         return {}
     return origin if isinstance(origin, dict) else {}
@@ -75,7 +76,7 @@ def read_origin(installed: importlib.metadata.Distribution) -> Mapping[str, Any]
 def at_address(origin: Mapping[str, Any]) -> OwnWheel | None:
     """Return a wheel that was installed from an http address whose hash was recorded; None for any other. Pure."""
     address = str(origin.get("url", ""))
-    parts, hashes = urlsplit(address), _hashes(origin)
+    parts, hashes = urlsplit(address), _read_origin_hashes(origin)
     filename = parts.path.rpartition("/")[2]
     is_public = parts.scheme in ("http", "https") and parts.username is None
     if not (is_public and filename.endswith(".whl") and "sha256" in hashes):
@@ -83,7 +84,7 @@ def at_address(origin: Mapping[str, Any]) -> OwnWheel | None:
     return OwnWheel(filename, hashes["sha256"], b"", address)
 
 
-def _hashes(origin: Mapping[str, Any]) -> Mapping[str, str]:
+def _read_origin_hashes(origin: Mapping[str, Any]) -> Mapping[str, str]:
     archive = origin.get("archive_info")
     if not isinstance(archive, dict):
         return {}
@@ -97,18 +98,18 @@ def requirement_of(origin: Mapping[str, Any]) -> str:
     address, commit = str(origin.get("url", "")), origin.get("vcs_info")
     if isinstance(commit, dict):
         return f"{commit.get('vcs')}+{address}@{commit.get('commit_id')}"
-    return address or f"{DISTRIBUTION}=={number()}"
+    return address or f"{DISTRIBUTION}=={read_own_version()}"
 
 
 def _collect_wheel(requirement: str, folder: Path, env: Mapping[str, str]) -> Path:
     """Let pip copy, download or build a wheel. Raises BuildError."""
     words = ("pip", "wheel", "--quiet", "--no-deps", "--no-cache-dir", "--wheel-dir", str(folder), requirement)
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-m", *words], env=dict(env), capture_output=True, text=True, check=False
     )  # fmt: skip
     paths = [*folder.glob("*.whl")]
-    if done.returncode or len(paths) != 1:
-        reason = (done.stderr.strip().splitlines() or ["no wheel"])[-1]
+    if result.returncode or len(paths) != 1:
+        reason = (result.stderr.strip().splitlines() or ["no wheel"])[-1]
         raise BuildError(f"drydock was installed from {requirement}, which pip cannot get: {reason}", hint=REINSTALL)
     return paths[0]
 
@@ -126,9 +127,9 @@ def check_installed(wheel: OwnWheel, installed: importlib.metadata.Distribution)
     hashes = {str(file): file.hash.value for file in installed.files or () if file.hash}
     with zipfile.ZipFile(io.BytesIO(wheel.content)) as archive:
         names = [name for name in archive.namelist() if not name.endswith(".dist-info/RECORD")]
-        others = [name for name in names if hashes.get(name) != _record_hash(archive.read(name))]
-    if others or not names:
-        text = f"{wheel.filename}: {', '.join(others[:3]) or 'its content'}: differs from the drydock that is installed"
+        files = [name for name in names if hashes.get(name) != _record_hash(archive.read(name))]
+    if files or not names:
+        text = f"{wheel.filename}: {', '.join(files[:3]) or 'its content'}: differs from the drydock that is installed"
         raise UntrustedError(text, hint=REINSTALL)
 
 

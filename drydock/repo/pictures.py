@@ -13,7 +13,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
-from drydock.config.matrix import find, read_matrix
+from drydock.config.matrix import find_variant, read_matrix
 from drydock.core.project import Project
 from drydock.model.variant import Variant
 from drydock.prove.demo import TARGET
@@ -28,19 +28,21 @@ _FONTS = re.compile(r"^ *@font-face \{.*?^ *\}\n", re.DOTALL | re.MULTILINE)
 """What Rich's picture loads from elsewhere."""
 
 
-def pages(project: Project) -> dict[Path, str]:
+def render_pictures(project: Project) -> dict[Path, str]:
     """Return path → picture."""
     variants = read_matrix(project)
-    (built,) = tables.rows(project, [find(variants, TARGET)])
+    (built,) = tables.make_matrix_rows(project, [find_variant(variants, TARGET)])
     words = f"./inv entrypoint --target {PLANNED} --root tests/hosts/{HOST}/host.json -- plan --model {MODEL}"
-    found = {
-        "demo.svg": _picture("./inv demo", demo(project, built["digest"])),
-        "plan.svg": _picture(f"{words} | grep -A1 '{SHOWN}'", plan(project, find(variants, PLANNED))),
+    pictures = {
+        "demo.svg": _draw_terminal("./inv demo", read_demo_output(project, built["digest"])),
+        "plan.svg": _draw_terminal(
+            f"{words} | grep -A1 '{SHOWN}'", run_recorded_plan(project, find_variant(variants, PLANNED))
+        ),
     }
-    return {project / FOLDER / name: text for name, text in found.items()}
+    return {project / FOLDER / name: text for name, text in pictures.items()}
 
 
-def demo(project: Project, digest: str) -> str:
+def read_demo_output(project: Project, digest: str) -> str:
     """Return what the demo printed, with a digest; as it was if that is empty."""
     text = (project / DEMO).read_text()
     if not digest:
@@ -49,7 +51,7 @@ def demo(project: Project, digest: str) -> str:
     return re.sub(r"sha256:[0-9a-f]{64}", digest, re.sub(r"(image .*):[0-9a-f]{12}", rf"\1:{short}", text))
 
 
-def plan(project: Project, variant: Variant) -> str:
+def run_recorded_plan(project: Project, variant: Variant) -> str:
     """Return the lines of a recorded machine's plan that say how the model is split, and why."""
     host = project / "tests" / "hosts" / HOST / "host.json"
     argv, env = entrypoint.argv_of(project, variant, ("plan", "--model", MODEL, "--root", str(host)), {})
@@ -57,7 +59,7 @@ def plan(project: Project, variant: Variant) -> str:
     return "--\n".join(re.findall(rf"^.*{SHOWN}.*\n.*\n", printed, re.MULTILINE))  # as grep writes it
 
 
-def _picture(command: str, printed: str) -> str:
+def _draw_terminal(command: str, printed: str) -> str:
     """Return a picture of a terminal in which a command has printed something."""
     console = Console(record=True, width=COLUMNS, file=io.StringIO(), legacy_windows=False)
     console.print(Text.assemble(("$ ", "green"), (command, "bold"), "\n", printed.rstrip()))

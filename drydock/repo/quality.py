@@ -72,17 +72,24 @@ def run_tests(
     if record and wheel:
         raise InputError("--record: proofs are of the checkout", hint="leave --installed out")
     if not (kind or wheel or python):
-        lint(root)
+        run_linters(root)
     interpreter = other_pythons.interpreter_of(python) if python else Path(sys.executable)
     selected = {kind: KINDS[kind]} if kind else USUAL
     usual = ("" if every or record else " and not slow") + (" and not checkout" if wheel else "")
-    with installed.environment(root) if wheel else nullcontext((interpreter, root)) as (program, folder):
+    with installed.make_wheel_environment(root) if wheel else nullcontext((interpreter, root)) as (program, folder):
         failed = [
             marks
             for name, marks in selected.items()
             if not _ends_well(
                 folder,
-                (str(program), "-m", "pytest", "-m", marks + usual, *_options(name, every=every, record=record)),
+                (
+                    str(program),
+                    "-m",
+                    "pytest",
+                    "-m",
+                    marks + usual,
+                    *_make_pytest_options(name, every=every, record=record),
+                ),
                 **({"PYTHONPATH": str(folder)} if wheel else {}),
             )
         ]
@@ -106,7 +113,14 @@ def _fail_with_distribution_python(root: Path, *, every: bool) -> list[str]:
         return []
     log(f"unit tests with {python}")
     marks, folders = (KINDS["unit"], ()) if every else (USUAL_ELSEWHERE, other_pythons.DIFFERING)
-    command = (str(other_pythons.interpreter_of(python)), "-m", "pytest", "-m", marks, *_options("unit", every=every))
+    command = (
+        str(other_pythons.interpreter_of(python)),
+        "-m",
+        "pytest",
+        "-m",
+        marks,
+        *_make_pytest_options("unit", every=every),
+    )
     return [] if _ends_well(root, (*command, *folders)) else [f"unit tests with {python}"]
 
 
@@ -119,13 +133,13 @@ def run_as_ordinary_user(root: Path, kind: str, *, every: bool = False) -> None:
     log(f"as an ordinary user: {kind}")
     marks = KINDS[kind] if every else f"({KINDS[kind]}) and not slow"
     with ordinary_user() as user:
-        command = (str(user.python), "-m", "pytest", "-m", marks, *_options(kind, every=every))
-        done = user.run(command, user.take_checkout(root), stdout=sys.stderr.fileno())
-    if done.returncode:
+        command = (str(user.python), "-m", "pytest", "-m", marks, *_make_pytest_options(kind, every=every))
+        result = user.run(command, user.take_checkout(root), stdout=sys.stderr.fileno())
+    if result.returncode:
         raise BuildError(f"tests failed as an ordinary user: {kind}")
 
 
-def _options(kind: str, *, every: bool, record: bool = False) -> tuple[str, ...]:
+def _make_pytest_options(kind: str, *, every: bool, record: bool = False) -> tuple[str, ...]:
     """Return pytest's options for a kind of tests, "" being all that need no engine."""
     cores = os.cpu_count() or 1
     if kind not in WITH_ENGINE:
@@ -135,18 +149,18 @@ def _options(kind: str, *, every: bool, record: bool = False) -> tuple[str, ...]
     return ("-n", str(min(cores, ENGINE_GROUPS)), "--dist=loadgroup") if kind == "engine" else ()
 
 
-def lint(root: Path) -> None:
+def run_linters(root: Path) -> None:
     """Run every linter. Raises BuildError naming those that failed."""
-    ran = {name: _succeeds(root, *command) for name, command in LINTERS.items()}
+    ran = {name: _run_module(root, *command) for name, command in LINTERS.items()}
     ran["import-linter"] = _ends_well(root, IMPORT_LINTER)
-    for name, command in {"hadolint": hadolint(root), "zizmor": zizmor(root)}.items():
+    for name, command in {"hadolint": make_hadolint_command(root), "zizmor": make_zizmor_command(root)}.items():
         if command:
             ran[name] = _ends_well(root, command)
         else:
             log(f"{name}: skipped: not installed (available for x86_64 and aarch64 only)")
     for kind, path in workflow.PATHS.items():
         if (root / path).is_file():
-            ran[f"schema of {kind}"] = _succeeds(root, *schema_check(kind))
+            ran[f"schema of {kind}"] = _run_module(root, *schema_check(kind))
     failed = [name for name, passed in ran.items() if not passed]
     if failed:
         raise BuildError(f"lint failed: {', '.join(failed)}")
@@ -160,22 +174,22 @@ def schema_check(kind: str) -> tuple[str, ...]:
 
 def check_links(root: Path) -> None:
     """Check the links of all pages. Raises BuildError."""
-    if not _succeeds(root, "pytest", "-q", "-p", "no:cacheprovider", "tests/contracts/test_links.py"):
+    if not _run_module(root, "pytest", "-q", "-p", "no:cacheprovider", "tests/contracts/test_links.py"):
         raise BuildError("a page has a link that leads nowhere: see above")
 
 
-def hadolint(root: Path, scripts: Path = SCRIPTS) -> list[str]:
+def make_hadolint_command(root: Path, scripts: Path = SCRIPTS) -> list[str]:
     """Return the command that lints every image's Dockerfile; empty if hadolint is missing or there is no image."""
     program = scripts / "hadolint"
     files = sorted(str(path.relative_to(root)) for path in root.glob("images/*/Dockerfile"))
     return [str(program), "--config", ".hadolint.yaml", *files] if program.is_file() and files else []
 
 
-def zizmor(root: Path, scripts: Path = SCRIPTS) -> list[str]:
+def make_zizmor_command(root: Path, scripts: Path = SCRIPTS) -> list[str]:
     """Return the command that audits GitHub's workflow, offline; empty if zizmor or the workflow is missing."""
     program, path = scripts / "zizmor", workflow.PATHS["github"]
-    found = program.is_file() and (root / path).is_file()
-    return [str(program), "--offline", "--quiet", "--no-progress", path] if found else []
+    is_present = program.is_file() and (root / path).is_file()
+    return [str(program), "--offline", "--quiet", "--no-progress", path] if is_present else []
 
 
 REQUIREMENTS = {
@@ -191,16 +205,18 @@ REQUIREMENTS = {
 (drydock/topology/playbook/environment.py), and of what builds a release (drydock/repo/release_files.py)."""
 
 
-def requirements(root: Path, *, upgrade: bool) -> list[Path]:
+def lock_requirements(root: Path, *, upgrade: bool) -> list[Path]:
     """Resolve requirements to requirements*.txt with hashes; return the files that changed.
 
     Without `upgrade`, pinned versions are kept if possible.
     """
-    written = ((root / f"{name}.txt", _resolved(root, name, upgrade=upgrade)) for name in REQUIREMENTS)
-    return [path for path, content in written if write_atomically(path, content)]
+    resolved_files = (
+        (root / f"{name}.txt", _resolve_requirements(root, name, upgrade=upgrade)) for name in REQUIREMENTS
+    )
+    return [path for path, content in resolved_files if write_atomically(path, content)]
 
 
-def _resolved(root: Path, name: str, *, upgrade: bool) -> bytes:
+def _resolve_requirements(root: Path, name: str, *, upgrade: bool) -> bytes:
     """Return the pins of a locked list. Raises InputError."""
     source, *more = REQUIREMENTS[name]
     options = (
@@ -225,7 +241,7 @@ def _resolved(root: Path, name: str, *, upgrade: bool) -> bytes:
         return result.read_bytes()
 
 
-def _succeeds(root: Path, module: str, *arguments: str) -> bool:
+def _run_module(root: Path, module: str, *arguments: str) -> bool:
     """Run a module of this environment in the repository, its output on standard error."""
     return _ends_well(root, (sys.executable, "-m", module, *arguments))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -9,15 +10,16 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from drydock.core.console import log
-from drydock.core.differences import differences
+from drydock.core.differences import find_differences
 from drydock.core.errors import DrydockError, StaleError
-from drydock.core.files import loads
+from drydock.core.files import parse_any_json
 from drydock.core.project import Project
 from drydock.inputs.store import default_store
 from drydock.lock.recipes import recipe_files, recipes_lock
 from drydock.lock.recipes.recipe_texts import Recipes
 from drydock.run import entrypoint, recorded_host
-from drydock.topology.size import Recorded, machines
+from drydock.topology.init import find_hosts
+from drydock.topology.size import Recorded, list_recorded_machines
 
 Plan = Mapping[str, str]
 """Flag or variable → value, or the error that there is no plan."""
@@ -57,62 +59,72 @@ def update_recipes(project: Project, address: str = "", hosts: str = "") -> Upda
     recipes = read_source(project, address)
     models, skipped = recipes_lock.make_facts(recipes)
     try:
-        old_models: Mapping[str, Any] = loads(recipes_lock.read_facts(project)).get("models", {})
+        old_models: Mapping[str, Any] = parse_any_json(recipes_lock.read_facts(project)).get("models", {})
         is_readable = True
     except StaleError as error:  # then plans are compared with those without any recipe
         log(str(error))
         old_models, is_readable = {}, False
     changed = sorted(name for name in {*models, *old_models} if models.get(name) != old_models.get(name))
-    asked = _questions(machines(project, hosts), changed)
-    old = _plans(project, asked) if is_readable else []
+    if hosts:
+        find_hosts(Path(hosts))  # an error before anything is written
+    questions = _list_questions(list_recorded_machines(project, hosts), changed) if is_readable else []
+    old = _make_recipe_plans(project, questions)
     files = recipes_lock.write_recipes(project, recipes)
-    new = _plans(project, asked)
-    old = old or _plans(project, asked, NO_RECIPE)
-    return Update((*files,), recipes.commit, recipes.date, (*changed,), (*_changes(asked, old, new),), skipped)
+    if not is_readable:  # until now nothing could be planned, nor a row be chosen for a host
+        questions = _list_questions(list_recorded_machines(project, hosts), changed)
+        old = _make_recipe_plans(project, questions, NO_RECIPE)
+    new = _make_recipe_plans(project, questions)
+    return Update(
+        (*files,), recipes.commit, recipes.date, (*changed,), (*_compare_plans(questions, old, new),), skipped
+    )
 
 
 def read_source(project: Project, address: str = "") -> Recipes:
     """Read the recipes that `--from` or drydock.yaml names, or the newest of vLLM's. Raises InputError, FetchError."""
-    named = recipes_lock.repository_of(project)
-    if not address and "://" not in named:
-        project.check_writers([], [project.root / named])
-        return recipe_files.read_folder(project.root / named)._replace(repository=named)
+    repository = recipes_lock.repository_of(project)
+    if not address and "://" not in repository:
+        project.check_writers([], [project.root / repository])
+        return recipe_files.read_folder(project.root / repository)._replace(repository=repository)
     if address:
-        return recipe_files.read_named(address, named, default_store(), os.environ)
-    return recipe_files.read_newest(named, default_store(), os.environ)
+        return recipe_files.read_named(address, repository, default_store(), os.environ)
+    return recipe_files.read_newest(repository, default_store(), os.environ)
 
 
-def _questions(recorded: Iterable[Recorded], models: Iterable[str]) -> list[tuple[Recorded, str]]:
+def _list_questions(recorded: Iterable[Recorded], models: Iterable[str]) -> list[tuple[Recorded, str]]:
     """Return which models are planned on which hosts: those that drydock knows the configuration of."""
-    known = loads(recorded_host.CONFIGURATIONS.read_bytes())
-    asked = [(host, model) for model in models if model in known for host in recorded]
-    if len(asked) > MOST_PLANS:
-        log(f"{len(asked)} plans could change; the first {MOST_PLANS} are compared")
-    return asked[:MOST_PLANS]
+    known_models = json.loads(
+        recorded_host.CONFIGURATIONS.read_bytes()
+    )  # as published: some have Infinity, which no JSON has
+    questions = [(host, model) for model in models if model in known_models for host in recorded]
+    if len(questions) > MOST_PLANS:
+        log(f"{len(questions)} plans could change; the first {MOST_PLANS} are compared")
+    return questions[:MOST_PLANS]
 
 
-def _plans(project: Project, asked: Iterable[tuple[Recorded, str]], *more: str) -> list[Plan]:
+def _make_recipe_plans(project: Project, questions: Iterable[tuple[Recorded, str]], *more: str) -> list[Plan]:
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        return [*pool.map(lambda pair: _plan(project, pair[0], pair[1], more), asked)]
+        return [*pool.map(lambda pair: _make_recipe_plan(project, pair[0], pair[1], more), questions)]
 
 
-def _plan(project: Project, host: Recorded, model: str, more: Sequence[str]) -> Plan:
+def _make_recipe_plan(project: Project, host: Recorded, model: str, more: Sequence[str]) -> Plan:
     words = ("plan", "--json", "--root", str(host.path), "--model", model, *more)
     try:
-        plan = entrypoint.answer(project, host.variant, words, {})
+        plan = entrypoint.answer_for_container(project, host.variant, words, {})
     except DrydockError as error:
         return {"no plan": error.problems[0]}
     return {reason["setting"]: reason["value"] for reason in plan["reasons"]}
 
 
-def _changes(asked: Iterable[tuple[Recorded, str]], old: Iterable[Plan], new: Iterable[Plan]) -> Iterator[PlanChange]:
-    for (host, model), before, after in zip(asked, old, new, strict=True):
-        for setting, first, second in sorted(differences(before, after)):
+def _compare_plans(
+    questions: Iterable[tuple[Recorded, str]], old: Iterable[Plan], new: Iterable[Plan]
+) -> Iterator[PlanChange]:
+    for (host, model), before, after in zip(questions, old, new, strict=True):
+        for setting, first, second in sorted(find_differences(before, after)):
             if not ("/compiled/" in (first or "") and "/compiled/" in (second or "")):  # the cache's own key
                 yield PlanChange(model, host.name, setting, first or "", second or "")
 
 
-def as_json(update: Update, project: Project) -> dict[str, Any]:
+def dump_recipes_update(update: Update, project: Project) -> dict[str, Any]:
     """Return the update as plain values."""
     files = [project.name_of(path) for path in update.files]
     return {**update._asdict(), "files": files, "plans": [change._asdict() for change in update.plans]}
@@ -123,7 +135,7 @@ def format_update(update: Update, project: Project) -> str:
     lines = [f"{project.name_of(path)}: written" for path in update.files] or ["the recipes are up to date"]
     lines += [f"{name}: left out: {why}" for name, why in update.skipped.items()]
     if update.models:
-        lines.append(f"recipes changed for {len(update.models)} models: {_shortened(update.models)}")
+        lines.append(f"recipes changed for {len(update.models)} models: {_join_first_names(update.models)}")
     title = ""
     for change in update.plans:
         if title != (title := f"{change.model} on {change.host}"):
@@ -134,5 +146,5 @@ def format_update(update: Update, project: Project) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _shortened(names: tuple[str, ...], most: int = 8) -> str:
+def _join_first_names(names: tuple[str, ...], most: int = 8) -> str:
     return ", ".join(names[:most]) + (f" and {len(names) - most} more" if names[most:] else "")

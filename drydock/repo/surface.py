@@ -17,7 +17,7 @@ from drydock.build import render
 from drydock.build.job import STAND_IN
 from drydock.core import errors
 from drydock.core.errors import DrydockError, InputError
-from drydock.core.files import dumps, parse_json
+from drydock.core.files import format_json, parse_json_object
 from drydock.core.paths import ROOT
 from drydock.model.topology_findings import FINDINGS
 from drydock.model.variant import Variant
@@ -46,60 +46,65 @@ class SurfaceChanges(NamedTuple):
     """What is gone, or means something else."""
 
 
-def present(tasks: Collection, variants: Sequence[Variant]) -> dict[str, dict[str, str]]:
+def collect_surface(tasks: Collection, variants: Sequence[Variant]) -> dict[str, dict[str, str]]:
     """Return the surface of this drydock."""
-    own_errors: list[type[DrydockError]] = [DrydockError, *_below(DrydockError)]
-    labels = {name for variant in variants for name in render.labels(variant) if name not in variant.additions.labels}
-    found = {
-        "tasks": _tasks(tasks),
-        "verbs of an image": _verbs(),
-        "exit codes": {f"{each.code} {each.__name__}": "" for each in own_errors},
+    own_errors: list[type[DrydockError]] = [DrydockError, *_list_error_classes(DrydockError)]
+    labels = {
+        name
+        for variant in variants
+        for name in render.make_image_labels(variant)
+        if name not in variant.additions.labels
+    }
+    surface = {
+        "tasks": _collect_tasks(tasks),
+        "verbs of an image": _collect_verbs(),
+        "exit codes": {f"{error_class.code} {error_class.__name__}": "" for error_class in own_errors},
         "exit codes of an image": {
             f"{code} {name}": ""
             for name, code in vars(image_errors).items()
             if name.isupper() and isinstance(code, int)
         },
-        "findings": dict.fromkeys([*_findings(variants), *FINDINGS], ""),
+        "findings": dict.fromkeys([*_collect_finding_ids(variants), *FINDINGS], ""),
         "labels": dict.fromkeys([*labels, STAND_IN], ""),
-        "keys": _keys(),
+        "keys": _collect_file_keys(),
     }
-    return {kind: dict(sorted(names.items())) for kind, names in found.items()}
+    return {kind: dict(sorted(names.items())) for kind, names in surface.items()}
 
 
-def compare(old: Surface, new: Surface) -> SurfaceChanges:
+def compare_surfaces(old: Surface, new: Surface) -> SurfaceChanges:
     """Return what a surface adds to an earlier one, and what it breaks.
 
     Something is broken if it is gone, takes less than before, or is required now.
     """
-    before = {(kind, name): _words(text) for kind, names in old.items() for name, text in names.items()}
-    after = {(kind, name): _words(text) for kind, names in new.items() for name, text in names.items()}
+    before = {(kind, name): _split_surface_words(text) for kind, names in old.items() for name, text in names.items()}
+    after = {(kind, name): _split_surface_words(text) for kind, names in new.items() for name, text in names.items()}
     added = after.keys() - before.keys()
-    broken = {each for each, words in before.items() if each not in after or not _accepts(after[each], words)}
+    broken = {key for key, words in before.items() if key not in after or not _is_compatible(after[key], words)}
     broken |= {
-        (kind, name) for kind, name in added if REQUIRED in after[kind, name] and (kind, _parent(name)) in before
+        (kind, name) for kind, name in added if REQUIRED in after[kind, name] and (kind, _name_parent(name)) in before
     }
     return SurfaceChanges(tuple(sorted(added - broken)), tuple(sorted(broken)))
 
 
-def _words(text: str) -> frozenset[str]:
+def _split_surface_words(text: str) -> frozenset[str]:
     return frozenset(filter(None, text.split(", ")))
 
 
-def _accepts(now: frozenset[str], before: frozenset[str]) -> bool:
+def _is_compatible(now: frozenset[str], before: frozenset[str]) -> bool:
     return before - {REQUIRED} <= now and (REQUIRED in before or REQUIRED not in now)
 
 
-def _parent(name: str) -> str:
+def _name_parent(name: str) -> str:
     """Return what a name is below: the task of an option, the key above a key."""
     return re.sub(r"(\.| )[^. ]+$", "", name)
 
 
-def unnamed(broken: Iterable[tuple[str, str]], text: str) -> list[str]:
+def find_unnamed_changes(broken: Iterable[tuple[str, str]], text: str) -> list[str]:
     """Return what is broken and not named in a text: a changelog's."""
-    return [f"{kind}: {name}" for kind, name in broken if not re.search(_word(kind, name), text)]
+    return [f"{kind}: {name}" for kind, name in broken if not re.search(_make_word_pattern(kind, name), text)]
 
 
-def _word(kind: str, name: str) -> str:
+def _make_word_pattern(kind: str, name: str) -> str:
     """Return an expression for the word that must name something: the option, the last key, the number."""
     number, _, _ = name.partition(" ")
     last = re.split(r"[. ]", re.sub(r"(\.\*|\[\])+(?= |$)", "", name))[-1].strip('"')
@@ -109,94 +114,97 @@ def _word(kind: str, name: str) -> str:
 def read_recorded(root: Path = ROOT) -> tuple[str, Surface]:
     """Return the release whose surface is recorded, and that surface. Raises InputError."""
     try:
-        data = parse_json((root / FILE).read_bytes(), str(FILE))
+        data = parse_json_object((root / FILE).read_bytes(), str(FILE))
         return str(data["release"]), data["surface"]
     except (OSError, KeyError) as error:
         raise InputError(f"{FILE}: cannot be read: {error}", hint=f"git checkout {FILE}") from error
 
 
-def text(release: str, surface: Surface) -> str:
+def format_surface(release: str, surface: Surface) -> str:
     """Return what is recorded."""
-    return dumps({"release": release, "surface": surface})
+    return format_json({"release": release, "surface": surface})
 
 
 # --- what there is ----------------------------------------------------------------------------------------------------
 
 
-def _tasks(tasks: Collection) -> dict[str, str]:
+def _collect_tasks(tasks: Collection) -> dict[str, str]:
     """Return each task of an installed drydock and each of its options, with what an option takes."""
-    found: dict[str, str] = {}
+    option_kinds: dict[str, str] = {}
     for context in tasks.to_contexts():
         name = min((str(context.name), *context.aliases), key=len).replace(".", " ")
         if name.split()[0] in OWN:
             continue
         positional = {argument.name for argument in context.positional_args}
-        found[name] = ""
+        option_kinds[name] = ""
         for flag, argument in context.flags.items():
             if flag.startswith("--"):
                 takes = "values" if argument.kind is list else "a value" if argument.takes_value else "nothing"
-                found[f"{name} {flag}"] = f"{takes}, {REQUIRED}" if argument.name in positional else takes
-    return found
+                option_kinds[f"{name} {flag}"] = f"{takes}, {REQUIRED}" if argument.name in positional else takes
+    return option_kinds
 
 
-def _verbs() -> dict[str, str]:
+def _collect_verbs() -> dict[str, str]:
     flags = arguments.FLAGS.items()
     takes = ("nothing", "a value", "two values")
     options = {f"{verb} {name}": takes[len(option.value.split())] for name, option in flags for verb in option.verbs}
     return dict.fromkeys(arguments.VERBS, "") | options
 
 
-def _below(parent: type[DrydockError]) -> Iterator[type[DrydockError]]:
+def _list_error_classes(parent: type[DrydockError]) -> Iterator[type[DrydockError]]:
     """Yield the errors of core/errors.py that are a kind of another one."""
-    for each in parent.__subclasses__():
-        if each.__module__ == errors.__name__:
-            yield each
-        yield from _below(each)
+    for subclass in parent.__subclasses__():
+        if subclass.__module__ == errors.__name__:
+            yield subclass
+        yield from _list_error_classes(subclass)
 
 
-def _findings(variants: Iterable[Variant]) -> set[str]:
-    return {number for each in variants for number in (*each.findings, *(check.id for check in each.checks))}
+def _collect_finding_ids(variants: Iterable[Variant]) -> set[str]:
+    return {number for variant in variants for number in (*variant.findings, *(check.id for check in variant.checks))}
 
 
-def _keys() -> dict[str, str]:
+def _collect_file_keys() -> dict[str, str]:
     """Return each key of each file, with its types."""
-    found: dict[str, set[str]] = {}
-    for name, record in schema.schemas().items():
+    kinds_by_key: dict[str, set[str]] = {}
+    for name, record in schema.make_schemas().items():
         file = Path(name).name.partition(".")[0]
         if file not in INTERNAL:
             whole = json.loads(record)
             for key, kind in _below_key(whole, whole.get("$defs", {}), file):
-                found.setdefault(key, set()).add(kind)
-    return {key: ", ".join(sorted(kinds)) for key, kinds in found.items()}
+                kinds_by_key.setdefault(key, set()).add(kind)
+    return {key: ", ".join(sorted(kinds)) for key, kinds in kinds_by_key.items()}
 
 
-def _below_key(node: Mapping[str, Any], known: Mapping[str, Any], path: str) -> Iterator[tuple[str, str]]:
+def _below_key(node: Mapping[str, Any], definitions: Mapping[str, Any], path: str) -> Iterator[tuple[str, str]]:
     """Yield a key and those below it, each with one of its types; a value that a key may have is named, too."""
-    alternatives = [*_alternatives(node, known)]
-    yield from ((path, "value" if "enum" in each else str(each.get("type", "any"))) for each in alternatives)
+    alternatives = [*_list_alternatives(node, definitions)]
+    yield from (
+        (path, "value" if "enum" in alternative else str(alternative.get("type", "any")))
+        for alternative in alternatives
+    )
     if path.count(".") > _DEEPEST:
         return
-    for each in alternatives:
-        yield from ((f"{path} {json.dumps(value)}", "") for value in each.get("enum", ()))
-        yield from ((f"{path}.{key}", REQUIRED) for key in each.get("required", ()))
-        for key, value in each.get("properties", {}).items():
-            yield from _below_key(value, known, f"{path}.{key}")
-        for value in (each.get("additionalProperties"), *each.get("patternProperties", {}).values()):
+    for alternative in alternatives:
+        yield from ((f"{path} {json.dumps(value)}", "") for value in alternative.get("enum", ()))
+        yield from ((f"{path}.{key}", REQUIRED) for key in alternative.get("required", ()))
+        for key, value in alternative.get("properties", {}).items():
+            yield from _below_key(value, definitions, f"{path}.{key}")
+        for value in (alternative.get("additionalProperties"), *alternative.get("patternProperties", {}).values()):
             if isinstance(value, dict):
-                yield from _below_key(value, known, f"{path}.*")
-        for value in (each.get("items"), *each.get("prefixItems", ())):
+                yield from _below_key(value, definitions, f"{path}.*")
+        for value in (alternative.get("items"), *alternative.get("prefixItems", ())):
             if isinstance(value, dict):
-                yield from _below_key(value, known, f"{path}[]")
+                yield from _below_key(value, definitions, f"{path}[]")
 
 
-def _alternatives(node: Mapping[str, Any], known: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+def _list_alternatives(node: Mapping[str, Any], definitions: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     """Yield the types that a value may have."""
     if "$ref" in node:
-        yield from _alternatives(known[node["$ref"].rpartition("/")[2]], known)
+        yield from _list_alternatives(definitions[node["$ref"].rpartition("/")[2]], definitions)
     elif "const" in node:
         yield {"type": node.get("type", "any"), "enum": [node["const"]]}
     elif choices := node.get("anyOf") or node.get("oneOf"):
-        for each in choices:
-            yield from _alternatives(each, known)
+        for choice in choices:
+            yield from _list_alternatives(choice, definitions)
     else:
         yield node

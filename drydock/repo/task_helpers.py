@@ -1,4 +1,4 @@
-"""Helpers of the invoke tasks: error messages, targets, reports of written files."""
+"""Helpers of the verbs: error messages, targets, reports of written files."""
 
 from __future__ import annotations
 
@@ -8,19 +8,15 @@ import os
 import shlex
 import shutil
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
-from invoke.tasks import task
-
-from drydock.config.matrix import find, read_matrix
+from drydock.config.matrix import find_variant, read_matrix
 from drydock.config.project import read_settings
 from drydock.core.commit import GitFailedError
-from drydock.core.console import emit, log, set_verbose
+from drydock.core.console import log, write_output
 from drydock.core.errors import DrydockError, InputError, explain_os_error
-from drydock.core.files import dumps
-from drydock.core.lacking_package import exit_without_package
+from drydock.core.files import format_json
 from drydock.core.paths import PROGRAM, ROOT
 from drydock.core.project import Project
 from drydock.inputs import others
@@ -53,33 +49,9 @@ def _explain_problem(problem: DrydockError | GitFailedError | OSError) -> Drydoc
     return explain_os_error(problem) if isinstance(problem, OSError) else problem
 
 
-def verb(**options: Any) -> Callable[[Callable[..., None]], Any]:
-    """Make a function an invoke task that prints errors without a traceback. Options are those of invoke's task."""
-
-    def decorate(function: Callable[..., None]) -> Any:
-        @functools.wraps(function)
-        def run(*arguments: Any, **named: Any) -> None:
-            set_verbose(verbose=bool(named.get("verbose")))
-            try:
-                with print_errors():
-                    function(*arguments, **named)
-            except ModuleNotFoundError as error:  # a verb imports what only it needs
-                exit_without_package(error)
-            except KeyboardInterrupt:
-                again = "start again" if named.get("no_cache") else "resume"
-                log(f"interrupted; to {again}, run: {command_line()}")
-                sys.exit(INTERRUPTED)
-
-        made: Any = task(auto_shortflags=False, **options)(run)
-        made.texts = dict(made.help)  # invoke empties its own when it is asked for them
-        return made
-
-    return decorate
-
-
 def here() -> Project:
     """Return the project that this command is about, over those of others, and name it. Raises DrydockError."""
-    project = others.current()
+    project = others.read_current_project()
     _name_project(project.root)
     return project
 
@@ -91,30 +63,30 @@ def _name_project(root: Path) -> None:
         log(f"project: {root}")
 
 
-def registry_of(given: str) -> str:
+def registry_of(option_value: str) -> str:
     """Return the registry of an option, else that of the project. Raises InputError."""
     settings = read_settings(here())
-    if not (given or (settings and settings.registry)):
+    if not (option_value or (settings and settings.registry)):
         raise InputError(
             "--registry: missing", hint="name host and path, such as ghcr.io/acme; or `registry` in drydock.yaml"
         )
-    return given or (settings.registry if settings else "")
+    return option_value or (settings.registry if settings else "")
 
 
-def foundations_of(given: str, required: str = "") -> str:
+def foundations_of(option_value: str, required: str = "") -> str:
     """Return the repository of an option, else of DRYDOCK_FOUNDATIONS, else of the project; maybe none.
 
     Raises InputError if the option is `required` and there is none.
     """
     settings = read_settings(here())
-    found = given or os.environ.get(FOUNDATIONS, "").lower() or (settings.foundations if settings else "")
-    if required and not found:
+    repository = option_value or os.environ.get(FOUNDATIONS, "").lower() or (settings.foundations if settings else "")
+    if required and not repository:
         hint = "name host and repository, such as ghcr.io/acme/foundations; or `foundations` in drydock.yaml"
         raise InputError(f"{required}: missing", hint=hint)
-    return found
+    return repository
 
 
-def required(verb: str, target: str, otherwise: str) -> str:
+def require_target(verb: str, target: str, otherwise: str) -> str:
     """Return --target of a task that may do without it. Raises InputError if it is empty."""
     if not target:
         raise InputError(f"{verb}: --target is missing", hint=otherwise)
@@ -126,10 +98,10 @@ def command_line() -> str:
     return shlex.join([PROGRAM, *sys.argv[1:]])
 
 
-def chosen(target: str) -> Sequence[Variant]:
+def choose_variants(target: str) -> Sequence[Variant]:
     """Return the variant that --target names, or every variant if it is empty. Raises TargetError."""
     variants = read_matrix(here())
-    return [find(variants, target)] if target else variants
+    return [find_variant(variants, target)] if target else variants
 
 
 def terminal_columns() -> int:
@@ -137,12 +109,12 @@ def terminal_columns() -> int:
     return shutil.get_terminal_size((100, 24)).columns if sys.stdout.isatty() else 100
 
 
-def report(written: Iterable[Path], *, json: bool = False) -> None:
+def report_written(paths: Iterable[Path], *, json: bool = False) -> None:
     """Print which files were written; or, with `json`, as JSON on standard output."""
     if json:
-        emit(dumps({"wrote": [here().name_of(path) for path in written]}))
+        write_output(format_json({"wrote": [here().name_of(path) for path in paths]}))
         return
-    log("\n".join(f"wrote {here().name_of(path)}" for path in written) or "nothing to do")
+    log("\n".join(f"wrote {here().name_of(path)}" for path in paths) or "nothing to do")
 
 
 def words_of(option: str, text: str) -> tuple[str, ...]:

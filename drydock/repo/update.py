@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType, ModuleType
 
-from drydock.config.matrix import find, read_matrix, stack_files
+from drydock.config.matrix import find_variant, read_matrix, stack_files
 from drydock.config.strict_yaml import KeyPath, YamlDocument, read_yaml
 from drydock.core.console import log
 from drydock.core.errors import DrydockError, InputError
@@ -23,36 +23,36 @@ from drydock.repo.ci import workflow
 VERSION: KeyPath = ("vllm", "version")
 
 
-def update(project: Project, target: str, version: str = "") -> tuple[list[Path], list[DrydockError]]:
+def update_row(project: Project, target: str, version: str = "") -> tuple[list[Path], list[DrydockError]]:
     """Set vLLM's version if one is given, and write all that follows; return the files that changed, and the errors.
 
     Raises TargetError, or InputError for a version that cannot be set: then nothing is written.
     """
     project.check_writable("templates")
     variants = read_matrix(project)
-    variant = find(variants, target)
+    variant = find_variant(variants, target)
     if version:
-        file = _holder(project, variant)
-        rows = [each for each in variants if _holder(project, each) == file]
-        written = _set_version(project, variant, file, rows, version)
+        file = _find_version_file(project, variant)
+        rows = [item for item in variants if _find_version_file(project, item) == file]
+        changed_paths = _set_version(project, variant, file, rows, version)
     else:
         file = stack_files(project, variant)[0]
-        rows, written = [each for each in variants if file in stack_files(project, each)], []
+        rows, changed_paths = [item for item in variants if file in stack_files(project, item)], []
     variants, errors = read_matrix(project), list[DrydockError]()
-    follow = [functools.partial(lock_and_render, project, find(variants, row.id), errors) for row in rows]
+    follow = [functools.partial(lock_and_render, project, find_variant(variants, row.id), errors) for row in rows]
     if not project.below:
         pages: Sequence[ModuleType] = (docs, workflow)
     else:
-        pages = (workflow,) if workflow.present(project) else ()
-    for step in (*follow, *(functools.partial(each.write, project, variants) for each in pages)):
+        pages = (workflow,) if workflow.list_present_workflows(project) else ()
+    for step in (*follow, *(functools.partial(item.write, project, variants) for item in pages)):
         try:
-            written += step()
+            changed_paths += step()
         except DrydockError as error:
             errors.append(error)
-    return written, errors
+    return changed_paths, errors
 
 
-def settle(errors: Sequence[DrydockError]) -> None:
+def raise_all_errors(errors: Sequence[DrydockError]) -> None:
     """Raise one error with every problem and every hint, each once; its exit code is that of the first."""
     if errors:
         problems = dict.fromkeys(problem for error in errors for problem in error.problems)
@@ -64,25 +64,25 @@ def lock_and_render(
     project: Project,
     variant: Variant,
     errors: list[DrydockError],
-    kept: Mapping[str, Lock] = MappingProxyType({}),
+    start_locks: Mapping[str, Lock] = MappingProxyType({}),
     *,
     upgraded: bool = False,
 ) -> list[Path]:
     """Lock a variant and write its Dockerfile, which needs no input that stays unresolved.
 
-    `kept` has the pins to start from, see `resolve_and_write`; `upgraded` is as in `row_record.write`.
+    `start_locks` has the pins to start from, see `resolve_and_write`; `upgraded` is as in `row_record.write_row_files`.
     """
-    written = resolution.resolve_and_write(project, [variant], kept=kept)
-    lock = lockfile.read_lock(lockfile.path_of(project, variant.id))
-    if missing := locking.unresolved({variant.id: lock}):
+    lock_paths = resolution.resolve_and_write(project, [variant], start_locks=start_locks)
+    lock = lockfile.read_lock(lockfile.path_of_lock(project, variant.id))
+    if missing := locking.list_unresolved_inputs({variant.id: lock}):
         errors.append(locking.unresolved_error(missing))
-    return [*written, *row_record.write(project, variant, lock, upgraded=upgraded)]
+    return [*lock_paths, *row_record.write_row_files(project, variant, lock, upgraded=upgraded)]
 
 
 # --- vLLM's version ---------------------------------------------------------------------------------------------------
 
 
-def _holder(project: Project, variant: Variant) -> Path:
+def _find_version_file(project: Project, variant: Variant) -> Path:
     """Return the stack file that says the version of a variant's vLLM."""
     files = stack_files(project, variant)
     return next((name for name in files if VERSION in read_yaml(name, str(name)).places), files[0])
@@ -93,15 +93,15 @@ def check_version(variant: Variant, version: str) -> None:
     if not any(text.startswith(variant.vllm.distribution) for text in variant.requirements):
         return
     from drydock.inputs.uv import ResolveRequest  # noqa: PLC0415 - what speaks to indexes is not needed otherwise
-    from drydock.inputs.wheels import environment, offered  # noqa: PLC0415 - as above
+    from drydock.inputs.wheels import find_image_environment, list_offered_wheels  # noqa: PLC0415 - as above
 
-    target = environment(variant.python, variant.platforms[0], variant.base)
+    target = find_image_environment(variant.python, variant.platforms[0], variant.base)
     ask = functools.partial(ResolveRequest, no_deps=True, public=variant.indexes)
     try:
-        offered(ask((f"{variant.vllm.distribution}=={version}",)), target)
+        list_offered_wheels(ask((f"{variant.vllm.distribution}=={version}",)), target)
     except InputError as error:
         try:
-            newest = offered(ask((variant.vllm.distribution,)), target)
+            newest = list_offered_wheels(ask((variant.vllm.distribution,)), target)
         except DrydockError:
             return
         message = f"--vllm {version}: no index has {variant.vllm.distribution} {version} for {variant.platforms[0]}"
@@ -120,29 +120,31 @@ def _set_version(project: Project, variant: Variant, file: Path, rows: Iterable[
         raise InputError(f"--vllm {version}: {foreign[0]} is {owner}'s own", hint=hint)
     check_version(variant, version)
     before = {name: name.read_bytes().decode() for name in names}
-    after = _edited(project, variant, file, names, version)
-    written = [path for path, text in after.items() if write_atomically(path, text)]
+    after = _edit_versions(project, variant, file, names, version)
+    changed_paths = [path for path, text in after.items() if write_atomically(path, text)]
     try:
         read_matrix(project)
     except InputError as error:
-        for path in written:
+        for path in changed_paths:
             write_atomically(path, before[path])
         hint = (
             f"nothing was changed; change {project.shown(file)} and what is named here by hand, then leave --vllm out"
         )
         raise InputError(*(f"--vllm {version}: {problem}" for problem in error.problems), hint=hint) from error
-    for path in written:
+    for path in changed_paths:
         for number, line in enumerate(after[path].splitlines(), 1):
             if re.search(rf"(?<![\w.])v?{re.escape(variant.vllm.version)}(?![\w.])", line):
                 log(f"{project.shown(path)}:{number}: still says {variant.vllm.version}: {line.strip()}")
-    return written
+    return changed_paths
 
 
-def _edited(project: Project, variant: Variant, file: Path, names: Iterable[Path], version: str) -> dict[Path, str]:
+def _edit_versions(
+    project: Project, variant: Variant, file: Path, names: Iterable[Path], version: str
+) -> dict[Path, str]:
     """Return the new text of each file. Raises InputError unless each place has the old version exactly once."""
     old, pin = variant.vllm.version, f"{variant.vllm.distribution}=="
     pinned = re.compile(rf"{re.escape(variant.vllm.distribution)}(\[[\w, -]+\])?==")
-    found: dict[Path, str] = {}
+    texts: dict[Path, str] = {}
     pins = 0
     for name in names:
         document = read_yaml(name, project.shown(name))
@@ -153,17 +155,17 @@ def _edited(project: Project, variant: Variant, file: Path, names: Iterable[Path
         pins += len(places)
         for path, start in {**places, **({VERSION: ""} if name == file else {})}.items():
             number = document.places[path].line - 1
-            lines[number] = _once(document, path, lines[number], start + old, start + version)
-        found[name] = "".join(lines)
+            lines[number] = _replace_once(document, path, lines[number], start + old, start + version)
+        texts[name] = "".join(lines)
     if not pins:
-        text = f"--vllm {version}: no requirement {pin}{old} in {', '.join(project.shown(path) for path in found)}"
+        text = f"--vllm {version}: no requirement {pin}{old} in {', '.join(project.shown(path) for path in texts)}"
         raise InputError(
             text, hint=f"vLLM comes from elsewhere: change {project.shown(file)} by hand, then leave --vllm out"
         )
-    return found
+    return texts
 
 
-def _once(document: YamlDocument, path: KeyPath, line: str, old: str, new: str) -> str:
+def _replace_once(document: YamlDocument, path: KeyPath, line: str, old: str, new: str) -> str:
     """Replace what a line has exactly once; a part of a longer version or name does not count."""
     text, count = re.subn(rf"(?<![\w.-]){re.escape(old)}(?![\w.])", new, line)
     if count != 1:

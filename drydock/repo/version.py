@@ -16,7 +16,7 @@ DISTRIBUTION = "drydock-images"
 """Name of the wheel: the public Python index has another project called drydock."""
 
 
-def number() -> str:
+def read_own_version() -> str:
     """Return the version of drydock."""
     if INSTALLED:
         return importlib.metadata.version(DISTRIBUTION)
@@ -32,9 +32,9 @@ def read_own_commit() -> str:
         return ""
 
 
-def text() -> str:
+def format_version() -> str:
     """Return version, commit, and what this drydock can build without a project."""
     variants = read_matrix(DRYDOCK)
     accelerators = sorted({variant.accelerator for variant in variants})
     rows = f"{len(variants)} images for {len(accelerators)} accelerators: {', '.join(accelerators)}"
-    return f"drydock {number()}\ncommit {read_own_commit() or 'unknown'}\n{rows}\n"
+    return f"drydock {read_own_version()}\ncommit {read_own_commit() or 'unknown'}\n{rows}\n"

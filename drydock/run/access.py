@@ -44,15 +44,15 @@ def parse_port(text: str) -> Listening:
         return Listening("", int(port))
     bare = address[1:-1] if address.startswith("[") and address.endswith("]") else address
     try:
-        found = ipaddress.ip_address(bare)
+        ip_address = ipaddress.ip_address(bare)
     except ValueError:
         raise InputError(f"--port {text}: {address!r} is no IP address", hint="such as 127.0.0.1:8000") from None
-    if (found.version == 6) != address.startswith("["):  # noqa: PLR2004 - of IP
+    if (ip_address.version == 6) != address.startswith("["):  # noqa: PLR2004 - of IP
         raise InputError(f"--port {text}: expected IPv6 addresses, and only these, in brackets: [::1]:8000")
-    return Listening(str(found), int(port))
+    return Listening(str(ip_address), int(port))
 
 
-def exposed(address: str) -> bool:
+def is_exposed(address: str) -> bool:
     """Return whether other machines can reach an address. A host name counts as reachable, except localhost."""
     try:
         return not ipaddress.ip_address(address).is_loopback
@@ -60,14 +60,14 @@ def exposed(address: str) -> bool:
         return address != "localhost"
 
 
-def bracketed(address: str) -> str:
+def bracket_address(address: str) -> str:
     """Return an address as it stands before a colon and a port."""
     return f"[{address}]" if ":" in address else address
 
 
 def value_of(arguments: Sequence[str], flag: str) -> str:
     """Return the last value of one of vLLM's flags, in any spelling; empty if it is absent."""
-    spaced = [word for argument in arguments for word in _split(argument, flag)]
+    spaced = [word for argument in arguments for word in _split_key_flag(argument, flag)]
     places = [place for place, word in enumerate(spaced[:-1]) if word == flag]
     return spaced[places[-1] + 1] if places else ""
 
@@ -77,7 +77,7 @@ def without_key(arguments: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, .
 
     Raises InputError if it gives none.
     """
-    spaced = [word for argument in arguments for word in _split(argument, FLAG)]
+    spaced = [word for argument in arguments for word in _split_key_flag(argument, FLAG)]
     if FLAG not in spaced:
         return tuple(arguments), ()
     rest, keys, inside = list[str](), list[str](), False
@@ -124,13 +124,13 @@ def require_key(address: str, port: int) -> None:
     """Raise InputError unless the environment has the key that clients of this address must send."""
     if API_KEY not in os.environ:
         raise InputError(
-            f"--port {bracketed(address)}:{port}: other machines can reach this address, and no API key is set",
+            f"--port {bracket_address(address)}:{port}: other machines can reach this address, and no API key is set",
             hint=f"set {API_KEY} or pass --api-key-file FILE; --port {port} is for this machine only; --no-api-key lets"
             " everyone in",
         )
 
 
-def _split(argument: str, flag: str) -> tuple[str, ...]:
+def _split_key_flag(argument: str, flag: str) -> tuple[str, ...]:
     """Return --api-key=KEY, in any spelling, as two words, and any other argument as it is."""
     name, equals, value = argument.partition("=")
     if name.replace("_", "-") != flag:

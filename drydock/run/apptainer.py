@@ -14,7 +14,7 @@ from drydock.core.errors import InputError
 from drydock.inputs.others import OCI
 from drydock.run.access import API_KEY
 from drydock.run.container import Bind, Container, RunRequest, is_local
-from drydock.run.docker import CACHE, ENTRYPOINT_WORDS, KEY_WANTED, binds_of, by_name, merged, mounted
+from drydock.run.docker import CACHE, ENTRYPOINT_WORDS, KEY_WANTED, binds_of, by_name, format_mount, merge_variables
 from drydock.run.user_options import HOST
 
 VARIABLE = "APPTAINERENV_"
@@ -26,7 +26,7 @@ CHOSEN = "CUDA_VISIBLE_DEVICES"
 """Selects among the cards of --nv, which gives all of them."""
 
 
-def requested(request: RunRequest, accelerator: str) -> RunRequest:
+def adapt_request(request: RunRequest, accelerator: str) -> RunRequest:
     """Return the request with the machine's network, and a folder as cache. Raises InputError for what it cannot."""
     if request.network not in ("", HOST):
         raise InputError(f"--network {request.network}: Apptainer uses the machine's network", hint="leave it out")
@@ -47,15 +47,15 @@ def apptainer_argv(container: Container) -> list[str]:
 
 def apptainer_text(container: Container) -> str:
     """Format the command for a shell, one option per line; where a key is required, the shell stops without one."""
-    before = [join(["mkdir", "-p", "--", _work(container)])]
+    before = [join(["mkdir", "-p", "--", _name_work_folder(container)])]
     for name in by_name(container):
         required = name == API_KEY and container.key_required
         export = f'export {VARIABLE}{name}="{KEY_WANTED if required else f"${name}"}"'
         before.append(export if required else f'{{ [ -z "${{{name}+set}}" ] || {export}; }}')
-    return " &&\n".join([*before, " \\\n  ".join(map(join, _command(container)))]) + "\n"
+    return " &&\n".join([*before, " \\\n  ".join(map(join, _make_command_parts(container)))]) + "\n"
 
 
-def remarks(container: Container) -> Iterable[str]:
+def list_apptainer_remarks(container: Container) -> Iterable[str]:
     """Yield what Apptainer cannot keep, and who grants it instead."""
     capabilities = ",".join(container.capabilities)
     runtime = "" if container.runtime in RUNTIMES else container.runtime
@@ -76,34 +76,34 @@ def remarks(container: Container) -> Iterable[str]:
         yield f"image {container.image}: read from this machine's Docker; elsewhere push it, then --image"
 
 
-def _command(container: Container) -> Iterable[tuple[str, ...]]:
+def _make_command_parts(container: Container) -> Iterable[tuple[str, ...]]:
     """Yield the parts of the command. --containall, but for the host's IPC where the accelerator needs it."""
-    variables = _environment(container)
+    variables = _make_apptainer_environment(container)
     yield from (("env",),) if variables else ()
     yield from ((f"{VARIABLE}{name}={value}",) for name, value in variables.items())
     yield "apptainer", "exec"
     yield from (("--contain",), ("--cleanenv",), ("--pid",)) if container.ipc == "host" else (("--containall",),)
     yield ("--no-init",)  # the entrypoint is the first process, and reaps
     yield ("--no-eval",)  # else a shell in the container expands the words and variables
-    yield ("--workdir", _work(container))  # for /tmp, which else holds 64 MiB
+    yield ("--workdir", _name_work_folder(container))  # for /tmp, which else holds 64 MiB
     flag = RUNTIMES.get(container.runtime or ("nvidia" if container.gpus else ""))
     yield from ((flag,),) if flag else ()
     for path in container.devices:
         yield "--bind", path
     for bind in binds_of(container):
-        yield "--mount", mounted(bind)
-    yield "--mount", mounted(Bind(source=container.cache, target=CACHE, read_only=False))
-    yield _image(container), *ENTRYPOINT_WORDS, *container.arguments
+        yield "--mount", format_mount(bind)
+    yield "--mount", format_mount(Bind(source=container.cache, target=CACHE, read_only=False))
+    yield _make_image_address(container), *ENTRYPOINT_WORDS, *container.arguments
 
 
-def _environment(container: Container) -> dict[str, str]:
+def _make_apptainer_environment(container: Container) -> dict[str, str]:
     _, _, cards = container.gpus.partition("device=")
-    return merged({**container.env, **container.visible, **({CHOSEN: cards} if cards else {})}, container)
+    return merge_variables({**container.env, **container.visible, **({CHOSEN: cards} if cards else {})}, container)
 
 
-def _work(container: Container) -> str:
+def _name_work_folder(container: Container) -> str:
     return f"{container.cache}/apptainer-{container.name}"
 
 
-def _image(container: Container) -> str:
+def _make_image_address(container: Container) -> str:
     return f"{'docker-daemon:' if is_local(container.image) else 'docker://'}{container.image}"

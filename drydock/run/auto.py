@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from packaging.version import Version
 
 from drydock.build.job import ARCHITECTURES
-from drydock.config.matrix import find, read_matrix
+from drydock.config.matrix import find_variant, read_matrix
 from drydock.core.console import log
 from drydock.core.errors import HostError, InputError, TargetError
 from drydock.core.project import Project
@@ -60,15 +60,15 @@ class Choice(NamedTuple):
     reasons: tuple[str, ...]
 
 
-def resolve(project: Project, target: str, host: str = "") -> Variant:
+def resolve_target(project: Project, target: str, host: str = "") -> Variant:
     """Return the variant that a target means. For auto, choose it for a recorded host, or else for this machine.
 
     The reasons go to standard error. Raises TargetError, HostError, and InputError if the host cannot be read.
     """
     variants = read_matrix(project)
     if target != AUTO:
-        return find(variants, target)
-    choice = choose(variants, lambda variant, verb: entrypoint.ask(project, variant, verb, host))
+        return find_variant(variants, target)
+    choice = choose_variant(variants, lambda variant, verb: entrypoint.ask_entrypoint(project, variant, verb, host))
     for reason in choice.reasons:
         log(f"auto: {reason}")
     return choice.variant
@@ -77,56 +77,63 @@ def resolve(project: Project, target: str, host: str = "") -> Variant:
 def resolve_id(project: Project, target: str, host: str = "") -> str:
     """Return the id of the variant that auto means, and any other target as it is. Raises as resolve does."""
     if target == AUTO:
-        return resolve(project, target, host).id
+        return resolve_target(project, target, host).id
     if host:
         raise InputError("--root is the recorded host to choose a variant for", hint="add --target auto")
     return target
 
 
-def choose(variants: Sequence[Variant], ask: Ask) -> Choice:
+def choose_variant(variants: Sequence[Variant], ask: Ask) -> Choice:
     """Choose a variant for the machine that `ask` looks at.
 
     Raises HostError if no variant fits, or devices cannot be read; TargetError if several accelerators would do.
     """
-    seen = _look([variant for variant in variants if variant.default and _is_candidate(variant)], ask)
-    found = [name for name, facts in seen.items() if facts["devices"]]
-    _check_readable(seen, found)
-    fits = {name: _judge_all(variants, name, seen[name], ask) for name in found or ({PROCESSOR} & {*seen})}
+    facts_by_accelerator = _probe_accelerators(
+        [variant for variant in variants if variant.default and _is_candidate(variant)], ask
+    )
+    present = [name for name, facts in facts_by_accelerator.items() if facts["devices"]]
+    _check_readable(facts_by_accelerator, present)
+    fits = {
+        name: _judge_all(variants, name, facts_by_accelerator[name], ask)
+        for name in present or ({PROCESSOR} & {*facts_by_accelerator})
+    }
     usable = {name: of for name in fits if (of := [fit for fit in fits[name] if not fit.against])}
     if not usable:
-        raise _nothing_fits(seen, fits)
+        raise _nothing_fits(facts_by_accelerator, fits)
     if len(usable) > 1:
         raise TargetError(
-            *(_found(name, seen[name]) for name in usable),
+            *(_describe_machine(name, facts_by_accelerator[name]) for name in usable),
             hint=f"choose one: {' or '.join(f'--target {name}' for name in usable)}",
         )
     accelerator, fitting = next(iter(usable.items()))
-    best = min(fitting, key=lambda fit: _rank(fit.variant, seen[accelerator]))
-    return Choice(best.variant, (*_reasons(best, fits, seen),))
+    best = min(fitting, key=lambda fit: _make_rank_key(fit.variant, facts_by_accelerator[accelerator]))
+    return Choice(best.variant, (*_explain_variant_choice(best, fits, facts_by_accelerator),))
 
 
 def _is_candidate(variant: Variant) -> bool:
     return bool(variant.run.devices or variant.run.gpus) or variant.accelerator == PROCESSOR
 
 
-def _look(variants: Sequence[Variant], ask: Ask) -> dict[str, Facts]:
+def _probe_accelerators(variants: Sequence[Variant], ask: Ask) -> dict[str, Facts]:
     """Return the facts, by accelerator. The probes run at the same time: each may wait for its vendor's tool."""
     with ThreadPoolExecutor() as pool:
         facts = pool.map(lambda variant: ask(variant, "facts"), variants)
         return dict(zip((variant.accelerator for variant in variants), facts, strict=True))
 
 
-def _check_readable(seen: Mapping[str, Facts], found: Sequence[str]) -> None:
+def _check_readable(facts_by_accelerator: Mapping[str, Facts], present: Sequence[str]) -> None:
     """Check that nothing hides a device, or what kind of card it is. Raises HostError.
 
     A probe that found nothing and failed at nothing, or at what every probe reads, found a machine without its devices.
     """
-    unknown = [name for name in found if not all(card["architecture"] for card in seen[name]["devices"])]
+    unknown = [
+        name for name in present if not all(card["architecture"] for card in facts_by_accelerator[name]["devices"])
+    ]
     unread = [
         f"{name}: {failure['where']}: {failure['found']}, expected {failure['expected']}"
-        for name in (unknown if found else seen)
-        for failure in seen[name]["failures"]
-        if not all(failure in facts["failures"] for facts in seen.values())
+        for name in (unknown if present else facts_by_accelerator)
+        for failure in facts_by_accelerator[name]["failures"]
+        if not all(failure in facts["failures"] for facts in facts_by_accelerator.values())
     ]
     if unread:
         raise HostError(*unread, hint="correct this, or name a target: ./inv matrix lists them")
@@ -136,12 +143,12 @@ def _check_readable(seen: Mapping[str, Facts], found: Sequence[str]) -> None:
 
 
 def _judge_all(variants: Sequence[Variant], accelerator: str, facts: Facts, ask: Ask) -> list[Fit]:
-    own = [variant for variant in variants if variant.accelerator == accelerator]
+    candidates = [variant for variant in variants if variant.accelerator == accelerator]
     with ThreadPoolExecutor() as pool:
-        return [*pool.map(lambda variant: _judge(variant, facts, ask(variant, "check")), own)]
+        return [*pool.map(lambda variant: _judge_variant(variant, facts, ask(variant, "check")), candidates)]
 
 
-def _judge(variant: Variant, facts: Facts, findings: Sequence[Mapping[str, Any]]) -> Fit:
+def _judge_variant(variant: Variant, facts: Facts, findings: Sequence[Mapping[str, Any]]) -> Fit:
     machine = facts["processor"]["architecture"]
     if ARCHITECTURES.get(machine, f"linux/{machine}") not in variant.platforms:
         return Fit(variant, (f"it is for {' and '.join(variant.platforms)}, this machine is {machine}",), (), "")
@@ -150,31 +157,37 @@ def _judge(variant: Variant, facts: Facts, findings: Sequence[Mapping[str, Any]]
     failed = [finding for finding in relevant if finding["severity"] == "FAIL"]
     return Fit(
         variant,
-        tuple(_short(finding) for finding in failed),
-        tuple(f"{_short(it)}: {it['remediation']} ({it['id']})" for it in relevant if it["severity"] == "WARN"),
+        tuple(_summarise_finding(finding) for finding in failed),
+        tuple(
+            f"{_summarise_finding(finding)}: {finding['remediation']} ({finding['id']})"
+            for finding in relevant
+            if finding["severity"] == "WARN"
+        ),
         failed[0]["remediation"] if failed else "",
     )
 
 
-def _short(finding: Mapping[str, Any]) -> str:
+def _summarise_finding(finding: Mapping[str, Any]) -> str:
     """Return what a check found and expected, without the branch of the facts: driver = 1.22.0, expected 1.23."""
     return f"{finding['found'].partition('.')[2]}, expected {finding['expected']}"
 
 
-def _nothing_fits(seen: Mapping[str, Facts], fits: Mapping[str, Sequence[Fit]]) -> HostError:
+def _nothing_fits(facts_by_accelerator: Mapping[str, Facts], fits: Mapping[str, Sequence[Fit]]) -> HostError:
     if not fits:  # a matrix without images for processors
-        return HostError(f"found no device of {', '.join(seen)}", hint="name a target: ./inv matrix lists them")
-    found = [_found(accelerator, seen[accelerator]) for accelerator in fits]
+        return HostError(
+            f"found no device of {', '.join(facts_by_accelerator)}", hint="name a target: ./inv matrix lists them"
+        )
+    descriptions = [_describe_machine(accelerator, facts_by_accelerator[accelerator]) for accelerator in fits]
     excluded = [fit for of in fits.values() for fit in of]
     advice = next((fit.advice for fit in sorted(excluded, key=lambda fit: not fit.variant.default) if fit.advice), "")
     if PROCESSOR in fits:
         hint = "add a variant with this platform to matrix.yaml"
     else:
         hint = f"{advice or 'name a target'}; --target {PROCESSOR} serves without the cards"
-    return HostError(*found, *(f"not {fit.variant.id}: {'; '.join(fit.against)}" for fit in excluded), hint=hint)
+    return HostError(*descriptions, *(f"not {fit.variant.id}: {'; '.join(fit.against)}" for fit in excluded), hint=hint)
 
 
-def _rank(variant: Variant, facts: Facts) -> tuple[bool, bool, list[int], str]:
+def _make_rank_key(variant: Variant, facts: Facts) -> tuple[bool, bool, list[int], str]:
     """Return a key that sorts the best variant first."""
     newest = [-number for number in Version(variant.vllm.version).release]
     return not _is_meant(variant, facts), not variant.default, newest, variant.id
@@ -182,10 +195,10 @@ def _rank(variant: Variant, facts: Facts) -> tuple[bool, bool, list[int], str]:
 
 def _is_meant(variant: Variant, facts: Facts) -> bool:
     """Return whether matrix.yaml names a variant for these cards: for every kind of them."""
-    return _kinds(facts) <= {*variant.cards}
+    return _list_card_kinds(facts) <= {*variant.cards}
 
 
-def _kinds(facts: Facts) -> set[str]:
+def _list_card_kinds(facts: Facts) -> set[str]:
     """Return the cards' architectures; without cards, the processor's."""
     return {device["architecture"] for device in facts["devices"]} or {facts["processor"]["architecture"]}
 
@@ -193,29 +206,31 @@ def _kinds(facts: Facts) -> set[str]:
 # --- reasons --------------------------------------------------------------------------------------------------------
 
 
-def _reasons(best: Fit, fits: Mapping[str, Sequence[Fit]], seen: Mapping[str, Facts]) -> list[str]:
+def _explain_variant_choice(
+    best: Fit, fits: Mapping[str, Sequence[Fit]], facts_by_accelerator: Mapping[str, Facts]
+) -> list[str]:
     """Say what was found, what was chosen, and why nothing else: in detail where the device exists."""
     accelerator = best.variant.accelerator
-    absent = [name for name in seen if name not in (*fits, PROCESSOR)]
-    others = [fit for of in fits.values() for fit in of if fit is not best]
-    also = [fit.variant.id for fit in others if not fit.against]
+    absent = [name for name in facts_by_accelerator if name not in (*fits, PROCESSOR)]
+    other_fits = [fit for of in fits.values() for fit in of if fit is not best]
+    also = [fit.variant.id for fit in other_fits if not fit.against]
     return [
-        *(_found(name, seen[name]) for name in fits),
-        f"{best.variant.id}: {_why(best.variant, seen[accelerator])}",
+        *(_describe_machine(name, facts_by_accelerator[name]) for name in fits),
+        f"{best.variant.id}: {_explain_best(best.variant, facts_by_accelerator[accelerator])}",
         *(f"warning: {caution}" for caution in best.cautions),
-        *(f"not {fit.variant.id}: {'; '.join(fit.against)}" for fit in others if fit.against),
+        *(f"not {fit.variant.id}: {'; '.join(fit.against)}" for fit in other_fits if fit.against),
         *([f"these fit too: {', '.join(also)}"] if also else []),
         *([f"no device of {', '.join(absent)}"] if absent else []),
     ]
 
 
-def _why(variant: Variant, facts: Facts) -> str:
+def _explain_best(variant: Variant, facts: Facts) -> str:
     if _is_meant(variant, facts):
-        return f"matrix.yaml names it for {' and '.join(sorted(_kinds(facts)))}"
+        return f"matrix.yaml names it for {' and '.join(sorted(_list_card_kinds(facts)))}"
     return f"the default of {variant.accelerator}" if variant.default else "the newest vLLM of those that fit"
 
 
-def _found(accelerator: str, facts: Facts) -> str:
+def _describe_machine(accelerator: str, facts: Facts) -> str:
     """Describe the devices and the driver."""
     machine = facts["processor"]["architecture"]
     names = sorted({str(device["name"] or device["architecture"] or "card") for device in facts["devices"]})

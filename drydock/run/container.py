@@ -17,7 +17,7 @@ from drydock.inputs.others import OCI
 from drydock.model.record import Record
 from drydock.model.running import MODELS, Run, Word
 from drydock.model.variant import Engines, Variant
-from drydock.oci.reference import shown
+from drydock.oci.reference import strip_credentials
 from drydock.run import access, conditional_options, device_files, recorded_host, user_options
 from drydock.run.machine import Machine
 from drydock.run.modules import VARIABLE as MODULES_VARIABLE
@@ -188,40 +188,40 @@ class Container(Record):
     """What the container needs and this machine lacks; the same cards among it."""
 
 
-def container(variant: Variant, request: RunRequest, machine: Machine) -> Container:
+def make_container(variant: Variant, request: RunRequest, machine: Machine) -> Container:
     """Return the container's options. Raises InputError for invalid user options."""
     verb, words = user_options.split_verb(request.arguments)
     serves = verb == user_options.SERVE
     recorded = recorded_host.is_for_recorded_host(verb, words)
     files = tuple(Bind(**file._asdict()) for file in recorded_host.find_files(words)) if recorded else ()
-    needed = recorded_host.without_devices(variant.run) if recorded else variant.run
-    native = is_native(needed, machine)
+    base_run = recorded_host.without_devices(variant.run) if recorded else variant.run
+    native = is_native(base_run, machine)
     chosen = None if recorded else _chosen_modules(variant, request, machine)
-    wanted = chosen.devices if chosen else None if recorded else _chosen(variant, request)
-    numbers = device_files.numbers(needed, machine, wanted)
+    chosen_numbers = chosen.devices if chosen else None if recorded else _choose_cards(variant, request)
+    numbers = device_files.choose_card_numbers(base_run, machine, chosen_numbers)
     count = len(chosen.numbers if chosen else numbers)
-    run, unknown = conditional_options.extended(needed, count, words, machine, native=native)
-    network = user_options.parse_network(request.network) or _value(run.network)
-    address = _address(request, network)
-    devices, lacking = device_files.devices(run, machine, wanted, native=native)
-    mounts, absent = _mounts(run, machine, native=native)
-    model, reference = _model(request.model) if request.model else (None, "")
+    run, unknown = conditional_options.extend_run_record(base_run, count, words, machine, native=native)
+    network = user_options.parse_network(request.network) or _get_word_value(run.network)
+    address = _choose_address(request, network)
+    devices, lacking = device_files.choose_device_files(run, machine, chosen_numbers, native=native)
+    mounts, absent = _choose_mounts(run, machine, native=native)
+    model, reference = _resolve_model(request.model) if request.model else (None, "")
     variables = user_options.parse_variables(request.env)
     volumes = (*files, *(Bind(**user_options.parse_volume(text)._asdict()) for text in request.volumes))
     words = tuple(recorded_host.name_in_container(words)) if recorded else words
-    server = name_of(request.name or variant.id)
+    server = _user_name(request.name) if request.name else name_of(variant.id)
     groups = tuple((machine.group(word.value) if native else "") or word.value for word in run.groups)
-    beyond = (*(chosen.absent if chosen else ()), *device_files.beyond(run, machine, wanted))
+    beyond = (*(chosen.absent if chosen else ()), *device_files.list_absent_cards(run, machine, chosen_numbers))
     modules = {MODULES_VARIABLE: ",".join(map(str, chosen.numbers))} if chosen else {}
     return Container(
         record=run,
         name=server if serves or request.name else name_of(f"{server}-{user_options.suffix_of(verb)}"),
-        image=_image(request.image or f"{OWN}{variant.id}:latest"),
+        image=_check_image(request.image or f"{OWN}{variant.id}:latest"),
         compression=variant.compression.algorithm,
         oldest=variant.compression.oldest,
-        arguments=(verb, *_flags(verb, request, network, address, reference), *words),
+        arguments=(verb, *_make_verb_flags(verb, request, network, address, reference), *words),
         model=model,
-        cache=_cache(request.cache or f"drydock-{variant.accelerator}-cache"),
+        cache=_parse_cache(request.cache or f"drydock-{variant.accelerator}-cache"),
         start=int(run.start.value.removesuffix("m")) if run.start else 0,
         address=address,
         port=request.port,
@@ -232,36 +232,38 @@ def container(variant: Variant, request: RunRequest, machine: Machine) -> Contai
         device_class=request.device_class,
         monitor=request.monitor,
         nodes={},
-        visible=device_files.visible(run, wanted, numbers),
-        runtime=_value(run.runtime),
-        gpus=_gpus(run, wanted),
+        visible=device_files.select_visible_cards(run, chosen_numbers, numbers),
+        runtime=_get_word_value(run.runtime),
+        gpus=_format_gpus(run, chosen_numbers),
         privileged=run.privileged is not None,
         capabilities=tuple(word.value.upper().removeprefix("CAP_") for word in run.capabilities),
-        security=_security(run),
+        security=_list_security_options(run),
         groups=groups,
         mounts=mounts,
         ulimits=tuple(word.value for word in run.ulimits),
-        cpuset_cpus=_cpuset("--cpuset-cpus", request.cpuset_cpus),
-        cpuset_mems=_cpuset("--cpuset-mems", request.cpuset_mems),
-        shm=_value(run.shm) if not run.ipc else "",
-        ipc=_value(run.ipc),
+        cpuset_cpus=_parse_cpuset("--cpuset-cpus", request.cpuset_cpus),
+        cpuset_mems=_parse_cpuset("--cpuset-mems", request.cpuset_mems),
+        shm=_get_word_value(run.shm) if not run.ipc else "",
+        ipc=_get_word_value(run.ipc),
         network=network,
-        user=_value(run.user),
-        env=_digest(request.image)
+        user=_get_word_value(run.user),
+        env=_parse_digest(request.image)
         | {name: text_of(setting.value) for name, setting in run.env.items()}
-        | (recorded_host.variables() if recorded else {}),
+        | (recorded_host.make_recorded_variables() if recorded else {}),
         given={**variables.given, **modules},
         named=variables.named,
         volumes=volumes,
         once=not serves,
         claim=server,
-        downloads=() if model else downloads(reference),
+        downloads=() if model else list_download_variables(reference),
         native=native,
         notes=(
-            *_elsewhere(run, wanted, native=native),
-            *user_options.misspelt((*variables.given, *variables.named), known(variant).names),
-            *_replaced(run, network),
-            *_unused(verb, reference),
+            *_note_other_machine(run, chosen_numbers, native=native),
+            *user_options.warn_misspelt_names(
+                (*variables.given, *variables.named), list_known_variables(variant).names
+            ),
+            *_note_replaced_network(run, network),
+            *_note_unused_model(verb, reference),
             *filter(None, [unknown]),
         ),
         beyond=beyond,
@@ -269,7 +271,7 @@ def container(variant: Variant, request: RunRequest, machine: Machine) -> Contai
     )
 
 
-def _cpuset(option: str, text: str) -> str:
+def _parse_cpuset(option: str, text: str) -> str:
     """Return the user's CPUs or memory nodes as docker takes them. Raises InputError."""
     try:
         return format_id_list(parse_id_list(text)) if text else ""
@@ -279,26 +281,31 @@ def _cpuset(option: str, text: str) -> str:
 
 def is_native(run: Run, machine: Machine) -> bool:
     """Return whether this machine has the accelerator: any of the device files and mounts in the record."""
-    named = [*(node.path for node in run.devices), *(mount.path for mount in run.mounts)]
-    return not named or any(machine.matches(path) for path in named)
+    paths = [*(node.path for node in run.devices), *(mount.path for mount in run.mounts)]
+    return not paths or any(machine.matches(path) for path in paths)
 
 
 def parse_numbers(text: str, option: str = "--devices") -> tuple[int, ...]:
     """Parse `0,1` or `0-3`, keeping the order. Raises InputError."""
     numbers: list[int] = []
     for part in text.split(","):
-        found = re.fullmatch(r"\s*(\d{1,4})(?:-(\d{1,4}))?\s*", part)
-        if not found or int(found[2] or found[1]) < int(found[1]):
+        match = re.fullmatch(r"\s*(\d{1,4})(?:-(\d{1,4}))?\s*", part)
+        if not match or int(match[2] or match[1]) < int(match[1]):
             raise InputError(f"{option} {text}: found {part.strip()!r}, expected numbers such as 0,1 or 0-3")
-        numbers += range(int(found[1]), int(found[2] or found[1]) + 1)
+        numbers += range(int(match[1]), int(match[2] or match[1]) + 1)
     return tuple(dict.fromkeys(numbers))
+
+
+def _user_name(text: str) -> str:
+    """Return the user's name for a container, if docker accepts it. Raises InputError."""
+    if not _NAME.fullmatch(text):
+        raise InputError(f"--name {text}: expected letters, digits, hyphens, underscores and dots")
+    return text
 
 
 def name_of(text: str) -> str:
     """Convert to a name that docker and Kubernetes accept: lower case, digits, hyphens. Raises InputError."""
-    if not _NAME.fullmatch(text):
-        raise InputError(f"--name {text}: expected letters, digits and hyphens")
-    name = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
+    name = re.sub(r"[^a-z0-9]+", "-", _user_name(text).lower()).strip("-")
     return (name if name[:1].isalpha() else f"vllm-{name}")[:63].rstrip("-")
 
 
@@ -313,7 +320,7 @@ def is_local(image: str) -> bool:
 # --- devices --------------------------------------------------------------------------------------------------------
 
 
-def _chosen(variant: Variant, request: RunRequest) -> tuple[int, ...] | None:
+def _choose_cards(variant: Variant, request: RunRequest) -> tuple[int, ...] | None:
     """Return the numbers of the chosen cards; None for all. Raises InputError if this accelerator has no cards."""
     run = variant.run
     has_cards = run.gpus or run.visible or any(node.each for node in run.devices)
@@ -327,31 +334,35 @@ def _chosen_modules(variant: Variant, request: RunRequest, machine: Machine) -> 
     """Return the cards of --modules; None without it. Raises InputError if another option chooses cards too."""
     if not request.modules:
         return None
-    named = [name.partition("=")[0] for name in request.env]
-    other = "--devices" if request.devices else f"--env {MODULES_VARIABLE}" if MODULES_VARIABLE in named else ""
-    if other:
-        raise InputError(f"--modules {request.modules} and {other}: both choose the cards", hint="give one of them")
+    variable_names = [name.partition("=")[0] for name in request.env]
+    other_option = (
+        "--devices" if request.devices else f"--env {MODULES_VARIABLE}" if MODULES_VARIABLE in variable_names else ""
+    )
+    if other_option:
+        raise InputError(
+            f"--modules {request.modules} and {other_option}: both choose the cards", hint="give one of them"
+        )
     return choose_modules(variant, parse_numbers(request.modules, "--modules"), machine)
 
 
-def _gpus(run: Run, wanted: Sequence[int] | None) -> str:
-    if not run.gpus or wanted is None:
-        return _value(run.gpus)
-    return f"device={','.join(map(str, wanted))}"
+def _format_gpus(run: Run, chosen_numbers: Sequence[int] | None) -> str:
+    if not run.gpus or chosen_numbers is None:
+        return _get_word_value(run.gpus)
+    return f"device={','.join(map(str, chosen_numbers))}"
 
 
 # --- files, model, words --------------------------------------------------------------------------------------------
 
 
-def _mounts(run: Run, machine: Machine, *, native: bool) -> tuple[tuple[Bind, ...], list[str]]:
+def _choose_mounts(run: Run, machine: Machine, *, native: bool) -> tuple[tuple[Bind, ...], list[str]]:
     """Return the mounts, including optional ones that exist, and the missing required ones."""
     absent = [mount for mount in run.mounts if not machine.has(mount.path)]
-    given = [mount for mount in run.mounts if not native or not (mount.optional and mount in absent)]
-    binds = tuple(Bind(source=mount.path, target=mount.path) for mount in given)
+    mounts = [mount for mount in run.mounts if not native or not (mount.optional and mount in absent)]
+    binds = tuple(Bind(source=mount.path, target=mount.path) for mount in mounts)
     return binds, [f"no file or folder {mount.path}" for mount in absent if not mount.optional]
 
 
-def _model(text: str) -> tuple[Bind | None, str]:
+def _resolve_model(text: str) -> tuple[Bind | None, str]:
     """Return the mount of a model's folder or image, and the value of the container's --model. Raises InputError."""
     if text.startswith(OCI):
         bind = image_of_model(text)
@@ -359,7 +370,7 @@ def _model(text: str) -> tuple[Bind | None, str]:
     check_bucket(text, "--model ")
     if text.startswith(BUCKETS):
         return None, text
-    path = user_options.expanded(text)
+    path = user_options.expand_user(text)
     if os.path.isdir(path) or path.is_absolute():  # noqa: PTH112 - Path.is_dir raises for a too long name
         whole = path.resolve()
         target = f"{MODELS}/{whole.name or 'model'}"
@@ -378,7 +389,7 @@ def check_bucket(address: str, where: str) -> None:
         )
 
 
-def downloads(model: str) -> tuple[str, ...]:
+def list_download_variables(model: str) -> tuple[str, ...]:
     """Return the variables for the hub or bucket of a model that is not mounted."""
     return FOR_BUCKETS.get(model.partition("://")[0], FROM_THE_SHELL)
 
@@ -391,18 +402,18 @@ def image_of_model(address: str) -> Bind:
     return Bind(source=str(where), target=model_images.in_container(address), kind="image")
 
 
-def _cache(text: str) -> str:
+def _parse_cache(text: str) -> str:
     """Return a volume's name, or a folder's absolute path. Raises InputError."""
     if "/" in text:
-        return str(user_options.expanded(text).absolute())
+        return str(user_options.expand_user(text).absolute())
     if not _NAME.fullmatch(text):
         raise InputError(f"--cache {text}: expected a volume name, or a path with a slash", hint=f"./{text} is a path")
     return text
 
 
-def _image(text: str) -> str:
+def _check_image(text: str) -> str:
     if not is_image(text):
-        raise InputError(f"--image {shown(text)}: expected a reference such as registry.example/vllm:1")
+        raise InputError(f"--image {strip_credentials(text)}: expected a reference such as registry.example/vllm:1")
     return text
 
 
@@ -411,7 +422,7 @@ def is_image(text: str) -> bool:
     return bool(_IMAGE.fullmatch(text))
 
 
-def _digest(image: str) -> dict[str, str]:
+def _parse_digest(image: str) -> dict[str, str]:
     """Return the digest in a reference. A tag's current digest is not looked up, because the tag may move."""
     _, _, digest = image.partition("@")
     return {DIGEST: digest} if digest else {}
@@ -430,12 +441,12 @@ def _no_source(volumes: Iterable[Bind]) -> list[str]:
     return [f"no file or folder {bind.source}" for bind in volumes if not os.path.exists(bind.source)]  # noqa: PTH110 - as above
 
 
-def _flags(verb: str, request: RunRequest, network: str, address: str, reference: str) -> tuple[str, ...]:
+def _make_verb_flags(verb: str, request: RunRequest, network: str, address: str, reference: str) -> tuple[str, ...]:
     """Return the verb's flags of drydock: the model, and with the machine's network the address and the ports."""
     words = request.arguments
-    own = verb != user_options.SERVE and any(access.value_of(words, flag) for flag in INSTEAD)
-    given = own or not reference or verb not in WITH_MODEL
-    model = () if given else (MODEL_FLAG, reference)
+    has_own_model = verb != user_options.SERVE and any(access.value_of(words, flag) for flag in INSTEAD)
+    omits_model = has_own_model or not reference or verb not in WITH_MODEL
+    model = () if omits_model else (MODEL_FLAG, reference)
     if network != user_options.HOST or verb not in LISTENING:
         return model
     ports = ("--port", str(request.port), "--status-port", str(request.port + 1))
@@ -443,26 +454,26 @@ def _flags(verb: str, request: RunRequest, network: str, address: str, reference
     return (*model, *host, *(ports if request.port != API_PORT else ()))
 
 
-def _address(request: RunRequest, network: str) -> str:
+def _choose_address(request: RunRequest, network: str) -> str:
     """Return the address to listen on. With the machine's network, vLLM's own --host wins."""
-    own = access.value_of(request.arguments, access.HOST_FLAG) if network == user_options.HOST else ""
-    return own or request.address or access.LOOPBACK
+    vllm_host = access.value_of(request.arguments, access.HOST_FLAG) if network == user_options.HOST else ""
+    return vllm_host or request.address or access.LOOPBACK
 
 
 def _needs_key(request: RunRequest, address: str) -> bool:
     """Return whether clients must send the key of API_KEY: they are elsewhere, or the user gave one."""
     if access.value_of(request.arguments, access.FILE_FLAG):
         return False  # the entrypoint reads the key from a file in the container
-    return bool(request.api_key_file) or (access.exposed(address) and not request.no_api_key)
+    return bool(request.api_key_file) or (access.is_exposed(address) and not request.no_api_key)
 
 
-def _security(run: Run) -> tuple[str, ...]:
+def _list_security_options(run: Run) -> tuple[str, ...]:
     options = tuple(word.value for word in run.security)
-    said = any(word.startswith("no-new-privileges") for word in options)
-    return options if said else ("no-new-privileges", *options)
+    is_stated = any(word.startswith("no-new-privileges") for word in options)
+    return options if is_stated else ("no-new-privileges", *options)
 
 
-def _value(word: Word | None) -> str:
+def _get_word_value(word: Word | None) -> str:
     return word.value if word else ""
 
 
@@ -474,24 +485,27 @@ def text_of(value: object) -> str:
 # --- remarks ----------------------------------------------------------------------------------------------------------
 
 
-def _elsewhere(run: Run, wanted: Sequence[int] | None, *, native: bool) -> Iterable[str]:
+def _note_other_machine(run: Run, chosen_numbers: Sequence[int] | None, *, native: bool) -> Iterable[str]:
     if not native:
-        number = f" {run.usual or 1} with" if wanted is None else ""
+        number = f" {run.usual or 1} with" if chosen_numbers is None else ""
         yield f"{ASSUMING}; assuming{number} the usual device files"
 
 
-def known(variant: Variant) -> user_options.KnownVariables:
+def list_known_variables(variant: Variant) -> user_options.KnownVariables:
     """Return the variables that mean something in this container."""
-    own, settings = variant.variables, (item.setting for item in variant.settings)
-    names = (*own.documented, *own.devices, *variant.run.env, *variant.caches, *settings)
-    return user_options.KnownVariables(names, ("DRYDOCK_", *own.shown, *own.compiling, *own.not_compiling))
+    variables, of_roles = variant.variables, (item for role in variant.roles.values() for item in role.settings)
+    settings = (item.setting for item in (*variant.settings, *of_roles))
+    names = (*variables.documented, *variables.devices, *variant.run.env, *variant.caches, *settings)
+    return user_options.KnownVariables(
+        names, ("DRYDOCK_", *variables.shown, *variables.compiling, *variables.not_compiling)
+    )
 
 
-def _replaced(run: Run, network: str) -> Iterable[str]:
+def _note_replaced_network(run: Run, network: str) -> Iterable[str]:
     if run.network and network != run.network.value:
         yield f"--network {network} replaces {run.network.value}: {run.network.because}"
 
 
-def _unused(verb: str, reference: str) -> Iterable[str]:
+def _note_unused_model(verb: str, reference: str) -> Iterable[str]:
     if reference and verb not in WITH_MODEL:
         yield f"{verb} gets no {MODEL_FLAG}: in the container the model is {reference}"

@@ -8,7 +8,7 @@ from typing import Any
 
 from drydock.core.errors import InputError
 from drydock.core.yaml_writer import write_yaml
-from drydock.run.access import API_KEY, LOOPBACK, bracketed
+from drydock.run.access import API_KEY, LOOPBACK, bracket_address
 from drydock.run.container import API_PORT, STATUS_PORT, Bind, Container, is_local
 from drydock.run.user_options import HOST, MODES
 
@@ -42,39 +42,39 @@ def docker_options(container: Container) -> list[tuple[str, ...]]:
     """Return the options of `docker run`, each with its value."""
     flags: dict[str, tuple[str, ...]] = {
         "--name": (container.name,),
-        "--runtime": _one(container.runtime),
-        "--gpus": _one(f'"{container.gpus}"' if "," in container.gpus else container.gpus),
+        "--runtime": _wrap_value(container.runtime),
+        "--gpus": _wrap_value(f'"{container.gpus}"' if "," in container.gpus else container.gpus),
         "--device": container.devices,
         "--cap-drop": () if container.privileged else ("ALL",),
         "--cap-add": () if container.privileged else container.capabilities,
         "--security-opt": container.security,
         "--group-add": container.groups,
-        "--user": _one(container.user),
+        "--user": _wrap_value(container.user),
         "--tmpfs": (f"{TMP}:exec,mode=1777",),
-        "--cpuset-cpus": _one(container.cpuset_cpus),
-        "--cpuset-mems": _one(container.cpuset_mems),
-        "--shm-size": _one(container.shm),
-        "--ipc": _one(container.ipc),
-        "--network": _one(container.network),
-        "--publish": _published(container),
+        "--cpuset-cpus": _wrap_value(container.cpuset_cpus),
+        "--cpuset-mems": _wrap_value(container.cpuset_mems),
+        "--shm-size": _wrap_value(container.shm),
+        "--ipc": _wrap_value(container.ipc),
+        "--network": _wrap_value(container.network),
+        "--publish": _list_published_ports(container),
         "--ulimit": container.ulimits,
         "--stop-timeout": (str(STOP_SECONDS),),
-        "--env": tuple(f"{name}={value}" for name, value in _environment(container).items()),
+        "--env": tuple(f"{name}={value}" for name, value in _make_docker_environment(container).items()),
     }
     options: list[tuple[str, ...]] = [("--pull", "never")] if is_local(container.image) else []
     options += [("--read-only",)]
     options += [("--privileged",)] if container.privileged else []
     options += [(flag, value) for flag, values in flags.items() for value in values]
     options += [("--env", name) for name in by_name(container)]
-    options += [("--mount", mounted(bind)) for bind in binds_of(container)]
+    options += [("--mount", format_mount(bind)) for bind in binds_of(container)]
     cache = (f"type={_cache_kind(container)}", f"source={container.cache}", f"target={CACHE}")
-    return [*options, ("--mount", _csv(*cache))]
+    return [*options, ("--mount", _join_csv(*cache))]
 
 
-def mounted(bind: Bind) -> str:
+def format_mount(bind: Bind) -> str:
     """Return the value of --mount, of which Apptainer reads the same words (its config/mount.go)."""
     options = ("readonly",) if bind.read_only else ()
-    return _csv(f"type={bind.kind}", f"source={bind.source}", f"target={bind.target}", *options)
+    return _join_csv(f"type={bind.kind}", f"source={bind.source}", f"target={bind.target}", *options)
 
 
 def binds_of(container: Container) -> tuple[Bind, ...]:
@@ -82,7 +82,7 @@ def binds_of(container: Container) -> tuple[Bind, ...]:
     return (*container.mounts, *([container.model] if container.model else []), *container.volumes)
 
 
-def targets(container: Container) -> dict[str, str]:
+def list_mount_targets(container: Container) -> dict[str, str]:
     """Return path in the container → what it is, of all that is mounted there but the user's volumes."""
     model = {container.model.target: "the model"} if container.model else {}
     driver = {bind.target: "the driver's" for bind in container.mounts}
@@ -119,34 +119,37 @@ def shell_text(container: Container) -> str:
     return guard + pull + docker_text(container)
 
 
-def _csv(*fields: str) -> str:
+def _join_csv(*fields: str) -> str:
     """Join the fields of --mount as CSV, which docker parses with Go's encoding/csv."""
     return ",".join(f'"{field.replace(QUOTE, QUOTE * 2)}"' if set(field) & CSV else field for field in fields)
 
 
-def _published(container: Container) -> tuple[str, ...]:
+def _list_published_ports(container: Container) -> tuple[str, ...]:
     if container.once or container.network in (HOST, "none"):
         return ()
     return (
-        f"{bracketed(container.address)}:{container.port}:{API_PORT}",
+        f"{bracket_address(container.address)}:{container.port}:{API_PORT}",
         f"{LOOPBACK}:{container.port + 1}:{STATUS_PORT}",
     )
 
 
-def _environment(container: Container) -> dict[str, str]:
-    return merged({**container.env, **container.visible}, container)
+def _make_docker_environment(container: Container) -> dict[str, str]:
+    return merge_variables({**container.env, **container.visible}, container)
 
 
-def merged(own: Mapping[str, str], container: Container) -> dict[str, str]:
+def merge_variables(record_variables: Mapping[str, str], container: Container) -> dict[str, str]:
     """Return variables of the record with the user's, which win, whether they have a value or only a name."""
-    return {**{name: value for name, value in own.items() if name not in container.named}, **container.given}
+    return {
+        **{name: value for name, value in record_variables.items() if name not in container.named},
+        **container.given,
+    }
 
 
 def _cache_kind(container: Container) -> str:
     return "bind" if "/" in container.cache else "volume"
 
 
-def _one(value: str) -> tuple[str, ...]:
+def _wrap_value(value: str) -> tuple[str, ...]:
     return (value,) if value else ()
 
 
@@ -155,12 +158,12 @@ def _one(value: str) -> tuple[str, ...]:
 
 def compose_text(container: Container) -> str:
     """Format a compose.yaml with one service."""
-    return commented(container) + write_yaml(compose_project(container))
+    return format_comments(container) + write_yaml(compose_project(container))
 
 
 def compose_project(container: Container) -> dict[str, Any]:
     """Return the content of a compose.yaml with one service."""
-    service = _without_interpolation(_service(container))
+    service = _without_interpolation(_make_compose_service(container))
     if container.key_required:
         service["environment"][API_KEY] = KEY_WANTED
     volumes = {"volumes": {"cache": {"name": container.cache}}} if _cache_kind(container) == "volume" else {}
@@ -168,11 +171,11 @@ def compose_project(container: Container) -> dict[str, Any]:
     return {"services": {container.name: service}, **networks, **_without_interpolation(volumes)}
 
 
-def _service(container: Container) -> dict[str, Any]:
-    named = _cache_kind(container) == "volume"
+def _make_compose_service(container: Container) -> dict[str, Any]:
+    is_volume = _cache_kind(container) == "volume"
     cache = {
         "type": _cache_kind(container),
-        "source": "cache" if named else container.cache,
+        "source": "cache" if is_volume else container.cache,
         "target": CACHE,
     }
     service = {
@@ -197,11 +200,11 @@ def _service(container: Container) -> dict[str, Any]:
         "ipc": container.ipc,
         "network_mode": container.network if container.network in MODES else "",
         "networks": [container.network] if container.network not in ("", *MODES) else [],
-        "ports": list(_published(container)),
-        "ulimits": dict(map(_ulimit, container.ulimits)),
-        "environment": {**_environment(container), **dict.fromkeys(by_name(container))},
+        "ports": list(_list_published_ports(container)),
+        "ulimits": dict(map(_parse_ulimit, container.ulimits)),
+        "environment": {**_make_docker_environment(container), **dict.fromkeys(by_name(container))},
         "volumes": [*map(_compose_bind, binds_of(container)), cache],
-        "deploy": _reservation(container),
+        "deploy": _reserve_gpus(container),
     }
     return {key: value for key, value in service.items() if value}
 
@@ -211,7 +214,7 @@ def _with_colon(option: str) -> str:
     return "no-new-privileges:true" if option == "no-new-privileges" else option.replace("=", ":", 1)
 
 
-def _ulimit(text: str) -> tuple[str, int | dict[str, int]]:
+def _parse_ulimit(text: str) -> tuple[str, int | dict[str, int]]:
     """Parse memlock=-1:-1. Raises InputError."""
     name, _, limits = text.partition("=")
     soft, _, hard = limits.partition(":")
@@ -231,7 +234,7 @@ def _compose_bind(bind: Bind) -> dict[str, Any]:
     }
 
 
-def _reservation(container: Container) -> dict[str, Any]:
+def _reserve_gpus(container: Container) -> dict[str, Any]:
     if not container.gpus:
         return {}
     _, _, numbers = container.gpus.partition("device=")
@@ -251,7 +254,7 @@ def _without_interpolation(value: Any) -> Any:
 # --- comments -------------------------------------------------------------------------------------------------------
 
 
-def commented(container: Container) -> str:
+def format_comments(container: Container) -> str:
     """Return comments about what the reader must edit."""
     return "".join(f"# {line}\n" for line in unknown_groups(container))
 

@@ -1,4 +1,4 @@
-"""Starts a container with docker, and explains docker's errors. IO, but for `explain`."""
+"""Starts a container with docker, and explains docker's errors. IO, but for `explain_docker_error`."""
 
 from __future__ import annotations
 
@@ -57,17 +57,17 @@ class Here:
     def image(self, name: str) -> LocalImage | None:
         """Return an image of the engine; None if it has no such image. Raises EngineError."""
         try:
-            found = connect_engine().images.get(name)
+            image = connect_engine().images.get(name)
         except docker.errors.ImageNotFound:
             return None
         except docker.errors.DockerException as error:
-            raise daemon.unreachable(error) from error
-        digests = [digest.rpartition("@")[2] for digest in found.attrs.get("RepoDigests") or ()]
-        return LocalImage(str(digests[0] if digests else found.id), found.labels.get(STAND_IN, ""))
+            raise daemon.make_unreachable_error(error) from error
+        digests = [digest.rpartition("@")[2] for digest in image.attrs.get("RepoDigests") or ()]
+        return LocalImage(str(digests[0] if digests else image.id), image.labels.get(STAND_IN, ""))
 
     def own(self, repository: str) -> str:
         """Return the image of a repository that this checkout has built; empty if none. The engine may have lost it."""
-        return checkouts.image(self.project.root, repository, ARCHITECTURES.get(platform.machine(), ""))
+        return checkouts.find_newest_image(self.project.root, repository, ARCHITECTURES.get(platform.machine(), ""))
 
     def present(self, repository: str) -> str:
         """Return the image of a repository that can be started; empty if there is none."""
@@ -91,20 +91,20 @@ class Here:
 
         Raises InputError and HostError.
         """
-        found: Mapping[str, Any] = entrypoint.ask(self.project, variant, "facts", host)
-        return found
+        facts: Mapping[str, Any] = entrypoint.ask_entrypoint(self.project, variant, "facts", host)
+        return facts
 
-    def pull(self, wanted: Container) -> None:
+    def pull(self, container: Container) -> None:
         """Pull an image; docker shows its progress on standard error. Raises EngineError or HostError."""
-        done = _docker(["docker", "pull", wanted.image], stdout=STDERR)
-        if done.returncode:
-            raise explain(done.stderr, wanted)
+        result = _run_docker(["docker", "pull", container.image], stdout=STDERR)
+        if result.returncode:
+            raise explain_docker_error(result.stderr, container)
 
     def terminal(self) -> bool:
         """Return whether this process has a terminal to pass on."""
         return sys.stdin.isatty() and sys.stdout.isatty()
 
-    def attach(self, argv: Sequence[str], wanted: Container, *, terminal: bool = False) -> int:
+    def attach(self, argv: Sequence[str], container: Container, *, terminal: bool = False) -> int:
         """Run docker in the foreground and return its exit code; it gets this process's signals.
 
         With `terminal`, docker reads this process's. Raises HostError or EngineError if docker could not start the
@@ -116,7 +116,10 @@ class Here:
             child = subprocess.Popen(argv, stderr=subprocess.PIPE, process_group=None if terminal else 0)
         except FileNotFoundError as error:
             raise _no_docker(argv) from error
-        before = {number: signal.signal(number, lambda sent, _: child.send_signal(sent)) for number in PASSED_ON}
+        before = {
+            number: signal.signal(number, lambda signal_number, _: child.send_signal(signal_number))
+            for number in PASSED_ON
+        }
         try:
             complaint = pass_on(cast("IO[bytes]", child.stderr), _to_stderr)
             code = child.wait()
@@ -124,45 +127,45 @@ class Here:
             for number, handler in before.items():
                 signal.signal(number, handler)
         if complaint and code in NOT_STARTED:
-            raise explain(complaint.decode(errors="replace"), wanted)
+            raise explain_docker_error(complaint.decode(errors="replace"), container)
         _to_stderr(complaint)
         return code if code >= 0 else 128 - code
 
-    def detach(self, argv: Sequence[str], wanted: Container) -> str:
+    def detach(self, argv: Sequence[str], container: Container) -> str:
         """Start a container in the background and return its id. Raises HostError or EngineError; leaves none then."""
         with tempfile.TemporaryDirectory(prefix="drydock-run-") as folder:
             file = Path(folder, "id")
-            done = _docker([*argv[:2], "--cidfile", str(file), *argv[2:]])
-            made = file.read_text() if file.is_file() else ""
-        if done.returncode:
-            if made:  # docker keeps a container that it could not start
-                _docker(["docker", "rm", "--force", made])
-            raise explain(done.stderr, wanted)
-        return made
+            result = _run_docker([*argv[:2], "--cidfile", str(file), *argv[2:]])
+            container_id = file.read_text() if file.is_file() else ""
+        if result.returncode:
+            if container_id:  # docker keeps a container that it could not start
+                _run_docker(["docker", "rm", "--force", container_id])
+            raise explain_docker_error(result.stderr, container)
+        return container_id
 
 
 def pass_on(stream: IO[bytes], write: Callable[[bytes], object]) -> bytes:
     """Write a stream's bytes at once, up to docker's own error; return this error."""
-    held, begins_line = b"", True
+    complaint, begins_line = b"", True
     while chunk := os.read(stream.fileno(), 65536):
-        if held:
-            held += chunk
+        if complaint:
+            complaint += chunk
             continue
         place = ((b"\n" if begins_line else b" ") + chunk).find(b"\n" + COMPLAINT)
-        shown, held = (chunk, b"") if place < 0 else (chunk[:place], chunk[place:])
-        write(shown)
+        output, complaint = (chunk, b"") if place < 0 else (chunk[:place], chunk[place:])
+        write(output)
         begins_line = chunk.endswith(b"\n")
-    return held
+    return complaint
 
 
-def explain(said: str, wanted: Container) -> DrydockError:
+def explain_docker_error(message: str, container: Container) -> DrydockError:
     """Return docker's error as one of ours, with a hint. Pure."""
-    text = _first_line(said)
+    text = _first_line(message)
     for pattern, error, problem, hint in _KNOWN:
-        if found := re.search(pattern, text):
-            runtime = wanted.record.runtime
+        if match := re.search(pattern, text):
+            runtime = container.record.runtime
             install = (runtime and runtime.install) or "install the vendor's container toolkit"
-            values = {**wanted.model_dump(), **found.groupdict(), "text": text, "install": install}
+            values = {**container.model_dump(), **match.groupdict(), "text": text, "install": install}
             return error(problem.format(**values), hint=hint.format(**values))
     return EngineError(f"docker: {text}", hint="`docker info` shows whether the engine works")
 
@@ -239,14 +242,14 @@ _KNOWN: tuple[tuple[str, type[DrydockError], str, str], ...] = (
 """What docker says → our error, its text and its hint, with the container's fields."""
 
 
-def _first_line(said: str) -> str:
+def _first_line(message: str) -> str:
     """Return what is wrong without docker's prefixes and its advice to read the help."""
-    kept = [line for line in said.splitlines() if line.strip() and "docker run --help" not in line]
-    whole = " ".join(kept[-1:] if not said.startswith("docker: ") else kept)
+    lines = [line for line in message.splitlines() if line.strip() and "docker run --help" not in line]
+    whole = " ".join(lines[-1:] if not message.startswith("docker: ") else lines)
     return whole.removeprefix("docker: ").removeprefix("Error response from daemon: ").strip() or "failed"
 
 
-def _docker(argv: Sequence[str], stdout: int = subprocess.PIPE) -> subprocess.CompletedProcess[str]:
+def _run_docker(argv: Sequence[str], stdout: int = subprocess.PIPE) -> subprocess.CompletedProcess[str]:
     try:
         return subprocess.run(argv, stdout=stdout, stderr=subprocess.PIPE, text=True, errors="replace", check=False)
     except FileNotFoundError as error:

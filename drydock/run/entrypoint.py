@@ -20,7 +20,7 @@ from drydock.build.job import choose_platform
 from drydock.config.matrix import read_matrix
 from drydock.core.console import log
 from drydock.core.errors import HostError, InputError
-from drydock.core.files import dumps
+from drydock.core.files import format_json
 from drydock.core.paths import find_home_folder
 from drydock.core.project import Project
 from drydock.inputs.store import default_store
@@ -75,21 +75,23 @@ def argv_of(
 
 def _find_known(project: Project, variant: Variant) -> vllm_lists.KnownLists | None:
     """Return what is known of a row's vLLM before its image is built."""
-    lock = lockfile.read_previous(lockfile.path_of(project, variant.id))
+    lock = lockfile.read_previous(lockfile.path_of_lock(project, variant.id))
     return vllm_lists.find_lists(project, variant, lock, choose_platform(variant, None))
 
 
 def _lists_of(project: Project, variant: Variant) -> dict[str, bytes]:
     """Return what the row's vLLM says of itself, as its image will have it; nothing if that is not known."""
-    known = _find_known(project, variant)
-    if known is None:
+    known_lists = _find_known(project, variant)
+    if known_lists is None:
         return {}
-    rows = vllm_lists.find_other_rows(project, variant, known)
-    named = {row for names in rows.values() for row in names}
-    platforms = {each.id: each.platforms for each in read_matrix(project) if each.id in named}
+    rows = vllm_lists.find_other_rows(project, variant, known_lists)
+    row_names = {row for names in rows.values() for row in names}
+    platforms = {
+        row_variant.id: row_variant.platforms for row_variant in read_matrix(project) if row_variant.id in row_names
+    }
     versions = vllm_lists.find_versions(project, variant)
-    others = {"rows": rows, "row_platforms": platforms, "versions": versions}
-    return {vllm_lists.FILE: dumps({**known.lists, "assumed": known.assumed, **others}).encode()}
+    row_facts = {"rows": rows, "row_platforms": platforms, "versions": versions}
+    return {vllm_lists.FILE: format_json({**known_lists.lists, "assumed": known_lists.assumed, **row_facts}).encode()}
 
 
 def _hub_caches(env: Mapping[str, str]) -> list[str]:
@@ -109,7 +111,7 @@ def _image_side(project: Project) -> Path:
     return default_store().folder({}, {f"entrypoints/{name}": text for name, text in project.entrypoint.items()})
 
 
-def become(project: Project, variant: Variant, words: Sequence[str], texts: Sequence[str] = ()) -> None:
+def exec_entrypoint(project: Project, variant: Variant, words: Sequence[str], texts: Sequence[str] = ()) -> None:
     """Replace this process by the entrypoint, which then prints what it prints in a container, with its exit code.
 
     `texts` are variables of the container, NAME or NAME=VALUE. Raises InputError for one that is not written so, or
@@ -117,17 +119,19 @@ def become(project: Project, variant: Variant, words: Sequence[str], texts: Sequ
     """
     argv, env = argv_of(project, variant, words)
     env |= {name: os.environ[name] for name in ("NO_COLOR", "TERM") if name in os.environ}
-    given = _variables(texts)
+    container_variables = _resolve_variables(texts)
     note = describe_unchecked(project, variant, words)
     if note:
         log(note)
-    if given:
+    if container_variables:
         argv = [*_PYTHON, "-c", _WITH_VARIABLES, str(_image_side(project)), *words]
-        sys.exit(subprocess.run(argv, env=env, input=json.dumps(given), text=True, check=False).returncode)
+        sys.exit(
+            subprocess.run(argv, env=env, input=json.dumps(container_variables), text=True, check=False).returncode
+        )
     os.execve(argv[0], argv, env)  # noqa: S606 - a list, no shell
 
 
-def _variables(texts: Sequence[str]) -> dict[str, str]:
+def _resolve_variables(texts: Sequence[str]) -> dict[str, str]:
     parsed = parse_variables(texts)
     absent = [name for name in parsed.named if name not in os.environ]
     if absent:
@@ -139,8 +143,8 @@ def describe_unchecked(project: Project, variant: Variant, words: Sequence[str])
     """Return what `plan` cannot check before the row's image is built; empty if it checks flags as the image does."""
     if words[:1] != ("plan",):
         return ""
-    known = _find_known(project, variant)
-    if known and not known.assumed and "flags" in known.lists:
+    known_lists = _find_known(project, variant)
+    if known_lists and not known_lists.assumed and "flags" in known_lists.lists:
         return ""
     why = f"this vLLM's own list is read when the image is built ({variant.vllm.origin})"
     return f"note: names and values of flags are not checked: {why}"
@@ -172,44 +176,44 @@ def recorded_host(words: Sequence[str]) -> str:
     return parser.parse_known_args(words)[0].root or ""
 
 
-def ask(project: Project, variant: Variant, verb: str, host: str = "") -> Any:
+def ask_entrypoint(project: Project, variant: Variant, verb: str, host: str = "") -> Any:
     """Return the JSON of `facts` or `check`; `host` is a recorded host, empty for this machine.
 
     Raises InputError if the recorded host cannot be read, HostError for any other failure.
     """
     words = [verb, *(["--json"] if verb == "check" else []), *(["--root", host] if host else [])]
     argv, env = argv_of(project, variant, words)
-    done = subprocess.run(argv, env=env, capture_output=True, text=True, errors="replace", check=False)
-    if done.returncode not in (0, _CHECK_FAILED):
-        raise failure(done.returncode, done.stderr)
-    return json.loads(done.stdout)
+    result = subprocess.run(argv, env=env, capture_output=True, text=True, errors="replace", check=False)
+    if result.returncode not in (0, _CHECK_FAILED):
+        raise make_entrypoint_error(result.returncode, result.stderr)
+    return json.loads(result.stdout)
 
 
-def answer(
+def answer_for_container(
     project: Project,
     variant: Variant,
     words: Sequence[str],
-    given: Mapping[str, str],
+    container_variables: Mapping[str, str],
     env: Mapping[str, str] = os.environ,
     folder: Path | None = None,
 ) -> Any:
-    """Return the JSON that the entrypoint prints for a container with the variables `given`.
+    """Return the JSON that the entrypoint prints for a container with the variables `container_variables`.
 
     They are data: an LD_PRELOAD that the container needs must not load a library into a process of this machine.
     Paths among the words are relative to a folder, or else to the current one. Raises InputError and HostError.
     """
     _, passed = argv_of(project, variant, words, env)
     argv = [*_PYTHON, "-c", _WITH_VARIABLES, str(_image_side(project)), *words]
-    text = json.dumps(dict(given))
-    done = subprocess.run(
+    text = json.dumps(dict(container_variables))
+    result = subprocess.run(
         argv, env=passed, cwd=folder, input=text, capture_output=True, text=True, errors="replace", check=False
     )
-    if done.returncode:
-        raise failure(done.returncode, done.stderr)
-    return json.loads(done.stdout)
+    if result.returncode:
+        raise make_entrypoint_error(result.returncode, result.stderr)
+    return json.loads(result.stdout)
 
 
-def failure(code: int, text: str) -> InputError | HostError:
+def make_entrypoint_error(code: int, text: str) -> InputError | HostError:
     """Return the error for an exit code of the entrypoint and what it wrote to standard error."""
     message, _, hint = text.strip().removeprefix("drydock: ").partition("\n\nhint: ")
     kinds: dict[int, type[InputError | HostError]] = {_USAGE: InputError, _DOES_NOT_FIT: DoesNotFitError}

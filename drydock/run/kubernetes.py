@@ -15,7 +15,17 @@ from typing import Any
 from drydock.core.yaml_writer import write_yaml
 from drydock.run.access import API_KEY
 from drydock.run.container import API_PORT, FOR_BUCKETS, FROM_THE_SHELL, STATUS_PORT, Bind, Container, is_local
-from drydock.run.docker import ASK_EVERY, CACHE, PYTHON, START_SECONDS, STOP_SECONDS, TMP, USER, binds_of, merged
+from drydock.run.docker import (
+    ASK_EVERY,
+    CACHE,
+    PYTHON,
+    START_SECONDS,
+    STOP_SECONDS,
+    TMP,
+    USER,
+    binds_of,
+    merge_variables,
+)
 from drydock.run.user_options import HOST
 
 CACHE_SIZE = "200Gi"
@@ -41,21 +51,24 @@ _ESCALATES = "SYS_ADMIN"
 
 def kubernetes_text(container: Container) -> str:
     """Format the documents."""
-    return write_yaml(*documents(container))
+    return write_yaml(*make_objects(container))
 
 
-def documents(container: Container) -> tuple[dict[str, Any], ...]:
+def make_objects(container: Container) -> tuple[dict[str, Any], ...]:
     """Return PersistentVolumeClaim, Deployment and Service; for what runs once, PersistentVolumeClaim and Job.
 
     Last come what the user asked for: a ResourceClaimTemplate, a PodMonitor.
     """
-    more = (*((_devices(container),) if container.device_class else ()), *((_monitor(container),) * container.monitor))
+    more = (
+        *((_make_claim_template(container),) if container.device_class else ()),
+        *((_make_pod_monitor(container),) * container.monitor),
+    )
     if container.once:
-        return _claim(container), _job(container), *more
-    return _claim(container), _deployment(container), _service(container), *more
+        return _make_volume_claim(container), _make_run_job(container), *more
+    return _make_volume_claim(container), _make_server_deployment(container), _make_server_service(container), *more
 
 
-def remarks(container: Container) -> Iterable[str]:
+def list_cluster_remarks(container: Container) -> Iterable[str]:
     """Yield what must be set up in the cluster, outside the manifest."""
     yield from _secret_remarks(container)
     devices = container.device_class or container.resource
@@ -64,8 +77,8 @@ def remarks(container: Container) -> Iterable[str]:
     if is_local(container.image):
         yield f"image {container.image} exists on this machine only: push it, then --image (in a topology.yaml, image)"
     yield from _node_remarks(container)
-    own = [("model", container.model)] if container.model else []
-    for what, bind in (*own, *(("volume", bind) for bind in container.volumes)):
+    model_binds = [("model", container.model)] if container.model else []
+    for what, bind in (*model_binds, *(("volume", bind) for bind in container.volumes)):
         if bind.kind == "image":
             yield f"{what} {bind.source}: {IMAGE_VOLUMES}"
         else:
@@ -102,60 +115,65 @@ def _node_remarks(container: Container) -> Iterable[str]:
         yield "PodMonitor: needs the Prometheus operator, whose Prometheus must select it"
 
 
-def _named(kind: str, version: str, container: Container, **fields: Any) -> dict[str, Any]:
-    metadata = {"name": container.name, "labels": _labels(container)}
+def _make_named_object(kind: str, version: str, container: Container, **fields: Any) -> dict[str, Any]:
+    metadata = {"name": container.name, "labels": _make_selector_labels(container)}
     return {"apiVersion": version, "kind": kind, "metadata": metadata, **fields}
 
 
-def _labels(container: Container) -> dict[str, str]:
+def _make_selector_labels(container: Container) -> dict[str, str]:
     """Return the labels that a Service selects pods by; a Job has others, or it would get requests."""
     name = "drydock-job" if container.once else "vllm"
     return {"app.kubernetes.io/name": name, "app.kubernetes.io/instance": container.name}
 
 
-def _claim(container: Container) -> dict[str, Any]:
+def _make_volume_claim(container: Container) -> dict[str, Any]:
     spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": CACHE_SIZE}}}
     server = container.model_copy(update={"name": container.claim, "once": False})
-    return _named("PersistentVolumeClaim", "v1", server, spec=spec)
+    return _make_named_object("PersistentVolumeClaim", "v1", server, spec=spec)
 
 
-def _service(container: Container) -> dict[str, Any]:
+def _make_server_service(container: Container) -> dict[str, Any]:
     ports = [{"name": "http", "port": container.port, "targetPort": "http"}]
-    return _named("Service", "v1", container, spec={"selector": _labels(container), "ports": ports})
+    return _make_named_object(
+        "Service", "v1", container, spec={"selector": _make_selector_labels(container), "ports": ports}
+    )
 
 
-def _devices(container: Container) -> dict[str, Any]:
+def _make_claim_template(container: Container) -> dict[str, Any]:
     """Return the template of a pod's claim (https://kubernetes.io/docs/concepts/scheduling-eviction/dynamic-resource-allocation/)."""
     exactly = {"deviceClassName": container.device_class, "allocationMode": "ExactCount", "count": container.count}
     spec = {"spec": {"devices": {"requests": [{"name": DEVICES, "exactly": exactly}]}}}
-    return _named("ResourceClaimTemplate", "resource.k8s.io/v1", container, spec=spec)
+    return _make_named_object("ResourceClaimTemplate", "resource.k8s.io/v1", container, spec=spec)
 
 
-def _monitor(container: Container) -> dict[str, Any]:
+def _make_pod_monitor(container: Container) -> dict[str, Any]:
     """Return what tells the Prometheus operator to read /metrics of vLLM and of the entrypoint."""
-    ports = [{"port": port["name"]} for port in _ports(container)]
-    spec = {"selector": {"matchLabels": _labels(container)}, "podMetricsEndpoints": ports}
-    return _named("PodMonitor", "monitoring.coreos.com/v1", container, spec=spec)
+    ports = [{"port": port["name"]} for port in _list_pod_ports(container)]
+    spec = {"selector": {"matchLabels": _make_selector_labels(container)}, "podMetricsEndpoints": ports}
+    return _make_named_object("PodMonitor", "monitoring.coreos.com/v1", container, spec=spec)
 
 
-def _deployment(container: Container) -> dict[str, Any]:
-    template = {"metadata": {"labels": _labels(container)}, "spec": _pod(container)}
+def _make_server_deployment(container: Container) -> dict[str, Any]:
+    template = {"metadata": {"labels": _make_selector_labels(container)}, "spec": _make_pod_spec(container)}
     spec = {
         "replicas": 1,
         "strategy": {"type": "Recreate"},  # a second pod could get neither the devices nor the claim
-        "selector": {"matchLabels": _labels(container)},
+        "selector": {"matchLabels": _make_selector_labels(container)},
         "template": template,
     }
-    return _named("Deployment", "apps/v1", container, spec=spec)
+    return _make_named_object("Deployment", "apps/v1", container, spec=spec)
 
 
-def _job(container: Container) -> dict[str, Any]:
+def _make_run_job(container: Container) -> dict[str, Any]:
     """Return a Job that is tried once: a check that fails fails again, and a failed conversion leaves its log."""
-    template = {"metadata": {"labels": _labels(container)}, "spec": {"restartPolicy": "Never", **_pod(container)}}
-    return _named("Job", "batch/v1", container, spec={"backoffLimit": 0, "template": template})
+    template = {
+        "metadata": {"labels": _make_selector_labels(container)},
+        "spec": {"restartPolicy": "Never", **_make_pod_spec(container)},
+    }
+    return _make_named_object("Job", "batch/v1", container, spec={"backoffLimit": 0, "template": template})
 
 
-def _pod(container: Container) -> dict[str, Any]:
+def _make_pod_spec(container: Container) -> dict[str, Any]:
     host = {
         "hostNetwork": container.network == HOST,
         "dnsPolicy": "ClusterFirstWithHostNet" if container.network == HOST else "",
@@ -170,8 +188,8 @@ def _pod(container: Container) -> dict[str, Any]:
         **({"nodeSelector": dict(container.nodes)} if container.nodes else {}),
         **({"resourceClaims": [claim]} if container.device_class else {}),
         "securityContext": _pod_security(container),
-        "containers": [_container(container)],
-        "volumes": list(_volumes(container)),
+        "containers": [_make_container_spec(container)],
+        "volumes": list(_list_pod_volumes(container)),
     }
 
 
@@ -191,53 +209,53 @@ def _pod_security(container: Container) -> dict[str, Any]:
     return context | ({"supplementalGroups": numbers} if numbers else {})
 
 
-def _container(container: Container) -> dict[str, Any]:
+def _make_container_spec(container: Container) -> dict[str, Any]:
     resources: dict[str, Any] = {"limits": {container.resource: container.count}} if container.resource else {}
     resources = {"claims": [{"name": DEVICES}]} if container.device_class else resources
     return {
         "name": "vllm",
         "image": container.image,
         **({"imagePullPolicy": "Never"} if is_local(container.image) else {}),
-        "args": [_literal(word) for word in container.arguments],
-        **({} if container.once else {"ports": _ports(container)}),
-        "env": list(_environment(container)),
+        "args": [_double_dollars(word) for word in container.arguments],
+        **({} if container.once else {"ports": _list_pod_ports(container)}),
+        "env": list(_list_pod_environment(container)),
         **({"resources": resources} if resources else {}),
-        "securityContext": _security(container),
-        **({} if container.once else _watched(container)),
+        "securityContext": _make_security_context(container),
+        **({} if container.once else _make_probes_and_hooks(container)),
         "volumeMounts": list(_volume_mounts(container)),
     }
 
 
-def _ports(container: Container) -> list[dict[str, Any]]:
+def _list_pod_ports(container: Container) -> list[dict[str, Any]]:
     return [
-        {"name": "http", "containerPort": _port(container, API_PORT)},
-        {"name": "status", "containerPort": _port(container, STATUS_PORT)},
+        {"name": "http", "containerPort": _choose_container_port(container, API_PORT)},
+        {"name": "status", "containerPort": _choose_container_port(container, STATUS_PORT)},
     ]
 
 
-def _watched(container: Container) -> dict[str, Any]:
+def _make_probes_and_hooks(container: Container) -> dict[str, Any]:
     """Return the probes of a server, and what happens before its end."""
     return {
-        "startupProbe": _probe("/startupz", max(START_SECONDS, 60 * container.start) // ASK_EVERY),
-        "readinessProbe": _probe("/readyz", 1),
-        "livenessProbe": _probe("/livez", 3),
+        "startupProbe": _make_http_probe("/startupz", max(START_SECONDS, 60 * container.start) // ASK_EVERY),
+        "readinessProbe": _make_http_probe("/readyz", 1),
+        "livenessProbe": _make_http_probe("/livez", 3),
         "lifecycle": {"preStop": {"exec": {"command": [*PAUSE, f"import time; time.sleep({PRESTOP_SECONDS})"]}}},
     }
 
 
-def _literal(text: str) -> str:
+def _double_dollars(text: str) -> str:
     """Double every dollar sign, because Kubernetes expands $(NAME) in args and env, also for secrets."""
     return text.replace("$", "$$")
 
 
-def _port(container: Container, usual: int) -> int:
+def _choose_container_port(container: Container, usual: int) -> int:
     """Return the port inside the container: with the host's network, the requested one."""
     return usual - API_PORT + container.port if container.network == HOST else usual
 
 
-def _environment(container: Container) -> Iterable[Mapping[str, Any]]:
-    for name, value in merged(container.env, container).items():
-        yield {"name": name, "value": _literal(value)}
+def _list_pod_environment(container: Container) -> Iterable[Mapping[str, Any]]:
+    for name, value in merge_variables(container.env, container).items():
+        yield {"name": name, "value": _double_dollars(value)}
     for name in container.downloads:
         if name not in (*container.named, *container.given):
             yield from_secret(name, secret_of(name), optional=True)
@@ -255,8 +273,8 @@ def _named_secrets(container: Container) -> tuple[str, ...]:
 def secret_of(name: str) -> str:
     """Return the name of the secret that has a variable's value, in lower case and with hyphens."""
     buckets = dict.fromkeys(chain(*FOR_BUCKETS.values()), BUCKET_SECRET)
-    known = {**dict.fromkeys(FROM_THE_SHELL, SECRET), **buckets, API_KEY: KEY_SECRET}
-    return known.get(name) or name.lower().replace("_", "-").strip("-") or "variable"
+    secrets = {**dict.fromkeys(FROM_THE_SHELL, SECRET), **buckets, API_KEY: KEY_SECRET}
+    return secrets.get(name) or name.lower().replace("_", "-").strip("-") or "variable"
 
 
 def from_secret(name: str, secret: str, *, optional: bool) -> dict[str, Any]:
@@ -264,11 +282,11 @@ def from_secret(name: str, secret: str, *, optional: bool) -> dict[str, Any]:
     return {"name": name, "valueFrom": {"secretKeyRef": {"name": secret, "key": name, "optional": optional}}}
 
 
-def _security(container: Container) -> dict[str, Any]:
+def _make_security_context(container: Container) -> dict[str, Any]:
     if container.privileged:
         return {"privileged": True, "readOnlyRootFilesystem": True}
-    said = any(word.startswith("no-new-privileges") and word.endswith("false") for word in container.security)
-    refused = said or _ESCALATES in container.capabilities
+    is_disabled = any(word.startswith("no-new-privileges") and word.endswith("false") for word in container.security)
+    refused = is_disabled or _ESCALATES in container.capabilities
     capabilities = {"drop": ["ALL"]} | ({"add": list(container.capabilities)} if container.capabilities else {})
     return {
         "allowPrivilegeEscalation": refused,
@@ -277,7 +295,7 @@ def _security(container: Container) -> dict[str, Any]:
     }
 
 
-def _probe(path: str, failures: int) -> dict[str, Any]:
+def _make_http_probe(path: str, failures: int) -> dict[str, Any]:
     return {
         "httpGet": {"path": path, "port": "status"},
         "periodSeconds": ASK_EVERY,
@@ -286,15 +304,15 @@ def _probe(path: str, failures: int) -> dict[str, Any]:
     }
 
 
-def _volumes(container: Container) -> Iterable[Mapping[str, Any]]:
+def _list_pod_volumes(container: Container) -> Iterable[Mapping[str, Any]]:
     yield {"name": "cache", "persistentVolumeClaim": {"claimName": container.claim}}
     yield {"name": "tmp", "emptyDir": {}}
     if container.shm:
-        yield {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": quantity(container.shm)}}
+        yield {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": convert_quantity(container.shm)}}
     for number, bind in enumerate(binds_of(container)):
         image = {"image": {"reference": bind.source, "pullPolicy": "IfNotPresent"}}
         source = image if bind.kind == "image" else {"hostPath": {"path": bind.source}}
-        yield {"name": f"{_place(bind)}-{number}", **source}
+        yield {"name": f"{_describe_volume_source(bind)}-{number}", **source}
 
 
 def _volume_mounts(container: Container) -> Iterable[Mapping[str, Any]]:
@@ -303,15 +321,19 @@ def _volume_mounts(container: Container) -> Iterable[Mapping[str, Any]]:
     if container.shm:
         yield {"name": "shm", "mountPath": "/dev/shm"}  # noqa: S108 - the container's own
     for number, bind in enumerate(binds_of(container)):
-        yield {"name": f"{_place(bind)}-{number}", "mountPath": bind.target, "readOnly": bind.read_only}
+        yield {
+            "name": f"{_describe_volume_source(bind)}-{number}",
+            "mountPath": bind.target,
+            "readOnly": bind.read_only,
+        }
 
 
-def _place(bind: Bind) -> str:
+def _describe_volume_source(bind: Bind) -> str:
     """Return where a volume is from, for its name."""
     return "image" if bind.kind == "image" else "host"
 
 
-def quantity(size: str) -> str:
+def convert_quantity(size: str) -> str:
     """Convert a docker size (16g, 512m) to a Kubernetes quantity (16Gi, 512Mi)."""
     number = size.rstrip("bBkKmMgGtT")
     unit = size[len(number) :].lower().removesuffix("b")

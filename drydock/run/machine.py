@@ -22,8 +22,8 @@ class Machine:
 
     def matches(self, pattern: str) -> tuple[str, ...]:
         """Return the paths that match a shell pattern, davinci2 before davinci10."""
-        found = self.root.glob(pattern.lstrip("/"))
-        return tuple(sorted((f"/{path.relative_to(self.root)}" for path in found), key=natural))
+        paths = self.root.glob(pattern.lstrip("/"))
+        return tuple(sorted((f"/{path.relative_to(self.root)}" for path in paths), key=make_natural_key))
 
     def has(self, path: str) -> bool:
         """Return whether a file or folder exists."""
@@ -53,7 +53,7 @@ def _pci_id(file: Path) -> str:
     return file.read_text(errors="replace").strip().removeprefix("0x") if file.is_file() else ""
 
 
-def natural(path: str) -> list[str]:
+def make_natural_key(path: str) -> list[str]:
     """Return a key that sorts numbers in text by their value."""
     return [part.zfill(20) if part.isdigit() else part for part in re.split(r"(\d+)", path)]
 
@@ -63,7 +63,7 @@ def is_pattern(path: str) -> bool:
     return bool(_PLACEHOLDER.search(path))
 
 
-def assumed(node: DeviceNode, numbers: Sequence[int]) -> tuple[str, ...]:
+def assume_device_files(node: DeviceNode, numbers: Sequence[int]) -> tuple[str, ...]:
     """Return the device files that a machine with this accelerator usually has."""
     if not is_pattern(node.path):
         return (node.path,)
@@ -73,15 +73,17 @@ def assumed(node: DeviceNode, numbers: Sequence[int]) -> tuple[str, ...]:
     return tuple(_PLACEHOLDER.sub(str(first + number), node.path, count=1) for number in numbers)
 
 
-def pick(paths: Sequence[str], wanted: Sequence[int]) -> tuple[dict[int, str], list[int]]:
+def pick_device_files(paths: Sequence[str], chosen_numbers: Sequence[int]) -> tuple[dict[int, str], list[int]]:
     """Choose device files by number; return number → file, and the numbers without a file.
 
     A file's number is the last number in its name if these start at 0 (128 for render nodes), because drivers keep it
     when a card is missing. Otherwise, as for VFIO groups, it is the file's position.
     """
-    ends = [int(found[-1]) if (found := re.findall(r"\d+", path)) else -1 for path in paths]
+    ends = [int(digits[-1]) if (digits := re.findall(r"\d+", path)) else -1 for path in paths]
     first = FIRST_RENDER_NODE if any("renderD" in path for path in paths) else 0
-    named = bool(ends) and min(ends) == first and len(set(ends)) == len(ends)
-    numbers = [end - first for end in ends] if named else range(len(paths))
-    known = dict(zip(numbers, paths, strict=True))
-    return {number: known[number] for number in wanted if number in known}, [n for n in wanted if n not in known]
+    is_numbered = bool(ends) and min(ends) == first and len(set(ends)) == len(ends)
+    numbers = [end - first for end in ends] if is_numbered else range(len(paths))
+    files_by_number = dict(zip(numbers, paths, strict=True))
+    return {number: files_by_number[number] for number in chosen_numbers if number in files_by_number}, [
+        n for n in chosen_numbers if n not in files_by_number
+    ]

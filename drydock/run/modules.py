@@ -34,18 +34,22 @@ def choose_modules(variant: Variant, numbers: tuple[int, ...], machine: Machine)
     if VARIABLE not in variant.variables.devices:
         text = ",".join(map(str, numbers))
         raise InputError(f"--modules {text}: {variant.id} has no modules", hint="choose cards with --devices")
-    known = _read_devices(machine)
-    absent = tuple(f"no module {number} among {_FILES}" for number in numbers if known and number not in known)
-    devices = tuple(known[number] for number in numbers if number in known)
-    return ChosenModules(numbers, devices if known else None, absent)
+    device_by_module = _read_devices(machine)
+    absent = tuple(
+        f"no module {number} among {_FILES}"
+        for number in numbers
+        if device_by_module and number not in device_by_module
+    )
+    devices = tuple(device_by_module[number] for number in numbers if number in device_by_module)
+    return ChosenModules(numbers, devices if device_by_module else None, absent)
 
 
 def _read_devices(machine: Machine) -> Mapping[int, int]:
     """Return module → device number, as the driver's files state; empty if any of them does not."""
     paths = machine.matches(_FILES)
     modules = {_number_of(path): machine.number(path) for path in paths}
-    found = {module: device for device, module in modules.items() if module is not None}
-    return found if len(found) == len(paths) else {}
+    device_by_module = {module: device for device, module in modules.items() if module is not None}
+    return device_by_module if len(device_by_module) == len(paths) else {}
 
 
 def _number_of(path: str) -> int:

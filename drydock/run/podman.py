@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from drydock.core.errors import InputError
 from drydock.run.access import API_KEY
 from drydock.run.container import Container, is_local
-from drydock.run.docker import START_SECONDS, commented, docker_options
+from drydock.run.docker import START_SECONDS, docker_options, format_comments
 
 CDI = "nvidia.com/gpu"
 """The kind of NVIDIA's cards (NVIDIA Container Toolkit docs, support for Container Device Interface)."""
@@ -39,7 +39,7 @@ Unit = Mapping[str, Sequence[tuple[str, str]]]
 """Section → its keys and values."""
 
 
-def adapted(container: Container) -> Container:
+def use_cdi_devices(container: Container) -> Container:
     """Return the container with devices of CDI in place of --gpus and of the runtime that gives the same."""
     gpus = container.gpus.removeprefix("device=")
     if not gpus:
@@ -48,11 +48,11 @@ def adapted(container: Container) -> Container:
     return container.model_copy(update={"devices": (*container.devices, *cards), "gpus": "", "runtime": ""})
 
 
-def options(container: Container) -> list[tuple[str, ...]]:
+def list_podman_options(container: Container) -> list[tuple[str, ...]]:
     """Return the options of `podman run`, each with its value. An image is mounted read-only without a word for it."""
     return [
         (flag, *(text.removesuffix(",readonly") if text.startswith("type=image,") else text for text in values))
-        for flag, *values in docker_options(adapted(container))
+        for flag, *values in docker_options(use_cdi_devices(container))
     ]
 
 
@@ -61,11 +61,13 @@ def options(container: Container) -> list[tuple[str, ...]]:
 
 def quadlet_text(container: Container) -> str:
     """Format NAME.container."""
-    lines = {name: "".join(f"{key}={value}\n" for key, value in keys) for name, keys in unit(container).items()}
-    return commented(container) + "\n".join(f"[{name}]\n{text}" for name, text in lines.items())
+    lines = {
+        name: "".join(f"{key}={value}\n" for key, value in keys) for name, keys in make_quadlet_unit(container).items()
+    }
+    return format_comments(container) + "\n".join(f"[{name}]\n{text}" for name, text in lines.items())
 
 
-def unit(container: Container) -> Unit:
+def make_quadlet_unit(container: Container) -> Unit:
     """Return the sections of NAME.container. What runs once is started by hand, and not again.
 
     Raises InputError for an empty word: Podman's generator leaves it out, and all words after it
@@ -74,7 +76,7 @@ def unit(container: Container) -> Unit:
     if "" in container.arguments:
         before = container.arguments[container.arguments.index("") - 1]
         raise InputError(f"{before} '': a unit cannot have an empty word", hint=f"write {before}= as one word")
-    secrets = _secrets(container)
+    secrets = _list_secrets(container)
     model = container.model
     pull = [("ExecStartPre", f"podman pull --quiet {model.source}")] if model and model.kind == "image" else []
     again = [("Restart", "always"), ("RestartSec", str(RESTART_SECONDS)), ("TimeoutStartSec", str(START_SECONDS))]
@@ -82,8 +84,8 @@ def unit(container: Container) -> Unit:
         "Unit": [("Description", f"vLLM: {container.name}")],
         "Container": [
             ("Image", container.image),
-            ("Exec", " ".join(map(_word, container.arguments))),
-            *(_key(flag, *values, secrets=secrets) for flag, *values in options(container)),
+            ("Exec", " ".join(map(_quote_systemd_word, container.arguments))),
+            *(_make_unit_key(flag, *values, secrets=secrets) for flag, *values in list_podman_options(container)),
         ],
         "Service": [
             ("EnvironmentFile", f"-{_file(container)}"),
@@ -94,14 +96,14 @@ def unit(container: Container) -> Unit:
     }
 
 
-def remarks(container: Container) -> Iterable[str]:
+def list_unit_remarks(container: Container) -> Iterable[str]:
     """Yield what must be set up where the unit runs."""
     name = container.name
     yield (
         f"write it to /etc/containers/systemd/{name}.container, or as a user to ~/.config/containers/systemd;"
         f" `systemctl daemon-reload` and `systemctl start {name}` (as a user with --user) start it"
     )
-    for variable in _secrets(container):
+    for variable in _list_secrets(container):
         command = f"podman secret create --env {variable} {variable}"
         yield f"secret {variable}: the unit starts only with it; `{command}` takes it from your shell"
     if container.downloads:
@@ -126,7 +128,7 @@ def image_remarks(image: str) -> Iterable[str]:
         yield f"image {image}: Docker has it, Podman does not: `docker save {image} | podman load`"
 
 
-def _secrets(container: Container) -> tuple[str, ...]:
+def _list_secrets(container: Container) -> tuple[str, ...]:
     """Return the variables without which it must not start: Podman passes on the secret of that name, or fails."""
     return tuple(dict.fromkeys((*container.named, *([API_KEY] if container.key_required else ()))))
 
@@ -135,7 +137,7 @@ def _file(container: Container) -> str:
     return f"%E/drydock/{container.name}.env"
 
 
-def _key(flag: str, *values: str, secrets: Sequence[str]) -> tuple[str, str]:
+def _make_unit_key(flag: str, *values: str, secrets: Sequence[str]) -> tuple[str, str]:
     """Return the key of one option."""
     (value,) = values or ("",)
     if flag == "--read-only":
@@ -145,13 +147,13 @@ def _key(flag: str, *values: str, secrets: Sequence[str]) -> tuple[str, str]:
     if flag == "--env" and value in secrets:
         return "Secret", f"{value},type=env"
     if flag in KEYS and not (flag == "--env" and "=" not in value):
-        return KEYS[flag], _word(value)
-    return "PodmanArgs", " ".join(map(_word, (flag, *values)))
+        return KEYS[flag], _quote_systemd_word(value)
+    return "PodmanArgs", " ".join(map(_quote_systemd_word, (flag, *values)))
 
 
-def _word(text: str) -> str:
+def _quote_systemd_word(text: str) -> str:
     """Quote a word for systemd: Quadlet reads quotes and backslashes, then systemd expands % and $ in the command."""
     if _PLAIN.fullmatch(text):
         return text
     quoted = text.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%").replace("$", "$$")
-    return '"' + re.sub(r"[\x00-\x1f\x7f]", lambda found: f"\\x{ord(found[0]):02x}", quoted) + '"'
+    return '"' + re.sub(r"[\x00-\x1f\x7f]", lambda match: f"\\x{ord(match[0]):02x}", quoted) + '"'

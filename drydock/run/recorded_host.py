@@ -48,8 +48,12 @@ def find_files(words: Sequence[str]) -> tuple[CarriedFile, ...]:
 
     Raises InputError.
     """
-    named = {option: access.value_of(words, option) for option in (ROOT, MODEL_CONFIG)}
-    files = (CarriedFile(str(_expand(path)), _target(option)) for option, path in named.items() if _is_here(path))
+    paths_by_option = {option: access.value_of(words, option) for option in (ROOT, MODEL_CONFIG)}
+    files = (
+        CarriedFile(str(_expand_path(path)), _name_path_inside(option))
+        for option, path in paths_by_option.items()
+        if _is_here(path)
+    )
     return (*files, CarriedFile(str(CONFIGURATIONS), f"{FOLDER}/{CONFIGURATIONS.name}"))
 
 
@@ -59,27 +63,27 @@ def name_in_container(words: Sequence[str]) -> Iterator[str]:
     for word in words:
         name, equals, value = word.partition("=")
         if option in (ROOT, MODEL_CONFIG) and _is_here(word):
-            yield _target(option)
+            yield _name_path_inside(option)
         elif name in (ROOT, MODEL_CONFIG) and equals and _is_here(value):
-            yield f"{name}={_target(name)}"
+            yield f"{name}={_name_path_inside(name)}"
         else:
             yield word
         option = word
 
 
-def variables() -> dict[str, str]:
+def make_recorded_variables() -> dict[str, str]:
     """Return the variables that such a container has."""
     return {KNOWN_MODELS: f"{FOLDER}/{CONFIGURATIONS.name}"}
 
 
-def _target(option: str) -> str:
+def _name_path_inside(option: str) -> str:
     return f"{FOLDER}/{option.lstrip('-')}"
 
 
 def _is_here(path: str) -> bool:
     """Return whether a path is one of this machine; otherwise the user has mounted it."""
-    return bool(path) and _expand(path).exists()
+    return bool(path) and _expand_path(path).exists()
 
 
-def _expand(path: str) -> Path:
-    return user_options.expanded(path).resolve()
+def _expand_path(path: str) -> Path:
+    return user_options.expand_user(path).resolve()

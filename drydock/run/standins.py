@@ -8,13 +8,13 @@ from pathlib import Path
 
 from drydock.build.standins import SERVED
 from drydock.core.errors import HostError, InputError
-from drydock.core.files import dumps, write_atomically
+from drydock.core.files import format_json, write_atomically
 from drydock.core.paths import cache_home
 from drydock.model.record import Setting
 from drydock.model.running import Run
 from drydock.model.variant import Variant
 from drydock.run import user_options
-from drydock.run.container import RunRequest, is_native
+from drydock.run.container import RunRequest, is_native, name_of
 from drydock.run.machine import Machine
 
 RECORDED = ("serve", "plan", "check", "facts")
@@ -45,22 +45,24 @@ def stand_in(variant: Variant, request: RunRequest, machine: Machine) -> tuple[V
     """
     if not variant.serves:
         raise InputError(f"--stand-ins: {variant.id} has no vLLM for which a stub could stand")
-    kept = variant.run if not request.host else Run()  # a recorded host's devices are not on this machine
-    if not is_native(kept, machine):
+    base_run = variant.run if not request.host else Run()  # a recorded host's devices are not on this machine
+    if not is_native(base_run, machine):
         raise HostError(
             f"{variant.id}: this machine has none of its devices",
             hint=f"--root HOST.json runs it on a recorded host: tests/hosts/{variant.accelerator}-*/host.json",
         )
     name = f"{variant.id}-stand-in"
-    own = {"name": request.name or name, "cache": request.cache or f"drydock-{name}-cache"}
-    found = request.model_copy(update={**own, "model": request.model or str(_model())})
-    run = kept.model_copy(update={"env": {**kept.env, SERVED: SERVES}})
-    return variant.model_copy(update={"run": run}), _on_recorded_host(found) if request.host else found
+    names = {"name": request.name or name_of(name), "cache": request.cache or f"drydock-{name}-cache"}
+    stand_in_request = request.model_copy(update={**names, "model": request.model or str(_make_stand_in_model())})
+    run = base_run.model_copy(update={"env": {**base_run.env, SERVED: SERVES}})
+    return variant.model_copy(update={"run": run}), _on_recorded_host(
+        stand_in_request
+    ) if request.host else stand_in_request
 
 
 def _on_recorded_host(request: RunRequest) -> RunRequest:
     """Return a request whose container reads the recorded host instead of its own."""
-    source = user_options.expanded(request.host).absolute()
+    source = user_options.expand_user(request.host).absolute()
     verb, words = user_options.split_verb(request.arguments)
     target = "/recorded-host" if source.is_dir() else "/recorded-host.json"
     root = ("--root", target) if verb in RECORDED else ()
@@ -73,10 +75,10 @@ def _on_recorded_host(request: RunRequest) -> RunRequest:
     )
 
 
-def _model() -> Path:
+def _make_stand_in_model() -> Path:
     """Make a folder with a configuration and a few bytes of weights; return it."""
     folder = cache_home() / "models" / "stand-in"
     header = json.dumps({"w": {"dtype": "BF16", "shape": [512], "data_offsets": [0, 1024]}}).encode()
-    write_atomically(folder / "config.json", dumps(CONFIG))
+    write_atomically(folder / "config.json", format_json(CONFIG))
     write_atomically(folder / "model.safetensors", struct.pack("<Q", len(header)) + header + bytes(1024))
     return folder

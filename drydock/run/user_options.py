@@ -60,8 +60,8 @@ class Volume(NamedTuple):
 
 def parse_variables(texts: Iterable[str]) -> GivenVariables:
     """Parse NAME or NAME=VALUE. Raises InputError, also for a secret's value: a command line is no place for it."""
-    given: dict[str, str] = {}
-    named: list[str] = []
+    values: dict[str, str] = {}
+    names: list[str] = []
     for text in texts:
         name, equals, value = text.partition("=")
         if not _VARIABLE.fullmatch(name):
@@ -69,14 +69,14 @@ def parse_variables(texts: Iterable[str]) -> GivenVariables:
                 f"--env {name!r}: expected the name of a variable, of letters, digits and _",
                 hint="--env NAME=VALUE, or --env NAME for the value in your shell",
             )
-        if name in given or name in named:
+        if name in values or name in names:
             raise InputError(f"--env {name}: given twice", hint="leave one of them out")
         if not equals:
-            named.append(name)
+            names.append(name)
             continue
         _check_value(name, value)
-        given[name] = value
-    return GivenVariables(given, tuple(named))
+        values[name] = value
+    return GivenVariables(values, tuple(names))
 
 
 def _check_value(name: str, value: str) -> None:
@@ -89,17 +89,19 @@ def _check_value(name: str, value: str) -> None:
         raise InputError(f"--env {name}: found a NUL character, which no variable can hold")
 
 
-def misspelt(names: Iterable[str], known: Iterable[str]) -> tuple[str, ...]:
+def warn_misspelt_names(names: Iterable[str], known_names: Iterable[str]) -> tuple[str, ...]:
     """Return a warning for each name that is unknown but nearly a known one."""
-    listed = tuple(dict.fromkeys(known))
-    found = ((name, difflib.get_close_matches(name, listed, 1, _ALIKE)) for name in names if name not in listed)
-    return tuple(f"--env {name}: nothing documents this name; did you mean {like[0]}?" for name, like in found if like)
+    listed = tuple(dict.fromkeys(known_names))
+    suggestions = ((name, difflib.get_close_matches(name, listed, 1, _ALIKE)) for name in names if name not in listed)
+    return tuple(
+        f"--env {name}: nothing documents this name; did you mean {like[0]}?" for name, like in suggestions if like
+    )
 
 
 # --- volumes --------------------------------------------------------------------------------------------------------
 
 
-def expanded(text: str) -> Path:
+def expand_user(text: str) -> Path:
     """Return a path with ~ replaced; unlike Path.expanduser, do not fail for an unknown user."""
     return Path(os.path.expanduser(text))  # noqa: PTH111 - see above
 
@@ -118,25 +120,25 @@ def parse_volume(text: str) -> Volume:
         raise InputError(f"--volume {text}: found the target {target}, expected an absolute path in the container")
     if ".." in (*PurePosixPath(source).parts, *PurePosixPath(target).parts):
         raise InputError(f"--volume {text}: found .., expected paths without it")
-    return Volume(str(expanded(source).absolute()), _plain(target), len(fields) > min(_FIELDS))
+    return Volume(str(expand_user(source).absolute()), _normalise_path(target), len(fields) > min(_FIELDS))
 
 
-def _plain(path: str) -> str:
+def _normalise_path(path: str) -> str:
     """Return an absolute path without doubled or final slashes."""
     return "/" + "/".join(part for part in path.split("/") if part not in ("", "."))
 
 
-def check_volumes(targets: Sequence[str], taken: Mapping[str, str]) -> None:
+def check_volumes(targets: Sequence[str], mounted_paths: Mapping[str, str]) -> None:
     """Check that no target covers, or lies in, what the container has there. Raises InputError with all that do.
 
-    `taken`: path in the container → what it is.
+    `mounted_paths`: path in the container → what it is.
     """
-    own = {**taken, _PROGRAM: "the image's entrypoint"}
+    reserved_paths = {**mounted_paths, _PROGRAM: "the image's entrypoint"}
     problems = [
         f"--volume …:{target}: {path} is {what}"
         for target in targets
-        for path, what in own.items()
-        if _within(target, path) or _within(path, target)
+        for path, what in reserved_paths.items()
+        if _is_within(target, path) or _is_within(path, target)
     ]
     problems += [f"--volume …:{target}: docker makes it" for target in targets if target in _OF_THE_KERNEL]
     problems += [f"--volume …:{target}: given twice" for target in dict.fromkeys(targets) if targets.count(target) > 1]
@@ -144,7 +146,7 @@ def check_volumes(targets: Sequence[str], taken: Mapping[str, str]) -> None:
         raise InputError(*problems, hint="choose another path in the container")
 
 
-def _within(path: str, folder: str) -> bool:
+def _is_within(path: str, folder: str) -> bool:
     return PurePosixPath(path).is_relative_to(folder)
 
 

@@ -43,7 +43,7 @@ class Ask(Protocol):
     def facts(self, host: Path) -> Any:
         """Return what `facts` prints of a recorded host."""
 
-    def plan(self, asked: Asked) -> Any:
+    def plan(self, question: Asked) -> Any:
         """Return what `plan --json` prints."""
 
 
@@ -58,14 +58,16 @@ class Entrypoint:
         """Return the facts of a recorded host. Raises InputError and HostError."""
         return self._json(("facts", "--root", str(host)), {}, str(host))
 
-    def plan(self, asked: Asked) -> Any:
+    def plan(self, question: Asked) -> Any:
         """Return the plan of one rank, by the same decisions as in the container. Raises InputError and HostError."""
-        words = model_images.planned(("plan", "--root", str(asked.host), "--json", asked.model, *asked.words))
-        return self._json(words, {**_of_the_container(asked.env), **self._hub}, str(asked.host))
+        words = model_images.replace_model_address(
+            ("plan", "--root", str(question.host), "--json", question.model, *question.words)
+        )
+        return self._json(words, {**_of_the_container(question.env), **self._hub}, str(question.host))
 
     def _json(self, words: Sequence[str], env: Mapping[str, str], host: str) -> Any:
         try:
-            return entrypoint.answer(self._project, self._variant, words, env)
+            return entrypoint.answer_for_container(self._project, self._variant, words, env)
         except (InputError, HostError) as error:
             raise type(error)(f"{host}: {error.problems[0]}", *error.problems[1:], hint=error.hint) from error
 

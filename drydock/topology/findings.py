@@ -9,21 +9,21 @@ from pathlib import Path
 from drydock.config.project import DRYDOCK
 from drydock.config.strict_yaml import read_yaml
 from drydock.model.topology_findings import FINDINGS
-from entrypoints.core.language import Translations, Words, locale_language, translate
+from entrypoints.core.language import Translations, Words, read_locale_language, translate
 from entrypoints.core.records import Finding
 
 _LINE = re.compile(r"([A-Z]+-\d+): (.*)", re.DOTALL)
 
 
-def finding(number: str, found: str) -> str:
+def format_topology_finding(number: str, detail: str) -> str:
     """Return a finding as one line: its id, what was found, what to do."""
     known = FINDINGS[number]
-    return f"{number}: {known.text.format(found)}; {known.remediation}"
+    return f"{number}: {known.text.format(detail)}; {known.remediation}"
 
 
 def read_words(env: Mapping[str, str]) -> Words:
     """Return drydock's translations into the language of the user's locale; none for English. Raises InputError."""
-    language = locale_language(env)
+    language = read_locale_language(env)
     if not re.fullmatch("[a-z]{2}", language):
         return {}
     templates = (f"templates/host.{language}.yaml", f"templates/*/accelerator.{language}.yaml")

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import yaml
 
-from drydock.config.validation import made
-from drydock.core.console import log, spelled
-from drydock.core.errors import InputError, nearest
-from drydock.core.files import loads, read_bounded
+from drydock.config.validation import make_record
+from drydock.core.console import log, spell_commands
+from drydock.core.errors import InputError, suggest_nearest
+from drydock.core.files import parse_any_json, read_bounded
 from drydock.model.record import IDENTIFIER_AT_MOST
-from drydock.topology.arguments import is_ip, wanted_address
-from drydock.topology.read import HOST_AT_MOST, unreadable
+from drydock.topology.arguments import explain_bad_address, is_ip
+from drydock.topology.read import HOST_AT_MOST, explain_unreadable_host
 from drydock.topology.records import Topology
 
 HOST_FILE = "host.json"
@@ -33,18 +33,18 @@ def find_hosts(folder: Path) -> dict[str, Path]:
 
     Other JSON files are left out and logged. Raises InputError for a file that cannot be read, such as half a file.
     """
-    found: dict[str, Path] = {}
-    for path in sorted(_candidates(folder), key=_name):
-        if _is_host(path) and found.setdefault(_name(path), path) != path:
-            raise InputError(f"{path}: a second host with the name {_name(path)}", hint="rename one of the files")
-    if not found:
-        raise InputError(
-            f"--hosts {folder}: found no recorded host, expected NAME.json or NAME/{HOST_FILE}", hint=_HINT
-        )
-    return found
+    hosts: dict[str, Path] = {}
+    for path in sorted(_list_host_files(folder), key=_make_node_name):
+        if _is_host(path) and hosts.setdefault(_make_node_name(path), path) != path:
+            raise InputError(
+                f"{path}: a second host with the name {_make_node_name(path)}", hint="rename one of the files"
+            )
+    if not hosts:
+        raise InputError(f"--root {folder}: found no recorded host, expected NAME.json or NAME/{HOST_FILE}", hint=_HINT)
+    return hosts
 
 
-def _candidates(folder: Path) -> list[Path]:
+def _list_host_files(folder: Path) -> list[Path]:
     """Return the files that could be recorded hosts, with links to nothing."""
     entries = [*folder.iterdir()] if os.path.isdir(folder) else []  # noqa: PTH112 - Path.is_dir raises for a long name
     below = [entry / HOST_FILE for entry in entries if os.path.lexists(entry / HOST_FILE)]
@@ -53,29 +53,29 @@ def _candidates(folder: Path) -> list[Path]:
 
 def _is_host(path: Path) -> bool:
     """Return whether a file is a recorded host. Raises InputError if that cannot be known."""
-    problem = unreadable(path)
+    problem = explain_unreadable_host(path)
     if not problem:
         return True
     try:
-        loads(read_bounded(path, HOST_AT_MOST))
+        parse_any_json(read_bounded(path, HOST_AT_MOST))
     except (OSError, ValueError) as error:
         raise InputError(f"{path}: {problem}", hint=f"{_HINT}; or remove the file") from error
     log(f"{path}: {problem}; it is left out")
     return False
 
 
-def _name(path: Path) -> str:
+def _make_node_name(path: Path) -> str:
     """Return a node's name: that of the file, or of its folder for host.json, as an identifier."""
     text = path.parent.name if path.name == HOST_FILE else path.stem
     return re.sub(r"[^a-z0-9.-]+", "-", text.lower()).strip("-.")[:IDENTIFIER_AT_MOST].strip("-.") or "node"
 
 
-def groups_of(shape: str, nodes: int) -> list[dict[str, object]]:
+def make_shape_groups(shape: str, nodes: int) -> list[dict[str, object]]:
     """Return the groups of a shape, each server on a node; all servers are alike without one. Raises InputError."""
     if not shape:
         return [{"name": "serve", "role": "serve", "replicas": nodes, "nodes": 1}]
     if shape not in SHAPES:
-        raise InputError(f"--shape {shape}: unknown", hint=nearest(shape, SHAPES))
+        raise InputError(f"--shape {shape}: unknown", hint=suggest_nearest(shape, SHAPES))
     prefills, decodes = SHAPES[shape]
     if nodes < prefills + decodes:
         text = f"--shape {shape}: found {nodes} recorded hosts, expected {prefills + decodes}, one for each server"
@@ -90,7 +90,7 @@ def order_hosts(names: Iterable[str], shape: str) -> list[str]:
     `node10` comes after `node2`. With a shape, hosts that are named after prefill come first, those after decode last:
     groups take nodes in their order.
     """
-    return sorted(names, key=lambda name: (_place_of_role(name) if shape else 0, _natural(name)))
+    return sorted(names, key=lambda name: (_place_of_role(name) if shape else 0, _make_natural_key(name)))
 
 
 def _place_of_role(name: str) -> int:
@@ -98,7 +98,7 @@ def _place_of_role(name: str) -> int:
     return 0 if _PREFILL.search(name) else 2 if _DECODE.search(name) else 1
 
 
-def _natural(name: str) -> list[str | int]:
+def _make_natural_key(name: str) -> list[str | int]:
     """Return text and numbers in turn, text first: `node2a` is node, 2, a."""
     return [int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", name)]
 
@@ -113,55 +113,60 @@ def find_named_addresses(nodes: Sequence[Mapping[str, str]], shape: str) -> list
     return [node["name"] for node in nodes if shape and not is_ip(node["address"])]
 
 
-def nodes_of(hosts: Mapping[str, Path], folder: Path) -> list[dict[str, str]]:
+def make_topology_nodes(hosts: Mapping[str, Path], folder: Path) -> list[dict[str, str]]:
     """Return the nodes of a topology in `folder`, in the order of `hosts`.
 
     Addresses are what this machine knows the names by, or the names.
     """
     return [
-        {"name": name, "address": _address(name), "host": os.path.relpath(path, folder)} for name, path in hosts.items()
+        {"name": name, "address": _resolve_host_address(name), "host": os.path.relpath(path, folder)}
+        for name, path in hosts.items()
     ]
 
 
-def _address(name: str) -> str:
+def _resolve_host_address(name: str) -> str:
     """Return the only IPv4 address by which other nodes can reach a host; its name if there is none, or several."""
     try:
         answers = socket.getaddrinfo(name, None, socket.AF_INET, socket.SOCK_STREAM)
     except (OSError, UnicodeError):
         return name
-    found = {str(answer[4][0]) for answer in answers}
-    usable = [address for address in found if not wanted_address(address)]
-    return usable[0] if len(found) == len(usable) == 1 else name
+    addresses = {str(answer[4][0]) for answer in answers}
+    usable = [address for address in addresses if not explain_bad_address(address)]
+    return usable[0] if len(addresses) == len(usable) == 1 else name
 
 
-def text_of(nodes: Sequence[Mapping[str, str]], groups: Sequence[Mapping[str, object]], model: str, target: str) -> str:
+def format_topology(
+    nodes: Sequence[Mapping[str, str]], groups: Sequence[Mapping[str, object]], model: str, target: str
+) -> str:
     """Return a topology with its router on the first node."""
     lines = [
-        spelled(_HEAD),
-        _line({"model": model}, "a hub id, oci://…@sha256:…, s3:// or gs://, or a folder that every node has"),
-        _line({"target": target}, "a variant, or image: registry/name@sha256:… instead"),
-        _line({"api_key": "required"}, "or none, if everyone who reaches a server may use it"),
+        spell_commands(_HEAD),
+        _format_commented_line(
+            {"model": model}, "a hub id, oci://…@sha256:…, s3:// or gs://, or a folder that every node has"
+        ),
+        _format_commented_line({"target": target}, "a variant, or image: registry/name@sha256:… instead"),
+        _format_commented_line({"api_key": "required"}, "or none, if everyone who reaches a server may use it"),
         "nodes: # address: where other nodes reach it, best an IP address\n",
-        *(f"  - {_flow(node)}\n" for node in nodes),
+        *(f"  - {_format_flow_mapping(node)}\n" for node in nodes),
         "groups: # role serve, prefill or decode; nodes: of one replica\n",
-        *(f"  - {_flow(group)}\n" for group in groups),
-        f"router: {_flow({'node': nodes[0]['name'], 'port': 30000})}\n",
+        *(f"  - {_format_flow_mapping(group)}\n" for group in groups),
+        f"router: {_format_flow_mapping({'node': nodes[0]['name'], 'port': 30000})}\n",
         "goals: {} # input: [16, 4000], output: [16, 500], concurrency: 32, optimize: throughput\n",
     ]
     return "".join(lines)
 
 
-def _flow(value: Mapping[str, object]) -> str:
+def _format_flow_mapping(value: Mapping[str, object]) -> str:
     return yaml.safe_dump(value, default_flow_style=True, sort_keys=False, width=1000).strip()
 
 
-def _line(value: Mapping[str, object], remark: str) -> str:
+def _format_commented_line(value: Mapping[str, object], remark: str) -> str:
     return f"{yaml.safe_dump(value, width=1000).strip()} # {remark}\n"
 
 
-def write(path: Path, text: str) -> None:
+def write_topology(path: Path, text: str) -> None:
     """Write a new topology. Raises InputError if there is a file, or if the text would not be read as a topology."""
-    made(Topology, str(path), yaml.safe_load(text))
+    make_record(Topology, str(path), yaml.safe_load(text))
     try:
         with path.open("x", encoding="utf-8") as file:
             file.write(text)
@@ -171,9 +176,9 @@ def write(path: Path, text: str) -> None:
         raise InputError(f"{path}: {error.strerror}") from error
 
 
-def targets(found: Sequence[str]) -> str:
+def choose_common_target(variants: Sequence[str]) -> str:
     """Return the one variant that fits every host. Raises InputError if they need several."""
-    several = sorted(set(found))
+    several = sorted(set(variants))
     if len(several) > 1:
         raise InputError(f"the hosts need different images: {', '.join(several)}", hint="choose one with --target")
     return several[0]

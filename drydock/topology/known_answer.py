@@ -121,10 +121,10 @@ class ShownAnswers(NamedTuple):
         return {**self._asdict(), "pairs": [pair._asdict() for pair in self.pairs], "router": router}
 
     @classmethod
-    def read(cls, found: Mapping[str, Any]) -> ShownAnswers:
+    def read(cls, record: Mapping[str, Any]) -> ShownAnswers:
         """Return what `json` returned. Raises LookupError and TypeError."""
-        router = Pair(**found["router"]) if found["router"] else None
-        return cls(tuple(Pair(**pair) for pair in found["pairs"]), tuple(found["alone"]), router, found["block"])
+        router = Pair(**record["router"]) if record["router"] else None
+        return cls(tuple(Pair(**pair) for pair in record["pairs"]), tuple(record["alone"]), router, record["block"])
 
 
 # --- servers over HTTP ----------------------------------------------------------------------------------------------
@@ -156,7 +156,7 @@ Ask = Callable[[str, "Mapping[str, Any] | None", float], Reply]
 """GETs an address, or POSTs a question to it, within so many seconds. Raises NoAnswer."""
 
 
-def ask(url: str, question: Mapping[str, Any] | None = None, seconds: float = 10.0, *, key: str = "") -> Reply:
+def ask_server(url: str, question: Mapping[str, Any] | None = None, seconds: float = 10.0, *, key: str = "") -> Reply:
     """Return a server's answer within `seconds`, without proxies and redirects. Raises NoAnswer.
 
     `key`: the API key that it sends, if the server requires one.
@@ -168,14 +168,14 @@ def ask(url: str, question: Mapping[str, Any] | None = None, seconds: float = 10
     try:
         connection.connect()
         connection.sock.settimeout(None)
-        watch = threading.Timer(max(end - time.monotonic(), 0.0), _interrupt, (connection.sock,))
+        watch = threading.Timer(max(end - time.monotonic(), 0.0), _interrupt_socket, (connection.sock,))
         watch.daemon = True
         watch.start()
         try:
             body = None if question is None else json.dumps(question)
             connection.request("GET" if body is None else "POST", where.path or "/", body, headers)
             response = connection.getresponse()
-            found = Reply(response.status, response.read(LARGEST + 1))
+            reply = Reply(response.status, response.read(LARGEST + 1))
         finally:
             watch.cancel()
     except (OSError, http.client.HTTPException) as error:
@@ -184,12 +184,12 @@ def ask(url: str, question: Mapping[str, Any] | None = None, seconds: float = 10
         connection.close()
     if time.monotonic() > end:
         raise NoAnswer("an answer that does not end in time")
-    if len(found.body) > LARGEST:
+    if len(reply.body) > LARGEST:
         raise NoAnswer(f"an answer of more than {LARGEST >> 20} MiB")
-    return found
+    return reply
 
 
-def _interrupt(sock: socket.socket) -> None:
+def _interrupt_socket(sock: socket.socket) -> None:
     """End what waits for a server. A timeout of the socket begins again with each byte."""
     with suppress(OSError):
         sock.shutdown(socket.SHUT_RDWR)
@@ -216,7 +216,7 @@ class KnownTopology:
 
         With a count, the host has an address for each of so many servers, such as a headless Service. Raises Unproven.
         """
-        servers = [server for each in question["servers"] for server in _found(each)]
+        servers = [server for entry in question["servers"] for server in _resolve_servers(entry)]
         return cls(servers, question["router"], ask)
 
     def of_role(self, role: str) -> tuple[KnownServer, ...]:
@@ -251,11 +251,11 @@ class KnownTopology:
         return reply
 
 
-def _found(each: Mapping[str, Any]) -> Iterator[KnownServer]:
+def _resolve_servers(entry: Mapping[str, Any]) -> Iterator[KnownServer]:
     """Yield the servers behind a host's name. Raises Unproven if they are not as many as expected."""
-    role, name, host, port, count = (each[key] for key in ("role", "name", "host", "port", "count"))
+    role, name, host, port, count = (entry[key] for key in ("role", "name", "host", "port", "count"))
     if not count:
-        yield KnownServer(role, name, url_of(host, port))
+        yield KnownServer(role, name, make_server_url(host, port))
         return
     try:
         answers = socket.getaddrinfo(host, port, socket.AF_INET, socket.SOCK_STREAM)
@@ -264,10 +264,10 @@ def _found(each: Mapping[str, Any]) -> Iterator[KnownServer]:
     addresses = sorted({str(answer[4][0]) for answer in answers})
     if len(addresses) != count:
         raise Unproven([f"{host}: found {len(addresses)} ready servers ({', '.join(addresses)}), expected {count}"])
-    yield from (KnownServer(role, f"{name} {address}", url_of(address, port)) for address in addresses)
+    yield from (KnownServer(role, f"{name} {address}", make_server_url(address, port)) for address in addresses)
 
 
-def url_of(host: str, port: int) -> str:
+def make_server_url(host: str, port: int) -> str:
     """Return the URL of a server."""
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
@@ -283,48 +283,48 @@ USUAL_BLOCK = 128
 _LABEL = re.compile(r'([A-Za-z_]\w*)="((?:[^"\\]|\\.)*)"(?:,|$)', re.ASCII)
 
 
-def total(text: str, name: str, **labels: str) -> float | None:
+def sum_metric(text: str, name: str, **labels: str) -> float | None:
     """Return the sum of a metric over all samples with these labels, of every engine; None if there is none.
 
     Only the lines of the metric are parsed. Raises ValueError. Sources: Prometheus docs, exposition formats; vLLM 0.32
     v1/metrics/loggers.py.
     """
-    found = [value for has, value in _samples(text, name) if labels.items() <= has.items()]
-    return sum(found) if found else None
+    values = [value for has, value in _parse_samples(text, name) if labels.items() <= has.items()]
+    return sum(values) if values else None
 
 
-def tokens_received(text: str) -> float:
+def read_tokens_received(text: str) -> float:
     """Return how many tokens of prompts came from other servers. Raises ValueError."""
-    return total(text, BY_SOURCE, source="external_kv_transfer") or 0.0
+    return sum_metric(text, BY_SOURCE, source="external_kv_transfer") or 0.0
 
 
-def block_size(text: str) -> int:
+def read_block_size(text: str) -> int:
     """Return the tokens of one block. Raises ValueError."""
-    sizes = [has["block_size"] for has, _ in _samples(text, CACHE) if has.get("block_size", "").isdigit()]
+    sizes = [has["block_size"] for has, _ in _parse_samples(text, CACHE) if has.get("block_size", "").isdigit()]
     return max((int(size[:6]) for size in sizes), default=USUAL_BLOCK)
 
 
-def _samples(text: str, name: str) -> Iterator[tuple[dict[str, str], float]]:
+def _parse_samples(text: str, name: str) -> Iterator[tuple[dict[str, str], float]]:
     """Yield labels and value of each sample of a metric. Raises ValueError for a line that is none."""
     for line in text.splitlines():
         if line.startswith((f"{name}{{", f"{name} ")):
             if len(line) > LONGEST:
                 raise ValueError(f"{name}: a line of {len(line)} characters, expected at most {LONGEST}")
             labels, _, value = line.removeprefix(name).strip().rpartition(" ")
-            yield _labels(labels.strip(), line), _number(value, line)
+            yield _parse_labels(labels.strip(), line), _parse_sample_value(value, line)
 
 
-def _labels(text: str, line: str) -> dict[str, str]:
+def _parse_labels(text: str, line: str) -> dict[str, str]:
     if not text:
         return {}
     inner = text[1:-1]
-    found = [*_LABEL.finditer(inner)]
-    if not (text.startswith("{") and text.endswith("}")) or sum(len(each[0]) for each in found) != len(inner):
+    matches = [*_LABEL.finditer(inner)]
+    if not (text.startswith("{") and text.endswith("}")) or sum(len(match[0]) for match in matches) != len(inner):
         raise ValueError(f"no labels of a metric: {line[:200]}")
-    return {each[1]: each[2] for each in found}
+    return {match[1]: match[2] for match in matches}
 
 
-def _number(text: str, line: str) -> float:
+def _parse_sample_value(text: str, line: str) -> float:
     try:
         value = float(text)
     except ValueError:
@@ -337,37 +337,37 @@ def _number(text: str, line: str) -> float:
 # --- prefill and decode ---------------------------------------------------------------------------------------------
 
 
-def prove(topology: KnownTopology) -> ShownAnswers:
+def prove_servers(topology: KnownTopology) -> ShownAnswers:
     """Ask every pair of prefill and decode, or every server, and then the router.
 
     Raises Unproven with every pair that does not answer, answers wrong or moves nothing.
     """
     prefills, decodes = topology.of_role("prefill"), topology.of_role("decode")
     if prefills and decodes:
-        return _disaggregated(topology, prefills, decodes)
-    return _whole(topology, topology.of_role("serve"))
+        return _prove_pairs(topology, prefills, decodes)
+    return _prove_whole_servers(topology, topology.of_role("serve"))
 
 
-def _disaggregated(
+def _prove_pairs(
     topology: KnownTopology, prefills: Sequence[KnownServer], decodes: Sequence[KnownServer]
 ) -> ShownAnswers:
     try:
         model = topology.model(prefills[0])
-        block = max(block_size(topology.metrics(server)) for server in (*prefills, *decodes))
-        count = _numbers(topology, prefills[0], model, BLOCKS * block)
+        block = max(read_block_size(topology.metrics(server)) for server in (*prefills, *decodes))
+        count = _count_prompt_numbers(topology, prefills[0], model, BLOCKS * block)
     except (WrongAnswer, ValueError) as error:
         raise Unproven([f"known answer: {error}"]) from error
     pairs, problems = [], []
     for prefill in prefills:
         for decode in decodes:
             try:
-                pairs.append(_pair(topology, (prefill, decode), _question(model, count), BLOCKS * block))
+                pairs.append(_prove_pair(topology, (prefill, decode), _make_question(model, count), BLOCKS * block))
             except (WrongAnswer, ValueError) as error:
                 problems.append(f"{prefill.name} → {decode.name}: {error}")
     through = None
     if topology.router and not problems:
         try:
-            through = _through(topology, prefills[0], decodes, _question(model, count), BLOCKS * block)
+            through = _prove_router(topology, prefills[0], decodes, _make_question(model, count), BLOCKS * block)
         except (WrongAnswer, ValueError) as error:
             problems.append(f"router: {error}")
     if problems:
@@ -375,25 +375,25 @@ def _disaggregated(
     return ShownAnswers(pairs=tuple(pairs), router=through, block=block)
 
 
-def _pair(
+def _prove_pair(
     topology: KnownTopology, pair: tuple[KnownServer, KnownServer], question: Mapping[str, Any], least: int
 ) -> Pair:
     """Ask one pair. Raises WrongAnswer."""
     prefill, decode = pair
-    before = _received(topology, decode)
+    before = _ask_tokens_received(topology, decode)
     first = {**question, "max_tokens": 1, "min_tokens": 1, "logprobs": None, "kv_transfer_params": REMOTE}
     where = topology.post(f"{prefill.url}/v1/completions", first).get("kv_transfer_params")
     if not isinstance(where, dict):
         raise WrongAnswer("the prefill server does not tell where its KV cache is (kv_transfer_params)")
-    found = _complete(topology, decode.url, {**question, "kv_transfer_params": where})
-    own = _complete(topology, prefill.url, question)
-    _check_same(found, own)
-    (moved,) = _rises(topology, {decode: before}, least).values()
-    _check_moved(moved, found.prompt, least, decode.name)
-    return Pair(prefill.name, decode.name, found.prompt, int(moved), found.text)
+    answer = _ask_completion(topology, decode.url, {**question, "kv_transfer_params": where})
+    reference = _ask_completion(topology, prefill.url, question)
+    _check_same(answer, reference)
+    (moved,) = _wait_for_rises(topology, {decode: before}, least).values()
+    _check_moved(moved, answer.prompt, least, decode.name)
+    return Pair(prefill.name, decode.name, answer.prompt, int(moved), answer.text)
 
 
-def _through(
+def _prove_router(
     topology: KnownTopology,
     prefill: KnownServer,
     decodes: Sequence[KnownServer],
@@ -401,23 +401,23 @@ def _through(
     least: int,
 ) -> Pair:
     """Ask through the router. Raises WrongAnswer."""
-    before = {each: _received(topology, each) for each in decodes}
-    found = _complete(topology, topology.router, question)
-    _check_same(found, _complete(topology, prefill.url, question))
-    rises = _rises(topology, before, least)
+    before = {decode: _ask_tokens_received(topology, decode) for decode in decodes}
+    answer = _ask_completion(topology, topology.router, question)
+    _check_same(answer, _ask_completion(topology, prefill.url, question))
+    rises = _wait_for_rises(topology, before, least)
     moved = sum(rises.values())
-    _check_moved(moved, found.prompt, least, " or ".join(each.name for each in decodes))
+    _check_moved(moved, answer.prompt, least, " or ".join(decode.name for decode in decodes))
     chosen = max(rises, key=lambda server: rises[server])
-    return Pair("", chosen.name, found.prompt, int(moved), found.text)
+    return Pair("", chosen.name, answer.prompt, int(moved), answer.text)
 
 
-def _check_same(found: Answer, own: Answer) -> None:
+def _check_same(answer: Answer, reference: Answer) -> None:
     """Raise WrongAnswer if an answer is not the one that the prefill server gives by itself."""
-    sure = next((place for place, lead in enumerate(own.leads) if lead < NAT), len(own.leads))
+    sure = next((place for place, lead in enumerate(reference.leads) if lead < NAT), len(reference.leads))
     if not sure:
-        raise WrongAnswer(f"nothing to compare: the first token of {own.text!r} leads by less than {NAT:g} nat")
-    if len(found.tokens) != len(own.tokens) or found.tokens[:sure] != own.tokens[:sure]:
-        raise WrongAnswer(f"wrong answer: {found.text!r}, but the prefill server by itself says {own.text!r}")
+        raise WrongAnswer(f"nothing to compare: the first token of {reference.text!r} leads by less than {NAT:g} nat")
+    if len(answer.tokens) != len(reference.tokens) or answer.tokens[:sure] != reference.tokens[:sure]:
+        raise WrongAnswer(f"wrong answer: {answer.text!r}, but the prefill server by itself says {reference.text!r}")
 
 
 def _check_moved(moved: float, prompt: int, least: int, decode: str) -> None:
@@ -428,34 +428,36 @@ def _check_moved(moved: float, prompt: int, least: int, decode: str) -> None:
         raise WrongAnswer(f"{text} ({BY_SOURCE}, source external_kv_transfer)")
 
 
-def _rises(topology: KnownTopology, before: Mapping[KnownServer, float], least: int) -> dict[KnownServer, float]:
+def _wait_for_rises(
+    topology: KnownTopology, before: Mapping[KnownServer, float], least: int
+) -> dict[KnownServer, float]:
     """Return how much each server's counter rose, after waiting for the rise that is expected of all together."""
     end = time.monotonic() + COUNTED
     while True:
-        found = {server: _received(topology, server) - count for server, count in before.items()}
-        if sum(found.values()) >= least or time.monotonic() > end:
-            return found
+        rises = {server: _ask_tokens_received(topology, server) - count for server, count in before.items()}
+        if sum(rises.values()) >= least or time.monotonic() > end:
+            return rises
         time.sleep(0.2)
 
 
-def _received(topology: KnownTopology, server: KnownServer) -> float:
-    return tokens_received(topology.metrics(server))
+def _ask_tokens_received(topology: KnownTopology, server: KnownServer) -> float:
+    return read_tokens_received(topology.metrics(server))
 
 
 # --- whole requests -------------------------------------------------------------------------------------------------
 
 
-def _whole(topology: KnownTopology, servers: Sequence[KnownServer]) -> ShownAnswers:
+def _prove_whole_servers(topology: KnownTopology, servers: Sequence[KnownServer]) -> ShownAnswers:
     """Ask servers that answer whole requests, and the router. Raises Unproven."""
     if not servers:
         raise Unproven(["found no server to ask"])
     problems, alone = [], []
     for server in servers:
         try:
-            question = _question(topology.model(server), FIRST)
-            own = _complete(topology, server.url, question)
+            question = _make_question(topology.model(server), FIRST)
+            reference = _ask_completion(topology, server.url, question)
             if topology.router:
-                _check_same(_complete(topology, topology.router, question), own)
+                _check_same(_ask_completion(topology, topology.router, question), reference)
             alone.append(server.name)
         except WrongAnswer as error:
             problems.append(f"{server.name}: {error}")
@@ -478,7 +480,7 @@ class Answer(NamedTuple):
     """Tokens of the prompt."""
 
 
-def _question(model: str, count: int) -> dict[str, Any]:
+def _make_question(model: str, count: int) -> dict[str, Any]:
     """Return a question that no server has seen: a count from a random number, in a prefix cache of its own."""
     first = NUMBERS[secrets.randbelow(len(NUMBERS))]
     return {
@@ -496,31 +498,31 @@ def _question(model: str, count: int) -> dict[str, Any]:
     }
 
 
-def _numbers(topology: KnownTopology, server: KnownServer, model: str, least: int) -> int:
+def _count_prompt_numbers(topology: KnownTopology, server: KnownServer, model: str, least: int) -> int:
     """Return how many numbers a prompt of more than `least` tokens has. Raises WrongAnswer."""
-    tokens = _complete(topology, server.url, {**_question(model, FIRST), "max_tokens": 1}).prompt
+    tokens = _ask_completion(topology, server.url, {**_make_question(model, FIRST), "max_tokens": 1}).prompt
     if tokens < FIRST:
         raise WrongAnswer(f"a prompt of {FIRST} numbers has {tokens} tokens, expected one for each number at least")
     return math.ceil((least + 1) * FIRST / tokens) + 2
 
 
-def _complete(topology: KnownTopology, address: str, question: Mapping[str, Any]) -> Answer:
+def _ask_completion(topology: KnownTopology, address: str, question: Mapping[str, Any]) -> Answer:
     """Return a server's answer. Raises WrongAnswer for one of another shape."""
-    found = topology.post(f"{address}/v1/completions", question)
+    response = topology.post(f"{address}/v1/completions", question)
     try:
-        choice = found["choices"][0]
+        choice = response["choices"][0]
         likely = choice["logprobs"]
         tokens = tuple(str(token) for token in likely["tokens"])
-        leads = tuple(map(_lead, tokens, likely["token_logprobs"], likely["top_logprobs"]))
-        return Answer(str(choice["text"]), tokens, leads, int(found["usage"]["prompt_tokens"]))
+        leads = tuple(map(_compute_lead, tokens, likely["token_logprobs"], likely["top_logprobs"]))
+        return Answer(str(choice["text"]), tokens, leads, int(response["usage"]["prompt_tokens"]))
     except (LookupError, TypeError, ValueError, AttributeError) as error:
         raise WrongAnswer(f"{address}: an answer of another shape: {error!r}") from error
 
 
-def _lead(token: str, own: float, best: Mapping[str, float]) -> float:
+def _compute_lead(token: str, logprob: float, best: Mapping[str, float]) -> float:
     """Return by how many nats a token leads; 0 if nothing tells the next one."""
-    others = [float(value) for name, value in best.items() if name != token]
-    return float(own) - max(others) if others else 0.0
+    other_logprobs = [float(value) for name, value in best.items() if name != token]
+    return float(logprob) - max(other_logprobs) if other_logprobs else 0.0
 
 
 # --- in an image ----------------------------------------------------------------------------------------------------
@@ -529,16 +531,16 @@ def _lead(token: str, own: float, best: Mapping[str, float]) -> float:
 def main(argv: Sequence[str], env: Mapping[str, str]) -> int:
     """Ask the topology of the last argument, and print what was shown; `--json` before it: as JSON."""
     try:
-        shown = prove(KnownTopology.of(json.loads(argv[-1]), partial(ask, key=env.get(API_KEY, ""))))
+        answers = prove_servers(KnownTopology.of(json.loads(argv[-1]), partial(ask_server, key=env.get(API_KEY, ""))))
     except Unproven as error:
         lines = (*error.problems, *(f"{name}: right" for name in error.right))
-        sys.stderr.write("".join(f"{_printable(line)}\n" for line in lines))
+        sys.stderr.write("".join(f"{_make_printable(line)}\n" for line in lines))
         return FAILED
-    sys.stdout.write(f"{json.dumps(shown.json)}\n" if "--json" in argv[:-1] else _printable(shown.text))
+    sys.stdout.write(f"{json.dumps(answers.json)}\n" if "--json" in argv[:-1] else _make_printable(answers.text))
     return 0
 
 
-def _printable(text: str) -> str:
+def _make_printable(text: str) -> str:
     """Return text of a server as a terminal may get it."""
     return "".join(letter if letter.isprintable() or letter == "\n" else "\ufffd" for letter in text)
 

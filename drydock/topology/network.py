@@ -12,7 +12,7 @@ from typing import NamedTuple
 from drydock.core.errors import InputError
 from drydock.model.transfer import KvTransfer
 from drydock.model.variant import Variant
-from drydock.topology.findings import finding
+from drydock.topology.findings import format_topology_finding
 from drydock.topology.records import Topology
 
 _USUAL = ("GLOO_SOCKET_IFNAME",)
@@ -54,22 +54,24 @@ class Wires(NamedTuple):
         """Yield nodes whose interface was chosen among several."""
         for node in nodes:
             if not self.chosen and len(self.up[node]) > 1:
-                yield finding("TOPO-002", f"node {node} has the interfaces {', '.join(self.up[node])}")
+                yield format_topology_finding("TOPO-002", f"node {node} has the interfaces {', '.join(self.up[node])}")
 
 
-def wires(topology: Topology, variant: Variant, transfer: KvTransfer | None, up: Mapping[str, str]) -> Wires:
+def choose_interfaces(
+    topology: Topology, variant: Variant, transfer: KvTransfer | None, up: Mapping[str, str]
+) -> Wires:
     """Return the interfaces; `up` are those of each node, separated by spaces.
 
     Raises InputError for nodes on which the interface that the file names is not up.
     """
     chosen = topology.network.interface or ""
-    found = {node: tuple(text.split()) for node, text in up.items()}
-    absent = [node for node, names in found.items() if chosen and names and chosen not in names]
+    interfaces = {node: tuple(text.split()) for node, text in up.items()}
+    absent = [node for node, names in interfaces.items() if chosen and names and chosen not in names]
     if absent:
-        where = (f"node {name}: no interface {chosen} is up, found {', '.join(found[name])}" for name in absent)
+        where = (f"node {name}: no interface {chosen} is up, found {', '.join(interfaces[name])}" for name in absent)
         raise InputError(*where, hint="network.interface has the same name on every node; leave it out if names differ")
     threshold = variant.thresholds.get("hosts_interfaces")
     value = threshold.value if threshold else _USUAL
-    own = tuple(str(name) for name in value) if isinstance(value, tuple) else (str(value),)
-    names = (*own, *(transfer.interfaces if transfer else ()))
-    return Wires(found, chosen, names, bool(transfer) or any(group.nodes > 1 for group in topology.groups))
+    variables = tuple(str(name) for name in value) if isinstance(value, tuple) else (str(value),)
+    names = (*variables, *(transfer.interfaces if transfer else ()))
+    return Wires(interfaces, chosen, names, bool(transfer) or any(group.nodes > 1 for group in topology.groups))

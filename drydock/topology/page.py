@@ -15,19 +15,19 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from drydock.topology.plan_model import Because, Rank, Replica, TopologyPlan
-from drydock.topology.size import COLUMNS, Capacity, cells
+from drydock.topology.size import COLUMNS, Capacity, format_capacity_cells
 from entrypoints.checks.findings import SEVERITIES
 from entrypoints.cli.page_frame import (
     Figure,
-    command,
-    command_lines,
-    frame,
-    shortened,
-    summary,
+    make_summary_figure,
+    render_command,
+    render_page,
+    shorten_to_clause,
+    split_command_lines,
 )
 from entrypoints.core.parse import format_id_list
 from entrypoints.core.records import Reason
-from entrypoints.core.text import counted
+from entrypoints.core.text import format_count
 from entrypoints.plan.plan_summary import split_words
 
 SECTIONS = "page.html.j2"
@@ -37,24 +37,24 @@ _FINDING = re.compile(r"([A-Z]+-\d+): (?:(FAIL|UNKNOWN|WARN): )?(.*)", re.DOTALL
 _SHORT = {"prefill": "P", "decode": "D"}
 
 
-def page(made: TopologyPlan) -> str:
+def render_topology_page(plan: TopologyPlan) -> str:
     """Return the page: the answer, nodes with their ranks, commands with their reasons and what needs attention."""
-    environment = _environment()
-    nodes = [{"name": name, **node} for name, node in sorted(_nodes(made).items())]
-    findings = [_finding(line) for line in made.findings]
+    environment = _make_template_environment()
+    nodes = [{"name": name, **node} for name, node in sorted(_collect_node_boxes(plan).items())]
+    findings = [_parse_finding_line(line) for line in plan.findings]
     sections = environment.get_template(SECTIONS).render(
         nodes=nodes,
         findings=findings,
-        also=_command({}, (), made.reasons),
-        servers=[_server(replica) for replica in made.replicas],
-        router=_command({}, made.router.argv, ()) if made.router else "",
+        also=_render_plan_command({}, (), plan.reasons),
+        servers=[_describe_server(replica) for replica in plan.replicas],
+        router=_render_plan_command({}, plan.router.argv, ()) if plan.router else "",
         tones=TONES,
     )
-    about = (counted(len(nodes), "node"), f"variant {made.variant}", f"image {made.image}")
-    return frame("Plan for", made.model, about, _answer(made, findings), (sections,))
+    about = (format_count(len(nodes), "node"), f"variant {plan.variant}", f"image {plan.image}")
+    return render_page("Plan for", plan.model, about, _list_plan_figures(plan, findings), (sections,))
 
 
-def _environment() -> Environment:
+def _make_template_environment() -> Environment:
     return Environment(
         loader=FileSystemLoader(Path(__file__).parent),
         autoescape=True,
@@ -65,85 +65,87 @@ def _environment() -> Environment:
     )
 
 
-def _answer(made: TopologyPlan, findings: list[dict[str, str]]) -> Iterator[Figure]:
+def _list_plan_figures(plan: TopologyPlan, findings: list[dict[str, str]]) -> Iterator[Figure]:
     """Yield how many servers there are, how those of each group compute, where clients ask, and the worst finding."""
-    roles = [replica.role for replica in made.replicas]
+    roles = [replica.role for replica in plan.replicas]
     split = "".join(f"{roles.count(role)}{short}" for role, short in _SHORT.items() if role in roles)
-    servers = counted(len(roles), "server")
+    servers = format_count(len(roles), "server")
     words = ", ".join(f"{roles.count(role)} {role}" for role in dict.fromkeys(roles))
     yield Figure(split or servers, f"{servers}: {words}" if split else "each answers requests")
-    for group in {replica.group: replica for replica in made.replicas}.values():
-        settings = _settings(group.ranks[0].argv)
+    for group in {replica.group: replica for replica in plan.replicas}.values():
+        settings = _parse_settings(group.ranks[0].argv)
         length = settings.get("--max-model-len", "")
         longest = f", up to {int(length):,} tokens" if length.isdecimal() else ""
-        each = f"{counted(len(group.ranks), 'node')} a server{longest}"
-        yield Figure(split_words(settings), f"{group.group}: {each}", TONES[group.role])
-    if made.router:
-        yield Figure(f"port {made.router.port}", f"the router on {made.router.node} answers clients", TONES["router"])
-    severities = [each["severity"] for each in findings]
-    worst = min(findings, key=lambda each: SEVERITIES.index(each["severity"]), default=None)
-    text = f"{worst['id']}: {shortened(worst['text'])}" if worst else ""
-    yield summary({name: severities.count(name) for name in severities}, text)
+        detail = f"{format_count(len(group.ranks), 'node')} a server{longest}"
+        yield Figure(split_words(settings), f"{group.group}: {detail}", TONES[group.role])
+    if plan.router:
+        yield Figure(f"port {plan.router.port}", f"the router on {plan.router.node} answers clients", TONES["router"])
+    severities = [detail["severity"] for detail in findings]
+    worst = min(findings, key=lambda detail: SEVERITIES.index(detail["severity"]), default=None)
+    text = f"{worst['id']}: {shorten_to_clause(worst['text'])}" if worst else ""
+    yield make_summary_figure({name: severities.count(name) for name in severities}, text)
 
 
-def _settings(argv: tuple[str, ...]) -> dict[str, str]:
+def _parse_settings(argv: tuple[str, ...]) -> dict[str, str]:
     """Return the flags of a command with their values."""
-    lines = (line.partition(" ") for line in command_lines(argv))
+    lines = (line.partition(" ") for line in split_command_lines(argv))
     return {flag: value or "true" for flag, _, value in lines}
 
 
-def _finding(line: str) -> dict[str, str]:
+def _parse_finding_line(line: str) -> dict[str, str]:
     """Return a finding's parts; those of topologies are warnings."""
     match = _FINDING.fullmatch(line)
     name, severity, text = match.groups() if match else ("", "", line)
     return {"id": name, "severity": severity or "WARN", "text": text}
 
 
-def _nodes(made: TopologyPlan) -> dict[str, dict[str, Any]]:
+def _collect_node_boxes(plan: TopologyPlan) -> dict[str, dict[str, Any]]:
     """Return node → its address, and a box for each thing that runs on it."""
-    found: dict[str, dict[str, Any]] = {}
-    for replica in made.replicas:
+    nodes: dict[str, dict[str, Any]] = {}
+    for replica in plan.replicas:
         for rank in replica.ranks:
-            node = found.setdefault(rank.node, {"address": rank.address, "boxes": []})
-            node["boxes"].append({"role": replica.role, "title": _title(replica, rank), "lines": _lines(rank)})
-    if made.router:
-        node = found.setdefault(made.router.node, {"address": made.router.address, "boxes": []})
-        node["boxes"].append({"role": "router", "title": "router", "lines": [f"port {made.router.port}"]})
-    return found
+            node = nodes.setdefault(rank.node, {"address": rank.address, "boxes": []})
+            node["boxes"].append(
+                {"role": replica.role, "title": _format_rank_title(replica, rank), "lines": _list_box_lines(rank)}
+            )
+    if plan.router:
+        node = nodes.setdefault(plan.router.node, {"address": plan.router.address, "boxes": []})
+        node["boxes"].append({"role": "router", "title": "router", "lines": [f"port {plan.router.port}"]})
+    return nodes
 
 
-def _title(replica: Replica, rank: Rank) -> str:
+def _format_rank_title(replica: Replica, rank: Rank) -> str:
     several = f", rank {rank.rank} of {len(replica.ranks)}" if len(replica.ranks) > 1 else ""
     return f"{replica.group} {replica.number}{several}"
 
 
-def _lines(rank: Rank) -> list[str]:
-    split = split_words(_settings(rank.argv))
+def _list_box_lines(rank: Rank) -> list[str]:
+    split = split_words(_parse_settings(rank.argv))
     devices = f"{split} on devices {format_id_list(rank.devices)}" if rank.devices else split
     return [devices, ", ".join(f"{purpose} {port}" for purpose, port in rank.ports.items())]
 
 
-def _server(replica: Replica) -> dict[str, Any]:
+def _describe_server(replica: Replica) -> dict[str, Any]:
     """Return a server's title, and the command of each of its nodes; the reasons are at the first."""
     commands = [
-        {"node": rank.node, "text": _command(rank.env, rank.argv, () if rank.rank else replica.reasons)}
+        {"node": rank.node, "text": _render_plan_command(rank.env, rank.argv, () if rank.rank else replica.reasons)}
         for rank in replica.ranks
     ]
     role = "" if replica.role == replica.group else f" ({replica.role})"
     return {"title": f"{replica.group} {replica.number}{role}", "commands": commands, "first": replica.number == 0}
 
 
-def _command(env: Mapping[str, str], argv: tuple[str, ...], reasons: tuple[Because, ...]) -> Markup:
-    given = (Reason(each.setting, each.value, "", each.because, each.instead) for each in reasons)
-    return Markup(command(env, argv, given))  # noqa: S704 - `command` has escaped it
+def _render_plan_command(env: Mapping[str, str], argv: tuple[str, ...], reasons: tuple[Because, ...]) -> Markup:
+    page_reasons = (Reason(reason.setting, reason.value, "", reason.because, reason.instead) for reason in reasons)
+    return Markup(render_command(env, argv, page_reasons))  # noqa: S704 - `render_command` has escaped it
 
 
 # --- which machines serve a model -----------------------------------------------------------------------------------
 
 
-def sizes(model: str, found: Sequence[Capacity]) -> str:
+def render_sizes_page(model: str, capacities: Sequence[Capacity]) -> str:
     """Return the page of `size`: the answer, a table of the machines that serve a model, and why others do not."""
-    serving = [size for size in found if size.hosts]
+    serving = [size for size in capacities if size.hosts]
     alone = [size for size in serving if size.hosts == 1]
     most = max(alone, key=lambda size: size.tokens, default=None)
     answer = [
@@ -153,12 +155,12 @@ def sizes(model: str, found: Sequence[Capacity]) -> str:
         text = f"has the largest KV cache of these: {most.tokens:,} tokens, {most.split}"
         answer.append(Figure(most.machine, text))
     answer.append(Figure(f"{len(serving) - len(alone)} together", "kinds of which several serve it"))
-    others = [size for size in found if not size.hosts]
-    answer.append(Figure(f"{len(others)} not", "too small, also sixteen of them, or without a suitable image"))
+    not_serving = [size for size in capacities if not size.hosts]
+    answer.append(Figure(f"{len(not_serving)} not", "too small, also sixteen of them, or without a suitable image"))
     body = (
-        _environment()
+        _make_template_environment()
         .get_template("sizes.html.j2")
-        .render(serving=serving, others=others, columns=COLUMNS, cells=cells)
+        .render(serving=serving, others=not_serving, columns=COLUMNS, cells=format_capacity_cells)
     )
-    about = (counted(len(found), "recorded machine"), "computed from the model's configuration, not measured")
-    return frame("Machines for", model, about, answer, (body,))
+    about = (format_count(len(capacities), "recorded machine"), "computed from the model's configuration, not measured")
+    return render_page("Machines for", model, about, answer, (body,))

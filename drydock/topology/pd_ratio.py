@@ -11,28 +11,28 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from drydock.topology.findings import finding
+from drydock.topology.findings import format_topology_finding
 from drydock.topology.records import Goals, Group
 
 PROMPT_TOKENS_PER_ANSWER_TOKEN = 73_700 / 14_800
 TOLERANCE = 2.0
 
 
-def nodes_of(groups: Sequence[Group], role: str) -> int:
+def count_nodes(groups: Sequence[Group], role: str) -> int:
     """Return the number of nodes that have a role."""
     return sum(group.replicas * group.nodes for group in groups if group.role == role)
 
 
-def wanted(goals: Goals) -> float | None:
+def suggest_node_ratio(goals: Goals) -> float | None:
     """Return nodes for prompts per node for answers; None if the goals do not name both lengths."""
     if not (goals.input and goals.output):
         return None
     return sum(goals.input) / PROMPT_TOKENS_PER_ANSWER_TOKEN / sum(goals.output)
 
 
-def findings(goals: Goals, groups: Sequence[Group]) -> tuple[str, ...]:
+def check_node_ratio(goals: Goals, groups: Sequence[Group]) -> tuple[str, ...]:
     """Return a finding if the file's ratio is far from what the goals suggest."""
-    prefill, decode, ratio = nodes_of(groups, "prefill"), nodes_of(groups, "decode"), wanted(goals)
+    prefill, decode, ratio = count_nodes(groups, "prefill"), count_nodes(groups, "decode"), suggest_node_ratio(goals)
     if not (prefill and decode and ratio) or 1 / TOLERANCE <= prefill / decode / ratio <= TOLERANCE:
         return ()
     total = prefill + decode
@@ -40,4 +40,4 @@ def findings(goals: Goals, groups: Sequence[Group]) -> tuple[str, ...]:
     if suggested == prefill:
         return ()
     text = f"{prefill} nodes for prefill and {decode} for decode; goals suggest {suggested} and {total - suggested}"
-    return (finding("TOPO-003", text),)
+    return (format_topology_finding("TOPO-003", text),)

@@ -9,12 +9,13 @@ from pathlib import Path
 
 from pydantic import Field
 
-from drydock.config.validation import made
+from drydock.config.validation import make_record
 from drydock.core.errors import InputError
-from drydock.core.files import parse_json, read_bounded
+from drydock.core.files import parse_json_object, read_bounded
 from drydock.model.names import OneLine
 from drydock.model.record import Count, Identifier, Record
-from drydock.topology.records import ApiKey, Port, Role
+from drydock.model.variant import Role
+from drydock.topology.records import ApiKey, Port
 
 PLAN_AT_MOST = 64 << 20
 """Bytes of a plan as JSON; a thousand ranks have half of that."""
@@ -99,7 +100,7 @@ class TopologyPlan(Record):
 def read_plan(file: Path) -> TopologyPlan:
     """Read what `topology plan --json` wrote. IO. Raises InputError, with the key of each problem."""
     try:
-        return made(TopologyPlan, str(file), parse_json(read_bounded(file, PLAN_AT_MOST), str(file)))
+        return make_record(TopologyPlan, str(file), parse_json_object(read_bounded(file, PLAN_AT_MOST), str(file)))
     except OSError as error:
         raise InputError(f"{file}: cannot be read: {error.strerror}") from error
     except InputError as error:

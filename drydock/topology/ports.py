@@ -32,9 +32,9 @@ class Need(NamedTuple):
     length: int = 1
     least: int = 1
 
-    def __or__(self, other: Need) -> Need:
+    def __or__(self, second: Need) -> Need:
         """Return what covers both."""
-        return Need(self.purpose, max(self.length, other.length), max(self.least, other.least))
+        return Need(self.purpose, max(self.length, second.length), max(self.least, second.least))
 
 
 class UsedPort(NamedTuple):
@@ -45,36 +45,36 @@ class UsedPort(NamedTuple):
     what: str
 
 
-def allocate(needs: Iterable[Need], base: int, taken: Iterable[int]) -> dict[str, int]:
+def allocate_ports(needs: Iterable[Need], base: int, reserved_ports: Iterable[int]) -> dict[str, int]:
     """Return the first port of each purpose, in order from `base`, around those taken. Raises InputError."""
     joined: dict[str, Need] = {}
     for need in needs:
         joined[need.purpose] = joined[need.purpose] | need if need.purpose in joined else need
-    used, found = set(taken), {}
+    used_ports, ports = set(reserved_ports), {}
     for need in joined.values():
         first = max(base, need.least)
-        while used & {*range(first, first + need.length)}:
+        while used_ports & {*range(first, first + need.length)}:
             first += 1
         if first + need.length - 1 > HIGHEST:
             text = f"network.port_base: {base}: no {need.length} free ports in a row for {need.purpose} up to {HIGHEST}"
             raise InputError(text, hint="choose a lower port_base")
-        found[need.purpose] = first
-        used.update(range(first, first + need.length))
-    return found
+        ports[need.purpose] = first
+        used_ports.update(range(first, first + need.length))
+    return ports
 
 
-def numbered(purpose: str, first: int, numbers: Iterable[int]) -> dict[str, int]:
+def number_ports(purpose: str, first: int, numbers: Iterable[int]) -> dict[str, int]:
     """Return ports of a purpose by name: number 0 is side-channel, 1 is side-channel-1."""
     return {f"{purpose}-{number}" if number else purpose: first + number for number in numbers}
 
 
-def collisions(held: Sequence[UsedPort]) -> list[Problem]:
+def find_port_collisions(used_ports: Sequence[UsedPort]) -> list[Problem]:
     """Return a problem for each port that two listen on at one node."""
-    seen: dict[tuple[str, int], str] = {}
+    purposes: dict[tuple[str, int], str] = {}
     problems = []
-    for each in held:
-        other = seen.setdefault((each.node, each.port), each.what)
-        if other != each.what:
-            text = f"node {each.node}: port {each.port} is for {other} and for {each.what}"
+    for used_port in used_ports:
+        first_purpose = purposes.setdefault((used_port.node, used_port.port), used_port.what)
+        if first_purpose != used_port.what:
+            text = f"node {used_port.node}: port {used_port.port} is for {first_purpose} and for {used_port.what}"
             problems.append((text, "change one of them; ports that you do not set are allocated"))
     return problems

@@ -7,9 +7,9 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from drydock.model.names import OneLine
-from drydock.model.record import Identifier, Record, Scalar
+from drydock.model.record import Count, Identifier, Record, Scalar
+from drydock.model.variant import Role
 
-Role = Literal["serve", "prefill", "decode"]
 ApiKey = Literal["required", "none"]
 Port = Annotated[int, Field(ge=1, le=65535)]
 Some = Annotated[int, Field(ge=1, le=1024)]
@@ -41,6 +41,9 @@ class Group(Record):
     """Nodes of one replica."""
     on: tuple[Identifier, ...] = Field(default=(), alias="among")
     """Nodes that may run it; all if left out. (YAML reads a plain `on` as true, so the file has another name.)"""
+    devices: Some | Annotated[tuple[Count, ...], Field(min_length=1)] | None = None
+    """Devices that a server has on each of its nodes, so that a node can have several servers: how many, or their
+    numbers as in `facts`. A node's devices, and the node, if left out."""
     flags: tuple[OneLine, ...] = ()
     """Flags of vLLM or drydock that the user fixes."""
     env: dict[str, Scalar] = Field(default_factory=dict)

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from drydock.config.matrix import find, read_matrix
+from drydock.config.matrix import find_variant, read_matrix
 from drydock.core.console import log
 from drydock.core.errors import InputError
 from drydock.core.project import Project
@@ -38,61 +38,65 @@ class Rehearsed(NamedTuple):
     """vLLM's words if it refuses, else what it checked and why it was not asked."""
 
 
-def rehearse(project: Project, made: TopologyPlan, file: Path, model: str, here: Here) -> Iterator[Rehearsed]:
+def rehearse_topology(project: Project, plan: TopologyPlan, file: Path, model: str, here: Here) -> Iterator[Rehearsed]:
     """Yield what vLLM says of each rank's plan. Raises InputError, HostError, EngineError."""
     if file.suffix == ".json":
         raise InputError(f"--rehearse: {file} is a plan, which has no recorded hosts", hint="give the topology.yaml")
     hosts = read_topology(file).hosts
-    for replica in _first_replicas(made):
+    for replica in _list_first_replicas(plan):
         for rank in replica.ranks:
             log(f"rehearsing rank {rank.rank} of group {replica.group} for {rank.node}: about half a minute")
-            yield _ask(replica, rank, _container(project, made, rank, hosts[rank.node], model, here))
+            yield _run_rehearsal(
+                replica, rank, _make_rehearsal_container(project, plan, rank, hosts[rank.node], model, here)
+            )
 
 
-def _first_replicas(made: TopologyPlan) -> Iterator[Replica]:
+def _list_first_replicas(plan: TopologyPlan) -> Iterator[Replica]:
     groups: set[str] = set()
-    for replica in made.replicas:
+    for replica in plan.replicas:
         if replica.group not in groups:
             groups.add(replica.group)
             yield replica
 
 
-def _container(project: Project, made: TopologyPlan, rank: Rank, host: Path, model: str, here: Here) -> Container:
+def _make_rehearsal_container(
+    project: Project, plan: TopologyPlan, rank: Rank, host: Path, model: str, here: Here
+) -> Container:
     """Return the container that plans as the rank's would, and rehearses."""
     words = ("plan", "--rehearse", "--json", "--root", str(host), *rank.words[1:])
-    here_too = model or (made.model if made.model.startswith("/") else "")
-    volumes = (f"{Path(here_too).absolute()}:{made.model}:ro",) if here_too and made.model.startswith("/") else ()
+    here_too = model or (plan.model if plan.model.startswith("/") else "")
+    volumes = (f"{Path(here_too).absolute()}:{plan.model}:ro",) if here_too and plan.model.startswith("/") else ()
     config = ("--model-config", here_too) if here_too and not volumes else ()
     request = RunRequest(
-        image=made.image,
+        image=plan.image,
         arguments=(*words, *config),
         env=tuple(f"{name}={value}" for name, value in rank.env.items()),
         volumes=volumes,
         network="none",
         name=f"rehearsal-{rank.node}",
     )
-    variant = find(read_matrix(project), made.variant)
-    return run_module.require(containers.container(variant, request, here.machine), variant.id, here)
+    variant = find_variant(read_matrix(project), plan.variant)
+    return run_module.require_image(containers.make_container(variant, request, here.machine), variant.id, here)
 
 
-def _ask(replica: Replica, rank: Rank, wanted: Container) -> Rehearsed:
-    done = subprocess.run(docker.docker_argv(wanted), capture_output=True, text=True, check=False)
-    if done.returncode not in (0, REFUSED):
-        raise entrypoint.failure(done.returncode, done.stderr[done.stderr.rfind("drydock: ") :])
-    said = json.loads(done.stdout)["rehearsal"]
-    return Rehearsed(rank.node, replica.group, rank.rank, said["outcome"], _text(said))
+def _run_rehearsal(replica: Replica, rank: Rank, container: Container) -> Rehearsed:
+    result = subprocess.run(docker.docker_argv(container), capture_output=True, text=True, check=False)
+    if result.returncode not in (0, REFUSED):
+        raise entrypoint.make_entrypoint_error(result.returncode, result.stderr[result.stderr.rfind("drydock: ") :])
+    record = json.loads(result.stdout)["rehearsal"]
+    return Rehearsed(rank.node, replica.group, rank.rank, record["outcome"], _format_outcome(record))
 
 
-def _text(said: Mapping[str, Any]) -> str:
-    words = " -- from: ".join(said["words"])
-    checked = ", ".join(said["checked"])
-    if said["outcome"] == "refused":
-        return f"vLLM {said['vllm']} refuses it: {words}"
-    if said["outcome"] == "constructed":
-        return f"vLLM {said['vllm']} takes it, by its {checked}; not asked: {', '.join(said['unchecked'])}"
-    return f"not asked: {said['because']}" + (f"; vLLM took: {checked}" if checked else "")
+def _format_outcome(record: Mapping[str, Any]) -> str:
+    words = " -- from: ".join(record["words"])
+    checked = ", ".join(record["checked"])
+    if record["outcome"] == "refused":
+        return f"vLLM {record['vllm']} refuses it: {words}"
+    if record["outcome"] == "constructed":
+        return f"vLLM {record['vllm']} takes it, by its {checked}; not asked: {', '.join(record['unchecked'])}"
+    return f"not asked: {record['because']}" + (f"; vLLM took: {checked}" if checked else "")
 
 
-def as_text(rehearsed: Rehearsed) -> str:
+def format_rehearsed_rank(rehearsed: Rehearsed) -> str:
     """Format a line."""
     return f"{rehearsed.node}: group {rehearsed.group}, rank {rehearsed.rank}: {rehearsed.text}"

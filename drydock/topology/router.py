@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 
 from drydock.model.transfer import KvTransfer
 from drydock.model.variant import Variant
-from drydock.topology.arguments import is_ip, url
+from drydock.topology.arguments import is_ip, make_node_url
 from drydock.topology.plan_model import Replica, RouterPlan
 from drydock.topology.ports import API
 from drydock.topology.records import Topology
@@ -30,7 +30,7 @@ START_MINUTES = 10
 """As drydock/run/docker.py, START_SECONDS: how long a first start may take, unless the accelerator says otherwise."""
 
 
-def plan(
+def plan_router(
     topology: Topology, replicas: Sequence[Replica], transfer: KvTransfer | None, variant: Variant, image: str
 ) -> RouterPlan | None:
     """Return the router's command; None if the topology has none."""
@@ -40,7 +40,7 @@ def plan(
     node = next(node for node in topology.nodes if node.name == router.node)
     address = node.address if is_ip(node.address) else "0.0.0.0"  # noqa: S104 - a name may be loopback on its own node
     listening = ("--host", address, "--port", str(router.port), "--max-payload-size", str(BODY_AT_MOST))
-    servers = _pairs(replicas, transfer) if transfer else _whole(replicas)
+    servers = _list_pair_words(replicas, transfer) if transfer else _list_worker_words(replicas)
     minutes = int(variant.run.start.value.rstrip("m")) if variant.run.start else START_MINUTES
     waiting = ("--worker-startup-timeout-secs", str(minutes * 60))
     ending = ("--request-timeout-secs", str(router.timeout))
@@ -48,20 +48,20 @@ def plan(
     return RouterPlan(node=node.name, address=node.address, port=router.port, argv=argv, image=image)
 
 
-def _pairs(replicas: Sequence[Replica], transfer: KvTransfer) -> Iterator[str]:
+def _list_pair_words(replicas: Sequence[Replica], transfer: KvTransfer) -> Iterator[str]:
     yield from ("--vllm-pd-disaggregation", "--kv-connector", transfer.router)
     for role in ("prefill", "decode"):
-        for address in _urls([replica for replica in replicas if replica.role == role]):
+        for address in _list_server_urls([replica for replica in replicas if replica.role == role]):
             yield from (f"--{role}", address)
 
 
-def _whole(replicas: Sequence[Replica]) -> Iterator[str]:
-    yield from ("--worker-urls", *_urls(replicas))
+def _list_worker_words(replicas: Sequence[Replica]) -> Iterator[str]:
+    yield from ("--worker-urls", *_list_server_urls(replicas))
 
 
-def _urls(replicas: Sequence[Replica]) -> Iterator[str]:
+def _list_server_urls(replicas: Sequence[Replica]) -> Iterator[str]:
     """Yield the API of every rank that answers clients."""
     for replica in replicas:
         for rank in replica.ranks:
             if API in rank.ports:
-                yield url(rank.address, rank.ports[API])
+                yield make_node_url(rank.address, rank.ports[API])

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from rich.console import Console
 from rich.table import Table
 
-from drydock.config.matrix import find, read_matrix
+from drydock.config.matrix import find_variant, read_matrix
 from drydock.core.errors import HostError, InputError
 from drydock.core.paths import ROOT
 from drydock.core.project import Project
@@ -84,40 +84,42 @@ class Capacity(NamedTuple):
     """Bytes of memory of one machine's devices, or of the machine if it has none."""
 
 
-def machines(project: Project, folder: str = "") -> list[Recorded]:
+def list_recorded_machines(project: Project, folder: str = "") -> list[Recorded]:
     """Return the recorded hosts of a folder, each with the variant of `--target auto`; without one those of drydock.
 
     Of drydock's own those are left out that are for tests only. Raises InputError and HostError.
     """
     if folder:
         with ThreadPoolExecutor(os.cpu_count()) as pool:
-            found = sorted(find_hosts(Path(folder)).items())
-            variants = pool.map(lambda host: auto.resolve(project, auto.AUTO, str(host[1])), found)
-            return [Recorded(name, path, variant) for (name, path), variant in zip(found, variants, strict=True)]
+            hosts = sorted(find_hosts(Path(folder)).items())
+            variants = pool.map(lambda host: auto.resolve_target(project, auto.AUTO, str(host[1])), hosts)
+            return [Recorded(name, path, variant) for (name, path), variant in zip(hosts, variants, strict=True)]
     variants_of = read_matrix(project)
     paths = (path for path in sorted(HOSTS.glob("*/host.json")) if not path.with_name(ODD).is_file())
-    return [_own(variants_of, path) for path in paths]
+    return [_make_recorded_machine(variants_of, path) for path in paths]
 
 
-def _own(variants: Sequence[Variant], path: Path) -> Recorded:
-    name, named = path.parent.name, path.with_name(VARIANT)
-    target = named.read_text(encoding="utf-8").strip() if named.is_file() else name.partition("-")[0]
-    return Recorded(name, path, find(variants, target))
+def _make_recorded_machine(variants: Sequence[Variant], path: Path) -> Recorded:
+    name, variant_file = path.parent.name, path.with_name(VARIANT)
+    target = variant_file.read_text(encoding="utf-8").strip() if variant_file.is_file() else name.partition("-")[0]
+    return Recorded(name, path, find_variant(variants, target))
 
 
-def sizes(project: Project, model: str, found: Iterable[Recorded], words: Sequence[str] = ()) -> list[Capacity]:
+def size_machines(
+    project: Project, model: str, machines: Iterable[Recorded], words: Sequence[str] = ()
+) -> list[Capacity]:
     """Return how each machine serves a model; `words` are more flags of `plan`. Raises InputError and HostError."""
-    asked = model_images.planned(("--model", model, *words))
+    plan_words = model_images.replace_model_address(("--model", model, *words))
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        rows = [*pool.map(lambda machine: _size(project, machine, asked), found)]
+        rows = [*pool.map(lambda machine: _size_machine(project, machine, plan_words), machines)]
     reasons = Counter(row.because for row in rows if not (row.hosts or row.is_too_small))
     for because, count in reasons.most_common(1):
         if not any(row.hosts for row in rows) and count > len(rows) // 2:
             raise InputError(because, hint="name the folder with the model's config.json instead of its hub id")
-    return sorted(rows, key=_cost)
+    return sorted(rows, key=_order_by_cost)
 
 
-def _cost(row: Capacity) -> tuple[bool, int, bool, int, int, str]:
+def _order_by_cost(row: Capacity) -> tuple[bool, int, bool, int, int, str]:
     """Return the order in which a buyer looks: the fewest machines, the fewest devices, then most requests.
 
     A machine without devices computes on its processors, which is slower: it comes after the others.
@@ -125,19 +127,19 @@ def _cost(row: Capacity) -> tuple[bool, int, bool, int, int, str]:
     return (not row.hosts, row.hosts, not row.device_count, row.device_count, -row.requests, row.machine)
 
 
-def _size(project: Project, machine: Recorded, words: Sequence[str]) -> Capacity:
+def _size_machine(project: Project, machine: Recorded, words: Sequence[str]) -> Capacity:
     root = ("--root", str(machine.path))
 
     def ask(more: Sequence[str]) -> Any:
-        return entrypoint.answer(project, machine.variant, ("plan", "--json", *root, *words, *more), {})
+        return entrypoint.answer_for_container(project, machine.variant, ("plan", "--json", *root, *words, *more), {})
 
-    facts = entrypoint.ask(project, machine.variant, "facts", str(machine.path))
+    facts = entrypoint.ask_entrypoint(project, machine.variant, "facts", str(machine.path))
     memory = sum(device["memory_total"] or 0 for device in facts["devices"]) or facts["memory"]["total"]
-    empty = Capacity(machine.name, devices(facts), machine.variant.id)
-    return size_of(empty._replace(device_count=len(facts["devices"]), memory=memory), ask)
+    empty = Capacity(machine.name, describe_devices(facts), machine.variant.id)
+    return find_fewest_hosts(empty._replace(device_count=len(facts["devices"]), memory=memory), ask)
 
 
-def size_of(empty: Capacity, ask: Ask) -> Capacity:
+def find_fewest_hosts(empty: Capacity, ask: Ask) -> Capacity:
     """Return how the fewest of equal machines serve a model; `empty` names them. Raises InputError."""
     because, is_too_small = "", False
     for count in COUNTS:
@@ -154,21 +156,23 @@ def size_of(empty: Capacity, ask: Ask) -> Capacity:
             doubt = next((finding for finding in plan["findings"] if finding["id"] == NOT_CONFIRMED), None)
             if doubt:
                 return empty._replace(because=f"{doubt['found']}: {doubt['text']}")
-            return _served(empty, plan, count)
+            return _make_capacity(empty, plan, count)
     return empty._replace(because=because, is_too_small=is_too_small)
 
 
-def _served(empty: Capacity, plan: Mapping[str, Any], hosts: int) -> Capacity:
+def _make_capacity(empty: Capacity, plan: Mapping[str, Any], hosts: int) -> Capacity:
     argv, uses = plan["argv"], plan["uses"]
-    values = {flag: _value(argv, flag) for flag in _SPLIT}
+    values = {flag: _read_flag_value(argv, flag) for flag in _SPLIT}
     parts = [f"{short}{values[flag]}" for flag, short in _SPLIT.items() if values[flag] > 1]
     engines = values["--data-parallel-size"]
     length, tokens = (uses[0]["length"], uses[0]["tokens"]) if uses else (0, 0)
     requests = tokens // length if length else 0
-    most = _value(argv, _SEQUENCES) if _SEQUENCES in argv else requests
+    most = _read_flag_value(argv, _SEQUENCES) if _SEQUENCES in argv else requests
     split = " ".join([*parts, *(["ep"] if _EXPERTS in argv else [])]) or "tp1"
-    wrong = [each for each in plan["findings"] if each["severity"] in _SEVERITIES and each["id"] != _OF_CLIENTS]
-    worst = min(wrong, key=lambda each: _SEVERITIES.index(each["severity"]), default=None)
+    wrong = [
+        finding for finding in plan["findings"] if finding["severity"] in _SEVERITIES and finding["id"] != _OF_CLIENTS
+    ]
+    worst = min(wrong, key=lambda finding: _SEVERITIES.index(finding["severity"]), default=None)
     finding = f"{worst['severity']} {worst['id']}" if worst else ""
     return empty._replace(
         hosts=hosts,
@@ -180,11 +184,11 @@ def _served(empty: Capacity, plan: Mapping[str, Any], hosts: int) -> Capacity:
     )
 
 
-def _value(argv: Sequence[str], flag: str) -> int:
+def _read_flag_value(argv: Sequence[str], flag: str) -> int:
     return int(argv[argv.index(flag) + 1]) if flag in argv else 1
 
 
-def devices(facts: Mapping[str, Any]) -> str:
+def describe_devices(facts: Mapping[str, Any]) -> str:
     """Return the devices of a machine in words, such as 8 x NVIDIA H100 80GB HBM3; the processor if there is none."""
     kinds: dict[str, int] = {}
     for device in facts["devices"]:
@@ -199,31 +203,31 @@ def devices(facts: Mapping[str, Any]) -> str:
 COLUMNS = ("machine", "hosts", "split", "longest", "requests", "KV tokens", "worst finding")
 
 
-def as_text(model: str, found: Sequence[Capacity], columns: int) -> str:
+def format_capacities(model: str, capacities: Sequence[Capacity], columns: int) -> str:
     """Format rows as a table, then the machines that do not serve the model, with the reason."""
     table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False)
     for name in COLUMNS:
         table.add_column(name, justify="left" if name in ("machine", "split", "worst finding") else "right")
-    for size in found:
+    for size in capacities:
         if size.hosts:
-            table.add_row(*cells(size))
+            table.add_row(*format_capacity_cells(size))
     console = Console(width=columns, color_system=None, file=io.StringIO())
     with console.capture() as capture:
         console.print(table)
     lines = [f"{model}: the fewest machines of each kind for one server", ""]
     lines += [line.rstrip() for line in capture.get().splitlines()] if table.row_count else []
-    small = [size.machine for size in found if size.is_too_small]
+    small = [size.machine for size in capacities if size.is_too_small]
     lines += ["", f"too small, also {COUNTS[-1]} of them: {', '.join(small)}"] if small else []
     if small and not table.row_count:
-        nearest = max((size for size in found if size.is_too_small), key=lambda size: size.memory)
+        nearest = max((size for size in capacities if size.is_too_small), key=lambda size: size.memory)
         lines += ["", f"nearest: {nearest.machine} ({nearest.devices}): {nearest.because}"]
-    others = [size for size in found if not size.hosts and not size.is_too_small]
-    reasons = (f"not {size.machine}: {size.because.removeprefix(f'{model}: ')}" for size in others)
-    lines += ["", *(textwrap.shorten(reason, columns, placeholder=" …") for reason in reasons)] if others else []
+    unsuitable = [size for size in capacities if not size.hosts and not size.is_too_small]
+    reasons = (f"not {size.machine}: {size.because.removeprefix(f'{model}: ')}" for size in unsuitable)
+    lines += ["", *(textwrap.shorten(reason, columns, placeholder=" …") for reason in reasons)] if unsuitable else []
     return "".join(f"{line}\n" for line in lines)
 
 
-def cells(size: Capacity) -> tuple[str, ...]:
+def format_capacity_cells(size: Capacity) -> tuple[str, ...]:
     """Return a row's texts, in the order of the columns. What only vLLM knows is `?`."""
     numbers = (f"{number:,}" if number else "?" for number in (size.length, size.requests, size.tokens))
     return (size.machine, str(size.hosts), size.split, *numbers, size.finding)

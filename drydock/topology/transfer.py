@@ -10,10 +10,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from drydock.core.errors import InputError
-from drydock.core.files import compact
+from drydock.core.files import format_compact_json
 from drydock.model.transfer import KvTransfer
 from drydock.model.variant import Variant
-from drydock.topology.findings import finding
+from drydock.topology.findings import format_topology_finding
 from drydock.topology.records import Group
 
 CONFIG = "--kv-transfer-config"
@@ -26,7 +26,7 @@ Names = Mapping[str, int | str]
 """What stands for {NAME} in the data."""
 
 
-def checked(variant: Variant, groups: Sequence[Group]) -> KvTransfer | None:
+def choose_transfer(variant: Variant, groups: Sequence[Group]) -> KvTransfer | None:
     """Return how prefill and decode exchange the KV cache; None without such groups.
 
     Raises InputError if none is published for the variant.
@@ -47,7 +47,7 @@ def checked(variant: Variant, groups: Sequence[Group]) -> KvTransfer | None:
     return transfer
 
 
-def lease(stalls: Iterable[int]) -> int:
+def compute_lease(stalls: Iterable[int]) -> int:
     """Return for how many seconds a prefill server keeps a KV cache that no decode server has asked for.
 
     A decode server asks for it again and again while it runs, and is not ready after `stalls` seconds without progress.
@@ -56,7 +56,7 @@ def lease(stalls: Iterable[int]) -> int:
     return max(stalls) + _LEASE_MORE
 
 
-def config(transfer: KvTransfer, role: str, names: Names, lease: int) -> str:
+def format_transfer_config(transfer: KvTransfer, role: str, names: Names, lease: int) -> str:
     """Return the JSON of --kv-transfer-config; what happens if a load fails is always written.
 
     `lease` is in seconds; only NIXL's connectors have one.
@@ -64,42 +64,42 @@ def config(transfer: KvTransfer, role: str, names: Names, lease: int) -> str:
     words: dict[str, Any] = {"kv_connector": transfer.connector, "kv_role": getattr(transfer, role)}
     if transfer.load_failure:
         words["kv_load_failure_policy"] = transfer.load_failure
-    words |= _filled(dict(transfer.config), names)
+    words |= _fill_names(dict(transfer.config), names)
     if transfer.connector in _NIXL:
         words["kv_connector_extra_config"] = {_LEASE: lease, **words.get("kv_connector_extra_config", {})}
-    return compact(words)
+    return format_compact_json(words)
 
 
-def _filled(value: Any, names: Names) -> Any:
+def _fill_names(value: Any, names: Names) -> Any:
     """Put names' values into a JSON value. Raises InputError for a name that is not known."""
     if isinstance(value, dict):
-        return {key: _filled(item, names) for key, item in value.items()}
+        return {key: _fill_names(item, names) for key, item in value.items()}
     if isinstance(value, list):
-        return [_filled(item, names) for item in value]
-    found = _NAME.fullmatch(value) if isinstance(value, str) else None
-    if not found:
+        return [_fill_names(item, names) for item in value]
+    match = _NAME.fullmatch(value) if isinstance(value, str) else None
+    if not match:
         return value
-    if found[1] not in names:
+    if match[1] not in names:
         raise InputError(f"kv_transfer: unknown name {value}, expected one of {', '.join(sorted(names))}")
-    return names[found[1]]
+    return names[match[1]]
 
 
-def environment(transfer: KvTransfer, names: Names) -> dict[str, str]:
+def make_transfer_environment(transfer: KvTransfer, names: Names) -> dict[str, str]:
     """Return the environment of prefill and decode servers, but for addresses, interfaces and ports."""
-    return {name: str(_filled(setting.value, names)) for name, setting in transfer.env.items()}
+    return {name: str(_fill_names(setting.value, names)) for name, setting in transfer.env.items()}
 
 
-def flags(transfer: KvTransfer) -> dict[str, str]:
+def list_transfer_flags(transfer: KvTransfer) -> dict[str, str]:
     """Return vLLM's flags that prefill and decode must share."""
     return {name: str(setting.value) for name, setting in transfer.serve.items()}
 
 
-def findings(transfer: KvTransfer, variant: Variant) -> Iterator[str]:
+def check_transfer_support(transfer: KvTransfer, variant: Variant) -> Iterator[str]:
     """Yield what the image lacks for the connector, and what no one has shown."""
     has = {re.split(r"[^A-Za-z0-9._-]", line)[0].lower() for line in variant.requirements}
     has |= {build.distribution for build in variant.builds}
     lacking = [name for name in transfer.packages if name not in has]
     if lacking:
-        yield finding("TOPO-004", " and ".join(lacking))
+        yield format_topology_finding("TOPO-004", " and ".join(lacking))
     if transfer.unproven:
-        yield finding("TOPO-005", transfer.unproven)
+        yield format_topology_finding("TOPO-005", transfer.unproven)

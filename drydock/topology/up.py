@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from drydock.config.matrix import find, read_matrix
-from drydock.core.errors import EngineError, InputError, nearest
-from drydock.core.files import compact, parse_json
+from drydock.config.matrix import find_variant, read_matrix
+from drydock.core.errors import EngineError, InputError, suggest_nearest
+from drydock.core.files import format_compact_json, parse_json_object
 from drydock.core.paths import cache_home
 from drydock.core.project import Project
 from drydock.engine import compose as plugin
@@ -22,14 +22,14 @@ from drydock.topology import keys, known_answer, verify
 from drydock.topology import tasks as topologies
 from drydock.topology.known_answer import ShownAnswers
 from drydock.topology.plan_model import TopologyPlan
-from drydock.topology.playbook.run import Ssh, playbook
-from drydock.topology.render import compose, folder, hosts_of, write_plan
-from drydock.topology.render.parts import addresses, container_name, is_unpublished
+from drydock.topology.playbook.run import Ssh, run_playbook
+from drydock.topology.render import compose, find_host_commands, folder, write_plan
+from drydock.topology.render.parts import is_unpublished, list_node_addresses, name_rank_container
 
 COMPOSE, ANSIBLE = "compose", "ansible"
 FORMATS = (COMPOSE, ANSIBLE)
 STDERR = 2
-_IN_CLUSTERS = ("kubernetes", "disaggregatedset", "k8s", "slurm")
+_IN_CLUSTERS = ("kubernetes", "disaggregatedset", "slurm")
 
 
 class Options(NamedTuple):
@@ -46,113 +46,128 @@ class Options(NamedTuple):
     ssh: Ssh = Ssh()
 
 
-def up(project: Project, file: Path, options: Options) -> ShownAnswers:
+def start_topology(project: Project, file: Path, options: Options) -> ShownAnswers:
     """Render a topology, start it by its engine's command, and ask for the known answer. Raises DrydockError."""
-    plan = topologies.planned(project, file, options.model, options.target)
+    plan = topologies.plan_topology_file(project, file, options.model, options.target)
     _check_format(plan, options.format)
     if options.format == COMPOSE:
-        compose.network(plan)  # raises InputError if one engine's network cannot have the nodes' addresses
-    output = place(project, file, options.output)
-    write_plan(project, plan, options.format, output, hosts_of(file, plan, options.hosts))
-    secrets = keys.kept(output, keys.names(plan))
+        compose.make_engine_network(plan)  # raises InputError if one engine's network cannot have the nodes' addresses
+    output = choose_output_folder(project, file, options.output)
+    write_plan(project, plan, options.format, output, find_host_commands(file, plan, options.hosts))
+    secrets = keys.ensure_secrets(output, keys.list_secret_names(plan))
     if options.format == ANSIBLE:
-        playbook(output, ("check", "ranktable", "run"), ssh=options.ssh, variables={"topology_secrets": secrets})
-        return verify.prove(plan, secrets.get(API_KEY, ""))
-    plugin.ensure()
+        run_playbook(output, ("check", "ranktable", "run"), ssh=options.ssh, variables={"topology_secrets": secrets})
+        return verify.prove_plan(plan, secrets.get(API_KEY, ""))
+    plugin.ensure_compose()
     _check_images(plan)
-    wait = str(options.seconds or patience(project, plan))
-    _run((*_compose(file, output), "up", "--wait", "--wait-timeout", wait, "--remove-orphans"))
-    return _prove_inside(plan, _compose(file, output))
+    wait = str(options.seconds or compute_start_seconds(project, plan))
+    _run_compose((*_make_compose_command(file, output), "up", "--wait", "--wait-timeout", wait, "--remove-orphans"))
+    return _prove_inside(plan, _make_compose_command(file, output))
 
 
-def down(project: Project, file: Path, options: Options) -> None:
+def stop_topology(project: Project, file: Path, options: Options) -> None:
     """Stop what `up` started, and remove its containers. Raises DrydockError."""
-    output = place(project, file, options.output)
-    started = [kind for kind in FORMATS if (output / folder.list_name(kind)).is_file()]
+    output = choose_output_folder(project, file, options.output)
+    started = [kind for kind in FORMATS if (output / folder.make_list_name(kind)).is_file()]
     if len(started) != 1 and options.format not in started:
-        found = " and ".join(started) or "nothing that up started"
-        raise InputError(f"{output}: found {found}", hint="--output FOLDER, and --format if several formats are there")
+        started_names = " and ".join(started) or "nothing that up started"
+        raise InputError(
+            f"{output}: found {started_names}", hint="--output FOLDER, and --format if several formats are there"
+        )
     if (options.format or started[0]) == ANSIBLE:
-        playbook(output, ("stop",), ssh=options.ssh)
+        run_playbook(output, ("stop",), ssh=options.ssh)
     else:
-        plugin.ensure()
-        _run((*_compose(file, output), "down", "--remove-orphans"))
+        plugin.ensure_compose()
+        _run_compose((*_make_compose_command(file, output), "down", "--remove-orphans"))
 
 
-def logs(project: Project, file: Path, options: Options, lines: int) -> None:
+def show_topology_logs(project: Project, file: Path, options: Options, lines: int) -> None:
     """Show the last lines of each container that `up` started by Compose. Raises EngineError."""
-    _run((*_compose(file, place(project, file, options.output)), "logs", "--tail", str(lines)))
+    _run_compose(
+        (
+            *_make_compose_command(file, choose_output_folder(project, file, options.output)),
+            "logs",
+            "--tail",
+            str(lines),
+        )
+    )
 
 
 def _check_format(plan: TopologyPlan, kind: str) -> None:
     """Raise InputError unless a format is named that starts something; a plan names its machines."""
     if kind in _IN_CLUSTERS:
-        own = kind.replace("k8s", "kubernetes")
-        hint = f"`./inv topology render PLAN --format {own} --output FOLDER`; its README has the cluster's commands"
+        hint = f"`./inv topology render PLAN --format {kind} --output FOLDER`; its README has the cluster's commands"
         raise InputError(f"--format {kind}: the cluster starts, watches and replaces it, not this program", hint=hint)
     if not kind:
-        machines = ", ".join(f"{node} ({address})" for node, address in addresses(plan).items())
+        machines = ", ".join(f"{node} ({address})" for node, address in list_node_addresses(plan).items())
         hint = "--format ansible starts it there by ssh; --format compose starts containers on this machine instead"
         raise InputError(f"--format: missing; the plan's machines are {machines}", hint=hint)
     if kind not in FORMATS:
-        raise InputError(f"--format {kind}: unknown format", hint=nearest(kind, FORMATS))
+        raise InputError(f"--format {kind}: unknown format", hint=suggest_nearest(kind, FORMATS))
 
 
-def place(project: Project, file: Path, output: str = "") -> Path:
+def choose_output_folder(project: Project, file: Path, output: str = "") -> Path:
     """Return the folder of what is rendered: one that the user names, or topology/NAME in `.cache` of the project.
 
     Without a project, an installed drydock keeps it in its cache folder.
     """
     cache = cache_home() if project.is_installed else project.root / ".cache"
-    return Path(output).absolute() if output else cache / "topology" / name_of(file)
+    return Path(output).absolute() if output else cache / "topology" / name_topology(file)
 
 
-def name_of(file: Path) -> str:
+def name_topology(file: Path) -> str:
     """Return a topology's name: that of its file, or of the folder of a topology.yaml or plan.json."""
     stem = file.absolute().parent.name if file.stem in ("topology", "plan") else file.stem
     return re.sub(r"[^a-z0-9]+", "-", stem.lower())[:IDENTIFIER_AT_MOST].strip("-") or "topology"
 
 
-def patience(project: Project, plan: TopologyPlan) -> int:
+def compute_start_seconds(project: Project, plan: TopologyPlan) -> int:
     """Return the seconds that a first start may take: it loads weights and compiles."""
-    start = find(read_matrix(project), plan.variant).run.start
+    start = find_variant(read_matrix(project), plan.variant).run.start
     return max(START_SECONDS, 60 * int(start.value.removesuffix("m")) if start else 0)
 
 
 # --- docker compose -------------------------------------------------------------------------------------------------
 
 
-def _compose(file: Path, output: Path) -> tuple[str, ...]:
-    return ("docker", "compose", "--project-name", f"drydock-{name_of(file)}", "--file", str(output / "compose.yaml"))
+def _make_compose_command(file: Path, output: Path) -> tuple[str, ...]:
+    return (
+        "docker",
+        "compose",
+        "--project-name",
+        f"drydock-{name_topology(file)}",
+        "--file",
+        str(output / "compose.yaml"),
+    )
 
 
 def _check_images(plan: TopologyPlan) -> None:
     """Raise EngineError for an image that is neither here nor in a registry: it must be built."""
-    wanted = {plan.image: plan.variant} | ({plan.router.image: topologies.ROUTER} if plan.router else {})
-    for image, target in wanted.items():
+    images = {plan.image: plan.variant} | ({plan.router.image: topologies.ROUTER} if plan.router else {})
+    for image, target in images.items():
         command = ("docker", "image", "inspect", image)
         if is_unpublished(image) and subprocess.run(command, capture_output=True, check=False).returncode:
             text = f"image {image}: not in this machine's engine, and no registry has it"
             raise EngineError(text, hint=f"build it with ./inv build --target {target}")
 
 
-def _run(command: Sequence[str]) -> None:
+def _run_compose(command: Sequence[str]) -> None:
     """Run docker compose; what it tells goes to standard error. Raises EngineError."""
-    done = subprocess.run(command, stdout=STDERR, check=False, env={**os.environ, "COMPOSE_MENU": "0"})
-    if done.returncode:
+    result = subprocess.run(command, stdout=STDERR, check=False, env={**os.environ, "COMPOSE_MENU": "0"})
+    if result.returncode:
         hint = f"its messages are above; `{' '.join((*command[:6], 'logs'))}` shows the containers'"
-        raise EngineError(f"docker compose {command[6]}: exit {done.returncode}", hint=hint)
+        raise EngineError(f"docker compose {command[6]}: exit {result.returncode}", hint=hint)
 
 
 def _prove_inside(plan: TopologyPlan, compose: Sequence[str]) -> ShownAnswers:
     """Ask from a container of the project, which knows the nodes' names and has the key. Raises VerifyError."""
     first = plan.replicas[0]
-    service = plan.router.name if plan.router else container_name(first, first.ranks[0])
-    words = (PYTHON, "-I", "-S", "-", "--json", compact(verify.question(plan)))
+    service = plan.router.name if plan.router else name_rank_container(first, first.ranks[0])
+    words = (PYTHON, "-I", "-S", "-", "--json", format_compact_json(verify.make_servers_question(plan)))
     program = Path(known_answer.__file__).read_bytes()
-    done = subprocess.run(
+    result = subprocess.run(
         (*compose, "exec", "--no-TTY", service, *words), input=program, capture_output=True, check=False
     )
-    if done.returncode:
-        raise verify.failure(tuple(done.stderr.decode(errors="replace").splitlines()))
-    return ShownAnswers.read(parse_json(done.stdout.decode(), "known_answer.py", EngineError))
+    if result.returncode:
+        raise verify.make_verify_error(tuple(result.stderr.decode(errors="replace").splitlines()))
+    return ShownAnswers.read(parse_json_object(result.stdout.decode(), "known_answer.py", EngineError))

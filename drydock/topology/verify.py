@@ -8,47 +8,49 @@ from pathlib import Path
 from typing import Any
 
 from drydock.core.errors import InputError, VerifyError
-from drydock.core.files import dumps
+from drydock.core.files import format_json
 from drydock.core.project import Project
 from drydock.run.access import API_KEY
 from drydock.topology import keys, known_answer
 from drydock.topology import tasks as topologies
-from drydock.topology.known_answer import KnownTopology, ShownAnswers, Unproven, url_of
+from drydock.topology.known_answer import KnownTopology, ShownAnswers, Unproven, make_server_url
 from drydock.topology.plan_model import TopologyPlan
 from drydock.topology.ports import API
-from drydock.topology.render.parts import container_name
+from drydock.topology.render.parts import name_rank_container
 
 
-def verify(project: Project, file: Path, model: str = "", target: str = "") -> ShownAnswers:
+def verify_topology(project: Project, file: Path, model: str = "", target: str = "") -> ShownAnswers:
     """Ask the servers of a topology.yaml or a plan at their addresses. Raises InputError and VerifyError."""
-    plan = topologies.planned(project, file, model, target)
+    plan = topologies.plan_topology_file(project, file, model, target)
     key = os.environ.get(API_KEY, "")
-    if keys.of_router(plan) and not key:
-        hint = f"compose: `export $(cat FOLDER/{keys.file_name(API_KEY)})`, in the folder that render wrote"
+    if keys.list_router_secrets(plan) and not key:
+        hint = f"compose: `export $(cat FOLDER/{keys.make_secret_file_name(API_KEY)})`, in the folder that render wrote"
         raise InputError(f"{API_KEY}: not in the environment, and the servers require the key", hint=hint)
-    return prove(plan, key)
+    return prove_plan(plan, key)
 
 
-def prove(plan: TopologyPlan, key: str = "") -> ShownAnswers:
+def prove_plan(plan: TopologyPlan, key: str = "") -> ShownAnswers:
     """Ask the servers of a plan. Raises VerifyError."""
     try:
-        return known_answer.prove(KnownTopology.of(question(plan), partial(known_answer.ask, key=key)))
+        return known_answer.prove_servers(
+            KnownTopology.of(make_servers_question(plan), partial(known_answer.ask_server, key=key))
+        )
     except Unproven as error:
-        raise failure(error.problems, error.right) from error
+        raise make_verify_error(error.problems, error.right) from error
 
 
-def failure(problems: tuple[str, ...], right: tuple[str, ...] = ()) -> VerifyError:
+def make_verify_error(problems: tuple[str, ...], right: tuple[str, ...] = ()) -> VerifyError:
     """Return the error for servers that do not answer right."""
     hint = "the servers' logs say why (the README in the rendered folder has the command)"
     return VerifyError(*problems, hint=f"{hint}; right: {', '.join(right) or 'none'}")
 
 
-def question(plan: TopologyPlan) -> dict[str, Any]:
+def make_servers_question(plan: TopologyPlan) -> dict[str, Any]:
     """Return what known_answer.py asks: every server of a plan at its address, and the router. Pure."""
     servers = [
         {
             "role": replica.role,
-            "name": container_name(replica, replica.ranks[0]),
+            "name": name_rank_container(replica, replica.ranks[0]),
             "host": replica.ranks[0].address,
             "port": replica.ranks[0].ports[API],
             "count": 0,
@@ -56,9 +58,9 @@ def question(plan: TopologyPlan) -> dict[str, Any]:
         for replica in plan.replicas
         if API in replica.ranks[0].ports
     ]
-    return {"servers": servers, "router": url_of(plan.router.address, plan.router.port) if plan.router else ""}
+    return {"servers": servers, "router": make_server_url(plan.router.address, plan.router.port) if plan.router else ""}
 
 
-def report(shown: ShownAnswers, *, json: bool) -> str:
+def format_shown_answers(answers: ShownAnswers, *, json: bool) -> str:
     """Format what the known answer showed."""
-    return dumps(shown.json) if json else shown.text
+    return format_json(answers.json) if json else answers.text

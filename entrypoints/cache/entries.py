@@ -1,4 +1,4 @@
-"""Entries of the compile cache: lock, judge, copy, quarantine. IO, except `judge` and `nearest`.
+"""Entries of the compile cache: lock, judge, copy, quarantine. IO, except `judge_entry` and `find_nearest_entry`.
 
 An entry is a folder with `entry.json` (what it was made for, whether a server became ready with it) and `lock`. The
 server that fills an entry holds an exclusive lock. Servers that use a ready entry hold a shared lock, so it is not
@@ -15,11 +15,11 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from entrypoints.cache.plan import changed
-from entrypoints.cache.trust import owner, replacer, writer
+from entrypoints.cache.plan import describe_changed_factors
+from entrypoints.cache.trust import find_other_owner, find_replacer, find_writer
 from entrypoints.core.errors import EntrypointError
-from entrypoints.core.folders import copy, make, read_bounded, remove, replace
-from entrypoints.core.parse import parse_json
+from entrypoints.core.folders import copy_folder, make_folder, read_bounded, remove_folder, replace_file
+from entrypoints.core.parse import parse_untrusted_json
 from entrypoints.core.records import Entry
 
 MANIFEST, LOCK = "entry.json", "lock"
@@ -60,21 +60,21 @@ class Opened(NamedTuple):
     """Its entry.json as found; empty if there is none."""
 
 
-def judge(kept: Mapping[str, Any] | None, factors: Mapping[str, str], *, empty: bool) -> EntryVerdict:
+def judge_entry(manifest: Mapping[str, Any] | None, factors: Mapping[str, str], *, empty: bool) -> EntryVerdict:
     """Judge an entry by its manifest (None if unreadable, empty if there is none). Pure."""
-    if kept is None:
+    if manifest is None:
         return EntryVerdict(REJECT, f"its {MANIFEST} cannot be read")
-    if not kept:
+    if not manifest:
         return EntryVerdict(FILL) if empty else EntryVerdict(REJECT, f"it has no {MANIFEST}")
-    differences = changed(kept["factors"], factors)
+    differences = describe_changed_factors(manifest["factors"], factors)
     if differences:
         return EntryVerdict(REJECT, f"it was made for something else: {differences[0]}")
-    if kept["attempts"] >= CRASHES:
-        return EntryVerdict(REJECT, f"{kept['attempts']} starts in a row never became ready with it")
-    return EntryVerdict(HIT) if kept["ready"] else EntryVerdict(FILL, "an earlier start did not get ready with it")
+    if manifest["attempts"] >= CRASHES:
+        return EntryVerdict(REJECT, f"{manifest['attempts']} starts in a row never became ready with it")
+    return EntryVerdict(HIT) if manifest["ready"] else EntryVerdict(FILL, "an earlier start did not get ready with it")
 
 
-def read(path: str) -> dict[str, Any] | None:
+def read_entry_manifest(path: str) -> dict[str, Any] | None:
     """Read an entry's manifest; empty if there is none, None if it is invalid."""
     try:
         return parse_manifest(read_bounded(f"{path}/{MANIFEST}", _MANIFEST_AT_MOST).decode())
@@ -87,61 +87,61 @@ def read(path: str) -> dict[str, Any] | None:
 def parse_manifest(text: str) -> dict[str, Any] | None:
     """Parse a manifest; None if it is invalid. Pure."""
     try:
-        kept = parse_json(text)
+        manifest = parse_untrusted_json(text)
     except ValueError:
         return None
-    if not isinstance(kept, dict) or not isinstance(kept.get("factors"), dict):
+    if not isinstance(manifest, dict) or not isinstance(manifest.get("factors"), dict):
         return None
-    numbers = (kept.get("attempts"), kept.get("bytes", 0), kept.get("files", 0))
+    numbers = (manifest.get("attempts"), manifest.get("bytes", 0), manifest.get("files", 0))
     right = all(isinstance(number, int) and 0 <= number < _LARGEST for number in numbers)
-    times = (kept.get("ready"), kept.get("used", 0))
+    times = (manifest.get("ready"), manifest.get("used", 0))
     right = right and all(isinstance(number, int) and 0 <= number < _LATEST for number in times)
-    return kept if right and isinstance(kept.get("environment", {}), dict) else None
+    return manifest if right and isinstance(manifest.get("environment", {}), dict) else None
 
 
-def write(path: str, manifest: Mapping[str, Any]) -> None:
+def write_entry_manifest(path: str, manifest: Mapping[str, Any]) -> None:
     """Replace an entry's manifest. Raises OSError."""
-    replace(f"{path}/{MANIFEST}", json.dumps(manifest, indent=1, sort_keys=True, ensure_ascii=False))
+    replace_file(f"{path}/{MANIFEST}", json.dumps(manifest, indent=1, sort_keys=True, ensure_ascii=False))
 
 
-def open_entry(root: str, entry: Entry, sources: Iterable[str], lines: list[str], others: list[str] | None) -> Opened:
+def open_entry(root: str, entry: Entry, sources: Iterable[str], lines: list[str], writers: list[str] | None) -> Opened:
     """Open an entry below `root`: an existing one, a copy from another cache folder, or a new empty one.
 
-    Log lines are added to `lines`, and to `others` who could have written what is therefore not used; None trusts
+    Log lines are added to `lines`, and to `writers` who could have written what is therefore not used; None trusts
     everyone. The folders above the entry are trusted already. Raises Unusable.
     """
     path = f"{root}/{COMPILED}/{entry.name}"
-    if others is not None and (who := writer(path)):
-        others.append(who)
+    if writers is not None and (who := find_writer(path)):
+        writers.append(who)
         if is_in_use(path):
             raise Unusable(who)
         try:
-            lines.append(f"cache: {path} moved to {quarantine(path)}: {who}")
+            lines.append(f"cache: {path} moved to {quarantine_entry(path)}: {who}")
         except Unusable as error:
             raise Unusable(who) from error
     if not os.path.exists(path):
-        _copy_in(path, entry, sources, lines, others)
-    lock, alone = _locked(path)
-    kept = read(path)
-    verdict = judge(kept, entry.factors, empty=_is_empty(path))
+        _copy_entry_in(path, entry, sources, lines, writers)
+    lock, alone = _lock_entry(path)
+    manifest = read_entry_manifest(path)
+    verdict = judge_entry(manifest, entry.factors, empty=_is_empty(path))
     if verdict.kind == HIT:
-        share(lock)
+        share_lock(lock)
     elif not alone:
         os.close(lock)
         raise Unusable(verdict.why or "another server is filling it")
     if verdict.kind == REJECT:
-        target = quarantine(path)
+        target = quarantine_entry(path)
         os.close(lock)
         lines.append(f"WARN {path}: {verdict.why}; moved to {target} and compiled again")
-        kept, verdict = {}, EntryVerdict(FILL, "the previous entry was quarantined")
-        lock, _ = _locked(path)
-    return Opened(entry, path, lock, verdict, kept or {})
+        manifest, verdict = {}, EntryVerdict(FILL, "the previous entry was quarantined")
+        lock, _ = _lock_entry(path)
+    return Opened(entry, path, lock, verdict, manifest or {})
 
 
-def _locked(path: str) -> tuple[int, bool]:
+def _lock_entry(path: str) -> tuple[int, bool]:
     """Make and lock an entry's folder; return the lock's descriptor and whether it is exclusive. Raises Unusable."""
     try:
-        make(path)
+        make_folder(path)
         lock = os.open(f"{path}/{LOCK}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o660)
     except EntrypointError as error:
         raise Unusable(error.message.removeprefix(f"{path}: ")) from error
@@ -158,7 +158,7 @@ def _locked(path: str) -> tuple[int, bool]:
     raise Unusable("another server is filling it")
 
 
-def share(lock: int) -> None:
+def share_lock(lock: int) -> None:
     """Turn an exclusive lock into a shared one."""
     try:
         fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -190,12 +190,12 @@ def _is_empty(path: str) -> bool:
     return True
 
 
-def quarantine(path: str) -> str:
+def quarantine_entry(path: str) -> str:
     """Move an entry to the quarantine; return its new path. Raises Unusable if that is impossible."""
     root, name = os.path.dirname(os.path.dirname(path)), os.path.basename(path)
     target = f"{root}/{QUARANTINE}/{name}.{time.time_ns() // 1_000_000}"
     try:
-        make(os.path.dirname(target))
+        make_folder(os.path.dirname(target))
         os.rename(path, target)
     except (OSError, EntrypointError) as error:
         raise Unusable(f"{getattr(error, 'strerror', '') or error}: it cannot be quarantined") from error
@@ -205,20 +205,24 @@ def quarantine(path: str) -> str:
 # --- copies ---------------------------------------------------------------------------------------------------------
 
 
-def _copy_in(path: str, entry: Entry, sources: Iterable[str], lines: list[str], others: list[str] | None) -> None:
+def _copy_entry_in(
+    path: str, entry: Entry, sources: Iterable[str], lines: list[str], writers: list[str] | None
+) -> None:
     """Copy an entry from the first cache folder that has it ready; it appears atomically."""
     for source in sources:
-        found = f"{source}/{COMPILED}/{entry.name}"
-        kept = read(found)
-        if not kept or judge(kept, entry.factors, empty=False).kind != HIT:
+        candidate = f"{source}/{COMPILED}/{entry.name}"
+        manifest = read_entry_manifest(candidate)
+        if not manifest or judge_entry(manifest, entry.factors, empty=False).kind != HIT:
             continue
-        if others is not None and (who := owner(source) or replacer(os.path.dirname(found)) or writer(found)):
-            others.append(who)
+        if writers is not None and (
+            who := find_other_owner(source) or find_replacer(os.path.dirname(candidate)) or find_writer(candidate)
+        ):
+            writers.append(who)
             continue
         try:
-            bytes_ = copy_into_place(found, path)
+            bytes_ = copy_into_place(candidate, path)
         except (OSError, EntrypointError) as error:
-            lines.append(f"WARN {found} was not copied: {getattr(error, 'strerror', '') or error}")
+            lines.append(f"WARN {candidate} was not copied: {getattr(error, 'strerror', '') or error}")
             continue
         lines.append(f"cache: copied {bytes_ / 1e6:.1f} MB from {source}")
         return
@@ -227,14 +231,14 @@ def _copy_in(path: str, entry: Entry, sources: Iterable[str], lines: list[str], 
 def copy_into_place(source: str, path: str) -> int:
     """Copy a folder to a new path, where it appears atomically; return its bytes. Raises OSError, HOST."""
     temporary = f"{os.path.dirname(path)}/.{os.path.basename(path)}.{os.getpid()}"
-    make(temporary)
+    make_folder(temporary)
     try:
-        copied = copy(source, temporary)
+        copied = copy_folder(source, temporary)
         if os.path.lexists(f"{temporary}/{LOCK}"):
             os.unlink(f"{temporary}/{LOCK}")
         os.rename(temporary, path)
     except OSError:
-        remove(temporary)
+        remove_folder(temporary)
         raise
     return copied
 
@@ -252,24 +256,30 @@ class KeptEntry(NamedTuple):
     kept: Mapping[str, Any]
 
 
-def listed(root: str) -> Iterator[KeptEntry]:
+def list_entries(root: str) -> Iterator[KeptEntry]:
     """Yield the entries of a cache folder, most recently used first; also those without a readable manifest."""
     try:
         names = [name for name in os.listdir(f"{root}/{COMPILED}") if not name.startswith(".")]
     except OSError:
         return
-    found = [KeptEntry(f"{root}/{COMPILED}/{name}", read(f"{root}/{COMPILED}/{name}") or {}) for name in names]
-    yield from sorted(found, key=lambda each: (each.kept.get("used", 0), each.path), reverse=True)
+    entries = [
+        KeptEntry(f"{root}/{COMPILED}/{name}", read_entry_manifest(f"{root}/{COMPILED}/{name}") or {}) for name in names
+    ]
+    yield from sorted(entries, key=lambda entry: (entry.kept.get("used", 0), entry.path), reverse=True)
 
 
-def nearest(entries: Iterable[KeptEntry], wanted: Entry) -> tuple[KeptEntry, tuple[str, ...]] | None:
+def find_nearest_entry(entries: Iterable[KeptEntry], entry: Entry) -> tuple[KeptEntry, tuple[str, ...]] | None:
     """Return the ready entry of the same kind that differs in the fewest factors, and those factors. Pure."""
     best: tuple[KeptEntry, tuple[str, ...]] | None = None
-    for count, found in enumerate(entries):
-        factors = found.kept.get("factors", {})
-        if count >= _LOOKED_AT or not found.kept.get("ready") or ("model" in factors) != ("model" in wanted.factors):
+    for count, kept_entry in enumerate(entries):
+        factors = kept_entry.kept.get("factors", {})
+        if (
+            count >= _LOOKED_AT
+            or not kept_entry.kept.get("ready")
+            or ("model" in factors) != ("model" in entry.factors)
+        ):
             continue
-        differences = changed(factors, wanted.factors)
+        differences = describe_changed_factors(factors, entry.factors)
         if best is None or len(differences) < len(best[1]):
-            best = (found, differences)
+            best = (kept_entry, differences)
     return best

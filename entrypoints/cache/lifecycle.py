@@ -21,19 +21,19 @@ from entrypoints.cache.entries import (
     Opened,
     Unusable,
     copy_into_place,
+    find_nearest_entry,
     is_in_use,
-    listed,
-    nearest,
+    list_entries,
     open_entry,
-    quarantine,
-    share,
-    write,
+    quarantine_entry,
+    share_lock,
+    write_entry_manifest,
 )
-from entrypoints.cache.plan import short
-from entrypoints.cache.trust import is_shared, owner, protect, replacer, writer
-from entrypoints.checks.findings import as_log, notice, tell
+from entrypoints.cache.plan import compute_short_digest
+from entrypoints.cache.trust import find_other_owner, find_replacer, find_writer, is_shared, protect_folder
+from entrypoints.checks.findings import format_findings_log, make_finding, make_notice
 from entrypoints.core.errors import EntrypointError
-from entrypoints.core.folders import copy, make, make_private, remove, size
+from entrypoints.core.folders import copy_folder, make_folder, make_private_folder, measure_folder, remove_folder
 from entrypoints.core.records import CachePlan, Entry
 from entrypoints.core.redact import is_secret
 
@@ -84,7 +84,7 @@ class Caches:
         """Open the entries, make all folders, and log hit or miss. Raises HOST, USAGE."""
         self._check_settings()
         if self._plan.why:
-            make_private(self._private)
+            make_private_folder(self._private)
             self._lines.append(self._replacement())
         if self._others is not None and self._plan.volume:
             self._check_volume(self._others)
@@ -97,18 +97,18 @@ class Caches:
             self._say(line)
         if self._others:
             expected = f"files that only uid {os.getuid()} and root can write"
-            unused = notice("PLAN-062", "; ".join(dict.fromkeys(self._others)), expected)
-            self._say(as_log((tell(self._findings, unused, words=self._words),), self._words))
+            unused = make_notice("PLAN-062", "; ".join(dict.fromkeys(self._others)), expected)
+            self._say(format_findings_log((make_finding(self._findings, unused, words=self._words),), self._words))
 
-    def _check_volume(self, others: list[str]) -> None:
+    def _check_volume(self, writers: list[str]) -> None:
         """Use private folders instead of the volume, or of its entries, if another user can replace what is there."""
         volume = self._plan.volume
-        for folder, judge in ((volume, owner), (f"{volume}/{COMPILED}", replacer)):
-            protect(folder)
+        for folder, judge in ((volume, find_other_owner), (f"{volume}/{COMPILED}", find_replacer)):
+            protect_folder(folder)
             if who := judge(folder):
                 instead = f"{self._private}{folder.removeprefix(volume)}"
-                others.append(who)
-                make_private(self._private)
+                writers.append(who)
+                make_private_folder(self._private)
                 self._moved[folder] = instead
                 self._plan = self._plan._replace(work=self._private, publish=False)
                 self._lines.append(f"cache: {folder} is not used: {who}; {instead} is used, for this container only")
@@ -146,9 +146,9 @@ class Caches:
 
     def _open_private(self, entry: Entry, path: str, why: str) -> Opened:
         """Replace an entry by a private folder for this start."""
-        make_private(self._private)
+        make_private_folder(self._private)
         folder = f"{self._private}/alone/{entry.name}.{os.getpid()}"
-        make(folder)
+        make_folder(folder)
         self._moved[path] = folder
         if path not in self._suspects:
             kind = "cache:" if why in (self._others or ()) else "WARN"
@@ -163,35 +163,39 @@ class Caches:
 
     def _carry_into(self, opened: Opened) -> None:
         image = self._plan.entries[0].factors
-        same = (each for each in listed(self._plan.work) if image.items() <= each.kept.get("factors", {}).items())
-        found = nearest(same, opened.entry)
-        if found and self._others is not None and writer(found[0].path):
+        same = (
+            entry for entry in list_entries(self._plan.work) if image.items() <= entry.kept.get("factors", {}).items()
+        )
+        nearest_entry = find_nearest_entry(same, opened.entry)
+        if nearest_entry and self._others is not None and find_writer(nearest_entry[0].path):
             return
-        for folder in opened.entry.carry if found else ():
-            _try_to(copy, f"{found[0].path}/{folder}" if found else "", f"{opened.path}/{folder}")
+        for folder in opened.entry.carry if nearest_entry else ():
+            _try_to(
+                copy_folder, f"{nearest_entry[0].path}/{folder}" if nearest_entry else "", f"{opened.path}/{folder}"
+            )
 
     def _make(self, folder: str) -> None:
         """Make one cache's folder; if it cannot be written, or another user could have, use another one instead."""
         if folder.startswith(f"{self._plan.volume}/") and not folder.startswith(f"{self._plan.volume}/{COMPILED}/"):
             self._check_downloads(folder)
         try:
-            make(self.place(folder))
+            make_folder(self.place(folder))
         except EntrypointError as error:
             if folder.startswith(self._private):
                 raise
-            make_private(self._private)
+            make_private_folder(self._private)
             self._moved[folder] = f"{self._private}/{os.path.basename(folder)}"
-            make(self._moved[folder])
+            make_folder(self._moved[folder])
             self._lines.append(f"WARN {error.message}; {self._moved[folder]} is used, for this container only")
 
     def _check_downloads(self, folder: str) -> None:
         """Use a folder of this user's own next to one that other users could have written to."""
-        if self._others is not None and (who := writer(folder)):
+        if self._others is not None and (who := find_writer(folder)):
             self._others.append(who)
             self._moved[folder] = f"{folder}.{os.getuid()}"
             self._lines.append(f"cache: {folder} is not used: {who}; {self._moved[folder]} is used")
-            if writer(self._moved[folder]):
-                make_private(self._private)
+            if find_writer(self._moved[folder]):
+                make_private_folder(self._private)
                 self._moved[folder] = f"{self._private}/{os.path.basename(folder)}"
 
     def place(self, text: str) -> str:
@@ -213,7 +217,7 @@ class Caches:
                 now = int(time.time())
                 fresh = {"schema": SCHEMA, "factors": opened.entry.factors, "made": now, "ready": 0, "attempts": 0}
                 manifest = {**fresh, **opened.kept, "used": now}
-                _try_to(write, opened.path, {**manifest, "attempts": manifest["attempts"] + 1})
+                _try_to(write_entry_manifest, opened.path, {**manifest, "attempts": manifest["attempts"] + 1})
 
     # --- hit or miss -----------------------------------------------------------------------------------------------
 
@@ -222,18 +226,20 @@ class Caches:
         if not self.opened:
             return ()
         kernels, plan = self.opened
-        found = "hit" if kernels.verdict.kind == HIT else "miss"
+        kernel_state = "hit" if kernels.verdict.kind == HIT else "miss"
         if plan.verdict.kind == HIT:
             when = time.strftime("%Y-%m-%d", time.gmtime(plan.kept["ready"]))
-            return (f"cache hit: compiled for this plan, last ready on {when}; kernels {found}",)
-        return (f"cache miss: {plan.verdict.why or self._difference(plan.entry)}; kernels {found}",)
+            return (f"cache hit: compiled for this plan, last ready on {when}; kernels {kernel_state}",)
+        return (f"cache miss: {plan.verdict.why or self._difference(plan.entry)}; kernels {kernel_state}",)
 
     def _difference(self, entry: Entry) -> str:
-        found = nearest(listed(self._plan.volume), entry)
-        if found is None or not found[1]:  # the same entry, which is not used
+        nearest_entry = find_nearest_entry(list_entries(self._plan.volume), entry)
+        if nearest_entry is None or not nearest_entry[1]:  # the same entry, which is not used
             return "no ready entry yet"
-        words = "; ".join(found[1][:_SHOWN]) + (f"; and {len(found[1]) - _SHOWN} more" if found[1][_SHOWN:] else "")
-        return f"compared with {os.path.basename(found[0].path)}: {words}"
+        words = "; ".join(nearest_entry[1][:_SHOWN]) + (
+            f"; and {len(nearest_entry[1]) - _SHOWN} more" if nearest_entry[1][_SHOWN:] else ""
+        )
+        return f"compared with {os.path.basename(nearest_entry[0].path)}: {words}"
 
     @property
     def hit(self) -> bool:
@@ -264,13 +270,13 @@ class Caches:
         make_room(self._plan.volume, self._env, self._say)
 
     def _keep(self, opened: Opened) -> None:
-        count, taken = size(opened.path)
-        environment = fingerprint(self._env, self._compiling)
+        count, byte_count = measure_folder(opened.path)
+        environment = hash_variables(self._env, self._compiling)
         now = int(time.time())
         manifest = {"schema": SCHEMA, "factors": opened.entry.factors, "made": now, **opened.kept}
-        manifest |= {"ready": now, "used": now, "attempts": 0, "files": count, "bytes": taken}
-        write(opened.path, {**manifest, "environment": environment})
-        share(opened.lock)
+        manifest |= {"ready": now, "used": now, "attempts": 0, "files": count, "bytes": byte_count}
+        write_entry_manifest(opened.path, {**manifest, "environment": environment})
+        share_lock(opened.lock)
         self._log_growth(opened, count, environment)
         if self._plan.publish:
             self._publish(opened)
@@ -289,8 +295,8 @@ class Caches:
         """Copy an entry to the volume, unless another server did so already."""
         path = f"{self._plan.volume}/{COMPILED}/{opened.entry.name}"
         if not os.path.exists(path):
-            taken = copy_into_place(opened.path, path)
-            self._say(f"cache: copied {taken / 1e6:.1f} MB to {path}")
+            byte_count = copy_into_place(opened.path, path)
+            self._say(f"cache: copied {byte_count / 1e6:.1f} MB to {path}")
 
     # --- when it failed --------------------------------------------------------------------------------------------
 
@@ -303,9 +309,9 @@ class Caches:
     def _quarantine_suspects(self) -> None:
         """Quarantine the entries that the last start failed with, because this one became ready without them."""
         for path in self._suspects:
-            left = _quarantined(path)
-            if left:
-                self._say(f"WARN {path}: vLLM fails with it and not without it; it cannot be quarantined: {left}")
+            problem = _try_quarantine(path)
+            if problem:
+                self._say(f"WARN {path}: vLLM fails with it and not without it; it cannot be quarantined: {problem}")
 
     def hold(self) -> None:
         """Make the locks inheritable, for the program that replaces this process."""
@@ -319,7 +325,7 @@ class Caches:
             self._keeping.join(None if patient else _SECONDS)
         for opened in self.opened:
             if opened.path.startswith(f"{self._private}/alone/"):
-                remove(opened.path)
+                remove_folder(opened.path)
 
 
 def _try_to(do: Callable[..., Any], *what: Any) -> None:
@@ -330,7 +336,7 @@ def _try_to(do: Callable[..., Any], *what: Any) -> None:
         return
 
 
-def repeated(failure: str, suspects: str) -> str:
+def explain_repeat(failure: str, suspects: str) -> str:
     """Return the line on why a start is repeated, without which entries, and what happens to them. Pure."""
     paths = suspects.split(":")
     names, compiled = " and ".join(os.path.basename(path) for path in paths), os.path.dirname(paths[0])
@@ -339,19 +345,21 @@ def repeated(failure: str, suspects: str) -> str:
     return f"{begin}; if this start becomes ready, {names} of {compiled} are moved to {aside}"
 
 
-def _quarantined(path: str) -> str:
+def _try_quarantine(path: str) -> str:
     """Quarantine an entry; return the reason if that is impossible, else nothing."""
     if is_in_use(path):
         return "another server uses it"
     try:
-        quarantine(path)
+        quarantine_entry(path)
     except Unusable as why:
         return str(why)
     return ""
 
 
-def fingerprint(env: Mapping[str, str], compiling: tuple[str, ...]) -> dict[str, str]:
+def hash_variables(env: Mapping[str, str], compiling: tuple[str, ...]) -> dict[str, str]:
     """Return the variables that can enter a compiler's cache key, with digests of their values; no secrets. Pure."""
     return {
-        name: short(value) for name, value in sorted(env.items()) if name.startswith(compiling) and not is_secret(name)
+        name: compute_short_digest(value)
+        for name, value in sorted(env.items())
+        if name.startswith(compiling) and not is_secret(name)
     }

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Mapping
 from hashlib import sha256
 from typing import Any, NamedTuple
 
-from entrypoints.core.folders import UNCHOSEN_HOMES, private_root
+from entrypoints.core.folders import UNCHOSEN_HOMES, locate_private_root
 from entrypoints.core.records import CachePlan, Entry, Facts, Mount, Value
 from entrypoints.core.redact import is_secret, redact_value
 from entrypoints.core.settings_precedence import ENVIRONMENT, Chosen
@@ -76,9 +76,11 @@ class CacheFolders(NamedTuple):
     """Whether new files in `work` are copied to the volume, which is too slow to work on."""
 
 
-def places(env: Mapping[str, str], mounts: Mapping[str, Mount], uid: int, *, local_model: bool) -> CacheFolders:
+def choose_cache_folders(
+    env: Mapping[str, str], mounts: Mapping[str, Mount], uid: int, *, local_model: bool
+) -> CacheFolders:
     """Choose between the volume and a private folder below TMPDIR."""
-    cache, private = mounts["cache"], private_root(env, uid)
+    cache, private = mounts["cache"], locate_private_root(env, uid)
     if not cache.writable:
         return CacheFolders(private, private, f"{cache.path} cannot be written")
     if cache.total and cache.free < ROOM:
@@ -91,77 +93,77 @@ def places(env: Mapping[str, str], mounts: Mapping[str, Mount], uid: int, *, loc
     return CacheFolders(cache.path, cache.path)
 
 
-def chosen_environment(env: Mapping[str, str], cache: Mount) -> dict[str, str]:
+def drop_unchosen_home(env: Mapping[str, str], cache: Mount) -> dict[str, str]:
     """Return the environment without HOME where the image or the container runtime set it."""
     unchosen = (*UNCHOSEN_HOMES, f"{cache.path}/home")
     return {name: value for name, value in env.items() if name != "HOME" or value not in unchosen}
 
 
-def cache_plan(
+def make_cache_plan(
     profile: Mapping[str, Any], facts: Facts, model: ModelFacts, env: Mapping[str, str], chosen: Mapping[str, Chosen]
 ) -> CachePlan:
     """Return which entries a start uses and where each cache's folder is. `chosen` are all other settings."""
     volume = facts.mounts["cache"]
-    found = places(env, facts.mounts, facts.user[0], local_model=model.local)
-    image = image_factors(profile, facts, env)
-    plan = image | plan_factors(model, chosen, profile)
+    locations = choose_cache_folders(env, facts.mounts, facts.user[0], local_model=model.local)
+    image = compute_image_factors(profile, facts, env)
+    plan = image | compute_plan_factors(model, chosen, profile)
     entries = {
-        "device": Entry(entry_name(profile, image, {}), image),
-        "plan": Entry(entry_name(profile, image, plan), plan),
+        "device": Entry(make_entry_name(profile, image, {}), image),
+        "plan": Entry(make_entry_name(profile, image, plan), plan),
     }
-    folders = {"shared": found.shared} | {
-        scope: f"{found.work}/compiled/{entry.name}" for scope, entry in entries.items()
+    folders = {"shared": locations.shared} | {
+        scope: f"{locations.work}/compiled/{entry.name}" for scope, entry in entries.items()
     }
     set_by_user = {name for name, item in chosen.items() if item.origin == ENVIRONMENT}
-    own = {name: cache for name, cache in profile["caches"].items() if name not in set_by_user}
-    carried = tuple(f"{cache['folder']}/{name}" for cache in own.values() for name in cache["carry"])
+    caches = {name: cache for name, cache in profile["caches"].items() if name not in set_by_user}
+    carried = tuple(f"{cache['folder']}/{name}" for cache in caches.values() for name in cache["carry"])
     return CachePlan(
         volume=volume.path,
-        work=found.work,
-        why=found.why,
+        work=locations.work,
+        why=locations.why,
         entries=(entries["device"], entries["plan"]._replace(carry=carried)),
-        folders={name: f"{folders[cache['scope']]}/{cache['folder']}" for name, cache in own.items()},
+        folders={name: f"{folders[cache['scope']]}/{cache['folder']}" for name, cache in caches.items()},
         sources=tuple(path for path in env.get("DRYDOCK_CACHE_FROM", "").split(":") if path),
-        publish=found.publish,
+        publish=locations.publish,
     )
 
 
-def shared_settings(
+def make_shared_settings(
     profile: Mapping[str, Any], env: Mapping[str, str], mounts: Mapping[str, Mount], uid: int
 ) -> dict[str, str]:
     """Return the variables that do not depend on a plan: the folders of downloads."""
-    folders = download_plan(profile, env, mounts, uid).folders
+    folders = make_download_plan(profile, env, mounts, uid).folders
     values = {name: profile["caches"][name]["value"].replace("{path}", folder) for name, folder in folders.items()}
-    return values | {name: value for name, value, _ in _constant(env)}
+    return values | {name: value for name, value, _ in _list_constant_settings(env)}
 
 
-def download_plan(
+def make_download_plan(
     profile: Mapping[str, Any], env: Mapping[str, str], mounts: Mapping[str, Mount], uid: int
 ) -> CachePlan:
     """Return the folders of downloads, for a program that runs no plan and so has no entries."""
-    found = places(env, mounts, uid, local_model=False)
+    locations = choose_cache_folders(env, mounts, uid, local_model=False)
     shared = {name: cache for name, cache in profile["caches"].items() if cache["scope"] == "shared"}
     return CachePlan(
         volume=mounts["cache"].path,
-        work=found.work,
-        why=found.why,
-        folders={name: f"{found.shared}/{cache['folder']}" for name, cache in shared.items()},
+        work=locations.work,
+        why=locations.why,
+        folders={name: f"{locations.shared}/{cache['folder']}" for name, cache in shared.items()},
     )
 
 
-def cache_settings(
+def make_cache_settings(
     profile: Mapping[str, Any], plan: CachePlan, volume: Mount, env: Mapping[str, str]
 ) -> dict[str, Value]:
     """Return the variables that make vLLM and its libraries write where the plan says."""
-    lost = f" ({plan.why})" if plan.why else ""
+    suffix = f" ({plan.why})" if plan.why else ""
     values = {
-        name: Value(_filled(profile, name, folder, volume), f"{profile['caches'][name]['because']}{lost}")
+        name: Value(_format_cache_value(profile, name, folder, volume), f"{profile['caches'][name]['because']}{suffix}")
         for name, folder in plan.folders.items()
     }
-    return values | {name: Value(value, because) for name, value, because in _constant(env)}
+    return values | {name: Value(value, because) for name, value, because in _list_constant_settings(env)}
 
 
-def _filled(profile: Mapping[str, Any], name: str, folder: str, volume: Mount) -> str:
+def _format_cache_value(profile: Mapping[str, Any], name: str, folder: str, volume: Mount) -> str:
     """Insert a folder, and a limit in MiB, into a variable's value. The limit is at most half of the free space."""
     cache = profile["caches"][name]
     if not cache["limit"]:
@@ -172,7 +174,7 @@ def _filled(profile: Mapping[str, Any], name: str, folder: str, volume: Mount) -
     return str(cache["value"]).replace("{path}", folder).replace("{limit}", str(limit))
 
 
-def _constant(env: Mapping[str, str]) -> Iterable[tuple[str, str, str]]:
+def _list_constant_settings(env: Mapping[str, str]) -> Iterable[tuple[str, str, str]]:
     yield "USER", "drydock", "libraries ask for a user name, which a UID without a passwd entry lacks"
     yield "VLLM_NO_USAGE_STATS", "1", "usage reports are sent only if you enable them"
     if "VLLM_NO_USAGE_STATS" not in env:
@@ -186,33 +188,33 @@ def _constant(env: Mapping[str, str]) -> Iterable[tuple[str, str, str]]:
 # --- what names an entry --------------------------------------------------------------------------------------------
 
 
-def image_factors(profile: Mapping[str, Any], facts: Facts, env: Mapping[str, str]) -> dict[str, str]:
+def compute_image_factors(profile: Mapping[str, Any], facts: Facts, env: Mapping[str, str]) -> dict[str, str]:
     """Return what compiled kernels depend on, the image and the device, as text that can be compared and shown."""
     digest = env.get("DRYDOCK_IMAGE_DIGEST", "").removeprefix("sha256:")
     image = digest or profile.get("packages") or "unknown"
     factors = {"variant": profile["variant"], "vllm": profile["vllm"], "image": image}
     if not facts.devices:
-        return factors | {"device": _processor(facts)}
+        return factors | {"device": _format_processor(facts)}
     kinds = sorted({f"{device.name} {device.architecture}".strip() for device in facts.devices})
     machine = facts.processor.architecture
     return factors | {"device": ", ".join(kinds), "machine": machine, "driver": facts.versions.get("driver", "")}
 
 
-def _processor(facts: Facts) -> str:
-    found = facts.processor
-    instructions = " ".join(sorted(flag for flag in found.flags if flag.startswith(ISA)))
-    return f"{found.architecture} {found.vendor} {found.model} {short(instructions)}"
+def _format_processor(facts: Facts) -> str:
+    processor = facts.processor
+    instructions = " ".join(sorted(flag for flag in processor.flags if flag.startswith(ISA)))
+    return f"{processor.architecture} {processor.vendor} {processor.model} {compute_short_digest(instructions)}"
 
 
-def plan_factors(model: ModelFacts, chosen: Mapping[str, Chosen], profile: Mapping[str, Any]) -> dict[str, str]:
+def compute_plan_factors(model: ModelFacts, chosen: Mapping[str, Chosen], profile: Mapping[str, Any]) -> dict[str, str]:
     """Return what a compiled model depends on: the model, its revision and every setting that can change code."""
     volatile = tuple(profile["variables"]["not_compiling"])
-    shown = {
+    setting_factors = {
         name: redact_value(name, str(item.value.value))
         for name, item in sorted(chosen.items())
         if name not in profile["caches"] and shapes_code(name, volatile)
     }
-    return {"model": model.name, "revision": model.revision or "unknown", **shown}
+    return {"model": model.name, "revision": model.revision or "unknown", **setting_factors}
 
 
 def shapes_code(setting: str, volatile: tuple[str, ...] = ()) -> bool:
@@ -227,21 +229,21 @@ def shapes_code(setting: str, volatile: tuple[str, ...] = ()) -> bool:
     return not setting.startswith((*_VOLATILE, *volatile)) and not any(part in setting for part in _VOLATILE_PARTS)
 
 
-def entry_name(profile: Mapping[str, Any], image: Mapping[str, str], plan: Mapping[str, str]) -> str:
+def make_entry_name(profile: Mapping[str, Any], image: Mapping[str, str], plan: Mapping[str, str]) -> str:
     """Return the folder's name: the variant, and digests of the image's and the plan's factors."""
-    return "-".join([profile["variant"], *(_digest(factors) for factors in (image, plan) if factors)])
+    return "-".join([profile["variant"], *(_hash_factors(factors) for factors in (image, plan) if factors)])
 
 
-def _digest(factors: Mapping[str, str]) -> str:
-    return short("\n".join(f"{name}={value}" for name, value in sorted(factors.items())))
+def _hash_factors(factors: Mapping[str, str]) -> str:
+    return compute_short_digest("\n".join(f"{name}={value}" for name, value in sorted(factors.items())))
 
 
-def short(text: str) -> str:
+def compute_short_digest(text: str) -> str:
     """Return a digest of a text in twelve characters."""
     return sha256(text.encode()).hexdigest()[:12]
 
 
-def changed(found: Mapping[str, str], expected: Mapping[str, str]) -> tuple[str, ...]:
+def describe_changed_factors(actual: Mapping[str, str], expected: Mapping[str, str]) -> tuple[str, ...]:
     """Return one phrase for each factor that differs between an entry and this start."""
-    names = [name for name in {**expected, **found} if found.get(name) != expected.get(name)]
-    return tuple(f"{name} was {found.get(name, 'not set')}, is {expected.get(name, 'not set')}" for name in names)
+    names = [name for name in {**expected, **actual} if actual.get(name) != expected.get(name)]
+    return tuple(f"{name} was {actual.get(name, 'not set')}, is {expected.get(name, 'not set')}" for name in names)

@@ -10,10 +10,10 @@ import re
 import time
 from collections.abc import Callable, Mapping
 
-from entrypoints.cache.entries import COMPILED, QUARANTINE, is_in_use, listed
+from entrypoints.cache.entries import COMPILED, QUARANTINE, is_in_use, list_entries
 from entrypoints.cache.plan import ROOM
 from entrypoints.core.errors import USAGE, EntrypointError
-from entrypoints.core.folders import remove, size
+from entrypoints.core.folders import measure_folder, remove_folder
 from entrypoints.core.parse import is_number
 
 QUOTA = "DRYDOCK_CACHE_QUOTA"
@@ -41,49 +41,49 @@ def make_room(root: str, env: Mapping[str, str], say: Callable[[str], None]) -> 
         allowed = parse_quota(env.get(QUOTA) or _USUAL, figures.f_blocks * figures.f_frsize)
     except OSError:
         return
-    for name in (*_old(f"{root}/{QUARANTINE}"), *_unfinished(f"{root}/{COMPILED}")):
-        remove(name)
-    found = [(each.path, each.kept.get("bytes") or size(each.path)[1]) for each in listed(root)]
-    taken, short = sum(bytes_ for _, bytes_ in found), ROOM - figures.f_bavail * figures.f_frsize
-    excess = max(taken - allowed, short if short <= taken else 0)
-    for path, bytes_ in reversed(found):
+    for name in (*_list_old_entries(f"{root}/{QUARANTINE}"), *_list_unfinished_copies(f"{root}/{COMPILED}")):
+        remove_folder(name)
+    entries = [(entry.path, entry.kept.get("bytes") or measure_folder(entry.path)[1]) for entry in list_entries(root)]
+    used_bytes, short = sum(bytes_ for _, bytes_ in entries), ROOM - figures.f_bavail * figures.f_frsize
+    excess = max(used_bytes - allowed, short if short <= used_bytes else 0)
+    for path, bytes_ in reversed(entries):
         if excess <= 0:
             return
-        if not is_in_use(path) and _evict(root, path):
+        if not is_in_use(path) and _evict_entry(root, path):
             excess -= bytes_
             say(f"cache: removed {path}, the least recently used: the quota is {allowed / 1e9:.1f} GB ({QUOTA})")
 
 
-def _evict(root: str, path: str) -> bool:
+def _evict_entry(root: str, path: str) -> bool:
     """Remove an entry; tell whether it was removed. It is renamed first, so no server opens an incomplete entry."""
     going = f"{root}/{COMPILED}/.{os.path.basename(path)}.going"
     try:
         os.rename(path, going)
     except OSError:  # another process removes it, or the volume is read-only
         return False
-    remove(going)
+    remove_folder(going)
     return True
 
 
-def _old(folder: str) -> tuple[str, ...]:
+def _list_old_entries(folder: str) -> tuple[str, ...]:
     """Return all quarantined entries except the newest; their names end with the time."""
     try:
-        names = sorted(os.listdir(folder), key=_when)
+        names = sorted(os.listdir(folder), key=_read_time_suffix)
     except OSError:
         return ()
     return tuple(f"{folder}/{name}" for name in names[:-_SET_ASIDE])
 
 
-def _when(name: str) -> int:
+def _read_time_suffix(name: str) -> int:
     """Return the milliseconds at the end of a name; 0 if it has none."""
     end = name.rpartition(".")[2]
     return int(end) if is_number(end) else 0
 
 
-def _unfinished(folder: str) -> tuple[str, ...]:
+def _list_unfinished_copies(folder: str) -> tuple[str, ...]:
     """Return unfinished copies that are more than a day old."""
     try:
-        found = [each for each in os.scandir(folder) if each.name.startswith(".")]
-        return tuple(each.path for each in found if each.stat().st_mtime < time.time() - _DAY)
+        copies = [item for item in os.scandir(folder) if item.name.startswith(".")]
+        return tuple(item.path for item in copies if item.stat().st_mtime < time.time() - _DAY)
     except OSError:
         return ()

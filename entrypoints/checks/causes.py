@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from entrypoints.checks.findings import tell, unread
+from entrypoints.checks.findings import list_unread_facts, make_finding
 from entrypoints.core.errors import HOST, EntrypointError
 from entrypoints.core.records import Facts, Finding
 
@@ -19,33 +19,33 @@ def find_cause(text: str, failures: Mapping[str, Any]) -> Mapping[str, Any] | No
         (len(pattern), failure)
         for failure in failures.values()
         for pattern in failure["patterns"]
-        if _contains(text, pattern.split("*"))
+        if _has_pieces(text, pattern.split("*"))
     )
     return max(fitting, key=lambda pair: pair[0], default=(0, None))[1]
 
 
-def _contains(text: str, pieces: list[str]) -> bool:
+def _has_pieces(text: str, pieces: list[str]) -> bool:
     """Tell whether a text has all pieces, in this order."""
     for piece in pieces:
-        _, found, text = text.partition(piece)
-        if not found:
+        _, separator, text = text.partition(piece)
+        if not separator:
             return False
     return True
 
 
 def tell_unread(profile: Mapping[str, Any], facts: Facts) -> Iterator[Finding]:
     """Yield a finding for each failure of the probe, with its cause and remedy if they are known."""
-    known, failures = profile.get("findings") or {}, profile.get("failures") or {}
+    finding_texts, failures = profile.get("findings") or {}, profile.get("failures") or {}
     words = profile.get("words") or {}
-    for failure, notice in zip(facts.failures, unread(facts), strict=True):
-        finding, cause = tell(known, notice, words=words), find_cause(failure.found, failures)
+    for failure, notice in zip(facts.failures, list_unread_facts(facts), strict=True):
+        finding, cause = make_finding(finding_texts, notice, words=words), find_cause(failure.found, failures)
         if cause:
             text = f"{finding.text} {cause['cause']}"
             finding = finding._replace(text=text, remediation=cause["remedy"], source=cause["source"])
         yield finding
 
 
-def with_cause(error: EntrypointError, profile: Mapping[str, Any], facts: Facts) -> EntrypointError:
+def add_cause(error: EntrypointError, profile: Mapping[str, Any], facts: Facts) -> EntrypointError:
     """Return an error about the host's devices with the cause of what could not be read, and with its remedy."""
     causes = (find_cause(failure.found, profile.get("failures") or {}) for failure in facts.failures)
     cause = next(filter(None, causes), None) if error.code == HOST else None

@@ -11,11 +11,11 @@ from types import MappingProxyType
 from typing import Any
 
 from entrypoints.core.errors import INTERNAL, EntrypointError
-from entrypoints.core.language import Words, phrase, translate
+from entrypoints.core.language import Words, translate, translate_phrase
 from entrypoints.core.records import Facts, Finding, Notice, to_json
-from entrypoints.core.text import one_line
+from entrypoints.core.text import format_one_line
 from entrypoints.core.units import MIB
-from entrypoints.facts.derived import UNLIMITED, derive
+from entrypoints.facts.derived import UNLIMITED, derive_facts
 
 PASS = "PASS"  # noqa: S105 - a severity
 INFO = "INFO"
@@ -32,7 +32,7 @@ _NOWHERE: Mapping[str, str] = MappingProxyType({})
 IN_ENGLISH: Words = MappingProxyType({})
 
 
-def evaluate(
+def evaluate_checks(
     checks: Iterable[Mapping[str, Any]],
     facts: Facts,
     places: Mapping[str, str] = _NOWHERE,
@@ -42,23 +42,23 @@ def evaluate(
 
     `places` is where each fact is read in a container.
     """
-    return judge(checks, facts._asdict() | {"derived": derive(facts)}, places, words)
+    return judge_checks(checks, facts._asdict() | {"derived": derive_facts(facts)}, places, words)
 
 
-def unread(facts: Facts) -> tuple[Notice, ...]:
+def list_unread_facts(facts: Facts) -> tuple[Notice, ...]:
     """Return a notice for each failure of the probe: what should have been readable and was not."""
     return tuple(
-        notice("PROBE-001", failure.found, failure.expected, where=failure.where) for failure in facts.failures
+        make_notice("PROBE-001", failure.found, failure.expected, where=failure.where) for failure in facts.failures
     )
 
 
-def notice(number: str, found: str, expected: str, /, **values: str) -> Notice:
+def make_notice(number: str, observed: str, expected: str, /, **values: str) -> Notice:
     """Make a notice of the finding with this id; `values` replace the names in braces in its text."""
-    return Notice(number, found, expected, values)
+    return Notice(number, observed, expected, values)
 
 
-def tell(
-    known: Mapping[str, Mapping[str, str]],
+def make_finding(
+    finding_texts: Mapping[str, Mapping[str, str]],
     what: Notice,
     *,
     good: bool | None = False,
@@ -69,7 +69,7 @@ def tell(
     `good` is true if nothing is the matter, and None if that is not known.
     Raises INTERNAL if the profile lacks the id, or the values do not match the names in its text.
     """
-    texts = known.get(what.id)
+    texts = finding_texts.get(what.id)
     if texts is None:
         raise EntrypointError(INTERNAL, f"profile.json: findings: no {what.id}", _MISMATCH)
     templates = (texts["text"], texts["passed"], texts["remediation"], texts["source"])
@@ -81,36 +81,38 @@ def tell(
         text, passed, remediation, source = (template.format_map(values) for template in templates)
     except KeyError as error:
         raise EntrypointError(INTERNAL, f"profile.json: findings.{what.id}: no value for {error}", _MISMATCH) from error
-    severity, text = outcome(texts["severity"], text, passed, good=good, words=words)
+    severity, text = choose_outcome(texts["severity"], text, passed, good=good, words=words)
     found, expected = translate(words, what.found), translate(words, what.expected)
     return Finding(what.id, severity, text, found, expected, remediation, texts["scope"], source)
 
 
-def outcome(severity: str, text: str, passed: str, *, good: bool | None, words: Words = IN_ENGLISH) -> tuple[str, str]:
+def choose_outcome(
+    severity: str, text: str, passed: str, *, good: bool | None, words: Words = IN_ENGLISH
+) -> tuple[str, str]:
     """Return the severity and the text of an outcome; `good` is None if it is not known."""
     if good is None:
-        return UNKNOWN, phrase(words, "This could not be checked: {}", passed)
+        return UNKNOWN, translate_phrase(words, "This could not be checked: {}", passed)
     return (PASS, passed) if good else (severity, text)
 
 
 _MISMATCH = "the image's entrypoint and its profile.json do not match: build the image again"
 
 
-def judge(
+def judge_checks(
     checks: Iterable[Mapping[str, Any]],
     values: Mapping[str, Any],
     places: Mapping[str, str],
     words: Words = IN_ENGLISH,
 ) -> tuple[Finding, ...]:
     """Compare facts, as records or as JSON values, with every check whose conditions are met."""
-    applicable = (check for check in checks if all(met(condition, values) for condition in check["when"]))
-    return tuple(_finding(check, values, places.get(check["fact"], ""), words) for check in applicable)
+    applicable = (check for check in checks if all(is_condition_met(condition, values) for condition in check["when"]))
+    return tuple(_judge_check(check, values, places.get(check["fact"], ""), words) for check in applicable)
 
 
 # --- comparing ------------------------------------------------------------------------------------------------------
 
 
-def lookup(path: str, values: Any) -> Any:
+def look_up_fact(path: str, values: Any) -> Any:
     """Return the JSON value at a dotted path through records and mappings; None if a step is missing."""
     for step in path.split("."):
         if isinstance(values, Mapping):
@@ -120,45 +122,45 @@ def lookup(path: str, values: Any) -> Any:
     return to_json(values)
 
 
-def met(condition: Mapping[str, Any], values: Mapping[str, Any]) -> bool | None:
+def is_condition_met(condition: Mapping[str, Any], values: Mapping[str, Any]) -> bool | None:
     """Tell whether a condition holds; None if its fact is unknown."""
-    found, expected = lookup(condition["fact"], values), condition["expected"]
+    actual, expected = look_up_fact(condition["fact"], values), condition["expected"]
     operator: str = condition["operator"]
     if operator in ("absent", "present"):
-        return (found is None) == (operator == "absent")
-    if found is None:
+        return (actual is None) == (operator == "absent")
+    if actual is None:
         return None
     holds = _OPERATORS[operator]
-    return holds(found, expected)
+    return holds(actual, expected)
 
 
-def _number(value: Any) -> float | None:
+def _parse_number(value: Any) -> float | None:
     try:
         return float(value)
     except (TypeError, ValueError):
         return None
 
 
-def _compare(found: Any, expected: Any, sign: int) -> bool | None:
-    left, right = _number(found), _number(expected)
-    if left is None or right is None:
+def _compare_numbers(actual: Any, expected: Any, sign: int) -> bool | None:
+    actual_number, expected_number = _parse_number(actual), _parse_number(expected)
+    if actual_number is None or expected_number is None:
         return None
-    return left >= right if sign > 0 else left <= right
+    return actual_number >= expected_number if sign > 0 else actual_number <= expected_number
 
 
-def _same(found: Any, expected: Any) -> bool:
-    return str(found) == str(expected)
+def _is_same(actual: Any, expected: Any) -> bool:
+    return str(actual) == str(expected)
 
 
-def _any(found: Any, expected: Any) -> bool:
-    return any(_same(found, one) for one in expected)
+def _is_any_of(actual: Any, expected: Any) -> bool:
+    return any(_is_same(actual, one) for one in expected)
 
 
-def _several(value: Any) -> Iterable[Any]:
+def _list_values(value: Any) -> Iterable[Any]:
     return value if isinstance(value, (list, tuple)) else (value,)
 
 
-def _version(value: Any) -> tuple[int, ...]:
+def _parse_version_numbers(value: Any) -> tuple[int, ...]:
     """Return the numbers of a version; a candidate sorts before its release: 25.5.rc1 → (25, 5, -1, 1) < 25.5.0."""
     import re
 
@@ -166,30 +168,32 @@ def _version(value: Any) -> tuple[int, ...]:
     return tuple(number for word, digits in parts for number in ((-1, int(digits)) if word else (int(digits),)))
 
 
-def _at_least(found: Any, expected: Any) -> bool | None:
+def _is_at_least(actual: Any, expected: Any) -> bool | None:
     """Compare two versions, the shorter one padded with zeros; None if one has no number."""
-    left, right = _version(found), _version(expected)
-    if not left or not right:
+    actual_version, expected_version = _parse_version_numbers(actual), _parse_version_numbers(expected)
+    if not actual_version or not expected_version:
         return None
-    length = max(len(left), len(right))
-    return left + (0,) * (length - len(left)) >= right + (0,) * (length - len(right))
+    length = max(len(actual_version), len(expected_version))
+    return actual_version + (0,) * (length - len(actual_version)) >= expected_version + (0,) * (
+        length - len(expected_version)
+    )
 
 
-def _below(found: Any, expected: Any) -> bool | None:
-    newer = _at_least(found, expected)
+def _is_below(actual: Any, expected: Any) -> bool | None:
+    newer = _is_at_least(actual, expected)
     return None if newer is None else not newer
 
 
 _OPERATORS: Mapping[str, Callable[[Any, Any], bool | None]] = {
-    "eq": _same,
-    "ne": lambda found, expected: not _same(found, expected),
-    "in": _any,
-    "not_in": lambda found, expected: not _any(found, expected),
-    "gte": lambda found, expected: _compare(found, expected, 1),
-    "lte": lambda found, expected: _compare(found, expected, -1),
-    "version_gte": _at_least,
-    "version_lt": _below,
-    "contains": lambda found, expected: any(_any(one, found) for one in _several(expected)),
+    "eq": _is_same,
+    "ne": lambda actual, expected: not _is_same(actual, expected),
+    "in": _is_any_of,
+    "not_in": lambda actual, expected: not _is_any_of(actual, expected),
+    "gte": lambda actual, expected: _compare_numbers(actual, expected, 1),
+    "lte": lambda actual, expected: _compare_numbers(actual, expected, -1),
+    "version_gte": _is_at_least,
+    "version_lt": _is_below,
+    "contains": lambda actual, expected: any(_is_any_of(one, actual) for one in _list_values(expected)),
 }
 
 COMPARISONS = {
@@ -207,16 +211,18 @@ COMPARISONS = {
 }
 
 
-def _finding(check: Mapping[str, Any], values: Mapping[str, Any], place: str, words: Words) -> Finding:
-    found, wanted = lookup(check["fact"], values), _text(check["expected"], words)
-    wrong = check["text"].format(found=_short(found, words), expected=wanted)
-    severity, text = outcome(check["severity"], wrong, check["passed"], good=met(check, values), words=words)
+def _judge_check(check: Mapping[str, Any], values: Mapping[str, Any], place: str, words: Words) -> Finding:
+    actual, expected_text = look_up_fact(check["fact"], values), _format_value(check["expected"], words)
+    wrong = check["text"].format(found=_format_value_short(actual, words), expected=expected_text)
+    severity, text = choose_outcome(
+        check["severity"], wrong, check["passed"], good=is_condition_met(check, values), words=words
+    )
     return Finding(
         id=check["id"],
         severity=severity,
         text=text,
-        found=_found(check["fact"], found, words),
-        expected=phrase(words, COMPARISONS[check["operator"]], wanted),
+        found=_format_fact(check["fact"], actual, words),
+        expected=translate_phrase(words, COMPARISONS[check["operator"]], expected_text),
         remediation=check["remediation"],
         scope=check["scope"],
         source=check["source"],
@@ -229,27 +235,27 @@ _FEW = 12
 """Longest list that is shown entry by entry."""
 
 
-def _found(fact: str, value: Any, words: Words) -> str:
+def _format_fact(fact: str, value: Any, words: Words) -> str:
     if value is None:
-        return phrase(words, "{} is not known here", fact)
-    return f"{fact}{': ' if _is_long(value) else ' = '}{_short(value, words)}"
+        return translate_phrase(words, "{} is not known here", fact)
+    return f"{fact}{': ' if _is_long(value) else ' = '}{_format_value_short(value, words)}"
 
 
 def _is_long(value: Any) -> bool:
     return isinstance(value, list) and (len(value) > _FEW or not all(isinstance(item, (str, int)) for item in value))
 
 
-def _short(value: Any, words: Words) -> str:
+def _format_value_short(value: Any, words: Words) -> str:
     if _is_long(value):
-        return phrase(words, "{} entries", str(len(value)))
+        return translate_phrase(words, "{} entries", str(len(value)))
     if isinstance(value, int) and value >= UNLIMITED // MIB:
-        return phrase(words, "unlimited")
-    return _text(value, words)
+        return translate_phrase(words, "unlimited")
+    return _format_value(value, words)
 
 
-def _text(value: Any, words: Words) -> str:
+def _format_value(value: Any, words: Words) -> str:
     if isinstance(value, bool):
-        return phrase(words, "yes") if value else phrase(words, "no")
+        return translate_phrase(words, "yes") if value else translate_phrase(words, "no")
     if isinstance(value, (list, tuple)):
         return ", ".join(map(str, value))
     return str(value)
@@ -258,12 +264,22 @@ def _text(value: Any, words: Words) -> str:
 # --- showing --------------------------------------------------------------------------------------------------------
 
 
-def failed(findings: Iterable[Finding]) -> bool:
+def has_failures(findings: Iterable[Finding]) -> bool:
     """Tell whether any check failed."""
     return any(finding.severity == FAIL for finding in findings)
 
 
-def counts(findings: Iterable[Finding]) -> dict[str, int]:
+_OF_CARDS = ("derived.architectures", "versions.compute_capability", "versions.compute_capability_highest")
+"""Facts that name the cards. A check that compares one says for which cards the image has kernels."""
+
+
+def find_unsupported_cards(checks: Iterable[Mapping[str, Any]], findings: Iterable[Finding]) -> Finding | None:
+    """Return the finding that the image has no kernels for a card that is there; None without one."""
+    comparing = {check["id"] for check in checks if check["fact"] in _OF_CARDS and check["operator"] != "present"}
+    return next((finding for finding in findings if finding.severity == FAIL and finding.id in comparing), None)
+
+
+def count_severities(findings: Iterable[Finding]) -> dict[str, int]:
     """Count findings by severity."""
     result: dict[str, int] = {}
     for finding in findings:
@@ -271,72 +287,74 @@ def counts(findings: Iterable[Finding]) -> dict[str, int]:
     return result
 
 
-def summary(findings: Iterable[Finding]) -> str:
+def summarize_findings(findings: Iterable[Finding]) -> str:
     """Return how many findings have each severity: `1 FAIL, 3 WARN, 20 PASS`."""
-    number = counts(findings)
+    number = count_severities(findings)
     return ", ".join(f"{number[severity]} {severity}" for severity in SEVERITIES if severity in number) or "no findings"
 
 
-def worst_first(findings: Iterable[Finding]) -> list[Finding]:
+def sort_worst_first(findings: Iterable[Finding]) -> list[Finding]:
     """Sort findings by severity; those of one severity keep their order."""
     return sorted(findings, key=lambda finding: SEVERITIES.index(finding.severity))
 
 
-def as_text(findings: Iterable[Finding], words: Words = IN_ENGLISH) -> str:
+def format_findings(findings: Iterable[Finding], words: Words = IN_ENGLISH) -> str:
     """Format findings as text: one line each, and details below those that are not PASS."""
-    return "".join(_lines(each, words) for each in findings)
+    return "".join(_format_finding_lines(finding, words) for finding in findings)
 
 
-def as_log(findings: Iterable[Finding], words: Words = IN_ENGLISH) -> str:
+def format_findings_log(findings: Iterable[Finding], words: Words = IN_ENGLISH) -> str:
     """Format findings as a log: one line each, with what to do and what was found."""
-    between = phrase(words, "; ")
-    lines = (f"{head(each)} {between.join(details(each, words)[:2])}" for each in findings)
-    return "".join(f"{one_line(line)}\n" for line in lines)
+    between = translate_phrase(words, "; ")
+    lines = (
+        f"{format_headline(finding)} {between.join(list_finding_details(finding, words)[:2])}" for finding in findings
+    )
+    return "".join(f"{format_one_line(line)}\n" for line in lines)
 
 
-def head(finding: Finding) -> str:
+def format_headline(finding: Finding) -> str:
     """Return the line of a finding that says what is the case."""
     return f"{finding.severity:7} {finding.id}  {finding.text}"
 
 
-def details(finding: Finding, words: Words = IN_ENGLISH) -> tuple[str, ...]:
+def list_finding_details(finding: Finding, words: Words = IN_ENGLISH) -> tuple[str, ...]:
     """Return what to do about a finding, what was found, and its source; nothing for PASS."""
     if finding.severity == PASS:
         return ()
     place = f" ({finding.read})" if finding.read else ""
     return (
-        phrase(words, f"fix ({finding.scope}): {{}}", finding.remediation),
-        phrase(words, "found {}; expected {}", f"{finding.found}{place}", finding.expected),
-        phrase(words, "source: {}", finding.source),
+        translate_phrase(words, f"fix ({finding.scope}): {{}}", finding.remediation),
+        translate_phrase(words, "found {}; expected {}", f"{finding.found}{place}", finding.expected),
+        translate_phrase(words, "source: {}", finding.source),
     )
 
 
-def _lines(finding: Finding, words: Words = IN_ENGLISH) -> str:
-    fix, *based = details(finding, words) or ("",)
-    below = f"{INDENT}{fix}\n{INDENT}{phrase(words, '; ').join(based)}\n" if based else ""
-    return f"{head(finding)}\n{below}"
+def _format_finding_lines(finding: Finding, words: Words = IN_ENGLISH) -> str:
+    fix, *based = list_finding_details(finding, words) or ("",)
+    below = f"{INDENT}{fix}\n{INDENT}{translate_phrase(words, '; ').join(based)}\n" if based else ""
+    return f"{format_headline(finding)}\n{below}"
 
 
-def as_junit(findings: Iterable[Finding], suite: str) -> str:
+def format_junit(findings: Iterable[Finding], suite: str) -> str:
     """Format findings as JUnit XML: FAIL is a failure, WARN goes to system-out, UNKNOWN is skipped."""
     import xml.etree.ElementTree as ET  # writes XML, reads none
 
     listed = tuple(findings)
-    number = counts(listed)
+    number = count_severities(listed)
     root = ET.Element("testsuite", name=suite, tests=str(len(listed)), failures=str(number.get(FAIL, 0)))
     root.set("skipped", str(number.get(UNKNOWN, 0)))
     for finding in listed:
-        case = ET.SubElement(root, "testcase", classname=f"{suite}.{finding.scope}", name=_xml(finding.id))
+        case = ET.SubElement(root, "testcase", classname=f"{suite}.{finding.scope}", name=_escape_xml(finding.id))
         kind = {FAIL: "failure", UNKNOWN: "skipped", PASS: None}.get(finding.severity, "system-out")
         if kind:
             detail = ET.SubElement(case, kind)
-            detail.text = _xml(_lines(finding))
+            detail.text = _escape_xml(_format_finding_lines(finding))
             if kind == "failure":
-                detail.set("message", _xml(finding.text))
+                detail.set("message", _escape_xml(finding.text))
     ET.indent(root)
     return '<?xml version="1.0" encoding="UTF-8"?>\n' + ET.tostring(root, encoding="unicode") + "\n"
 
 
-def _xml(text: str) -> str:
+def _escape_xml(text: str) -> str:
     """Replace characters that XML 1.0 does not allow."""
     return "".join(character if character.isprintable() or character == "\n" else "\ufffd" for character in text)

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from entrypoints.checks.causes import tell_unread
-from entrypoints.checks.findings import evaluate, notice, tell
+from entrypoints.checks.findings import evaluate_checks, make_finding, make_notice
 from entrypoints.core.errors import HOST, EntrypointError
 from entrypoints.core.parse import is_number
 from entrypoints.core.records import Facts, Finding, Limits, Notice
@@ -28,33 +28,46 @@ _NAMED = 4
 Run = Mapping[str, Any]
 
 
-def examine(profile: Mapping[str, Any], facts: Facts) -> tuple[Finding, ...]:
+def examine_facts(profile: Mapping[str, Any], facts: Facts) -> tuple[Finding, ...]:
     """Return every finding: unreadable facts, the profile's checks, and what the container lacks."""
-    known = profile.get("findings") or {}
+    texts = profile.get("findings") or {}
     return (
         *tell_unread(profile, facts),
-        *evaluate(profile["checks"], facts, profile.get("facts") or {}, profile.get("words") or {}),
-        *(tell(known, each, words=profile.get("words") or {}) for each in missing(profile.get("run") or {}, facts)),
+        *evaluate_checks(profile["checks"], facts, profile.get("facts") or {}, profile.get("words") or {}),
+        *(
+            make_finding(texts, notice, words=profile.get("words") or {})
+            for notice in find_missing_grants(profile.get("run") or {}, facts)
+        ),
     )
 
 
-def missing(run: Run, facts: Facts) -> tuple[Notice, ...]:
+def find_missing_grants(run: Run, facts: Facts) -> tuple[Notice, ...]:
     """Return a notice for each thing of the record that the container lacks."""
-    run = _whole(run, facts)
-    kinds = (_privileged, _devices, _mounts, _capabilities, _limits, _shared_memory, _left_files, _security, _user)
+    run = _extend_run_record(run, facts)
+    kinds = (
+        _check_privileged,
+        _check_devices,
+        _check_mounts,
+        _check_capabilities,
+        _check_limits,
+        _check_shared_memory,
+        _check_left_files,
+        _check_security,
+        _check_user,
+    )
     return tuple(finding for kind in kinds for finding in kind(run, facts))
 
 
-def _whole(run: Run, facts: Facts) -> Run:
+def _extend_run_record(run: Run, facts: Facts) -> Run:
     """Add what the record lists for containers with as many cards of this kind; not what several hosts need."""
-    found = {device.name for device in facts.devices}
+    card_names = {device.name for device in facts.devices}
     for more in run.get("more", ()):
-        if found & {*more["names"]} and len(facts.devices) >= more["cards"] and more["hosts"] == 1:
+        if card_names & {*more["names"]} and len(facts.devices) >= more["cards"] and more["hosts"] == 1:
             run = {**run, **{field: [*run.get(field, ()), *more[field]] for field in ("devices", "capabilities")}}
     return run
 
 
-def none_here(profile: Mapping[str, Any], facts: Facts, env: Mapping[str, str]) -> EntrypointError | None:
+def explain_no_device(profile: Mapping[str, Any], facts: Facts, env: Mapping[str, str]) -> EntrypointError | None:
     """Return the error that no device was found: what was examined, and the options to start the container with.
 
     None if there are devices, or if the image needs none.
@@ -72,12 +85,12 @@ def none_here(profile: Mapping[str, Any], facts: Facts, env: Mapping[str, str]) 
     narrowed = [f"{name}={env[name]}" for name in sorted(env) if name.startswith(selecting) and env[name] != "all"]
     looked = "; ".join((files, *narrowed, *failures))
     unset = "".join(f"unset {word.partition('=')[0]}, or " for word in narrowed)
-    flags = f"{_cards_flag(run, cards[0])}{_own_files(run)}"
+    flags = f"{_format_cards_flag(run, cards[0])}{_format_file_options(run)}"
     hint = f"{unset}docker run {flags} …; run `check` to see what else the container lacks"
     return EntrypointError(HOST, f"no {name} device found: {looked}", hint)
 
 
-def _own_files(run: Run) -> str:
+def _format_file_options(run: Run) -> str:
     """Return the options for files that all cards share; --gpus and --runtime include them."""
     if run.get("gpus") or run.get("runtime"):
         return ""
@@ -85,37 +98,39 @@ def _own_files(run: Run) -> str:
     return "".join(f" --device {node['path']}" for node in nodes)
 
 
-def _values(word: Mapping[str, Any], option: str) -> dict[str, str]:
+def _make_notice_values(word: Mapping[str, Any], option: str) -> dict[str, str]:
     """Return the values for a finding's text: the option that adds what is missing, and why it is needed."""
     return {"because": word["because"], "source": word["source"], "option": option}
 
 
-def _words(run: Run, field: str) -> list[Mapping[str, Any]]:
+def _list_unchecked_words(run: Run, field: str) -> list[Mapping[str, Any]]:
     """Return the words of a field, one or several, that have no check of their own."""
     value = run.get(field)
     words = value if isinstance(value, (list, tuple)) else [value] if value else []
     return [word for word in words if not word.get("check")]
 
 
-def _privileged(run: Run, facts: Facts) -> Iterable[Notice]:
+def _check_privileged(run: Run, facts: Facts) -> Iterable[Notice]:
     """Yield a notice if the container must be privileged and is not."""
     word = run.get("privileged")
     if word and "SYS_ADMIN" not in facts.capabilities:
-        yield notice("RUN-008", "no CAP_SYS_ADMIN", "a privileged container", **_values(word, "--privileged"))
+        yield make_notice(
+            "RUN-008", "no CAP_SYS_ADMIN", "a privileged container", **_make_notice_values(word, "--privileged")
+        )
 
 
-def _devices(run: Run, facts: Facts) -> Iterable[Notice]:
+def _check_devices(run: Run, facts: Facts) -> Iterable[Notice]:
     """Yield each device file that is missing or cannot be opened; of the files of a card, one kind is enough."""
     nodes = run.get("devices", ())
     cards = [node for node in nodes if node["each"]]
     shared = [node for node in nodes if not node["each"] and not node.get("optional")]
     for node in (node for node in shared if facts.grants.get(node["path"]) is False):
-        yield _device(node, [node], facts, f"--device {node['path']}")
+        yield _make_device_notice(node, [node], facts, f"--device {node['path']}")
     if cards and all(facts.grants.get(node["path"]) is False for node in cards):
-        yield _device(cards[0], cards, facts, _cards_flag(run, cards[0]["path"]))
+        yield _make_device_notice(cards[0], cards, facts, _format_cards_flag(run, cards[0]["path"]))
 
 
-def _device(word: Mapping[str, Any], nodes: list[Mapping[str, Any]], facts: Facts, flag: str) -> Notice:
+def _make_device_notice(word: Mapping[str, Any], nodes: list[Mapping[str, Any]], facts: Facts, flag: str) -> Notice:
     """Make a notice of device files that are missing, or belong to a group that this user is not in."""
     from fnmatch import fnmatchcase
 
@@ -124,16 +139,18 @@ def _device(word: Mapping[str, Any], nodes: list[Mapping[str, Any]], facts: Fact
     )
     if refused:
         path, rights = refused
-        found = f"{path}: {rights}, and this process is user {facts.user[0]}"
-        return notice("RUN-001", found, _OPENABLE, **_values(word, f"--group-add {rights.rpartition(':')[2]}"))
-    found = f"{' or '.join(node['path'] for node in nodes)}: not there"
-    return notice("RUN-001", found, _OPENABLE, **_values(word, flag))
+        observed = f"{path}: {rights}, and this process is user {facts.user[0]}"
+        return make_notice(
+            "RUN-001", observed, _OPENABLE, **_make_notice_values(word, f"--group-add {rights.rpartition(':')[2]}")
+        )
+    observed = f"{' or '.join(node['path'] for node in nodes)}: not there"
+    return make_notice("RUN-001", observed, _OPENABLE, **_make_notice_values(word, flag))
 
 
 _OPENABLE = "readable and writable for this user"
 
 
-def _cards_flag(run: Run, pattern: str) -> str:
+def _format_cards_flag(run: Run, pattern: str) -> str:
     """Return docker's option for cards: --gpus, --runtime, or their device files."""
     if run.get("gpus"):
         return f"--gpus {run['gpus']['value']}"
@@ -147,80 +164,86 @@ def _cards_flag(run: Run, pattern: str) -> str:
     return f"--device {first}{groups}"
 
 
-def _mounts(run: Run, facts: Facts) -> Iterable[Notice]:
+def _check_mounts(run: Run, facts: Facts) -> Iterable[Notice]:
     for mount in run.get("mounts", ()):
         path = mount["path"]
         if not mount["optional"] and facts.grants.get(path) is False:
             flag = f"--mount type=bind,source={path},target={path},readonly"
-            yield notice("RUN-002", f"{path}: not there", "the host's own", **_values(mount, flag))
+            yield make_notice("RUN-002", f"{path}: not there", "the host's own", **_make_notice_values(mount, flag))
 
 
-def _capabilities(run: Run, facts: Facts) -> Iterable[Notice]:
+def _check_capabilities(run: Run, facts: Facts) -> Iterable[Notice]:
     """Yield each missing capability, of those that the probe reads."""
-    for word in _words(run, "capabilities"):
+    for word in _list_unchecked_words(run, "capabilities"):
         name = word["value"].upper().removeprefix("CAP_")
         if name in CAPABILITIES.values() and name not in facts.capabilities:
-            given = ", ".join(facts.capabilities) or "none of those that accelerators need"
-            yield notice("RUN-003", f"capabilities: {given}", name, **_values(word, f"--cap-add {name}"))
+            capabilities = ", ".join(facts.capabilities) or "none of those that accelerators need"
+            yield make_notice(
+                "RUN-003", f"capabilities: {capabilities}", name, **_make_notice_values(word, f"--cap-add {name}")
+            )
 
 
-def _limits(run: Run, facts: Facts) -> Iterable[Notice]:
+def _check_limits(run: Run, facts: Facts) -> Iterable[Notice]:
     """Yield each resource limit that `serve` cannot raise to the required value, of those that the probe reads."""
-    for word in _words(run, "ulimits"):
+    for word in _list_unchecked_words(run, "ulimits"):
         name, _, limits = word["value"].partition("=")
         soft = limits.partition(":")[0]
-        found = facts.limits.reachable(name) if name in Limits._fields else None
-        if found is not None and (soft == "-1" or not is_number(soft) or found < int(soft)):
+        actual = facts.limits.reachable(name) if name in Limits._fields else None
+        if actual is not None and (soft == "-1" or not is_number(soft) or actual < int(soft)):
             expected = "unlimited" if soft == "-1" else f"at least {soft}"
-            yield notice("RUN-004", f"{name} = {found}", expected, **_values(word, f"--ulimit {word['value']}"))
+            yield make_notice(
+                "RUN-004", f"{name} = {actual}", expected, **_make_notice_values(word, f"--ulimit {word['value']}")
+            )
 
 
-def _shared_memory(run: Run, facts: Facts) -> Iterable[Notice]:
+def _check_shared_memory(run: Run, facts: Facts) -> Iterable[Notice]:
     """Yield a notice if /dev/shm is too small, or is Docker's default where the host's is required."""
     shm = facts.mounts.get("shm")
     if not shm or not shm.exists:
         return
-    found = f"{shm.path} of {shm.total / GIB:.1f} GiB"
+    observed = f"{shm.path} of {shm.total / GIB:.1f} GiB"
     if run.get("ipc"):
-        small = _words(run, "ipc") if shm.total <= USUAL_SHM else ()
+        small = _list_unchecked_words(run, "ipc") if shm.total <= USUAL_SHM else ()
         for word in small:
-            yield notice("RUN-005", found, "the host's own", **_values(word, f"--ipc {word['value']}"))
+            yield make_notice(
+                "RUN-005", observed, "the host's own", **_make_notice_values(word, f"--ipc {word['value']}")
+            )
         return
-    for word in _words(run, "shm"):
-        needed = parse_size(word["value"])
-        if shm.total < needed:
-            expected = f"at least {needed / GIB:.1f} GiB"
-            yield notice("RUN-005", found, expected, **_values(word, f"--shm-size {word['value']}"))
+    for word in _list_unchecked_words(run, "shm"):
+        required_bytes = parse_docker_size(word["value"])
+        if shm.total < required_bytes:
+            expected = f"at least {required_bytes / GIB:.1f} GiB"
+            yield make_notice("RUN-005", observed, expected, **_make_notice_values(word, f"--shm-size {word['value']}"))
 
 
-def _left_files(run: Run, facts: Facts) -> Iterable[Notice]:
+def _check_left_files(run: Run, facts: Facts) -> Iterable[Notice]:
     """Yield a notice if /dev/shm is large enough and full: a server that was killed leaves its files there."""
     shm = facts.mounts.get("shm")
     if not (run.get("ipc") or run.get("shm")) or not shm or not shm.exists or shm.total <= USUAL_SHM:
         return
-    needed = min(FREE_SHM, shm.total // 2)
-    if shm.free < needed:
-        found = f"{shm.free // MIB} MiB free of {shm.total / GIB:.1f} GiB in {shm.path}"
-        yield notice("RUN-009", found, f"at least {needed / GIB:.1f} GiB free")
+    required_bytes = min(FREE_SHM, shm.total // 2)
+    if shm.free < required_bytes:
+        observed = f"{shm.free // MIB} MiB free of {shm.total / GIB:.1f} GiB in {shm.path}"
+        yield make_notice("RUN-009", observed, f"at least {required_bytes / GIB:.1f} GiB free")
 
 
-def parse_size(text: str) -> int:
+def parse_docker_size(text: str) -> int:
     """Parse a docker size such as 16g or 512m into bytes; raises ValueError."""
     number = text.lower().removesuffix("b").rstrip("kmgt")
     return int(number) << {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}[text.lower().removesuffix("b")[len(number) :]]
 
 
-def _security(run: Run, facts: Facts) -> Iterable[Notice]:
+def _check_security(run: Run, facts: Facts) -> Iterable[Notice]:
     """Yield a notice if system calls are filtered and must not be; other options cannot be seen from inside."""
-    for word in _words(run, "security"):
+    for word in _list_unchecked_words(run, "security"):
         if word["value"] == "seccomp=unconfined" and facts.kernel.get("seccomp") == "filter":
             option = f"--security-opt {word['value']}"
-            yield notice("RUN-006", "kernel.seccomp = filter", "disabled", **_values(word, option))
+            yield make_notice("RUN-006", "kernel.seccomp = filter", "disabled", **_make_notice_values(word, option))
 
 
-def _user(run: Run, facts: Facts) -> Iterable[Notice]:
-    for word in _words(run, "user"):
+def _check_user(run: Run, facts: Facts) -> Iterable[Notice]:
+    for word in _list_unchecked_words(run, "user"):
         user = word["value"].partition(":")[0]
         if is_number(user) and facts.user[0] not in (-1, int(user)):
             option = f"--user {word['value']}"
-            yield notice("RUN-007", f"user {facts.user[0]}", f"user {user}", **_values(word, option))
+            yield make_notice("RUN-007", f"user {facts.user[0]}", f"user {user}", **_make_notice_values(word, option))

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Any, BinaryIO
 
-from entrypoints.core.text import unescaped
+from entrypoints.core.text import strip_escapes
 
 HEAD, MIDDLE, TAIL = 1 << 20, 1 << 20, 1 << 20
 """Bytes that are kept of a log: of its beginning, of lines between, of its end."""
@@ -45,18 +45,18 @@ _LEVEL = ("level", "severity", "levelname", "lvl")
 
 def read_log(stream: BinaryIO) -> str:
     """Read a log to its end; return its beginning, its end, and the lines between that look like trouble. IO."""
-    head = _whole_lines(stream.read(HEAD), stream)
-    sieve, held = _Sieve(), b""
+    head = _complete_last_line(stream.read(HEAD), stream)
+    sieve, tail = _Sieve(), b""
     while chunk := stream.read(_CHUNK):
-        held += chunk
-        if len(held) > TAIL + _CHUNK:
-            cut = held.rfind(b"\n", 0, len(held) - TAIL) + 1 or len(held) - TAIL
-            sieve.add(held[:cut])
-            held = held[cut:]
-    return b"\n".join((head, *sieve.lines, held)).decode("utf-8", "replace")
+        tail += chunk
+        if len(tail) > TAIL + _CHUNK:
+            cut = tail.rfind(b"\n", 0, len(tail) - TAIL) + 1 or len(tail) - TAIL
+            sieve.add(tail[:cut])
+            tail = tail[cut:]
+    return b"\n".join((head, *sieve.lines, tail)).decode("utf-8", "replace")
 
 
-def _whole_lines(head: bytes, stream: BinaryIO) -> bytes:
+def _complete_last_line(head: bytes, stream: BinaryIO) -> bytes:
     """Return the beginning with the rest of its last line, which may be the one that counts."""
     return head if len(head) < HEAD or head.endswith(b"\n") else head + stream.readline(_LONGEST)
 
@@ -94,13 +94,13 @@ def _choose_lines(part: bytes) -> Iterable[bytes]:
     """Return the lines that may be trouble: those with a word, or every line where so many have one."""
     lines: dict[int, bytes] = {}
     for word in _TROUBLE:
-        lines.update(islice(_lines_with(part, word), _DENSE))
+        lines.update(islice(_find_lines_with(part, word), _DENSE))
         if len(lines) >= _DENSE:
             return part.split(b"\n")
     return [lines[place] for place in sorted(lines)]
 
 
-def _lines_with(part: bytes, word: bytes) -> Iterator[tuple[int, bytes]]:
+def _find_lines_with(part: bytes, word: bytes) -> Iterator[tuple[int, bytes]]:
     """Yield each line with a word, and where it begins."""
     at = part.find(word)
     while at >= 0:
@@ -111,17 +111,17 @@ def _lines_with(part: bytes, word: bytes) -> Iterator[tuple[int, bytes]]:
         at = part.find(word, end)
 
 
-def clean(text: str) -> str:
+def clean_log(text: str) -> str:
     """Return a log as the programs wrote it: without colours, progress bars' returns, and the JSON of collectors."""
-    plain = unescaped(_VISIBLE_ESCAPE.sub("", text)).replace("\r", "\n")
+    plain = strip_escapes(_VISIBLE_ESCAPE.sub("", text)).replace("\r", "\n")
     if '{"' not in plain:
         return plain
     return "\n".join(
-        _message(line) if '{"' in line and line.rstrip().endswith("}") else line for line in plain.split("\n")
+        _parse_log_message(line) if '{"' in line and line.rstrip().endswith("}") else line for line in plain.split("\n")
     )
 
 
-def _message(line: str) -> str:
+def _parse_log_message(line: str) -> str:
     """Return what a line of JSON says; the line itself if it is none, or has no message."""
     try:
         record = json.loads(line[line.index('{"') :])
@@ -130,20 +130,20 @@ def _message(line: str) -> str:
     if not isinstance(record, dict):
         return line
     record |= next((record[name] for name in _NESTED if isinstance(record.get(name), dict)), {})
-    message = next((_as_text(record[name]) for name in _MESSAGE if record.get(name)), "")
+    message = next((_decode_message(record[name]) for name in _MESSAGE if record.get(name)), "")
     if not message:
         return line
     more = (record[name] for name in _MORE if isinstance(record.get(name), str))
-    return unescaped("\n".join((f"{_level(record, message)}{message.rstrip()}", *more)))
+    return strip_escapes("\n".join((f"{_format_level(record, message)}{message.rstrip()}", *more)))
 
 
-def _as_text(value: Any) -> str:
+def _decode_message(value: Any) -> str:
     """Return a message; journald writes those with a colour as numbers of bytes."""
     if isinstance(value, list):
-        return bytes(each for each in value if each in _BYTES).decode("utf-8", "replace")
+        return bytes(byte for byte in value if byte in _BYTES).decode("utf-8", "replace")
     return value if isinstance(value, str) else ""
 
 
-def _level(record: Mapping[str, Any], message: str) -> str:
+def _format_level(record: Mapping[str, Any], message: str) -> str:
     level = next((record[name].upper() for name in _LEVEL if isinstance(record.get(name), str)), "")
     return f"{level} " if level and level not in message else ""

@@ -1,4 +1,7 @@
-"""Findings → what `check` prints: worst first, wrapped and coloured for a terminal, a summary. Pure, except `look`."""
+"""Findings → what `check` prints: worst first, wrapped and coloured for a terminal, a summary.
+
+Pure, except `look_at_output`.
+"""
 
 from __future__ import annotations
 
@@ -16,13 +19,13 @@ from entrypoints.checks.findings import (
     SEVERITIES,
     UNKNOWN,
     WARN,
-    counts,
-    details,
-    head,
-    summary,
-    worst_first,
+    count_severities,
+    format_headline,
+    list_finding_details,
+    sort_worst_first,
+    summarize_findings,
 )
-from entrypoints.core.language import Words, phrase
+from entrypoints.core.language import Words, translate_phrase
 from entrypoints.core.records import Finding
 from entrypoints.core.text import printable
 
@@ -49,7 +52,7 @@ class Look(NamedTuple):
     words: Words = IN_ENGLISH
 
 
-def look(env: Mapping[str, str], words: Words = IN_ENGLISH) -> Look:
+def look_at_output(env: Mapping[str, str], words: Words = IN_ENGLISH) -> Look:
     """Look at standard output: a terminal has a size, and colours unless NO_COLOR is set (no-color.org). IO."""
     if not sys.stdout.isatty():
         return Look(words=words)
@@ -60,32 +63,36 @@ def look(env: Mapping[str, str], words: Words = IN_ENGLISH) -> Look:
     return Look(size.columns, size.lines, coloured, words)
 
 
-def report(findings: Sequence[Finding], variant: str, only: Sequence[str], where: Look) -> str:
+def format_check_report(findings: Sequence[Finding], variant: str, only: Sequence[str], where: Look) -> str:
     """Return the findings of these severities, or else all but PASS, with a summary of all.
 
     The text is printable; the only escapes in it are its own colours.
     """
-    shown = worst_first(each for each in findings if (each.severity in only if only else each.severity != PASS))
-    body = [line for finding in shown for line in _lines(finding, where)]
-    total = _summary(findings, variant, where)
+    shown_findings = sort_worst_first(
+        finding for finding in findings if (finding.severity in only if only else finding.severity != PASS)
+    )
+    body = [line for finding in shown_findings for line in _format_report_lines(finding, where)]
+    total = _format_summary(findings, variant, where)
     top = [total, ""] if len(body) > where.height else []
-    hints = [] if only else [line for hint in _hints(findings, where.words) for line in _wrapped(hint, "", where)]
+    hints = (
+        [] if only else [line for hint in _list_hints(findings, where.words) for line in _wrap_text(hint, "", where)]
+    )
     return "".join(f"{line}\n" for line in (*top, *body, *([""] if body else []), total, *hints))
 
 
-def _lines(finding: Finding, where: Look) -> Iterator[str]:
+def _format_report_lines(finding: Finding, where: Look) -> Iterator[str]:
     """Yield the lines of a finding. Those of a fix end only after punctuation, so that its commands can be copied."""
-    first, *more = _wrapped(head(finding), INDENT, where)
-    yield _painted(finding.severity, _COLOURS[finding.severity], where) + first.removeprefix(finding.severity)
+    first, *more = _wrap_text(format_headline(finding), INDENT, where)
+    yield _paint_text(finding.severity, _COLOURS[finding.severity], where) + first.removeprefix(finding.severity)
     yield from more
-    fix, *based = details(finding, where.words) or ("",)
+    fix, *based = list_finding_details(finding, where.words) or ("",)
     if based:
-        yield from _wrapped(f"{INDENT}{fix}", INDENT, where, at=_AFTER_PUNCTUATION)
-        lines = _wrapped(f"{INDENT}{phrase(where.words, '; ').join(based)}", INDENT, where)
-        yield from (f"{INDENT}{_painted(line.removeprefix(INDENT), _DIM, where)}" for line in lines)
+        yield from _wrap_text(f"{INDENT}{fix}", INDENT, where, at=_AFTER_PUNCTUATION)
+        lines = _wrap_text(f"{INDENT}{translate_phrase(where.words, '; ').join(based)}", INDENT, where)
+        yield from (f"{INDENT}{_paint_text(line.removeprefix(INDENT), _DIM, where)}" for line in lines)
 
 
-def _wrapped(text: str, indent: str, where: Look, at: str = _ANYWHERE) -> list[str]:
+def _wrap_text(text: str, indent: str, where: Look, at: str = _ANYWHERE) -> list[str]:
     """Return text in lines of the width, which end where `at` matches; a longer piece stays whole."""
     text = printable(text).replace("\n", " ")
     if not where.width:
@@ -93,36 +100,36 @@ def _wrapped(text: str, indent: str, where: Look, at: str = _ANYWHERE) -> list[s
     first, *pieces = re.split(at, text)
     lines = [first]
     for piece in pieces:
-        if _columns(f"{lines[-1]}{piece.rstrip()}") <= where.width:
+        if _count_columns(f"{lines[-1]}{piece.rstrip()}") <= where.width:
             lines[-1] += piece
         else:
             lines.append(f"{indent}{piece}")
     return [line.rstrip() for line in lines]
 
 
-def _columns(text: str) -> int:
+def _count_columns(text: str) -> int:
     """Return how many columns text takes: Chinese characters take two."""
     return len(text) + len(re.findall(_WIDE, text))
 
 
-def _painted(text: str, parameters: str, where: Look) -> str:
+def _paint_text(text: str, parameters: str, where: Look) -> str:
     return f"\033[{parameters}m{text}\033[0m" if where.coloured else text
 
 
-def _summary(findings: Sequence[Finding], variant: str, where: Look) -> str:
-    text = summary(findings)
+def _format_summary(findings: Sequence[Finding], variant: str, where: Look) -> str:
+    text = summarize_findings(findings)
     for severity in SEVERITIES:
-        text = text.replace(severity, _painted(severity, _COLOURS[severity], where))
+        text = text.replace(severity, _paint_text(severity, _COLOURS[severity], where))
     return f"{printable(variant)}: {text}"
 
 
-def _hints(findings: Sequence[Finding], words: Words) -> Iterator[str]:
+def _list_hints(findings: Sequence[Finding], words: Words) -> Iterator[str]:
     """Yield how to see more, and what a script can fix."""
-    if counts(findings).get(PASS):
-        yield phrase(words, "`check --only pass` lists what passed.")
-    fixable = sum(bool(each.fix) for each in findings if each.severity in (FAIL, WARN))
+    if count_severities(findings).get(PASS):
+        yield translate_phrase(words, "`check --only pass` lists what passed.")
+    fixable = sum(bool(finding.fix) for finding in findings if finding.severity in (FAIL, WARN))
     if fixable:
-        yield phrase(
+        yield translate_phrase(
             words,
             "`check --fix-script` prints a script for the host that fixes {} of these, also after a restart.",
             str(fixable),

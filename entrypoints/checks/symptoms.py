@@ -12,9 +12,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Any, NamedTuple
 
-from entrypoints.checks.logs import clean
-from entrypoints.core.language import Words, phrase
-from entrypoints.core.text import one_line
+from entrypoints.checks.logs import clean_log
+from entrypoints.core.language import Words, translate_phrase
+from entrypoints.core.text import format_one_line
 
 CAUSE, CONSEQUENCE, NOTE = KINDS = ("cause", "consequence", "note")
 """What a line is about a failure: why, what came of it, and what a healthy start says too."""
@@ -80,26 +80,26 @@ class _Hit(NamedTuple):
     """The line is a warning's."""
 
 
-def with_failures(profile: dict[str, Any], known: Mapping[str, Any]) -> dict[str, Any]:
+def add_failures(profile: dict[str, Any], failure_data: Mapping[str, Any]) -> dict[str, Any]:
     """Return a profile with the content of failures.json: failures, and their texts in other languages."""
     texts = {
-        language: {**words, **known.get("translations", {}).get(language, {})}
+        language: {**words, **failure_data.get("translations", {}).get(language, {})}
         for language, words in (profile.get("translations") or {}).items()
     }
-    findings = {"elsewhere": known.get("findings", {})}
-    return {**profile, **findings, "failures": known.get("failures", {}), "translations": texts}
+    findings = {"elsewhere": failure_data.get("findings", {})}
+    return {**profile, **findings, "failures": failure_data.get("failures", {}), "translations": texts}
 
 
-def explain(text: str, profile: Mapping[str, Any]) -> tuple[Match, ...]:
+def explain_log(text: str, profile: Mapping[str, Any]) -> tuple[Match, ...]:
     """Return the failures and findings that are in a log, or in an exit code alone: causes, consequences, notes.
 
     Each kind in the order of its lines.
     """
-    whole = _expand(clean(text).strip())
-    known = _find_texts(profile)
-    hits = [hit for hit in _choose(_find_hits(whole, profile)) if hit.id in known]
+    whole = _expand_exit_code(clean_log(text).strip())
+    texts = _find_texts(profile)
+    hits = [hit for hit in _choose_hits(_find_hits(whole, profile)) if hit.id in texts]
     hits.sort(key=lambda hit: (KINDS.index(hit.kind), hit.start, hit.at))
-    return tuple(_describe(hit, whole, known[hit.id]) for hit in hits)
+    return tuple(_make_match(hit, whole, texts[hit.id]) for hit in hits)
 
 
 def find_ids(text: str) -> tuple[str, ...]:
@@ -107,16 +107,16 @@ def find_ids(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(_FINDING.findall(text)))
 
 
-def first_error(text: str) -> str:
+def find_first_error(text: str) -> str:
     """Return the first line that looks like an error, for a log of which nothing is known; empty without one."""
-    whole = clean(text)
-    found = _ERROR.search(whole)
-    if not found:
+    whole = clean_log(text)
+    match = _ERROR.search(whole)
+    if not match:
         return ""
-    return _show(whole, whole.rfind("\n", 0, found.start(1)) + 1, found.start(1))
+    return _shorten_line(whole, whole.rfind("\n", 0, match.start(1)) + 1, match.start(1))
 
 
-def _expand(text: str) -> str:
+def _expand_exit_code(text: str) -> str:
     """Return a text; if it is nothing but an exit code or a signal, with words that say so."""
     if len(text) > _SHORT or "\n" in text:
         return text
@@ -130,13 +130,13 @@ def _expand(text: str) -> str:
 
 def _find_texts(profile: Mapping[str, Any]) -> dict[str, tuple[str, str, str, str]]:
     """Return what is told of each failure and finding: cause, remedy, check, source."""
-    own = {each["id"]: each for each in profile["checks"]}
-    findings = {**profile.get("elsewhere", {}), **own, **profile["findings"]}
+    checks = {entry["id"]: entry for entry in profile["checks"]}
+    findings = {**profile.get("elsewhere", {}), **checks, **profile["findings"]}
     failures = {
-        name: (each["cause"], each["remedy"], each["check"] or "", each["source"])
-        for name, each in profile["failures"].items()
+        name: (entry["cause"], entry["remedy"], entry["check"] or "", entry["source"])
+        for name, entry in profile["failures"].items()
     }
-    return failures | {name: _tell_finding(each) for name, each in findings.items()}
+    return failures | {name: _tell_finding(entry) for name, entry in findings.items()}
 
 
 def _tell_finding(finding: Mapping[str, str]) -> tuple[str, str, str, str]:
@@ -149,18 +149,18 @@ def _tell_finding(finding: Mapping[str, str]) -> tuple[str, str, str, str]:
 
 def _find_hits(text: str, profile: Mapping[str, Any]) -> Iterator[_Hit]:
     exits: dict[int, list[tuple[str, str]]] = {}
-    for name, each in profile["failures"].items():
-        kind = each.get("kind", CAUSE)
-        for pattern in each["patterns"]:
+    for name, failure in profile["failures"].items():
+        kind = failure.get("kind", CAUSE)
+        for pattern in failure["patterns"]:
             pieces = pattern.split("*")
             for start, at in islice(_find_lines(text, pieces), _OCCURRENCES):
-                yield _hit(text, start, at, name, kind, sum(map(len, pieces)))
-        for code in each["exits"]:
+                yield _make_hit(text, start, at, name, kind, sum(map(len, pieces)))
+        for code in failure["exits"]:
             exits.setdefault(code, []).append((name, kind))
     yield from _find_exits(text, exits)
-    for found in islice(_FINDING.finditer(text), 1000):
-        start = text.rfind("\n", 0, found.start()) + 1
-        yield _hit(text, start, found.start(), found[0], CAUSE, _OF_FINDING)
+    for match in islice(_FINDING.finditer(text), 1000):
+        start = text.rfind("\n", 0, match.start()) + 1
+        yield _make_hit(text, start, match.start(), match[0], CAUSE, _OF_FINDING)
 
 
 _OF_FINDING = 1 << 20
@@ -169,17 +169,17 @@ _OF_FINDING = 1 << 20
 
 def _find_lines(text: str, pieces: list[str]) -> Iterator[tuple[int, int]]:
     """Yield the start of each line that has all pieces, in this order, and where the first piece is."""
-    first, *others = pieces
+    first, *later_pieces = pieces
     at = text.find(first)
     while at >= 0:
         end = text.find("\n", at)
         end = end if end >= 0 else len(text)
-        if _contains(text, others, at + len(first), end):
+        if _has_pieces_at(text, later_pieces, at + len(first), end):
             yield text.rfind("\n", 0, at) + 1, at
         at = text.find(first, end)
 
 
-def _contains(text: str, pieces: list[str], at: int, end: int) -> bool:
+def _has_pieces_at(text: str, pieces: list[str], at: int, end: int) -> bool:
     for piece in pieces:
         at = text.find(piece, at, end)
         if at < 0:
@@ -190,42 +190,42 @@ def _contains(text: str, pieces: list[str], at: int, end: int) -> bool:
 
 def _find_exits(text: str, exits: Mapping[int, list[tuple[str, str]]]) -> Iterator[_Hit]:
     """Yield the first line of each exit code."""
-    seen: set[int] = set()
-    codes = ((found, _shell_code(int(found[1]))) for found in _EXIT.finditer(text))
-    signals = ((found, 128 + int(found[1])) for found in _SIGNAL.finditer(text))
-    for found, code in (*codes, *signals):
-        if code in seen:
+    earlier_codes: set[int] = set()
+    codes = ((match, _to_shell_code(int(match[1]))) for match in _EXIT.finditer(text))
+    signals = ((match, 128 + int(match[1])) for match in _SIGNAL.finditer(text))
+    for match, code in (*codes, *signals):
+        if code in earlier_codes:
             continue
-        seen.add(code)
-        start = text.rfind("\n", 0, found.start()) + 1
+        earlier_codes.add(code)
+        start = text.rfind("\n", 0, match.start()) + 1
         for name, kind in exits.get(code, ()):
-            yield _hit(text, start, found.start(), name, kind, 0)
+            yield _make_hit(text, start, match.start(), name, kind, 0)
 
 
-def _shell_code(code: int) -> int:
+def _to_shell_code(code: int) -> int:
     return 128 - code if code < 0 else code
 
 
-def _hit(text: str, start: int, at: int, name: str, kind: str, weight: int) -> _Hit:
+def _make_hit(text: str, start: int, at: int, name: str, kind: str, weight: int) -> _Hit:
     minor = bool(_MINOR.search(text[start : min(at, start + _SHOWN)]))
     return _Hit(start, at, name, kind, weight, minor)
 
 
-def _choose(hits: Iterable[_Hit]) -> Iterator[_Hit]:
+def _choose_hits(hits: Iterable[_Hit]) -> Iterator[_Hit]:
     """Yield one hit of each failure: of the most specific ones of their lines, the first that is no warning."""
     lines: dict[int, list[_Hit]] = {}
     for hit in hits:
         lines.setdefault(hit.start, []).append(hit)
     names: dict[str, list[_Hit]] = {}
     for start in sorted(lines):
-        for hit in _most_specific(lines[start]):
+        for hit in _choose_most_specific(lines[start]):
             names.setdefault(hit.id, []).append(hit)
-    for found in names.values():
-        chosen = next((hit for hit in found if not hit.minor), found[0])
+    for failure_hits in names.values():
+        chosen = next((hit for hit in failure_hits if not hit.minor), failure_hits[0])
         yield chosen._replace(kind=NOTE) if chosen.minor else chosen
 
 
-def _most_specific(hits: list[_Hit]) -> Iterator[_Hit]:
+def _choose_most_specific(hits: list[_Hit]) -> Iterator[_Hit]:
     """Yield the ids of findings of a line, and of its failures the cause with the longest pattern."""
     yield from (hit for hit in hits if hit.weight == _OF_FINDING)
     failures = [hit for hit in hits if hit.weight < _OF_FINDING]
@@ -236,35 +236,39 @@ def _most_specific(hits: list[_Hit]) -> Iterator[_Hit]:
 # --- what is shown --------------------------------------------------------------------------------------------------
 
 
-def _describe(hit: _Hit, text: str, told: tuple[str, str, str, str]) -> Match:
-    cause, remedy, check, source = told
-    line = _show(text, hit.start, hit.at)
+def _make_match(hit: _Hit, text: str, texts: tuple[str, str, str, str]) -> Match:
+    cause, remedy, check, source = texts
+    line = _shorten_line(text, hit.start, hit.at)
     return Match(hit.id, hit.kind, line, cause, remedy, check, "" if _OURS.match(source) else source)
 
 
-def _show(text: str, start: int, at: int) -> str:
+def _shorten_line(text: str, start: int, at: int) -> str:
     """Return a line in short, with the words that it is known by."""
     end = text.find("\n", at)
     line = text[start : end if end >= 0 else len(text)]
     skipped = at - start - _BEFORE if at - start > _SHOWN - _BEFORE else 0
-    return ("…" if skipped else "") + one_line(line[skipped : skipped + _SHOWN].strip())
+    return ("…" if skipped else "") + format_one_line(line[skipped : skipped + _SHOWN].strip())
 
 
-def as_text(matches: tuple[Match, ...], words: Words) -> str:
+def format_matches(matches: tuple[Match, ...], words: Words) -> str:
     """Return what to read about each failure, below the line that shows it; of what a cause led to, the lines alone."""
     caused = any(match.kind == CAUSE for match in matches)
-    return "\n".join(_block(each, words, follows=caused and each.kind == CONSEQUENCE) for each in matches)
+    return "\n".join(_format_match(match, words, follows=caused and match.kind == CONSEQUENCE) for match in matches)
 
 
-def _block(match: Match, words: Words, *, follows: bool) -> str:
-    lines = (phrase(words, "This follows from the cause above."),) if follows else _details(match, words)
+def _format_match(match: Match, words: Words, *, follows: bool) -> str:
+    lines = (
+        (translate_phrase(words, "This follows from the cause above."),)
+        if follows
+        else _list_match_details(match, words)
+    )
     return f"{match.line}\n" + "".join(f"        {line}\n" for line in lines if line)
 
 
-def _details(match: Match, words: Words) -> tuple[str, ...]:
+def _list_match_details(match: Match, words: Words) -> tuple[str, ...]:
     return (
         match.cause,
-        phrase(words, "what to do: {}", match.remedy),
-        phrase(words, "`check` tells it before: {}", match.check) if match.check else "",
-        phrase(words, "source: {}", match.source) if match.source else "",
+        translate_phrase(words, "what to do: {}", match.remedy),
+        translate_phrase(words, "`check` tells it before: {}", match.check) if match.check else "",
+        translate_phrase(words, "source: {}", match.source) if match.source else "",
     )

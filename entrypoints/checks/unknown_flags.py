@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterator
 
 from entrypoints.checks.symptoms import Match
-from entrypoints.core.language import Words, phrase
+from entrypoints.core.language import Words, translate_phrase
 from entrypoints.request.vllm_lists import VllmLists
 
 _AT_MOST = 8
@@ -25,23 +25,23 @@ def describe_names(match: Match, text: str, lists: Callable[[], VllmLists], word
     if pattern is None:
         return ()
     names = dict.fromkeys(name for line in pattern.findall(text) for name in _NAME.findall(line))
-    return tuple(_describe(names, lists, words))[:_AT_MOST]
+    return tuple(_explain_names(names, lists, words))[:_AT_MOST]
 
 
-def _describe(names: dict[str, None], lists: Callable[[], VllmLists], words: Words) -> Iterator[str]:
+def _explain_names(names: dict[str, None], lists: Callable[[], VllmLists], words: Words) -> Iterator[str]:
     from difflib import get_close_matches
 
     from entrypoints.request.vllm_successors import SUCCESSORS, describe_successor
 
-    known = [*(lists().lists.get("flags") or {})] if names else []
+    known_flags = [*(lists().lists.get("flags") or {})] if names else []
     for name in names:
         plain = name.partition(".")[0]
-        close = get_close_matches(plain, known, n=1, cutoff=0.75)
+        close = get_close_matches(plain, known_flags, n=1, cutoff=0.75)
         if plain in SUCCESSORS:
-            yield phrase(words, "{} was removed: {}.", plain, describe_successor(plain))
-        elif plain in known:
-            yield phrase(words, "{} is a flag of this image's vLLM; another vLLM printed this line.", plain)
+            yield translate_phrase(words, "{} was removed: {}.", plain, describe_successor(plain))
+        elif plain in known_flags:
+            yield translate_phrase(words, "{} is a flag of this image's vLLM; another vLLM printed this line.", plain)
         elif close:
-            yield phrase(words, "{} is not a flag of this vLLM; the nearest is {}.", plain, close[0])
+            yield translate_phrase(words, "{} is not a flag of this vLLM; the nearest is {}.", plain, close[0])
         else:
-            yield phrase(words, "{} is not known to this vLLM; leave it out.", plain)
+            yield translate_phrase(words, "{} is not known to this vLLM; leave it out.", plain)

@@ -16,10 +16,10 @@ from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 from entrypoints.core.errors import CHECK_FAILED, HOST, OK, USAGE, EntrypointError
-from entrypoints.core.text import counted, emit
+from entrypoints.core.text import emit_text, format_count
 from entrypoints.request.arguments import Arguments
 from entrypoints.request.benchmark import SERVE, Load, load_of
-from entrypoints.request.vllm_flags import parse_given
+from entrypoints.request.vllm_flags import parse_user_flags
 from entrypoints.serve.benchmark import (
     Kit,
     Program,
@@ -28,13 +28,13 @@ from entrypoints.serve.benchmark import (
     find_program,
     offline_words,
     read_result,
-    require,
+    require_program,
+    serve_for_benchmark,
     serve_words,
-    served,
     server_of,
     without_server,
 )
-from entrypoints.serve.benchmark import run as run_benchmark
+from entrypoints.serve.benchmark import run_bench_program as run_benchmark
 from entrypoints.serve.client import Endpoint, first_key
 
 Result = Mapping[str, Any]
@@ -58,24 +58,24 @@ class Scene(NamedTuple):
     """Returns the facts, the model and the plan."""
 
 
-def run(arguments: Arguments, scene: Scene) -> int:
+def run_bench(arguments: Arguments, scene: Scene) -> int:
     """Measure, write what was asked for; return the exit code. Raises USAGE, HOST, NOT_READY."""
-    from entrypoints.host.programs import stoppable
+    from entrypoints.host.programs import raise_on_stop_signal
 
-    asked = arguments.bench
-    program = find_program(asked.kind, scene.profile["thresholds"], scene.profile["vllm"])
-    load = load_of(asked, arguments.intents)
-    _check(arguments)
-    output = 2 if arguments.options.json or asked.output == "-" else 1  # standard output is the JSON's
-    with stoppable("bench"), _folder() as folder:
+    bench = arguments.bench
+    program = find_program(bench.kind, scene.profile["thresholds"], scene.profile["vllm"])
+    load = load_of(bench, arguments.intents)
+    _check_bench(arguments)
+    output = 2 if arguments.options.json or bench.output == "-" else 1  # standard output is the JSON's
+    with raise_on_stop_signal("bench"), _make_result_folder() as folder:
         kit = Kit(scene.profile["python"], scene.whole, folder, output)
-        program = require(program, kit, scene.profile["vllm"])
-        measure = _online if asked.kind == SERVE else _offline
+        program = require_program(program, kit, scene.profile["vllm"])
+        measure = _measure_server if bench.kind == SERVE else _measure_offline
         result = measure(arguments, scene, program, kit, load)
-    return _report(arguments, scene, load, result) if program.own else OK
+    return _write_result(arguments, scene, load, result) if program.own else OK
 
 
-def _folder() -> TemporaryDirectory[str]:
+def _make_result_folder() -> TemporaryDirectory[str]:
     """Return a folder for results, which is removed at the end. Raises HOST."""
     try:
         return TemporaryDirectory(prefix="bench-")
@@ -84,42 +84,41 @@ def _folder() -> TemporaryDirectory[str]:
         raise EntrypointError(HOST, f"bench: no folder for results can be made: {error.strerror}", hint) from error
 
 
-def _check(arguments: Arguments) -> None:
+def _check_bench(arguments: Arguments) -> None:
     """Raise USAGE for what cannot be measured or written, before minutes are spent on it."""
-    asked = arguments.bench
-    if asked.url and asked.kind != SERVE:
-        raise EntrypointError(USAGE, f"--url cannot be used with --kind {asked.kind}", "a server is measured by serve")
-    folder = os.path.dirname(os.path.abspath(asked.output))
-    if asked.output not in ("", "-") and not (os.access(folder, os.W_OK) and not os.path.isdir(asked.output)):
+    bench = arguments.bench
+    if bench.url and bench.kind != SERVE:
+        raise EntrypointError(USAGE, f"--url cannot be used with --kind {bench.kind}", "a server is measured by serve")
+    folder = os.path.dirname(os.path.abspath(bench.output))
+    if bench.output not in ("", "-") and not (os.access(folder, os.W_OK) and not os.path.isdir(bench.output)):
         hint = "name a file in /cache, or in a folder that is mounted with -v"
-        raise EntrypointError(USAGE, f"--output {asked.output}: cannot be written", hint)
+        raise EntrypointError(USAGE, f"--output {bench.output}: cannot be written", hint)
 
 
-def _online(arguments: Arguments, scene: Scene, program: Program, kit: Kit, load: Load) -> Result:
+def _measure_server(arguments: Arguments, scene: Scene, program: Program, kit: Kit, load: Load) -> Result:
     """Measure a server: the user's, or one that is started with the user's flags."""
-    asked = arguments.bench
-    if asked.url:
-        endpoint = server_of(asked.url, first_key(scene.whole))
-        return _requests(endpoint, (*arguments.vllm, *asked.words), scene, program, kit, load)
-    words = (*arguments.vllm, *asked.server)
-    endpoint = endpoint_of(parse_given(arguments.vllm, scene.env, scene.flags), scene.whole)
-    with served(scene.package, words, endpoint, arguments.options.status_port, scene.env, scene.say):
-        return _requests(endpoint, asked.words, scene, program, kit, load)
+    bench = arguments.bench
+    if bench.url:
+        endpoint = server_of(bench.url, first_key(scene.whole))
+        return _measure_requests(endpoint, (*arguments.vllm, *bench.words), scene, program, kit, load)
+    words = (*arguments.vllm, *bench.server)
+    endpoint = endpoint_of(parse_user_flags(arguments.vllm, scene.env, scene.flags), scene.whole)
+    with serve_for_benchmark(scene.package, words, endpoint, arguments.options.status_port, scene.env, scene.say):
+        return _measure_requests(endpoint, bench.words, scene, program, kit, load)
 
 
-def _requests(
-    endpoint: Endpoint, given: tuple[str, ...], scene: Scene, program: Program, kit: Kit, load: Load
+def _measure_requests(
+    endpoint: Endpoint, extra_words: tuple[str, ...], scene: Scene, program: Program, kit: Kit, load: Load
 ) -> Result:
-    told = ask_model(endpoint)
+    served_model = ask_model(endpoint)
     key = {"OPENAI_API_KEY": endpoint.key} if endpoint.key else {}  # what vLLM's benchmark sends as the key
-    scene.say(
-        f"{counted(load.prompts, 'request')} of {load.input} and {load.output} tokens, {load.concurrency} at a time"
-    )
-    words = serve_words(program, load, str(endpoint), given, kit, told)
-    return _result(program, kit._replace(env={**kit.env, **key}), words)
+    requests = format_count(load.prompts, "request")
+    scene.say(f"{requests} of {load.input} and {load.output} tokens, {load.concurrency} at a time")
+    words = serve_words(program, load, str(endpoint), extra_words, kit, served_model)
+    return _run_program(program, kit._replace(env={**kit.env, **key}), words)
 
 
-def _offline(arguments: Arguments, scene: Scene, program: Program, kit: Kit, load: Load) -> Result:
+def _measure_offline(arguments: Arguments, scene: Scene, program: Program, kit: Kit, load: Load) -> Result:
     """Measure a model without a server, with the plan's flags, environment, limits and caches."""
     from entrypoints.plan.plan import reasons_text
     from entrypoints.serve.launch import prepare_host
@@ -132,14 +131,14 @@ def _offline(arguments: Arguments, scene: Scene, program: Program, kit: Kit, loa
     flags = without_server(plan.argv[plan.argv.index("-m") + 2 :])
     try:
         more = offline_words(arguments.bench.kind, load, program, kit)
-        result = _result(program, kit._replace(env=env), (*flags, *more, *arguments.bench.words))
+        result = _run_program(program, kit._replace(env=env), (*flags, *more, *arguments.bench.words))
         caches.keep()
     finally:
         caches.close(patient=True)
     return result
 
 
-def _result(program: Program, kit: Kit, words: tuple[str, ...]) -> Result:
+def _run_program(program: Program, kit: Kit, words: tuple[str, ...]) -> Result:
     """Run a benchmark; return what it wrote. The vendor's own programs only print their figures."""
     code = run_benchmark(program, kit, words)
     if code:
@@ -147,23 +146,27 @@ def _result(program: Program, kit: Kit, words: tuple[str, ...]) -> Result:
     return read_result(f"{kit.folder}/result.json") if program.own else {}
 
 
-def _report(arguments: Arguments, scene: Scene, load: Load, result: Result) -> int:
+def _write_result(arguments: Arguments, scene: Scene, load: Load, result: Result) -> int:
     """Write the JSON, and return CHECK_FAILED if requests failed."""
-    asked = arguments.bench
+    bench = arguments.bench
     text = json.dumps(result, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
     try:
-        if asked.output:
-            scene.write("--output", asked.output, text)
+        if bench.output:
+            scene.write("--output", bench.output, text)
     finally:
-        if arguments.options.json and asked.output != "-":
-            emit(text)
-    failed = missing(result, load.prompts)
+        if arguments.options.json and bench.output != "-":
+            emit_text(text)
+    failed = count_failed_requests(result, load.prompts)
     if failed:
-        scene.say(f"drydock: {counted(failed, 'request')} failed: the figures are of the others")
+        scene.say(f"drydock: {format_count(failed, 'request')} failed: the figures are of the others")
     return CHECK_FAILED if failed else OK
 
 
-def missing(result: Result, prompts: int) -> int:
+def count_failed_requests(result: Result, prompts: int) -> int:
     """Return how many requests of a server's benchmark failed; the user's own --num-prompts replaces `prompts`."""
-    completed, sent = result.get("completed"), result.get("num_prompts")
-    return max(0, (sent if isinstance(sent, int) else prompts) - completed) if isinstance(completed, int) else 0
+    completed, prompts_sent = result.get("completed"), result.get("num_prompts")
+    return (
+        max(0, (prompts_sent if isinstance(prompts_sent, int) else prompts) - completed)
+        if isinstance(completed, int)
+        else 0
+    )

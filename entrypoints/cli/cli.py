@@ -9,8 +9,8 @@ import signal
 from collections.abc import Mapping
 from typing import Any
 
-from entrypoints.core.errors import CHECK_FAILED, DOES_NOT_FIT, INTERNAL, MODEL, OK, USAGE, EntrypointError
-from entrypoints.core.text import emit, emit_printable, one_line, printable, tell
+from entrypoints.core.errors import CHECK_FAILED, DOES_NOT_FIT, HOST, INTERNAL, MODEL, OK, USAGE, EntrypointError
+from entrypoints.core.text import emit_printable, emit_text, format_one_line, printable, tell_user
 from entrypoints.request.access import KEY_FILE, Access, parse_keys
 from entrypoints.request.arguments import VERBS, Arguments, parse_arguments
 from entrypoints.request.flags import (
@@ -23,7 +23,7 @@ from entrypoints.request.flags import (
     USE_MODELSCOPE,
 )
 from entrypoints.request.intents import Intents
-from entrypoints.request.vllm_lists import VllmLists
+from entrypoints.request.vllm_lists import ACCEPT, VllmLists
 
 Env = Mapping[str, str]
 
@@ -47,78 +47,93 @@ def main(argv: tuple[str, ...], env: Env) -> int:
         from entrypoints.core.language import translate_error
         from entrypoints.core.redact import redact_text
 
-        say(redact_text(f"drydock: {translate_error(_words_of_error(argv, env), error)}"))
+        tell_line(redact_text(f"drydock: {translate_error(_read_error_words(argv, env), error)}"))
         return error.code
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
     except Exception as error:  # noqa: BLE001 -- whatever it is, its exit code must not be one of vLLM's
-        return _defect(error)
+        return _report_defect(error)
 
 
-def _words_of_error(argv: tuple[str, ...], env: Env) -> Mapping[str, str]:
+def _read_error_words(argv: tuple[str, ...], env: Env) -> Mapping[str, str]:
     """Return the translations for an error; none if the error is about the profile or the language itself."""
-    from entrypoints.core.language import FLAG, in_language
+    from itertools import pairwise
+
+    from entrypoints.core.language import FLAG, translate_profile
 
     given = [word.partition("=")[2] for word in argv if word.startswith(f"{FLAG}=")]
-    given += [value for name, value in zip(argv, argv[1:], strict=False) if name == FLAG]
+    given += [value for name, value in pairwise(argv) if name == FLAG]
     try:
-        return in_language(read_profile(env), given[-1] if given else "", env).get("words") or {}
+        return translate_profile(read_profile(env), given[-1] if given else "", env).get("words") or {}
     except EntrypointError:
         return {}
 
 
-def _defect(error: Exception) -> int:
+def _report_defect(error: Exception) -> int:
     """Report an error that no one expected, the cause last. Return its exit code."""
     from traceback import format_exception
 
     from entrypoints.core.redact import redact_text
 
-    say(redact_text("".join(format_exception(error))))
-    cause = f"{type(error).__name__}: {redact_text(one_line(str(error)))}"
-    say(f"drydock: ended with exit code {INTERNAL}: a defect of drydock's entrypoint: {cause}")
+    tell_line(redact_text("".join(format_exception(error))))
+    cause = f"{type(error).__name__}: {redact_text(format_one_line(str(error)))}"
+    tell_line(f"drydock: ended with exit code {INTERNAL}: a defect of drydock's entrypoint: {cause}")
     return INTERNAL
 
 
-def say(text: str) -> None:
+def tell_line(text: str) -> None:
     """Write a line to standard error, in printable form: it may quote a file of someone else."""
-    tell(text.removesuffix("\n"))
+    tell_user(text.removesuffix("\n"))
 
 
 def emit_json(value: Any) -> None:
     """Write data to standard output as sorted JSON. Raises HOST."""
-    emit(json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False) + "\n")
+    emit_text(json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False) + "\n")
 
 
 # --- verbs ----------------------------------------------------------------------------------------------------------
 
 
-def _serve(arguments: Arguments, env: Env) -> int:
-    from entrypoints.serve.launch import serve
+def _run_serve(arguments: Arguments, env: Env) -> int:
+    from entrypoints.serve.launch import serve_plan
 
-    return _start(arguments, env, serve)
-
-
-def _warm(arguments: Arguments, env: Env) -> int:
-    from entrypoints.serve.launch import warm
-
-    return _start(arguments, env, warm)
+    return _start_vllm(arguments, env, serve_plan)
 
 
-def _start(arguments: Arguments, env: Env, run: Any) -> int:
+def _run_warm(arguments: Arguments, env: Env) -> int:
+    from entrypoints.serve.launch import warm_caches
+
+    return _start_vllm(arguments, env, warm_caches)
+
+
+def _start_vllm(arguments: Arguments, env: Env, run: Any) -> int:
     gc.disable()  # planning makes many records and little garbage
-    from entrypoints.checks.findings import as_log, failed, worst_first
-    from entrypoints.plan.plan import reasons_text, wrong
+    from entrypoints.checks.findings import format_findings_log, has_failures, sort_worst_first
+    from entrypoints.plan.plan import reasons_text, select_problems
 
-    profile = _profile_to_read(arguments, env)
+    profile = _read_localized_profile(arguments, env)
+    if any(word.partition("=")[0] == "--help" for word in arguments.vllm):
+        return _print_vllm_help(arguments, env, profile)
     _check_files(profile, arguments, env)
-    facts, _, plan = _plan_for(arguments, env, profile)
+    facts, _, plan = _make_plan(arguments, env, profile)
     words = profile.get("words") or {}
-    say(as_log(worst_first(wrong(plan.findings)), words) + reasons_text(plan, words))
-    if arguments.options.strict and failed(plan.findings):
-        say("drydock: not started: a check is FAIL, and --strict is set")
+    tell_line(format_findings_log(sort_worst_first(select_problems(plan.findings)), words) + reasons_text(plan, words))
+    if arguments.options.strict and has_failures(plan.findings):
+        tell_line("drydock: not started: a check is FAIL, and --strict is set")
         return CHECK_FAILED
     code: int = run(plan, profile, facts, env, arguments.options)
     return code
+
+
+_HELP_IN_PARTS = (0, 11)
+"""The first vLLM whose --help lists groups, and --help=all flags. To 0.10.2, `all` is a word that names contain."""
+
+
+def _print_vllm_help(arguments: Arguments, env: Env, profile: Mapping[str, Any]) -> int:
+    """Replace this process by vLLM's own help, which needs no model and no plan. Raises USAGE."""
+    in_parts = tuple(map(int, profile["vllm"].split(".")[:2])) >= _HELP_IN_PARTS
+    words = [word for word in arguments.vllm if word.partition("=")[0] == "--help"] if in_parts else ["--help"]
+    return _run_exec(arguments._replace(vllm=(profile["python"], "-m", profile["module"], *words)), env)
 
 
 _MOUNT = "mount the model's folder and give its path"
@@ -136,75 +151,90 @@ def _check_files(profile: Mapping[str, Any], arguments: Arguments, env: Env) -> 
             raise EntrypointError(MODEL, f"{name}={path}: no such file", hint)
 
 
-def _plan(arguments: Arguments, env: Env) -> int:
-    from entrypoints.checks.findings import as_text as findings_text
-    from entrypoints.checks.findings import worst_first
-    from entrypoints.plan.plan import as_json, as_text, redacted, worth_reading
+def _run_plan(arguments: Arguments, env: Env) -> int:
+    from entrypoints.checks.findings import format_findings as findings_text
+    from entrypoints.checks.findings import sort_worst_first
+    from entrypoints.plan.plan import format_plan_text, make_plan_document, redact_plan, worth_reading
     from entrypoints.plan.plan_summary import summary_text
 
     if arguments.diff:
-        return _diff(arguments)
-    profile = _profile_to_read(arguments, env)
+        return _print_plan_diff(arguments)
+    profile = _read_localized_profile(arguments, env)
     try:
-        facts, model, plan = _plan_for(arguments, env, profile)
+        facts, model, plan = _make_plan(arguments, env, profile)
     except EntrypointError as error:
         if arguments.html and error.code == DOES_NOT_FIT:
             _write_refusal(arguments, env, profile, error)
         raise
     if arguments.html:
-        from entrypoints.cli.page import plan_page
+        from entrypoints.cli.page import render_plan_page
 
-        _write("--html", arguments.html, plan_page(profile["variant"], facts, plan))
+        _write_output("--html", arguments.html, render_plan_page(profile["variant"], facts, plan))
     as_data, words = arguments.options.json, profile.get("words") or {}
     if as_data and not arguments.rehearse:
-        emit_json(as_json(plan))
+        emit_json(make_plan_document(plan))
     elif not as_data and arguments.html != "-":
-        emit(f"{summary_text(profile, facts, redacted(plan))}{as_text(plan, words)}")
-        say(findings_text(worst_first(worth_reading(profile, plan.findings)), words))
-    return _rehearse(arguments, env, profile, facts, (model, plan)) if arguments.rehearse else OK
+        emit_text(f"{summary_text(profile, facts, redact_plan(plan))}{format_plan_text(plan, words)}")
+        tell_line(findings_text(sort_worst_first(worth_reading(profile, plan.findings)), words))
+    _refuse_unsupported_cards(profile, plan, arguments)
+    return _print_rehearsal(arguments, env, profile, facts, (model, plan)) if arguments.rehearse else OK
 
 
-def _rehearse(arguments: Arguments, env: Env, profile: Mapping[str, Any], facts: Any, planned: tuple[Any, Any]) -> int:
+def _refuse_unsupported_cards(profile: Mapping[str, Any], plan: Any, arguments: Arguments) -> None:
+    """Raise HOST for cards that the image has no kernels for, unless the user overrules the check."""
+    from entrypoints.checks.findings import find_unsupported_cards
+
+    finding = find_unsupported_cards(profile["checks"], plan.findings)
+    if finding and finding.id not in arguments.accepted:
+        hint = f"{finding.remediation}; {ACCEPT} {finding.id} plans for them all the same"
+        raise EntrypointError(HOST, f"{finding.id}: {finding.text}", hint)
+
+
+def _print_rehearsal(
+    arguments: Arguments, env: Env, profile: Mapping[str, Any], facts: Any, planned: tuple[Any, Any]
+) -> int:
     """Let vLLM check a model's plan; print what it said, with --json the plan too. Raises REFUSED, HOST."""
     from entrypoints.cli import rehearse
     from entrypoints.core.records import to_json
-    from entrypoints.plan.plan import as_json
-    from entrypoints.serve.launch import environment
+    from entrypoints.plan.plan import make_plan_document
+    from entrypoints.serve.launch import make_vllm_environment
 
     model, plan = planned
     case = rehearse.Case(profile, facts, model, plan, bool(arguments.root), arguments.rehearse_seconds)
-    rehearsal = rehearse.rehearse(case, environment(plan, env), say)
+    rehearsal = rehearse.rehearse_plan(case, make_vllm_environment(plan, env), tell_line)
     if arguments.options.json:
-        emit_json({**as_json(plan), "rehearsal": to_json(rehearsal)})
+        emit_json({**make_plan_document(plan), "rehearsal": to_json(rehearsal)})
     elif rehearsal.outcome != rehearse.REFUSES:
-        emit(rehearse.as_text(rehearsal))
+        emit_text(rehearse.format_rehearsal(rehearsal))
     if rehearsal.outcome == rehearse.REFUSES:
-        raise rehearse.as_refusal(rehearsal)
+        raise rehearse.make_refusal(rehearsal)
     return OK
 
 
 def _write_refusal(arguments: Arguments, env: Env, profile: Mapping[str, Any], error: EntrypointError) -> None:
     """Write the page of a model that does not fit. Raises USAGE."""
-    from entrypoints.checks.grants import examine
-    from entrypoints.cli.page import refusal_page
+    from entrypoints.checks.grants import examine_facts
+    from entrypoints.cli.page import render_refusal_page
 
-    facts, _, _ = _probe(arguments, env, profile)
-    _write("--html", arguments.html, refusal_page(profile["variant"], facts, error, examine(profile, facts)))
+    facts, _, _ = _probe_host(arguments, env, profile)
+    _write_output(
+        "--html", arguments.html, render_refusal_page(profile["variant"], facts, error, examine_facts(profile, facts))
+    )
 
 
-def _diff(arguments: Arguments) -> int:
+def _print_plan_diff(arguments: Arguments) -> int:
     from entrypoints.core.records import to_json
-    from entrypoints.plan.diff import as_text, compare, read_plan
+    from entrypoints.plan.diff import compare_plan_settings, format_changes, read_plan
 
-    changes = compare(*map(read_plan, arguments.diff))
+    changes = compare_plan_settings(*map(read_plan, arguments.diff))
     if arguments.options.json:
         emit_json(to_json(changes))
     else:
-        emit(as_text(changes))
+        emit_text(format_changes(changes))
     return OK
 
 
-def _plan_for(arguments: Arguments, env: Env, profile: Mapping[str, Any]) -> Any:
+def _make_plan(arguments: Arguments, env: Env, profile: Mapping[str, Any]) -> Any:
     """Return the facts, the model and the plan. Raises what reading the host and the model, and planning raise."""
     from functools import partial
 
@@ -213,52 +243,56 @@ def _plan_for(arguments: Arguments, env: Env, profile: Mapping[str, Any]) -> Any
     from entrypoints.model.read import Instead, read_model, with_draft
     from entrypoints.model.revision import read_revision
     from entrypoints.model.template import own_template
-    from entrypoints.plan.plan import command
+    from entrypoints.plan.plan import make_serve_plan
     from entrypoints.plan.recipe_attempts import apply_recipe
     from entrypoints.plan.recipe_file import FILE as RECIPES
     from entrypoints.plan.recipe_file import NOTHING, read_facts
     from entrypoints.request.speculative import parse_drafting
-    from entrypoints.request.vllm_flags import parse_given
+    from entrypoints.request.vllm_flags import parse_user_flags
 
     lists = read_vllm_lists(env)
-    given = parse_given(arguments.vllm, env, lists.option_strings(), _with_workload(arguments.intents))
+    user_flags = parse_user_flags(arguments.vllm, env, lists.option_strings(), _add_workload(arguments.intents))
     signs = bool(arguments.options.group_secret_file)
-    given = given._replace(access=_access(arguments), role=arguments.role, signs=signs, vllm=lists)
-    given = given._replace(accepted=arguments.accepted)
-    name = given.flag(MODEL_NAME)
+    user_flags = user_flags._replace(access=_read_access(arguments), role=arguments.role, signs=signs, vllm=lists)
+    user_flags = user_flags._replace(accepted=arguments.accepted)
+    name = user_flags.flag(MODEL_NAME)
     if name in (None, "", "True"):
         raise EntrypointError(MODEL, "no model given", "write serve MODEL, with a folder or a hub id")
-    facts, _, _ = _probe(arguments, env, profile)
-    profile = _with_causes(profile, facts, arguments, env)
-    hub_env = _hub_environment(env, facts, profile) | ({USE_MODELSCOPE: "True"} if given.modelscope else {})
-    hub = parse_hub(hub_env, given.flag(REVISION), given.flag(DOWNLOAD_DIR))
+    facts, _, _ = _probe_host(arguments, env, profile)
+    profile = _add_causes(profile, facts, arguments, env)
+    hub_env = _make_hub_environment(env, facts, profile) | ({USE_MODELSCOPE: "True"} if user_flags.modelscope else {})
+    hub = parse_hub(hub_env, user_flags.flag(REVISION), user_flags.flag(DOWNLOAD_DIR))
     if hub.modelscope:
         _require_modelscope(name, profile)
     more = tuple(filter(None, env.get(HUB_CACHES, "").split(":")))
     hub = hub._replace(caches=tuple(dict.fromkeys((*hub.caches, *more))))
     planning = arguments.verb == "plan"
     instead = Instead(arguments.model_config, env.get(KNOWN_MODELS, ""), no_weights=True) if planning else Instead()
-    loads = given.flag(LOAD_FORMAT) or "auto"
+    loads = user_flags.flag(LOAD_FORMAT) or "auto"
     bucket = partial(read_bucket, profile)
     model = read_model(name, loads, hub, profile["converted_name"], instead, bucket)
-    template = own_template(given.flag(CHAT_TEMPLATE) or "") or model.template
+    template = own_template(user_flags.flag(CHAT_TEMPLATE) or "") or model.template
     model = model._replace(revision=model.revision or read_revision(name, hub), template=template)
-    published = NOTHING if arguments.recipe.off else read_facts(image_file(env, RECIPES), model)
+    published = NOTHING if arguments.recipe.off else read_facts(locate_image_file(env, RECIPES), model)
     if published != NOTHING or arguments.recipe.features:
         from entrypoints.plan.recipes import choose_recipe  # most models have no recipe, and a start waits for imports
 
-        given = given._replace(recipe=choose_recipe(profile, facts, model, given, published, arguments.recipe))
-    drafting, draft = parse_drafting(apply_recipe(given.recipe, given)), None
+        user_flags = user_flags._replace(
+            recipe=choose_recipe(profile, facts, model, user_flags, published, arguments.recipe)
+        )
+    drafting, draft = parse_drafting(apply_recipe(user_flags.recipe, user_flags)), None
     if drafting.model:
         draft_hub = hub._replace(revision=drafting.revision or parse_hub(hub_env).revision)
         draft = read_model(drafting.model, loads, draft_hub, instead=instead._replace(file=""), bucket=bucket)
     if draft or drafting.own:
         model = with_draft(model, draft)
     options = arguments.options
-    plan = command(profile, facts, model, given, options.drain_timeout, options.stall)
-    for each, instead_of_it in ((model, _DESCRIBE if planning else _MOUNT), (draft, _MOUNT)):
-        if each and each.unanswered and not each.known_from:  # after what the host lacks, which no hub helps
-            raise EntrypointError(MODEL, each.unknown, f"{each.remedy}, or {instead_of_it}")
+    plan = make_serve_plan(profile, facts, model, user_flags, options.drain_timeout, options.stall)
+    for model_facts, instead_of_it in ((model, _DESCRIBE if planning else _MOUNT), (draft, _MOUNT)):
+        if (
+            model_facts and model_facts.unanswered and not model_facts.known_from
+        ):  # after what the host lacks, which no hub helps
+            raise EntrypointError(MODEL, model_facts.unknown, f"{model_facts.remedy}, or {instead_of_it}")
     return facts, model, plan
 
 
@@ -267,7 +301,7 @@ def _require_modelscope(name: str, profile: Mapping[str, Any]) -> None:
 
     Source: vllm/transformers_utils/__init__.py.
     """
-    packages = _distributions(profile["python"])
+    packages = _list_dist_folders(profile["python"])
     if packages and not any(package.startswith("modelscope-") for package in packages):
         message = f"{name}: image {profile['variant']} lacks the package modelscope, which vLLM needs for ModelScope"
         hint = (
@@ -276,7 +310,7 @@ def _require_modelscope(name: str, profile: Mapping[str, Any]) -> None:
         raise EntrypointError(MODEL, message, hint)
 
 
-def _access(arguments: Arguments) -> Access:
+def _read_access(arguments: Arguments) -> Access:
     """Return who may ask the server, with the keys of --api-key-file. Raises USAGE."""
     path = arguments.key_file
     if not path:
@@ -294,39 +328,39 @@ def _access(arguments: Arguments) -> Access:
     return arguments.access._replace(keys=keys)
 
 
-def _hub_environment(env: Env, facts: Any, profile: Mapping[str, Any]) -> dict[str, str]:
+def _make_hub_environment(env: Env, facts: Any, profile: Mapping[str, Any]) -> dict[str, str]:
     """Return the environment that vLLM will see, with the folders of the hub's cache."""
-    from entrypoints.cache.plan import chosen_environment, shared_settings
+    from entrypoints.cache.plan import drop_unchosen_home, make_shared_settings
 
     cache = facts.mounts.get("cache")
     if cache is None:
         return dict(env)
-    return shared_settings(profile, env, facts.mounts, facts.user[0]) | chosen_environment(env, cache)
+    return make_shared_settings(profile, env, facts.mounts, facts.user[0]) | drop_unchosen_home(env, cache)
 
 
-def _with_downloads(env: Env, facts: Any, profile: Mapping[str, Any]) -> dict[str, str]:
+def _make_download_environment(env: Env, facts: Any, profile: Mapping[str, Any]) -> dict[str, str]:
     """Return the environment of a program without a plan, with folders of downloads that only this user can write.
 
     Makes them. Raises HOST.
     """
     from entrypoints.cache.lifecycle import Caches
-    from entrypoints.cache.plan import download_plan
-    from entrypoints.cache.trust import umask
-    from entrypoints.core.folders import private_root
-    from entrypoints.serve.launch import say as say_line
+    from entrypoints.cache.plan import make_download_plan
+    from entrypoints.cache.trust import choose_umask
+    from entrypoints.core.folders import locate_private_root
+    from entrypoints.serve.launch import print_message as say_line
 
-    hub = _hub_environment(env, facts, profile)
+    hub = _make_hub_environment(env, facts, profile)
     if "cache" not in facts.mounts:
         return hub
-    os.umask(umask(env))
-    planned = download_plan(profile, env, facts.mounts, facts.user[0])
+    os.umask(choose_umask(env))
+    planned = make_download_plan(profile, env, facts.mounts, facts.user[0])
     unset = {name: folder for name, folder in planned.folders.items() if name not in env}
-    caches = Caches(planned._replace(folders=unset), private_root(env, facts.user[0]), env, say_line, profile)
+    caches = Caches(planned._replace(folders=unset), locate_private_root(env, facts.user[0]), env, say_line, profile)
     caches.open()
     return caches.environment(hub)
 
 
-def _with_workload(intents: Intents) -> Intents:
+def _add_workload(intents: Intents) -> Intents:
     """Return the goals with the lengths in the --workload file. Raises USAGE."""
     if not intents.workload_file:
         return intents
@@ -339,34 +373,40 @@ def _with_workload(intents: Intents) -> Intents:
         raise EntrypointError(USAGE, f"--workload {intents.workload_file}: {error}") from error
 
 
-def _check(arguments: Arguments, env: Env) -> int:
-    from entrypoints.checks.findings import as_junit, failed
-    from entrypoints.checks.grants import examine
+def _run_check(arguments: Arguments, env: Env) -> int:
+    from entrypoints.checks.findings import format_junit, has_failures
+    from entrypoints.checks.grants import examine_facts
 
-    profile = _profile_to_read(arguments, env)
-    facts, host, _ = _probe(arguments, env, profile)
-    profile = _with_causes(profile, facts, arguments, env)
-    findings = (*examine(profile, facts), *_check_peers(arguments, env, profile, host))
+    profile = _read_localized_profile(arguments, env)
+    facts, host, _ = _probe_host(arguments, env, profile)
+    profile = _add_causes(profile, facts, arguments, env)
+    findings = (*examine_facts(profile, facts), *_check_peers(arguments, env, profile, host))
     if arguments.options.fix_script:
-        from entrypoints.checks.fixes import script
+        from entrypoints.checks.fixes import format_fix_script
 
-        emit(script(findings, profile["variant"]))
+        emit_text(format_fix_script(findings, profile["variant"]))
         return OK
     if arguments.junit:
-        _write("--junit", arguments.junit, as_junit(findings, f"drydock.{profile['variant']}"))
+        _write_output("--junit", arguments.junit, format_junit(findings, f"drydock.{profile['variant']}"))
     if arguments.html:
-        from entrypoints.cli.page import check_page
+        from entrypoints.cli.page import render_check_page
 
-        _write("--html", arguments.html, check_page(profile["variant"], facts, findings))
+        _write_output("--html", arguments.html, render_check_page(profile["variant"], facts, findings))
     if arguments.options.json:
         from entrypoints.core.records import to_json
 
-        emit_json([to_json(each) for each in findings if not arguments.only or each.severity in arguments.only])
+        emit_json(
+            [to_json(finding) for finding in findings if not arguments.only or finding.severity in arguments.only]
+        )
     elif "-" not in (arguments.junit, arguments.html):
-        from entrypoints.checks.report import look, report
+        from entrypoints.checks.report import format_check_report, look_at_output
 
-        emit_printable(report(findings, profile["variant"], arguments.only, look(env, profile.get("words") or {})))
-    return CHECK_FAILED if failed(findings) else OK
+        emit_printable(
+            format_check_report(
+                findings, profile["variant"], arguments.only, look_at_output(env, profile.get("words") or {})
+            )
+        )
+    return CHECK_FAILED if has_failures(findings) else OK
 
 
 def _check_peers(arguments: Arguments, env: Env, profile: Mapping[str, Any], host: Any) -> tuple[Any, ...]:
@@ -375,29 +415,31 @@ def _check_peers(arguments: Arguments, env: Env, profile: Mapping[str, Any], hos
         return ()
     from entrypoints.decide.parallelism.hosts import read_reach
     from entrypoints.decide.records import Thresholds
-    from entrypoints.serve.network_path import links
+    from entrypoints.serve.network_path import list_link_states
     from entrypoints.serve.peer_findings import as_findings, judge_peers
-    from entrypoints.serve.peers import look, parse_peers
+    from entrypoints.serve.peers import look_at_peers, parse_peers
 
     options = arguments.options
     check = parse_peers(arguments.peers, arguments.peer_ports, options.status_port, arguments.peers_wait)
-    say(f"checking {', '.join(check.peers)} for at most {check.wait:g} s; run the same check there now")
-    seen, busy = look(check)
+    tell_line(f"checking {', '.join(check.peers)} for at most {check.wait:g} s; run the same check there now")
+    observations, busy = look_at_peers(check)
     variables = read_reach(Thresholds(profile["thresholds"])).interfaces
-    named = {name: env[name] for name in variables if env.get(name)}
-    return as_findings(judge_peers(check, seen, busy, named, links(), host), profile.get("findings") or {})
+    user_interfaces = {name: env[name] for name in variables if env.get(name)}
+    return as_findings(
+        judge_peers(check, observations, busy, user_interfaces, list_link_states(), host), profile.get("findings") or {}
+    )
 
 
-def _write(option: str, path: str, text: str) -> None:
+def _write_output(option: str, path: str, text: str) -> None:
     """Write what an option asks for to its file, or to standard output with -. Raises USAGE."""
     if path == "-":
-        emit(text)
+        emit_text(text)
         return
-    from entrypoints.core.folders import replace
+    from entrypoints.core.folders import replace_file
 
     try:
         if os.path.isfile(path) or not os.path.exists(path):
-            replace(path, printable(text))
+            replace_file(path, printable(text))
         else:  # /dev/stdout, or a pipe: root could replace it
             with open(path, "w", encoding="utf-8") as file:
                 file.write(printable(text))
@@ -407,26 +449,28 @@ def _write(option: str, path: str, text: str) -> None:
         ) from error
 
 
-def _explain(arguments: Arguments, env: Env) -> int:
+def _run_explain(arguments: Arguments, env: Env) -> int:
     from functools import partial
 
-    from entrypoints.checks.symptoms import with_failures
-    from entrypoints.cli.explainverb import run
+    from entrypoints.checks.symptoms import add_failures
+    from entrypoints.cli.explainverb import run_explain
 
-    known = with_failures(read_profile(env), _read_image_file(env, "failures.json") or {})
+    profile = add_failures(read_profile(env), _read_image_file(env, "failures.json") or {})
     as_json = emit_json if arguments.options.json else None
-    return run(arguments.vllm, _to_read(known, arguments, env), partial(read_vllm_lists, env), as_json)
+    return run_explain(
+        arguments.vllm, _localize_profile(profile, arguments, env), partial(read_vllm_lists, env), as_json
+    )
 
 
-def _facts(arguments: Arguments, env: Env) -> int:
+def _run_facts(arguments: Arguments, env: Env) -> int:
     from entrypoints.core.records import to_json
 
-    facts, host, commands = _probe(arguments, env, read_profile(env))
+    facts, host, commands = _probe_host(arguments, env, read_profile(env))
     if arguments.record:
-        from entrypoints.facts.record import record
+        from entrypoints.facts.record import write_recorded_host
 
         measured = _read_measured(host, facts)
-        say(f"recorded {record(host, commands, facts, arguments.record, measured)}")
+        tell_line(f"recorded {write_recorded_host(host, commands, facts, arguments.record, measured)}")
     else:
         emit_json(to_json(facts))
     return OK
@@ -440,9 +484,9 @@ def _read_measured(host: Any, facts: Any) -> dict[str, str]:
     return {RECORDED_AS: text} if text else {}
 
 
-def _probe(arguments: Arguments, env: Env, profile: Mapping[str, Any]) -> Any:
+def _probe_host(arguments: Arguments, env: Env, profile: Mapping[str, Any]) -> Any:
     """Return the facts, and the host and commands that they were read from."""
-    from entrypoints.facts.facts import probe
+    from entrypoints.facts.facts import collect_facts
     from entrypoints.host.commands import Commands
     from entrypoints.host.host import Host
 
@@ -453,95 +497,99 @@ def _probe(arguments: Arguments, env: Env, profile: Mapping[str, Any]) -> Any:
     else:
         host = Host()
     commands = Commands(host)
-    return probe(host, commands, profile, env), host, commands
+    return collect_facts(host, commands, profile, env), host, commands
 
 
-def _with_causes(profile: Mapping[str, Any], facts: Any, arguments: Arguments, env: Env) -> dict[str, Any]:
+def _add_causes(profile: Mapping[str, Any], facts: Any, arguments: Arguments, env: Env) -> dict[str, Any]:
     """Return the profile with what `explain` knows, if a probe failed; a start without failures does not read it."""
     if not facts.failures:
         return {**profile}
-    from entrypoints.checks.symptoms import with_failures
+    from entrypoints.checks.symptoms import add_failures
 
-    known = _read_image_file(env, "failures.json") or {}
-    return _to_read(with_failures(read_profile(env), known), arguments, env)
+    failure_data = _read_image_file(env, "failures.json") or {}
+    return _localize_profile(add_failures(read_profile(env), failure_data), arguments, env)
 
 
-def _health(arguments: Arguments, env: Env) -> int:
+def _run_health(arguments: Arguments, env: Env) -> int:
     from entrypoints.serve.health import main as health
 
     code: int = health(arguments.vllm, env)
     return code
 
 
-def _cache(arguments: Arguments, env: Env) -> int:
-    from entrypoints.cli.cacheverb import run
+def _run_cache(arguments: Arguments, env: Env) -> int:
+    from entrypoints.cli.cacheverb import run_cache
 
-    return run(arguments.vllm, env)
+    return run_cache(arguments.vllm, env)
 
 
-def _convert(arguments: Arguments, env: Env) -> int:
+def _run_convert(arguments: Arguments, env: Env) -> int:
     from pathlib import Path
 
-    from entrypoints.cli.convertverb import run
+    from entrypoints.cli.convertverb import run_convert
 
-    return run(arguments.vllm, program_environment(env), read_profile(env), Path(image_file(env, "conversions")))
+    return run_convert(
+        arguments.vllm, make_program_environment(env), read_profile(env), Path(locate_image_file(env, "conversions"))
+    )
 
 
-def _bench(arguments: Arguments, env: Env) -> int:
+def _run_bench(arguments: Arguments, env: Env) -> int:
     from entrypoints.cli import benchverb
 
-    arguments = arguments._replace(intents=_with_workload(arguments.intents))
-    profile, keys = read_profile(env), _access(arguments).keys
+    arguments = arguments._replace(intents=_add_workload(arguments.intents))
+    profile, keys = read_profile(env), _read_access(arguments).keys
     package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    hub = _with_downloads(program_environment(env), _probe(arguments, env, profile)[0], profile)
+    hub = _make_download_environment(make_program_environment(env), _probe_host(arguments, env, profile)[0], profile)
     whole = hub | ({API_KEY_VARIABLE: "\n".join(keys)} if keys else {})
     flags = tuple(sorted(read_vllm_lists(env).option_strings()))
     scene = benchverb.Scene(
-        profile, env, whole, flags, package, say, _write, lambda planned: _plan_for(planned, env, profile)
+        profile, env, whole, flags, package, tell_line, _write_output, lambda planned: _make_plan(planned, env, profile)
     )
-    return benchverb.run(arguments, scene)
+    return benchverb.run_bench(arguments, scene)
 
 
-def _fabric(arguments: Arguments, env: Env) -> int:
-    from entrypoints.cli.fabricverb import run
+def _run_fabric(arguments: Arguments, env: Env) -> int:
+    from entrypoints.cli.fabricverb import run_fabric
 
     profile = read_profile(env)
-    return run(arguments, program_environment(env), profile, _probe(arguments, env, profile)[0], say)
+    return run_fabric(
+        arguments, make_program_environment(env), profile, _probe_host(arguments, env, profile)[0], tell_line
+    )
 
 
-def _version(arguments: Arguments, env: Env) -> int:
+def _run_version(arguments: Arguments, env: Env) -> int:
     from entrypoints.facts.packages import list_packages
 
     profile = read_profile(env)
-    known = {name: profile[name] for name in ("variant", "accelerator", "stack", "vllm")}
+    identity = {name: profile[name] for name in ("variant", "accelerator", "stack", "vllm")}
     packages = list_packages(profile["python"])
     if arguments.options.json:
-        emit_json({**known, "packages": packages})
+        emit_json({**identity, "packages": packages})
     else:
-        lines = dict.fromkeys(f"{name} {value}\n" for name, value in (*known.items(), *packages.items()))
-        emit("".join(lines))
+        lines = dict.fromkeys(f"{name} {value}\n" for name, value in (*identity.items(), *packages.items()))
+        emit_text("".join(lines))
     return OK
 
 
-def _help(_arguments: Arguments, _env: Env) -> int:
-    from entrypoints.cli.helptext import help_text
+def _run_help(_arguments: Arguments, _env: Env) -> int:
+    from entrypoints.cli.helptext import format_help
 
-    emit(help_text())
+    emit_text(format_help())
     return OK
 
 
-def _exec(arguments: Arguments, env: Env) -> int:
+def _run_exec(arguments: Arguments, env: Env) -> int:
     """Replace this process by another program, with the environment that vLLM gets from the base. Raises USAGE.
 
     vllm-router with a key stays below this process.
     """
     command = arguments.vllm
     if command[0] == "vllm-router" and API_KEY_VARIABLE in env:
-        from entrypoints.serve.router import route
+        from entrypoints.serve.router import run_router
 
-        return route(command[1:], program_environment(env), read_profile(env)["python"])
+        return run_router(command[1:], make_program_environment(env), read_profile(env)["python"])
     try:
-        os.execvpe(command[0], command, program_environment(env))  # noqa: S606 - the user's own command
+        os.execvpe(command[0], command, make_program_environment(env))  # noqa: S606 - the user's own command
     except (OSError, ValueError) as error:
         from difflib import get_close_matches
 
@@ -554,41 +602,41 @@ def _exec(arguments: Arguments, env: Env) -> int:
 
 
 _RUN = {
-    "serve": _serve,
-    "plan": _plan,
-    "check": _check,
-    "facts": _facts,
-    "warm": _warm,
-    "convert": _convert,
-    "bench": _bench,
-    "fabric": _fabric,
-    "cache": _cache,
-    "explain": _explain,
-    "health": _health,
-    "version": _version,
-    "help": _help,
-    "exec": _exec,
+    "serve": _run_serve,
+    "plan": _run_plan,
+    "check": _run_check,
+    "facts": _run_facts,
+    "warm": _run_warm,
+    "convert": _run_convert,
+    "bench": _run_bench,
+    "fabric": _run_fabric,
+    "cache": _run_cache,
+    "explain": _run_explain,
+    "health": _run_health,
+    "version": _run_version,
+    "help": _run_help,
+    "exec": _run_exec,
 }
 
 
 # --- files of the image ---------------------------------------------------------------------------------------------
 
 
-def profile_path(env: Env) -> str:
+def locate_profile(env: Env) -> str:
     """Return the path of the profile: DRYDOCK_PROFILE, or else next to the package."""
     package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     return env.get("DRYDOCK_PROFILE") or os.path.join(os.path.dirname(package), "profile.json")
 
 
-def image_file(env: Env, name: str) -> str:
+def locate_image_file(env: Env, name: str) -> str:
     """Return the path of another of the image's files, which are in the folder of the profile."""
-    return os.path.join(os.path.dirname(profile_path(env)), name)
+    return os.path.join(os.path.dirname(locate_profile(env)), name)
 
 
 def _read_image_file(env: Env, name: str) -> Any:
     """Return the value of a JSON file that is written when the image is built; None if there is none."""
     try:
-        with open(image_file(env, name), encoding="utf-8") as file:
+        with open(locate_image_file(env, name), encoding="utf-8") as file:
             return json.loads(file.read())
     except FileNotFoundError:
         return None
@@ -596,7 +644,7 @@ def _read_image_file(env: Env, name: str) -> Any:
 
 def read_profile(env: Env) -> dict[str, Any]:
     """Read the image's profile, environment and packages. Raises USAGE if there is no profile."""
-    path = profile_path(env)
+    path = locate_profile(env)
     try:
         with open(path, encoding="utf-8") as file:
             profile: dict[str, Any] = json.loads(file.read())
@@ -607,20 +655,20 @@ def read_profile(env: Env) -> dict[str, Any]:
     return {**profile, "environment": read_environment(env), "packages": read_packages(profile["python"])}
 
 
-def _profile_to_read(arguments: Arguments, env: Env) -> dict[str, Any]:
+def _read_localized_profile(arguments: Arguments, env: Env) -> dict[str, Any]:
     """Read the profile, with texts in the user's language. Raises USAGE."""
-    return _to_read(read_profile(env), arguments, env)
+    return _localize_profile(read_profile(env), arguments, env)
 
 
-def _to_read(profile: dict[str, Any], arguments: Arguments, env: Env) -> dict[str, Any]:
+def _localize_profile(profile: dict[str, Any], arguments: Arguments, env: Env) -> dict[str, Any]:
     """Return a profile with texts in the user's language; what programs read is English unless --lang says otherwise.
 
     Raises USAGE.
     """
-    from entrypoints.core.language import ENGLISH, in_language
+    from entrypoints.core.language import ENGLISH, translate_profile
 
     for_programs = arguments.options.json or arguments.options.fix_script or arguments.junit
-    return in_language(profile, arguments.language or (ENGLISH if for_programs else ""), env)
+    return translate_profile(profile, arguments.language or (ENGLISH if for_programs else ""), env)
 
 
 def read_packages(python: str) -> str:
@@ -628,13 +676,13 @@ def read_packages(python: str) -> str:
 
     Empty if there are none, or they cannot be listed.
     """
-    from entrypoints.cache.plan import short
+    from entrypoints.cache.plan import compute_short_digest
 
-    names = _distributions(python)
-    return short("\n".join(names)) if names else ""
+    names = _list_dist_folders(python)
+    return compute_short_digest("\n".join(names)) if names else ""
 
 
-def _distributions(python: str) -> list[str]:
+def _list_dist_folders(python: str) -> list[str]:
     """Return the sorted names of an interpreter's folders NAME-VERSION.dist-info; none if they cannot be listed."""
     lib = os.path.join(os.path.dirname(os.path.dirname(python)), "lib")
     try:
@@ -649,20 +697,20 @@ def read_environment(env: Env) -> dict[str, Any]:
     return _read_image_file(env, "environment.json") or {}
 
 
-def program_environment(env: Env) -> dict[str, str]:
+def make_program_environment(env: Env) -> dict[str, str]:
     """Return the environment of a program that runs without a plan; what the user set stays.
 
     It has the variables that the base image's scripts export, and a home folder that no other user can write to.
     """
-    from entrypoints.core.folders import private_home
+    from entrypoints.core.folders import choose_private_home
 
-    whole = {**env, "HOME": private_home(env)}
+    whole = {**env, "HOME": choose_private_home(env)}
     saved = read_environment(env)
     if not saved:
         return whole
-    from entrypoints.core.exported import exported
+    from entrypoints.core.exported import choose_exported_variables
 
-    return {**whole, **exported(saved, env)}
+    return {**whole, **choose_exported_variables(saved, env)}
 
 
 def read_vllm_lists(env: Env) -> VllmLists:

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from entrypoints.core.errors import HOST, MODEL, OK, USAGE, EntrypointError
-from entrypoints.core.folders import copy, remove
-from entrypoints.core.text import tell
-from entrypoints.decide.conversions import Conversion, choose
+from entrypoints.core.folders import copy_folder, remove_folder
+from entrypoints.core.text import tell_user
+from entrypoints.decide.conversions import Conversion, choose_conversion
 from entrypoints.model.read import MARK, ModelFacts, read_model
 
 Env = Mapping[str, str]
@@ -41,49 +41,49 @@ class ConversionJob(NamedTuple):
     """The user's flags for the script."""
 
 
-def run(tokens: Sequence[str], env: Env, profile: Mapping[str, Any], folder: Path) -> int:
+def run_convert(tokens: Sequence[str], env: Env, profile: Mapping[str, Any], folder: Path) -> int:
     """Convert a model with a script in `folder`; return the exit code. Raises USAGE, HOST, MODEL."""
-    own, more = parse(tokens)
-    model = _model(own["--model"], profile["converted_name"])
-    conversion = choose(profile, model, own.get("--kind", ""))
+    options, more = parse_convert_words(tokens)
+    model = _read_source_model(options["--model"], profile["converted_name"])
+    conversion = choose_conversion(profile, model, options.get("--kind", ""))
     source = Path(model.name)
-    output = _output(own["--output"], source)
+    output = _resolve_output(options["--output"], source)
     job = ConversionJob(conversion, source, output, folder / conversion.context, profile["python"], more)
-    _require(job, env)
-    _room(job, model)
-    _convert(job, env, profile["variant"])
-    _say(_served(job))
+    _require_programs(job, env)
+    _check_disk_room(job, model)
+    _convert_model(job, env, profile["variant"])
+    _tell_as_drydock(_format_serve_hint(job))
     return OK
 
 
-def parse(tokens: Sequence[str]) -> tuple[dict[str, str], tuple[str, ...]]:
+def parse_convert_words(tokens: Sequence[str]) -> tuple[dict[str, str], tuple[str, ...]]:
     """Return drydock's flags (`--output DIR` or `--output=DIR`), and the words for the script. Raises USAGE."""
-    own: dict[str, str] = {}
+    options: dict[str, str] = {}
     more: list[str] = []
     remaining = iter(tokens)
     for token in remaining:
         name, equals, value = token.partition("=")
         if name in _OWN:
-            own[name] = value if equals else next(remaining, "")
+            options[name] = value if equals else next(remaining, "")
         else:
             more.append(token)
-    missing = [name for name in _OWN[:2] if not own.get(name)]
+    missing = [name for name in _OWN[:2] if not options.get(name)]
     if missing:
         raise EntrypointError(USAGE, f"convert: {missing[0]} is required", USAGE_TEXT)
-    return own, tuple(more)
+    return options, tuple(more)
 
 
 # --- checks before anything is written ------------------------------------------------------------------------------
 
 
-def _model(name: str, converted_name: str) -> ModelFacts:
+def _read_source_model(name: str, converted_name: str) -> ModelFacts:
     if not Path(name).is_dir():
         hint = "download the model first, and mount its folder"
         raise EntrypointError(MODEL, f"--model {name}: no such folder", hint)
     return read_model(str(Path(name).resolve()), converted_name=converted_name)
 
 
-def _output(name: str, model: Path) -> Path:
+def _resolve_output(name: str, model: Path) -> Path:
     """Return the real path of --output, which must allow an atomic rename. Raises USAGE, HOST."""
     output = Path(name).resolve()
     if output.is_mount():
@@ -101,12 +101,12 @@ def _output(name: str, model: Path) -> Path:
     return output
 
 
-def _require(job: ConversionJob, env: Env) -> None:
+def _require_programs(job: ConversionJob, env: Env) -> None:
     """Raise HOST if a program, a module or the script itself is missing from the image."""
     from shutil import which
 
     missing = [name for name in job.conversion.programs if not which(name, path=env.get("PATH"))]
-    missing += _missing_modules(job)
+    missing += _find_missing_modules(job)
     if not job.scripts.is_dir():
         missing.append(f"the scripts in {job.scripts}")
     if missing:
@@ -115,51 +115,53 @@ def _require(job: ConversionJob, env: Env) -> None:
         raise EntrypointError(HOST, message, hint)
 
 
-def _missing_modules(job: ConversionJob) -> list[str]:
+def _find_missing_modules(job: ConversionJob) -> list[str]:
     """Return the required modules that the image's interpreter does not find. Raises HOST."""
     import subprocess
 
     program = "import sys, importlib.util as u; print(*[n for n in sys.argv[1:] if not u.find_spec(n)])"
     argv = (job.python, "-c", program, *job.conversion.modules)
     try:
-        done = subprocess.run(argv, capture_output=True, text=True, check=True)
+        result = subprocess.run(argv, capture_output=True, text=True, check=True)
     except (OSError, subprocess.CalledProcessError) as error:
         raise EntrypointError(HOST, f"cannot run {job.python}: {error}") from error
-    return [f"the Python module {name}" for name in done.stdout.split()]
+    return [f"the Python module {name}" for name in result.stdout.split()]
 
 
-def _room(job: ConversionJob, model: ModelFacts) -> None:
+def _check_disk_room(job: ConversionJob, model: ModelFacts) -> None:
     """Raise HOST if the disk has no room for the result."""
     files = [path for path in job.model.iterdir() if path.suffix in _WEIGHTS]
     weights = model.weights.on_disk if model.weights else sum(path.stat().st_size for path in files)
     place = job.output.parent
     disk = os.statvfs(place)
-    free, needed = disk.f_bavail * disk.f_frsize, int(weights * job.conversion.room)
-    if free < needed:
-        message = f"{place}: not enough space: {free / _GIB:.1f} GiB free, up to {needed / _GIB:.1f} GiB needed"
+    free, required_bytes = disk.f_bavail * disk.f_frsize, int(weights * job.conversion.room)
+    if free < required_bytes:
+        message = f"{place}: not enough space: {free / _GIB:.1f} GiB free, up to {required_bytes / _GIB:.1f} GiB needed"
         raise EntrypointError(HOST, message, "mount a larger volume for --output")
-    left = [path.name for path in place.iterdir() if path.name.startswith(f".{job.output.name}.")]
-    if left:
-        _say(f"{place}: found {', '.join(left)} of another conversion; remove it if no conversion is running")
+    leftovers = [path.name for path in place.iterdir() if path.name.startswith(f".{job.output.name}.")]
+    if leftovers:
+        _tell_as_drydock(
+            f"{place}: found {', '.join(leftovers)} of another conversion; remove it if no conversion is running"
+        )
 
 
 # --- the conversion -------------------------------------------------------------------------------------------------
 
 
-def _convert(job: ConversionJob, env: Env, variant: str) -> None:
+def _convert_model(job: ConversionJob, env: Env, variant: str) -> None:
     """Run the script in a temporary folder, and rename the result. Raises MODEL, HOST."""
     os.umask(0o022)
     try:
-        with _temporary_folder(job.output) as temporary:
+        with _make_temporary_folder(job.output) as temporary:
             result, scripts = temporary / "result", temporary / job.conversion.context
             result.mkdir()
-            copy(str(job.scripts), str(scripts))
+            copy_folder(str(job.scripts), str(scripts))
             places = {"python": job.python, "scripts": scripts, "model": job.model, "output": result}
             argv = (*job.conversion.command(**{name: str(path) for name, path in places.items()}), *job.more)
-            _say(" ".join(argv))
-            _run(argv, scripts, {**env, **job.conversion.env})
-            _keep(job, scripts, result)
-            _complete(job, result, variant)
+            _tell_as_drydock(" ".join(argv))
+            _run_script(argv, scripts, {**env, **job.conversion.env})
+            _keep_script_files(job, scripts, result)
+            _complete_result(job, result, variant)
             result.rename(job.output)
     except OSError as error:
         message = f"{error.filename or job.output}: {error.strerror or error}; no output was written"
@@ -167,14 +169,14 @@ def _convert(job: ConversionJob, env: Env, variant: str) -> None:
 
 
 @contextmanager
-def _temporary_folder(output: Path) -> Iterator[Path]:
+def _make_temporary_folder(output: Path) -> Iterator[Path]:
     """Create a folder on the result's file system, so that a rename is atomic; remove it at the end."""
     temporary = output.with_name(f".{output.name}.{os.urandom(4).hex()}")
     temporary.mkdir()
     try:
         yield temporary
     finally:
-        remove(str(temporary))
+        remove_folder(str(temporary))
 
 
 class _Stop:
@@ -195,7 +197,7 @@ class _Stop:
                 return
 
 
-def _run(argv: tuple[str, ...], folder: Path, env: Env) -> None:
+def _run_script(argv: tuple[str, ...], folder: Path, env: Env) -> None:
     """Run a script in its folder. Raises MODEL if it fails, 128 + N if signal N stopped it."""
     import signal
     import subprocess
@@ -219,7 +221,7 @@ def _run(argv: tuple[str, ...], folder: Path, env: Env) -> None:
         raise EntrypointError(MODEL, f"convert: {' '.join(argv[:2])} {how}; no output was written", hint)
 
 
-def _keep(job: ConversionJob, scripts: Path, result: Path) -> None:
+def _keep_script_files(job: ConversionJob, scripts: Path, result: Path) -> None:
     """Move files that the script wrote next to itself into the result. Raises MODEL."""
     for name in job.conversion.keep:
         if not (scripts / name).exists():
@@ -228,22 +230,22 @@ def _keep(job: ConversionJob, scripts: Path, result: Path) -> None:
         (scripts / name).rename(result / name)
 
 
-def _complete(job: ConversionJob, result: Path, variant: str) -> None:
+def _complete_result(job: ConversionJob, result: Path, variant: str) -> None:
     """Add the files that the script leaves out, and check that the result can be served. Raises MODEL."""
     if job.conversion.gives == "model":
         _add_files(job.model, result)
-        _readable(result)
-    elif not _measured(job.conversion, result):
+        _check_result_readable(result)
+    elif not _has_measurements(job.conversion, result):
         raise EntrypointError(MODEL, "convert: the script succeeded but wrote no measurements; no output was written")
     for path in result.rglob("*.json"):
         if path.is_file() and path.stat().st_size < _SMALL:
             _replace_path(path, str(result), str(job.output))
-    made = {"kind": job.conversion.kind, "model": job.model.name, "variant": variant}
-    text = json.dumps({**made, "argv": job.conversion.argv, "more": job.more}, indent=2, sort_keys=True)
+    marker = {"kind": job.conversion.kind, "model": job.model.name, "variant": variant}
+    text = json.dumps({**marker, "argv": job.conversion.argv, "more": job.more}, indent=2, sort_keys=True)
     (result / MARK).write_text(text + "\n", encoding="utf-8")
 
 
-def _readable(result: Path) -> None:
+def _check_result_readable(result: Path) -> None:
     """Raise MODEL if the result is not a complete model."""
     try:
         read_model(str(result))
@@ -262,10 +264,10 @@ def _add_files(model: Path, result: Path) -> None:
             copyfile(source, target)
 
 
-def _measured(conversion: Conversion, result: Path) -> bool:
+def _has_measurements(conversion: Conversion, result: Path) -> bool:
     """Return whether every file that serving needs was written."""
-    found = _variables(conversion, result)
-    return all(Path(value).exists() for name, value in found.items() if "{output}" in conversion.serve[name])
+    variables = _list_serve_variables(conversion, result)
+    return all(Path(value).exists() for name, value in variables.items() if "{output}" in conversion.serve[name])
 
 
 def _replace_path(path: Path, old: str, new: str) -> None:
@@ -278,22 +280,24 @@ def _replace_path(path: Path, old: str, new: str) -> None:
 # --- after the conversion -------------------------------------------------------------------------------------------
 
 
-def _variables(conversion: Conversion, output: Path) -> dict[str, str]:
+def _list_serve_variables(conversion: Conversion, output: Path) -> dict[str, str]:
     """Return the environment variables for serving the result."""
     from glob import escape, glob
 
-    found = {}
+    variables = {}
     for name, value in conversion.serve.items():
         paths = sorted(glob(value.format(output=escape(str(output))))) if "*" in value else []
-        found[name] = paths[0] if paths else value.format(output=output)
-    return found
+        variables[name] = paths[0] if paths else value.format(output=output)
+    return variables
 
 
-def _served(job: ConversionJob) -> str:
-    variables = "".join(f" -e {name}={value}" for name, value in _variables(job.conversion, job.output).items())
+def _format_serve_hint(job: ConversionJob) -> str:
+    variables = "".join(
+        f" -e {name}={value}" for name, value in _list_serve_variables(job.conversion, job.output).items()
+    )
     model = job.output if job.conversion.gives == "model" else job.model
     return f"wrote {job.output}; to serve it: docker run{variables} … IMG serve --model {model}"
 
 
-def _say(text: str) -> None:
-    tell(f"drydock: {text}")
+def _tell_as_drydock(text: str) -> None:
+    tell_user(f"drydock: {text}")

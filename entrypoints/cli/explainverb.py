@@ -9,10 +9,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from entrypoints.checks.logs import read_log
-from entrypoints.checks.symptoms import CONSEQUENCE, Match, as_text, explain, find_ids, first_error
+from entrypoints.checks.symptoms import CONSEQUENCE, Match, explain_log, find_first_error, find_ids, format_matches
 from entrypoints.checks.unknown_flags import describe_names
 from entrypoints.core.errors import NOT_KNOWN, OK, USAGE, EntrypointError
-from entrypoints.core.text import emit, tell
+from entrypoints.core.text import emit_text, tell_user
 from entrypoints.request.vllm_lists import VllmLists
 
 _STDIN = "-"
@@ -26,35 +26,37 @@ _PATH = re.compile(r"(?:\.{0,2}/|~)\S*|\S+\.(?:log|txt|out|err)")
 """A word that is meant as the path of a log."""
 
 
-def run(words: Sequence[str], profile: Mapping[str, Any], lists: Callable[[], VllmLists], emit_json: Any) -> int:
+def run_explain(
+    words: Sequence[str], profile: Mapping[str, Any], lists: Callable[[], VllmLists], emit_json: Any
+) -> int:
     """Explain words, files or standard input. `emit_json` prints for programs; None for people. Raises USAGE."""
-    text = _read(words)
+    text = _read_explain_text(words)
     if not text.strip():
         raise EntrypointError(USAGE, "explain: no line to explain", _LINES)
-    matches = tuple(_with_names(match, text, lists, profile) for match in explain(text, profile))
+    matches = tuple(_add_name_hints(match, text, lists, profile) for match in explain_log(text, profile))
     if emit_json:
         emit_json([match._asdict() for match in matches])
     else:
-        emit(as_text(matches, profile.get("words") or {}))
+        emit_text(format_matches(matches, profile.get("words") or {}))
     if all(match.kind == CONSEQUENCE for match in matches):
-        _say_what_else(text, profile, matches)
+        _tell_first_error(text, profile, matches)
     return OK if matches else NOT_KNOWN
 
 
-def _read(words: Sequence[str]) -> str:
+def _read_explain_text(words: Sequence[str]) -> str:
     """Return the lines to explain: the words, the files that they name, or standard input. Raises USAGE."""
     if words in ((), (_STDIN,)):
         stdin = sys.stdin
         return read_log(stdin.buffer) if stdin and (words or not stdin.isatty()) else ""
     if all(os.path.isfile(word) for word in words):
-        return "\n".join(map(_read_file, words))
+        return "\n".join(map(_read_log_file, words))
     if len(words) == 1 and _PATH.fullmatch(words[0]):
         hint = "mount the file, or give the log on standard input: docker run -i IMG explain - < FILE"
         raise EntrypointError(USAGE, f"explain: {words[0]}: no such file", hint)
     return " ".join(words)
 
 
-def _read_file(path: str) -> str:
+def _read_log_file(path: str) -> str:
     try:
         with open(path, "rb") as file:
             return read_log(file)
@@ -63,19 +65,21 @@ def _read_file(path: str) -> str:
         raise EntrypointError(USAGE, f"explain: {path}: {error.strerror}", hint) from error
 
 
-def _with_names(match: Match, text: str, lists: Callable[[], VllmLists], profile: Mapping[str, Any]) -> Match:
+def _add_name_hints(match: Match, text: str, lists: Callable[[], VllmLists], profile: Mapping[str, Any]) -> Match:
     """Return a match whose remedy says what stands for the flags and variables that vLLM did not know."""
-    told = describe_names(match, text, lists, profile.get("words") or {})
-    return match._replace(remedy=" ".join((*told, match.remedy))) if told else match
+    sentences = describe_names(match, text, lists, profile.get("words") or {})
+    return match._replace(remedy=" ".join((*sentences, match.remedy))) if sentences else match
 
 
-def _say_what_else(text: str, profile: Mapping[str, Any], matches: Sequence[Match]) -> None:
+def _tell_first_error(text: str, profile: Mapping[str, Any], matches: Sequence[Match]) -> None:
     """Say on standard error that no cause is known, and what the first error is."""
-    error = first_error(text)
-    shown = f"\n    the first error is: {error}" if error and error not in {match.line for match in matches} else ""
+    error = find_first_error(text)
+    error_text = (
+        f"\n    the first error is: {error}" if error and error not in {match.line for match in matches} else ""
+    )
     if not matches:
         nothing = f"image {profile['variant']} knows no failure with these lines"
         hint = _OTHER_IMAGE.format(find_ids(text)[0]) if find_ids(text) else _ELSEWHERE
-        tell(f"drydock: explain: {nothing}{shown}\n\nhint: {hint}")
-    elif shown:
-        tell(f"drydock: explain: the cause is not known{shown}")
+        tell_user(f"drydock: explain: {nothing}{error_text}\n\nhint: {hint}")
+    elif error_text:
+        tell_user(f"drydock: explain: the cause is not known{error_text}")

@@ -5,15 +5,24 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from entrypoints.checks.findings import PASS, as_text, notice, tell
+from entrypoints.checks.findings import PASS, format_findings, make_finding, make_notice
 from entrypoints.core.errors import CHECK_FAILED, OK, USAGE, EntrypointError
 from entrypoints.core.parse import is_number
 from entrypoints.core.records import Facts, Finding
-from entrypoints.core.text import counted, emit
+from entrypoints.core.text import emit_text, format_count
 from entrypoints.decide.cpu.executor import PLUGIN
 from entrypoints.request.flags import MASTER_PORT, NODE_RANK
 from entrypoints.request.network import parse_port
-from entrypoints.serve.collective import PORT, Job, Measured, Place, address_of, find_place, measure, read_tests
+from entrypoints.serve.collective import (
+    PORT,
+    Job,
+    Measured,
+    Place,
+    address_of,
+    find_place,
+    measure_collective,
+    read_tests,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,46 +32,48 @@ Profile = Mapping[str, Any]
 _WORDS = (NODE_RANK, MASTER_PORT)
 
 
-def run(arguments: Any, env: Mapping[str, str], profile: Profile, facts: Facts, say: Callable[[str], None]) -> int:
+def run_fabric(
+    arguments: Any, env: Mapping[str, str], profile: Profile, facts: Facts, say: Callable[[str], None]
+) -> int:
     """Measure, print the figures and the finding; return the exit code. Raises USAGE, HOST."""
-    from entrypoints.host.programs import stoppable
+    from entrypoints.host.programs import raise_on_stop_signal
 
-    numbers = parse_words(arguments.vllm)
+    numbers = parse_fabric_words(arguments.vllm)
     place = find_place(arguments.peers, numbers.get(NODE_RANK), numbers.get(MASTER_PORT, PORT))
     tests = read_tests(profile["thresholds"])
-    job = Job(tests, place, local_ranks(facts), profile["python"], PLUGIN, env, arguments.peers_wait)
+    job = Job(tests, place, count_local_ranks(facts), profile["python"], PLUGIN, env, arguments.peers_wait)
     if job.ranks < 2:  # noqa: PLR2004 - what an exchange takes
         hint = "name this and other hosts: --peers A,B; or give the container more devices"
         raise EntrypointError(USAGE, "fabric: one rank has nothing to exchange", hint)
-    say(f"measuring over {counted(job.ranks, 'rank')} on {counted(place.hosts, 'host')}")
-    with stoppable("fabric"):
-        interface = _interface(profile, job)
-        measured = measure(job._replace(env={**env, **interface}))
-    findings = judge(profile, facts, place, measured)
-    _print(measured, findings, as_json=arguments.options.json)
-    return OK if all(each.severity in (PASS, "WARN") for each in findings) else CHECK_FAILED
+    say(f"measuring over {format_count(job.ranks, 'rank')} on {format_count(place.hosts, 'host')}")
+    with raise_on_stop_signal("fabric"):
+        interface = _choose_interface(profile, job)
+        measured = measure_collective(job._replace(env={**env, **interface}))
+    findings = judge_collective(profile, facts, place, measured)
+    _print_figures(measured, findings, as_json=arguments.options.json)
+    return OK if all(finding.severity in (PASS, "WARN") for finding in findings) else CHECK_FAILED
 
 
-def parse_words(words: tuple[str, ...]) -> dict[str, int]:
+def parse_fabric_words(words: tuple[str, ...]) -> dict[str, int]:
     """Return the numbers of vLLM's flags that this verb takes. Raises USAGE."""
-    found: dict[str, int] = {}
+    numbers: dict[str, int] = {}
     remaining = iter(words)
     for word in remaining:
         name, equals, value = word.partition("=")
         value = value if equals else next(remaining, "") if name in _WORDS else ""
         if name not in _WORDS or not is_number(value):
             raise EntrypointError(USAGE, f"fabric: invalid argument {word!r}", "fabric [--peers A,B] [--node-rank N]")
-        found[name] = parse_port(value, name, least=1) if name == MASTER_PORT else int(value)
-    return found
+        numbers[name] = parse_port(value, name, least=1) if name == MASTER_PORT else int(value)
+    return numbers
 
 
-def local_ranks(facts: Facts) -> int:
+def count_local_ranks(facts: Facts) -> int:
     """Return the ranks of this host: its devices, or its NUMA nodes with CPUs, as vLLM's ranks."""
     cores = sum(device.cores for device in facts.devices)
     return cores or sum(bool(node.cpus) for node in facts.nodes) or 1
 
 
-def _interface(profile: Profile, job: Job) -> dict[str, str]:
+def _choose_interface(profile: Profile, job: Job) -> dict[str, str]:
     """Return the variables that name the network interface, unless the user set them: the way to another host.
 
     Raises USAGE if that host has no address.
@@ -79,23 +90,26 @@ def _interface(profile: Profile, job: Job) -> dict[str, str]:
     return {variable: name for variable in variables if name and not job.env.get(variable)}
 
 
-def judge(profile: Profile, facts: Facts, place: Place, measured: Measured) -> tuple[Finding, ...]:
+def judge_collective(profile: Profile, facts: Facts, place: Place, measured: Measured) -> tuple[Finding, ...]:
     """Return whether the collective works, and whether it is as fast as published, where the vendor publishes that."""
     words = profile.get("words") or {}
     best = max((figure.bus for figure in measured.figures), default=0.0)
-    known, where = profile.get("findings") or {}, f"{counted(measured.ranks, 'rank')} on {counted(place.hosts, 'host')}"
-    found = measured.failure or (f"{best:.2f} GB/s" if measured.figures else "told by the first host")
-    works = notice("NET-011", found, "right sums on every rank", where=where)
-    findings = [tell(known, works, good=not measured.failure, words=words)]
-    expected = published(profile["thresholds"], facts, place)
+    texts, where = (
+        profile.get("findings") or {},
+        f"{format_count(measured.ranks, 'rank')} on {format_count(place.hosts, 'host')}",
+    )
+    observed = measured.failure or (f"{best:.2f} GB/s" if measured.figures else "told by the first host")
+    works = make_notice("NET-011", observed, "right sums on every rank", where=where)
+    findings = [make_finding(texts, works, good=not measured.failure, words=words)]
+    expected = find_published_bandwidth(profile["thresholds"], facts, place)
     if expected and measured.figures and not measured.failure:
         share = float(profile["thresholds"]["fabric_share"]["value"])
-        fast = notice("NET-012", f"{best:.1f} GB/s", f"at least {share:.0%} of {expected:g} GB/s", where=where)
-        findings.append(tell(known, fast, good=best >= share * expected, words=words))
+        fast = make_notice("NET-012", f"{best:.1f} GB/s", f"at least {share:.0%} of {expected:g} GB/s", where=where)
+        findings.append(make_finding(texts, fast, good=best >= share * expected, words=words))
     return tuple(findings)
 
 
-def published(table: Mapping[str, Any], facts: Facts, place: Place) -> float | None:
+def find_published_bandwidth(table: Mapping[str, Any], facts: Facts, place: Place) -> float | None:
     """Return the bus bandwidth in GB/s that the vendor publishes for this number of these devices in one host."""
     if place.hosts > 1 or "fabric_published" not in table:
         return None
@@ -106,17 +120,17 @@ def published(table: Mapping[str, Any], facts: Facts, place: Place) -> float | N
     return None
 
 
-def _print(measured: Measured, findings: tuple[Finding, ...], *, as_json: bool) -> None:
+def _print_figures(measured: Measured, findings: tuple[Finding, ...], *, as_json: bool) -> None:
     if as_json:
         import json
 
         from entrypoints.core.records import to_json
 
-        emit(json.dumps({**to_json(measured), "findings": to_json(findings)}, indent=2, sort_keys=True) + "\n")
+        emit_text(json.dumps({**to_json(measured), "findings": to_json(findings)}, indent=2, sort_keys=True) + "\n")
         return
-    rows = [f"all-reduce over {counted(measured.ranks, 'rank')} ({measured.program})"]
+    rows = [f"all-reduce over {format_count(measured.ranks, 'rank')} ({measured.program})"]
     rows += [f"{'bytes':>12} {'microseconds':>14} {'GB/s (bus)':>12}"] if measured.figures else []
-    rows += [f"{each.bytes:12} {each.seconds * 1e6:14.1f} {each.bus:12.3f}" for each in measured.figures]
+    rows += [f"{figure.bytes:12} {figure.seconds * 1e6:14.1f} {figure.bus:12.3f}" for figure in measured.figures]
     if measured.elsewhere and not measured.failure:
         rows.append("the first host prints the figures")
-    emit("\n".join(rows) + "\n" + as_text(findings))
+    emit_text("\n".join(rows) + "\n" + format_findings(findings))

@@ -8,7 +8,7 @@ from entrypoints.core.errors import EXIT_CODES
 from entrypoints.request.arguments import FLAGS, VERBS
 
 
-def help_text() -> str:
+def format_help() -> str:
     """Return the verbs, the options below the verbs that accept them, and the exit codes."""
     lines = [
         "Usage: docker run IMG [VERB] [MODEL] [OPTIONS]",
@@ -19,7 +19,7 @@ def help_text() -> str:
         *(f"  {name:9} {text}" for name, text in VERBS.items()),
         "",
         "Any other word is run as a command: docker run IMG bash",
-        *_options(),
+        *_list_options(),
         "",
         "All other options are passed to vLLM. To list them: docker run IMG serve --help=all",
         "",
@@ -31,7 +31,7 @@ def help_text() -> str:
     return "\n".join(lines) + "\n"
 
 
-def _options() -> Iterator[str]:
+def _list_options() -> Iterator[str]:
     """Yield drydock's flags, grouped by the verbs that accept them, the largest group first."""
     groups: dict[tuple[str, ...], list[str]] = {}
     for name, option in FLAGS.items():

@@ -9,14 +9,21 @@ from collections.abc import Iterable
 from html import escape
 from shlex import join
 
-from entrypoints.checks.findings import SEVERITIES, worst_first
-from entrypoints.cli.page_frame import Figure, command, frame, section, shortened, summary
-from entrypoints.cli.page_machine import links, machine, memory
+from entrypoints.checks.findings import SEVERITIES, sort_worst_first
+from entrypoints.cli.page_frame import (
+    Figure,
+    make_summary_figure,
+    render_command,
+    render_page,
+    render_section,
+    shorten_to_clause,
+)
+from entrypoints.cli.page_machine import render_links, render_machine, render_memory
 from entrypoints.core.errors import EntrypointError
 from entrypoints.core.records import Facts, Finding, RankPlan, ServePlan, Use
 from entrypoints.core.redact import redact_text
-from entrypoints.core.text import counted
-from entrypoints.plan.plan import redacted
+from entrypoints.core.text import format_count
+from entrypoints.plan.plan import redact_plan
 from entrypoints.plan.plan_summary import devices_text, measure_load, settings_of, split_words
 from entrypoints.request.flags import DATA, PIPELINE, SEQUENCES, TENSOR
 
@@ -24,63 +31,83 @@ _OPEN = ("FAIL", "WARN", "UNKNOWN")
 """Findings that need attention; the others can be opened."""
 
 
-def plan_page(variant: str, facts: Facts, plan: ServePlan) -> str:
+def render_plan_page(variant: str, facts: Facts, plan: ServePlan) -> str:
     """Return the page of a plan: the answer, machine, memory, command with its reasons, and findings."""
-    shown = redacted(plan)
-    settings = settings_of(shown)
+    redacted_plan = redact_plan(plan)
+    settings = settings_of(redacted_plan)
     tensor = int(settings.get(TENSOR) or 1)
     cache = facts.mounts.get("cache")
-    group = (f"host {shown.group.rank} of {shown.group.hosts}, from 0, with its local ranks",) if shown.group else ()
-    others = [each for each in shown.ranks if not shown.group or each.rank != shown.group.rank]
-    words = command(shown.env, shown.argv, shown.reasons, cache.path if cache else "")
-    sections = (
-        *_pictures(facts, shown.uses, tensor),
-        section("Command", "".join(map(_before, shown.before)) + words + "".join(map(_rank, others))),
-        section("Findings", _findings(shown.findings)),
+    group = (
+        (f"host {redacted_plan.group.rank} of {redacted_plan.group.hosts}, from 0, with its local ranks",)
+        if redacted_plan.group
+        else ()
     )
-    answer = (*_answer(shown, settings, tensor), _worst(shown.findings))
-    return frame("Plan for", shown.model, (*_about(variant, facts), *group), answer, sections)
+    other_ranks = [
+        rank for rank in redacted_plan.ranks if not redacted_plan.group or rank.rank != redacted_plan.group.rank
+    ]
+    words = render_command(redacted_plan.env, redacted_plan.argv, redacted_plan.reasons, cache.path if cache else "")
+    sections = (
+        *_render_pictures(facts, redacted_plan.uses, tensor),
+        render_section(
+            "Command",
+            "".join(map(_render_before_command, redacted_plan.before))
+            + words
+            + "".join(map(_render_rank, other_ranks)),
+        ),
+        render_section("Findings", _render_findings(redacted_plan.findings)),
+    )
+    answer = (*_list_answer_figures(redacted_plan, settings, tensor), _make_worst_figure(redacted_plan.findings))
+    return render_page("Plan for", redacted_plan.model, (*_describe_host(variant, facts), *group), answer, sections)
 
 
-def refusal_page(variant: str, facts: Facts, error: EntrypointError, findings: Iterable[Finding]) -> str:
+def render_refusal_page(variant: str, facts: Facts, error: EntrypointError, findings: Iterable[Finding]) -> str:
     """Return the page of a model that does not fit: why, what would fit, machine and findings.
 
     Such an error begins with the model's name.
     """
-    found = tuple(findings)
+    all_findings = tuple(findings)
     model, _, because = redact_text(error.message).partition(": ")
     why = Figure("Does not fit", because, "fail")
     helps = (Figure("What helps", redact_text(error.hint)),) if error.hint else ()
-    sections = (*_pictures(facts, (), 1), section("Findings", _findings(found)))
-    return frame("Plan for", model, _about(variant, facts), (why, *helps, _worst(found)), sections)
+    sections = (*_render_pictures(facts, (), 1), render_section("Findings", _render_findings(all_findings)))
+    return render_page(
+        "Plan for", model, _describe_host(variant, facts), (why, *helps, _make_worst_figure(all_findings)), sections
+    )
 
 
-def check_page(variant: str, facts: Facts, findings: Iterable[Finding]) -> str:
+def render_check_page(variant: str, facts: Facts, findings: Iterable[Finding]) -> str:
     """Return the page of a check: findings, and the machine."""
-    found = tuple(findings)
-    sections = (section("Findings", _findings(found)), *_pictures(facts, (), 1))
-    return frame("Check of", devices_text(facts), (f"image {variant}",), _counts(found), sections)
+    all_findings = tuple(findings)
+    sections = (render_section("Findings", _render_findings(all_findings)), *_render_pictures(facts, (), 1))
+    return render_page(
+        "Check of", devices_text(facts), (f"image {variant}",), _make_count_figures(all_findings), sections
+    )
 
 
-def _about(variant: str, facts: Facts) -> tuple[str, str]:
+def _describe_host(variant: str, facts: Facts) -> tuple[str, str]:
     return devices_text(facts), f"image {variant}"
 
 
-def _pictures(facts: Facts, uses: tuple[Use, ...], tensor: int) -> tuple[str, ...]:
-    pair = section("Memory", memory(facts, uses)) + section("Links", links(facts, uses, tensor))
-    return (section("Machine", machine(facts, uses, tensor)), f'<div class="pair">{pair}</div>' if pair else "")
+def _render_pictures(facts: Facts, uses: tuple[Use, ...], tensor: int) -> tuple[str, ...]:
+    pair = render_section("Memory", render_memory(facts, uses)) + render_section(
+        "Links", render_links(facts, uses, tensor)
+    )
+    return (
+        render_section("Machine", render_machine(facts, uses, tensor)),
+        f'<div class="pair">{pair}</div>' if pair else "",
+    )
 
 
 # --- the answer -----------------------------------------------------------------------------------------------------
 
 
-def _answer(plan: ServePlan, settings: dict[str, str], tensor: int) -> tuple[Figure, ...]:
+def _list_answer_figures(plan: ServePlan, settings: dict[str, str], tensor: int) -> tuple[Figure, ...]:
     """Return parallelism, longest request and requests at a time."""
     engines = int(settings.get(DATA) or 1)
     hosts = f" on {plan.group.hosts} hosts" if plan.group else ""
-    ranks = counted(tensor * int(settings.get(PIPELINE) or 1), "rank")
+    ranks = format_count(tensor * int(settings.get(PIPELINE) or 1), "rank")
     copies = f"{engines} engines of {ranks}" if engines > 1 else f"{ranks} in one engine"
-    why = next((f": {shortened(each.because)}" for each in plan.reasons if each.setting == TENSOR), "")
+    why = next((f": {shorten_to_clause(reason.because)}" for reason in plan.reasons if reason.setting == TENSOR), "")
     split = Figure(split_words(settings), f"{copies}{hosts}{why}")
     load = measure_load(plan)
     if not load.length:
@@ -93,64 +120,69 @@ def _answer(plan: ServePlan, settings: dict[str, str], tensor: int) -> tuple[Fig
     return (split, length, Figure(f"{load.requests:,} request{'' if load.requests == 1 else 's'}", tokens))
 
 
-def _worst(findings: tuple[Finding, ...]) -> Figure:
-    worst = worst_first(findings)[0] if findings else None
-    return summary(
-        _by_severity(findings), f"{worst.id}: {shortened(worst.text)}" if worst and worst.severity != "PASS" else ""
+def _make_worst_figure(findings: tuple[Finding, ...]) -> Figure:
+    worst = sort_worst_first(findings)[0] if findings else None
+    return make_summary_figure(
+        _count_by_severity(findings),
+        f"{worst.id}: {shorten_to_clause(worst.text)}" if worst and worst.severity != "PASS" else "",
     )
 
 
-def _counts(findings: tuple[Finding, ...]) -> tuple[Figure, ...]:
+def _make_count_figures(findings: tuple[Finding, ...]) -> tuple[Figure, ...]:
     """Return a figure for each severity, the worst first, with the first findings that need attention."""
     figures = []
-    for severity, count in _by_severity(findings).items():
-        first = [shortened(each.text) for each in findings if each.severity == severity and severity in _OPEN][:2]
+    for severity, count in _count_by_severity(findings).items():
+        first = [
+            shorten_to_clause(finding.text)
+            for finding in findings
+            if finding.severity == severity and severity in _OPEN
+        ][:2]
         rest = [f"and {count - len(first)} more"] if first and count > len(first) else []
-        text = f"of {counted(len(findings), 'check')}" if severity == "PASS" else "; ".join((*first, *rest))
+        text = f"of {format_count(len(findings), 'check')}" if severity == "PASS" else "; ".join((*first, *rest))
         figures.append(Figure(f"{count} {severity}", text, severity.lower()))
     return tuple(figures)
 
 
-def _by_severity(findings: tuple[Finding, ...]) -> dict[str, int]:
-    counts = {name: sum(each.severity == name for each in findings) for name in SEVERITIES}
+def _count_by_severity(findings: tuple[Finding, ...]) -> dict[str, int]:
+    counts = {name: sum(finding.severity == name for finding in findings) for name in SEVERITIES}
     return {name: count for name, count in counts.items() if count}
 
 
 # --- other hosts, and findings --------------------------------------------------------------------------------------
 
 
-def _before(words: tuple[str, ...]) -> str:
+def _render_before_command(words: tuple[str, ...]) -> str:
     return f"<pre>{escape(join(words))}</pre>"
 
 
-def _rank(rank: RankPlan) -> str:
-    body = "".join(map(_before, rank.before)) + command(rank.env, rank.argv, ())
+def _render_rank(rank: RankPlan) -> str:
+    body = "".join(map(_render_before_command, rank.before)) + render_command(rank.env, rank.argv, ())
     return f"<details><summary>The command of host {rank.rank}</summary>{body}</details>"
 
 
-def _findings(findings: tuple[Finding, ...]) -> str:
+def _render_findings(findings: tuple[Finding, ...]) -> str:
     """List findings, the worst first; those that need no attention can be opened."""
-    urgent = "".join(_finding(each) for each in worst_first(findings) if each.severity in _OPEN)
-    notes = [each for each in findings if each.severity == "INFO"]
-    passed = [each for each in findings if each.severity == "PASS"]
+    urgent = "".join(_render_finding(finding) for finding in sort_worst_first(findings) if finding.severity in _OPEN)
+    notes = [finding for finding in findings if finding.severity == "INFO"]
+    passed = [finding for finding in findings if finding.severity == "PASS"]
     return (
         (f'<div class="findings">{urgent}</div>' if urgent else "<p>Nothing needs attention.</p>")
-        + _folded(f"{len(notes)} INFO", notes)
-        + _folded(f"{counted(len(passed), 'check')} passed", passed)
+        + _render_folded(f"{len(notes)} INFO", notes)
+        + _render_folded(f"{format_count(len(passed), 'check')} passed", passed)
     )
 
 
-def _folded(title: str, findings: list[Finding]) -> str:
+def _render_folded(title: str, findings: list[Finding]) -> str:
     if not findings:
         return ""
-    body = "".join(map(_finding, findings))
+    body = "".join(map(_render_finding, findings))
     return f'<details><summary>{title}</summary><div class="findings">{body}</div></details>'
 
 
-def _finding(finding: Finding) -> str:
-    named = [("found", finding.found), ("expected", finding.expected), ("fix", finding.remediation)]
-    named = named[:1] if finding.severity == "PASS" else named
-    rows = "".join(f"<dt>{name}</dt><dd>{escape(text)}</dd>" for name, text in named if text)
+def _render_finding(finding: Finding) -> str:
+    parts = [("found", finding.found), ("expected", finding.expected), ("fix", finding.remediation)]
+    parts = parts[:1] if finding.severity == "PASS" else parts
+    rows = "".join(f"<dt>{name}</dt><dd>{escape(text)}</dd>" for name, text in parts if text)
     source = f"<p><small>Source: {escape(finding.source)}</small></p>" if finding.source else ""
     return (
         f'<article class="{finding.severity.lower()}"><h3><span>{finding.severity}</span> {finding.id}'

@@ -9,10 +9,10 @@ from contextlib import contextmanager
 from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 from entrypoints.core.errors import HOST, REFUSED, EntrypointError
-from entrypoints.core.folders import make_private, private_root, remove, replace
+from entrypoints.core.folders import locate_private_root, make_private_folder, remove_folder, replace_file
 from entrypoints.core.records import Facts, ServePlan
 from entrypoints.core.redact import redact_text
-from entrypoints.core.text import one_line
+from entrypoints.core.text import format_one_line
 from entrypoints.core.units import GIB
 
 if TYPE_CHECKING:
@@ -72,24 +72,24 @@ class Case(NamedTuple):
     """Seconds."""
 
 
-def rehearse(case: Case, env: Mapping[str, str], say: Callable[[str], None]) -> Rehearsal:
+def rehearse_plan(case: Case, env: Mapping[str, str], say: Callable[[str], None]) -> Rehearsal:
     """Let vLLM check a plan; `env` is the environment that its server would have. Raises HOST."""
-    from entrypoints.host.programs import stoppable
+    from entrypoints.host.programs import raise_on_stop_signal
 
     if not case.model.table:
         return Rehearsal(NOT_ASKED, because=f"the config.json of {case.model.name} is not known here")
-    platform = platform_of(case)
+    platform = describe_platform(case)
     if case.recorded and not platform["recorded"]:
         return Rehearsal(NOT_ASKED, because=f"platform {platform['kind']} cannot be given to vLLM from a recording")
     say("drydock: rehearsal: vLLM checks the plan without weights and devices, in about half a minute")
-    with stoppable("plan --rehearse"), private_folder(env) as folder:
-        question = {"folder": f"{folder}/model", "words": server_words(case.plan.argv)}
+    with raise_on_stop_signal("plan --rehearse"), open_private_folder(env) as folder:
+        question = {"folder": f"{folder}/model", "words": list_server_words(case.plan.argv)}
         write_model(case.model, f"{folder}/model")
         if case.model.draft and case.model.draft.table:
             write_model(case.model.draft, f"{folder}/draft")
             question["draft"] = f"{folder}/draft"
         lines = (json.dumps(platform), json.dumps(question))
-        answer = ask(case, lines, environment_of(case.plan, env, folder), folder, say)
+        answer = ask_vllm(case, lines, make_rehearsal_environment(case.plan, env, folder), folder, say)
     return excuse_shortened(answer, case.model.shortened)
 
 
@@ -106,7 +106,7 @@ def excuse_shortened(answer: Rehearsal, shortened: str) -> Rehearsal:
 # --- the question ---------------------------------------------------------------------------------------------------
 
 
-def platform_of(case: Case) -> dict[str, Any]:
+def describe_platform(case: Case) -> dict[str, Any]:
     """Return the platform that vLLM is to see; `recorded` is null for this machine's, and if too little is known."""
     kind = str(case.profile["accelerator"])
     describe = {"cpu": _describe_processor, "cuda": _describe_cuda}.get(kind)
@@ -133,7 +133,7 @@ def _describe_cuda(facts: Facts) -> dict[str, Any] | None:
     }
 
 
-def server_words(argv: tuple[str, ...]) -> tuple[str, ...]:
+def list_server_words(argv: tuple[str, ...]) -> tuple[str, ...]:
     """Return the words of a command that vLLM's parser gets: after `-m MODULE`, and after `serve`."""
     words = argv[3:]
     return words[1:] if words[:1] == ("serve",) else words
@@ -145,45 +145,45 @@ def write_model(model: ModelFacts, folder: str) -> None:
 
     os.mkdir(folder)
     name = "config.json" if {"model_type", "architectures"} & model.table.keys() else "params.json"
-    replace(f"{folder}/{name}", json.dumps(_plain(model.table)))
+    replace_file(f"{folder}/{name}", json.dumps(_make_plain(model.table)))
     for file_name in _NEXT_TO_CONFIG if model.local else ():
         try:
             text = read_bounded(os.path.join(model.name, file_name), _AT_MOST).decode()
         except (OSError, UnicodeDecodeError):  # most models have none; vLLM says what it misses
             continue
-        replace(f"{folder}/{file_name}", text)
+        replace_file(f"{folder}/{file_name}", text)
 
 
-def _plain(value: Table | Any) -> Any:
+def _make_plain(value: Table | Any) -> Any:
     """Return a value as json writes it."""
     if isinstance(value, Mapping):
-        return {key: _plain(item) for key, item in value.items()}
-    return [_plain(item) for item in value] if isinstance(value, (list, tuple)) else value
+        return {key: _make_plain(item) for key, item in value.items()}
+    return [_make_plain(item) for item in value] if isinstance(value, (list, tuple)) else value
 
 
-def environment_of(plan: ServePlan, env: Mapping[str, str], folder: str) -> dict[str, str]:
+def make_rehearsal_environment(plan: ServePlan, env: Mapping[str, str], folder: str) -> dict[str, str]:
     """Return the server's environment, without the network, and with the caches that it writes in a folder."""
     caches = {name: f"{folder}/cache/{name}" for name in plan.cache.folders if not name.startswith("HF_")}
     return {**env, **caches, **_OFFLINE, "HOME": folder, "TMPDIR": folder}
 
 
 @contextmanager
-def private_folder(env: Mapping[str, str]) -> Iterator[str]:
+def open_private_folder(env: Mapping[str, str]) -> Iterator[str]:
     """Give a folder that only this user can write to; remove it in the end. Raises HOST."""
-    root = private_root(env, os.getuid())
+    root = locate_private_root(env, os.getuid())
     folder = f"{root}/rehearsal-{os.getpid()}"
-    make_private(root)
-    make_private(folder)
+    make_private_folder(root)
+    make_private_folder(folder)
     try:
         yield folder
     finally:
-        remove(folder)
+        remove_folder(folder)
 
 
 # --- the answer -----------------------------------------------------------------------------------------------------
 
 
-def ask(
+def ask_vllm(
     case: Case, lines: tuple[str, ...], env: Mapping[str, str], folder: str, say: Callable[[str], None]
 ) -> Rehearsal:
     """Run the program with vLLM's Python; return its answer, or why there is none. Raises HOST."""
@@ -205,22 +205,22 @@ def ask(
 
         def stop() -> None:
             late.append(f"it gave no answer within {case.limit:g} s")
-            _kill(process)
+            _kill_process(process)
 
         timer = Timer(case.limit, stop)
         timer.start()
         try:
-            answer, phase = read_answer(_exchange(process, lines), say)
+            answer, phase = read_answer(_exchange_lines(process, lines), say)
         finally:
             timer.cancel()
-            _kill(process)
+            _kill_process(process)
         if answer:
             return answer
-        ended = late or [f"its process ended with exit code {process.returncode}: {_last_line(log)}"]
+        ended = late or [f"its process ended with exit code {process.returncode}: {_read_last_log_line(log)}"]
         return Rehearsal(NOT_ASKED, because=f"while vLLM {phase}, {ended[0]}")
 
 
-def _exchange(process: Popen[str], lines: tuple[str, ...]) -> Iterator[str]:
+def _exchange_lines(process: Popen[str], lines: tuple[str, ...]) -> Iterator[str]:
     """Write the question; yield the lines of the answer."""
     if not (process.stdin and process.stdout):
         return
@@ -245,11 +245,11 @@ def read_answer(lines: Iterator[str], say: Callable[[str], None]) -> tuple[Rehea
             texts = {name: tuple(map(str, record[name])) for name in ("checked", "words")}
             return Rehearsal(**{**record, **texts}), phase
         phase = str(record.get("phase"))
-        say(f"drydock: rehearsal: vLLM {one_line(phase)}")
+        say(f"drydock: rehearsal: vLLM {format_one_line(phase)}")
     return None, phase
 
 
-def _kill(process: Popen[str]) -> None:
+def _kill_process(process: Popen[str]) -> None:
     """End the program and all processes that it started."""
     import contextlib
     import signal
@@ -259,7 +259,7 @@ def _kill(process: Popen[str]) -> None:
     process.wait()
 
 
-def _last_line(log: IO[bytes]) -> str:
+def _read_last_log_line(log: IO[bytes]) -> str:
     """Return the last line of a log that is not empty."""
     log.seek(max(0, log.seek(0, os.SEEK_END) - 4096))
     lines = log.read().decode("utf-8", "replace").split("\n")
@@ -269,11 +269,11 @@ def _last_line(log: IO[bytes]) -> str:
 # --- what is printed ------------------------------------------------------------------------------------------------
 
 
-def as_text(rehearsal: Rehearsal) -> str:
+def format_rehearsal(rehearsal: Rehearsal) -> str:
     """Format one paragraph: what vLLM checked, and what it did not."""
     if rehearsal.outcome == NOT_ASKED:
         checked = f"vLLM took: {', '.join(rehearsal.checked)}. " if rehearsal.checked else ""
-        words = f" Its words: {_quoted(rehearsal)}." if rehearsal.words else ""
+        words = f" Its words: {_quote_vllm_words(rehearsal)}." if rehearsal.words else ""
         return f"rehearsal: not asked: {rehearsal.because}. {checked}{words.strip()}".rstrip() + "\n"
     checked, unchecked = ", ".join(rehearsal.checked), ", ".join(rehearsal.unchecked)
     most = max(rehearsal.sizes.values(), default=0) / GIB
@@ -283,12 +283,12 @@ def as_text(rehearsal: Rehearsal) -> str:
     )
 
 
-def as_refusal(rehearsal: Rehearsal) -> EntrypointError:
+def make_refusal(rehearsal: Rehearsal) -> EntrypointError:
     """Return the error for a plan that vLLM refuses."""
     checked = f"it took: {', '.join(rehearsal.checked)}" if rehearsal.checked else "it took nothing of the command line"
-    message = f"vLLM {rehearsal.vllm} refuses this plan: {_quoted(rehearsal)}"
+    message = f"vLLM {rehearsal.vllm} refuses this plan: {_quote_vllm_words(rehearsal)}"
     return EntrypointError(REFUSED, message, f"change what vLLM names ({checked}); the reasons above say who set it")
 
 
-def _quoted(rehearsal: Rehearsal) -> str:
-    return redact_text(one_line(" -- from: ".join(rehearsal.words)))
+def _quote_vllm_words(rehearsal: Rehearsal) -> str:
+    return redact_text(format_one_line(" -- from: ".join(rehearsal.words)))

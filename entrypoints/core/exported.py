@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 
-def exported(saved: Mapping[str, Any], env: Mapping[str, str]) -> dict[str, str]:
+def choose_exported_variables(saved: Mapping[str, Any], env: Mapping[str, str]) -> dict[str, str]:
     """Return the variables with the values that the scripts give them, except those that the user changed.
 
     A variable with another value than before the scripts was set by the user.

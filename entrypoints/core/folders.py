@@ -22,7 +22,7 @@ UNCHOSEN_HOMES = ("", IMAGE_HOME, "/cache/home")
 HINT = "mount a volume that this user can write at /cache, such as -v drydock:/cache, or --tmpfs /tmp for a try"
 
 
-def make(folder: str, mode: int = 0o770) -> None:
+def make_folder(folder: str, mode: int = 0o770) -> None:
     """Create a folder and its missing parents, with this mode less the umask.
 
     Two starts may do this at the same time, since mkdir is atomic. Raises HOST.
@@ -33,37 +33,37 @@ def make(folder: str, mode: int = 0o770) -> None:
         folder = os.path.dirname(folder)
     target = missing[0] if missing else folder
     try:
-        for each in reversed(missing):
+        for parent in reversed(missing):
             with contextlib.suppress(FileExistsError):
-                os.mkdir(each, mode)
+                os.mkdir(parent, mode)
     except OSError as error:
         raise EntrypointError(HOST, f"{target}: cannot create the folder: {error.strerror}", HINT) from error
     if not os.path.isdir(target):
         raise EntrypointError(HOST, f"{target}: expected a folder, found a file", HINT)
     if not os.access(target, os.R_OK | os.W_OK | os.X_OK):
         owner = os.stat(target).st_uid
-        found = f"owned by uid {owner}; uid {os.getuid()}, gid {os.getgid()} cannot write to it"
-        raise EntrypointError(HOST, f"{target}: {found}", HINT)
+        owner_text = f"owned by uid {owner}; uid {os.getuid()}, gid {os.getgid()} cannot write to it"
+        raise EntrypointError(HOST, f"{target}: {owner_text}", HINT)
 
 
-def make_private(folder: str) -> None:
+def make_private_folder(folder: str) -> None:
     """Create a folder that only this user can write to, since others may create any name in a shared /tmp.
 
     Raises HOST.
     """
-    make(folder, PRIVATE)
+    make_folder(folder, PRIVATE)
     status = os.lstat(folder)
     shared = status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or shared:
         raise EntrypointError(HOST, f"{folder}: expected a folder that only uid {os.getuid()} can write to", HINT)
 
 
-def private_root(env: Mapping[str, str], uid: int) -> str:
+def locate_private_root(env: Mapping[str, str], uid: int) -> str:
     """Return the folder below TMPDIR for what this user does not write to the volume."""
     return f"{env.get('TMPDIR') or '/tmp'}/drydock-{uid}"  # noqa: S108 -- made 0700, its owner checked
 
 
-def private_home(env: Mapping[str, str]) -> str:
+def choose_private_home(env: Mapping[str, str]) -> str:
     """Return the home folder of a program that no plan gives one: the user's HOME, else a folder of this user alone.
 
     A shell, Python and cloud clients run what they find there. The image's own HOME, /, is writable for root only, so
@@ -72,16 +72,16 @@ def private_home(env: Mapping[str, str]) -> str:
     home = env.get("HOME", "")
     if home not in UNCHOSEN_HOMES:
         return home
-    root = private_root(env, os.getuid())
+    root = locate_private_root(env, os.getuid())
     try:
-        make_private(root)
-        make(f"{root}/home", PRIVATE)
+        make_private_folder(root)
+        make_folder(f"{root}/home", PRIVATE)
     except EntrypointError:
         return IMAGE_HOME
     return f"{root}/home"
 
 
-def replace(path: str, text: str) -> None:
+def replace_file(path: str, text: str) -> None:
     """Write a file atomically. Raises OSError."""
     temporary = f"{path}.{os.getpid()}"
     with open(temporary, "w", encoding="utf-8") as file:
@@ -89,11 +89,11 @@ def replace(path: str, text: str) -> None:
     os.replace(temporary, path)
 
 
-def write(path: str, text: str) -> None:
+def write_cache_file(path: str, text: str) -> None:
     """Write a file in the cache atomically. Raises HOST."""
-    make(os.path.dirname(path))
+    make_folder(os.path.dirname(path))
     try:
-        replace(path, text)
+        replace_file(path, text)
     except OSError as error:
         raise EntrypointError(HOST, f"{path}: cannot write the file: {error.strerror}", HINT) from error
 
@@ -105,10 +105,10 @@ def read_regular(path: str, most: int) -> bytes:
         if not stat.S_ISREG(os.fstat(handle).st_mode):
             raise OSError(22, "not a regular file", path)
         chunks = []
-        left = most
-        while left and (chunk := os.read(handle, left)):
+        remaining = most
+        while remaining and (chunk := os.read(handle, remaining)):
             chunks.append(chunk)
-            left -= len(chunk)
+            remaining -= len(chunk)
     finally:
         os.close(handle)
     return b"".join(chunks)
@@ -122,12 +122,12 @@ def read_bounded(path: str, limit: int) -> bytes:
     return data
 
 
-def files(folder: str) -> Iterator[tuple[str, os.stat_result]]:
+def list_files(folder: str) -> Iterator[tuple[str, os.stat_result]]:
     """Yield the relative path and status of each regular file in a folder and its subfolders.
 
     Links are skipped, and so are files that are removed in the meantime.
     """
-    for path, entry in _walk(folder, ""):
+    for path, entry in _walk_entries(folder, ""):
         try:
             status = entry.stat(follow_symlinks=False)
         except OSError:
@@ -136,7 +136,7 @@ def files(folder: str) -> Iterator[tuple[str, os.stat_result]]:
             yield path, status
 
 
-def _walk(folder: str, prefix: str) -> Iterator[tuple[str, os.DirEntry[str]]]:
+def _walk_entries(folder: str, prefix: str) -> Iterator[tuple[str, os.DirEntry[str]]]:
     try:
         entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
     except OSError:
@@ -144,24 +144,24 @@ def _walk(folder: str, prefix: str) -> Iterator[tuple[str, os.DirEntry[str]]]:
     for entry in entries:
         name = f"{prefix}{entry.name}"
         if entry.is_dir(follow_symlinks=False):
-            yield from _walk(entry.path, f"{name}/")
+            yield from _walk_entries(entry.path, f"{name}/")
         else:
             yield name, entry
 
 
-def size(folder: str) -> tuple[int, int]:
+def measure_folder(folder: str) -> tuple[int, int]:
     """Return the number of files in a folder and its subfolders, and their size on disk in bytes."""
-    sizes = [status.st_blocks * 512 for _, status in files(folder)]
+    sizes = [status.st_blocks * 512 for _, status in list_files(folder)]
     return len(sizes), sum(sizes)
 
 
-def copy(source: str, target: str) -> int:
+def copy_folder(source: str, target: str) -> int:
     """Copy the regular files of a folder and its subfolders; return their size in bytes.
 
     Links and devices are not copied. Raises OSError.
     """
     total = 0
-    for name, status in files(source):
+    for name, status in list_files(source):
         path = os.path.join(target, name)
         os.makedirs(os.path.dirname(path), exist_ok=True)
         _copy_file(os.path.join(source, name), path)
@@ -184,7 +184,7 @@ def _copy_file(source: str, target: str) -> None:
             continue
 
 
-def remove(folder: str) -> None:
+def remove_folder(folder: str) -> None:
     """Remove a folder. Files that cannot be removed are left."""
     from shutil import rmtree
 

@@ -40,28 +40,33 @@ class Translations(dict[str, str]):
         self.forms = [(text, literals[0], literals[-1], literals) for text, literals in forms]
 
 
-def locale_language(env: Mapping[str, str]) -> str:
+def read_locale_language(env: Mapping[str, str]) -> str:
     """Return the language of the user's locale: zh for zh_CN.UTF-8 and zh-Hans-CN; C for C.UTF-8, empty for none."""
     locale = next((env[name] for name in LOCALE if env.get(name)), "")
     return locale.replace("-", "_").replace(".", "_").partition("_")[0]
 
 
-def in_language(profile: dict[str, Any], asked: str, env: Mapping[str, str]) -> dict[str, Any]:
+def translate_profile(profile: dict[str, Any], language: str, env: Mapping[str, str]) -> dict[str, Any]:
     """Return the profile with its texts in the language that --lang names, or else in that of the locale.
 
-    A text without a translation, such as that of a company's own check, stays English. `words` are for `phrase`.
-    Raises USAGE if --lang names a language that the image does not have.
+    A text without a translation, such as that of a company's own check, stays English. `words` are for
+    `translate_phrase`. Raises USAGE if --lang names a language that the image does not have.
     """
-    known = profile.get("translations") or {}
-    if asked not in ("", ENGLISH, *known):
-        names = " or ".join((ENGLISH, *known))
-        raise EntrypointError(USAGE, f"{FLAG} {asked}: this image does not speak it", f"write {FLAG} {names}")
-    words = known.get(asked or locale_language(env)) or {}
-    parts = {name: _translated(profile[name], words) for name in _PARTS if name in profile}
+    translations = profile.get("translations") or {}
+    if language not in ("", ENGLISH, *translations):
+        names = " or ".join((ENGLISH, *translations))
+        raise EntrypointError(USAGE, f"{FLAG} {language}: this image does not speak it", f"write {FLAG} {names}")
+    words = translations.get(language or read_locale_language(env)) or {}
+    parts = {name: _translate_value(profile[name], words) for name in _PARTS if name in profile}
+    if words and "roles" in profile:
+        parts["roles"] = {
+            role: {**own, "settings": _translate_value(own["settings"], words)}
+            for role, own in profile["roles"].items()
+        }
     return {**profile, **parts, "words": Translations(words)} if words else profile
 
 
-def phrase(words: Words, text: str, /, *values: str) -> str:
+def translate_phrase(words: Words, text: str, /, *values: str) -> str:
     """Return a phrase of the code in the user's language, with the values in place of its braces."""
     return words.get(text, text).format(*values)
 
@@ -94,14 +99,14 @@ def translate_error(words: Words, error: EntrypointError) -> str:
     message = translate(words, error.message)
     if words and message == error.message:
         message = f"{words.get(EXIT_CODES[error.code], EXIT_CODES[error.code])}：{message}"
-    hint = phrase(words, "hint: {}", translate(words, error.hint)) if error.hint else ""
+    hint = translate_phrase(words, "hint: {}", translate(words, error.hint)) if error.hint else ""
     return f"{message}\n\n{hint}" if hint else message
 
 
-def _translated(value: Any, words: Words) -> Any:
+def _translate_value(value: Any, words: Words) -> Any:
     if isinstance(value, dict):
         return {
-            key: words.get(each, each) if key in _SHOWN and isinstance(each, str) else _translated(each, words)
-            for key, each in value.items()
+            key: words.get(item, item) if key in _SHOWN and isinstance(item, str) else _translate_value(item, words)
+            for key, item in value.items()
         }
-    return [_translated(each, words) for each in value] if isinstance(value, list) else value
+    return [_translate_value(item, words) for item in value] if isinstance(value, list) else value

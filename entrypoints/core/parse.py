@@ -97,17 +97,17 @@ def parse_limits(text: str) -> dict[str, tuple[int | None, int | None]]:
     for line in text.splitlines():
         name, soft, hard = line[:26].strip(), line[26:47].strip(), line[47:68].strip()
         if name.startswith("Max "):
-            limits[name] = (_limit(soft), _limit(hard or soft))
+            limits[name] = (_parse_limit(soft), _parse_limit(hard or soft))
     if not limits:
         raise ValueError("lines `Max … <soft> <hard> <unit>`")
     return limits
 
 
-def _limit(text: str) -> int | None:
+def _parse_limit(text: str) -> int | None:
     return None if text == "unlimited" else parse_number(text)
 
 
-def parse_words(text: str, names: tuple[str, ...]) -> dict[str, str]:
+def parse_kernel_words(text: str, names: tuple[str, ...]) -> dict[str, str]:
     """Return the `name=value` words of a kernel command line with these names. The last of equal names counts."""
     pairs = (word.partition("=") for word in text.split())
     return {name: value for name, equals, value in pairs if equals and name in names}
@@ -138,10 +138,10 @@ def parse_cpu_max(text: str) -> float | None:
     words = text.split()
     if len(words) != 2:  # noqa: PLR2004 - quota and period
         raise ValueError("`<quota or max> <period>`")
-    return cpu_quota(words[0], words[1])
+    return convert_cpu_quota(words[0], words[1])
 
 
-def cpu_quota(quota: str, period: str) -> float | None:
+def convert_cpu_quota(quota: str, period: str) -> float | None:
     """Convert a quota and its period, both in microseconds, into a number of CPUs; None means unlimited."""
     time = parse_cgroup_limit(quota)
     length = parse_number(period)
@@ -162,7 +162,7 @@ def parse_hierarchical_limit(text: str) -> int | None:
     return None
 
 
-def parse_json(text: str | bytes) -> Any:
+def parse_untrusted_json(text: str | bytes) -> Any:
     """Parse JSON that anyone may have written.
 
     A number that no machine's number can hold stays text, as it was written: published configurations contain
@@ -171,12 +171,14 @@ def parse_json(text: str | bytes) -> Any:
     """
     not_finite: list[Infinite] = []
     try:
-        value = json.loads(text, parse_int=_integer, parse_float=_fraction, parse_constant=_collecting(not_finite))
+        value = json.loads(
+            text, parse_int=_parse_integer, parse_float=_parse_fraction, parse_constant=_make_collector(not_finite)
+        )
     except RecursionError as error:
         raise ValueError(f"nested deeper than {DEEPEST} levels") from error
     if _is_deeper(value, DEEPEST):
         raise ValueError(f"nested deeper than {DEEPEST} levels")
-    if "NaN" in not_finite and (where := _nan_in(value)):
+    if "NaN" in not_finite and (where := _find_nan(value)):
         raise ValueError(f"{where}: found NaN, expected a number")
     return value
 
@@ -187,34 +189,34 @@ class Infinite(str):
     __slots__ = ()
 
 
-def _collecting(found: list[Infinite]) -> Callable[[str], Infinite]:
+def _make_collector(not_finite: list[Infinite]) -> Callable[[str], Infinite]:
     def add(name: str) -> Infinite:
-        found.append(Infinite(name))
-        return found[-1]
+        not_finite.append(Infinite(name))
+        return not_finite[-1]
 
     return add
 
 
-def _integer(digits: str) -> int | str:
+def _parse_integer(digits: str) -> int | str:
     return int(digits) if len(digits) <= _DIGITS else digits
 
 
-def _fraction(digits: str) -> float | str:
+def _parse_fraction(digits: str) -> float | str:
     number = float(digits)
     return Infinite(digits) if number in (float("inf"), float("-inf")) else number
 
 
-def _nan_in(value: Any) -> str:
+def _find_nan(value: Any) -> str:
     """Return the keys that lead to a NaN, as `a.b[0]`; empty if a later equal key replaced it."""
-    left = [("", value)]
-    while left:
-        where, found = left.pop()
-        if isinstance(found, Infinite) and found == "NaN":
+    pending = [("", value)]
+    while pending:
+        where, item = pending.pop()
+        if isinstance(item, Infinite) and item == "NaN":
             return where or "the value"
-        if isinstance(found, dict):
-            left += [(f"{where}.{key[:80]}".lstrip("."), inner) for key, inner in found.items()]
-        elif isinstance(found, list):
-            left += [(f"{where}[{index}]", inner) for index, inner in enumerate(found)]
+        if isinstance(item, dict):
+            pending += [(f"{where}.{key[:80]}".lstrip("."), inner) for key, inner in item.items()]
+        elif isinstance(item, list):
+            pending += [(f"{where}[{index}]", inner) for index, inner in enumerate(item)]
     return ""
 
 

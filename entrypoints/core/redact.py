@@ -65,13 +65,13 @@ def is_secret(name: str) -> bool:
     """Tell whether a flag, variable or key names a secret: HF_TOKEN, --api-key, clientSecret, but not --tokenizer."""
     if not _has_stem(name) or name in _FOLDERS:
         return False
-    words = _words(name)
+    words = _split_name(name)
     if not words or words[-1] in _PLACES or not _COUNTS.isdisjoint(words):
         return False
-    found = _WORDS.intersection(words)
-    if found == _TOKENS and not _OF_TEXT.isdisjoint(words):
+    secret_words = _WORDS.intersection(words)
+    if secret_words == _TOKENS and not _OF_TEXT.isdisjoint(words):
         return False
-    return words[-1] == _LAST or bool(found)
+    return words[-1] == _LAST or bool(secret_words)
 
 
 def _has_stem(text: str) -> bool:
@@ -80,7 +80,7 @@ def _has_stem(text: str) -> bool:
     return any(stem in lower for stem in _STEMS)
 
 
-def _words(name: str) -> list[str]:
+def _split_name(name: str) -> list[str]:
     """Split a name into words, in lower case: at non-alphanumeric characters, and before a capital after a-z."""
     spaced = ""
     previous = ""
@@ -97,17 +97,17 @@ def _words(name: str) -> list[str]:
 
 def redact_argv(argv: Iterable[str]) -> tuple[str, ...]:
     """Hide the values of secret flags (`--api-key A B`, `--hf-token=A`) and secrets in other values."""
-    shown: list[str] = []
+    safe_words: list[str] = []
     hiding = False
     for token in argv:
         name, equals, _ = token.partition("=")
         if token.startswith("-"):
             secret = is_secret(name) or name.replace("_", "-").startswith(_BEGINNINGS)
             hiding = secret and not equals
-            shown.append(f"{name}={HIDDEN}" if equals and secret else redact_text(token))
+            safe_words.append(f"{name}={HIDDEN}" if equals and secret else redact_text(token))
         else:
-            shown.append(HIDDEN if hiding else redact_text(token))
-    return tuple(shown)
+            safe_words.append(HIDDEN if hiding else redact_text(token))
+    return tuple(safe_words)
 
 
 def redact_env(env: Mapping[str, str]) -> dict[str, str]:
@@ -129,7 +129,7 @@ def _hide_issued(text: str) -> str:
     return re.sub(_ISSUED, HIDDEN, text)
 
 
-def _inside(text: str, value: str) -> str:
+def _redact_nested_json(text: str, value: str) -> str:
     """Hide secrets in JSON that is the value of a key, with its quotes escaped."""
     if '\\"' not in value:
         return text
@@ -139,8 +139,8 @@ def _inside(text: str, value: str) -> str:
         inner = json.loads(f'"{value}"')
     except ValueError:
         return text
-    shown = redact_text(inner)
-    return text if shown == inner else text.replace(value, json.dumps(shown)[1:-1])
+    safe_text = redact_text(inner)
+    return text if safe_text == inner else text.replace(value, json.dumps(safe_text)[1:-1])
 
 
 def redact_text(text: str) -> str:
@@ -158,7 +158,7 @@ def redact_text(text: str) -> str:
 
     def hide_value(match: re.Match[str]) -> str:
         if not is_secret(match[2]):
-            return _inside(match[0], match[5]) if match[4] == '"' else match[0]
+            return _redact_nested_json(match[0], match[5]) if match[4] == '"' else match[0]
         return f"{match[1]}{match[2]}{match[1]}{match[3]}{match[4]}{HIDDEN}{match[4]}"
 
     def hide_parameter(match: re.Match[str]) -> str:

@@ -39,7 +39,7 @@ class Chosen(NamedTuple):
     overridden: tuple[tuple[str, Any], ...] = ()
 
 
-def cascade(layers: Iterable[tuple[str, Mapping[str, Any]]]) -> dict[str, Chosen]:
+def merge_setting_layers(layers: Iterable[tuple[str, Mapping[str, Any]]]) -> dict[str, Chosen]:
     """Merge (origin, values) layers key by key.
 
     The origin that comes last in ORDER wins, in whatever order the layers are passed. Raises KeyError for an origin

@@ -1,6 +1,6 @@
 """Text of a model folder, a recorded host or a cache entry, in a form that a terminal can show.
 
-Pure, except `emit`, `emit_printable` and `tell`.
+Pure, except `emit_text`, `emit_printable` and `tell_user`.
 """
 
 from __future__ import annotations
@@ -28,16 +28,17 @@ def printable(text: str) -> str:
     if text.replace("\n", "").replace("\t", "").isprintable():
         return text
     return "".join(
-        character if character.isprintable() or character in _SPACES else _escaped(character) for character in text
+        character if character.isprintable() or character in _SPACES else _escape_character(character)
+        for character in text
     )
 
 
-def unescaped(text: str) -> str:
+def strip_escapes(text: str) -> str:
     """Return text without colours, window titles and other terminal escape sequences."""
     return _ESCAPE.sub("", text)
 
 
-def emit(text: str) -> None:
+def emit_text(text: str) -> None:
     """Write data to standard output, in printable form. IO. Raises HOST."""
     emit_printable(printable(text))
 
@@ -52,7 +53,7 @@ def emit_printable(text: str) -> None:
         raise EntrypointError(HOST, f"cannot write to standard output: {error}") from error
 
 
-def tell(text: str) -> None:
+def tell_user(text: str) -> None:
     """Write lines to standard error, in printable form. IO.
 
     Without a reader, as after `docker run … 2>&1 | head`, nothing is written: a server goes on without its log. If the
@@ -78,7 +79,7 @@ class _Log:
             self._dropped += 1
             return
         if self._dropped:
-            text = f"drydock: WARN {counted(self._dropped, 'message')} dropped here: no one read this log\n{text}"
+            text = f"drydock: WARN {format_count(self._dropped, 'message')} dropped here: no one read this log\n{text}"
             self._dropped = 0
         try:
             _thread.start_new_thread(self._write, (text,))
@@ -103,16 +104,16 @@ class _Log:
 _log = _Log()
 
 
-def counted(number: int, noun: str) -> str:
+def format_count(number: int, noun: str) -> str:
     """Return a number with its noun: `1 device`, `2 devices`."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
-def one_line(text: str) -> str:
+def format_one_line(text: str) -> str:
     """Return text in printable form on one line, where a newline would begin what looks like another entry."""
     return printable(text).replace("\n", "\\n").replace("\t", "\\t")
 
 
-def _escaped(character: str) -> str:
+def _escape_character(character: str) -> str:
     units = character.encode("utf-16-be", "surrogatepass").hex()
     return "".join(f"\\u{units[start : start + 4]}" for start in range(0, len(units), 4))

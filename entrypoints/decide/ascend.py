@@ -1,4 +1,4 @@
-"""vLLM on Ascend: chips, parallelism, HCCL, task queue, binding, graphs; omni-infer's mixed deployment. Pure.
+"""vLLM on Ascend: chips, parallelism, HCCL, task queue, binding, graphs; omni-infer's mixed and split deployment. Pure.
 
 Sources: vllm-ascend's platform.py, cpu_binding.py and docs at 0.11, 0.18 and 0.23.
 """
@@ -9,14 +9,14 @@ from collections.abc import Iterator, Mapping
 from posixpath import join, normpath
 from typing import Any
 
-from entrypoints.checks.findings import notice
+from entrypoints.checks.findings import make_notice
 from entrypoints.core.errors import DOES_NOT_FIT, MODEL, USAGE, EntrypointError
 from entrypoints.core.parse import format_id_list, parse_id_list
 from entrypoints.core.records import Facts, Notice, Value
 from entrypoints.decide.decision_input import Case, element_bytes
 from entrypoints.decide.parallelism.experts import beside_adapters
-from entrypoints.decide.parallelism.fit import Fit, Rules, fit
-from entrypoints.decide.parallelism.hosts import reach
+from entrypoints.decide.parallelism.fit import Fit, Rules, fit_model
+from entrypoints.decide.parallelism.hosts import make_reach_fields
 from entrypoints.decide.records import Decision, Thresholds
 from entrypoints.model.read import ModelFacts
 from entrypoints.request.flags import (
@@ -41,8 +41,15 @@ TUNING = "vllm-ascend docs, optimization and tuning"
 GUIDE = "omni-infer's guide"
 PROFILES = "VLLM_TORCH_PROFILER_DIR"
 
-_MIXED = "architectures_mixed"
-"""A threshold of omni-infer's stacks only: the models that its mixed deployment serves."""
+_LAYOUT = "server_layout"
+"""A threshold of omni-infer's stacks only: how a server of a role is laid out over its chips."""
+_ONE_ENGINE, _WHOLE_HOST, _ENGINES = "one-engine", "whole-host", "engine-per-device"
+_LAYOUTS: Mapping[str, Mapping[str, Any]] = {
+    _ONE_ENGINE: {"data": False, "expert": ""},
+    _WHOLE_HOST: {"data": False, "whole": True},
+    _ENGINES: {"sizes": (1,)},
+}
+"""Layout → rules of parallelism that it sets: one engine over as many chips as it needs, or over all; one on each."""
 _BINDS_ITSELF = (0, 18)
 """Since 0.18 vllm-ascend binds workers to CPUs, on arm64 only (cpu_binding.py)."""
 _MIXES_GRAPHS = (0, 21)
@@ -62,7 +69,7 @@ class AscendCase(Case):
     @property
     def version(self) -> tuple[int, ...]:
         """The version of vLLM."""
-        return _version(self.profile["vllm"])
+        return _parse_driver_version(self.profile["vllm"])
 
     @property
     def is_eager(self) -> bool:
@@ -79,36 +86,38 @@ class AscendCase(Case):
         return (self.given.number(NODES) or 1) > 1 or "--data-parallel-address" in self.given.flags
 
 
-def decide(profile: Mapping[str, Any], facts: Facts, model: ModelFacts, given: UserFlags) -> Decision:
-    """Choose every setting that the user did not set. Raises the errors of `fit`."""
-    case = AscendCase(profile, _visible(facts, given), _capped(profile, facts, model), given)
-    if _MIXED in profile["thresholds"]:
-        return _omniinfer(case)
+def decide(profile: Mapping[str, Any], facts: Facts, model: ModelFacts, user_flags: UserFlags) -> Decision:
+    """Choose every setting that the user did not set. Raises the errors of `fit_model`."""
+    case = AscendCase(
+        profile, _exclude_hidden_chips(facts, user_flags), _limit_length_on_duo(profile, facts, model), user_flags
+    )
+    if _LAYOUT in profile["thresholds"]:
+        return _decide_mixed_deployment(case)
     _refuse_on_duo(case)
-    fitted = _fit(case)
+    fitted = _fit_by_latent_heads(case)
     values = {
         **fitted.values,
-        **_chips(case, fitted),
+        **_choose_visible_chips(case, fitted),
         **_lengths_of_duo(case, fitted),
-        **_communication(case, fitted),
+        **_choose_hccl_settings(case, fitted),
         **_host_side(case),
-        **_graphs(case, fitted),
-        **_network(case),
-        **_preload(case),
+        **_choose_graph_mode(case, fitted),
+        **_choose_host_interface(case),
+        **_choose_jemalloc(case),
     }
-    chosen = {name: value for name, value in values.items() if name not in given.flags}
-    return Decision(chosen, (*fitted.findings, *_notices(case, fitted)), uses=fitted.uses)
+    chosen = {name: value for name, value in values.items() if name not in user_flags.flags}
+    return Decision(chosen, (*fitted.findings, *_find_ascend_notices(case, fitted)), uses=fitted.uses)
 
 
-def rules(case: AscendCase) -> Rules:
+def make_ascend_rules(case: AscendCase) -> Rules:
     """Return the rules for the chips; a tensor-parallel size that the user set is not held against latent attention."""
     numbers, is_duo = case.thresholds, case.architecture == DUO
     any_latent = is_duo or case.is_eager or case.given.number(TENSOR) is not None
     return Rules(
-        **reach(numbers),
+        **make_reach_fields(numbers),
         usable=numbers.number("usable_memory_share"),
         reserved=numbers.bytes("unseen_memory_gib") + numbers.bytes("runtime_memory_gib"),
-        activations=numbers.bytes("activation_memory_gib") + _mask(case),
+        activations=numbers.bytes("activation_memory_gib") + _compute_mask_bytes(case),
         element=element_bytes(case.given.flag("--dtype") or ""),
         block=numbers.whole("block_tokens"),
         expert="tp" if case.architecture in (A2, A3) else "",
@@ -120,22 +129,22 @@ def rules(case: AscendCase) -> Rules:
     )
 
 
-def _fit(case: AscendCase) -> Fit:
+def _fit_by_latent_heads(case: AscendCase) -> Fit:
     """Choose by the documented heads of latent attention, or without this rule if the model fits only then.
 
     Adapters and whole experts exclude each other (vllm-ascend 0.23 docs, LoRA).
-    Raises the errors of `fit`.
+    Raises the errors of `fit_model`.
     """
-    wanted = beside_adapters(rules(case), case.given, case.profile["vllm"], since=None)
+    chip_rules = beside_adapters(make_ascend_rules(case), case.given, case.profile["vllm"], since=None)
     try:
-        return fit(case.facts, case.model, case.given, wanted)
+        return fit_model(case.facts, case.model, case.given, chip_rules)
     except EntrypointError as error:
-        if error.code != DOES_NOT_FIT or not wanted.latent_heads:
+        if error.code != DOES_NOT_FIT or not chip_rules.latent_heads:
             raise
-    return fit(case.facts, case.model, case.given, wanted._replace(latent_heads=(), latent_ranks=0))
+    return fit_model(case.facts, case.model, case.given, chip_rules._replace(latent_heads=(), latent_ranks=0))
 
 
-def _mask(case: AscendCase) -> int:
+def _compute_mask_bytes(case: AscendCase) -> int:
     """Return the bytes of 310P's attention mask, doubled because building it needs a copy; other chips compress it."""
     if case.architecture != DUO:
         return 0
@@ -146,45 +155,45 @@ def _mask(case: AscendCase) -> int:
 # --- which chips ----------------------------------------------------------------------------------------------------
 
 
-def _visible(facts: Facts, given: UserFlags) -> Facts:
+def _exclude_hidden_chips(facts: Facts, user_flags: UserFlags) -> Facts:
     """Exclude the chips that the user hides from the runtime; the runtime itself refuses an invalid list.
 
     Raises USAGE for a missing chip.
     """
     try:
-        numbers = parse_id_list(given.variable(VISIBLE) or "")
+        numbers = parse_id_list(user_flags.variable(VISIBLE) or "")
     except ValueError:
         return facts
     missing = set(numbers) - {device.number for device in facts.devices}
     if missing and facts.devices:
-        message = f"{VISIBLE}={given.variable(VISIBLE)} names {min(missing)}: no such chip"
-        known = format_id_list(tuple(device.number for device in facts.devices))
+        message = f"{VISIBLE}={user_flags.variable(VISIBLE)} names {min(missing)}: no such chip"
+        chip_numbers = format_id_list(tuple(device.number for device in facts.devices))
         raise EntrypointError(
-            USAGE, message, f"available chips, as the runtime numbers them in this container: {known}"
+            USAGE, message, f"available chips, as the runtime numbers them in this container: {chip_numbers}"
         )
     devices = tuple(device for device in facts.devices if device.number in numbers)
     return facts._replace(devices=devices) if devices else facts
 
 
-def _chips(case: AscendCase, fitted: Fit) -> dict[str, Value]:
+def _choose_visible_chips(case: AscendCase, fitted: Fit) -> dict[str, Value]:
     """Show the runtime only the chosen chips, in the ascending order that it requires."""
     numbers = sorted(device.number for device in fitted.devices)
     if len(numbers) == len(case.facts.devices):
         return {}
     text = ",".join(map(str, numbers))
     chips = "chip is" if len(numbers) == 1 else "chips are"
-    because = f"{len(numbers)} of {len(case.facts.devices)} {chips} needed{_cards(fitted)}{_nodes(fitted)}"
+    because = f"{len(numbers)} of {len(case.facts.devices)} {chips} needed{_name_cards(fitted)}{_name_nodes(fitted)}"
     instead = "all: vLLM would use the first chips, even if another process holds them or they are far apart"
     return {VISIBLE: Value(text, because, (instead,))}
 
 
-def _cards(fitted: Fit) -> str:
+def _name_cards(fitted: Fit) -> str:
     """Return the cards of the dies, as a part of a reason."""
     cards = sorted({device.card for device in fitted.devices if device.card is not None})
     return f": dies of card {', '.join(map(str, cards))}" if cards else ""
 
 
-def _nodes(fitted: Fit) -> str:
+def _name_nodes(fitted: Fit) -> str:
     """Return the NUMA nodes of the chips, as a part of a reason."""
     nodes = sorted({device.node for device in fitted.devices if device.node is not None})
     return f", on NUMA node {', '.join(map(str, nodes))}" if nodes else ""
@@ -204,7 +213,7 @@ def _refuse_on_duo(case: AscendCase) -> None:
         raise EntrypointError(USAGE, f"{EXPERT}: vllm-ascend does not support it on 310P", f"leave out {EXPERT}")
 
 
-def _capped(profile: Mapping[str, Any], facts: Facts, model: ModelFacts) -> ModelFacts:
+def _limit_length_on_duo(profile: Mapping[str, Any], facts: Facts, model: ModelFacts) -> ModelFacts:
     """Limit a model's length on 310P to that of the largest attention mask."""
     is_duo = bool(facts.devices) and facts.devices[0].architecture == DUO
     if not is_duo or model.geometry is None or model.geometry.max_length is None:
@@ -233,15 +242,15 @@ def _lengths_of_duo(case: AscendCase, fitted: Fit) -> dict[str, Value]:
 # --- communication --------------------------------------------------------------------------------------------------
 
 
-def _ranks(case: AscendCase, fitted: Fit) -> int:
+def _count_communicating_ranks(case: AscendCase, fitted: Fit) -> int:
     """Return the number of ranks that communicate: engines do only to share experts."""
     shares = case.model.geometry is not None and case.model.geometry.experts > 0
     return fitted.tensor * fitted.pipeline * (fitted.data if shares else 1)
 
 
-def _communication(case: AscendCase, fitted: Fit) -> dict[str, Value]:
+def _choose_hccl_settings(case: AscendCase, fitted: Fit) -> dict[str, Value]:
     """Choose how HCCL schedules communication, and its buffers for experts."""
-    if _ranks(case, fitted) == 1 or case.architecture not in (A2, A3):
+    if _count_communicating_ranks(case, fitted) == 1 or case.architecture not in (A2, A3):
         return {}
     because = f"{TUNING} 3.1: the vector cores schedule communication, instead of the host and its AI CPU"
     instead = ("unset: the host launches every step of the communication",)
@@ -256,9 +265,9 @@ def _communication(case: AscendCase, fitted: Fit) -> dict[str, Value]:
     return values
 
 
-def _network(case: AscendCase) -> dict[str, Value]:
+def _choose_host_interface(case: AscendCase) -> dict[str, Value]:
     """Set the network interface for connections between several hosts."""
-    names = _interfaces(case.facts)
+    names = _list_interfaces(case.facts)
     if not case.has_several_hosts or not names:
         return {}
     because = f"the servers connect over the first interface that is up, out of {', '.join(names)}"
@@ -266,7 +275,7 @@ def _network(case: AscendCase) -> dict[str, Value]:
     return {name: Value(names[0], because) for name in variables}
 
 
-def _interfaces(facts: Facts) -> list[str]:
+def _list_interfaces(facts: Facts) -> list[str]:
     return facts.kernel.get("interfaces", "").split()
 
 
@@ -275,7 +284,7 @@ def _interfaces(facts: Facts) -> list[str]:
 
 def _host_side(case: AscendCase) -> dict[str, Value]:
     """Choose the task queue, and CPU binding by torch_npu where vllm-ascend does not bind."""
-    values = {"TASK_QUEUE_ENABLE": _queue(case)}
+    values = {"TASK_QUEUE_ENABLE": _choose_task_queue(case)}
     if case.facts.processor.architecture != "aarch64" or case.version < _BINDS_ITSELF:
         because = (
             f"{TUNING} 2: torch_npu binds each worker to CPUs; vllm-ascend itself does not on this host and version"
@@ -284,7 +293,7 @@ def _host_side(case: AscendCase) -> dict[str, Value]:
     return values
 
 
-def _queue(case: AscendCase) -> Value:
+def _choose_task_queue(case: AscendCase) -> Value:
     if case.is_eager:
         because = f"{TUNING} 2: without graphs the host launches every operator, and two queues hide half of that time"
         return Value("2", because, ("1: the chip waits for the host",))
@@ -292,7 +301,7 @@ def _queue(case: AscendCase) -> Value:
     return Value("1", because, ("2: for eager mode; its peak memory is higher",))
 
 
-def _preload(case: AscendCase) -> dict[str, Value]:
+def _choose_jemalloc(case: AscendCase) -> dict[str, Value]:
     path = case.profile["libraries"].get("jemalloc", {}).get(case.facts.processor.architecture)
     if not path or not case.facts.files.get("jemalloc"):
         return {}
@@ -302,25 +311,25 @@ def _preload(case: AscendCase) -> dict[str, Value]:
 # --- graphs ---------------------------------------------------------------------------------------------------------
 
 
-def _graphs(case: AscendCase, fitted: Fit) -> dict[str, Value]:
+def _choose_graph_mode(case: AscendCase, fitted: Fit) -> dict[str, Value]:
     """Choose the graph mode if vllm-ascend's default would fail."""
     if case.is_eager or {GRAPHS, "--optimization-level"} & set(case.given.flags):
         return {}
     if case.architecture == DUO:
         return {GRAPHS: _graphs_of_duo(case, fitted)}
-    driver = _version(case.facts.versions.get("driver", ""))
-    needed = str(case.thresholds.table["driver_for_mixed_graphs"]["value"])
-    if not driver or driver >= _version(needed) or case.version < _MIXES_GRAPHS:
+    driver = _parse_driver_version(case.facts.versions.get("driver", ""))
+    oldest = str(case.thresholds.table["driver_for_mixed_graphs"]["value"])
+    if not driver or driver >= _parse_driver_version(oldest) or case.version < _MIXES_GRAPHS:
         return {}
     because = (
-        f"driver {case.facts.versions['driver']}, older than {needed}, has too few streams for both kinds of graphs"
+        f"driver {case.facts.versions['driver']}, older than {oldest}, has too few streams for both kinds of graphs"
     )
     instead = ("FULL_AND_PIECEWISE, the default: capturing fails with error 207008",)
     return {GRAPHS: Value('{"cudagraph_mode": "FULL_DECODE_ONLY"}', because, instead)}
 
 
 def _graphs_of_duo(case: AscendCase, fitted: Fit) -> Value:
-    name = "graphs_310p_one" if _ranks(case, fitted) == 1 else "graphs_310p_several"
+    name = "graphs_310p_one" if _count_communicating_ranks(case, fitted) == 1 else "graphs_310p_several"
     most = fitted.sequences or case.thresholds.whole("sequences_310p")
     sizes = [size for size in map(int, case.thresholds.words(name)) if size <= most] or [1]
     because = "310P supports graphs for decoding only, and has event ids for only a few if ranks communicate"
@@ -331,37 +340,61 @@ def _graphs_of_duo(case: AscendCase, fitted: Fit) -> Value:
 # --- omni-infer -----------------------------------------------------------------------------------------------------
 
 
-def _omniinfer(case: AscendCase) -> Decision:
-    """Choose settings for the mixed deployment as in the guide: tensor parallelism, one engine, eager."""
-    mixed_rules = rules(case)._replace(pipeline=False, data=False, expert="", executors=("mp",), chunk=_chunk(case))
-    fitted = fit(case.facts, case.model, case.given, mixed_rules)
+def _decide_mixed_deployment(case: AscendCase) -> Decision:
+    """Choose settings as in the guide: of the mixed deployment, or of a prefill or decode server of the split one."""
+    layout = str(case.thresholds.table[_LAYOUT]["value"])
+    role_rules = make_ascend_rules(case)._replace(
+        pipeline=False, executors=("mp",), chunk=_read_chunk_size(case), **_LAYOUTS[layout]
+    )
+    fitted = fit_model(case.facts, case.model, case.given, role_rules)
     values = {
         **fitted.values,
-        **_chips(case, fitted),
+        **_tensor_of(case, layout, fitted),
+        **({} if layout == _ONE_ENGINE else _all_visible(case.facts)),
+        **_choose_visible_chips(case, fitted),
         EXECUTOR: Value("mp", f"{GUIDE} uses this executor, also for one device"),
-        DATA: Value("1", f"{GUIDE} supports one engine in the mixed deployment"),
-        **_gloo(case),
-        **_profiling(case),
+        **({} if layout == _ENGINES else {DATA: Value("1", f"{GUIDE} has one engine in such a server")}),
+        **_choose_gloo_interface(case),
+        **_state_profiler_defaults(case),
     }
     chosen = {name: value for name, value in values.items() if name not in case.given.flags}
-    findings = (*fitted.findings, *_mixed_notices(case), *_quantization(case))
+    findings = (*fitted.findings, *_role_notices(case, layout), *_check_ascend_quantization(case))
     return Decision(chosen, findings, uses=fitted.uses)
 
 
-def _chunk(case: AscendCase) -> int:
+def _tensor_of(case: AscendCase, layout: str, fitted: Fit) -> dict[str, Value]:
+    """Return the ranks of an engine with the reason of the role's layout, where that fixes them."""
+    if layout == _ONE_ENGINE or TENSOR not in fitted.values:
+        return {}
+    row = case.thresholds.table[_LAYOUT]
+    return {TENSOR: Value(fitted.values[TENSOR].value, f"{row['because'].rstrip('.')} ({row['source']})")}
+
+
+def _all_visible(facts: Facts) -> dict[str, Value]:
+    """Name every chip: omni_placement counts those of a host in this variable, and takes 16 without it.
+
+    Source: omni-infer omni/accelerators/placement/omni_planner/omni_planner.py, num_devices_per_host.
+    """
+    text = ",".join(str(number) for number in sorted(device.number for device in facts.devices))
+    return {
+        VISIBLE: Value(text, f"{GUIDE} names them for each server; omni_placement counts the chips of a host in it")
+    }
+
+
+def _read_chunk_size(case: AscendCase) -> int:
     settings = {item["setting"]: item["value"] for item in case.profile["settings"]}
     return int(settings.get(BATCHED, Rules(0, 0, 0).chunk))
 
 
-def _gloo(case: AscendCase) -> dict[str, Value]:
-    names = _interfaces(case.facts)
+def _choose_gloo_interface(case: AscendCase) -> dict[str, Value]:
+    names = _list_interfaces(case.facts)
     if not names:
         return {}
     because = f"{GUIDE} binds Gloo to one interface of the host: the first that is up, out of {', '.join(names)}"
     return {"GLOO_SOCKET_IFNAME": Value(names[0], because)}
 
 
-def _profiling(case: AscendCase) -> dict[str, Value]:
+def _state_profiler_defaults(case: AscendCase) -> dict[str, Value]:
     """State the profiler's defaults if the user enabled profiling."""
     if not case.given.variable(PROFILES):
         return {}
@@ -373,15 +406,15 @@ def _profiling(case: AscendCase) -> dict[str, Value]:
     }
 
 
-def _mixed_notices(case: AscendCase) -> Iterator[Notice]:
-    served = case.thresholds.words(_MIXED)
+def _role_notices(case: AscendCase, layout: str) -> Iterator[Notice]:
+    served = case.thresholds.words("served_architectures")
     if case.model.architecture and case.model.architecture not in served:
-        yield notice("NPU-041", case.model.architecture, f"one of {', '.join(served)}")
-    if (case.given.number(DATA) or 1) > 1:
-        yield notice("NPU-042", f"{DATA} {case.given.number(DATA)}", "1")
+        yield make_notice("NPU-041", case.model.architecture, f"one of {', '.join(served)}")
+    if layout != _ENGINES and (case.given.number(DATA) or 1) > 1:
+        yield make_notice("NPU-042", f"{DATA} {case.given.number(DATA)}", "1")
     folder = case.given.variable(PROFILES)
     if folder and not _is_writable(case.facts, folder):
-        yield notice("NPU-047", f"{PROFILES}={folder}", "a folder below a writable one")
+        yield make_notice("NPU-047", f"{PROFILES}={folder}", "a folder below a writable one")
 
 
 def _is_writable(facts: Facts, folder: str) -> bool:
@@ -396,31 +429,33 @@ def _is_writable(facts: Facts, folder: str) -> bool:
 # --- notices --------------------------------------------------------------------------------------------------------
 
 
-def _notices(case: AscendCase, fitted: Fit) -> Iterator[Notice]:
-    yield from _quantization(case)
+def _find_ascend_notices(case: AscendCase, fitted: Fit) -> Iterator[Notice]:
+    yield from _check_ascend_quantization(case)
     yield from _few_cpus(case, fitted)
     yield from _long_mask(case)
-    yield from _latent(case, fitted)
+    yield from _check_latent_heads(case, fitted)
     if case.has_several_hosts and not case.facts.grants.get(HCCN):
-        yield notice("NPU-043", f"no {HCCN}", HCCN)
+        yield make_notice("NPU-043", f"no {HCCN}", HCCN)
 
 
-def _quantization(case: AscendCase) -> Iterator[Notice]:
+def _check_ascend_quantization(case: AscendCase) -> Iterator[Notice]:
     methods = case.thresholds.words("quantization_methods")
     kind = case.model.quantization
     if kind and kind not in methods:
-        yield notice("NPU-044", kind, f"one of {', '.join(methods)}")
+        yield make_notice("NPU-044", kind, f"one of {', '.join(methods)}")
 
 
 def _few_cpus(case: AscendCase, fitted: Fit) -> Iterator[Notice]:
     """Yield a notice if there are too few CPUs per chip for vllm-ascend's binding."""
-    each, cpus = case.thresholds.whole("cpus_per_device"), len(case.facts.cpus)
+    cpus_per_device, cpus = case.thresholds.whole("cpus_per_device"), len(case.facts.cpus)
     binds = case.facts.processor.architecture == "aarch64" and case.version >= _BINDS_ITSELF
-    if binds and cpus < each * len(fitted.devices):
-        yield notice("NPU-045", f"{cpus} CPUs", f"at least {each} for each of {len(fitted.devices)} chips")
+    if binds and cpus < cpus_per_device * len(fitted.devices):
+        yield make_notice(
+            "NPU-045", f"{cpus} CPUs", f"at least {cpus_per_device} for each of {len(fitted.devices)} chips"
+        )
 
 
-def _latent(case: AscendCase, fitted: Fit) -> Iterator[Notice]:
+def _check_latent_heads(case: AscendCase, fitted: Fit) -> Iterator[Notice]:
     """Yield a notice if latent attention has too few heads per rank, with the vendor's parallelism instead."""
     geometry, least = case.model.geometry, min(map(int, case.thresholds.words("latent_heads")))
     if not geometry or not geometry.latent or geometry.sparse or case.is_eager:
@@ -428,19 +463,19 @@ def _latent(case: AscendCase, fitted: Fit) -> Iterator[Notice]:
     if geometry.heads // fitted.tensor >= least:
         return
     tensor = max(1, min(case.thresholds.whole("latent_ranks"), geometry.heads // least))
-    options = f"-tp {tensor} -dp {max(1, _ranks(case, fitted) // tensor)} {EXPERT}"
+    options = f"-tp {tensor} -dp {max(1, _count_communicating_ranks(case, fitted) // tensor)} {EXPERT}"
     heads = f"{geometry.heads // fitted.tensor} with -tp {fitted.tensor}"
-    yield notice("PLAN-047", heads, f"at least {least}", options=options)
+    yield make_notice("PLAN-047", heads, f"at least {least}", options=options)
 
 
 def _long_mask(case: AscendCase) -> Iterator[Notice]:
     most = case.thresholds.whole("longest_context_310p")
     length = case.given.flag(LENGTH)
     if case.architecture == DUO and length in ("-1", "auto"):
-        yield notice("NPU-046", f"{LENGTH} {length}", f"at most {most}", most=str(most))
+        yield make_notice("NPU-046", f"{LENGTH} {length}", f"at most {most}", most=str(most))
 
 
-def _version(text: str) -> tuple[int, ...]:
+def _parse_driver_version(text: str) -> tuple[int, ...]:
     """Return a version's first three numbers; a release candidate or beta equals its release."""
     import re
 

@@ -41,12 +41,12 @@ MOUNTED = "/models"
 """The folder for models in the printed commands."""
 
 
-def conversions(profile: Mapping[str, Any]) -> tuple[Conversion, ...]:
+def list_model_conversions(profile: Mapping[str, Any]) -> tuple[Conversion, ...]:
     """Return the image's conversion scripts."""
-    return tuple(_conversion(entry) for entry in profile.get("conversions", ()))
+    return tuple(_make_conversion(entry) for entry in profile.get("conversions", ()))
 
 
-def _conversion(entry: Mapping[str, Any]) -> Conversion:
+def _make_conversion(entry: Mapping[str, Any]) -> Conversion:
     fields: dict[str, Any] = {name: entry[name] for name in Conversion._fields}
     fields |= {name: tuple(entry[name]) for name in _LISTS}
     return Conversion(**fields)
@@ -55,24 +55,28 @@ def _conversion(entry: Mapping[str, Any]) -> Conversion:
 _LISTS = ("argv", "keep", "programs", "modules")
 
 
-def choose(profile: Mapping[str, Any], model: ModelFacts, kind: str) -> Conversion:
+def choose_conversion(profile: Mapping[str, Any], model: ModelFacts, kind: str) -> Conversion:
     """Return the script of that kind, or without a kind the script for this model. Raises HOST, USAGE."""
-    known = conversions(profile)
-    if not known:
+    scripts = list_model_conversions(profile)
+    if not scripts:
         raise EntrypointError(HOST, f"image {profile['variant']} has no conversion script", other_images(profile))
     if kind:
-        for conversion in known:
+        for conversion in scripts:
             if conversion.kind == kind:
                 return conversion
-        raise EntrypointError(USAGE, f"convert: image {profile['variant']} has no kind {kind!r}", _kinds(known))
-    chosen = suitable(profile, model)
+        raise EntrypointError(
+            USAGE, f"convert: image {profile['variant']} has no kind {kind!r}", _format_conversion_kinds(scripts)
+        )
+    chosen = find_default_conversion(profile, model)
     if chosen is None:
         state = "converted already" if model.converted else model.quantization or "not quantised"
-        raise EntrypointError(USAGE, f"{model.name} is {state}: no script is chosen by default", _kinds(known))
+        raise EntrypointError(
+            USAGE, f"{model.name} is {state}: no script is chosen by default", _format_conversion_kinds(scripts)
+        )
     return chosen
 
 
-def suitable(profile: Mapping[str, Any], model: ModelFacts) -> Conversion | None:
+def find_default_conversion(profile: Mapping[str, Any], model: ModelFacts) -> Conversion | None:
     """Return the default script for a model; None if it has none."""
     if model.converted:
         return None
@@ -81,7 +85,7 @@ def suitable(profile: Mapping[str, Any], model: ModelFacts) -> Conversion | None
         takes = "fp8"
     elif not model.quantization and "image" in model.modalities:
         takes = "images"
-    return next((conversion for conversion in conversions(profile) if conversion.takes == takes), None)
+    return next((conversion for conversion in list_model_conversions(profile) if conversion.takes == takes), None)
 
 
 def _takes_images(model: ModelFacts) -> bool:
@@ -122,5 +126,5 @@ def other_images(profile: Mapping[str, Any]) -> str:
     return f"these images have one: {', '.join(threshold['value'])}"
 
 
-def _kinds(known: Iterable[Conversion]) -> str:
-    return "; ".join(f"--kind {conversion.kind}: {conversion.text}" for conversion in known)
+def _format_conversion_kinds(scripts: Iterable[Conversion]) -> str:
+    return "; ".join(f"--kind {conversion.kind}: {conversion.text}" for conversion in scripts)

@@ -9,17 +9,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from entrypoints.checks.findings import notice
+from entrypoints.checks.findings import make_notice
 from entrypoints.core.errors import DOES_NOT_FIT, REFUSED, EntrypointError
 from entrypoints.core.records import Device, Facts, Link, Notice, Value
 from entrypoints.decide.decision_input import Case, element_bytes
+from entrypoints.decide.kernels_by_architecture import choose_kernels
 from entrypoints.decide.parallelism.experts import beside_adapters, experts_on_gpus
-from entrypoints.decide.parallelism.fit import Fit, Rules, fit
-from entrypoints.decide.parallelism.hosts import reach
+from entrypoints.decide.parallelism.fit import Fit, Rules, fit_model
+from entrypoints.decide.parallelism.hosts import make_reach_fields
 from entrypoints.decide.parallelism.offload import SHARED
 from entrypoints.decide.parallelism.profiled import read_profiling
 from entrypoints.decide.records import Decision, gib
-from entrypoints.facts.derived import derive
+from entrypoints.facts.derived import derive_facts
 from entrypoints.facts.probes.cuda.gpu_models import is_unified
 from entrypoints.model.read import ModelFacts
 from entrypoints.request.flags import ALL_REDUCE, BATCHED, EAGER, GRAPHS, NUMA, OPTIMIZATION, SEQUENCES
@@ -39,12 +40,12 @@ _CARDS = {"9": "H100, H200, GH200", "10": "B200, B300, GB200", "12": "RTX PRO 60
 _NEWEST_MAJOR = "12"
 
 
-def decide(profile: Mapping[str, Any], facts: Facts, model: ModelFacts, given: UserFlags) -> Decision:
-    """Choose every setting that the user did not set. Raises the errors of `fit`."""
-    case = Case(profile, _usable(facts), model, given)
+def decide(profile: Mapping[str, Any], facts: Facts, model: ModelFacts, user_flags: UserFlags) -> Decision:
+    """Choose every setting that the user did not set. Raises the errors of `fit_model`."""
+    case = Case(profile, _choose_usable_gpus(facts), model, user_flags)
     _check_sparse_attention(case)
     dtype = choose_dtype(case)
-    fit_result, smaller = _fit_steps(case, beside_adapters(rules(case, dtype), given, profile["vllm"]))
+    fit_result, smaller = _fit_steps(case, beside_adapters(make_cuda_rules(case, dtype), user_flags, profile["vllm"]))
     values = {
         "--dtype": dtype,
         **smaller,
@@ -55,34 +56,45 @@ def decide(profile: Mapping[str, Any], facts: Facts, model: ModelFacts, given: U
         **choose_numa(case, fit_result),
         **choose_all_reduce(case, fit_result),
         **choose_eager(case, fit_result),
+        **choose_kernels("cuda", {device.architecture for device in fit_result.devices}, model, user_flags),
     }
-    return Decision(values, (*fit_result.findings, *_notices(case, fit_result)), uses=fit_result.uses)
+    return Decision(values, (*fit_result.findings, *_find_cuda_notices(case, fit_result)), uses=fit_result.uses)
 
 
-def _fit_steps(case: Case, wanted: Rules) -> tuple[Fit, dict[str, Value]]:
+def _fit_steps(case: Case, gpu_rules: Rules) -> tuple[Fit, dict[str, Value]]:
     """Fit with the usual steps, else with the smallest, which take less memory; return the settings of these too.
 
-    Raises the errors of `fit`.
+    The smallest are chosen if only they have room for the model, or for its whole length. Raises the errors of
+    `fit_model`.
     """
+    smaller = _smaller_steps(case, gpu_rules)
     try:
-        return fit(case.facts, case.model, case.given, wanted), {}
+        usual = fit_model(case.facts, case.model, case.given, gpu_rules)
     except EntrypointError as error:
-        smaller = _smaller_steps(case, wanted)
         if error.code != DOES_NOT_FIT or not smaller:
             raise
-        chunk, running = (case.thresholds.whole(name) for name in ("batched_tokens_small", "running_small"))
         try:
-            least = wanted._replace(chunk=chunk or wanted.chunk, running=running)
-            return fit(case.facts, case.model, case.given, least), smaller
+            return _fit_smallest(case, gpu_rules), smaller
         except EntrypointError:
             raise error from None
+    if usual.is_shortened and smaller:
+        longest = _fit_smallest(case, gpu_rules)
+        if not longest.is_shortened:
+            return longest, smaller
+    return usual, {}
 
 
-def _smaller_steps(case: Case, wanted: Rules) -> dict[str, Value]:
+def _fit_smallest(case: Case, wanted: Rules) -> Fit:
+    """Fit with the smallest steps. Raises the errors of `fit_model`."""
+    chunk, running = (case.thresholds.whole(name) for name in ("batched_tokens_small", "running_small"))
+    return fit_model(case.facts, case.model, case.given, wanted._replace(chunk=chunk or wanted.chunk, running=running))
+
+
+def _smaller_steps(case: Case, gpu_rules: Rules) -> dict[str, Value]:
     """Return the settings of the smallest steps that the user did not set; none if the steps are the smallest."""
     sizes = (
-        (BATCHED, "batched_tokens_small", wanted.chunk, "tokens"),
-        (SEQUENCES, "running_small", wanted.running, "sequences"),
+        (BATCHED, "batched_tokens_small", gpu_rules.chunk, "tokens"),
+        (SEQUENCES, "running_small", gpu_rules.running, "sequences"),
     )
     settings = {}
     for name, threshold, usual, unit in sizes:
@@ -93,7 +105,7 @@ def _smaller_steps(case: Case, wanted: Rules) -> dict[str, Value]:
     return settings
 
 
-def _usable(facts: Facts) -> Facts:
+def _choose_usable_gpus(facts: Facts) -> Facts:
     """Return the facts with whole GPUs only, or with the largest MIG instance: CUDA gives a process only one."""
     instances = [device for device in facts.devices if device.card is not None]
     if not instances or len(facts.devices) == 1:
@@ -108,26 +120,30 @@ def _usable(facts: Facts) -> Facts:
 def _check_sparse_attention(case: Case) -> None:
     """Raise REFUSED if vLLM has no kernel of the model's sparse latent attention for any of the GPUs."""
     geometry, majors = case.model.geometry, case.thresholds.words("sparse_attention_on")
-    found = {device.architecture for device in case.facts.devices}
+    architectures = {device.architecture for device in case.facts.devices}
     if geometry is None or not (geometry.sparse and geometry.latent) or SPARSE in case.given.accepted:
         return
-    if not found or "" in found or {architecture.partition(".")[0] for architecture in found} & {*majors}:
+    if (
+        not architectures
+        or "" in architectures
+        or {architecture.partition(".")[0] for architecture in architectures} & {*majors}
+    ):
         return
-    needed = ", ".join(f"{major}.x ({_CARDS.get(major, '')})" for major in majors)
+    supported_cards = ", ".join(f"{major}.x ({_CARDS.get(major, '')})" for major in majors)
     message = f"{case.model.name}: vLLM {case.profile['vllm']} has no kernel of sparse latent attention for compute"
-    hint = f"use GPUs of {needed}, or a dense model; --vllm-accepts {SPARSE} starts it all the same"
+    hint = f"use GPUs of {supported_cards}, or a dense model; --vllm-accepts {SPARSE} starts it all the same"
     if _NEWEST_MAJOR not in majors:
         hint = f"{hint}; vLLM since 0.24 takes {_NEWEST_MAJOR}.x too (--target cuda)"
-    raise EntrypointError(REFUSED, f"{message} capability {', '.join(sorted(found))}", hint)
+    raise EntrypointError(REFUSED, f"{message} capability {', '.join(sorted(architectures))}", hint)
 
 
-def rules(case: Case, dtype: Value) -> Rules:
+def make_cuda_rules(case: Case, dtype: Value) -> Rules:
     """Return the rules for NVIDIA's GPUs."""
     numbers = case.thresholds
     unified, memory = _has_unified_memory(case.facts), case.facts.memory
-    own = numbers.bytes("unified_processes_gib")
+    process_bytes = numbers.bytes("unified_processes_gib")
     return Rules(
-        **reach(numbers),
+        **make_reach_fields(numbers),
         usable=numbers.number("unified_share" if unified else "usable_share"),
         reserved=numbers.bytes("reserved_gib"),
         activations=numbers.bytes("activations_gib"),
@@ -135,9 +151,9 @@ def rules(case: Case, dtype: Value) -> Rules:
         expert=experts_on_gpus(case.given),
         shortest_context=numbers.whole("shortest_context"),
         memory=memory.total if unified else None,
-        free=max(0, memory.available - own) if unified else None,
+        free=max(0, memory.available - process_bytes) if unified else None,
         executors=numbers.words("executors"),
-        chunk=_batch(case) or numbers.whole("activations_chunk"),
+        chunk=_choose_step_tokens(case) or numbers.whole("activations_chunk"),
         profiling=read_profiling(numbers, case.profile["vllm"], eager=case.given.flag(EAGER) == "True"),
         running=numbers.whole("running_large" if _is_large(case) else "running_small"),
         driver=0 if unified or case.facts.devices[0].card is not None else numbers.bytes("driver_gib"),
@@ -160,10 +176,10 @@ def _has_unified_memory(facts: Facts) -> bool:
 
 def choose_dtype(case: Case) -> Value:
     """Choose the model's own type, or float16 if a GPU does not support bfloat16."""
-    oldest = _capability(case.facts)
+    oldest = _find_lowest_capability(case.facts)
     if not oldest:
         return Value("auto", "the driver does not report the GPUs' compute capability, so vLLM chooses the type")
-    if oldest < _version(str(case.thresholds.table["bfloat16_from"]["value"])):
+    if oldest < _parse_capability(str(case.thresholds.table["bfloat16_from"]["value"])):
         capability = ".".join(map(str, oldest))
         instead = ("auto: vLLM refuses a bfloat16 model on this GPU", "float32: twice the memory, and no tensor cores")
         return Value("float16", f"compute capability {capability} does not support bfloat16", instead)
@@ -171,13 +187,13 @@ def choose_dtype(case: Case) -> Value:
     return Value("auto", "the model's published type; every GPU supports it", instead)
 
 
-def _capability(facts: Facts) -> tuple[int, ...]:
+def _find_lowest_capability(facts: Facts) -> tuple[int, ...]:
     """Return the lowest compute capability; empty if it is unknown for any GPU."""
-    versions = [_version(device.architecture) for device in facts.devices]
+    versions = [_parse_capability(device.architecture) for device in facts.devices]
     return min(versions) if versions and all(versions) else ()
 
 
-def _version(text: str) -> tuple[int, ...]:
+def _parse_capability(text: str) -> tuple[int, ...]:
     parts = text.split(".")
     return tuple(map(int, parts)) if all(part.isdecimal() for part in parts) else ()
 
@@ -192,7 +208,12 @@ def choose_driver(case: Case) -> dict[str, Value]:
     """
     kernel = case.facts.kernel
     driver, compat = case.facts.versions.get("driver", ""), kernel.get("cuda_compat", "")
-    if not compat or "gpu_brand" in kernel or case.given.variable(LIBRARIES) or _version(driver) >= _version(compat):
+    if (
+        not compat
+        or "gpu_brand" in kernel
+        or case.given.variable(LIBRARIES)
+        or _parse_capability(driver) >= _parse_capability(compat)
+    ):
         return {}
     because = f"the driver is {driver}, and CUDA's libraries of {compat} (VLLM_ENABLE_CUDA_COMPATIBILITY) run on it"
     return {
@@ -220,11 +241,11 @@ def choose_visible(case: Case, fit_result: Fit) -> dict[str, Value]:
 
 
 def _link_kinds(case: Case, chosen: tuple[Device, ...]) -> str:
-    kinds = sorted({link.kind for link in _links(case, chosen)})
+    kinds = sorted({link.kind for link in _list_chosen_links(case, chosen)})
     return f"linked by {', '.join(kinds)}" if kinds else "no known links between them"
 
 
-def _links(case: Case, chosen: tuple[Device, ...]) -> Iterator[Link]:
+def _list_chosen_links(case: Case, chosen: tuple[Device, ...]) -> Iterator[Link]:
     numbers = {device.number for device in chosen}
     return (link for link in case.facts.links if link.first in numbers and link.second in numbers)
 
@@ -234,7 +255,7 @@ def _links(case: Case, chosen: tuple[Device, ...]) -> Iterator[Link]:
 
 def choose_batches(case: Case, fit_result: Fit) -> dict[str, Value]:
     """Choose the number of tokens per step from the GPU's memory and --optimize."""
-    tokens = _batch(case)
+    tokens = _choose_step_tokens(case)
     if not tokens or BATCHED in case.given.flags:
         return {}
     aim, small = case.given.intents.optimize, case.thresholds.whole("batched_tokens_small")
@@ -247,7 +268,7 @@ def choose_batches(case: Case, fit_result: Fit) -> dict[str, Value]:
     return {BATCHED: Value(str(tokens), because, instead)}
 
 
-def _batch(case: Case) -> int:
+def _choose_step_tokens(case: Case) -> int:
     """Return the number of tokens of one step; 0 leaves it to vLLM."""
     numbers, aim = case.thresholds, case.given.intents.optimize
     if aim == "latency":
@@ -269,7 +290,7 @@ def _is_large(case: Case) -> bool:
 
 def choose_numa(case: Case, fit_result: Fit) -> dict[str, Value]:
     """Bind workers to their GPUs' NUMA nodes if vLLM supports it and the container allows it."""
-    derived, facts = derive(case.facts), case.facts
+    derived, facts = derive_facts(case.facts), case.facts
     nodes = [device.node for device in fit_result.devices]
     all_cpus_usable = {cpu for node in facts.nodes for cpu in node.cpus} == {cpu.id for cpu in facts.cpus}
     if NUMA not in case.given.known or NUMA in case.given.flags:
@@ -285,7 +306,7 @@ def choose_numa(case: Case, fit_result: Fit) -> dict[str, Value]:
 
 def choose_all_reduce(case: Case, fit_result: Fit) -> dict[str, Value]:
     """Disable vLLM's custom all-reduce for more than two GPUs without NVLink, as vLLM itself would."""
-    kinds = {link.kind for link in _links(case, fit_result.devices)}
+    kinds = {link.kind for link in _list_chosen_links(case, fit_result.devices)}
     if fit_result.tensor <= _PAIR or not kinds or all(kind.startswith("NV") for kind in kinds):
         return {}
     if ALL_REDUCE in case.given.flags:
@@ -306,42 +327,44 @@ def choose_eager(case: Case, fit_result: Fit) -> dict[str, Value]:
     full = [use for use in fit_result.uses if use.total <= limit and use.weights > share * use.total]
     if not full:
         return {}
-    held = f"weights take {full[0].weights / full[0].total:.0%} of {gib(full[0].total)}"
-    because = f"{held}: graphs would take a part of the rest, and capturing them can run out of memory"
+    weight_share = f"weights take {full[0].weights / full[0].total:.0%} of {gib(full[0].total)}"
+    because = f"{weight_share}: graphs would take a part of the rest, and capturing them can run out of memory"
     return {EAGER: Value(value=True, because=because, instead=("not set: faster decoding, if graphs fit too",))}
 
 
 # --- notices --------------------------------------------------------------------------------------------------------
 
 
-def _notices(case: Case, fit_result: Fit) -> Iterator[Notice]:
+def _find_cuda_notices(case: Case, fit_result: Fit) -> Iterator[Notice]:
     """Yield notices about the user's settings or the model's type on these GPUs."""
-    yield from _allocator(case)
+    yield from _check_allocator(case)
     yield from _awq_without_kernel(case, fit_result)
     yield from _emulated_type(case, fit_result)
     if (case.given.flag("--dtype") or "").lower() == "bfloat16" and choose_dtype(case).value == "float16":
-        yield notice("CUDA-031", "--dtype bfloat16", "--dtype float16")
+        yield make_notice("CUDA-031", "--dtype bfloat16", "--dtype float16")
 
 
-def _allocator(case: Case) -> Iterator[Notice]:
+def _check_allocator(case: Case) -> Iterator[Notice]:
     values = (case.given.variable(name) for name in ALLOCATOR)
     conf = next((value for value in values if value), "")
     if "expandable_segments:True" in conf and "--enable-sleep-mode" in case.given.flags:
-        yield notice("CUDA-032", conf, "no expandable_segments:True")
+        yield make_notice("CUDA-032", conf, "no expandable_segments:True")
 
 
 def _awq_without_kernel(case: Case, fit_result: Fit) -> Iterator[Notice]:
     """Yield a notice if vLLM has no AWQ kernel for GPUs of this compute capability."""
-    method, oldest = case.model.quantization, _capability(case.facts)
-    needed = str(case.thresholds.table["awq_from"]["value"])
-    if method == "awq" and oldest and oldest < _version(needed):
+    method, oldest = case.model.quantization, _find_lowest_capability(case.facts)
+    least_capability = str(case.thresholds.table["awq_from"]["value"])
+    if method == "awq" and oldest and oldest < _parse_capability(least_capability):
         capability = f"compute capability {'.'.join(map(str, oldest))}"
-        yield notice("CUDA-034", capability, f"{needed} or later", method=method, device=fit_result.devices[0].name)
+        yield make_notice(
+            "CUDA-034", capability, f"{least_capability} or later", method=method, device=fit_result.devices[0].name
+        )
 
 
 def _emulated_type(case: Case, fit_result: Fit) -> Iterator[Notice]:
     """Yield a notice if the GPUs do not compute the weights' type, so that each step unpacks the weights."""
-    method, oldest = case.model.quantization, _capability(case.facts)
+    method, oldest = case.model.quantization, _find_lowest_capability(case.facts)
     if method in _FP8:
         name = "fp8_from"
     elif method in _FP4:
@@ -350,7 +373,9 @@ def _emulated_type(case: Case, fit_result: Fit) -> Iterator[Notice]:
         return
     if not oldest:
         return
-    needed = str(case.thresholds.table[name]["value"])
-    if oldest < _version(needed):
+    least_capability = str(case.thresholds.table[name]["value"])
+    if oldest < _parse_capability(least_capability):
         capability = f"compute capability {'.'.join(map(str, oldest))}"
-        yield notice("CUDA-033", capability, f"{needed} or later", method=method, device=fit_result.devices[0].name)
+        yield make_notice(
+            "CUDA-033", capability, f"{least_capability} or later", method=method, device=fit_result.devices[0].name
+        )

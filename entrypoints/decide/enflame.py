@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from entrypoints.checks.findings import notice
+from entrypoints.checks.findings import make_notice
 from entrypoints.core.errors import MODEL, EntrypointError
 from entrypoints.core.parse import format_id_list
 from entrypoints.core.records import Facts, Notice, Value
 from entrypoints.decide.decision_input import Case, element_bytes
-from entrypoints.decide.parallelism.fit import Fit, Rules, fit
-from entrypoints.decide.parallelism.hosts import reach
+from entrypoints.decide.parallelism.fit import Fit, Rules, fit_model
+from entrypoints.decide.parallelism.hosts import make_reach_fields
 from entrypoints.decide.parallelism.visible import restricted_by_number
 from entrypoints.decide.records import Decision
 from entrypoints.model.read import ModelFacts
@@ -47,31 +47,39 @@ class EnflameCase(Case):
     @property
     def schemes(self) -> tuple[str, ...]:
         """The vendor's tables for the quantisations; not each kernel has one."""
-        tables = (scheme(self.model._replace(quantization=method)) for method in self.methods)
+        tables = (find_vendor_table(self.model._replace(quantization=method)) for method in self.methods)
         return tuple(dict.fromkeys(table for table in tables if table))
 
 
-def decide(profile: Mapping[str, Any], facts: Facts, model: ModelFacts, given: UserFlags) -> Decision:
+def decide(profile: Mapping[str, Any], facts: Facts, model: ModelFacts, user_flags: UserFlags) -> Decision:
     """Choose every setting that the user did not set.
 
     Raises MODEL for a quantisation, or a pair of model and type, that the vendor does not support, unless the user set
-    --quantization; and the errors of `fit`.
+    --quantization; and the errors of `fit_model`.
     """
-    case = EnflameCase(profile, restricted_by_number(facts, given, VISIBLE), model, given)
+    case = EnflameCase(profile, restricted_by_number(facts, user_flags, VISIBLE), model, user_flags)
     unsupported = tuple(_require_supported(case))
     dtype = choose_dtype(case)
-    chosen = fit(case.facts, model, given, rules(case, str(given.flag("--dtype") or dtype.value)))
-    values = {"--dtype": dtype, **_method(case), **chosen.values, **_cards(case, chosen), **_exchange(case)}
-    return Decision(values, (*unsupported, *_notices(case), *chosen.findings), uses=chosen.uses)
+    chosen = fit_model(
+        case.facts, model, user_flags, make_enflame_rules(case, str(user_flags.flag("--dtype") or dtype.value))
+    )
+    values = {
+        "--dtype": dtype,
+        **_choose_expert_kernels(case),
+        **chosen.values,
+        **_choose_enflame_cards(case, chosen),
+        **_choose_exchange_buffer(case),
+    }
+    return Decision(values, (*unsupported, *_find_enflame_notices(case), *chosen.findings), uses=chosen.uses)
 
 
-def rules(case: EnflameCase, dtype: str) -> Rules:
+def make_enflame_rules(case: EnflameCase, dtype: str) -> Rules:
     """Return the rules for S60 cards."""
     numbers = case.thresholds
     share = "usable_share_of_experts" if _spreads_experts(case) else "usable_share"
     cache = case.given.flag("--kv-cache-dtype") or "auto"
     return Rules(
-        **reach(numbers),
+        **make_reach_fields(numbers),
         usable=numbers.number(share),
         reserved=numbers.bytes("reserved_gib"),
         activations=numbers.bytes("activations_gib"),
@@ -90,7 +98,7 @@ def _spreads_experts(case: EnflameCase) -> bool:
 # --- models and quantisations ---------------------------------------------------------------------------------------
 
 
-def scheme(model: ModelFacts) -> str:
+def find_vendor_table(model: ModelFacts) -> str:
     """Return the vendor's table for a model's quantisation; empty if there is none."""
     method = model.quantization.removesuffix("_gcu")
     if method == "gptq":
@@ -100,10 +108,10 @@ def scheme(model: ModelFacts) -> str:
 
 def _require_supported(case: EnflameCase) -> Iterator[Notice]:
     """Raise MODEL for what the vendor does not support, or yield a FAIL notice if the user set --quantization."""
-    for problem, found, expected, hint in (*_bad_quantisation(case), *_bad_pair(case)):
+    for problem, value, expected, hint in (*_bad_quantisation(case), *_bad_pair(case)):
         if case.given.flag(QUANTIZATION) is None:
-            raise EntrypointError(MODEL, f"{case.model.name}: {problem}: found {found}, expected {expected}", hint)
-        yield notice("GCU-030", found, expected, what=problem)
+            raise EntrypointError(MODEL, f"{case.model.name}: {problem}: found {value}, expected {expected}", hint)
+        yield make_notice("GCU-030", value, expected, what=problem)
 
 
 Problem = tuple[str, str, str, str]
@@ -132,8 +140,8 @@ def _bad_quantisation(case: EnflameCase) -> Iterator[Problem]:
 def _bad_pair(case: EnflameCase) -> Iterator[Problem]:
     for table in case.schemes if _is_listed(case) else ():
         if not case.lists(table):
-            found = f"{case.model.architecture} in {_SCHEMES[table]}"
-            yield "not supported by the vendor", found, _validated(case), f"see {TABLE}"
+            pair = f"{case.model.architecture} in {_SCHEMES[table]}"
+            yield "not supported by the vendor", pair, _format_table_headings(case), f"see {TABLE}"
 
 
 _FLOATS = {
@@ -175,26 +183,26 @@ def choose_dtype(case: EnflameCase) -> Value:
 
 def _validated_type(case: EnflameCase) -> Value:
     """Choose the stored type if it is validated, else the other one if that is, else the stored one."""
-    own = {"half": "float16"}.get(case.model.dtype, case.model.dtype)
-    if own in _FLOATS and case.lists(own):
-        because = f"{TABLE}: {case.model.architecture} is validated in {_SCHEMES[own]}, the model's stored type"
-        return Value(own, because, _FLOATS[own])
+    model_dtype = {"half": "float16"}.get(case.model.dtype, case.model.dtype)
+    if model_dtype in _FLOATS and case.lists(model_dtype):
+        because = f"{TABLE}: {case.model.architecture} is validated in {_SCHEMES[model_dtype]}, the model's stored type"
+        return Value(model_dtype, because, _FLOATS[model_dtype])
     if case.lists("float16"):
         because = f"{TABLE}: {case.model.architecture} is validated in FP16, the type that the vendor serves in"
         return Value("float16", because)
     if case.lists("bfloat16"):
         because = f"{TABLE}: {case.model.architecture} is validated in BF16, not in FP16"
         return Value("bfloat16", because, ("float16: not validated by the vendor",))
-    because = f"{TABLE}: {case.model.architecture} is validated in {_validated(case)}, not in FP16 or BF16"
-    return Value(own if own in _FLOATS else "float16", because)
+    because = f"{TABLE}: {case.model.architecture} is validated in {_format_table_headings(case)}, not in FP16 or BF16"
+    return Value(model_dtype if model_dtype in _FLOATS else "float16", because)
 
 
-def _validated(case: EnflameCase) -> str:
+def _format_table_headings(case: EnflameCase) -> str:
     """Return the headings of the vendor's tables that contain the architecture."""
     return " or ".join(heading for name, heading in _SCHEMES.items() if case.lists(name))
 
 
-def _method(case: EnflameCase) -> dict[str, Value]:
+def _choose_expert_kernels(case: EnflameCase) -> dict[str, Value]:
     """Select the kernels for quantised experts: the plugin uses them only on request."""
     experts = case.model.geometry is not None and case.model.geometry.experts > 0
     if not experts or case.model.quantization not in ("awq", "gptq"):
@@ -212,7 +220,7 @@ def _method(case: EnflameCase) -> dict[str, Value]:
 # --- cards ----------------------------------------------------------------------------------------------------------
 
 
-def _cards(case: EnflameCase, chosen: Fit) -> dict[str, Value]:
+def _choose_enflame_cards(case: EnflameCase, chosen: Fit) -> dict[str, Value]:
     """Select cards if not all visible ones are needed."""
     all_cards = {device.number for device in case.facts.devices}
     numbers = [device.number for device in chosen.devices]
@@ -222,7 +230,7 @@ def _cards(case: EnflameCase, chosen: Fit) -> dict[str, Value]:
     return {VISIBLE: Value(",".join(map(str, numbers)), because)}
 
 
-def _exchange(case: EnflameCase) -> dict[str, Value]:
+def _choose_exchange_buffer(case: EnflameCase) -> dict[str, Value]:
     """Set the size of the buffer for the engines' exchange of tokens between experts, by the vendor's formula."""
     engines, tokens = case.given.variable("VLLM_DP_SIZE"), case.given.number("--max-num-batched-tokens")
     tokens = tokens or case.given.number("--max-model-len")
@@ -231,17 +239,17 @@ def _exchange(case: EnflameCase) -> dict[str, Value]:
     count, hidden = parse_count(engines, "VLLM_DP_SIZE"), case.model.geometry.hidden
     size = tokens * count * (hidden + _ROUTING) * 2
     because = f"{tokens} tokens of {count} engines, each with {hidden} numbers and its routing, at two bytes per number"
-    kept = Value("1", "the vendor sets it to serve experts over several engines")
-    return {"ECCL_ALLTOALLV_MAXSIZE": Value(str(size), because), "TORCH_ECCL_AVOID_RECORD_STREAMS": kept}
+    vendor_value = Value("1", "the vendor sets it to serve experts over several engines")
+    return {"ECCL_ALLTOALLV_MAXSIZE": Value(str(size), because), "TORCH_ECCL_AVOID_RECORD_STREAMS": vendor_value}
 
 
 # --- notices --------------------------------------------------------------------------------------------------------
 
 
-def _notices(case: EnflameCase) -> Iterator[Notice]:
+def _find_enflame_notices(case: EnflameCase) -> Iterator[Notice]:
     """Yield notices about the user's settings that are kept, and about what the vendor has not validated."""
     if case.model.architecture and not _is_listed(case):
-        yield notice("GCU-031", case.model.architecture, "one of the list")
+        yield make_notice("GCU-031", case.model.architecture, "one of the list")
     yield from _type_notices(case)
     yield from _cache_notices(case)
     yield from _required_notices(case)
@@ -256,11 +264,11 @@ def _required_notices(case: EnflameCase) -> Iterator[Notice]:
     stack = {item["setting"]: str(item["value"]) for item in case.profile["settings"]}
     device, backend, method = case.given.flag(DEVICE), case.given.variable(BACKEND), case.given.variable(METHOD)
     if device not in (None, "gcu"):
-        yield notice("GCU-039", f"{DEVICE} {device}", "gcu")
+        yield make_notice("GCU-039", f"{DEVICE} {device}", "gcu")
     if backend and BACKEND in stack and backend.upper() != stack[BACKEND]:
-        yield notice("GCU-037", f"{BACKEND}={backend}", stack[BACKEND])
+        yield make_notice("GCU-037", f"{BACKEND}={backend}", stack[BACKEND])
     if method not in (None, "spawn"):
-        yield notice("GCU-038", f"{METHOD}={method}", "spawn")
+        yield make_notice("GCU-038", f"{METHOD}={method}", "spawn")
 
 
 def _type_notices(case: EnflameCase) -> Iterator[Notice]:
@@ -271,18 +279,23 @@ def _type_notices(case: EnflameCase) -> Iterator[Notice]:
         return
     better = next((name for name in _FLOATS if case.lists(name)), "")
     if better:
-        yield notice("GCU-032", f"--dtype {dtype}", better, dtype=dtype, better=better)
+        yield make_notice("GCU-032", f"--dtype {dtype}", better, dtype=dtype, better=better)
     else:
-        yield notice("GCU-036", f"{case.model.architecture} in {dtype}", _validated(case), scheme=_validated(case))
+        yield make_notice(
+            "GCU-036",
+            f"{case.model.architecture} in {dtype}",
+            _format_table_headings(case),
+            scheme=_format_table_headings(case),
+        )
 
 
 def _cache_notices(case: EnflameCase) -> Iterator[Notice]:
     cache = case.given.flag("--kv-cache-dtype") or "auto"
     if cache.startswith("fp8"):
-        yield notice("GCU-033", f"--kv-cache-dtype {cache}", "int8")
+        yield make_notice("GCU-033", f"--kv-cache-dtype {cache}", "int8")
     if cache == "auto":
         return
     if case.given.flag("--quantization-param-path") is None:
-        yield notice("GCU-034", "no --quantization-param-path", "the file of scales")
+        yield make_notice("GCU-034", "no --quantization-param-path", "the file of scales")
     if _is_listed(case) and not case.lists("int8_cache"):
-        yield notice("GCU-035", case.model.architecture, "one of the list")
+        yield make_notice("GCU-035", case.model.architecture, "one of the list")

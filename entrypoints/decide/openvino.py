@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from entrypoints.checks.findings import notice
+from entrypoints.checks.findings import make_notice
 from entrypoints.core.errors import HOST, MODEL, USAGE, EntrypointError
 from entrypoints.core.records import Facts, Notice, Value
 from entrypoints.decide.cpu import rank_memory as mem
-from entrypoints.decide.cpu.binding import domains
+from entrypoints.decide.cpu.binding import list_rank_domains
 from entrypoints.decide.decision_input import Case
 from entrypoints.decide.records import GIB, Decision, does_not_fit, gib
 from entrypoints.model.geometry import Geometry
@@ -56,24 +56,24 @@ class OpenvinoCase(Case):
         return geometry.max_length if geometry else None
 
 
-def decide(profile: Mapping[str, Any], facts: Facts, model: ModelFacts, given: UserFlags) -> Decision:
+def decide(profile: Mapping[str, Any], facts: Facts, model: ModelFacts, user_flags: UserFlags) -> Decision:
     """Choose every setting that the user did not set.
 
     Raises HOST if the host's memory is unknown, MODEL for an invalid configuration, USAGE for parallelism, and
     DOES_NOT_FIT.
     """
-    case = OpenvinoCase(profile, facts, model, given)
-    _require(case)
-    device = given.variable(DEVICE) or "CPU"
-    values = _gpu() if "GPU" in device.upper() else _cpu(case)
+    case = OpenvinoCase(profile, facts, model, user_flags)
+    _refuse_bad_settings(case)
+    device = user_flags.variable(DEVICE) or "CPU"
+    values = _choose_gpu_settings() if "GPU" in device.upper() else _choose_cpu_settings(case)
     libraries = {name: paths.get(facts.processor.architecture) for name, paths in profile["libraries"].items()}
     present = [path for name, path in libraries.items() if path and facts.files.get(name)]
     if present:
         values["LD_PRELOAD"] = Value(":".join(present), "vLLM's CPU manual: preload TCMalloc for memory allocation")
-    return Decision(values, tuple(_notices(case)))
+    return Decision(values, tuple(_find_openvino_notices(case)))
 
 
-def _require(case: OpenvinoCase) -> None:
+def _refuse_bad_settings(case: OpenvinoCase) -> None:
     """Raise for settings that the plugin would refuse only after a minute of loading."""
     if not case.facts.memory.total:
         missing = "; ".join(f"{failure.where}: {failure.found}" for failure in case.facts.failures)
@@ -89,7 +89,7 @@ def _require(case: OpenvinoCase) -> None:
 # --- GPU ------------------------------------------------------------------------------------------------------------
 
 
-def _gpu() -> dict[str, Value]:
+def _choose_gpu_settings() -> dict[str, Value]:
     """Leave the KV cache's size to the plugin, which reads the GPU's free memory."""
     best = f"{README}: the best known configuration for GPUs"
     space = "the plugin's default: 0 means as much GPU memory as --gpu-memory-utilization allows"
@@ -104,81 +104,83 @@ def _gpu() -> dict[str, Value]:
 # --- CPU ------------------------------------------------------------------------------------------------------------
 
 
-def _cpu(case: OpenvinoCase) -> dict[str, Value]:
+def _choose_cpu_settings(case: OpenvinoCase) -> dict[str, Value]:
     because = "the default; to use an Intel GPU: docker run --device /dev/dri -e VLLM_OPENVINO_DEVICE=GPU"
     smaller = ("f16, bf16: twice the memory for the same tokens",)
     return {
         DEVICE: Value("CPU", because),
         KV_PRECISION: Value("u8", f"{README}: the best known configuration for CPUs, and its default", smaller),
-        **_memory(case),
-        **_batches(case),
-        **_sequences(case),
+        **_choose_weights_and_cache(case),
+        **_choose_chunked_prefill(case),
+        **_choose_sequence_limit(case),
     }
 
 
-def _memory(case: OpenvinoCase) -> dict[str, Value]:
+def _choose_weights_and_cache(case: OpenvinoCase) -> dict[str, Value]:
     """Give the KV cache the memory left by weights and conversion; use u8 weights only if 16-bit ones do not fit."""
-    room, room_in_u8, values = _room(case, 2), _room(case, 1), {}
+    room, room_in_u8, values = _find_room_beside_weights(case, 2), _find_room_beside_weights(case, 1), {}
     user = case.given.variable(QUANTIZED)
-    only_u8_fits = _whole(case, room) < 1 <= _whole(case, room_in_u8)
+    only_u8_fits = _count_whole_gib(case, room) < 1 <= _count_whole_gib(case, room_in_u8)
     if only_u8_fits if user is None else user.lower() in ("on", "true", "1"):
-        before, after = gib(_loaded(case, 2)), gib(_loaded(case, 1))
+        before, after = gib(_count_weight_bytes(case, 2)), gib(_count_weight_bytes(case, 1))
         because = f"{before} of 16-bit weights would leave no room for the KV cache; in u8 they take {after}"
         values[QUANTIZED] = Value("ON", because, ("OFF: the weights would not fit",))
         room = room_in_u8
-    most = _whole(case, room)
+    most = _count_whole_gib(case, room)
     if most < 1:
         smaller = "a smaller model, or one exported in 4 bits with optimum-cli"
         raise does_not_fit(f"{case.model.name}: {room.describe()}; the smallest KV cache takes 1 GiB", smaller)
-    return values | _space(case, room, most)
+    return values | _choose_cache_size(case, room, most)
 
 
-def _loaded(case: OpenvinoCase, size: int) -> int:
+def _count_weight_bytes(case: OpenvinoCase, size: int) -> int:
     return case.model.weights.loaded(size) if case.model.weights else 0
 
 
-def _room(case: OpenvinoCase, size: int) -> mem.RankRoom:
+def _find_room_beside_weights(case: OpenvinoCase, size: int) -> mem.RankRoom:
     """Return the memory left by the weights: during conversion, PyTorch's and OpenVINO's copies coexist."""
     copies, weights = case.thresholds.whole("weights_copies"), case.model.weights
-    both = _loaded(case, 2) * (copies - 1) + _loaded(case, size)
-    taken = mem.Load(both, weights.on_disk if weights else 0, 1)
-    return mem.smallest_room(case.facts, (), taken, case.thresholds)
+    weight_copies = _count_weight_bytes(case, 2) * (copies - 1) + _count_weight_bytes(case, size)
+    load = mem.Load(weight_copies, weights.on_disk if weights else 0, 1)
+    return mem.smallest_room(case.facts, (), load, case.thresholds)
 
 
-def _whole(case: OpenvinoCase, room: mem.RankRoom) -> int:
+def _count_whole_gib(case: OpenvinoCase, room: mem.RankRoom) -> int:
     share = "kv_memory_share" if case.model.weights else "kv_share_of_unknown_model"
     return mem.whole_gib(room, case.thresholds.number(share))
 
 
-def _space(case: OpenvinoCase, room: mem.RankRoom, most: int) -> dict[str, Value]:
+def _choose_cache_size(case: OpenvinoCase, room: mem.RankRoom, most: int) -> dict[str, Value]:
     geometry, length = case.model.geometry, case.length
     if geometry is None or length is None:
         return {KV_SPACE: Value(str(most), f"{room.describe()}; {case.model.unknown or 'its length is unknown'}")}
-    cores = max(len(domain.cores) for domain in domains(case.facts))  # the plugin uses one socket
+    cores = max(len(domain.cores) for domain in list_rank_domains(case.facts))  # the plugin uses one socket
     tokens = cores * case.thresholds.whole("kv_tokens_per_core")
     sequences = case.given.number("--max-num-seqs") or case.given.intents.concurrency or _SEQUENCES
-    use = mem.useful(geometry, mem.CacheDemand(length, sequences, tokens), case.kv_size, 1)
+    use = mem.compute_useful_cache(geometry, mem.CacheDemand(length, sequences, tokens), case.kv_size, 1)
     four = "4, the plugin's default: independent of machine and model"
     if use.space < most:
         instead = (four, f"{most}: would fit, but requests could not use it")
-        return {KV_SPACE: Value(str(use.space), f"{use.because}; {room.describe()}", instead)} | _length(case, most)
-    return {KV_SPACE: Value(str(most), room.describe(), (four,))} | _shorter(case, geometry, length, most)
+        return {KV_SPACE: Value(str(use.space), f"{use.because}; {room.describe()}", instead)} | _choose_intent_length(
+            case, most
+        )
+    return {KV_SPACE: Value(str(most), room.describe(), (four,))} | _choose_fitting_length(case, geometry, length, most)
 
 
-def _length(case: OpenvinoCase, space: int) -> dict[str, Value]:
-    """Return the length of the intents. Raises the errors of `_shorter`."""
+def _choose_intent_length(case: OpenvinoCase, space: int) -> dict[str, Value]:
+    """Return the length of the intents. Raises the errors of `_choose_fitting_length`."""
     geometry, length = case.model.geometry, case.length
-    return {} if geometry is None or length is None else _shorter(case, geometry, length, space)
+    return {} if geometry is None or length is None else _choose_fitting_length(case, geometry, length, space)
 
 
-def _shorter(case: OpenvinoCase, geometry: Geometry, length: int, space: int) -> dict[str, Value]:
+def _choose_fitting_length(case: OpenvinoCase, geometry: Geometry, length: int, space: int) -> dict[str, Value]:
     """Return a shorter --max-model-len if one sequence does not fit in `space` GiB. Raises DOES_NOT_FIT."""
     from_intents = case.given.intents.input and case.given.intents.output
     need = geometry.kv_bytes(length, case.kv_size, 1)
     if need <= space * GIB:
         because = "the sum of the upper ends of --input-range and --output-range"
         return {LENGTH: Value(str(length), because)} if from_intents and not case.given.flag(LENGTH) else {}
-    longest = mem.longest(geometry, space * GIB, case.kv_size, 1)
+    longest = mem.find_longest_sequence(geometry, space * GIB, case.kv_size, 1)
     if case.given.flag(LENGTH) or from_intents or longest < case.thresholds.whole("shortest_context"):
         message = f"{case.model.name}: {length} tokens need {gib(need)} of KV cache, {space} GiB are available"
         raise does_not_fit(message, f"{LENGTH} {longest} fits; or use more memory")
@@ -186,7 +188,7 @@ def _shorter(case: OpenvinoCase, geometry: Geometry, length: int, space: int) ->
     return {LENGTH: Value(str(longest), because, (f"{length}: vLLM would refuse to start",))}
 
 
-def _batches(case: OpenvinoCase) -> dict[str, Value]:
+def _choose_chunked_prefill(case: OpenvinoCase) -> dict[str, Value]:
     """Compute prompts in chunks, unless the user sets prefix caching: the plugin does not support both."""
     prefixes = case.given.flags.get(PREFIXES)
     if prefixes is not None and prefixes.value is not False:
@@ -204,7 +206,7 @@ def _batches(case: OpenvinoCase) -> dict[str, Value]:
     }
 
 
-def _sequences(case: OpenvinoCase) -> dict[str, Value]:
+def _choose_sequence_limit(case: OpenvinoCase) -> dict[str, Value]:
     """Return --max-num-seqs for --concurrency."""
     concurrency = case.given.intents.concurrency
     return {"--max-num-seqs": Value(str(concurrency), f"--concurrency {concurrency}")} if concurrency else {}
@@ -213,15 +215,15 @@ def _sequences(case: OpenvinoCase) -> dict[str, Value]:
 # --- notices --------------------------------------------------------------------------------------------------------
 
 
-def _notices(case: OpenvinoCase) -> Iterator[Notice]:
+def _find_openvino_notices(case: OpenvinoCase) -> Iterator[Notice]:
     """Yield notices about settings of the user that are kept but have a cost."""
     old = case.given.variable(OLD_KV_PRECISION)
     if old:
-        yield notice("PLAN-081", f"{OLD_KV_PRECISION}={old}", f"{KV_PRECISION}={old}", precision=old)
+        yield make_notice("PLAN-081", f"{OLD_KV_PRECISION}={old}", f"{KV_PRECISION}={old}", precision=old)
     if case.given.flag(PREFIXES) == "True" and case.given.flag("--enable-chunked-prefill") == "True":
-        yield notice("PLAN-082", "both", "one of them")
+        yield make_notice("PLAN-082", "both", "one of them")
     method, methods = case.model.quantization, case.thresholds.words("quantization_methods")
     if method and method not in methods:
-        yield notice("PLAN-084", method, f"one of {', '.join(methods)}")
+        yield make_notice("PLAN-084", method, f"one of {', '.join(methods)}")
     if case.given.flag("--enable-lora") == "True":
-        yield notice("PLAN-083", "--enable-lora", "none")
+        yield make_notice("PLAN-083", "--enable-lora", "none")

@@ -8,17 +8,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from entrypoints.checks.findings import notice
+from entrypoints.checks.findings import make_notice
 from entrypoints.core.errors import DOES_NOT_FIT, HOST, EntrypointError
 from entrypoints.core.parse import format_id_list
 from entrypoints.core.records import Device, Facts, Notice, Value
+from entrypoints.decide.kernels_by_architecture import AITER, choose_kernels
 from entrypoints.decide.parallelism.experts import beside_adapters, experts_on_gpus
-from entrypoints.decide.parallelism.fit import Fit, Rules, fit
-from entrypoints.decide.parallelism.hosts import reach
+from entrypoints.decide.parallelism.fit import Fit, Rules, fit_model
+from entrypoints.decide.parallelism.hosts import make_reach_fields
 from entrypoints.decide.parallelism.offload import PRIVATE
-from entrypoints.decide.parallelism.visible import chosen_by, restricted
+from entrypoints.decide.parallelism.visible import chosen_by, restrict_to_visible
 from entrypoints.decide.records import Decision, Thresholds
-from entrypoints.facts.derived import derive
+from entrypoints.facts.derived import derive_facts
 from entrypoints.model.read import ModelFacts
 from entrypoints.request.flags import NUMA, TENSOR
 from entrypoints.request.vllm_flags import UserFlags
@@ -26,7 +27,6 @@ from entrypoints.request.vllm_flags import UserFlags
 VISIBLE = "HIP_VISIBLE_DEVICES"
 ALSO_VISIBLE = "CUDA_VISIBLE_DEVICES"
 """HIP reads this variable too; vLLM refuses to start if the two differ (platforms/rocm.py)."""
-AITER = "VLLM_ROCM_USE_AITER"
 CK = "VLLM_USE_TRITON_FLASH_ATTN"
 COUNTED = "apu_memory_mib"
 """Fact: the memory that the kernel counts as that of a GPU which is part of the processor."""
@@ -36,27 +36,28 @@ _RAISE_LIMIT = (
 )
 
 
-def decide(profile: Mapping[str, Any], facts: Facts, model: ModelFacts, given: UserFlags) -> Decision:
+def decide(profile: Mapping[str, Any], facts: Facts, model: ModelFacts, user_flags: UserFlags) -> Decision:
     """Choose every setting that the user did not set.
 
-    Raises HOST if the image has no kernels for any of the GPUs, and the errors of `fit`.
+    Raises HOST if the image has no kernels for any of the GPUs, and the errors of `fit_model`.
     """
     thresholds = Thresholds(profile["thresholds"])
     usable, foreign = _with_kernels(facts, thresholds)
-    usable = restricted(usable, given, (VISIBLE, ALSO_VISIBLE))
-    devices = beside_adapters(rules(usable, thresholds, given), given, profile["vllm"])
+    usable = restrict_to_visible(usable, user_flags, (VISIBLE, ALSO_VISIBLE))
+    devices = beside_adapters(make_rocm_rules(usable, thresholds, user_flags), user_flags, profile["vllm"])
     try:
-        chosen = fit(usable, model, given, devices)
+        chosen = fit_model(usable, model, user_flags, devices)
     except EntrypointError as error:
         raise _with_limits(error, facts) from error
     values = {
         **chosen.values,
-        **_visible(facts, chosen, given),
-        **_kernels(chosen, model, thresholds),
-        **_links(usable, chosen, thresholds),
-        **_binding(usable, chosen, given),
+        **_choose_hip_gpus(facts, chosen, user_flags),
+        **_choose_aiter_kernels(chosen, model, thresholds),
+        **choose_kernels("rocm", _list_architectures(chosen), model, user_flags),
+        **_choose_rccl_settings(usable, chosen, thresholds),
+        **_choose_numa_binding(usable, chosen, user_flags),
     }
-    findings = (*chosen.findings, *foreign, *_notices(chosen, model, given, thresholds))
+    findings = (*chosen.findings, *foreign, *_find_rocm_notices(chosen, model, user_flags, thresholds))
     return Decision(values, findings, uses=chosen.uses)
 
 
@@ -70,15 +71,15 @@ def _with_limits(error: EntrypointError, facts: Facts) -> EntrypointError:
     return EntrypointError(error.code, message, _RAISE_LIMIT)
 
 
-def rules(facts: Facts, thresholds: Thresholds, given: UserFlags) -> Rules:
+def make_rocm_rules(facts: Facts, thresholds: Thresholds, user_flags: UserFlags) -> Rules:
     """Return the rules for AMD's GPUs; a tensor-parallel size that the user set is not held against AITER's kernels."""
-    free = given.number(TENSOR) is not None or not _uses_aiter(facts, thresholds, given)
+    free = user_flags.number(TENSOR) is not None or not _uses_aiter(facts, thresholds, user_flags)
     return Rules(
-        **reach(thresholds),
+        **make_reach_fields(thresholds),
         usable=thresholds.number("usable_memory_share"),
         reserved=thresholds.bytes("reserved_gib"),
         activations=thresholds.bytes("activations_gib"),
-        expert=experts_on_gpus(given),
+        expert=experts_on_gpus(user_flags),
         shortest_context=thresholds.whole("shortest_context"),
         free=facts.memory.available if _shares_memory(facts) else None,
         latent_heads=() if free else tuple(map(int, thresholds.words("latent_heads"))),
@@ -92,10 +93,10 @@ def _shares_memory(facts: Facts) -> bool:
     return int(counted) > int(carved)
 
 
-def _uses_aiter(facts: Facts, thresholds: Thresholds, given: UserFlags) -> bool:
+def _uses_aiter(facts: Facts, thresholds: Thresholds, user_flags: UserFlags) -> bool:
     """Return whether AITER's kernels compute latent attention."""
     supported = thresholds.words("aiter_architectures")
-    off = "0" in (given.variable(AITER), given.variable(f"{AITER}_MLA"))
+    off = "0" in (user_flags.variable(AITER), user_flags.variable(f"{AITER}_MLA"))
     return not off and bool(supported) and {device.architecture for device in facts.devices} <= set(supported)
 
 
@@ -103,25 +104,27 @@ def _with_kernels(facts: Facts, thresholds: Thresholds) -> tuple[Facts, tuple[No
     """Exclude GPUs that the image has no kernels for, such as integrated graphics. Raises HOST."""
     compiled = thresholds.words("compiled_architectures")
     devices = tuple(device for device in facts.devices if device.architecture in ("", *compiled))
-    others = tuple(device for device in facts.devices if device not in devices)
-    if others and not devices:
-        found = ", ".join(sorted({f"{device.name} ({device.architecture})" for device in others}))
-        message = f"this image has kernels for {', '.join(compiled)}, the host has {found}"
+    foreign_devices = tuple(device for device in facts.devices if device not in devices)
+    if foreign_devices and not devices:
+        foreign_names = ", ".join(sorted({f"{device.name} ({device.architecture})" for device in foreign_devices}))
+        message = f"this image has kernels for {', '.join(compiled)}, the host has {foreign_names}"
         raise EntrypointError(HOST, message, "use an image that is built for these GPUs; docs/rocm.md lists the images")
-    return facts._replace(devices=devices), tuple(_left_out(others, compiled))
+    return facts._replace(devices=devices), tuple(_left_out(foreign_devices, compiled))
 
 
-def _left_out(others: tuple[Device, ...], compiled: tuple[str, ...]) -> Iterator[Notice]:
+def _left_out(foreign_devices: tuple[Device, ...], compiled: tuple[str, ...]) -> Iterator[Notice]:
     """Yield a notice with the excluded GPUs."""
-    if others:
-        found = "; ".join(f"{device.number}: {device.name} {device.architecture}".rstrip() for device in others)
-        yield notice("ROCM-030", found, f"one of {', '.join(compiled)}")
+    if foreign_devices:
+        foreign_names = "; ".join(
+            f"{device.number}: {device.name} {device.architecture}".rstrip() for device in foreign_devices
+        )
+        yield make_notice("ROCM-030", foreign_names, f"one of {', '.join(compiled)}")
 
 
-def _visible(facts: Facts, chosen: Fit, given: UserFlags) -> dict[str, Value]:
+def _choose_hip_gpus(facts: Facts, chosen: Fit, user_flags: UserFlags) -> dict[str, Value]:
     """Set the visible GPUs if they are a part of all GPUs, or in another order."""
     numbers = tuple(device.number for device in chosen.devices)
-    if chosen_by(given, (VISIBLE, ALSO_VISIBLE)) or numbers == tuple(device.number for device in facts.devices):
+    if chosen_by(user_flags, (VISIBLE, ALSO_VISIBLE)) or numbers == tuple(device.number for device in facts.devices):
         return {}
     because = f"the chosen GPUs out of {len(facts.devices)}, by HIP's numbers, which can differ from amd-smi's"
     instead = (f"{ALSO_VISIBLE}: deprecated on ROCm, and its value would have to be the same",)
@@ -131,15 +134,15 @@ def _visible(facts: Facts, chosen: Fit, given: UserFlags) -> dict[str, Value]:
 # --- kernels --------------------------------------------------------------------------------------------------------
 
 
-def _architectures(chosen: Fit) -> set[str]:
+def _list_architectures(chosen: Fit) -> set[str]:
     return {device.architecture for device in chosen.devices}
 
 
-def _kernels(chosen: Fit, model: ModelFacts, thresholds: Thresholds) -> dict[str, Value]:
+def _choose_aiter_kernels(chosen: Fit, model: ModelFacts, thresholds: Thresholds) -> dict[str, Value]:
     """Choose AMD's own kernels where they are known to be correct and faster."""
     values: dict[str, Value] = {}
     supported = thresholds.words("aiter_architectures")
-    if supported and _architectures(chosen) <= set(supported):
+    if supported and _list_architectures(chosen) <= set(supported):
         because = f"AMD's kernels for {', '.join(supported)}: attention, GEMM, experts and norms"
         values[AITER] = Value(
             "1", because, ("0, vLLM's default: the kernels of Triton and vLLM, which are slower on these GPUs",)
@@ -147,7 +150,7 @@ def _kernels(chosen: Fit, model: ModelFacts, thresholds: Thresholds) -> dict[str
         because = "hipBLASLt multiplies matrices faster on Instinct GPUs"
         values["TORCH_BLAS_PREFER_HIPBLASLT"] = Value("1", because, ("unset: PyTorch chooses by heuristics",))
     elif supported:
-        architectures = ", ".join(sorted(_architectures(chosen)))
+        architectures = ", ".join(sorted(_list_architectures(chosen)))
         instead = (f"1: supported only on {', '.join(supported)}",)
         values[AITER] = Value("0", f"AITER has no kernels for {architectures}", instead)
     sliding = model.geometry is not None and model.geometry.sliding_layers > 0
@@ -162,7 +165,7 @@ def _kernels(chosen: Fit, model: ModelFacts, thresholds: Thresholds) -> dict[str
 # --- links and processors -------------------------------------------------------------------------------------------
 
 
-def _links(facts: Facts, chosen: Fit, thresholds: Thresholds) -> dict[str, Value]:
+def _choose_rccl_settings(facts: Facts, chosen: Fit, thresholds: Thresholds) -> dict[str, Value]:
     """Set RCCL's variables for the links between the chosen GPUs."""
     numbers = {device.number for device in chosen.devices}
     kinds = {link.kind for link in facts.links if link.first in numbers and link.second in numbers}
@@ -176,11 +179,16 @@ def _links(facts: Facts, chosen: Fit, thresholds: Thresholds) -> dict[str, Value
     return {}
 
 
-def _binding(facts: Facts, chosen: Fit, given: UserFlags) -> dict[str, Value]:
+def _choose_numa_binding(facts: Facts, chosen: Fit, user_flags: UserFlags) -> dict[str, Value]:
     """Bind each worker to its GPU's NUMA node."""
     nodes = sorted({device.node for device in chosen.devices if device.node is not None})
-    known = all(device.node is not None for device in chosen.devices)
-    if NUMA not in given.known or not known or len(facts.nodes) < 2 or derive(facts).get("mempolicy") != "allowed":  # noqa: PLR2004 - several nodes
+    has_all_nodes = all(device.node is not None for device in chosen.devices)
+    if (
+        NUMA not in user_flags.known
+        or not has_all_nodes
+        or len(facts.nodes) < 2  # noqa: PLR2004 - several nodes
+        or derive_facts(facts).get("mempolicy") != "allowed"
+    ):
         return {}
     node_list = format_id_list(tuple(nodes))
     because = f"the GPUs are on NUMA nodes {node_list}; each worker runs and allocates memory on its GPU's node"
@@ -194,19 +202,21 @@ def _binding(facts: Facts, chosen: Fit, given: UserFlags) -> dict[str, Value]:
 # --- notices --------------------------------------------------------------------------------------------------------
 
 
-def _notices(chosen: Fit, model: ModelFacts, given: UserFlags, thresholds: Thresholds) -> Iterator[Notice]:
+def _find_rocm_notices(
+    chosen: Fit, model: ModelFacts, user_flags: UserFlags, thresholds: Thresholds
+) -> Iterator[Notice]:
     """Yield notices about settings of the user or the model that are kept but have a cost."""
-    architectures = _architectures(chosen)
-    method = given.flag("--quantization") or model.quantization
+    architectures = _list_architectures(chosen)
+    method = user_flags.flag("--quantization") or model.quantization
     supported, fp8 = thresholds.words("aiter_architectures"), thresholds.words("fp8_architectures")
-    if given.variable(AITER) == "1" and not architectures <= set(supported):
-        yield notice("ROCM-031", ", ".join(sorted(architectures)), ", ".join(supported) or "none at this version")
+    if user_flags.variable(AITER) == "1" and not architectures <= set(supported):
+        yield make_notice("ROCM-031", ", ".join(sorted(architectures)), ", ".join(supported) or "none at this version")
     if method and method not in thresholds.words("quantization_methods"):
-        yield notice("ROCM-032", method, f"one of {', '.join(thresholds.words('quantization_methods'))}")
+        yield make_notice("ROCM-032", method, f"one of {', '.join(thresholds.words('quantization_methods'))}")
     if "fp8" in method and not architectures <= set(fp8):
-        yield notice("ROCM-033", ", ".join(sorted(architectures)), f"one of {', '.join(fp8)}")
+        yield make_notice("ROCM-033", ", ".join(sorted(architectures)), f"one of {', '.join(fp8)}")
     if "fp8" in method and architectures & set(thresholds.words("fnuz_architectures")):
-        yield notice("ROCM-034", f"{method} on {', '.join(sorted(architectures))}", "nothing else")
+        yield make_notice("ROCM-034", f"{method} on {', '.join(sorted(architectures))}", "nothing else")
     mx = thresholds.words("microscaling_architectures")
     if "mx" in method and not architectures <= set(mx):
-        yield notice("ROCM-035", f"{method} on {', '.join(sorted(architectures))}", "nothing else")
+        yield make_notice("ROCM-035", f"{method} on {', '.join(sorted(architectures))}", "nothing else")

@@ -12,9 +12,9 @@ from entrypoints.model.read import ModelFacts
 from entrypoints.request.vllm_flags import UserFlags
 
 
-def decide(profile: Mapping[str, Any], facts: Facts, model: ModelFacts, given: UserFlags) -> Decision:
+def decide(profile: Mapping[str, Any], facts: Facts, model: ModelFacts, user_flags: UserFlags) -> Decision:
     """Refuse to serve. Raises HOST always."""
-    del facts, model, given
+    del facts, model, user_flags
     raise EntrypointError(
         HOST,
         f"{profile['variant']} has no vLLM: it is the router's image",

@@ -10,13 +10,13 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from entrypoints.checks.findings import notice
+from entrypoints.checks.findings import make_notice
 from entrypoints.core.errors import HOST, MODEL, EntrypointError
 from entrypoints.core.parse import format_id_list
 from entrypoints.core.records import Device, Facts, Notice, Value
 from entrypoints.decide.decision_input import Case, element_bytes
-from entrypoints.decide.parallelism.fit import Fit, Rules, fit
-from entrypoints.decide.parallelism.hosts import reach
+from entrypoints.decide.parallelism.fit import Fit, Rules, fit_model
+from entrypoints.decide.parallelism.hosts import make_reach_fields
 from entrypoints.decide.parallelism.visible import restricted_by_number
 from entrypoints.decide.records import Decision, Thresholds
 from entrypoints.model.read import ModelFacts
@@ -34,26 +34,33 @@ _SEQUENCES = 256
 """vLLM's default --max-num-seqs for an API server on hardware with unknown memory."""
 
 
-def decide(profile: Mapping[str, Any], facts: Facts, model: ModelFacts, given: UserFlags) -> Decision:
+def decide(profile: Mapping[str, Any], facts: Facts, model: ModelFacts, user_flags: UserFlags) -> Decision:
     """Choose every setting that the user did not set.
 
     Raises HOST for a chip generation of unknown memory, MODEL for a quantisation that the platform refuses, and the
-    errors of `fit`.
+    errors of `fit_model`.
     """
-    case = Case(profile, restricted_by_number(facts, given, VISIBLE, chip), padded(model, profile), given)
+    case = Case(
+        profile,
+        restricted_by_number(facts, user_flags, VISIBLE, get_chip_number),
+        pad_head_size(model, profile),
+        user_flags,
+    )
     _refuse_quantisation(case)
     dtype = Value("bfloat16", "the chips' matrix units compute in bfloat16", ("float16: converted, without any gain",))
-    chosen = fit(case.facts, case.model, given, rules(case, str(given.flag("--dtype") or dtype.value)))
-    values = {"--dtype": dtype, **chosen.values, **_chips(case, chosen), **_latent(case)}
+    chosen = fit_model(
+        case.facts, case.model, user_flags, make_tpu_rules(case, str(user_flags.flag("--dtype") or dtype.value))
+    )
+    values = {"--dtype": dtype, **chosen.values, **_choose_tpu_chips(case, chosen), **_choose_latent_settings(case)}
     return Decision(values, (*_compiled_shapes(case, chosen), *chosen.findings), uses=chosen.uses)
 
 
-def chip(device: Device) -> int:
+def get_chip_number(device: Device) -> int:
     """Return the number of a device's chip in TPU_VISIBLE_CHIPS; a device can be a part of a chip."""
     return device.number if device.card is None else device.card
 
 
-def padded(model: ModelFacts, profile: Mapping[str, Any]) -> ModelFacts:
+def pad_head_size(model: ModelFacts, profile: Mapping[str, Any]) -> ModelFacts:
     """Return the model with the head size that the KV cache stores, which is padded."""
     geometry = model.geometry
     if geometry is None or geometry.latent or geometry.head_size == _UNPADDED_HEAD:
@@ -63,7 +70,7 @@ def padded(model: ModelFacts, profile: Mapping[str, Any]) -> ModelFacts:
     return model._replace(geometry=geometry._replace(head_size=head_size))
 
 
-def rules(case: Case, dtype: str) -> Rules:
+def make_tpu_rules(case: Case, dtype: str) -> Rules:
     """Return the rules for the chips; an idle chip's memory is known only from its generation. Raises HOST.
 
     A rank is a JAX device: a chip, or one of a chip's two cores (v7x), which no two processes can share: libtpu selects
@@ -74,13 +81,15 @@ def rules(case: Case, dtype: str) -> Rules:
     """
     numbers, name = case.thresholds, f"hbm_gib_{case.architecture}"
     if case.facts.devices and name not in numbers.table:
-        known = ", ".join(key.removeprefix("hbm_gib_") for key in sorted(numbers.table) if key.startswith("hbm_gib_"))
-        found = case.architecture or "unknown"
+        generations = ", ".join(
+            key.removeprefix("hbm_gib_") for key in sorted(numbers.table) if key.startswith("hbm_gib_")
+        )
+        generation = case.architecture or "unknown"
         hint = "set TPU_ACCELERATOR_TYPE, such as v6e-8, or make /sys readable in the container"
-        raise EntrypointError(HOST, f"TPU generation {found}: expected one of {known}", hint)
+        raise EntrypointError(HOST, f"TPU generation {generation}: expected one of {generations}", hint)
     size = element_bytes(dtype)
     return Rules(
-        **reach(numbers),
+        **make_reach_fields(numbers),
         usable=numbers.number("usable_share"),
         reserved=numbers.bytes("reserved_gib"),
         activations=numbers.bytes("activations_gib"),
@@ -92,7 +101,7 @@ def rules(case: Case, dtype: str) -> Rules:
         executors=(),  # the platform sets its own: one process drives all chips of a host
         whole=True,
         own_classes=True,
-        chip=max(Counter(chip(device) for device in case.facts.devices).values(), default=1),
+        chip=max(Counter(get_chip_number(device) for device in case.facts.devices).values(), default=1),
     )
 
 
@@ -104,7 +113,7 @@ def _refuse_quantisation(case: Case) -> None:
         raise EntrypointError(MODEL, message, f"use the unquantised model, or one in {', '.join(methods)}")
 
 
-def _latent(case: Case) -> dict[str, Value]:
+def _choose_latent_settings(case: Case) -> dict[str, Value]:
     """Return the settings that the platform requires for models with latent attention (DeepSeek)."""
     if case.model.geometry is None or not case.model.geometry.latent:
         return {}
@@ -116,10 +125,10 @@ def _latent(case: Case) -> dict[str, Value]:
 # --- chips ----------------------------------------------------------------------------------------------------------
 
 
-def _chips(case: Case, chosen: Fit) -> dict[str, Value]:
+def _choose_tpu_chips(case: Case, chosen: Fit) -> dict[str, Value]:
     """Select chips if not all are needed, by the three variables that libtpu reads together."""
-    all_chips = {chip(device) for device in case.facts.devices}
-    chips = sorted({chip(device) for device in chosen.devices})
+    all_chips = {get_chip_number(device) for device in case.facts.devices}
+    chips = sorted({get_chip_number(device) for device in chosen.devices})
     if not chips or set(chips) == all_chips:
         return {}
     because = f"{format_id_list(tuple(chips))} of {len(all_chips)} chips; the others stay free for another server"
@@ -159,15 +168,15 @@ def _compiled_shapes(case: Case, chosen: Fit) -> Iterator[Notice]:
     """Yield a notice with the number of shapes that are compiled before the server is ready."""
     if case.given.variable("SKIP_JAX_PRECOMPILE") in ("1", "true", "True"):
         return
-    given, numbers = case.given, case.thresholds
-    most = given.number("--max-num-batched-tokens") or numbers.whole("batched_tokens")
-    least = _count(given, LEAST) or numbers.whole("least_token_bucket")
-    tokens = token_paddings(least, most, _count(given, GAP))
+    user_flags, numbers = case.given, case.thresholds
+    most = user_flags.number("--max-num-batched-tokens") or numbers.whole("batched_tokens")
+    least = _read_count_variable(user_flags, LEAST) or numbers.whole("least_token_bucket")
+    tokens = token_paddings(least, most, _read_count_variable(user_flags, GAP))
     requests = token_paddings(numbers.whole("least_request_bucket"), chosen.sequences or _SEQUENCES, 0)
-    found = f"{len(tokens)} token counts ({', '.join(map(str, tokens))}) and {len(requests)} request counts"
-    yield notice("TPU-041", found, "fewer, if the server starts often")
+    shape_counts = f"{len(tokens)} token counts ({', '.join(map(str, tokens))}) and {len(requests)} request counts"
+    yield make_notice("TPU-041", shape_counts, "fewer, if the server starts often")
 
 
-def _count(given: UserFlags, name: str) -> int:
-    text = given.variable(name)
+def _read_count_variable(user_flags: UserFlags, name: str) -> int:
+    text = user_flags.variable(name)
     return parse_count(text, name, 0) if text else 0

@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from entrypoints.checks.findings import notice
+from entrypoints.checks.findings import make_notice
 from entrypoints.core.records import Device, Facts, Notice, Value
 from entrypoints.decide.parallelism.experts import beside_adapters
-from entrypoints.decide.parallelism.fit import Fit, Rules, fit
-from entrypoints.decide.parallelism.hosts import reach
+from entrypoints.decide.parallelism.fit import Fit, Rules, fit_model
+from entrypoints.decide.parallelism.hosts import make_reach_fields
 from entrypoints.decide.parallelism.offload import SHARED
-from entrypoints.decide.parallelism.visible import chosen_by, restricted
+from entrypoints.decide.parallelism.visible import chosen_by, restrict_to_visible
 from entrypoints.decide.records import Decision, Thresholds
 from entrypoints.model.read import ModelFacts
 from entrypoints.request.flags import DTYPE, EXECUTOR, NO_LATENT, NO_WINDOW
@@ -23,33 +23,37 @@ from entrypoints.request.vllm_flags import UserFlags
 VISIBLE = "ZE_AFFINITY_MASK"
 
 
-def decide(profile: Mapping[str, Any], facts: Facts, model: ModelFacts, given: UserFlags) -> Decision:
-    """Choose every setting that the user did not set. Raises the errors of `fit`."""
+def decide(profile: Mapping[str, Any], facts: Facts, model: ModelFacts, user_flags: UserFlags) -> Decision:
+    """Choose every setting that the user did not set. Raises the errors of `fit_model`."""
     thresholds = Thresholds(profile["thresholds"])
-    usable = restricted(facts, given, (VISIBLE,))
-    plain = _plain_attention(model, given, thresholds)
+    usable = restrict_to_visible(facts, user_flags, (VISIBLE,))
+    plain = _plain_attention(model, user_flags, thresholds)
     if plain and model.geometry:
         model = model._replace(geometry=model.geometry.without_latent)
-    chosen = fit(usable, model, given, beside_adapters(rules(thresholds), given, profile["vllm"]))
+    chosen = fit_model(
+        usable, model, user_flags, beside_adapters(make_xpu_rules(thresholds), user_flags, profile["vllm"])
+    )
     values = {
         **chosen.values,
-        **_executor(chosen, thresholds),
-        **_windows(profile, model),
+        **_choose_xpu_executor(chosen, thresholds),
+        **_keep_sliding_windows(profile, model),
         **plain,
-        **_visible(facts, chosen, given),
-        **_dtype(profile, chosen, thresholds, given.vllm.refuse_float16(model.model_type)),
+        **_choose_level_zero_gpus(facts, chosen, user_flags),
+        **_choose_xpu_dtype(profile, chosen, thresholds, user_flags.vllm.refuse_float16(model.model_type)),
     }
-    return Decision(values, (*chosen.findings, *_notices(chosen, model, given, thresholds)), uses=chosen.uses)
+    return Decision(
+        values, (*chosen.findings, *_find_xpu_notices(chosen, model, user_flags, thresholds)), uses=chosen.uses
+    )
 
 
-def rules(thresholds: Thresholds) -> Rules:
+def make_xpu_rules(thresholds: Thresholds) -> Rules:
     """Return the rules for Intel's GPUs.
 
     Experts stay whole only where needed: llm-scaler lists expert parallelism as experimental, and serves mixtures of
     experts without it (vllm/README.md, Qwen3.6-35B-A3B; its 4-bit quantisation at load fails with it, issue 438).
     """
     return Rules(
-        **reach(thresholds),
+        **make_reach_fields(thresholds),
         usable=thresholds.number("usable_memory_share"),
         reserved=thresholds.bytes("reserved_gib"),
         activations=thresholds.bytes("activations_gib"),
@@ -61,7 +65,7 @@ def rules(thresholds: Thresholds) -> Rules:
     )
 
 
-def _executor(chosen: Fit, thresholds: Thresholds) -> dict[str, Value]:
+def _choose_xpu_executor(chosen: Fit, thresholds: Thresholds) -> dict[str, Value]:
     """Choose Ray for several GPUs in versions that support no other executor."""
     if thresholds.words("executors") != ("ray",) or chosen.tensor * chosen.pipeline == 1:
         return {}
@@ -69,7 +73,7 @@ def _executor(chosen: Fit, thresholds: Thresholds) -> dict[str, Value]:
     return {EXECUTOR: Value("ray", because, ("mp: vLLM would fall back to Ray",))}
 
 
-def _windows(profile: Mapping[str, Any], model: ModelFacts) -> dict[str, Value]:
+def _keep_sliding_windows(profile: Mapping[str, Any], model: ModelFacts) -> dict[str, Value]:
     """Leave sliding windows on where turning them off, as the stack does, cuts the model to one window."""
     is_off = any(item["setting"] == NO_WINDOW and item["value"] is True for item in profile["settings"])
     if not is_off or model.geometry is None or not model.geometry.is_cut_to_window:
@@ -79,20 +83,20 @@ def _windows(profile: Mapping[str, Any], model: ModelFacts) -> dict[str, Value]:
     return {NO_WINDOW: Value(value=False, because=because)}
 
 
-def _plain_attention(model: ModelFacts, given: UserFlags, thresholds: Thresholds) -> dict[str, Value]:
+def _plain_attention(model: ModelFacts, user_flags: UserFlags, thresholds: Thresholds) -> dict[str, Value]:
     """Compute latent attention as plain attention for the architectures that Intel serves in this way only."""
     latent = model.geometry is not None and model.geometry.latent > 0
-    named = model.architecture in thresholds.words("plain_attention_for")
-    if not (latent and named) or given.variable(NO_LATENT) is not None:
+    is_listed = model.architecture in thresholds.words("plain_attention_for")
+    if not (latent and is_listed) or user_flags.variable(NO_LATENT) is not None:
         return {}
     because = f"Intel serves {model.architecture} with it; every head then has keys and values of its own"
     return {NO_LATENT: Value("1", because, ("0, vLLM's default: the kernels of latent attention",))}
 
 
-def _visible(facts: Facts, chosen: Fit, given: UserFlags) -> dict[str, Value]:
+def _choose_level_zero_gpus(facts: Facts, chosen: Fit, user_flags: UserFlags) -> dict[str, Value]:
     """Set the visible GPUs if Level Zero would count other GPUs, or in another order."""
     numbers = tuple(device.number for device in chosen.devices)
-    if chosen_by(given, (VISIBLE,)) or numbers == tuple(range(len(facts.devices))):
+    if chosen_by(user_flags, (VISIBLE,)) or numbers == tuple(range(len(facts.devices))):
         return {}
     because = (
         f"the chosen GPUs out of {len(facts.devices)}; Level Zero numbers GPUs in the order of their PCI addresses"
@@ -106,7 +110,9 @@ def _visible(facts: Facts, chosen: Fit, given: UserFlags) -> dict[str, Value]:
 # --- type -----------------------------------------------------------------------------------------------------------
 
 
-def _dtype(profile: Mapping[str, Any], chosen: Fit, thresholds: Thresholds, unstable: str) -> dict[str, Value]:
+def _choose_xpu_dtype(
+    profile: Mapping[str, Any], chosen: Fit, thresholds: Thresholds, unstable: str
+) -> dict[str, Value]:
     """Choose float16 if bfloat16 gives wrong results; otherwise the stack's type, or the model's type.
 
     `unstable` is why vLLM refuses float16 for the model, whatever the stack says; empty if it does not.
@@ -134,13 +140,15 @@ def computes_bfloat16(device: Device, thresholds: Thresholds) -> bool:
 # --- notices --------------------------------------------------------------------------------------------------------
 
 
-def _notices(chosen: Fit, model: ModelFacts, given: UserFlags, thresholds: Thresholds) -> Iterator[Notice]:
+def _find_xpu_notices(
+    chosen: Fit, model: ModelFacts, user_flags: UserFlags, thresholds: Thresholds
+) -> Iterator[Notice]:
     """Yield notices about settings of the user or the model that are kept but have a cost."""
     without_bfloat16 = [device.name for device in chosen.devices if not computes_bfloat16(device, thresholds)]
-    if given.flag(DTYPE) == "bfloat16" and without_bfloat16:
-        yield notice("XPU-031", without_bfloat16[0], "float16")
-    method = given.flag("--quantization") or model.quantization
+    if user_flags.flag(DTYPE) == "bfloat16" and without_bfloat16:
+        yield make_notice("XPU-031", without_bfloat16[0], "float16")
+    method = user_flags.flag("--quantization") or model.quantization
     if method and method not in thresholds.words("quantization_methods"):
-        yield notice("XPU-032", method, f"one of {', '.join(thresholds.words('quantization_methods'))}")
+        yield make_notice("XPU-032", method, f"one of {', '.join(thresholds.words('quantization_methods'))}")
     if chosen.pipeline > 1:
-        yield notice("PLAN-036", f"{chosen.pipeline} stages of {chosen.tensor}", "tensor parallelism alone")
+        yield make_notice("PLAN-036", f"{chosen.pipeline} stages of {chosen.tensor}", "tensor parallelism alone")

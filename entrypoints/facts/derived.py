@@ -12,7 +12,7 @@ UNLIMITED = 1 << 62
 """Value of an unlimited resource limit in comparisons: above every threshold."""
 
 
-def derive(facts: Facts) -> dict[str, Any]:
+def derive_facts(facts: Facts) -> dict[str, Any]:
     """Return the facts that follow from several others. Facts that are unknown are left out.
 
     physical_cores, threads_per_core: of the usable CPUs.
@@ -35,7 +35,7 @@ def derive(facts: Facts) -> dict[str, Any]:
     """
     cores = {(cpu.node, cpu.socket, cpu.siblings) for cpu in facts.cpus}
     quota, shm, cache = facts.cgroup.cpu_quota, facts.mounts.get("shm"), facts.mounts.get("cache")
-    found = {
+    derived_facts = {
         "physical_cores": len(cores),
         "threads_per_core": max((len(cpu.siblings) for cpu in facts.cpus), default=None),
         "numa_nodes": len(_cpus_of_nodes_with_memory(facts)),
@@ -43,21 +43,21 @@ def derive(facts: Facts) -> dict[str, Any]:
         "numa_cpus_without_memory": _cpus_without_memory(facts),
         "cpu_quota_covers": quota is None or quota >= len(cores),
         "cpu_quota_whole": quota is None or quota == int(quota),
-        "memory_gib": _gib(min(facts.memory.total, facts.cgroup.memory_limit or facts.memory.total)),
-        "memory_available_gib": _gib(available_memory(facts)),
+        "memory_gib": _round_to_gib(min(facts.memory.total, facts.cgroup.memory_limit or facts.memory.total)),
+        "memory_available_gib": _round_to_gib(available_memory(facts)),
         "swap_used_mib": (facts.memory.swap_total - facts.memory.swap_free) // MIB,
-        "shm_gib": _gib(shm.total) if shm and shm.exists else None,
-        "cache_free_gib": _gib(cache.free) if cache and cache.writable else None,
+        "shm_gib": _round_to_gib(shm.total) if shm and shm.exists else None,
+        "cache_free_gib": _round_to_gib(cache.free) if cache and cache.writable else None,
         "hugepages_idle_percent": _idle_huge_pages(facts),
         "memlock_mib": _as_number(facts.limits.reachable("memlock")) // MIB,
         "nofile": _as_number(facts.limits.reachable("nofile")),
         "pids": _as_number(facts.cgroup.pids_limit),
-        "mempolicy": _mempolicy(facts.kernel),
+        "mempolicy": _describe_mempolicy(facts.kernel),
         "devices": len(facts.devices) or None,
         "architectures": sorted({device.architecture or device.name for device in facts.devices} - {""}) or None,
         "names": sorted({device.name for device in facts.devices if device.name}) or None,
     }
-    return {name: value for name, value in found.items() if value is not None}
+    return {name: value for name, value in derived_facts.items() if value is not None}
 
 
 def available_memory(facts: Facts) -> int:
@@ -101,12 +101,12 @@ def _as_number(limit: int | None) -> int:
     return UNLIMITED if limit is None else limit
 
 
-def _mempolicy(kernel: Mapping[str, str]) -> str | None:
+def _describe_mempolicy(kernel: Mapping[str, str]) -> str | None:
     """Tell whether seccomp blocks set_mempolicy: Docker's default filter allows it only with CAP_SYS_NICE."""
     if "seccomp" not in kernel or "sys_nice" not in kernel:
         return None
     return "allowed" if kernel["seccomp"] == "disabled" or kernel["sys_nice"] == "yes" else "blocked"
 
 
-def _gib(size: int) -> float:
+def _round_to_gib(size: int) -> float:
     return round(size / GIB, 2)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from entrypoints.accelerators import probe_module
+from entrypoints.accelerators import import_probe
 from entrypoints.core.parse import parse_fields, parse_line, parse_number
 from entrypoints.core.records import Facts, ProbeResult
 from entrypoints.facts.probes.common import cpu, kernel_settings, system
@@ -20,18 +20,18 @@ WSL = "/dev/dxg"
 """The one device file of the Windows Subsystem for Linux, which stands for those of every GPU and its driver."""
 
 
-def probe(host: Host, commands: Commands, profile: Mapping[str, Any], env: Mapping[str, str]) -> Facts:
+def collect_facts(host: Host, commands: Commands, profile: Mapping[str, Any], env: Mapping[str, str]) -> Facts:
     """Return the facts about a host. Whatever could not be read is in `failures`."""
-    architecture = _architecture(host)
+    architecture = _read_machine(host)
     status: dict[str, str] = host.parsed("/proc/self/status", parse_fields, {})
-    memory = system.memory(host)
+    memory = system.read_memory(host)
     allowed = cpu.allowed_ids(host, status, "cpus_allowed_list")
-    running = cpu.online(host, allowed)
-    nodes, members = cpu.nodes(host, status, running, memory)
-    cpus = cpu.cpus(host, tuple(sorted(set(allowed) & set(running))), members)
-    governor = cpu.governor(host, cpus)
+    running = cpu.read_online_cpus(host, allowed)
+    nodes, members = cpu.read_numa_nodes(host, status, running, memory)
+    cpus = cpu.read_cpus(host, tuple(sorted(set(allowed) & set(running))), members)
+    governor = cpu.read_governor(host, cpus)
     kernel = kernel_settings.read_settings(host, status) | ({"governor": governor} if governor else {})
-    probed: ProbeResult = probe_module(profile["accelerator"]).probe(host, commands.run, env)
+    probed: ProbeResult = import_probe(profile["accelerator"]).probe(host, commands.run, env)
     if len(probed.devices) > 1:
         from entrypoints.facts.probes.common import acs
 
@@ -39,27 +39,27 @@ def probe(host: Host, commands: Commands, profile: Mapping[str, Any], env: Mappi
     libraries: Mapping[str, Mapping[str, str]] = profile["libraries"]
     facts = Facts(
         accelerator=profile["accelerator"],
-        processor=cpu.processor(host, architecture),
+        processor=cpu.read_processor(host, architecture),
         cpus=cpus,
         nodes=nodes,
         memory=memory,
-        cgroup=system.cgroup(host),
-        limits=system.limits(host),
-        mounts=system.mounts(host, env),
+        cgroup=system.read_cgroup(host),
+        limits=system.read_limits(host),
+        mounts=system.read_mounts(host, env),
         kernel=kernel | dict(probed.knobs),
         devices=probed.devices,
-        user=_user(host, status),
+        user=_read_user_ids(host, status),
         failures=(),
         files={name: host.exists(paths[architecture]) for name, paths in libraries.items() if architecture in paths},
         links=probed.links,
         versions=probed.versions,
-        capabilities=system.capabilities(status),
-        grants=_granted(host, profile.get("run", {})),
+        capabilities=system.read_capabilities(status),
+        grants=_list_grants(host, profile.get("run", {})),
     )
     return facts._replace(failures=tuple(host.failures), refused=dict(host.refused))
 
 
-def _granted(host: Host, run: Mapping[str, Any]) -> dict[str, bool]:
+def _list_grants(host: Host, run: Mapping[str, Any]) -> dict[str, bool]:
     """Return, for each device file and mount that the image needs, whether it exists and can be used."""
     records = (run, *run.get("more", ()))
     nodes = {item["path"]: host.glob(item["path"]) for record in records for item in record.get("devices", ())}
@@ -69,7 +69,7 @@ def _granted(host: Host, run: Mapping[str, Any]) -> dict[str, bool]:
     return devices | {item["path"]: host.exists(item["path"]) for item in run.get("mounts", ())}
 
 
-def _architecture(host: Host) -> str:
+def _read_machine(host: Host) -> str:
     if host.live:
         import os
 
@@ -80,7 +80,7 @@ def _architecture(host: Host) -> str:
     return architecture
 
 
-def _user(host: Host, status: Mapping[str, str]) -> tuple[int, int]:
+def _read_user_ids(host: Host, status: Mapping[str, str]) -> tuple[int, int]:
     """Return the effective user and group."""
     try:
         return parse_number(status["uid"].split()[1]), parse_number(status["gid"].split()[1])

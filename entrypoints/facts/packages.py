@@ -26,21 +26,24 @@ def list_packages(python: str, root: str = "/") -> dict[str, str]:
     """
     if not exists(join(root, python.lstrip("/"))):
         return {}
-    found = {"-".join(name.split("_")): version for name, version in _read(python, root)}
+    packages = {"-".join(name.split("_")): version for name, version in _find_packages(python, root)}
     debs = (basename(path).removesuffix(".list") for path in glob(join(root, _DEBS)))
-    return dict(sorted((found | dict.fromkeys(debs, "installed")).items()))
+    return dict(sorted((packages | dict.fromkeys(debs, "installed")).items()))
 
 
-def _read(python: str, root: str) -> Iterator[tuple[str, str]]:
+def _find_packages(python: str, root: str) -> Iterator[tuple[str, str]]:
     """Yield the name and version of each checked package; of two, the one that is imported comes last."""
-    for pattern in (*_places(root), join(root, dirname(dirname(python)).lstrip("/"), "lib/python3*/site-packages")):
+    for pattern in (
+        *_list_package_folders(root),
+        join(root, dirname(dirname(python)).lstrip("/"), "lib/python3*/site-packages"),
+    ):
         for path in glob(join(pattern, "*-info")):
             parts = _INFO.fullmatch(basename(path))
             if parts and CHECKED.fullmatch(parts["name"].lower()):
                 yield parts["name"].lower(), parts["version"]
 
 
-def _places(root: str) -> tuple[str, ...]:
+def _list_package_folders(root: str) -> tuple[str, ...]:
     """Return the folders of the base images' own packages."""
     usual = ("usr/lib/python3*/dist-packages", "usr/local/lib/python3*/dist-packages")
     return tuple(join(root, place) for place in (*usual, "opt/conda/lib/python3*/site-packages"))

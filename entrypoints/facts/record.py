@@ -11,10 +11,10 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
-from entrypoints.accelerators import probe_module
+from entrypoints.accelerators import import_probe
 from entrypoints.core.errors import HOST, USAGE, EntrypointError
 from entrypoints.core.folders import read_bounded
-from entrypoints.core.parse import parse_json
+from entrypoints.core.parse import parse_untrusted_json
 from entrypoints.core.records import Facts, to_json
 from entrypoints.facts.facts import MACHINE
 from entrypoints.facts.probes.common.system import MOUNTS, to_mounts
@@ -37,7 +37,7 @@ _HINT = "record the host again: facts --record host.json"
 # --- writing --------------------------------------------------------------------------------------------------------
 
 
-def record(
+def write_recorded_host(
     host: Host, commands: Commands, facts: Facts, path: str, more: Mapping[str, str] = MappingProxyType({})
 ) -> str:
     """Write a recorded host atomically and return the path of the file; `more` are files that no probe reads.
@@ -50,9 +50,9 @@ def record(
     if os.path.lexists(target) and (single or not os.path.isdir(target) or os.listdir(target)):
         raise EntrypointError(USAGE, f"--record {path}: already exists", "give the path of a new file")
     file = target if single else os.path.join(target, FILE)
-    _ask(commands, facts)
+    _run_recorded_commands(commands, facts)
     try:
-        _write(file, as_text(host, commands, facts, more))
+        _write_new_file(file, format_recorded_host(host, commands, facts, more))
     except OSError as error:
         raise EntrypointError(
             HOST,
@@ -62,18 +62,20 @@ def record(
     return file
 
 
-def _ask(commands: Commands, facts: Facts) -> None:
+def _run_recorded_commands(commands: Commands, facts: Facts) -> None:
     """Run the commands that only a recording needs. One that fails is not recorded."""
-    more = getattr(probe_module(facts.accelerator), "also_recorded", None)
+    more = getattr(import_probe(facts.accelerator), "also_recorded", None)
     for argv in more(facts.devices, commands.answers) if more else ():
         if commands.run(argv, TIMEOUT).rc:
             del commands.answers[" ".join(argv)]
 
 
-def as_text(host: Host, commands: Commands, facts: Facts, more: Mapping[str, str] = MappingProxyType({})) -> str:
+def format_recorded_host(
+    host: Host, commands: Commands, facts: Facts, more: Mapping[str, str] = MappingProxyType({})
+) -> str:
     """Return the text of host.json."""
     files = {**dict.fromkeys(host.present, ""), **host.texts, **more}
-    folders = {path for path in files if any(other.startswith(f"{path}/") for other in files)}
+    folders = {path for path in files if any(child.startswith(f"{path}/") for child in files)}
     value = {
         "origin": host.source.origin,
         "machine": facts.processor.architecture,
@@ -82,17 +84,17 @@ def as_text(host: Host, commands: Commands, facts: Facts, more: Mapping[str, str
         "links": {},
         "commands": to_json(commands.answers),
     }
-    return dumps(value)
+    return dump_recorded_host(value)
 
 
-def dumps(value: Any) -> str:
+def dump_recorded_host(value: Any) -> str:
     """Format a recorded host as JSON."""
     import json
 
     return json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
 
 
-def _write(file: str, text: str) -> None:
+def _write_new_file(file: str, text: str) -> None:
     os.makedirs(os.path.dirname(file), exist_ok=True)
     temporary = f"{file}.{os.getpid()}"
     try:
@@ -126,8 +128,8 @@ def read_record(path: str) -> Recorded:
     try:
         data = read_bounded(path, SIZE_AT_MOST)
     except OSError as error:
-        found = f"--root {path}: {error.strerror} (errno {error.errno})"
-        raise EntrypointError(USAGE, found, "expected a file that `facts --record host.json` wrote") from error
+        problem = f"--root {path}: {error.strerror} (errno {error.errno})"
+        raise EntrypointError(USAGE, problem, "expected a file that `facts --record host.json` wrote") from error
     try:
         return parse_record(data.decode())
     except ValueError as error:
@@ -136,50 +138,50 @@ def read_record(path: str) -> Recorded:
 
 def parse_record(text: str) -> Recorded:
     """Parse the text of host.json. Raises ValueError, which names the key."""
-    value = parse_json(text)
+    value = parse_untrusted_json(text)
     if not isinstance(value, dict):
         raise ValueError(f"found {type(value).__name__}, expected an object")  # noqa: TRY004 - as for any wrong value
     unknown, absent = sorted(value.keys() - _PARTS.keys()), sorted(_PARTS.keys() - value.keys())
     if unknown or absent:
         what = f"unknown key {unknown[0][:80]!r}" if unknown else f"key {absent[0]!r} is missing"
         raise ValueError(f"{what}, expected {', '.join(_PARTS)}")
-    found = {key: _part(key, read, value[key]) for key, read in _PARTS.items()}
-    parts = {MOUNTS: found["mounts"], RECORD: found["commands"]}
-    return Recorded({**found["files"], MACHINE: found["machine"] + "\n"}, parts, found["origin"])
+    record_parts = {key: _read_part(key, read, value[key]) for key, read in _PARTS.items()}
+    parts = {MOUNTS: record_parts["mounts"], RECORD: record_parts["commands"]}
+    return Recorded({**record_parts["files"], MACHINE: record_parts["machine"] + "\n"}, parts, record_parts["origin"])
 
 
-def _part(key: str, read: Callable[[Any], Any], value: Any) -> Any:
+def _read_part(key: str, read: Callable[[Any], Any], value: Any) -> Any:
     try:
-        _encodable(value)
+        _require_encodable(value)
         return read(value)
     except ValueError as error:
         raise ValueError(f"{key}: {error}") from error
 
 
-def _encodable(value: Any) -> None:
+def _require_encodable(value: Any) -> None:
     """Raise ValueError for text with a lone surrogate: JSON can contain one, but it cannot be printed or written."""
     if isinstance(value, str):
         value.encode()
     elif isinstance(value, dict):
         for key, item in value.items():
-            _encodable(key)
-            _encodable(item)
+            _require_encodable(key)
+            _require_encodable(item)
 
 
-def _text(value: Any) -> str:
+def _require_json_text(value: Any) -> str:
     if not isinstance(value, str):
         raise ValueError(f"found {type(value).__name__}, expected text")  # noqa: TRY004 - as for any wrong value
     return value
 
 
-def _machine(value: Any) -> str:
-    machine = _text(value)
+def _require_machine(value: Any) -> str:
+    machine = _require_json_text(value)
     if not machine.isprintable() or not machine.strip():
         raise ValueError(f"found {machine[:80]!r}, expected the output of `uname -m`")
     return machine
 
 
-def _files(value: Any) -> dict[str, str]:
+def _require_files(value: Any) -> dict[str, str]:
     if not isinstance(value, dict) or len(value) > FILES_AT_MOST:
         raise ValueError(f"expected an object of at most {FILES_AT_MOST} paths and their texts")
     for path, text in value.items():
@@ -193,17 +195,17 @@ def _files(value: Any) -> dict[str, str]:
     return value
 
 
-def _links(value: Any) -> dict[str, str]:
+def _require_no_links(value: Any) -> dict[str, str]:
     if value != {}:
         raise ValueError("expected {}: probes do not read symbolic links")
     return {}
 
 
 _PARTS: dict[str, Callable[[Any], Any]] = {
-    "origin": _text,
-    "machine": _machine,
+    "origin": _require_json_text,
+    "machine": _require_machine,
     "mounts": to_mounts,
-    "files": _files,
-    "links": _links,
+    "files": _require_files,
+    "links": _require_no_links,
     "commands": to_answers,
 }

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from entrypoints.core.parse import parse_json
+from entrypoints.core.parse import parse_untrusted_json
 from entrypoints.host.host import Host, Result, Run
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ class Commands:
     """Runs commands for one host and keeps their results for the recorder."""
 
     def __init__(self, host: Host) -> None:
-        self._run: Run = run_live if host.live else recorded(host)
+        self._run: Run = run_live if host.live else make_recorded_run(host)
         self.answers: dict[str, Result] = {}
         self._hung: dict[str, Result] = {}
 
@@ -61,10 +61,10 @@ def run_live(
             return Result(NOT_FOUND, "", f"{argv[0]}: not found")
         except OSError as error:
             return Result(NOT_EXECUTABLE, "", f"{argv[0]}: {error.strerror} (errno {error.errno})")
-        kill_reason = _wait(process, timeout, (out, err))
+        kill_reason = _wait_for_end(process, timeout, (out, err))
         if kill_reason:
             return Result(TIMED_OUT, "", f"{argv[0]}: {kill_reason}")
-        return Result(process.returncode, _text(out), _text(err))
+        return Result(process.returncode, _read_output(out), _read_output(err))
 
 
 def _memory_file() -> IO[bytes]:
@@ -72,7 +72,7 @@ def _memory_file() -> IO[bytes]:
     return os.fdopen(os.memfd_create("answer"), "w+b")
 
 
-def _wait(process: subprocess.Popen[bytes], timeout: float, outputs: tuple[IO[bytes], ...]) -> str:
+def _wait_for_end(process: subprocess.Popen[bytes], timeout: float, outputs: tuple[IO[bytes], ...]) -> str:
     """Wait for a command to end; return why it was killed, or an empty text."""
     import signal
     import time
@@ -94,12 +94,12 @@ def _wait(process: subprocess.Popen[bytes], timeout: float, outputs: tuple[IO[by
     return ""
 
 
-def _text(file: IO[bytes]) -> str:
+def _read_output(file: IO[bytes]) -> str:
     file.seek(0)
     return file.read(ANSWER_AT_MOST).decode(errors="replace")
 
 
-def recorded(host: Host) -> Run:
+def make_recorded_run(host: Host) -> Run:
     """Return a Run that looks results up in a recorded host. A command that was not recorded is not found."""
     answers: dict[str, Result] = host.part(RECORD, parse_answers, {})
 
@@ -113,7 +113,7 @@ def recorded(host: Host) -> Run:
 def parse_answers(text: str) -> dict[str, Result]:
     """Parse commands.json. Raises ValueError."""
     try:
-        return to_answers(parse_json(text))
+        return to_answers(parse_untrusted_json(text))
     except ValueError as error:
         raise ValueError('{"command": {"rc": 0, "stdout": "…"}}') from error
 
@@ -122,10 +122,10 @@ def to_answers(value: Any) -> dict[str, Result]:
     """Convert JSON values into results by command. Raises ValueError that names the invalid command."""
     if not isinstance(value, dict):
         raise ValueError(f"found {type(value).__name__}, expected an object")  # noqa: TRY004 - as for any wrong value
-    return {command: _answer(command, answer) for command, answer in value.items()}
+    return {command: _parse_recorded_answer(command, answer) for command, answer in value.items()}
 
 
-def _answer(command: str, answer: Any) -> Result:
+def _parse_recorded_answer(command: str, answer: Any) -> Result:
     fields = {"stderr": "", **answer} if isinstance(answer, dict) else {}
     if {name: type(value) for name, value in fields.items()} != {"rc": int, "stdout": str, "stderr": str}:
         raise ValueError(f'{command[:80]!r}: expected {{"rc": 0, "stdout": "…", "stderr": "…"}}')

@@ -24,17 +24,17 @@ class LimitEvents(NamedTuple):
 
 def limit_events(root: str = "") -> LimitEvents:
     """Read the counts of this process's cgroup, version 2 or 1."""
-    unified, memory, pids = _paths(root)
+    unified, memory, pids = _read_cgroup_paths(root)
     mounts = f"{root}/sys/fs/cgroup"
     return LimitEvents(
-        killed=_count("oom_kill", _places(mounts, unified, "memory.events"))
-        or _count("oom_kill", _places(f"{mounts}/memory", memory, "memory.oom_control")),
-        refused=_count("max", _places(mounts, unified, "pids.events"))
-        or _count("max", _places(f"{mounts}/pids", pids, "pids.events")),
+        killed=_read_event_count("oom_kill", _list_event_files(mounts, unified, "memory.events"))
+        or _read_event_count("oom_kill", _list_event_files(f"{mounts}/memory", memory, "memory.oom_control")),
+        refused=_read_event_count("max", _list_event_files(mounts, unified, "pids.events"))
+        or _read_event_count("max", _list_event_files(f"{mounts}/pids", pids, "pids.events")),
     )
 
 
-def explain(before: LimitEvents, after: LimitEvents) -> str:
+def explain_limit_events(before: LimitEvents, after: LimitEvents) -> str:
     """Return which limit was enforced between two readings; empty if none was. Pure."""
     killed, refused = after.killed - before.killed, after.refused - before.refused
     if killed > 0:
@@ -50,32 +50,32 @@ def explain(before: LimitEvents, after: LimitEvents) -> str:
     return ""
 
 
-def _paths(root: str) -> tuple[str, str, str]:
+def _read_cgroup_paths(root: str) -> tuple[str, str, str]:
     """Return this process's paths in the unified hierarchy and in version 1's `memory` and `pids`."""
-    found = {"": "/", "memory": "/", "pids": "/"}
-    for line in _text(f"{root}/proc/self/cgroup").splitlines():
+    paths = {"": "/", "memory": "/", "pids": "/"}
+    for line in _read_text_or_empty(f"{root}/proc/self/cgroup").splitlines():
         _, _, rest = line.partition(":")
         controllers, _, path = rest.partition(":")
-        found |= dict.fromkeys(controllers.split(","), path)
-    return found[""], found["memory"], found["pids"]
+        paths |= dict.fromkeys(controllers.split(","), path)
+    return paths[""], paths["memory"], paths["pids"]
 
 
-def _places(mount: str, path: str, name: str) -> Iterator[str]:
+def _list_event_files(mount: str, path: str, name: str) -> Iterator[str]:
     """Yield where a file may be: a container without a cgroup namespace sees the host's path and its own mount."""
     yield f"{mount}{path.rstrip('/')}/{name}"
     yield f"{mount}/{name}"
 
 
-def _count(key: str, places: Iterator[str]) -> int:
+def _read_event_count(key: str, places: Iterator[str]) -> int:
     for place in places:
-        words = [line.split() for line in _text(place).splitlines()]
+        words = [line.split() for line in _read_text_or_empty(place).splitlines()]
         for pair in words:
             if pair[:1] == [key] and is_number(pair[-1]):
                 return int(pair[-1])
     return 0
 
 
-def _text(path: str) -> str:
+def _read_text_or_empty(path: str) -> str:
     try:
         return read_regular(path, READ_AT_MOST).decode(errors="replace")
     except OSError:

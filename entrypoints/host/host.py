@@ -85,8 +85,8 @@ class Host:
     def part(self, path: str, parse: Callable[[str], T], default: T) -> T:
         """Return one part of a recorded host: already checked from host.json, or parsed from an older folder."""
         if isinstance(self.source, Recorded):
-            found: T = self.source.parts[path]
-            return found
+            part: T = self.source.parts[path]
+            return part
         return self.parsed(path, parse, default)
 
     def lookup(self, path: str, read: Callable[[str], str]) -> str | None:
@@ -107,14 +107,14 @@ class Host:
 
     def exists(self, path: str) -> bool:
         """Tell whether a file exists."""
-        found = self.source.exists(path)
-        if found:
+        is_present = self.source.exists(path)
+        if is_present:
             self.present.add(path)
-        return found
+        return is_present
 
     def glob(self, pattern: str) -> tuple[str, ...]:
         """Return the paths that match a shell pattern, with accel2 before accel10."""
-        paths = sorted(_matching(self.source, pattern), key=_by_number)
+        paths = sorted(_glob_source(self.source, pattern), key=_by_number)
         self.present.update(paths)
         return tuple(paths)
 
@@ -122,17 +122,17 @@ class Host:
         """Tell whether a file exists and this user may read and write it. If not, `refused` has its mode and owner."""
         if not self.exists(path):
             return False
-        rights = (self.lookup(path, _rights) or "").strip()
+        rights = (self.lookup(path, _describe_rights) or "").strip()
         if rights:
             self.refused[path] = rights
         return not rights
 
-    def fail(self, where: str, found: str, expected: str) -> None:
+    def fail(self, where: str, problem: str, expected: str) -> None:
         """Add a failure: something that should be readable and is not."""
-        self.failures.append(Failure(where, found, expected))
+        self.failures.append(Failure(where, problem, expected))
 
 
-def _matching(source: FileSystem | Recorded, pattern: str) -> list[str]:
+def _glob_source(source: FileSystem | Recorded, pattern: str) -> list[str]:
     """Return the paths that match a shell pattern, without hidden files."""
     from fnmatch import filter as matching_names
 
@@ -155,7 +155,7 @@ def _by_number(path: str) -> tuple[list[str], str]:
     return parts, path
 
 
-def _rights(path: str) -> str:
+def _describe_rights(path: str) -> str:
     """Return mode, owner and group of a file, or an empty text if this process may read and write it."""
     if os.access(path, os.R_OK | os.W_OK):
         return ""

@@ -1,4 +1,4 @@
-"""Soft resource limits that serving raises to the hard limits, as any process may do. IO only in `apply`."""
+"""Soft resource limits that serving raises to the hard limits, as any process may do. IO only in `apply_limits`."""
 
 from __future__ import annotations
 
@@ -19,47 +19,53 @@ _BECAUSE = {
 }
 
 
-def raised(limits: Limits) -> dict[str, int]:
+def choose_raised_limits(limits: Limits) -> dict[str, int]:
     """Return the soft limits that serving sets, by resource. A limit that is already high enough is left out."""
-    targets = {name: _target(name, limits) for name in _RESOURCES}
-    return {_RESOURCES[name]: value for name, value in targets.items() if _above(value, getattr(limits, name))}
+    targets = {name: _choose_target(name, limits) for name in _RESOURCES}
+    return {_RESOURCES[name]: value for name, value in targets.items() if _is_above(value, getattr(limits, name))}
 
 
-def _target(name: str, limits: Limits) -> int:
+def _choose_target(name: str, limits: Limits) -> int:
     highest = limits.reachable(name)
     if name == "nofile":
         return MOST_FILES if highest is None else min(highest, MOST_FILES)
     return UNLIMITED if highest is None else highest
 
 
-def _above(value: int, soft: int | None) -> bool:
+def _is_above(value: int, soft: int | None) -> bool:
     return soft is not None and (value == UNLIMITED or value > soft)
 
 
-def reasons(limits: Limits) -> tuple[Reason, ...]:
+def make_limit_reasons(limits: Limits) -> tuple[Reason, ...]:
     """Return why each limit is set, and its previous value."""
-    values = raised(limits)
+    values = choose_raised_limits(limits)
     return tuple(
-        Reason(resource, show(values[resource]), DECISION, _BECAUSE[name], (f"{getattr(limits, name)} was set before",))
+        Reason(
+            resource,
+            format_limit(values[resource]),
+            DECISION,
+            _BECAUSE[name],
+            (f"{getattr(limits, name)} was set before",),
+        )
         for name, resource in _RESOURCES.items()
         if resource in values
     )
 
 
-def show(value: int) -> str:
+def format_limit(value: int) -> str:
     """Format a limit."""
     return "unlimited" if value == UNLIMITED else str(value)
 
 
-def apply(limits: Mapping[str, int], log: Callable[[str], None]) -> None:
+def apply_limits(limits: Mapping[str, int], log: Callable[[str], None]) -> None:
     """Set soft limits of this process, which vLLM inherits. A limit that the kernel refuses is logged and kept."""
     if not limits:
         return
     import resource
 
     for name, value in limits.items():
-        number = getattr(resource, name)
+        kind = getattr(resource, name)
         try:
-            resource.setrlimit(number, (value, resource.getrlimit(number)[1]))
+            resource.setrlimit(kind, (value, resource.getrlimit(kind)[1]))
         except (OSError, ValueError) as error:
-            log(f"WARN {name} stays at {show(resource.getrlimit(number)[0])}, not {show(value)}: {error}")
+            log(f"WARN {name} stays at {format_limit(resource.getrlimit(kind)[0])}, not {format_limit(value)}: {error}")

@@ -26,27 +26,27 @@ class Process(NamedTuple):
 
 def command_line(pid: int | str, root: str = "/") -> tuple[str, ...]:
     """Return the arguments of a process; none for a kernel thread or a process that has ended."""
-    return tuple(part.strip() for part in _text(f"{root}/proc/{pid}/cmdline").split("\0") if part.strip())
+    return tuple(part.strip() for part in _read_proc_text(f"{root}/proc/{pid}/cmdline").split("\0") if part.strip())
 
 
-def session(leader: int, root: str = "/") -> tuple[Process, ...]:
+def list_session_processes(leader: int, root: str = "/") -> tuple[Process, ...]:
     """Return the processes of a session, with the weight files that each one maps.
 
     The maps file is long, so it is read only for processes that vLLM has given a title (`VLLM::…`): no other process
     loads weights.
     """
-    pids = [pid for pid, fields in _stats(root) if fields[_SESSION] == str(leader)]
+    pids = [pid for pid, fields in _list_stats(root) if fields[_SESSION] == str(leader)]
     titles = {pid: " ".join(command_line(pid, root)) for pid in pids}
     return tuple(Process(title, _mapped_weights(pid, root) if "::" in title else ()) for pid, title in titles.items())
 
 
-def titled(leader: int, root: str = "/") -> dict[int, str]:
+def list_titled_processes(leader: int, root: str = "/") -> dict[int, str]:
     """Return the running processes of a session that vLLM has given a title, such as `VLLM::EngineCore`.
 
     A process with its parent's title is left out: the parent has just forked it, to run a compiler for example, and it
     may end at any time.
     """
-    stats = [(pid, fields) for pid, fields in _stats(root) if fields[_SESSION] == str(leader)]
+    stats = [(pid, fields) for pid, fields in _list_stats(root) if fields[_SESSION] == str(leader)]
     parents = {pid: int(fields[_PARENT]) for pid, fields in stats if fields[_STATE] not in _ENDED}
     titles = {pid: " ".join(command_line(pid, root)) for pid in parents}
     return {
@@ -56,20 +56,20 @@ def titled(leader: int, root: str = "/") -> dict[int, str]:
 
 def is_running(pid: int, root: str = "/") -> bool:
     """Tell whether a process exists and has not ended. A stopped process (SIGSTOP) is running."""
-    fields = _fields(_text(f"{root}/proc/{pid}/stat"))
+    fields = _split_stat_fields(_read_proc_text(f"{root}/proc/{pid}/stat"))
     return bool(fields) and fields[_STATE] not in _ENDED
 
 
-def children(parent: int, root: str = "/") -> tuple[int, ...]:
+def list_children(parent: int, root: str = "/") -> tuple[int, ...]:
     """Return the children of a process, without zombies."""
-    return tuple(pid for pid, fields in _stats(root) if fields[_PARENT] == str(parent) and fields[_STATE] != "Z")
+    return tuple(pid for pid, fields in _list_stats(root) if fields[_PARENT] == str(parent) and fields[_STATE] != "Z")
 
 
-def age(root: str = "/") -> float:
+def read_process_age(root: str = "/") -> float:
     """Return the seconds since this process started, to a hundredth; 0 if /proc cannot be read."""
     import time
 
-    fields = _fields(_text(f"{root}/proc/self/stat"))
+    fields = _split_stat_fields(_read_proc_text(f"{root}/proc/self/stat"))
     if not fields:
         return 0.0
     began = int(fields[_START]) / os.sysconf("SC_CLK_TCK")
@@ -79,13 +79,13 @@ def age(root: str = "/") -> float:
 def is_listening(port: int, root: str = "/") -> bool:
     """Tell whether a process in this network namespace listens on a TCP port."""
     for table in ("tcp", "tcp6"):
-        lines = _text(f"{root}/proc/net/{table}").splitlines()[1:]
-        if any(_listens(line.split(), port) for line in lines):
+        lines = _read_proc_text(f"{root}/proc/net/{table}").splitlines()[1:]
+        if any(_is_listening_line(line.split(), port) for line in lines):
             return True
     return False
 
 
-def _listens(fields: list[str], port: int) -> bool:
+def _is_listening_line(fields: list[str], port: int) -> bool:
     state_column = 3
     return len(fields) > state_column and fields[state_column] == _LISTEN and fields[1].endswith(f":{port:04X}")
 
@@ -96,23 +96,23 @@ _ENDED = ("Z", "X")
 """States of a process that has ended: zombie, dead."""
 
 
-def _stats(root: str) -> Iterator[tuple[int, list[str]]]:
+def _list_stats(root: str) -> Iterator[tuple[int, list[str]]]:
     for name in os.listdir(f"{root}/proc"):
-        if name.isdigit() and (fields := _fields(_text(f"{root}/proc/{name}/stat"))):
+        if name.isdigit() and (fields := _split_stat_fields(_read_proc_text(f"{root}/proc/{name}/stat"))):
             yield int(name), fields
 
 
-def _fields(stat: str) -> list[str]:
+def _split_stat_fields(stat: str) -> list[str]:
     fields = stat.rpartition(")")[2].split()
     return fields if len(fields) > _START else []
 
 
 def _mapped_weights(pid: int, root: str) -> tuple[str, ...]:
-    lines = _text(f"{root}/proc/{pid}/maps").split("\n")  # not splitlines: a file's name may contain U+2028
+    lines = _read_proc_text(f"{root}/proc/{pid}/maps").split("\n")  # not splitlines: a file's name may contain U+2028
     return tuple(sorted({line.split(maxsplit=5)[-1] for line in lines if line.endswith(WEIGHTS)}))
 
 
-def _text(path: str) -> str:
+def _read_proc_text(path: str) -> str:
     """Return the text of a file; empty if the process has ended or belongs to another user."""
     try:
         with open(path, encoding="utf-8", errors="replace") as file:

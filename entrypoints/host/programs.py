@@ -9,7 +9,7 @@ from entrypoints.core.errors import HOST, EntrypointError
 
 
 @contextmanager
-def stoppable(what: str) -> Iterator[None]:
+def raise_on_stop_signal(what: str) -> Iterator[None]:
     """Raise 128 + N in the block when signal N asks this process to end: process 1 would ignore it."""
     import signal
 

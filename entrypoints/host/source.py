@@ -32,7 +32,7 @@ class FileSystem:
 
     def read(self, path: str) -> bytes:
         """Return the first READ_AT_MOST bytes of a file. Raises OSError."""
-        return cut(read_regular(self._place(path), READ_AT_MOST))
+        return trim_utf8(read_regular(self._place(path), READ_AT_MOST))
 
     def exists(self, path: str) -> bool:
         """Tell whether a file or folder exists."""
@@ -75,7 +75,7 @@ class Recorded:
             self._add(path, text)
 
     def _add(self, path: str, text: str) -> None:
-        *folders, name = _steps(path)
+        *folders, name = _split_path(path)
         inside = self._top
         for folder in folders:
             inside = inside.setdefault(folder, {})
@@ -86,19 +86,19 @@ class Recorded:
 
     def _find(self, path: str) -> Any:
         """Return a file's text, a folder's entries, or None."""
-        found: Any = self._top
-        for step in _steps(path):
-            found = found.get(step) if isinstance(found, dict) else None
-        return found
+        node: Any = self._top
+        for step in _split_path(path):
+            node = node.get(step) if isinstance(node, dict) else None
+        return node
 
     def read(self, path: str) -> bytes:
         """Return the first READ_AT_MOST bytes of a file. Raises OSError."""
-        found = self._find(path)
-        if found is None:
+        node = self._find(path)
+        if node is None:
             raise FileNotFoundError(2, "No such file or directory", path)
-        if isinstance(found, dict):
+        if isinstance(node, dict):
             raise OSError(22, "not a regular file", path)
-        return cut(str(found).encode()[:READ_AT_MOST])
+        return trim_utf8(str(node).encode()[:READ_AT_MOST])
 
     def exists(self, path: str) -> bool:
         """Tell whether a file or folder exists."""
@@ -106,15 +106,15 @@ class Recorded:
 
     def names(self, folder: str) -> list[str]:
         """Return the names in a folder; none if the folder does not exist."""
-        found = self._find(folder)
-        return list(found) if isinstance(found, dict) else []
+        node = self._find(folder)
+        return list(node) if isinstance(node, dict) else []
 
 
-def _steps(path: str) -> list[str]:
+def _split_path(path: str) -> list[str]:
     return [step for step in path.split("/") if step]
 
 
-def cut(data: bytes) -> bytes:
+def trim_utf8(data: bytes) -> bytes:
     """Remove an incomplete UTF-8 character at the end of READ_AT_MOST bytes."""
     if len(data) < READ_AT_MOST:
         return data

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from entrypoints.core.errors import HOST, MODEL, EntrypointError
-from entrypoints.core.parse import parse_json
+from entrypoints.core.parse import parse_untrusted_json
 from entrypoints.core.redact import redact_value
 from entrypoints.host.commands import NOT_FOUND, run_live
 from entrypoints.model.hub import NotAnswered
@@ -69,16 +69,16 @@ def read_bucket(profile: Mapping[str, Any], url: str, load_format: str) -> Bucke
     if load_format not in LOADED_BY:
         message = f"--load-format {load_format}: vLLM loads a bucket only with {' or '.join(LOADED_BY[1:])}"
         raise EntrypointError(MODEL, message, "leave --load-format out")
-    done = run_live((profile["python"], "-I", _CLIENT, url), _SECONDS)
-    if done.rc == NOT_FOUND:
+    result = run_live((profile["python"], "-I", _CLIENT, url), _SECONDS)
+    if result.rc == NOT_FOUND:
         raise NotAnswered(f"only the image's {profile['python']} reads buckets")
-    if done.rc:
-        raise _failed(url, " ".join(done.stderr.split())[-500:])
-    answer = parse_json(done.stdout)
+    if result.rc:
+        raise _make_bucket_error(url, " ".join(result.stderr.split())[-500:])
+    answer = parse_untrusted_json(result.stdout)
     if "failed" in answer:
-        raise _failed(url, " ".join(answer["failed"].split()))
+        raise _make_bucket_error(url, " ".join(answer["failed"].split()))
     return Bucket(**answer)
 
 
-def _failed(url: str, why: str) -> EntrypointError:
+def _make_bucket_error(url: str, why: str) -> EntrypointError:
     return EntrypointError(MODEL, f"{url}: {why}", f"check the address, {_CHECK[url.partition(':')[0]]}")

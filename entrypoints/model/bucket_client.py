@@ -32,7 +32,7 @@ Files = Iterable[tuple[str, int, str]]
 Opened = tuple[Files, Callable[[str], bytes]]
 
 
-def s3(bucket: str, prefix: str) -> Opened:
+def open_s3(bucket: str, prefix: str) -> Opened:
     """Open a bucket as runai_model_streamer_s3 0.17 does (files/files.py, _build_client_config)."""
     botocore, config = import_module("botocore"), import_module("botocore.config")
     more: dict[str, Any] = {}
@@ -44,12 +44,12 @@ def s3(bucket: str, prefix: str) -> Opened:
     client = import_module("boto3").client("s3", config=wait)
     pages = client.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix)
     return (
-        ((each["Key"], each["Size"], each.get("ETag", "")) for page in pages for each in page.get("Contents", ())),
+        ((entry["Key"], entry["Size"], entry.get("ETag", "")) for page in pages for entry in page.get("Contents", ())),
         lambda key: client.get_object(Bucket=bucket, Key=key)["Body"].read(LARGE),
     )
 
 
-def gs(bucket: str, prefix: str) -> Opened:
+def open_gs(bucket: str, prefix: str) -> Opened:
     """Open a bucket as runai_model_streamer_gcs 0.17 does (files/files.py, _create_client)."""
     credentials = import_module("runai_model_streamer_gcs.credentials.credentials").get_credentials()
     client = import_module("google.cloud.storage").Client(credentials=credentials.gcp_credentials())
@@ -60,14 +60,14 @@ def gs(bucket: str, prefix: str) -> Opened:
     )
 
 
-def read(url: str) -> dict[str, Any]:
+def read_bucket_folder(url: str) -> dict[str, Any]:
     """Return what a plan needs. Raises ValueError for a folder that vLLM cannot load, and the client's errors."""
     scheme, _, rest = url.partition("://")
     bucket, _, folder = rest.partition("/")
     prefix = f"{folder.strip('/')}/" if folder.strip("/") else ""
-    files, get = {"s3": s3, "gs": gs}[scheme](bucket, prefix)
+    files, get = {"s3": open_s3, "gs": open_gs}[scheme](bucket, prefix)
     listed = {key[len(prefix) :]: (size, version) for key, size, version in islice(files, FILES_AT_MOST + 1)}
-    check(listed)
+    check_bucket_listing(listed)
     texts = {name: get(prefix + name).decode(errors="replace") for name in SMALL_FILES if name in listed}
     index = json.loads(get(prefix + INDEX)) if INDEX in listed else {"weight_map": {}}
     missing = set(index["weight_map"].values()) - listed.keys()
@@ -80,7 +80,7 @@ def read(url: str) -> dict[str, Any]:
     return {"texts": texts, "weights": sum(shards), "digest": digest}
 
 
-def check(listed: dict[str, tuple[int, str]]) -> None:
+def check_bucket_listing(listed: dict[str, tuple[int, str]]) -> None:
     """Raise ValueError if there is no model, more than one, or a file that must not be read or downloaded."""
     if len(listed) > FILES_AT_MOST:
         raise ValueError(f"more than {FILES_AT_MOST} files: expected the folder of one model")
@@ -102,7 +102,7 @@ def check(listed: dict[str, tuple[int, str]]) -> None:
 def main() -> None:
     """Print the answer, or why there is none."""
     try:
-        answer = read(sys.argv[1])
+        answer = read_bucket_folder(sys.argv[1])
     except Exception as error:  # noqa: BLE001 -- the clients' own, which only this program can name
         name = "" if isinstance(error, ValueError) else f"{type(error).__name__}: "
         answer = {"failed": f"{name}{error}"[:500]}

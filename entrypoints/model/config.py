@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from entrypoints.core.parse import Infinite
-from entrypoints.model.keys import DEFAULTED, HIDDEN, STATED, VOCABULARY, alike
+from entrypoints.model.keys import DEFAULTED, HIDDEN, STATED, VOCABULARY, list_alike_keys
 
 Table = Mapping[str, Any]
 
@@ -82,20 +82,22 @@ class Config(NamedTuple):
 
 def parse_config(outer: Table) -> Config:
     """Parse config.json. Raises ValueError that names the key and the value of a part that is not an object."""
-    text, filled = _text(outer)
+    text, filled = _find_text_config(outer)
     thinker = optional_table(outer, "thinker_config") or {}
-    towers = {kind: _tower(outer, thinker, key) for kind, key in zip(("image", "audio"), TOWERS, strict=True)}
+    towers = {
+        kind: _find_tower_config(outer, thinker, key) for kind, key in zip(("image", "audio"), TOWERS, strict=True)
+    }
     architecture = next((str(name) for name in as_list(outer, "architectures")), "")
     modalities = tuple(kind for kind, tower in towers.items() if tower is not None)
     types = (part.get(key) for part in (outer, text) for key in ("dtype", "torch_dtype"))
-    pattern = _pattern(text)
+    pattern = _read_layer_pattern(text)
     if pattern:
         text = {"num_hidden_layers": len(pattern), **text}
     return Config(
         outer=outer,
         text=text,
         vision=towers["image"] or {},
-        quantization=_quantization(outer, text),
+        quantization=_parse_quantization(outer, text),
         architecture=architecture,
         family=str(text.get("model_type") or outer.get("model_type") or ""),
         model_type=str(outer.get("model_type") or ""),
@@ -108,7 +110,7 @@ def parse_config(outer: Table) -> Config:
     )
 
 
-def _pattern(text: Table) -> str:
+def _read_layer_pattern(text: Table) -> str:
     """Return Nemotron-H's layers, which older files write as letters and newer ones as words."""
     pattern = text.get("hybrid_override_pattern")
     words = [_LETTERS.get(str(word), "") for word in as_list(text, _BLOCKS)]
@@ -117,31 +119,34 @@ def _pattern(text: Table) -> str:
     return "".join(words) if words and all(words) and text.get("model_type") == "nemotron_h" else ""
 
 
-def _text(outer: Table) -> tuple[Table, tuple[str, ...]]:
+def _find_text_config(outer: Table) -> tuple[Table, tuple[str, ...]]:
     """Return the innermost language model's configuration with its family's defaults, and these as `key=value`."""
-    text, kind = outer, _kind(outer)
+    text, kind = outer, _read_model_type(outer)
     while key := next((key for key in NESTED if optional_table(text, key) is not None), ""):
-        text, kind = text[key], _kind(text[key]) or _nested_kind(kind, key)
-    missing = _missing(text, kind)
+        text, kind = text[key], _read_model_type(text[key]) or _nested_kind(kind, key)
+    missing = _list_missing_sizes(text, kind)
     while inner := next(filter(None, (_nested_kind(kind, key) for key in NESTED)), ""):
         kind = inner  # not nested: left to the defaults, or written one level higher, as older releases did
-        missing = {**_missing(text, kind), **missing}
-    if text is outer and kind == _kind(outer):
+        missing = {**_list_missing_sizes(text, kind), **missing}
+    if text is outer and kind == _read_model_type(outer):
         missing = {key: value for key, value in missing.items() if key not in STATED}
     filled = tuple(f"{key}={value}" for key, value in missing.items() if key in DEFAULTED)
     return {**missing, **text}, filled
 
 
-def _tower(outer: Table, thinker: Table, key: str) -> Table | None:
+def _find_tower_config(outer: Table, thinker: Table, key: str) -> Table | None:
     """Return the configuration under a tower's key, with its family's defaults; None if there is none."""
     for part in (outer, thinker):
         tower = optional_table(part, key)
         if tower is not None:
-            return {**_missing(tower, _kind(tower) or _nested_kind(_kind(part), key)), **tower}
+            return {
+                **_list_missing_sizes(tower, _read_model_type(tower) or _nested_kind(_read_model_type(part), key)),
+                **tower,
+            }
     return None
 
 
-def _kind(part: Table) -> str:
+def _read_model_type(part: Table) -> str:
     """Return a part's `model_type`; empty without one."""
     return str(part.get("model_type") or "")
 
@@ -154,17 +159,19 @@ def _nested_kind(kind: str, key: str) -> str:
     return inner if isinstance(inner, str) else ""
 
 
-def _missing(part: Table, kind: str) -> dict[str, int]:
+def _list_missing_sizes(part: Table, kind: str) -> dict[str, int]:
     """Return the sizes that a part leaves to its family's defaults."""
     from entrypoints.model.families import FAMILIES
 
     defaults = FAMILIES.get(kind, {}).items()
     return {
-        key: value for key, value in defaults if isinstance(value, int) and not any(name in part for name in alike(key))
+        key: value
+        for key, value in defaults
+        if isinstance(value, int) and not any(name in part for name in list_alike_keys(key))
     }
 
 
-def _quantization(outer: Table, text: Table) -> Quantization:
+def _parse_quantization(outer: Table, text: Table) -> Quantization:
     """Parse how weights are quantised.
 
     ModelOpt's checkpoints are named modelopt for every algorithm; vLLM selects by the algorithm (its modelopt.py).
@@ -182,8 +189,8 @@ def _quantization(outer: Table, text: Table) -> Quantization:
         for group in (optional_table(table, "config_groups") or {}).values()
         if isinstance(group, dict) and (weights := optional_table(group, "weights"))
     ]
-    bits = size(groups[0], "num_bits") if groups else 0
-    bits = bits or size(table, "bits", "w_bit", "num_bits")
+    bits = read_size(groups[0], "num_bits") if groups else 0
+    bits = bits or read_size(table, "bits", "w_bit", "num_bits")
     return Quantization(
         method, bits if bits <= _WIDEST else 0, _group_size(table, groups), _is_reordered(table, groups)
     )
@@ -233,7 +240,7 @@ def as_list(table: Table, key: str) -> list[Any]:
     return value if isinstance(value, list) else []
 
 
-def size(table: Table, *keys: str) -> int:
+def read_size(table: Table, *keys: str) -> int:
     """Return the first key's whole number above zero, or one that a list repeats for all layers; 0 without one.
 
     A zero says that a model lacks a part, such as shared experts. Raises ValueError for Infinity, numbers below zero,

@@ -19,14 +19,14 @@ def read_json(path: str) -> dict[str, Any]:
     try:
         text = read_bounded(path, FILE_AT_MOST)
     except OSError as error:
-        raise unreadable(path, error) from error
-    return parse_json(text, path)
+        raise make_read_error(path, error) from error
+    return parse_model_json(text, path)
 
 
-def parse_json(text: bytes, where: str) -> dict[str, Any]:
+def parse_model_json(text: bytes, where: str) -> dict[str, Any]:
     """Parse a JSON object that was read from `where`. Raises MODEL."""
     try:
-        loaded = parse.parse_json(text.decode("utf-8"))
+        loaded = parse.parse_untrusted_json(text.decode("utf-8"))
     except ValueError as error:
         raise EntrypointError(MODEL, f"{where}: invalid JSON: {error}", "download the file again") from error
     if not isinstance(loaded, dict):
@@ -35,7 +35,7 @@ def parse_json(text: bytes, where: str) -> dict[str, Any]:
     return loaded
 
 
-def unreadable(path: str, error: OSError) -> EntrypointError:
+def make_read_error(path: str, error: OSError) -> EntrypointError:
     """Return the error for a file or folder that the system does not let us read."""
     if isinstance(error, FileNotFoundError):
         hint = "name the folder with config.json and the weights (in a hub cache: …/snapshots/<revision>)"

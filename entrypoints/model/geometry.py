@@ -8,7 +8,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from entrypoints.model import keys
-from entrypoints.model.config import NESTED, Config, Table, as_list, optional_table, required_size, size
+from entrypoints.model.config import NESTED, Config, Table, as_list, optional_table, read_size, required_size
+from entrypoints.model.divided_sizes import DividedSize, parse_divided_sizes
 from entrypoints.model.hybrid import STATE_BYTES, parse_states
 from entrypoints.model.sparse import parse_sparse
 
@@ -146,6 +147,8 @@ class Geometry(NamedTuple):
     """Numbers of a head's keys if latent attention is computed as plain attention; 0 without latent attention."""
     rotary_size: int = 0
     """Numbers of one position's rotation: as many as a head has that are rotated; 0 without rotary embeddings."""
+    divided_sizes: tuple[DividedSize, ...] = ()
+    """Numbers in addition to the heads that ranks divide."""
     draft: Geometry | None = None
     """Of the layers that draft tokens, whose KV cache is a part of the model's; None without speculative decoding."""
 
@@ -197,8 +200,10 @@ class Geometry(NamedTuple):
         whole, sliding = self._cached_layers()
         full = (whole + self.compressed) * -(-tokens // spread)
         entries = int(full) + sliding * min(tokens, self.window + chunk)
-        own = entries * self.kv_elements(ranks) * size + self.index_bytes * tokens + self.states * STATE_BYTES // ranks
-        return own + self.draft_bytes(tokens, size, ranks, chunk)
+        sequence_bytes = (
+            entries * self.kv_elements(ranks) * size + self.index_bytes * tokens + self.states * STATE_BYTES // ranks
+        )
+        return sequence_bytes + self.draft_bytes(tokens, size, ranks, chunk)
 
     def _cached_layers(self) -> tuple[int, int]:
         """Return the layers that keep all tokens and those that keep a window, with the padding of vLLM's groups.
@@ -226,11 +231,11 @@ def parse_geometry(config: Config) -> tuple[Geometry | None, str]:
     """
     key = _state_key(config)
     if not key:
-        return _geometry(config), ""
+        return _make_geometry(config), ""
     states = parse_states(config)
     if states is None:
         return None, f"its layers keep a state of their own ({key} in config.json), whose size only vLLM knows"
-    geometry = _geometry(config)
+    geometry = _make_geometry(config)
     return geometry._replace(
         sliding_layers=0,
         cacheless=geometry.layers - min(states.attention_layers, geometry.layers),
@@ -247,14 +252,16 @@ def _state_key(config: Config) -> str:
     return next((key for key in keys if config.text.get(key) and not (key == _MARKS and attends)), "")
 
 
-def _geometry(config: Config) -> Geometry:
+def _make_geometry(config: Config) -> Geometry:
     text = config.text
     heads = required_size(text, *keys.HEADS)
     layers = required_size(text, *keys.LAYERS)
     window = 0 if text.get("use_sliding_window") is False else required_size(text, "sliding_window", default=0)
     sparse = parse_sparse(config, layers)
-    rope = _rope(config)
-    experts = size(text, *keys.EXPERTS) or size(optional_table(text, "ffn_config") or {}, "moe_num_experts")  # DBRX
+    rope = _parse_rope(config)
+    experts = read_size(text, *keys.EXPERTS) or read_size(
+        optional_table(text, "ffn_config") or {}, "moe_num_experts"
+    )  # DBRX
     return Geometry(
         layers=layers,
         sliding_layers=(layers if sparse.compressed else _sliding_layers(config, layers)) if window else 0,
@@ -262,22 +269,25 @@ def _geometry(config: Config) -> Geometry:
         heads=heads,
         kv_heads=_kv_heads(text, heads),
         head_size=_head_size(text, heads),
-        latent=_head_size(text, heads) if sparse.compressed else _latent(text),
+        latent=_head_size(text, heads) if sparse.compressed else _read_latent_width(text),
         max_length=rope.length(),
-        stated_length=size(text, "model_max_length"),
-        hidden=size(text, *keys.HIDDEN),
-        vocabulary=size(text, *keys.VOCABULARY) or size(config.outer, *keys.VOCABULARY),
-        intermediate=size(text, "intermediate_size_mlp", *keys.INTERMEDIATE),
+        stated_length=read_size(text, "model_max_length"),
+        hidden=read_size(text, *keys.HIDDEN),
+        vocabulary=read_size(text, *keys.VOCABULARY) or read_size(config.outer, *keys.VOCABULARY),
+        intermediate=read_size(text, "intermediate_size_mlp", *keys.INTERMEDIATE),
         experts=experts,
-        expert_width=size(text, "moe_intermediate_size", *keys.INTERMEDIATE) if experts else 0,
-        experts_per_token=size(text, *keys.EXPERTS_PER_TOKEN) if experts else 0,
-        expert_input=size(text, "moe_latent_size", "routed_expert_hidden_size"),
-        sparse=bool(sparse.index_bytes) or bool(size(text, "index_topk")) or config.family in _SPARSE,
-        plain_head_size=size(text, "qk_nope_head_dim") + size(text, "qk_rope_head_dim") if _latent(text) else 0,
+        expert_width=read_size(text, "moe_intermediate_size", *keys.INTERMEDIATE) if experts else 0,
+        experts_per_token=read_size(text, *keys.EXPERTS_PER_TOKEN) if experts else 0,
+        expert_input=read_size(text, "moe_latent_size", "routed_expert_hidden_size"),
+        sparse=bool(sparse.index_bytes) or bool(read_size(text, "index_topk")) or config.family in _SPARSE,
+        plain_head_size=read_size(text, "qk_nope_head_dim") + read_size(text, "qk_rope_head_dim")
+        if _read_latent_width(text)
+        else 0,
         index_bytes=sparse.index_bytes,
         compressed=sparse.compressed,
         rope=rope,
         rotary_size=0 if config.family in _UNROTATED else _rotary_size(text, heads),
+        divided_sizes=parse_divided_sizes(config),
     )
 
 
@@ -285,7 +295,7 @@ def _sliding_layers(config: Config, layers: int) -> int:
     """Count the layers with a sliding window: as listed, or all but one in so many; 0 if no key tells."""
     if config.layer_kinds:
         return config.layer_kinds.count("sliding_attention")
-    period = size(config.text, "sliding_window_pattern") or _FULL_EVERY.get(config.family, 0)
+    period = read_size(config.text, "sliding_window_pattern") or _FULL_EVERY.get(config.family, 0)
     return layers - layers // period if period else 0
 
 
@@ -309,11 +319,11 @@ def _head_size(text: Table, heads: int) -> int:
 def _rotary_size(text: Table, heads: int) -> int:
     """Return how many numbers of a head rotary embeddings rotate."""
     share = text.get("partial_rotary_factor", 1.0)
-    rotated = size(text, "qk_rope_head_dim", "rotary_dim") or _head_size(text, heads)
+    rotated = read_size(text, "qk_rope_head_dim", "rotary_dim") or _head_size(text, heads)
     return int(rotated * share) if isinstance(share, float) and 0 < share < 1 else rotated
 
 
-def _latent(text: Table) -> int:
+def _read_latent_width(text: Table) -> int:
     """Return the width of latent attention: compressed keys and values together, and the rotary part."""
     if text.get("kv_lora_rank") is None:
         return 0
@@ -321,16 +331,16 @@ def _latent(text: Table) -> int:
     return required_size(text, "kv_lora_rank") + rotary
 
 
-def _rope(config: Config) -> Rope:
+def _parse_rope(config: Config) -> Rope:
     """Return the positions and their scaling. Raises ValueError."""
     lengths = [required_size(config.text, key) for key in keys.LENGTHS if config.text.get(key) is not None]
-    found = _scaled(Rope(min(lengths, default=0)), config.text)
-    if found.kind in _LONGROPE:
-        return found._replace(original=size(config.outer, "original_max_position_embeddings"))
-    return found._replace(kind=_GEMMA3) if "gemma3" in config.family else found
+    rope = _scale_positions(Rope(min(lengths, default=0)), config.text)
+    if rope.kind in _LONGROPE:
+        return rope._replace(original=read_size(config.outer, "original_max_position_embeddings"))
+    return rope._replace(kind=_GEMMA3) if "gemma3" in config.family else rope
 
 
-def overridden(geometry: Geometry, overrides: Table, version: Version) -> Geometry:
+def override_geometry(geometry: Geometry, overrides: Table, version: Version) -> Geometry:
     """Return the geometry with the length that this vLLM derives from overrides of config.json. Raises ValueError.
 
     Objects are merged key by key, as vLLM does (config/model.py, _update_nested).
@@ -338,13 +348,13 @@ def overridden(geometry: Geometry, overrides: Table, version: Version) -> Geomet
     nested = next((table for key in NESTED if (table := optional_table(overrides, key))), {})
     text = {**overrides, **nested}
     lengths = [required_size(text, key) for key in keys.LENGTHS if text.get(key) is not None]
-    rope = _scaled(geometry.rope._replace(positions=min(lengths, default=geometry.rope.positions)), text)
+    rope = _scale_positions(geometry.rope._replace(positions=min(lengths, default=geometry.rope.positions)), text)
     if rope == geometry.rope and rope.length() == rope.length(version):
         return geometry
     return geometry._replace(rope=rope, max_length=rope.length(version))
 
 
-def _scaled(rope: Rope, text: Table) -> Rope:
+def _scale_positions(rope: Rope, text: Table) -> Rope:
     """Return the positions with the scaling of `rope_scaling` or `rope_parameters`. Raises ValueError."""
     scaling = optional_table(text, "rope_scaling") or optional_table(text, "rope_parameters") or {}
     scaling = optional_table(scaling, "full_attention") or scaling  # one object for each kind of layer
@@ -352,5 +362,5 @@ def _scaled(rope: Rope, text: Table) -> Rope:
     factor = scaling.get("factor") if scaling.get("factor") is not None else rope.factor
     if not isinstance(factor, (int, float)) or not 0 < factor < _LARGEST_FACTOR:
         raise ValueError(f"factor of rope_scaling: found {str(factor)[:40]!r}, expected a number above zero")
-    original = size(scaling, "original_max_position_embeddings") or rope.original
+    original = read_size(scaling, "original_max_position_embeddings") or rope.original
     return rope._replace(kind=rope.kind if rope.kind == _GEMMA3 else kind, factor=factor, original=original)

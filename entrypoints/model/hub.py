@@ -93,11 +93,13 @@ def parse_hub(env: Mapping[str, str], revision: str | None = None, download: str
     offline = next((name for name in _OFFLINE if is_true(env.get(name))), "")
     set_authorities = (Authorities(name, path) for name in _AUTHORITIES if (path := env.get(name)))
     authorities = next(set_authorities, Authorities())
-    own = (download,) if download else ()
+    download_folders = (download,) if download else ()
     cache = env.get("XDG_CACHE_HOME") or f"{env.get('HOME') or '/'}/.cache"
     if env.get("VLLM_USE_MODELSCOPE", "").lower() == "true":  # as vLLM reads it: no number
         base = env.get("MODELSCOPE_CACHE") or f"{env.get('HOME') or '/'}/.cache/modelscope/hub"
-        roots = tuple(f"{root}{below}" for root in (*own, base) for below in ("/models", "", "/hub/models", "/hub"))
+        roots = tuple(
+            f"{root}{below}" for root in (*download_folders, base) for below in ("/models", "", "/hub/models", "/hub")
+        )
         domain = (env.get("MODELSCOPE_DOMAIN") or "www.modelscope.cn").rstrip("/")
         endpoint = domain if "://" in domain else f"https://{domain}"
         return Hub("ModelScope", endpoint, revision or "master", roots, offline, "", False, _SECONDS, authorities)
@@ -108,11 +110,11 @@ def parse_hub(env: Mapping[str, str], revision: str | None = None, download: str
         "Hugging Face",
         endpoint,
         revision or "main",
-        (*own, hub),
+        (*download_folders, hub),
         offline,
-        _token(env, home),
+        _read_token(env, home),
         is_true(env.get(INSECURE)),
-        _seconds(env.get("HF_HUB_ETAG_TIMEOUT")),
+        _parse_timeout(env.get("HF_HUB_ETAG_TIMEOUT")),
         authorities,
     )
 
@@ -122,14 +124,14 @@ def is_true(value: str | None) -> bool:
     return (value or "").strip().lower() in _TRUE
 
 
-def _seconds(text: str | None) -> float:
+def _parse_timeout(text: str | None) -> float:
     try:
         return max(1.0, float(text or _SECONDS))
     except ValueError:
         return _SECONDS
 
 
-def _token(env: Mapping[str, str], home: str) -> str:
+def _read_token(env: Mapping[str, str], home: str) -> str:
     """Return the token that huggingface_hub would send; empty if there is none. An empty variable is none.
 
     It leaves out line ends (utils/_auth.py, _clean_token), also those within, which a header cannot have.
@@ -166,9 +168,9 @@ def _is_loopback(host: str) -> bool:
 # --- the local cache ------------------------------------------------------------------------------------------------
 
 
-def snapshot(hub: Hub, name: str) -> str:
+def find_snapshot(hub: Hub, name: str) -> str:
     """Return a model's folder in the local cache; empty if none holds a config.json."""
-    find = _modelscope_folders if hub.modelscope else _snapshots
+    find = _modelscope_folders if hub.modelscope else _list_snapshots
     folders = (folder for cache in hub.caches for folder in find(hub, cache, name))
     return next((folder for folder in folders if os.path.exists(f"{folder}/config.json")), "")
 
@@ -178,7 +180,7 @@ def _modelscope_folders(_: Hub, cache: str, name: str) -> tuple[str, ...]:
     return (f"{cache}/{name.replace('.', '___')}", f"{cache}/{name}")
 
 
-def _snapshots(hub: Hub, cache: str, name: str) -> tuple[str, ...]:
+def _list_snapshots(hub: Hub, cache: str, name: str) -> tuple[str, ...]:
     """Return the folder of the revision: a commit itself, or the branch or tag that refs/ resolves."""
     repository = f"{cache}/models--{name.replace('/', '--')}"
     try:
@@ -191,7 +193,7 @@ def _snapshots(hub: Hub, cache: str, name: str) -> tuple[str, ...]:
 # --- the hub itself -------------------------------------------------------------------------------------------------
 
 
-def fetch(hub: Hub, name: str, file: str, *, beginning: bool = False) -> bytes | None:
+def fetch_hub_file(hub: Hub, name: str, file: str, *, beginning: bool = False) -> bytes | None:
     """Download one file, or its beginning; return None if the model has no such file.
 
     Raises NotAnswered, and Refused (MODEL) if the hub refuses access. The token is sent to the endpoint only, never to
@@ -211,18 +213,18 @@ def fetch(hub: Hub, name: str, file: str, *, beginning: bool = False) -> bytes |
         request.add_unredirected_header("Authorization", f"Bearer {hub.token}")
     at_most = _AT_MOST if beginning else FILE_AT_MOST + 1
     try:
-        return _in_time(lambda: _read(request, hub, at_most), hub.seconds * _PATIENCE)
+        return _in_time(lambda: _read_response(request, hub, at_most), hub.seconds * _PATIENCE)
     except HTTPError as error:
         if error.code == _ABSENT:
             return None
         if error.code in _FORBIDDEN:
-            raise _refused(hub, name, error.code) from error
+            raise _make_access_error(hub, name, error.code) from error
         raise NotAnswered(f"{hub.place} returned {error.code}") from error
     except (OSError, HTTPException, ValueError) as error:
         raise NotAnswered(f"{hub.place}: {getattr(error, 'reason', None) or error}") from error
 
 
-def _read(request: Request, hub: Hub, at_most: int) -> bytes:
+def _read_response(request: Request, hub: Hub, at_most: int) -> bytes:
     from http.client import HTTPMessage
     from io import BytesIO
     from typing import IO
@@ -237,7 +239,9 @@ def _read(request: Request, hub: Hub, at_most: int) -> bytes:
 
         http_error_301 = http_error_303 = http_error_307 = http_error_308 = http_error_302
 
-    with build_opener(Redirects, HTTPSHandler(context=_trust(hub))).open(request, timeout=hub.seconds) as answer:
+    with build_opener(Redirects, HTTPSHandler(context=_make_tls_context(hub))).open(
+        request, timeout=hub.seconds
+    ) as answer:
         body: bytes = answer.read(at_most)
     if len(body) > FILE_AT_MOST:
         raise NotAnswered(f"{hub.place} sends more than {FILE_AT_MOST} bytes")
@@ -265,7 +269,7 @@ def _in_time(read: Callable[[], bytes], seconds: float) -> bytes:
     return answer
 
 
-def _trust(hub: Hub) -> ssl.SSLContext | None:
+def _make_tls_context(hub: Hub) -> ssl.SSLContext | None:
     """Return the certificates to trust; None for the system's own. Raises USAGE for those that cannot be read."""
     variable, path = hub.authorities
     if not path or not hub.endpoint.startswith("https:"):
@@ -286,7 +290,7 @@ def _trust(hub: Hub) -> ssl.SSLContext | None:
     raise EntrypointError(USAGE, message, f"mount the file into the container, or correct or unset {variable}")
 
 
-def _refused(hub: Hub, name: str, code: int) -> Refused:
+def _make_access_error(hub: Hub, name: str, code: int) -> Refused:
     token = "HF_TOKEN has no access" if hub.token else "no token was sent"
     return Refused(
         MODEL,

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from entrypoints.model.config import Config, Table, as_list, optional_table, size
+from entrypoints.model.config import Config, Table, as_list, optional_table, read_size
 
 STATE_BYTES = 4
 """Bytes of one number of a state: vLLM keeps at most float32."""
@@ -59,7 +59,7 @@ def parse_states(config: Config) -> States | None:
     numbers = _state_numbers(config.text)
     heads, matrix = _state_heads(config.text), _state_matrix(config.text)
     attention = _attention_layers(config)
-    layers = size(config.text, "num_hidden_layers")
+    layers = read_size(config.text, "num_hidden_layers")
     if not (numbers and layers and attention is not None and 0 <= attention <= layers):
         return None
     if "falcon_h1" in config.family:  # every layer attends and keeps a state
@@ -71,26 +71,26 @@ def parse_states(config: Config) -> States | None:
 def parse_mamba(text: Table) -> Mamba:
     """Return the sizes of Mamba layers."""
     return Mamba(
-        heads=size(text, "mamba_n_heads", "mamba_num_heads", "n_mamba_heads"),
-        head_size=size(text, "mamba_d_head", "mamba_head_dim"),
-        state=size(text, "mamba_d_state", "ssm_state_size"),
-        groups=size(text, "mamba_n_groups", "n_groups") or 1,
-        window=max(0, size(text, "mamba_d_conv", "conv_kernel") - 1),
-        expand=size(text, "mamba_expand"),
+        heads=read_size(text, "mamba_n_heads", "mamba_num_heads", "n_mamba_heads"),
+        head_size=read_size(text, "mamba_d_head", "mamba_head_dim"),
+        state=read_size(text, "mamba_d_state", "ssm_state_size"),
+        groups=read_size(text, "mamba_n_groups", "mamba_ngroups", "n_groups") or 1,
+        window=max(0, read_size(text, "mamba_d_conv", "conv_kernel") - 1),
+        expand=read_size(text, "mamba_expand"),
     )
 
 
 def parse_delta_net(text: Table) -> DeltaNet:
     """Return the sizes of gated delta nets, and of Kimi's delta attention, whose keys and values are alike."""
-    own = optional_table(text, "linear_attn_config") or {}
-    heads = size(own, "num_heads") or size(text, "linear_num_heads")
-    width = size(own, "head_dim") or size(text, "linear_head_dim")
-    kernel = size(own, "short_conv_kernel_size") or size(text, "linear_conv_kernel_dim")
+    linear_config = optional_table(text, "linear_attn_config") or {}
+    heads = read_size(linear_config, "num_heads") or read_size(text, "linear_num_heads")
+    width = read_size(linear_config, "head_dim") or read_size(text, "linear_head_dim")
+    kernel = read_size(linear_config, "short_conv_kernel_size") or read_size(text, "linear_conv_kernel_dim")
     return DeltaNet(
-        key_heads=heads or size(text, "linear_num_key_heads"),
-        value_heads=heads or size(text, "linear_num_value_heads"),
-        key_size=width or size(text, "linear_key_head_dim"),
-        value_size=width or size(text, "linear_value_head_dim"),
+        key_heads=heads or read_size(text, "linear_num_key_heads"),
+        value_heads=heads or read_size(text, "linear_num_value_heads"),
+        key_size=width or read_size(text, "linear_key_head_dim"),
+        value_size=width or read_size(text, "linear_value_head_dim"),
         window=max(0, kernel - 1),
     )
 
@@ -111,12 +111,12 @@ def _attention_layers(config: Config) -> int | None:
 def _periodic_layers(config: Config) -> int | None:
     """Count the layers that attend of those that repeat; None if no known key tells."""
     text = config.text
-    layers, period = size(text, "num_hidden_layers"), size(text, "attn_layer_period")
+    layers, period = read_size(text, "num_hidden_layers"), read_size(text, "attn_layer_period")
     if period:  # Jamba
-        return len(range(size(text, "attn_layer_offset"), layers, period))
+        return len(range(read_size(text, "attn_layer_offset"), layers, period))
     if isinstance(text.get("attn_layer_indices"), list):  # Bamba
         return len(text["attn_layer_indices"])
-    every = size(text, "full_attention_interval")  # Qwen3-Next
+    every = read_size(text, "full_attention_interval")  # Qwen3-Next
     if every:
         return layers // every
     return 0 if "falcon_h1" in config.family else None
@@ -148,4 +148,4 @@ def _state_numbers(text: Table) -> int:
     inner = mamba.heads * mamba.head_size
     if inner and mamba.state:  # Mamba 2
         return inner * mamba.state + mamba.window * (inner + 2 * mamba.groups * mamba.state)
-    return mamba.expand * size(text, "hidden_size") * (mamba.state + mamba.window)
+    return mamba.expand * read_size(text, "hidden_size") * (mamba.state + mamba.window)

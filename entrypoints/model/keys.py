@@ -37,6 +37,6 @@ the model has no such part.
 """
 
 
-def alike(name: str) -> tuple[str, ...]:
+def list_alike_keys(name: str) -> tuple[str, ...]:
     """Return all names for the same size."""
     return next((group for group in SAME if name in group), (name,))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from math import isqrt
 from typing import NamedTuple
 
-from entrypoints.model.config import Config, Table, as_list, size
+from entrypoints.model.config import Config, Table, as_list, read_size
 
 _LARGEST = 16384
 """Embeddings of the largest image of a tower that takes any size: 12,845,056 pixels, of 28 by 28 each (max_pixels in
@@ -60,54 +60,59 @@ class Tower(NamedTuple):
 
 def parse_towers(config: Config) -> tuple[Tower, ...]:
     """Return a model's towers, without those whose configuration does not name their width."""
-    found = (_vision(config.vision, config.outer), _audio(config.audio))
-    return tuple(tower for tower in found if tower is not None)
+    towers = (_parse_vision_tower(config.vision, config.outer), _parse_audio_tower(config.audio))
+    return tuple(tower for tower in towers if tower is not None)
 
 
-def _vision(table: Table, outer: Table) -> Tower | None:
-    width = size(table, "embed_dim", "vt_hidden_size", "hidden_size", "width")
-    patch = size(table, "patch_size", "spatial_patch_size")
+def _parse_vision_tower(table: Table, outer: Table) -> Tower | None:
+    width = read_size(table, "embed_dim", "vt_hidden_size", "hidden_size", "width")
+    patch = read_size(table, "patch_size", "spatial_patch_size")
     if not width or not patch:
         return None
-    inner = size(table, "intermediate_size", "vt_intermediate_size", "mlp_dim") or 4 * width
-    merge, heads = _merge(table, outer), size(table, "num_heads", "num_attention_heads", "vt_num_attention_heads")
-    side = size(table, "image_size")
+    inner = read_size(table, "intermediate_size", "vt_intermediate_size", "mlp_dim") or 4 * width
+    merge, heads = (
+        _read_merge_size(table, outer),
+        read_size(table, "num_heads", "num_attention_heads", "vt_num_attention_heads"),
+    )
+    side = read_size(table, "image_size")
     numbers = _COLOURS * patch * patch
     if not side:
-        most = size(table, "init_pos_emb_height") * size(table, "init_pos_emb_width") // merge or _LARGEST
+        most = read_size(table, "init_pos_emb_height") * read_size(table, "init_pos_emb_width") // merge or _LARGEST
         return Tower("image", most, most * merge, width, inner, patch * patch * merge, heads, numbers)
-    tiles = _tiles(outer, table)
+    tiles = _count_image_tiles(outer, table)
     positions = (side // patch) ** 2
-    tokens = size(outer, "mm_tokens_per_image", "image_seq_length", "num_image_token") or max(1, positions // merge)
+    tokens = read_size(outer, "mm_tokens_per_image", "image_seq_length", "num_image_token") or max(
+        1, positions // merge
+    )
     return Tower("image", tiles * tokens, tiles * positions, width, inner, heads=heads, numbers=numbers)
 
 
-def _merge(table: Table, outer: Table) -> int:
+def _read_merge_size(table: Table, outer: Table) -> int:
     """Return how many positions become one embedding."""
     sides = as_list(table, "merge_kernel_size")
     if sides and all(isinstance(side, int) and 0 < side < _RECORDING for side in sides):
         return int(sides[0]) * int(sides[-1])
-    side = size(table, "spatial_merge_size", "merge_size") or size(outer, "spatial_merge_size")
+    side = read_size(table, "spatial_merge_size", "merge_size") or read_size(outer, "spatial_merge_size")
     ratio = outer.get("downsample_ratio", table.get("pixel_shuffle_ratio"))
     if not side and isinstance(ratio, float) and 0 < ratio < 1:
         side = round(1 / ratio)
     return min(side or 1, _RECORDING) ** 2
 
 
-def _tiles(outer: Table, table: Table) -> int:
+def _count_image_tiles(outer: Table, table: Table) -> int:
     """Return how many pieces the largest image is cut into, the whole image in small among them."""
-    listed = size(outer, "max_dynamic_patch") or size(table, "max_dynamic_patch", "max_num_tiles")
-    side = size(table, "image_size")
+    listed = read_size(outer, "max_dynamic_patch") or read_size(table, "max_dynamic_patch", "max_num_tiles")
+    side = read_size(table, "image_size")
     for pair in as_list(outer, "image_grid_pinpoints"):
         if isinstance(pair, list) and len(pair) == 2 and all(isinstance(one, int) for one in pair):  # noqa: PLR2004
             listed = max(listed, pair[0] * pair[1] // side**2)
     return min(listed, isqrt(_LARGEST)) + 1 if listed else 1
 
 
-def _audio(table: Table) -> Tower | None:
-    width = size(table, "d_model", "hidden_size", "encoder_dim")
+def _parse_audio_tower(table: Table) -> Tower | None:
+    width = read_size(table, "d_model", "hidden_size", "encoder_dim")
     if not width:
         return None
-    inner = size(table, "encoder_ffn_dim", "intermediate_size") or 4 * width
-    positions = size(table, "max_source_positions") or _RECORDING
+    inner = read_size(table, "encoder_ffn_dim", "intermediate_size") or 4 * width
+    positions = read_size(table, "max_source_positions") or _RECORDING
     return Tower("audio", max(1, positions // 2), positions, width, inner)

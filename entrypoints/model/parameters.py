@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from entrypoints.model.config import Config, Table, as_list, optional_table, size
+from entrypoints.model.config import Config, Table, as_list, optional_table, read_size
 from entrypoints.model.geometry import Geometry
 from entrypoints.model.hybrid import parse_delta_net, parse_mamba
 from entrypoints.model.weights import Weights
@@ -61,37 +61,39 @@ class Linear(NamedTuple):
         return self.layers * (self.experts or 1) * self.inputs * self.outputs
 
 
-def linears(config: Config, geometry: Geometry) -> tuple[Linear, ...]:
+def list_linears(config: Config, geometry: Geometry) -> tuple[Linear, ...]:
     """Return all matrices that adapters can change: those of the layers, the embedding and the output."""
     hidden, vocabulary = geometry.hidden, geometry.vocabulary
     ends = (Linear((name,), 1, vocabulary, hidden) for name in ("embed_tokens", "lm_head"))
-    every = (*_layers(config, geometry), *_experts(config, geometry), *ends)
+    every = (*_list_layer_linears(config, geometry), *_list_expert_linears(config, geometry), *ends)
     return tuple(linear for linear in every if linear.numbers)
 
 
-def estimate(config: Config, geometry: Geometry) -> Weights:
+def estimate_weights(config: Config, geometry: Geometry) -> Weights:
     """Estimate the weights; embeddings stay floating-point numbers in a quantised model."""
-    numbers, other, experts = _count(config, geometry)
-    return Weights(0, numbers, int(other + experts))
+    numbers, other_bytes, experts = _count_numbers(config, geometry)
+    return Weights(0, numbers, int(other_bytes + experts))
 
 
-def shares(config: Config, geometry: Geometry) -> tuple[float, float]:
+def compute_weight_shares(config: Config, geometry: Geometry) -> tuple[float, float]:
     """Return the routed experts' share of the weights' bytes, and the share of the numbers that vLLM can quantise.
 
     Both are from 0 to 1. The second, of linear layers and experts, is 0 for a model that is quantised already.
     """
-    numbers, other, experts = _count(config, geometry)
+    numbers, other_bytes, experts = _count_numbers(config, geometry)
     if config.quantization.method:
-        return experts / max(1.0, _FLOAT * numbers + other + experts), 0.0
+        return experts / max(1.0, _FLOAT * numbers + other_bytes + experts), 0.0
     routed = _expert_numbers(config, geometry)
-    return routed / max(1, numbers), (_rest(config, geometry) + routed) / max(1, numbers)
+    return routed / max(1, numbers), (_count_dense_numbers(config, geometry) + routed) / max(1, numbers)
 
 
-def _count(config: Config, geometry: Geometry) -> tuple[int, float, float]:
+def _count_numbers(config: Config, geometry: Geometry) -> tuple[int, float, float]:
     """Return floating-point numbers, quantised bytes without experts, and quantised bytes of experts."""
     quantization = config.quantization
-    floating = _embeddings(config, geometry) + _tower(config.vision) + _tower(config.audio)
-    experts, rest = _expert_numbers(config, geometry), _rest(config, geometry)
+    floating = (
+        _count_embeddings(config, geometry) + _count_tower_numbers(config.vision) + _count_tower_numbers(config.audio)
+    )
+    experts, rest = _expert_numbers(config, geometry), _count_dense_numbers(config, geometry)
     if not quantization.method:
         return floating + rest + experts, 0.0, 0.0
     if quantization.method == "mxfp4":  # gpt-oss quantises experts only
@@ -110,25 +112,25 @@ def _scale_bits(method: str, group: int) -> float:
     return (_FP8_SCALE_BITS if method == "modelopt_fp4" else _SCALE_BITS) / group
 
 
-def _embeddings(config: Config, geometry: Geometry) -> int:
+def _count_embeddings(config: Config, geometry: Geometry) -> int:
     default = config.outer.get("tie_word_embeddings", config.family in _TIED)
     tied = config.text.get("tie_word_embeddings", default)
     return geometry.vocabulary * geometry.hidden * (1 if tied else 2)
 
 
-def _rest(config: Config, geometry: Geometry) -> int:
+def _count_dense_numbers(config: Config, geometry: Geometry) -> int:
     """Count the parameters of all layers without routed experts."""
-    return sum(linear.numbers for linear in _layers(config, geometry))
+    return sum(linear.numbers for linear in _list_layer_linears(config, geometry))
 
 
-def _layers(config: Config, geometry: Geometry) -> Iterator[Linear]:
+def _list_layer_linears(config: Config, geometry: Geometry) -> Iterator[Linear]:
     """Yield the matrices of all layers without routed experts."""
     state_layers = config.pattern.count("M") if config.pattern else geometry.cacheless
     sparse = _sparse_layers(config, geometry)
     dense = max(0, _feed_forward_layers(config, geometry) - sparse)
-    excluded = _excluded(config)
+    excluded = _list_excluded_modules(config)
     shared_plain = any("share" in name for name in excluded)  # shared_experts, share_expert
-    attention = _attention(config.text, geometry, geometry.layers - geometry.cacheless)
+    attention = _list_attention_linears(config.text, geometry, geometry.layers - geometry.cacheless)
     yield from (_as_quantised(linear, excluded) for linear in attention)
     yield Linear((STATE_INPUTS,), state_layers, geometry.hidden, _state_width(config.text, geometry), "outputs")
     matrices = _feed_forward(config, geometry, dense, geometry.intermediate or 4 * geometry.hidden)
@@ -138,7 +140,7 @@ def _layers(config: Config, geometry: Geometry) -> Iterator[Linear]:
     yield Linear(("latent_proj",), 2 * sparse, geometry.hidden, geometry.expert_input)
 
 
-def _excluded(config: Config) -> tuple[str, ...]:
+def _list_excluded_modules(config: Config) -> tuple[str, ...]:
     """Return the modules that a quantisation leaves as they are."""
     parts = (config.outer, config.text)
     tables = [table for part in parts if (table := optional_table(part, "quantization_config")) is not None]
@@ -165,7 +167,7 @@ def _feed_forward(
     )
 
 
-def _attention(text: Table, geometry: Geometry, layers: int) -> Iterator[Linear]:
+def _list_attention_linears(text: Table, geometry: Geometry, layers: int) -> Iterator[Linear]:
     """Yield the matrices of the layers' attention."""
     hidden, heads, width = geometry.hidden, geometry.heads, geometry.head_size
     if not geometry.latent:
@@ -174,8 +176,12 @@ def _attention(text: Table, geometry: Geometry, layers: int) -> Iterator[Linear]
         yield Linear(merged, layers, hidden, (queries + 2 * geometry.kv_heads) * width, "outputs", 3)
         yield Linear(("o_proj",), layers, heads * width, hidden, "inputs")
         return
-    rope, plain, value = size(text, "qk_rope_head_dim"), size(text, "qk_nope_head_dim"), size(text, "v_head_dim")
-    low, latent = size(text, "q_lora_rank"), geometry.latent - rope
+    rope, plain, value = (
+        read_size(text, "qk_rope_head_dim"),
+        read_size(text, "qk_nope_head_dim"),
+        read_size(text, "v_head_dim"),
+    )
+    low, latent = read_size(text, "q_lora_rank"), geometry.latent - rope
     if low:
         yield Linear(("fused_qkv_a_proj", "q_a_proj"), layers, hidden, low)
     yield Linear(("q_b_proj", "q_proj"), layers, low or hidden, heads * (plain + rope), "outputs")
@@ -209,17 +215,19 @@ def _sparse_layers(config: Config, geometry: Geometry) -> int:
     if config.pattern:
         return config.pattern.count("E")
     text = config.text
-    first = size(text, "first_k_dense_replace", "moe_layer_start_index")
-    period = size(text, "interleave_moe_layer_step", "decoder_sparse_step", "expert_layer_period", "moe_layer_freq")
+    first = read_size(text, "first_k_dense_replace", "moe_layer_start_index")
+    period = read_size(
+        text, "interleave_moe_layer_step", "decoder_sparse_step", "expert_layer_period", "moe_layer_freq"
+    )
     return max(0, (geometry.layers - first) // (period or 1) - len(as_list(text, "mlp_only_layers")))
 
 
 def _expert_numbers(config: Config, geometry: Geometry) -> int:
     """Count the parameters of all routed experts."""
-    return sum(linear.numbers for linear in _experts(config, geometry))
+    return sum(linear.numbers for linear in _list_expert_linears(config, geometry))
 
 
-def _experts(config: Config, geometry: Geometry) -> tuple[Linear, ...]:
+def _list_expert_linears(config: Config, geometry: Geometry) -> tuple[Linear, ...]:
     layers = _sparse_layers(config, geometry)
     return _feed_forward(config, geometry, layers, geometry.expert_width, geometry.experts) if layers else ()
 
@@ -229,22 +237,22 @@ def _shared_width(config: Config, geometry: Geometry) -> int:
     text, width = config.text, geometry.expert_width
     if config.family.startswith("llama4"):
         return width
-    shared = size(text, "shared_expert_intermediate_size", "shared_intermediate_size",
+    shared = read_size(text, "shared_expert_intermediate_size", "shared_intermediate_size",
                   "moe_shared_expert_intermediate_size")  # fmt: skip
-    return shared or width * size(text, "n_shared_experts", "num_shared_experts", "moe_num_shared_experts")
+    return shared or width * read_size(text, "n_shared_experts", "num_shared_experts", "moe_num_shared_experts")
 
 
-def _tower(tower: Table) -> int:
+def _count_tower_numbers(tower: Table) -> int:
     """Estimate the parameters of a tower: attention and feed-forward parts of its layers, and what merges positions."""
     # Qwen2-VL calls the width embed_dim, and its hidden_size is the language model's
-    width = size(tower, "embed_dim", "hidden_size", "width", "d_model")
-    inner = size(tower, "intermediate_size", "encoder_ffn_dim") or 4 * width
+    width = read_size(tower, "embed_dim", "hidden_size", "width", "d_model")
+    inner = read_size(tower, "intermediate_size", "encoder_ffn_dim") or 4 * width
     matrices = 3 if tower.get("hidden_act") == "silu" else 2  # with a gate: Qwen2.5-VL
-    layers = size(tower, "depth", "num_hidden_layers", "layers", "encoder_layers")
-    return layers * width * (4 * width + matrices * inner) + _mergers(tower, width)
+    layers = read_size(tower, "depth", "num_hidden_layers", "layers", "encoder_layers")
+    return layers * width * (4 * width + matrices * inner) + _count_merger_numbers(tower, width)
 
 
-def _mergers(tower: Table, width: int) -> int:
+def _count_merger_numbers(tower: Table, width: int) -> int:
     """Count the parameters that merge neighbouring positions: Qwen's towers do it once, and for each DeepStack."""
-    merged, outputs = width * size(tower, "spatial_merge_size") ** 2, size(tower, "out_hidden_size")
+    merged, outputs = width * read_size(tower, "spatial_merge_size") ** 2, read_size(tower, "out_hidden_size")
     return (1 + len(as_list(tower, "deepstack_visual_indexes"))) * merged * (merged + outputs) if outputs else 0

@@ -52,6 +52,12 @@ _QWEN3_5 = (
     "Qwen3_5MoeForConditionalGeneration",
 )
 _NEXT = "Qwen3NextForCausalLM"
+_INKLING = ("InklingForCausalLM", "InklingForConditionalGeneration")
+_MIMO = ("MiMoV2ForCausalLM", "MiMoV2OmniForCausalLM")
+_LING3 = ("BailingMoeV3ForCausalLM", "BailingMoeV3VLForConditionalGeneration")
+_GLIMMER = ("MuseGlimmerForCausalLM", "MuseGlimmerForConditionalGeneration")
+_STEP = ("Step3p5ForCausalLM", "Step3p7ForConditionalGeneration")
+_S1 = ("InternS1ForConditionalGeneration", "InternS1ProForConditionalGeneration")
 _CALLS, _THOUGHTS = "docs/features/tool_calling.md", "docs/features/reasoning_outputs.md"
 _KIMI_TOOLS, _NO_THOUGHT, _PROMPTED = "tool_declare", "<｜Assistant｜></think>", r"assistant\n<think>"
 
@@ -86,7 +92,18 @@ TOOLS = (
     Rule("Jamba 1.5", ("JambaForCausalLM",), ("<tool_calls>",), ("jamba",), _CALLS),
     Rule("Seed-OSS", ("SeedOssForCausalLM",), (), ("seed_oss",), "recipes ByteDance-Seed/Seed-OSS-36B-Instruct"),
     Rule("Hunyuan-A13B", ("HunYuanMoEV1ForCausalLM",), (), ("hunyuan_a13b",), _CALLS),
-    Rule("Step-3.5", ("Step3p5ForCausalLM",), (), ("step3p5",), "recipes stepfun-ai/Step-3.5-Flash"),
+    Rule("Step-3.5, Step-3.7", _STEP, (), ("step3p5",), "recipes stepfun-ai/Step-3.5-Flash"),
+    Rule("Hy3", ("HYV3ForCausalLM",), (), ("hy_v3",), "recipes tencent/Hy3"),
+    Rule("Laguna", ("LagunaForCausalLM",), (), ("poolside_v1",), "recipes poolside/Laguna-S-2.1"),
+    Rule("Inkling", _INKLING, (), ("inkling",), "recipes thinkingmachines/Inkling"),
+    Rule("MiMo-V2.5", _MIMO, (), ("mimo",), "recipes XiaomiMiMo/MiMo-V2.5-Pro"),
+    Rule("MiMo-V2-Flash", ("MiMoV2FlashForCausalLM",), (), ("qwen3_xml",), "recipes XiaomiMiMo/MiMo-V2-Flash"),
+    Rule("Ling-3", _LING3, (), ("ling3",), "recipes inclusionAI/Ling-3.0-flash"),
+    Rule("dots3", ("Dots3NoteForCausalLM",), (), ("dots",), "recipes dots-studio/dots3-note-prev"),
+    Rule("Muse Glimmer", _GLIMMER, (), ("muse_glimmer",), "recipes meta-models/Muse-Glimmer-30B"),
+    Rule("Intern-S1", _S1, (), ("internlm",), "recipes internlm/Intern-S1"),
+    Rule("Mellum 2", ("MellumForCausalLM",), (), ("hermes",), "recipes JetBrains/Mellum2-12B-A2.5B-Instruct"),
+    Rule("Trinity", ("AfmoeForCausalLM",), ("<function=",), ("qwen3_coder",), "recipes arcee-ai/Trinity-Large-Thinking"),
     Rule("LFM2.5", _LFM2, (), ("lfm2",), "recipes LiquidAI/LFM2.5-1.2B-Instruct"),
     Rule("Olmo 3", ("Olmo3ForCausalLM",), (), ("olmo3",), _CALLS),
 )
@@ -112,7 +129,18 @@ REASONING = (
     Rule("Gemma 4", _GEMMA4, ("<|think|>",), ("gemma4",), "recipes Google/gemma-4-31B-it"),
     Rule("ERNIE-4.5-Thinking", ("Ernie4_5_MoeForCausalLM",), ("<think>",), ("ernie45",), _THOUGHTS),
     Rule("Hunyuan-A13B", ("HunYuanMoEV1ForCausalLM",), (), ("hunyuan_a13b",), _THOUGHTS),
-    Rule("Step-3.5", ("Step3p5ForCausalLM",), (), ("step3p5",), "recipes stepfun-ai/Step-3.5-Flash"),
+    Rule("Step-3.5, Step-3.7", _STEP, (), ("step3p5",), "recipes stepfun-ai/Step-3.5-Flash"),
+    Rule("Hy3", ("HYV3ForCausalLM",), (), ("hy_v3",), "recipes tencent/Hy3"),
+    Rule("Laguna", ("LagunaForCausalLM",), (), ("poolside_v1",), "recipes poolside/Laguna-S-2.1"),
+    Rule("Inkling", _INKLING, (), ("inkling",), "recipes thinkingmachines/Inkling"),
+    Rule("MiMo-V2.5", _MIMO, (), ("mimo",), "recipes XiaomiMiMo/MiMo-V2.5-Pro"),
+    Rule("MiMo-V2-Flash", ("MiMoV2FlashForCausalLM",), (), ("qwen3",), "recipes XiaomiMiMo/MiMo-V2-Flash"),
+    Rule("Ling-3", _LING3, (), ("ling3",), "recipes inclusionAI/Ling-3.0-flash"),
+    Rule("dots3", ("Dots3NoteForCausalLM",), (), ("qwen3",), "recipes dots-studio/dots3-note-prev"),
+    Rule("Muse Glimmer", _GLIMMER, (), ("muse_glimmer",), "recipes meta-models/Muse-Glimmer-30B"),
+    Rule("Intern-S1", _S1, (), ("deepseek_r1",), "recipes internlm/Intern-S1"),
+    Rule("Mellum 2 Thinking", ("MellumForCausalLM",), ("<think>",), ("qwen3",), "recipes JetBrains/Mellum2-12B-A2.5B-Thinking"),
+    Rule("Trinity Thinking", ("AfmoeForCausalLM",), ("<think>",), ("deepseek_r1",), "recipes arcee-ai/Trinity-Large-Thinking"),
     Rule("LFM2.5-Thinking", _LFM2, ("<think>",), ("qwen3",), "recipes LiquidAI/LFM2.5-1.2B-Thinking"),
 )
 """The first rule that a model meets says how it writes its reasoning."""

@@ -14,14 +14,14 @@ from typing import NamedTuple
 from entrypoints.core.errors import MODEL, EntrypointError
 from entrypoints.core.redact import redact_value
 from entrypoints.model.bucket import SCHEMES, ReadBucket
-from entrypoints.model.config import Config, Table, parse_config, size
-from entrypoints.model.files import parse_json, read_json
+from entrypoints.model.config import Config, Table, parse_config, read_size
+from entrypoints.model.files import parse_model_json, read_json
 from entrypoints.model.geometry import Geometry, parse_geometry
-from entrypoints.model.hub import Hub, NotAnswered, Refused, check_token, fetch, not_found, snapshot
+from entrypoints.model.hub import Hub, NotAnswered, Refused, check_token, fetch_hub_file, find_snapshot, not_found
 from entrypoints.model.multimodal_encoders import Tower, parse_towers
-from entrypoints.model.parameters import Linear, estimate, linears, shares
+from entrypoints.model.parameters import Linear, compute_weight_shares, estimate_weights, list_linears
 from entrypoints.model.parsers import ARCHITECTURES
-from entrypoints.model.template import Read, in_folder, pools, read_template
+from entrypoints.model.template import Read, in_folder, is_pooling_model, read_template
 from entrypoints.model.weights import (
     INDEX,
     SINGLE,
@@ -160,13 +160,13 @@ def read_model(
     elif bucket and name.startswith(SCHEMES):
         model = _read_bucket(name, load_format, bucket)
     else:
-        model = _read(name, load_format, hub, instead)
+        model = _read_model_facts(name, load_format, hub, instead)
     words = name.rstrip("/").rsplit("/", 1)[-1].lower().split("-")
     named_converted = bool(converted_name) and converted_name.lower() in words
     return model._replace(converted=model.converted or named_converted)
 
 
-def _read(name: str, load_format: str, hub: Hub | None, instead: Instead) -> ModelFacts:
+def _read_model_facts(name: str, load_format: str, hub: Hub | None, instead: Instead) -> ModelFacts:
     if os.path.isdir(name):
         path, config = _read_config(name)
         facts = parse_model(name, config, path)._replace(local=True)
@@ -176,64 +176,68 @@ def _read(name: str, load_format: str, hub: Hub | None, instead: Instead) -> Mod
         facts = _with_template(facts, in_folder(name))
         return _with_weights(facts, name, config, load_format, no_weights=instead.no_weights)
     if "://" in name:
-        return _unknown(name, f"{name} is a storage address that only vLLM reads")
+        return _make_unknown_facts(name, f"{name} is a storage address that only vLLM reads")
     _refuse_path(name)
     if hub is None:
-        return _unknown(name, f"{name} is a hub id, and not on this machine yet")
+        return _make_unknown_facts(name, f"{name} is a hub id, and not on this machine yet")
     try:
         model = _read_hub_id(name, hub, load_format)
     except Refused as error:
-        known = _read_known(_unanswered(name, error.message, error.message, error.hint), instead.known)
-        if known is None:
+        recorded_facts = _read_known(
+            _make_unanswered_facts(name, error.message, error.message, error.hint), instead.known
+        )
+        if recorded_facts is None:
             raise
-        return known
+        return recorded_facts
     return (_read_known(model, instead.known) if model.unanswered else None) or model
 
 
 def _read_bucket(name: str, load_format: str, bucket: ReadBucket) -> ModelFacts:
     """Read a model that vLLM streams from a bucket. Raises MODEL, HOST."""
     try:
-        found = bucket(name, load_format)
+        bucket_facts = bucket(name, load_format)
     except NotAnswered as error:
-        return _unanswered(name, f"{name}: {error}", str(error), "run `plan` in the image (`./inv run … -- plan`)")
-    file = _CONFIG if _CONFIG in found.texts else _MISTRAL
+        return _make_unanswered_facts(
+            name, f"{name}: {error}", str(error), "run `plan` in the image (`./inv run … -- plan`)"
+        )
+    file = _CONFIG if _CONFIG in bucket_facts.texts else _MISTRAL
     where = f"{name.rstrip('/')}/{file}"
-    config = _config(parse_json(found.texts[file].encode(), where), where)
-    facts = _with_template(parse_model(name, config, where), found.read)
-    return facts._replace(weights=weights_by_size(found.weights, config), revision=found.digest)
+    config = _parse_config_table(parse_model_json(bucket_facts.texts[file].encode(), where), where)
+    facts = _with_template(parse_model(name, config, where), bucket_facts.read)
+    return facts._replace(weights=weights_by_size(bucket_facts.weights, config), revision=bucket_facts.digest)
 
 
 def _read_described(name: str, path: str, load_format: str, hub: Hub | None) -> ModelFacts:
     """Read a model's configuration from elsewhere. Raises MODEL."""
     folder = os.path.isdir(path)
-    where, config = _read_config(path) if folder else (path, _config(read_json(path), path))
+    where, config = _read_config(path) if folder else (path, _parse_config_table(read_json(path), path))
     facts = parse_model(name, config, where)
     if load_format not in _READ_AS_IT_IS:
         facts = facts._replace(unknown=_decided_by(load_format))
     elif folder:
-        facts = _with_template(_counted(facts, path, config), in_folder(path))
+        facts = _with_template(_take_index_size(facts, path, config), in_folder(path))
     else:
-        facts = _estimated(facts, config, 0, f"{path} describes the model")
+        facts = _estimate_facts(facts, config, 0, f"{path} describes the model")
     local = os.path.isdir(name) or _is_path(name)
-    here = local or "://" in name or (hub is not None and snapshot(hub, name) != "")
+    here = local or "://" in name or (hub is not None and find_snapshot(hub, name) != "")
     return facts._replace(local=local, elsewhere=not here)
 
 
 def _read_known(model: ModelFacts, path: str) -> ModelFacts | None:
     """Return a model with the configuration that drydock knows; None if it knows none. Raises MODEL."""
-    known = read_json(path).get(model.name) if path else None
-    if known is None:
+    entry = read_json(path).get(model.name) if path else None
+    if entry is None:
         return None
-    config = _config(known["config"], f"{path}: {model.name}")
+    config = _parse_config_table(entry["config"], f"{path}: {model.name}")
     facts = parse_model(model.name, config, path)
-    if known["parameters"]:
-        facts = facts._replace(weights=weights_by_size(2 * known["parameters"], config))
+    if entry["parameters"]:
+        facts = facts._replace(weights=weights_by_size(2 * entry["parameters"], config))
     else:
-        facts = _estimated(facts, config, 0, "the hub does not answer")
-    unanswered, remedy, template = model.unanswered, model.remedy, known.get("template")
+        facts = _estimate_facts(facts, config, 0, "the hub does not answer")
+    unanswered, remedy, template = model.unanswered, model.remedy, entry.get("template")
     return facts._replace(
-        elsewhere=True, unanswered=unanswered, remedy=remedy, template=template, known_from=known["source"],
-        shortened=known.get("shortened", ""),
+        elsewhere=True, unanswered=unanswered, remedy=remedy, template=template, known_from=entry["source"],
+        shortened=entry.get("shortened", ""),
     )  # fmt: skip
 
 
@@ -242,19 +246,21 @@ def _read_hub_id(name: str, hub: Hub, load_format: str) -> ModelFacts:
     if not hub.offline:  # vLLM asks the hub for a model of the cache too
         check_token(hub)
     if ":" in name:
-        return _unknown(name, f"{name} names a GGUF file of a hub id, which only vLLM reads")
-    folder = snapshot(hub, name)
+        return _make_unknown_facts(name, f"{name} names a GGUF file of a hub id, which only vLLM reads")
+    folder = find_snapshot(hub, name)
     if folder:
         return _read_cached(name, folder, load_format)
     if hub.offline:
         why = f"{hub.offline} forbids asking {hub.site}"
-        return _unanswered(name, f"{name} is not in {', '.join(hub.caches)}, and {why}", why, f"unset {hub.offline}")
+        return _make_unanswered_facts(
+            name, f"{name} is not in {', '.join(hub.caches)}, and {why}", why, f"unset {hub.offline}"
+        )
     try:
         model = _ask_hub(name, hub, load_format)._replace(elsewhere=True)
-        return _with_template(model, lambda file: fetch(hub, name, file))
+        return _with_template(model, lambda file: fetch_hub_file(hub, name, file))
     except NotAnswered as error:
         why = f"{name} is a hub id, and not on this machine yet: {error}"
-        return _unanswered(name, why, str(error), "set HTTPS_PROXY or HF_ENDPOINT")
+        return _make_unanswered_facts(name, why, str(error), "set HTTPS_PROXY or HF_ENDPOINT")
 
 
 def with_draft(model: ModelFacts, draft: ModelFacts | None) -> ModelFacts:
@@ -284,9 +290,9 @@ def parse_model(name: str, config: Config, where: str) -> ModelFacts:
     try:
         geometry, unknown = parse_geometry(config)
         facts = facts._replace(geometry=geometry, unknown=unknown, towers=parse_towers(config))
-        experts, linear = shares(config, geometry) if geometry else (0.0, 0.0)
-        matrices = linears(config, geometry) if geometry else ()
-        predictors = size(config.text, *_PREDICTORS)
+        experts, linear = compute_weight_shares(config, geometry) if geometry else (0.0, 0.0)
+        matrices = list_linears(config, geometry) if geometry else ()
+        predictors = read_size(config.text, *_PREDICTORS)
     except ValueError as error:
         return facts._replace(geometry=None, problem=f"{where}: {error}")
     return facts._replace(expert_share=experts, linear_share=linear, linears=matrices, predictors=predictors)
@@ -298,19 +304,19 @@ def _has_remote_code(outer: Table) -> bool:
     return isinstance(names, Mapping) and "AutoConfig" in names
 
 
-def _unknown(name: str, why: str) -> ModelFacts:
+def _make_unknown_facts(name: str, why: str) -> ModelFacts:
     return ModelFacts(name, False, "", "", None, None, why)
 
 
-def _unanswered(name: str, why: str, unanswered: str, remedy: str) -> ModelFacts:
-    return _unknown(name, why)._replace(unanswered=unanswered, remedy=remedy)
+def _make_unanswered_facts(name: str, why: str, unanswered: str, remedy: str) -> ModelFacts:
+    return _make_unknown_facts(name, why)._replace(unanswered=unanswered, remedy=remedy)
 
 
 def _with_template(facts: ModelFacts, read: Read) -> ModelFacts:
     """Add the chat templates of a model whose architecture has a rule. Raises MODEL."""
     if facts.architecture not in ARCHITECTURES:
         return facts
-    return facts._replace(template=read_template(facts.name, read), pooling=pools(read))
+    return facts._replace(template=read_template(facts.name, read), pooling=is_pooling_model(read))
 
 
 def _with_weights(
@@ -324,14 +330,14 @@ def _with_weights(
     except Incomplete:
         if not no_weights:
             raise
-        return _counted(facts, folder, config)._replace(missing=folder)
+        return _take_index_size(facts, folder, config)._replace(missing=folder)
 
 
-def _counted(facts: ModelFacts, folder: str, config: Config) -> ModelFacts:
+def _take_index_size(facts: ModelFacts, folder: str, config: Config) -> ModelFacts:
     """Take the size of weights that are not there from their index, else estimate it. Raises MODEL."""
     index = os.path.join(folder, INDEX)
     size = parse_total_size(read_json(index)) if os.path.exists(index) else 0
-    return _estimated(facts, config, size, f"{folder} has no weights yet")
+    return _estimate_facts(facts, config, size, f"{folder} has no weights yet")
 
 
 def _decided_by(load_format: str) -> str:
@@ -348,32 +354,34 @@ def _read_cached(name: str, folder: str, load_format: str) -> ModelFacts:
 
 def _ask_hub(name: str, hub: Hub, load_format: str) -> ModelFacts:
     """Read a model from the hub's small files. Raises MODEL, NotAnswered."""
-    text = fetch(hub, name, _CONFIG) or fetch(hub, name, _MISTRAL)
+    text = fetch_hub_file(hub, name, _CONFIG) or fetch_hub_file(hub, name, _MISTRAL)
     if text is None:
         if load_format == "auto":
             raise not_found(hub, name)
-        return _unknown(name, f"{name} has no {_CONFIG}: --load-format {load_format} decides which files are read")
+        return _make_unknown_facts(
+            name, f"{name} has no {_CONFIG}: --load-format {load_format} decides which files are read"
+        )
     where = redact_value("", hub.url(name, _CONFIG))
-    config = _config(parse_json(text, where), where)
+    config = _parse_config_table(parse_model_json(text, where), where)
     facts = parse_model(name, config, where)
     if load_format not in _READ_AS_IT_IS:
         return facts._replace(unknown=_decided_by(load_format))
-    index = fetch(hub, name, INDEX)
+    index = fetch_hub_file(hub, name, INDEX)
     if index is not None:
-        return _estimated(facts, config, parse_total_size(parse_json(index, f"{name}/{INDEX}")), "")
-    weights = parse_beginning(fetch(hub, name, SINGLE, beginning=True) or b"")
+        return _estimate_facts(facts, config, parse_total_size(parse_model_json(index, f"{name}/{INDEX}")), "")
+    weights = parse_beginning(fetch_hub_file(hub, name, SINGLE, beginning=True) or b"")
     if weights is None:
-        return _estimated(facts, config, 0, f"{hub.place} has no index of its weights")
+        return _estimate_facts(facts, config, 0, f"{hub.place} has no index of its weights")
     return facts._replace(weights=weights)
 
 
-def _estimated(facts: ModelFacts, config: Config, size: int, why: str) -> ModelFacts:
+def _estimate_facts(facts: ModelFacts, config: Config, size: int, why: str) -> ModelFacts:
     """Take the weights' bytes from the index if it names them (`size`), else estimate them from config.json."""
     if size:
         return facts._replace(weights=weights_by_size(size, config))
     if facts.geometry is None:
         return facts._replace(unknown=facts.unknown or why)
-    weights = estimate(config, facts.geometry)
+    weights = estimate_weights(config, facts.geometry)
     return facts._replace(weights=weights, estimated=True, unknown=f"{why}: their size is an estimate from {_CONFIG}")
 
 
@@ -383,10 +391,10 @@ def _read_config(folder: str) -> tuple[str, Config]:
     mistral = os.path.join(folder, _MISTRAL)
     if os.path.exists(mistral) and not os.path.exists(path):
         path = mistral
-    return path, _config(read_json(path), path)
+    return path, _parse_config_table(read_json(path), path)
 
 
-def _config(table: Table, where: str) -> Config:
+def _parse_config_table(table: Table, where: str) -> Config:
     try:
         return parse_config(table)
     except ValueError as error:

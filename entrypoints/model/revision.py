@@ -28,34 +28,34 @@ def read_revision(name: str, hub: Hub) -> str:
     The digest covers config.json, the name and size of every weight file, and the end of some. Empty if the folder
     cannot be read.
     """
-    from entrypoints.model.hub import snapshot
+    from entrypoints.model.hub import find_snapshot
 
-    folder = name if os.path.isdir(name) else snapshot(hub, name)
+    folder = name if os.path.isdir(name) else find_snapshot(hub, name)
     if not folder:
         return hub.revision
     commit = os.path.basename(os.path.realpath(folder))
     if len(commit) == _COMMIT and os.path.basename(os.path.dirname(os.path.realpath(folder))) == "snapshots":
         return commit
     try:
-        return _digest(folder)
+        return _hash_folder(folder)
     except OSError:  # read_model reports a folder that matters
         return ""
 
 
-def _digest(folder: str) -> str:
-    found = sha256()
+def _hash_folder(folder: str) -> str:
+    digest = sha256()
     names = sorted(os.listdir(folder))
     for config in [name for name in names if name in _CONFIGS]:
-        found.update(read_bounded(os.path.join(folder, config), FILE_AT_MOST))
+        digest.update(read_bounded(os.path.join(folder, config), FILE_AT_MOST))
     weights = [name for name in names if name.endswith(_WEIGHTS)]
     for name in weights:
-        found.update(f"{name} {os.path.getsize(os.path.join(folder, name))}\n".encode())
+        digest.update(f"{name} {os.path.getsize(os.path.join(folder, name))}\n".encode())
     for name in weights[:: -(-len(weights) // _SAMPLES) or 1]:
-        found.update(_end(os.path.join(folder, name)))
-    return found.hexdigest()[:12]
+        digest.update(_read_file_end(os.path.join(folder, name)))
+    return digest.hexdigest()[:12]
 
 
-def _end(path: str) -> bytes:
+def _read_file_end(path: str) -> bytes:
     handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         return os.pread(handle, _END, max(0, os.fstat(handle).st_size - _END))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from entrypoints.model.config import Config, Table, as_list, optional_table, size
+from entrypoints.model.config import Config, Table, as_list, optional_table, read_size
 
 _SCALED, _SCALE_BYTES = 128, 4
 """An indexer's key is 8-bit, with one float32 scale for so many numbers."""
@@ -29,41 +29,41 @@ class Sparse(NamedTuple):
 def parse_sparse(config: Config, layers: int) -> Sparse:
     """Return what a model's indexers and compressing layers cache. Raises ValueError that names a wrong key."""
     text = config.text
-    ratios = _ratios(config)
+    ratios = _read_compress_ratios(config)
     if ratios:
         indexed = sum(ratio == _INDEXED_RATIO for ratio in ratios)
         compressed = sum(1 / ratio for ratio in ratios if ratio > 1)
         return Sparse(indexed * _key_bytes(text) // _INDEXED_RATIO, compressed)
     separate = optional_table(text, "sparse_attention_config") or {}  # MiniMax-M3
     if separate:
-        return Sparse(_separate_layers(separate, layers) * size(separate, "sparse_index_dim") * _BFLOAT16)
-    return Sparse(_indexers(config, layers) * _key_bytes(text))
+        return Sparse(_separate_layers(separate, layers) * read_size(separate, "sparse_index_dim") * _BFLOAT16)
+    return Sparse(_count_indexers(config, layers) * _key_bytes(text))
 
 
-def _ratios(config: Config) -> tuple[int, ...]:
+def _read_compress_ratios(config: Config) -> tuple[int, ...]:
     """Return how many tokens share an entry in each layer; empty for models that compress nothing."""
     listed = as_list(config.text, "compress_ratios")
     rates = optional_table(config.text, "compress_rates") or {}
     if not listed and rates:  # as transformers writes it
         listed = [rates.get(kind, 0) for kind in config.layer_kinds]
-    layers = size(config.text, "num_hidden_layers")
+    layers = read_size(config.text, "num_hidden_layers")
     return tuple(ratio for ratio in listed[:layers] if isinstance(ratio, int) and ratio >= 0)
 
 
 def _key_bytes(text: Table) -> int:
     """Return the bytes of one token's key in one indexer."""
-    numbers = size(text, "index_head_dim")
+    numbers = read_size(text, "index_head_dim")
     return numbers + numbers // _SCALED * _SCALE_BYTES
 
 
-def _indexers(config: Config, layers: int) -> int:
+def _count_indexers(config: Config, layers: int) -> int:
     """Count the layers that have an indexer of their own; others share the choice of one below."""
     text = config.text
     indexed = config.layer_kinds.count("indexed_attention")
     kinds = as_list(text, "indexer_types")
     if indexed or kinds:
         return min(indexed or layers, kinds.count("full") if kinds else layers)
-    period, first = size(text, "index_topk_freq") or 1, size(text, "index_skip_topk_offset") or 2
+    period, first = read_size(text, "index_topk_freq") or 1, read_size(text, "index_skip_topk_offset") or 2
     return min(layers, first) + max(0, layers - first) // period
 
 

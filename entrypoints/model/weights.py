@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 
 from entrypoints.core.errors import MODEL, EntrypointError
 from entrypoints.core.folders import read_regular
-from entrypoints.core.parse import parse_json
+from entrypoints.core.parse import parse_untrusted_json
 from entrypoints.model.config import Config
-from entrypoints.model.files import read_json, unreadable
+from entrypoints.model.files import make_read_error, read_json
 
 INDEX, SINGLE = "model.safetensors.index.json", "model.safetensors"
 
@@ -66,14 +66,14 @@ def read_weights(folder: str, config: Config) -> Weights:
     try:
         names = sorted(os.listdir(folder))
     except OSError as error:
-        raise unreadable(folder, error) from error
-    shards = _shards(folder, names)
+        raise make_read_error(folder, error) from error
+    shards = _list_shards(folder, names)
     if shards:
-        parts = [_read_file(os.path.join(folder, shard)) for shard in shards]
+        parts = [_read_safetensors(os.path.join(folder, shard)) for shard in shards]
         return Weights(*map(sum, zip(*parts, strict=True)))
     binaries = [name for name in names if name.endswith(".bin") and name != "training_args.bin"]
     if binaries:
-        return weights_by_size(sum(_size(os.path.join(folder, name)) for name in binaries), config)
+        return weights_by_size(sum(_read_file_size(os.path.join(folder, name)) for name in binaries), config)
     message, hint = (
         f"{folder}: no weights, expected *.safetensors or *.bin",
         "finish the download, or mount the weights",
@@ -84,12 +84,12 @@ def read_weights(folder: str, config: Config) -> Weights:
     raise Incomplete(MODEL, message, hint)
 
 
-def _size(path: str) -> int:
+def _read_file_size(path: str) -> int:
     """Return the size of a regular file. Raises MODEL."""
     try:
         status = os.stat(path)
     except OSError as error:
-        raise unreadable(path, error) from error
+        raise make_read_error(path, error) from error
     if not stat.S_ISREG(status.st_mode):
         raise EntrypointError(MODEL, f"{path}: not a regular file", "download the file again")
     return status.st_size
@@ -118,13 +118,13 @@ def parse_beginning(beginning: bytes) -> Weights | None:
     if len(beginning) < 8 + length:
         return None
     try:
-        header = parse_json(beginning[8 : 8 + length].decode())
+        header = parse_untrusted_json(beginning[8 : 8 + length].decode())
         return _parse_header(header)._replace(on_disk=_data_bytes(header))
     except _BROKEN:
         return None
 
 
-def _shards(folder: str, names: list[str]) -> list[str]:
+def _list_shards(folder: str, names: list[str]) -> list[str]:
     """Return the safetensors files that vLLM loads: those of the index, or all if there is no index."""
     if INDEX not in names:
         return [name for name in names if name.endswith(".safetensors")]
@@ -140,16 +140,16 @@ def _shards(folder: str, names: list[str]) -> list[str]:
     return listed
 
 
-def _read_file(path: str) -> Weights:
+def _read_safetensors(path: str) -> Weights:
     """Read a safetensors file's header, and check that the file is as long as the header says. Raises MODEL."""
     try:
         length, on_disk = int.from_bytes(read_regular(path, 8), "little"), os.path.getsize(path)
         if length > min(on_disk, _HEADER_AT_MOST):
             raise ValueError(f"found a header of {length} bytes in a file of {on_disk} bytes")
-        header = parse_json(read_regular(path, 8 + length)[8:].decode())
+        header = parse_untrusted_json(read_regular(path, 8 + length)[8:].decode())
         weights, end = _parse_header(header), 8 + length + _data_bytes(header)
     except OSError as error:
-        raise unreadable(path, error) from error
+        raise make_read_error(path, error) from error
     except _BROKEN as error:
         message = f"{path}: not a safetensors file: {error}"
         raise EntrypointError(MODEL, message, "download the file again") from error
@@ -161,7 +161,7 @@ def _read_file(path: str) -> Weights:
 
 def _parse_header(header: Mapping[str, Any]) -> Weights:
     """Add up a header's tensors; `on_disk` is left 0."""
-    elements = other = 0
+    elements = other_bytes = 0
     for name, tensor in header.items():
         if name == "__metadata__":
             continue
@@ -172,8 +172,8 @@ def _parse_header(header: Mapping[str, Any]) -> Weights:
         if size:
             elements += (end - begin) // size
         else:
-            other += end - begin
-    return Weights(0, elements, other)
+            other_bytes += end - begin
+    return Weights(0, elements, other_bytes)
 
 
 def _data_bytes(header: Mapping[str, Any]) -> int:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from entrypoints.core.errors import USAGE, EntrypointError
 from entrypoints.core.folders import read_bounded
-from entrypoints.core.parse import parse_json
+from entrypoints.core.parse import parse_untrusted_json
 
 _AT_MOST = 16 << 20
 """Bytes of a plan; a usual one has 20 kB."""
@@ -39,38 +39,38 @@ def read_plan(path: str) -> dict[str, Side]:
 
 def parse_plan(text: str) -> dict[str, Side]:
     """Parse a plan's reasons, and its model. Raises ValueError."""
-    plan = parse_json(text)
+    plan = parse_untrusted_json(text)
     reasons = plan.get("reasons") if isinstance(plan, dict) else None
     if not isinstance(reasons, list):
         raise ValueError("not a plan: no list `reasons`")  # noqa: TRY004 - one error for whatever is wrong in a file
-    found = {"model": Side(str(plan.get("model", "")), "command line", "")}
-    return found | dict(_setting(reason) for reason in reasons)
+    sides = {"model": Side(str(plan.get("model", "")), "command line", "")}
+    return sides | dict(_parse_reason(reason) for reason in reasons)
 
 
-def compare(first: Mapping[str, Side], second: Mapping[str, Side]) -> tuple[Change, ...]:
+def compare_plan_settings(first: Mapping[str, Side], second: Mapping[str, Side]) -> tuple[Change, ...]:
     """Return the settings whose values differ, sorted."""
     names = sorted({*first, *second})
     changes = (Change(name, first.get(name), second.get(name)) for name in names)
-    return tuple(change for change in changes if _value(change.first) != _value(change.second))
+    return tuple(change for change in changes if _get_side_value(change.first) != _get_side_value(change.second))
 
 
-def as_text(changes: tuple[Change, ...]) -> str:
+def format_changes(changes: tuple[Change, ...]) -> str:
     """Format changes as text."""
-    return "".join(line for change in changes for line in _lines(change)) or "no differences\n"
+    return "".join(line for change in changes for line in _format_setting_change(change)) or "no differences\n"
 
 
-def _setting(reason: Any) -> tuple[str, Side]:
+def _parse_reason(reason: Any) -> tuple[str, Side]:
     try:
         return str(reason["setting"]), Side(str(reason["value"]), str(reason["origin"]), str(reason["because"]))
     except (KeyError, TypeError) as error:
         raise ValueError("not a plan: a reason lacks setting, value, origin or because") from error
 
 
-def _value(side: Side | None) -> str | None:
+def _get_side_value(side: Side | None) -> str | None:
     return side.value if side else None
 
 
-def _lines(change: Change) -> Iterator[str]:
+def _format_setting_change(change: Change) -> Iterator[str]:
     yield f"{change.setting}\n"
     for mark, side in (("-", change.first), ("+", change.second)):
         if side:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from entrypoints.checks.findings import notice
+from entrypoints.checks.findings import make_notice
 from entrypoints.core.errors import HOST, USAGE, EntrypointError
 from entrypoints.core.records import Notice, Value
 from entrypoints.core.units import MIB
@@ -17,7 +17,7 @@ from entrypoints.decide.cpu.executor import PLUGIN, PYTHON_PATH
 from entrypoints.model.read import ModelFacts
 from entrypoints.request.access import ADMIN, ALLOWED_HOSTS, KEY_FILE, MOST, check_allowed_hosts, parse_keys
 from entrypoints.request.flags import API_KEY, API_KEY_VARIABLE, MIDDLEWARE
-from entrypoints.request.vllm_flags import UserFlags, parse_count, without
+from entrypoints.request.vllm_flags import UserFlags, parse_count, remove_flag
 
 NAME = "drydock_plugin.guard.Guard"
 MOST_VARIABLE, ADMIN_VARIABLE = "DRYDOCK_MAX_REQUEST_BYTES", "DRYDOCK_ADMIN_ENDPOINTS"
@@ -25,88 +25,94 @@ OF_TEXT, OF_MEDIA = 32 * MIB, 256 * MIB
 """Bytes of a body. 32 MiB hold the text of a million tokens several times; images and recordings come as base64."""
 
 
-def api_key(given: UserFlags) -> tuple[UserFlags, dict[str, Value], tuple[Notice, ...]]:
+def api_key(user_flags: UserFlags) -> tuple[UserFlags, dict[str, Value], tuple[Notice, ...]]:
     """Move the keys from vLLM's command line to its environment, which other users of the host cannot read.
 
     Raises USAGE for keys from two places, and for a place without a key that a client can send.
     """
-    flag, keys = given.flags.get(API_KEY), given.access.keys
+    flag, keys = user_flags.flags.get(API_KEY), user_flags.access.keys
     if keys and flag:
-        other = flag.given.partition(" ")[0].partition("=")[0].rstrip(":")
-        raise EntrypointError(USAGE, f"{KEY_FILE} and {other}: both give the API key", "give one of them")
+        key_flag = flag.given.partition(" ")[0].partition("=")[0].rstrip(":")
+        raise EntrypointError(USAGE, f"{KEY_FILE} and {key_flag}: both give the API key", "give one of them")
     if keys:
-        return given, {API_KEY_VARIABLE: Value("\n".join(keys), f"read from {KEY_FILE}")}, ()
-    words, rest = without(API_KEY, given)
-    if flag and rest != given.tokens:
+        return user_flags, {API_KEY_VARIABLE: Value("\n".join(keys), f"read from {KEY_FILE}")}, ()
+    words, rest = remove_flag(API_KEY, user_flags)
+    if flag and rest != user_flags.tokens:
         keys = parse_keys("\n".join(words), API_KEY)
-        flags = {name: each for name, each in given.flags.items() if name != API_KEY}
+        flags = {name: user_flag for name, user_flag in user_flags.flags.items() if name != API_KEY}
         because = f"given as {API_KEY}; vLLM's process gets it as a variable, which the process list does not show"
-        exposed = notice("PLAN-090", f"{API_KEY} KEY", f"{KEY_FILE} FILE, or {API_KEY_VARIABLE} in the environment")
-        moved = given._replace(flags=flags, tokens=rest)
+        exposed = make_notice(
+            "PLAN-090", f"{API_KEY} KEY", f"{KEY_FILE} FILE, or {API_KEY_VARIABLE} in the environment"
+        )
+        moved = user_flags._replace(flags=flags, tokens=rest)
         return moved, {API_KEY_VARIABLE: Value("\n".join(keys), because)}, (exposed,)
     if flag:  # vLLM reads its configuration file itself
         keys = parse_keys(str(flag.value), flag.given)
-        return given, {API_KEY_VARIABLE: Value("\n".join(keys), f"as in {flag.given}")}, ()
-    variable = given.env.get(API_KEY_VARIABLE)
+        return user_flags, {API_KEY_VARIABLE: Value("\n".join(keys), f"as in {flag.given}")}, ()
+    variable = user_flags.env.get(API_KEY_VARIABLE)
     if variable is not None:  # vLLM counts an empty one as unset
         parse_keys(variable, API_KEY_VARIABLE)
-        return given, {}, ()
-    return given, {}, (notice("PLAN-092", "no API key", f"{KEY_FILE} FILE, or {API_KEY_VARIABLE}"),)
+        return user_flags, {}, ()
+    return user_flags, {}, (make_notice("PLAN-092", "no API key", f"{KEY_FILE} FILE, or {API_KEY_VARIABLE}"),)
 
 
-def guarded(given: UserFlags, keyed: bool) -> tuple[UserFlags, tuple[Notice, ...]]:
+def add_middleware(user_flags: UserFlags, keyed: bool) -> tuple[UserFlags, tuple[Notice, ...]]:
     """Let vLLM load the middleware after the user's own ones, so that requests come to it first.
 
     Raises HOST for a vLLM that cannot load it and has a key, which would close a part of the routes only.
     """
-    if given.known and MIDDLEWARE not in given.known:
+    if user_flags.known and MIDDLEWARE not in user_flags.known:
         message = f"this image's vLLM has no {MIDDLEWARE}, by which drydock closes its routes"
         if keyed:
             raise EntrypointError(HOST, message, "use an image with a newer vLLM, or leave the key out")
-        return given, (notice("PLAN-093", f"no {MIDDLEWARE}", "a newer vLLM"),)
-    if MIDDLEWARE in given.flags:
-        return given._replace(tokens=(*given.tokens, MIDDLEWARE, NAME)), ()
-    return given, ()
+        return user_flags, (make_notice("PLAN-093", f"no {MIDDLEWARE}", "a newer vLLM"),)
+    if MIDDLEWARE in user_flags.flags:
+        return user_flags._replace(tokens=(*user_flags.tokens, MIDDLEWARE, NAME)), ()
+    return user_flags, ()
 
 
-def defaults(model: ModelFacts, given: UserFlags, exported: Mapping[str, Value]) -> dict[str, Value]:
+def make_guard_defaults(model: ModelFacts, user_flags: UserFlags, exported: Mapping[str, Value]) -> dict[str, Value]:
     """Return the settings of the middleware."""
     media = " and ".join(model.modalities)
     most, what = (OF_MEDIA, f"a request with {media}") if media else (OF_TEXT, "a request of text")
     values = {
         MOST_VARIABLE: Value(str(most), f"bytes of the largest body: {what}; {MOST} changes it", ("vLLM: no limit",)),
         ADMIN_VARIABLE: Value("0", f"what administers the server is closed; {ADMIN} opens it"),
-        PYTHON_PATH: _python_path(given, exported),
+        PYTHON_PATH: _python_path(user_flags, exported),
     }
-    if not given.known or MIDDLEWARE in given.known:
+    if not user_flags.known or MIDDLEWARE in user_flags.known:
         because = "drydock's middleware: keys, closed routes, the size of bodies, and 503 while the server stops"
         values[MIDDLEWARE] = Value(NAME, because, ("vLLM checks a key only below /v1, /v2, /inference and /cohere",))
     return values
 
 
-def stated(given: UserFlags) -> dict[str, Value]:
+def read_guard_settings(user_flags: UserFlags) -> dict[str, Value]:
     """Return what the user set for the middleware. Raises USAGE for a number of bytes or a name that is none."""
     values = {}
-    text, variable = given.access.most, given.variable(MOST_VARIABLE) or "1"
+    text, variable = user_flags.access.most, user_flags.variable(MOST_VARIABLE) or "1"
     if text:
         most = parse_count(text, f"{MOST} {text}", 1, "bytes")
         values[MOST_VARIABLE] = Value(str(most), f"given as {MOST} {text}")
     elif not re.fullmatch("0*[1-9][0-9]{0,17}", variable):
         raise EntrypointError(USAGE, f"{MOST_VARIABLE}={variable}: expected bytes, such as {OF_TEXT}")
-    hosts = given.env.get(ALLOWED_HOSTS)
+    hosts = user_flags.env.get(ALLOWED_HOSTS)
     if hosts is not None:
         check_allowed_hosts(hosts)
-    if given.access.admin:
+    if user_flags.access.admin:
         values[ADMIN_VARIABLE] = Value("1", f"given as {ADMIN}")
-    if MIDDLEWARE in given.flags:
-        own = given.flags[MIDDLEWARE]
-        values[MIDDLEWARE] = Value(f"{own.value}, {NAME}", f"given as {own.given}; requests come to drydock's first")
+    if MIDDLEWARE in user_flags.flags:
+        user_middleware = user_flags.flags[MIDDLEWARE]
+        values[MIDDLEWARE] = Value(
+            f"{user_middleware.value}, {NAME}", f"given as {user_middleware.given}; requests come to drydock's first"
+        )
     return values
 
 
-def _python_path(given: UserFlags, exported: Mapping[str, Value]) -> Value:
+def _python_path(user_flags: UserFlags, exported: Mapping[str, Value]) -> Value:
     """Return the path with the plugin's folder, after the folders of the user or the base image."""
-    own = exported.get(PYTHON_PATH, Value(given.variable(PYTHON_PATH) or "", "set in the container's environment"))
-    folders = [folder for folder in str(own.value).split(":") if folder not in ("", PLUGIN)]
-    because = f"{own.because}; and " if folders else ""
+    exported_path = exported.get(
+        PYTHON_PATH, Value(user_flags.variable(PYTHON_PATH) or "", "set in the container's environment")
+    )
+    folders = [folder for folder in str(exported_path.value).split(":") if folder not in ("", PLUGIN)]
+    because = f"{exported_path.because}; and " if folders else ""
     return Value(":".join((*folders, PLUGIN)), f"{because}the folder of drydock's plugin for vLLM")

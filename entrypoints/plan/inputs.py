@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from entrypoints.checks.findings import notice
+from entrypoints.checks.findings import make_notice
 from entrypoints.core.errors import HOST, EntrypointError
 from entrypoints.core.records import Notice
 from entrypoints.decide.parallelism.multimodal import TEXT_ONLY, read_inputs
@@ -22,13 +22,13 @@ def check_speech(profile: Mapping[str, Any], model: ModelFacts) -> None:
         raise EntrypointError(HOST, message, f"use the image of --target {lack['instead']}")
 
 
-def notices(
-    profile: Mapping[str, Any], model: ModelFacts, given: UserFlags, settled: Mapping[str, str | bool]
+def check_unreadable_inputs(
+    profile: Mapping[str, Any], model: ModelFacts, user_flags: UserFlags, settled: Mapping[str, str | bool]
 ) -> tuple[Notice, ...]:
     """Return a notice for each kind of the model's input that the image cannot read and the server does not refuse."""
-    refused = model.modalities if settled.get(TEXT_ONLY) else read_inputs(given, 0).refused
+    refused = model.modalities if settled.get(TEXT_ONLY) else read_inputs(user_flags, 0).refused
     return tuple(
-        notice("PLAN-065", f"{kind} input: {lack['because']}", f"--target {lack['instead']}", kind=kind)
+        make_notice("PLAN-065", f"{kind} input: {lack['because']}", f"--target {lack['instead']}", kind=kind)
         for kind, lack in profile.get("unreadable", {}).items()
         if kind in model.modalities and kind not in refused
     )

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from entrypoints.checks.findings import notice
+from entrypoints.checks.findings import make_notice
 from entrypoints.core.errors import USAGE, EntrypointError
 from entrypoints.core.records import Notice, Value
 from entrypoints.model.parsers import REASONING, TOOLS, Rule
@@ -22,80 +22,82 @@ _GENERATES = {"--runner": ("auto", "generate"), "--task": ("auto", "generate"), 
 """The values of vLLM's options with which a server writes text."""
 
 
-def stated(given: UserFlags) -> dict[str, Value]:
+def read_tool_choice(user_flags: UserFlags) -> dict[str, Value]:
     """Return what the user said about tool calls in drydock's words. Raises USAGE for the contrary in vLLM's."""
-    if given.intents.tools:
+    if user_flags.intents.tools:
         return {}
     for name in (TOOL_PARSER, AUTO_TOOLS):
-        if given.flag(name) not in (None, "False"):
-            raise EntrypointError(USAGE, f"{NO_TOOLS} and {given.flags[name].given}: contradict", "give one of them")
+        if user_flags.flag(name) not in (None, "False"):
+            raise EntrypointError(
+                USAGE, f"{NO_TOOLS} and {user_flags.flags[name].given}: contradict", "give one of them"
+            )
     return {AUTO_TOOLS: Value(False, f"given as {NO_TOOLS}")}
 
 
-def chosen(
-    profile: Mapping[str, Any], model: ModelFacts, given: UserFlags
+def choose_parsers(
+    profile: Mapping[str, Any], model: ModelFacts, user_flags: UserFlags
 ) -> tuple[dict[str, Value], tuple[Notice, ...]]:
     """Return the parsers, and a notice if no parser reads tool calls; a server that writes no text needs none."""
-    if model.pooling or any((given.flag(name) or "auto") not in values for name, values in _GENERATES.items()):
+    if model.pooling or any((user_flags.flag(name) or "auto") not in values for name, values in _GENERATES.items()):
         return {}, ()
-    preset = {item["setting"] for item in profile["settings"]} | given.flags.keys()
+    preset = {item["setting"] for item in profile["settings"]} | user_flags.flags.keys()
     values = {}
-    rule, name = _find(REASONING, REASONING_PARSER, profile["vllm"], model, given)
+    rule, name = _find_parser(REASONING, REASONING_PARSER, profile["vllm"], model, user_flags)
     if rule and name and REASONING_PARSER not in preset:
-        values[REASONING_PARSER] = _value(rule, name, given)
-    if not given.intents.tools or given.flag(AUTO_TOOLS) == "False":
+        values[REASONING_PARSER] = _make_parser_value(rule, name, user_flags)
+    if not user_flags.intents.tools or user_flags.flag(AUTO_TOOLS) == "False":
         return values, ()
     if TOOL_PARSER in preset:
         return values | {AUTO_TOOLS: Value(True, f"{TOOL_PARSER} is set, and has no effect without it")}, ()
-    rule, name = _find(TOOLS, TOOL_PARSER, profile["vllm"], model, given)
+    rule, name = _find_parser(TOOLS, TOOL_PARSER, profile["vllm"], model, user_flags)
     if not (rule and name):
-        return values, (notice("PLAN-100", *_missing(rule, profile["vllm"], model)),)
+        return values, (make_notice("PLAN-100", *_explain_missing_parser(rule, profile["vllm"], model)),)
     auto = "clients may leave to the model whether it calls a tool; without it such a request is an error (HTTP 400)"
-    return values | {TOOL_PARSER: _value(rule, name, given), AUTO_TOOLS: Value(True, auto)}, ()
+    return values | {TOOL_PARSER: _make_parser_value(rule, name, user_flags), AUTO_TOOLS: Value(True, auto)}, ()
 
 
-def _find(
-    rules: tuple[Rule, ...], option: str, vllm: str, model: ModelFacts, given: UserFlags
+def _find_parser(
+    rules: tuple[Rule, ...], option: str, vllm: str, model: ModelFacts, user_flags: UserFlags
 ) -> tuple[Rule | None, str]:
     """Return the first rule that the model meets, and its first parser that this vLLM has; empty if it has none."""
     template = model.template or ""
     met = (
-        each
-        for each in rules
-        if model.architecture in each.architectures and all(map(template.__contains__, each.marks))
+        rule
+        for rule in rules
+        if model.architecture in rule.architectures and all(map(template.__contains__, rule.marks))
     )
     rule = next(met, None)
-    names = given.vllm.names(_LISTS[option])
-    if rule is None or (option == REASONING_PARSER and _lacks_reasoning(given)):
+    names = user_flags.vllm.names(_LISTS[option])
+    if rule is None or (option == REASONING_PARSER and _lacks_reasoning(user_flags)):
         return rule, ""
     version = tuple(map(int, re.findall(r"\d+", vllm[:40])[:2])) or (9999,)  # a name is that of the main branch
     usable = (name for name in rule.parsers if version >= _USABLE_SINCE.get((option, name), (0,)))
     return rule, next((name for name in usable if names is None or name in names), "")
 
 
-def _lacks_reasoning(given: UserFlags) -> bool:
+def _lacks_reasoning(user_flags: UserFlags) -> bool:
     """Return whether this vLLM has no reasoning parsers, or uses them only with a second flag, as until 0.9."""
-    flags = given.vllm.names("flags")
+    flags = user_flags.vllm.names("flags")
     return flags is not None and (REASONING_PARSER not in flags or "--enable-reasoning" in flags)
 
 
-def _value(rule: Rule, name: str, given: UserFlags) -> Value:
+def _make_parser_value(rule: Rule, name: str, user_flags: UserFlags) -> Value:
     because = f"{rule.family}: " + (
         f"the chat template has {' and '.join(rule.marks)}" if rule.marks else "by architecture"
     )
     lacks = f"{CHAT_TEMPLATE} examples/{rule.template}: the source adds it, and vLLM's wheel lacks it; mount it"
-    own = not rule.template or CHAT_TEMPLATE in given.flags
-    return Value(name, f"{because} ({rule.source})", () if own else (lacks,))
+    has_template = not rule.template or CHAT_TEMPLATE in user_flags.flags
+    return Value(name, f"{because} ({rule.source})", () if has_template else (lacks,))
 
 
-def _missing(rule: Rule | None, vllm: str, model: ModelFacts) -> tuple[str, str]:
+def _explain_missing_parser(rule: Rule | None, vllm: str, model: ModelFacts) -> tuple[str, str]:
     """Return what is missing for a tool-call parser, and what was expected."""
     if rule:
         return f"{rule.family}; vLLM {vllm} does not have it", f"{TOOL_PARSER} {' or '.join(rule.parsers)}"
     expected = "the marks of a known family in its chat template"
     if not model.architecture:
         return "an unknown architecture", expected
-    if not any(model.architecture in each.architectures for each in TOOLS):
+    if not any(model.architecture in tool_rule.architectures for tool_rule in TOOLS):
         return model.architecture, "an architecture of a known family"
     return (
         f"{model.architecture}, {'its chat template has none' if model.template else 'no chat template was read'}",

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from entrypoints.checks.findings import notice
+from entrypoints.checks.findings import make_notice
 from entrypoints.core.records import Device, Facts, Notice, Use
-from entrypoints.decide.parallelism.devices import FABRIC, islands, numbers, speed
+from entrypoints.decide.parallelism.devices import FABRIC, find_islands, format_numbers, rate_link
 from entrypoints.request.vllm_flags import UserFlags
 
 _HALF = 4
@@ -22,7 +22,7 @@ def group_by_engine(facts: Facts, uses: Iterable[Use]) -> tuple[Group, ...]:
     members: dict[int, set[int]] = {}
     for use in uses:
         members.setdefault(use.engine, set()).add(use.number)
-    groups = (tuple(device for device in facts.devices if device.number in each) for each in members.values())
+    groups = (tuple(device for device in facts.devices if device.number in numbers) for numbers in members.values())
     return tuple(group for group in groups if group)
 
 
@@ -35,51 +35,55 @@ def narrow_to_engine(facts: Facts, uses: Iterable[Use]) -> Facts:
     return facts._replace(devices=max(groups, key=len)) if groups else facts
 
 
-def find_distant(profile: Mapping[str, Any], facts: Facts, given: UserFlags, uses: Iterable[Use]) -> Iterator[Notice]:
+def find_distant(
+    profile: Mapping[str, Any], facts: Facts, user_flags: UserFlags, uses: Iterable[Use]
+) -> Iterator[Notice]:
     """Yield a notice for a group of devices that the user chose, and that are on two NUMA nodes, or not linked."""
-    named = given.intents.devices is not None
-    if not named and not _is_narrowed(profile, given):
+    is_chosen = user_flags.intents.devices is not None
+    if not is_chosen and not _is_narrowed(profile, user_flags):
         return
     for group in group_by_engine(facts, uses):
-        halves, nodes = _find_halves(group, facts), sorted({each.node for each in group if each.node is not None})
+        halves, nodes = _find_halves(group, facts), sorted({device.node for device in group if device.node is not None})
         if len(group) < 2 or (len(halves) < 2 and len(nodes) < 2):  # noqa: PLR2004 - a pair
             continue
         nearer = _find_nearer(group, facts)
         hidden = len(group) == len(facts.devices)  # the user's choice is all that is seen here
-        if not nearer and (named or not hidden or len(group) > _HALF):
+        if not nearer and (is_chosen or not hidden or len(group) > _HALF):
             continue
-        apart = " and ".join(numbers(half) for half in halves)
+        apart = " and ".join(format_numbers(half) for half in halves)
         because = (
             f"no direct link joins {apart}"
             if len(halves) > 1
             else f"they are on NUMA nodes {' and '.join(map(str, nodes))}"
         )
-        use = f"--devices {numbers(nearer)} are together" if nearer else "choose devices of one NUMA node"
-        yield notice("PLAN-141", f"{numbers(group)}: {because}", "devices in one place", because=because, use=use)
+        use = f"--devices {format_numbers(nearer)} are together" if nearer else "choose devices of one NUMA node"
+        yield make_notice(
+            "PLAN-141", f"{format_numbers(group)}: {because}", "devices in one place", because=because, use=use
+        )
         return
 
 
-def _is_narrowed(profile: Mapping[str, Any], given: UserFlags) -> bool:
+def _is_narrowed(profile: Mapping[str, Any], user_flags: UserFlags) -> bool:
     """Tell whether a variable of the vendor's runtime selects devices."""
     names = tuple((profile.get("variables") or {}).get("devices", ()))
-    chosen = (value for name, value in given.env.items() if names and name.startswith(names))
+    chosen = (value for name, value in user_flags.env.items() if names and name.startswith(names))
     return any(value.strip().lower() not in ("", "all", "void", "none") for value in chosen)
 
 
 def _find_halves(group: Group, facts: Facts) -> list[Group]:
     """Return the parts of a group that direct links join; one if this machine has no such links."""
-    linked = any(speed(link.kind) == FABRIC for link in facts.links)
-    return islands(group, facts.links, FABRIC) if linked else [group]
+    linked = any(rate_link(link.kind) == FABRIC for link in facts.links)
+    return find_islands(group, facts.links, FABRIC) if linked else [group]
 
 
 def _find_nearer(group: Group, facts: Facts) -> Group:
     """Return as many equal devices that are linked and on one NUMA node, or else linked; none if there are none."""
     first = group[0]
-    alike = tuple(each for each in facts.devices if (each.name, each.health) == (first.name, first.health))
-    alike = tuple(each for each in alike if not each.busy)
+    alike = tuple(device for device in facts.devices if (device.name, device.health) == (first.name, first.health))
+    alike = tuple(device for device in alike if not device.busy)
     for part in _find_halves(alike, facts):
-        for node in sorted({each.node for each in part if each.node is not None}):
-            near = tuple(each for each in part if each.node == node)
+        for node in sorted({device.node for device in part if device.node is not None}):
+            near = tuple(device for device in part if device.node == node)
             if len(near) >= len(group):
                 return near[: len(group)]
     halves = [part for part in _find_halves(alike, facts) if len(part) >= len(group)]

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from entrypoints.accelerators import decide_module
-from entrypoints.cache.plan import cache_plan, cache_settings, chosen_environment
-from entrypoints.checks.causes import with_cause
-from entrypoints.checks.findings import IN_ENGLISH, INFO, notice, tell
-from entrypoints.checks.grants import examine, none_here
+from entrypoints.accelerators import import_decider
+from entrypoints.cache.plan import choose_cache_folders, drop_unchosen_home, make_cache_plan, make_cache_settings
+from entrypoints.checks.causes import add_cause
+from entrypoints.checks.findings import IN_ENGLISH, INFO, make_finding, make_notice
+from entrypoints.checks.grants import examine_facts, explain_no_device
 from entrypoints.core.errors import USAGE, EntrypointError
-from entrypoints.core.exported import exported
-from entrypoints.core.language import Words, phrase, translate
+from entrypoints.core.exported import choose_exported_variables
+from entrypoints.core.folders import locate_private_root
+from entrypoints.core.language import Words, translate, translate_phrase
 from entrypoints.core.records import CachePlan, Facts, Finding, Notice, RankPlan, Reason, ServePlan, Value, to_json
 from entrypoints.core.redact import redact_argv, redact_env, redact_value
 from entrypoints.core.settings_precedence import (
@@ -23,33 +24,36 @@ from entrypoints.core.settings_precedence import (
     RECIPE,
     RECOMMENDATION,
     Chosen,
-    cascade,
+    merge_setting_layers,
 )
 from entrypoints.core.units import GIB
 from entrypoints.decide.cpu.executor import PYTHON_PATH
 from entrypoints.decide.parallelism import loading
 from entrypoints.decide.parallelism.demand import as_overridden, check_length, length_notices
 from entrypoints.decide.records import Decision
-from entrypoints.host.limits import raised
-from entrypoints.host.limits import reasons as limit_reasons
+from entrypoints.host.limits import choose_raised_limits
+from entrypoints.host.limits import make_limit_reasons as limit_reasons
 from entrypoints.model.read import ModelFacts
 from entrypoints.plan import guard, inputs, parsers, placement
 from entrypoints.plan import ranks as over
 from entrypoints.plan.later_downloads import choose_vocabulary, find_later_downloads
 from entrypoints.plan.recipe_attempts import apply_recipe, plan_with_recipe
-from entrypoints.plan.recommended import recommended, with_own_settings
+from entrypoints.plan.recommended import apply_recommended, with_own_settings
+from entrypoints.plan.role_profile import apply_role, fill_role
 from entrypoints.plan.roles import role_notices, role_settings
-from entrypoints.plan.supervision import SILENT, draining, stall_reason
+from entrypoints.plan.supervision import SILENT, choose_draining, stall_reason
 from entrypoints.plan.vllm_limits import check_limits
 from entrypoints.request.flags import (
     ADDRESS,
     API_KEY_VARIABLE,
+    DATA,
     HIGHEST_PORT,
     KV_OFFLOAD,
     KV_TRANSFER,
     PORT,
     REMOTE_CODE,
     SERVED_NAME,
+    TENSOR,
     USE_MODELSCOPE,
 )
 from entrypoints.request.intents import OFFLOAD_CACHE
@@ -60,11 +64,11 @@ _CACHED = {"USER", "VLLM_NO_USAGE_STATS", "DO_NOT_TRACK", "HF_HUB_OFFLINE", "TRA
 """Variables that are set together with the caches."""
 
 
-def command(
+def make_serve_plan(
     profile: Mapping[str, Any],
     facts: Facts,
     model: ModelFacts,
-    given: UserFlags,
+    user_flags: UserFlags,
     drain_timeout: float = 0,
     stall: float | None = None,
 ) -> ServePlan:
@@ -72,238 +76,299 @@ def command(
 
     What a recipe sets never makes an error of a plan: first its lengths and memory are left out, then all of it.
     """
+    profile = apply_role(profile, user_flags.role.name)
 
     def attempt(tried: UserFlags) -> ServePlan:
-        return _plan(profile, facts, model, tried, drain_timeout, stall)
+        return _make_plan_attempt(profile, facts, model, tried, drain_timeout, stall)
 
-    return plan_with_recipe(given, attempt) if given.recipe.name else attempt(given)
+    return plan_with_recipe(user_flags, attempt) if user_flags.recipe.name else attempt(user_flags)
 
 
-def _plan(
+def _make_plan_attempt(
     profile: Mapping[str, Any],
     facts: Facts,
     model: ModelFacts,
-    given: UserFlags,
+    user_flags: UserFlags,
     drain_timeout: float,
     stall: float | None,
 ) -> ServePlan:
-    """Make the plan with the recipe that `given` has."""
-    given, secret, exposed = guard.api_key(given)
-    given, unguarded = guard.guarded(given, keyed=bool(secret or given.variable(API_KEY_VARIABLE)))
-    stated = _command_line(given) | guard.stated(given) | parsers.stated(given)
-    given, advised = recommended(profile, facts, model, given)
-    given = given._replace(vllm=given.vllm.narrow_rows(facts.processor.architecture))
-    seen = apply_recipe(given.recipe, with_own_settings(profile, given))
-    given = seen._replace(env=given.env)
-    nothing = none_here(profile, facts, given.env)
-    if nothing:
-        raise with_cause(nothing, profile, facts)
-    inputs.check_speech(profile, model)
-    published, model = model, as_overridden(model, given, profile["vllm"])
-    check_length(model, given, {item["setting"] for item in profile["settings"]})
-    across = over.read_across(profile, facts, given)
-    decide: Callable[..., Decision] = decide_module(profile["accelerator"]).decide
-    loaded = loading.as_loaded(profile["thresholds"], model, given)
-    try:
-        decision = decide(profile, facts, loaded, seen)
-    except EntrypointError as error:
-        raise with_cause(error, profile, facts) from error
-    _check_offload(profile, given, decision.values)
-    exported = _exported(profile, given.env)
-    defaults = (
-        exported | _defaults(model, given) | draining(given, drain_timeout) | guard.defaults(model, given, exported)
+    """Make the plan with the recipe that `user_flags` has."""
+    user_flags, secret, exposed = guard.api_key(user_flags)
+    user_flags, unguarded = guard.add_middleware(
+        user_flags, keyed=bool(secret or user_flags.variable(API_KEY_VARIABLE))
     )
-    reading, unread = parsers.chosen(profile, model, given)
-    decided = {**decision.values, **reading, **role_settings(profile, facts, given), **choose_vocabulary(model, given)}
-    values = {**decided, **(over.rank_settings(across, decision.values, given, across.rank) if across else {})}
-    published_values = (RECIPE, {**given.recipe.flags, **given.recipe.env})
-    weaker = [(DEFAULT, defaults), *_profile(profile), published_values, (DECISION, values)]
-    settable = {name for _, values in weaker for name in values} | _CACHED | profile["caches"].keys()
-    own = {name: value for name, value in _chosen(facts, given).items() if name not in {*exported, PYTHON_PATH}}
-    listed = _environment(own, settable, tuple(profile["variables"]["shown"]))
+    stated = _command_line(user_flags) | guard.read_guard_settings(user_flags) | parsers.read_tool_choice(user_flags)
+    user_flags, advised = apply_recommended(profile, facts, model, user_flags)
+    user_flags = user_flags._replace(vllm=user_flags.vllm.narrow_rows(facts.processor.architecture))
+    flags_with_recipe = apply_recipe(user_flags.recipe, with_own_settings(profile, user_flags))
+    user_flags = flags_with_recipe._replace(env=user_flags.env)
+    nothing = explain_no_device(profile, facts, user_flags.env)
+    if nothing:
+        raise add_cause(nothing, profile, facts)
+    inputs.check_speech(profile, model)
+    published, model = model, as_overridden(model, user_flags, profile["vllm"])
+    check_length(model, user_flags, {item["setting"] for item in profile["settings"]})
+    across = over.read_across(profile, facts, user_flags)
+    decide: Callable[..., Decision] = import_decider(profile["accelerator"]).decide
+    loaded = loading.as_loaded(profile["thresholds"], model, user_flags)
+    try:
+        decision = decide(profile, facts, loaded, flags_with_recipe)
+    except EntrypointError as error:
+        raise add_cause(error, profile, facts) from error
+    _check_offload(profile, user_flags, decision.values)
+    profile, role_files = _fill_role(profile, facts, model, user_flags, decision.values)
+    exported = _read_base_exports(profile, user_flags.env)
+    defaults = (
+        exported
+        | _make_default_values(model, user_flags)
+        | choose_draining(user_flags, drain_timeout)
+        | guard.make_guard_defaults(model, user_flags, exported)
+    )
+    reading, unread = parsers.choose_parsers(profile, model, user_flags)
+    decided = {
+        **decision.values,
+        **reading,
+        **role_settings(profile, facts, user_flags),
+        **choose_vocabulary(model, user_flags),
+    }
+    values = {**decided, **(over.rank_settings(across, decision.values, user_flags, across.rank) if across else {})}
+    published_values = (RECIPE, {**user_flags.recipe.flags, **user_flags.recipe.env})
+    weaker_layers = [(DEFAULT, defaults), *_list_profile_layers(profile), published_values, (DECISION, values)]
+    settable = {name for _, values in weaker_layers for name in values} | _CACHED | profile["caches"].keys()
+    user_variables = {
+        name: value
+        for name, value in _list_user_variables(facts, user_flags).items()
+        if name not in {*exported, PYTHON_PATH}
+    }
+    listed = _select_user_variables(user_variables, settable, tuple(profile["variables"]["shown"]))
     user = [
         (RECOMMENDATION, advised),
         (ENVIRONMENT, listed),
-        (COMMAND_LINE, stated | secret | _modelscope(given)),
+        (COMMAND_LINE, stated | secret | _choose_modelscope(user_flags)),
     ]
-    cache, kept = _caches(profile, facts, model, given, cascade([*weaker, *user]))
-    chosen = cascade([*weaker, (DEFAULT, kept), *user])
-    silent = across is not None and not over.answers(given, across.rank)
+    cache, cache_values = _plan_caches(profile, facts, model, user_flags, merge_setting_layers([*weaker_layers, *user]))
+    chosen = merge_setting_layers([*weaker_layers, (DEFAULT, cache_values), *user])
+    silent = across is not None and not over.is_client_facing(user_flags, across.rank)
     patience = SILENT if silent else stall_reason(profile["accelerator"], model, chosen, stall)
-    download = _download(facts, model, chosen["HF_HOME"].value.value if "HF_HOME" in chosen else None)
-    changed = (*length_notices(published, model), *loading.notices(profile["thresholds"], model, given, loaded))
-    spread = over.notices(across, given) if across else ()
+    download = _check_download_space(facts, model, chosen["HF_HOME"].value.value if "HF_HOME" in chosen else None)
+    changed = (
+        *length_notices(published, model),
+        *loading.find_loading_notices(profile["thresholds"], model, user_flags, loaded),
+    )
+    spread = over.find_rank_notices(across, user_flags) if across else ()
     settled = {name: item.value.value for name, item in chosen.items()}
-    roles = role_notices(profile, given, settled, float(patience.value))
-    of_model = _find_notices(profile, facts, model, given, settled)
+    roles = role_notices(profile, user_flags, settled, float(patience.value))
+    of_model = _find_notices(profile, facts, model, user_flags, settled)
     of_host = (
         *loading.find_host_weights(facts, model, loaded, settled, decision.uses),
-        *placement.find_distant(profile, facts, given, decision.uses),
+        *placement.find_distant(profile, facts, user_flags, decision.uses),
     )
-    said = (*given.recipe.notices, *decision.findings, *unread, *changed, *of_model, *download, *_hub(model))
-    notices = (*said, *exposed, *unguarded, *spread, *roles, *of_host)
-    words = profile.get("words") or {}
-    noticed = (tell(profile.get("findings") or {}, each, words=words) for each in notices)
-    reasons = (*(_reason(*pair) for pair in sorted(chosen.items())), *limit_reasons(facts.limits), patience)
-    layers = [*weaker[:-1], (DEFAULT, kept), *user]
+    notices = (
+        *(
+            *user_flags.recipe.notices,
+            *decision.findings,
+            *unread,
+            *changed,
+            *of_model,
+            *download,
+            *_check_hub_answer(model),
+        ),
+        *(*exposed, *unguarded, *spread, *roles, *of_host),
+    )
+    noticed = _make_findings(profile, notices)
+    layers = [*weaker_layers[:-1], (DEFAULT, cache_values), *user]
     hosts = across.hosts if across else 0
-    ranks = tuple(_rank(profile, across, decided, given, layers, rank) for rank in range(hosts) if across)
+    ranks = tuple(_plan_rank(profile, across, decided, user_flags, layers, rank) for rank in range(hosts) if across)
     return ServePlan(
-        argv=ranks[across.rank].argv if across else over.serving(profile, chosen, _flags(chosen, given), given),
+        argv=ranks[across.rank].argv
+        if across
+        else over.make_serve_command(profile, chosen, _format_vllm_flags(chosen, user_flags), user_flags),
         env=_new_variables(chosen),
-        reasons=tuple(_translate_reason(words, reason) for reason in reasons),
-        findings=(*examine(profile, facts if across else placement.narrow_to_engine(facts, decision.uses)), *noticed),
+        reasons=_list_reasons(chosen, (*limit_reasons(facts.limits), patience), profile.get("words") or {}),
+        findings=(
+            *examine_facts(profile, facts if across else placement.narrow_to_engine(facts, decision.uses)),
+            *noticed,
+        ),
         model=model.name,
         host=str(chosen[ADDRESS].value.value),
         port=parse_count(str(chosen[PORT].value.value), PORT, 0, "", HIGHEST_PORT),
-        limits=raised(facts.limits),
+        limits=choose_raised_limits(facts.limits),
         cache=cache,
-        files=decision.files,
+        files={**decision.files, **role_files},
         uses=decision.uses,
         stall=float(patience.value),
         ranks=ranks,
         before=ranks[across.rank].before if across else (),
-        group=over.group(across, decision.values, given) if across else None,
+        group=over.make_group(across, decision.values, user_flags) if across else None,
     )
 
 
 def _find_notices(
-    profile: Mapping[str, Any], facts: Facts, model: ModelFacts, given: UserFlags, settled: Mapping[str, str | bool]
+    profile: Mapping[str, Any],
+    facts: Facts,
+    model: ModelFacts,
+    user_flags: UserFlags,
+    settled: Mapping[str, str | bool],
 ) -> tuple[Notice, ...]:
     """Return what this image cannot read, may refuse, or downloads later. Raises what `check_limits` raises."""
     return (
-        *inputs.notices(profile, model, given, settled),
-        *check_limits(profile, model, given, settled),
-        *find_later_downloads(profile, facts, model, given),
+        *inputs.check_unreadable_inputs(profile, model, user_flags, settled),
+        *check_limits(profile, facts, model, user_flags, settled),
+        *find_later_downloads(profile, facts, model, user_flags),
     )
 
 
-def _check_offload(profile: Mapping[str, Any], given: UserFlags, decided: Mapping[str, Value]) -> None:
+def _fill_role(
+    profile: Mapping[str, Any], facts: Facts, model: ModelFacts, given: UserFlags, decided: Mapping[str, Value]
+) -> tuple[Mapping[str, Any], dict[str, str]]:
+    """Return the profile and the files of the role, with the server's parallelism in them."""
+    parallel = {
+        name: given.number(flag) or (int(str(decided[flag].value)) if flag in decided else 1)
+        for name, flag in (("tensor_parallel", TENSOR), ("data_parallel", DATA))
+    }
+    if "cache" in facts.mounts:
+        root = choose_cache_folders(given.env, facts.mounts, facts.user[0], local_model=model.local).shared
+    else:
+        root = locate_private_root(given.env, facts.user[0])
+    return fill_role(profile, f"{root}/roles", parallel)
+
+
+def _check_offload(profile: Mapping[str, Any], user_flags: UserFlags, decided: Mapping[str, Value]) -> None:
     """Raise USAGE if a KV cache in the host's memory is asked for that this server cannot have."""
-    if not given.intents.offload or KV_OFFLOAD in given.flags:
+    if not user_flags.intents.offload or KV_OFFLOAD in user_flags.flags:
         return
     if KV_OFFLOAD not in decided:
         message = f"{OFFLOAD_CACHE}: {profile['variant']} cannot keep the KV cache in the host's memory"
         raise EntrypointError(USAGE, message, "leave the flag out")
-    if given.role.name != SERVE or KV_TRANSFER in given.flags:  # vLLM's config/vllm.py would replace the connector
-        other = KV_TRANSFER if given.role.name == SERVE else f"--role {given.role.name}"
-        raise EntrypointError(USAGE, f"{OFFLOAD_CACHE} and {other}: both set how the KV cache is moved", "give one")
+    if (
+        user_flags.role.name != SERVE or KV_TRANSFER in user_flags.flags
+    ):  # vLLM's config/vllm.py would replace the connector
+        conflicting_flag = KV_TRANSFER if user_flags.role.name == SERVE else f"--role {user_flags.role.name}"
+        raise EntrypointError(
+            USAGE, f"{OFFLOAD_CACHE} and {conflicting_flag}: both set how the KV cache is moved", "give one"
+        )
 
 
-def _rank(
+def _plan_rank(
     profile: Mapping[str, Any],
     across: over.Across,
     values: Mapping[str, Value],
-    given: UserFlags,
+    user_flags: UserFlags,
     layers: Sequence[tuple[str, Mapping[str, Value]]],
     rank: int,
 ) -> RankPlan:
     """Return the command of one of several hosts, as if all were like this one; `layers` are all but the decisions."""
-    mine = over.of_rank(across, values, given, rank)
-    decided = {**values, **over.rank_settings(across, values, given, rank)}
-    stated = [(origin, over.stated(kept, mine)) for origin, kept in layers]
-    chosen = cascade([*stated, (DECISION, decided)])
+    mine = over.of_rank(across, values, user_flags, rank)
+    decided = {**values, **over.rank_settings(across, values, user_flags, rank)}
+    stated = [(origin, over.keep_rank_settings(layer_values, mine)) for origin, layer_values in layers]
+    chosen = merge_setting_layers([*stated, (DECISION, decided)])
     env = _new_variables(chosen)
-    if not over.uses_ray(across, values, given):
-        return RankPlan(rank, over.serving(profile, chosen, _flags(chosen, mine), mine), env)
-    devices = over.devices_of_rank(across, values, given)
+    if not over.uses_ray(across, values, user_flags):
+        return RankPlan(rank, over.make_serve_command(profile, chosen, _format_vllm_flags(chosen, mine), mine), env)
+    devices = over.devices_of_rank(across, values, user_flags)
     if rank:
         return RankPlan(rank, over.ray_worker(profile["python"], across, devices), env)
-    argv = over.serving(profile, chosen, _flags(chosen, mine), mine)
+    argv = over.make_serve_command(profile, chosen, _format_vllm_flags(chosen, mine), mine)
     return RankPlan(rank, argv, env, (over.ray_head(profile["python"], across, devices),))
 
 
-def _caches(
-    profile: Mapping[str, Any], facts: Facts, model: ModelFacts, given: UserFlags, chosen: Mapping[str, Chosen]
+def _plan_caches(
+    profile: Mapping[str, Any], facts: Facts, model: ModelFacts, user_flags: UserFlags, chosen: Mapping[str, Chosen]
 ) -> tuple[CachePlan, dict[str, Value]]:
     """Plan the caches; `chosen` are all settings that name them."""
     if "cache" not in facts.mounts:
         return CachePlan(), {}
-    plan = cache_plan(profile, facts, model, given.env, chosen)
-    return plan, cache_settings(profile, plan, facts.mounts["cache"], given.env)
+    plan = make_cache_plan(profile, facts, model, user_flags.env, chosen)
+    return plan, make_cache_settings(profile, plan, facts.mounts["cache"], user_flags.env)
 
 
-def _download(facts: Facts, model: ModelFacts, folder: str | bool | None) -> tuple[Notice, ...]:
+def _check_download_space(facts: Facts, model: ModelFacts, folder: str | bool | None) -> tuple[Notice, ...]:
     """Return a notice if weights to be downloaded are larger than the free space, if both are known."""
     cache, weights = facts.mounts.get("cache"), model.weights
     if not (cache and weights and model.elsewhere and str(folder).startswith(f"{cache.path}/")):
         return ()
     if not cache.writable or weights.on_disk <= cache.free:
         return ()
-    found, expected = f"{cache.free / GIB:.1f} GiB free in {cache.path}", f"at least {weights.on_disk / GIB:.1f} GiB"
-    return (notice("PLAN-060", found, expected),)
+    free_space, expected = (
+        f"{cache.free / GIB:.1f} GiB free in {cache.path}",
+        f"at least {weights.on_disk / GIB:.1f} GiB",
+    )
+    return (make_notice("PLAN-060", free_space, expected),)
 
 
-def _hub(model: ModelFacts) -> tuple[Notice, ...]:
+def _check_hub_answer(model: ModelFacts) -> tuple[Notice, ...]:
     """Return a notice if the hub does not answer, or a folder has no weights."""
     if model.unanswered:
         expected = "an answer, or the model's files"
-        return (notice("PLAN-064", model.unanswered, expected, where=model.known_from, ask=model.remedy),)
-    return (notice("PLAN-063", f"{model.missing} without all weights", "all files"),) if model.missing else ()
+        return (make_notice("PLAN-064", model.unanswered, expected, where=model.known_from, ask=model.remedy),)
+    return (make_notice("PLAN-063", f"{model.missing} without all weights", "all files"),) if model.missing else ()
 
 
 # --- layers ---------------------------------------------------------------------------------------------------------
 
 
-def _defaults(model: ModelFacts, given: UserFlags) -> dict[str, Value]:
-    named = "the hub id" if model.short == model.name else "the folder's name"
+def _make_default_values(model: ModelFacts, user_flags: UserFlags) -> dict[str, Value]:
+    name_source = "the hub id" if model.short == model.name else "the folder's name"
     return {
-        SERVED_NAME: Value(model.short, f"{named}: what clients write as `model`"),
+        SERVED_NAME: Value(model.short, f"{name_source}: what clients write as `model`"),
         ADDRESS: Value("0.0.0.0", "all addresses of the container: publish it with -p"),  # noqa: S104 - a container's own network
         PORT: Value("8000", "vLLM's usual port"),
-        **_own_code(given),
+        **_own_code(user_flags),
     }
 
 
-def _own_code(given: UserFlags) -> dict[str, Value]:
+def _own_code(user_flags: UserFlags) -> dict[str, Value]:
     """Run no code that comes with a model, which is also vLLM's default."""
-    if given.known and REMOTE_CODE not in given.known:
+    if user_flags.known and REMOTE_CODE not in user_flags.known:
         return {}
     because = "Python code that comes with a model runs only if you allow it; vLLM has the code of most model families"
     return {REMOTE_CODE: Value(False, because, ("true: for models whose start asks for it",))}
 
 
-def _exported(profile: Mapping[str, Any], env: Mapping[str, str]) -> dict[str, Value]:
+def _read_base_exports(profile: Mapping[str, Any], env: Mapping[str, str]) -> dict[str, Value]:
     """Return the variables that the base's scripts export, except those that the user changed."""
     saved = profile.get("environment", {})
     because = f"as {' and '.join(saved.get('scripts', ()))} of the base image exports it"
-    return {name: Value(value, because) for name, value in exported(saved, env).items()}
+    return {name: Value(value, because) for name, value in choose_exported_variables(saved, env).items()}
 
 
-def _profile(profile: Mapping[str, Any]) -> Iterable[tuple[str, dict[str, Value]]]:
+def _list_profile_layers(profile: Mapping[str, Any]) -> Iterable[tuple[str, dict[str, Value]]]:
     for item in profile["settings"]:
         value = item["value"] if isinstance(item["value"], bool) else str(item["value"])
         yield item["origin"], {item["setting"]: Value(value, item["because"])}
 
 
-def _chosen(facts: Facts, given: UserFlags) -> Mapping[str, str]:
+def _list_user_variables(facts: Facts, user_flags: UserFlags) -> Mapping[str, str]:
     """Return the variables that the user set."""
-    return chosen_environment(given.env, facts.mounts["cache"]) if "cache" in facts.mounts else given.env
+    return drop_unchosen_home(user_flags.env, facts.mounts["cache"]) if "cache" in facts.mounts else user_flags.env
 
 
-def _environment(env: Mapping[str, str], settable: set[str], shown: tuple[str, ...]) -> dict[str, Value]:
-    """Return the user's variables that replace a setting, and those whose names begin with one of `shown`."""
-    names = (name for name, value in env.items() if value and (name in settable or name.startswith(shown)))
+def _select_user_variables(env: Mapping[str, str], settable: set[str], prefixes: tuple[str, ...]) -> dict[str, Value]:
+    """Return the user's variables that replace a setting, and those whose names begin with one of `prefixes`."""
+    names = (name for name, value in env.items() if value and (name in settable or name.startswith(prefixes)))
     return {name: Value(env[name], "set in the container's environment") for name in names}
 
 
-def _command_line(given: UserFlags) -> dict[str, Value]:
-    return {name: Value(flag.value, f"given as {_words(name, flag.given)}") for name, flag in given.flags.items()}
+def _command_line(user_flags: UserFlags) -> dict[str, Value]:
+    return {
+        name: Value(flag.value, f"given as {_redact_words(name, flag.given)}")
+        for name, flag in user_flags.flags.items()
+    }
 
 
-def _modelscope(given: UserFlags) -> dict[str, Value]:
+def _choose_modelscope(user_flags: UserFlags) -> dict[str, Value]:
     """Return what makes vLLM take the model from ModelScope."""
-    return {USE_MODELSCOPE: Value("True", "the model's name begins with modelscope:")} if given.modelscope else {}
+    return {USE_MODELSCOPE: Value("True", "the model's name begins with modelscope:")} if user_flags.modelscope else {}
 
 
-def _words(name: str, words: str) -> str:
+def _redact_words(name: str, words: str) -> str:
     return name if redact_value(name, words) != words else words
 
 
 # --- command line and environment -----------------------------------------------------------------------------------
 
 
-def _flags(chosen: Mapping[str, Chosen], given: UserFlags) -> tuple[str, ...]:
+def _format_vllm_flags(chosen: Mapping[str, Chosen], user_flags: UserFlags) -> tuple[str, ...]:
     """Return vLLM's flags: chosen ones, sorted, then the user's as given."""
     words: list[str] = []
     for name, item in sorted(chosen.items()):
@@ -312,7 +377,7 @@ def _flags(chosen: Mapping[str, Chosen], given: UserFlags) -> tuple[str, ...]:
             words.append(f"--no-{name[len('--') :]}")
         elif name.startswith("-") and item.origin != COMMAND_LINE and value is not False:
             words += [name] if value is True else [name, str(value)]
-    return (*words, *given.tokens)
+    return (*words, *user_flags.tokens)
 
 
 def _new_variables(chosen: Mapping[str, Chosen]) -> dict[str, str]:
@@ -321,12 +386,26 @@ def _new_variables(chosen: Mapping[str, Chosen]) -> dict[str, str]:
     return {name: str(chosen[name].value.value) for name in new}
 
 
-def _reason(name: str, item: Chosen) -> Reason:
+def _make_reason(name: str, item: Chosen) -> Reason:
     overridden = (
-        f"{_shown(value.value)} ({origin}): {value.because}" for origin, value in item.overridden if value.because
+        f"{_format_setting_value(value.value)} ({origin}): {value.because}"
+        for origin, value in item.overridden
+        if value.because
     )
     same = item.value.instead + tuple(overridden)
-    return Reason(name, _shown(item.value.value), item.origin, item.value.because, same)
+    return Reason(name, _format_setting_value(item.value.value), item.origin, item.value.because, same)
+
+
+def _make_findings(profile: Mapping[str, Any], notices: Iterable[Notice]) -> tuple[Finding, ...]:
+    """Return a finding for each notice, in the user's language."""
+    texts, words = profile.get("findings") or {}, profile.get("words") or {}
+    return tuple(make_finding(texts, notice, words=words) for notice in notices)
+
+
+def _list_reasons(chosen: Mapping[str, Chosen], others: Iterable[Reason], words: Words) -> tuple[Reason, ...]:
+    """Return a reason for each setting, sorted, then the others, in the user's language."""
+    reasons = (*(_make_reason(*pair) for pair in sorted(chosen.items())), *others)
+    return tuple(_translate_reason(words, reason) for reason in reasons)
 
 
 def _translate_reason(words: Words, reason: Reason) -> Reason:
@@ -335,14 +414,14 @@ def _translate_reason(words: Words, reason: Reason) -> Reason:
     return reason._replace(because=translate(words, reason.because), instead=instead)
 
 
-def _shown(value: str | bool) -> str:
+def _format_setting_value(value: str | bool) -> str:
     return str(value).lower() if isinstance(value, bool) else value
 
 
 # --- showing --------------------------------------------------------------------------------------------------------
 
 
-def redacted(plan: ServePlan) -> ServePlan:
+def redact_plan(plan: ServePlan) -> ServePlan:
     """Return the plan without secrets, for printing."""
     reasons = (
         reason._replace(
@@ -358,17 +437,17 @@ def redacted(plan: ServePlan) -> ServePlan:
     )
 
 
-def as_json(plan: ServePlan) -> dict[str, Any]:
+def make_plan_document(plan: ServePlan) -> dict[str, Any]:
     """Return the plan as `plan --json` prints it."""
-    result: dict[str, Any] = to_json(redacted(plan))
+    result: dict[str, Any] = to_json(redact_plan(plan))
     return result
 
 
-def as_text(plan: ServePlan, words: Words = IN_ENGLISH) -> str:
+def format_plan_text(plan: ServePlan, words: Words = IN_ENGLISH) -> str:
     """Format the command, the environment, the commands of several hosts, and one line for each reason."""
-    shown = redacted(plan)
-    ranks = "".join(_rank_text(rank) for rank in shown.ranks)
-    return f"{_command_text(shown.env, shown.argv)}\n{ranks}{reasons_text(shown, words)}"
+    public_plan = redact_plan(plan)
+    ranks = "".join(_rank_text(rank) for rank in public_plan.ranks)
+    return f"{_command_text(public_plan.env, public_plan.argv)}\n{ranks}{reasons_text(public_plan, words)}"
 
 
 def _rank_text(rank: RankPlan) -> str:
@@ -388,12 +467,12 @@ def reasons_text(plan: ServePlan, words: Words = IN_ENGLISH) -> str:
     """Format the reasons, one line each, with the rejected alternatives below."""
     return "".join(
         f"{reason.setting} = {reason.value}  [{reason.origin}] {reason.because}\n"
-        + "".join(f"{phrase(words, '    not {}', text)}\n" for text in reason.instead)
-        for reason in redacted(plan).reasons
+        + "".join(f"{translate_phrase(words, '    not {}', text)}\n" for text in reason.instead)
+        for reason in redact_plan(plan).reasons
     )
 
 
-def wrong(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+def select_problems(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     """Return the findings that need attention."""
     return tuple(finding for finding in findings if finding.severity in ("WARN", "FAIL", "UNKNOWN"))
 
@@ -401,4 +480,8 @@ def wrong(findings: Iterable[Finding]) -> tuple[Finding, ...]:
 def worth_reading(profile: Mapping[str, Any], findings: Iterable[Finding]) -> tuple[Finding, ...]:
     """Return the findings that need attention, and what the decisions say of this plan (INFO)."""
     of_decisions = profile.get("findings") or {}
-    return tuple(each for each in findings if wrong((each,)) or (each.severity == INFO and each.id in of_decisions))
+    return tuple(
+        finding
+        for finding in findings
+        if select_problems((finding,)) or (finding.severity == INFO and finding.id in of_decisions)
+    )

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from entrypoints.checks.findings import worst_first
-from entrypoints.core.language import Words, phrase
+from entrypoints.checks.findings import sort_worst_first
+from entrypoints.core.language import Words, translate_phrase
 from entrypoints.core.records import Facts, Finding, ServePlan
 from entrypoints.core.settings_precedence import COMMAND_LINE, ENVIRONMENT
 from entrypoints.request.flags import DATA, EXPERT, LENGTH, PIPELINE, SEQUENCES, TENSOR
@@ -57,10 +57,10 @@ def split_words(settings: Mapping[str, str]) -> str:
 
 def devices_text(facts: Facts, numbers: Iterable[int] | None = None) -> str:
     """Return the devices, or else the processors, in words: 8 x NVIDIA H100 80GB HBM3; with numbers, only these."""
-    wanted = None if numbers is None else {*numbers}
+    number_set = None if numbers is None else {*numbers}
     kinds: dict[str, int] = {}
     for device in facts.devices:
-        if wanted is None or device.number in wanted:
+        if number_set is None or device.number in number_set:
             kinds[device.name] = kinds.get(device.name, 0) + 1
     processor = facts.processor.model or facts.processor.architecture
     kinds = kinds or {processor: len({cpu.socket for cpu in facts.cpus}) or 1}
@@ -71,45 +71,51 @@ def summary_text(profile: Mapping[str, Any], facts: Facts, plan: ServePlan) -> s
     """Return four lines above the command."""
     words: Words = profile.get("words") or {}
     lines = (
-        _served(profile, facts, plan, words),
+        _format_served_line(profile, facts, plan, words),
         _load_text(measure_load(plan), words),
         _worst_text(plan.findings, words),
-        phrase(words, "to change it: {}, or any flag of vLLM; what you set wins", ", ".join(_choices(plan))),
+        translate_phrase(
+            words, "to change it: {}, or any flag of vLLM; what you set wins", ", ".join(_list_free_settings(plan))
+        ),
     )
     return "".join(f"# {line}\n" for line in lines) + "\n"
 
 
-def _served(profile: Mapping[str, Any], facts: Facts, plan: ServePlan, words: Words) -> str:
+def _format_served_line(profile: Mapping[str, Any], facts: Facts, plan: ServePlan, words: Words) -> str:
     numbers = [use.number for use in plan.uses] if facts.devices and plan.uses else None
     where = devices_text(facts, numbers)
     hosts = len(plan.ranks) or (plan.group.hosts if plan.group else 0)
     if hosts > 1:
-        where = phrase(words, "{} on each of {} hosts", where, str(hosts))
+        where = translate_phrase(words, "{} on each of {} hosts", where, str(hosts))
     how = split_words(settings_of(plan))
-    return phrase(words, "{} on {}, {}, with vLLM {} ({})", plan.model, where, how, profile["vllm"], profile["variant"])
+    return translate_phrase(
+        words, "{} on {}, {}, with vLLM {} ({})", plan.model, where, how, profile["vllm"], profile["variant"]
+    )
 
 
 def _load_text(load: ServedLoad, words: Words) -> str:
     if not load.length:
-        return phrase(words, "only vLLM knows how long and how many requests it serves at a time")
+        return translate_phrase(words, "only vLLM knows how long and how many requests it serves at a time")
     if not load.requests:
-        return phrase(words, "requests of up to {} tokens, prompt and answer together", f"{load.length:,}")
+        return translate_phrase(words, "requests of up to {} tokens, prompt and answer together", f"{load.length:,}")
     requests = f"{load.requests:,}"
-    limit = phrase(words, "{} of that length at a time, more if shorter", requests)
+    limit = translate_phrase(words, "{} of that length at a time, more if shorter", requests)
     if load.is_limited:
-        limit = phrase(words, "{} at a time (--max-num-seqs)", requests)
-    return phrase(words, "requests of up to {} tokens, prompt and answer together; {}", f"{load.length:,}", limit)
+        limit = translate_phrase(words, "{} at a time (--max-num-seqs)", requests)
+    return translate_phrase(
+        words, "requests of up to {} tokens, prompt and answer together; {}", f"{load.length:,}", limit
+    )
 
 
 def _worst_text(findings: Iterable[Finding], words: Words) -> str:
-    serious = [finding for finding in worst_first(findings) if finding.severity in ("FAIL", "WARN", "UNKNOWN")]
+    serious = [finding for finding in sort_worst_first(findings) if finding.severity in ("FAIL", "WARN", "UNKNOWN")]
     if not serious:
-        return phrase(words, "no finding needs attention")
+        return translate_phrase(words, "no finding needs attention")
     worst = serious[0]
-    return phrase(words, "look at {} {}: {}", worst.severity, worst.id, worst.text)
+    return translate_phrase(words, "look at {} {}: {}", worst.severity, worst.id, worst.text)
 
 
-def _choices(plan: ServePlan) -> Iterator[str]:
+def _list_free_settings(plan: ServePlan) -> Iterator[str]:
     """Yield what changes length, number of requests and speed, as far as the user has not set it."""
     by_user = {reason.setting for reason in plan.reasons if reason.origin in (COMMAND_LINE, ENVIRONMENT)}
     yield from (flag for flag in (LENGTH, SEQUENCES, TENSOR) if flag not in by_user)

@@ -4,34 +4,34 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from entrypoints.checks.findings import notice
+from entrypoints.checks.findings import make_notice
 from entrypoints.core.errors import EntrypointError
 from entrypoints.core.records import ServePlan
 from entrypoints.request.recipes import Recipe
 from entrypoints.request.vllm_flags import Flag, UserFlags
 
 
-def apply_recipe(recipe: Recipe, given: UserFlags) -> UserFlags:
+def apply_recipe(recipe: Recipe, user_flags: UserFlags) -> UserFlags:
     """Return the flags and variables as decisions see them: the recipe's as if the user had set them."""
     flags = {
         name: Flag(name, value.value, f"{name} {value.value}, of the recipe") for name, value in recipe.flags.items()
     }
     env = {name: str(value.value) for name, value in recipe.env.items()}
-    return given._replace(flags={**flags, **given.flags}, env={**env, **given.env})
+    return user_flags._replace(flags={**flags, **user_flags.flags}, env={**env, **user_flags.env})
 
 
-def plan_with_recipe(given: UserFlags, attempt: Callable[[UserFlags], ServePlan]) -> ServePlan:
+def plan_with_recipe(user_flags: UserFlags, attempt: Callable[[UserFlags], ServePlan]) -> ServePlan:
     """Return the first plan that can be made: with the recipe, without its lengths and memory, without all it sets.
 
     Raises the error of the plan without the recipe if there is none.
     """
-    recipe, problem = given.recipe, ""
-    for fewer in _attempts(recipe):
+    recipe, problem = user_flags.recipe, ""
+    for fewer in _list_attempts(recipe):
         try:
-            return attempt(given._replace(recipe=_with_notice(fewer, recipe, problem)))
+            return attempt(user_flags._replace(recipe=_with_notice(fewer, recipe, problem)))
         except EntrypointError as error:
             problem = error.message
-    return attempt(given._replace(recipe=Recipe()))
+    return attempt(user_flags._replace(recipe=Recipe()))
 
 
 def _with_notice(fewer: Recipe, recipe: Recipe, problem: str) -> Recipe:
@@ -39,11 +39,11 @@ def _with_notice(fewer: Recipe, recipe: Recipe, problem: str) -> Recipe:
     left_out = sorted({*recipe.flags, *recipe.env} - {*fewer.flags, *fewer.env})
     if not left_out:
         return fewer
-    found = f"{', '.join(left_out)}: {problem}"
-    return fewer._replace(notices=(*fewer.notices, notice("PLAN-167", found, "what fits", recipe=recipe.name)))
+    omission = f"{', '.join(left_out)}: {problem}"
+    return fewer._replace(notices=(*fewer.notices, make_notice("PLAN-167", omission, "what fits", recipe=recipe.name)))
 
 
-def _attempts(recipe: Recipe) -> list[Recipe]:
+def _list_attempts(recipe: Recipe) -> list[Recipe]:
     """Return the recipe, and less and less of it, without attempts that are alike."""
     from entrypoints.request.recipe_limits import SIZES  # only a plan with a recipe needs its tables
 

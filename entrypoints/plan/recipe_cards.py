@@ -88,10 +88,10 @@ def find_card(accelerator: str, facts: Facts) -> Card | None:
     if len(names) != 1 or "MIG" in (name := names.pop()):
         return None
     fitting = (card for card in CARDS if card.accelerator == accelerator and re.search(card.pattern, name))
-    return next((card for card in fitting if _fits(card, facts.devices)), None)
+    return next((card for card in fitting if _is_matching_card(card, facts.devices)), None)
 
 
-def _fits(card: Card, devices: tuple[Device, ...]) -> bool:
+def _is_matching_card(card: Card, devices: tuple[Device, ...]) -> bool:
     memory = devices[0].memory_total if devices else None
     is_whole = not (memory and card.memory) or SMALLEST <= memory / (card.memory * GIB) <= LARGEST
     return card.devices in (0, len(devices)) and is_whole

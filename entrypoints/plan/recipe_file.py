@@ -11,9 +11,9 @@ import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from entrypoints.cache.trust import replacer, writer
+from entrypoints.cache.trust import find_replacer, find_writer
 from entrypoints.core.folders import read_bounded
-from entrypoints.core.parse import parse_json
+from entrypoints.core.parse import parse_untrusted_json
 from entrypoints.model.read import ModelFacts
 
 FILE = "recipes.json"
@@ -44,7 +44,7 @@ def read_facts(path: str, model: ModelFacts) -> RecipeFacts:
         status = os.stat(path)
     except OSError:
         return NOTHING
-    problem = writer(path) or replacer(os.path.dirname(os.path.abspath(path)))
+    problem = find_writer(path) or find_replacer(os.path.dirname(os.path.abspath(path)))
     if problem:
         return RecipeFacts(problem=problem)
     try:
@@ -58,19 +58,19 @@ def _find_model(text: str, model: ModelFacts) -> RecipeFacts:
     """Return the facts of a model out of the file. Raises ValueError for a file of another form."""
     head, lines, rest = text.partition('"models":{\n')
     if not lines:
-        table = parse_json(text)
+        table = parse_untrusted_json(text)
         models = table.get("models", {}) if isinstance(table, dict) else None
         if not isinstance(models, dict):
             raise ValueError("expected what `./inv recipes` writes")
-        names = _matching(model, models)
+        names = _match_names(model, models)
         return _as_facts(names, models[names[0]] if len(names) == 1 else {}, str(table.get("date", "")))
-    names = _matching(model, re.findall(r'^"([^"\n]{1,200})": ', rest, re.MULTILINE))
+    names = _match_names(model, re.findall(r'^"([^"\n]{1,200})": ', rest, re.MULTILINE))
     if len(names) != 1:
         return NOTHING
     start = rest.index(f'"{names[0]}": ')
     line = rest[start : rest.index("\n", start)].rstrip(",")
     date = re.search(r'"date":"(\d{4}-\d\d-\d\d)"', head)
-    return _as_facts(names, parse_json(f"{{{line}}}")[names[0]], date[1] if date else "")
+    return _as_facts(names, parse_untrusted_json(f"{{{line}}}")[names[0]], date[1] if date else "")
 
 
 def _as_facts(names: list[str], facts: Any, date: str) -> RecipeFacts:
@@ -81,12 +81,12 @@ def _as_facts(names: list[str], facts: Any, date: str) -> RecipeFacts:
     return RecipeFacts(names[0], facts, date)
 
 
-def _matching(model: ModelFacts, names: Any) -> list[str]:
+def _match_names(model: ModelFacts, names: Any) -> list[str]:
     """Return the models that a name means: the hub id, or for a folder the only one with its name."""
     name = model.name.rstrip("/")
     cached = _CACHED.search(name)
     if cached:
         name = f"{cached[1]}/{cached[2]}"
     elif model.local or "://" in name:
-        return [other for other in names if other.rpartition("/")[2] == model.short]
-    return [other for other in names if other == name]
+        return [candidate for candidate in names if candidate.rpartition("/")[2] == model.short]
+    return [candidate for candidate in names if candidate == name]

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from entrypoints.checks.findings import notice
+from entrypoints.checks.findings import make_notice
 from entrypoints.core.errors import USAGE, EntrypointError
 from entrypoints.core.records import Facts, Notice, Value
 from entrypoints.model.read import ModelFacts
@@ -25,7 +25,7 @@ from entrypoints.request.recipe_limits import (
     WORTH_SAYING,
     draft_model,
     nest_value,
-    parse_table,
+    parse_recipe_json,
     refuse_flag,
     refuse_variable,
 )
@@ -60,7 +60,7 @@ def choose_recipe(
     profile: Mapping[str, Any],
     facts: Facts,
     model: ModelFacts,
-    given: UserFlags,
+    user_flags: UserFlags,
     published: RecipeFacts,
     choice: RecipeChoice,
 ) -> Recipe:
@@ -69,21 +69,25 @@ def choose_recipe(
         return NOTHING_PUBLISHED
     _check_features(published, choice, model)
     if published.problem:
-        return Recipe(notices=(notice("PLAN-160", published.problem, "a file of this user or of root"),))
+        return Recipe(notices=(make_notice("PLAN-160", published.problem, "a file of this user or of root"),))
     if not published.facts:
         return NOTHING_PUBLISHED
-    date = _word(published.facts.get("date")) or _word(published.date) or "an unknown day"
-    name = f"{_word(published.facts.get('recipe')) or published.model} of {date}"
-    unusable = _find_obstacle(profile, facts, published, given)
+    date = _read_plain_word(published.facts.get("date")) or _read_plain_word(published.date) or "an unknown day"
+    name = f"{_read_plain_word(published.facts.get('recipe')) or published.model} of {date}"
+    unusable = _find_obstacle(profile, facts, published, user_flags)
     if unusable:
         return Recipe(name, notices=(unusable,))
     card = find_card(profile["accelerator"], facts)
-    case = Case(published.facts, card, given, (*_usual_features(published.facts, model, given), *choice.features))
-    settings = _within_vllm(_collect(case), given.vllm)
-    level = _level(case)
-    flags = {flag: Value(value, f"recipe {name}, {level}") for flag, value in _as_flags(settings.flags, given).items()}
+    case = Case(
+        published.facts, card, user_flags, (*_usual_features(published.facts, model, user_flags), *choice.features)
+    )
+    settings = _within_vllm(_collect_recipe_settings(case), user_flags.vllm)
+    level = _describe_verification(case)
+    flags = {
+        flag: Value(value, f"recipe {name}, {level}") for flag, value in _as_flags(settings.flags, user_flags).items()
+    }
     env = {variable: Value(value, f"recipe {name}, {level}") for variable, value in settings.env.items()}
-    return Recipe(name, flags, env, tuple(_notices(case, model, name, settings)))
+    return Recipe(name, flags, env, tuple(_find_recipe_notices(case, model, name, settings)))
 
 
 # --- whether it is for this host ------------------------------------------------------------------------------------
@@ -91,54 +95,56 @@ def choose_recipe(
 
 def _check_features(published: RecipeFacts, choice: RecipeChoice, model: ModelFacts) -> None:
     """Raise USAGE for a named feature that the recipe has not."""
-    known = sorted(_table(published.facts, "features"))
+    features = sorted(_read_subtable(published.facts, "features"))
     for name in choice.features:
-        if name not in known:
-            found = (
+        if name not in features:
+            problem = (
                 f"the recipe {published.model} has no such feature"
                 if published.model
                 else f"no recipe for {model.name}"
             )
-            hint = f"it has {', '.join(known)}" if known else "leave the flag out"
-            raise EntrypointError(USAGE, f"{FEATURE} {name}: {found}", hint)
+            hint = f"it has {', '.join(features)}" if features else "leave the flag out"
+            raise EntrypointError(USAGE, f"{FEATURE} {name}: {problem}", hint)
 
 
-def _find_obstacle(profile: Mapping[str, Any], facts: Facts, published: RecipeFacts, given: UserFlags) -> Notice | None:
+def _find_obstacle(
+    profile: Mapping[str, Any], facts: Facts, published: RecipeFacts, user_flags: UserFlags
+) -> Notice | None:
     """Return why the whole recipe is not for this image or this hardware."""
-    needed = _word(published.facts.get("least_vllm"))
-    least, mine = _numbers(needed), _numbers(profile["vllm"])
+    least_vllm = _read_plain_word(published.facts.get("least_vllm"))
+    least, mine = _parse_recipe_version(least_vllm), _parse_recipe_version(profile["vllm"])
     nightly = bool(published.facts.get("nightly"))
     if mine and ((nightly and not least) or mine < least):
-        expected = f"vLLM {needed or 'of its main branch'}{' or a nightly build' * nightly}"
-        rows = _rows_with(given.vllm, least, nightly=nightly)
-        return notice("PLAN-161", f"vLLM {profile['vllm']}", expected, recipe=published.model, rows=rows)
+        expected = f"vLLM {least_vllm or 'of its main branch'}{' or a nightly build' * nightly}"
+        rows = _rows_with(user_flags.vllm, least, nightly=nightly)
+        return make_notice("PLAN-161", f"vLLM {profile['vllm']}", expected, recipe=published.model, rows=rows)
     card = find_card(profile["accelerator"], facts)
-    only = _words(published.facts, "only_on")
-    excluded = card and card.name in _words(published.facts, "unsupported")
+    only = _read_plain_words(published.facts, "only_on")
+    excluded = card and card.name in _read_plain_words(published.facts, "unsupported")
     if excluded or (only and (card is None or card.name not in only)):
-        found = card.name if card else "hardware that recipes do not name"
+        card_name = card.name if card else "hardware that recipes do not name"
         expected = f"one of {', '.join(only)}" if only else "other hardware"
-        return notice("PLAN-162", found, expected, recipe=published.model)
+        return make_notice("PLAN-162", card_name, expected, recipe=published.model)
     return None
 
 
 def _rows_with(lists: VllmLists, least: tuple[int, ...], *, nightly: bool) -> str:
     """Return the rows of this accelerator with such a vLLM, as options; how to find one if they are not known."""
     versions = lists.lists.get("versions", {})
-    rows = [row for row, version in sorted(versions.items()) if least and _numbers(version) >= least]
+    rows = [row for row, version in sorted(versions.items()) if least and _parse_recipe_version(version) >= least]
     rows = rows or [row for row in sorted(versions) if nightly and "nightly" in row]
     if rows:
         return f"--target {' or '.join(rows)}"
     return "no row of this accelerator has it" if versions else "a row of ./inv matrix with it"
 
 
-def _numbers(version: str) -> tuple[int, ...]:
+def _parse_recipe_version(version: str) -> tuple[int, ...]:
     """Return the first three numbers of a version; none of a branch's name, which counts as newest."""
     return tuple(map(int, re.findall(r"\d{1,4}", version[:40])[:3]))
 
 
-def _level(case: Case) -> str:
-    if case.card and case.card.name in _words(case.facts, "verified"):
+def _describe_verification(case: Case) -> str:
+    if case.card and case.card.name in _read_plain_words(case.facts, "verified"):
         return f"verified on {case.card.name}"
     return "not verified on this card" if case.card else "not verified on this hardware"
 
@@ -147,39 +153,39 @@ def _is_written_for(case: Case) -> bool:
     """Tell whether the flags for kernels were written for this kind of hardware; parsers are the model's anywhere."""
     if case.card is None:
         return False
-    named = {*_words(case.facts, "verified"), *_table(case.facts, "on")}
-    if case.card.name in named:
+    hardware_names = {*_read_plain_words(case.facts, "verified"), *_read_subtable(case.facts, "on")}
+    if case.card.name in hardware_names:
         return True
-    generations = {GENERATION_OF.get(name, name) for name in named} or {*USUAL_GENERATIONS}
-    return not case.card.restricted and (case.card.generation in generations or case.card.brand in named)
+    generations = {GENERATION_OF.get(name, name) for name in hardware_names} or {*USUAL_GENERATIONS}
+    return not case.card.restricted and (case.card.generation in generations or case.card.brand in hardware_names)
 
 
-def _usual_features(facts: Mapping[str, Any], model: ModelFacts, given: UserFlags) -> tuple[str, ...]:
+def _usual_features(facts: Mapping[str, Any], model: ModelFacts, user_flags: UserFlags) -> tuple[str, ...]:
     """Return the features that need not be named, of a server that writes text."""
-    if model.pooling or any((given.flag(name) or "auto") not in values for name, values in _GENERATES.items()):
+    if model.pooling or any((user_flags.flag(name) or "auto") not in values for name, values in _GENERATES.items()):
         return ()
-    features = _table(facts, "features")
-    return tuple(name for name in _ALWAYS_ON if name in features and not _table(features, name).get("named"))
+    features = _read_subtable(facts, "features")
+    return tuple(name for name in _ALWAYS_ON if name in features and not _read_subtable(features, name).get("named"))
 
 
 # --- what it sets ---------------------------------------------------------------------------------------------------
 
 
-def _collect(case: Case) -> Settings:
+def _collect_recipe_settings(case: Case) -> Settings:
     """Return what the parts for this hardware set; a later one wins, and each is held to the limits of recipes."""
     settings = Settings({}, {}, {})
     if _is_written_for(case):
-        _add(settings, case.facts, on_hardware=False)
-        for part in _parts_of(case, _table(case.facts, "on")):
-            _add(settings, part, on_hardware=True)
+        _add_part(settings, case.facts, on_hardware=False)
+        for part in _parts_of(case, _read_subtable(case.facts, "on")):
+            _add_part(settings, part, on_hardware=True)
     elif case.facts.get("flags") or case.facts.get("env"):
         settings.left_out["flags and variables for kernels"] = "written for other hardware"
-    features = _table(case.facts, "features")
+    features = _read_subtable(case.facts, "features")
     for name in case.features:
-        feature = _table(features, name)
-        particular = [*_parts_of(case, _table(feature, "on"))][-1:]
+        feature = _read_subtable(features, name)
+        particular = [*_parts_of(case, _read_subtable(feature, "on"))][-1:]
         opt_in = bool(feature.get("named"))
-        _add(settings, *(particular or [feature]), on_hardware=bool(particular), opt_in=opt_in)
+        _add_part(settings, *(particular or [feature]), on_hardware=bool(particular), opt_in=opt_in)
         if particular == [{}]:
             settings.left_out[name] = "the recipe does not have it on this hardware"
     _drop_unwanted(settings, case.given)
@@ -193,18 +199,18 @@ def _parts_of(case: Case, on: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     general = next((name for name in (case.card.generation, case.card.brand) if name in on), None)
     for name in (general, case.card.name):
         if name in on:
-            yield _table(on, str(name))
+            yield _read_subtable(on, str(name))
 
 
-def _add(settings: Settings, part: Mapping[str, Any], *, on_hardware: bool, opt_in: bool = False) -> None:
-    for name, value in _table(part, "flags").items():
+def _add_part(settings: Settings, part: Mapping[str, Any], *, on_hardware: bool, opt_in: bool = False) -> None:
+    for name, value in _read_subtable(part, "flags").items():
         right = isinstance(value, str | bool)
         problem = refuse_flag(name, value, on_hardware=on_hardware, opt_in=opt_in) if right else VALUE
         if problem:
             settings.left_out[name] = problem
         else:
             settings.flags[name] = value
-    for name, value in _table(part, "env").items():
+    for name, value in _read_subtable(part, "env").items():
         problem = refuse_variable(name, value, on_hardware=on_hardware) if isinstance(value, str) else VALUE
         if problem:
             settings.left_out[name] = problem
@@ -212,12 +218,12 @@ def _add(settings: Settings, part: Mapping[str, Any], *, on_hardware: bool, opt_
             settings.env[name] = value
 
 
-def _drop_unwanted(settings: Settings, given: UserFlags) -> None:
+def _drop_unwanted(settings: Settings, user_flags: UserFlags) -> None:
     """Drop parsers of tool calls that the user does not want, or names otherwise."""
-    if not given.intents.tools or given.flag(AUTO_TOOLS) == "False":
+    if not user_flags.intents.tools or user_flags.flag(AUTO_TOOLS) == "False":
         for name in (TOOL_PARSER, AUTO_TOOLS):
             settings.flags.pop(name, None)
-    if TOOL_PARSER in given.flags:
+    if TOOL_PARSER in user_flags.flags:
         settings.flags.pop(AUTO_TOOLS, None)
 
 
@@ -232,73 +238,75 @@ def _within_vllm(settings: Settings, lists: VllmLists) -> Settings:
             flags[name] = value
     if TOOL_PARSER in left_out:
         flags.pop(AUTO_TOOLS, None)
-    known = lists.own_or_assumed("variables")
+    variables = lists.own_or_assumed("variables")
     for name, value in settings.env.items():
-        if known is not None and name.startswith("VLLM_") and name not in known:
+        if variables is not None and name.startswith("VLLM_") and name not in variables:
             left_out[name] = "this vLLM does not read it"
         else:
             env[name] = value
     return Settings(flags, env, left_out)
 
 
-def _as_flags(flags: Mapping[str, str | bool], given: UserFlags) -> dict[str, str | bool]:
+def _as_flags(flags: Mapping[str, str | bool], user_flags: UserFlags) -> dict[str, str | bool]:
     """Return flags with `--flag.key` as one JSON value, without those of which the user sets a part."""
-    mine = {name.partition(".")[0] for name in given.flags}
+    mine = {name.partition(".")[0] for name in user_flags.flags}
     whole: dict[str, str | bool] = {name: value for name, value in flags.items() if "." not in name}
     for name, value in flags.items():
         base, dot, key = name.partition(".")
         if dot:
-            table = parse_table(str(whole.get(base, "{}"))) or {}
+            table = parse_recipe_json(str(whole.get(base, "{}"))) or {}
             text = value if isinstance(value, str) else json.dumps(value)
-            whole[base] = json.dumps(_merge(table, nest_value(key, text)), sort_keys=True)
-    dotted = {name.partition(".")[0] for name in given.flags if "." in name}
+            whole[base] = json.dumps(_merge_recipe_tables(table, nest_value(key, text)), sort_keys=True)
+    dotted = {name.partition(".")[0] for name in user_flags.flags if "." in name}
     tables = {name.partition(".")[0] for name in flags if "." in name}
     return {name: value for name, value in whole.items() if name not in dotted | (tables & mine)}
 
 
-def _merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+def _merge_recipe_tables(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
     """Return two tables as one, key by key."""
-    both = dict(below)
+    merged_table = dict(below)
     for key, value in above.items():
-        old = both.get(key)
-        both[key] = _merge(old, value) if isinstance(old, dict) and isinstance(value, dict) else value
-    return both
+        old = merged_table.get(key)
+        merged_table[key] = (
+            _merge_recipe_tables(old, value) if isinstance(old, dict) and isinstance(value, dict) else value
+        )
+    return merged_table
 
 
 # --- what is said ---------------------------------------------------------------------------------------------------
 
 
-def _notices(case: Case, model: ModelFacts, name: str, settings: Settings) -> Iterator[Notice]:
-    known = case.given.vllm.names("architectures")
+def _find_recipe_notices(case: Case, model: ModelFacts, name: str, settings: Settings) -> Iterator[Notice]:
+    architectures = case.given.vllm.names("architectures")
     if case.facts.get("needs_code") and not case.given.flags.get(REMOTE_CODE):
-        if known is None or model.architecture in known:
-            yield notice("PLAN-164", f"{REMOTE_CODE} in the recipe", "vLLM's own code of the model", recipe=name)
+        if architectures is None or model.architecture in architectures:
+            yield make_notice("PLAN-164", f"{REMOTE_CODE} in the recipe", "vLLM's own code of the model", recipe=name)
         else:
-            found = f"{REMOTE_CODE} in the recipe, and no {model.architecture or 'architecture'} in this vLLM"
-            yield notice("PLAN-165", found, REMOTE_CODE, recipe=name)
-    recorded = {key: str(why) for key, why in _table(case.facts, "left_out").items() if why in WORTH_SAYING}
+            recipe_problem = f"{REMOTE_CODE} in the recipe, and no {model.architecture or 'architecture'} in this vLLM"
+            yield make_notice("PLAN-165", recipe_problem, REMOTE_CODE, recipe=name)
+    recorded = {key: str(why) for key, why in _read_subtable(case.facts, "left_out").items() if why in WORTH_SAYING}
     left_out = recorded | {key: why for key, why in settings.left_out.items() if why not in _SILENT}
     if left_out:
-        found = "; ".join(f"{_word(key) or '…'}: {why}" for key, why in sorted(left_out.items()))
-        yield notice("PLAN-163", found, "the recipe's other settings", recipe=name)
+        recipe_problem = "; ".join(f"{_read_plain_word(key) or '…'}: {why}" for key, why in sorted(left_out.items()))
+        yield make_notice("PLAN-163", recipe_problem, "the recipe's other settings", recipe=name)
     draft = draft_model(settings.flags)
     if draft:
-        yield notice("PLAN-166", draft, "a model that you trust", recipe=name)
+        yield make_notice("PLAN-166", draft, "a model that you trust", recipe=name)
 
 
 _SILENT = ("drydock decides the parallelism", "drydock decides lengths and memory")
 
 
-def _word(value: Any) -> str:
+def _read_plain_word(value: Any) -> str:
     """Return a name or a date for a line of text; empty for anything else."""
     return value if isinstance(value, str) and re.fullmatch(r"[\w./+ -]{1,200}", value) else ""
 
 
-def _words(table: Mapping[str, Any], key: str) -> tuple[str, ...]:
+def _read_plain_words(table: Mapping[str, Any], key: str) -> tuple[str, ...]:
     value = table.get(key)
-    return tuple(filter(None, map(_word, value))) if isinstance(value, list) else ()
+    return tuple(filter(None, map(_read_plain_word, value))) if isinstance(value, list) else ()
 
 
-def _table(table: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+def _read_subtable(table: Mapping[str, Any], key: str) -> Mapping[str, Any]:
     value = table.get(key)
     return value if isinstance(value, dict) else {}

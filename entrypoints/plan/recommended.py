@@ -15,22 +15,22 @@ from entrypoints.model.read import ModelFacts
 from entrypoints.request.vllm_flags import Flag, UserFlags
 
 
-def recommended(
-    profile: Mapping[str, Any], facts: Facts, model: ModelFacts, given: UserFlags
+def apply_recommended(
+    profile: Mapping[str, Any], facts: Facts, model: ModelFacts, user_flags: UserFlags
 ) -> tuple[UserFlags, dict[str, Value]]:
     """Return the flags with those that are recommended here, and the recommended values; a later entry wins."""
     values: dict[str, Value] = {}
-    for each in profile.get("recommended", ()):
-        if _is_meant(each["when"], facts, model):
-            for name, setting in each["serve"].items():
+    for entry in profile.get("recommended", ()):
+        if _is_meant(entry["when"], facts, model):
+            for name, setting in entry["serve"].items():
                 value = setting["value"] if isinstance(setting["value"], bool) else str(setting["value"])
                 values[name] = Value(value, setting["because"])
-    values = {name: value for name, value in values.items() if name not in given.flags}
+    values = {name: value for name, value in values.items() if name not in user_flags.flags}
     flags = {name: Flag(name, value.value, f"{name} {value.value}, recommended") for name, value in values.items()}
-    return given._replace(flags={**given.flags, **flags}), values
+    return user_flags._replace(flags={**user_flags.flags, **flags}), values
 
 
-def with_own_settings(profile: Mapping[str, Any], given: UserFlags) -> UserFlags:
+def with_own_settings(profile: Mapping[str, Any], user_flags: UserFlags) -> UserFlags:
     """Return the flags and variables with those that the project wrote into its own stack or row."""
     settings = {item["setting"]: item["value"] for item in profile["settings"] if item["origin"] in OWN}
     flags, env = {}, {}
@@ -40,7 +40,7 @@ def with_own_settings(profile: Mapping[str, Any], given: UserFlags) -> UserFlags
             flags[name] = Flag(name, text, f"{name} {text}, of the project")
         else:
             env[name] = str(value)
-    return given._replace(flags={**flags, **given.flags}, env={**env, **given.env})
+    return user_flags._replace(flags={**flags, **user_flags.flags}, env={**env, **user_flags.env})
 
 
 def _is_meant(when: Mapping[str, Any], facts: Facts, model: ModelFacts) -> bool:

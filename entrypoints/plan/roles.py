@@ -11,9 +11,9 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from entrypoints.checks.findings import notice
+from entrypoints.checks.findings import make_notice
 from entrypoints.core.errors import HOST, USAGE, EntrypointError
-from entrypoints.core.parse import parse_json
+from entrypoints.core.parse import parse_untrusted_json
 from entrypoints.core.records import Facts, Notice, Value
 from entrypoints.request.flags import KV_TRANSFER
 from entrypoints.request.roles import DECODE, NIXL, SERVE
@@ -27,25 +27,25 @@ LEASE, LEASE_DEFAULT = "kv_lease_duration", 30.0
 _NAMES_AT_MOST = 4
 
 
-def role_settings(profile: Mapping[str, Any], facts: Facts, given: UserFlags) -> dict[str, Value]:
+def role_settings(profile: Mapping[str, Any], facts: Facts, user_flags: UserFlags) -> dict[str, Value]:
     """Return the settings of the role. Raises HOST if the stack has no published way, USAGE for options without one."""
-    role = given.role
+    role = user_flags.role
     if role.name == SERVE:
         if role.host or role.port:
             hint = "add --role prefill or --role decode"
             raise EntrypointError(USAGE, "--side-channel-host and --side-channel-port need a role", hint)
         return {}
     transfer: Mapping[str, Any] = profile.get("kv_transfer") or {}
-    users = _config(given.flag(KV_TRANSFER) or "")
-    settings = _shared(transfer, facts) if transfer.get("connector") else {}
+    users = _parse_connector_config(user_flags.flag(KV_TRANSFER) or "")
+    settings = _make_connector_settings(transfer, facts) if transfer.get("connector") else {}
     if not users:
-        settings |= _connector(profile, transfer, role.name)
+        settings |= _make_connector_config(profile, transfer, role.name)
     if (users.get("kv_connector") or transfer.get("connector")) in NIXL:
-        settings |= _side_channel(given)
+        settings |= _side_channel(user_flags)
     return settings
 
 
-def _connector(profile: Mapping[str, Any], transfer: Mapping[str, Any], role: str) -> dict[str, Value]:
+def _make_connector_config(profile: Mapping[str, Any], transfer: Mapping[str, Any], role: str) -> dict[str, Value]:
     """Return the connector's configuration for a role. Raises HOST."""
     hint = f"serve without a role, use an image of another stack, or give {KV_TRANSFER} yourself"
     if not transfer.get("connector"):
@@ -74,13 +74,13 @@ def _open_names(value: Any) -> set[str]:
     return {value} if isinstance(value, str) and value.startswith("{") and value.endswith("}") else set()
 
 
-def _shared(transfer: Mapping[str, Any], facts: Facts) -> dict[str, Value]:
+def _make_connector_settings(transfer: Mapping[str, Any], facts: Facts) -> dict[str, Value]:
     """Return the flags and variables that prefill and decode servers share, and the network interface."""
     every = {**(transfer.get("serve") or {}), **(transfer.get("env") or {})}
-    known = {name: item for name, item in every.items() if not _open_names(item["value"])}
+    complete_items = {name: item for name, item in every.items() if not _open_names(item["value"])}
     settings = {
         name: Value(item["value"] if isinstance(item["value"], bool) else str(item["value"]), item["because"])
-        for name, item in known.items()
+        for name, item in complete_items.items()
     }
     interface = next(iter(facts.kernel.get("interfaces", "").split()), "")
     for name in (transfer.get("interfaces") or ()) if interface else ():
@@ -88,51 +88,53 @@ def _shared(transfer: Mapping[str, Any], facts: Facts) -> dict[str, Value]:
     return settings
 
 
-def _side_channel(given: UserFlags) -> dict[str, Value]:
+def _side_channel(user_flags: UserFlags) -> dict[str, Value]:
     """Return where NIXL's handshake is answered."""
-    role, own = given.role, given.variable("VLLM_HOST_IP")
+    role, host_ip = user_flags.role, user_flags.variable("VLLM_HOST_IP")
     same = "the same on every host: it is a part of the compile cache's key"
     because = f"given as --side-channel-port; {same}" if role.port else f"vLLM's usual port; {same}"
     settings = {SIDE_PORT: Value(str(role.port or SIDE_PORT_DEFAULT), because)}
-    if role.host or own:
-        told = "given as --side-channel-host" if role.host else "as in VLLM_HOST_IP"
-        settings[SIDE_HOST] = Value(role.host or own or "", f"{told}: where other hosts reach NIXL's handshake")
+    if role.host or host_ip:
+        reason = "given as --side-channel-host" if role.host else "as in VLLM_HOST_IP"
+        settings[SIDE_HOST] = Value(role.host or host_ip or "", f"{reason}: where other hosts reach NIXL's handshake")
     return settings
 
 
 def role_notices(
-    profile: Mapping[str, Any], given: UserFlags, chosen: Mapping[str, Any], stall: float
+    profile: Mapping[str, Any], user_flags: UserFlags, chosen: Mapping[str, Any], stall: float
 ) -> tuple[Notice, ...]:
     """Return what is missing for a role, or dangerous. `chosen` are the values of all settings by name.
 
     `stall` is the number of seconds for which a server without progress still counts as ready; 0 is forever.
     """
-    config = _config(str(chosen.get(KV_TRANSFER, "")))
+    config = _parse_connector_config(str(chosen.get(KV_TRANSFER, "")))
     if not config:
         return ()
-    found = []
+    notices = []
     connector, refused = str(config.get("kv_connector")), (profile.get("kv_transfer") or {}).get("load_failure", FAIL)
     if POLICY not in config and refused is not None:
-        found.append(notice("PLAN-130", f"{KV_TRANSFER} without {POLICY}", f'"{POLICY}": "{FAIL}"'))
-    if connector in NIXL and SIDE_HOST not in chosen and not given.variable(SIDE_HOST):
-        found.append(notice("PLAN-131", f"{SIDE_HOST} is not set: localhost", "--side-channel-host ADDRESS"))
-    lease = _lease(config)
-    if given.role.name == DECODE and connector in NIXL and not 0 < stall <= lease:
+        notices.append(make_notice("PLAN-130", f"{KV_TRANSFER} without {POLICY}", f'"{POLICY}": "{FAIL}"'))
+    if connector in NIXL and SIDE_HOST not in chosen and not user_flags.variable(SIDE_HOST):
+        notices.append(make_notice("PLAN-131", f"{SIDE_HOST} is not set: localhost", "--side-channel-host ADDRESS"))
+    lease = _read_lease(config)
+    if user_flags.role.name == DECODE and connector in NIXL and not 0 < stall <= lease:
         longest = f"{stall:g} s" if stall else "no limit"
-        found.append(notice("PLAN-132", f"a lease of {lease:g} s, and a wait of {longest}", "a lease that is longer"))
-    return tuple(found)
+        notices.append(
+            make_notice("PLAN-132", f"a lease of {lease:g} s, and a wait of {longest}", "a lease that is longer")
+        )
+    return tuple(notices)
 
 
-def _config(text: str) -> dict[str, Any]:
+def _parse_connector_config(text: str) -> dict[str, Any]:
     """Return a connector's configuration; empty if there is none, or it is a file or broken, which vLLM tells."""
     try:
-        value = parse_json(text) if text else {}
+        value = parse_untrusted_json(text) if text else {}
     except ValueError:
         return {}
     return value if isinstance(value, dict) else {}
 
 
-def _lease(config: Mapping[str, Any]) -> float:
+def _read_lease(config: Mapping[str, Any]) -> float:
     extra = config.get("kv_connector_extra_config")
     value = extra.get(LEASE) if isinstance(extra, dict) else None
     return float(value) if isinstance(value, (int, float)) else LEASE_DEFAULT

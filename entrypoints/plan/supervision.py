@@ -26,9 +26,9 @@ SILENT = Reason(STALL, "0", DECISION, "this host answers no clients: the first h
 """For a host without an API server."""
 
 
-def draining(given: UserFlags, timeout: float) -> dict[str, Value]:
+def choose_draining(user_flags: UserFlags, timeout: float) -> dict[str, Value]:
     """Let vLLM finish running requests when it is stopped, where it can."""
-    if not timeout or SHUTDOWN not in given.known:
+    if not timeout or SHUTDOWN not in user_flags.known:
         return {}
     because = "vLLM finishes running requests after SIGTERM, for as long as --drain-timeout"
     return {SHUTDOWN: Value(str(-int(-timeout // 1)), because, ("0: vLLM's default, aborts them all",))}
@@ -52,13 +52,13 @@ def stall_reason(
 
 def _longest_step(model: ModelFacts, chosen: Mapping[str, Chosen]) -> tuple[int, str]:
     """Return the most tokens of one step, and what tells them."""
-    batched = _number(BATCHED, chosen)
+    batched = _read_chosen_number(BATCHED, chosen)
     if batched:
         return batched, BATCHED
-    length = _number(LENGTH, chosen) or (model.geometry.max_length if model.geometry else None) or CHUNK
+    length = _read_chosen_number(LENGTH, chosen) or (model.geometry.max_length if model.geometry else None) or CHUNK
     return (CHUNK, "vLLM's largest default") if length > CHUNK else (length, "the longest prompt")
 
 
-def _number(name: str, chosen: Mapping[str, Chosen]) -> int | None:
+def _read_chosen_number(name: str, chosen: Mapping[str, Chosen]) -> int | None:
     text = str(chosen[name].value.value) if name in chosen else ""
     return None if text in ("", "auto", "-1") else parse_count(text, name)

@@ -10,12 +10,14 @@ import json
 import re
 from collections.abc import Collection, Iterator, Mapping
 from difflib import get_close_matches
-from typing import Any, NamedTuple
+from typing import Any
 
-from entrypoints.checks.findings import notice
-from entrypoints.core.errors import REFUSED, USAGE, EntrypointError
-from entrypoints.core.records import Notice
+from entrypoints.checks.findings import make_notice
+from entrypoints.core.errors import USAGE, EntrypointError
+from entrypoints.core.records import Facts, Notice
 from entrypoints.model.read import ModelFacts
+from entrypoints.plan.cpu_limits import find_cpu_refusals
+from entrypoints.plan.refusal import Refusal, parse_minor
 from entrypoints.request.flags import (
     DTYPE,
     EXECUTOR,
@@ -70,6 +72,10 @@ STAGED_DRAFTS = {"glm_ocr": (0, 16), "nemotron_h": (0, 18), "qwen4_exp": (0, 29)
 model_executor/models/*mtp*.py with SupportsPP among their bases."""
 PLUGINS = {TOOL_PARSER: "--tool-parser-plugin", REASONING_PARSER: "--reasoning-parser-plugin"}
 """Option → the option with which a user's file adds to its names."""
+IMPLEMENTATION, OF_VLLM, OF_TRANSFORMERS = "--model-impl", ("auto", "vllm"), "transformers"
+"""The option that chooses between vLLM's classes and those of transformers, and its values that take either first."""
+SERVED = re.compile(r"\w+(?:ForCausalLM|ForConditionalGeneration|LMHeadModel|For(?:Sequence|Token)Classification)")
+"""Classes of transformers that are listed, by the ends of their names (templates/tools/read_vllm.py)."""
 FLOAT16 = ("float16", "half")
 """vLLM's two names of the type."""
 SHORTENED = re.compile(r"(?<=\d)[kKmMgG]\b")
@@ -78,89 +84,136 @@ _SUGGESTED = 0.75
 """Likeness from 0 to 1 at which a name of vLLM's is suggested for an unknown one."""
 
 
-class Refusal(NamedTuple):
-    """Something that this vLLM does not take."""
-
-    name: str
-    """What `--vllm-accepts` names: an architecture, a method, a package, or the flag of a value."""
-    problem: str
-    expected: str
-    code: int = REFUSED
-    certain: bool = True
-    """False if another library may take it: then it is said, and nothing is refused."""
-    is_misspelt: bool = False
-    """Whether the value is probably wrong, so that no other image would take it."""
-    is_of_release: bool = False
-    """Whether the list of vLLM's release also holds for its forks and plugins, which do not change it."""
-    instead: str = ""
-    """What to do, where another image does not help."""
-
-
 def check_limits(
-    profile: Mapping[str, Any], model: ModelFacts, given: UserFlags, settings: Settings
+    profile: Mapping[str, Any], facts: Facts, model: ModelFacts, user_flags: UserFlags, settings: Settings
 ) -> tuple[Notice, ...]:
     """Return notices of what this vLLM may refuse. Raises REFUSED or USAGE for what it does refuse.
 
     `settings` are all settings of the plan by name, whoever chose them.
     """
     notices = []
-    found = (
-        *find_refusals(given.vllm, model, given, settings),
-        *_refused_stages(profile["vllm"], model, given, settings),
+    refusals = (
+        *find_refusals(user_flags.vllm, model, user_flags, settings),
+        *_refused_stages(profile["vllm"], model, user_flags, settings),
+        *(find_cpu_refusals(profile["vllm"], facts, model, settings) if profile["accelerator"] == "cpu" else ()),
     )
-    for refusal in found:
-        if refusal.name in given.accepted:
-            notices.append(notice("PLAN-152", refusal.problem, refusal.expected, name=refusal.name))
-        elif (given.vllm.assumed and not refusal.is_of_release) or not refusal.certain:
-            origin = given.vllm.assumed or "of this vLLM alone, which falls back on the library transformers"
-            notices.append(notice("PLAN-150", refusal.problem, refusal.expected, origin=origin))
+    for refusal in refusals:
+        if refusal.name in user_flags.accepted:
+            notices.append(make_notice("PLAN-152", refusal.problem, refusal.expected, name=refusal.name))
+        elif (user_flags.vllm.assumed and not refusal.is_of_release) or not refusal.certain:
+            origin = user_flags.vllm.assumed or "of this vLLM alone, which falls back on the library transformers"
+            notices.append(make_notice("PLAN-150", refusal.problem, refusal.expected, origin=origin))
         else:
             message = f"{refusal.problem}: vLLM {profile['vllm']} would refuse it; expected {refusal.expected}"
-            raise EntrypointError(refusal.code, message, _hint(refusal, given.vllm))
-    return (*notices, *unknown_variables(given))
+            raise EntrypointError(refusal.code, message, _make_refusal_hint(refusal, user_flags.vllm))
+    return (*notices, *note_fallback(user_flags.vllm, model, settings), *unknown_variables(user_flags))
 
 
-def _hint(refusal: Refusal, lists: VllmLists) -> str:
+def _make_refusal_hint(refusal: Refusal, lists: VllmLists) -> str:
     """Return the rows that take it, if they are known: they are where the image was planned and not built."""
     overrule = f"{ACCEPT} {refusal.name} starts it all the same"
     if refusal.code == USAGE or refusal.is_misspelt:
         return overrule
-    if refusal.instead:
-        return f"{refusal.instead}; {overrule}"
     rows: Mapping[str, list[str]] = lists.lists.get("rows", {})
     if refusal.name in rows:
         return f"--target {' or '.join(rows[refusal.name])} takes it; {overrule}"
+    if refusal.instead:
+        return f"{refusal.instead}; {overrule}"
     return f"./inv run --target auto --model MODEL --print names an image that takes it; {overrule}"
 
 
-def find_refusals(lists: VllmLists, model: ModelFacts, given: UserFlags, settings: Settings) -> Iterator[Refusal]:
+def find_refusals(lists: VllmLists, model: ModelFacts, user_flags: UserFlags, settings: Settings) -> Iterator[Refusal]:
     """Yield what the lists do not have. What is not known is not refused."""
     yield from _refused_architecture(lists, model, settings)
+    yield from _missing_model_packages(lists, model, settings)
     yield from _refused_model_type(lists, model, settings)
     yield from _refused_quantisation(lists, model, settings)
     yield from _refused_float16(lists, model, settings)
     yield from _refused_names(lists, settings)
     yield from _missing_packages(lists, model, settings)
-    for name, flag in given.flags.items():
+    for name, flag in user_flags.flags.items():
         yield from find_refused_value(lists.lists.get("flags", {}).get(name, ""), name, flag.value, flag.given)
 
 
 def _refused_architecture(lists: VllmLists, model: ModelFacts, settings: Settings) -> Iterator[Refusal]:
+    """Yield an architecture for which neither vLLM nor, in its place, transformers has a class.
+
+    Source: vllm/model_executor/models/registry.py, inspect_model_cls and _try_resolve_transformers.
+    """
     names = lists.names("architectures")
-    if names is None or not model.architecture or model.architecture in names:
+    implementation = settings.get(IMPLEMENTATION, "auto")
+    if names is None or not model.architecture or implementation not in (*OF_VLLM, OF_TRANSFORMERS):
         return
-    if settings.get("--model-impl", "auto") not in ("auto", "vllm") or _is_converted(model.architecture, names):
+    if implementation == OF_TRANSFORMERS and "fallback_architectures" not in lists.lists:
         return
-    removed = lists.lists.get("removed_architectures", {}).get(model.architecture)
-    problem = f"architecture {model.architecture}" + (f", which vLLM had until {removed}" if removed else "")
-    yield Refusal(model.architecture, problem, f"one of its {len(names)} architectures", certain=FALLBACK not in names)
+    if implementation == OF_TRANSFORMERS:
+        yield from _refused_fallback(lists, model, settings, f"{IMPLEMENTATION} {OF_TRANSFORMERS}: ")
+    elif not _find_class(model.architecture, names):
+        removed = lists.lists.get("removed_architectures", {}).get(model.architecture)
+        problem = f"architecture {model.architecture}" + (f", which vLLM had until {removed}" if removed else "")
+        if implementation == "auto" and FALLBACK in names:
+            yield from _refused_fallback(lists, model, settings, removed=problem.partition(",")[2])
+        else:
+            yield Refusal(model.architecture, problem, f"one of its {len(names)} architectures")
 
 
-def _is_converted(architecture: str, names: Collection[str]) -> bool:
-    """Return whether vLLM runs an architecture on a class of the same family with another end of its name."""
+def _refused_fallback(
+    lists: VllmLists, model: ModelFacts, settings: Settings, before: str = "", removed: str = ""
+) -> Iterator[Refusal]:
+    """Yield an architecture that vLLM cannot run with the class of transformers, or may be unable to."""
+    served = lists.names("fallback_architectures")
+    problem = f"{before}architecture {model.architecture}" + (f",{removed}" if removed else "")
+    own_code = model.remote_code or (model.known_from and settings.get(REMOTE_CODE))
+    if served is None or own_code or not SERVED.fullmatch(model.architecture):
+        expected = f"one of vLLM's {len(lists.names('architectures') or ())} architectures"
+        yield Refusal(model.architecture, problem, expected, certain=False)
+    elif model.architecture not in served:
+        yield Refusal(model.architecture, problem, "an architecture of vLLM, or one that it runs with transformers")
+    elif "mxfp4" in model.quantization:  # source: vllm/model_executor/models/transformers/base.py
+        problem = f"{problem} with quantisation {model.quantization}, which vLLM runs with transformers"
+        yield Refusal(model.architecture, problem, "another quantisation", instead="use an unquantised copy")
+
+
+def note_fallback(lists: VllmLists, model: ModelFacts, settings: Settings) -> Iterator[Notice]:
+    """Yield a notice if vLLM runs an architecture with the class of transformers."""
+    names, served = lists.names("architectures"), lists.names("fallback_architectures")
+    if names is None or served is None or model.architecture not in served or lists.assumed:
+        return
+    implementation = settings.get(IMPLEMENTATION, "auto")
+    if implementation == OF_TRANSFORMERS or (implementation == "auto" and not _find_class(model.architecture, names)):
+        yield make_notice("PLAN-153", model.architecture, "a class of vLLM's own", name=model.architecture)
+
+
+def _find_class(architecture: str, names: Collection[str]) -> str:
+    """Return the architecture on whose class vLLM runs another: itself, or one of its family with another end of name.
+
+    Empty if there is none.
+    """
+    if architecture in names:
+        return architecture
     suffix = next((end for end in CONVERTED_SUFFIXES if architecture.endswith(end)), "")
+    if FALLBACK not in names or not suffix:
+        return ""
     stem = architecture.removesuffix(suffix)
-    return FALLBACK in names and bool(suffix) and any(stem + end in names for end in CONVERTED_SUFFIXES)
+    return next((stem + end for end in CONVERTED_SUFFIXES if stem + end in names), "")
+
+
+def _missing_model_packages(lists: VllmLists, model: ModelFacts, settings: Settings) -> Iterator[Refusal]:
+    """Yield packages that the image lacks, and without which vLLM cannot import the class of the architecture.
+
+    Text alone does not help: vLLM imports the class before it reads --language-model-only or --limit-mm-per-prompt.
+    Source: vllm/model_executor/models/registry.py, _try_inspect_model_cls.
+    """
+    names = lists.names("architectures")
+    if names is None or settings.get(IMPLEMENTATION, "auto") not in OF_VLLM:
+        return
+    architecture = _find_class(model.architecture, names)
+    needed: list[str] = lists.lists.get("required_packages", {}).get(architecture, [])
+    for package in needed:
+        if lists.lacks_package(package):
+            problem = f"architecture {architecture} requires the package {package}, which this image lacks"
+            instead = f"add {package} to the packages of a row of your own (docs/project.md)"
+            yield Refusal(architecture, problem, f"the package {package}", instead=instead)
 
 
 def _refused_model_type(lists: VllmLists, model: ModelFacts, settings: Settings) -> Iterator[Refusal]:
@@ -175,7 +228,7 @@ def _refused_model_type(lists: VllmLists, model: ModelFacts, settings: Settings)
         return
     if settings.get(REMOTE_CODE) and (model.remote_code or model.known_from):
         return
-    expected = f"a model type of transformers or vLLM: {_closest(model.model_type, of_transformers | of_vllm)}"
+    expected = f"a model type of transformers or vLLM: {_find_close_names(model.model_type, of_transformers | of_vllm)}"
     if model.known_from:  # a copy of a configuration does not say whether the model brings code
         expected = f"{REMOTE_CODE}, if the model brings code of its own; or {expected}"
     if model.remote_code:
@@ -199,19 +252,18 @@ def _refused_quantisation(lists: VllmLists, model: ModelFacts, settings: Setting
     if names is None or not method or {method, *METHOD_NAMES.get(method, ())} & names:
         return
     origin = f"{QUANTIZATION} {method}" if stated else f"quantisation method {method}"
-    yield Refusal(method, origin, _closest(method, names))
+    yield Refusal(method, origin, _find_close_names(method, names))
 
 
-def _refused_stages(vllm: str, model: ModelFacts, given: UserFlags, settings: Settings) -> Iterator[Refusal]:
+def _refused_stages(vllm: str, model: ModelFacts, user_flags: UserFlags, settings: Settings) -> Iterator[Refusal]:
     """Yield pipeline stages for a model whose own layers draft tokens, in versions that want stages of these too.
 
     Source: vLLM 0.16 to 0.29, config/speculative.py (create_draft_parallel_config takes the model's stages) and
     config/model.py, verify_with_parallel_config; since 0.30 the drafting layers have one stage.
     """
-    version = tuple(int(number) for number in re.findall(r"\d+", vllm[:40])[:2])
     first = STAGED_DRAFTS.get(model.model_type, ONE_STAGE_FROM)
     stages = str(settings.get(PIPELINE, "1"))
-    if stages != "1" and DRAFTED_FROM <= version < first and parse_drafting(given).own:
+    if stages != "1" and DRAFTED_FROM <= parse_minor(vllm) < first and parse_drafting(user_flags).own:
         problem = f"{PIPELINE} {stages} with {SPECULATION} of the model's own layers (MTP)"
         yield Refusal("mtp-stages", problem, f"one of the two, or vLLM {'.'.join(map(str, ONE_STAGE_FROM))} or later")
 
@@ -236,7 +288,7 @@ def _refused_names(lists: VllmLists, settings: Settings) -> Iterator[Refusal]:
             continue
         if option == EXECUTOR and "." in value:  # the path of a class of the user's
             continue
-        yield Refusal(value, f"{option} {value}", _closest(value, names), is_misspelt=_is_like(value, names))
+        yield Refusal(value, f"{option} {value}", _find_close_names(value, names), is_misspelt=_is_like(value, names))
     connectors = lists.names("connectors")
     if connectors is None:
         return
@@ -244,7 +296,7 @@ def _refused_names(lists: VllmLists, settings: Settings) -> Iterator[Refusal]:
         if connector not in connectors:
             problem = f"{KV_TRANSFER}: connector {connector}"
             is_misspelt = _is_like(connector, connectors)
-            yield Refusal(connector, problem, _closest(connector, connectors), is_misspelt=is_misspelt)
+            yield Refusal(connector, problem, _find_close_names(connector, connectors), is_misspelt=is_misspelt)
 
 
 def named_connectors(settings: Settings) -> tuple[str, ...]:
@@ -268,24 +320,26 @@ def _missing_packages(lists: VllmLists, model: ModelFacts, settings: Settings) -
     packages = lists.names("packages")
     if packages is None:
         return
-    used = [(option, str(settings[option])) for option in (EXECUTOR, LOAD_FORMAT, QUANTIZATION) if option in settings]
-    used += [(KV_TRANSFER, connector) for connector in named_connectors(settings)]
+    options = [
+        (option, str(settings[option])) for option in (EXECUTOR, LOAD_FORMAT, QUANTIZATION) if option in settings
+    ]
+    options += [(KV_TRANSFER, connector) for connector in named_connectors(settings)]
     if QUANTIZATION not in settings and model.quantization:
-        used.append((QUANTIZATION, model.quantization))
-    for option, value in used:
-        needed = PACKAGES.get((option, value), ())
-        if needed and not packages.intersection(needed):
-            problem = f"{option} {value} requires the package {needed[0]}, which this image lacks"
-            yield Refusal(needed[0], problem, f"the package {' or '.join(needed)}")
+        options.append((QUANTIZATION, model.quantization))
+    for option, value in options:
+        distributions = PACKAGES.get((option, value), ())
+        if distributions and not packages.intersection(distributions):
+            problem = f"{option} {value} requires the package {distributions[0]}, which this image lacks"
+            yield Refusal(distributions[0], problem, f"the package {' or '.join(distributions)}")
 
 
-def find_refused_value(takes: Any, name: str, value: str | bool, written: str) -> Iterator[Refusal]:
+def find_refused_value(takes: Any, name: str, value: str | bool, flag_text: str) -> Iterator[Refusal]:
     """Yield a value that the parser of the command line refuses, by what the flag takes."""
     if isinstance(value, bool) or not takes or value == "None":
         return
     expected = ""
     if isinstance(takes, list) and value not in takes:
-        expected = _closest(value, takes)
+        expected = _find_close_names(value, takes)
     elif takes == "json" and not _is_json(value):
         expected = 'JSON, such as {"image": 2}'
     elif takes == "switch":
@@ -295,7 +349,7 @@ def find_refused_value(takes: Any, name: str, value: str | bool, written: str) -
     elif takes == "int" and not re.fullmatch(r"[+-]?\d+(\.\d+)?[kKmMgGtT]?|auto", value):
         expected = "a whole number"
     if expected:
-        yield Refusal(name, f"{written}: invalid value", expected, USAGE)
+        yield Refusal(name, f"{flag_text}: invalid value", expected, USAGE)
 
 
 def find_flag_refusals(lists: VllmLists, name: str, value: str | bool, *, dotted: bool = False) -> Iterator[str]:
@@ -331,7 +385,7 @@ def _is_like(word: str, names: Collection[str]) -> bool:
     return bool(get_close_matches(word, names, 1, _SUGGESTED))
 
 
-def _closest(word: str, names: Collection[str]) -> str:
+def _find_close_names(word: str, names: Collection[str]) -> str:
     """Return the names that are like a word; all of them if they are few, or if none is like it."""
     few, several = 12, 60
     close = get_close_matches(word, sorted(names), n=3, cutoff=0.5) if len(names) > few else []
@@ -341,15 +395,15 @@ def _closest(word: str, names: Collection[str]) -> str:
     return f"one of {', '.join(ordered)}" if len(names) <= several else f"one of vLLM's {len(names)} names"
 
 
-def unknown_variables(given: UserFlags) -> Iterator[Notice]:
+def unknown_variables(user_flags: UserFlags) -> Iterator[Notice]:
     """Yield a notice for each variable VLLM_… that this vLLM does not read, as vLLM itself warns of it.
 
     Source: vllm/envs.py, validate_environ.
     """
-    names = given.vllm.names("variables")
-    if names is None or given.vllm.assumed:
+    names = user_flags.vllm.names("variables")
+    if names is None or user_flags.vllm.assumed:
         return
-    for name in sorted(given.env):
-        if name.startswith("VLLM_") and name not in names and name not in given.accepted:
+    for name in sorted(user_flags.env):
+        if name.startswith("VLLM_") and name not in names and name not in user_flags.accepted:
             close = [describe_successor(name)] if name in SUCCESSORS else get_close_matches(name, names, 1, _SUGGESTED)
-            yield notice("PLAN-151", name, close[0] if close else "a variable of vLLM's envs.py", name=name)
+            yield make_notice("PLAN-151", name, close[0] if close else "a variable of vLLM's envs.py", name=name)

@@ -23,7 +23,10 @@ LONGEST = 600
 """Characters of one of vLLM's sentences."""
 _ARTEFACTS = (
     (r"'Meta' backend|meta tensor|torch\.nonzero\(\)", "vLLM calculates with numbers that a rehearsal does not have"),
-    (r"libcuda|NVIDIA driver|not compiled with CUDA|No CUDA GPUs|nvml", "vLLM asks the driver, which is not here"),
+    (
+        r"libcuda|NVIDIA driver|not compiled with CUDA|requires CUDA support|No CUDA GPUs|nvml",
+        "vLLM asks the driver, which is not here",
+    ),
     (r"'_OpNamespace' '\w+' object has no attribute|No module named 'vllm\._", "vLLM asks a kernel that is not here"),
 )
 """Words of errors that come from the rehearsal and not from the plan, and what they mean."""
@@ -80,7 +83,7 @@ def open_vllm(platform: Platform) -> tuple[str, str]:
     try:
         import vllm
     except Exception as error:  # noqa: BLE001 - a library that is not here may raise anything
-        return "", f"vLLM cannot be imported here: {describe(error)[0]}"
+        return "", f"vLLM cannot be imported here: {describe_error(error)[0]}"
     version = str(vllm.__version__)
     minor = ".".join(version.split(".")[:2])
     if minor not in KINDS:
@@ -93,7 +96,7 @@ def open_vllm(platform: Platform) -> tuple[str, str]:
 
         replace_after(minor, platform)
     except Exception as error:  # noqa: BLE001 - as above
-        return version, f"vLLM's platform {platform['kind']} cannot be opened here: {describe(error)[0]}"
+        return version, f"vLLM's platform {platform['kind']} cannot be opened here: {describe_error(error)[0]}"
     return version, ""
 
 
@@ -117,7 +120,7 @@ def answer_question(question: Mapping[str, Any], version: str, say: Say) -> Answ
             sizes[str(rank)] = classes.build_classes(config, rank)
             checked.append(f"classes of rank {rank}")
     except Exception as error:  # noqa: BLE001 - vLLM refuses with any type
-        because, words = explain_failure(error, own_code=own_code), describe(error)
+        because, words = explain_failure(error, own_code=own_code), describe_error(error)
         outcome = NOT_ASKED if because else REFUSED
         return Answer(outcome, version, tuple(checked), sizes, words, because)
     return Answer(CONSTRUCTED, version, tuple(checked), sizes)
@@ -125,7 +128,7 @@ def answer_question(question: Mapping[str, Any], version: str, say: Say) -> Answ
 
 def explain_failure(error: Exception, *, own_code: bool) -> str:
     """Return why an error says nothing about the plan; empty if vLLM would refuse it in a server too."""
-    text = " ".join(str(item) for item in chain(error))
+    text = " ".join(str(item) for item in list_error_causes(error))
     if own_code and _OWN_CODE.search(text):
         return "the model brings its own code, which a rehearsal does not run"
     if isinstance(error, OSError):
@@ -133,13 +136,13 @@ def explain_failure(error: Exception, *, own_code: bool) -> str:
     return next((meaning for pattern, meaning in _ARTEFACTS if re.search(pattern, text)), "")
 
 
-def describe(error: BaseException) -> tuple[str, ...]:
+def describe_error(error: BaseException) -> tuple[str, ...]:
     """Return the sentences of an error and of the error that it followed from, each once and bounded."""
-    errors = chain(error)
-    return tuple(dict.fromkeys(filter(None, (shorten(item) for item in (errors[0], errors[-1])))))
+    errors = list_error_causes(error)
+    return tuple(dict.fromkeys(filter(None, (shorten_error(item) for item in (errors[0], errors[-1])))))
 
 
-def chain(error: BaseException) -> list[BaseException]:
+def list_error_causes(error: BaseException) -> list[BaseException]:
     """Return an error and the errors that it followed from."""
     errors = [error]
     while (cause := errors[-1].__cause__ or errors[-1].__context__) and cause not in errors:
@@ -147,7 +150,7 @@ def chain(error: BaseException) -> list[BaseException]:
     return errors
 
 
-def shorten(error: BaseException) -> str:
+def shorten_error(error: BaseException) -> str:
     """Return an error's text on one line; its type and its line of code if it has none."""
     text = " ".join(_NOISE.sub("", str(error)).split())
     text = _COUNTED.sub("", text).removeprefix("Value error, ").removeprefix("Assertion failed, ")

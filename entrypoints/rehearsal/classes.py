@@ -22,7 +22,10 @@ INSTEAD: Mapping[str, Any] = {
 
 def parse_command(words: Sequence[str]) -> Any:
     """Return what the parser of vLLM's server makes of a command line. Raises ValueError, and what vLLM raises."""
-    from vllm.entrypoints.launchers.cli_args import make_arg_parser, validate_parsed_serve_args
+    try:  # since 0.33
+        from vllm.entrypoints.common.cli_args import make_arg_parser, validate_parsed_serve_args
+    except ModuleNotFoundError:
+        from vllm.entrypoints.launchers.cli_args import make_arg_parser, validate_parsed_serve_args
     from vllm.utils.argparse_utils import FlexibleArgumentParser
 
     class Parser(FlexibleArgumentParser):  # type: ignore[misc] # vLLM's classes have no types here

@@ -33,11 +33,11 @@ def give_cuda_devices(recorded: Mapping[str, Any]) -> None:
         "is_fully_connected": True,
         "device_count": recorded["devices"],
     }
-    methods = {name: _answering(answer) for name, answer in answers.items()}
+    methods = {name: _make_constant_method(answer) for name, answer in answers.items()}
     platforms.current_platform = type("RecordedCudaPlatform", (cuda.CudaPlatformBase,), methods)()
 
 
-def _answering(answer: Any) -> Any:
+def _make_constant_method(answer: Any) -> Any:
     """Return a class method that always returns the same."""
     return classmethod(lambda _, *__, **___: answer)
 
@@ -52,8 +52,8 @@ def give_processor(recorded: Mapping[str, Any]) -> None:
 
     torch.cpu._is_amx_tile_supported = lambda: bool(recorded["amx"])  # noqa: SLF001 - vLLM asks by this name
     platform = type(current_platform)
-    platform.get_cpu_architecture = _answering(CpuArchEnum[recorded["architecture"]])
-    platform.get_device_total_memory = _answering(recorded["memory"])
+    platform.get_cpu_architecture = _make_constant_method(CpuArchEnum[recorded["architecture"]])
+    platform.get_device_total_memory = _make_constant_method(recorded["memory"])
 
 
 def make_groups_fake() -> None:
@@ -74,7 +74,7 @@ def make_groups_fake() -> None:
     distributed.barrier = lambda *_, **__: None
     parallel_state.in_the_same_node_as = lambda group, *_, **__: [True] * group.size()
     MessageQueue.create_from_process_group = staticmethod(lambda *_, **__: None)
-    type(current_platform).get_device_communicator_cls = _answering(_COMMUNICATOR)
+    type(current_platform).get_device_communicator_cls = _make_constant_method(_COMMUNICATOR)
 
 
 def inspect_here() -> None:
@@ -105,14 +105,18 @@ def read_no_reasoning_tokens() -> None:
 
 # --- by version -----------------------------------------------------------------------------------------------------
 
-KINDS: Mapping[str, tuple[str, ...]] = {"0.32": ("cpu", "cuda")}
+KINDS: Mapping[str, tuple[str, ...]] = {"0.32": ("cpu", "cuda"), "0.33": ("cuda",)}
 """vLLM's minor version → the platforms that can be asked."""
-_BEFORE: Mapping[tuple[str, str], Replacement] = {("0.32", "cuda"): give_cuda_devices}
+_BEFORE: Mapping[tuple[str, str], Replacement] = {
+    ("0.32", "cuda"): give_cuda_devices,
+    ("0.33", "cuda"): give_cuda_devices,
+}
 """Minor version and platform → what gives recorded devices, before vLLM's engine is imported."""
 _AFTER: Mapping[tuple[str, str], Replacement] = {("0.32", "cpu"): give_processor}
 """The same, after."""
 _ALWAYS: Mapping[str, tuple[Callable[[], None], ...]] = {
     "0.32": (make_groups_fake, inspect_here, describe_no_experts, read_no_reasoning_tokens),
+    "0.33": (make_groups_fake, inspect_here, describe_no_experts, read_no_reasoning_tokens),
 }
 """Minor version → what is replaced on every platform."""
 

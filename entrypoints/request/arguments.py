@@ -98,7 +98,9 @@ FLAGS: Mapping[str, Option] = {
     "--group-patience": Option("SECONDS", _PLANNING, "Silence after which a host is lost (default: 30); 0: never"),
     "--group-wait": Option("SECONDS", _PLANNING, "Time for the other hosts to start (default: 600); 0: no limit"),
     SECRET_FILE: Option("FILE", _PLANNING, "Read the secret that several hosts sign their reports with"),
-    ACCEPT: Option("NAME", _PLANNING, "Start although vLLM's own lists lack NAME (exit code 14 names it); repeatable"),
+    ACCEPT: Option(
+        "NAME", _PLANNING, "Overrule what refuses: a NAME that vLLM's lists lack, a check of cards; repeatable"
+    ),
     "--stall-seconds": Option("SECONDS", _PLANNING, "Not ready after this time without progress; 0: never"),
     **{name: Option(value, ("bench",), text) for name, (value, text) in BENCHMARK_FLAGS.items()},
     **{name: Option(value, _PLANNING, text) for name, (value, text) in _OF_PLANS.items()},
@@ -186,11 +188,11 @@ def parse_arguments(argv: tuple[str, ...]) -> Arguments:
         return Arguments("help", Options(), "", "", "", "", rest)
     _check_flags(verb, flags)
     if rest and verb in ("facts", "check", "version"):
-        raise EntrypointError(USAGE, f"{verb}: unknown argument {rest[0]!r}", _closest(verb, rest[0]))
+        raise EntrypointError(USAGE, f"{verb}: unknown argument {rest[0]!r}", _hint_at_flags(verb, rest[0]))
     values = {name: words[0] if words else "" for name, words in flags.items()}
     return Arguments(
         verb,
-        _options(values),
+        _parse_server_options(values),
         root=values.get("--root", ""),
         record=values.get("--record", ""),
         junit=values.get("--junit", ""),
@@ -203,28 +205,28 @@ def parse_arguments(argv: tuple[str, ...]) -> Arguments:
         role=parse_role(values),
         peers=parse_hosts(values.get("--peers", "")),
         peer_ports=values.get("--peer-ports", ""),
-        peers_wait=_seconds(values, "--peers-wait", 60.0 if verb == "fabric" else 20.0),
+        peers_wait=_read_seconds(values, "--peers-wait", 60.0 if verb == "fabric" else 20.0),
         bench=parse_benchmark(flags, words[split + 1 :])._replace(server=_for_server(flags)),
-        only=_only(values.get(ONLY, "")),
+        only=_parse_severities(values.get(ONLY, "")),
         model_config=values.get("--model-config", ""),
         accepted=tuple(filter(None, values.get(ACCEPT, "").split(","))),
         recipe=parse_choice(values),
         language=values.get(LANG, ""),
         rehearse=REHEARSE in flags,
-        rehearse_seconds=_seconds(values, "--rehearse-seconds", 120.0),
+        rehearse_seconds=_read_seconds(values, "--rehearse-seconds", 120.0),
     )
 
 
-def _options(values: Mapping[str, str]) -> Options:
+def _parse_server_options(values: Mapping[str, str]) -> Options:
     usual = Options()
     return Options(
-        status_port=_port(values, "--status-port", usual.status_port),
-        drain_timeout=_seconds(values, "--drain-timeout", usual.drain_timeout),
-        drain_pause=_seconds(values, "--drain-pause", usual.drain_pause),
-        stall=_seconds(values, "--stall-seconds", 0.0) if "--stall-seconds" in values else None,
-        leader_port=_port(values, "--leader-status-port", usual.leader_port),
-        group_patience=_seconds(values, "--group-patience", usual.group_patience),
-        group_wait=_seconds(values, "--group-wait", usual.group_wait),
+        status_port=_read_port(values, "--status-port", usual.status_port),
+        drain_timeout=_read_seconds(values, "--drain-timeout", usual.drain_timeout),
+        drain_pause=_read_seconds(values, "--drain-pause", usual.drain_pause),
+        stall=_read_seconds(values, "--stall-seconds", 0.0) if "--stall-seconds" in values else None,
+        leader_port=_read_port(values, "--leader-status-port", usual.leader_port),
+        group_patience=_read_seconds(values, "--group-patience", usual.group_patience),
+        group_wait=_read_seconds(values, "--group-wait", usual.group_wait),
         group_secret_file=values.get(SECRET_FILE, ""),
         exec_="--exec" in values,
         strict="--strict" in values,
@@ -260,8 +262,8 @@ def _split_flags(words: tuple[str, ...]) -> tuple[dict[str, tuple[str, ...]], tu
         if word in ("-h", "--help"):
             flags["--help"] = ()
         elif name in FLAGS:
-            found = _flag_values(name, [value] if equals else [], remaining)
-            flags[name] = (",".join((*flags.get(name, ()), *found)),) if name in _REPEATABLE else found
+            flag_values = _flag_values(name, [value] if equals else [], remaining)
+            flags[name] = (",".join((*flags.get(name, ()), *flag_values)),) if name in _REPEATABLE else flag_values
         else:
             rest.append(word)
     return flags, tuple(rest)
@@ -290,15 +292,15 @@ def _check_flags(verb: str, flags: Mapping[str, tuple[str, ...]]) -> None:
         raise EntrypointError(
             USAGE, "serve: --root requires --exec", "use plan --root PATH to see the plan of that host"
         )
-    for other in ("--root", "--fix-script"):
-        if "--peers" in flags and other in flags:
-            raise EntrypointError(USAGE, f"--peers cannot be used with {other}", "run check once for each")
+    for other_flag in ("--root", "--fix-script"):
+        if "--peers" in flags and other_flag in flags:
+            raise EntrypointError(USAGE, f"--peers cannot be used with {other_flag}", "run check once for each")
     for flag in ("--json", "--junit", "--html", ONLY):
         if "--fix-script" in flags and flag in flags:
             raise EntrypointError(USAGE, f"{flag} cannot be used with --fix-script", "run check once for each")
 
 
-def _only(text: str) -> tuple[str, ...]:
+def _parse_severities(text: str) -> tuple[str, ...]:
     """Parse severities, such as fail,warn. Raises USAGE."""
     words = text.lower().split(",") if text else []
     for word in words:
@@ -309,7 +311,7 @@ def _only(text: str) -> tuple[str, ...]:
     return tuple(word.upper() for word in words)
 
 
-def _closest(verb: str, word: str) -> str:
+def _hint_at_flags(verb: str, word: str) -> str:
     """Return the hint for an unknown argument: the flag of this verb that looks like it, or all of them."""
     from difflib import get_close_matches
 
@@ -318,11 +320,11 @@ def _closest(verb: str, word: str) -> str:
     return f"did you mean {close[0]}?" if close else f"flags of {verb}: {', '.join(flags)}"
 
 
-def _port(values: Mapping[str, str], flag: str, usual: int) -> int:
+def _read_port(values: Mapping[str, str], flag: str, usual: int) -> int:
     return parse_port(values[flag], flag) if flag in values else usual
 
 
-def _seconds(values: Mapping[str, str], flag: str, usual: float) -> float:
+def _read_seconds(values: Mapping[str, str], flag: str, usual: float) -> float:
     text = values.get(flag)
     if text is None:
         return usual

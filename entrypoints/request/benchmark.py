@@ -54,7 +54,7 @@ class Load(NamedTuple):
 
 def parse_benchmark(flags: Mapping[str, tuple[str, ...]], words: tuple[str, ...]) -> Benchmark:
     """Parse the options of `bench`; `words` follow a --. Raises USAGE."""
-    values = {name: given[0] for name, given in flags.items() if given}
+    values = {name: occurrences[0] for name, occurrences in flags.items() if occurrences}
     prompts = values.get("--prompts")
     if prompts is not None and not (is_number(prompts) and int(prompts)):
         raise EntrypointError(USAGE, f"--prompts {prompts}: invalid value, expected a whole number above zero")
@@ -77,11 +77,11 @@ def load_of(benchmark: Benchmark, intents: Intents) -> Load:
         output=sum(answer) // 2,
         concurrency=count,
         prompts=benchmark.prompts or usual,
-        spread=min(_spread(prompt), _spread(answer)),
+        spread=min(_compute_spread(prompt), _compute_spread(answer)),
     )
 
 
-def _spread(ends: tuple[int, int]) -> float:
+def _compute_spread(ends: tuple[int, int]) -> float:
     """Return by what share of the middle the ends differ from it, rounded down: vLLM takes one share for both."""
     first, last = ends
     return (last - first) * 1000 // (last + first) / 1000

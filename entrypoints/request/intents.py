@@ -71,40 +71,40 @@ def parse_intents(values: Mapping[str, str]) -> Intents:
     if aim is not None and aim not in AIMS:
         raise EntrypointError(USAGE, f"--optimize {aim}: invalid value, expected {' or '.join(AIMS)}")
     return Intents(
-        input=_range(values, "--input-range"),
-        output=_range(values, "--output-range"),
-        concurrency=_count(values, "--concurrency"),
+        input=_parse_range(values, "--input-range"),
+        output=_parse_range(values, "--output-range"),
+        concurrency=_parse_intent_count(values, "--concurrency"),
         optimize=aim,
-        devices=_devices(values, "--devices"),
-        hot=_pair(values, "--hot-spot"),
+        devices=_parse_devices(values, "--devices"),
+        hot=_parse_pair(values, "--hot-spot"),
         offload=OFFLOAD_CACHE in values,
         workload_file=values.get("--workload", ""),
         tools=NO_TOOLS not in values,
     )
 
 
-def _range(values: Mapping[str, str], name: str) -> tuple[int, int] | None:
+def _parse_range(values: Mapping[str, str], name: str) -> tuple[int, int] | None:
     """Return the shortest and the longest length; a single number is both."""
     text = values.get(name)
     if text is None:
         return None
-    pair = _numbers(text if "," in text else f"{text},{text}")
+    pair = _parse_number_pair(text if "," in text else f"{text},{text}")
     if not 0 < pair[0] <= pair[1]:
-        raise _invalid(name, text, "a token count or two in ascending order, such as 4,1024")
+        raise _make_intent_error(name, text, "a token count or two in ascending order, such as 4,1024")
     return pair
 
 
-def _pair(values: Mapping[str, str], name: str) -> tuple[int, int] | None:
+def _parse_pair(values: Mapping[str, str], name: str) -> tuple[int, int] | None:
     text = values.get(name)
     if text is None:
         return None
-    pair = _numbers(text)
+    pair = _parse_number_pair(text)
     if not all(pair):
-        raise _invalid(name, text, "two numbers above zero, such as 8,24000")
+        raise _make_intent_error(name, text, "two numbers above zero, such as 8,24000")
     return pair
 
 
-def _numbers(text: str) -> tuple[int, int]:
+def _parse_number_pair(text: str) -> tuple[int, int]:
     """Parse `N,M`; return zeros for any other text."""
     first, _, second = text.partition(",")
     try:
@@ -113,16 +113,16 @@ def _numbers(text: str) -> tuple[int, int]:
         return 0, 0
 
 
-def _count(values: Mapping[str, str], name: str) -> int | None:
+def _parse_intent_count(values: Mapping[str, str], name: str) -> int | None:
     text = values.get(name)
     if text is None:
         return None
     if not (is_number(text) and int(text)):
-        raise _invalid(name, text, "a whole number above zero")
+        raise _make_intent_error(name, text, "a whole number above zero")
     return int(text)
 
 
-def _devices(values: Mapping[str, str], name: str) -> tuple[int, ...] | None:
+def _parse_devices(values: Mapping[str, str], name: str) -> tuple[int, ...] | None:
     text = values.get(name)
     if text is None:
         return None
@@ -131,9 +131,9 @@ def _devices(values: Mapping[str, str], name: str) -> tuple[int, ...] | None:
     except ValueError:
         numbers = ()
     if not numbers:
-        raise _invalid(name, text, "device numbers, such as 0-3,6")
+        raise _make_intent_error(name, text, "device numbers, such as 0-3,6")
     return numbers
 
 
-def _invalid(name: str, text: str, expected: str) -> EntrypointError:
+def _make_intent_error(name: str, text: str, expected: str) -> EntrypointError:
     return EntrypointError(USAGE, f"{name} {text}: invalid value, expected {expected}")

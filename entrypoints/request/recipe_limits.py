@@ -179,7 +179,7 @@ def refuse_flag(name: str, value: str | bool, *, on_hardware: bool = False, opt_
     if base in SIZES and not on_hardware:
         return SIZE
     if base in KEYS and not isinstance(value, bool):
-        table = nest_value(key, value) if dot else parse_table(value)
+        table = nest_value(key, value) if dot else parse_recipe_json(value)
         return VALUE if table is None else _refuse_json(base, table, opt_in=opt_in)
     if dot and not set(key.split(".")) <= {*KEYS.get(base, ())}:
         return VALUE
@@ -199,11 +199,11 @@ def refuse_variable(name: str, value: str, *, on_hardware: bool = False) -> str:
 
 def draft_model(flags: Flags) -> str:
     """Return the model that drafts tokens, if flags name one."""
-    table = parse_table(str(flags.get(SPECULATION, "")))
+    table = parse_recipe_json(str(flags.get(SPECULATION, "")))
     return str(flags.get(f"{SPECULATION}.model") or (table or {}).get("model") or "")
 
 
-def parse_table(text: str) -> dict[str, Any] | None:
+def parse_recipe_json(text: str) -> dict[str, Any] | None:
     """Return a JSON object; None for anything else."""
     if len(text) > 1 << 12:
         return None

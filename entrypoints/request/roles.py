@@ -12,6 +12,8 @@ SERVE, PREFILL, DECODE = "serve", "prefill", "decode"
 ROLES = (SERVE, PREFILL, DECODE)
 NIXL = ("NixlConnector", "NixlPullConnector", "NixlPushConnector")
 """vLLM's connectors that exchange KV caches with NIXL."""
+PLACEHOLDERS = ("files", "tensor_parallel", "data_parallel")
+"""What {NAME} stands for in a stack's values by role: the folder of the role's files, and the server's parallelism."""
 
 FLAGS = {
     "--role": ("ROLE", "Part of each request: serve (all, default), prefill (prompts) or decode (answers)"),

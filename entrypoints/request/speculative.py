@@ -9,7 +9,7 @@ import re
 from typing import Any, NamedTuple
 
 from entrypoints.core.errors import USAGE, EntrypointError
-from entrypoints.core.parse import parse_json
+from entrypoints.core.parse import parse_untrusted_json
 from entrypoints.request.flags import SPECULATION
 from entrypoints.request.vllm_flags import UserFlags
 
@@ -34,9 +34,9 @@ class Drafting(NamedTuple):
     """Whether layers of the model itself compute them."""
 
 
-def parse_drafting(given: UserFlags) -> Drafting:
+def parse_drafting(user_flags: UserFlags) -> Drafting:
     """Return the draft model of --speculative-config, of its fields as flags, or of --spec-model. Raises USAGE."""
-    fields = _fields(given)
+    fields = _parse_speculation(user_flags)
     method, model = str(fields.get("method") or ""), str(fields.get("model") or "")
     if method.endswith(_OWN):
         return Drafting(own=True)
@@ -48,23 +48,25 @@ def parse_drafting(given: UserFlags) -> Drafting:
     )
 
 
-def _fields(given: UserFlags) -> dict[str, Any]:
-    text = given.flag(SPECULATION) or "{}"
+def _parse_speculation(user_flags: UserFlags) -> dict[str, Any]:
+    text = user_flags.flag(SPECULATION) or "{}"
     try:
-        fields = parse_json(text)
+        fields = parse_untrusted_json(text)
     except ValueError as error:
-        raise _invalid(text, str(error)) from error
+        raise _make_speculation_error(text, str(error)) from error
     if not isinstance(fields, dict):
-        raise _invalid(text, "expected an object")
-    named = {name.replace("-", "_"): value for name, value in fields.items()}
+        raise _make_speculation_error(text, "expected an object")
+    normal_fields = {name.replace("-", "_"): value for name, value in fields.items()}
     prefix = f"{SPECULATION}."
     dotted = {
-        name[len(prefix) :].replace("-", "_"): given.flag(name) for name in given.flags if name.startswith(prefix)
+        name[len(prefix) :].replace("-", "_"): user_flags.flag(name)
+        for name in user_flags.flags
+        if name.startswith(prefix)
     }
-    own = {field: given.flag(flag) for field, flag in _FIELDS.items() if flag in given.flags}
-    return {**named, **dotted, **own}
+    flag_fields = {field: user_flags.flag(flag) for field, flag in _FIELDS.items() if flag in user_flags.flags}
+    return {**normal_fields, **dotted, **flag_fields}
 
 
-def _invalid(text: str, why: str) -> EntrypointError:
+def _make_speculation_error(text: str, why: str) -> EntrypointError:
     hint = f"""write a JSON object, such as {SPECULATION} '{{"model": "FOLDER", "num_speculative_tokens": 3}}'"""
     return EntrypointError(USAGE, f"{SPECULATION} {text[:80]}: {why}", hint)

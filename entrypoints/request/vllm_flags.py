@@ -94,21 +94,21 @@ class UserFlags(NamedTuple):
         return self.env.get(name) or None
 
 
-def parse_given(
-    tokens: tuple[str, ...], env: Mapping[str, str], known: Iterable[str] = (), intents: Intents = NONE
+def parse_user_flags(
+    tokens: tuple[str, ...], env: Mapping[str, str], option_strings: Iterable[str] = (), intents: Intents = NONE
 ) -> UserFlags:
     """Parse vLLM's part of a command line. A first word that is not a flag is the model.
 
-    `known` are vLLM's own option strings: if given, a flag that is neither among them nor in HOSTS is an error. Raises
+    `option_strings` are vLLM's own: if any, a flag that is neither among them nor in HOSTS is an error. Raises
     USAGE.
     """
     if tokens and _is_value(tokens[0]):
         tokens = (MODEL_NAME, *tokens)
-    names = frozenset(known)
+    names = frozenset(option_strings)
     accepted = names | {*HOSTS} if names else names
     flags: dict[str, Flag] = {}
-    for words in _groups(tokens):
-        flag = _flag(words, accepted)
+    for words in _group_words(tokens):
+        flag = _parse_flag(words, accepted)
         flags[flag.name] = flag
     config = flags.get(CONFIG_FILE)
     if config and "=" in config.given.split()[0]:
@@ -121,39 +121,39 @@ def parse_given(
             message = f"{stated[API_KEY].given} and {API_KEY}: both give the API key"
             raise EntrypointError(USAGE, message, "give one of them")
         flags = {**stated, **flags}
-    given = _from_modelscope(UserFlags(flags, env, tokens, names, intents))
-    _check_numbers(given)
-    return given
+    user_flags = _from_modelscope(UserFlags(flags, env, tokens, names, intents))
+    _check_numbers(user_flags)
+    return user_flags
 
 
-def _from_modelscope(given: UserFlags) -> UserFlags:
+def _from_modelscope(user_flags: UserFlags) -> UserFlags:
     """Take `modelscope:` from the model's name, which vLLM does not know. Raises USAGE for a name that is no id."""
-    flag = given.flags.get(MODEL_NAME)
+    flag = user_flags.flags.get(MODEL_NAME)
     if flag is None or not str(flag.value).startswith(MODELSCOPE):
-        return given
+        return user_flags
     name = str(flag.value)[len(MODELSCOPE) :]
     owner, slash, model = name.partition("/")
     if not (owner and slash and model) or "/" in model or name.startswith((".", "-")):
         raise EntrypointError(USAGE, f"{flag.given}: expected {MODELSCOPE}ORG/NAME", "a folder needs no prefix")
-    _, rest = without(MODEL_NAME, given)
-    flags = {**given.flags, MODEL_NAME: flag._replace(value=name)}
-    return given._replace(flags=flags, tokens=(MODEL_NAME, name, *rest), modelscope=True)
+    _, rest = remove_flag(MODEL_NAME, user_flags)
+    flags = {**user_flags.flags, MODEL_NAME: flag._replace(value=name)}
+    return user_flags._replace(flags=flags, tokens=(MODEL_NAME, name, *rest), modelscope=True)
 
 
-def _check_numbers(given: UserFlags) -> None:
+def _check_numbers(user_flags: UserFlags) -> None:
     """Raise USAGE for a number that vLLM refuses only after seconds of imports."""
     for name, limits in RANGES.items():
-        text = given.flag(name)
+        text = user_flags.flag(name)
         if text is None or text in limits.words:
             continue
         if limits.whole:
-            given.number(name)
-        elif not _within(_decimal(text), limits):
+            user_flags.number(name)
+        elif not _is_within_limits(_parse_decimal(text), limits):
             hint = "vLLM's default is 0.9" if name == UTILISATION else ""
-            raise EntrypointError(USAGE, f"{given.flags[name].given}: expected {_words_of(limits)}", hint)
+            raise EntrypointError(USAGE, f"{user_flags.flags[name].given}: expected {_words_of(limits)}", hint)
 
 
-def _within(number: float, limits: Range) -> bool:
+def _is_within_limits(number: float, limits: Range) -> bool:
     above = number >= limits.least if limits.least_too else number > limits.least
     return above and (number <= limits.most if limits.most_too else number < limits.most)
 
@@ -167,7 +167,7 @@ def _words_of(limits: Range) -> str:
     return f"{what} {least}, {'at most' if limits.most_too else 'below'} {limits.most:g}"
 
 
-def _decimal(text: str) -> float:
+def _parse_decimal(text: str) -> float:
     """Return a decimal number; NaN, which is in no range, for anything else."""
     try:
         return float(text)
@@ -175,13 +175,13 @@ def _decimal(text: str) -> float:
         return nan
 
 
-def without(name: str, given: UserFlags) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def remove_flag(name: str, user_flags: UserFlags) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return a flag's values, as its last occurrence gives them, and the command line for vLLM without the flag."""
     values: tuple[str, ...] = ()
     rest: list[str] = []
-    accepted = given.known | {*HOSTS} if given.known else given.known
-    for words in _groups(given.tokens):
-        if _flag(words, accepted).name == name:
+    accepted = user_flags.known | {*HOSTS} if user_flags.known else user_flags.known
+    for words in _group_words(user_flags.tokens):
+        if _parse_flag(words, accepted).name == name:
             _, equals, value = words[0].partition("=")
             values = (*((value,) if equals else ()), *words[1:])
         else:
@@ -194,7 +194,7 @@ def _is_value(word: str) -> bool:
     return bool(word) and (not word.startswith("-") or word == "-" or word[1] in "0123456789.")
 
 
-def _groups(tokens: tuple[str, ...]) -> Iterable[list[str]]:
+def _group_words(tokens: tuple[str, ...]) -> Iterable[list[str]]:
     """Split the words into groups: a flag and its values."""
     group: list[str] = []
     for token in tokens:
@@ -207,43 +207,43 @@ def _groups(tokens: tuple[str, ...]) -> Iterable[list[str]]:
         yield group
 
 
-def _flag(words: list[str], known: frozenset[str]) -> Flag:
+def _parse_flag(words: list[str], option_strings: frozenset[str]) -> Flag:
     head, equals, value = words[0].partition("=")
     if head.startswith("-O") and len(head) > 2:  # noqa: PLR2004 - -O3 means -O 3
         head, equals, value = "-O", "=", head[2:]
-    name = _full_name(head, known)
+    name = _full_name(head, option_strings)
     values = ([value] if equals else []) + words[1:]
     if not values and name.startswith("--no-"):
         return Flag("--" + name[len("--no-") :], value=False, given=words[0])
     return Flag(name, value=" ".join(values) if values else True, given=" ".join(words))
 
 
-def _full_name(head: str, known: frozenset[str]) -> str:
+def _full_name(head: str, option_strings: frozenset[str]) -> str:
     """Return a flag's long and complete name, with dashes."""
     if not head.startswith("--"):
         name = SHORT.get(head, head)
         base = head.partition(".")[0]
-        if known and not {head, base, name} & known:
-            raise _unknown(head, known)
+        if option_strings and not {head, base, name} & option_strings:
+            raise _make_unknown_error(head, option_strings)
         return name
     name, dot, field = head.partition(".")
     name = name.replace("_", "-")
-    if known and name not in known:
-        name = _completed(name, known)
+    if option_strings and name not in option_strings:
+        name = _complete_name(name, option_strings)
     return name + dot + field
 
 
-def _completed(name: str, known: frozenset[str]) -> str:
+def _complete_name(name: str, option_strings: frozenset[str]) -> str:
     """Return the only known flag that begins with `name`. Raises USAGE."""
-    longer = sorted(flag for flag in known if flag.startswith(name))
+    longer = sorted(flag for flag in option_strings if flag.startswith(name))
     if len(longer) == 1:
         return longer[0]
     if longer:
         raise EntrypointError(USAGE, f"ambiguous flag {name}: could be {', '.join(longer)}", "write the full name")
-    raise _unknown(name, known)
+    raise _make_unknown_error(name, option_strings)
 
 
-def _unknown(name: str, known: frozenset[str]) -> EntrypointError:
+def _make_unknown_error(name: str, option_strings: frozenset[str]) -> EntrypointError:
     from difflib import get_close_matches
 
     from entrypoints.request.arguments import FLAGS
@@ -251,7 +251,7 @@ def _unknown(name: str, known: frozenset[str]) -> EntrypointError:
 
     if name in SUCCESSORS:
         return EntrypointError(USAGE, f"{name}: this image's vLLM has removed it", describe_successor(name))
-    close = get_close_matches(name, sorted({*known, *FLAGS}), n=1, cutoff=0.5)
+    close = get_close_matches(name, sorted({*option_strings, *FLAGS}), n=1, cutoff=0.5)
     hint = f"did you mean {close[0]}?" if close else "--help lists drydock's flags, --help=all vLLM's"
     return EntrypointError(USAGE, f"unknown flag {name}: not a flag of drydock or of this image's vLLM", hint)
 
@@ -302,10 +302,10 @@ def _check_key(key: str, stated: str, following: Iterable[str], place: str) -> N
         raise EntrypointError(USAGE, message, "or write the keys to a --api-key-file, one a line")
 
 
-def parse_count(text: str, given: str, least: int = 1, unit: str = "", most: float = inf) -> int:
+def parse_count(text: str, source: str, least: int = 1, unit: str = "", most: float = inf) -> int:
     """Parse a whole number as vLLM does: 4096, 4K (4096), 4k (4000), 2.5k (2500).
 
-    `given` is where the number was written, `unit` what it counts. Raises USAGE.
+    `source` is where the number was written, `unit` what it counts. Raises USAGE.
     """
     word = text.strip()
     suffix = word[-1:] if word[-1:].lower() in _POWERS else ""
@@ -323,5 +323,5 @@ def parse_count(text: str, given: str, least: int = 1, unit: str = "", most: flo
     if not least <= number <= most:
         expected = f"a whole number of {unit}" if unit else "a whole number"
         expected += f", at least {least}" if most == inf else f" from {least} to {most:g}"
-        raise EntrypointError(USAGE, f"{given}: invalid value {text!r}, expected {expected}")
+        raise EntrypointError(USAGE, f"{source}: invalid value {text!r}, expected {expected}")
     return number

@@ -37,6 +37,12 @@ class VllmLists(NamedTuple):
         entries = self.lists.get(kind, self.lists.get(f"{kind}_of_release"))
         return None if entries is None else frozenset(entries)
 
+    def lacks_package(self, package: str) -> bool:
+        """Return whether the image lacks an optional package; False if that is not known."""
+        packages = self.names("packages")
+        excluded: list[str] = self.lists.get("excluded_packages", [])
+        return package in excluded if packages is None else package not in packages
+
     def refuse_float16(self, model_type: str) -> str:
         """Return why this vLLM refuses float16 for a model type; empty if it takes it, or that is not known."""
         return str(self.lists.get("float16_refused", {}).get(model_type, "")).partition(".")[0].lower()
@@ -46,12 +52,14 @@ class VllmLists(NamedTuple):
         if not self.lists.get("rows"):
             return self
         platforms: Mapping[str, list[str]] = self.lists.get("row_platforms", {})
-        wanted = f"linux/{_OCI_NAMES.get(architecture, architecture)}"
+        platform = f"linux/{_OCI_NAMES.get(architecture, architecture)}"
         rows = {
-            name: [row for row in others if wanted in platforms.get(row, (wanted,))]
-            for name, others in self.lists["rows"].items()
+            name: [row for row in row_names if platform in platforms.get(row, (platform,))]
+            for name, row_names in self.lists["rows"].items()
         }
-        return self._replace(lists={**self.lists, "rows": {name: others for name, others in rows.items() if others}})
+        return self._replace(
+            lists={**self.lists, "rows": {name: row_names for name, row_names in rows.items() if row_names}}
+        )
 
     def option_strings(self) -> frozenset[str]:
         """Return every option string of the server, empty if they are not known or only assumed."""
@@ -61,8 +69,8 @@ class VllmLists(NamedTuple):
         booleans = [name for name, takes in flags.items() if takes == BOOLEAN and name[:2] == "--"]
         inverses: list[str] = self.lists.get("inverses", [])
         inverted = (
-            other + name[len(beginning) :]
-            for beginning, other in zip(inverses, reversed(inverses), strict=True)
+            opposite + name[len(beginning) :]
+            for beginning, opposite in zip(inverses, reversed(inverses), strict=True)
             for name in booleans
             if name.startswith(beginning)
         )

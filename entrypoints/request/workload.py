@@ -44,24 +44,24 @@ EXPECTED = 'lines such as {"input": 812, "output": 150}, or 812,150, or the text
 def parse_workload(text: str) -> tuple[Request, ...]:
     """Parse a file of lengths. Raises ValueError that names the line and what was expected."""
     if "vllm:request_prompt_tokens_bucket" in text:
-        return _collected(_from_metrics(text))
+        return _sum_requests(_from_metrics(text))
     lines = [(number, line.strip()) for number, line in enumerate(text.splitlines(), 1) if line.strip()]
     if not lines:
         raise ValueError(f"the file is empty, expected {EXPECTED}")
     if lines[0][1].startswith("{"):
-        return _collected(_from_json(number, line) for number, line in lines)
-    return _collected(_from_csv(lines))
+        return _sum_requests(_from_json(number, line) for number, line in lines)
+    return _sum_requests(_from_csv(lines))
 
 
-def _collected(requests: Iterable[Request]) -> tuple[Request, ...]:
+def _sum_requests(requests: Iterable[Request]) -> tuple[Request, ...]:
     """Add up requests of the same lengths."""
-    found: dict[tuple[int, int], float] = {}
+    counts: dict[tuple[int, int], float] = {}
     for prompt, answer, count in requests:
         if count > 0:
-            found[prompt, answer] = found.get((prompt, answer), 0.0) + count
-    if not found:
+            counts[prompt, answer] = counts.get((prompt, answer), 0.0) + count
+    if not counts:
         raise ValueError(f"the file has no requests, expected {EXPECTED}")
-    return tuple((prompt, answer, count) for (prompt, answer), count in sorted(found.items()))
+    return tuple((prompt, answer, count) for (prompt, answer), count in sorted(counts.items()))
 
 
 def _from_json(number: int, line: str) -> Request:
@@ -74,41 +74,41 @@ def _from_json(number: int, line: str) -> Request:
     if not isinstance(loaded, dict):
         raise ValueError(f"line {number}: {line[:80]!r}, expected an object")  # noqa: TRY004 - an error of the format
     usage = loaded.get("usage")
-    return _request(number, usage if isinstance(usage, dict) else loaded)
+    return _make_request(number, usage if isinstance(usage, dict) else loaded)
 
 
 def _from_csv(lines: list[tuple[int, str]]) -> Iterable[Request]:
     """Parse comma-separated columns: named by a first line, or else prompt, answer and optionally count."""
     names = [name.strip().lower() for name in lines[0][1].split(",")]
-    named = any(name in _PROMPTS for name in names)
-    columns = names if named else ["input", "output", "count"]
-    for number, line in lines[named:]:
+    has_header = any(name in _PROMPTS for name in names)
+    columns = names if has_header else ["input", "output", "count"]
+    for number, line in lines[has_header:]:
         cells = [cell.strip() for cell in line.split(",")]
-        yield _request(number, dict(zip(columns, cells, strict=False)))
+        yield _make_request(number, dict(zip(columns, cells, strict=False)))
 
 
-def _request(number: int, fields: Mapping[str, object]) -> Request:
+def _make_request(number: int, fields: Mapping[str, object]) -> Request:
     lower = {str(name).lower(): value for name, value in fields.items()}
     count = next((lower[name] for name in _COUNTS if name in lower), 1)
-    prompt, answer = _tokens(number, lower, _PROMPTS), _tokens(number, lower, _ANSWERS)
-    return prompt, answer, _number(number, count, least=0)
+    prompt, answer = _read_token_count(number, lower, _PROMPTS), _read_token_count(number, lower, _ANSWERS)
+    return prompt, answer, _read_request_number(number, count, least=0)
 
 
-def _tokens(number: int, fields: Mapping[str, object], names: tuple[str, ...]) -> int:
+def _read_token_count(number: int, fields: Mapping[str, object], names: tuple[str, ...]) -> int:
     value = next((fields[name] for name in names if name in fields), None)
     if value is None:
         raise ValueError(f"line {number}: no value for {names[0]}, expected {EXPECTED}")
-    return int(_number(number, value, least=1))
+    return int(_read_request_number(number, value, least=1))
 
 
-def _number(number: int, value: object, least: int) -> float:
+def _read_request_number(number: int, value: object, least: int) -> float:
     try:
-        found = float(str(value))
+        amount = float(str(value))
     except ValueError:
-        found = -1.0
-    if not least <= found <= LONGEST:
+        amount = -1.0
+    if not least <= amount <= LONGEST:
         raise ValueError(f"line {number}: {str(value)[:40]!r}, expected a number from {least} to {LONGEST}")
-    return found
+    return amount
 
 
 # --- metrics --------------------------------------------------------------------------------------------------------
@@ -116,7 +116,7 @@ def _number(number: int, value: object, least: int) -> float:
 
 def _from_metrics(text: str) -> Iterable[Request]:
     """Combine a server's two histograms, as if lengths of prompts and answers were independent."""
-    prompts, answers = _histogram(text, "prompt"), _histogram(text, "generation")
+    prompts, answers = _parse_histogram(text, "prompt"), _parse_histogram(text, "generation")
     total = sum(answers.values()) or 1.0
     return [
         (prompt, answer, first * second / total)
@@ -125,25 +125,27 @@ def _from_metrics(text: str) -> Iterable[Request]:
     ]
 
 
-def _histogram(text: str, kind: str) -> dict[int, float]:
+def _parse_histogram(text: str, kind: str) -> dict[int, float]:
     """Return upper edge → requests, over all engines and models; the open bucket counts at the last edge."""
     cumulative: dict[float, float] = {}
     for match in _METRIC.finditer(text):
         edge = _EDGE.search(match[2])
         if match[1] == kind and edge:
-            cumulative[_float(edge[1])] = cumulative.get(_float(edge[1]), 0.0) + _float(match[3])
+            cumulative[_parse_metric_number(edge[1])] = cumulative.get(
+                _parse_metric_number(edge[1]), 0.0
+            ) + _parse_metric_number(match[3])
     finite = [edge for edge in sorted(cumulative) if 1 <= edge <= LONGEST]
     below = 0.0
-    found: dict[int, float] = {}
+    requests: dict[int, float] = {}
     for upper in finite:
-        found[int(upper)] = max(0.0, cumulative[upper] - below)
+        requests[int(upper)] = max(0.0, cumulative[upper] - below)
         below = max(below, cumulative[upper])
     if finite:
-        found[int(finite[-1])] += max(0.0, cumulative.get(float("inf"), below) - below)
-    return found
+        requests[int(finite[-1])] += max(0.0, cumulative.get(float("inf"), below) - below)
+    return requests
 
 
-def _float(text: str) -> float:
+def _parse_metric_number(text: str) -> float:
     try:
         value = float(text)
     except ValueError as error:

@@ -14,13 +14,13 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from entrypoints.core.errors import HOST, NOT_READY, USAGE, EntrypointError
-from entrypoints.core.parse import parse_json
+from entrypoints.core.parse import parse_untrusted_json
 from entrypoints.request.benchmark import LATENCY, SERVE, THROUGHPUT, Load
 from entrypoints.request.flags import ADDRESS, COMMANDS, HIGHEST_PORT, MIDDLEWARE, PORT, SHUTDOWN, SOCKET
 from entrypoints.request.vllm_flags import UserFlags, parse_count
-from entrypoints.serve.client import Endpoint, Unreachable, ask, flag, parse_endpoint, parse_url
+from entrypoints.serve.client import Endpoint, Unreachable, find_flag_value, parse_endpoint, parse_url, send_request
 from entrypoints.serve.health import VLLM_PORT
-from entrypoints.serve.ports import check_port, listen
+from entrypoints.serve.ports import check_port, listen_on_status_port
 
 RESULT_AT_MOST = 64 << 20
 """Bytes of a result, which --save-detailed makes large."""
@@ -71,8 +71,8 @@ class Kit(NamedTuple):
 
 def find_program(kind: str, table: Mapping[str, Mapping[str, Any]], version: str) -> Program:
     """Return the program of a kind of benchmark: the image's own, or vLLM's. Raises USAGE."""
-    named = table["bench_programs"]["value"] if "bench_programs" in table else ()
-    programs = dict(str(text).split("=", 1) for text in named)
+    program_names = table["bench_programs"]["value"] if "bench_programs" in table else ()
+    programs = dict(str(text).split("=", 1) for text in program_names)
     kinds = tuple(dict.fromkeys((SERVE, LATENCY, THROUGHPUT, *programs)))
     if kind not in kinds:
         raise EntrypointError(USAGE, f"--kind {kind}: invalid value", f"this image has: {', '.join(kinds)}")
@@ -82,15 +82,15 @@ def find_program(kind: str, table: Mapping[str, Mapping[str, Any]], version: str
     return Program(f"{_VLLMS}{kind}", spreads=not version.startswith(_NO_SPREAD))
 
 
-def require(program: Program, kit: Kit, version: str) -> Program:
+def require_program(program: Program, kit: Kit, version: str) -> Program:
     """Return the program with the names of its options. Raises HOST if the image lacks it.
 
     It is called before a server is started.
     """
     argv = (kit.python, "-c", _FIND, program.module)
-    with _started(kit.python):
-        done = subprocess.run(argv, capture_output=True, text=True, check=False, env=dict(kit.env))
-    path = done.stdout.strip()
+    with _report_failed_start(kit.python):
+        process = subprocess.run(argv, capture_output=True, text=True, check=False, env=dict(kit.env))
+    path = process.stdout.strip()
     if not path:
         message = f"bench: vLLM {version} of this image has no {program.module}"
         hint = (
@@ -102,7 +102,7 @@ def require(program: Program, kit: Kit, version: str) -> Program:
 
 
 @contextmanager
-def _started(program: str) -> Iterator[None]:
+def _report_failed_start(program: str) -> Iterator[None]:
     """Raise HOST if the program that the block starts cannot be run."""
     try:
         yield
@@ -110,34 +110,38 @@ def _started(program: str) -> Iterator[None]:
         raise EntrypointError(HOST, f"{program}: cannot be run: {error.strerror}") from error
 
 
-def command(program: Program, kit: Kit, words: Sequence[str]) -> tuple[str, ...]:
+def make_bench_command(program: Program, kit: Kit, words: Sequence[str]) -> tuple[str, ...]:
     """Return the command of a benchmark."""
     if program.module.startswith(_VLLMS):
         return (kit.python, "-m", COMMANDS, "bench", program.module.removeprefix(_VLLMS), *words)
     return (kit.python, "-m", program.module, *words)
 
 
-def run(program: Program, kit: Kit, words: Sequence[str]) -> int:
+def run_bench_program(program: Program, kit: Kit, words: Sequence[str]) -> int:
     """Run a benchmark and return its exit code. Raises HOST."""
     from entrypoints.host.programs import run_program
 
-    return run_program(command(program, kit, words), kit.env, kit.folder, output=kit.output)
+    return run_program(make_bench_command(program, kit, words), kit.env, kit.folder, output=kit.output)
 
 
 # --- the words of a benchmark ---------------------------------------------------------------------------------------
 
 
 def serve_words(
-    program: Program, load: Load, url: str, given: Sequence[str], kit: Kit, told: Mapping[str, str]
+    program: Program, load: Load, url: str, user_words: Sequence[str], kit: Kit, served_model: Mapping[str, str]
 ) -> tuple[str, ...]:
     """Return the options of a benchmark of a server; those that the user gives win, as the later ones."""
-    named = () if flag(given, "--model") else ("--model", told["root"], "--served-model-name", told["id"])
+    model_words = (
+        ()
+        if find_flag_value(user_words, "--model")
+        else ("--model", served_model["root"], "--served-model-name", served_model["id"])
+    )
     spread = ("--random-range-ratio", f"{load.spread:g}") if load.spread and program.spreads else ()
     return (
-        *("--base-url", url, *named, "--dataset-name", "random", "--ignore-eos"),
+        *("--base-url", url, *model_words, "--dataset-name", "random", "--ignore-eos"),
         *("--random-input-len", str(load.input), "--random-output-len", str(load.output), *spread),
         *("--num-prompts", str(load.prompts), "--max-concurrency", str(load.concurrency)),
-        *("--save-result", "--result-dir", kit.folder, "--result-filename", "result.json", *given),
+        *("--save-result", "--result-dir", kit.folder, "--result-filename", "result.json", *user_words),
     )
 
 
@@ -155,15 +159,15 @@ def offline_words(kind: str, load: Load, program: Program, kit: Kit) -> tuple[st
 
 def without_server(argv: Sequence[str]) -> tuple[str, ...]:
     """Return a server's flags without those that only a server has."""
-    kept: list[str] = []
+    bench_words: list[str] = []
     words = iter(argv)
     for word in words:
         name, equals, _ = word.partition("=")
         if name not in _OF_SERVERS:
-            kept.append(word)
+            bench_words.append(word)
         elif not equals and name not in _SWITCHES:
             next(words, "")
-    return tuple(kept)
+    return tuple(bench_words)
 
 
 # --- the server -----------------------------------------------------------------------------------------------------
@@ -180,12 +184,12 @@ def server_of(url: str, key: str) -> Endpoint:
     return endpoint._replace(key=key)
 
 
-def endpoint_of(given: UserFlags, env: Mapping[str, str]) -> Endpoint:
+def endpoint_of(user_flags: UserFlags, env: Mapping[str, str]) -> Endpoint:
     """Return where a server with the user's flags, and those of their --config file, listens. Raises USAGE."""
     # the first value of each: of several keys, any will do
-    words = tuple(f"{name}={str(found.value).partition(' ')[0]}" for name, found in given.flags.items())
-    port = parse_count(given.flag(PORT) or str(VLLM_PORT), PORT, most=HIGHEST_PORT)
-    return parse_endpoint(words, flag(words, ADDRESS), port, env)
+    words = tuple(f"{name}={str(user_flag.value).partition(' ')[0]}" for name, user_flag in user_flags.flags.items())
+    port = parse_count(user_flags.flag(PORT) or str(VLLM_PORT), PORT, most=HIGHEST_PORT)
+    return parse_endpoint(words, find_flag_value(words, ADDRESS), port, env)
 
 
 def ask_model(endpoint: Endpoint) -> dict[str, str]:
@@ -194,9 +198,9 @@ def ask_model(endpoint: Endpoint) -> dict[str, str]:
     Both become words of a command, so a server cannot give an option there.
     """
     try:
-        reply = ask(endpoint, "/v1/models", timeout=10, most=1 << 20)
-        model = parse_json(reply.body)["data"][0] if reply.status == _OK else {}
-        return {"id": _name(model["id"]), "root": _name(model.get("root") or model["id"])}
+        reply = send_request(endpoint, "/v1/models", timeout=10, most=1 << 20)
+        model = parse_untrusted_json(reply.body)["data"][0] if reply.status == _OK else {}
+        return {"id": _require_name(model["id"]), "root": _require_name(model.get("root") or model["id"])}
     except Unreachable as error:
         raise EntrypointError(NOT_READY, f"bench: the server does not answer: {error}", "start it first") from error
     except (ValueError, LookupError, TypeError, AttributeError) as error:
@@ -206,16 +210,16 @@ def ask_model(endpoint: Endpoint) -> dict[str, str]:
         raise EntrypointError(NOT_READY, message, hint) from error
 
 
-def _name(found: Any) -> str:
+def _require_name(name: Any) -> str:
     """Return a name that can be a word of a command. Raises ValueError."""
-    text = found if isinstance(found, str) else ""
+    text = name if isinstance(name, str) else ""
     if not 0 < len(text) <= _LONGEST_NAME or not text.isprintable() or text.startswith("-"):
         raise ValueError("a name")
     return text
 
 
 @contextmanager
-def served(
+def serve_for_benchmark(
     package: str,
     words: Sequence[str],
     endpoint: Endpoint,
@@ -229,17 +233,17 @@ def served(
     """
     if endpoint.socket or not status_port:
         raise EntrypointError(USAGE, f"bench: {SOCKET} and --status-port 0 leave no port to measure at")
-    listen(status_port).close()
+    listen_on_status_port(status_port).close()
     check_port(endpoint.host, endpoint.port)
     argv = (sys.executable, "-I", "-S", package, "serve", *words)
-    with _started(sys.executable):
+    with _report_failed_start(sys.executable):
         server = subprocess.Popen(argv, env=dict(env), stdout=2, start_new_session=True)
     try:
         _wait_until_ready(server, status_port)
         say("the server is ready: measuring")
         yield
         if server.poll() is not None:
-            message = f"bench: the server ended with exit code {_code(server)} while it was measured"
+            message = f"bench: the server ended with exit code {_get_exit_code(server)} while it was measured"
             raise EntrypointError(NOT_READY, message, "see its last lines above")
     finally:
         server.terminate()
@@ -249,15 +253,15 @@ def served(
 def _wait_until_ready(server: subprocess.Popen[bytes], port: int) -> None:
     while server.poll() is None:
         try:
-            if ask(Endpoint("127.0.0.1", port), "/readyz").status == _OK:
+            if send_request(Endpoint("127.0.0.1", port), "/readyz").status == _OK:
                 return
         except Unreachable:
             pass
         time.sleep(_AGAIN)
-    raise EntrypointError(_code(server) or NOT_READY, "bench: the server ended before it was ready")
+    raise EntrypointError(_get_exit_code(server) or NOT_READY, "bench: the server ended before it was ready")
 
 
-def _code(ended: subprocess.Popen[bytes]) -> int:
+def _get_exit_code(ended: subprocess.Popen[bytes]) -> int:
     return 128 - ended.returncode if ended.returncode < 0 else ended.returncode
 
 
@@ -266,7 +270,7 @@ def read_result(path: str) -> dict[str, Any]:
     from entrypoints.core.folders import read_bounded
 
     try:
-        value = parse_json(read_bounded(path, RESULT_AT_MOST))
+        value = parse_untrusted_json(read_bounded(path, RESULT_AT_MOST))
         os.remove(path)
     except (OSError, ValueError) as error:
         raise EntrypointError(HOST, f"bench: the benchmark wrote no result: {error}", "see its last lines") from error

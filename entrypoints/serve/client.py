@@ -55,9 +55,9 @@ def parse_endpoint(argv: Sequence[str], host: str, port: int, env: Mapping[str, 
     return Endpoint(
         host=wildcard.get(host, host),
         port=port,
-        tls=bool(flag(argv, CERTIFICATE)),
-        socket=flag(argv, SOCKET),
-        key=flag(argv, API_KEY) or first_key(env),
+        tls=bool(find_flag_value(argv, CERTIFICATE)),
+        socket=find_flag_value(argv, SOCKET),
+        key=find_flag_value(argv, API_KEY) or first_key(env),
     )
 
 
@@ -83,17 +83,17 @@ def parse_url(url: str) -> tuple[Endpoint, str]:
     return Endpoint(parts.hostname, port, tls), parts.path or "/"
 
 
-def flag(argv: Sequence[str], name: str) -> str:
+def find_flag_value(argv: Sequence[str], name: str) -> str:
     """Return a flag's last value, in either form (`--a b`, `--a=b`, underscores as dashes); empty if absent."""
-    found = ""
+    last_value = ""
     for token, following in itertools.zip_longest(argv, argv[1:], fillvalue=""):
         spelled, equals, value = token.partition("=")
         if spelled.startswith("--") and spelled.replace("_", "-") == name:
-            found = value if equals else following
-    return found
+            last_value = value if equals else following
+    return last_value
 
 
-def ask(
+def send_request(
     endpoint: Endpoint,
     path: str,
     question: Mapping[str, Any] | None = None,
@@ -116,7 +116,7 @@ def ask(
         headers["X-data-parallel-rank"] = str(endpoint.engine)
     connection = None
     try:
-        connection = _connection(endpoint, timeout)
+        connection = _open_connection(endpoint, timeout)
         connection.response_class = _in_time(time.monotonic() + timeout)
         if question is None:
             connection.request(method, path, headers=headers)
@@ -145,10 +145,10 @@ def _in_time(deadline: float) -> type[http.client.HTTPResponse]:
             return True
 
         def readinto(self, buffer: Any) -> int | None:
-            left = deadline - time.monotonic()
-            if left <= 0:
+            remaining = deadline - time.monotonic()
+            if remaining <= 0:
                 raise TimeoutError("the answer is not complete in time")
-            self._sock.settimeout(left)
+            self._sock.settimeout(remaining)
             return self._file.readinto(buffer)
 
         def close(self) -> None:
@@ -164,7 +164,7 @@ def _in_time(deadline: float) -> type[http.client.HTTPResponse]:
     return InTime
 
 
-def _connection(endpoint: Endpoint, timeout: float) -> http.client.HTTPConnection:
+def _open_connection(endpoint: Endpoint, timeout: float) -> http.client.HTTPConnection:
     import http.client
 
     if endpoint.socket:

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from entrypoints.core.errors import HOST, USAGE, EntrypointError
-from entrypoints.core.parse import parse_json
+from entrypoints.core.parse import parse_untrusted_json
 from entrypoints.host.host import Result
 
 SIZES = (1 << 10, 1 << 16, 1 << 20, 1 << 24, 1 << 26)
@@ -126,21 +126,21 @@ def find_place(names: tuple[str, ...], rank: int | None, port: int) -> Place:
     last = len(names) - 1
     if rank is not None and rank > last:
         raise EntrypointError(USAGE, f"--node-rank {rank}: expected 0 to {last}, the place of this host in --peers")
-    own = [place for place, name in enumerate(names) if _is_own(name)] if rank is None else [rank]
-    if len(own) != 1:
-        found = "none of them is" if not own else f"{len(own)} of them are"
+    own_places = [place for place, name in enumerate(names) if _is_own(name)] if rank is None else [rank]
+    if len(own_places) != 1:
+        problem = "none of them is" if not own_places else f"{len(own_places)} of them are"
         hint = f"name this host too, in the same place on every host, or give its place: --node-rank 0 to {last}"
-        raise EntrypointError(USAGE, f"{peers}: {found} this host", hint)
-    return Place(own[0], len(names), names[0], port, names[0 if own[0] else 1])
+        raise EntrypointError(USAGE, f"{peers}: {problem} this host", hint)
+    return Place(own_places[0], len(names), names[0], port, names[0 if own_places[0] else 1])
 
 
 def _is_own(name: str) -> bool:
     """Return whether a name is an address of this host: one that a socket can be bound to."""
     try:
-        found = socket.getaddrinfo(name, 0, type=socket.SOCK_STREAM)
+        addresses = socket.getaddrinfo(name, 0, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError):
         return False
-    return any(_can_bind(family, str(address[0])) for family, _, _, _, address in found)
+    return any(_can_bind(family, str(address[0])) for family, _, _, _, address in addresses)
 
 
 def _can_bind(family: int, address: str) -> bool:
@@ -168,40 +168,40 @@ def address_of(name: str, port: int, wait: float) -> str:
         time.sleep(_AGAIN)
 
 
-def measure(job: Job) -> Measured:
+def measure_collective(job: Job) -> Measured:
     """Measure with the vendor's test if the image has it, else with PyTorch. Raises HOST."""
     for form, program in job.tests.programs.items():
-        path = _installed(program, job.env)
+        path = _find_installed_program(program, job.env)
         if path and (job.place.hosts == 1 or form in _OVER_HOSTS):
             return _VENDORS[form](job, path)
     if not job.tests.backend:
         missing = ", ".join(job.tests.programs.values()) or "a collective test"
         message = f"fabric: this image has no {missing}, and PyTorch has no backend for this accelerator"
         raise EntrypointError(HOST, message, "docs/container.md, Measure the fabric, says which images have one")
-    return _torch(job)
+    return _measure_with_torch(job)
 
 
-def _installed(program: str, env: Mapping[str, str]) -> str:
+def _find_installed_program(program: str, env: Mapping[str, str]) -> str:
     """Return the path of a program or of a script of Python; empty if the image has none."""
     from shutil import which
 
     return program if os.path.isfile(program) else which(program, path=env.get("PATH")) or ""
 
 
-def _run(job: Job, argv: tuple[str, ...], env: Mapping[str, str] = {}, folder: str | None = None) -> Result:
+def _run_measuring(job: Job, argv: tuple[str, ...], env: Mapping[str, str] = {}, folder: str | None = None) -> Result:
     from entrypoints.host.commands import run_live
 
     return run_live(argv, job.wait + MEASURING, {**job.env, **env}, folder)
 
 
-def _why(result: Result) -> str:
+def _describe_failure(result: Result) -> str:
     """Return why a program failed: its exit code and its last lines."""
     lines = [line.strip() for line in (result.stderr or result.stdout).splitlines() if line.strip()]
     errors = [line for line in lines if re.match(r"(\[rank\d+\]: )?[\w.]*(Error|Exception)\b", line)]
     return f"exit code {result.rc}: {' / '.join((errors or lines)[-_LINES_TOLD:])[:1000] or 'no output'}"
 
 
-def bus(size: int, seconds: float, ranks: int) -> float:
+def compute_bus_bandwidth(size: int, seconds: float, ranks: int) -> float:
     """Return nccl-tests' bus bandwidth of an all-reduce in GB/s."""
     return size / seconds * 2 * (ranks - 1) / ranks / 1e9
 
@@ -209,7 +209,7 @@ def bus(size: int, seconds: float, ranks: int) -> float:
 # --- PyTorch --------------------------------------------------------------------------------------------------------
 
 
-def _torch(job: Job) -> Measured:
+def _measure_with_torch(job: Job) -> Measured:
     place, tests = job.place, job.tests
     sizes = (*SIZES, LARGE) if tests.device != "cpu" else SIZES
     meeting = (
@@ -224,7 +224,7 @@ def _torch(job: Job) -> Measured:
         *("--imports", ",".join(tests.imports), "--sizes", ",".join(map(str, sizes))),
     )
     path = f"{job.plugin}:{job.env['PYTHONPATH']}" if job.env.get("PYTHONPATH") else job.plugin
-    result = _run(job, argv, {"PYTHONPATH": path, "OMP_NUM_THREADS": job.env.get("OMP_NUM_THREADS", "1")})
+    result = _run_measuring(job, argv, {"PYTHONPATH": path, "OMP_NUM_THREADS": job.env.get("OMP_NUM_THREADS", "1")})
     program = f"torch.distributed, {tests.backend}"
     return parse_torch(result, program, job.ranks)
 
@@ -233,22 +233,22 @@ def parse_torch(result: Result, program: str, ranks: int) -> Measured:
     """Read what drydock_plugin.collective printed."""
     lines = [line.partition(MARK)[2] for line in result.stdout.splitlines() if MARK in line]
     try:
-        told = parse_json(lines[-1]) if lines else {}
-        ranks = int(told.get("ranks", ranks))
-        figures = tuple(_figure(each, ranks) for each in told.get("figures", ()))
-        wrong = [each["bytes"] for each in told.get("figures", ()) if not each["right"]]
+        report = parse_untrusted_json(lines[-1]) if lines else {}
+        ranks = int(report.get("ranks", ranks))
+        figures = tuple(_make_figure(figure, ranks) for figure in report.get("figures", ()))
+        wrong = [figure["bytes"] for figure in report.get("figures", ()) if not figure["right"]]
     except (ValueError, TypeError, KeyError, AttributeError, ZeroDivisionError) as error:
         return Measured(program, ranks, failure=f"figures cannot be read: {error!r}")
     if wrong:
         return Measured(program, ranks, figures, f"the sum of {wrong[0]} bytes is wrong")
     if result.rc or not figures:
-        return Measured(program, ranks, figures, _why(result))
+        return Measured(program, ranks, figures, _describe_failure(result))
     return Measured(program, ranks, figures)
 
 
-def _figure(told: Mapping[str, Any], ranks: int) -> Figure:
-    size, seconds = int(told["bytes"]), float(told["seconds"])
-    return Figure(size, seconds, bus(size, seconds, ranks))
+def _make_figure(fields: Mapping[str, Any], ranks: int) -> Figure:
+    size, seconds = int(fields["bytes"]), float(fields["seconds"])
+    return Figure(size, seconds, compute_bus_bandwidth(size, seconds, ranks))
 
 
 # --- vendors' tests -------------------------------------------------------------------------------------------------
@@ -257,32 +257,34 @@ def _figure(told: Mapping[str, Any], ranks: int) -> Figure:
 def _nccl_tests(job: Job, path: str) -> Measured:
     """nccl-tests, and rccl-tests: one process drives all devices of the host."""
     argv = (path, "-b", str(SIZES[0]), "-e", str(LARGE), "-f", "16", "-g", str(job.local))
-    result = _run(job, argv)
+    result = _run_measuring(job, argv)
     figures = tuple(parse_nccl_tests(result.stdout))
-    failure = _why(result) if result.rc or not figures else ""
+    failure = _describe_failure(result) if result.rc or not figures else ""
     return Measured(os.path.basename(path), job.local, figures, failure)
 
 
 def parse_nccl_tests(text: str) -> Iterator[Figure]:
     """Read the out-of-place columns: size, count, type, operation, root, time in microseconds, algbw, busbw."""
     row = re.compile(r"\s*(\d+)\s+\d+\s+\w+\s+\w+\s+-?\d+\s+([\d.]+)\s+[\d.]+\s+([\d.]+)\s")
-    for found in filter(None, map(row.match, text.splitlines())):
-        yield Figure(int(found[1]), float(found[2]) / 1e6, float(found[3]))
+    for match in filter(None, map(row.match, text.splitlines())):
+        yield Figure(int(match[1]), float(match[2]) / 1e6, float(match[3]))
 
 
 def _nccom_test(job: Job, path: str) -> Measured:
     """nccom-test of Neuron: `allr` over the logical cores."""
-    result = _run(job, (path, "-r", str(job.local), "-b", str(SIZES[0]), "-e", str(LARGE), "-f", "16", "allr"))
+    result = _run_measuring(
+        job, (path, "-r", str(job.local), "-b", str(SIZES[0]), "-e", str(LARGE), "-f", "16", "allr")
+    )
     figures = tuple(parse_nccom_test(result.stdout))
-    failure = _why(result) if result.rc or not figures else ""
+    failure = _describe_failure(result) if result.rc or not figures else ""
     return Measured(os.path.basename(path), job.local, figures, failure)
 
 
 def parse_nccom_test(text: str) -> Iterator[Figure]:
     """Read its columns: size, count, type, time in microseconds, algbw, busbw."""
     row = re.compile(r"\s*(\d+)\s+\d+\s+[a-z]+\d+\s+([\d.]+)\s+[\d.]+\s+([\d.]+)\s*$")
-    for found in filter(None, map(row.match, text.splitlines())):
-        yield Figure(int(found[1]), float(found[2]) / 1e6, float(found[3]))
+    for match in filter(None, map(row.match, text.splitlines())):
+        yield Figure(int(match[1]), float(match[2]) / 1e6, float(match[3]))
 
 
 HCCL_DEMO_SIZES = (1 << 20, 1 << 25, 1 << 28)
@@ -298,20 +300,20 @@ def _hccl_demo(job: Job, path: str) -> Measured:
             *("--nranks", str(job.ranks), "--ranks_per_node", str(job.local), "--node_id", str(job.place.rank)),
         )
         meeting = {"HCCL_COMM_ID": f"{job.place.address}:{job.place.port}"}
-        result = _run(job, argv, meeting, os.path.dirname(path))
+        result = _run_measuring(job, argv, meeting, os.path.dirname(path))
         figure = parse_hccl_demo(result.stdout, size, job.ranks)
         if result.rc or not (figure or job.place.rank):
-            return Measured("hccl_demo", job.ranks, tuple(figures), _why(result))
+            return Measured("hccl_demo", job.ranks, tuple(figures), _describe_failure(result))
         figures += [figure] if figure else []
     return Measured("hccl_demo", job.ranks, tuple(figures), elsewhere=not figures)
 
 
 def parse_hccl_demo(text: str, size: int, ranks: int) -> Figure | None:
     """Read the network bandwidth, which is nccl-tests' bus bandwidth: algorithm bandwidth times 2 (n - 1) / n."""
-    found = re.search(r"\[BENCHMARK\]\s+(?:NW )?Bandwidth\s*:\s*([\d.]+)\s*([KMG]?)B/s", text)
-    if not found or not float(found[1]):
+    match = re.search(r"\[BENCHMARK\]\s+(?:NW )?Bandwidth\s*:\s*([\d.]+)\s*([KMG]?)B/s", text)
+    if not match or not float(match[1]):
         return None
-    speed = float(found[1]) * {"": 1e-9, "K": 1e-6, "M": 1e-3, "G": 1}[found[2]]
+    speed = float(match[1]) * {"": 1e-9, "K": 1e-6, "M": 1e-3, "G": 1}[match[2]]
     return Figure(size, size * 2 * (ranks - 1) / ranks / (speed * 1e9), speed)
 
 

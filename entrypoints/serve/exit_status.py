@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from entrypoints.core.errors import DIED, GROUP_ENDED, INTERNAL, LIMITED, NOT_READY, OK, STALLED, WRONG_ANSWER
-from entrypoints.serve.phases import IMPORT, JOIN, PLAN, SPAWN, State, phase
+from entrypoints.serve.phases import IMPORT, JOIN, PLAN, SPAWN, State, get_phase
 
 _SIGNALLED = 128
 KILLED = _SIGNALLED + signal.SIGKILL
@@ -81,9 +81,9 @@ def requested_end(stop: Stop, passed: int, state: State, limits: str, *, cut: bo
         NOT_READY: "the server was not ready",
         INTERNAL: "nothing watched the server any more",
     }
-    told = f"{stop.cause}: {how.get(code, f'vLLM exited with {passed}')}"
-    told += f"; {limits}" if limits and code != OK else ""
-    return End(code, state.wrong if code == WRONG_ANSWER else told, failed=code == WRONG_ANSWER)
+    sentence = f"{stop.cause}: {how.get(code, f'vLLM exited with {passed}')}"
+    sentence += f"; {limits}" if limits and code != OK else ""
+    return End(code, state.wrong if code == WRONG_ANSWER else sentence, failed=code == WRONG_ANSWER)
 
 
 def unexpected_end(passed: int, state: State, limits: str, *, until_ready: bool, ready: bool, prints: bool) -> End:
@@ -91,9 +91,9 @@ def unexpected_end(passed: int, state: State, limits: str, *, until_ready: bool,
 
     `prints`: it was only asked to print its help.
     """
-    began = phase(state) not in (PLAN, JOIN, SPAWN, IMPORT)
+    began = get_phase(state) not in (PLAN, JOIN, SPAWN, IMPORT)
     how = f"was killed by signal {passed - _SIGNALLED}" if passed > _SIGNALLED else f"exited with {passed}"
-    exited = f"vLLM {how} in phase {phase(state)}, without being asked to stop"
+    exited = f"vLLM {how} in phase {get_phase(state)}, without being asked to stop"
     cause = state.lost or exited
     failed = not ready and bool(passed or state.lost)
     if limits and (passed or state.lost or began):
@@ -107,7 +107,7 @@ def unexpected_end(passed: int, state: State, limits: str, *, until_ready: bool,
     return End(OK, "vLLM printed its help") if prints and not began else End(DIED, exited)
 
 
-def advice(end: End, remedies: Sequence[str]) -> str:
+def advise_on_memory(end: End, remedies: Sequence[str]) -> str:
     """Return what to try, in this order, if a start failed because a device has too little memory; empty otherwise.
 
     Only vLLM's log says whether it was memory: each accelerator's runtime has its own words for it.

@@ -12,12 +12,20 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from entrypoints.core.errors import NOT_READY, OK, WRONG_ANSWER, EntrypointError
-from entrypoints.core.text import tell
+from entrypoints.core.text import tell_user
 from entrypoints.host.processes import command_line
 from entrypoints.request.flags import ADDRESS, PORT
 from entrypoints.request.network import parse_port
 from entrypoints.serve import pooled
-from entrypoints.serve.client import Endpoint, Reply, Unreachable, ask, flag, parse_endpoint, parse_url
+from entrypoints.serve.client import (
+    Endpoint,
+    Reply,
+    Unreachable,
+    find_flag_value,
+    parse_endpoint,
+    parse_url,
+    send_request,
+)
 
 STATUS_PORT = 8001
 VLLM_PORT = 8000
@@ -87,33 +95,35 @@ Ask = Callable[[str, Mapping[str, Any] | None], Reply]
 
 def main(argv: Sequence[str], env: Mapping[str, str]) -> int:
     """Return 0 if the server in this container is ready, else NOT_READY or WRONG_ANSWER; print the reason on stderr."""
-    code, reason = health(argv, command_line(1), env)
+    code, reason = check_health(argv, command_line(1), env)
     if reason:
-        tell(f"drydock: {reason}")
+        tell_user(f"drydock: {reason}")
     return code
 
 
-def health(argv: Sequence[str], first: Sequence[str], env: Mapping[str, str]) -> tuple[int, str]:
+def check_health(argv: Sequence[str], first: Sequence[str], env: Mapping[str, str]) -> tuple[int, str]:
     """Return exit code and reason; `first` is the command line of process 1, which has the port options."""
     try:
-        reply = ask(*_endpoint_of(argv, first, env))
+        reply = send_request(*_endpoint_of(argv, first, env))
     except (Unreachable, ValueError, EntrypointError) as error:
         return NOT_READY, f"not ready: {error}"
     if reply.status == HTTP_OK:
         return OK, ""
-    state = _json(reply)
+    state = _parse_reply_object(reply)
     return (WRONG_ANSWER if state.get("wrong") else NOT_READY), f"not ready: {state.get('reason') or reply.status}"
 
 
 def _endpoint_of(argv: Sequence[str], first: Sequence[str], env: Mapping[str, str]) -> tuple[Endpoint, str]:
     """Return whom to ask, and the path. Raises ValueError for what is no URL, USAGE for no port."""
-    if flag(argv, "--url"):  # of the router, which requires its key for every path
-        endpoint, path = parse_url(flag(argv, "--url"))
+    if find_flag_value(argv, "--url"):  # of the router, which requires its key for every path
+        endpoint, path = parse_url(find_flag_value(argv, "--url"))
         return endpoint._replace(key=env.get("VLLM_API_KEY", "")), path
-    port = flag(argv, "--status-port")
+    port = find_flag_value(argv, "--status-port")
     if not port and ("--exec" in first or "-m" in first):  # no supervisor: vLLM is process 1, or below a small init
-        return parse_endpoint(first, flag(first, ADDRESS), int(flag(first, PORT) or VLLM_PORT), env), "/health"
-    port = port or flag(first, "--status-port") or str(STATUS_PORT)
+        return parse_endpoint(
+            first, find_flag_value(first, ADDRESS), int(find_flag_value(first, PORT) or VLLM_PORT), env
+        ), "/health"
+    port = port or find_flag_value(first, "--status-port") or str(STATUS_PORT)
     return Endpoint("127.0.0.1", parse_port(port, "--status-port", least=1)), "/readyz"
 
 
@@ -130,18 +140,20 @@ def verify_answers(endpoint: Endpoint, profile: Mapping[str, Any], model: str, e
 
 
 def _verify_engine(endpoint: Endpoint, profile: Mapping[str, Any], config: str) -> AnswerVerdict:
-    return compare(lambda path, question: ask(endpoint, path, question, PATIENCE), profile, config)
+    return compare_known_answers(
+        lambda path, question: send_request(endpoint, path, question, PATIENCE), profile, config
+    )
 
 
 def served_model(endpoint: Endpoint) -> str:
     """Return the name of the served model; empty if the server does not tell it."""
     try:
-        return _model_name(lambda path, question: ask(endpoint, path, question))
+        return _model_name(lambda path, question: send_request(endpoint, path, question))
     except (Unreachable, Refused, Forbidden, *UNEXPECTED):
         return ""
 
 
-def compare(ask_server: Ask, profile: Mapping[str, Any], config: str) -> AnswerVerdict:
+def compare_known_answers(ask_server: Ask, profile: Mapping[str, Any], config: str) -> AnswerVerdict:
     """Run each comparison until one is wrong. `config` is the sha256 of the model's config.json."""
     notes: list[str] = []
     answered: set[str] = set()
@@ -204,7 +216,7 @@ def _pooled_twice(ask_server: Ask, name: str, generates: str) -> tuple[str, str]
     for route in pooled.ROUTES:
         question = {"model": name, **route.question}
         try:
-            first, second = (_answered(ask_server(route.path, question), route.path) for _ in range(2))
+            first, second = (_require_answer(ask_server(route.path, question), route.path) for _ in range(2))
         except Absent:
             continue
         except Refused as refusal:
@@ -212,7 +224,7 @@ def _pooled_twice(ask_server: Ask, name: str, generates: str) -> tuple[str, str]
                 return f"{refusal}: expected finite numbers", ""
             refusals.append(str(refusal))
             continue
-        return pooled.disagreement(route, json.loads(first.body), json.loads(second.body))
+        return pooled.find_pooled_disagreement(route, json.loads(first.body), json.loads(second.body))
     raise Refused("; ".join(refusals))
 
 
@@ -220,7 +232,7 @@ def _prefill_with_decode(ask_server: Ask, name: str, profile: Mapping[str, Any],
     del config
     greedy = {"model": name, **GREEDY}
     decode = {"prompt": PROMPT, "max_tokens": TOKENS, "ignore_eos": True, "return_token_ids": True, "logprobs": 1}
-    decoded = _choice(ask_server, COMPLETIONS, greedy | decode)
+    decoded = _ask_first_choice(ask_server, COMPLETIONS, greedy | decode)
     prompt, tokens = decoded.get("prompt_token_ids"), decoded.get("token_ids")
     if not prompt or tokens is None:
         raise Refused("this vLLM returns no token ids")
@@ -228,15 +240,15 @@ def _prefill_with_decode(ask_server: Ask, name: str, profile: Mapping[str, Any],
         raise Refused(f"this server returns at most {len(tokens)} tokens; the comparison needs {TOKENS}")
     # vLLM does not read its prefix cache for a request with prompt_logprobs, so this is a prefill of every token.
     prefill = {"prompt": [*prompt, *tokens], "max_tokens": 1, "prompt_logprobs": 1}
-    prefilled = _choice(ask_server, COMPLETIONS, greedy | prefill)
+    prefilled = _ask_first_choice(ask_server, COMPLETIONS, greedy | prefill)
     margin = float(profile.get("thresholds", {}).get("known_answer_margin", {}).get("value", MARGIN))
     values = (decoded.get("logprobs") or {}).get("token_logprobs") or ()
-    wrong = disagreement(tokens, values, (prefilled.get("prompt_logprobs") or [])[len(prompt) :], margin)
+    wrong = find_disagreement(tokens, values, (prefilled.get("prompt_logprobs") or [])[len(prompt) :], margin)
     answer = f"{decoded.get('text', '')!r} after {PROMPT!r}"
     return (f"{wrong}, in {answer}" if wrong else ""), f"prefill and decode agree on {len(tokens)} tokens: {answer}"
 
 
-def disagreement(
+def find_disagreement(
     tokens: Sequence[int], values: Sequence[float], prefill: Sequence[Mapping[str, Any] | None], margin: float
 ) -> str:
     """Return where prefill disagrees with the decoded `tokens` and their log probabilities `values`. Pure.
@@ -244,53 +256,57 @@ def disagreement(
     `prefill` has the log probabilities of the likeliest token and of the decoded one, at each position.
     """
     if not len(tokens) == len(values) == len(prefill) == TOKENS:
-        found = f"{len(tokens)}, {len(values)} and {len(prefill)}"
-        return f"expected {TOKENS} tokens, log probabilities and prefilled positions, found {found}"
+        counts = f"{len(tokens)}, {len(values)} and {len(prefill)}"
+        return f"expected {TOKENS} tokens, log probabilities and prefilled positions, found {counts}"
     positions = zip(tokens, values, prefill, strict=True)
-    differences = (_difference(token, value, entry or {}, margin) for token, value, entry in positions)
+    differences = (_compare_token(token, value, entry or {}, margin) for token, value, entry in positions)
     return next((f"token {position}: {text}" for position, text in enumerate(differences) if text), "")
 
 
-def _difference(token: int, value: float, entry: Mapping[str, Any], margin: float) -> str:
-    known = {key: float(item["logprob"]) for key, item in entry.items()}
-    seen = known.get(str(token), float("nan"))
-    best = max(known, key=lambda key: known[key], default="nothing")
-    if not known.get(best, 0.0) - seen <= margin:  # NaN is within no margin
-        return f"decode chose {token}, prefill {best}; {known.get(best, 0.0) - seen:.2f} apart, {margin:g} allowed"
-    if not abs(value - seen) <= margin:
-        return f"{token} has log probability {value:.2f} in decode and {seen:.2f} in prefill, {margin:g} apart allowed"
+def _compare_token(token: int, value: float, entry: Mapping[str, Any], margin: float) -> str:
+    logprobs = {key: float(item["logprob"]) for key, item in entry.items()}
+    logprob = logprobs.get(str(token), float("nan"))
+    best = max(logprobs, key=lambda key: logprobs[key], default="nothing")
+    if not logprobs.get(best, 0.0) - logprob <= margin:  # NaN is within no margin
+        return (
+            f"decode chose {token}, prefill {best}; {logprobs.get(best, 0.0) - logprob:.2f} apart, {margin:g} allowed"
+        )
+    if not abs(value - logprob) <= margin:
+        return (
+            f"{token} has log probability {value:.2f} in decode and {logprob:.2f} in prefill, {margin:g} apart allowed"
+        )
     return ""
 
 
 def _recorded_answer(ask_server: Ask, name: str, profile: Mapping[str, Any], config: str) -> tuple[str, str]:
-    known = [answer for answer in profile.get("known_answers", ()) if config and answer["config_sha256"] == config]
-    if not known:
+    answers = [answer for answer in profile.get("known_answers", ()) if config and answer["config_sha256"] == config]
+    if not answers:
         raise Refused("no answer is recorded for this model")
-    for answer in known:
+    for answer in answers:
         message = [{"role": "user", "content": answer["prompt"]}]
         question = {"model": name, "messages": message, **GREEDY, "max_tokens": answer["max_tokens"]}
-        found = _choice(ask_server, "/v1/chat/completions", question).get("message", {})
-        text = " ".join(str(found[key]) for key in ("reasoning", "content") if found.get(key))
+        answer_message = _ask_first_choice(ask_server, "/v1/chat/completions", question).get("message", {})
+        text = " ".join(str(answer_message[key]) for key in ("reasoning", "content") if answer_message.get(key))
         if answer["contains"] not in text:
             return f"{answer['prompt']!r}: expected an answer with {answer['contains']!r}, found {text!r}", ""
-    return "", f"{len(known)} recorded answer{'s' if len(known) > 1 else ''} of {known[0]['model']} given"
+    return "", f"{len(answers)} recorded answer{'s' if len(answers) > 1 else ''} of {answers[0]['model']} given"
 
 
 def _model_name(ask_server: Ask) -> str:
-    served = json.loads(_answered(ask_server("/v1/models", None), "/v1/models").body)
+    served = json.loads(_require_answer(ask_server("/v1/models", None), "/v1/models").body)
     return str(served["data"][0]["id"])
 
 
-def _choice(ask_server: Ask, path: str, question: Mapping[str, Any]) -> Mapping[str, Any]:
-    choice: Mapping[str, Any] = json.loads(_answered(ask_server(path, question), path).body)["choices"][0]
+def _ask_first_choice(ask_server: Ask, path: str, question: Mapping[str, Any]) -> Mapping[str, Any]:
+    choice: Mapping[str, Any] = json.loads(_require_answer(ask_server(path, question), path).body)["choices"][0]
     return choice
 
 
-def _answered(reply: Reply, path: str) -> Reply:
+def _require_answer(reply: Reply, path: str) -> Reply:
     """Return a reply with status 200. Raises Refused for an unsupported request, Unreachable for any other status."""
     if reply.status == HTTP_OK:
         return reply
-    message = _message(reply)
+    message = _read_error_message(reply)
     if reply.status in (401, 403):
         raise Forbidden(f"{path} answers {reply.status}; give the key in VLLM_API_KEY or --api-key, not in a file")
     if reply.status in (404, 405):
@@ -300,13 +316,13 @@ def _answered(reply: Reply, path: str) -> Reply:
     raise Unreachable(f"{path} answers {reply.status} {message}")
 
 
-def _message(reply: Reply) -> str:
-    body = _json(reply)
+def _read_error_message(reply: Reply) -> str:
+    body = _parse_reply_object(reply)
     error = body.get("error")
     return str(error.get("message") if isinstance(error, dict) else error or body.get("detail") or "")
 
 
-def _json(reply: Reply) -> dict[str, Any]:
+def _parse_reply_object(reply: Reply) -> dict[str, Any]:
     """Return the JSON object in a reply; empty if there is none."""
     try:
         value = json.loads(reply.body)

@@ -72,7 +72,7 @@ class ServeJob(NamedTuple):
 Say = Callable[[str], None]
 
 
-def send(pid: int, number: int) -> None:
+def send_signal(pid: int, number: int) -> None:
     """Send a signal to a process, or to a process group if negative; do nothing if it no longer exists."""
     try:
         os.kill(pid, number)

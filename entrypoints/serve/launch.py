@@ -11,14 +11,14 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from entrypoints.cache.trust import umask
+from entrypoints.cache.trust import choose_umask
 from entrypoints.core.errors import HOST, USAGE, EntrypointError
-from entrypoints.core.folders import private_root, write
-from entrypoints.core.text import tell
-from entrypoints.host.limits import apply
-from entrypoints.host.processes import age
+from entrypoints.core.folders import locate_private_root, write_cache_file
+from entrypoints.core.text import tell_user
+from entrypoints.host.limits import apply_limits
+from entrypoints.host.processes import read_process_age
 from entrypoints.request.flags import GROUP_SECRET, MASTER, NODES, SECRET_FILE, SHUTDOWN, SOCKET
-from entrypoints.serve.client import flag, parse_endpoint
+from entrypoints.serve.client import find_flag_value, parse_endpoint
 from entrypoints.serve.ports import check_port
 
 if TYPE_CHECKING:
@@ -36,7 +36,9 @@ SECRET_AT_MOST = 1 << 20
 """Bytes of a --group-secret-file."""
 
 
-def serve(plan: ServePlan, profile: Mapping[str, Any], facts: Facts, env: Mapping[str, str], options: Options) -> int:
+def serve_plan(
+    plan: ServePlan, profile: Mapping[str, Any], facts: Facts, env: Mapping[str, str], options: Options
+) -> int:
     """Run vLLM until it exits or is stopped; return the exit code. With `options.exec_`, replace this process by vLLM.
 
     Raises HOST if a requirement is missing, before anything is started.
@@ -46,15 +48,17 @@ def serve(plan: ServePlan, profile: Mapping[str, Any], facts: Facts, env: Mappin
     if options.exec_:
         caches, whole = prepared
         caches.hold()
-        become(plan, whole)
-    return _supervised(plan, profile, prepared, options, member, until_ready=False)
+        replace_by_vllm(plan, whole)
+    return _run_supervised(plan, profile, prepared, options, member, until_ready=False)
 
 
-def warm(plan: ServePlan, profile: Mapping[str, Any], facts: Facts, env: Mapping[str, str], options: Options) -> int:
+def warm_caches(
+    plan: ServePlan, profile: Mapping[str, Any], facts: Facts, env: Mapping[str, str], options: Options
+) -> int:
     """Start vLLM, wait until it is ready, and stop it; the caches stay filled. Return the exit code. Raises HOST."""
     member = as_member(plan, options, env)
     prepared = prepare_host(plan, profile, facts, env, options)
-    return _supervised(plan, profile, prepared, options, member, until_ready=True)
+    return _run_supervised(plan, profile, prepared, options, member, until_ready=True)
 
 
 def prepare_host(
@@ -69,7 +73,7 @@ def prepare_host(
     if plan.group and any(finding.id == "PLAN-121" for finding in plan.findings):
         message = f"{NODES} {plan.group.hosts}: the address of the first host is not given"
         raise EntrypointError(USAGE, message, f"give the same {MASTER} ADDRESS on every host")
-    os.umask(umask(env))
+    os.umask(choose_umask(env))
     tmp = facts.mounts.get("tmp")
     if tmp and not tmp.writable:
         hint = "add --tmpfs /tmp to docker run, or an emptyDir at /tmp"
@@ -77,26 +81,26 @@ def prepare_host(
     if options.status_port == plan.port and not options.exec_:
         hint = "choose another port with --status-port N"
         raise EntrypointError(USAGE, f"--status-port {plan.port} is also vLLM's --port", hint)
-    if not flag(plan.argv, SOCKET):
+    if not find_flag_value(plan.argv, SOCKET):
         check_port(plan.host, plan.port)
-    whole = environment(plan, env)
-    caches = Caches(plan.cache, private_root(env, facts.user[0]), whole, say, profile)
+    whole = make_vllm_environment(plan, env)
+    caches = Caches(plan.cache, locate_private_root(env, facts.user[0]), whole, print_message, profile)
     caches.open()
     for path, text in plan.files.items():
-        write(path, text)
+        write_cache_file(path, text)
     if not options.recorded:
-        enter(whole.get("DRYDOCK_WORK_FOLDER", ""))  # before Ray, whose workers start in its folder
+        enter_work_folder(whole.get("DRYDOCK_WORK_FOLDER", ""))  # before Ray, whose workers start in its folder
     for words in plan.before:
         run_first(words, whole)
     if not options.recorded:
-        apply(plan.limits, say)
-        bind(whole.get("DRYDOCK_CPUS", ""))
+        apply_limits(plan.limits, print_message)
+        bind_cpus(whole.get("DRYDOCK_CPUS", ""))
     return caches, caches.environment(whole)
 
 
 def run_first(words: tuple[str, ...], env: Mapping[str, str]) -> None:
     """Run a command that the server needs, such as Ray's head, to its end. Raises HOST if it fails."""
-    say(f"running {' '.join(words)}")
+    print_message(f"running {' '.join(words)}")
     try:
         pid = os.posix_spawn(words[0], list(words), dict(env), setsigmask=())
     except OSError as error:
@@ -106,7 +110,7 @@ def run_first(words: tuple[str, ...], env: Mapping[str, str]) -> None:
         raise EntrypointError(HOST, f"{' '.join(words)}: exit code {code}, expected 0", "its last lines say why")
 
 
-def environment(plan: ServePlan, env: Mapping[str, str]) -> dict[str, str]:
+def make_vllm_environment(plan: ServePlan, env: Mapping[str, str]) -> dict[str, str]:
     """Return the inherited environment, with the plan's variables replacing it.
 
     Kubernetes sets VLLM_PORT=tcp://… in its pods for a Service named `vllm`, and vLLM exits with an error on that value
@@ -115,11 +119,11 @@ def environment(plan: ServePlan, env: Mapping[str, str]) -> dict[str, str]:
     whole = {**env, **plan.env}
     whole.pop(GROUP_SECRET, None)  # vLLM and a model's code do not need it
     if whole.get("VLLM_PORT", "").startswith(("tcp://", "udp://")):
-        say(f"WARN VLLM_PORT={whole.pop('VLLM_PORT')} ignored: it is a Kubernetes service link, not a port")
+        print_message(f"WARN VLLM_PORT={whole.pop('VLLM_PORT')} ignored: it is a Kubernetes service link, not a port")
     return whole
 
 
-def bind(cpus: str) -> None:
+def bind_cpus(cpus: str) -> None:
     """Bind this process, and so vLLM, to these CPUs. Raises USAGE for an invalid list."""
     from entrypoints.core.parse import parse_id_list
 
@@ -133,7 +137,7 @@ def bind(cpus: str) -> None:
         ) from error
 
 
-def enter(folder: str) -> None:
+def enter_work_folder(folder: str) -> None:
     """Start vLLM in this folder, which files without a path are written to. Raises USAGE for a missing folder."""
     try:
         if folder:
@@ -144,7 +148,7 @@ def enter(folder: str) -> None:
         ) from error
 
 
-def become(plan: ServePlan, env: Mapping[str, str]) -> NoReturn:
+def replace_by_vllm(plan: ServePlan, env: Mapping[str, str]) -> NoReturn:
     """Replace this process by vLLM. Raises HOST if its interpreter cannot be run."""
     signal.pthread_sigmask(signal.SIG_SETMASK, ())  # unblock what was blocked while planning
     try:
@@ -153,7 +157,7 @@ def become(plan: ServePlan, env: Mapping[str, str]) -> NoReturn:
         raise _cannot_run(plan, error) from error
 
 
-def spawner(plan: ServePlan, env: Mapping[str, str]) -> Callable[[], int]:
+def make_spawner(plan: ServePlan, env: Mapping[str, str]) -> Callable[[], int]:
     """Return a function that starts vLLM in its own session, so that Ctrl-C reaches only the supervisor."""
 
     def spawn() -> int:
@@ -172,9 +176,9 @@ def spawner(plan: ServePlan, env: Mapping[str, str]) -> Callable[[], int]:
     return spawn
 
 
-def say(text: str) -> None:
+def print_message(text: str) -> None:
     """Print one line on standard error."""
-    tell(f"drydock: {text}")
+    tell_user(f"drydock: {text}")
 
 
 def _cannot_run(plan: ServePlan, error: OSError) -> EntrypointError:
@@ -226,7 +230,7 @@ def _read_secret(path: str, env: Mapping[str, str]) -> bytes:
     return secret
 
 
-def _supervised(
+def _run_supervised(
     plan: ServePlan,
     profile: Mapping[str, Any],
     prepared: tuple[Caches, dict[str, str]],
@@ -237,18 +241,18 @@ def _supervised(
 ) -> int:
     import time
 
-    from entrypoints.host.events import explain, limit_events
+    from entrypoints.host.events import explain_limit_events, limit_events
     from entrypoints.plan import guard
     from entrypoints.serve.draining import VARIABLE, DrainFile
-    from entrypoints.serve.exit_status import advice
+    from entrypoints.serve.exit_status import advise_on_memory
     from entrypoints.serve.job import ServeJob
     from entrypoints.serve.measured import VARIABLE as MEASURED
     from entrypoints.serve.measured import MeasuredFile
-    from entrypoints.serve.starting import supervise
+    from entrypoints.serve.starting import supervise_server
 
     caches, env = prepared
     before, drain_file, measured_file = limit_events(), DrainFile(env), MeasuredFile(env)
-    start = spawner(plan, {**env, VARIABLE: drain_file.path, MEASURED: measured_file.path})
+    start = make_spawner(plan, {**env, VARIABLE: drain_file.path, MEASURED: measured_file.path})
 
     def spawn() -> int:
         leader = start()
@@ -260,7 +264,7 @@ def _supervised(
         spawn=spawn,
         endpoint=parse_endpoint(plan.argv, plan.host, plan.port, env),
         model=plan.model,
-        began=time.monotonic() - age(),
+        began=time.monotonic() - read_process_age(),
         status_port=options.status_port,
         drain_timeout=options.drain_timeout,
         drain_pause=options.drain_pause,
@@ -268,44 +272,44 @@ def _supervised(
         engines=len({use.engine for use in plan.uses}) or 1,
         refuses=guard.NAME in plan.argv,
         drain_file=drain_file,
-        drains_itself=flag(plan.argv, SHUTDOWN) not in ("", "0"),
+        drains_itself=find_flag_value(plan.argv, SHUTDOWN) not in ("", "0"),
         until_ready=until_ready,
         keep_wrong=env.get("DRYDOCK_KEEP_WRONG") == "1",
         digest=env.get("DRYDOCK_IMAGE_DIGEST", ""),
         cache="hit" if caches.hit else "miss",
         on_ready=caches.keep_behind,
         prints=any(word.startswith("--help") for word in plan.argv),
-        limits=lambda: explain(before, limit_events()),
+        limits=lambda: explain_limit_events(before, limit_events()),
         measured=lambda: _compare_memory(measured_file, plan, profile),
     )
-    end = supervise(job, profile, say)
+    end = supervise_server(job, profile, print_message)
     measured_file.take()  # of a start that did not become ready
     suspects = caches.suspects() if end.failed else ""
     caches.close(patient=until_ready)
     if suspects:
-        _repeat(end.cause, suspects)
+        _restart_without_suspects(end.cause, suspects)
     if end.code:
-        say("what it means: docker logs CONTAINER 2>&1 | docker run -i IMG explain")
+        print_message("what it means: docker logs CONTAINER 2>&1 | docker run -i IMG explain")
     remedies = profile.get("thresholds", {}).get("memory_remedies", {}).get("value", ())
-    say(f"ended with exit code {end.code}: {end.cause}{advice(end, remedies)}")
+    print_message(f"ended with exit code {end.code}: {end.cause}{advise_on_memory(end, remedies)}")
     return end.code
 
 
 def _compare_memory(file: MeasuredFile, plan: ServePlan, profile: Mapping[str, Any]) -> str:
     """Return what vLLM measured against the plan, and keep it in the cache."""
-    from entrypoints.serve.measured import as_document, describe_difference, keep
+    from entrypoints.serve.measured import as_document, describe_difference, keep_document
 
     measured = file.take()
-    told = describe_difference(measured, plan.uses)
-    if told:
-        keep(as_document(measured, plan, profile), "" if plan.cache.why else plan.cache.volume)
-    return told
+    difference = describe_difference(measured, plan.uses)
+    if difference:
+        keep_document(as_document(measured, plan, profile), "" if plan.cache.why else plan.cache.volume)
+    return difference
 
 
-def _repeat(failure: str, suspects: str) -> NoReturn:
+def _restart_without_suspects(failure: str, suspects: str) -> NoReturn:
     """Restart this process without the cache entries that worked for an earlier start and not for this one."""
-    from entrypoints.cache.lifecycle import SUSPECT, repeated
+    from entrypoints.cache.lifecycle import SUSPECT, explain_repeat
 
-    say(repeated(failure, suspects))
-    own = {**os.environ, SUSPECT: suspects}
-    os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], own)  # noqa: S606 -- itself
+    print_message(explain_repeat(failure, suspects))
+    new_environment = {**os.environ, SUSPECT: suspects}
+    os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], new_environment)  # noqa: S606 -- itself

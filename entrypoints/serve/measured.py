@@ -14,8 +14,8 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from entrypoints.cache.trust import writer
-from entrypoints.core.folders import read_bounded, replace
+from entrypoints.cache.trust import find_writer
+from entrypoints.core.folders import read_bounded, replace_file
 from entrypoints.core.units import GIB
 
 if TYPE_CHECKING:
@@ -79,35 +79,37 @@ class MeasuredFile:
 
 def parse_lines(text: str) -> Measured:
     """Return what the lines of all ranks and engines say, of the rank with the least room."""
-    weights = _numbers(_WEIGHTS, text)
-    consumed = [sum(map(_number, found)) for found in _CONSUMED.findall(text)]
-    rest = [_number(active) + _number(outside) for _, active, outside in _USED.findall(text)]
+    weights = _parse_pattern_numbers(_WEIGHTS, text)
+    consumed = [sum(map(_parse_comma_number, figures)) for figures in _CONSUMED.findall(text)]
+    rest = [_parse_comma_number(active) + _parse_comma_number(outside) for _, active, outside in _USED.findall(text)]
     if consumed and weights:
         rest.append(max(consumed) - max(weights))
     return Measured(
         max(weights, default=None),
         max(rest, default=None),
-        min(_numbers(_CACHE, text), default=None),
-        min(_tokens(text), default=None),
+        min(_parse_pattern_numbers(_CACHE, text), default=None),
+        min(_parse_cache_tokens(text), default=None),
     )
 
 
-def _tokens(text: str) -> list[int]:
+def _parse_cache_tokens(text: str) -> list[int]:
     """Return the tokens of each engine's cache.
 
     vLLM up to 0.19 prints the size of a cache with sliding windows as if no layer had one, so the product counts.
     """
-    products = [int(_number(length) * _number(times)) for length, times in _CONCURRENCY.findall(text)]
-    sizes = [int(_number(size)) for size in _SIZE.findall(text)]
+    products = [
+        int(_parse_comma_number(length) * _parse_comma_number(times)) for length, times in _CONCURRENCY.findall(text)
+    ]
+    sizes = [int(_parse_comma_number(size)) for size in _SIZE.findall(text)]
     one_line = any(_SIZE.search(line) and _CONCURRENCY.search(line) for line in text.splitlines())
     return sizes if one_line else products or sizes
 
 
-def _numbers(pattern: re.Pattern[str], text: str) -> list[float]:
-    return [_number(found) for found in pattern.findall(text)]
+def _parse_pattern_numbers(pattern: re.Pattern[str], text: str) -> list[float]:
+    return [_parse_comma_number(digits) for digits in pattern.findall(text)]
 
 
-def _number(text: str) -> float:
+def _parse_comma_number(text: str) -> float:
     """Return a number with commas; 0 for what is none, such as 1.2.3."""
     try:
         return float(text.replace(",", ""))
@@ -156,18 +158,18 @@ def as_document(measured: Measured, plan: ServePlan, profile: Mapping[str, Any])
     return json.dumps(value, indent=2, sort_keys=True) + "\n"
 
 
-def keep(text: str, volume: str) -> None:
+def keep_document(text: str, volume: str) -> None:
     """Write the document into the cache, unless someone else owns the file or the folder cannot be written."""
     path = f"{volume}/{KEPT}"
-    if volume and not writer(path):
+    if volume and not find_writer(path):
         with suppress(OSError):
-            replace(path, text)
+            replace_file(path, text)
 
 
 def read_kept(volume: str) -> str:
     """Return the last document; empty if there is none, or another user could have written it."""
     path = f"{volume}/{KEPT}"
-    if writer(path):
+    if find_writer(path):
         return ""
     try:
         return read_bounded(path, _AT_MOST).decode()

@@ -49,21 +49,21 @@ def read_route(address: str, port: int) -> Route:
     try:
         with socket.socket(family, socket.SOCK_DGRAM) as probe:
             probe.connect((address, port))
-            own = str(probe.getsockname()[0])
+            own_address = str(probe.getsockname()[0])
     except OSError:
         return Route()
-    interface = interface_of(own)
-    mtu = interfaces().get(interface, 0)
+    interface = interface_of(own_address)
+    mtu = list_mtus().get(interface, 0)
     if not mtu:
-        return Route(own, interface)
+        return Route(own_address, interface)
     headers = _HEADERS_6 if family == socket.AF_INET6 else _HEADERS
-    if not _echoes(family, address, port, SMALL)[0]:
-        return Route(own, interface, mtu)
-    arrives, path = _echoes(family, address, port, min(mtu - headers, _LARGEST_DATAGRAM))
-    return Route(own, interface, mtu, arrives, path)
+    if not _test_datagram(family, address, port, SMALL)[0]:
+        return Route(own_address, interface, mtu)
+    arrives, path = _test_datagram(family, address, port, min(mtu - headers, _LARGEST_DATAGRAM))
+    return Route(own_address, interface, mtu, arrives, path)
 
 
-def _echoes(family: int, address: str, port: int, size: int) -> tuple[bool, int]:
+def _test_datagram(family: int, address: str, port: int, size: int) -> tuple[bool, int]:
     """Return whether a datagram of `size` bytes that must stay whole arrives, and the path's MTU if it is smaller."""
     six = family == socket.AF_INET6
     level = socket.IPPROTO_IPV6 if six else socket.IPPROTO_IP
@@ -73,7 +73,7 @@ def _echoes(family: int, address: str, port: int, size: int) -> tuple[bool, int]
             probe.setsockopt(level, _DISCOVER_6 if six else _DISCOVER, _NEVER_FRAGMENT)
             probe.connect((address, port))
             for _ in range(TRIES):
-                outcome = _send(probe, size)
+                outcome = _send_datagram(probe, size)
                 if outcome == errno.ECONNREFUSED:
                     return True, 0
                 if outcome == errno.EMSGSIZE:
@@ -83,7 +83,7 @@ def _echoes(family: int, address: str, port: int, size: int) -> tuple[bool, int]
     return False, 0
 
 
-def _send(probe: socket.socket, size: int) -> int:
+def _send_datagram(probe: socket.socket, size: int) -> int:
     """Send a datagram and wait for the answer; return its errno, 0 if there is none."""
     try:
         probe.send(bytes(size))
@@ -100,34 +100,34 @@ def interface_of(address: str) -> str:
     if ":" in address:
         return _interface_6(address)
     for _, name in socket.if_nameindex():
-        found = _ask_kernel(_SIOCGIFADDR, name)
-        if found and socket.inet_ntoa(found[20:24]) == address:
+        reply = _ask_kernel(_SIOCGIFADDR, name)
+        if reply and socket.inet_ntoa(reply[20:24]) == address:
             return name
     return "lo" if address.startswith("127.") else ""
 
 
 def _interface_6(address: str) -> str:
-    wanted = socket.inet_pton(socket.AF_INET6, address.partition("%")[0]).hex()
+    packed_address = socket.inet_pton(socket.AF_INET6, address.partition("%")[0]).hex()
     try:
         with open("/proc/net/if_inet6", encoding="ascii") as table:
-            return next((line.split()[5] for line in table if line.startswith(wanted)), "")
+            return next((line.split()[5] for line in table if line.startswith(packed_address)), "")
     except OSError:
         return ""
 
 
-def interfaces() -> dict[str, int]:
+def list_mtus() -> dict[str, int]:
     """Return the network interfaces of this network namespace, at most 64, and their MTU in bytes.
 
     The kernel is asked, because /sys shows the interfaces of the namespace that mounted it.
     """
-    found = {name: _ask_kernel(_SIOCGIFMTU, name) for _, name in socket.if_nameindex()[:_INTERFACES_AT_MOST]}
-    return {name: struct.unpack_from("i", reply, _NAME)[0] for name, reply in found.items() if reply}
+    replies = {name: _ask_kernel(_SIOCGIFMTU, name) for _, name in socket.if_nameindex()[:_INTERFACES_AT_MOST]}
+    return {name: struct.unpack_from("i", reply, _NAME)[0] for name, reply in replies.items() if reply}
 
 
-def links() -> dict[str, bool]:
+def list_link_states() -> dict[str, bool]:
     """Return the network interfaces, and whether each is up and connected."""
-    found = {name: _ask_kernel(_SIOCGIFFLAGS, name) for _, name in socket.if_nameindex()}
-    flags = {name: struct.unpack_from("H", reply, _NAME)[0] for name, reply in found.items() if reply}
+    replies = {name: _ask_kernel(_SIOCGIFFLAGS, name) for _, name in socket.if_nameindex()}
+    flags = {name: struct.unpack_from("H", reply, _NAME)[0] for name, reply in replies.items() if reply}
     return {name: value & _UP_AND_RUNNING == _UP_AND_RUNNING for name, value in flags.items()}
 
 

@@ -18,14 +18,14 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from entrypoints.core.errors import USAGE, EntrypointError
-from entrypoints.core.parse import parse_json
+from entrypoints.core.parse import parse_untrusted_json
 from entrypoints.request.flags import MOST_HOSTS
 from entrypoints.request.network import parse_port
-from entrypoints.serve.client import Endpoint, Unreachable, ask
-from entrypoints.serve.network_path import Route, interfaces, read_route
-from entrypoints.serve.ports import bound_at, listen
+from entrypoints.serve.client import Endpoint, Unreachable, send_request
+from entrypoints.serve.network_path import Route, list_mtus, read_route
+from entrypoints.serve.ports import bound_at, listen_on_status_port
 from entrypoints.serve.rank_coordination import new_run
-from entrypoints.serve.status import GROUP, Response, StatusServer, as_json
+from entrypoints.serve.status import GROUP, Response, StatusServer, format_answer_body
 
 TRY = 2.0
 """Seconds for one attempt to connect."""
@@ -83,22 +83,24 @@ def parse_peers(peers: tuple[str, ...], ports: str, status_port: int, wait: floa
     return PeerCheck(peers, status_port, tuple(port for port in dict.fromkeys(numbers) if port != status_port), wait)
 
 
-def look(check: PeerCheck) -> tuple[tuple[ObservedPeer, ...], Mapping[int, str]]:
+def look_at_peers(check: PeerCheck) -> tuple[tuple[ObservedPeer, ...], Mapping[int, str]]:
     """Look at every peer; return what was seen, and the ports of this host that are in use, with the reason.
 
     Raises USAGE if names that should be other hosts' lead to this one.
     """
     meeting = Meeting()
     with ExitStack() as stack:
-        busy = _open(check, meeting, stack)
-        seen = _meet(check, meeting)
-    own = [name for name, each in seen.items() if each.itself]
-    if len(own) > 1 or len(own) == len(seen):
-        message = f"--peers: {', '.join(own)} lead{'s' * (len(own) == 1)} to this host, expected another host"
+        busy = _open_ports(check, meeting, stack)
+        peers = _meet_peers(check, meeting)
+    own_names = [name for name, peer in peers.items() if peer.itself]
+    if len(own_names) > 1 or len(own_names) == len(peers):
+        message = (
+            f"--peers: {', '.join(own_names)} lead{'s' * (len(own_names) == 1)} to this host, expected another host"
+        )
         raise EntrypointError(USAGE, message, "check their addresses in the name service and /etc/hosts")
-    others = {name: each for name, each in seen.items() if not each.itself}
-    _in_parallel([partial(_finish, name, others, meeting, check) for name in others])
-    return tuple(others.values()), busy
+    other_peers = {name: peer for name, peer in peers.items() if not peer.itself}
+    _in_parallel([partial(_finish_peer, name, other_peers, meeting, check) for name in other_peers])
+    return tuple(other_peers.values()), busy
 
 
 class Meeting:
@@ -123,39 +125,39 @@ class Meeting:
             words = {}
         run = words.get("check", [""])[0]
         if not run.isalnum() or len(run) > _RUN_AT_MOST or len(self.heard) > MOST_HOSTS:
-            return Response(400, as_json({"error": f"{GROUP}: expected check=RUN"}))
+            return Response(400, format_answer_body({"error": f"{GROUP}: expected check=RUN"}))
         self.heard.add(run)
         if "done" in words:
             self.left.add(run)
-        return Response(200, as_json({"check": True, "run": self.run, "interfaces": interfaces()}))
+        return Response(200, format_answer_body({"check": True, "run": self.run, "interfaces": list_mtus()}))
 
     def answer(self, path: str) -> Response:
         """Answer a request that is not of another check."""
-        known = path == GROUP
-        told = {"check": True, "interfaces": interfaces()} if known else {"error": "a check runs here, no server"}
-        return Response(200 if known else 503, as_json(told))
+        is_group = path == GROUP
+        reply = {"check": True, "interfaces": list_mtus()} if is_group else {"error": "a check runs here, no server"}
+        return Response(200 if is_group else 503, format_answer_body(reply))
 
 
-def _open(check: PeerCheck, meeting: Meeting, stack: ExitStack) -> dict[int, str]:
+def _open_ports(check: PeerCheck, meeting: Meeting, stack: ExitStack) -> dict[int, str]:
     """Listen on all ports of this host; return those that are in use, unless a server of drydock uses them."""
     busy: dict[int, str] = {}
     for port in (check.status_port, *check.ports):
         try:
-            listener = bound_at(check.bind, port) if check.bind else listen(port)
+            listener = bound_at(check.bind, port) if check.bind else listen_on_status_port(port)
         except (OSError, EntrypointError) as error:
             busy[port] = str(getattr(error, "strerror", "") or error).partition("\n")[0]
             continue
         stack.callback(listener.close)
         if port == check.status_port:
-            _answer(StatusServer(listener, meeting.answer, take=meeting.take), stack)
+            _serve_until_closed(StatusServer(listener, meeting.answer, take=meeting.take), stack)
         else:
-            threading.Thread(target=_accept, args=(listener,), daemon=True).start()
-    own = Endpoint(check.bind or "127.0.0.1", check.status_port)
-    serves = check.status_port in busy and _question(own, GROUP, "GET")[0]
+            threading.Thread(target=_accept_connections, args=(listener,), daemon=True).start()
+    endpoint = Endpoint(check.bind or "127.0.0.1", check.status_port)
+    serves = check.status_port in busy and _ask_status_port(endpoint, GROUP, "GET")[0]
     return {} if serves else busy
 
 
-def _answer(server: StatusServer, stack: ExitStack) -> None:
+def _serve_until_closed(server: StatusServer, stack: ExitStack) -> None:
     """Answer on the status port until the stack ends; those who asked before that get their answers."""
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
@@ -163,7 +165,7 @@ def _answer(server: StatusServer, stack: ExitStack) -> None:
     stack.callback(server.stop)
 
 
-def _accept(listener: socket.socket) -> None:
+def _accept_connections(listener: socket.socket) -> None:
     """Accept and close connections until the listener is closed."""
     while True:
         try:
@@ -172,78 +174,80 @@ def _accept(listener: socket.socket) -> None:
             return
 
 
-def _meet(check: PeerCheck, meeting: Meeting) -> dict[str, ObservedPeer]:
+def _meet_peers(check: PeerCheck, meeting: Meeting) -> dict[str, ObservedPeer]:
     """Ask every peer until each was reached and heard, or the wait is over."""
-    seen = {name: ObservedPeer(name, failure="not tried") for name in dict.fromkeys(check.peers)}
+    peers = {name: ObservedPeer(name, failure="not tried") for name in dict.fromkeys(check.peers)}
     due = time.monotonic() + check.wait
     while True:
-        _in_parallel([partial(_visit, name, seen, check, meeting) for name in seen])
-        if time.monotonic() >= due or all(_settled(each, meeting) for each in seen.values()):
-            return seen
+        _in_parallel([partial(_visit_peer, name, peers, check, meeting) for name in peers])
+        if time.monotonic() >= due or all(_is_settled(peer, meeting) for peer in peers.values()):
+            return peers
         time.sleep(AGAIN)
 
 
-def _reached(seen: ObservedPeer) -> bool:
+def _is_reached(peer: ObservedPeer) -> bool:
     """Return whether a peer answered, and all its ports are open to this host."""
-    return not seen.failure and not any(seen.ports.values())
+    return not peer.failure and not any(peer.ports.values())
 
 
-def _settled(seen: ObservedPeer, meeting: Meeting) -> bool:
+def _is_settled(peer: ObservedPeer, meeting: Meeting) -> bool:
     """Return whether nothing more is to be found out about a peer."""
-    gone = not seen.checks or meeting.runs.get(seen.name) in meeting.left
-    return seen.itself or (_reached(seen) and gone)
+    has_left = not peer.checks or meeting.runs.get(peer.name) in meeting.left
+    return peer.itself or (_is_reached(peer) and has_left)
 
 
-def _visit(name: str, seen: dict[str, ObservedPeer], check: PeerCheck, meeting: Meeting) -> None:
+def _visit_peer(name: str, peers: dict[str, ObservedPeer], check: PeerCheck, meeting: Meeting) -> None:
     """Try once to reach a peer; tell it when this host needs nothing more of it.
 
     A peer that knows this may end, so it is told only after its answer came, and is not looked at again.
     """
-    if _settled(seen[name], meeting):
+    if _is_settled(peers[name], meeting):
         return
-    if not _reached(seen[name]):
-        seen[name] = _try(name, check, meeting)
-    if _reached(seen[name]) and seen[name].checks and not seen[name].itself:
-        _greet(name, Endpoint(seen[name].addresses[0], check.status_port), meeting, "&done=1")
+    if not _is_reached(peers[name]):
+        peers[name] = _try_peer(name, check, meeting)
+    if _is_reached(peers[name]) and peers[name].checks and not peers[name].itself:
+        _greet_peer(name, Endpoint(peers[name].addresses[0], check.status_port), meeting, "&done=1")
 
 
-def _try(name: str, check: PeerCheck, meeting: Meeting) -> ObservedPeer:
+def _try_peer(name: str, check: PeerCheck, meeting: Meeting) -> ObservedPeer:
     """Try once to reach a peer, on all its ports."""
     try:
-        found = socket.getaddrinfo(name, check.status_port, type=socket.SOCK_STREAM)
+        address_infos = socket.getaddrinfo(name, check.status_port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
         return ObservedPeer(name, failure=f"no address: {getattr(error, 'strerror', None) or error}")
-    addresses = tuple(dict.fromkeys(str(each[4][0]) for each in found))
-    ports = {port: _connect(addresses[0], port, check.bind) for port in check.ports}
+    addresses = tuple(dict.fromkeys(str(info[4][0]) for info in address_infos))
+    ports = {port: _try_port(addresses[0], port, check.bind) for port in check.ports}
     endpoint = Endpoint(addresses[0], check.status_port)
-    fields, clock, failure = _greet(name, endpoint, meeting)
+    fields, clock, failure = _greet_peer(name, endpoint, meeting)
     checks = bool(fields)
     if not checks:
-        told = _question(endpoint, GROUP, "GET")
-        if not told[0].get("check"):  # a check that was too busy to answer the first question is asked again
-            fields, clock, failure = told
+        answer = _ask_status_port(endpoint, GROUP, "GET")
+        if not answer[0].get("check"):  # a check that was too busy to answer the first question is asked again
+            fields, clock, failure = answer
     itself = checks and meeting.runs[name] == meeting.run
-    mtus = _mtus(fields.get("interfaces"))
+    mtus = _read_mtus(fields.get("interfaces"))
     return ObservedPeer(name, addresses, failure, checks, itself=itself, ports=ports, clock=clock, mtus=mtus)
 
 
-def _greet(name: str, endpoint: Endpoint, meeting: Meeting, done: str = "") -> tuple[dict[str, Any], float | None, str]:
-    """Say to a peer who this host is, and note who the peer is; return what `_question` does."""
-    fields, clock, failure = _question(endpoint, f"{GROUP}?check={meeting.run}{done}", "POST")
+def _greet_peer(
+    name: str, endpoint: Endpoint, meeting: Meeting, suffix: str = ""
+) -> tuple[dict[str, Any], float | None, str]:
+    """Say to a peer who this host is, and note who the peer is; return what `_ask_status_port` does."""
+    fields, clock, failure = _ask_status_port(endpoint, f"{GROUP}?check={meeting.run}{suffix}", "POST")
     if fields:
         meeting.runs[name] = str(fields.get("run", ""))
     return fields, clock, failure
 
 
-def _mtus(told: Any) -> dict[str, int]:
+def _read_mtus(peer_interfaces: Any) -> dict[str, int]:
     """Return the interfaces that a peer told, without what is none."""
-    pairs = told.items() if isinstance(told, dict) else ()
+    pairs = peer_interfaces.items() if isinstance(peer_interfaces, dict) else ()
     return {
         name: mtu for name, mtu in pairs if len(name) <= _NAME_AT_MOST and type(mtu) is int and 0 < mtu <= _MTU_AT_MOST
     }
 
 
-def _connect(address: str, port: int, bind: str) -> str:
+def _try_port(address: str, port: int, bind: str) -> str:
     """Return why a port cannot be connected to; empty if it can."""
     try:
         source = (bind, 0) if bind else None
@@ -253,39 +257,39 @@ def _connect(address: str, port: int, bind: str) -> str:
     return ""
 
 
-def _question(endpoint: Endpoint, path: str, method: str) -> tuple[dict[str, Any], float | None, str]:
+def _ask_status_port(endpoint: Endpoint, path: str, method: str) -> tuple[dict[str, Any], float | None, str]:
     """Ask a status port; return the fields of its answer, by how much its clock is ahead, and why there is none."""
     before = time.time()
     try:
-        reply = ask(endpoint, path, timeout=TRY, method=method, most=ANSWER_AT_MOST)
-        value = parse_json(reply.body)
+        reply = send_request(endpoint, path, timeout=TRY, method=method, most=ANSWER_AT_MOST)
+        value = parse_untrusted_json(reply.body)
     except (Unreachable, ValueError) as error:
         return {}, None, str(error).rpartition(": ")[2]
     fields = value if isinstance(value, dict) else {}
     if reply.status != 200 or "interfaces" not in fields:  # noqa: PLR2004
         return {}, None, f"answers {reply.status}, and not as drydock does"
-    return fields, _ahead(reply.date, before, time.time()), ""
+    return fields, _compute_clock_lead(reply.date, before, time.time()), ""
 
 
-def _ahead(date: str, before: float, after: float) -> float | None:
+def _compute_clock_lead(date: str, before: float, after: float) -> float | None:
     """Return by how many seconds the clock of an answer is ahead at least: its date has whole seconds."""
     from calendar import timegm
 
     try:
-        told = timegm(time.strptime(date, "%a, %d %b %Y %H:%M:%S GMT"))
+        peer_time = timegm(time.strptime(date, "%a, %d %b %Y %H:%M:%S GMT"))
     except ValueError:
         return None
-    if told > after:
-        return told - after
-    return min(0.0, told + 1 - before)
+    if peer_time > after:
+        return peer_time - after
+    return min(0.0, peer_time + 1 - before)
 
 
-def _finish(name: str, seen: dict[str, ObservedPeer], meeting: Meeting, check: PeerCheck) -> None:
+def _finish_peer(name: str, peers: dict[str, ObservedPeer], meeting: Meeting, check: PeerCheck) -> None:
     """Add what is found out once: the route, and whether the peer was heard."""
-    addresses = seen[name].addresses
+    addresses = peers[name].addresses
     if addresses:
         route = read_route(addresses[0], check.status_port)
-        seen[name] = seen[name]._replace(route=route, heard=meeting.runs.get(name) in meeting.heard)
+        peers[name] = peers[name]._replace(route=route, heard=meeting.runs.get(name) in meeting.heard)
 
 
 def _in_parallel(jobs: list[Callable[[], None]]) -> None:

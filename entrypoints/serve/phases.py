@@ -74,14 +74,14 @@ class State(NamedTuple):
     """Requests whose KV cache was freed before a decoder had read it."""
 
 
-def phase(state: State) -> str:
+def get_phase(state: State) -> str:
     """Return the current phase."""
     return state.entered[-1][0]
 
 
-def enter(state: State, name: str, at: float) -> State:
+def enter_phase(state: State, name: str, at: float) -> State:
     """Enter a later phase at `at`. Phases can be skipped; an earlier phase is ignored."""
-    if ORDER.index(name) <= ORDER.index(phase(state)):
+    if ORDER.index(name) <= ORDER.index(get_phase(state)):
         return state
     return state._replace(entered=(*state.entered, (name, at)))
 
@@ -96,7 +96,7 @@ def why_not(state: State) -> str:
     """Return in one sentence why the server is not ready; empty if it is."""
     if is_ready(state):
         return ""
-    fallback = "vLLM no longer answers" if phase(state) == READY else f"starting: {phase(state)}"
+    fallback = "vLLM no longer answers" if get_phase(state) == READY else f"starting: {get_phase(state)}"
     ended = state.lost or state.parted
     return state.stopping or state.wrong or ended or state.stalled or state.defect or state.trouble or fallback
 
@@ -106,7 +106,7 @@ def is_alive(state: State) -> bool:
     return bool(state.stopping) or not state.dead
 
 
-def seconds(state: State, now: float) -> dict[str, float]:
+def measure_phases(state: State, now: float) -> dict[str, float]:
     """Return the seconds of each phase, of the current one up to `now`; READY is left out."""
     ends = (*(at for _, at in state.entered[1:]), now)
     return {name: end - at for (name, at), end in zip(state.entered, ends, strict=True) if name != READY}
@@ -123,12 +123,12 @@ def observed_phase(processes: Iterable[Process], before: str, *, loaded: bool) -
     vLLM titles a process `VLLM::EngineCore` or `VLLM::Worker` once its imports are done; until then a spawned one is
     called after multiprocessing's spawn_main. Workers come last and load weights first.
     """
-    seen = tuple(processes)
-    if maps_weights(seen):
+    process_list = tuple(processes)
+    if maps_weights(process_list):
         return LOAD
     if loaded:
         return ENGINE_INIT
-    titles = [process.title for process in seen]
+    titles = [process.title for process in process_list]
     if any("spawn_main" in title for title in titles) or not any("::Worker" in title for title in titles):
         return before if before in (LOAD, ENGINE_INIT) else IMPORT
     return LOAD

@@ -45,44 +45,44 @@ ROUTES = (
 )
 
 
-def disagreement(route: PooledRoute, first: Any, second: Any) -> tuple[str, str]:
+def find_pooled_disagreement(route: PooledRoute, first: Any, second: Any) -> tuple[str, str]:
     """Return what is wrong with two answers to the same question (empty if nothing), and a note on what was compared.
 
     Raises an error of lookup, type or value for an answer of another form.
     """
-    found, again = _numbers(route, first), _numbers(route, second)
-    lengths = [len(numbers) for numbers in found]
-    if len(found) != len(TEXTS) or not all(lengths):
+    first_numbers, again = _read_number_lists(route, first), _read_number_lists(route, second)
+    lengths = [len(numbers) for numbers in first_numbers]
+    if len(first_numbers) != len(TEXTS) or not all(lengths):
         return f"{route.path}: expected {route.what} for each of {len(TEXTS)} texts, found {lengths} numbers", ""
     if lengths != [len(numbers) for numbers in again] or (route.is_vector and len(set(lengths)) > 1):
-        others = [len(numbers) for numbers in again]
-        return f"{route.path}: expected as many numbers in each answer, found {lengths} and {others}", ""
-    for number, (before, after) in enumerate(zip(found, again, strict=True)):
-        wrong = _difference(before, after, route.scale)
+        second_lengths = [len(numbers) for numbers in again]
+        return f"{route.path}: expected as many numbers in each answer, found {lengths} and {second_lengths}", ""
+    for number, (before, after) in enumerate(zip(first_numbers, again, strict=True)):
+        wrong = _compare_vectors(before, after, route.scale)
         if wrong:
             return f"{route.path}: text {number}: {wrong}", ""
-    if route.is_vector and (not any(found[0]) or not _difference(found[0], found[1], 0.0)):
+    if route.is_vector and (not any(first_numbers[0]) or not _compare_vectors(first_numbers[0], first_numbers[1], 0.0)):
         return f"{route.path}: expected another vector for another text, found the same, or only zeros", ""
-    each = "1 number" if lengths[0] == 1 else f"{lengths[0]} numbers"
-    return "", f"{route.path} gives equal answers to equal requests: {route.what} of {each} for each text"
+    size_text = "1 number" if lengths[0] == 1 else f"{lengths[0]} numbers"
+    return "", f"{route.path} gives equal answers to equal requests: {route.what} of {size_text} for each text"
 
 
-def _difference(first: Sequence[float], second: Sequence[float], scale: float) -> str:
+def _compare_vectors(first: Sequence[float], second: Sequence[float], scale: float) -> str:
     odd = next((value for value in (*first, *second) if not isfinite(value)), None)
     if odd is not None:
         return f"found {odd}, expected finite numbers"
     allowed = _MARGIN * max(scale, *map(abs, first))
-    far = max(abs(one - other) for one, other in zip(first, second, strict=True))
+    far = max(abs(one - repeat) for one, repeat in zip(first, second, strict=True))
     return f"equal requests give numbers that are {far:.3g} apart, {allowed:.3g} allowed" if far > allowed else ""
 
 
-def _numbers(route: PooledRoute, answer: Any) -> list[list[float]]:
+def _read_number_lists(route: PooledRoute, answer: Any) -> list[list[float]]:
     """Return the numbers for each text, flat."""
-    return [list(_flat(entry[route.key])) for entry in answer["data"]]
+    return [list(_flatten_numbers(entry[route.key])) for entry in answer["data"]]
 
 
-def _flat(value: Any) -> list[float]:
+def _flatten_numbers(value: Any) -> list[float]:
     """Flatten lists; null, which stands for NaN in JSON, becomes NaN again."""
     if isinstance(value, list):
-        return [number for item in value for number in _flat(item)]
+        return [number for item in value for number in _flatten_numbers(item)]
     return [float("nan") if value is None else float(value)]

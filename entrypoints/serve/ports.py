@@ -27,14 +27,14 @@ def check_port(host: str, port: int) -> None:
         raise EntrypointError(HOST, f"--host {host or '0.0.0.0'} --port {port}: {error.strerror}{by}", hint) from error  # noqa: S104 -- shown, not bound
 
 
-def listen(port: int) -> socket.socket:
+def listen_on_status_port(port: int) -> socket.socket:
     """Bind the status port on every address, IPv6 and IPv4; 0 lets the kernel choose. Raises HOST."""
     try:
-        return _bound(socket.AF_INET6, port)
+        return _bind_listener(socket.AF_INET6, port)
     except OSError:  # no IPv6, or the port is in use: the attempt with IPv4 shows which
         pass
     try:
-        return _bound(socket.AF_INET, port)
+        return _bind_listener(socket.AF_INET, port)
     except OSError as error:
         hint = "choose another port with --status-port N"
         raise EntrypointError(HOST, f"status port {port}: cannot listen: {error.strerror}", hint) from error
@@ -42,10 +42,10 @@ def listen(port: int) -> socket.socket:
 
 def bound_at(address: str, port: int) -> socket.socket:
     """Bind a port of one address. Raises OSError."""
-    return _bound(socket.AF_INET6 if ":" in address else socket.AF_INET, port, address)
+    return _bind_listener(socket.AF_INET6 if ":" in address else socket.AF_INET, port, address)
 
 
-def _bound(family: int, port: int, address: str = "") -> socket.socket:
+def _bind_listener(family: int, port: int, address: str = "") -> socket.socket:
     listener = socket.socket(family, socket.SOCK_STREAM)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from threading import Thread
 from typing import TYPE_CHECKING, NamedTuple
 
-from entrypoints.serve.client import Endpoint, Unreachable, ask
+from entrypoints.serve.client import Endpoint, Unreachable, send_request
 from entrypoints.serve.health import COMPLETIONS, GREEDY, HTTP_OK
 
 if TYPE_CHECKING:
@@ -101,15 +101,15 @@ class Progress:
     def see(self, look: Look, now: float) -> None:
         """Take in what vLLM reported."""
         self._answered = now
-        seen = {}
+        engines = {}
         for name, engine in look.engines.items():
             before, since = self._engines.get(name, (None, now))
             moved = before is None or engine.numbers != before.numbers
             if moved:
                 self.moved = now
             free = moved or not engine.unfinished or look.asleep
-            seen[name] = (engine, now if free else since)
-        self._engines = seen
+            engines[name] = (engine, now if free else since)
+        self._engines = engines
         if look.asleep:
             self.moved, self._requested = now, None
 
@@ -141,7 +141,7 @@ def watch_progress(shared: SharedState, endpoint: Endpoint, patience: float, nam
     """
     progress, asking = Progress(shared.now()), _Asking(endpoint, name, patience)
     while not (shared.state.stopping or shared.state.lost):
-        look = _look(endpoint, min(ANSWER_WITHIN, patience))
+        look = _read_look(endpoint, min(ANSWER_WITHIN, patience))
         now = shared.now()
         if look:
             progress.see(look, now)
@@ -155,9 +155,9 @@ def watch_progress(shared: SharedState, endpoint: Endpoint, patience: float, nam
         time.sleep(min(1.0, patience / LOOKS))
 
 
-def _look(endpoint: Endpoint, timeout: float) -> Look | None:
+def _read_look(endpoint: Endpoint, timeout: float) -> Look | None:
     try:
-        return parse_look(ask(endpoint, "/metrics", timeout=timeout).body.decode(errors="replace"))
+        return parse_look(send_request(endpoint, "/metrics", timeout=timeout).body.decode(errors="replace"))
     except (Unreachable, ValueError):
         return None
 
@@ -187,7 +187,7 @@ class _Asking:
 
     def _ask(self) -> None:
         try:
-            status = ask(self._endpoint, COMPLETIONS, self._question, DEAD_AFTER * self._patience).status
+            status = send_request(self._endpoint, COMPLETIONS, self._question, DEAD_AFTER * self._patience).status
         except Unreachable:
             status = 0
         self._came = status in (HTTP_OK, *_REFUSED)

@@ -13,12 +13,12 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from entrypoints.core.errors import GROUP_ENDED, OK
-from entrypoints.core.parse import parse_json
-from entrypoints.core.text import one_line
-from entrypoints.serve.client import Endpoint, Unreachable, ask
+from entrypoints.core.parse import parse_untrusted_json
+from entrypoints.core.text import format_one_line
+from entrypoints.serve.client import Endpoint, Unreachable, send_request
 from entrypoints.serve.exit_status import End
-from entrypoints.serve.network_path import interfaces
-from entrypoints.serve.phases import READY, State, phase
+from entrypoints.serve.network_path import list_mtus
+from entrypoints.serve.phases import READY, State, get_phase
 from entrypoints.serve.rank_protocol import (
     CAUSE_AT_MOST,
     LATE,
@@ -31,13 +31,13 @@ from entrypoints.serve.rank_protocol import (
     Roll,
     check_signature,
     describe_end,
-    encode,
+    describe_rank,
+    encode_report,
     parse_reply,
     parse_report,
-    sign,
-    summary,
+    sign_report,
 )
-from entrypoints.serve.status import GROUP, Response, as_json
+from entrypoints.serve.status import GROUP, Response, format_answer_body
 
 if TYPE_CHECKING:
     from entrypoints.serve.job import Say
@@ -73,8 +73,8 @@ class Alone:
 
     def answer(self) -> Response:
         """Answer GET /group."""
-        told = summary(self._member, self._shared.state, self._shared.now())
-        return Response(200, as_json({**told, "run": self._run, "interfaces": interfaces()}))
+        reply = describe_rank(self._member, self._shared.state, self._shared.now())
+        return Response(200, format_answer_body({**reply, "run": self._run, "interfaces": list_mtus()}))
 
     def conclude(self, end: End, *, requested: bool) -> End:
         """Return the end as it is."""
@@ -96,34 +96,36 @@ class Leader:
 
     def answer(self) -> Response:
         """Answer GET /group."""
-        return Response(200, as_json(self._told()))
+        return Response(200, format_answer_body(self._told()))
 
     def _told(self) -> dict[str, Any]:
         now = time.monotonic()
         with self._lock:
-            told = self._roll.answer(self._shared.state, now - self._shared.now(), now)
-        return {**told, "interfaces": interfaces()}
+            reply = self._roll.answer(self._shared.state, now - self._shared.now(), now)
+        return {**reply, "interfaces": list_mtus()}
 
     def take(self, query: str, address: str) -> Response:
         """Answer POST /group: take in a report."""
         query, disbelief = check_signature(query, self._roll.member.secret)
         if disbelief:
             self._log(address, disbelief)
-            return Response(403, as_json({"error": f"{GROUP}: the report is not believed: {disbelief}"}))
+            return Response(403, format_answer_body({"error": f"{GROUP}: the report is not believed: {disbelief}"}))
         try:
             report = parse_report(query)
         except ValueError as error:
-            return Response(400, as_json({"error": f"{GROUP}: expected {error}"}))
+            return Response(400, format_answer_body({"error": f"{GROUP}: expected {error}"}))
         with self._lock:
             refused = self._roll.take(report, address, time.monotonic())
         if refused:
-            return Response(409, as_json({"error": refused, "run": self._roll.run}))
-        return Response(200, as_json(self._told()))
+            return Response(409, format_answer_body({"error": refused, "run": self._roll.run}))
+        return Response(200, format_answer_body(self._told()))
 
     def _log(self, address: str, disbelief: str) -> None:
         if address not in self._senders and len(self._senders) < SENDERS_AT_MOST:
             self._senders.add(address)
-            self._say(f"WARN a report from {one_line(address)} is not believed, and changes nothing: {disbelief}")
+            self._say(
+                f"WARN a report from {format_one_line(address)} is not believed, and changes nothing: {disbelief}"
+            )
 
     def watch(self) -> None:
         """Note the first rank that ends, one that was asked to stop, and those that are absent."""
@@ -135,9 +137,9 @@ class Leader:
         with self._lock:
             if state.lost:
                 self._roll.end(0, now, state.lost)
-            first, others = self._roll.first(now), self._roll.others_ended()
+            first, other_ends = self._roll.first(now), self._roll.others_ended()
             leaving, absent, waited = self._roll.leaving(), self._roll.absent(), self._roll.waited(now)
-        if others and not state.parted:
+        if other_ends and not state.parted:
             self._shared.note(parted=first)
         elif state.dead and not state.parted:  # a runtime that looked at /livez would restart this host alone
             self._shared.note(parted=f"the server makes no progress: {state.stalled}")
@@ -205,18 +207,20 @@ class Follower:
 
     def answer(self) -> Response:
         """Answer GET /group."""
-        told = summary(self._member, self._shared.state, self._shared.now(), self._ended[0])
+        reply = describe_rank(self._member, self._shared.state, self._shared.now(), self._ended[0])
         leader = {"leader": str(self._leader), "heard": round(time.monotonic() - self._heard, 3)}
-        return Response(200, as_json({**told, **leader, "interfaces": interfaces()}))
+        return Response(200, format_answer_body({**reply, **leader, "interfaces": list_mtus()}))
 
     def watch(self) -> None:
         """Report to rank 0 until this rank has ended."""
         while not self._closed:
             with self._lock:
                 self.exchange()
-            told = _news(self._shared.state)
+            urgent_state = _read_urgent_state(self._shared.state)
             due = time.monotonic() + REPORT_EVERY
-            while time.monotonic() < due and not self._closed and _news(self._shared.state) == told:
+            while (
+                time.monotonic() < due and not self._closed and _read_urgent_state(self._shared.state) == urgent_state
+            ):
                 time.sleep(LOOK_EVERY)
 
     def exchange(self) -> Reply | None:
@@ -224,12 +228,12 @@ class Follower:
         if self._shared.state.lost and not self._ended[0]:
             self._ended = (self._shared.state.lost, time.monotonic())
         self._number += 1
-        path = f"{GROUP}?{sign(encode(self._report()), self._member.secret)}"
+        path = f"{GROUP}?{sign_report(encode_report(self._report()), self._member.secret)}"
         try:
-            answer = ask(self._leader, path, timeout=ANSWER_WITHIN, method="POST", most=REPLY_AT_MOST)
-            reply = parse_reply(answer.status, parse_json(answer.body))
+            answer = send_request(self._leader, path, timeout=ANSWER_WITHIN, method="POST", most=REPLY_AT_MOST)
+            reply = parse_reply(answer.status, parse_untrusted_json(answer.body))
         except (Unreachable, ValueError) as error:
-            self._miss(_reason(error, path), time.monotonic())
+            self._miss(_explain_no_answer(error, path), time.monotonic())
             return None
         if reply.refused:
             self._refused(reply)
@@ -243,8 +247,8 @@ class Follower:
         stopping = "" if state.parted else state.stopping.removeprefix("stopping: ")[:CAUSE_AT_MOST]
         ago = time.monotonic() - at if cause else 0.0
         since = now - state.entered[-1][1]
-        told = (phase(state), since, stopping, cause[:CAUSE_AT_MOST], ago)
-        return Report(self._member.rank, self._run, self._joined or self._refused_by, *told, self._number)
+        report_fields = (get_phase(state), since, stopping, cause[:CAUSE_AT_MOST], ago)
+        return Report(self._member.rank, self._run, self._joined or self._refused_by, *report_fields, self._number)
 
     def _named(self, text: str) -> str:
         return f"rank 0 ({self._member.leader}) {text}"
@@ -291,10 +295,10 @@ class Follower:
             self._joined = reply.run
             self._shared.note(joined=True, trouble="")
         first = reply.first or (describe_end(0, self._member.leader, reply.cause) if reply.ended else "")
-        own = f"rank {self._member.rank} ("
+        prefix = f"rank {self._member.rank} ("
         if first and self._shared.state.stopping:
             self._shared.note(idle=True)
-        elif first and not first.startswith(own):
+        elif first and not first.startswith(prefix):
             self._part(first, dismissed=reply.ended and reply.code == OK)
         self._judge(reply.phase)
 
@@ -322,7 +326,7 @@ class Follower:
         with self._lock:
             if not self._ended[0]:
                 self._ended = (end.cause, time.monotonic())
-            self._told = self._told or _retry(self.exchange) is not None
+            self._told = self._told or _retry_attempt(self.exchange) is not None
             if requested or end.code in (OK, GROUP_ENDED):
                 return end
             if not self._told:
@@ -333,17 +337,17 @@ class Follower:
         return End(GROUP_ENDED, parted) if parted else end
 
 
-def _news(state: State) -> tuple[str, ...]:
+def _read_urgent_state(state: State) -> tuple[str, ...]:
     """Return what rank 0 must know at once."""
-    return state.lost, state.stopping, phase(state)
+    return state.lost, state.stopping, get_phase(state)
 
 
-def _reason(error: Exception, path: str) -> str:
+def _explain_no_answer(error: Exception, path: str) -> str:
     """Return why there was no answer, without the address, which the run's name is a part of."""
     return str(error).partition(f"{path}: ")[2] or str(error)
 
 
-def _retry(attempt: Callable[[], Reply | None]) -> Reply | None:
+def _retry_attempt(attempt: Callable[[], Reply | None]) -> Reply | None:
     """Repeat an attempt until it succeeds, for LINGER seconds."""
     due = time.monotonic() + LINGER
     while True:

@@ -32,7 +32,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from entrypoints.core.parse import is_number
-from entrypoints.serve.phases import KNOWN_ANSWER, ORDER, READY, State, phase
+from entrypoints.serve.phases import KNOWN_ANSWER, ORDER, READY, State, get_phase
 
 REPORT_EVERY = 1.0
 """Seconds between two reports."""
@@ -115,7 +115,7 @@ class Final(NamedTuple):
     cause: str
 
 
-def encode(report: Report) -> str:
+def encode_report(report: Report) -> str:
     """Write a report as the query of an address; texts are cut so that it fits the status port's limit."""
     from urllib.parse import urlencode
 
@@ -128,9 +128,9 @@ def encode(report: Report) -> str:
         most //= 2
 
 
-def sign(query: str, secret: bytes) -> str:
+def sign_report(query: str, secret: bytes) -> str:
     """Return a report with its signature, if there is a secret."""
-    return f"{query}{_SIGNATURE}{_hmac(query, secret)}" if secret else query
+    return f"{query}{_SIGNATURE}{_compute_signature(query, secret)}" if secret else query
 
 
 def check_signature(query: str, secret: bytes) -> tuple[str, str]:
@@ -142,11 +142,11 @@ def check_signature(query: str, secret: bytes) -> tuple[str, str]:
         return report, "it is not signed with the group secret"
     from hmac import compare_digest
 
-    same = compare_digest(signature.encode(), _hmac(report, secret).encode())
+    same = compare_digest(signature.encode(), _compute_signature(report, secret).encode())
     return report, "" if same else "it is signed with another group secret"
 
 
-def _hmac(query: str, secret: bytes) -> str:
+def _compute_signature(query: str, secret: bytes) -> str:
     from hmac import digest  # takes 10 ms to import, while vLLM starts
 
     return digest(secret, query.encode(), "sha256").hex()
@@ -166,8 +166,8 @@ def parse_report(query: str) -> Report:
         raise ValueError("rank=NUMBER, run=NAME and number=NUMBER")
     if words.get("phase", ORDER[0]) not in ORDER:
         raise ValueError(f"phase={'|'.join(ORDER)}")
-    stage, stopping, ended = (_line(words.get(name, "")) for name in ("phase", "stopping", "ended"))
-    since, ago = (_seconds(words.get(name, "0")) for name in ("since", "ago"))
+    stage, stopping, ended = (_format_bounded_text(words.get(name, "")) for name in ("phase", "stopping", "ended"))
+    since, ago = (_parse_seconds(words.get(name, "0")) for name in ("since", "ago"))
     return Report(int(rank), run, words.get("joined", ""), stage, since, stopping, ended, ago, int(number))
 
 
@@ -175,12 +175,12 @@ def _is_run(text: str) -> bool:
     return text.isascii() and text.isalnum() and len(text) <= _RUN_AT_MOST
 
 
-def _line(text: str) -> str:
+def _format_bounded_text(text: str) -> str:
     """Return a bounded text that can be shown."""
     return "".join(character if character.isprintable() else " " for character in text[:CAUSE_AT_MOST])
 
 
-def _seconds(text: str) -> float:
+def _parse_seconds(text: str) -> float:
     number = float(text)
     if not 0 <= number <= _SECONDS_AT_MOST:
         raise ValueError("seconds")
@@ -192,12 +192,12 @@ def describe_end(rank: int, address: str, cause: str) -> str:
     return f"rank {rank} ({address}) ended: {cause}"
 
 
-def summary(member: Member, state: State, now: float, cause: str = "") -> dict[str, Any]:
+def describe_rank(member: Member, state: State, now: float, cause: str = "") -> dict[str, Any]:
     """Return what /group tells of any rank; `now` is in seconds since its start, `cause` is why it has ended."""
     return {
         "rank": member.rank,
         "hosts": member.hosts,
-        "phase": phase(state),
+        "phase": get_phase(state),
         "since": round(now - state.entered[-1][1], 3),
         "stopping": state.stopping,
         "ended": bool(cause),
@@ -250,7 +250,7 @@ class Roll:
                 self.end(rank, standing.heard, f"it has not reported for {silent:.0f} s")
         if not self._ends:
             return ""
-        ended = min(self._ends.values(), key=lambda each: each.at)
+        ended = min(self._ends.values(), key=lambda end: end.at)
         return describe_end(ended.rank, self._address(ended.rank), ended.cause)
 
     def others_ended(self) -> bool:
@@ -259,12 +259,12 @@ class Roll:
 
     def leaving(self) -> str:
         """Return which rank was asked to stop, so that requests can finish; empty if none."""
-        known = sorted(self._known.items())
+        members = sorted(self._known.items())
         return next(
             (
-                f"rank {rank} ({each.address}) stops: {each.report.stopping}"
-                for rank, each in known
-                if each.report.stopping and not each.report.ended
+                f"rank {rank} ({standing.address}) stops: {standing.report.stopping}"
+                for rank, standing in members
+                if standing.report.stopping and not standing.report.ended
             ),
             "",
         )
@@ -276,16 +276,18 @@ class Roll:
     def informed(self, now: float) -> bool:
         """Return whether every rank that still reports knows of the end."""
         return all(
-            rank in self._informed or rank in self._ends or now - each.heard >= LATE
-            for rank, each in self._known.items()
+            rank in self._informed or rank in self._ends or now - standing.heard >= LATE
+            for rank, standing in self._known.items()
         )
 
     def answer(self, state: State, began: float, now: float) -> dict[str, Any]:
         """Return what /group tells; `began` is when this rank's process began."""
-        told = summary(self.member, state, now - began, self.final.cause if self.final else "")
-        ranks = [_shown(each, now, self._ends.get(rank)) for rank, each in sorted(self._known.items())]
-        told["code"] = self.final.code if self.final else None
-        return {**told, "run": self.run, "first": self.first(now), "ranks": ranks, "absent": list(self.absent())}
+        reply = describe_rank(self.member, state, now - began, self.final.cause if self.final else "")
+        ranks = [
+            _describe_standing(standing, now, self._ends.get(rank)) for rank, standing in sorted(self._known.items())
+        ]
+        reply["code"] = self.final.code if self.final else None
+        return {**reply, "run": self.run, "first": self.first(now), "ranks": ranks, "absent": list(self.absent())}
 
     def waited(self, now: float) -> bool:
         """Return whether a start has waited for the other ranks for long enough."""
@@ -295,7 +297,7 @@ class Roll:
         return self._known[rank].address if rank else self.member.leader
 
 
-def _shown(standing: Standing, now: float, ended: Ended | None) -> dict[str, Any]:
+def _describe_standing(standing: Standing, now: float, ended: Ended | None) -> dict[str, Any]:
     report = standing.report
     return {
         "rank": report.rank,
@@ -329,9 +331,11 @@ def parse_reply(status: int, value: Any) -> Reply:
     fields: Mapping[str, Any] = value if isinstance(value, dict) else {}
     run, stage = str(fields.get("run", "")), str(fields.get("phase", ""))
     if status in (403, 409):  # Forbidden, Conflict
-        return Reply(run if _is_run(run) else "", refused=_line(str(fields.get("error", ""))) or "refused")
+        return Reply(
+            run if _is_run(run) else "", refused=_format_bounded_text(str(fields.get("error", ""))) or "refused"
+        )
     if status != 200 or not _is_run(run) or stage not in ORDER:  # noqa: PLR2004
         raise ValueError(f"answered {status}, expected the state of rank 0; is this drydock's status port?")
-    first, cause = (_line(str(fields.get(name, ""))) for name in ("first", "cause"))
+    first, cause = (_format_bounded_text(str(fields.get(name, ""))) for name in ("first", "cause"))
     code = fields.get("code")
     return Reply(run, stage, first, fields.get("ended") is True, cause, code if isinstance(code, int) else -1)

@@ -29,13 +29,13 @@ launch_router(arguments)
 _SIGNALLED = 128
 
 
-def route(words: Sequence[str], env: Mapping[str, str], python: str) -> int:
+def run_router(words: Sequence[str], env: Mapping[str, str], python: str) -> int:
     """Run vllm-router with the keys in VLLM_API_KEY, and return its exit code. `python` is its interpreter.
 
     The servers get the first key. Raises USAGE for a variable without a key.
     """
     keys = parse_keys(env[API_KEY_VARIABLE], API_KEY_VARIABLE)
-    checker = ThreadingHTTPServer(("127.0.0.1", 0), _checker(keys))
+    checker = ThreadingHTTPServer(("127.0.0.1", 0), _make_key_checker(keys))
     threading.Thread(target=checker.serve_forever, daemon=True).start()
     command = [python, "-I", "-c", _START, f"http://127.0.0.1:{checker.server_port}/", *words]
     router = subprocess.Popen(command, env={**env, "OPENAI_API_KEY": keys[0]})
@@ -45,7 +45,7 @@ def route(words: Sequence[str], env: Mapping[str, str], python: str) -> int:
     return code if code >= 0 else _SIGNALLED - code
 
 
-def _checker(keys: Iterable[str]) -> type[BaseHTTPRequestHandler]:
+def _make_key_checker(keys: Iterable[str]) -> type[BaseHTTPRequestHandler]:
     """Return what answers 200 to one of the keys, and 401 to others."""
     expected = [f"Bearer {key}".encode() for key in keys]
 
@@ -53,8 +53,10 @@ def _checker(keys: Iterable[str]) -> type[BaseHTTPRequestHandler]:
         timeout = 5  # seconds, also for a program of this machine that connects and says nothing
 
         def do_GET(self) -> None:
-            given = self.headers.get("Authorization", "").encode("latin-1", "replace")
-            matches = sum(hmac.compare_digest(given, header) for header in expected)  # all of them, as in the guard
+            authorization = self.headers.get("Authorization", "").encode("latin-1", "replace")
+            matches = sum(
+                hmac.compare_digest(authorization, header) for header in expected
+            )  # all of them, as in the guard
             self.send_response(200 if matches else 401)
             self.send_header("Content-Length", "0")
             self.end_headers()

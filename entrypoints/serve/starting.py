@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from entrypoints.core.errors import GROUP_ENDED, HOST, INTERNAL, NOT_READY, OK, EntrypointError
 from entrypoints.serve.exit_status import TEARDOWN, End
-from entrypoints.serve.job import FOREVER, MORE_PROCESSES, STOPS, TAKEN, Say, ServeJob, in_background, send
+from entrypoints.serve.job import FOREVER, MORE_PROCESSES, STOPS, TAKEN, Say, ServeJob, in_background, send_signal
 from entrypoints.serve.phases import IMPORT, JOIN, SPAWN
 from entrypoints.serve.supervise import Supervisor
 
@@ -28,13 +28,13 @@ _SET_CHILD_SUBREAPER = 36
 """PR_SET_CHILD_SUBREAPER of prctl(2)."""
 
 
-def supervise(job: ServeJob, profile: Mapping[str, Any], say: Say) -> End:
+def supervise_server(job: ServeJob, profile: Mapping[str, Any], say: Say) -> End:
     """Run vLLM until it exits and return why. Raises HOST if there is no port, process or thread for it."""
-    from entrypoints.serve.ports import listen
+    from entrypoints.serve.ports import listen_on_status_port
 
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_BLOCK, TAKEN)
-    listener = listen(job.status_port)
+    listener = listen_on_status_port(job.status_port)
     port = listener.getsockname()[1]
     if job.member and job.member.rank:
         return _after_joining(job, profile, say, listener)
@@ -47,11 +47,11 @@ def supervise(job: ServeJob, profile: Mapping[str, Any], say: Say) -> End:
     shared.enter(SPAWN, planned - job.began)
     shared.enter(IMPORT, spawned - job.began)
     try:
-        outlive(leader)
+        start_parent_watch(leader)
         group = _start_telling(job, shared, profile, listener, say)
         _start_watching(job, shared, leader, profile)
     except EntrypointError:
-        send(-leader, signal.SIGKILL)
+        send_signal(-leader, signal.SIGKILL)
         raise
     say(f"status on port {port}, vLLM is process {leader}")
     return _until_ended(job, shared, leader, say, group)
@@ -65,25 +65,25 @@ def _after_joining(job: ServeJob, profile: Mapping[str, Any], say: Say, listener
     group = _start_telling(job, shared, profile, listener, say)
     shared.enter(JOIN)
     say(f"status on port {listener.getsockname()[1]}, joining rank 0 at {job.member.leader if job.member else ''}")
-    ended = _join(job, shared, say)
+    ended = _join_first_host(job, shared, say)
     if ended:
         return group.conclude(ended, requested=True)
     shared.enter(SPAWN)
     leader = job.spawn()
     shared.enter(IMPORT)
     try:
-        outlive(leader)
+        start_parent_watch(leader)
         _start_watching(job, shared, leader, profile)
     except EntrypointError:
-        send(-leader, signal.SIGKILL)
+        send_signal(-leader, signal.SIGKILL)
         raise
     say(f"rank 0 has accepted this rank, vLLM is process {leader}")
     return _until_ended(job, shared, leader, say, group)
 
 
-def _join(job: ServeJob, shared: SharedState, say: Say) -> End | None:
+def _join_first_host(job: ServeJob, shared: SharedState, say: Say) -> End | None:
     """Wait until the first host accepts this one; return why it does not."""
-    told = ""
+    last_reason = ""
     while not shared.state.joined:
         received = signal.sigtimedwait(TAKEN, FOREVER)
         state = shared.state
@@ -93,8 +93,8 @@ def _join(job: ServeJob, shared: SharedState, say: Say) -> End | None:
         if state.parted or state.defect:
             return End(GROUP_ENDED, state.parted) if state.parted else End(INTERNAL, state.defect)
         reason = state.trouble.partition(": ")[2]
-        if reason and reason != told:
-            told = reason
+        if reason and reason != last_reason:
+            last_reason = reason
             say(f"not ready: {state.trouble}")
     return None
 
@@ -113,7 +113,7 @@ def _until_ended(job: ServeJob, shared: SharedState, leader: int, say: Say, grou
     try:
         end = supervisor.run()
     except BaseException:  # a defect: vLLM must not go on without a supervisor, and hold the devices
-        send(-leader, signal.SIGKILL)
+        send_signal(-leader, signal.SIGKILL)
         raise
     return group.conclude(end, requested=supervisor.stop_requested)
 
@@ -127,7 +127,7 @@ def adopt_orphans() -> None:
     ctypes.CDLL(None).prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
-def outlive(leader: int) -> None:
+def start_parent_watch(leader: int) -> None:
     """Start a process that ends vLLM if this one is killed. Raises HOST.
 
     A parent-death signal would only reach vLLM's main process, and would need ctypes before vLLM starts. PID 1 needs
@@ -157,12 +157,12 @@ def _end_after_parent(reading: int, leader: int) -> None:
             with suppress(OSError):
                 os.close(int(name))
     os.read(reading, 1)
-    send(leader, signal.SIGTERM)
+    send_signal(leader, signal.SIGTERM)
     due = time.monotonic() + TEARDOWN
     while time.monotonic() < due:
         os.kill(-leader, 0)  # ends this process when none of vLLM's is left, before another one gets their number
         time.sleep(LOOK_EVERY)
-    send(-leader, signal.SIGKILL)
+    send_signal(-leader, signal.SIGKILL)
 
 
 def _start_telling(
@@ -201,9 +201,9 @@ def _serve_status(
     listener: socket, shared: SharedState, info: Mapping[str, str], group: Alone | Leader | Follower
 ) -> None:
     """Answer on the status port. asyncio takes a while to import, during which the kernel queues the clients."""
-    from entrypoints.serve.status import GROUP, Response, StatusServer, respond
+    from entrypoints.serve.status import GROUP, Response, StatusServer, answer_path
 
     def answer(path: str) -> Response:
-        return group.answer() if path == GROUP else respond(path, shared.state, info, shared.now())
+        return group.answer() if path == GROUP else answer_path(path, shared.state, info, shared.now())
 
     StatusServer(listener, answer, take=getattr(group, "take", None)).run()

@@ -1,6 +1,6 @@
 """Answers /livez, /readyz, /startupz, /metrics and /group on the status port while vLLM starts and serves. IO.
 
-`respond` is pure. The server uses asyncio's streams because http.server limits neither a client's total time nor its
+`answer_path` is pure. The server uses asyncio streams because http.server limits neither a client's total time nor its
 head: 64 clients that send a byte at a time kept every probe out. Here a client gets 4 KiB and 5 seconds, and when 64
 are connected the oldest is dropped.
 """
@@ -14,7 +14,16 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from entrypoints.serve.phases import READY, State, is_alive, is_ready, phase, seconds, startup_seconds, why_not
+from entrypoints.serve.phases import (
+    READY,
+    State,
+    get_phase,
+    is_alive,
+    is_ready,
+    measure_phases,
+    startup_seconds,
+    why_not,
+)
 from entrypoints.serve.ports import CLIENTS_AT_MOST
 
 if TYPE_CHECKING:
@@ -47,25 +56,27 @@ class Response(NamedTuple):
     kind: str = _JSON
 
 
-def respond(path: str, state: State, info: Mapping[str, str], now: float) -> Response:
+def answer_path(path: str, state: State, info: Mapping[str, str], now: float) -> Response:
     """Answer one path. `now` is in seconds since the process began; `info` holds the labels of drydock_info."""
     if path == "/livez":  # this process ends with vLLM, so it answers only while vLLM runs
-        return Response(200 if is_alive(state) else 503, _object(alive=is_alive(state), reason=state.stalled))
+        return Response(200 if is_alive(state) else 503, _format_object(alive=is_alive(state), reason=state.stalled))
     if path == "/readyz":
-        return _readiness(state)
+        return _answer_readiness(state)
     if path == "/startupz":
-        started = phase(state) == READY
-        durations = {name: round(took, 3) for name, took in seconds(state, now).items()}
-        return Response(200 if started else 503, _object(started=started, phase=phase(state), seconds=durations))
+        started = get_phase(state) == READY
+        durations = {name: round(took, 3) for name, took in measure_phases(state, now).items()}
+        return Response(
+            200 if started else 503, _format_object(started=started, phase=get_phase(state), seconds=durations)
+        )
     if path == "/metrics":
-        return Response(200, metrics(state, info, now), _TEXT)
-    return Response(404, _object(error=f"{path}: expected /livez, /readyz, /startupz, /metrics or /group"))
+        return Response(200, format_metrics(state, info, now), _TEXT)
+    return Response(404, _format_object(error=f"{path}: expected /livez, /readyz, /startupz, /metrics or /group"))
 
 
-def metrics(state: State, info: Mapping[str, str], now: float) -> str:
+def format_metrics(state: State, info: Mapping[str, str], now: float) -> str:
     """Format the start as Prometheus metrics."""
-    labels = ",".join(f'{name}="{_escaped(value)}"' for name, value in info.items())
-    phases = [(f'{{phase="{name}"}}', f"{took:.3f}") for name, took in seconds(state, now).items()]
+    labels = ",".join(f'{name}="{_escape_label(value)}"' for name, value in info.items())
+    phases = [(f'{{phase="{name}"}}', f"{took:.3f}") for name, took in measure_phases(state, now).items()]
     blocks = (
         ("startup_phase_seconds", "Seconds of each phase of the start; the current one so far.", phases),
         (
@@ -80,31 +91,31 @@ def metrics(state: State, info: Mapping[str, str], now: float) -> str:
         ("kv_expired_requests", "Requests whose KV cache expired.", [("", f"{state.expired:g}")]),
         ("info", "Labels of this image.", [(f"{{{labels}}}", "1")]),
     )
-    return "".join(_family(*block) for block in blocks)
+    return "".join(_format_metric_family(*block) for block in blocks)
 
 
-def _readiness(state: State) -> Response:
-    fields = {"ready": is_ready(state), "phase": phase(state), "reason": why_not(state), "wrong": bool(state.wrong)}
-    return Response(200 if is_ready(state) else 503, _object(**fields, known_answer=list(state.notes)))
+def _answer_readiness(state: State) -> Response:
+    fields = {"ready": is_ready(state), "phase": get_phase(state), "reason": why_not(state), "wrong": bool(state.wrong)}
+    return Response(200 if is_ready(state) else 503, _format_object(**fields, known_answer=list(state.notes)))
 
 
-def _family(name: str, text: str, samples: list[tuple[str, str]]) -> str:
+def _format_metric_family(name: str, text: str, samples: list[tuple[str, str]]) -> str:
     lines = [f"# HELP drydock_{name} {text}", f"# TYPE drydock_{name} gauge"]
     lines += [f"drydock_{name}{labels} {value}" for labels, value in samples]
     return "\n".join(lines) + "\n"
 
 
-def _escaped(value: str) -> str:
+def _escape_label(value: str) -> str:
     return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 
-def as_json(value: Mapping[str, Any]) -> str:
+def format_answer_body(value: Mapping[str, Any]) -> str:
     """Write an answer's body."""
     return json.dumps(value, ensure_ascii=False) + "\n"
 
 
-def _object(**fields: Any) -> str:
-    return as_json(fields)
+def _format_object(**fields: Any) -> str:
+    return format_answer_body(fields)
 
 
 Take = Callable[[str, str], Response]
@@ -171,24 +182,24 @@ class StatusServer:
                 raise ConnectionAbortedError  # closed before its request was complete
             head += received
         peer = writer.get_extra_info("peername") or ("",)
-        writer.write(_http(head, self._answer, self._take, str(peer[0]).removeprefix("::ffff:")))
+        writer.write(_answer_http(head, self._answer, self._take, str(peer[0]).removeprefix("::ffff:")))
         await writer.drain()
         writer.close()
         await writer.wait_closed()
 
 
-def _http(head: bytes, answer: Callable[[str], Response], take: Take | None, address: str) -> bytes:
+def _answer_http(head: bytes, answer: Callable[[str], Response], take: Take | None, address: str) -> bytes:
     """Return the HTTP/1.1 response to a request's head; anything else than a request gets 400."""
     words = head.split(b"\n", 1)[0].decode("latin-1").split()
     if len(words) != len(_REQUEST_LINE) or not words[2].startswith("HTTP/1."):
-        response = Response(400, _object(error="expected an HTTP/1 request"))
+        response = Response(400, _format_object(error="expected an HTTP/1 request"))
     elif take and words[0] == "POST" and words[1].partition("?")[0] == GROUP:
         try:
             response = take(words[1].partition("?")[2], address)
         except Exception as error:  # noqa: BLE001 -- one bad query must not fill the log with tracebacks
-            response = Response(400, _object(error=f"{GROUP}: {type(error).__name__}: {error}"))
+            response = Response(400, _format_object(error=f"{GROUP}: {type(error).__name__}: {error}"))
     elif words[0] not in ("GET", "HEAD"):
-        response = Response(405, _object(error=f"{words[0]}: expected GET"))
+        response = Response(405, _format_object(error=f"{words[0]}: expected GET"))
     else:
         response = answer(words[1].partition("?")[0])
     body = response.body.encode()
@@ -200,5 +211,5 @@ def _http(head: bytes, answer: Callable[[str], Response], take: Take | None, add
         "Cache-Control: no-store",
         "Connection: close",
     )
-    sent = b"" if words[:1] == ["HEAD"] else body
-    return "\r\n".join(lines).encode() + b"\r\n\r\n" + sent
+    sent_body = b"" if words[:1] == ["HEAD"] else body
+    return "\r\n".join(lines).encode() + b"\r\n\r\n" + sent_body

@@ -33,17 +33,17 @@ from entrypoints.core.errors import (
     WRONG_ANSWER,
     EntrypointError,
 )
-from entrypoints.host.processes import children
+from entrypoints.host.processes import list_children
 from entrypoints.serve.exit_status import TEARDOWN, TELL, End, Stop, lost_stop, requested_end, stop_at, unexpected_end
-from entrypoints.serve.job import FOREVER, STOPS, TAKEN, Say, ServeJob, in_background, send
-from entrypoints.serve.phases import READY, is_ready, phase, seconds
+from entrypoints.serve.job import FOREVER, STOPS, TAKEN, Say, ServeJob, in_background, send_signal
+from entrypoints.serve.phases import READY, get_phase, is_ready, measure_phases
 
 if TYPE_CHECKING:
     from entrypoints.serve.phases import State
     from entrypoints.serve.watch import SharedState
 
 
-def reap(leader: int) -> int | None:
+def reap_children(leader: int) -> int | None:
     """Reap every child that has exited; return the leader's wait status if it is one of them."""
     ended = None
     while True:
@@ -79,7 +79,7 @@ class Supervisor:
         """Handle signals and changes of the state until vLLM has exited; return why it did."""
         while True:
             received = signal.sigtimedwait(TAKEN, self._timeout())
-            ended = reap(self._leader)
+            ended = reap_children(self._leader)
             if ended is not None:
                 self._kill_leftovers()
                 self._job.drain_file.remove()
@@ -100,7 +100,7 @@ class Supervisor:
 
         name = signal.Signals(number).name
         if number not in STOPS:
-            send(self._leader, number)
+            send_signal(self._leader, number)
         elif self._stop is None:
             self.stop_requested = True
             self._begin_stop(f"{name} received", name, pauses=number == signal.SIGTERM)
@@ -115,16 +115,16 @@ class Supervisor:
     def _begin_stop(self, cause: str, name: str, *, pauses: bool) -> None:
         """Begin a stop because of a signal, here or at another rank; running requests get the drain timeout."""
         state, now = self._shared.state, time.monotonic()
-        if phase(state) == READY and not state.stalled:
+        if get_phase(state) == READY and not state.stalled:
             self._stop = self._drain(now, cause, self._job.drain_pause if pauses else 0.0)
             self._mark(self._job.drain_file.leave)
-            told = f"draining, at most {self._job.drain_timeout:g} s"
+            stop_text = f"draining, at most {self._job.drain_timeout:g} s"
         else:  # a server that makes no progress would not finish a request either
             code = NOT_READY if self._job.until_ready else STALLED if state.stalled else OK
             self._stop = stop_at(now, code, cause)
-            told = "stopping a server without progress" if state.stalled else "stopping before it was ready"
+            stop_text = "stopping a server without progress" if state.stalled else "stopping before it was ready"
         self._shared.note(stopping=f"stopping: {cause}")
-        self._say(f"{name}: {told}")
+        self._say(f"{name}: {stop_text}")
 
     def _drain(self, now: float, cause: str, pause: float) -> Stop:
         timeout = self._job.drain_timeout
@@ -171,7 +171,7 @@ class Supervisor:
         if self._terminated_at is None and (early or now >= self._stop.term_at):
             self._terminated_at = now
             self._shared.note(ending=True)
-            send(self._leader, signal.SIGTERM)
+            send_signal(self._leader, signal.SIGTERM)
         if self._terminated_at is not None and now >= self._stop.kill_at:
             self._say("vLLM did not exit in time: killing it")
             self._kill()
@@ -181,7 +181,7 @@ class Supervisor:
         state = self._shared.state
         if state.lost:
             self._say(f"{state.lost}: stopping")
-            self._stop = lost_stop(now, state, ready=phase(state) == READY)
+            self._stop = lost_stop(now, state, ready=get_phase(state) == READY)
             return
         if state.parted:
             self._say(f"{state.parted}: stopping")
@@ -219,7 +219,7 @@ class Supervisor:
         """Begin a stop because a watch of drydock failed; running requests get the drain timeout."""
         cause = f"a defect of drydock's entrypoint, {state.defect}"
         self._say(f"{state.trace}{cause}: stopping")
-        if phase(state) == READY:
+        if get_phase(state) == READY:
             self._stop = self._drain(now, cause, self._job.drain_pause)._replace(code=INTERNAL)
             self._mark(self._job.drain_file.leave)
         else:
@@ -243,7 +243,7 @@ class Supervisor:
 
     def _ready_lines(self) -> tuple[str, ...]:
         state, now = self._shared.state, self._shared.now()
-        took = ", ".join(f"{name} {value:.1f}" for name, value in seconds(state, now).items())
+        took = ", ".join(f"{name} {value:.1f}" for name, value in measure_phases(state, now).items())
         measured = self._job.measured()
         memory = (f"memory: {measured}",) if measured else ()
         return f"ready after {now:.1f} s ({took})", *(f"known answer: {note}" for note in state.notes), *memory
@@ -251,17 +251,17 @@ class Supervisor:
     def _kill(self) -> None:
         self._killed = True
         self._shared.note(ending=True)
-        send(-self._leader, signal.SIGKILL)
+        send_signal(-self._leader, signal.SIGKILL)
 
     def _kill_leftovers(self) -> None:
         """Kill the processes that vLLM left behind, and then their own orphans."""
         self._shared.note(ending=True)  # or their watch would name one of them as the cause
-        send(-self._leader, signal.SIGKILL)
-        while left := children(os.getpid()):
-            for pid in left:
-                send(pid, signal.SIGKILL)
+        send_signal(-self._leader, signal.SIGKILL)
+        while leftovers := list_children(os.getpid()):
+            for pid in leftovers:
+                send_signal(pid, signal.SIGKILL)
             time.sleep(0.01)
-            reap(self._leader)
+            reap_children(self._leader)
 
     def _end(self, code: int) -> End:
         """Return the end, given vLLM's own exit code (negative for a signal)."""

@@ -11,10 +11,10 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from entrypoints.host.processes import is_running, session, titled
-from entrypoints.serve.client import Endpoint, Unreachable, ask
+from entrypoints.host.processes import is_running, list_session_processes, list_titled_processes
+from entrypoints.serve.client import Endpoint, Unreachable, send_request
 from entrypoints.serve.health import HTTP_OK, UNANSWERED, WRONG, served_model, verify_answers
-from entrypoints.serve.phases import KNOWN_ANSWER, READY, State, enter, maps_weights, observed_phase, phase
+from entrypoints.serve.phases import KNOWN_ANSWER, READY, State, enter_phase, get_phase, maps_weights, observed_phase
 from entrypoints.serve.progress import WAITING, watch_progress
 
 LOOK_EVERY = 0.1
@@ -55,14 +55,14 @@ class SharedState:
 
     def count(self, leader: int) -> None:
         """Take in vLLM's engine cores and workers that are there now."""
-        found = titled(leader)
+        titles = list_titled_processes(leader)
         with self._lock:
-            self.processes = {**self.processes, **found}
+            self.processes = {**self.processes, **titles}
 
     def enter(self, name: str, at: float | None = None) -> None:
         """Enter a phase, now or `at` a time in seconds, unless it has passed already."""
         with self._lock:
-            self._state = enter(self._state, name, self.now() if at is None else at)
+            self._state = enter_phase(self._state, name, self.now() if at is None else at)
         self._wake()
 
     def note(self, **changes: Any) -> None:
@@ -104,28 +104,28 @@ def watch_start(shared: SharedState, watched: Watched, profile: Mapping[str, Any
     """Watch vLLM until it is ready, then check its health and progress periodically."""
     endpoint, leader = watched.endpoint, watched.leader
     loaded = False
-    while not _answers(shared, endpoint):
-        processes = session(leader)
-        shared.enter(observed_phase(processes, phase(shared.state), loaded=loaded))
+    while not _is_answering(shared, endpoint):
+        processes = list_session_processes(leader)
+        shared.enter(observed_phase(processes, get_phase(shared.state), loaded=loaded))
         loaded = loaded or maps_weights(processes)
         time.sleep(LOOK_EVERY)
     shared.enter(KNOWN_ANSWER)
     shared.count(leader)  # all of them are there: from now on, none can end unnoticed
-    generates = _compare(shared, watched, profile)
+    generates = _verify_until_answered(shared, watched, profile)
     if watched.patience and not shared.state.wrong:
         progress = (shared, endpoint, watched.patience, served_model(endpoint) if generates else "")
         in_background(shared, watch_progress, *progress)
     while not shared.state.wrong:
-        _answers(shared, endpoint)
+        _is_answering(shared, endpoint)
         time.sleep(HEARTBEAT)
 
 
 def watch_headless(shared: SharedState, leader: int) -> None:
     """Watch a rank without a server, until its group tells that it is ready (serve/rank_coordination.py)."""
     loaded = False
-    while phase(shared.state) != READY:
-        processes = session(leader)
-        shared.enter(observed_phase(processes, phase(shared.state), loaded=loaded))
+    while get_phase(shared.state) != READY:
+        processes = list_session_processes(leader)
+        shared.enter(observed_phase(processes, get_phase(shared.state), loaded=loaded))
         loaded = loaded or maps_weights(processes)
         time.sleep(LOOK_EVERY)
 
@@ -152,7 +152,7 @@ def watch_drain(shared: SharedState, endpoint: Endpoint) -> None:
     zeros = 0
     while zeros < 2:  # noqa: PLR2004 -- see COUNT_EVERY
         try:
-            running = parse_running(ask(endpoint, "/metrics").body.decode(errors="replace"))
+            running = parse_running(send_request(endpoint, "/metrics").body.decode(errors="replace"))
         except Unreachable:  # too busy to answer, or exited, which the supervisor notices
             running = 1
         if running is None:
@@ -172,9 +172,9 @@ def parse_running(text: str) -> float | None:
         return None
 
 
-def _answers(shared: SharedState, endpoint: Endpoint) -> bool:
+def _is_answering(shared: SharedState, endpoint: Endpoint) -> bool:
     try:
-        healthy = ask(endpoint, "/health").status == HTTP_OK
+        healthy = send_request(endpoint, "/health").status == HTTP_OK
     except Unreachable:
         healthy = False
     if healthy != shared.state.healthy:
@@ -182,7 +182,7 @@ def _answers(shared: SharedState, endpoint: Endpoint) -> bool:
     return healthy
 
 
-def _compare(shared: SharedState, watched: Watched, profile: Mapping[str, Any]) -> bool:
+def _verify_until_answered(shared: SharedState, watched: Watched, profile: Mapping[str, Any]) -> bool:
     """Repeat the comparison until the server answers; then mark it as ready or wrong. Tell whether it generates."""
     question = (watched.endpoint, profile, watched.model, watched.engines)
     verdict = verify_answers(*question)

@@ -2,9 +2,9 @@
 
 FILE gets JSON: architectures, quantisation methods, parsers, KV connectors, load formats, executor backends,
 environment variables, flags with the values that they take, the model types that refuse float16, the model types with
-a configuration class in vLLM or in transformers, and which optional packages are installed. vLLM keeps all of these in
-literal tables and annotations. What a version computes instead is left out: it is not known. Nothing is executed, and
-the file is read within 0.5 s.
+a configuration class in vLLM or in transformers, the optional packages that are installed, and those without which the
+class of an architecture cannot be imported. vLLM keeps most of these in literal tables and annotations. What a version
+computes instead is left out: it is not known. Nothing is executed, and the lists are read within 6 s.
 
 Sources, in vLLM's repository: model_executor/models/registry.py, model_executor/layers/quantization/__init__.py,
 tool_parsers/, reasoning/, distributed/kv_transfer/kv_connector/factory.py, model_executor/model_loader/__init__.py,
@@ -17,8 +17,10 @@ from __future__ import annotations
 import ast
 import importlib.util
 import json
+import re
 import sys
 import tarfile
+import textwrap
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from importlib.metadata import distributions, entry_points
@@ -30,9 +32,8 @@ FILE_AT_MOST = 4 << 20
 PLACES = (
     *("config", "engine/arg_utils.py", "entrypoints/", "envs.py", "reasoning/", "tool_parsers/"),
     *("distributed/kv_transfer/", "platforms/__init__.py", "model_executor/layers/quantization/__init__.py"),
-    *("transformers_utils/config.py", "utils/argparse_utils.py"),
-    *("model_executor/model_loader/__init__.py", "model_executor/models/__init__.py"),
-    "model_executor/models/registry.py",
+    *("model_executor/model_loader/__init__.py", "model_executor/models/", "models/", "multimodal/"),
+    *("transformers_utils/", "utils/argparse_utils.py"),
 )
 """Beginnings of the paths that have lists; other files are not read."""
 SWITCH, BOOLEAN, INTEGER, NUMBER, JSON = "switch", "boolean", "int", "float", "json"
@@ -58,20 +59,54 @@ REGISTRATIONS = {
 """Call of a plugin → the list to which its first word is added."""
 OPTIONAL = (
     *("amd-quark", "av", "bitsandbytes", "deep-ep", "fastsafetensors", "flashinfer-cubin", "flashinfer-python"),
-    *("gguf", "guidance", "lm-format-enforcer", "lmcache", "librosa", "mooncake-transfer-engine", "nixl"),
-    *("nixl-cu12", "nixl-cu13", "openai-harmony", "outlines-core", "ray", "runai-model-streamer", "soundfile"),
-    *("tensorizer", "terratorch", "torchaudio", "torchvision", "xgrammar"),
+    *("gguf", "guidance", "lm-format-enforcer", "lmcache", "librosa", "mamba-ssm"),
+    *(
+        "mooncake-transfer-engine",
+        "nixl",
+        "nixl-cu12",
+        "nixl-cu13",
+        "openai-harmony",
+        "outlines-core",
+        "ray",
+        "runai-model-streamer",
+        "soundfile",
+    ),
+    *("open-clip-torch", "tensorizer", "terratorch", "timm", "torchaudio", "torchvision", "xgrammar"),
 )
-"""Distributions that vLLM needs for some of its options only. Source: its requirements/ and setup.py, extras."""
+"""Distributions that vLLM needs for some options or models only. Source: its requirements/ and setup.py, extras."""
+IMPORTED_BY_MODELS = {
+    "av": "av",
+    "librosa": "librosa",
+    "mamba_ssm": "mamba-ssm",
+    "open_clip": "open-clip-torch",
+    "soundfile": "soundfile",
+    "terratorch": "terratorch",
+    "timm": "timm",
+    "torchaudio": "torchaudio",
+    "torchvision": "torchvision",
+}
+"""Module → distribution, of those OPTIONAL ones that models' classes import. Kernels of one platform import others, but
+vLLM chooses among platforms while it runs."""
 MODEL_TYPES = ("models/auto/auto_mappings.py", "models/auto/configuration_auto.py")
 """Where transformers lists the model types of its configuration classes: since 5.6, and before."""
+
+
+PROCESSING = re.compile(r"models/\w+/(\w*processing|feature_extraction)_\w+\.py")
+"""Files of transformers that prepare pictures, sound and films; vLLM's classes of models import some of them."""
 
 
 class Package:
     """The Python files of a package that have lists."""
 
-    def __init__(self, root: Path, name: str = "vllm", places: tuple[str, ...] = PLACES) -> None:
-        self._sources = dict(_read_sources(root, name, places))
+    def __init__(
+        self,
+        root: Path,
+        name: str = "vllm",
+        places: tuple[str, ...] = PLACES,
+        pattern: re.Pattern[str] | None = None,
+    ) -> None:
+        sources = _read_sources(root, name, places)
+        self._sources = {path: text for path, text in sources if pattern is None or pattern.fullmatch(path)}
         self._trees: dict[str, ast.Module] = {}
 
     def tree(self, path: str) -> ast.Module:
@@ -83,6 +118,14 @@ class Package:
     def names(self, folder: str) -> list[str]:
         """Return the Python files directly in a folder, sorted."""
         return sorted(name for name in self._sources if name.rpartition("/")[0] == folder)
+
+    def every_name(self) -> list[str]:
+        """Return all files, sorted."""
+        return sorted(self._sources)
+
+    def text(self, path: str) -> str:
+        """Return the text of a file; empty if it does not exist."""
+        return self._sources.get(path, b"").decode("utf-8", "replace")
 
 
 def _read_sources(root: Path, package: str, places: tuple[str, ...]) -> Iterator[tuple[str, bytes]]:
@@ -270,6 +313,242 @@ def _keys_in(node: ast.expr | None, known: Mapping[str, ast.expr]) -> Iterator[s
             yield from [word.arg] if word.arg else _keys_in(word.value, known)
     elif node is not None and not isinstance(node, ast.Name):  # a name that is imported: its own file has the keys
         raise NotLiteralError
+
+
+# --- packages that models need --------------------------------------------------------------------------------------
+
+
+LOADED = re.compile(r"^(?:from[ \t]+([.\w]+)[ \t]+import[ \t]*(\([^)]*\)|[^\n#]*)|import[ \t]+([^\n#]+))", re.MULTILINE)
+"""An import that is always executed: what is conditional, or in a function, is indented."""
+ALWAYS_TRUE = re.compile(r"^if is_(?:vision|torch)_available\(\):\n((?:[ \t]+.*\n|\n)+)", re.MULTILINE)
+"""A condition of transformers that always holds where vLLM is installed, which requires Pillow and PyTorch."""
+TEXTS = re.compile(r'("""|\'\'\').*?\1', re.DOTALL)
+
+
+def read_imports(package: Package) -> dict[str, list[str]] | None:
+    """Return architecture → what the import of its class needs, of IMPORTED_BY_MODELS and of transformers.
+
+    A name of transformers is one that prepares pictures, sound or films: only these need optional packages. None
+    without the table of architectures, or if this version does not keep it in literals.
+    """
+    reader = ImportReader(package)
+    needed = {name: sorted(reader.needs(module)) for name, module in _modules_of_architectures(package)}
+    return {name: words for name, words in needed.items() if words} if needed else None
+
+
+def _modules_of_architectures(package: Package) -> Iterator[tuple[str, str]]:
+    """Yield each architecture with the path of its module, from tables {name: (module, class)}."""
+    for path in ("model_executor/models/registry.py", "model_executor/models/__init__.py"):
+        for table in (value for value in assignments(package.tree(path)).values() if isinstance(value, ast.Dict)):
+            for key, value in zip(table.keys, table.values, strict=True):
+                if not (isinstance(key, ast.Constant) and isinstance(value, ast.Tuple) and value.elts):
+                    continue
+                module = getattr(value.elts[0], "value", None)
+                if isinstance(module, str):
+                    name = module.removeprefix("vllm.").replace(".", "/")
+                    yield str(key.value), name if name != module else f"model_executor/models/{module}"
+
+
+JOINED = ("imports", "processors", "fallback", "attention")
+"""Lists of which `join_lists` makes others."""
+RAISING = re.compile(r"(?!Auto|Base)\w+(?<!Image)(?<!Video)Processor")
+"""Classes of transformers whose import may raise. One of pictures or films is a stand-in without its package."""
+
+
+class ImportReader:
+    """Which optional packages the import of a module of vLLM needs."""
+
+    def __init__(self, package: Package) -> None:
+        self._package = package
+        self._direct: dict[str, tuple[set[str], set[str]]] = {}
+
+    def needs(self, module: str) -> set[str]:
+        """Return what a module, and the modules of vLLM that it imports, need. `module` is a path without `.py`."""
+        words: set[str] = set()
+        visited: set[str] = set()
+        waiting = [module]
+        while waiting:
+            name = waiting.pop()
+            if name in visited:
+                continue
+            visited.add(name)
+            needed, modules = self._read(name)
+            words |= needed
+            waiting += modules
+        return words
+
+    def _read(self, module: str) -> tuple[set[str], set[str]]:
+        """Return what one module imports: optional packages and names of transformers, and modules of vLLM."""
+        if module in self._direct:
+            return self._direct[module]
+        words: set[str] = set()
+        modules: set[str] = set()
+        file = next((path for path in (f"{module}.py", f"{module}/__init__.py") if self._package.text(path)), "")
+        folder = file.rpartition("/")[0]
+        for origin, names in loaded_names(self._package.text(file)):
+            top, _, rest = origin.partition(".")
+            if origin.startswith("."):
+                modules.update(self._modules_in(absolute_path(folder, origin), names))
+            elif top == "vllm":
+                modules.update(self._modules_in(rest.replace(".", "/"), names))
+            elif top == "transformers":
+                words.update(_processors_among(origin, names))
+            elif top in IMPORTED_BY_MODELS:
+                words.add(IMPORTED_BY_MODELS[top])
+        self._direct[module] = words, modules
+        return self._direct[module]
+
+    def _modules_in(self, path: str, names: Sequence[str]) -> Iterator[str]:
+        """Yield the modules that `from path import names` loads, with the packages around them."""
+        parts = path.split("/")
+        yield from ("/".join(parts[:count]) for count in range(1, len(parts) + 1))
+        later = assignments(self._package.tree(f"{path}/__init__.py")).get("_CLASS_TO_MODULE")  # loaded on demand
+        by_name = (
+            {}
+            if not isinstance(later, ast.Dict)
+            else {
+                getattr(key, "value", ""): str(getattr(value, "value", ""))
+                for key, value in zip(later.keys, later.values, strict=True)
+            }
+        )
+        for name in names:
+            yield by_name[name].removeprefix("vllm.").replace(".", "/") if name in by_name else f"{path}/{name}"
+
+
+def loaded_names(text: str) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Yield each module that a file always imports, with the names that it takes from it."""
+    for match in LOADED.finditer(TEXTS.sub("", text)):
+        if match[3]:
+            yield from ((part.split()[0], ()) for part in match[3].split(",") if part.strip())
+        else:
+            names = re.sub(r"#[^\n]*", "", match[2]).strip("() \n\\").split(",")
+            yield match[1], tuple(name.split()[0] for name in names if name.strip())
+
+
+def absolute_path(folder: str, origin: str) -> str:
+    """Return the path of a relative import such as `..utils` in a file of a folder."""
+    name = origin.lstrip(".")
+    parts = folder.split("/")
+    parts = parts[: len(parts) - (len(origin) - len(name) - 1)]
+    return "/".join([*parts, *name.split(".")] if name else parts)
+
+
+def _processors_among(origin: str, names: Sequence[str]) -> Iterator[str]:
+    """Yield the module, or the names, of an import from transformers that may raise without an optional package."""
+    if PROCESSING.fullmatch(f"{origin.removeprefix('transformers.').replace('.', '/')}.py"):
+        if not origin.startswith("transformers.models.auto."):
+            yield origin
+    else:
+        yield from (f"transformers.{name}" for name in names if RAISING.fullmatch(name))
+
+
+def read_processors(root: Path) -> dict[str, list[str]]:
+    """Return module or class of transformers → the optional packages that its import needs, as vLLM names them.
+
+    Importing a class that requires a missing package itself gives a stand-in, and raises nothing: its module is named,
+    and the class is not. Source: transformers/utils/import_utils.py, _LazyModule and BASE_FILE_REQUIREMENTS.
+    """
+    package = Package(root, "transformers", ("models/",), PROCESSING)
+    reader = ProcessorReader(package)
+    needed: dict[str, list[str]] = {}
+    for path in package.every_name():
+        words = sorted(reader.needs(path))
+        if words:
+            needed[f"transformers.{path.removesuffix('.py').replace('/', '.')}"] = words
+            needed.update((f"transformers.{name}", words) for name in _raising_names(package.text(path)))
+    return needed
+
+
+def join_lists(lists: Mapping[str, Any]) -> dict[str, Any]:
+    """Return lists of vLLM and of transformers with what follows from both, instead of what only one of them says.
+
+    `required_packages` is architecture → packages. What transformers needs is not known if its files were not read:
+    then an architecture requires what vLLM names. `fallback_architectures` are those that only transformers has, and
+    that vLLM runs with it.
+    """
+    joined = {name: value for name, value in lists.items() if name not in JOINED}
+    if "fallback" in lists and "attention" in lists:
+        served = (name for condition in lists["fallback"] for name in lists["attention"].get(condition, ()))
+        joined["fallback_architectures"] = sorted({*served} - {*lists.get("architectures", ())})
+    processors: Mapping[str, list[str]] = lists.get("processors", {})
+    required: dict[str, list[str]] = {}
+    for architecture, words in lists.get("imports", {}).items():
+        packages = {package for word in words for package in processors.get(word, [word])}
+        required[architecture] = sorted(packages.intersection(OPTIONAL))
+    if "imports" in lists:
+        joined["required_packages"] = {name: packages for name, packages in required.items() if packages}
+    return joined
+
+
+class ProcessorReader:
+    """Which optional packages the import of a file of transformers needs."""
+
+    def __init__(self, package: Package) -> None:
+        self._package = package
+        self._known: dict[str, set[str]] = {}
+
+    def needs(self, path: str) -> set[str]:
+        """Return the distributions that a file, and the files next to it that it imports, need."""
+        if path in self._known:
+            return self._known[path]
+        words = self._known[path] = set()
+        text = ALWAYS_TRUE.sub(lambda match: textwrap.dedent(match[1]), self._package.text(path))
+        for origin, _ in loaded_names(text):
+            if origin.startswith("."):
+                words |= self.needs(f"{absolute_path(path.rpartition('/')[0], origin)}.py")
+            elif (top := origin.partition(".")[0]) in IMPORTED_BY_MODELS:
+                words.add(IMPORTED_BY_MODELS[top])
+        return words
+
+
+def _raising_names(text: str) -> Iterator[str]:
+    """Yield the classes of a file whose import raises, if a package that the file needs is missing."""
+    for match in re.finditer(r"^((?:@.*\n)*)class (\w+)\b", text, re.MULTILINE):
+        if RAISING.fullmatch(match[2]) and "torchvision" not in match[1]:
+            yield match[2]
+
+
+# --- what transformers runs for vLLM --------------------------------------------------------------------------------
+
+
+COMPATIBLE, SETTABLE = "is_backend_compatible", "_can_set_attn_implementation"
+"""Methods of transformers' classes by which vLLM asks whether it can replace their attention."""
+SERVED = re.compile(r"\w+(?:ForCausalLM|ForConditionalGeneration|LMHeadModel|For(?:Sequence|Token)Classification)")
+"""Classes that a server runs, by the ends of their names."""
+
+
+def read_fallback(package: Package) -> list[str]:
+    """Return the conditions of which a class of transformers has to meet one, so that vLLM runs it.
+
+    Source: vllm/model_executor/models/registry.py, _try_resolve_transformers.
+    """
+    text = package.text("model_executor/models/registry.py")
+    return [condition for condition in (COMPATIBLE, SETTABLE) if f".{condition}()" in text]
+
+
+def read_attention(root: Path) -> dict[str, list[str]] | None:
+    """Return condition → classes of transformers that meet it; None if no file says so, as in older versions.
+
+    A class that meets both is listed with the first alone: no vLLM asks the second only. Source:
+    transformers/modeling_utils.py, the two methods; the second looks for these words in the file of a class.
+    """
+    package = Package(root, "transformers", ("models/",), re.compile(r"models/\w+/modeling_\w+\.py"))
+    classes: dict[str, set[str]] = {COMPATIBLE: set(), SETTABLE: set()}
+    for path in package.every_name():
+        text = package.text(path)
+        names = set(re.findall(r"^class (\w+)\(", text, re.MULTILINE))
+        served = {name for name in names if SERVED.fullmatch(name)}
+        if re.search(r"^    _supports_attention_backend = True", text, re.MULTILINE):
+            classes[COMPATIBLE] |= served
+        own_attention = re.search(r"^class \w*Attention\w*\(nn\.Module\):", text, re.MULTILINE)
+        if not own_attention or "ALL_ATTENTION_FUNCTIONS.get_interface(" in text:
+            classes[SETTABLE] |= served
+    if not classes[COMPATIBLE]:
+        return None
+    return {COMPATIBLE: sorted(classes[COMPATIBLE]), SETTABLE: sorted(classes[SETTABLE] - classes[COMPATIBLE])}
+
+
+# --- variables ------------------------------------------------------------------------------------------------------
 
 
 def read_variables(package: Package) -> list[str] | None:
@@ -537,11 +816,23 @@ def read_package(root: Path) -> dict[str, Any]:
         "float16_refused": read_texts(package, "config/model.py", "_FLOAT16_NOT_SUPPORTED_MODELS")
         or read_texts(package, "config.py", "_FLOAT16_NOT_SUPPORTED_MODELS"),
         "config_types": read_config_types(package),
+        "imports": read_imports(package),
+        "fallback": read_fallback(package),
         "flags": read_flags(package),
         "inverses": read_inverses(package),
     }
     choices = (lists["flags"] or {}).get("--tool-call-parser")  # until 0.6.2 the registry is this flag's choices
     lists["tool_parsers"] = lists["tool_parsers"] or (isinstance(choices, list) and choices)
+    return {name: value for name, value in lists.items() if value}
+
+
+def read_library(root: Path) -> dict[str, Any]:
+    """Return what the library transformers, without which vLLM reads no config.json, says of itself."""
+    lists = {
+        "transformers_types": read_model_types(root),
+        "processors": read_processors(root),
+        "attention": read_attention(root),
+    }
     return {name: value for name, value in lists.items() if value}
 
 
@@ -582,9 +873,8 @@ def read_installed() -> dict[str, Any]:
         raise ModuleNotFoundError("no package vllm is installed", name="vllm")
     lists = read_package(Path(spec.submodule_search_locations[0]).parent)
     library = importlib.util.find_spec("transformers")
-    model_types = read_model_types(Path(library.origin).parents[1]) if library and library.origin else None
-    if model_types:
-        lists["transformers_types"] = model_types
+    if library and library.origin:
+        lists |= read_library(Path(library.origin).parents[1])
     for group in PLUGIN_GROUPS:
         for plugin in entry_points(group=group):
             name = plugin.value.partition(":")[0].partition(".")[0]
@@ -593,7 +883,7 @@ def read_installed() -> dict[str, Any]:
                 add_plugin(lists, read_plugin(Path(folder)))
     names = {str(item.metadata["Name"]).lower().replace("_", "-").replace(".", "-") for item in distributions()}
     lists["packages"] = sorted(names.intersection(OPTIONAL))
-    return lists
+    return join_lists(lists)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import pytest
 
 from drydock.build import build
-from drydock.build.job import prepare
+from drydock.build.job import prepare_job
 from drydock.config.project import DRYDOCK
 from drydock.prove import smollm2
 from tests.support.kubernetes import cluster as clusters
@@ -73,7 +73,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     lacking = clusters.lacking()
     assert not lacking, f"a test cluster needs {', '.join(lacking)}"
     folder = tmp_path_factory.mktemp("cluster")
-    layout = Path(Small(folder / "small", prepare(DRYDOCK, "cpu").lock).build()["layout"])
+    layout = Path(Small(folder / "small", prepare_job(DRYDOCK, "cpu").lock).build()["layout"])
     image, newer = images.serving(layout), images.serving(layout, Labels={"newer": "yes"})
     images.write_archive(folder / "images.tar", layout, image, newer, images.sandbox(layout))
     model = write_model(folder / "smollm2", SMOLLM2)
@@ -91,7 +91,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
 @pytest.fixture(scope="session")
 def real(world: World, tmp_path_factory: pytest.TempPathFactory) -> Real:
     """The images of this checkout, built if they are not, on both nodes."""
-    builds = {name: build.build(prepare(DRYDOCK, name)) for name in ("cpu", "router")}
+    builds = {name: build.build_image(prepare_job(DRYDOCK, name)) for name in ("cpu", "router")}
     archive = tmp_path_factory.mktemp("images") / "image.tar"
     references = {}
     for name, built in builds.items():
@@ -103,16 +103,16 @@ def real(world: World, tmp_path_factory: pytest.TempPathFactory) -> Real:
         references[name] = image.reference
     archive.unlink()
     model = tmp_path_factory.mktemp("models") / "smollm2"
-    shutil.copytree(smollm2.make(builds["cpu"].image), model)  # a container's user cannot enter /root
+    shutil.copytree(smollm2.make_small_model(builds["cpu"].image), model)  # a container's user cannot enter /root
     return Real(references["cpu"], references["router"], model)
 
 
 @pytest.fixture(scope="module")
 def space(world: World, request: pytest.FixtureRequest) -> Iterator[Space]:
     """A namespace for a module; its pods end while the next module runs."""
-    made = Space(world.cluster, request.module.__name__.rpartition("test_")[2].replace("_", "-"))
-    yield made
-    world.cluster.kubectl("delete", "namespace", made.name, "--wait=false")
+    module_space = Space(world.cluster, request.module.__name__.rpartition("test_")[2].replace("_", "-"))
+    yield module_space
+    world.cluster.kubectl("delete", "namespace", module_space.name, "--wait=false")
 
 
 @pytest.fixture(scope="module")

@@ -52,7 +52,7 @@ def path(world: World, tmp_path_factory: pytest.TempPathFactory) -> str:
 def check(plan: Path, space: Space, path: str) -> tuple[int, dict[str, list[dict[str, Any]]], str]:
     """Return the exit code, the findings by id, and standard error."""
     task = ("topology.check", str(plan), "--format", "kubernetes", "--namespace", space.name, "--json")
-    done = subprocess.run(
+    result = subprocess.run(
         (sys.executable, "-m", "invoke", *task),
         cwd=ROOT,
         env={**os.environ, "PATH": path},
@@ -60,22 +60,22 @@ def check(plan: Path, space: Space, path: str) -> tuple[int, dict[str, list[dict
         text=True,
         check=False,
     )
-    found: dict[str, list[dict[str, Any]]] = {}
-    for finding in json.loads(done.stdout or "[]"):
-        found.setdefault(finding["id"], []).append(finding)
-    return done.returncode, found, done.stderr
+    findings_by_id: dict[str, list[dict[str, Any]]] = {}
+    for finding in json.loads(result.stdout or "[]"):
+        findings_by_id.setdefault(finding["id"], []).append(finding)
+    return result.returncode, findings_by_id, result.stderr
 
 
 def test_both_nodes_have_the_image_and_the_model_and_reach_each_other(
     world: World, space: Space, plan: Path, path: str
 ) -> None:
-    code, found, text = check(plan, space, path)
+    code, findings_by_id, text = check(plan, space, path)
 
-    assert code == 0, (found, text)
+    assert code == 0, (findings_by_id, text)
     for number in ("TOPO-020", "TOPO-021", "TOPO-022", "NET-008", "NET-009", "TOPO-034"):
-        assert [each["severity"] for each in found[number]] == ["PASS", "PASS"], found[number]
-    assert world.image.rpartition("@")[2] in found["TOPO-021"][0]["found"]
-    peers = [each for number, each in found.items() if number.startswith("NET-")]
+        assert [finding["severity"] for finding in findings_by_id[number]] == ["PASS", "PASS"], findings_by_id[number]
+    assert world.image.rpartition("@")[2] in findings_by_id["TOPO-021"][0]["found"]
+    peers = [finding for number, finding in findings_by_id.items() if number.startswith("NET-")]
     assert "10.244." in json.dumps(peers)  # the other pod's address
     space.until(lambda: not space.get("pods")["items"], "the end of the pods")
 
@@ -83,22 +83,22 @@ def test_both_nodes_have_the_image_and_the_model_and_reach_each_other(
 def test_a_node_that_takes_no_pod_is_found(world: World, space: Space, plan: Path, path: str) -> None:
     world.cluster.kubectl("cordon", "node2")
     try:
-        code, found, _ = check(plan, space, path)
+        code, findings_by_id, _ = check(plan, space, path)
     finally:
         world.cluster.kubectl("uncordon", "node2")
 
     assert code == 20
-    (bad,) = (each for each in found["TOPO-020"] if each["severity"] == "FAIL")
+    (bad,) = (finding for finding in findings_by_id["TOPO-020"] if finding["severity"] == "FAIL")
     assert bad["found"].startswith("node2: its pod finds no place: ")
     space.until(lambda: not space.get("pods")["items"], "the end of the pods")
 
 
 def test_a_model_that_no_node_has_is_found(space: Space, plan: Path, path: str) -> None:
-    other = plan.with_name("other.json")
-    other.write_text(json.dumps(json.loads(plan.read_text()) | {"model": "/nowhere/smollm2"}))
-    code, found, text = check(other, space, path)
+    other_plan = plan.with_name("other.json")
+    other_plan.write_text(json.dumps(json.loads(plan.read_text()) | {"model": "/nowhere/smollm2"}))
+    code, findings_by_id, text = check(other_plan, space, path)
 
     assert code == 20, text
-    told = [each["found"] for each in found["TOPO-020"]]
-    assert [text.partition(": ")[0] for text in told] == ["node1", "node2"]
-    assert all("/nowhere/smollm2" in text for text in told), told
+    texts = [finding["found"] for finding in findings_by_id["TOPO-020"]]
+    assert [text.partition(": ")[0] for text in texts] == ["node1", "node2"]
+    assert all("/nowhere/smollm2" in text for text in texts), texts

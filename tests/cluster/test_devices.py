@@ -28,8 +28,8 @@ def test_a_server_without_devices_waits_and_says_why(world: World, space: Space,
         return [pod["spec"]["nodeName"] for pod in space.pods() if "nodeName" in pod["spec"]]
 
     def reasons() -> list[str]:
-        found = [condition(pod, "PodScheduled") for pod in space.pods() if "nodeName" not in pod["spec"]]
-        return [f"{item.get('reason')}: {item.get('message')}" for item in found]
+        conditions = [condition(pod, "PodScheduled") for pod in space.pods() if "nodeName" not in pod["spec"]]
+        return [f"{item.get('reason')}: {item.get('message')}" for item in conditions]
 
     space.until(lambda: placed() == ["node1"], "a server on the node with devices")
     space.until(lambda: any(text.startswith("Unschedulable") for text in reasons()), "the scheduler's reason")

@@ -57,17 +57,17 @@ def server(
     world: World, real: Real, space: Space, disk: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[str]:
     """The address of a ready server."""
-    known = names.start_names(world.cluster)
+    start_names = names.start_names(world.cluster)
     space.kubectl("create", "secret", "generic", "vllm-api-key", "--from-literal=DRYDOCK_GROUP_SECRET=a-secret")
-    made = objects(world, real, tmp_path_factory.mktemp("planned"))
-    whole = rendered.named(made, "LeaderWorkerSet")
-    space.apply([sets.service(whole), *(item for item in made if item["kind"] != "LeaderWorkerSet")])
+    topology_objects = objects(world, real, tmp_path_factory.mktemp("planned"))
+    whole = rendered.named(topology_objects, "LeaderWorkerSet")
+    space.apply([sets.service(whole), *(item for item in topology_objects if item["kind"] != "LeaderWorkerSet")])
     for pod, node in PLACES.items():
         space.volume(f"cache-{pod}", disk(pod), node)
     space.apply(sharing(item) for item in sets.pods(whole, space.name))
 
     def ready() -> bool:
-        names.write_names(known, space.pods())
+        names.write_names(start_names, space.pods())
         return len(space.ready()) == len(PLACES)
 
     space.until(ready, "every pod of the server", START_WITHIN)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from drydock.topology.render import render
+from drydock.topology.render import render_plan
 from tests.cluster.conftest import World
 from tests.support import topologies, topology_files
 from tests.support.kubernetes import definitions, rendered
@@ -27,16 +27,16 @@ DRY = "--dry-run=server"
 @pytest.fixture(scope="module", autouse=True)
 def _defined(space: Space) -> None:
     """Let the API server know the kinds that LeaderWorkerSet brings."""
-    found = definitions.definitions()
-    space.apply(found)
-    for item in found:
+    custom_definitions = definitions.definitions()
+    space.apply(custom_definitions)
+    for item in custom_definitions:
         space.kubectl("wait", "--for=condition=Established", f"crd/{item['metadata']['name']}")
 
 
 def of_example(name: str, kind: str, folder: Path) -> list[dict[str, Any]]:
     """Return the objects of an example."""
     plan = topology_files.planned(topology_files.EXAMPLES / f"{name}.yaml", folder)
-    for path, text in render(plan, topologies.variant(plan.variant), kind, {}).items():
+    for path, text in render_plan(plan, topologies.variant(plan.variant), kind, {}).items():
         (folder / path).parent.mkdir(exist_ok=True)
         (folder / path).write_text(text)
     return [*rendered.kustomized(folder)]
@@ -44,9 +44,9 @@ def of_example(name: str, kind: str, folder: Path) -> list[dict[str, Any]]:
 
 def check(space: Space, objects: list[dict[str, Any]]) -> None:
     """Check that the API server keeps every field of some objects."""
-    sent = rendered.earlier(item for item in objects if item["kind"] != "Kustomization")
-    for item, kept in zip(sent, space.apply(sent, DRY), strict=True):
-        assert lost(item, kept) == [], f"{item['kind']}/{item['metadata']['name']}"
+    sent_objects = rendered.earlier(item for item in objects if item["kind"] != "Kustomization")
+    for item, stored_object in zip(sent_objects, space.apply(sent_objects, DRY), strict=True):
+        assert lost(item, stored_object) == [], f"{item['kind']}/{item['metadata']['name']}"
 
 
 @pytest.mark.parametrize(("name", "kind"), [*((name, "kubernetes") for name in EXAMPLES), WITH_ROLES])
@@ -79,8 +79,8 @@ def test_a_field_that_the_definition_lacks_is_found(space: Space) -> None:
         "metadata": {"name": "wrong"},
         "spec": {"leaderWorkerTemplate": {"workerTemplate": {}, "sizes": 2}},
     }
-    (kept,) = space.apply([item], DRY, "--validate=false")
-    assert lost(item, kept) == [".spec.leaderWorkerTemplate.sizes: sent 2, found None"]
+    (stored_object,) = space.apply([item], DRY, "--validate=false")
+    assert lost(item, stored_object) == [".spec.leaderWorkerTemplate.sizes: sent 2, found None"]
 
 
 def _deployment(number: int, template: dict[str, Any]) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import pytest
 
 from drydock.prove.demo import EXPECTED, QUESTION
 from drydock.prove.demo_topology import SHAPES, SMALL
-from drydock.topology.known_answer import tokens_received
+from drydock.topology.known_answer import read_tokens_received
 from tests.cluster.conftest import Real, World
 from tests.support.kubernetes import rendered
 from tests.support.kubernetes.answers import START_WITHIN, asking, base_of, chat
@@ -79,5 +79,5 @@ def one_prefill_one_decode(world: World, real: Real, folder: Path) -> list[dict[
 def received(world: World, space: Space) -> float:
     """Return how many tokens of prompts the decode server got from the other."""
     (address,) = space.addresses("decode-api")
-    port = next(each["port"] for each in space.get("service", "decode-api")["spec"]["ports"] if each["name"] == "api")
-    return tokens_received(world.cluster.ask("node1", f"http://{address}:{port}/metrics").text)
+    port = next(item["port"] for item in space.get("service", "decode-api")["spec"]["ports"] if item["name"] == "api")
+    return read_tokens_received(world.cluster.ask("node1", f"http://{address}:{port}/metrics").text)

@@ -68,17 +68,17 @@ def url(world: World, space: Space, shared: Path, tmp_path_factory: pytest.TempP
     space.until(lambda: len(space.ready()) == 2, "two ready servers")
     spec = space.get("service", f"{GROUP}-api")["spec"]
     port = next(port["port"] for port in spec["ports"] if port["name"] == "api")
-    found = f"http://{spec['clusterIP']}:{port}/v1/models"
+    models_url = f"http://{spec['clusterIP']}:{port}/v1/models"
     for node in world.cluster.nodes:
-        space.until(lambda node=node: world.cluster.ask(node, found).status == 200, f"an answer on {node}")  # type: ignore[misc]
-    return found
+        space.until(lambda node=node: world.cluster.ask(node, models_url).status == 200, f"an answer on {node}")  # type: ignore[misc]
+    return models_url
 
 
 def evict(space: Space, pod: str) -> None:
     """Ask for the end of a pod, as `kubectl drain` does. Raises AssertionError if its budget does not allow it."""
-    asked = {"apiVersion": "policy/v1beta1", "kind": "Eviction", "metadata": {"name": pod, "namespace": space.name}}
+    eviction = {"apiVersion": "policy/v1beta1", "kind": "Eviction", "metadata": {"name": pod, "namespace": space.name}}
     path = f"/api/v1/namespaces/{space.name}/pods/{pod}/eviction"
-    space.kubectl("create", "--raw", path, "--filename=-", given=json.dumps(asked))
+    space.kubectl("create", "--raw", path, "--filename=-", given=json.dumps(eviction))
 
 
 def test_each_server_has_a_node_and_both_answer_from_both_nodes(world: World, space: Space, url: str) -> None:
@@ -89,8 +89,8 @@ def test_each_server_has_a_node_and_both_answer_from_both_nodes(world: World, sp
     for node in world.cluster.nodes:
         assert world.cluster.ask(node, url).status == 200
         for pod in pods:
-            own = f"{pod['status']['podIP']}:{service.partition(':')[2]}"
-            assert world.cluster.ask(node, f"http://{own}/{path}").status == 200
+            pod_address = f"{pod['status']['podIP']}:{service.partition(':')[2]}"
+            assert world.cluster.ask(node, f"http://{pod_address}/{path}").status == 200
 
 
 @pytest.mark.usefixtures("url")

@@ -134,7 +134,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from entrypoints.checks.findings import notice
+from entrypoints.checks.findings import make_notice
 from entrypoints.core.records import Facts
 from entrypoints.decide.parallelism.fit import Rules, fit
 from entrypoints.decide.records import Decision, Thresholds
@@ -146,7 +146,7 @@ def decide(profile: Mapping[str, Any], facts: Facts, model: ModelFacts, given: U
     """Decide what fits."""
     usable = Thresholds(profile["thresholds"]).number("usable_share")
     fitted = fit(facts, model, given, Rules(usable=usable, reserved=1 << 30, activations=1 << 30))
-    fingers = notice("ABA-031", "no fingers", "ten", part="rod")
+    fingers = make_notice("ABA-031", "no fingers", "ten", part="rod")
     return Decision(fitted.values, (*fitted.findings, fingers), uses=fitted.uses)
 ''',
     "docs/abacus.md": "# Abacus\n",
@@ -160,22 +160,22 @@ LINES = (
 
 RENDER = """
 from drydock.build import render
-from drydock.config.matrix import find, read_matrix
+from drydock.config.matrix import find_variant, read_matrix
 from drydock.config.project import DRYDOCK
 variants = read_matrix(DRYDOCK)
-variant = find(variants, "abacus")
+variant = find_variant(variants, "abacus")
 folder = DRYDOCK.root / "images" / variant.id
 folder.mkdir()
-(folder / "Dockerfile").write_text(render.dockerfile(DRYDOCK, variant))
+(folder / "Dockerfile").write_text(render.render_dockerfile(DRYDOCK, variant))
 """
 
 WORDS = """
 from drydock.build import render
-from drydock.config.matrix import find, read_matrix
+from drydock.config.matrix import find_variant, read_matrix
 from drydock.config.project import DRYDOCK
 from drydock.inputs.wheels import environment
-from entrypoints.cache.lifecycle import fingerprint
-from entrypoints.checks.grants import none_here
+from entrypoints.cache.lifecycle import hash_variables
+from entrypoints.checks.grants import explain_no_device
 from entrypoints.cli.cli import main
 from entrypoints.decide.conversions import output_name
 from entrypoints.model.read import read_model
@@ -183,7 +183,7 @@ from entrypoints.plan.plan import command
 from entrypoints.request.vllm_flags import parse_given
 from tests.support.hosts import expect
 from tests.support.hosts.models import LLAMA
-variant = find(read_matrix(DRYDOCK), "abacus")
+variant = find_variant(read_matrix(DRYDOCK), "abacus")
 assert environment(variant.python, "linux/amd64", variant.base).glibc == 28
 profile = expect.profile_of("abacus-rack")
 facts = expect.read("abacus-rack", profile)
@@ -194,8 +194,8 @@ plans = [
 shown = [reason.value for plan in plans for reason in plan.reasons if reason.setting == "ABACUS_BEADS"]
 assert shown == ["wood", "glass"]
 assert len({entry.name for plan in plans for entry in plan.cache.entries}) == 2  # the device's and one plan's
-assert list(fingerprint({"ABACUS_X": "1", "OTHER": "1"}, tuple(profile["variables"]["compiling"]))) == ["ABACUS_X"]
-hidden = none_here(profile, facts._replace(devices=()), {"ABACUS_VISIBLE_RODS": "7"})
+assert list(hash_variables({"ABACUS_X": "1", "OTHER": "1"}, tuple(profile["variables"]["compiling"]))) == ["ABACUS_X"]
+hidden = explain_no_device(profile, facts._replace(devices=()), {"ABACUS_VISIBLE_RODS": "7"})
 assert "ABACUS_VISIBLE_RODS=7" in str(hidden)
 name = output_name(profile, "owner/Model")
 assert (name, read_model(name, converted_name=profile["converted_name"]).converted) == ("owner/Model-Beaded", True)
@@ -235,9 +235,11 @@ def copy(tmp_path: Path) -> Path:
 
 def run(copy: Path, *arguments: str) -> str:
     env = {**os.environ, "PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1"}
-    done = subprocess.run([sys.executable, *arguments], cwd=copy, env=env, capture_output=True, text=True, check=False)
-    assert not done.returncode, done.stderr[-2000:]
-    return done.stderr
+    result = subprocess.run(
+        [sys.executable, *arguments], cwd=copy, env=env, capture_output=True, text=True, check=False
+    )
+    assert not result.returncode, result.stderr[-2000:]
+    return result.stderr
 
 
 def test_an_accelerator_takes_the_files_that_contributing_names_and_no_other(copy: Path) -> None:
@@ -248,17 +250,17 @@ def test_an_accelerator_takes_the_files_that_contributing_names_and_no_other(cop
 
     dockerfile = (copy / "images" / "abacus-vllm1" / "Dockerfile").read_text()
     plan = json.loads((copy / "tests" / "hosts" / "abacus-rack" / "plan.json").read_text())
-    found = json.loads((copy / "tests" / "hosts" / "abacus-rack" / "findings.json").read_text())
+    findings = json.loads((copy / "tests" / "hosts" / "abacus-rack" / "findings.json").read_text())
     assert "registry.example/abacus:latest" in dockerfile
     assert plan["llama-3.1-8b"]["argv"][:3] == ["/usr/bin/python3", "-m", "vllm.entrypoints.openai.api_server"]
     assert "--tensor-parallel-size" in plan["llama-3.1-8b"]["argv"]
-    assert {"ABA-001": "WARN"}.items() <= {finding["id"]: finding["severity"] for finding in found}.items()
+    assert {"ABA-001": "WARN"}.items() <= {finding["id"]: finding["severity"] for finding in findings}.items()
 
 
 def test_contributing_names_each_of_these_files() -> None:
     guide = (ROOT / "CONTRIBUTING.md").read_text()
-    named = [
+    file_names = [
         name.replace("abacus-1", "<stack>").replace("abacus-rack", "<a>-<machine>").replace("abacus", "<a>")
         for name in (*NEW, *(name for name, _, _ in LINES))
     ]
-    assert [name for name in named if f"`{name}`" not in guide] == []
+    assert [name for name in file_names if f"`{name}`" not in guide] == []

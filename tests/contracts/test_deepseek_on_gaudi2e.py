@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from drydock.config.matrix import find, read_matrix
+from drydock.config.matrix import find_variant, read_matrix
 from drydock.config.project import DRYDOCK
 from drydock.core.paths import ROOT
-from drydock.lock.lockfile import path_of, read_lock
-from drydock.run.container import Container, RunRequest, container
-from drydock.run.kubernetes import documents
+from drydock.lock.lockfile import path_of_lock, read_lock
+from drydock.run.container import Container, RunRequest, make_container
+from drydock.run.kubernetes import make_objects
 from entrypoints.core.records import ServePlan
 from entrypoints.plan.plan import worth_reading
 from tests.support.containers import recorded
@@ -22,7 +22,7 @@ from tests.support.machines import machine
 from tests.support.planned import models, plan
 
 TARGET, HOST = "habana1.21-deepseek-r1", "habana-gaudi2e-8x"
-VARIANT = find(read_matrix(DRYDOCK), TARGET)
+VARIANT = find_variant(read_matrix(DRYDOCK), TARGET)
 NAME = "/models/DeepSeek-R1-0528-G2"
 NIC = ["/dev/infiniband/rdma_cm", "/dev/infiniband/uverbs0"]
 SCRIPTS = "/opt/drydock/conversions/vllm-fork/scripts"
@@ -34,7 +34,7 @@ FLAGS = ("--max-model-len", "16384", "--max-num-seqs", "128")
 def served(tmp_path: Path) -> Container:
     """Return the container on the recorded host, with the network cards that the manual's host has."""
     request = RunRequest(model="org/DeepSeek-R1-0528-G2", arguments=FLAGS)
-    return container(VARIANT, request, recorded(HOST, tmp_path, NIC))
+    return make_container(VARIANT, request, recorded(HOST, tmp_path, NIC))
 
 
 def planned(**env: str) -> ServePlan:
@@ -44,7 +44,9 @@ def planned(**env: str) -> ServePlan:
 
 
 def test_the_image_has_what_the_manual_installs() -> None:
-    pins = {source.name: source.pin for source in read_lock(path_of(DRYDOCK, TARGET)).platforms["linux/amd64"].sources}
+    pins = {
+        source.name: source.pin for source in read_lock(path_of_lock(DRYDOCK, TARGET)).platforms["linux/amd64"].sources
+    }
     dockerfile = (ROOT / "images" / TARGET / "Dockerfile").read_text()
 
     assert {"libfabric", "hccl-ofi-wrapper", "hccl-demo", "vllm-hpu-extension", "vllm-fork"} <= pins.keys()
@@ -57,31 +59,31 @@ def test_the_image_has_what_the_manual_installs() -> None:
 
 def test_the_measurements_are_named_where_they_are_not_used() -> None:
     """`plan` prints INFO of decisions, which the manuals' steps point to, and no INFO of checks."""
-    shown = worth_reading(machine("gaudi2e", 8, TARGET).profile, planned().findings)
-    informing = {finding.id: finding for finding in shown if finding.severity == "INFO"}
+    findings = worth_reading(machine("gaudi2e", 8, TARGET).profile, planned().findings)
+    informing = {finding.id: finding for finding in findings if finding.severity == "INFO"}
 
     assert informing.keys() == {"HPU-047", "PLAN-100"}
-    found = informing["HPU-047"]
-    assert "`model pull Yi30/ds-r1-0528-default-pile-g2-0529" in found.remediation
-    assert f"{SCRIPTS}/nc_workspace_measure_kvcache" in found.remediation
+    finding = informing["HPU-047"]
+    assert "`model pull Yi30/ds-r1-0528-default-pile-g2-0529" in finding.remediation
+    assert f"{SCRIPTS}/nc_workspace_measure_kvcache" in finding.remediation
     assert "HPU-047" not in {finding.id for finding in planned(QUANT_CONFIG=CONFIG).findings}
 
 
 def test_the_warm_up_is_estimated_and_fits_the_health_check() -> None:
-    made = planned(QUANT_CONFIG=CONFIG)
-    (because,) = (reason.because for reason in made.reasons if reason.setting == "VLLM_SKIP_WARMUP")
+    serve_plan = planned(QUANT_CONFIG=CONFIG)
+    (because,) = (reason.because for reason in serve_plan.reasons if reason.setting == "VLLM_SKIP_WARMUP")
 
     assert "graphs are compiled before the first request: about 23 min, or about 96 s with cached recipes" in because
-    assert "HPU-050" not in {finding.id for finding in made.findings}  # the health check waits for 120 minutes
-    assert "HPU-043" not in {finding.id for finding in made.findings}  # the image has the libraries for host NICs
+    assert "HPU-050" not in {finding.id for finding in serve_plan.findings}  # the health check waits for 120 minutes
+    assert "HPU-043" not in {finding.id for finding in serve_plan.findings}  # the image has the libraries for host NICs
 
 
 def test_what_the_recorded_container_lacks_for_host_nics_is_found() -> None:
     """The host was recorded without network cards, in a container with SYS_NICE only."""
     findings = planned(VLLM_API_KEY="sk-1").findings
-    found = [(finding.id, finding.expected) for finding in findings if finding.severity in ("WARN", "FAIL")]
+    problems = [(finding.id, finding.expected) for finding in findings if finding.severity in ("WARN", "FAIL")]
 
-    assert found == [
+    assert problems == [
         ("HPU-012", "any"),
         ("RUN-003", "IPC_LOCK"),
         ("RUN-003", "SYS_PTRACE"),
@@ -90,7 +92,7 @@ def test_what_the_recorded_container_lacks_for_host_nics_is_found() -> None:
 
 
 def test_the_probes_wait_for_the_first_warm_up(served: Container) -> None:
-    (pod,) = (item["spec"]["template"]["spec"] for item in documents(served) if item["kind"] == "Deployment")
+    (pod,) = (item["spec"]["template"]["spec"] for item in make_objects(served) if item["kind"] == "Deployment")
     (server,) = pod["containers"]
 
     assert server["startupProbe"]["failureThreshold"] * server["startupProbe"]["periodSeconds"] == 120 * 60

@@ -7,11 +7,11 @@ from functools import cache
 from itertools import product
 from typing import Any
 
-from drydock.build.render import profile
+from drydock.build.render import make_profile
 from drydock.config.matrix import read_matrix
 from drydock.config.project import DRYDOCK
 from drydock.core.paths import ROOT
-from entrypoints.checks.findings import judge, met
+from entrypoints.checks.findings import is_condition_met, judge_checks
 from tests.support.cases import for_each
 
 ABSENT = object()
@@ -21,17 +21,17 @@ ABSENT = object()
 @cache
 def profiles() -> dict[str, dict[str, Any]]:
     """Return each image's profile by variant."""
-    return {variant.id: profile(variant).model_dump(mode="json") for variant in read_matrix(DRYDOCK)}
+    return {variant.id: make_profile(variant).model_dump(mode="json") for variant in read_matrix(DRYDOCK)}
 
 
 def checks() -> Iterator[Any]:
     """Yield every check once for each fix, place and expectation that images give it."""
-    seen = set()
-    for found in profiles().values():
-        for check in found["checks"]:
-            place = found["facts"].get(check["fact"], "")
-            if (key := repr((check, place))) not in seen:
-                seen.add(key)
+    keys = set()
+    for image_profile in profiles().values():
+        for check in image_profile["checks"]:
+            place = image_profile["facts"].get(check["fact"], "")
+            if (key := repr((check, place))) not in keys:
+                keys.add(key)
                 yield check, place
 
 
@@ -79,7 +79,10 @@ def nested(flat: Mapping[str, Any]) -> dict[str, Any]:
 def host(check: Mapping[str, Any], *, right: bool) -> dict[str, Any]:
     """Return facts that meet the check's conditions and, or but not, the check itself."""
     for values in facts([*check["when"], check]):
-        if all(met(condition, values) for condition in check["when"]) and met(check, values) is right:
+        if (
+            all(is_condition_met(condition, values) for condition in check["when"])
+            and is_condition_met(check, values) is right
+        ):
             return values
     raise AssertionError(f"{check['id']}: nothing is {'right' if right else 'wrong'} under its own conditions")
 
@@ -101,25 +104,25 @@ def test_there_are_checks_of_every_accelerator() -> None:
 @for_each(checks(), lambda case: case[0]["id"])
 def test_wrong_is_said_with_value_expectation_and_fix_and_right_is_not(check: dict[str, Any], place: str) -> None:
     wrong = host(check, right=False)
-    (found,) = judge([check], wrong, {check["fact"]: place})
-    fine = [] if is_statement(check) else [said[1:3] for said in judge([check], host(check, right=True), {})]
+    (finding,) = judge_checks([check], wrong, {check["fact"]: place})
+    fine = [] if is_statement(check) else [item[1:3] for item in judge_checks([check], host(check, right=True), {})]
 
     value = wrong
     for step in check["fact"].split("."):
         value = value.get(step, ABSENT)
-    assert found.severity == check["severity"]
+    assert finding.severity == check["severity"]
     assert fine == ([] if is_statement(check) else [("PASS", check["passed"])])
-    assert found.text == check["text"].format(found=shown(value), expected=shown(check["expected"]))
-    assert found.text != check["passed"]
-    assert found.found.startswith(check["fact"])
-    assert found.found != check["fact"]
-    assert shown(value) in found.found
-    assert found.expected == worded(check)
-    assert found.remediation.strip()
-    assert found.remediation != found.text
-    assert found.read == place != ""
-    assert found.source
-    assert bool(found.fix) == bool(check["fix"])
+    assert finding.text == check["text"].format(found=shown(value), expected=shown(check["expected"]))
+    assert finding.text != check["passed"]
+    assert finding.found.startswith(check["fact"])
+    assert finding.found != check["fact"]
+    assert shown(value) in finding.found
+    assert finding.expected == worded(check)
+    assert finding.remediation.strip()
+    assert finding.remediation != finding.text
+    assert finding.read == place != ""
+    assert finding.source
+    assert bool(finding.fix) == bool(check["fix"])
 
 
 def shown(value: Any) -> str:

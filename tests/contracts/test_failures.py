@@ -6,40 +6,47 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from drydock.build.render import profile
+from drydock.build.render import make_profile
 from drydock.config.failures import read_failures
 from drydock.config.matrix import read_matrix
 from drydock.config.project import DRYDOCK
 from drydock.core.paths import ROOT
 from drydock.lock.vllm_lists import list_every
-from drydock.model.record import dump
-from entrypoints.checks.symptoms import explain, with_failures
+from drydock.model.record import dump_record
+from entrypoints.checks.symptoms import add_failures, explain_log
 from entrypoints.core.errors import EXIT_CODES, OK
 from entrypoints.request.arguments import FLAGS
 from tests.manuals.steps import anchors
 from tests.support.cases import for_each
 
 VARIANTS = read_matrix(DRYDOCK)
-FINDINGS = {check.id for variant in VARIANTS for check in variant.checks}.union(*(each.findings for each in VARIANTS))
+FINDINGS = {check.id for variant in VARIANTS for check in variant.checks}.union(
+    *(variant.findings for variant in VARIANTS)
+)
 PROFILES = {
-    variant.accelerator: with_failures(
-        dump(profile(variant)) | {"findings": {}, "checks": []}, dump(read_failures(DRYDOCK, variant.accelerator))
+    variant.accelerator: add_failures(
+        dump_record(make_profile(variant)) | {"findings": {}, "checks": []},
+        dump_record(read_failures(DRYDOCK, variant.accelerator)),
     )
     for variant in VARIANTS
 }
 """One image of each accelerator, whose findings are left out: symptoms that contain an id match it too."""
-ENTRIES = [(name, failure) for known in PROFILES.values() for name, failure in known["failures"].items()]
+ENTRIES = [
+    (name, failure) for image_profile in PROFILES.values() for name, failure in image_profile["failures"].items()
+]
 
 
 def matches() -> Iterator[tuple[str, str, list[str]]]:
-    for accelerator, known in PROFILES.items():
-        for name, failure in known["failures"].items():
-            yield accelerator, name, [match.id for match in explain(failure["symptom"], known)]
+    for accelerator, image_profile in PROFILES.items():
+        for name, failure in image_profile["failures"].items():
+            yield accelerator, name, [match.id for match in explain_log(failure["symptom"], image_profile)]
 
 
 @for_each(sorted(PROFILES), str)
 def test_a_symptom_is_explained_by_its_own_entry_only(accelerator: str) -> None:
-    wrong = {name: found for owner, name, found in matches() if owner == accelerator and found != [name]}
+    wrong = {
+        name: matched_ids for owner, name, matched_ids in matches() if owner == accelerator and matched_ids != [name]
+    }
 
     assert wrong == {}
 
@@ -51,7 +58,7 @@ def test_the_check_that_tells_it_before_exists() -> None:
 def test_every_exit_code_of_ours_has_an_entry() -> None:
     common = PROFILES["router"]["failures"].values()
 
-    assert EXIT_CODES.keys() - {OK} == {code for each in common for code in each["exits"]} & EXIT_CODES.keys()
+    assert EXIT_CODES.keys() - {OK} == {code for failure in common for code in failure["exits"]} & EXIT_CODES.keys()
 
 
 def test_a_page_of_ours_that_is_a_source_exists() -> None:
@@ -86,22 +93,22 @@ GENERIC = {
 
 def test_no_pattern_is_in_the_symptom_of_another_entry() -> None:
     wrong = [
-        (name, other)
-        for known in PROFILES.values()
-        for name, failure in known["failures"].items()
-        for other, entry in known["failures"].items()
-        if other not in (name, *GENERIC) and _matches_alone(failure["symptom"], other, entry, known)
+        (name, other_name)
+        for image_profile in PROFILES.values()
+        for name, failure in image_profile["failures"].items()
+        for other_name, entry in image_profile["failures"].items()
+        if other_name not in (name, *GENERIC) and _matches_alone(failure["symptom"], other_name, entry, image_profile)
     ]
 
     assert sorted(set(wrong)) == []
 
 
-def _matches_alone(symptom: str, name: str, entry: dict[str, Any], known: dict[str, Any]) -> bool:
+def _matches_alone(symptom: str, name: str, entry: dict[str, Any], image_profile: dict[str, Any]) -> bool:
     """Tell whether an entry's patterns find a line, whatever the other entries say."""
     if not any(pattern.split("*")[0] in symptom for pattern in entry["patterns"]):
         return False
-    alone = {**known, "failures": {name: {**entry, "exits": []}}}
-    return bool(explain(symptom, alone))
+    alone = {**image_profile, "failures": {name: {**entry, "exits": []}}}
+    return bool(explain_log(symptom, alone))
 
 
 FLAG, VARIABLE = re.compile(r"--[a-z][a-z0-9-]+"), re.compile(r"\bVLLM_[A-Z0-9_]+[A-Z0-9]\b")
@@ -138,7 +145,7 @@ OF_OTHER_PROGRAMS = {
 
 def test_what_a_remedy_says_about_vllm_exists() -> None:
     lists = [version.lists for version in list_every(DRYDOCK)]
-    flags = {flag for each in lists for flag in each["flags"]} | {*FLAGS} | OF_OTHER_PROGRAMS
+    flags = {flag for version_lists in lists for flag in version_lists["flags"]} | {*FLAGS} | OF_OTHER_PROGRAMS
     negated = {f"--no-{flag[2:]}" for flag in flags}
     common = PROFILES["router"]["failures"]
     unknown = {
@@ -147,7 +154,7 @@ def test_what_a_remedy_says_about_vllm_exists() -> None:
         for flag in FLAG.findall(failure["remedy"])
         if flag not in flags | negated
     }
-    variables = {name for each in lists for name in each["variables"]}
+    variables = {name for version_lists in lists for name in version_lists["variables"]}
     wrong = {
         (name, variable)
         for name, failure in common.items()

@@ -18,7 +18,9 @@ from tests.support.cases import for_each
 VARIANTS = read_matrix(DRYDOCK)
 RETIRED = read_retired(DRYDOCK)
 TABLES = {variant.accelerator: variant.findings for variant in VARIANTS}
-TABLE: dict[str, KnownFinding] = {number: each for table in TABLES.values() for number, each in table.items()}
+TABLE: dict[str, KnownFinding] = {
+    number: known_finding for table in TABLES.values() for number, known_finding in table.items()
+}
 SHARED = set.intersection(*(set(table) for table in TABLES.values()))
 CHECKS = {check.id for variant in VARIANTS for check in variant.checks}
 PAGES = "".join(path.read_text() for path in sorted((ROOT / "docs" / "reference").glob("*.md")))
@@ -75,7 +77,7 @@ def test_findings_are_made_in_one_place_only() -> None:
 def words(variant: Variant) -> Iterator[str]:
     """Yield all texts of a variant that tell the user what to do."""
     yield from (check.remediation for check in variant.checks)
-    yield from (known.remediation for known in variant.findings.values())
+    yield from (finding.remediation for finding in variant.findings.values())
     yield from (f"{threshold.because} {threshold.value}" for threshold in variant.thresholds.values())
 
 
@@ -90,10 +92,10 @@ def targets(text: str) -> list[str]:
 
 @for_each(VARIANTS, lambda variant: variant.id)
 def test_a_target_that_a_text_names_exists(variant: Variant) -> None:
-    named = {target for text in words(variant) for target in targets(text)}
+    named_targets = {target for text in words(variant) for target in targets(text)}
 
-    rows = named - {"auto"}  # the row that fits this machine
-    assert [target for target in rows if not any(each.answers_to(target) for each in VARIANTS)] == []
+    rows = named_targets - {"auto"}  # the row that fits this machine
+    assert [target for target in rows if not any(row.answers_to(target) for row in VARIANTS)] == []
 
 
 def test_targets_are_found_in_a_text() -> None:
@@ -110,12 +112,12 @@ def test_code_writes_out_an_id_that_its_table_has(call: Call) -> None:
 
 @for_each(NOTICES, lambda call: f"{call.path}:{call.line}")
 def test_code_gives_what_the_words_name(call: Call) -> None:
-    given = {keyword.arg for keyword in call.node.keywords}
+    keywords = {keyword.arg for keyword in call.node.keywords}
     if call.path.stem == "grants" and TABLE[call.id].placeholders:
-        assert given == {None}
-        given = {"because", "source", "option"}  # of its _said
+        assert keywords == {None}
+        keywords = {"because", "source", "option"}  # of its _said
 
-    assert given == TABLE[call.id].placeholders
+    assert keywords == TABLE[call.id].placeholders
 
 
 def test_every_finding_of_the_table_is_made_by_code() -> None:
@@ -124,16 +126,16 @@ def test_every_finding_of_the_table_is_made_by_code() -> None:
 
 @for_each(TABLES)
 def test_an_accelerators_findings_have_its_own_prefix(accelerator: str) -> None:
-    own = set(TABLES[accelerator]) - SHARED - OLDER.get(accelerator, set())
-    others = {
+    own_ids = set(TABLES[accelerator]) - SHARED - OLDER.get(accelerator, set())
+    other_prefixes = {
         number.partition("-")[0]
         for name, table in TABLES.items()
         for number in (set(table) | {check.id for v in VARIANTS if v.accelerator == name for check in v.checks})
         if name != accelerator
     }
 
-    assert not {number.partition("-")[0] for number in own} & others
-    assert len({number.partition("-")[0] for number in own}) <= 1
+    assert not {number.partition("-")[0] for number in own_ids} & other_prefixes
+    assert len({number.partition("-")[0] for number in own_ids}) <= 1
 
 
 def test_every_id_is_documented_and_the_retired_ones_with_what_replaced_them() -> None:
@@ -144,8 +146,8 @@ def test_every_id_is_documented_and_the_retired_ones_with_what_replaced_them() -
 
 
 def test_a_retired_id_is_not_used_and_each_of_its_meanings_has_one_that_is() -> None:
-    used = CHECKS | set(TABLE)
+    used_ids = CHECKS | set(TABLE)
 
-    assert not {item.id for item in RETIRED} & used
-    assert {item.replaced_by for item in RETIRED if item.replaced_by} <= used
+    assert not {item.id for item in RETIRED} & used_ids
+    assert {item.replaced_by for item in RETIRED if item.replaced_by} <= used_ids
     assert len({(item.id, item.replaced_by) for item in RETIRED}) == len(RETIRED)

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from entrypoints.core.parse import parse_words
+from entrypoints.core.parse import parse_kernel_words
 from entrypoints.facts.probes.common.kernel_settings import BOOT
-from entrypoints.facts.record import FILE, dumps
+from entrypoints.facts.record import FILE, dump_recorded_host
 from entrypoints.host.host import Host
 from tests.support.hosts import expect, trees
 
@@ -28,7 +28,9 @@ def test_a_recorded_host_says_where_it_is_from_and_is_written_as_record_writes_i
     hosts = {name: expect.document(name) for name in expect.names()}
 
     assert [name for name, host in hosts.items() if not host["origin"]] == []
-    assert [name for name, host in hosts.items() if dumps(host) != (expect.HOSTS / name / FILE).read_text()] == []
+    assert [
+        name for name, host in hosts.items() if dump_recorded_host(host) != (expect.HOSTS / name / FILE).read_text()
+    ] == []
 
 
 def test_a_recorded_host_gives_the_same_facts_as_a_folder_tree(tmp_path: Path) -> None:
@@ -44,7 +46,7 @@ def test_no_recorded_host_holds_an_environment_or_a_mount_table() -> None:
     for name in expect.names():
         files = expect.document(name)["files"]
         line = files.get("/proc/cmdline", "")
-        words = parse_words(line, tuple(BOOT))
+        words = parse_kernel_words(line, tuple(BOOT))
 
         assert [path for path in files if path.endswith(("environ", "mountinfo"))] == [], name
         assert line.split() == [f"{word}={value}" for word, value in words.items()], name

@@ -47,25 +47,25 @@ def test_a_page_that_a_program_names_exists() -> None:
         for path in sorted((ROOT / folder).rglob("*"))
         if path.suffix in (".py", ".yaml", ".j2") or path.name == "Dockerfile"
     ]
-    named = {
+    references = {
         (path, target.rstrip("."))
         for path in [*sources, ROOT / "tasks.py", ROOT / "pyproject.toml"]
         for target in re.findall(
             r"(?<![\w/.-])docs/(?:reference/(?:manuals/)?)?[a-z0-9_-]+\.md(?:#[\w-]+)?", path.read_text()
         )
     }
-    assert len(named) > 20
+    assert len(references) > 20
     assert [
         (str(path), target)
-        for path, target in sorted(named)
+        for path, target in sorted(references)
         if not leads(ROOT / "README.md", target) and target not in OTHERS
     ] == []
 
 
 def test_a_test_file_that_security_names_exists() -> None:
-    named = set(re.findall(r"`([\w/]+/test_\w+\.py)`", (ROOT / "docs" / "security.md").read_text()))
-    assert len(named) > 40
-    assert [name for name in sorted(named) if not (ROOT / "tests" / name).is_file()] == []
+    test_files = set(re.findall(r"`([\w/]+/test_\w+\.py)`", (ROOT / "docs" / "security.md").read_text()))
+    assert len(test_files) > 40
+    assert [name for name in sorted(test_files) if not (ROOT / "tests" / name).is_file()] == []
 
 
 PATH = re.compile(r"`((?:[a-z_]\w*/)+[\w.-]+\.(?:py|md|yaml|toml|json|sh|j2))(?:::\w+)?`")

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from entrypoints.checks.findings import failed
-from entrypoints.checks.grants import examine
+from entrypoints.checks.findings import has_failures
+from entrypoints.checks.grants import examine_facts
 from entrypoints.core.errors import HOST, EntrypointError
 from entrypoints.core.records import Facts
 from entrypoints.host.commands import TIMED_OUT
 from entrypoints.host.host import Host
-from entrypoints.plan.plan import command
-from entrypoints.request.vllm_flags import parse_given
+from entrypoints.plan.plan import make_serve_plan
+from entrypoints.request.vllm_flags import parse_user_flags
 from tests.support.hosts import expect
 from tests.support.hosts.models import MODELS
 
@@ -34,7 +34,7 @@ WITH_TOOL = {
 
 def refusal(profile: dict[str, Any], facts: Facts) -> EntrypointError:
     with pytest.raises(EntrypointError) as error:
-        command(profile, facts, MODEL, parse_given(("--model", "m"), {}))
+        make_serve_plan(profile, facts, MODEL, parse_user_flags(("--model", "m"), {}))
     return error.value
 
 
@@ -120,7 +120,7 @@ def test_a_tool_that_does_not_answer_is_what_the_plans_refusal_says(
     facts = expect.look(expect.opened(host), profile)
 
     assert facts.devices
-    assert failed(examine(profile, facts))
+    assert has_failures(examine_facts(profile, facts))
     assert any(failure.where.startswith(tool) and told in failure.found for failure in facts.failures)
     error = refusal(profile, facts)
     assert error.code == HOST
@@ -130,9 +130,9 @@ def test_a_tool_that_does_not_answer_is_what_the_plans_refusal_says(
 @pytest.mark.parametrize("variant", NEEDING)
 def test_a_machine_without_the_accelerator_is_told_what_to_start_the_container_with(variant: str) -> None:
     profile = PROFILES[variant]
-    others = [name for name in expect.names() if not name.startswith(profile["accelerator"])]
-    assert others
-    for name in others:
+    hosts = [name for name in expect.names() if not name.startswith(profile["accelerator"])]
+    assert hosts
+    for name in hosts:
         facts = expect.read(name, profile)
         error = refusal(profile, facts)
 
@@ -141,7 +141,7 @@ def test_a_machine_without_the_accelerator_is_told_what_to_start_the_container_w
         assert "/dev/" in str(error)
         assert "docker run --" in str(error)
         assert facts.failures == ()
-        assert failed(examine(profile, facts))
+        assert has_failures(examine_facts(profile, facts))
 
 
 @pytest.mark.parametrize("variant", PROFILES)
@@ -150,4 +150,4 @@ def test_an_empty_root_fails_with_what_is_missing(tmp_path: Path, variant: str) 
 
     assert "/proc/meminfo" in {failure.where for failure in facts.failures}
     assert refusal(PROFILES[variant], facts).code == HOST
-    assert failed(examine(PROFILES[variant], facts))
+    assert has_failures(examine_facts(PROFILES[variant], facts))

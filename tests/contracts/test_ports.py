@@ -28,15 +28,15 @@ def rows(heading: str) -> dict[str, list[str]]:
     """Return first cell → the other cells of the table whose heading begins so."""
     lines = PAGE[PAGE.index(f"| {heading}") :].partition("\n\n")[0].splitlines()[2:]
     cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
-    return {first: others for first, *others in cells}
+    return {first: rest for first, *rest in cells}
 
 
 PORTS = rows("port |")
 
 
 def row(begin: str) -> list[str]:
-    (found,) = (cells for first, cells in PORTS.items() if first.startswith(begin))
-    return found
+    (cells,) = (cells for first, cells in PORTS.items() if first.startswith(begin))
+    return cells
 
 
 def paths(cell: str) -> set[str]:
@@ -51,10 +51,10 @@ def test_the_api_answers_the_public_routes_of_the_guard() -> None:
 
 
 def test_the_status_port_answers_what_it_has_and_drops_the_oldest_of_its_clients() -> None:
-    listed = status.respond("/other", State(), {}, 0).body.rpartition("expected")[2]
+    listed = status.answer_path("/other", State(), {}, 0).body.rpartition("expected")[2]
     _, without, keyless, limits = row(f"{STATUS_PORT} (`--status-port`)")
     assert paths(without) == set(re.findall(r"/\w+", listed))
-    answered = {path for path in paths(without) if status.respond(path, State(), {}, 0).status != 404}
+    answered = {path for path in paths(without) if status.answer_path(path, State(), {}, 0).status != 404}
     assert paths(without) - answered == {status.GROUP}
     assert keyless == "the same"
     numbers = [*map(int, re.findall(r"\d+", limits))]
@@ -62,14 +62,14 @@ def test_the_status_port_answers_what_it_has_and_drops_the_oldest_of_its_clients
 
 
 def test_the_ports_between_hosts_are_those_of_the_code() -> None:
-    (named,) = (first for first in PORTS if "--master-port" in first)
+    (row_title,) = (first for first in PORTS if "--master-port" in first)
     assert {MASTER_DEFAULT} == {collective.PORT, peers.PeerCheck(()).ports[1]}
-    numbers = [*map(int, re.findall(r"\b\d{4,5}\b", named))]
+    numbers = [*map(int, re.findall(r"\b\d{4,5}\b", row_title))]
     assert numbers == [MASTER_DEFAULT, RPC_DEFAULT, RAY_PORT, RAY_WORKERS.start, RAY_WORKERS.stop - 1]
 
 
 def test_the_ports_of_connectors_are_those_of_the_templates() -> None:
-    named = next(first for first in PORTS if first.startswith("side-channel"))
+    row_title = next(first for first in PORTS if first.startswith("side-channel"))
     transfers = [variant.kv_transfer for variant in read_matrix(DRYDOCK) if variant.kv_transfer]
     purposes = {name for transfer in transfers for name in transfer.ports}
-    assert set(named.partition(" (")[0].split(", ")) == purposes
+    assert set(row_title.partition(" (")[0].split(", ")) == purposes

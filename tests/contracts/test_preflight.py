@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from entrypoints.checks.findings import lookup, met
+from entrypoints.checks.findings import is_condition_met, look_up_fact
 from entrypoints.core.records import to_json
-from entrypoints.facts.derived import derive
+from entrypoints.facts.derived import derive_facts
 from entrypoints.facts.probes.common.kernel_settings import SETTINGS
 from tests.support.cases import for_each
 from tests.support.hosts import expect
@@ -24,7 +24,7 @@ DRIVEN = ("cuda", "habana", "enflame", "neuron", "rocm")
 def _known() -> tuple[dict[str, Any], ...]:
     read = ((name, expect.profile_of(name)) for name in expect.names())
     every = [expect.read(name, profile) for name, profile in read]
-    return tuple(to_json(each) | {"derived": derive(each)} for each in every)
+    return tuple(to_json(facts) | {"derived": derive_facts(facts)} for facts in every)
 
 
 def _checks() -> Iterator[tuple[str, dict[str, Any]]]:
@@ -35,11 +35,11 @@ def _checks() -> Iterator[tuple[str, dict[str, Any]]]:
 def test_every_fact_that_a_check_names_is_read_on_some_recorded_host_or_is_a_knob_that_a_probe_knows() -> None:
     hosts = _known()
     probes = "".join(path.read_text() for path in Path(expect.ROOT, "entrypoints", "facts", "probes").rglob("*.py"))
-    named = {item["fact"] for _, check in _checks() for item in (check, *check["when"])}
+    fact_names = {item["fact"] for _, check in _checks() for item in (check, *check["when"])}
     never = {
         fact
-        for fact in named
-        if f'"{fact.removeprefix("kernel.")}"' not in probes and all(lookup(fact, host) is None for host in hosts)
+        for fact in fact_names
+        if f'"{fact.removeprefix("kernel.")}"' not in probes and all(look_up_fact(fact, host) is None for host in hosts)
     }
 
     assert never == set()
@@ -49,10 +49,10 @@ def test_every_fact_that_a_check_names_is_read_on_some_recorded_host_or_is_a_kno
 def test_no_image_says_the_same_thing_twice(variant: str) -> None:
     checks = PROFILES[variant]["checks"]
     ids = [check["id"] for check in checks]
-    asked = [json.dumps([check[key] for key in ("fact", "operator", "expected", "when")]) for check in checks]
+    conditions = [json.dumps([check[key] for key in ("fact", "operator", "expected", "when")]) for check in checks]
 
     assert sorted(set(ids)) == sorted(ids)
-    assert sorted(set(asked)) == sorted(asked)
+    assert sorted(set(conditions)) == sorted(conditions)
 
 
 @for_each([variant for variant, profile in PROFILES.items() if profile["accelerator"] in DRIVEN])
@@ -78,7 +78,7 @@ def test_an_image_whose_vendor_publishes_its_drivers_checks_the_drivers_age(vari
 def test_versions_are_compared_as_vendors_count_them(found: str, least: str, enough: bool | None) -> None:
     condition = {"fact": "versions.driver", "operator": "version_gte", "expected": least}
 
-    assert met(condition, {"versions": {"driver": found}}) is enough
+    assert is_condition_met(condition, {"versions": {"driver": found}}) is enough
 
 
 def test_no_file_is_read_under_two_names() -> None:

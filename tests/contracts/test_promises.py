@@ -8,7 +8,7 @@ from drydock.config.project import DRYDOCK
 from drydock.core.paths import ROOT
 from drydock.repo import cli, surface
 from drydock.repo.changelog import read_changelog
-from drydock.repo.version import number
+from drydock.repo.version import read_own_version
 from tasks import namespace
 
 RELEASES = read_changelog()
@@ -16,26 +16,26 @@ RELEASES = read_changelog()
 
 def test_what_is_gone_or_changed_since_the_last_release_is_in_the_changelog() -> None:
     _, recorded = surface.read_recorded()
-    changes = surface.compare(recorded, surface.present(namespace, read_matrix(DRYDOCK)))
-    assert surface.unnamed(changes.broken, RELEASES[0].text) == [], "name it in CHANGELOG.md, Unreleased"
+    changes = surface.compare_surfaces(recorded, surface.collect_surface(namespace, read_matrix(DRYDOCK)))
+    assert surface.find_unnamed_changes(changes.broken, RELEASES[0].text) == [], "name it in CHANGELOG.md, Unreleased"
 
 
 def test_the_recorded_surface_is_of_the_last_release() -> None:
     release, recorded = surface.read_recorded()
     assert release in ("", RELEASES[1].version), "empty until the first release that records one"
-    assert (ROOT / surface.FILE).read_text() == surface.text(release, recorded)
+    assert (ROOT / surface.FILE).read_text() == surface.format_surface(release, recorded)
 
 
 def test_the_version_is_that_of_the_last_release() -> None:
-    assert number() == RELEASES[1].version
+    assert read_own_version() == RELEASES[1].version
 
 
 def test_an_old_name_goes_when_a_release_has_warned_of_it() -> None:
-    last, *earlier = [each.version for each in RELEASES[1:]]
-    assert renamed.outlived(last, earlier) == [], "remove these from drydock/config/renamed.py"
+    last, *earlier = [release.version for release in RELEASES[1:]]
+    assert renamed.find_outlived_names(last, earlier) == [], "remove these from drydock/config/renamed.py"
 
 
 def test_no_task_has_an_option_by_its_old_name() -> None:
-    options = {(cli._shown(each), flag) for each in namespace.to_contexts() for flag in each.flags}
+    options = {(cli._format_task_name(context), flag) for context in namespace.to_contexts() for flag in context.flags}
     assert not options & {(old.where, old.name) for old in renamed.OPTIONS}
     assert {(old.where, old.new) for old in renamed.OPTIONS if old.new} <= options

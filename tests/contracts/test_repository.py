@@ -13,7 +13,7 @@ import pytest
 from jinja2 import Environment, nodes
 
 from drydock.build import render
-from drydock.build.job import prepare
+from drydock.build.job import prepare_job
 from drydock.config.matrix import read_matrix
 from drydock.config.project import DRYDOCK
 from drydock.core.paths import ROOT
@@ -85,7 +85,7 @@ def test_a_class_name_means_one_thing() -> None:
             if isinstance(node, ast.ClassDef):
                 places.setdefault(node.name, []).append(f"{name(path)}:{node.lineno}")
     assert len(places) > 100
-    assert {class_name: found for class_name, found in places.items() if len(found) > 1} == {}
+    assert {class_name: paths for class_name, paths in places.items() if len(paths) > 1} == {}
 
 
 def test_verbs_are_short() -> None:
@@ -113,17 +113,17 @@ def test_templates_decide_little_and_name_no_version(path: Path) -> None:
 def blocks(path: Path) -> set[tuple[str, ...]]:
     """Return every run of lines, one longer than two templates may share, without empty lines and comments."""
     lines = [line.strip() for line in path.read_text().splitlines()]
-    kept = [line for line in lines if line and not line.startswith(("#", "{#"))]
-    return {tuple(kept[start : start + LONGEST_SHARED + 1]) for start in range(len(kept) - LONGEST_SHARED)}
+    code_lines = [line for line in lines if line and not line.startswith(("#", "{#"))]
+    return {tuple(code_lines[start : start + LONGEST_SHARED + 1]) for start in range(len(code_lines) - LONGEST_SHARED)}
 
 
 def test_no_six_lines_stand_in_two_templates() -> None:
     assert any(map(blocks, TEMPLATES))
-    seen: dict[tuple[str, ...], str] = {}
+    first_places: dict[tuple[str, ...], str] = {}
     for path in TEMPLATES:
-        found = blocks(path)
-        assert {seen[block]: block for block in found & seen.keys()} == {}, path
-        seen |= dict.fromkeys(found, name(path))
+        file_blocks = blocks(path)
+        assert {first_places[block]: block for block in file_blocks & first_places.keys()} == {}, path
+        first_places |= dict.fromkeys(file_blocks, name(path))
 
 
 def test_no_file_names_the_host_of_a_package_registry() -> None:
@@ -132,8 +132,8 @@ def test_no_file_names_the_host_of_a_package_registry() -> None:
         r"(deb|ftp|security|archive|snapshot)\.debian\.org|(archive|security|ports)\.ubuntu\.com"
         r"|pypi\.org|pythonhosted\.org|registry\.(npmjs|yarnpkg)\."
     )
-    found = subprocess.run(["git", "grep", "-nIE", hosts], cwd=ROOT, capture_output=True, text=True, check=False)
-    assert (found.returncode, found.stdout, found.stderr) == (1, "", "")
+    result = subprocess.run(["git", "grep", "-nIE", hosts], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (result.returncode, result.stdout, result.stderr) == (1, "", "")
 
 
 def test_no_source_names_an_index_or_a_path_of_one_machine() -> None:
@@ -149,13 +149,13 @@ def test_no_source_names_an_index_or_a_path_of_one_machine() -> None:
     ]
     public = r"(?m)^  - url: https://\S+$"  # a stack's `indexes`
     texts = {name(path): re.sub(public, "", path.read_text()) for path in sources}
-    assert {path: found for path, text in texts.items() if (found := re.findall(names, text))} == {}
+    assert {path: matches for path, text in texts.items() if (matches := re.findall(names, text))} == {}
 
 
 @pytest.mark.golden
 @for_each(read_matrix(DRYDOCK), lambda variant: variant.id)
 def test_each_lock_fits_the_matrix(variant: Variant) -> None:
-    lockfile.check(variant, lockfile.read_lock(lockfile.path_of(DRYDOCK, variant.id)))
+    lockfile.check_lock_inputs(variant, lockfile.read_lock(lockfile.path_of_lock(DRYDOCK, variant.id)))
 
 
 def with_extra(name: str) -> tuple[list[Variant], set[str]]:
@@ -180,22 +180,24 @@ def test_a_row_of_packages_alone_says_that_it_reads_buckets_if_it_has_the_stream
 @pytest.mark.golden
 @for_each(read_matrix(DRYDOCK), lambda variant: variant.id)
 def test_each_dockerfile_and_profile_is_the_generated_one(variant: Variant) -> None:
-    render.check(DRYDOCK, variant, lockfile.read_lock(lockfile.path_of(DRYDOCK, variant.id)))
+    render.check_dockerfile(DRYDOCK, variant, lockfile.read_lock(lockfile.path_of_lock(DRYDOCK, variant.id)))
 
 
 @pytest.mark.golden
 @for_each(read_matrix(DRYDOCK), lambda variant: variant.id)
 def test_each_committed_digest_and_proof_is_of_these_inputs(variant: Variant) -> None:
-    job = prepare(DRYDOCK, variant.id)
-    image, shown = job.pins.image, proof.read_proof(DRYDOCK, variant.id) or proof.Proof()
+    job = prepare_job(DRYDOCK, variant.id)
+    image, build_proof = job.pins.image, proof.read_proof(DRYDOCK, variant.id) or proof.Proof()
     assert image is None or image.inputs_sha256 == job.inputs_sha256, "invoke verify --record"
     needs_packages = image is None  # gigabytes: what they showed of an earlier entrypoint stays, with its date
     again = {"rendered", "stand-in"} if needs_packages else {*proof.TIERS}
     outdated = [
-        tier for tier, evidence in shown.image.items() if tier in again and evidence.inputs_sha256 != job.inputs_sha256
+        tier
+        for tier, evidence in build_proof.image.items()
+        if tier in again and evidence.inputs_sha256 != job.inputs_sha256
     ]
     assert outdated == [], "invoke test --record"
-    digests = {evidence.digest for evidence in shown.image.values()} - {""}
+    digests = {evidence.digest for evidence in build_proof.image.values()} - {""}
     assert image is None or digests <= {image.digest}, "invoke test --record"
 
 

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from entrypoints.checks.fixes import script
-from entrypoints.checks.grants import examine
+from entrypoints.checks.fixes import format_fix_script
+from entrypoints.checks.grants import examine_facts
 from entrypoints.core.records import Finding
 from entrypoints.host.host import Host
 from tests.support.hosts import expect, trees
@@ -49,7 +49,7 @@ def put(folder: Path, files: Mapping[str, str | None]) -> None:
 
 
 def findings(folder: Path, profile: dict[str, Any]) -> dict[str, Finding]:
-    return {found.id: found for found in examine(profile, expect.look(Host(str(folder)), profile))}
+    return {finding.id: finding for finding in examine_facts(profile, expect.look(Host(str(folder)), profile))}
 
 
 def checks() -> Iterator[tuple[str, str]]:
@@ -76,9 +76,9 @@ def judged(good: Callable[[str], Path], accelerator: str, number: str) -> tuple[
         if right:
             changes = wrong(tree, fact, OTHER.get(number, ""))
             put(good(name), changes)
-            found = findings(good(name), profile)[number]
+            finding = findings(good(name), profile)[number]
             put(good(name), {path: tree.get(path) for path in changes})
-            return right, found
+            return right, finding
     raise AssertionError(f"{number}: no recorded host of {accelerator} meets its conditions")
 
 
@@ -86,13 +86,13 @@ def judged(good: Callable[[str], Path], accelerator: str, number: str) -> tuple[
 def test_a_setting_that_is_wrong_is_found_where_it_is_read_and_has_a_fix(
     good: Callable[[str], Path], accelerator: str, number: str
 ) -> None:
-    right, found = judged(good, accelerator, number)
+    right, finding = judged(good, accelerator, number)
     profile = expect.profile_of(next(iter(hosts(accelerator))))
     check = next(check for check in profile["checks"] if check["id"] == number)
 
-    assert (right.severity, found.severity) == ("PASS", check["severity"])
-    assert found.read == profile["facts"][check["fact"]]
-    assert bool(found.fix) == (check["scope"] == "host" and check["fact"] not in BY_HAND)
+    assert (right.severity, finding.severity) == ("PASS", check["severity"])
+    assert finding.read == profile["facts"][check["fact"]]
+    assert bool(finding.fix) == (check["scope"] == "host" and check["fact"] not in BY_HAND)
     assert not right.fix
 
 
@@ -122,7 +122,7 @@ def run(folder: Path, text: str, *options: str) -> subprocess.CompletedProcess[s
 
 
 def made(folder: Path, profile: dict[str, Any]) -> str:
-    return script(findings(folder, profile).values(), profile["variant"])
+    return format_fix_script(findings(folder, profile).values(), profile["variant"])
 
 
 @pytest.mark.parametrize("accelerator", ACCELERATORS)
@@ -146,7 +146,7 @@ def test_the_script_mends_what_it_says_and_a_second_run_changes_nothing(tmp_path
     assert "\n0 changed, 0 failed\n" in second.stdout
 
     after = findings(trees.write(folder, restarted(as_shown(changed))), profile)
-    scripted = [number for number, found in before.items() if set(found.fix) & {"sysctl", "write", "parameters"}]
+    scripted = [number for number, finding in before.items() if set(finding.fix) & {"sysctl", "write", "parameters"}]
     assert len(scripted) > 3
     assert {number: after[number].found for number in scripted if after[number].severity != "PASS"} == {}
 
@@ -154,9 +154,9 @@ def test_the_script_mends_what_it_says_and_a_second_run_changes_nothing(tmp_path
 @pytest.mark.skipif(SHELLCHECK is None, reason="shellcheck is not in this environment")
 @pytest.mark.parametrize("path", sorted((expect.ROOT / "entrypoints").rglob("*.sh")), ids=lambda path: path.name)
 def test_shellcheck_finds_nothing_in_the_entrypoints_own_scripts(path: Path) -> None:
-    done = subprocess.run([str(SHELLCHECK), str(path)], capture_output=True, text=True, check=False)
+    result = subprocess.run([str(SHELLCHECK), str(path)], capture_output=True, text=True, check=False)
 
-    assert done.stdout == ""
+    assert result.stdout == ""
 
 
 @pytest.mark.skipif(SHELLCHECK is None, reason="shellcheck is not in this environment")
@@ -164,9 +164,9 @@ def test_shellcheck_finds_nothing_in_the_entrypoints_own_scripts(path: Path) -> 
 def test_shellcheck_finds_nothing_in_the_script(tmp_path: Path, accelerator: str) -> None:
     name, tree = untuned(accelerator)
     text = made(trees.write(tmp_path, tree), expect.profile_of(name))
-    done = subprocess.run([str(SHELLCHECK), "-"], input=text, capture_output=True, text=True, check=False)
+    result = subprocess.run([str(SHELLCHECK), "-"], input=text, capture_output=True, text=True, check=False)
 
-    assert done.stdout == ""
+    assert result.stdout == ""
 
 
 def commands() -> list[str]:
@@ -179,10 +179,10 @@ def commands() -> list[str]:
 def test_each_command_is_a_line_of_posix_shell(command: str) -> None:
     assert subprocess.run(["sh", "-n", "-c", command], capture_output=True, check=False).stderr == b""
     if SHELLCHECK:
-        done = subprocess.run(
+        result = subprocess.run(
             [SHELLCHECK, "--shell", "sh", "-"], input=command, capture_output=True, text=True, check=False
         )
-        assert done.stdout == ""
+        assert result.stdout == ""
 
 
 @pytest.fixture
@@ -212,8 +212,8 @@ def test_the_kernels_command_line_changes_only_when_asked_to(tmp_path: Path) -> 
     assert not (folder / "etc/default/grub.d/90-drydock.cfg").exists()
 
     ran = run(folder, text, "--yes")
-    written = (folder / "etc/default/grub.d/90-drydock.cfg").read_text()
-    assert 'GRUB_CMDLINE_LINUX_DEFAULT="$GRUB_CMDLINE_LINUX_DEFAULT iommu=pt"\n' in written
+    grub_config = (folder / "etc/default/grub.d/90-drydock.cfg").read_text()
+    assert 'GRUB_CMDLINE_LINUX_DEFAULT="$GRUB_CMDLINE_LINUX_DEFAULT iommu=pt"\n' in grub_config
     assert "restart the host" in ran.stdout
     assert (folder / "etc/default/grub").read_text() == tree["etc/default/grub"]
 
@@ -250,7 +250,7 @@ def test_an_unknown_option_changes_nothing(cpu: tuple[Path, str]) -> None:
 
 def test_text_from_the_host_stays_a_comment() -> None:
     evil = Finding("HOST-001", "WARN", "text", "kernel.governor = x\n$(touch /tmp/x)\r'", "y", "do; it", "host", "s")
-    text = script([evil], "cpu\nrm -rf /")
+    text = format_fix_script([evil], "cpu\nrm -rf /")
 
     lines = [line for line in text.splitlines() if "touch" in line or "rm -rf" in line]
     assert lines

@@ -41,16 +41,16 @@ class Page(HTMLParser):
         self.feed(text)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        found = {name: value or "" for name, value in attrs}
-        self.ids.add(found.get("id", ""))
+        attributes = {name: value or "" for name, value in attrs}
+        self.ids.add(attributes.get("id", ""))
         if tag == "html":
-            self.language = found["lang"]
-        if found.get("class") == "md-select__link" and "hreflang" in found:
-            self.switch[found["hreflang"]] = found["href"]
-        if tag == "a" and "href" in found:
-            self.links.append(found["href"])
-        if "src" in found or (tag == "link" and "href" in found):
-            self.loads.append(found.get("src") or found["href"])
+            self.language = attributes["lang"]
+        if attributes.get("class") == "md-select__link" and "hreflang" in attributes:
+            self.switch[attributes["hreflang"]] = attributes["href"]
+        if tag == "a" and "href" in attributes:
+            self.links.append(attributes["href"])
+        if "src" in attributes or (tag == "link" and "href" in attributes):
+            self.loads.append(attributes.get("src") or attributes["href"])
 
 
 def of(folder: Path) -> dict[Path, Page]:
@@ -74,8 +74,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("site")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(site, "_from_npm", lambda _: ROOT)
-        patch.setattr(site, "place", lambda _, target, **__: target.write_text(""))
-        site.build(ROOT, folder)
+        patch.setattr(site, "place_file", lambda _, target, **__: target.write_text(""))
+        site.build_site(ROOT, folder)
     return folder
 
 
@@ -132,18 +132,18 @@ def names(entry: Any) -> Iterator[str]:
     if isinstance(entry, str):
         yield entry
     else:
-        for each in entry.values() if isinstance(entry, dict) else entry:
-            yield from names(each)
+        for item in entry.values() if isinstance(entry, dict) else entry:
+            yield from names(item)
 
 
 def test_each_page_has_one_place_in_the_navigation() -> None:
-    own = [*ROOT.glob("*.md"), *(path for path in ROOT.glob("docs/**/*.md") if "zh" not in path.parts)]
-    assert sorted(names(SETTINGS["nav"])) == sorted(str(path.relative_to(ROOT)) for path in own)
+    english_pages = [*ROOT.glob("*.md"), *(path for path in ROOT.glob("docs/**/*.md") if "zh" not in path.parts)]
+    assert sorted(names(SETTINGS["nav"])) == sorted(str(path.relative_to(ROOT)) for path in english_pages)
 
 
 def test_the_page_of_commands_is_that_of_the_tasks() -> None:
     text = (ROOT / commands.FILE).read_text()
-    assert commands.page(tasks.namespace) == text
+    assert commands.render_commands_page(tasks.COMMANDS) == text
     assert "| `--offline` | do not use the network" in text
 
 
@@ -180,7 +180,7 @@ def test_another_language_has_its_own_pages_and_links_to_the_english_ones_that_i
     monkeypatch.setenv("NPM_CONFIG_REGISTRY", "http://127.0.0.1:1")
     monkeypatch.setenv("NPM_CONFIG_FETCH_RETRIES", "0")
     monkeypatch.setenv("DRYDOCK_CACHE", str(tmp_path / "cache"))
-    site.build(small, tmp_path / "made")
+    site.build_site(small, tmp_path / "made")
     english, chinese = of(tmp_path / "made"), of(tmp_path / "made" / "zh")
 
     page = chinese[tmp_path / "made" / "zh" / "docs" / "run.html"]
@@ -201,4 +201,4 @@ def test_a_folder_with_something_else_is_not_overwritten(tmp_path: Path) -> None
     (tmp_path / "thesis.txt").write_text("mine")
     for output in (tmp_path, tmp_path / "thesis.txt"):
         with pytest.raises(InputError, match="neither empty nor a site"):
-            site.publish(ROOT, output)
+            site.publish_site(ROOT, output)

@@ -9,22 +9,22 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
-from drydock.build.render import profile
+from drydock.build.render import make_profile
 from drydock.config.failures import read_failures
 from drydock.config.matrix import read_matrix
 from drydock.config.project import DRYDOCK
 from drydock.core.paths import ROOT
+from drydock.model.record import dump_record
 from drydock.model.topology_findings import FINDINGS
-from drydock.topology.findings import finding, read_words, translate_line
-from drydock.model.record import dump
+from drydock.topology.findings import format_topology_finding, read_words, translate_line
 from entrypoints.checks.findings import COMPARISONS
-from entrypoints.checks.symptoms import with_failures
+from entrypoints.checks.symptoms import add_failures
 from entrypoints.core.errors import DOES_NOT_FIT, EXIT_CODES, OK, USAGE, EntrypointError
-from entrypoints.core.language import Translations, in_language, translate, translate_error
+from entrypoints.core.language import Translations, translate, translate_error, translate_profile
 from tests.support.cases import for_each
 
 PROFILES = [
-    with_failures(dump(profile(variant)), dump(read_failures(DRYDOCK, variant.accelerator)))
+    add_failures(dump_record(make_profile(variant)), dump_record(read_failures(DRYDOCK, variant.accelerator)))
     for variant in read_matrix(DRYDOCK)
 ]
 COMMAND = re.compile(r"(docker run|sysctl|echo|cpupower|timedatectl|amd-smi|nvidia-smi) [^,;]*|\{use\}")
@@ -34,18 +34,22 @@ FIXED = re.compile(r"`[^`]+`|--[a-z-]+|/[A-Za-z][\w/.*-]+\w|\b[A-Z]+_[A-Z_]+\b|(
 
 
 def translations(language: str) -> dict[str, str]:
-    return {text: own for each in PROFILES for text, own in each["translations"][language].items()}
+    return {
+        text: translation
+        for image_profile in PROFILES
+        for text, translation in image_profile["translations"][language].items()
+    }
 
 
-LANGUAGES = {language for each in PROFILES for language in each["translations"]}
-PAIRS = [(text, own) for language in sorted(LANGUAGES) for text, own in translations(language).items()]
+LANGUAGES = {language for image_profile in PROFILES for language in image_profile["translations"]}
+PAIRS = [(text, translation) for language in sorted(LANGUAGES) for text, translation in translations(language).items()]
 
 
 class Seen(dict[str, str]):
     """Translations that note which texts are looked up."""
 
-    def __init__(self, known: dict[str, str]) -> None:
-        super().__init__(known)
+    def __init__(self, texts: dict[str, str]) -> None:
+        super().__init__(texts)
         self.asked: set[str] = set()
 
     def get(self, text: str, _default: Any = None) -> str:  # type: ignore[override]
@@ -59,9 +63,9 @@ def phrases() -> Iterator[str]:
     yield from (f"fix ({scope}): {{}}" for scope in ("host", "container"))
     for path in sorted((ROOT / "entrypoints").rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text())):
-            said = node.args[1] if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "phrase" else None
-            if isinstance(said, ast.Constant):
-                yield str(said.value)
+            argument = node.args[1] if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "phrase" else None
+            if isinstance(argument, ast.Constant):
+                yield str(argument.value)
 
 
 def test_every_text_has_its_translation_and_each_translation_a_text() -> None:
@@ -70,7 +74,7 @@ def test_every_text_has_its_translation_and_each_translation_a_text() -> None:
         said: set[str] = {*phrases()}
         for each in PROFILES:
             seen = Seen(each["translations"][language])
-            in_language({**each, "translations": {language: seen}}, language, {})
+            translate_profile({**each, "translations": {language: seen}}, language, {})
             said |= seen.asked
         known = translations(language)
         assert sorted(text for text in said if text and text not in known and not COMMAND.fullmatch(text)) == []
@@ -146,7 +150,7 @@ def test_each_text_of_a_finding_of_topologies_is_chinese() -> None:
         text for text in texts if text.strip("{}") and text not in words and f"{text}; the first" not in words
     ] == []
 
-    line = finding("TOPO-007", "decode differ: replica 2 has 4 ranks")
+    line = format_topology_finding("TOPO-007", "decode differ: replica 2 has 4 ranks")
     assert translate_line(words, line) == (
         "TOPO-007: decode 的各副本不同：副本 2 为 4 ranks；路由给每个副本相同的份额；为每种节点各写一个组"
     )

@@ -31,7 +31,7 @@ def read_by_code() -> Iterator[str]:
 
 
 def test_the_page_has_each_variable_that_code_reads_and_no_other_of_drydock() -> None:
-    found = set(read_by_code()) - STEMS
-    assert {"DRYDOCK_CACHE", "DRYDOCK_OFFLINE", "HF_TOKEN", "TMPDIR"} <= found
-    assert found - NAMED == set()
-    assert set(OWN.findall(PAGE)) - found == set()
+    code_variables = set(read_by_code()) - STEMS
+    assert {"DRYDOCK_CACHE", "DRYDOCK_OFFLINE", "HF_TOKEN", "TMPDIR"} <= code_variables
+    assert code_variables - NAMED == set()
+    assert set(OWN.findall(PAGE)) - code_variables == set()

@@ -78,10 +78,10 @@ def test_after_the_conversion_vllm_can_read_the_result(model: Path, architecture
     quantization = {"quant_method": "compressed-tensors", "format": "int-quantized", "config_groups": groups}
     config |= {"architectures": architectures, "num_hidden_layers": 62, "quantization_config": quantization}
     (model / "config.json").write_text(json.dumps(config))
-    done = edit("after", model)
+    result = edit("after", model)
     read = read_model(str(model))
 
-    assert done.returncode == 0, done.stderr
+    assert result.returncode == 0, result.stderr
     assert (read.architecture, read.quantization) == ("DeepseekV3ForCausalLM", "compressed-tensors")
     assert json.loads((model / "config.json").read_text())["num_hidden_layers"] == 61
 
@@ -89,7 +89,7 @@ def test_after_the_conversion_vllm_can_read_the_result(model: Path, architecture
 def test_every_package_of_the_image_has_a_hash() -> None:
     lines = (FOLDER / "requirements.txt").read_text().splitlines()
     pinned = [line.split("==")[0] for line in lines if not line.startswith((" ", "#"))]
-    asked = [line.split("=")[0].split("<")[0] for line in (FOLDER / "requirements.in").read_text().splitlines()]
+    requirements = [line.split("=")[0].split("<")[0] for line in (FOLDER / "requirements.in").read_text().splitlines()]
 
-    assert {name for name in asked if not name.startswith("#")} <= {*pinned}
+    assert {name for name in requirements if not name.startswith("#")} <= {*pinned}
     assert all(line.endswith(" \\") for line in lines if not line.startswith((" ", "#")))

@@ -87,8 +87,8 @@ class Device:
         return ET.fromstring(answer.stdout)  # noqa: S314 - the driver's own tool wrote it
 
     def _run(self, command: Sequence[str]) -> Answer:
-        done = subprocess.run(command, env=self._env, capture_output=True, text=True, timeout=SECONDS, check=False)
-        return Answer(done.returncode, done.stdout, done.stderr)
+        result = subprocess.run(command, env=self._env, capture_output=True, text=True, timeout=SECONDS, check=False)
+        return Answer(result.returncode, result.stdout, result.stderr)
 
 
 # --- the facts, and what the vendor's tool says ---------------------------------------------------------------------
@@ -108,9 +108,9 @@ def compare_facts(facts: Mapping[str, Any], vendor: ET.Element) -> Iterator[Row]
         ):
             yield from compare_printed(f"{number} {name}", ours, gpu, path)
         yield compare(f"{number} bus", device["bus"], short_bus(gpu.get("id", "")))
-        used = int((gpu.findtext("fb_memory_usage/used") or "0").split()[0])
+        memory_used = int((gpu.findtext("fb_memory_usage/used") or "0").split()[0])
         ours = (device["memory_used"] or 0) >> 20
-        yield Row(f"{number} used", f"{ours} MiB", f"{used} MiB", abs(ours - used) <= USED_MIB)
+        yield Row(f"{number} used", f"{ours} MiB", f"{memory_used} MiB", abs(ours - memory_used) <= USED_MIB)
     yield compare("kernel", facts["kernel"].get("release", ""), os.uname().release)
     yield compare("processors", len(facts["cpus"]), len(os.sched_getaffinity(0)))
 
@@ -206,8 +206,8 @@ def examine(
         on_record = plan_model(device, model, str(reduced))
         same = planned["exit_code"] in PLAN_CODES and describe_plan(planned) == describe_plan(on_record)
         rows.append(Row(f"plan {model}", f"{planned['exit_code']}: {describe_plan(planned)}", "as recorded", same))
-    kept = {"facts.json": replayed, "check.json": check, "plans.json": plans}
-    files = {name: format_json(identifiers.remove(value)) for name, value in kept.items()}
+    outputs = {"facts.json": replayed, "check.json": check, "plans.json": plans}
+    files = {name: format_json(identifiers.remove(value)) for name, value in outputs.items()}
     return rows, {
         **files,
         "host.json": reduced.read_text(),

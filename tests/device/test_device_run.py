@@ -65,14 +65,14 @@ def run(machine: Path, prepared: str = "prepared") -> subprocess.CompletedProces
 
 
 def test_the_host_is_recorded_checked_planned_and_compared_and_nothing_says_whose_it_is(machine: Path) -> None:
-    done = run(machine)
+    result = run(machine)
 
-    assert done.returncode == 0, done.stdout + done.stderr
-    lines = done.stdout.splitlines()
+    assert result.returncode == 0, result.stdout + result.stderr
+    lines = result.stdout.splitlines()
     assert lines[-1] == f"{len(lines) - 1} rows, 0 different"
     files = {path.name: path.read_text() for path in (machine / "out").iterdir()}
     assert set(files) == {"host.json", "facts.json", "check.json", "check.txt", "plans.json", "table.txt"}
-    for text in (done.stdout, *files.values()):
+    for text in (result.stdout, *files.values()):
         assert UUID not in text
         assert SERIAL not in text
     (device,) = json.loads(files["facts.json"])["devices"]
@@ -87,25 +87,27 @@ def test_a_fact_that_differs_from_the_vendors_tool_is_named(machine: Path) -> No
     answers = json.loads((machine / "bin" / "answers.json").read_text())
     answers["nvidia-smi -q -x"]["stdout"] = XML.replace("81559 MiB", "40960 MiB")
     answer(machine, answers)
-    done = run(machine)
+    result = run(machine)
 
-    assert done.returncode == 1
-    (line,) = [line.split() for line in done.stdout.splitlines() if line.startswith("DIFF")]
+    assert result.returncode == 1
+    (line,) = [line.split() for line in result.stdout.splitlines() if line.startswith("DIFF")]
     assert line == ["DIFF", "0", "memory", "81559", "MiB", "40960", "MiB"]
-    assert done.stdout.endswith(" rows, 1 different\n")
+    assert result.stdout.endswith(" rows, 1 different\n")
 
 
 def test_a_machine_without_the_vendors_tool_is_told_so_in_one_line(machine: Path) -> None:
     (machine / "bin" / "nvidia-smi").unlink()
-    done = run(machine)
+    result = run(machine)
 
-    assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr == "nvidia-smi: not found; run this on a machine with NVIDIA's driver\n"
+    assert (result.returncode, result.stdout) == (1, "")
+    assert result.stderr == "nvidia-smi: not found; run this on a machine with NVIDIA's driver\n"
     assert not (machine / "out").exists()
 
 
 def test_without_a_prepared_profile_the_command_that_makes_it_is_named(machine: Path) -> None:
-    done = run(machine, "absent")
+    result = run(machine, "absent")
 
-    assert (done.returncode, done.stdout) == (2, "")
-    assert f"{machine / 'absent'}/profile.json: not found; make it with: python tests/device/prepare.py" in done.stderr
+    assert (result.returncode, result.stdout) == (2, "")
+    assert (
+        f"{machine / 'absent'}/profile.json: not found; make it with: python tests/device/prepare.py" in result.stderr
+    )

@@ -57,13 +57,13 @@ def test_what_identifies_none_stays(text: str) -> None:
 
 
 def test_a_value_has_the_same_replacement_everywhere() -> None:
-    other = UUID.replace("3", "4")
-    removed = Identifiers([]).remove({f"/dev/{UUID}": [UUID, other, 7, None], "more": other})
+    other_uuid = UUID.replace("3", "4")
+    removed = Identifiers([]).remove({f"/dev/{UUID}": [UUID, other_uuid, 7, None], "more": other_uuid})
 
     (first, values), (_, again) = removed.items()
     assert first == f"/dev/{values[0]}"
     assert (values[1], values[2:]) == (again, [7, None])
-    assert len({*values[:2], UUID, other}) == 4
+    assert len({*values[:2], UUID, other_uuid}) == 4
 
 
 def test_a_machine_called_by_a_word_of_drydock_keeps_that_word() -> None:

@@ -9,7 +9,7 @@ import pytest
 from docker.models.containers import Container
 
 from drydock.build import build
-from drydock.build.job import Job, prepare
+from drydock.build.job import Job, prepare_job
 from drydock.config.project import DRYDOCK
 from drydock.core.paths import ROOT
 from drydock.prove import demo, smollm2
@@ -28,19 +28,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def job() -> Job:
     """The CPU variant, as committed."""
-    return prepare(DRYDOCK, "cpu")
+    return prepare_job(DRYDOCK, "cpu")
 
 
 @pytest.fixture(scope="session")
 def built(job: Job) -> build.Built:
     """The CPU image, in the engine."""
-    return build.build(job)
+    return build.build_image(job)
 
 
 @pytest.fixture(scope="session")
 def model(built: build.Built) -> Path:
     """SmolLM2-135M-Instruct as safetensors."""
-    return smollm2.make(built.image)
+    return smollm2.make_small_model(built.image)
 
 
 @pytest.fixture(scope="session")
@@ -55,6 +55,6 @@ def warm(built: build.Built, model: Path, tmp_path_factory: pytest.TempPathFacto
 @pytest.fixture(scope="session")
 def server(built: build.Built, model: Path) -> Iterator[Container]:
     """A container that serves the model, ready."""
-    with demo.serving(built.image, model) as container:
+    with demo.run_model_server(built.image, model) as container:
         demo.wait_until_ready(container)
         yield container

@@ -27,14 +27,14 @@ ROWS = f"{VARIANT},{OTHER}"
 @pytest.fixture(scope="module")
 def small(job: Job, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Small]:
     build.fetch_contexts(job)  # its base is the real one
-    made = Small(tmp_path_factory.mktemp("many"), job.lock)
-    made.add_row(OTHER, stub_vllm() | {"vllm/other.py": f"A = {time.time()}\n"})
-    made.add_row(BROKEN, stub_vllm() | {"vllm/envs.py": "environment_variables = {\n"})
-    yield made
+    project = Small(tmp_path_factory.mktemp("many"), job.lock)
+    project.add_row(OTHER, stub_vllm() | {"vllm/other.py": f"A = {time.time()}\n"})
+    project.add_row(BROKEN, stub_vllm() | {"vllm/envs.py": "environment_variables = {\n"})
+    yield project
     images = docker.from_env().images
     for row in (VARIANT, OTHER, BROKEN):
-        for found in images.list(name=f"drydock/{row}"):
-            images.remove(found.id, force=True)
+        for image in images.list(name=f"drydock/{row}"):
+            images.remove(image.id, force=True)
 
 
 def rows(stdout: str) -> dict[str, dict[str, Any]]:
@@ -44,15 +44,19 @@ def rows(stdout: str) -> dict[str, dict[str, Any]]:
 @pytest.fixture(scope="module")
 def digests(small: Small) -> dict[str, str]:
     """Build three rows at once, of which one fails; return the digests of the others."""
-    done = small.invoke("build", "--target", f"{BROKEN},{ROWS}", "--offline", "--json")
-    found = rows(done.stdout)
+    result = small.invoke("build", "--target", f"{BROKEN},{ROWS}", "--offline", "--json")
+    row_results = rows(result.stdout)
 
-    assert done.returncode == BuildError.code, done.stderr[-3000:]
-    assert {name: row["state"] for name, row in found.items()} == {BROKEN: "failed", VARIANT: "built", OTHER: "built"}
-    assert "exit code: 1" in found[BROKEN]["why"]
-    assert "the failure of another row stopped them" in done.stderr
+    assert result.returncode == BuildError.code, result.stderr[-3000:]
+    assert {name: row["state"] for name, row in row_results.items()} == {
+        BROKEN: "failed",
+        VARIANT: "built",
+        OTHER: "built",
+    }
+    assert "exit code: 1" in row_results[BROKEN]["why"]
+    assert "the failure of another row stopped them" in result.stderr
     assert small.leftovers() == []
-    return {name: row["digest"] for name, row in found.items() if row["digest"]}
+    return {name: row["digest"] for name, row in row_results.items() if row["digest"]}
 
 
 def test_rows_that_were_built_at_once_are_those_that_are_built_alone(small: Small, digests: dict[str, str]) -> None:
@@ -70,12 +74,12 @@ def test_two_buildkits_share_the_rows_and_make_the_same_images(
 ) -> None:
     with remote_builder("far", tmp_path) as (name, engine, env):
         words = ["build", "--target", ROWS, "--builder", f"default,{name}", "--no-cache", "--offline", "--json"]
-        done = small.invoke(*words, BUILDX_CONFIG=env["BUILDX_CONFIG"])
-        used = engine.docker("buildx", "du")
+        result = small.invoke(*words, BUILDX_CONFIG=env["BUILDX_CONFIG"])
+        disk_usage = engine.docker("buildx", "du")
 
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert {row: of["digest"] for row, of in rows(done.stdout).items()} == digests
-    assert "MB" in used.splitlines()[-1], used
+    assert result.returncode == 0, result.stderr[-3000:]
+    assert {row: of["digest"] for row, of in rows(result.stdout).items()} == digests
+    assert "MB" in disk_usage.splitlines()[-1], disk_usage
 
 
 def test_ctrl_c_leaves_nothing_half_made_of_any_row(small: Small, digests: dict[str, str]) -> None:
@@ -89,5 +93,5 @@ def test_ctrl_c_leaves_nothing_half_made_of_any_row(small: Small, digests: dict[
     assert process.returncode == 130, stderr[-3000:]
     assert "Traceback" not in stderr
     assert [*small.cache.glob("*/*/*/.*")] == []
-    done = small.invoke("build", "--target", ROWS, "--offline", "--json")
-    assert {row: of["digest"] for row, of in rows(done.stdout).items()} == digests
+    result = small.invoke("build", "--target", ROWS, "--offline", "--json")
+    assert {row: of["digest"] for row, of in rows(result.stdout).items()} == digests

@@ -22,7 +22,7 @@ from drydock.build import build
 from drydock.build.job import Job
 from drydock.core.errors import BuildError, DiskFullError, EngineError, StaleError
 from drydock.engine.run_container import run_to_end
-from drydock.oci.layout_diff import compare
+from drydock.oci.layout_diff import compare_layouts
 from tests.support import terminal
 from tests.support.small_disk import small_disk
 from tests.support.small_image import VARIANT, Small
@@ -56,12 +56,12 @@ def test_a_build_killed_at_any_moment_is_simply_run_again(small: Small, undistur
 
 
 def test_two_builds_at_once_take_turns(small: Small, undisturbed: dict[str, Any]) -> None:
-    both = [small.start_build() for _ in range(2)]
-    said = [process.communicate(timeout=300) for process in both]
+    processes = [small.start_build() for _ in range(2)]
+    outputs = [process.communicate(timeout=300) for process in processes]
 
-    assert [process.returncode for process in both] == [0, 0]
-    assert all(undisturbed["digest"] in stdout for stdout, _ in said)
-    assert sum("waiting for another drydock run" in stderr for _, stderr in said) == 1
+    assert [process.returncode for process in processes] == [0, 0]
+    assert all(undisturbed["digest"] in stdout for stdout, _ in outputs)
+    assert sum("waiting for another drydock run" in stderr for _, stderr in outputs) == 1
 
 
 def test_an_interrupted_build_says_so_and_leaves_no_traceback(small: Small) -> None:
@@ -79,16 +79,16 @@ def test_on_a_terminal_each_step_is_a_line_and_ctrl_c_says_how_to_start_again(sm
     words = ["build", "--target", VARIANT, "--offline", "--no-cache"]
     command = [sys.executable, str(small.root / "tasks.py"), *words]
     environment = {**small.environment, "TMPDIR": str(tmp_path)}
-    stopped, written = terminal.run(
+    stopped, output = terminal.run(
         command, environment, awaited="RUN /opt/venv/bin", then=lambda process: os.killpg(process.pid, signal.SIGINT)
     )
     assert stopped == 130
-    assert terminal.lines(written)[-1] == f"interrupted; to start again, run: ./inv {' '.join(words)}"
+    assert terminal.lines(output)[-1] == f"interrupted; to start again, run: ./inv {' '.join(words)}"
     assert small.leftovers() == list(tmp_path.iterdir()) == []
 
-    code, written = terminal.run(command, environment, within=300)
-    lines = terminal.lines(written)
-    assert code == 0, written
+    code, output = terminal.run(command, environment, within=300)
+    lines = terminal.lines(output)
+    assert code == 0, output
     steps = [line.split()[0] for line in lines[:-2]]
     assert steps[:4] == ["foundation", "export", "build", "export"]
     assert steps[4:] in ([], ["load"])  # the engine may have every layer: its BuildKit wrote them
@@ -98,11 +98,11 @@ def test_on_a_terminal_each_step_is_a_line_and_ctrl_c_says_how_to_start_again(sm
 
 
 def test_an_engine_that_is_absent_is_named(small: Small) -> None:
-    done = small.invoke("build", "--target", VARIANT, DOCKER_HOST="unix:///nonexistent/docker.sock")
+    result = small.invoke("build", "--target", VARIANT, DOCKER_HOST="unix:///nonexistent/docker.sock")
 
-    assert done.returncode == EngineError.code
-    assert "DOCKER_HOST=unix:///nonexistent/docker.sock" in done.stderr
-    assert "Traceback" not in done.stderr
+    assert result.returncode == EngineError.code
+    assert "DOCKER_HOST=unix:///nonexistent/docker.sock" in result.stderr
+    assert "Traceback" not in result.stderr
 
 
 class FragileEngine:
@@ -179,17 +179,17 @@ def test_a_full_disk_is_said_and_nothing_half_written_stays(small: Small, tiny_d
 def test_an_edited_input_makes_another_image_and_the_difference_is_named(
     small: Small, undisturbed: dict[str, Any], tmp_path: Path
 ) -> None:
-    other = tmp_path / "other"
-    shutil.copytree(undisturbed["layout"], other)
+    other_layout = tmp_path / "other"
+    shutil.copytree(undisturbed["layout"], other_layout)
     module = small.root / "entrypoints" / "core" / "errors.py"
     original = module.read_text()
     module.write_text(original.replace("OK = 0", "OK = 9"))
     try:
         changed = small.build()
-        found = compare(other, Path(changed["layout"]))
+        differences = compare_layouts(other_layout, Path(changed["layout"]))
     finally:
         module.write_text(original)
-    files = {(difference.path, difference.field) for difference in found}
+    files = {(difference.path, difference.field) for difference in differences}
 
     assert changed["digest"] != undisturbed["digest"]
     assert ("opt/drydock/entrypoints/core/errors.py", "content") in files
@@ -208,15 +208,15 @@ def test_a_planted_edit_is_refused(small: Small, name: str) -> None:
         ]
     finally:
         file.write_text(original)
-    codes = [done.returncode for done in checks]
+    codes = [result.returncode for result in checks]
 
-    assert codes[0] == codes[2] == StaleError.code, [done.stderr for done in checks]
+    assert codes[0] == codes[2] == StaleError.code, [result.stderr for result in checks]
     assert codes[1] == (StaleError.code if name == "lock.json" else 0)
 
 
 def test_the_small_image_serves_as_the_real_one_does(small: Small) -> None:
-    done = small.invoke("build", "--target", VARIANT, "--offline", "--json", "--builder", "default")
-    assert done.returncode == 0, done.stderr[-2000:]
+    result = small.invoke("build", "--target", VARIANT, "--offline", "--json", "--builder", "default")
+    assert result.returncode == 0, result.stderr[-2000:]
     client = docker.from_env()
     image = client.images.get(f"drydock/{VARIANT}:latest")
     try:

@@ -41,12 +41,12 @@ def serve(built: build.Built, model: Path) -> Serve:
         volumes = {str(model): {"bind": "/models/smollm2", "mode": "ro"}}
         if cache:
             volumes[str(cache)] = {"bind": "/cache", "mode": mode}
-        with demo.serving(built.image, model, volumes=volumes, **options) as container:
+        with demo.run_model_server(built.image, model, volumes=volumes, **options) as container:
             demo.wait_until_ready(container)
-            answer = demo.ask(container, demo.QUESTION)
+            answer = demo.ask_chat_question(container, demo.QUESTION)
             container.stop(timeout=30)
-            said = container.logs(stdout=False).decode(errors="replace")
-        lines = (line.removeprefix("drydock: ") for line in said.splitlines() if line.startswith("drydock: "))
+            output = container.logs(stdout=False).decode(errors="replace")
+        lines = (line.removeprefix("drydock: ") for line in output.splitlines() if line.startswith("drydock: "))
         return Served(answer, tuple(lines))
 
     return _serve
@@ -100,12 +100,12 @@ def test_poisoned_files_of_an_entry_that_looks_whole(serve: Serve, volume: Path)
 @pytest.mark.parametrize(("factor", "theirs"), [("variant", "cuda13.0-vllm0.33"), ("revision", "0123456789ab")])
 def test_an_entry_of_another_image_or_model(serve: Serve, volume: Path, factor: str, theirs: str) -> None:
     manifest = entries(volume)[-1] / "entry.json"
-    kept = json.loads(manifest.read_text())
-    manifest.write_text(json.dumps({**kept, "factors": {**kept["factors"], factor: theirs}}))
+    manifest_data = json.loads(manifest.read_text())
+    manifest.write_text(json.dumps({**manifest_data, "factors": {**manifest_data["factors"], factor: theirs}}))
     served = serve(volume)
     assert demo.EXPECTED in served.answer
     (line,) = served.warnings
-    assert f"it was made for something else: {factor} was {theirs}, is {kept['factors'][factor]}" in line
+    assert f"it was made for something else: {factor} was {theirs}, is {manifest_data['factors'][factor]}" in line
 
 
 def test_an_entry_of_another_user(serve: Serve, volume: Path) -> None:

@@ -25,7 +25,7 @@ BOUNDARY = "drydock"
 
 @pytest.fixture(scope="module")
 def listening(built: build.Built) -> Iterator[Container]:
-    with demo.serving(built.image, smollm2.make(built.image, WHISPER)) as container:
+    with demo.run_model_server(built.image, smollm2.make_small_model(built.image, WHISPER)) as container:
         demo.wait_until_ready(container)
         yield container
 
@@ -37,7 +37,7 @@ def transcribe(container: Container, name: str, sound: bytes) -> str:
     body = "".join(lines).encode() + sound + f"\r\n--{BOUNDARY}--\r\n".encode()
     kind = {"Content-Type": f"multipart/form-data; boundary={BOUNDARY}"}
     request = urllib.request.Request(
-        demo.address(container, demo.API_PORT, "/v1/audio/transcriptions"), data=body, headers=kind
+        demo.find_port_url(container, demo.API_PORT, "/v1/audio/transcriptions"), data=body, headers=kind
     )
     with urllib.request.urlopen(request, timeout=120) as response:
         assert response.status == 200

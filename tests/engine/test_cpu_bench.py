@@ -33,9 +33,9 @@ def bench(built: build.Built, model: Path, folder: Path, *words: str, network: s
 def test_a_server_is_measured(built: build.Built, model: Path, server: Container, folder: Path) -> None:
     network = f"container:{server.id}"
     words = ("--url", "http://127.0.0.1:8000", *SHORT, "--concurrency", "3", "--output", "/out/one.json")
-    code, output, said = bench(built, model, folder, *words, network=network)
+    code, output, stderr = bench(built, model, folder, *words, network=network)
 
-    assert code == errors.OK, said[-2000:]
+    assert code == errors.OK, stderr[-2000:]
     assert "Serving Benchmark Result" in output
     result = json.loads((folder / "one.json").read_text())
     assert (result["max_concurrency"], result["completed"], result["total_output_tokens"]) == (3, 3, 12)
@@ -47,12 +47,14 @@ def test_vllms_own_command_runs(built: build.Built) -> None:
 
 
 def test_a_model_is_served_measured_and_stopped(built: build.Built, model: Path, folder: Path) -> None:
-    code, output, said = bench(built, model, folder, *MODEL, *SHORT, "--concurrency", "2", "--output", "/out/one.json")
+    code, output, stderr = bench(
+        built, model, folder, *MODEL, *SHORT, "--concurrency", "2", "--output", "/out/one.json"
+    )
 
-    assert code == errors.OK, said[-2000:]
+    assert code == errors.OK, stderr[-2000:]
     assert "Serving Benchmark Result" in output
     assert json.loads((folder / "one.json").read_text())["completed"] == 3
-    assert "ended with exit code 0" in said
+    assert "ended with exit code 0" in stderr
 
 
 @pytest.mark.parametrize(
@@ -63,9 +65,9 @@ def test_a_model_is_measured_without_a_server(
     built: build.Built, model: Path, folder: Path, kind: str, more: tuple[str, ...], label: str
 ) -> None:
     words = (*MODEL, "--kind", kind, *SHORT, "--concurrency", "2", "--output", "/out/a.json", *more)
-    code, output, said = bench(built, model, folder, *words)
+    code, output, stderr = bench(built, model, folder, *words)
 
-    assert code == errors.OK, said[-2000:]
+    assert code == errors.OK, stderr[-2000:]
     assert label in output
     tokens = json.loads((folder / "a.json").read_text()).get("total_num_tokens", 3 * 16)
     assert 3 * 16 <= tokens <= 3 * 24

@@ -35,7 +35,7 @@ PROFILE = "/profile.json"
 def mounts(job: Job, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """Source → target of the streamer's packages, and of a profile that says that they are there."""
     folder = tmp_path_factory.mktemp("streamer")
-    lock = lockfile.read_lock(lockfile.path_of(DRYDOCK, "cuda13.0-vllm0.33")).platforms["linux/amd64"]
+    lock = lockfile.read_lock(lockfile.path_of_lock(DRYDOCK, "cuda13.0-vllm0.33")).platforms["linux/amd64"]
     wheels = [wheel for layer in lock.layers.values() for wheel in layer if wheel.name in STREAMER]
     assert len(wheels) == len(STREAMER)
     lines = [f"{wheel.name}=={wheel.version} --hash=sha256:{wheel.sha256}" for wheel in wheels]
@@ -56,8 +56,8 @@ def server(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[bu
     (folder / "smol").mkdir()
     for file in model.iterdir():
         (folder / "smol" / file.name).symlink_to(file)
-    with bucket.serving(folder) as found:
-        yield found
+    with bucket.serving(folder) as bucket_server:
+        yield bucket_server
 
 
 def started(
@@ -77,7 +77,7 @@ def test_a_model_is_served_from_a_bucket(
     with started(built.image, mounts, server.env, address) as container:
         demo.wait_until_ready(container)
 
-        assert demo.EXPECTED in demo.ask(container, demo.QUESTION, model="smol")
+        assert demo.EXPECTED in demo.ask_chat_question(container, demo.QUESTION, model="smol")
         assert b"Run:ai model config" in container.logs()
 
 
@@ -117,6 +117,6 @@ def test_the_client_runs_no_program_that_another_user_named_on_the_volume(
             volumes=[(volume, "/cache", "rw"), *mounts.items()],
             network_mode="host",
         )
-        made = run_container(built.image, "ls", "/cache", volumes=[(volume, "/cache", "ro")]).stdout.split()
+        cache_files = run_container(built.image, "ls", "/cache", volumes=[(volume, "/cache", "ro")]).stdout.split()
     assert planned.code == 4, planned
-    assert (planted_home.MARK in made) == bool(home)
+    assert (planted_home.MARK in cache_files) == bool(home)

@@ -41,15 +41,15 @@ def test_two_containers_measure_an_all_reduce(built: build.Built, network: Netwo
         hosts = [start_container(built.image, *words, network=network, network_aliases=[name]) for name in names]
         containers = [stack.enter_context(host) for host in hosts]
         codes = [container.wait(timeout=400)["StatusCode"] for container in containers]
-        said = [container.logs(stdout=True, stderr=False).decode() for container in containers]
+        outputs = [container.logs(stdout=True, stderr=False).decode() for container in containers]
         assert codes == [errors.OK, errors.OK], [container.logs().decode()[-2000:] for container in containers]
 
-    rows = [(int(size), float(time), float(speed)) for size, time, speed in ROW.findall(said[0])]
-    assert "all-reduce over 2 ranks (torch.distributed, gloo)" in said[0]
+    rows = [(int(size), float(time), float(speed)) for size, time, speed in ROW.findall(outputs[0])]
+    assert "all-reduce over 2 ranks (torch.distributed, gloo)" in outputs[0]
     assert [size for size, _, _ in rows] == [1 << 10, 1 << 16, 1 << 20, 1 << 24, 1 << 26]
     assert rows[-1][2] > 0.01
-    assert "PASS    NET-011" in said[0]
-    assert ROW.findall(said[1]) == ROW.findall(said[0])
+    assert "PASS    NET-011" in outputs[0]
+    assert ROW.findall(outputs[1]) == ROW.findall(outputs[0])
 
 
 def test_a_host_that_does_not_come_is_named(built: build.Built, network: Network) -> None:
@@ -73,14 +73,14 @@ def cache() -> Iterator[None]:
 
 @pytest.mark.usefixtures("cache")
 def test_the_check_of_a_topology_measures_over_its_nodes(built: build.Built, model: Path, tmp_path: Path) -> None:
-    demo_topology.record(tmp_path, built.image)
+    demo_topology.record_demo_host(tmp_path, built.image)
     file = tmp_path / "topology.yaml"
     subnet = demo_topology.free_subnet()
-    file.write_text(yaml.safe_dump(demo_topology.topology(demo_topology.SHAPES["tp3"], model, subnet)))
-    found = preflight.check(DRYDOCK, file, CheckOptions(format="compose", fabric=True))
+    file.write_text(yaml.safe_dump(demo_topology.make_demo_topology(demo_topology.SHAPES["tp3"], model, subnet)))
+    findings = preflight.check_topology(DRYDOCK, file, CheckOptions(format="compose", fabric=True))
 
-    assert [each for each in found if each.severity == "FAIL"] == []
-    told = [each for each in found if each.id == "NET-011"]
-    assert [each.severity for each in told] == ["INFO"] * 3
-    assert "3 ranks on 3 hosts" in told[0].text
-    assert all(float(re.fullmatch(r"(n\d): ([\d.]+) GB/s", each.found)[2]) > 0.01 for each in told)  # type: ignore[index]
+    assert [finding for finding in findings if finding.severity == "FAIL"] == []
+    fabric_findings = [finding for finding in findings if finding.id == "NET-011"]
+    assert [finding.severity for finding in fabric_findings] == ["INFO"] * 3
+    assert "3 ranks on 3 hosts" in fabric_findings[0].text
+    assert all(float(re.fullmatch(r"(n\d): ([\d.]+) GB/s", finding.found)[2]) > 0.01 for finding in fabric_findings)  # type: ignore[index]

@@ -43,7 +43,7 @@ def serving(built: build.Built, model: Path) -> Iterator[Serve]:
     started = []
 
     def serve(*flags: str, **options: Any) -> Container:
-        context = demo.serving(built.image, model, *flags, **options)
+        context = demo.run_model_server(built.image, model, *flags, **options)
         container = context.__enter__()
         started.append(context)
         demo.wait_until_ready(container)
@@ -81,7 +81,7 @@ def said(container: Container) -> str:
 
 
 def status(container: Container, path: str) -> int:
-    return int(demo.status(demo.address(container, demo.STATUS_PORT, path))[0])
+    return int(demo.fetch_status(demo.find_port_url(container, demo.STATUS_PORT, path))[0])
 
 
 def test_a_killed_engine_core_is_a_failure_with_a_name(serving: Serve) -> None:
@@ -115,7 +115,7 @@ def test_a_hung_engine_core_is_not_ready_then_not_alive_and_recovers(serving: Se
 
 def test_a_drain_under_load_answers_503_and_never_500(serving: Serve) -> None:
     container = serving("--drain-timeout", "20", "--drain-pause", "2")
-    port = urlsplit(demo.address(container, demo.API_PORT, "/")).port
+    port = urlsplit(demo.find_port_url(container, demo.API_PORT, "/")).port
     answers: Counter[str] = Counter()
     refused: list[http.client.HTTPResponse] = []
     over = threading.Event()
@@ -149,11 +149,13 @@ def test_a_drain_under_load_answers_503_and_never_500(serving: Serve) -> None:
     assert code == 0, said(container)
     assert answers["500"] == 0, answers
     assert answers["503"] > 0, answers
-    assert {(each.getheader("Retry-After"), each.getheader("Connection")) for each in refused} == {("1", "close")}
+    assert {(response.getheader("Retry-After"), response.getheader("Connection")) for response in refused} == {
+        ("1", "close")
+    }
 
 
 def test_a_pids_limit_that_ends_vllm_is_named(built: build.Built, model: Path) -> None:
-    with demo.serving(built.image, model, pids_limit=12) as container:
+    with demo.run_model_server(built.image, model, pids_limit=12) as container:
         code = container.wait(timeout=120)["StatusCode"]
         logs = said(container)
 
@@ -173,14 +175,14 @@ def test_the_oom_killer_is_named(serving: Serve) -> None:
 @pytest.mark.slow
 def test_a_minute_of_rude_clients_loses_nothing_and_leaks_nothing(serving: Serve) -> None:
     container = serving()
-    found = soak.soak(container, 60)
+    soak_result = soak.soak_server(container, 60)
 
-    assert soak.problems(found) == [], found.stopping
+    assert soak.find_soak_problems(soak_result) == [], soak_result.stopping
 
 
 def test_the_soak_names_its_options() -> None:
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-m", "bench.soak", "--help"], cwd=ROOT, capture_output=True, text=True, check=True
     )
 
-    assert "--seconds" in done.stdout
+    assert "--seconds" in result.stdout

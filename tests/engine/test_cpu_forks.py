@@ -26,7 +26,7 @@ PROMPTS = (
 
 def post(container: Container, path: str, body: dict[str, Any]) -> Any:
     """Return the first choice of an answer to a greedy request."""
-    url = demo.address(container, demo.API_PORT, f"/v1/{path}")
+    url = demo.find_port_url(container, demo.API_PORT, f"/v1/{path}")
     whole = {"model": "smollm2", "temperature": 0, "max_tokens": 80, **body}
     request = urllib.request.Request(url, json.dumps(whole).encode(), {"Content-Type": "application/json"})
     with urllib.request.urlopen(request, timeout=120) as response:
@@ -46,16 +46,16 @@ TOOL = {"type": "function", "function": {"name": "weather", "strict": True, "par
 
 def features(container: Container) -> dict[str, Any]:
     """Return what a server answers where more of vLLM and its libraries is used than for plain text."""
-    asked = {"messages": [{"role": "user", "content": "What is the weather in Rome?"}]}
-    named = {"tools": [TOOL], "tool_choice": {"type": "function", "function": {"name": "weather"}}}
+    question = {"messages": [{"role": "user", "content": "What is the weather in Rome?"}]}
+    tool_choice = {"tools": [TOOL], "tool_choice": {"type": "function", "function": {"name": "weather"}}}
     schema = {"response_format": {"type": "json_schema", "json_schema": {"name": "city", "schema": CITY}}}
     likely = post(container, "completions", {"prompt": PROMPTS[0], "logprobs": 2, "prompt_logprobs": 1})
-    with urllib.request.urlopen(demo.address(container, demo.API_PORT, "/metrics"), timeout=120) as response:
+    with urllib.request.urlopen(demo.find_port_url(container, demo.API_PORT, "/metrics"), timeout=120) as response:
         metrics = sorted(set(re.findall(r"^# TYPE (\S+)", response.read().decode(), re.MULTILINE)))
     return {
         "log probabilities": (likely["logprobs"]["tokens"], len(likely["prompt_logprobs"])),
-        "schema": json.loads(post(container, "chat/completions", asked | schema)["message"]["content"]),
-        "tool": post(container, "chat/completions", asked | named)["message"]["tool_calls"][0]["function"],
+        "schema": json.loads(post(container, "chat/completions", question | schema)["message"]["content"]),
+        "tool": post(container, "chat/completions", question | tool_choice)["message"]["tool_calls"][0]["function"],
         "metrics": metrics,
     }
 
@@ -98,19 +98,22 @@ class Seen(NamedTuple):
 @pytest.fixture(scope="module")
 def by_method(built: build.Built, model: Path) -> dict[str, Seen]:
     """What a server says, logs, and consists of, by how its processes are started."""
-    found = {}
+    observations = {}
     for method, env in {"fork": {}, "spawn": {"VLLM_WORKER_MULTIPROC_METHOD": "spawn"}}.items():
         environment = {"PYTHONPROFILEIMPORTTIME": "1", **env}
-        with demo.serving(built.image, model, *TOOLS, environment=environment) as container:
+        with demo.run_model_server(built.image, model, *TOOLS, environment=environment) as container:
             demo.wait_until_ready(container)
-            said, answers = tokens(container), features(container)
+            token_ids, answers = tokens(container), features(container)
             logs = container.logs().decode(errors="replace")
-            found[method] = Seen(said, answers, logs, processes(container), allowed(container))
-    return found
+            observations[method] = Seen(token_ids, answers, logs, processes(container), allowed(container))
+    return observations
 
 
 def test_pytorch_and_vllm_are_imported_once(by_method: dict[str, Seen]) -> None:
-    counts = {method: [imports_of(name, seen.logs) for name in ("torch", "vllm")] for method, seen in by_method.items()}
+    counts = {
+        method: [imports_of(name, observation.logs) for name in ("torch", "vllm")]
+        for method, observation in by_method.items()
+    }
 
     assert counts["fork"] == [1, 1]
     assert counts["spawn"] == [2, 2]  # a third one, model inspection, keeps what it says to itself

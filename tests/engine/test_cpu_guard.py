@@ -43,13 +43,13 @@ DEVELOPMENT = {"VLLM_SERVER_DEV_MODE": "1", "VLLM_ALLOW_RUNTIME_LORA_UPDATING": 
 @pytest.fixture(scope="module")
 def server(built: build.Built, model: Path) -> Iterator[Container]:
     environment = {"VLLM_API_KEY": f"{KEY}\nsk-second", **DEVELOPMENT}
-    with demo.serving(built.image, model, environment=environment, mem_limit=LIMIT) as container:
+    with demo.run_model_server(built.image, model, environment=environment, mem_limit=LIMIT) as container:
         demo.wait_until_ready(container)
         yield container
 
 
 def ask(container: Container, method: str, path: str, key: str = "") -> int:
-    place = urlsplit(demo.address(container, demo.API_PORT, "/"))
+    place = urlsplit(demo.find_port_url(container, demo.API_PORT, "/"))
     connection = http.client.HTTPConnection(str(place.hostname), place.port, timeout=60)
     headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {key}"} if key else {})
     connection.request(method, path, b"{}" if method == "POST" else None, headers)
@@ -100,7 +100,7 @@ def used(container: Container) -> int:
 
 
 def send(container: Container, key: str, answers: list[str], *, chunked: bool) -> None:
-    place = urlsplit(demo.address(container, demo.API_PORT, "/"))
+    place = urlsplit(demo.find_port_url(container, demo.API_PORT, "/"))
     length = "Transfer-Encoding: chunked" if chunked else f"Content-Length: {200 * MIB}"
     lines = ["POST /v1/completions HTTP/1.1", "Host: x", "Content-Type: application/json", length]
     lines += [f"Authorization: Bearer {key}"] if key else []
@@ -117,14 +117,14 @@ def send(container: Container, key: str, answers: list[str], *, chunked: bool) -
 
 @pytest.fixture(scope="module")
 def keyless(built: build.Built, model: Path) -> Iterator[Container]:
-    with demo.serving(built.image, model, environment={"DRYDOCK_ALLOWED_HOSTS": "LLM.example"}) as container:
+    with demo.run_model_server(built.image, model, environment={"DRYDOCK_ALLOWED_HOSTS": "LLM.example"}) as container:
         demo.wait_until_ready(container)  # the supervisor's own requests have a name too
         yield container
 
 
 def speak(container: Container, *lines: str) -> int:
     """Send a request's head as it is; return the status."""
-    place = urlsplit(demo.address(container, demo.API_PORT, "/"))
+    place = urlsplit(demo.find_port_url(container, demo.API_PORT, "/"))
     with socket.create_connection((place.hostname, place.port), timeout=60) as connection:
         connection.sendall("\r\n".join((*lines, "Connection: close", "", "")).encode())
         return int(connection.recv(100).split()[1])
@@ -168,6 +168,6 @@ def test_a_server_without_a_key_warns_in_one_line(keyless: Container) -> None:
 def test_a_variable_that_is_set_without_a_value_starts_no_open_server(
     built: build.Built, model: Path, name: str
 ) -> None:
-    with demo.serving(built.image, model, environment={name: ""}) as container:
+    with demo.run_model_server(built.image, model, environment={name: ""}) as container:
         assert container.wait(timeout=60)["StatusCode"] == USAGE
         assert f"drydock: {name}: found" in container.logs().decode()

@@ -36,10 +36,12 @@ for argv in json.loads(open(sys.argv[1]).read()):
 
 def of_vllm() -> list[tuple[str, ...]]:
     """Return the commands of all hosts that are vLLM's, not Ray's, and for a vLLM whose flags this image's has."""
-    known = ranks.models()
-    made = (ranks.plan(cluster, known[cluster.model], "--master-addr", ADDRESS).ranks for cluster in CLUSTERS)
-    other = {"ray.scripts.scripts", "--device"}  # vLLM 0.9, of Enflame, has --device
-    return [rank.argv for found in made for rank in found if not other.intersection(rank.argv)]
+    known_models = ranks.models()
+    rank_groups = (
+        ranks.plan(cluster, known_models[cluster.model], "--master-addr", ADDRESS).ranks for cluster in CLUSTERS
+    )
+    excluded_words = {"ray.scripts.scripts", "--device"}  # vLLM 0.9, of Enflame, has --device
+    return [rank.argv for group in rank_groups for rank in group if not excluded_words.intersection(rank.argv)]
 
 
 def test_vllm_reads_the_command_of_every_host(built: build.Built, tmp_path: Path) -> None:
@@ -56,8 +58,8 @@ def test_vllm_reads_the_command_of_every_host(built: build.Built, tmp_path: Path
     read = [json.loads(line[5:]) for line in output.decode().splitlines() if line.startswith("READ ")]
 
     assert len(read) == len(commands)
-    for argv, found in zip(commands, read, strict=True):
-        assert found == _expected(argv)
+    for argv, arguments in zip(commands, read, strict=True):
+        assert arguments == _expected(argv)
 
 
 def _expected(argv: tuple[str, ...]) -> dict[str, Any]:

@@ -71,12 +71,14 @@ def expected(built: build.Built, model: Path) -> list[Answer]:
     """What transformers answers, in the same image."""
     script = ROOT / "tests" / "support" / "greedy.py"
     volumes = {str(model): {"bind": MODEL, "mode": "ro"}, str(script): {"bind": "/greedy.py", "mode": "ro"}}
-    asked = json.dumps(list(PROMPTS.items()))
+    questions = json.dumps(list(PROMPTS.items()))
     env = {"HF_HUB_OFFLINE": "1", "HOME": "/tmp"}
-    told = run(built.image, [PYTHON, "/greedy.py", MODEL, asked], volumes=volumes, environment=env, network_mode="none")
-    found = json.loads(told)
-    assert min(each["lead"] for each in found) > LEAD, "rounding may flip a token: shorten that answer"
-    return [Answer(each["prompt"], each["answer"]) for each in found]
+    output = run(
+        built.image, [PYTHON, "/greedy.py", MODEL, questions], volumes=volumes, environment=env, network_mode="none"
+    )
+    greedy_answers = json.loads(output)
+    assert min(answer["lead"] for answer in greedy_answers) > LEAD, "rounding may flip a token: shorten that answer"
+    return [Answer(answer["prompt"], answer["answer"]) for answer in greedy_answers]
 
 
 @pytest.fixture(scope="module")
@@ -105,7 +107,7 @@ def served(
 ) -> Iterator[Served]:
     """A server for each wish, ready."""
     flags, _ = INTENTS[request.param]
-    with demo.serving(built.image, model, *flags, volumes=volumes) as container:
+    with demo.run_model_server(built.image, model, *flags, volumes=volumes) as container:
         demo.wait_until_ready(container)
         yield Served(request.param, planned(built, volumes, *flags), container)
 
@@ -122,7 +124,7 @@ def answers(container: Container) -> list[Answer]:
 
 def complete(container: Container, prompt: str, length: int) -> Answer:
     body = {"model": "smollm2", "prompt": prompt, "max_tokens": length, "temperature": 0, "return_token_ids": True}
-    url = demo.address(container, demo.API_PORT, "/v1/completions")
+    url = demo.find_port_url(container, demo.API_PORT, "/v1/completions")
     request = urllib.request.Request(url, json.dumps(body).encode(), {"Content-Type": "application/json"})
     with urllib.request.urlopen(request, timeout=120) as response:
         choice = json.load(response)["choices"][0]
@@ -142,7 +144,7 @@ def test_throughput_on_two_numa_nodes_is_two_engines_that_answer_the_same(
 
     argv = planned(built, mounts, *flags, shm_size="4g")
     assert (flag(argv, "--data-parallel-size"), flag(argv, "--tensor-parallel-size")) == ("2", "1")
-    with demo.serving(built.image, model, *flags, "--exec", **options) as container:
+    with demo.run_model_server(built.image, model, *flags, "--exec", **options) as container:
         wait_for_health(container)
         assert answers(container) == expected
 
@@ -166,7 +168,9 @@ def test_its_greedy_answers_are_those_of_transformers(served: Served, expected: 
 
 
 def test_the_wished_length_is_the_servers(served: Served) -> None:
-    with urllib.request.urlopen(demo.address(served.container, demo.API_PORT, "/v1/models"), timeout=30) as response:
+    with urllib.request.urlopen(
+        demo.find_port_url(served.container, demo.API_PORT, "/v1/models"), timeout=30
+    ) as response:
         length = json.load(response)["data"][0]["max_model_len"]
 
     assert length == int(flag(served.argv, "--max-model-len") or 8192)
@@ -182,8 +186,8 @@ def halve(file: Path) -> None:
         files[f"{nodes}/node{number}/cpulist"] = f"{format_id_list(part)}\n"
         files[f"{nodes}/node{number}/meminfo"] = "".join(half(line, number) for line in memory.splitlines(True))
     files[f"{nodes}/online"] = "0-1\n"
-    said = (line for line in files[status].splitlines() if not line.startswith("Mems_allowed_list"))
-    files[status] = "\n".join([*said, "Mems_allowed_list:\t0-1", ""])
+    status_lines = (line for line in files[status].splitlines() if not line.startswith("Mems_allowed_list"))
+    files[status] = "\n".join([*status_lines, "Mems_allowed_list:\t0-1", ""])
     file.write_text(json.dumps(host))
 
 
@@ -200,7 +204,7 @@ def wait_for_health(container: Container) -> None:
     while time.monotonic() < end:
         container.reload()
         assert container.status != "exited", container.logs(tail=20).decode(errors="replace")
-        if demo.status(demo.address(container, demo.API_PORT, "/health"))[0] == 200:
+        if demo.fetch_status(demo.find_port_url(container, demo.API_PORT, "/health"))[0] == 200:
             return
         time.sleep(1)
     raise AssertionError(container.logs(tail=20).decode(errors="replace"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -30,8 +31,10 @@ def recorded(built: build.Built) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def imported(built: build.Built) -> dict[str, Any]:
     """Return what the vLLM of the image says after it was imported."""
-    said: dict[str, Any] = json.loads(run_to_end(built.image, (PYTHON, "-c", PROGRAM)).splitlines()[-1])
-    return said
+    caches = {"NUMBA_CACHE_DIR": "/tmp", "HOME": "/tmp"}
+    output = run_to_end(built.image, (PYTHON, "-c", PROGRAM), environment=caches)
+    report: dict[str, Any] = json.loads(output.splitlines()[-1])
+    return report
 
 
 PROGRAM = Path(imported_lists.__file__).read_text()
@@ -62,9 +65,33 @@ def test_no_value_that_vllm_accepts_is_left_out(recorded: dict[str, Any], import
     assert {flag: words for flag, words in left_out.items() if words} == {}
 
 
-def test_the_lists_of_the_locked_wheel_are_those_of_the_image(job: Job, recorded: dict[str, Any]) -> None:
-    known = find_lists(DRYDOCK, job.variant, job.lock, job.platform)
+BY_PLATFORM = {"MiniMaxM3MTP", "MiniMaxM3SparseForCausalLM", "MiniMaxM3SparseForConditionalGeneration"}
+"""vLLM chooses among their modules while it runs, so that no file says which is imported."""
 
-    assert known is not None
-    assert known.assumed == ""
-    assert known.lists == recorded
+
+def test_the_classes_that_cannot_be_imported_are_those_that_require_a_package(
+    recorded: dict[str, Any], imported: dict[str, Any]
+) -> None:
+    required, present = recorded["required_packages"], set(recorded["packages"])
+    refused = {name for name, packages in required.items() if set(packages) - present}
+    without_package = re.compile("No module named '(torchvision|timm|terratorch)|Could not import module")
+    really = {name for name, words in imported["not_imported"].items() if without_package.search(words)}
+
+    assert len(refused) > 50
+    assert really - BY_PLATFORM == refused
+
+
+def test_the_architectures_that_only_transformers_has_are_those_that_vllm_takes(
+    recorded: dict[str, Any], imported: dict[str, Any]
+) -> None:
+    served = read_program(DRYDOCK).SERVED
+
+    assert recorded["fallback_architectures"] == [name for name in imported["fallback"] if served.fullmatch(name)]
+
+
+def test_the_lists_of_the_locked_wheel_are_those_of_the_image(job: Job, recorded: dict[str, Any]) -> None:
+    wheel_lists = find_lists(DRYDOCK, job.variant, job.lock, job.platform)
+
+    assert wheel_lists is not None
+    assert wheel_lists.assumed == ""
+    assert wheel_lists.lists == recorded

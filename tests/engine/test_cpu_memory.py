@@ -32,7 +32,7 @@ def planned(image: str, model: Path, *flags: str) -> dict[str, Any]:
 
 def found(image: str, model: Path, pattern: str, *flags: str) -> list[float]:
     """Return the numbers that vLLM logs while it starts."""
-    with demo.serving(image, model, *flags) as container:
+    with demo.run_model_server(image, model, *flags) as container:
         demo.wait_until_ready(container)
         log = container.logs().decode()
     match = re.search(pattern, log)

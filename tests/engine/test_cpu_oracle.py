@@ -35,6 +35,6 @@ def test_every_split_of_every_configuration_is_as_listed(built: build.Built, tmp
 
     assert set(compared.not_asked) == set(oracle.read_lists()["not_asked"])
     for kind in ("planned_and_refused", "refused_and_constructed"):
-        found = {(line.model, line.split) for line in getattr(compared, kind)}
-        assert found == set(oracle.listed(kind)), kind
+        cases = {(line.model, line.split) for line in getattr(compared, kind)}
+        assert cases == set(oracle.listed(kind)), kind
     assert set(oracle.far_sizes(compared)) == set(oracle.read_lists()["sizes"])

@@ -14,7 +14,7 @@ import pytest
 
 from drydock.build import build
 from drydock.build.job import Job
-from drydock.core.files import dumps
+from drydock.core.files import format_json
 from drydock.core.paths import ROOT
 from drydock.oci.layout import read_digest
 
@@ -31,9 +31,9 @@ def invoke(*arguments: str, prefix: list[str] | None = None) -> subprocess.Compl
 
 def test_a_second_build_does_no_work(built: build.Built) -> None:
     start = time.monotonic()
-    done = invoke("build", "--target", "cpu", "--json")
+    process = invoke("build", "--target", "cpu", "--json")
     seconds = time.monotonic() - start
-    result = json.loads(done.stdout)
+    result = json.loads(process.stdout)
 
     assert {"variant", "image", "digest", "seconds"} <= result.keys()
     assert result["digest"] == built.digest
@@ -45,10 +45,10 @@ def test_a_second_build_does_no_work(built: build.Built) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
 def test_a_build_from_nothing_with_the_network_cut_gives_the_same_digest(built: build.Built) -> None:
-    done = invoke("verify", "--target", "cpu", "--json", prefix=CUT_OFF)
-    result = json.loads(done.stdout or "{}")
+    process = invoke("verify", "--target", "cpu", "--json", prefix=CUT_OFF)
+    result = json.loads(process.stdout or "{}")
 
-    assert done.returncode == 0, done.stderr[-3000:]
+    assert process.returncode == 0, process.stderr[-3000:]
     assert result["reproducible"] is True
     assert result["first"] == result["second"] == built.digest
     assert result["differences"] == []
@@ -62,18 +62,18 @@ def bake(*options: str, plan: Path) -> subprocess.CompletedProcess[str]:
 
 def test_stock_buildx_runs_the_plan_to_the_same_digest(job: Job, built: build.Built, tmp_path: Path) -> None:
     plan = tmp_path / "docker-bake.json"
-    plan.write_text(dumps(build.bake_file(job, build.fetch_contexts(job), tmp_path / "out")))
-    done = bake("--allow=fs=/", plan=plan)
+    plan.write_text(format_json(build.bake_file(job, build.fetch_contexts(job), tmp_path / "out")))
+    result = bake("--allow=fs=/", plan=plan)
 
-    assert done.returncode == 0, done.stderr[-2000:]
+    assert result.returncode == 0, result.stderr[-2000:]
     assert read_digest(tmp_path / "out") == built.digest
 
 
 @pytest.mark.proves("cpu-vllm0.32", "rendered")
 def test_the_dockerfile_passes_buildkits_own_checks(job: Job, tmp_path: Path) -> None:
     plan = tmp_path / "docker-bake.json"
-    plan.write_text(dumps(build.bake_file(job, build.fetch_contexts(job), tmp_path / "out")))
-    done = bake("--call", "check", "--allow=fs=/", plan=plan)
+    plan.write_text(format_json(build.bake_file(job, build.fetch_contexts(job), tmp_path / "out")))
+    result = bake("--call", "check", "--allow=fs=/", plan=plan)
 
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "no warnings found" in (done.stdout + done.stderr).lower()
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert "no warnings found" in (result.stdout + result.stderr).lower()

@@ -22,13 +22,15 @@ pytestmark = pytest.mark.proves("cpu-vllm0.32", "hardware")
 
 def post(container: Container, path: str, body: dict[str, Any]) -> Any:
     request = urllib.request.Request(
-        demo.address(container, demo.API_PORT, path), json.dumps(body).encode(), {"Content-Type": "application/json"}
+        demo.find_port_url(container, demo.API_PORT, path),
+        json.dumps(body).encode(),
+        {"Content-Type": "application/json"},
     )
     return urllib.request.urlopen(request, timeout=120)
 
 
 def test_the_demo_question_is_answered_rightly(server: Container) -> None:
-    assert demo.EXPECTED in demo.ask(server, demo.QUESTION)
+    assert demo.EXPECTED in demo.ask_chat_question(server, demo.QUESTION)
 
 
 def test_a_request_for_log_probabilities_does_not_kill_the_engine(server: Container) -> None:
@@ -42,9 +44,9 @@ def test_a_request_for_log_probabilities_does_not_kill_the_engine(server: Contai
 
 
 def test_readiness_was_reached_in_phases_that_are_reported(server: Container) -> None:
-    with urllib.request.urlopen(demo.address(server, demo.STATUS_PORT, "/startupz"), timeout=10) as response:
+    with urllib.request.urlopen(demo.find_port_url(server, demo.STATUS_PORT, "/startupz"), timeout=10) as response:
         report = json.load(response)
-    with urllib.request.urlopen(demo.address(server, demo.STATUS_PORT, "/metrics"), timeout=10) as response:
+    with urllib.request.urlopen(demo.find_port_url(server, demo.STATUS_PORT, "/metrics"), timeout=10) as response:
         metrics = response.read().decode()
 
     assert report["phase"] == "ready"
@@ -71,7 +73,7 @@ def hardened(built: build.Built, model: Path, tmp_path_factory: pytest.TempPathF
         "tmpfs": {"/tmp": ""},
     }
     volumes = {str(model): {"bind": "/models/smollm2", "mode": "ro"}, str(cache): {"bind": "/cache", "mode": "rw"}}
-    with demo.serving(built.image, model, "--drain-timeout", "60", volumes=volumes, **options) as container:
+    with demo.run_model_server(built.image, model, "--drain-timeout", "60", volumes=volumes, **options) as container:
         demo.wait_until_ready(container)
         yield container
 
@@ -96,7 +98,7 @@ def test_it_serves_read_only_under_any_uid_and_drains_on_sigterm(hardened: Conta
     reader.start()
     wait_until(lambda: len(chunks) >= 5 or not reader.is_alive(), "the first tokens")
     hardened.kill(signal="SIGTERM")
-    asked = time.monotonic()
+    stop_time = time.monotonic()
     code = hardened.wait(timeout=70)["StatusCode"]
     reader.join(timeout=5)
 
@@ -104,4 +106,4 @@ def test_it_serves_read_only_under_any_uid_and_drains_on_sigterm(hardened: Conta
     assert chunks[-1] == "data: [DONE]"
     usage = json.loads(chunks[-2].removeprefix("data: "))["usage"]
     assert usage["completion_tokens"] == 200  # a busy server sends several tokens in one chunk
-    assert time.monotonic() - asked < 60
+    assert time.monotonic() - stop_time < 60

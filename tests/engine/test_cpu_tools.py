@@ -35,7 +35,7 @@ def ask(container: Container, **more: Any) -> tuple[int, dict[str, Any]]:
     """Return the status and the answer to a chat request."""
     body = {"model": "smollm2", "messages": [{"role": "user", "content": demo.QUESTION}], "max_tokens": 16, **more}
     request = urllib.request.Request(
-        demo.address(container, demo.API_PORT, "/v1/chat/completions"),
+        demo.find_port_url(container, demo.API_PORT, "/v1/chat/completions"),
         json.dumps(body).encode(),
         {"Content-Type": "application/json"},
     )
@@ -57,7 +57,7 @@ def thinking(built: build.Built, model: Path, tmp_path_factory: pytest.TempPathF
         assert unused in tokenizer
         tokenizer = tokenizer.replace(unused, mark)
     (folder / "tokenizer.json").write_text(tokenizer)
-    with demo.serving(built.image, folder) as container:
+    with demo.run_model_server(built.image, folder) as container:
         demo.wait_until_ready(container)
         yield container
 

@@ -8,7 +8,7 @@ import docker
 import pytest
 
 from drydock.build import build
-from drydock.build.job import prepare
+from drydock.build.job import prepare_job
 from drydock.config.project import DRYDOCK
 from drydock.prove import demo_topology
 from drydock.prove.demo import EXPECTED
@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.proves("cpu-vllm0.32", "packages"), pytest.mark.timeou
 def test_the_decode_server_answers_with_the_cache_that_the_prefill_server_computed_and_only_with_the_key(
     built: build.Built, model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    router = build.build(prepare(DRYDOCK, "router")).image
+    router = build.build_image(prepare_job(DRYDOCK, "router")).image
     before = held()
     refused: dict[str, set[int]] = {}
     ask = demo_topology.ask_question
@@ -32,25 +32,25 @@ def test_the_decode_server_answers_with_the_cache_that_the_prefill_server_comput
         return ask(plan, key)
 
     monkeypatch.setattr(demo_topology, "ask_question", asked)
-    shown, answer = demo_topology.serve(DRYDOCK, "1p1d", model, built.image, router)
+    demo_answers, answer = demo_topology.serve_topology(DRYDOCK, "1p1d", model, built.image, router)
 
     assert refused == {"router": {401}, "prefill-0-0": {401}, "decode-0-0": {401}}
 
     assert EXPECTED in answer
-    assert [(pair.prefill, pair.decode) for pair in shown.pairs] == [("prefill-0-0", "decode-0-0")]
-    assert all(pair.transferred == pair.tokens > 2 * shown.block for pair in shown.pairs)
-    assert shown.router
-    assert shown.router.transferred == shown.router.tokens
+    assert [(pair.prefill, pair.decode) for pair in demo_answers.pairs] == [("prefill-0-0", "decode-0-0")]
+    assert all(pair.transferred == pair.tokens > 2 * demo_answers.block for pair in demo_answers.pairs)
+    assert demo_answers.router
+    assert demo_answers.router.transferred == demo_answers.router.tokens
     assert held() == before
 
 
 def without_the_key(plan: TopologyPlan) -> dict[str, set[int]]:
     """Return what the router and each server answer without the key, and with a wrong one."""
-    topology = KnownTopology.of(verify.question(plan), known_answer.ask)
-    bases = {each.name: each.url for each in topology.servers} | {"router": topology.router}
+    topology = KnownTopology.of(verify.make_servers_question(plan), known_answer.ask_server)
+    bases = {server.name: server.url for server in topology.servers} | {"router": topology.router}
     body = {"model": "smollm2", "prompt": "1, 2,", "max_tokens": 1}
     return {
-        name: {known_answer.ask(f"{base}/v1/completions", body, key=key).status for key in ("", "wrong")}
+        name: {known_answer.ask_server(f"{base}/v1/completions", body, key=key).status for key in ("", "wrong")}
         for name, base in bases.items()
     }
 
@@ -58,4 +58,8 @@ def without_the_key(plan: TopologyPlan) -> dict[str, set[int]]:
 def held() -> set[str]:
     """Return the engine's networks and volumes of topologies: other tests run on the same engine."""
     client = docker.from_env()
-    return {str(each.name) for each in (*client.networks.list(), *client.volumes.list()) if "demo" in str(each.name)}
+    return {
+        str(resource.name)
+        for resource in (*client.networks.list(), *client.volumes.list())
+        if "demo" in str(resource.name)
+    }

@@ -15,13 +15,13 @@ import pytest
 from drydock.attest.signing import Trust
 from drydock.build import build
 from drydock.build.job import Job
-from drydock.bundle.create import create
+from drydock.bundle.create import create_bundle
 from drydock.config.project import DRYDOCK
 from drydock.core.paths import ROOT
 from drydock.core.project import Project
 from drydock.examine.verify_published import VerifyOptions, verify_reference
 from drydock.prove import demo
-from drydock.publish.push import Published, PublishOptions, publish
+from drydock.publish.push import Published, PublishOptions, publish_image
 from tests.support.cut_off import CutOff
 from tests.support.keys import key_pair
 from tests.support.servers import Registry
@@ -62,15 +62,15 @@ def sent(
     try:
         with pytest.MonkeyPatch.context() as patch:  # a change's digest is recorded after its tests
             patch.setattr(Job, "require_recorded", Job.refuse_other)
-            found = {job.variant.id: Sent(registry, publish(DRYDOCK, built.variant, options), ROOT)}
+            sent_images = {job.variant.id: Sent(registry, publish_image(DRYDOCK, built.variant, options), ROOT)}
         build.fetch_contexts(job)  # the base of the small ones
         for row in STAND_INS:
             small = Small(folder / row, job.lock, row)
             small.record(small.build()["digest"])
             with pytest.MonkeyPatch.context() as patch:
                 patch.setenv("DRYDOCK_CACHE", str(small.cache))
-                found[row] = Sent(registry, publish(Project(small.root), VARIANT, options), small.root)
-        yield found
+                sent_images[row] = Sent(registry, publish_image(Project(small.root), VARIANT, options), small.root)
+        yield sent_images
     finally:
         registry.stop()
         shutil.rmtree(folder)
@@ -98,27 +98,27 @@ def test_whoever_has_the_public_key_verifies_signatures_provenance_and_tag(
     row: str, sent: dict[str, Sent], signer: Path
 ) -> None:
     trust = Trust(key=str(signer.with_suffix(".pub")))
-    found = verify_reference(Project(sent[row].root), sent[row].release, VerifyOptions(trust, rebuild=False))
+    verification = verify_reference(Project(sent[row].root), sent[row].release, VerifyOptions(trust, rebuild=False))
     digest = sent[row].done.digest
-    assert found.digest == digest
-    assert f"signature of the image ({digest})" in found.shown
-    assert "linux/amd64: provenance names this digest and this lock" in found.shown
-    assert f"tag {sent[row].release.rpartition(':')[2]} was published with this digest" in found.shown
-    assert found.not_shown == ("rebuild: skipped by --registry-only",)
+    assert verification.digest == digest
+    assert f"signature of the image ({digest})" in verification.shown
+    assert "linux/amd64: provenance names this digest and this lock" in verification.shown
+    assert f"tag {sent[row].release.rpartition(':')[2]} was published with this digest" in verification.shown
+    assert verification.not_shown == ("rebuild: skipped by --registry-only",)
 
 
 def test_a_signed_bundle_is_loaded_and_serves_without_any_network(
     built: build.Built, model: Path, signer: Path, tmp_path: Path
 ) -> None:
     file, there = tmp_path / "cpu.tar", tmp_path / "there"
-    create(DRYDOCK, [built.variant], file, key=str(signer))
+    create_bundle(DRYDOCK, [built.variant], file, key=str(signer))
     engine = CutOff()
     try:
         load = (sys.executable, "-m", "invoke", "bundle.load", str(file), "--engine", "--json")
-        load += ("--key", str(signer.with_suffix(".pub")))
-        done = engine.run(*load, cwd=ROOT, env={**os.environ, "DRYDOCK_CACHE": str(there)})
-        assert done.returncode == 0, done.stderr[-3000:]
-        loaded = json.loads(done.stdout)
+        load += ("--verify-key", str(signer.with_suffix(".pub")))
+        result = engine.run(*load, cwd=ROOT, env={**os.environ, "DRYDOCK_CACHE": str(there)})
+        assert result.returncode == 0, result.stderr[-3000:]
+        loaded = json.loads(result.stdout)
         (image,) = loaded["images"]
         assert (image["digest"], image["rebuildable"], loaded["signed"]) == (built.digest, True, True)
         with engine.serving(image["reference"], model) as container:

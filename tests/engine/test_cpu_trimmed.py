@@ -47,8 +47,8 @@ def records(job: Job, built: build.Built) -> Records:
     names = [trim.distribution for trim in job.variant.trim]
     command = ["-c", LOOK, *names]
     output = run_to_end(built.image, command, entrypoint="/opt/venv/bin/python3", network_mode="none")
-    found: Records = json.loads(output)
-    return found
+    trim_records: Records = json.loads(output)
+    return trim_records
 
 
 def test_dropped_files_are_in_neither_record_nor_image(job: Job, records: Records) -> None:

@@ -13,7 +13,7 @@ import docker
 import pytest
 
 from drydock.build import build
-from drydock.config.matrix import find
+from drydock.config.matrix import find_variant
 from drydock.config.project import DRYDOCK
 from drydock.core.paths import ROOT
 from drydock.run import entrypoint
@@ -63,9 +63,9 @@ def test_plan_writes_a_page(run: Run) -> None:
 
 @pytest.mark.parametrize("verb", ["facts", "check", "plan --model /nowhere"])
 def test_the_checkout_answers_as_the_image_does(run: Run, verb: str) -> None:
-    asked = (*verb.split(), "--root", str(HOSTS / "cpu-untuned-2s"))
+    arguments = (*verb.split(), "--root", str(HOSTS / "cpu-untuned-2s"))
 
-    assert _without_image(asked) == run(*asked, mounts={str(HOSTS): str(HOSTS)})
+    assert _without_image(arguments) == run(*arguments, mounts={str(HOSTS): str(HOSTS)})
 
 
 def test_the_image_adds_its_packages_to_the_version_that_the_checkout_says(run: Run) -> None:
@@ -79,10 +79,10 @@ def test_the_image_adds_its_packages_to_the_version_that_the_checkout_says(run: 
 def test_the_checkout_decides_as_the_image_does(run: Run, model: Path, tmp_path: Path) -> None:
     link = tmp_path / "smollm2"  # a path that the container's user may enter
     link.symlink_to(model)
-    asked = ("plan", "--model", str(link), "--root", str(HOSTS / "cpu-untuned-2s"), "--json")
+    arguments = ("plan", "--model", str(link), "--root", str(HOSTS / "cpu-untuned-2s"), "--json")
 
-    here = json.loads(_without_image(asked).stdout)
-    there = json.loads(run(*asked, mounts={str(HOSTS): str(HOSTS), str(model): str(link)}).stdout)
+    here = json.loads(_without_image(arguments).stdout)
+    there = json.loads(run(*arguments, mounts={str(HOSTS): str(HOSTS), str(model): str(link)}).stdout)
 
     assert here["findings"] == there["findings"]
     assert _decided(here) == _decided(there) != []
@@ -90,9 +90,9 @@ def test_the_checkout_decides_as_the_image_does(run: Run, model: Path, tmp_path:
 
 def _without_image(words: Sequence[str]) -> Ended:
     """Run the entrypoint from the checkout, as `./inv entrypoint --target cpu` does."""
-    argv, env = entrypoint.argv_of(DRYDOCK, find(expect.VARIANTS, "cpu"), words)
-    done = subprocess.run(argv, env=env, capture_output=True, text=True, check=False)
-    return Ended(done.returncode, done.stdout, done.stderr)
+    argv, env = entrypoint.argv_of(DRYDOCK, find_variant(expect.VARIANTS, "cpu"), words)
+    result = subprocess.run(argv, env=env, capture_output=True, text=True, check=False)
+    return Ended(result.returncode, result.stdout, result.stderr)
 
 
 def _decided(plan: Mapping[str, Any]) -> list[Mapping[str, Any]]:
@@ -160,8 +160,8 @@ def test_what_another_user_put_into_the_home_of_the_volume_does_not_run(
     assert ran.code == 0, ran
     assert planted_home.MARK not in ran.stdout + ran.stderr
 
-    seen = run(*words, mounts={planted: "/cache"}, **{**options, "env": {"HOME": "/cache/home/."}})
-    assert planted_home.MARK in seen.stdout  # it runs for a user who asks for it, so this test can fail
+    result = run(*words, mounts={planted: "/cache"}, **{**options, "env": {"HOME": "/cache/home/."}})
+    assert planted_home.MARK in result.stdout  # it runs for a user who asks for it, so this test can fail
 
 
 @pytest.fixture(scope="module")
@@ -172,12 +172,12 @@ def planted(built: build.Built) -> Iterator[str]:
 
 
 def test_help_names_every_verb_and_exit_code(run: Run) -> None:
-    said = run("--help").stdout
+    help_text = run("--help").stdout
 
     for verb in ("serve", "plan", "check", "facts", "warm", "health"):
-        assert verb in said
+        assert verb in help_text
     for meaning in errors.EXIT_CODES.values():
-        assert meaning in said
+        assert meaning in help_text
 
 
 BAD = {
@@ -204,11 +204,11 @@ BAD = {
 
 @pytest.mark.parametrize("name", BAD)
 def test_bad_input_ends_before_vllm_starts_and_says_why(run: Run, name: str) -> None:
-    command, code, said = BAD[name]
+    command, code, expected_error = BAD[name]
     ran = run(*command)
 
     assert ran.code == code, ran
-    assert said in ran.stderr
+    assert expected_error in ran.stderr
     assert "Traceback" not in ran.stderr
 
 

@@ -19,12 +19,12 @@ def blobs(job: Job, contexts: Mapping[str, str], layers: Sequence[Layer], folder
     variant = job.variant.model_copy(update={"layers": tuple(layers), "trim": ()})
     files = folder / "images" / variant.id
     files.mkdir(parents=True)
-    (files / render.DOCKERFILE).write_text(render.dockerfile(job.project, variant))
+    (files / render.DOCKERFILE).write_text(render.render_dockerfile(job.project, variant))
     for name, content in render.image_files(job.project, variant).items():
         (files / name).write_bytes(content)
     output = folder / "layout"
     output.mkdir()
-    buildx.bake(plan.plan(variant, job.lock, job.platform, contexts, files, output), no_cache=True)
+    buildx.run_bake(plan.make_bake_plan(variant, job.lock, job.platform, contexts, files, output), no_cache=True)
     return [layer["digest"] for layer in layout.read_manifest(output)["layers"]]
 
 

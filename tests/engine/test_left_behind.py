@@ -55,9 +55,9 @@ def ids(images: docker.models.images.ImageCollection) -> set[str]:
 
 def built_in(checkout: Path, tag: str) -> str:
     """Note an image as a checkout's newest build; return its id."""
-    made = imported(tag)
-    build.settle(checkout, f"{REPOSITORY}:{tag}", "linux/amd64", {}, in_engine=True)
-    return made
+    image_id = imported(tag)
+    build.settle_checkout(checkout, f"{REPOSITORY}:{tag}", "linux/amd64", {}, in_engine=True)
+    return image_id
 
 
 def test_a_build_removes_its_checkouts_older_image_but_not_one_that_is_used_or_has_another_name(
@@ -65,19 +65,19 @@ def test_a_build_removes_its_checkouts_older_image_but_not_one_that_is_used_or_h
 ) -> None:
     monkeypatch.setenv("DRYDOCK_CACHE", str(tmp_path / "cache"))
     old = built_in(tmp_path, "old")
-    named = built_in(tmp_path, "named")
-    assert (old in ids(images), images.get(f"{REPOSITORY}:latest").id) == (False, named)
-    images.get(named).tag("someone/else", "1")
-    used = built_in(tmp_path, "used")
-    assert images.get(named).tags == ["someone/else:1"]
-    container = images.client.containers.create(used)
+    named_image = built_in(tmp_path, "named")
+    assert (old in ids(images), images.get(f"{REPOSITORY}:latest").id) == (False, named_image)
+    images.get(named_image).tag("someone/else", "1")
+    used_image = built_in(tmp_path, "used")
+    assert images.get(named_image).tags == ["someone/else:1"]
+    container = images.client.containers.create(used_image)
     try:
         new = built_in(tmp_path, "new")
-        assert ids(images) == {used, named, new}
+        assert ids(images) == {used_image, named_image, new}
     finally:
         container.remove()
-    build.settle(tmp_path, f"{REPOSITORY}:new", "linux/amd64", {}, in_engine=True)
-    assert ids(images) == {named, new}
+    build.settle_checkout(tmp_path, f"{REPOSITORY}:new", "linux/amd64", {}, in_engine=True)
+    assert ids(images) == {named_image, new}
 
 
 def test_two_checkouts_run_their_own_image_whatever_latest_names(
@@ -91,16 +91,18 @@ def test_two_checkouts_run_their_own_image_whatever_latest_names(
     assert images.get(f"{REPOSITORY}:latest").id == two
     for name, image in (("one", one), ("two", two)):
         here = engine.Here(Project(tmp_path / name))
-        found = here.image(here.own(REPOSITORY))
-        assert found
-        assert found.digest == image
-    assert [set(each.checkouts) for each in listing.images(DRYDOCK) if each.row == "left-behind"] == [
+        own_image = here.image(here.own(REPOSITORY))
+        assert own_image
+        assert own_image.digest == image
+    assert [set(item.checkouts) for item in listing.list_engine_images(DRYDOCK) if item.row == "left-behind"] == [
         {str(tmp_path / "one")},
         {str(tmp_path / "two")},
     ]
     shutil.rmtree(tmp_path / "one")
-    (unkept,) = listing.unkept([each for each in listing.images(DRYDOCK) if each.row == "left-behind"])
-    listing.remove([unkept])
+    (unkept,) = listing.list_unkept_images(
+        [item for item in listing.list_engine_images(DRYDOCK) if item.row == "left-behind"]
+    )
+    listing.remove_images([unkept])
     assert ids(images) == {two}
 
 
@@ -108,11 +110,12 @@ BENCH = """
 import sys, time
 import docker
 from bench import guard, images
-with guard.guarded():
+with guard.guard_run():
     client = docker.from_env()
     volume = client.volumes.create(f"drydock-bench-{guard.run_id()}")
-    client.images.get(sys.argv[1]).tag(images.named("1").rpartition(":")[0], images.named("1").rpartition(":")[2])
-    client.containers.run(sys.argv[1], ["sleep", "99"], detach=True, labels=dict(guard.labels()),
+    name, _, tag = images.name_image("1").rpartition(":")
+    client.images.get(sys.argv[1]).tag(name, tag)
+    client.containers.run(sys.argv[1], ["sleep", "99"], detach=True, labels=dict(guard.make_run_labels()),
                           volumes={volume.name: {"bind": "/cache", "mode": "rw"}})
     print(guard.run_id(), flush=True)
     time.sleep(99)
@@ -142,5 +145,5 @@ def left(run: str) -> list[str]:
         containers = client.containers.list(all=True, filters={"label": f"{guard.LABEL}={run}"})
         volumes = client.volumes.list(filters={"name": run})
         tags = [tag for image in client.images.list(name="drydock-bench/*") for tag in image.tags if run in tag]
-        return [*(str(each.id) for each in containers), *(volume.name for volume in volumes), *tags]
+        return [*(str(container.id) for container in containers), *(volume.name for volume in volumes), *tags]
     return ["the engine does not answer"]

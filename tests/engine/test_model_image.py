@@ -20,7 +20,7 @@ from drydock.publish import model as publishing
 from drydock.publish.push import PublishOptions
 from drydock.run.container import Container, RunRequest
 from drydock.run.engine import Here
-from drydock.run.run import require
+from drydock.run.run import require_image
 from tests.support.models import write
 from tests.support.servers import Registry
 
@@ -30,12 +30,12 @@ CACHE = f"drydock-test-model-{os.getpid()}"
 @pytest.fixture
 def registry(tmp_path: Path) -> Iterator[Registry]:
     """A registry of the loopback address; what the engine pulled from it is removed, and so is the test's volume."""
-    found = Registry(tmp_path / "registry")
-    found.start()
-    yield found
-    found.stop()
+    server = Registry(tmp_path / "registry")
+    server.start()
+    yield server
+    server.stop()
     client = engine_client.from_env()
-    for name in {name for image in client.images.list() for name in image.attrs["RepoDigests"] if found.host in name}:
+    for name in {name for image in client.images.list() for name in image.attrs["RepoDigests"] if server.host in name}:
         client.images.remove(name)
     try:
         client.volumes.get(CACHE).remove()
@@ -45,15 +45,15 @@ def registry(tmp_path: Path) -> Iterator[Registry]:
 
 def wanted(job: Job, built: build.Built, folder: Path, registry: Registry) -> Container:
     """Push a model, and return the container that `run --model oci://…` starts."""
-    pushed = publishing.push(folder, f"{registry.host}/own/smollm2", PublishOptions(""))
+    pushed = publishing.push_model(folder, f"{registry.host}/own/smollm2", PublishOptions(""))
     return prove.what_to_start(job, built, RunRequest(model=pushed.model, cache=CACHE), Here(DRYDOCK))
 
 
 def test_a_model_is_served_by_digest(job: Job, built: build.Built, model: Path, registry: Registry) -> None:
-    found = require(wanted(job, built, model, registry), "cpu", Here(DRYDOCK))
-    with prove.serving(found) as running:
+    model_image = require_image(wanted(job, built, model, registry), "cpu", Here(DRYDOCK))
+    with prove.run_proof_container(model_image) as running:
         demo.wait_until_ready(running)
-        assert demo.EXPECTED in demo.ask(running, demo.QUESTION, model=prove.SERVED)
+        assert demo.EXPECTED in demo.ask_chat_question(running, demo.QUESTION, model=prove.SERVED)
         code, listed = running.exec_run(["sh", "-c", "touch /models/smollm2/x; ls /models/smollm2"])
     assert code == 0
     assert b"Read-only file system" in listed
@@ -68,5 +68,5 @@ def test_a_changed_byte_of_the_weights_is_an_error_before_anything_starts(
     blob = registry.blob_file([*publishing.layers_of(folder)[1]][-1])
     blob.write_bytes(blob.read_bytes().replace(b"bbbb", b"bbbB", 1))
     with pytest.raises(UntrustedError, match="the registry sent other bytes than the digest names"):
-        require(container, "cpu", Here(DRYDOCK))
-    assert not daemon.run(["docker", "ps", "--all", "--quiet", "--filter", f"name={container.name}"])
+        require_image(container, "cpu", Here(DRYDOCK))
+    assert not daemon.run_docker(["docker", "ps", "--all", "--quiet", "--filter", f"name={container.name}"])

@@ -14,8 +14,8 @@ import docker
 import pytest
 
 from drydock.build import build, buildx, standins
-from drydock.build.job import prepare
-from drydock.config.matrix import find, read_matrix
+from drydock.build.job import prepare_job
+from drydock.config.matrix import find_variant, read_matrix
 from drydock.config.project import DRYDOCK
 from drydock.core.paths import ROOT
 from drydock.core.project import Project
@@ -25,15 +25,15 @@ from tests.support.local_registry import FILES, FOLDERS
 from tests.support.servers import Registry
 from tests.support.standins import PLATFORM
 
-VARIANT = find(read_matrix(DRYDOCK), "gaudi2")
+VARIANT = find_variant(read_matrix(DRYDOCK), "gaudi2")
 
 
 @pytest.fixture
 def registry(tmp_path: Path) -> Iterator[Registry]:
-    found = Registry(tmp_path / "registry")
-    found.start()
-    yield found
-    found.stop()
+    server = Registry(tmp_path / "registry")
+    server.start()
+    yield server
+    server.stop()
 
 
 @pytest.fixture
@@ -54,12 +54,12 @@ def standin_contexts(folder: Path, registry: Registry) -> list[str]:
     target = {
         "context": str(folder),
         "dockerfile-inline": "FROM base\n",
-        "contexts": {"base": standins.base(VARIANT, prepare(DRYDOCK, "cpu"))},
+        "contexts": {"base": standins.make_stand_in_base(VARIANT, prepare_job(DRYDOCK, "cpu"))},
         "output": [f"type=image,name={pushed},push=true,store=false"],
     }
-    buildx.bake({"group": {"default": {"targets": ["base"]}}, "target": {"base": target}})
-    tools = build.fetch_contexts(prepare(DRYDOCK, "cpu"), without={"base", "wheels"})["tools"]
-    replaced = {**standins.stubs(VARIANT), "tools": tools}
+    buildx.run_bake({"group": {"default": {"targets": ["base"]}}, "target": {"base": target}})
+    tools = build.fetch_contexts(prepare_job(DRYDOCK, "cpu"), without={"base", "wheels"})["tools"]
+    replaced = {**standins.make_stubs(VARIANT), "tools": tools}
     return [word for key, value in replaced.items() for word in ("--context", f"{key}={value}")]
 
 
@@ -69,15 +69,15 @@ def test_build_pins_the_base_of_a_stand_in_gaudi2_and_builds_it(
     contexts = standin_contexts(tmp_path / "stand-ins", registry)
     mirrors = tmp_path / "mirrors.yaml"
     mirrors.write_text(json.dumps({"registries": {"vault.habana.ai": registry.host}}))
-    path = lockfile.path_of(Project(checkout), VARIANT.id)
+    path = lockfile.path_of_lock(Project(checkout), VARIANT.id)
     before = json.loads(path.read_text())
     environment = {name: value for name, value in os.environ.items() if name != "CI"}
     environment |= {"DRYDOCK_MIRRORS": str(mirrors), "PYTHONPATH": str(checkout)}
     environment |= {"DRYDOCK_CACHE": str(tmp_path / "cache")}
     command = [sys.executable, "tasks.py", "build", "--target", "gaudi2", "--json", *contexts]
-    done = subprocess.run(command, cwd=checkout, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-3000:]
-    built = json.loads(done.stdout)
+    result = subprocess.run(command, cwd=checkout, env=environment, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr[-3000:]
+    built = json.loads(result.stdout)
     client = docker.from_env()
     try:
         assert client.images.get(built["image"]).labels["io.drydock.variant"] == VARIANT.id
@@ -86,7 +86,7 @@ def test_build_pins_the_base_of_a_stand_in_gaudi2_and_builds_it(
 
     after = json.loads(path.read_text())
     base = after["platforms"][PLATFORM]["base"]
-    assert f"pinned base {base['reference']}@{base['digest']}\n" in done.stderr
+    assert f"pinned base {base['reference']}@{base['digest']}\n" in result.stderr
     assert base["source"] == "a mirror of the registry"
     for document in (before, after):
         del document["content_sha256"], document["platforms"][PLATFORM]["base"]

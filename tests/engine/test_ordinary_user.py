@@ -26,8 +26,8 @@ pytestmark = pytest.mark.skipif(
 
 @pytest.fixture
 def user() -> Iterator[OrdinaryUser]:
-    with ordinary_user() as found:
-        yield found
+    with ordinary_user() as account:
+        yield account
 
 
 @pytest.fixture
@@ -44,10 +44,10 @@ def checkout(user: OrdinaryUser, job: Job) -> Path:
 
 @pytest.fixture
 def registry(tmp_path: Path) -> Iterator[Registry]:
-    found = Registry(tmp_path / "registry")
-    found.start()
-    yield found
-    found.stop()
+    server = Registry(tmp_path / "registry")
+    server.start()
+    yield server
+    server.stop()
 
 
 def test_an_ordinary_user_builds_verifies_bundles_publishes_and_runs(
@@ -55,22 +55,22 @@ def test_an_ordinary_user_builds_verifies_bundles_publishes_and_runs(
 ) -> None:
     def invoke(task: str, *words: str) -> str:
         command = (str(user.python), "-m", "invoke", task, "--target", VARIANT, *words)
-        done = user.run(command, checkout, capture_output=True)
-        assert done.returncode == 0, done.stderr[-3000:]
-        return str(done.stdout)
+        result = user.run(command, checkout, capture_output=True)
+        assert result.returncode == 0, result.stderr[-3000:]
+        return str(result.stdout)
 
-    made: dict[str, Any] = json.loads(invoke("build", "--json"))
+    build_result: dict[str, Any] = json.loads(invoke("build", "--json"))
     try:
         assert json.loads(invoke("verify", "--record", "--json"))["reproducible"]
-        pins = lockfile.read_lock(checkout / "images" / VARIANT / "lock.json").platforms[made["platform"]]
+        pins = lockfile.read_lock(checkout / "images" / VARIANT / "lock.json").platforms[build_result["platform"]]
         assert pins.image
-        assert pins.image.digest == made["digest"]
+        assert pins.image.digest == build_result["digest"]
         bundle = user.home / "bundle.tar"
-        invoke("bundle", "--output", str(bundle))
+        invoke("bundle.create", "--output", str(bundle))
         assert bundle.stat().st_uid == user.home.stat().st_uid
         published = json.loads(invoke("publish", "--registry", registry.host, "--json"))
-        assert made["digest"] in json.dumps(published)
+        assert build_result["digest"] in json.dumps(published)
         assert "vllm" in invoke("run", "--", "version")
     finally:
-        for tag in (made["image"], f"{made['image'].rpartition(':')[0]}:latest"):
+        for tag in (build_result["image"], f"{build_result['image'].rpartition(':')[0]}:latest"):
             docker.from_env().images.remove(tag)

@@ -16,7 +16,7 @@ import docker
 import pytest
 
 from drydock.build import build
-from drydock.build.job import BuildOptions, prepare
+from drydock.build.job import BuildOptions, prepare_job
 from drydock.config.matrix import read_matrix
 from drydock.config.project import DRYDOCK
 from drydock.lock import lockfile
@@ -56,16 +56,16 @@ Run = Callable[..., Ended]
 )
 def variant(request: pytest.FixtureRequest) -> Variant:
     """Return one variant after the other."""
-    found: Variant = request.param
-    return found
+    row: Variant = request.param
+    return row
 
 
 @pytest.fixture(scope="module")
 def image(variant: Variant) -> Iterator[build.Built]:
     """Build a variant's image; remove it again, and what BuildKit kept of just this build."""
-    before, job = cached(), prepare(DRYDOCK, variant.id, BuildOptions(platform="linux/amd64"))
+    before, job = cached(), prepare_job(DRYDOCK, variant.id, BuildOptions(platform="linux/amd64"))
     try:
-        built = build.build(job)
+        built = build.build_image(job)
         yield built
         if not variant.default or variant.accelerator != "cpu":
             images = docker.from_env().images
@@ -82,16 +82,18 @@ def forget(records: set[str]) -> None:
         names = f"id~=^({'|'.join(sorted(records))})$"
         command = ["docker", "buildx", "prune", "--all", "--force", "--filter", names]
         subprocess.run(command, check=False, capture_output=True)
-        left = cached() & records
-        if left == records:
+        cached_records = cached() & records
+        if cached_records == records:
             return
-        records = left
+        records = cached_records
 
 
 def cached() -> set[str]:
     """Return the ids of what BuildKit keeps."""
-    done = subprocess.run(["docker", "buildx", "du", "--format", "{{.ID}}"], check=True, capture_output=True, text=True)
-    return set(done.stdout.split())
+    result = subprocess.run(
+        ["docker", "buildx", "du", "--format", "{{.ID}}"], check=True, capture_output=True, text=True
+    )
+    return set(result.stdout.split())
 
 
 @pytest.fixture
@@ -107,13 +109,13 @@ def run(image: build.Built) -> Run:
 
 @pytest.mark.of_foundation
 def test_the_packages_import_together(variant: Variant, run: Run, record_property: Callable[[str, Any], None]) -> None:
-    job = prepare(DRYDOCK, variant.id, BuildOptions(platform="linux/amd64"))
+    job = prepare_job(DRYDOCK, variant.id, BuildOptions(platform="linux/amd64"))
     record_property("foundation_digest", read_digest(job.foundation))
     profile = expect.profile_in(variant.id)
-    pins = lockfile.read_lock(lockfile.path_of(DRYDOCK, variant.id)).platforms["linux/amd64"]
+    pins = lockfile.read_lock(lockfile.path_of_lock(DRYDOCK, variant.id)).platforms["linux/amd64"]
     locked = {wheel.name for wheels in pins.layers.values() for wheel in wheels}
-    wanted = (name for name in IMPORTS[variant.accelerator] if NOT_EVERYWHERE.get(name) in {None, *locked})
-    modules = ", ".join(wanted)
+    module_names = (name for name in IMPORTS[variant.accelerator] if NOT_EVERYWHERE.get(name) in {None, *locked})
+    modules = ", ".join(module_names)
     ran = run(profile["python"], "-c", f"import {modules}; print({modules.split(', ', maxsplit=1)[0]}.__version__)")
 
     assert ran.code == 0, ran.stderr[-3000:]

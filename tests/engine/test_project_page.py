@@ -34,28 +34,28 @@ class Newcomer:
 
     def run(self, command: str) -> str:
         """Run a command with a shell; return what it printed."""
-        done = subprocess.run(
+        result = subprocess.run(
             ["bash", "-c", command], cwd=ROOT, env=self.env, capture_output=True, text=True, check=False
         )
-        assert done.returncode == 0, f"{command}: {(done.stdout + done.stderr)[-3000:]}"
-        return done.stdout
+        assert result.returncode == 0, f"{command}: {(result.stdout + result.stderr)[-3000:]}"
+        return result.stdout
 
 
 @pytest.fixture(scope="module")
 def newcomer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Newcomer]:
     """Someone who has typed the first five commands of the page."""
-    made = Newcomer(tmp_path_factory.mktemp("newcomer"))
-    made.printed = [made.run(command) for command in first_commands(PAGE, 5)]
-    yield made
-    names = made.run("docker image ls --format '{{.Repository}}:{{.Tag}}' drydock/acme-cpu").split()
-    made.run(f"docker image rm {' '.join(names)}" if names else "true")
-    shutil.rmtree(made.home, ignore_errors=True)
+    reader = Newcomer(tmp_path_factory.mktemp("newcomer"))
+    reader.printed = [reader.run(command) for command in first_commands(PAGE, 5)]
+    yield reader
+    names = reader.run("docker image ls --format '{{.Repository}}:{{.Tag}}' drydock/acme-cpu").split()
+    reader.run(f"docker image rm {' '.join(names)}" if names else "true")
+    shutil.rmtree(reader.home, ignore_errors=True)
 
 
 def test_init_prints_the_commands_that_follow_it_on_the_page(newcomer: Newcomer) -> None:
     commands = first_commands(PAGE, 5)
     verbs = [re.sub(r"--project \S+ ", "", command).split()[1] for command in commands]
-    assert verbs == ["init", "matrix", "lock", "render", "build"]
+    assert verbs == ["project", "matrix", "lock", "render", "build"]
     following = "".join(f"  {command}\n" for command in commands[2:])
     assert newcomer.printed[0].endswith(following.replace("~", str(newcomer.home)))
     assert newcomer.printed[4].startswith("drydock/acme-cpu:")

@@ -78,10 +78,10 @@ def mounted(tmp_path_factory: pytest.TempPathFactory, built: build.Built, model:
         if path.suffix in (".sh", "") and path.is_file():
             path.chmod(0o755)  # the raylet and Ray's other programs
     (site / "ray_on_cpu.py").write_text(PLATFORM)
-    told = site / "ray_on_cpu-1.dist-info"
-    told.mkdir()
-    (told / "METADATA").write_text("Metadata-Version: 2.1\nName: ray-on-cpu\nVersion: 1\n")
-    (told / "entry_points.txt").write_text("[vllm.platform_plugins]\nray_on_cpu = ray_on_cpu:plugin\n")
+    dist_info = site / "ray_on_cpu-1.dist-info"
+    dist_info.mkdir()
+    (dist_info / "METADATA").write_text("Metadata-Version: 2.1\nName: ray-on-cpu\nVersion: 1\n")
+    (dist_info / "entry_points.txt").write_text("[vllm.platform_plugins]\nray_on_cpu = ray_on_cpu:plugin\n")
     profile, gaudi = (expect.profile_in(variant) for variant in (built.variant, "habana1.24-plugin0.26"))
     for name in ("hosts_ways", "hosts_environment"):
         profile["thresholds"][name] = gaudi["thresholds"][name]
@@ -95,10 +95,10 @@ def _wheels(*names: str) -> list[str]:
     """Fetch wheels that a row with Python 3.11 locks; return their SHA-256."""
     lock = lockfile.read_lock(ROOT / "images" / "tpu-vllm0.21" / "lock.json")
     layers = lock.platforms["linux/amd64"].layers.values()
-    found = [wheel for layer in layers for wheel in layer if wheel.name in names]
-    assert len(found) == len(names)
-    fetch.fetch_wheels(found, offline=False)
-    return [wheel.sha256 for wheel in found]
+    wheels = [wheel for layer in layers for wheel in layer if wheel.name in names]
+    assert len(wheels) == len(names)
+    fetch.fetch_wheels(wheels, offline=False)
+    return [wheel.sha256 for wheel in wheels]
 
 
 @contextmanager
@@ -117,7 +117,7 @@ def serving(image: str, volumes: list[tuple[Path, str]]) -> Iterator[list[Contai
 def _start(
     image: str, volumes: list[tuple[Path, str]], rank: int, network: Network, subnet: IPv4Network
 ) -> AbstractContextManager[Container]:
-    addresses = [str(subnet[2 + each]) for each in range(HOSTS)]
+    addresses = [str(subnet[2 + number]) for number in range(HOSTS)]
     words = [
         "serve", "--model", "/models/smollm2", "--nnodes", str(HOSTS), "--node-rank", str(rank),
         "--master-addr", addresses[0], "--distributed-executor-backend", "ray", "--max-model-len", "1024",
@@ -150,9 +150,11 @@ def test_a_server_of_three_hosts_answers_and_ends_when_a_worker_is_killed(
     built: build.Built, mounted: list[tuple[Path, str]]
 ) -> None:
     with serving(built.image, mounted) as containers:
-        assert demo.EXPECTED in demo.ask(containers[0], demo.QUESTION)
-        group: dict[str, Any] = json.loads(demo.status(demo.address(containers[0], demo.STATUS_PORT, "/group"))[1])
-        assert [(each["rank"], each["phase"]) for each in group["ranks"]] == [(1, "ready"), (2, "ready")]
+        assert demo.EXPECTED in demo.ask_chat_question(containers[0], demo.QUESTION)
+        group: dict[str, Any] = json.loads(
+            demo.fetch_status(demo.find_port_url(containers[0], demo.STATUS_PORT, "/group"))[1]
+        )
+        assert [(rank["rank"], rank["phase"]) for rank in group["ranks"]] == [(1, "ready"), (2, "ready")]
 
         code, output = containers[2].exec_run(["/usr/bin/python3", "-I", "-S", "-c", KILL])
         assert (code, output) == (0, b"killed\n")

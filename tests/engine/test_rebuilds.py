@@ -14,7 +14,7 @@ import docker
 import pytest
 
 from drydock.build import build, buildx
-from drydock.build.job import STAND_IN, BuildOptions, Job, prepare
+from drydock.build.job import STAND_IN, BuildOptions, Job, prepare_job
 from drydock.core.errors import EngineError
 from drydock.core.project import Project
 from drydock.engine import loading
@@ -43,13 +43,13 @@ class Rebuilds:
 
     @property
     def job(self) -> Job:
-        return prepare(Project(self.small.root), VARIANT, BuildOptions(offline=True))
+        return prepare_job(Project(self.small.root), VARIANT, BuildOptions(offline=True))
 
     def build(self, name: str, *, no_cache: bool = False) -> Rebuilt:
         """Build, with the entrypoints as they are."""
-        said = build.build(self.job, no_cache=no_cache, into_engine=False)
-        shutil.copytree(said.layout, self.folder / name, copy_function=os.link)
-        return Rebuilt(said, self.folder / name)
+        build_result = build.build_image(self.job, no_cache=no_cache, into_engine=False)
+        shutil.copytree(build_result.layout, self.folder / name, copy_function=os.link)
+        return Rebuilt(build_result, self.folder / name)
 
     def edit(self, number: int) -> None:
         with (self.small.root / "entrypoints" / "cli" / "cli.py").open("a") as module:
@@ -79,10 +79,10 @@ def second(rebuilds: Rebuilds, first: Rebuilt) -> Rebuilt:
 
 @pytest.fixture
 def names() -> Iterator[list[str]]:
-    found = [f"{NAME}:{number}" for number in range(2)]
-    yield found
+    image_names = [f"{NAME}:{number}" for number in range(2)]
+    yield image_names
     client = docker.from_env()
-    for name in found:
+    for name in image_names:
         with contextlib.suppress(docker.errors.ImageNotFound):
             client.images.remove(name, force=True)
 
@@ -92,14 +92,14 @@ def layers(layout: Path) -> list[str]:
 
 
 def test_the_engine_is_sent_only_what_it_lacks(first: Rebuilt, second: Rebuilt, names: list[str]) -> None:
-    loading.load(first.layout, names[0])
-    held = loading.held([first.layout])
-    loading.load(second.layout, names[1], [first.layout])
+    loading.load_layout(first.layout, names[0])
+    engine_layers = loading.list_held_blobs([first.layout])
+    loading.load_layout(second.layout, names[1], [first.layout])
 
-    assert set(layers(first.layout)) <= held
+    assert set(layers(first.layout)) <= engine_layers
     assert loading.is_whole(second.said.digest, names[1])
-    said = run_to_end(names[1], ["tail", "-1", "/opt/drydock/entrypoints/cli/cli.py"])
-    assert said == b"# edit 1\n"
+    last_line = run_to_end(names[1], ["tail", "-1", "/opt/drydock/entrypoints/cli/cli.py"])
+    assert last_line == b"# edit 1\n"
 
 
 def test_an_image_that_lost_a_blob_on_the_way_is_not_taken_for_whole(tmp_path: Path, names: list[str]) -> None:
@@ -107,10 +107,10 @@ def test_an_image_that_lost_a_blob_on_the_way_is_not_taken_for_whole(tmp_path: P
     layout = tmp_path / "layout"  # not of a build: its blobs are in the engine, whose BuildKit wrote them
     digest = oci.write_layout(layout, tmp_path / "layer.tar", "linux/amd64", 0, "tests")
     with contextlib.suppress(EngineError):  # some engines say that blobs are missing
-        loading.send(layout, names[0], set(layers(layout)))
+        loading.send_layout(layout, names[0], set(layers(layout)))
     assert not loading.is_whole(digest, names[0])
 
-    loading.load(layout, names[0])
+    loading.load_layout(layout, names[0])
     assert loading.is_whole(digest, names[0])
 
 
@@ -119,7 +119,9 @@ def test_after_an_edit_the_foundation_stays_and_one_small_layer_is_new(first: Re
     assert "foundation" not in second.said.phases
     new = set(layers(second.layout)) - set(layers(first.layout))
     assert len(new) == 1
-    assert oci.blob(second.layout, new.pop()).stat().st_size < 2_000_000  # the entrypoint: its sources and their bytecode
+    assert (
+        oci.path_of_blob(second.layout, new.pop()).stat().st_size < 2_000_000
+    )  # the entrypoint: its sources and their bytecode
     assert len(layers(first.layout)) == len(layers(second.layout))
 
 
@@ -128,27 +130,29 @@ def test_the_image_is_the_one_that_a_whole_build_makes_and_stock_buildx_too(
 ) -> None:
     in_one_go = rebuilds.folder / "in one go"
     in_one_go.mkdir()
-    buildx.bake(build.bake_file(rebuilds.job, build.fetch_contexts(rebuilds.job), in_one_go))
+    buildx.run_bake(build.bake_file(rebuilds.job, build.fetch_contexts(rebuilds.job), in_one_go))
     whole = rebuilds.build("whole", no_cache=True)
 
     assert "foundation" in whole.said.phases
     assert whole.said.digest == second.said.digest == oci.read_digest(in_one_go)
     assert (second.layout / "index.json").read_text().count("sha256:") == 1
-    assert oci.sound(second.layout)
-    blobs = [sorted(path.name for path in each.rglob("sha256/*")) for each in (second.layout, whole.layout, in_one_go)]
+    assert oci.is_sound_layout(second.layout)
+    blobs = [
+        sorted(path.name for path in layout.rglob("sha256/*")) for layout in (second.layout, whole.layout, in_one_go)
+    ]
     assert blobs[0] == blobs[1] == blobs[2]
 
 
 def test_on_a_foundation_nothing_is_built_of_wheels(rebuilds: Rebuilds, second: Rebuilt) -> None:
-    assert oci.sound(second.layout)
+    assert oci.is_sound_layout(second.layout)
     (wheel,) = rebuilds.job.lock.platforms["linux/amd64"].layers["vllm"]
     path = default_store().path(wheel.sha256)
-    kept = path.rename(rebuilds.folder / "wheel")
+    wheel_backup = path.rename(rebuilds.folder / "wheel")
     try:
         rebuilds.edit(2)
         third = rebuilds.build("third")
     finally:
-        kept.rename(path)
+        wheel_backup.rename(path)
 
     assert "foundation" not in third.said.phases
     assert third.said.digest != second.said.digest
@@ -157,17 +161,19 @@ def test_on_a_foundation_nothing_is_built_of_wheels(rebuilds: Rebuilds, second: 
 def test_on_a_pulled_foundation_nothing_is_built_of_packages_either(
     rebuilds: Rebuilds, second: Rebuilt, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert oci.sound(second.layout)
+    assert oci.is_sound_layout(second.layout)
     job, elsewhere = rebuilds.job, rebuilds.folder / "elsewhere"
     whole = rebuilds.build("before")
     shutil.copytree(job.foundation, elsewhere, copy_function=os.link)
-    for kept in (job.foundation, job.layout):
-        shutil.rmtree(kept)
-    monkeypatch.setattr(rootfs, "_make", lambda *_: pytest.fail("the base is made of packages"))
+    for folder in (job.foundation, job.layout):
+        shutil.rmtree(folder)
+    monkeypatch.setattr(rootfs, "_make_base_layout", lambda *_: pytest.fail("the base is made of packages"))
     bases = rebuilds.small.cache / "bases"
     shared = bases.rename(rebuilds.small.cache / "shared bases")
     try:
-        pulled = build.build(job, into_engine=False, pull=lambda to: bool(shutil.copytree(elsewhere, to.foundation)))
+        pulled = build.build_image(
+            job, into_engine=False, pull=lambda to: bool(shutil.copytree(elsewhere, to.foundation))
+        )
         shutil.rmtree(bases)
     finally:
         shared.rename(bases)
@@ -179,7 +185,7 @@ def test_on_a_pulled_foundation_nothing_is_built_of_packages_either(
 
 def test_a_foundation_that_the_disk_changed_is_made_anew(rebuilds: Rebuilds, second: Rebuilt) -> None:
     below = rebuilds.job.foundation
-    blob = oci.blob(below, layers(below)[-1])
+    blob = oci.path_of_blob(below, layers(below)[-1])
     content = blob.read_bytes()
     blob.unlink()  # other layouts have the same file
     blob.write_bytes(bytes([content[0] ^ 1]) + content[1:])
@@ -187,7 +193,7 @@ def test_a_foundation_that_the_disk_changed_is_made_anew(rebuilds: Rebuilds, sec
     again = rebuilds.build("again")
 
     assert "foundation" in again.said.phases
-    assert oci.sound(again.layout)
+    assert oci.is_sound_layout(again.layout)
     assert set(layers(second.layout)) & set(layers(again.layout)) >= set(layers(below))
 
 
@@ -197,7 +203,7 @@ def test_only_an_image_with_a_replaced_context_has_the_label_that_names_it(rebui
     shutil.copytree(rebuilds.small.root / "entrypoints", folder)
     job = replace(rebuilds.job, context_overrides={"entrypoints": str(folder)})
     shutil.rmtree(job.foundation)  # a stand-in's build makes it, for others too
-    replaced = build.build(job, into_engine=False)
+    replaced = build.build_image(job, into_engine=False)
     labels = oci.read_config(Path(replaced.layout))["config"]["Labels"]
     below = oci.read_config(job.foundation)["config"]
 
@@ -207,5 +213,5 @@ def test_only_an_image_with_a_replaced_context_has_the_label_that_names_it(rebui
     plain = rebuilds.build("without stand-ins")
     assert "foundation" not in plain.said.phases
     assert plain.said.image.startswith(f"drydock/{VARIANT}:")
-    own = oci.read_config(plain.layout)["config"]["Labels"]
-    assert own == {name: value for name, value in labels.items() if name != STAND_IN}
+    image_labels = oci.read_config(plain.layout)["config"]["Labels"]
+    assert image_labels == {name: value for name, value in labels.items() if name != STAND_IN}

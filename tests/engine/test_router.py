@@ -15,7 +15,7 @@ import pytest
 from docker.models.containers import Container
 
 from drydock.build import build
-from drydock.build.job import prepare
+from drydock.build.job import prepare_job
 from drydock.config.project import DRYDOCK
 from entrypoints.core import errors
 from tests.support.ports import free_port
@@ -59,7 +59,7 @@ class Routed(NamedTuple):
 
 @pytest.fixture(scope="module")
 def image() -> build.Built:
-    return build.build(prepare(DRYDOCK, "router"))
+    return build.build_image(prepare_job(DRYDOCK, "router"))
 
 
 @pytest.fixture

@@ -25,7 +25,7 @@ from drydock.prove import demo, prove
 from drydock.run import docker, run
 from drydock.run.container import Bind, Container, RunRequest
 from drydock.run.engine import Here
-from drydock.run.run import require
+from drydock.run.run import require_image
 from tests.support.containers import machine, made
 
 pytestmark = pytest.mark.proves("cpu-vllm0.32", "hardware")
@@ -38,30 +38,30 @@ def wanted(job: Job, built: build.Built, model: Path) -> Iterator[Container]:
     """The container that `prove` starts, with a cache of its own."""
     cache = f"drydock-test-{os.getpid()}"
     yield prove.what_to_start(job, built, RunRequest(model=str(model), cache=cache), Here(DRYDOCK))
-    daemon.run(["docker", "volume", "rm", cache])
+    daemon.run_docker(["docker", "volume", "rm", cache])
 
 
 @pytest.fixture(scope="module")
 def running(wanted: Container) -> Iterator[Running]:
     """The same, ready."""
-    with prove.serving(wanted) as found:
-        demo.wait_until_ready(found)
-        yield found
+    with prove.run_proof_container(wanted) as server:
+        demo.wait_until_ready(server)
+        yield server
 
 
 def test_nothing_that_it_needs_is_missing_on_this_machine(wanted: Container) -> None:
-    require(wanted, "cpu", Here(DRYDOCK))
+    require_image(wanted, "cpu", Here(DRYDOCK))
 
 
 def test_the_host_is_recorded_as_the_container_sees_it(wanted: Container, tmp_path: Path) -> None:
-    where = prove.record(wanted, tmp_path / "host", daemon.run)
-    facts = json.loads(daemon.run(docker.docker_argv(wanted, command=("facts",))))
+    where = prove.record_proof_host(wanted, tmp_path / "host", daemon.run_docker)
+    facts = json.loads(daemon.run_docker(docker.docker_argv(wanted, command=("facts",))))
 
     recorded = json.loads((where / "host.json").read_text())
     assert recorded["commands"] == {}
     assert "CapBnd" in recorded["files"]["/proc/self/status"]
     assert facts["capabilities"] == ["SYS_NICE"]
-    assert prove.device(facts)
+    assert prove.describe_proof_devices(facts)
 
 
 def test_it_serves_with_a_read_only_root_and_no_capability_but_the_one(running: Running) -> None:
@@ -74,10 +74,10 @@ def test_it_serves_with_a_read_only_root_and_no_capability_but_the_one(running: 
 
 
 def test_the_right_answer_is_compared_and_given(running: Running) -> None:
-    said = prove.answers(running)
+    answer_lines = prove.collect_answers(running)
 
-    assert any(line.startswith("prefill and decode agree") for line in said)
-    assert demo.EXPECTED in said[-1]
+    assert any(line.startswith("prefill and decode agree") for line in answer_lines)
+    assert demo.EXPECTED in answer_lines[-1]
 
 
 def test_the_check_inside_misses_nothing_that_run_gives(running: Running) -> None:
@@ -123,24 +123,24 @@ def test_what_docker_refuses_is_our_error_and_nothing_is_left(
     change: Mapping[str, Any], problem: str, detached: bool, empty: str, tmp_path: Path
 ) -> None:
     client = engine_client.from_env()
-    taken = client.containers.create(empty, ["x"], name="drydock-taken")
+    placeholder = client.containers.create(empty, ["x"], name="drydock-taken")
     name, cache = f"drydock-test-{os.getpid()}", f"drydock-test-errors-{os.getpid()}"
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
         request = {"image": empty, "name": name, "port": port, "cache": cache}
-        wanted = made(Run(), machine(tmp_path), **request).model_copy(update={**TRUE, **change})
-        argv = docker.docker_argv(wanted, lifetime=("--detach",) if detached else ("--rm",))
+        container_spec = made(Run(), machine(tmp_path), **request).model_copy(update={**TRUE, **change})
+        argv = docker.docker_argv(container_spec, lifetime=("--detach",) if detached else ("--rm",))
         try:
             with pytest.raises(HostError) as raised:
-                Here(DRYDOCK).detach(argv, wanted) if detached else Here(DRYDOCK).attach(argv, wanted)
-            left = [container.name for container in client.containers.list(all=True)]
+                Here(DRYDOCK).detach(argv, container_spec) if detached else Here(DRYDOCK).attach(argv, container_spec)
+            container_names = [container.name for container in client.containers.list(all=True)]
         finally:
-            taken.remove(force=True)
+            placeholder.remove(force=True)
             client.volumes.get(cache).remove() if client.volumes.list(filters={"name": cache}) else None
 
     assert raised.value.problems[0].startswith(problem.format(port=port))
     assert raised.value.hint
-    assert wanted.name not in left or wanted.name == "drydock-taken"
+    assert container_spec.name not in container_names or container_spec.name == "drydock-taken"
 
 
 # --- something else than serve --------------------------------------------------------------------------------------
@@ -160,8 +160,8 @@ def test_a_command_gets_the_users_variables_and_files_and_its_exit_code_comes_ba
         env=(f"MINE={value}",), volumes=(f"{tmp_path}:/data/in:ro",), arguments=("python3", "/data/in/script.py"),
     )  # fmt: skip
     try:
-        code = run.run(DRYDOCK, "cpu", request, here=Here(DRYDOCK))
+        code = run.run_on_engine(DRYDOCK, "cpu", request, here=Here(DRYDOCK))
         assert code == 5
         assert capfd.readouterr().out == f"{value!r}\nfrom the host\n"
     finally:
-        daemon.run(["docker", "volume", "rm", "--force", cache])
+        daemon.run_docker(["docker", "volume", "rm", "--force", cache])

@@ -20,7 +20,7 @@ import docker
 import pytest
 
 from drydock.build import standins
-from drydock.build.job import prepare
+from drydock.build.job import prepare_job
 from drydock.build.standins import SERVED
 from drydock.config.matrix import read_matrix
 from drydock.config.project import DRYDOCK
@@ -32,8 +32,8 @@ from drydock.prove import demo
 from entrypoints.core.errors import EntrypointError
 from entrypoints.core.records import ServePlan
 from entrypoints.model.read import read_model
-from entrypoints.plan.plan import command
-from entrypoints.request.vllm_flags import parse_given
+from entrypoints.plan.plan import make_serve_plan
+from entrypoints.request.vllm_flags import parse_user_flags
 from tests.support.dockerfile_shapes import representatives
 from tests.support.hosts import expect
 from tests.support.sample import write_model
@@ -73,19 +73,19 @@ def built(engine: object, request: pytest.FixtureRequest) -> Iterator[None]:
     """Build all images at once, and remove them again; where one fails, each test builds its own and says why."""
     del engine
     started = time.monotonic()
-    wanted = asked_for(request.session.items)
+    variant_ids = asked_for(request.session.items)
     try:
-        bake(variant for variant in VARIANTS if variant.id in wanted)
-        said = f"{len(wanted)} variants built on stand-ins in {time.monotonic() - started:.0f} s"
+        bake(variant for variant in VARIANTS if variant.id in variant_ids)
+        message = f"{len(variant_ids)} variants built on stand-ins in {time.monotonic() - started:.0f} s"
     except BuildError:
-        said = f"not all of {len(wanted)} variants build on stand-ins"
+        message = f"not all of {len(variant_ids)} variants build on stand-ins"
     reporter = request.config.pluginmanager.get_plugin("terminalreporter")
-    reporter.write_line(f"\n{said}") if reporter else log(said)
+    reporter.write_line(f"\n{message}") if reporter else log(message)
     yield
     images = docker.from_env().images
     for variant in VARIANTS:
-        for found in images.list(name=image(variant.id)):
-            images.remove(found.id, force=True)
+        for built_image in images.list(name=image(variant.id)):
+            images.remove(built_image.id, force=True)
 
 
 def asked_for(items: Sequence[pytest.Item]) -> set[str]:
@@ -116,8 +116,8 @@ def test_the_committed_dockerfile_builds_and_its_image_starts_what_was_planned(v
     assert ran.code == 0, ran.stderr[-2000:]
     recorded = json.loads(ran.stdout.splitlines()[-1])
     assert [recorded["executable"], "-m", variant.module, *recorded["argv"][1:]] == list(expected.argv)
-    found = {name: unkeyed(recorded["env"].get(name, "")) for name in expected.env}
-    assert found == {name: unkeyed(value) for name, value in expected.env.items()}
+    recorded_env = {name: unkeyed(recorded["env"].get(name, "")) for name in expected.env}
+    assert recorded_env == {name: unkeyed(value) for name, value in expected.env.items()}
     for script in variant.setup:
         assert script in recorded["env"]["STUB_SETUP"]
 
@@ -157,26 +157,26 @@ def test_one_command_builds_and_serves_a_stand_in_without_devices_that_is_never_
     tmp_path.chmod(0o777)
     command = [sys.executable, "tasks.py", "run", *words, "--detach", "--json"]
     try:
-        done = subprocess.run(command, cwd=ROOT, check=False, capture_output=True, text=True, timeout=300)
-        assert done.returncode == 0, done.stderr[-3000:]
-        started = json.loads(done.stdout)
+        result = subprocess.run(command, cwd=ROOT, check=False, capture_output=True, text=True, timeout=300)
+        assert result.returncode == 0, result.stderr[-3000:]
+        started = json.loads(result.stdout)
         end = time.monotonic() + 60
-        while demo.status(started["ready"])[0] != 200 and time.monotonic() < end:
+        while demo.fetch_status(started["ready"])[0] != 200 and time.monotonic() < end:
             time.sleep(0.2)
         container = docker.from_env().containers.get(name)
-        answer = demo.ask(container, demo.QUESTION)
-        said = container.logs().decode()
+        answer = demo.ask_chat_question(container, demo.QUESTION)
+        logs = container.logs().decode()
     finally:
         subprocess.run(["docker", "rm", "--force", name], check=False, capture_output=True)
     image = docker.from_env().images.get(started["image"])
 
     assert "This is a stand-in" in answer
-    assert "stand-in: there is no vLLM in it" in done.stderr
-    assert "--data-parallel-size = 8" in said  # decided for the recorded host's eight devices
-    assert json.loads(said.splitlines()[-1])["env"]["STUB_VLLM"] == "serve"
+    assert "stand-in: there is no vLLM in it" in result.stderr
+    assert "--data-parallel-size = 8" in logs  # decided for the recorded host's eight devices
+    assert json.loads(logs.splitlines()[-1])["env"]["STUB_VLLM"] == "serve"
     assert started["image"].startswith("drydock-stand-in/rocm7.2-vllm0.27:")
     assert image.labels["io.drydock.stand-in"] == "base,wheels"
-    of_the_row = prepare(DRYDOCK, "mi300x").layout  # what publish, audit and bundle read
+    of_the_row = prepare_job(DRYDOCK, "mi300x").layout  # what publish, audit and bundle read
     assert standins.stand_in(DRYDOCK, "mi300x").kept_layout not in {None, of_the_row}
 
 
@@ -185,7 +185,7 @@ def test_buildkits_own_checks_find_nothing(variant: Variant, tmp_path: Path) -> 
     names = ["base", "wheels", "tools", "entrypoints", *(item.name for item in (*variant.sources, *variant.supplied))]
     contexts = [word for name in names for word in ("--build-context", f"{name}={tmp_path}")]
     folder = ROOT / "images" / variant.id
-    done = subprocess.run(
+    result = subprocess.run(
         ["docker", "buildx", "build", "--check", *contexts, str(folder)],
         check=False,
         capture_output=True,
@@ -193,7 +193,7 @@ def test_buildkits_own_checks_find_nothing(variant: Variant, tmp_path: Path) -> 
         timeout=120,
     )
 
-    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    assert result.returncode == 0, result.stdout[-2000:] + result.stderr[-2000:]
 
 
 def unkeyed(value: str) -> str:
@@ -209,7 +209,7 @@ def planned(variant: Variant, model: Path) -> tuple[str, ServePlan]:
     for host in hosts(variant):
         facts = expect.read(host, profile)
         try:
-            return host, command(profile, facts, facts_of_model, parse_given(("--model", MODEL), DIGEST))
+            return host, make_serve_plan(profile, facts, facts_of_model, parse_user_flags(("--model", MODEL), DIGEST))
         except EntrypointError as error:
             refused.append(f"{host}: {error}")
     raise AssertionError(f"{variant.id}: no recorded host can serve with it: {refused}")

@@ -19,15 +19,15 @@ SLOW = {"air-gap"}
 BLOCK = re.compile(r"^```sh\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 
 
-def script(page: Path, own: str, port: int, folder: Path) -> str:
+def script(page: Path, container_name: str, port: int, folder: Path) -> str:
     """Return the commands of a page, with a name, ports and folders of a test's own."""
     text = "".join(BLOCK.findall(page.read_text()))
-    text = re.sub(r"cpu-vllm0-32|habana1-22-fork0-9-stand-in", own, text)
+    text = re.sub(r"cpu-vllm0-32|habana1-22-fork0-9-stand-in", container_name, text)
     text = text.replace(":8000/", f":{port}/").replace(":8001/", f":{port + 1}/")
     text = text.replace("./inv run ", f"./inv run --cache {folder / 'cache'} ")
-    text = text.replace("--detach", f"--detach --name {own} --port {port}")
+    text = text.replace("--detach", f"--detach --name {container_name} --port {port}")
     text = re.sub(r"-- check\b", "-- check || [ $? = 3 ]", text)  # a machine of tests may be tuned badly
-    return text.replace("./inv bundle.load", f"export DRYDOCK_CACHE={folder / 'elsewhere'}; ./inv bundle.load")
+    return text.replace("./inv bundle load", f"export DRYDOCK_CACHE={folder / 'elsewhere'}; ./inv bundle load")
 
 
 def free_port() -> int:
@@ -52,14 +52,14 @@ def test_every_command_of_a_page_for_a_start_runs(page: Path, tmp_path: Path) ->
     (tmp_path / "cache").chmod(0o777)
     for name in ("inv", "tests"):
         (tmp_path / name).symlink_to(ROOT / name)
-    own = f"drydock-test-{os.getpid()}"
-    commands = script(page, own, free_port(), tmp_path)
+    container_name = f"drydock-test-{os.getpid()}"
+    commands = script(page, container_name, free_port(), tmp_path)
     try:
-        done = subprocess.run(
+        result = subprocess.run(
             ["bash", "-euo", "pipefail", "-c", commands], cwd=tmp_path, check=False, capture_output=True, text=True
         )
     finally:
-        subprocess.run(["docker", "rm", "--force", own], check=False, capture_output=True)
+        subprocess.run(["docker", "rm", "--force", container_name], check=False, capture_output=True)
         shutil.rmtree(tmp_path, ignore_errors=True)  # gigabytes
 
-    assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
+    assert result.returncode == 0, (result.stdout + result.stderr)[-3000:]

@@ -7,11 +7,14 @@ from itertools import groupby
 from pathlib import PurePath
 from typing import NamedTuple
 
-from tests.manuals.compare import BETTER, SAME, YOURS, Made, Part, Serve, Start, compared
+from tests.manuals import runs
+from tests.manuals.compare import SAME, YOURS, Made, Part, Serve, Start, compared
+from tests.manuals.runs import Outcome
 from tests.manuals.steps import Account, Section, Step, accounts
 from tests.support.decisions import table
 
-SETTINGS, OURS, DIFFERS, OUT = VERDICTS = "same settings", "command of ours", "differs", "out of scope"
+OUT = "out of scope"
+VERDICTS = (*runs.VERDICTS, OUT)
 NOT_IN_DRYDOCK = "not in drydock"
 DOCS, REFERENCE = "../../", "docs/reference/"
 """From a manual's page to docs/, and the folder that the page of all manuals is in."""
@@ -20,24 +23,27 @@ DOCS, REFERENCE = "../../", "docs/reference/"
 class Answer(NamedTuple):
     """The answer to a step, with the comparisons that it names."""
 
+    account: Account
     section: Section
     step: Step
     parts: tuple[Part, ...]
 
     @property
-    def other(self) -> list[str]:
-        """The manual's settings that have another value in our plan."""
-        found = (line.setting for part in self.parts for line in part.lines if line.verdict == BETTER)
-        return [*dict.fromkeys(found)]
+    def outcome(self) -> Outcome:
+        """The word for the step, from the runs of its commands and the comparisons of its settings."""
+        if self.step.out:
+            return Outcome(OUT)
+        wrong = [f"{line.setting}: {line.problem}" for part in self.parts for line in part.lines if line.problem]
+        if wrong:
+            return Outcome(runs.FAILED, "; ".join(wrong))
+        return runs.judge(self.step, self.account) if self.step.do else Outcome(runs.FOUND)
 
     @property
-    def verdict(self) -> str:
-        """Which kind of answer it is."""
-        if self.step.out:
-            return OUT
-        if self.other or self.step.differs:
-            return DIFFERS
-        return SETTINGS if self.parts and not self.step.do else OURS
+    def place(self) -> str:
+        """The recorded host on which its commands are run; empty if they are the same for every machine."""
+        verbs = ("./inv run", "./inv entrypoint", "docker run")
+        on_host = any(command.startswith(verbs) for command in self.step.do)
+        return runs.machine_of(self.step.do[0], self.step, self.account).host if on_host else ""
 
     @property
     def commands(self) -> list[str]:
@@ -48,7 +54,7 @@ def answers(account: Account) -> list[Answer]:
     """Return the answer to each step of a manual."""
     parts = {part.row.name: part for manual, parts in compared() if manual.seed == account.seed for part in parts}
     return [
-        Answer(section, step, tuple(parts[name] for name in step.compare))
+        Answer(account, section, step, tuple(parts[name] for name in step.compare))
         for section in account.sections
         for step in section.steps
     ]
@@ -61,14 +67,15 @@ def every() -> list[tuple[Account, list[Answer]]]:
 
 def counts(read: Sequence[tuple[Account, list[Answer]]]) -> str:
     """Return how many steps of each manual have which kind of answer."""
-    total = [answer for _, found in read for answer in found]
-    titles = [(f"[{account.title}](manuals/{stem(account.seed)}.md)", found) for account, found in read]
-    rows = ([title, *_numbers(found)] for title, found in [*titles, ("all", total)])
+    total = [answer for _, step_answers in read for answer in step_answers]
+    titles = [(f"[{account.title}](manuals/{stem(account.seed)}.md)", step_answers) for account, step_answers in read]
+    rows = ([title, *_numbers(step_answers)] for title, step_answers in [*titles, ("all", total)])
     return table(["manual", "steps", *VERDICTS], rows)
 
 
-def _numbers(found: list[Answer]) -> list[str]:
-    return [str(len(found)), *(str(sum(answer.verdict == verdict for answer in found)) for verdict in VERDICTS)]
+def _numbers(step_answers: list[Answer]) -> list[str]:
+    words = [answer.outcome.verdict for answer in step_answers]
+    return [str(len(step_answers)), *(str(words.count(verdict)) for verdict in VERDICTS)]
 
 
 def stem(seed: str) -> str:
@@ -76,20 +83,20 @@ def stem(seed: str) -> str:
     return PurePath(seed).stem
 
 
-def steps_text(account: Account, found: list[Answer]) -> str:
+def steps_text(account: Account, step_answers: list[Answer]) -> str:
     """Return a manual's steps by its headings, each with what takes its place; a page or heading is linked once."""
     linked: set[str] = set()
     parts = (
-        f"\n### {cell(section.title)}\n\n{_section(account, [a for a in found if a.section is section], linked)}"
+        f"\n### {cell(section.title)}\n\n{_section(account, [a for a in step_answers if a.section is section], linked)}"
         for section in account.sections
         if section.steps
     )
     return "".join(parts)
 
 
-def _section(account: Account, found: list[Answer], linked: set[str]) -> str:
+def _section(account: Account, step_answers: list[Answer], linked: set[str]) -> str:
     """Return an item for each command, with the steps that follow each other and have the same command."""
-    return "".join(_item(account, list(steps), linked) for _, steps in groupby(found, _alike))
+    return "".join(_item(account, list(steps), linked) for _, steps in groupby(step_answers, _alike))
 
 
 def _alike(answer: Answer) -> tuple[object, ...]:
@@ -110,34 +117,45 @@ def _item(account: Account, alike: list[Answer], linked: set[str]) -> str:
     if len(alike) == 1:
         answer = alike[0]
         return f"- **{answer.step.lines}** {cell(answer.step.what)}{_instead(answer, linked)}{_otherwise(answer)}\n"
-    own = (f"    - **{each.step.lines}** {cell(each.step.what)}{_otherwise(each)}\n" for each in alike)
-    return f"- {_instead(alike[0], linked).removeprefix(': ')}\n{''.join(own)}"
+    step_lines = (f"    - **{answer.step.lines}** {cell(answer.step.what)}{_otherwise(answer)}\n" for answer in alike)
+    return f"- {_instead(alike[0], linked).removeprefix(': ')}\n{''.join(step_lines)}"
 
 
 def _instead(answer: Answer, linked: set[str]) -> str:
     """Return the commands in place of a step, with links to a page, and the comparison of settings."""
     step = answer.step
-    found = {step.page: link(step.page), step.go: f"<{step.go}>"}
-    links = ", ".join(text for to, text in found.items() if to and to not in linked)
-    linked.update(found)
+    references = {step.page: link(step.page), step.go: f"<{step.go}>"}
+    links = ", ".join(text for to, text in references.items() if to and to not in linked)
+    linked.update(references)
     commands = ", ".join(map(code, dict.fromkeys(answer.commands)))
-    found = " ".join(filter(None, (commands, f"({links})" if links else "")))
-    return "; ".join(filter(None, (f": {found}" if found else "", *map(_comparison, answer.parts))))
+    references = " ".join(filter(None, (commands, f"({links})" if links else "")))
+    return "; ".join(filter(None, (f": {references}" if references else "", *map(_comparison, answer.parts))))
 
 
 def _otherwise(answer: Answer) -> str:
     """Return what differs, or why drydock does not do a step."""
     step = answer.step
     text = f"{NOT_IN_DRYDOCK}: {step.out}" if step.out else step.differs
-    return cell(f"; {text}") if text else ""
+    return "".join(cell(f"; {part}") for part in (text, _shown(answer)) if part)
+
+
+def _shown(answer: Answer) -> str:
+    """Return what the run of a step's commands printed, and on which recorded host; and the word unless it is true."""
+    verdict, problem = answer.outcome
+    if verdict in (runs.BARE, runs.FAILED):
+        return f"**{verdict}**: {problem}"
+    shows = ", ".join(code(words) for words in answer.step.shows)
+    return f"shows {shows}{f' on {answer.place}' if answer.place else ''}" if shows else ""
 
 
 def _comparison(part: Part) -> str:
     """Return on which machine a command is compared, and how many of its settings are the same or passed on."""
     row, kinds = part.row, [line.verdict for line in part.lines]
     machine = f" on {_machine(row.host, row.devices)}" if isinstance(row, Serve) else ""
-    shown = row.request if isinstance(row, Serve) else ()
-    yours = ", ".join(code(line.setting) for line in part.lines if line.verdict == YOURS and line.setting not in shown)
+    request_settings = row.request if isinstance(row, Serve) else ()
+    yours = ", ".join(
+        code(line.setting) for line in part.lines if line.verdict == YOURS and line.setting not in request_settings
+    )
     return f"{kinds.count(SAME)} of {len(kinds)} the same{machine}{f', yours: {yours}' if yours else ''}"
 
 

@@ -18,19 +18,19 @@ from typing import Any, NamedTuple
 import yaml
 from pydantic import Field, model_validator
 
-from drydock.config.matrix import find
+from drydock.config.matrix import find_variant
 from drydock.model.record import Record
-from drydock.run.container import RunRequest, container
+from drydock.run.container import RunRequest, make_container
 from drydock.run.docker import docker_argv
 from drydock.run.machine import Machine
-from drydock.run.reasons import words as record_words
+from drydock.run.reasons import list_record_options as record_words
 from entrypoints.core.records import Facts, Reason, ServePlan
 from entrypoints.core.settings_precedence import COMMAND_LINE, ENVIRONMENT
-from entrypoints.decide.parallelism.devices import arrange
-from entrypoints.plan.plan import command
+from entrypoints.decide.parallelism.devices import arrange_devices
+from entrypoints.plan.plan import make_serve_plan
 from entrypoints.request.flags import PIPELINE, TENSOR
 from entrypoints.request.intents import parse_intents
-from entrypoints.request.vllm_flags import parse_given
+from entrypoints.request.vllm_flags import parse_user_flags
 from tests.support import decisions, sample
 from tests.support.containers import recorded
 from tests.support.hosts import expect
@@ -129,7 +129,8 @@ class Manual(Record):
     def _completed(cls, data: dict[str, Any]) -> dict[str, Any]:
         usual = data.pop("usual", {})
         rows = {
-            kind: [_completed(row, made, data.get("script", {})) for row in data[kind]] for kind, made in usual.items()
+            kind: [_completed(row, usual_values, data.get("script", {})) for row in data[kind]]
+            for kind, usual_values in usual.items()
         }
         return data | rows
 
@@ -137,8 +138,10 @@ class Manual(Record):
 def _completed(row: Mapping[str, Any], usual: Mapping[str, Any], script: Mapping[str, str]) -> dict[str, Any]:
     """Return a row with what is usual in its manual."""
     text = row["command"]
-    named = started(text) if text.startswith("docker ") else settings(text, script)
-    better = {name: value for name, value in usual.get("better", {}).items() if name in named} | row.get("better", {})
+    named_settings = started(text) if text.startswith("docker ") else settings(text, script)
+    better = {name: value for name, value in usual.get("better", {}).items() if name in named_settings} | row.get(
+        "better", {}
+    )
     return {**usual, **row, "better": {name: value for name, value in better.items() if value is not None}}
 
 
@@ -180,22 +183,23 @@ def settings(text: str, script: Mapping[str, str]) -> dict[str, str]:
     words = words_of(text)
     if words[0] == "bash":
         return _translated(words[2:], script)
-    found = dict(word.split("=", 1) for word in words if _VARIABLE.match(word))
+    variables = dict(word.split("=", 1) for word in words if _VARIABLE.match(word))
     start = next((at for at, word in enumerate(words) if word.startswith("-") and word != "-m"), len(words))
-    given = parse_given(tuple(words[start:]), {})
+    user_flags = parse_user_flags(tuple(words[start:]), {})
     flags = {
-        name: str(flag.value).lower() if flag.value is True else str(flag.value) for name, flag in given.flags.items()
+        name: str(flag.value).lower() if flag.value is True else str(flag.value)
+        for name, flag in user_flags.flags.items()
     }
-    return found | {name: value for name, value in flags.items() if name != "--model"}
+    return variables | {name: value for name, value in flags.items() if name != "--model"}
 
 
 def _translated(words: list[str], script: Mapping[str, str]) -> dict[str, str]:
     """Translate the options of a manual's script, each of which has a value."""
-    found: dict[str, str] = {}
+    flag_values: dict[str, str] = {}
     for option, value in zip(words[::2], words[1::2], strict=True):
         names = script[option].split()
-        found.update(zip(names, value.split(":") if len(names) > 1 else (value,), strict=True))
-    return {name: value for name, value in found.items() if name != "--model"}
+        flag_values.update(zip(names, value.split(":") if len(names) > 1 else (value,), strict=True))
+    return {name: value for name, value in flag_values.items() if name != "--model"}
 
 
 def options(words: Iterable[str]) -> set[str]:
@@ -203,13 +207,13 @@ def options(words: Iterable[str]) -> set[str]:
 
     An image of a registry is one of them; the name of an image that was built before is not.
     """
-    found, left = set(), list(words)
-    while left and left[0].startswith("-"):
-        name, equals, value = left.pop(0).partition("=")
+    container_options, remaining = set(), list(words)
+    while remaining and remaining[0].startswith("-"):
+        name, equals, value = remaining.pop(0).partition("=")
         if name not in _BARE and not equals:
-            value = left.pop(0)
-        found.add(_option(_ALIASES.get(name, name), value))
-    return found | {image for image in left[:1] if "/" in image}
+            value = remaining.pop(0)
+        container_options.add(_option(_ALIASES.get(name, name), value))
+    return container_options | {image for image in remaining[:1] if "/" in image}
 
 
 def started(text: str) -> set[str]:
@@ -238,16 +242,18 @@ def _option(name: str, value: str) -> str:
 def plan(row: Serve, script: Mapping[str, str]) -> ServePlan:
     """Plan the row's request, with only the user's own settings given."""
     profile, theirs = _profile(row.target), settings(row.command, script)
-    said = {name: theirs[name] for name in row.yours}
-    flags = tuple(f"{name}={value}" for name, value in said.items() if name.startswith("-") and value != "true")
-    bare = tuple(name for name, value in said.items() if value == "true")
-    env = {name: value for name, value in said.items() if not name.startswith("-")}
-    given = parse_given((row.model, *flags, *bare), {**env, **row.env}, (), parse_intents(row.request))
+    user_values = {name: theirs[name] for name in row.yours}
+    flags = tuple(f"{name}={value}" for name, value in user_values.items() if name.startswith("-") and value != "true")
+    bare = tuple(name for name, value in user_values.items() if value == "true")
+    env = {name: value for name, value in user_values.items() if not name.startswith("-")}
+    user_flags = parse_user_flags((row.model, *flags, *bare), {**env, **row.env}, (), parse_intents(row.request))
     model = decisions.models()[row.model]._replace(converted=row.converted)
-    facts, used = _facts(row, profile), int(theirs.get(TENSOR, "1")) * int(theirs.get(PIPELINE, "1"))
-    if 1 < used < len(facts.devices) and not row.devices:  # the container gets as many cards as the command uses
-        facts = facts._replace(devices=arrange(facts.devices, facts.links, used, 1)[0])
-    return command(profile, facts, model, given)
+    facts, device_count = _facts(row, profile), int(theirs.get(TENSOR, "1")) * int(theirs.get(PIPELINE, "1"))
+    if (
+        1 < device_count < len(facts.devices) and not row.devices
+    ):  # the container gets as many cards as the command uses
+        facts = facts._replace(devices=arrange_devices(facts.devices, facts.links, device_count, 1)[0])
+    return make_serve_plan(profile, facts, model, user_flags)
 
 
 def _profile(target: str) -> dict[str, Any]:
@@ -256,24 +262,24 @@ def _profile(target: str) -> dict[str, Any]:
 
 def _facts(row: Serve, profile: dict[str, Any]) -> Facts:
     if isinstance(row.host, str):
-        seen = expect.read(row.host, profile)
-        many = tuple(seen.devices[0]._replace(number=number) for number in range(row.devices))
-        return seen._replace(devices=many) if many else seen
-    made = row.host
-    plain = sample.facts(made.cores, made.nodes, made.memory * GIB)
-    return plain if made.threads == 1 else _threaded(plain, made)
+        host_facts = expect.read(row.host, profile)
+        many = tuple(host_facts.devices[0]._replace(number=number) for number in range(row.devices))
+        return host_facts._replace(devices=many) if many else host_facts
+    host = row.host
+    plain = sample.facts(host.cores, host.nodes, host.memory * GIB)
+    return plain if host.threads == 1 else _threaded(plain, host)
 
 
-def _threaded(plain: Facts, made: Made) -> Facts:
-    numbers = [tuple(core + made.cores * thread for thread in range(made.threads)) for core in range(made.cores)]
+def _threaded(plain: Facts, host: Made) -> Facts:
+    numbers = [tuple(core + host.cores * thread for thread in range(host.threads)) for core in range(host.cores)]
     cpus = tuple(
         cpu._replace(id=number, siblings=numbers[cpu.id])
-        for thread in range(made.threads)
+        for thread in range(host.threads)
         for cpu in plain.cpus
         for number in (numbers[cpu.id][thread],)
     )
     nodes = tuple(
-        node._replace(cpus=tuple(numbers[core][thread] for thread in range(made.threads) for core in node.cpus))
+        node._replace(cpus=tuple(numbers[core][thread] for thread in range(host.threads) for core in node.cpus))
         for node in plain.nodes
     )
     return plain._replace(cpus=cpus, nodes=nodes)
@@ -316,12 +322,16 @@ def _setting_line(
     row: Serve, name: str, theirs: str, reason: Reason | None, texts: Mapping[str, tuple[str, ...]]
 ) -> Line:
     value = "" if reason is None or (reason.value == "false" and name.startswith("-")) else reason.value
-    said = reason is not None and reason.origin in (COMMAND_LINE, ENVIRONMENT)
+    is_user_set = reason is not None and reason.origin in (COMMAND_LINE, ENVIRONMENT)
     better = row.better.get(name)
     if name in row.yours:
-        return Line(name, theirs, value, YOURS, "", "" if said and value == theirs else f"not passed on: {value}")
+        return Line(
+            name, theirs, value, YOURS, "", "" if is_user_set and value == theirs else f"not passed on: {value}"
+        )
     if better is None:
-        problem = f"ours is {value or 'not set'}" if value != theirs else "set by the user, not chosen" if said else ""
+        problem = (
+            f"ours is {value or 'not set'}" if value != theirs else "set by the user, not chosen" if is_user_set else ""
+        )
         return Line(name, theirs, value, SAME, reason.because if reason else "", problem)
     beginning, cut, _ = better.ours.partition("…")
     differs = value != better.ours and not (cut and value.startswith(beginning))
@@ -331,10 +341,10 @@ def _setting_line(
 
 def compare_start(row: Start) -> list[Line]:
     """Compare every option of a docker run with ours."""
-    variant = find(expect.VARIANTS, row.target)
+    variant = find_variant(expect.VARIANTS, row.target)
     with tempfile.TemporaryDirectory() as folder:
         here = recorded(row.host, Path(folder)) if row.host else Machine(NOWHERE)
-        ours = container(variant, RunRequest(model="org/model"), here)
+        ours = make_container(variant, RunRequest(model="org/model"), here)
     theirs = sorted(started(row.command))
     reasons = (f"{option}: {because}" for option, because, _ in record_words(ours.record))
     texts = {item["setting"]: (item["because"],) for item in _profile(row.target)["settings"]}
@@ -360,8 +370,8 @@ def _option_line(row: Start, option: str, there: set[str], texts: Mapping[str, t
 def _note(option: str, notes: tuple[str, ...]) -> str:
     """Return the reason of one of our options, if a note states it."""
     words = re.sub(r"--volume=([^:]*):.*", r"--mount \1", option).replace("=", " ", 1).lower()
-    found = (note.split(": ", 1)[1] for note in notes if re.split(r": | \(where", note)[0].lower() == words)
-    return next(found, "")
+    note_texts = (note.split(": ", 1)[1] for note in notes if re.split(r": | \(where", note)[0].lower() == words)
+    return next(note_texts, "")
 
 
 def _unstated(better: Better, name: str, texts: Mapping[str, tuple[str, ...]]) -> str:

@@ -29,9 +29,9 @@ REFERENCE = ROOT / "docs" / "reference"
 
 _INDEX = """# Vendors' manuals
 
-For every step of {manuals} manuals, a page says which command of drydock takes its place and what differs. It also
-compares each setting of the manual's commands with drydock's plan for the same model and machine. Written by
-`python tests/manuals/page.py`; tests compare each setting with the plan, and check that each command exists.
+For every step of {manuals} manuals, a page says which command of drydock takes its place and what differs. Tests run
+each command on a recorded host of the manual's machine, and compare each setting of the manual's commands with
+drydock's plan for the same model and machine. Written by `python tests/manuals/page.py`.
 
 ## Steps
 
@@ -39,13 +39,21 @@ compares each setting of the manual's commands with drydock's plan for the same 
 A manual's page has its steps by its headings, each with the lines of the manual's text. `IMG` is the image that
 `./inv build` made, `M` the model. `build` pins inputs that the lock of an image lacks ([images](images.md)). *2 of 9
 the same* counts the settings of the manual's command that have the same value in the plan for a recorded machine.
-*Yours* are those that you set and drydock passes on. The table at the end of a page has those with another value.
+*Yours* are those that you set and drydock passes on. *Shows* is what the test found in the output of the commands. The
+table at the end of a page has settings with another value.
 
-- **same settings**: every setting of the manual's command has the same value in drydock's plan, or you set it and
-  drydock passes it on.
-- **command of ours**: a command takes the step's place; its settings are not compared.
-- **differs**: a compared setting has another value in the plan, or the page says what differs.
+- **true**: the output has the manual's value (a setting, a variable, a flag, a finding or an exit code), and every
+  option that you set is in the plan as yours. Of a compared command, each setting has the same value, or is yours, or
+  the plan gives the reason for another one.
+- **weak**: the command runs, and no value of the manual is looked for in its output.
+- **false**: the command fails, or its output lacks the value.
 - **out of scope**: drydock does not do it; the page says "not in drydock", why, and where to go.
+
+What is run: `run` as with `--print`, and then the plan of what it starts; a verb of an image as in the image, with
+programs that it starts (converters, benchmarks, hccl_demo) replaced by one that prints its own arguments; `topology`
+with Ansible, whose connections end at this machine; `model pull` from a hub on this machine; `curl` against a server
+that answers as vLLM does. `build`, `lock` and `fetch` are not run: *shows* is then in the Dockerfile, in the lock or
+in the settings of the image.
 
 ## Settings
 
@@ -68,9 +76,9 @@ What takes the place of each step of the manual ([how to read it](../manuals.md#
 def pages() -> dict[Path, str]:
     """Return every page with its text."""
     read = steps.every()
-    own = {account.seed: (account, answers) for account, answers in read}
+    accounts_by_seed = {account.seed: (account, answers) for account, answers in read}
     of_manuals = {
-        REFERENCE / "manuals" / f"{stem(manual.seed)}.md": page(parts, *own[manual.seed])
+        REFERENCE / "manuals" / f"{stem(manual.seed)}.md": page(parts, *accounts_by_seed[manual.seed])
         for manual, parts in compared()
     }
     return {REFERENCE / "manuals.md": index(read)} | of_manuals
@@ -79,8 +87,8 @@ def pages() -> dict[Path, str]:
 def index(read: Sequence[tuple[Account, list[Answer]]]) -> str:
     """Return the page that leads to the manuals."""
     lines = {manual.title: [line for part in parts for line in part.lines] for manual, parts in compared()}
-    lines["all"] = [line for own in lines.values() for line in own]
-    rows = ([title, *_numbers(own)] for title, own in lines.items())
+    lines["all"] = [line for manual_lines in lines.values() for line in manual_lines]
+    rows = ([title, *_numbers(manual_lines)] for title, manual_lines in lines.items())
     settings = table(["manual", "settings", SAME, YOURS, BETTER], rows)
     return _INDEX.format(manuals=len(read), steps=steps.counts(read), settings=settings)
 
@@ -104,7 +112,9 @@ def _like(account: Account) -> str:
     """Return which other manual steps refer to, and what else its targets are called here."""
     if account.like is None:
         return ""
-    targets = ", ".join(f"`{other}` is `{own}` here" for other, own in account.like.targets.items())
+    targets = ", ".join(
+        f"`{their_target}` is `{our_target}` here" for their_target, our_target in account.like.targets.items()
+    )
     return f"\nSteps that refer to lines are as in {_manual(account.like.seed)}{f'; {targets}' if targets else ''}.\n"
 
 
@@ -123,16 +133,16 @@ def _different(parts: Sequence[Part], account: Account) -> str:
 
     Lines that the page of the manual has that this one is like are not repeated.
     """
-    rows, known = _rows(parts), _rows(_like_parts(account))
+    rows, like_rows = _rows(parts), _rows(_like_parts(account))
     lines = [
         [name, _once(values), ours, why, _once(where)]
         for (name, ours, why), (values, where) in rows.items()
-        if {*values} - {*known.get((name, ours, why), ([], []))[0]}
+        if {*values} - {*like_rows.get((name, ours, why), ([], []))[0]}
     ]
-    found = table(["setting", "manual", "drydock", "reason", "lines"], lines)
+    table_text = table(["setting", "manual", "drydock", "reason", "lines"], lines)
     if account.like is None:
-        return found
-    return f"{found}\n{len(rows) - len(lines)} others are as in {_manual(account.like.seed)}.\n"
+        return table_text
+    return f"{table_text}\n{len(rows) - len(lines)} others are as in {_manual(account.like.seed)}.\n"
 
 
 def _rows(parts: Sequence[Part]) -> dict[tuple[str, str, str], tuple[list[str], list[str]]]:
@@ -143,9 +153,9 @@ def _rows(parts: Sequence[Part]) -> dict[tuple[str, str, str], tuple[list[str], 
             if line.verdict == BETTER:
                 ours = code(line.ours) if line.ours else "not set"
                 theirs = "" if line.theirs == line.setting else code(line.theirs)
-                found = rows.setdefault((code(line.setting), ours, _reason(part, line)), ([], []))
-                found[0].append(theirs)
-                found[1].append(part.row.lines)
+                entry = rows.setdefault((code(line.setting), ours, _reason(part, line)), ([], []))
+                entry[0].append(theirs)
+                entry[1].append(part.row.lines)
     return rows
 
 
@@ -154,10 +164,10 @@ def _once(texts: Sequence[str]) -> str:
 
 
 def _reason(part: Part, line: Line) -> str:
-    found = part.row.better.get(line.setting)
-    where = found.stated_in if found else ""
-    shown = link(where) if where.startswith("docs/") else f"`{where}`"
-    return cell(line.because) + (f" ({shown})" if where else "")
+    improvement = part.row.better.get(line.setting)
+    where = improvement.stated_in if improvement else ""
+    source = link(where) if where.startswith("docs/") else f"`{where}`"
+    return cell(line.because) + (f" ({source})" if where else "")
 
 
 def main() -> None:

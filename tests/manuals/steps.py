@@ -21,7 +21,7 @@ from invoke.parser import Parser, ParserContext
 from pydantic import Field, model_validator
 
 import tasks
-from drydock.config.matrix import find
+from drydock.config.matrix import find_variant
 from drydock.core.errors import DrydockError
 from drydock.model.record import Record
 from drydock.repo import cli
@@ -66,11 +66,23 @@ class Step(Record):
     """A page of docs/, or a heading: docs/run.md#who-can-connect."""
     says: str = ""
     """Words on that page."""
+    host: str = ""
+    """The recorded host for `do`, if it is not the usual one of the target in the account's `machines`."""
+    model: str = ""
+    """The model that `M` is, if it is not the usual one."""
+    image: str = ""
+    """The target that `IMG` is an image of, if it is not the account's."""
+    code: int = 0
+    """The exit code of `do`, such as of a check that finds no machine."""
+    shows: tuple[str, ...] = ()
+    """Words that the run of `do` must print: the manual's value. Options of the user need none: each must be taken."""
 
     @model_validator(mode="before")
     @classmethod
     def _one(cls, data: Any) -> Any:
-        return {**data, "do": [data["do"]]} if isinstance(data, dict) and isinstance(data.get("do"), str) else data
+        if not isinstance(data, dict):
+            return data
+        return data | {name: [data[name]] for name in ("do", "shows") if isinstance(data.get(name), str)}
 
     @model_validator(mode="after")
     def _answered(self) -> Self:
@@ -102,6 +114,15 @@ class Like(Record):
     """Its targets → this manual's."""
 
 
+class Machine(Record):
+    """Where the commands for a target are run."""
+
+    host: str = ""
+    """One of tests/hosts."""
+    model: str = ""
+    """What `M` is: a model that drydock knows by its hub id."""
+
+
 class Account(Record):
     """All sections of one manual."""
 
@@ -109,6 +130,10 @@ class Account(Record):
     title: str
     lines: int
     """How many the manual has."""
+    machines: Mapping[str, Machine] = {}
+    """Target → its machine."""
+    image: str = ""
+    """The target that `IMG` is an image of."""
     like: Like | None = None
     sections: tuple[Section, ...]
 
@@ -131,39 +156,40 @@ def accounts() -> list[Account]:
     """Read every account, with `as` filled in."""
     paths = sorted((HERE / "steps").glob("*.yaml"))
     read = [Account.model_validate(yaml.safe_load(path.read_text())) for path in paths]
-    known = {account.seed: account for account in read}
-    return [_filled(account, known) for account in read]
+    accounts_by_seed = {account.seed: account for account in read}
+    return [_filled(account, accounts_by_seed) for account in read]
 
 
-def _filled(account: Account, known: Mapping[str, Account]) -> Account:
+def _filled(account: Account, accounts_by_seed: Mapping[str, Account]) -> Account:
     if account.like is None:
         return account
-    others = {step.lines: step for step in known[account.like.seed].steps}
+    like_steps = {step.lines: step for step in accounts_by_seed[account.like.seed].steps}
     targets = account.like.targets
 
     def filled(section: Section) -> Section:
-        return section.model_copy(update={"steps": tuple(_taken(step, others, targets) for step in section.steps)})
+        return section.model_copy(update={"steps": tuple(_taken(step, like_steps, targets) for step in section.steps)})
 
     return account.model_copy(update={"sections": tuple(map(filled, account.sections))})
 
 
-def _taken(step: Step, others: Mapping[str, Step], targets: Mapping[str, str]) -> Step:
+def _taken(step: Step, like_steps: Mapping[str, Step], targets: Mapping[str, str]) -> Step:
     if not step.same:
         return step
-    other = others[step.same]
-    commands = tuple(" ".join(targets.get(word, word) for word in command.split(" ")) for command in other.do)
-    return other.model_copy(update={"lines": step.lines, "same": step.same, "do": commands, "says": ""})
+    like_step = like_steps[step.same]
+    commands = tuple(" ".join(targets.get(word, word) for word in command.split(" ")) for command in like_step.do)
+    own = {"lines": step.lines, "same": step.same, "shows": step.shows or like_step.shows}
+    return like_step.model_copy(update={**own, "do": commands, "says": ""})
 
 
 def numbers(lines: str) -> list[int]:
     """Return the line numbers of "3-5, 9". Raises ValueError."""
-    found: list[int] = []
+    line_numbers: list[int] = []
     for part in lines.split(", "):
         first, _, last = part.partition("-")
-        found += range(int(first), int(last or first) + 1)
-    if not found or any(later <= earlier for earlier, later in pairwise(found)):
+        line_numbers += range(int(first), int(last or first) + 1)
+    if not line_numbers or any(later <= earlier for earlier, later in pairwise(line_numbers)):
         raise ValueError(f"{lines}: expected rising line numbers")
-    return found
+    return line_numbers
 
 
 # --- the manual's own text ------------------------------------------------------------------------------------------
@@ -177,7 +203,7 @@ def manual(seed: str) -> Block | None:
 
 def blocks(text: str) -> Block:
     """Tell headings, code and other text apart, by line number."""
-    headings, code, other = set(), set(), set()
+    headings, code, text_lines = set(), set(), set()
     inside = False
     for number, line in enumerate(text.splitlines(), 1):
         fence = line.lstrip().startswith("```")
@@ -187,8 +213,8 @@ def blocks(text: str) -> Block:
         elif re.match(r"#+ ", line):
             headings.add(number)
         elif line.strip(" >") and line.strip() != "---":
-            other.add(number)
-    return Block(frozenset(headings), frozenset(code), frozenset(other))
+            text_lines.add(number)
+    return Block(frozenset(headings), frozenset(code), frozenset(text_lines))
 
 
 # --- our commands ---------------------------------------------------------------------------------------------------
@@ -208,14 +234,16 @@ def problem(command: str) -> str:
 
 
 def _task_problem(words: list[str]) -> str:
-    own, _, rest = cli._split(words)
-    contexts, parser = _tasks()
+    task_words, _, rest = cli._split_at_dashes(words)
+    verbs, parser = _tasks()
     try:
-        found = parser.parse_argv([*cli._checked(cli._joined(own, contexts), contexts)])
-        (parsed,) = (context for context in found if context.name)
+        parsed_tasks = parser.parse_argv(
+            [*cli._check_words(cli._join_task_words(cli._rename_verb(task_words, verbs), verbs.contexts), verbs)]
+        )
+        (parsed,) = (context for context in parsed_tasks if context.name)
         _check_target(parsed)
     except (DrydockError, ParseError) as error:
-        return f"no task {' '.join(own[:2])}" if "unknown task" in str(error) else _short(error)
+        return f"no task {' '.join(task_words[:2])}" if "unknown task" in str(error) else _short(error)
     if not rest:
         return ""
     return _verb_problem(["serve", "model", *rest] if rest[0].startswith("-") else rest)
@@ -226,14 +254,13 @@ def _check_target(parsed: ParserContext) -> None:
     value = parsed.args["target"].value if "target" in parsed.args else ""
     for target in [value] if isinstance(value, str) else value or ():
         if target not in ("", "auto"):
-            find(expect.VARIANTS, target)
+            find_variant(expect.VARIANTS, target)
 
 
 @cache
-def _tasks() -> tuple[dict[str, ParserContext], Parser]:
-    contexts = tasks.namespace.to_contexts()
-    named = {name: context for context in contexts for name in (context.name or "", *context.aliases)}
-    return named, Parser(contexts=contexts)
+def _tasks() -> tuple[cli.Verbs, Parser]:
+    verbs = cli.Verbs(tasks.COMMANDS)
+    return verbs, Parser(contexts=verbs.tasks.to_contexts())
 
 
 def _verb_problem(words: list[str]) -> str:
@@ -259,10 +286,10 @@ def anchors(page: str) -> set[str]:
 
 def anchor_names(headings: list[str]) -> list[str]:
     """Return an anchor for each heading; those of equal headings are numbered."""
-    seen: dict[str, int] = {}
-    found = []
+    counts: dict[str, int] = {}
+    page_anchors = []
     for heading in headings:
         plain = re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
-        found.append(plain + (f"-{seen[plain]}" if plain in seen else ""))
-        seen[plain] = seen.get(plain, 0) + 1
-    return found
+        page_anchors.append(plain + (f"-{counts[plain]}" if plain in counts else ""))
+        counts[plain] = counts.get(plain, 0) + 1
+    return page_anchors

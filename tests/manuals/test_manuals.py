@@ -19,7 +19,7 @@ def wrong(lines: list[Line]) -> list[str]:
     return [f"{line.setting}={line.theirs}: {line.problem}" for line in lines if line.problem]
 
 
-@pytest.mark.parametrize(("row", "script"), SERVES, ids=lambda each: getattr(each, "name", ""))
+@pytest.mark.parametrize(("row", "script"), SERVES, ids=lambda value: getattr(value, "name", ""))
 def test_the_plan_has_a_serve_commands_settings_or_gives_a_reason(row: Serve, script: Mapping[str, str]) -> None:
     assert wrong(compare.compare_serve(row, script)) == []
 
@@ -49,8 +49,8 @@ GAUDI, SCRIPT = next((row, script) for row, script in SERVES if "-a 127.0.0.1" i
 
 def problems(row: Serve | Start, **changes: object) -> str:
     changed = row.model_copy(update=changes)
-    found = compare.compare_serve(changed, {}) if isinstance(changed, Serve) else compare.compare_start(changed)
-    return "; ".join(wrong(found))
+    comparison = compare.compare_serve(changed, {}) if isinstance(changed, Serve) else compare.compare_start(changed)
+    return "; ".join(wrong(comparison))
 
 
 @pytest.mark.parametrize(
@@ -70,10 +70,10 @@ def test_a_difference_that_no_row_explains_is_a_failure(old: str, new: str, prob
 def test_a_reason_that_the_plan_does_not_give_is_a_failure() -> None:
     chosen = OMNI.better["ASCEND_RT_VISIBLE_DEVICES"]
     unstated = {**OMNI.better, "ASCEND_RT_VISIBLE_DEVICES": chosen.model_copy(update={"because": "it is Tuesday"})}
-    other = {**OMNI.better, "ASCEND_RT_VISIBLE_DEVICES": chosen.model_copy(update={"ours": "3"})}
+    changed_better = {**OMNI.better, "ASCEND_RT_VISIBLE_DEVICES": chosen.model_copy(update={"ours": "3"})}
 
     assert "does not say 'it is Tuesday'" in problems(OMNI, better=unstated)
-    assert "ours is 14, not 3" in problems(OMNI, better=other)
+    assert "ours is 14, not 3" in problems(OMNI, better=changed_better)
 
 
 def test_a_scripts_options_must_match_the_request_and_the_plan() -> None:

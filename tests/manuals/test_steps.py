@@ -37,11 +37,11 @@ def test_each_manual_has_an_account() -> None:
 
 @EACH
 def test_sections_follow_the_manual_and_contain_their_steps(account: Account) -> None:
-    assert all(one.line < other.line for one, other in pairwise(account.sections))
+    assert all(one.line < later.line for one, later in pairwise(account.sections))
     for section, end in ends(account):
         for lines in (*(step.lines for step in section.steps), *section.prose):
-            found = steps.numbers(lines)
-            assert section.line < found[0] <= found[-1] < end, f"{section.title}: {lines}"
+            line_numbers = steps.numbers(lines)
+            assert section.line < line_numbers[0] <= line_numbers[-1] < end, f"{section.title}: {lines}"
 
 
 @EACH
@@ -55,20 +55,20 @@ def test_no_line_of_the_manual_is_left_out(account: Account) -> None:
     manual = steps.manual(account.seed)
     if manual is None:
         pytest.skip(f"{steps.MANUALS} does not name the folder of the manuals")
-    known = {*covered(account)}
+    covered_lines = {*covered(account)}
     assert {section.line for section in account.sections} == manual.headings
     assert max(manual.headings | manual.code | manual.text) == account.lines
-    assert manual.code <= known
-    assert manual.text <= known | {*prose(account)}
+    assert manual.code <= covered_lines
+    assert manual.text <= covered_lines | {*prose(account)}
     assert not {*prose(account)} & manual.code
 
 
 def test_every_command_exists() -> None:
     ours = {command for account in ACCOUNTS for step in account.steps for command in step.do}
     page_text = (steps.ROOT / "docs" / "topology.md").read_text()
-    written = {*re.findall(r"^ *\$ (\./inv \w+ [^>\n#]+)", page_text, re.MULTILINE)}
-    assert len(written) >= 15
-    assert {steps.problem(command) for command in ours | written} - {""} == set()
+    page_commands = {*re.findall(r"^ *\$ (\./inv \w+ [^>\n#]+)", page_text, re.MULTILINE)}
+    assert len(page_commands) >= 15
+    assert {steps.problem(command) for command in ours | page_commands} - {""} == set()
 
 
 @EACH
@@ -101,7 +101,7 @@ def pages() -> dict[str, str]:
 def test_the_page_of_a_manual_has_every_heading_and_step(account: Account, pages: dict[str, str]) -> None:
     text = pages[stem(account.seed)]
     assert [section.title for section in account.sections if section.steps and section.title not in text] == []
-    listed = {lines for found in re.findall(r"- \*\*([\d, -]+)\*\*", text) for lines in found.split(", ")}
+    listed = {lines for line_list in re.findall(r"- \*\*([\d, -]+)\*\*", text) for lines in line_list.split(", ")}
     assert [step.lines for step in account.steps if not {*step.lines.split(", ")} <= listed] == []
     assert text.count(NOT_IN_DRYDOCK) == sum(bool(step.out) for step in account.steps if not step.same)
 

@@ -11,7 +11,7 @@ import pytest
 from entrypoints.core.errors import EntrypointError
 from entrypoints.model.config import parse_config
 from entrypoints.model.geometry import parse_geometry
-from entrypoints.model.parameters import estimate
+from entrypoints.model.parameters import estimate_weights
 from tests.support import decisions, machines, planned, published
 from tests.support.planned import configurations
 
@@ -39,7 +39,7 @@ def test_parameters_are_estimated_within_three_hundredths(name: str) -> None:
     config = parse_config(body["config"])
     geometry, _ = parse_geometry(config)
     assert geometry
-    counted = estimate(config, geometry)
+    counted = estimate_weights(config, geometry)
 
     assert counted.other == 0
     assert abs(counted.elements / body["parameters"] - 1) < WITHIN
@@ -87,9 +87,9 @@ def uses_the_devices(record: published.Record) -> bool:
 
 
 def test_a_recommendation_stands_once() -> None:
-    asked = [(record.title, record.on, record.asked, record.short, record.source) for record in RECORDS]
+    questions = [(record.title, record.on, record.asked, record.short, record.source) for record in RECORDS]
 
-    assert [item for item, count in Counter(asked).items() if count > 1] == []
+    assert [item for item, count in Counter(questions).items() if count > 1] == []
 
 
 def test_most_recommendations_agree() -> None:
@@ -98,8 +98,10 @@ def test_most_recommendations_agree() -> None:
 
 def test_a_recipe_changes_no_placement_of_a_published_recommendation() -> None:
     """A recipe never names the parallelism, and what does not fit of it is left out."""
-    asked = {(record.model, record.on): record for record in RECORDS if record.hosts == 1}
-    differing = [name for name, record in asked.items() if spread_of(record, recipes=True) != spread_of(record)]
+    recommendations = {(record.model, record.on): record for record in RECORDS if record.hosts == 1}
+    differing = [
+        name for name, record in recommendations.items() if spread_of(record, recipes=True) != spread_of(record)
+    ]
     assert differing == []
 
 
@@ -137,13 +139,13 @@ def test_what_is_special_of_a_family_is_seen(
     geometry = decisions.models()[name].geometry
 
     assert geometry
-    found = (geometry.cacheless, geometry.sliding_layers, geometry.experts, geometry.latent)
-    assert found == (cacheless, sliding, experts, latent)
+    features = (geometry.cacheless, geometry.sliding_layers, geometry.experts, geometry.latent)
+    assert features == (cacheless, sliding, experts, latent)
 
 
 def test_modalities_are_named() -> None:
-    known = decisions.models()
+    known_models = decisions.models()
 
-    assert known["Qwen/Qwen2.5-Omni-7B"].modalities == ("image", "audio")
-    assert known["Qwen/Qwen2.5-VL-7B-Instruct"].modalities == ("image",)
-    assert known["Qwen/Qwen3-8B"].modalities == ()
+    assert known_models["Qwen/Qwen2.5-Omni-7B"].modalities == ("image", "audio")
+    assert known_models["Qwen/Qwen2.5-VL-7B-Instruct"].modalities == ("image",)
+    assert known_models["Qwen/Qwen3-8B"].modalities == ()

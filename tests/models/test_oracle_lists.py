@@ -23,11 +23,13 @@ def test_each_reason_is_used() -> None:
 
 def test_a_shortened_configuration_is_in_no_list() -> None:
     lists = oracle.read_lists()
-    named = {line["model"] for kind in ("planned_and_refused", "refused_and_constructed") for line in lists[kind]}
+    named_models = {
+        line["model"] for kind in ("planned_and_refused", "refused_and_constructed") for line in lists[kind]
+    }
     shortened = {name for name, body in configurations().items() if body.get("shortened")}
 
     assert shortened
-    assert not shortened & (named | set(lists["not_asked"]) | set(lists["sizes"]))
+    assert not shortened & (named_models | set(lists["not_asked"]) | set(lists["sizes"]))
 
 
 def test_what_drydock_refuses_of_a_listed_line_it_still_refuses() -> None:

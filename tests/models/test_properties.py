@@ -50,10 +50,10 @@ def planned(machine: Machine, model: ModelFacts, aim: str | None) -> ServePlan |
 
 def plans(name: str) -> Iterator[tuple[str, ModelFacts, ServePlan]]:
     """Yield every plan of a recorded host, with what was asked."""
-    for model, aim in product((models()[each] for each in SHOWN), AIMS):
-        made = planned(host(name), model, aim)
-        if made:
-            yield f"{model.name} {aim or 'no aim'}", model, made
+    for model, aim in product((models()[model_name] for model_name in SHOWN), AIMS):
+        serve_plan = planned(host(name), model, aim)
+        if serve_plan:
+            yield f"{model.name} {aim or 'no aim'}", model, serve_plan
 
 
 # --- nothing lies idle without a word -------------------------------------------------------------------------------
@@ -61,8 +61,8 @@ def plans(name: str) -> Iterator[tuple[str, ModelFacts, ServePlan]]:
 
 def is_free(device: Device) -> bool:
     """Tell whether a device could serve."""
-    used = (device.memory_used or 0) / (device.memory_total or 1)
-    return device.health.lower() in ("", "ok") and device.busy is not True and used < HELD
+    used_share = (device.memory_used or 0) / (device.memory_total or 1)
+    return device.health.lower() in ("", "ok") and device.busy is not True and used_share < HELD
 
 
 def slots(facts: Facts) -> dict[int, Device]:
@@ -72,17 +72,17 @@ def slots(facts: Facts) -> dict[int, Device]:
     return dict(enumerate(device for device in facts.devices for _ in range(device.cores)))
 
 
-def serving(facts: Facts, made: ServePlan) -> set[int]:
+def serving(facts: Facts, serve_plan: ServePlan) -> set[int]:
     """Return the slots that a plan uses."""
     if facts.accelerator == "neuron":
-        return set(parse_id_list(next(reason.value for reason in made.reasons if reason.setting == CORES)))
-    return {use.number for use in made.uses}
+        return set(parse_id_list(next(reason.value for reason in serve_plan.reasons if reason.setting == CORES)))
+    return {use.number for use in serve_plan.uses}
 
 
-def named(profile: dict[str, Any], made: ServePlan) -> set[int]:
+def named(profile: dict[str, Any], serve_plan: ServePlan) -> set[int]:
     """Return the devices that the plan's own findings name: `2-7`, `devices 1-7 of 8`, `3: NVIDIA H100`."""
     checks = {check["id"] for check in profile["checks"]}
-    return {number for finding in made.findings if finding.id not in checks for number in _numbers(finding)}
+    return {number for finding in serve_plan.findings if finding.id not in checks for number in _numbers(finding)}
 
 
 def _numbers(finding: Finding) -> Iterator[int]:
@@ -92,22 +92,22 @@ def _numbers(finding: Finding) -> Iterator[int]:
             yield from parse_id_list(leading.group(1))
 
 
-def idle(machine: Machine, made: ServePlan) -> list[int]:
+def idle(machine: Machine, serve_plan: ServePlan) -> list[int]:
     """Return the free slots that neither serve nor are named."""
     free = {number for number, device in slots(machine.facts).items() if is_free(device)}
-    return sorted(free - serving(machine.facts, made) - named(machine.profile, made))
+    return sorted(free - serving(machine.facts, serve_plan) - named(machine.profile, serve_plan))
 
 
 @pytest.mark.parametrize("name", WITH_DEVICES)
 def test_no_free_device_lies_idle_without_a_finding(name: str) -> None:
-    idling = ((asked, idle(host(name), made)) for asked, _, made in plans(name))
+    idling = ((question, idle(host(name), serve_plan)) for question, _, serve_plan in plans(name))
 
-    assert [(asked, numbers) for asked, numbers in idling if numbers] == []
+    assert [(question, numbers) for question, numbers in idling if numbers] == []
 
 
-def nodes_without_threads(facts: Facts, made: ServePlan) -> list[int]:
+def nodes_without_threads(facts: Facts, serve_plan: ServePlan) -> list[int]:
     """Return the NUMA nodes whose cores no thread is bound to; unbound threads run on all."""
-    bound = {reason.value for reason in made.reasons if reason.setting == BINDING}
+    bound = {reason.value for reason in serve_plan.reasons if reason.setting == BINDING}
     if not bound or bound & {"nobind", "auto", "all"} or facts.cgroup.cpu_quota is not None:
         return []
     cpus = {cpu for ranks in bound for rank in ranks.split("|") for cpu in parse_id_list(rank)}
@@ -120,19 +120,19 @@ def nodes_without_threads(facts: Facts, made: ServePlan) -> list[int]:
 def test_no_numa_node_lies_idle_without_a_finding(name: str) -> None:
     there = host(name)
     idling = (
-        (asked, set(nodes_without_threads(there.facts, made)) - named(there.profile, made))
-        for asked, _, made in plans(name)
+        (question, set(nodes_without_threads(there.facts, serve_plan)) - named(there.profile, serve_plan))
+        for question, _, serve_plan in plans(name)
     )
 
-    assert [(asked, sorted(nodes)) for asked, nodes in idling if nodes] == []
+    assert [(question, sorted(nodes)) for question, nodes in idling if nodes] == []
 
 
 # --- what is planned fits -------------------------------------------------------------------------------------------
 
 
-def setting(made: ServePlan, name: str) -> str:
+def setting(serve_plan: ServePlan, name: str) -> str:
     """Return the value of a setting; empty if the plan leaves it to vLLM."""
-    return next((reason.value for reason in made.reasons if reason.setting == name), "")
+    return next((reason.value for reason in serve_plan.reasons if reason.setting == name), "")
 
 
 def is_known(model: ModelFacts) -> bool:
@@ -140,36 +140,36 @@ def is_known(model: ModelFacts) -> bool:
     return model.geometry is not None and model.weights is not None
 
 
-def least_weights(model: ModelFacts, made: ServePlan, found: Spread) -> float:
+def least_weights(model: ModelFacts, serve_plan: ServePlan, parallelism: Spread) -> float:
     """Return the least bytes of a rank's weights: experts divided among all ranks, the rest among one engine's."""
     assert model.weights
-    size = 4 if setting(made, DTYPE) in ("float32", "float") else 2
+    size = 4 if setting(serve_plan, DTYPE) in ("float32", "float") else 2
     loaded = model.weights.loaded(size) * (ESTIMATED if model.estimated else 1)
     experts = loaded * model.expert_share
-    world = found.tensor * found.pipeline
-    return (loaded - experts) / world + experts / (world * found.data)
+    world = parallelism.tensor * parallelism.pipeline
+    return (loaded - experts) / world + experts / (world * parallelism.data)
 
 
-def least_cache(model: ModelFacts, made: ServePlan, found: Spread) -> float:
+def least_cache(model: ModelFacts, serve_plan: ServePlan, parallelism: Spread) -> float:
     """Return the least bytes of a rank's cache: a sequence of full length, in the layers that attend to all tokens."""
     geometry = model.geometry
     assert geometry
-    length = int(setting(made, LENGTH) or geometry.max_length or 0)
-    size = 1 if setting(made, CACHE_TYPE).startswith(("fp8", "int8")) else 2
-    layers = (geometry.layers - geometry.cacheless - geometry.sliding_layers) / found.pipeline
-    each = geometry.latent or 2 * max(1, geometry.kv_heads // found.tensor) * geometry.head_size
-    return layers * length * each * size
+    length = int(setting(serve_plan, LENGTH) or geometry.max_length or 0)
+    size = 1 if setting(serve_plan, CACHE_TYPE).startswith(("fp8", "int8")) else 2
+    layers = (geometry.layers - geometry.cacheless - geometry.sliding_layers) / parallelism.pipeline
+    layer_elements = geometry.latent or 2 * max(1, geometry.kv_heads // parallelism.tensor) * geometry.head_size
+    return layers * length * layer_elements * size
 
 
-def misfits(there: Machine, model: ModelFacts, made: ServePlan) -> Iterator[str]:
+def misfits(there: Machine, model: ModelFacts, serve_plan: ServePlan) -> Iterator[str]:
     """Yield what does not fit: a device's account above its memory, or below what a rank certainly needs."""
-    found = spread(made)
+    parallelism = spread(serve_plan)
     totals = {device.number: device.memory_total for device in there.facts.devices}
-    per_device = Counter(use.number for use in made.uses) if there.facts.accelerator == "neuron" else {}
-    weights, cache = least_weights(model, made, found), least_cache(model, made, found)
+    per_device = Counter(use.number for use in serve_plan.uses) if there.facts.accelerator == "neuron" else {}
+    weights, cache = least_weights(model, serve_plan, parallelism), least_cache(model, serve_plan, parallelism)
     reserved = float(there.profile["thresholds"].get("reserved_gib", {}).get("value", 0)) * GIB
-    usable = float(setting(made, UTILISATION) or 1) if there.facts.accelerator not in OTHER_SHARES else 1
-    for use in made.uses:
+    usable = float(setting(serve_plan, UTILISATION) or 1) if there.facts.accelerator not in OTHER_SHARES else 1
+    for use in serve_plan.uses:
         total = totals.get(use.number)
         shared = use.total * per_device.get(use.number, 1)
         if use.weights + use.other + use.cache > use.total * usable or (total and shared > total):
@@ -185,9 +185,13 @@ def misfits(there: Machine, model: ModelFacts, made: ServePlan) -> Iterator[str]
 @pytest.mark.parametrize("name", HOSTS)
 def test_what_is_planned_fits(name: str) -> None:
     there = host(name)
-    wrong = ((asked, [*misfits(there, model, made)]) for asked, model, made in plans(name) if is_known(model))
+    wrong = (
+        (question, [*misfits(there, model, serve_plan)])
+        for question, model, serve_plan in plans(name)
+        if is_known(model)
+    )
 
-    assert [(asked, lines) for asked, lines in wrong if lines] == []
+    assert [(question, lines) for question, lines in wrong if lines] == []
 
 
 def pads_heads(machine: Machine) -> bool:
@@ -198,14 +202,14 @@ def pads_heads(machine: Machine) -> bool:
 @pytest.mark.parametrize("name", HOSTS)
 def test_sizes_divide_the_model_and_multiply_to_the_devices(name: str) -> None:
     wrong = []
-    for asked, model, made in plans(name):
-        found = spread(made)
+    for question, model, serve_plan in plans(name):
+        parallelism = spread(serve_plan)
         if not model.geometry:
             continue
-        if not (pads_heads(host(name)) or model.geometry.heads % found.tensor == 0):
-            wrong.append(f"{asked}: {model.geometry.heads} heads over {found.tensor}")
-        if made.uses and found.tensor * found.pipeline * found.data != len(made.uses):
-            wrong.append(f"{asked}: {found.short()} on {len(made.uses)} devices")
+        if not (pads_heads(host(name)) or model.geometry.heads % parallelism.tensor == 0):
+            wrong.append(f"{question}: {model.geometry.heads} heads over {parallelism.tensor}")
+        if serve_plan.uses and parallelism.tensor * parallelism.pipeline * parallelism.data != len(serve_plan.uses):
+            wrong.append(f"{question}: {parallelism.short()} on {len(serve_plan.uses)} devices")
 
     assert wrong == []
 
@@ -260,8 +264,8 @@ def _changed(device: Device, state: str) -> Device:
     if total is None or state == "as it is":
         return device
     changes = {"held": (total, int(0.9 * total)), "smaller": (int(0.94 * total), 0), "half": (total // 2, 0)}
-    memory, used = changes[state]
-    return device._replace(memory_total=memory, memory_used=used)
+    memory, memory_used = changes[state]
+    return device._replace(memory_total=memory, memory_used=memory_used)
 
 
 @settings(max_examples=CASES)
@@ -270,11 +274,11 @@ def test_a_pool_as_it_is_found_is_used_fits_and_nothing_lies_idle_unnamed(
     found: tuple[str, tuple[str, ...]], name: str, aim: str | None
 ) -> None:
     there, model = pool(*found), models()[name]
-    made = planned(there, model, aim)
-    if not made:
+    serve_plan = planned(there, model, aim)
+    if not serve_plan:
         return
     broken = {device.number for device in there.facts.devices if device.health == "Critical"}
 
-    assert idle(there, made) == []
-    assert not broken & {use.number for use in made.uses}
-    assert not is_known(model) or [*misfits(there, model, made)] == []
+    assert idle(there, serve_plan) == []
+    assert not broken & {use.number for use in serve_plan.uses}
+    assert not is_known(model) or [*misfits(there, model, serve_plan)] == []

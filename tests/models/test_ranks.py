@@ -40,41 +40,41 @@ def test_one_host_does_not_hold_the_model_and_the_hint_says_how_many_do(cluster:
 
 @pytest.mark.parametrize("cluster", CLUSTERS)
 def test_every_host_has_one_command_and_all_devices_work(cluster: Cluster) -> None:
-    found = made(cluster)
-    head = found[0]
+    rank_plans = made(cluster)
+    head = rank_plans[0]
     world = number(head, "--tensor-parallel-size") * number(head, "--pipeline-parallel-size")
     devices = len(ranks.expect.read(cluster.host, ranks.expect.profile_of(cluster.host)).devices)
 
-    assert [rank.rank for rank in found] == list(range(cluster.hosts))
+    assert [rank.rank for rank in rank_plans] == list(range(cluster.hosts))
     assert world * number(head, "--data-parallel-size") == cluster.hosts * devices
 
 
 @pytest.mark.parametrize("cluster", CLUSTERS)
 def test_ports_and_addresses_are_the_same_on_every_host(cluster: Cluster) -> None:
-    found = made(cluster)
+    rank_plans = made(cluster)
 
     for name in ("--master-addr", "--master-port", "--data-parallel-address", "--data-parallel-rpc-port"):
-        assert len({flag(rank, name) for rank in found if "ray.scripts.scripts" not in rank.argv}) == 1
-    joined = [word for rank in found[1:] for word in rank.argv if word.startswith(ADDRESS) and ":" in word]
+        assert len({flag(rank, name) for rank in rank_plans if "ray.scripts.scripts" not in rank.argv}) == 1
+    joined = [word for rank in rank_plans[1:] for word in rank.argv if word.startswith(ADDRESS) and ":" in word]
     assert len(set(joined)) <= 1
 
 
 @pytest.mark.parametrize("cluster", CLUSTERS)
 def test_only_the_first_host_answers_clients(cluster: Cluster) -> None:
-    first, *others = made(cluster)
+    first, *later_ranks = made(cluster)
 
     assert "--headless" not in first.argv
-    assert all("--headless" in rank.argv or "ray.scripts.scripts" in rank.argv for rank in others)
-    assert all("serve" in rank.argv for rank in others if "--headless" in rank.argv)
+    assert all("--headless" in rank.argv or "ray.scripts.scripts" in rank.argv for rank in later_ranks)
+    assert all("serve" in rank.argv for rank in later_ranks if "--headless" in rank.argv)
 
 
 @pytest.mark.parametrize("cluster", CLUSTERS)
 def test_engines_tile_the_hosts(cluster: Cluster) -> None:
-    found = [rank for rank in made(cluster) if number(rank, "--data-parallel-size") > 1]
-    starts = [int(flag(rank, "--data-parallel-start-rank", "0")) for rank in found]
-    local = number(found[0], "--data-parallel-size-local") if found else 1
+    engine_ranks = [rank for rank in made(cluster) if number(rank, "--data-parallel-size") > 1]
+    starts = [int(flag(rank, "--data-parallel-start-rank", "0")) for rank in engine_ranks]
+    local = number(engine_ranks[0], "--data-parallel-size-local") if engine_ranks else 1
 
-    if found and local * cluster.hosts == number(found[0], "--data-parallel-size"):
+    if engine_ranks and local * cluster.hosts == number(engine_ranks[0], "--data-parallel-size"):
         assert starts == [rank * local for rank in range(cluster.hosts)]
     else:
         assert not any(starts)  # vLLM takes the engine's rank from the host's
@@ -85,11 +85,11 @@ def test_each_host_plans_for_itself_what_the_first_planned_for_it(cluster: Clust
     last = cluster.hosts - 1
     model = KNOWN[cluster.model]
     planned = made(cluster)[last]
-    own = ranks.plan(cluster, model, "--master-addr", ADDRESS, "--node-rank", str(last))
+    host_plan = ranks.plan(cluster, model, "--master-addr", ADDRESS, "--node-rank", str(last))
 
-    assert sorted(own.argv) == sorted(planned.argv)
-    assert own.env == planned.env
-    assert own.ranks[0].argv == made(cluster)[0].argv
+    assert sorted(host_plan.argv) == sorted(planned.argv)
+    assert host_plan.env == planned.env
+    assert host_plan.ranks[0].argv == made(cluster)[0].argv
 
 
 @pytest.mark.parametrize("host", sorted({cluster.host for cluster in CLUSTERS}))
@@ -104,7 +104,7 @@ def test_nothing_is_refused_that_half_of_the_memory_holds(host: str, aim: str | 
         if not even or not model.weights or model.weights.loaded(2) * 2 > memory * len(devices) * hosts:
             continue
         try:
-            found = ranks.plan(Cluster(host, hosts, model.name, aim), model)
+            serve_plan = ranks.plan(Cluster(host, hosts, model.name, aim), model)
         except EntrypointError as error:
             pytest.fail(f"{model.name}: {error}")
-        assert len(found.ranks) == hosts
+        assert len(serve_plan.ranks) == hosts

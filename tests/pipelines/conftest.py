@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from drydock.build import build
-from drydock.build.job import prepare
+from drydock.build.job import prepare_job
 from drydock.config.project import DRYDOCK
 from tests.support.git import git
 from tests.support.keys import key_pair
@@ -33,10 +33,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture
 def guarded(tmp_path: Path) -> Iterator[Registry]:
     """A registry that requires credentials."""
-    found = Registry(tmp_path / "registry", users=True)
-    found.start()
-    yield found
-    found.stop()
+    server = Registry(tmp_path / "registry", users=True)
+    server.start()
+    yield server
+    server.stop()
 
 
 @pytest.fixture
@@ -57,19 +57,19 @@ def edit(root: Path) -> str:
 @pytest.fixture
 def small(tmp_path: Path) -> Iterator[Small]:
     """The small repository, committed twice: its entrypoint changed in between."""
-    job = prepare(DRYDOCK, "cpu")
+    job = prepare_job(DRYDOCK, "cpu")
     build.fetch_contexts(job)  # its base is the real one
-    found = Small(tmp_path, job.lock)
-    (found.root / "inv").write_text(INV)
-    (found.root / "inv").chmod(0o755)
-    (found.root / ".gitignore").write_text("__pycache__/\n.gitlab-ci-local/\n")
-    found.invoke("ci").check_returncode()
-    git(found.root, "init", "--quiet", "--initial-branch=main")
-    git(found.root, "remote", "add", "origin", "https://gitlab.example/acme/images.git")
-    git(found.root, "add", "--all")
-    git(found.root, "commit", "--quiet", "--message=x")
-    edit(found.root)
-    yield found
+    small_project = Small(tmp_path, job.lock)
+    (small_project.root / "inv").write_text(INV)
+    (small_project.root / "inv").chmod(0o755)
+    (small_project.root / ".gitignore").write_text("__pycache__/\n.gitlab-ci-local/\n")
+    small_project.invoke("ci").check_returncode()
+    git(small_project.root, "init", "--quiet", "--initial-branch=main")
+    git(small_project.root, "remote", "add", "origin", "https://gitlab.example/acme/images.git")
+    git(small_project.root, "add", "--all")
+    git(small_project.root, "commit", "--quiet", "--message=x")
+    edit(small_project.root)
+    yield small_project
     listed = ["docker", "image", "ls", "--format", "{{.Repository}}:{{.Tag}}", f"drydock/{VARIANT}"]
     names = subprocess.run(listed, capture_output=True, text=True, check=True).stdout.split()
     subprocess.run(["docker", "image", "rm", *names], capture_output=True, check=False)

@@ -28,7 +28,7 @@ class Runner:
         """Run what a job's steps run."""
         for step in self.jobs[job]["steps"]:
             if "run" in step:
-                done = subprocess.run(
+                result = subprocess.run(
                     ["bash", "-e", "-o", "pipefail", "-c", step["run"]],
                     cwd=self.root,
                     env=self.env,
@@ -37,8 +37,8 @@ class Runner:
                     check=False,
                     timeout=900,
                 )
-                self.log += done.stdout + done.stderr
-                assert done.returncode == 0, f"{step['run']}\n{done.stderr[-3000:]}"
+                self.log += result.stdout + result.stderr
+                assert result.returncode == 0, f"{step['run']}\n{result.stderr[-3000:]}"
 
 
 def test_the_steps_build_verify_publish_and_sign_what_changed(
@@ -66,9 +66,9 @@ def test_the_steps_build_verify_publish_and_sign_what_changed(
     runner.run("release")
     assert RIGHT not in runner.log
     where = f"{guarded.host}/acme/cpu:{VARIANT}-1.0.0"
-    options = ("--key", str(key.with_suffix(".pub")), "--registry-only")
-    done = small.invoke("verify", "--reference", where, *options, DOCKER_CONFIG=str(tmp_path / "docker"))
-    assert done.returncode == 0, done.stderr
+    options = ("--verify-key", str(key.with_suffix(".pub")), "--registry-only")
+    result = small.invoke("image.verify", where, *options, DOCKER_CONFIG=str(tmp_path / "docker"))
+    assert result.returncode == 0, result.stderr
 
     runner.env["SINCE"] = "HEAD"
     runner.run("release-changes")

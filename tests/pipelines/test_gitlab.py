@@ -35,7 +35,7 @@ def programs() -> Path:
     if not shutil.which("npm"):
         pytest.skip("no npm here, which installs gitlab-ci-local")
     if not shutil.which("rsync"):
-        debian.install("rsync")
+        debian.install_packages("rsync")
     folder = cache_home() / "tests" / "-".join(PACKAGES).replace("@", "-")
     if not (folder / "node_modules" / ".bin" / "gitlab-ci-local").exists():
         folder.mkdir(parents=True, exist_ok=True)
@@ -52,10 +52,10 @@ class Pipelines:
 
     def run(self, **variables: str) -> str:
         """Run a pipeline to its end, and return what it printed."""
-        given = {**self.variables, **variables, "DRYDOCK_CACHE": str(self.small.cache)}
-        options = [f"--variable={name}={value}" for name, value in given.items()]
+        job_variables = {**self.variables, **variables, "DRYDOCK_CACHE": str(self.small.cache)}
+        options = [f"--variable={name}={value}" for name, value in job_variables.items()]
         options += ["--no-color", f"--ignore-predefined-vars={','.join(IGNORED)}"]
-        done = subprocess.run(
+        result = subprocess.run(
             ["gitlab-ci-local", *options, "--home", str(self.small.cache / "gitlab")],
             cwd=self.small.root,
             env={**self.small.environment, "PATH": self.path},
@@ -64,14 +64,14 @@ class Pipelines:
             check=False,
             timeout=1200,
         )
-        said = done.stdout + done.stderr
-        assert done.returncode == 0, said[-4000:]
-        assert RIGHT not in said
-        return said
+        output = result.stdout + result.stderr
+        assert result.returncode == 0, output[-4000:]
+        assert RIGHT not in output
+        return output
 
 
-def passed(said: str) -> set[str]:
-    return set(re.findall(r"^ PASS +(?:\[.*?\] +)?([\w-]+)", said, re.MULTILINE))
+def passed(output: str) -> set[str]:
+    return set(re.findall(r"^ PASS +(?:\[.*?\] +)?([\w-]+)", output, re.MULTILINE))
 
 
 def test_a_release_is_published_and_a_request_builds_what_it_changed(
@@ -87,11 +87,11 @@ def test_a_release_is_published_and_a_request_builds_what_it_changed(
     protected = {"CI_PIPELINE_SOURCE": "push", "CI_COMMIT_REF_PROTECTED": "true"}
 
     before = git(small.root, "rev-parse", "HEAD~1")
-    said = pipelines.run(**protected, CI_COMMIT_BEFORE_SHA=before)
-    assert passed(said) == {"release-test", "release", "pages"}
+    output = pipelines.run(**protected, CI_COMMIT_BEFORE_SHA=before)
+    assert passed(output) == {"release-test", "release", "pages"}
     where = f"{guarded.host}/acme/cpu:{VARIANT}-edge"
-    options = ("--key", str(key.with_suffix(".pub")), "--registry-only")
-    verified = small.invoke("verify", "--reference", where, *options, DOCKER_CONFIG=docker)
+    options = ("--verify-key", str(key.with_suffix(".pub")), "--registry-only")
+    verified = small.invoke("image.verify", where, *options, DOCKER_CONFIG=docker)
     assert verified.returncode == 0, verified.stderr
 
     nothing = pipelines.run(**protected, CI_COMMIT_BEFORE_SHA=git(small.root, "rev-parse", "HEAD"))
@@ -102,9 +102,9 @@ def test_a_release_is_published_and_a_request_builds_what_it_changed(
     shutil.rmtree(foundations)  # as on a runner that has built nothing
     request = {"CI_PIPELINE_SOURCE": "merge_request_event", "CI_MERGE_REQUEST_DIFF_BASE_SHA": edit(small.root)}
     started = time.monotonic()
-    said = pipelines.run(**request)
-    assert passed(said) == {"test", "changes", "build"}
-    assert f"{VARIANT}: inputs changed" in said
-    assert f"{VARIANT}: pulled the foundation sha256:" in said
-    assert "now building again on the same foundation" in said
-    sys.stdout.write(f"{said}\na request that edits the entrypoint: {time.monotonic() - started:.0f} s\n")
+    output = pipelines.run(**request)
+    assert passed(output) == {"test", "changes", "build"}
+    assert f"{VARIANT}: inputs changed" in output
+    assert f"{VARIANT}: pulled the foundation sha256:" in output
+    assert "now building again on the same foundation" in output
+    sys.stdout.write(f"{output}\na request that edits the entrypoint: {time.monotonic() - started:.0f} s\n")

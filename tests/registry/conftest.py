@@ -24,19 +24,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Registry]:
     """A registry that takes everything from anybody."""
-    found = Registry(tmp_path_factory.mktemp("registry"))
-    found.start()
-    yield found
-    found.stop()
+    server = Registry(tmp_path_factory.mktemp("registry"))
+    server.start()
+    yield server
+    server.stop()
 
 
 @pytest.fixture(scope="session")
 def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Registry]:
     """A registry that wants to know who asks."""
-    found = Registry(tmp_path_factory.mktemp("guarded"), users=True)
-    found.start()
-    yield found
-    found.stop()
+    server = Registry(tmp_path_factory.mktemp("guarded"), users=True)
+    server.start()
+    yield server
+    server.stop()
 
 
 @pytest.fixture
@@ -61,10 +61,10 @@ def once(tmp_path_factory: pytest.TempPathFactory, key: Path) -> Iterator[Signed
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("DRYDOCK_CACHE", str(folder / "now" / "cache"))
         local = LocalRepository(folder / "now", platforms=(AMD64,), salt="signed")
-        found = Signed(registry, local, key, "published")
+        signed_image = Signed(registry, local, key, "published")
     for name in CHANGED:
         shutil.copytree(folder / "now" / name, folder / "then" / name)
-    yield found
+    yield signed_image
     registry.stop()
 
 

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 import yaml
 
-from drydock.attest.signing import Trust, check
+from drydock.attest.signing import Trust, check_digest_signature
 from drydock.core.errors import InputError, UntrustedError
 from drydock.core.project import Project
-from drydock.examine.admission import policy
-from drydock.publish.push import PublishOptions, publish
+from drydock.examine.admission import make_admission_policy
+from drydock.publish.push import PublishOptions, publish_image
 from tests.support.keys import key_pair
 from tests.support.local_registry import VARIANT
 from tests.support.signed_image import Signed
@@ -37,8 +37,8 @@ def trusted(text: str) -> tuple[list[str], str]:
 def test_a_policy_admits_what_publish_signed_as_a_tag_and_nothing_else(
     signed: Signed, key: Path, tmp_path: Path, kind: str
 ) -> None:
-    patterns, public = trusted(policy(kind, signed.image, signed.public))
-    _, stranger = trusted(policy(kind, signed.image, str(key_pair(tmp_path).with_suffix(".pub"))))
+    patterns, public = trusted(make_admission_policy(kind, signed.image, signed.public))
+    _, stranger = trusted(make_admission_policy(kind, signed.image, str(key_pair(tmp_path).with_suffix(".pub"))))
     files = tmp_path / "ours.pub", tmp_path / "theirs.pub"
     for file, text in zip(files, (public, stranger), strict=True):
         file.write_text(text)
@@ -48,28 +48,28 @@ def test_a_policy_admits_what_publish_signed_as_a_tag_and_nothing_else(
     assert [any(fnmatchcase(name, pattern) for pattern in patterns) for name in names] == [True, True, False]
 
     with pytest.raises(UntrustedError, match="no signatures found"):
-        check(image, ours)  # a bundle alone is not what the engines read
+        check_digest_signature(image, ours)  # a bundle alone is not what the engines read
     options = PublishOptions(signed.where.rpartition("/")[0], release="1.0.0", key=str(key), signature_tags=True)
-    publish(Project(signed.local.root), VARIANT, options)
+    publish_image(Project(signed.local.root), VARIANT, options)
     tags = signed.repository.manifests.tags()
     assert f"{signed.digest.replace(':', '-')}.sig" in tags
-    check(image, ours)
+    check_digest_signature(image, ours)
     with pytest.raises(UntrustedError, match="no matching signatures"):
-        check(image, theirs)
-    publish(Project(signed.local.root), VARIANT, options)
+        check_digest_signature(image, theirs)
+    publish_image(Project(signed.local.root), VARIANT, options)
     assert signed.repository.manifests.tags() == tags
     signed.verify()
 
 
 def test_docker_hub_has_the_name_that_each_engine_gives_it(signed: Signed) -> None:
-    first = [trusted(policy(kind, "acme/cpu", signed.public))[0][0] for kind in ("kyverno", "sigstore")]
+    first = [trusted(make_admission_policy(kind, "acme/cpu", signed.public))[0][0] for kind in ("kyverno", "sigstore")]
     assert first == ["docker.io/acme/cpu:*", "index.docker.io/acme/cpu:*"]
 
 
 def test_a_key_that_is_not_public_is_refused(key: Path, tmp_path: Path) -> None:
     for file in (key, tmp_path / "missing", tmp_path):
-        with pytest.raises(InputError, match="--key") as caught:
-            policy("kyverno", "ghcr.io/acme/cpu", str(file))
+        with pytest.raises(InputError, match="--verify-key") as caught:
+            make_admission_policy("kyverno", "ghcr.io/acme/cpu", str(file))
         assert "cosign public-key" in caught.value.hint
     with pytest.raises(InputError, match="expected kyverno or sigstore"):
-        policy("opa", "ghcr.io/acme/cpu", "cosign.pub")
+        make_admission_policy("opa", "ghcr.io/acme/cpu", "cosign.pub")

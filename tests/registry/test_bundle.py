@@ -20,22 +20,22 @@ import pytest
 
 from drydock.attest import signing
 from drydock.build import checkouts
-from drydock.build.job import BuildOptions, prepare
+from drydock.build.job import BuildOptions, prepare_job
 from drydock.bundle import load as loading
-from drydock.bundle.archive import Archive, index_of, write
-from drydock.bundle.contents import BUNDLE, DEB, INPUTS, WHEEL, artifact, blob
-from drydock.bundle.create import Created, create
-from drydock.bundle.load import LoadOptions, load, report
+from drydock.bundle.archive import Archive, index_of, write_archive
+from drydock.bundle.contents import BUNDLE, DEB, INPUTS, WHEEL, make_artifact, make_blob
+from drydock.bundle.create import Created, create_bundle
+from drydock.bundle.load import LoadOptions, format_loaded_bundle, load_bundle
 from drydock.core.errors import DiskFullError, FetchError, InputError, NotReproducibleError, UntrustedError
-from drydock.core.files import dumps
+from drydock.core.files import format_json
 from drydock.core.project import Project
 from drydock.core.tar import unpack_tar
 from drydock.engine import debian
 from drydock.examine.remote_image import open_image
 from drydock.model.locked import LockedFile
-from drydock.model.record import dump
+from drydock.model.record import dump_record
 from drydock.publish import push
-from drydock.publish.push import PublishOptions, publish
+from drydock.publish.push import PublishOptions, publish_image
 from tests.support.filled_registry import StockedRepository
 from tests.support.keys import key_pair
 from tests.support.local_registry import PLATFORMS, VARIANT
@@ -49,7 +49,7 @@ class Carried:
     def __init__(self, folder: Path) -> None:
         self.here = StockedRepository(folder / "here", platforms=PLATFORMS)
         self.file = folder / "all.tar"
-        self.created: Created = create(Project(self.here.root), [VARIANT], self.file)
+        self.created: Created = create_bundle(Project(self.here.root), [VARIANT], self.file)
         self.vouched = LoadOptions(digest=self.created.bundle)
 
 
@@ -82,26 +82,26 @@ def contents(cache: Path) -> dict[str, bytes]:
 def test_the_same_bytes_each_time(carried: Carried, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DRYDOCK_CACHE", str(carried.here.cache))
     monkeypatch.setenv("TZ", "Pacific/Kiritimati")
-    again = create(Project(carried.here.root), [VARIANT, "cpu"], tmp_path / "again.tar")
+    again = create_bundle(Project(carried.here.root), [VARIANT, "cpu"], tmp_path / "again.tar")
     assert (tmp_path / "again.tar").read_bytes() == carried.file.read_bytes()
     assert again.bundle == carried.created.bundle
 
 
 def test_another_machine_has_it_all_and_makes_the_same_bundle_of_it(carried: Carried, there: Path) -> None:
-    loaded = load(Project(carried.here.root), carried.file, carried.vouched)
+    loaded = load_bundle(Project(carried.here.root), carried.file, carried.vouched)
     assert loaded.bundle == carried.created.bundle
     assert [image.rebuildable for image in loaded.images] == [True, True]
     assert loaded.files_new == whole(there) == whole(carried.here.cache)
     layouts = {str(carried.here.layout(platform).relative_to(there)) for platform in PLATFORMS}
-    assert {*checkouts.named()} == layouts  # a build in another checkout leaves them
-    create(Project(carried.here.root), [VARIANT], there / "again.tar")
+    assert {*checkouts.list_kept_names()} == layouts  # a build in another checkout leaves them
+    create_bundle(Project(carried.here.root), [VARIANT], there / "again.tar")
     assert (there / "again.tar").read_bytes() == carried.file.read_bytes()
 
 
 def test_a_second_load_does_nothing(carried: Carried, there: Path) -> None:
-    load(Project(carried.here.root), carried.file, carried.vouched)
+    load_bundle(Project(carried.here.root), carried.file, carried.vouched)
     before = contents(there)
-    assert load(Project(carried.here.root), carried.file, carried.vouched).files_new == 0
+    assert load_bundle(Project(carried.here.root), carried.file, carried.vouched).files_new == 0
     assert contents(there) == before
 
 
@@ -109,14 +109,16 @@ def test_a_second_load_does_nothing(carried: Carried, there: Path) -> None:
 def test_what_was_loaded_is_published_with_what_was_said_where_it_was_built(
     carried: Carried, registry: Registry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    load(Project(carried.here.root), carried.file, carried.vouched)
+    load_bundle(Project(carried.here.root), carried.file, carried.vouched)
     monkeypatch.setenv("DRYDOCK_BUILDER_ID", "https://another.example/builder")
-    done = publish(Project(carried.here.root), VARIANT, PublishOptions(f"{registry.host}/bundled", release="1.0.0"))
-    assert done.platforms == carried.created.images[VARIANT]
-    image = open_image(done.image)
+    publication = publish_image(
+        Project(carried.here.root), VARIANT, PublishOptions(f"{registry.host}/bundled", release="1.0.0")
+    )
+    assert publication.platforms == carried.created.images[VARIANT]
+    image = open_image(publication.image)
     kinds = {"application/vnd.in-toto+json": ""}
     for platform in PLATFORMS:
-        (statement,) = image.documents(done.platforms[platform], kinds)
+        (statement,) = image.documents(publication.platforms[platform], kinds)
         assert statement.json()["predicate"]["runDetails"]["builder"]["id"] == "urn:drydock:builder:local"
 
 
@@ -133,7 +135,7 @@ def test_killed_at_any_moment_it_is_simply_run_again(carried: Carried, there: Pa
         os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
         whole(there)
-    loaded = load(Project(carried.here.root), carried.file, carried.vouched)
+    loaded = load_bundle(Project(carried.here.root), carried.file, carried.vouched)
     assert [image.digest for image in loaded.images] == list(carried.created.images[VARIANT].values())
     assert whole(there) == whole(carried.here.cache)
 
@@ -142,7 +144,7 @@ def test_killed_while_it_is_written_the_old_one_stays(carried: Carried, tmp_path
     file = tmp_path / "again.tar"
     shutil.copy(carried.file, file)
     for after in (1.5, 2.0, 2.5):
-        process = carried.here.start("bundle", "--target", VARIANT, "--output", str(file))
+        process = carried.here.start("bundle.create", "--target", VARIANT, "--output", str(file))
         time.sleep(after)
         os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
@@ -151,13 +153,13 @@ def test_killed_while_it_is_written_the_old_one_stays(carried: Carried, tmp_path
 
 def test_a_damaged_archive_is_named_and_what_was_whole_stays(carried: Carried, there: Path, tmp_path: Path) -> None:
     data = bytearray(carried.file.read_bytes())
-    places = [found.start() for found in re.finditer(rb"bash 5\S+bash", data)] or [len(data) // 2]
+    places = [match.start() for match in re.finditer(rb"bash 5\S+bash", data)] or [len(data) // 2]
     data[places[0]] ^= 1
     (tmp_path / "damaged.tar").write_bytes(data)
     with pytest.raises(FetchError, match="damaged archive"):
-        load(Project(carried.here.root), tmp_path / "damaged.tar", carried.vouched)
+        load_bundle(Project(carried.here.root), tmp_path / "damaged.tar", carried.vouched)
     whole(there)
-    assert load(Project(carried.here.root), carried.file, carried.vouched).bundle == carried.created.bundle
+    assert load_bundle(Project(carried.here.root), carried.file, carried.vouched).bundle == carried.created.bundle
 
 
 def test_a_disk_that_is_too_small_is_said_first(
@@ -166,7 +168,7 @@ def test_a_disk_that_is_too_small_is_said_first(
     with small_disk(tmp_path / "disk", "1m") as disk:
         monkeypatch.setenv("DRYDOCK_CACHE", str(disk / "cache"))
         with pytest.raises(DiskFullError, match=r"MB needed, 1 MB free"):
-            load(Project(carried.here.root), carried.file, carried.vouched)
+            load_bundle(Project(carried.here.root), carried.file, carried.vouched)
         assert list(disk.iterdir()) == []
 
 
@@ -177,40 +179,42 @@ def test_a_disk_that_fills_up_meanwhile_leaves_the_store_intact(
     with small_disk(tmp_path / "disk", "64k") as disk:
         monkeypatch.setenv("DRYDOCK_CACHE", str(disk / "cache"))
         with pytest.raises(DiskFullError, match="no space left"):
-            load(Project(carried.here.root), carried.file, carried.vouched)
+            load_bundle(Project(carried.here.root), carried.file, carried.vouched)
         assert whole(disk / "cache") < whole(carried.here.cache)
         assert list((disk / "cache").glob("images/**/index.json")) == []
     with small_disk(tmp_path / "disk", "8m"):
-        assert load(Project(carried.here.root), carried.file, carried.vouched).files_new == whole(carried.here.cache)
+        assert load_bundle(Project(carried.here.root), carried.file, carried.vouched).files_new == whole(
+            carried.here.cache
+        )
 
 
 def test_of_another_commit_it_says_which(carried: Carried, there: Path, tmp_path: Path) -> None:
-    other = StockedRepository(tmp_path / "other", salt="other")
+    other_repository = StockedRepository(tmp_path / "other", salt="other")
     os.environ["DRYDOCK_CACHE"] = str(there)
-    loaded = load(Project(other.root), carried.file, carried.vouched)
+    loaded = load_bundle(Project(other_repository.root), carried.file, carried.vouched)
     assert [image.rebuildable for image in loaded.images] == [False, False]
-    assert "the bundle was made from commit unknown, which differs" in report(loaded)
+    assert "the bundle was made from commit unknown, which differs" in format_loaded_bundle(loaded)
 
 
 def test_a_build_here_that_gave_something_else_is_said_before_anything_is_written(
     carried: Carried, there: Path
 ) -> None:
-    load(Project(carried.here.root), carried.file, carried.vouched)
-    layout = prepare(Project(carried.here.root), VARIANT, BuildOptions(platform=PLATFORMS[0])).kept_layout
+    load_bundle(Project(carried.here.root), carried.file, carried.vouched)
+    layout = prepare_job(Project(carried.here.root), VARIANT, BuildOptions(platform=PLATFORMS[0])).kept_layout
     assert layout
     index = json.loads((layout / "index.json").read_text())
     index["manifests"][0]["digest"] = f"sha256:{'0' * 64}"
     (layout / "index.json").write_text(json.dumps(index))
     shutil.rmtree(there / "store")
     with pytest.raises(NotReproducibleError, match="this machine built sha256:000"):
-        load(Project(carried.here.root), carried.file, carried.vouched)
+        load_bundle(Project(carried.here.root), carried.file, carried.vouched)
     assert not (there / "store").exists()
 
 
 @pytest.mark.usefixtures("there")
 def test_what_was_not_built_is_not_bundled(carried: Carried, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no image was built from the current inputs"):
-        create(Project(carried.here.root), [VARIANT], tmp_path / "a.tar")
+        create_bundle(Project(carried.here.root), [VARIANT], tmp_path / "a.tar")
     assert not (tmp_path / "a.tar").exists()
 
 
@@ -220,7 +224,7 @@ def signed(carried: Carried, key: Path, tmp_path_factory: pytest.TempPathFactory
     file = tmp_path_factory.mktemp("signed") / "signed.tar"
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("DRYDOCK_CACHE", str(carried.here.cache))
-        created = create(Project(carried.here.root), [VARIANT], file, key=str(key))
+        created = create_bundle(Project(carried.here.root), [VARIANT], file, key=str(key))
     assert (created.signed, created.bundle) == (True, carried.created.bundle)
     return file
 
@@ -230,15 +234,15 @@ def resigned(signed: Path, output: Path, index: bytes = b"", signature: bytes = 
     archive = Archive(signed)
     with tarfile.open(signed) as tar:
         names = [name for name in tar.getnames() if name.startswith("blobs")]
-        blobs = [blob(tar.extractfile(name).read()) for name in names]  # type: ignore[union-attr] - all are files
-    write(output, index or archive.index_bytes, blobs, signature)
+        blobs = [make_blob(tar.extractfile(name).read()) for name in names]  # type: ignore[union-attr] - all are files
+    write_archive(output, index or archive.index_bytes, blobs, signature)
     return output
 
 
 def test_who_made_it_is_asked_by_his_key(carried: Carried, signed: Path, key: Path, there: Path) -> None:
-    loaded = load(Project(carried.here.root), signed, LoadOptions(key=str(key.with_suffix(".pub"))))
+    loaded = load_bundle(Project(carried.here.root), signed, LoadOptions(key=str(key.with_suffix(".pub"))))
     assert loaded.signed
-    assert "(signature verified)" in report(loaded)
+    assert "(signature verified)" in format_loaded_bundle(loaded)
     assert loaded.files_new == whole(there)
 
 
@@ -260,7 +264,7 @@ def without_one(archive: Archive) -> bytes:
 
 
 FORGERIES = {
-    "stripped": Forgery(lambda archive: archive.index_bytes, lambda *_: b"", "not signed, but --key"),
+    "stripped": Forgery(lambda archive: archive.index_bytes, lambda *_: b"", "not signed, but --verify-key"),
     "of somebody else": Forgery(
         lambda archive: archive.index_bytes, other_key, "no valid signature: .*invalid signature"
     ),
@@ -279,7 +283,7 @@ def test_a_forged_one_is_refused_with_the_reason_before_anything_is_written(
     forged = resigned(signed, tmp_path / "f.tar", forgery.index(archive), forgery.signature(archive, tmp_path))
     before = contents(there)
     with pytest.raises(UntrustedError, match=rf"f\.tar: {forgery.said}"):
-        load(Project(carried.here.root), forged, LoadOptions(key=str(key.with_suffix(".pub"))))
+        load_bundle(Project(carried.here.root), forged, LoadOptions(key=str(key.with_suffix(".pub"))))
     assert contents(there) == before
 
 
@@ -289,21 +293,21 @@ def test_what_cannot_be_signed_is_not_written(
     monkeypatch.setenv("DRYDOCK_CACHE", str(carried.here.cache))
     monkeypatch.setenv("COSIGN_PASSWORD", "wrong")
     with pytest.raises(InputError, match=r"signing with .*cosign\.key: .*decryption failed"):
-        create(Project(carried.here.root), [VARIANT], tmp_path / "a.tar", key=str(key))
+        create_bundle(Project(carried.here.root), [VARIANT], tmp_path / "a.tar", key=str(key))
     assert list(tmp_path.glob("*.tar")) == []
 
 
 def test_a_key_or_a_file_that_cannot_be_used_is_an_error_before_an_image_is_read(
     carried: Carried, key: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(push, "built", lambda *_: pytest.fail("read"))
+    monkeypatch.setattr(push, "list_built_layouts", lambda *_: pytest.fail("read"))
     for output, name, problem in (
         (tmp_path / "a.tar", str(key.with_name("no.key")), r"no\.key: .*no such file"),
         (Path("/proc/none/a.tar"), "", r"/proc/none"),
         (tmp_path, "", "expected a file, found a folder"),
     ):
         with pytest.raises(InputError, match=problem):
-            create(Project(carried.here.root), [VARIANT], output, key=name)
+            create_bundle(Project(carried.here.root), [VARIANT], output, key=name)
 
 
 @pytest.fixture
@@ -313,14 +317,14 @@ def vendored(carried: Carried, there: Path, tmp_path: Path) -> Path:
     bundle = loading.read_bundle(archive)
     pin = LockedFile(filename="installer.run", size=7, sha256=hashlib.sha256(b"install").hexdigest())
     images = tuple(image.model_copy(update={"supplied": {"vendor": (pin,)}}) for image in bundle.images)
-    config = blob(dumps(dump(bundle.model_copy(update={"images": images}))).encode())
-    own = artifact(BUNDLE, [], config=config.descriptor(BUNDLE))
+    config = make_blob(format_json(dump_record(bundle.model_copy(update={"images": images}))).encode())
+    bundle_manifest = make_artifact(BUNDLE, [], config=config.descriptor(BUNDLE))
     entries = {item["digest"]: item for item in archive.index()["manifests"] if item.get("artifactType") != BUNDLE}
-    entries[own.digest] = {**own.descriptor(), "artifactType": BUNDLE}
+    entries[bundle_manifest.digest] = {**bundle_manifest.descriptor(), "artifactType": BUNDLE}
     with tarfile.open(carried.file) as tar:
         names = [name for name in tar.getnames() if name.startswith("blobs")]
-        blobs = [blob(tar.extractfile(name).read()) for name in names]  # type: ignore[union-attr] - all are files
-    write(tmp_path / "vendored.tar", index_of(entries), [*blobs, config, blob(own.data)])
+        blobs = [make_blob(tar.extractfile(name).read()) for name in names]  # type: ignore[union-attr] - all are files
+    write_archive(tmp_path / "vendored.tar", index_of(entries), [*blobs, config, make_blob(bundle_manifest.data)])
     assert there
     return tmp_path / "vendored.tar"
 
@@ -332,26 +336,27 @@ def test_vendors_files_stay_behind_and_are_brought_by_their_hashes(
     vouched = LoadOptions(digest=Archive(vendored).digest)
     vendor = vouched._replace(contexts={"vendor": str(folder)})
     folder.mkdir()
-    assert "supply it to rebuild: cpu-vllm0.32: --context vendor=FOLDER with installer.run (sha256 " in report(
-        load(Project(root), vendored, vouched)
+    assert (
+        "supply it to rebuild: cpu-vllm0.32: --context vendor=FOLDER with installer.run (sha256 "
+        in format_loaded_bundle(load_bundle(Project(root), vendored, vouched))
     )
     with pytest.raises(InputError, match=r"no file installer\.run"):
-        load(Project(root), vendored, vendor)
+        load_bundle(Project(root), vendored, vendor)
     with pytest.raises(InputError, match="did you mean 'vendor'"):
-        load(Project(root), vendored, vouched._replace(contexts={"vendr": str(folder)}))
+        load_bundle(Project(root), vendored, vouched._replace(contexts={"vendr": str(folder)}))
     (folder / "installer.run").write_bytes(b"another")
     with pytest.raises(FetchError, match=r"installer\.run: sha256 is"):
-        load(Project(root), vendored, vendor)
+        load_bundle(Project(root), vendored, vendor)
     (folder / "installer.run").write_bytes(b"install")
-    assert load(Project(root), vendored, vendor).not_included == ()
-    assert load(Project(root), vendored, vouched).not_included == ()
+    assert load_bundle(Project(root), vendored, vendor).not_included == ()
+    assert load_bundle(Project(root), vendored, vouched).not_included == ()
 
 
 @pytest.fixture(scope="module")
 def oras() -> str:
     """A stock client of OCI layouts, installed where it is missing."""
     if not shutil.which("oras"):
-        debian.install("oras", minimum={"oras": (1, 2)})
+        debian.install_packages("oras", minimum={"oras": (1, 2)})
     return shutil.which("oras") or "oras"
 
 
@@ -362,9 +367,9 @@ def test_a_stock_client_reads_it(carried: Carried, signed: Path, oras: str, tmp_
     index = json.loads(ask("manifest", "fetch", "--oci-layout", f"{signed}:{VARIANT}"))
     assert {item["digest"] for item in index["manifests"]} == set(carried.created.images[VARIANT].values())
     amd64 = carried.created.images[VARIANT]["linux/amd64"]
-    found = ask("discover", "--format", "json", "--oci-layout", f"{signed}@{amd64}")
+    output = ask("discover", "--format", "json", "--oci-layout", f"{signed}@{amd64}")
     assert {INPUTS, "application/spdx+json", "application/vnd.in-toto+json"} <= set(
-        re.findall(r"application/[^\"]+", found)
+        re.findall(r"application/[^\"]+", output)
     )
     ask("pull", "--oci-layout", f"{signed}:{VARIANT}-linux-amd64-inputs", "--output", "files")
     manifest = Archive(signed).json(loading.read_bundle(Archive(signed)).images[0].inputs)

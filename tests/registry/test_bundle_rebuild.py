@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from drydock.build import build
-from drydock.build.job import Job, prepare
+from drydock.build.job import Job, prepare_job
 from drydock.config.access import Access
 from drydock.config.project import DRYDOCK
 from drydock.core.project import Project
@@ -23,7 +23,7 @@ from drydock.lock.drift.ask import LiveUpstream
 from drydock.model.bases import ImageBase
 from drydock.model.locked import Lock, LockedDebianBase, LockedImageBase
 from drydock.oci import layout as oci
-from drydock.oci.reference import parse
+from drydock.oci.reference import parse_reference
 from drydock.publish.repository import Repository
 from drydock.registry.manifests import MANIFEST, Manifest
 from tests.support.cut_off import PROBE, CutOff
@@ -49,11 +49,11 @@ class OnImage(Small):
     def _copy(self, row: str) -> None:
         super()._copy(row)
         path = self.root / "templates" / "cpu" / "accelerator.yaml"
-        before, found, after = path.read_text().partition("\nbase:\n")
-        assert found
+        before, separator, after = path.read_text().partition("\nbase:\n")
+        assert separator
         lines = after.splitlines()
-        kept = next(number for number, line in enumerate(lines) if line and not line.startswith(" "))
-        rest = "\n".join(lines[kept:])
+        rest_start = next(number for number, line in enumerate(lines) if line and not line.startswith(" "))
+        rest = "\n".join(lines[rest_start:])
         path.write_text(f"{before}\nbase:\n  kind: image\n  reference: {REFERENCE}\n  release: bookworm\n{rest}\n")
 
     def _lock(self, real: Lock) -> None:
@@ -65,14 +65,14 @@ class OnImage(Small):
 
 @pytest.fixture(scope="module")
 def cut_off() -> Iterator[CutOff]:
-    found = CutOff()
-    yield found
-    found.stop()
+    engine = CutOff()
+    yield engine
+    engine.stop()
 
 
 @pytest.fixture(scope="module")
 def real() -> Job:
-    job = prepare(DRYDOCK, "cpu")
+    job = prepare_job(DRYDOCK, "cpu")
     build.fetch_contexts(job)  # the small one's base is the real one
     return job
 
@@ -85,11 +85,11 @@ def on_debian(real: Job, tmp_path_factory: pytest.TempPathFactory) -> Small:
 @pytest.fixture(scope="module")
 def on_image(real: Job, registry: Registry, tmp_path_factory: pytest.TempPathFactory) -> OnImage:
     layout = base_of(real)
-    repository = Repository(parse(f"{registry.host}/mirror/bases/debian"), Access())
+    repository = Repository(parse_reference(f"{registry.host}/mirror/bases/debian"), Access())
     digest = oci.read_digest(layout)
-    manifest = Manifest(oci.blob(layout, digest).read_bytes(), MANIFEST)
+    manifest = Manifest(oci.path_of_blob(layout, digest).read_bytes(), MANIFEST)
     for item in (manifest.content["config"], *manifest.content["layers"]):
-        repository.push_blob(oci.blob(layout, item["digest"]), item["digest"])
+        repository.push_blob(oci.path_of_blob(layout, item["digest"]), item["digest"])
     repository.manifests.push(manifest, "1")
     return OnImage(tmp_path_factory.mktemp("image"), real.lock, layout, f"{registry.host}/mirror")
 
@@ -97,14 +97,14 @@ def on_image(real: Job, registry: Registry, tmp_path_factory: pytest.TempPathFac
 def base_of(job: Job) -> Path:
     base = job.pins.base
     assert isinstance(base, LockedDebianBase)
-    return rootfs.folder(fetch.rootfs_packages(base, job.platform, job.lock.source_date_epoch), default_store())
+    return rootfs.base_folder(fetch.rootfs_packages(base, job.platform, job.lock.source_date_epoch), default_store())
 
 
 def test_there_is_no_network(cut_off: CutOff, registry: Registry, tmp_path: Path) -> None:
     probe = [sys.executable, "-c", PROBE.format(port=registry.port)]
     assert subprocess.run(probe, check=False).returncode == 0
-    done = cut_off.run(*probe, cwd=tmp_path, env=os.environ)
-    assert "Network is unreachable" in done.stderr or "Cannot assign requested address" in done.stderr
+    result = cut_off.run(*probe, cwd=tmp_path, env=os.environ)
+    assert "Network is unreachable" in result.stderr or "Cannot assign requested address" in result.stderr
 
 
 @pytest.mark.parametrize("name", [pytest.param("on_debian", marks=pytest.mark.slow), "on_image"])
@@ -114,9 +114,9 @@ def test_load_rebuild_the_same_digest_run(
     small: Small = request.getfixturevalue(name)
     built = small.build()
     file = tmp_path / "small.tar"
-    done = small.invoke("bundle", "--target", VARIANT, "--output", str(file), "--json")
-    assert done.returncode == 0, done.stderr[-3000:]
-    created = json.loads(done.stdout)
+    result = small.invoke("bundle.create", "--target", VARIANT, "--output", str(file), "--json")
+    assert result.returncode == 0, result.stderr[-3000:]
+    created = json.loads(result.stdout)
     assert created["images"] == {VARIANT: {"linux/amd64": built["digest"]}}
 
     there = {**small.environment, "DRYDOCK_CACHE": str(tmp_path / "there")}
@@ -127,15 +127,15 @@ def test_load_rebuild_the_same_digest_run(
     assert loaded.returncode == 0, loaded.stderr[-3000:]
     (image,) = json.loads(loaded.stdout)["images"]
     assert (image["digest"], image["rebuildable"]) == (built["digest"], True)
-    said = cut_off.run(
+    run_result = cut_off.run(
         "docker", "run", "--rm", "--network=none", image["reference"], "version", cwd=tmp_path, env=there
     )
-    assert VARIANT in said.stdout, said.stderr
+    assert VARIANT in run_result.stdout, run_result.stderr
 
     verified = cut_off.run(*invoke, "verify", "--target", VARIANT, "--json", cwd=small.root, env=there)
     assert verified.returncode == 0, verified.stderr[-3000:]
-    found = json.loads(verified.stdout)
-    assert (found["first"], found["second"]) == (built["digest"], built["digest"])
+    verification = json.loads(verified.stdout)
+    assert (verification["first"], verification["second"]) == (built["digest"], built["digest"])
 
     if name == "on_debian":
         return  # whose base takes the longest: what follows is the same for both
@@ -148,10 +148,10 @@ def test_load_rebuild_the_same_digest_run(
 
 def test_a_tag_is_asked_at_the_mirror_and_the_lock_says_so(on_image: OnImage, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DRYDOCK_MIRRORS", str(on_image.mirrors))
-    found = images.resolve_image(ImageBase(kind="image", reference=REFERENCE, release="bookworm"))
-    assert (found.digest, found.verified) == (oci.read_digest(on_image.base), True)
-    assert (found.reference, found.source) == (REFERENCE, "a mirror of the registry")
-    assert LiveUpstream().tag(REFERENCE, "linux/amd64").digest == found.digest
+    base_image = images.resolve_image(ImageBase(kind="image", reference=REFERENCE, release="bookworm"))
+    assert (base_image.digest, base_image.verified) == (oci.read_digest(on_image.base), True)
+    assert (base_image.reference, base_image.source) == (REFERENCE, "a mirror of the registry")
+    assert LiveUpstream().tag(REFERENCE, "linux/amd64").digest == base_image.digest
 
 
 def test_a_mirror_leaves_no_trace_in_lock_or_image(on_image: OnImage, registry: Registry) -> None:
@@ -159,6 +159,6 @@ def test_a_mirror_leaves_no_trace_in_lock_or_image(on_image: OnImage, registry: 
     texts = [path.read_text() for path in (on_image.root / "images" / VARIANT).iterdir()]
     config = json.loads((Path(built["layout"]) / "index.json").read_text())
     assert not [text for text in (*texts, json.dumps(config)) if registry.host in text]
-    assert lockfile.read_lock(lockfile.path_of(Project(on_image.root), VARIANT)).platforms[
+    assert lockfile.read_lock(lockfile.path_of_lock(Project(on_image.root), VARIANT)).platforms[
         "linux/amd64"
     ].base.digest == oci.read_digest(on_image.base)

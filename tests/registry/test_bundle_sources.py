@@ -9,18 +9,27 @@ from pathlib import Path
 
 import pytest
 
-from drydock.bundle.archive import Archive, index_of, write
-from drydock.bundle.contents import BUNDLE, COMMIT, INPUTS, SOURCE, Blob, artifact, blob, titled
-from drydock.bundle.create import create
-from drydock.bundle.load import LoadOptions, load, read_bundle
+from drydock.bundle.archive import Archive, index_of, write_archive
+from drydock.bundle.contents import (
+    BUNDLE,
+    COMMIT,
+    INPUTS,
+    SOURCE,
+    Blob,
+    make_artifact,
+    make_blob,
+    make_title_annotation,
+)
+from drydock.bundle.create import create_bundle
+from drydock.bundle.load import LoadOptions, load_bundle, read_bundle
 from drydock.core.errors import FetchError, InputError
-from drydock.core.files import dumps
+from drydock.core.files import format_json
 from drydock.core.project import Project
 from drydock.inputs import git_objects, sources
 from drydock.inputs.store import Store
 from drydock.inputs.wheels import Environment
 from drydock.model.locked import Lock, LockedSource
-from drydock.model.record import dump
+from drydock.model.record import dump_record
 from tests.support.filled_registry import StockedRepository
 from tests.support.git import git
 from tests.support.local_registry import VARIANT
@@ -50,11 +59,9 @@ class Compiled(StockedRepository):
         super().__init__(folder)
 
     def _locked(self) -> Lock:
-        found = super()._locked()
-        platforms = {
-            name: pins.model_copy(update={"sources": (self.source,)}) for name, pins in found.platforms.items()
-        }
-        return found.model_copy(update={"platforms": platforms})
+        lock = super()._locked()
+        platforms = {name: pins.model_copy(update={"sources": (self.source,)}) for name, pins in lock.platforms.items()}
+        return lock.model_copy(update={"platforms": platforms})
 
 
 class Carried:
@@ -62,7 +69,7 @@ class Carried:
 
     def __init__(self, folder: Path) -> None:
         self.here, self.file = Compiled(folder / "here"), folder / "all.tar"
-        create(Project(self.here.root), [VARIANT], self.file)
+        create_bundle(Project(self.here.root), [VARIANT], self.file)
         self.vouched = LoadOptions(digest=Archive(self.file).digest)
         (folder / "here" / "upstream").rename(folder / "gone")
 
@@ -72,20 +79,23 @@ class Carried:
         bundle = read_bundle(archive)
         (image,) = bundle.images
         layers = [item for item in archive.json(image.inputs)["layers"] if item["mediaType"] != SOURCE]
-        layers.append(layer.descriptor(media_type, **titled("sources/app.pack"), **{COMMIT: commit}))
-        inputs = artifact(INPUTS, layers)
+        layers.append(layer.descriptor(media_type, **make_title_annotation("sources/app.pack"), **{COMMIT: commit}))
+        inputs = make_artifact(INPUTS, layers)
         changed = bundle.model_copy(update={"images": (image.model_copy(update={"inputs": inputs.digest}),)})
-        config = blob(dumps(dump(changed)).encode())
-        own = artifact(BUNDLE, [], config=config.descriptor(BUNDLE))
-        kept = [item for item in archive.index()["manifests"] if item.get("artifactType") not in (BUNDLE, INPUTS)]
-        entries = {item["digest"]: item for item in kept}
+        config = make_blob(format_json(dump_record(changed)).encode())
+        bundle_manifest = make_artifact(BUNDLE, [], config=config.descriptor(BUNDLE))
+        manifests = [item for item in archive.index()["manifests"] if item.get("artifactType") not in (BUNDLE, INPUTS)]
+        entries = {item["digest"]: item for item in manifests}
         entries |= {
-            item.digest: {**item.descriptor(), "artifactType": item.content["artifactType"]} for item in (own, inputs)
+            item.digest: {**item.descriptor(), "artifactType": item.content["artifactType"]}
+            for item in (bundle_manifest, inputs)
         }
         with tarfile.open(self.file) as tar:
             names = [name for name in tar.getnames() if name.startswith("blobs")]
-            blobs = [blob(tar.extractfile(name).read()) for name in names]  # type: ignore[union-attr] - all are files
-        write(file, index_of(entries), [*blobs, layer, config, blob(own.data), blob(inputs.data)])
+            blobs = [make_blob(tar.extractfile(name).read()) for name in names]  # type: ignore[union-attr] - all are files
+        write_archive(
+            file, index_of(entries), [*blobs, layer, config, make_blob(bundle_manifest.data), make_blob(inputs.data)]
+        )
         return file
 
 
@@ -110,7 +120,7 @@ def there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
 def poisoned_pack(folder: Path) -> Blob:
     """Return the objects of a commit of the attacker's."""
     pin, store = upstream(folder / "evil", "import evil\n"), Store(folder / "attacker")
-    return blob(sources.fetch(pin, TARGET, store).read_bytes())
+    return make_blob(sources.fetch_source(pin, TARGET, store).read_bytes())
 
 
 def planted(store: Store) -> list[str]:
@@ -119,20 +129,20 @@ def planted(store: Store) -> list[str]:
 
 
 def test_another_machine_compiles_the_files_of_the_commit(carried: Carried, there: Store) -> None:
-    loaded = load(Project(carried.here.root), carried.file, carried.vouched)
+    loaded = load_bundle(Project(carried.here.root), carried.file, carried.vouched)
     assert loaded.images[0].rebuildable
-    folder = sources.folder(carried.here.source, TARGET, there)
+    folder = sources.make_source_folder(carried.here.source, TARGET, there)
     assert [path.name for path in folder.iterdir()] == ["setup.py"]
     assert (folder / "setup.py").read_text() == "print('one')\n"
-    assert load(Project(carried.here.root), carried.file, carried.vouched).files_new == 0
-    create(Project(carried.here.root), [VARIANT], there.home / "again.tar")
+    assert load_bundle(Project(carried.here.root), carried.file, carried.vouched).files_new == 0
+    create_bundle(Project(carried.here.root), [VARIANT], there.home / "again.tar")
     assert (there.home / "again.tar").read_bytes() == carried.file.read_bytes()
 
 
 def test_source_code_that_is_no_objects_of_git_is_refused(carried: Carried, there: Store, tmp_path: Path) -> None:
-    forged = carried.forged(tmp_path / "forged.tar", blob(b"a tree"), TAR, str(carried.here.source.commit))
+    forged = carried.forged(tmp_path / "forged.tar", make_blob(b"a tree"), TAR, str(carried.here.source.commit))
     with pytest.raises(InputError, match="unsupported input type"):
-        load(Project(carried.here.root), forged, LoadOptions(digest=Archive(forged).digest))
+        load_bundle(Project(carried.here.root), forged, LoadOptions(digest=Archive(forged).digest))
     assert planted(there) == []
 
 
@@ -140,16 +150,16 @@ def test_objects_of_another_commit_are_refused(carried: Carried, there: Store, t
     commit = str(carried.here.source.commit)
     forged = carried.forged(tmp_path / "forged.tar", poisoned_pack(tmp_path), SOURCE, commit)
     with pytest.raises(FetchError, match=f"not the objects of commit {commit}"):
-        load(Project(carried.here.root), forged, LoadOptions(digest=Archive(forged).digest))
+        load_bundle(Project(carried.here.root), forged, LoadOptions(digest=Archive(forged).digest))
     assert planted(there) == []
 
 
 def test_changed_objects_are_not_bundled(carried: Carried, there: Store, tmp_path: Path) -> None:
-    load(Project(carried.here.root), carried.file, carried.vouched)
-    pack = git_objects.path(str(carried.here.source.commit), there)
+    load_bundle(Project(carried.here.root), carried.file, carried.vouched)
+    pack = git_objects.pack_path(str(carried.here.source.commit), there)
     pack.write_bytes(bytes(poisoned_pack(tmp_path).source))  # type: ignore[arg-type] - it is in memory
     with pytest.raises(FetchError, match="was changed on the disk"):
-        create(Project(carried.here.root), [VARIANT], tmp_path / "b.tar")
+        create_bundle(Project(carried.here.root), [VARIANT], tmp_path / "b.tar")
     assert not (tmp_path / "b.tar").exists()
     assert not pack.exists()
     assert os.listdir(pack.parent) == ["lock"]  # noqa: PTH208 - names alone

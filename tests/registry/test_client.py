@@ -11,7 +11,7 @@ import pytest
 
 from drydock.config.access import Access
 from drydock.core.errors import CredentialsError, RegistryError
-from drydock.oci.reference import parse
+from drydock.oci.reference import parse_reference
 from drydock.registry import blobs as blobs_module
 from drydock.registry.blobs import Blobs
 from drydock.registry.client import Client
@@ -33,11 +33,11 @@ def a_blob(folder: Path, size: int, seed: int = 0) -> tuple[Path, str]:
 
 
 def blobs(host: str, folder: Path, repository: str = "some/image") -> Blobs:
-    return Blobs(Client(parse(f"{host}/{repository}"), QUICK), folder / "state")
+    return Blobs(Client(parse_reference(f"{host}/{repository}"), QUICK), folder / "state")
 
 
 def manifests(host: str, folder: Path, repository: str = "some/image") -> Manifests:
-    return Manifests(Client(parse(f"{host}/{repository}"), QUICK), folder / "state")
+    return Manifests(Client(parse_reference(f"{host}/{repository}"), QUICK), folder / "state")
 
 
 def image(made_blobs: Blobs, folder: Path, seed: int = 0) -> Manifest:
@@ -72,7 +72,7 @@ def test_a_large_blob_goes_in_chunks(
     monkeypatch.setattr(blobs_module, "CHUNK", 1 << 20)
     path, digest = a_blob(tmp_path, size, seed=7)
     counted: list[int] = []
-    client = Client(parse(f"{registry.host}/in/chunks"), QUICK)
+    client = Client(parse_reference(f"{registry.host}/in/chunks"), QUICK)
     assert Blobs(client, tmp_path / "state", counted.append).push(path, digest).how == "uploaded"
     assert sum(counted) == size
     assert registry.blob_file(digest).read_bytes() == path.read_bytes()
@@ -88,12 +88,12 @@ def test_a_broken_off_upload_goes_on_where_it_was(
         pass
 
     def stop_after(count: int) -> None:
-        sent.append(count)
-        if sum(sent) > 2 << 20:
+        chunk_sizes.append(count)
+        if sum(chunk_sizes) > 2 << 20:
             raise Stopped
 
-    sent: list[int] = []
-    client = Client(parse(f"{registry.host}/taken/up"), QUICK)
+    chunk_sizes: list[int] = []
+    client = Client(parse_reference(f"{registry.host}/taken/up"), QUICK)
     with pytest.raises(Stopped):
         Blobs(client, tmp_path / "state", stop_after).push(path, digest)
     sent_again: list[int] = []
@@ -107,8 +107,8 @@ def test_a_blob_of_another_repository_is_mounted(registry: Registry, tmp_path: P
     path, digest = a_blob(tmp_path, 1000, seed=9)
     blobs(registry.host, tmp_path, "mount/from").push(path, digest)
     assert blobs(registry.host, tmp_path, "mount/to").push(path, digest, "mount/from").how == "mounted"
-    other, absent = a_blob(tmp_path, 1000, seed=10)
-    assert blobs(registry.host, tmp_path, "mount/to").push(other, absent, "mount/from").how == "uploaded"
+    other_blob, absent = a_blob(tmp_path, 1000, seed=10)
+    assert blobs(registry.host, tmp_path, "mount/to").push(other_blob, absent, "mount/from").how == "uploaded"
 
 
 def test_manifests_by_digest_and_tag(registry: Registry, tmp_path: Path) -> None:
@@ -117,9 +117,13 @@ def test_manifests_by_digest_and_tag(registry: Registry, tmp_path: Path) -> None
     assert (mine.find(manifest.digest), mine.digest("v1")) == (None, None)
     mine.push(manifest)
     mine.push(manifest, "v1")
-    found = mine.find(manifest.digest)
-    assert found
-    assert (found.data, found.media_type, mine.digest("v1")) == (manifest.data, MANIFEST, manifest.digest)
+    stored_manifest = mine.find(manifest.digest)
+    assert stored_manifest
+    assert (stored_manifest.data, stored_manifest.media_type, mine.digest("v1")) == (
+        manifest.data,
+        MANIFEST,
+        manifest.digest,
+    )
     assert "v1" in mine.tags()
     assert manifests(registry.host, tmp_path, "no/such").tags() == ()
 
@@ -141,9 +145,9 @@ def test_referrers_are_listed_without_the_api(registry: Registry, tmp_path: Path
     first, second = (referrer(my_blobs, tmp_path, subject, text) for text in ("1", "2"))
     for manifest in (first, second, first):
         mine.refer(manifest)
-    found = mine.referrers(subject.digest)
-    assert {item["digest"] for item in found} == {first.digest, second.digest}
-    assert {item["artifactType"] for item in found} == {"application/x-test"}
+    referrers = mine.referrers(subject.digest)
+    assert {item["digest"] for item in referrers} == {first.digest, second.digest}
+    assert {item["artifactType"] for item in referrers} == {"application/x-test"}
     assert fallback_tag(subject.digest) in mine.tags()
 
 
@@ -171,13 +175,13 @@ def configured(folder: Path, host: str, password: str) -> dict[str, str]:
 
 def test_dockers_own_credentials_are_used(guarded: Registry, tmp_path: Path) -> None:
     env = configured(tmp_path, guarded.host, PASSWORD)
-    client = Client(parse(f"{guarded.host}/some/image"), QUICK, env=env)
+    client = Client(parse_reference(f"{guarded.host}/some/image"), QUICK, env=env)
     path, digest = a_blob(tmp_path, 1000)
     assert Blobs(client, tmp_path / "state").push(path, digest).how == "uploaded"
 
 
 def test_missing_credentials_are_an_error(guarded: Registry, tmp_path: Path) -> None:
-    client = Client(parse(f"{guarded.host}/some/image"), QUICK, env={"DOCKER_CONFIG": str(tmp_path)})
+    client = Client(parse_reference(f"{guarded.host}/some/image"), QUICK, env={"DOCKER_CONFIG": str(tmp_path)})
     with pytest.raises(CredentialsError, match="requires credentials"):
         Blobs(client, tmp_path / "state").has(digest_of(b""))
 

@@ -30,14 +30,16 @@ def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Job:
     monkeypatch.setenv("DRYDOCK_CACHE", str(tmp_path / "cache"))
     local = LocalRepository(tmp_path, platforms=(PLATFORM,))
     local.forget(PLATFORM)
-    found = local.job(PLATFORM)
-    support.write(found.foundation)
-    return found
+    foundation_job = local.job(PLATFORM)
+    support.write(foundation_job.foundation)
+    return foundation_job
 
 
 def push(job: Job, registry: Registry, key: Path | None = None) -> foundations.PushedFoundation:
     signer = Signer(str(key)) if key else None
-    (pushed,) = foundations.push(job.project, [job.variant], f"{registry.host}/own/f", signer, insecure=False)
+    (pushed,) = foundations.push_foundations(
+        job.project, [job.variant], f"{registry.host}/own/f", signer, insecure=False
+    )
     return pushed
 
 
@@ -45,7 +47,7 @@ def pulled(job: Job, registry: Registry, key: Path | None = None) -> dict[str, b
     """Return what another machine, which keeps nothing, gets; None for nothing."""
     shutil.rmtree(job.foundation.parent, ignore_errors=True)
     trust = (str(key.with_suffix(".pub")), "", "", "") if key else NO_SIGNER
-    pull = foundations.puller(f"{registry.host}/own/f", trust, insecure=False)
+    pull = foundations.make_registry_pull(f"{registry.host}/own/f", trust, insecure=False)
     assert pull
     return content(job.foundation) if pull(job) else None
 
@@ -56,9 +58,9 @@ def content(layout: Path) -> dict[str, bytes]:
 
 def committed(job: Job) -> Job:
     """Write the digest of the kept foundation into the lock."""
-    found = support.record(job, oci.read_digest(job.foundation))
-    lockfile.write_lock(lockfile.path_of(job.project, job.variant.id), found.lock)
-    return found
+    locked_job = support.record(job, oci.read_digest(job.foundation))
+    lockfile.write_lock(lockfile.path_of_lock(job.project, job.variant.id), locked_job.lock)
+    return locked_job
 
 
 def test_one_machine_pushes_and_another_pulls(job: Job, registry: Registry) -> None:
@@ -81,12 +83,12 @@ def test_a_signature_counts_for_one_key_only(
     assert pulled(job, registry, key) == before
 
     newer = job.lock.model_copy(update={"source_date_epoch": job.lock.source_date_epoch + 1})
-    other = Job(job.variant, newer, PLATFORM, job.project)
-    repository = Repository(foundations.reference(f"{registry.host}/own/f"), Access())
+    other_job = Job(job.variant, newer, PLATFORM, job.project)
+    repository = Repository(foundations.parse_foundations_address(f"{registry.host}/own/f"), Access())
     manifest = repository.manifests.find(job.foundation_key)
     assert manifest
-    repository.manifests.push(manifest, other.foundation_key)  # as somebody with the registry's password can
-    assert pulled(other, registry, key) is None
+    repository.manifests.push(manifest, other_job.foundation_key)  # as somebody with the registry's password can
+    assert pulled(other_job, registry, key) is None
     assert "no valid signature" in capsys.readouterr().err
 
 
@@ -106,22 +108,29 @@ def test_only_what_the_lock_says_is_pushed(job: Job, registry: Registry) -> None
 
 def test_what_no_lock_needs_is_deleted(job: Job, registry: Registry, key: Path) -> None:
     where, older = f"{registry.host}/own/pruned", "1" * 64
-    foundations.push(job.project, [job.variant], where, Signer(str(key)), insecure=False)
-    repository, _ = foundation_use.shared(job.project, where, "", insecure=False)
-    needed = repository.manifests.find(job.foundation_key)
-    other = support.write(job.foundation.parent / "other", config=lambda config: config.update(author="somebody"))
+    foundations.push_foundations(job.project, [job.variant], where, Signer(str(key)), insecure=False)
+    repository, _ = foundation_use.list_shared_foundations(job.project, where, "", insecure=False)
+    needed_manifest = repository.manifests.find(job.foundation_key)
+    other_digest = support.write(
+        job.foundation.parent / "other", config=lambda config: config.update(author="somebody")
+    )
     layout = read_layout(job, job.foundation.parent / "other")
     push_blobs(repository, [layout])
     repository.manifests.push(layout.manifest, older)
 
     def keys() -> set[str]:
-        return {each.key for each in foundation_use.shared(job.project, where, "", insecure=False)[1]}
+        return {
+            foundation.key
+            for foundation in foundation_use.list_shared_foundations(job.project, where, "", insecure=False)[1]
+        }
 
     assert keys() == {job.foundation_key, older}
-    repository, found = foundation_use.shared(job.project, where, "", insecure=False)
-    assert [each.digest for each in foundation_use.pruned(repository, found, yes=True)] == [other]
-    assert repository.manifests.find(other) is None
-    assert repository.manifests.find(job.foundation_key) == needed
+    repository, shared_foundations = foundation_use.list_shared_foundations(job.project, where, "", insecure=False)
+    assert [
+        foundation.digest for foundation in foundation_use.prune_foundations(repository, shared_foundations, yes=True)
+    ] == [other_digest]
+    assert repository.manifests.find(other_digest) is None
+    assert repository.manifests.find(job.foundation_key) == needed_manifest
     assert keys() == {job.foundation_key}
 
 

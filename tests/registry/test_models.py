@@ -12,7 +12,7 @@ from drydock.config.access import Access
 from drydock.core import http
 from drydock.core.errors import CredentialsError, InputError, RegistryError, TagError
 from drydock.inputs import model_images
-from drydock.oci.reference import parse
+from drydock.oci.reference import parse_reference
 from drydock.publish import model as publishing
 from drydock.publish.push import PublishOptions
 from drydock.publish.repository import Repository
@@ -26,7 +26,7 @@ def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def push(folder: Path, name: str, key: Path | None = None) -> publishing.PushedModel:
-    return publishing.push(folder, name, PublishOptions("", key=str(key or "")))
+    return publishing.push_model(folder, name, PublishOptions("", key=str(key or "")))
 
 
 def test_a_model_is_pushed_once_and_signed_with_its_bill(registry: Registry, tmp_path: Path, key: Path) -> None:
@@ -36,13 +36,13 @@ def test_a_model_is_pushed_once_and_signed_with_its_bill(registry: Registry, tmp
     assert (first.model, first.licence, first.origin, first.layers) == (second.model, "Apache-2.0", "unknown", 3)
     assert first.bytes_sent > sum(map(len, FILES.values()))
     assert second.bytes_sent == 0
-    where = parse(first.model.removeprefix("oci://"))
+    where = parse_reference(first.model.removeprefix("oci://"))
     trust = signing.Trust(str(key.with_suffix(".pub")))
-    signing.check(where, trust)
+    signing.check_digest_signature(where, trust)
     (bill,) = Repository(where.at(""), Access()).documents(first.digest, {documents.MODEL_BOM})
-    signing.check(where.at(bill.manifest), trust)
-    assert {each["name"] for each in bill.json()["components"]} == FILES.keys()
-    model = model_images.described(first.model)
+    signing.check_digest_signature(where.at(bill.manifest), trust)
+    assert {component["name"] for component in bill.json()["components"]} == FILES.keys()
+    model = model_images.describe_model_image(first.model)
     assert (model / "config.json").read_bytes() == FILES["config.json"]
     with pytest.raises(InputError, match="found a digest"):
         push(tmp_path / "m", first.model)
@@ -69,7 +69,7 @@ def test_a_changed_byte_is_an_error_before_anything_is_parsed(registry: Registry
     blob = registry.blob_file(next(iter(publishing.layers_of(folder)[1])))
     blob.write_bytes(blob.read_bytes().replace(b"changed later", b"changed Later"))
     with pytest.raises(RegistryError, match="the registry sent sha256:"):
-        model_images.described(pushed.model)
+        model_images.describe_model_image(pushed.model)
 
 
 def test_a_file_that_becomes_shorter_while_it_is_sent_is_an_error_at_once(
@@ -101,7 +101,7 @@ def test_a_release_of_a_model_that_names_another_one_is_an_error_before_anything
     registry: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     push(write(tmp_path / "m"), f"{registry.host}/own/release:tiny-1.0.0")
-    other = write(tmp_path / "other", {**FILES, "config.json": b'{"another": 1}'})
+    other_model = write(tmp_path / "other", {**FILES, "config.json": b'{"another": 1}'})
     monkeypatch.setattr(publishing, "push_contents", lambda *_: pytest.fail("pushed"))
     with pytest.raises(TagError, match=r"tiny-1\.0\.0: the release tag already names"):
-        push(other, f"{registry.host}/own/release:tiny-1.0.0")
+        push(other_model, f"{registry.host}/own/release:tiny-1.0.0")

@@ -14,10 +14,10 @@ from drydock.attest.signing import Trust
 from drydock.core.errors import UntrustedError
 from drydock.core.project import Project
 from drydock.examine import verify_published
-from drydock.oci.reference import parse
+from drydock.oci.reference import parse_reference
 from drydock.publish import bindings
 from drydock.publish.bindings import DAY
-from drydock.publish.push import PublishOptions, publish
+from drydock.publish.push import PublishOptions, publish_image
 from drydock.registry.manifests import INDEX, to_manifest
 from tests.support.local_registry import VARIANT
 from tests.support.signed_image import Signed
@@ -25,10 +25,10 @@ from tests.support.signed_image import Signed
 
 def test_a_channel_is_what_was_published_to_it(signed: Signed, tmp_path: Path, key: Path) -> None:
     for tag in ("stable", f"{VARIANT}-stable"):
-        found = signed.verify(f"{signed.where}:{tag}")
-        assert f"tag {tag} was published with this digest" in found.shown
-        assert f"repository {signed.where} is where it was published" in found.shown
-        assert f"age: tag {tag} never expires; --max-age DAYS limits its age" in found.not_shown
+        verification = signed.verify(f"{signed.where}:{tag}")
+        assert f"tag {tag} was published with this digest" in verification.shown
+        assert f"repository {signed.where} is where it was published" in verification.shown
+        assert f"age: tag {tag} never expires; --max-age DAYS limits its age" in verification.not_shown
     later = signed.next_release(tmp_path, key)
     assert signed.verify(f"{signed.where}:stable").digest == later.digest
 
@@ -51,8 +51,8 @@ def test_a_copy_in_another_repository_is_refused(signed: Signed) -> None:
     for name in (f":{VARIANT}-1.0.0", ":stable", f"@{signed.done.digest}"):
         assert f"verify with --mirror-of {signed.where}" in signed.refused(f"{copy}{name}")
         options = verify_published.VerifyOptions(Trust(key=signed.public), rebuild=False, mirror_of=signed.where)
-        found = verify_published.verify_reference(Project(signed.local.root), f"{copy}{name}", options)
-        assert found.digest == signed.done.digest
+        verification = verify_published.verify_reference(Project(signed.local.root), f"{copy}{name}", options)
+        assert verification.digest == signed.done.digest
 
 
 def test_a_channel_that_was_moved_back_is_refused(
@@ -91,12 +91,12 @@ def test_a_tag_document_of_somebody_else_is_refused(signed: Signed) -> None:
     manifest = signed.repository.manifests.find(signed.done.digest)
     assert manifest
     subject = bindings.Subject(signed.where, VARIANT, signed.done.digest, signed.done.platforms)
-    forged = bindings.bind(subject, "latest", bindings.Terms(), {}).attached()
+    forged = bindings.bind_tag(subject, "latest", bindings.Terms(), {}).attached()
     artifact = signed.repository.refer(manifest, forged.media_type, forged.data, forged.name)
     signed.move("latest", signed.done.digest)
-    found = signed.refused(f"{signed.where}:latest")
-    assert artifact.digest in found
-    assert "no valid signature" in found
+    error_text = signed.refused(f"{signed.where}:latest")
+    assert artifact.digest in error_text
+    assert "no valid signature" in error_text
 
 
 def test_what_an_earlier_version_published_is_still_verified_by_its_release_tag(signed: Signed, key: Path) -> None:
@@ -105,10 +105,10 @@ def test_what_an_earlier_version_published_is_still_verified_by_its_release_tag(
     assert manifest
     fields = {"schema": 1, "image": signed.done.digest, "repository": "published/cpu", "tag": f"{VARIANT}-1.0.0"}
     artifact = signed.repository.refer(manifest, documents.RELEASE, json.dumps(fields).encode(), "release.json")
-    signing.sign([parse(signed.where).at(artifact.digest)], signing.Signer(str(key)))
+    signing.sign_digests([parse_reference(signed.where).at(artifact.digest)], signing.Signer(str(key)))
     assert signed.verify().digest == signed.done.digest
     assert "published before channels were signed" in signed.refused(f"{signed.where}:stable")
-    publish(
+    publish_image(
         Project(signed.local.root),
         VARIANT,
         PublishOptions(signed.where.rpartition("/")[0], channel="stable", key=str(key)),
@@ -117,8 +117,8 @@ def test_what_an_earlier_version_published_is_still_verified_by_its_release_tag(
 
 
 def test_an_index_with_two_images_for_a_platform_is_refused(signed: Signed, tmp_path: Path, key: Path) -> None:
-    other = signed.next_release(tmp_path, key)
-    first, second = (signed.repository.manifests.find(digest) for digest in (other.digest, signed.done.digest))
+    other_release = signed.next_release(tmp_path, key)
+    first, second = (signed.repository.manifests.find(digest) for digest in (other_release.digest, signed.done.digest))
     assert first
     assert second
     amd64 = {"os": "linux", "architecture": "amd64"}

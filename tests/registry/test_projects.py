@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from drydock.build import render
-from drydock.config.matrix import find, read_matrix
+from drydock.config.matrix import find_variant, read_matrix
 from drydock.config.project import DRYDOCK, read_settings
 from drydock.core.errors import InputError
 from drydock.core.paths import ROOT
@@ -31,11 +31,11 @@ def verb(folder: Path, *words: str, **env: str) -> str:
     """Run a verb in a project; return what it prints."""
     command = [sys.executable, str(ROOT / "tasks.py"), *words]
     path = {"PYTHONPATH": str(ROOT)}
-    done = subprocess.run(
+    result = subprocess.run(
         command, cwd=folder, env={**os.environ, **path, **env}, capture_output=True, text=True, check=False
     )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    assert result.returncode == 0, result.stderr
+    return result.stdout
 
 
 def test_a_row_of_a_pushed_project_is_listed_inherited_and_rendered(tmp_path: Path) -> None:
@@ -55,9 +55,9 @@ def test_a_row_of_a_pushed_project_is_listed_inherited_and_rendered(tmp_path: Pa
     explained = verb(acme, "matrix", "acme-cpu", "--explain")
     assert "vendor:templates/cpu/stacks/vendor-cpu.yaml:3" in explained
 
-    project = others.over(Project(acme, (ROOT,)), read_settings(Project(acme)))
-    variant = find(read_matrix(project), "acme-cpu")
-    text = render.dockerfile(project, variant)
+    project = others.add_other_layers(Project(acme, (ROOT,)), read_settings(Project(acme)))
+    variant = find_variant(read_matrix(project), "acme-cpu")
+    text = render.render_dockerfile(project, variant)
     assert "RUN touch /vendor" in text
     assert "RUN touch /row" in text
     assert render.own_files(project, variant) == {"project/files/files/motd": b"from the vendor\n"}
@@ -68,15 +68,15 @@ def test_what_others_could_not_take_is_not_pushed(registry: Registry, tmp_path: 
         tmp_path / "vendor",
         {**VENDOR, "matrix.yaml": "schema: 1\nvariants: {x: {stack: none, platforms: [linux/amd64]}}\n"},
     )
-    acme = others.over(Project(write(tmp_path / "acme", ACME, "../other"), (ROOT,)), None)
+    acme = others.add_other_layers(Project(write(tmp_path / "acme", ACME, "../other"), (ROOT,)), None)
     for project, expected in (
         (Project(vendor, (ROOT,)), "unknown stack 'none'"),
         (acme, "from: ../other is a folder, which others do not have"),
         (DRYDOCK, "found no drydock.yaml"),
     ):
         with pytest.raises(InputError, match=expected):
-            publishing.push(project, f"{registry.host}/broken")
+            publishing.push_project(project, f"{registry.host}/broken")
     (vendor / "files" / "motd").unlink()
     write(vendor, {"matrix.yaml": VENDOR["matrix.yaml"]})
     with pytest.raises(InputError, match="files/motd"):
-        publishing.push(Project(vendor, (ROOT,)), f"{registry.host}/broken")
+        publishing.push_project(Project(vendor, (ROOT,)), f"{registry.host}/broken")

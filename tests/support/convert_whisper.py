@@ -31,12 +31,12 @@ def name() -> str:
 
 
 take("I"), name(), take("I")  # format, architecture, revision
-given: dict[str, torch.Tensor] = {}
+source_tensors: dict[str, torch.Tensor] = {}
 for _ in range(take("I")[0]):
     key = name()
     shape = take(f"{take('B')[0]}I")
     kind, size = take("BI")
-    given[key] = torch.frombuffer(bytearray(file.read(size)), dtype=TYPES[kind]).reshape(shape)
+    source_tensors[key] = torch.frombuffer(bytearray(file.read(size)), dtype=TYPES[kind]).reshape(shape)
 
 PARTS = {
     "self_attention/linear_0": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
@@ -51,21 +51,24 @@ PARTS = {
     "ffn/layer_norm": ("final_layer_norm",),
 }
 WHOLE = {"position_encodings/encodings": "embed_positions.weight", "embeddings/weight": "embed_tokens.weight"}
-made: dict[str, torch.Tensor] = {}
-for key, array in given.items():
+target_tensors: dict[str, torch.Tensor] = {}
+for key, array in source_tensors.items():
     side, _, rest = key.partition("/")
     before, _, last = rest.rpartition("/")
     last = {"gamma": "weight", "beta": "bias"}.get(last, last)
     layer, _, part = before.partition("/")
     if part in PARTS:
-        names = [f"layers.{layer.removeprefix('layer_')}.{each}.{last}" for each in PARTS[part]]
-        made |= {f"model.{side}.{each}": piece for each, piece in zip(names, array.chunk(len(names)), strict=True)}
+        names = [f"layers.{layer.removeprefix('layer_')}.{piece_name}.{last}" for piece_name in PARTS[part]]
+        target_tensors |= {
+            f"model.{side}.{piece_name}": piece
+            for piece_name, piece in zip(names, array.chunk(len(names)), strict=True)
+        }
     elif rest in WHOLE or last in ("weight", "bias"):
-        made[f"model.{side}.{WHOLE.get(rest, f'{before}.{last}')}"] = array
+        target_tensors[f"model.{side}.{WHOLE.get(rest, f'{before}.{last}')}"] = array
 
 tokenizer = WhisperTokenizerFast(tokenizer_file=str(next(packages.glob("*/data/tokenizer.json"))))
-end, (vocabulary, width) = tokenizer.eos_token_id, given["decoder/embeddings/weight"].shape
-layers, heads = sum(key.endswith("fc1.bias") for key in made) // 2, int(given["encoder/num_heads"])
+end, (vocabulary, width) = tokenizer.eos_token_id, source_tensors["decoder/embeddings/weight"].shape
+layers, heads = sum(key.endswith("fc1.bias") for key in target_tensors) // 2, int(source_tensors["encoder/num_heads"])
 config = WhisperConfig(
     vocab_size=vocabulary, d_model=width, encoder_layers=layers, decoder_layers=layers,
     encoder_attention_heads=heads, decoder_attention_heads=heads, encoder_ffn_dim=4 * width, decoder_ffn_dim=4 * width,
@@ -73,7 +76,7 @@ config = WhisperConfig(
     suppress_tokens=None, begin_suppress_tokens=None,
 )  # fmt: skip
 model = WhisperForConditionalGeneration(config)
-missing, unexpected = model.load_state_dict(made, strict=False)
+missing, unexpected = model.load_state_dict(target_tensors, strict=False)
 extra = [key for key in unexpected if not key.endswith("k_proj.bias")]  # Whisper has none; CTranslate2 writes zeros
 if extra or missing != ["proj_out.weight"]:  # which is the embeddings again
     sys.exit(f"{packages}: missing {missing}, unexpected {extra}")

@@ -21,7 +21,7 @@ import pytest
 from testcontainers.core.container import DockerContainer
 from testcontainers.core.wait_strategies import HealthcheckWaitStrategy
 
-from drydock.core.files import dumps
+from drydock.core.files import format_json
 from drydock.engine.daemon import SETTINGS, wait_for
 from tests.support.started_containers import make_container
 
@@ -46,7 +46,7 @@ class CutOff:
         self.folder = Path(tempfile.mkdtemp(prefix="drydock-cut-", dir="/tmp"))
         if os.geteuid() != 0 or subprocess.run([*CUT, "true"], check=False).returncode:
             pytest.skip("only root can make a network namespace and start a second engine")
-        (self.folder / "daemon.json").write_text(dumps(SETTINGS))
+        (self.folder / "daemon.json").write_text(format_json(SETTINGS))
         options = {"config-file": "daemon.json", "data-root": "data", "exec-root": "exec", "pidfile": "pid"}
         command = [*CUT, "dockerd", *(f"--{name}={self.folder / value}" for name, value in options.items())]
         command += [f"--host={self.host}", "--bridge=none", "--iptables=false", "--ip6tables=false"]
@@ -54,9 +54,9 @@ class CutOff:
             self._process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
         answers = ["docker", "--host", self.host, "version"]
         if not wait_for(lambda: subprocess.run(answers, capture_output=True, check=False).returncode == 0, 60):
-            said = (self.folder / "log").read_text()[-2000:]
+            log_tail = (self.folder / "log").read_text()[-2000:]
             self.stop()
-            raise TimeoutError(said)
+            raise TimeoutError(log_tail)
 
     @property
     def host(self) -> str:
@@ -71,9 +71,9 @@ class CutOff:
 
     def docker(self, *arguments: str) -> str:
         """Return the output of a docker command."""
-        done = self.run("docker", *arguments, cwd=self.folder, env=os.environ)
-        assert done.returncode == 0, done.stderr[-2000:]
-        return done.stdout.strip()
+        result = self.run("docker", *arguments, cwd=self.folder, env=os.environ)
+        assert result.returncode == 0, result.stderr[-2000:]
+        return result.stdout.strip()
 
     @contextlib.contextmanager
     def serving_registry(self, port: int, command: Sequence[str]) -> Iterator[None]:

@@ -8,13 +8,15 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from entrypoints.accelerators import decide_module
+from entrypoints.accelerators import import_decider
 from entrypoints.core.errors import EntrypointError
 from entrypoints.core.records import Facts
 from entrypoints.decide.records import Decision
 from entrypoints.model.read import ModelFacts
+from entrypoints.plan.role_profile import apply_role
 from entrypoints.request.intents import Intents
-from entrypoints.request.vllm_flags import parse_given
+from entrypoints.request.roles import SERVE
+from entrypoints.request.vllm_flags import parse_user_flags
 from tests.support.hosts import expect
 from tests.support.hosts.models import LLAMA
 
@@ -48,12 +50,12 @@ profile_of, profile_in = cache(expect.profile_of), cache(expect.profile_in)
 
 def decided(row: Row) -> Decision:
     """Decide what a row asks. Raises EntrypointError."""
-    profile = profile_in(row.target) if row.target else profile_of(row.host)
+    profile = apply_role(profile_in(row.target) if row.target else profile_of(row.host), SERVE)
     facts = expect.read(row.host, profile_of(row.host))
-    given = parse_given(row.words.split(), row.env, row.known, Intents(**row.goals))
+    user_flags = parse_user_flags(row.words.split(), row.env, row.known, Intents(**row.goals))
     changed = row.changed(facts) if row.changed else facts
-    found: Decision = decide_module(facts.accelerator).decide(profile, changed, row.model, given)
-    return found
+    decision: Decision = import_decider(facts.accelerator).decide(profile, changed, row.model, user_flags)
+    return decision
 
 
 def check(row: Row) -> None:
@@ -70,13 +72,13 @@ def check(row: Row) -> None:
     for name, part in row.because.items():
         value = decision.values[name]
         assert part in " ".join((value.because, *value.instead))
-    found = {finding.id: finding.found for finding in decision.findings}
-    assert {name: part in found.get(name, "not found") for name, part in row.finds.items()} == dict.fromkeys(
+    finding_values = {finding.id: finding.found for finding in decision.findings}
+    assert {name: part in finding_values.get(name, "not found") for name, part in row.finds.items()} == dict.fromkeys(
         row.finds, True
     )
-    assert not set(row.quiet) & set(found)
+    assert not set(row.quiet) & set(finding_values)
 
 
 def with_devices(count: int | None = None, **changes: Any) -> Callable[[Facts], Facts]:
     """Return a change of the host: only its first devices, each with other fields."""
-    return lambda facts: facts._replace(devices=tuple(each._replace(**changes) for each in facts.devices[:count]))
+    return lambda facts: facts._replace(devices=tuple(device._replace(**changes) for device in facts.devices[:count]))

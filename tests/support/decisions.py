@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))
 
 from drydock.core.errors import HostError
 from drydock.run.entrypoint import DoesNotFitError
-from drydock.topology.size import Capacity, size_of
+from drydock.topology.size import Capacity, find_fewest_hosts
 from entrypoints.core.errors import DOES_NOT_FIT, HOST, EntrypointError
 from entrypoints.core.records import to_json
 from entrypoints.model.read import ModelFacts
@@ -95,10 +95,10 @@ def on_host(machine: Machine, model: ModelFacts) -> str:
 
 def _cell(machine: Machine, model: ModelFacts, intents: Intents) -> str:
     try:
-        found = spread(plan_in_row(machine, model, (), intents))
+        parallelism = spread(plan_in_row(machine, model, (), intents))
     except EntrypointError as error:
         return NOTHING if error.code == HOST else REFUSED
-    return f"{found.short()} {found.length}".rstrip()
+    return f"{parallelism.short()} {parallelism.length}".rstrip()
 
 
 def page() -> str:
@@ -121,10 +121,10 @@ the vLLM of the stack does not serve it; `none`: no device there is healthy and 
 
 def _sections() -> Iterator[str]:
     """Yield a table for each accelerator that has recorded hosts."""
-    known, names = models(), expect.names()
+    known_models, names = models(), expect.names()
     for accelerator in sorted({name.partition("-")[0] for name in names}):
         hosts = [name for name in names if name.startswith(f"{accelerator}-")]
-        rows = ([name, *(on_host(host(each), known[name]) for each in hosts)] for name in SHOWN)
+        rows = ([name, *(on_host(host(host_name), known_models[name]) for host_name in hosts)] for name in SHOWN)
         columns = [name.partition("-")[2] for name in hosts]
         yield f"## {accelerator}\n\n{table(['model', *columns], rows)}"
 
@@ -159,14 +159,14 @@ vLLM knows. `no`: the model does not fit 16 of them, or the image does not serve
 
 def sizes() -> str:
     """Return docs/reference/sizes.md."""
-    known, names = models(), [name for name in expect.names() if not name.endswith(("-busy", "-held"))]
+    known_models, names = models(), [name for name in expect.names() if not name.endswith(("-busy", "-held"))]
     parts = [_SIZES]
     for accelerator in sorted({name.partition("-")[0] for name in names}):
         hosts = [name for name in names if name.startswith(f"{accelerator}-")]
-        columns = {name: [_size(host(name), known[model]) for model in WELL_KNOWN] for name in hosts}
-        shown = {name.partition("-")[2]: cells for name, cells in columns.items() if {*cells} != {REFUSED}}
-        rows = ([model, *cells] for model, *cells in zip(WELL_KNOWN, *shown.values(), strict=True))
-        parts.append(f"## {accelerator}\n\n{table(['model', *shown], rows)}")
+        columns = {name: [_size(host(name), known_models[model]) for model in WELL_KNOWN] for name in hosts}
+        size_columns = {name.partition("-")[2]: cells for name, cells in columns.items() if {*cells} != {REFUSED}}
+        rows = ([model, *cells] for model, *cells in zip(WELL_KNOWN, *size_columns.values(), strict=True))
+        parts.append(f"## {accelerator}\n\n{table(['model', *size_columns], rows)}")
     return "\n".join(parts)
 
 
@@ -177,11 +177,11 @@ def _size(machine: Machine, model: ModelFacts) -> str:
         except EntrypointError as error:
             raise (DoesNotFitError if error.code == DOES_NOT_FIT else HostError)(error.message) from error
 
-    found = size_of(Capacity("", "", ""), ask)
-    if not found.hosts:
+    capacity = find_fewest_hosts(Capacity("", "", ""), ask)
+    if not capacity.hosts:
         return REFUSED
-    count = f"{found.hosts} x " if found.hosts > 1 else ""
-    return f"{count}{found.split}, {found.requests or '?'}"
+    count = f"{capacity.hosts} x " if capacity.hosts > 1 else ""
+    return f"{count}{capacity.split}, {capacity.requests or '?'}"
 
 
 def main() -> None:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from pathlib import PurePosixPath
 
-from drydock.build.standins import carrier
+from drydock.build.standins import find_vllm_carrier
 from drydock.core.paths import ROOT
 from drydock.model.variant import Variant
 
@@ -22,15 +22,15 @@ def representatives(variants: Iterable[Variant]) -> set[str]:
     Two steps are of one kind if they run the same programs: versions, names, paths and environment do not count.
     """
     rows = sorted(variants, key=lambda variant: not variant.default)
-    seen: set[str] = set()
-    found: set[str] = set()
+    seen_kinds: set[str] = set()
+    variant_ids: set[str] = set()
     for variant in rows:
         kinds = step_kinds((ROOT / "images" / variant.id / "Dockerfile").read_text())
-        kinds |= {f"vLLM comes by {carrier(variant)}", f"accelerator {variant.accelerator}"}
-        if kinds - seen:
-            found.add(variant.id)
-        seen |= kinds
-    return found
+        kinds |= {f"vLLM comes by {find_vllm_carrier(variant)}", f"accelerator {variant.accelerator}"}
+        if kinds - seen_kinds:
+            variant_ids.add(variant.id)
+        seen_kinds |= kinds
+    return variant_ids
 
 
 def step_kinds(dockerfile: str) -> set[str]:

@@ -81,12 +81,12 @@ class BuildKit:
 
     def _send(self, folder: Path, data: bytes) -> dict[str, Any]:
         digest = diff_id(data)
-        if oci.blob(folder, digest).exists():
+        if oci.path_of_blob(folder, digest).exists():
             return {"digest": digest, "size": len(data)}
         self.sent.append(data)
         return layouts.put(folder, data)
 
 
 def held(layout: Path) -> list[bytes]:
-    blobs = (oci.blob(layout, item["digest"]) for item in oci.read_manifest(layout)["layers"])
+    blobs = (oci.path_of_blob(layout, item["digest"]) for item in oci.read_manifest(layout)["layers"])
     return [zstandard.decompress(blob.read_bytes()) for blob in blobs]

@@ -50,9 +50,9 @@ class Handler(BaseHTTPRequestHandler):
 
     def answer(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        seen = Seen(self.command, self.path, dict(self.headers), body)
-        self.server.seen.append(seen)
-        answer = self.server.answer(seen)
+        request = Seen(self.command, self.path, dict(self.headers), body)
+        self.server.seen.append(request)
+        answer = self.server.answer(request)
         self.send_response(answer.status)
         length = {"Content-Length": str(len(answer.body))} if isinstance(answer.body, bytes) else {}
         for name, value in {**length, **answer.headers}.items():

@@ -36,7 +36,7 @@ class Servers:
     def __call__(self, url: str, question: Mapping[str, Any] | None = None, seconds: float = 10.0) -> Reply:
         assert seconds > 0
         base, _, path = url.removeprefix("http://").partition("/")
-        if any(base.startswith(each) for each in self.down):
+        if any(base.startswith(prefix) for prefix in self.down):
             raise NoAnswer("ConnectionError")
         if path == "v1/models":
             return Reply(200, json.dumps({"data": [{"id": "m"}]}).encode())

@@ -96,14 +96,14 @@ def vllms_own(vllm: Path) -> dict[str, Family]:
     log = types.ModuleType("vllm.logger")
     log.init_logger = logging.getLogger  # type: ignore[attr-defined]
     sys.modules["vllm.logger"] = log
-    found: dict[str, Family] = {}
+    families: dict[str, Family] = {}
     for path in sorted((vllm / "transformers_utils/configs").glob("[a-z]*.py")):
         try:
             module = importlib.import_module(f"vllm.transformers_utils.configs.{path.stem}")
         except ImportError:
             continue
-        found |= {one.kind: one for item in vars(module).values() for one in defaults_of(item, module.__name__)}
-    return found
+        families |= {one.kind: one for item in vars(module).values() for one in defaults_of(item, module.__name__)}
+    return families
 
 
 def defaults_of(item: Any, module: str) -> Iterator[Family]:
@@ -118,42 +118,42 @@ def defaults_of(item: Any, module: str) -> Iterator[Family]:
 
 def declared(item: type) -> dict[str, Any]:
     """Return the defaults that a class states, without those that it computes from other sizes."""
-    found: dict[str, Any] = {}
+    attributes: dict[str, Any] = {}
     for base in reversed(item.__mro__):
         if "__init__" in vars(base):
             parameters = inspect.signature(vars(base)["__init__"]).parameters
-            found |= {
+            attributes |= {
                 name: one.default for name, one in parameters.items() if one.default is not inspect.Parameter.empty
             }
-        found |= {name: vars(base)[name] for name in vars(base).get("__annotations__", {}) if name in vars(base)}
-    return found
+        attributes |= {name: vars(base)[name] for name in vars(base).get("__annotations__", {}) if name in vars(base)}
+    return attributes
 
 
 def transformers_own() -> dict[str, Family]:
     """Return transformers' configuration classes, by `model_type`."""
     from transformers.models.auto.configuration_auto import CONFIG_MAPPING, CONFIG_MAPPING_NAMES  # noqa: PLC0415 -- only where the package is
 
-    found = {}
+    families = {}
     for kind in CONFIG_MAPPING_NAMES:
         try:
-            found[kind] = Family(kind, declared(CONFIG_MAPPING[kind]), CONFIG_MAPPING[kind]().to_dict())
+            families[kind] = Family(kind, declared(CONFIG_MAPPING[kind]), CONFIG_MAPPING[kind]().to_dict())
         except Exception as error:  # noqa: BLE001 -- some classes need a network, a package or arguments
             print(f"{kind}: {str(error)[:80]}", file=sys.stderr)  # noqa: T201 -- a script
-    return found
+    return families
 
 
 def types_of_architectures() -> dict[str, str]:
     """Return the shortest `model_type` that transformers gives to each class."""
     from transformers.models.auto import modeling_auto  # noqa: PLC0415 -- only where the package is
 
-    found: dict[str, str] = {}
+    model_types: dict[str, str] = {}
     for name, mapping in vars(modeling_auto).items():
         if not name.endswith("_MAPPING_NAMES"):
             continue
         for kind, classes in mapping.items():
             for one in (classes,) if isinstance(classes, str) else classes:
-                found[one] = min(found.get(one, kind), kind, key=len)
-    return found
+                model_types[one] = min(model_types.get(one, kind), kind, key=len)
+    return model_types
 
 
 def parts(table: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
@@ -163,29 +163,29 @@ def parts(table: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
             yield key, table[key]
 
 
-def collect(kind: str, known: Mapping[str, Family], families: dict[str, dict[str, Any]]) -> None:
+def collect(kind: str, known_families: Mapping[str, Family], families: dict[str, dict[str, Any]]) -> None:
     """Add a type's defaults, and those of its nested types."""
-    if kind in families or kind not in known:
+    if kind in families or kind not in known_families:
         return
-    stated, table = known[kind].stated, known[kind].table
-    own = sizes(stated)
+    stated, table = known_families[kind].stated, known_families[kind].table
+    stated_sizes = sizes(stated)
     layers = table.get("layer_types") or []
     if "sliding_attention" in layers and "full_attention" in layers:
-        own["sliding_window_pattern"] = layers.index("full_attention", 1) + 1
+        stated_sizes["sliding_window_pattern"] = layers.index("full_attention", 1) + 1
     else:
-        own.pop("sliding_window", None)
+        stated_sizes.pop("sliding_window", None)
     full = next((kind for kind in ("full_attention", "indexed_attention") if kind in layers), "")
     if "linear_attention" in layers and full:
-        own["full_attention_interval"] = layers.index(full) + 1
-    if "kv_lora_rank" in own:  # latent attention has no heads of one size
-        own.pop("head_dim", None)
-    families[kind] = own
+        stated_sizes["full_attention_interval"] = layers.index(full) + 1
+    if "kv_lora_rank" in stated_sizes:  # latent attention has no heads of one size
+        stated_sizes.pop("head_dim", None)
+    families[kind] = stated_sizes
     for key, part in parts(table):
         inner = part["model_type"]
         families[kind][key] = inner
-        collect(inner, known, families)
-        if key in NESTED and inner in known:  # what a file without the nested part means
-            usual = sizes(known[inner].table)
+        collect(inner, known_families, families)
+        if key in NESTED and inner in known_families:  # what a file without the nested part means
+            usual = sizes(known_families[inner].table)
             families[kind] |= {name: size for name, size in sizes(part).items() if size != usual.get(name)}
 
 
@@ -195,40 +195,40 @@ def sizes(table: Mapping[str, Any]) -> dict[str, Any]:
     return {key: number for key, number in numbers.items() if number > 0 or key == "qk_rope_head_dim"}
 
 
-def innermost(kind: str, known: Mapping[str, Family]) -> Mapping[str, Any]:
+def innermost(kind: str, known_families: Mapping[str, Family]) -> Mapping[str, Any]:
     """Return the defaults of a type's language model."""
-    while inner := next((part["model_type"] for key, part in parts(known[kind].table) if key in NESTED), ""):
-        if inner not in known:
+    while inner := next((part["model_type"] for key, part in parts(known_families[kind].table) if key in NESTED), ""):
+        if inner not in known_families:
             break
         kind = inner
-    return known[kind].table
+    return known_families[kind].table
 
 
-def published(kind: str, known: Mapping[str, Family]) -> dict[str, Any]:
+def published(kind: str, known_families: Mapping[str, Family]) -> dict[str, Any]:
     """Return the shortest configuration that transformers would write: nested parts name their types only."""
-    nested = {key: {"model_type": part["model_type"]} for key, part in parts(known[kind].table)}
-    table = known[kind].table
-    own = {} if any(key in NESTED for key in nested) else {key: table[key] for key in WRITTEN if table.get(key)}
-    return {"model_type": kind, **own, **nested}
+    nested = {key: {"model_type": part["model_type"]} for key, part in parts(known_families[kind].table)}
+    table = known_families[kind].table
+    top_level = {} if any(key in NESTED for key in nested) else {key: table[key] for key in WRITTEN if table.get(key)}
+    return {"model_type": kind, **top_level, **nested}
 
 
 def main(vllm: Path) -> None:
     """Write both files."""
     import transformers  # noqa: PLC0415 -- only where the package is
 
-    known = {**vllms_own(vllm), **transformers_own()}
+    known_families = {**vllms_own(vllm), **transformers_own()}
     kinds = {**types_of_architectures(), **NAMED}
     here = committed()
     families: dict[str, dict[str, Any]] = {}
     listed: dict[str, dict[str, Any]] = {}
     for name in architectures(vllm):
         kind = kinds.get(name, "")
-        if kind not in known:
+        if kind not in known_families:
             listed[name] = {"published": here[name]} if name in here else {"unknown": REMOTE}
             continue
-        collect(kind, known, families)
-        config = {"architectures": [name], **published(kind, known)}
-        listed[name] = {"config": config, **expected(innermost(kind, known))}
+        collect(kind, known_families, families)
+        config = {"architectures": [name], **published(kind, known_families)}
+        listed[name] = {"config": config, **expected(innermost(kind, known_families))}
         if "unknown" not in listed[name] and (why := parse_geometry(parse_config(config))[1]):
             listed[name]["cache"] = why
     source = f"transformers {transformers.__version__} and vLLM 0.32.0"
@@ -245,11 +245,11 @@ def main(vllm: Path) -> None:
 
 def committed() -> dict[str, str]:
     """Return a committed configuration of each architecture that has one."""
-    found = {}
+    configuration_names = {}
     bodies = json.loads((ROOT / "drydock/run/configurations.json").read_text())
     for name in sorted(bodies, reverse=True):
-        found |= dict.fromkeys(bodies[name]["config"].get("architectures", ()), name)
-    return found
+        configuration_names |= dict.fromkeys(bodies[name]["config"].get("architectures", ()), name)
+    return configuration_names
 
 
 def expected(table: Mapping[str, Any]) -> dict[str, Any]:
@@ -259,9 +259,9 @@ def expected(table: Mapping[str, Any]) -> dict[str, Any]:
         "heads": ("num_attention_heads", "n_head", "n_heads", "decoder_attention_heads"),
         "hidden": ("hidden_size", "n_embd", "d_model", "dim"),
     }
-    found = {name: next((table[key] for key in keys if table.get(key)), None) for name, keys in names.items()}
-    open_ones = [names[name][0] for name, value in found.items() if not isinstance(value, int)]
-    return {"unknown": NO_DEFAULTS.format(", ".join(open_ones))} if open_ones else found
+    values = {name: next((table[key] for key in keys if table.get(key)), None) for name, keys in names.items()}
+    open_ones = [names[name][0] for name, value in values.items() if not isinstance(value, int)]
+    return {"unknown": NO_DEFAULTS.format(", ".join(open_ones))} if open_ones else values
 
 
 if __name__ == "__main__":

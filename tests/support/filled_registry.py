@@ -29,15 +29,15 @@ class StockedRepository(LocalRepository):
         return sha256
 
     def _locked(self) -> Lock:
-        found = super()._locked()
+        lock = super()._locked()
         platforms = {}
-        for platform, pins in found.platforms.items():
+        for platform, pins in lock.platforms.items():
             assert isinstance(pins.base, LockedDebianBase)
             update = {name: tuple(map(self._deb, getattr(pins.base, name)[:9])) for name in ("packages", "bootstrap")}
             base = pins.base.model_copy(update=update)
             tools = tuple(map(self._tool, pins.tools))
             platforms[platform] = pins.model_copy(update={"base": base, "tools": tools})
-        return found.model_copy(update={"platforms": platforms})
+        return lock.model_copy(update={"platforms": platforms})
 
     def _deb(self, pin: LockedDeb) -> LockedDeb:
         data = f"{pin.name} {pin.version}".encode() * 100

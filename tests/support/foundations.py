@@ -59,9 +59,9 @@ def row_without_foundation(folder: Path) -> Job:
 
 def record(job: Job, digest: str, key: str = "") -> Job:
     """Return a job whose lock has the digest of a foundation, as `verify --record` writes it."""
-    found = LockedFoundation(digest=digest, key=key or job.foundation_key)
-    made = LockedImage(digest=digest, inputs_sha256="0" * 64, buildkit="v1", buildx="v1", foundation=found)
-    pins = {**job.lock.platforms, job.platform: job.pins.model_copy(update={"image": made})}
+    foundation = LockedFoundation(digest=digest, key=key or job.foundation_key)
+    image = LockedImage(digest=digest, inputs_sha256="0" * 64, buildkit="v1", buildx="v1", foundation=foundation)
+    pins = {**job.lock.platforms, job.platform: job.pins.model_copy(update={"image": image})}
     return Job(job.variant, job.lock.model_copy(update={"platforms": pins}), job.platform, job.project)
 
 
@@ -80,16 +80,16 @@ class Shared(Fake):
 
     def serve(self, layout: Path, *tags: str) -> None:
         """Serve another one too."""
-        manifest, config, *layers = oci.descriptors(layout)
+        manifest, config, *layers = oci.read_descriptors(layout)
         for name in (manifest["digest"], *tags):
-            data = oci.blob(layout, manifest["digest"]).read_bytes()
+            data = oci.path_of_blob(layout, manifest["digest"]).read_bytes()
             self.served[f"manifests/{name}"] = "manifest", Answer(200, {"Content-Type": strict.MANIFEST}, data)
-        for part, item in (("config", config), *(("below", each) for each in layers[:-1]), ("layer", layers[-1])):
-            path = oci.blob(layout, item["digest"])
+        for part, item in (("config", config), *(("below", layer) for layer in layers[:-1]), ("layer", layers[-1])):
+            path = oci.path_of_blob(layout, item["digest"])
             self.served[f"blobs/{item['digest']}"] = part, Answer(200, {}, path.read_bytes() if path.is_file() else b"")
 
-    def _answer(self, seen: Seen) -> Answer:
-        name = seen.path.removeprefix(f"/v2/{REPOSITORY}/")
+    def _answer(self, request: Seen) -> Answer:
+        name = request.path.removeprefix(f"/v2/{REPOSITORY}/")
         if name not in self.served:
             return Answer(404)
         part, answer = self.served[name]

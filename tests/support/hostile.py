@@ -70,6 +70,6 @@ def planted(value: Any, path: Path, text: str) -> Any:
         return value.model_copy(update={name: planted(getattr(value, name), rest, text)})
     if isinstance(value, Mapping):
         inner = {text: value[str(step)]} if rest == ("<key>",) else {str(step): planted(value[str(step)], rest, text)}
-        return {**{key: other for key, other in value.items() if key != step}, **inner}
+        return {**{key: sibling for key, sibling in value.items() if key != step}, **inner}
     changed = [planted(inner, rest, text) if index == step else inner for index, inner in enumerate(value)]
     return type(value)(changed)

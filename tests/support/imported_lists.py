@@ -56,5 +56,33 @@ def read_parser() -> dict[str, list[typing.Any]]:
     }
 
 
+def find_not_imported() -> dict[str, str]:
+    """Return architecture → why the module of its class cannot be imported here, in Python's words."""
+    registry = import_module("vllm.model_executor.models.registry")
+    words: dict[str, str] = {}
+    for architecture, (module, _) in registry._VLLM_MODELS.items():
+        try:
+            import_module(module if module.startswith("vllm.") else f"vllm.model_executor.models.{module}")
+        except Exception as error:  # noqa: BLE001 - a module may raise anything
+            words[architecture] = f"{type(error).__name__}: {error}"
+    return words
+
+
+def find_fallback() -> list[str]:
+    """Return the classes of transformers that vLLM runs, of those without a class of vLLM's own."""
+    transformers = import_module("transformers")
+    own = import_module("vllm.model_executor.models.registry")._VLLM_MODELS
+    classes = {name: getattr(transformers, name, None) for name in dir(transformers) if name not in own}
+    return sorted(
+        name
+        for name, item in classes.items()
+        if isinstance(item, type)
+        and issubclass(item, transformers.PreTrainedModel)
+        and (item.is_backend_compatible() or item._can_set_attn_implementation())
+    )
+
+
 if __name__ == "__main__":
-    json.dump({"lists": read_registries(), "options": read_parser()}, sys.stdout)
+    known = {"lists": read_registries(), "options": read_parser(), "not_imported": find_not_imported()}
+    known["fallback"] = find_fallback()
+    json.dump(known, sys.stdout)

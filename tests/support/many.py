@@ -11,7 +11,7 @@ from entrypoints.model.geometry import Geometry
 from entrypoints.model.read import ModelFacts
 from entrypoints.model.weights import Weights
 from entrypoints.request.intents import Intents
-from entrypoints.request.vllm_flags import UserFlags, parse_given
+from entrypoints.request.vllm_flags import UserFlags, parse_user_flags
 from tests.support import sample
 
 GIB = 1 << 30
@@ -41,5 +41,7 @@ def host(count: int = 8, memory: int = 80, kind: str = "", **changes: Any) -> Fa
     return sample.facts(accelerator="cuda", devices=devices, links=links if kind else ())._replace(**changes)
 
 
-def said(*words: str, env: Mapping[str, str] | None = None, known: tuple[str, ...] = (), **intents: Any) -> UserFlags:
-    return parse_given(words, env or {}, known, Intents(**intents))
+def said(
+    *words: str, env: Mapping[str, str] | None = None, option_strings: tuple[str, ...] = (), **intents: Any
+) -> UserFlags:
+    return parse_user_flags(words, env or {}, option_strings, Intents(**intents))

@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 
 from drydock.engine.run_container import run_to_end
 from entrypoints.decide.cpu.layout import RULES
-from entrypoints.decide.parallelism.constraints import obstacle
+from entrypoints.decide.parallelism.constraints import find_tensor_obstacle
 from entrypoints.model.config import parse_config
-from entrypoints.model.parameters import estimate
+from entrypoints.model.parameters import estimate_weights
 from entrypoints.request.flags import EXPERT
 from tests.support.planned import configurations, models
 
@@ -118,12 +118,12 @@ def whole_cases() -> Iterator[Case]:
 def short_cases() -> Iterator[Case]:
     """Yield a few splits of one model of each class and quantisation that the CPU platform builds."""
     of_class = {(model.architecture, model.quantization): name for name, model in models().items()}
-    asked = [
+    model_names = [
         name
         for name in of_class.values()
         if distinct_models().get(name) == name and name not in read_lists()["not_asked"]
     ]
-    yield from ((name, Split(tensor)) for name in sorted(asked) for tensor in (1, *SHORT))
+    yield from ((name, Split(tensor)) for name in sorted(model_names) for tensor in (1, *SHORT))
 
 
 def ask(image: str, cases: Sequence[Case], folder: Path) -> Answers:
@@ -195,13 +195,13 @@ def drydock_obstacle(name: str, split: Split) -> str:
     model = models()[name]
     if model.geometry and split.pipeline > model.geometry.layers:
         return f"{model.geometry.layers} layers are fewer than {split.pipeline} stages"
-    return obstacle(model, RULES, split.tensor, split.experts)
+    return find_tensor_obstacle(model, RULES, split.tensor, split.experts)
 
 
 def estimated_bytes(name: str) -> int:
     """Return the bytes of the weights that drydock estimates from a configuration."""
     geometry = models()[name].geometry
-    return estimate(parse_config(configurations()[name]["config"]), geometry).loaded(2) if geometry else 0
+    return estimate_weights(parse_config(configurations()[name]["config"]), geometry).loaded(2) if geometry else 0
 
 
 # --- the lists ------------------------------------------------------------------------------------------------------
@@ -221,10 +221,10 @@ def listed(kind: str) -> dict[tuple[str, str], str]:
 
 def as_lines(lines: Iterable[Line], kind: str) -> list[dict[str, Any]]:
     """Return the lines of a list by model and words, with the reasons that they have."""
-    known = listed(kind) if LISTS.exists() else {}
+    reasons = listed(kind) if LISTS.exists() else {}
     groups: dict[tuple[str, str, str], list[str]] = {}
     for line in lines:
-        because = known.get((line.model, line.split), "")
+        because = reasons.get((line.model, line.split), "")
         groups.setdefault((line.model, _without_numbers(line.words), because), []).append(line.split)
     return [{"because": because, "model": model, "splits": splits} for (model, _, because), splits in groups.items()]
 

@@ -32,13 +32,13 @@ def as_user(uid: int, do: Callable[[], object], group: int = 0) -> str:
             os.setgroups([])
             os.setgid(group)
             os.setuid(uid)
-            said = str(do())
+            output = str(do())
         except BaseException as error:  # noqa: BLE001 - whatever it is, the child ends here
-            said = f"{type(error).__name__}: {error}"
-        os.write(writing, said.encode())
+            output = f"{type(error).__name__}: {error}"
+        os.write(writing, output.encode())
         os._exit(0)
     os.close(writing)
     with os.fdopen(reading, encoding="utf-8") as pipe:
-        said = pipe.read()
+        output = pipe.read()
     os.waitpid(child, 0)
-    return said
+    return output

@@ -13,25 +13,25 @@ from typing import Any, NamedTuple
 ROOT = Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(ROOT))
 
-from drydock.config.matrix import find  # noqa: E402
+from drydock.config.matrix import find_variant  # noqa: E402
 from drydock.config.project import DRYDOCK  # noqa: E402
-from drydock.lock.lockfile import path_of, read_previous  # noqa: E402
+from drydock.lock.lockfile import path_of_lock, read_previous  # noqa: E402
 from drydock.lock.vllm_lists import find_lists  # noqa: E402
 from drydock.topology import size  # noqa: E402
 from entrypoints.core.errors import REFUSED, EntrypointError  # noqa: E402
 from entrypoints.core.parse import parse_id_list  # noqa: E402
 from entrypoints.core.records import ServePlan  # noqa: E402
 from entrypoints.model.config import parse_config  # noqa: E402
-from entrypoints.model.parameters import estimate  # noqa: E402
+from entrypoints.model.parameters import estimate_weights  # noqa: E402
 from entrypoints.model.read import ModelFacts, parse_model  # noqa: E402
 from entrypoints.model.weights import Weights  # noqa: E402
-from entrypoints.plan.plan import command  # noqa: E402
+from entrypoints.plan.plan import make_serve_plan  # noqa: E402
 from entrypoints.plan.recipe_file import read_facts  # noqa: E402
 from entrypoints.plan.recipes import choose_recipe  # noqa: E402 - after the path is set
 from entrypoints.request.flags import DATA, EXPERT, LENGTH, LOCAL, PIPELINE, TENSOR  # noqa: E402
 from entrypoints.request.intents import NONE, Intents  # noqa: E402
 from entrypoints.request.recipes import RecipeChoice  # noqa: E402
-from entrypoints.request.vllm_flags import parse_given  # noqa: E402
+from entrypoints.request.vllm_flags import parse_user_flags  # noqa: E402
 from entrypoints.request.vllm_lists import NOT_KNOWN, VllmLists  # noqa: E402
 from tests.support.hosts import expect  # noqa: E402
 from tests.support.machines import Machine  # noqa: E402
@@ -54,19 +54,19 @@ def models(folder: Path = HERE) -> dict[str, ModelFacts]:
 def configurations(folder: Path = HERE) -> dict[str, dict[str, Any]]:
     """Return the published configurations by hub id."""
     path = KNOWN if folder == HERE else folder / "configurations.json"
-    found: dict[str, dict[str, Any]] = json.loads(path.read_text())
-    return found
+    bodies: dict[str, dict[str, Any]] = json.loads(path.read_text())
+    return bodies
 
 
 def _model(name: str, body: dict[str, Any]) -> ModelFacts:
     """Read a published configuration. Raises ValueError for one that is not understood."""
     config = parse_config(body["config"])
-    model = parse_model(name, config, name)
+    model = parse_model(name, config, name)._replace(shortened=body.get("shortened", ""))
     if model.problem:
         raise ValueError(model.problem)
     if model.geometry is None:
         return model
-    weights = _published(body["parameters"]) if body["parameters"] else estimate(config, model.geometry)
+    weights = _published(body["parameters"]) if body["parameters"] else estimate_weights(config, model.geometry)
     return model._replace(weights=weights, estimated=not body["parameters"])
 
 
@@ -106,7 +106,9 @@ def plan(
     env: Mapping[str, str] = MappingProxyType({}),
 ) -> ServePlan:
     """Plan as the machine's own accelerator does. Raises EntrypointError."""
-    return command(machine.profile, machine.facts, model, parse_given((model.name, *words), env, (), intents))
+    return make_serve_plan(
+        machine.profile, machine.facts, model, parse_user_flags((model.name, *words), env, (), intents)
+    )
 
 
 def plan_in_row(machine: Machine, model: ModelFacts, words: tuple[str, ...] = (), intents: Intents = NONE) -> ServePlan:
@@ -125,34 +127,36 @@ def plan_with_recipe(
     machine: Machine, model: ModelFacts, words: tuple[str, ...] = (), intents: Intents = NONE, *, recipes: bool = True
 ) -> ServePlan:
     """Plan as the machine's own row does, with the published recipe of the model. Raises EntrypointError."""
-    given = parse_given((model.name, *words), {}, (), intents)._replace(vllm=lists_of_row(machine.profile["variant"]))
+    user_flags = parse_user_flags((model.name, *words), {}, (), intents)._replace(
+        vllm=lists_of_row(machine.profile["variant"])
+    )
     facts = read_facts(str(ROOT / "templates/recipes.json"), model)
     choice = RecipeChoice(off=not recipes)
-    recipe = choose_recipe(machine.profile, machine.facts, model, given, facts, choice)
-    return command(machine.profile, machine.facts, model, given._replace(recipe=recipe))
+    recipe = choose_recipe(machine.profile, machine.facts, model, user_flags, facts, choice)
+    return make_serve_plan(machine.profile, machine.facts, model, user_flags._replace(recipe=recipe))
 
 
 @cache
 def lists_of_row(variant_id: str) -> VllmLists:
     """Return what is known of a row's vLLM before its image is built."""
-    variant = find(expect.VARIANTS, variant_id)
-    known = find_lists(DRYDOCK, variant, read_previous(path_of(DRYDOCK, variant_id)), variant.platforms[0])
-    return VllmLists(known.lists, known.assumed) if known else NOT_KNOWN
+    variant = find_variant(expect.VARIANTS, variant_id)
+    vllm_lists = find_lists(DRYDOCK, variant, read_previous(path_of_lock(DRYDOCK, variant_id)), variant.platforms[0])
+    return VllmLists(vllm_lists.lists, vllm_lists.assumed) if vllm_lists else NOT_KNOWN
 
 
 def spread(planned: ServePlan) -> Spread:
     """Return how a plan spreads its model."""
-    said = {reason.setting: reason for reason in planned.reasons}
+    reasons = {reason.setting: reason for reason in planned.reasons}
 
     def ranks(name: str) -> int:
-        return int(said[name].value) if name in said else 1
+        return int(reasons[name].value) if name in reasons else 1
 
-    engines = ranks(LOCAL) if LOCAL in said else ranks(DATA)
-    length = said[LENGTH].value if LENGTH in said else ""
-    because = said[TENSOR].because if TENSOR in said else ""
-    experts = EXPERT in said and said[EXPERT].value == "true"
-    left = (finding.found for finding in planned.findings if finding.id == "NRN-004")
-    idle = sum(len(parse_id_list(found.split()[1])) for found in left)
+    engines = ranks(LOCAL) if LOCAL in reasons else ranks(DATA)
+    length = reasons[LENGTH].value if LENGTH in reasons else ""
+    because = reasons[TENSOR].because if TENSOR in reasons else ""
+    experts = EXPERT in reasons and reasons[EXPERT].value == "true"
+    idle_texts = (finding.found for finding in planned.findings if finding.id == "NRN-004")
+    idle = sum(len(parse_id_list(text.split()[1])) for text in idle_texts)
     return Spread(ranks(TENSOR), ranks(PIPELINE), engines, experts, length, because, idle)
 
 

@@ -32,6 +32,8 @@ class Record(NamedTuple):
     experts: bool | None = None
     """Whether expert parallelism is on; None if the source says nothing of it."""
     hosts: int = 1
+    joined: bool = False
+    """Whether NVLink joins the hosts, as the source says (MNNVL, trays of one rack)."""
     words: tuple[str, ...] = ()
     """Further flags of vLLM that both commands have."""
     intents: Mapping[str, Any] = {}
@@ -88,7 +90,7 @@ class Comparison(NamedTuple):
         """Tell whether ours is what this publication recommends, or another one for the same model, machine and aim."""
         return self.is_of(self.record) or self.other is not None
 
-    def is_of(self, said: Record) -> bool:
+    def is_of(self, record: Record) -> bool:
         """Tell whether ranks and engines are the same, and expert parallelism where the source names it.
 
         Where a server runs one engine, the further servers that the plan names count as engines.
@@ -96,9 +98,9 @@ class Comparison(NamedTuple):
         ours = self.ours
         if ours is None:
             return False
-        engines = ours.data + ours.idle // ours.tensor if said.data > 1 else ours.data
-        same = (ours.tensor, ours.pipeline, engines) == (said.tensor, said.pipeline, said.data)
-        return same and said.experts in (None, ours.experts)
+        engines = ours.data + ours.idle // ours.tensor if record.data > 1 else ours.data
+        same = (ours.tensor, ours.pipeline, engines) == (record.tensor, record.pipeline, record.data)
+        return same and record.experts in (None, ours.experts)
 
     @property
     def same_tensor(self) -> bool:
@@ -126,7 +128,7 @@ def _other(item: Comparison, compared: list[Comparison]) -> Record | None:
     """Return another publication for the same model, machine and aim that recommends ours, if this one does not."""
     if item.is_of(item.record):
         return None
-    alike = (each.record for each in compared if each.record.question == item.record.question)
+    alike = (comparison.record for comparison in compared if comparison.record.question == item.record.question)
     return next((record for record in alike if item.is_of(record)), None)
 
 
@@ -134,6 +136,8 @@ def compare(record: Record, folder: Path = HERE) -> Comparison:
     """Compare one recommendation."""
     several = (NODES, str(record.hosts)) if record.hosts > 1 else ()
     there, model = machine(record.device, record.devices, record.target), models(folder)[record.model]
+    if record.joined:
+        there = there._replace(facts=there.facts._replace(kernel={**there.facts.kernel, "nvlink_cluster": "rack/1"}))
     try:
         ours = spread(plan(there, model, (*record.words, *several), intents_of(record.intents), _environment(record)))
     except EntrypointError as error:
@@ -181,8 +185,8 @@ def _figures(items: list[Comparison]) -> list[str]:
     return [in_all, very, on_one, on_several, _of(items, [item.same_tensor for item in items])]
 
 
-def _of(items: list[Comparison], held: list[bool]) -> str:
-    return f"{sum(held)} of {len(items)} ({sum(held) / len(items):.0%})" if items else ""
+def _of(items: list[Comparison], verdicts: list[bool]) -> str:
+    return f"{sum(verdicts)} of {len(items)} ({sum(verdicts) / len(items):.0%})" if items else ""
 
 
 def disagreements(folder: Path = HERE, name: str = "") -> str:
@@ -194,9 +198,9 @@ def disagreements(folder: Path = HERE, name: str = "") -> str:
 
 def _line(item: Comparison) -> str:
     record, ours = item.record, item.ours.short() if item.ours else REFUSED
-    asked = f" [{record.asked}]" if record.asked else ""
+    suffix = f" [{record.asked}]" if record.asked else ""
     explained = f"\n    differs: {record.differs}" if record.differs else ""
-    head = f"{record.title} on {record.on}{asked}: published {record.short}, ours {ours}"
+    head = f"{record.title} on {record.on}{suffix}: published {record.short}, ours {ours}"
     return f"{head}\n    because: {item.because}\n    source: {record.source}{explained}"
 
 

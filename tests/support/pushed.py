@@ -32,8 +32,8 @@ def push(layout: Path, host: str, name: str, compression: str = "gzip") -> str:
     base = f"http://{host}/v2/{name}"
     _upload(base, _blob(layout, manifest["config"]["digest"]))
     change: Callable[[bytes], bytes] = _as_gzip if compression not in (KEPT, AS_BUILT) else bytes
-    kinds = [compression or each["mediaType"].rpartition("+")[2] for each in manifest["layers"]]
-    blobs = [change(_blob(layout, each["digest"])) for each in manifest["layers"]]
+    kinds = [compression or layer["mediaType"].rpartition("+")[2] for layer in manifest["layers"]]
+    blobs = [change(_blob(layout, layer["digest"])) for layer in manifest["layers"]]
     layers = [_layer(base, blob, kind) for blob, kind in zip(blobs, kinds, strict=True)]
     text = json.dumps({**manifest, "layers": layers}).encode()
     digest = f"sha256:{hashlib.sha256(text).hexdigest()}"

@@ -18,11 +18,11 @@ from entrypoints.core.errors import EntrypointError  # noqa: E402 - after the pa
 from entrypoints.core.records import RankPlan, ServePlan  # noqa: E402
 from entrypoints.model.config import parse_config  # noqa: E402
 from entrypoints.model.geometry import parse_geometry  # noqa: E402
-from entrypoints.model.parameters import estimate  # noqa: E402
+from entrypoints.model.parameters import estimate_weights  # noqa: E402
 from entrypoints.model.read import ModelFacts  # noqa: E402
-from entrypoints.plan.plan import command  # noqa: E402
+from entrypoints.plan.plan import make_serve_plan  # noqa: E402
 from entrypoints.request.intents import Intents  # noqa: E402
-from entrypoints.request.vllm_flags import parse_given  # noqa: E402
+from entrypoints.request.vllm_flags import parse_user_flags  # noqa: E402
 from tests.support import decisions  # noqa: E402
 from tests.support.hosts import expect  # noqa: E402
 from tests.support.planned import configurations  # noqa: E402
@@ -76,8 +76,8 @@ CLUSTERS = (
 
 def models() -> dict[str, ModelFacts]:
     """Return the published models, and the converted ones."""
-    known = decisions.models()
-    return known | {name + BFLOAT16: _converted(known[name]) for name in (DEEPSEEK, KIMI)}
+    known_models = decisions.models()
+    return known_models | {name + BFLOAT16: _converted(known_models[name]) for name in (DEEPSEEK, KIMI)}
 
 
 def _converted(model: ModelFacts) -> ModelFacts:
@@ -86,34 +86,34 @@ def _converted(model: ModelFacts) -> ModelFacts:
     config = parse_config({name: value for name, value in body["config"].items() if name != "quantization_config"})
     geometry, _ = parse_geometry(config)
     assert geometry, "the configuration is a published one"
-    return model._replace(quantization="", group=0, weights=estimate(config, geometry))
+    return model._replace(quantization="", group=0, weights=estimate_weights(config, geometry))
 
 
 def plan(cluster: Cluster, model: ModelFacts, *flags: str) -> ServePlan:
     """Plan a model on hosts as the recorded one. Raises EntrypointError."""
     profile = expect.profile_of(cluster.host)
     words = (model.name, *(("--nnodes", str(cluster.hosts)) if cluster.hosts > 1 else ()), *flags)
-    given = parse_given(words, {}, (), Intents(optimize=cluster.aim))
-    return command(profile, expect.read(cluster.host, profile), model, given)
+    user_flags = parse_user_flags(words, {}, (), Intents(optimize=cluster.aim))
+    return make_serve_plan(profile, expect.read(cluster.host, profile), model, user_flags)
 
 
 def page() -> str:
     """Return the page."""
-    known = models()
-    return "\n".join(_lines(known)) + "\n"
+    known_models = models()
+    return "\n".join(_lines(known_models)) + "\n"
 
 
-def _lines(known: dict[str, ModelFacts]) -> Iterator[str]:
+def _lines(known_models: dict[str, ModelFacts]) -> Iterator[str]:
     yield "# What each of several hosts runs"
     yield ""
     yield "Written by `python tests/support/ranks.py`. All hosts are as the recorded one, which cannot hold the model."
     for cluster in CLUSTERS:
-        yield from _section(cluster, known[cluster.model])
+        yield from _section(cluster, known_models[cluster.model])
 
 
 def _section(cluster: Cluster, model: ModelFacts) -> Iterator[str]:
     aim = f", --optimize {cluster.aim}" if cluster.aim else ""
-    found = plan(cluster, model, "--master-addr", ADDRESS)
+    serve_plan = plan(cluster, model, "--master-addr", ADDRESS)
     usual = plan(cluster._replace(hosts=1), model, *FITTING).env
     yield from (
         "",
@@ -122,12 +122,12 @@ def _section(cluster: Cluster, model: ModelFacts) -> Iterator[str]:
         f"One host: {refusal(cluster)}",
         "",
     )
-    for reason in found.reasons:
+    for reason in serve_plan.reasons:
         if reason.setting.removeprefix("--") in PARALLELISM:
             yield f"- {reason.setting} {reason.value}: {reason.because}"
             yield from (f"  - not {text}" for text in reason.instead)
     yield from ("", "```sh")
-    for rank in found.ranks:
+    for rank in serve_plan.ranks:
         yield from _commands(rank, usual)
     yield "```"
 

@@ -11,4 +11,6 @@ def record(job: Job, digest: str) -> None:
     """Write a digest into the lock as that of the job's inputs; remove it if the digest is empty."""
     image = LockedImage(digest=digest, inputs_sha256=job.inputs_sha256, buildkit="v1", buildx="v1") if digest else None
     pins = {**job.lock.platforms, job.platform: job.pins.model_copy(update={"image": image})}
-    lockfile.write_lock(lockfile.path_of(job.project, job.variant.id), job.lock.model_copy(update={"platforms": pins}))
+    lockfile.write_lock(
+        lockfile.path_of_lock(job.project, job.variant.id), job.lock.model_copy(update={"platforms": pins})
+    )

@@ -47,8 +47,8 @@ def copied(folder: Path) -> Path:
     version = folder / "pyproject.toml"
     version.write_text(re.sub('^version = "[^"]*"$', 'version = "0.1.0"', version.read_text(), flags=re.MULTILINE))
     (folder / "CHANGELOG.md").write_text(CHANGELOG)
-    present = surface.present(namespace, read_matrix(Project(folder)))
-    (folder / surface.FILE).write_text(surface.text("0.1.0", present))
+    present = surface.collect_surface(namespace, read_matrix(Project(folder)))
+    (folder / surface.FILE).write_text(surface.format_surface("0.1.0", present))
     git(folder, "init", "--quiet", "--initial-branch=main")
     git(folder, "add", "--all")
     git(folder, "commit", "--quiet", "--message", "all")

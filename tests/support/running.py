@@ -1,4 +1,4 @@
-"""Runs launch.serve in a process of its own on the stub server, and asks it things.
+"""Runs launch.serve_plan in a process of its own on the stub server, and asks it things.
 
 As a script it is that process: it reads a Start as JSON from its argument and ends as the entrypoint would.
 """
@@ -20,12 +20,12 @@ from typing import Any, NamedTuple
 
 from drydock.core.paths import ROOT
 from entrypoints.core.errors import EntrypointError
-from entrypoints.core.folders import private_root
+from entrypoints.core.folders import locate_private_root
 from entrypoints.core.records import CachePlan, Entry, Group, Mount, ServePlan
-from entrypoints.host.processes import titled
+from entrypoints.host.processes import list_titled_processes
 from entrypoints.request.arguments import Options
 from entrypoints.serve import watch
-from entrypoints.serve.launch import serve, warm
+from entrypoints.serve.launch import serve_plan, warm_caches
 from tests.support.records import facts
 from tests.support.sample import KNOWN
 
@@ -84,16 +84,16 @@ class Running:
         return self.log.read_text()
 
     def status_port(self) -> int:
-        told = self.until(lambda: re.findall(r"status on port (\d+)", self.said()), "the status port")
-        return int(told[-1])
+        ports = self.until(lambda: re.findall(r"status on port (\d+)", self.said()), "the status port")
+        return int(ports[-1])
 
     def leader(self) -> int:
-        told = self.until(lambda: re.search(r"vLLM is process (\d+)", self.said()), "vLLM's pid")
-        return int(told[1])
+        match = self.until(lambda: re.search(r"vLLM is process (\d+)", self.said()), "vLLM's pid")
+        return int(match[1])
 
     def engine(self) -> int:
         """Return the pid of the stub's engine core."""
-        return int(self.until(lambda: next(iter(titled(self.leader())), 0), "the engine core"))
+        return int(self.until(lambda: next(iter(list_titled_processes(self.leader())), 0), "the engine core"))
 
     def status(self, path: str) -> tuple[int, Any]:
         """Ask the status port. Raises AssertionError with the log if it does not answer."""
@@ -109,8 +109,8 @@ class Running:
     def until(self, holds: Any, what: str) -> Any:
         deadline = time.monotonic() + PATIENCE
         while time.monotonic() < deadline:
-            if found := holds():
-                return found
+            if outcome := holds():
+                return outcome
             time.sleep(0.01)
         raise AssertionError(f"waited {PATIENCE:g} s for {what}; said:\n{self.said()}")
 
@@ -140,8 +140,8 @@ class Running:
 
     def _left_behind(self) -> Iterable[int]:
         """A supervisor that was killed leaves its session's leader."""
-        told = re.findall(r"vLLM is process (\d+)", self.said())
-        return [int(pid) for pid in told if is_running(int(pid))]
+        pids = re.findall(r"vLLM is process (\d+)", self.said())
+        return [int(pid) for pid in pids if is_running(int(pid))]
 
 
 Run = Callable[..., Running]
@@ -181,7 +181,7 @@ def _cache(start: Start) -> CachePlan:
     image = {"variant": "cpu-test"}
     factors = {**image, "model": "m", **start.factors}
     name = "-".join(("plan", *start.factors.values()))
-    work = start.cache if start.cache_writable else private_root(os.environ, 0)
+    work = start.cache if start.cache_writable else locate_private_root(os.environ, 0)
     return CachePlan(
         volume=start.cache,
         work=work,
@@ -213,7 +213,7 @@ def _main() -> int:
     variables = {"compiling": ["VLLM_"]}
     profile = {"variant": "cpu-test", "stack": "cpu-0", "vllm": "0.0", "variables": variables, "findings": KNOWN}
     profile |= start.profile
-    verb = {"serve": serve, "warm": warm}[start.verb]
+    verb = {"serve": serve_plan, "warm": warm_caches}[start.verb]
     try:
         return verb(plan, profile, facts(mounts), dict(os.environ), options)
     except EntrypointError as error:

@@ -20,17 +20,17 @@ from typing import Any, NamedTuple, Self
 import docker
 
 from drydock.config.project import DRYDOCK
-from drydock.core.files import dumps
-from drydock.model.record import dump
+from drydock.core.files import format_json
+from drydock.model.record import dump_record
 from drydock.prove import demo_topology, smollm2
 from drydock.prove.demo_topology import PROJECT
 from drydock.topology import known_answer, up, verify
 from drydock.topology import tasks as topologies
-from drydock.topology.arguments import url
+from drydock.topology.arguments import make_node_url
 from drydock.topology.known_answer import Ask, NoAnswer, ShownAnswers
 from drydock.topology.plan_model import Rank, read_plan
 from drydock.topology.ports import API, STATUS
-from drydock.topology.render.parts import container_name
+from drydock.topology.render.parts import name_rank_container
 from drydock.topology.up import Options
 from tests.support.waiting import wait_until
 
@@ -53,18 +53,18 @@ class Cluster:
     """A topology that runs on Compose."""
 
     def __init__(self, file: Path, output: Path) -> None:
-        self.plan, self.folder, self.project = read_plan(file), output, f"drydock-{up.name_of(file)}"
-        self.shown = up.up(DRYDOCK, file, Options("compose", output=str(output), seconds=420))
-        self.ask = partial(known_answer.ask, key=demo_topology.key_in(output))
+        self.plan, self.folder, self.project = read_plan(file), output, f"drydock-{up.name_topology(file)}"
+        self.shown = up.start_topology(DRYDOCK, file, Options("compose", output=str(output), seconds=420))
+        self.ask = partial(known_answer.ask_server, key=demo_topology.key_in(output))
 
     @property
     def router(self) -> str:
         router = self.plan.router
-        return url(router.address, router.port) if router else ""
+        return make_node_url(router.address, router.port) if router else ""
 
     def prove(self) -> ShownAnswers:
         """Ask for the known answer. Raises VerifyError."""
-        return verify.prove(self.plan, demo_topology.key_in(self.folder))
+        return verify.prove_plan(self.plan, demo_topology.key_in(self.folder))
 
     def container(self, service: str) -> Any:
         label = [f"{PROJECT}={self.project}", f"{SERVICE}={service}"]
@@ -86,12 +86,12 @@ class Cluster:
 
     def ranks(self) -> dict[str, Rank]:
         """Return container → rank."""
-        return {container_name(each, rank): rank for each in self.plan.replicas for rank in each.ranks}
+        return {name_rank_container(replica, rank): rank for replica in self.plan.replicas for rank in replica.ranks}
 
     def ready(self, service: str) -> bool:
         """Tell whether a rank or the router says that it is ready."""
         rank = self.ranks().get(service)
-        where = f"{url(rank.address, rank.ports[STATUS])}/readyz" if rank else f"{self.router}/readiness"
+        where = f"{make_node_url(rank.address, rank.ports[STATUS])}/readyz" if rank else f"{self.router}/readiness"
         try:
             return self.ask(where, None, 3.0).status == 200
         except NoAnswer:
@@ -101,10 +101,10 @@ class Cluster:
         """Return a counter of a server; 0 while it does not answer."""
         rank = self.ranks()[service]
         try:
-            text = self.ask(f"{url(rank.address, rank.ports[API])}/metrics", None, 3.0).text
+            text = self.ask(f"{make_node_url(rank.address, rank.ports[API])}/metrics", None, 3.0).text
         except NoAnswer:
             return 0.0
-        return known_answer.total(text, metric) or 0.0
+        return known_answer.sum_metric(text, metric) or 0.0
 
     def heal(self, within: float = 600.0) -> None:
         """Wait until all is ready."""
@@ -113,9 +113,9 @@ class Cluster:
 
     def answers(self) -> dict[str, str]:
         """Return what each prompt is answered; ask it while nothing is wrong."""
-        found = {prompt: question(self.ask, self.router, prompt) for prompt in PROMPTS}
-        assert {status for status, _ in found.values()} == {"200"}, found
-        return {prompt: text for prompt, (_, text) in found.items()}
+        replies = {prompt: question(self.ask, self.router, prompt) for prompt in PROMPTS}
+        assert {status for status, _ in replies.values()} == {"200"}, replies
+        return {prompt: text for prompt, (_, text) in replies.items()}
 
 
 @contextlib.contextmanager
@@ -124,8 +124,8 @@ def started(file: Path, output: Path) -> Iterator[Cluster]:
     try:
         yield Cluster(file, output)
     finally:
-        up.down(DRYDOCK, file, Options(output=str(output)))
-        demo_topology.remove_volumes(f"drydock-{up.name_of(file)}")
+        up.stop_topology(DRYDOCK, file, Options(output=str(output)))
+        demo_topology.remove_volumes(f"drydock-{up.name_topology(file)}")
 
 
 class Asked(NamedTuple):
@@ -161,37 +161,43 @@ class Clients:
         while not self._over.is_set():
             prompt = PROMPTS[(len(self.asked) + number) % len(PROMPTS)]
             begun = time.monotonic()
-            said, text = question(self._ask, self._url, prompt)
-            right = said != "200" or text.split(",")[0] == self._answers[prompt].split(",")[0]
-            self.asked.append(Asked(begun - self._begun, time.monotonic() - begun, said, right))
+            status, text = question(self._ask, self._url, prompt)
+            right = status != "200" or text.split(",")[0] == self._answers[prompt].split(",")[0]
+            self.asked.append(Asked(begun - self._begun, time.monotonic() - begun, status, right))
             self._over.wait(PAUSE)
 
     def bad(self) -> list[Asked]:
-        return [each for each in self.asked if each.said != "200"]
+        return [request for request in self.asked if request.said != "200"]
 
     def until_good(self, more: int = 4, within: float = 240.0) -> None:
         """Wait until some requests in a row were answered."""
         end = time.monotonic() + within
         while time.monotonic() < end:
-            if len(self.asked) >= more and all(each.said == "200" for each in self.asked[-more:]):
+            if len(self.asked) >= more and all(request.said == "200" for request in self.asked[-more:]):
                 return
             time.sleep(0.2)
         raise AssertionError(f"no {more} answers in a row within {within:g} s: {self.asked[-8:]}")
 
     def check(self) -> None:
         """No client hung, and none got a wrong answer."""
-        assert all(each.right for each in self.asked), [each for each in self.asked if not each.right]
-        assert max(each.seconds for each in self.asked) < LONGEST, max(self.asked, key=lambda each: each.seconds)
+        assert all(request.right for request in self.asked), [request for request in self.asked if not request.right]
+        assert max(request.seconds for request in self.asked) < LONGEST, max(
+            self.asked, key=lambda request: request.seconds
+        )
 
     def summary(self) -> str:
         """Say what the clients saw."""
         bad = self.bad()
         good = f"{len(self.asked) - len(bad)} right answers"
         if not bad:
-            return f"{good}, no error; the longest took {max(each.seconds for each in self.asked):.1f} s"
-        kinds = ", ".join(f"{count} times {said}" for said, count in Counter(each.said for each in bad).most_common())
-        first, last = min(each.at for each in bad), max(each.at + each.seconds for each in bad)
-        return f"{good}; {kinds}, over {last - first:.0f} s, each within {max(each.seconds for each in bad):.1f} s"
+            return f"{good}, no error; the longest took {max(request.seconds for request in self.asked):.1f} s"
+        kinds = ", ".join(
+            f"{count} times {status}" for status, count in Counter(request.said for request in bad).most_common()
+        )
+        first, last = min(request.at for request in bad), max(request.at + request.seconds for request in bad)
+        return (
+            f"{good}; {kinds}, over {last - first:.0f} s, each within {max(request.seconds for request in bad):.1f} s"
+        )
 
 
 def question(ask: Ask, url: str, prompt: str, **more: Any) -> tuple[str, str]:
@@ -208,20 +214,22 @@ def question(ask: Ask, url: str, prompt: str, **more: Any) -> tuple[str, str]:
 def planned(folder: Path, images: tuple[str, str], shape: str, name: str) -> Path:
     """Plan a shape of the demo on this machine, with the test's images and lease; return the plan's file."""
     subnet = demo_topology.free_subnet()
-    wanted = demo_topology.topology(demo_topology.SHAPES[shape], smollm2.make(images[0]), subnet)
-    wanted["groups"] = [
+    topology = demo_topology.make_demo_topology(
+        demo_topology.SHAPES[shape], smollm2.make_small_model(images[0]), subnet
+    )
+    topology["groups"] = [
         {**group, "flags": [*group["flags"], "--block-size", "32", "--served-model-name", "smollm2"]}
-        for group in wanted["groups"]
+        for group in topology["groups"]
     ]
-    for group in wanted["groups"]:
+    for group in topology["groups"]:
         if "role" not in group:  # ranks of one model that share these cores
             group["env"] = {"VLLM_CPU_OMP_THREADS_BIND": "0"}
-    if "router" in wanted:
-        wanted["router"]["timeout"] = ROUTER_TIMEOUT
+    if "router" in topology:
+        topology["router"]["timeout"] = ROUTER_TIMEOUT
     source = folder / f"{name}.yaml"
-    source.write_text(json.dumps(wanted))
-    plan = demo_topology.with_images(topologies.planned(DRYDOCK, source), *images)
-    text = re.sub(r'(kv_lease_duration\\*":) ?\d+', rf"\g<1>{LEASE}", dumps(dump(plan)))
+    source.write_text(json.dumps(topology))
+    plan = demo_topology.with_images(topologies.plan_topology_file(DRYDOCK, source), *images)
+    text = re.sub(r'(kv_lease_duration\\*":) ?\d+', rf"\g<1>{LEASE}", format_json(dump_record(plan)))
     file = folder / f"{name}.json"
     file.write_text(text)
     return file

@@ -12,7 +12,7 @@ from drydock.build.render import profile_text
 from drydock.config.matrix import read_matrix
 from drydock.config.project import DRYDOCK
 from drydock.run.standins import CONFIG
-from entrypoints.checks.findings import tell
+from entrypoints.checks.findings import make_finding
 from entrypoints.core.records import Cgroup, Cpu, Facts, Finding, Limits, Memory, Mount, Node, Notice, Processor
 
 GIB = 1 << 30
@@ -83,7 +83,7 @@ PROFILE: dict[str, Any] = {
 
 def told(notices: Iterable[Notice]) -> list[Finding]:
     """Return notices as the findings that a plan shows."""
-    return [tell(KNOWN, notice) for notice in notices]
+    return [make_finding(KNOWN, notice) for notice in notices]
 
 
 def check(**changes: Any) -> dict[str, Any]:
@@ -102,13 +102,18 @@ def check(**changes: Any) -> dict[str, Any]:
 
 def facts(cores: int = 8, nodes: int = 1, memory: int = 64 * GIB, **changes: Any) -> Facts:
     """Make an unlimited x86-64 host: cores with one thread, split evenly over equal nodes."""
-    each = cores // nodes
+    cores_per_node = cores // nodes
     plain = Facts(
         accelerator="cpu",
         processor=Processor("x86_64", "GenuineIntel", "Xeon", ("avx2", "avx512f", "avx512_bf16")),
-        cpus=tuple(Cpu(cpu, cpu, 0, cpu // each, (cpu,)) for cpu in range(cores)),
+        cpus=tuple(Cpu(cpu, cpu, 0, cpu // cores_per_node, (cpu,)) for cpu in range(cores)),
         nodes=tuple(
-            Node(node, tuple(range(node * each, node * each + each)), memory // nodes, memory // nodes)
+            Node(
+                node,
+                tuple(range(node * cores_per_node, node * cores_per_node + cores_per_node)),
+                memory // nodes,
+                memory // nodes,
+            )
             for node in range(nodes)
         ),
         memory=Memory(memory, memory, 0, 0),

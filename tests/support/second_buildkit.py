@@ -65,8 +65,8 @@ def remote_builder(name: str, settings: Path) -> Iterator[tuple[str, CutOff, Map
     tunnel = _Tunnel(path, engine.host.removeprefix("unix://"))
     env = {**os.environ, "BUILDX_CONFIG": str(settings)}
     try:
-        made = ["docker", "buildx", "create", "--name", name, "--driver", "remote", f"unix://{path}"]
-        subprocess.run(made, env=env, check=True, capture_output=True)
+        command = ["docker", "buildx", "create", "--name", name, "--driver", "remote", f"unix://{path}"]
+        subprocess.run(command, env=env, check=True, capture_output=True)
         yield name, engine, env
     finally:
         tunnel.close()

@@ -23,7 +23,7 @@ HTPASSWD = "someone:$2b$05$DFZoaI09KhcoJu5hF4S5Qu/sErKKszCJXlzPIs77k0ICrVaZKcs72
 def program() -> str:
     """Return the registry's program; as root on Debian, install it if it is missing."""
     if not shutil.which("docker-registry"):
-        debian.install("docker-registry")
+        debian.install_packages("docker-registry")
     return shutil.which("docker-registry") or "docker-registry"
 
 
@@ -136,15 +136,15 @@ class FaultyProxy:
         """Forward a request to the registry and return its answer; empty if the request was truncated."""
         length = self._length(head)
         server.sendall(head)
-        sent, cut = 0, self._random.randrange(length) if fault == "truncate" and length else length
-        while sent < min(cut, length):
+        bytes_sent, cut = 0, self._random.randrange(length) if fault == "truncate" and length else length
+        while bytes_sent < min(cut, length):
             chunk = rest or client.recv(1 << 16)
             rest = b""
             if not chunk:
                 return b""
-            server.sendall(chunk[: cut - sent])
-            sent += len(chunk)
-        if sent < length or (cut < length):
+            server.sendall(chunk[: cut - bytes_sent])
+            bytes_sent += len(chunk)
+        if bytes_sent < length or (cut < length):
             return b""  # only a part of the body was sent
         answer = b""
         while chunk := server.recv(1 << 16):

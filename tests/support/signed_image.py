@@ -15,8 +15,8 @@ from drydock.core.errors import UntrustedError
 from drydock.core.project import Project
 from drydock.examine import verify_published
 from drydock.examine.remote_image import open_image
-from drydock.oci.reference import parse
-from drydock.publish.push import Published, PublishOptions, publish
+from drydock.oci.reference import parse_reference
+from drydock.publish.push import Published, PublishOptions, publish_image
 from drydock.publish.repository import Repository
 from drydock.registry.manifests import INDEX, fallback_tag, to_manifest
 from tests.support.local_registry import VARIANT, LocalRepository
@@ -32,8 +32,8 @@ class Signed:
         self.registry, self.local, self.public = registry, local, str(key.with_suffix(".pub"))
         self.where = f"{registry.host}/{path}/cpu"
         options = PublishOptions(f"{registry.host}/{path}", release="1.0.0", channel="stable", key=str(key))
-        self.done: Published = publish(Project(local.root), VARIANT, options)
-        self.repository = Repository(parse(self.where), Access(), state=local.cache / "tests")
+        self.done: Published = publish_image(Project(local.root), VARIANT, options)
+        self.repository = Repository(parse_reference(self.where), Access(), state=local.cache / "tests")
 
     @property
     def image(self) -> str:
@@ -61,11 +61,13 @@ class Signed:
 
     def next_release(self, folder: Path, key: Path, **changes: Any) -> Published:
         """Publish another image as 1.0.1 and to the channel, from another machine, which has not verified anything."""
-        other = LocalRepository(folder / "other", platforms=(AMD64,), salt="another")
+        next_repository = LocalRepository(folder / "other", platforms=(AMD64,), salt="another")
         with pytest.MonkeyPatch.context() as patch:
-            patch.setenv("DRYDOCK_CACHE", str(other.cache))
+            patch.setenv("DRYDOCK_CACHE", str(next_repository.cache))
             settings = {"release": "1.0.1", "channel": "stable", "key": str(key), **changes}
-            return publish(Project(other.root), VARIANT, PublishOptions(self.where.rpartition("/")[0], **settings))
+            return publish_image(
+                Project(next_repository.root), VARIANT, PublishOptions(self.where.rpartition("/")[0], **settings)
+            )
 
     def move(self, tag: str, digest: str) -> None:
         """Set a tag as somebody with the registry's password can."""

@@ -13,14 +13,14 @@ from pathlib import Path
 from typing import Any
 
 from drydock.build import standins
-from drydock.build.job import prepare
+from drydock.build.job import prepare_job
 from drydock.config import matrix
-from drydock.core.files import checksum
+from drydock.core.files import compute_checksum
 from drydock.core.paths import ROOT, cache_home
 from drydock.core.project import Project
 from drydock.inputs.store import default_store
 from drydock.lock import lockfile
-from drydock.lock.layers import split
+from drydock.lock.layers import assign_wheels_to_layers
 from drydock.model.locked import Lock, LockedWheel
 from tests.support.recorded import record
 
@@ -32,7 +32,7 @@ FILES = ("matrix.yaml", "tasks.py", "pyproject.toml")
 
 def locked(name: str, version: str, modules: Mapping[str, str]) -> LockedWheel:
     """Put a tiny wheel into the store and return its pin."""
-    filename, data = standins.wheel(name, version, modules)
+    filename, data = standins.make_stub_wheel(name, version, modules)
     sha256 = hashlib.sha256(data).hexdigest()
     default_store().add([data], sha256, filename)
     return LockedWheel(name=name, version=version, filename=filename, size=len(data), sha256=sha256)
@@ -77,14 +77,14 @@ class Small:
         rows = self.root / "matrix.yaml"
         new = f"variants:\n  {name}: {{stack: cpu-0.32, platforms: [linux/amd64]}}\n"
         rows.write_text(rows.read_text().replace("variants:\n", new, 1))
-        self._lock(lockfile.read_lock(lockfile.path_of(Project(self.root), VARIANT)), name, modules)
+        self._lock(lockfile.read_lock(lockfile.path_of_lock(Project(self.root), VARIANT)), name, modules)
         self.invoke("render", "--target", name).check_returncode()
 
     def _lock(self, real: Lock, name: str = VARIANT, modules: Mapping[str, str] | None = None) -> None:
-        variant = matrix.find(matrix.read_matrix(Project(self.root)), name)
+        variant = matrix.find_variant(matrix.read_matrix(Project(self.root)), name)
         vllm = variant.vllm.distribution
         modules = modules or (stub_vllm() if variant.accelerator == "cpu" else standins.stub_vllm(variant.module))
-        layers = split(variant, [locked(vllm, variant.vllm.version, modules)])
+        layers = assign_wheels_to_layers(variant, [locked(vllm, variant.vllm.version, modules)])
         for layer in [layer.name for layer in variant.layers if not layers[layer.name]]:
             layers[layer] = (locked(f"tiny-{layer}", "1.0", {f"tiny_{layer.replace('-', '_')}.py": "A = 1\n"}),)
         platforms = {
@@ -93,10 +93,10 @@ class Small:
         }
         update: dict[str, Any] = {
             "variant": name,
-            "inputs_sha256": checksum(lockfile.inputs(variant)),
+            "inputs_sha256": compute_checksum(lockfile.collect_lock_inputs(variant)),
             "platforms": platforms,
         }
-        lockfile.write_lock(lockfile.path_of(Project(self.root), name), real.model_copy(update=update))
+        lockfile.write_lock(lockfile.path_of_lock(Project(self.root), name), real.model_copy(update=update))
 
     @property
     def environment(self) -> dict[str, str]:
@@ -134,8 +134,8 @@ class Small:
 
     def record(self, digest: str) -> None:
         """Record the digest of what was built, so that it can be published."""
-        record(prepare(Project(self.root), VARIANT), digest)
+        record(prepare_job(Project(self.root), VARIANT), digest)
 
     def leftovers(self) -> list[str]:
         """Return what a broken-off build left among the layouts, after a good one has tidied up."""
-        return [path.name for kept in ("images", "foundations") for path in (self.cache / kept).rglob(".*")]
+        return [path.name for folder in ("images", "foundations") for path in (self.cache / folder).rglob(".*")]

@@ -28,16 +28,16 @@ def bake(variants: Iterable[Variant], output: Callable[[Variant], str] = into_en
     targets: dict[str, Any] = {}
     for variant in variants:
         job = standins.stand_in(DRYDOCK, variant.id)
-        made = build.bake_file(job, build.fetch_contexts(job), Path("/"))["target"]
-        targets |= {name: target | {"output": [output(variant)]} for name, target in made.items()}
-    buildx.bake({"group": {"default": {"targets": [*targets]}}, "target": targets})
+        bake_targets = build.bake_file(job, build.fetch_contexts(job), Path("/"))["target"]
+        targets |= {name: target | {"output": [output(variant)]} for name, target in bake_targets.items()}
+    buildx.run_bake({"group": {"default": {"targets": [*targets]}}, "target": targets})
 
 
 def build_layouts(folder: Path, variants: Sequence[Variant]) -> dict[str, Path]:
     """Build a stand-in of each variant as an OCI layout, its layers compressed as its row says; return id → layout."""
-    found = {variant.id: folder / variant.id for variant in variants}
-    for layout in found.values():
+    layouts = {variant.id: folder / variant.id for variant in variants}
+    for layout in layouts.values():
         layout.mkdir(parents=True)  # BuildKit asks for rights to the folder above one that is missing
     export = "type=oci,tar=false,force-compression=true"
-    bake(variants, lambda variant: f"{export},{plan.compression(variant)},dest={found[variant.id]}")
-    return found
+    bake(variants, lambda variant: f"{export},{plan.format_compression(variant)},dest={layouts[variant.id]}")
+    return layouts

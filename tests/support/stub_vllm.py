@@ -256,8 +256,8 @@ def metrics(server: Server) -> str:
 
 def prefill(tokens: list[int]) -> list[dict[str, Any] | None]:
     likely = -0.1 - BEHAVIOUR.disagree_by
-    other = {"99": {"logprob": -0.1, "rank": 2}}
-    return [None, *({str(token): {"logprob": likely, "rank": 1}, **other} for token in tokens[1:])]
+    runner_up = {"99": {"logprob": -0.1, "rank": 2}}
+    return [None, *({str(token): {"logprob": likely, "rank": 1}, **runner_up} for token in tokens[1:])]
 
 
 def parse_arguments() -> argparse.Namespace:

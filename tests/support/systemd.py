@@ -14,8 +14,8 @@ def unquoted(line: str) -> list[str]:
     return [_expanded(_ESCAPE.sub(_char, quoted if bare == "" else bare)) for quoted, bare in _WORD.findall(line)]
 
 
-def _char(found: re.Match[str]) -> str:
-    return chr(int(found[1], 16)) if found[1] else _NAMED.get(found[2], found[2])
+def _char(match: re.Match[str]) -> str:
+    return chr(int(match[1], 16)) if match[1] else _NAMED.get(match[2], match[2])
 
 
 def _expanded(text: str) -> str:

@@ -36,15 +36,15 @@ def run(
         env={**os.environ, "TERM": "xterm", "NO_COLOR": "", **env},
     )  # fmt: skip
     os.close(follower)
-    written, end = b"", time.monotonic() + within
+    output, end = b"", time.monotonic() + within
     try:
         while piece := _piece(leader):
-            written += piece
-            assert time.monotonic() < end, written
-            if then and awaited.encode() in written:
+            output += piece
+            assert time.monotonic() < end, output
+            if then and awaited.encode() in output:
                 then(process)
                 then = None
-        return process.wait(within), written.decode()
+        return process.wait(within), output.decode()
     finally:
         process.kill()
         process.wait()
@@ -58,7 +58,7 @@ def _piece(leader: int) -> bytes:
         return b""
 
 
-def lines(written: str) -> list[str]:
+def lines(output: str) -> list[str]:
     """Return the lines that stay on the screen: without escapes, and without what was drawn over."""
-    shown = [line.rpartition("\x1b[2K")[2] for line in written.replace("\r\n", "\n").split("\n")]
-    return [text for line in shown if (text := ESCAPES.sub("", line).replace("\r", "").rstrip())]
+    visible_lines = [line.rpartition("\x1b[2K")[2] for line in output.replace("\r\n", "\n").split("\n")]
+    return [text for line in visible_lines if (text := ESCAPES.sub("", line).replace("\r", "").rstrip())]

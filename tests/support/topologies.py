@@ -12,12 +12,11 @@ from typing import Any
 
 import yaml
 
-from drydock.config.matrix import find, read_matrix
+from drydock.config.matrix import find_variant, read_matrix
 from drydock.config.project import DRYDOCK
 from drydock.core.paths import ROOT
-from drydock.model.variant import Variant
+from drydock.model.variant import Role, Variant
 from drydock.topology.plan_model import Rank, Replica, RouterPlan, TopologyPlan
-from drydock.topology.records import Role
 
 DIGEST = "sha256:" + "a" * 64
 IMAGE = f"registry.example/vllm@{DIGEST}"
@@ -27,7 +26,7 @@ MODEL = "/srv/models/smollm2"
 
 @cache
 def variant(target: str) -> Variant:
-    return find(read_matrix(DRYDOCK), target)
+    return find_variant(read_matrix(DRYDOCK), target)
 
 
 def accelerators() -> list[str]:
@@ -174,19 +173,19 @@ PLANS = {"two-nodes": two_nodes, "2p1d": disaggregated, "trio": trio}
 
 def chips(first: int, count: int, *, pod: bool = False) -> dict[str, dict[str, object]]:
     """Return recorded commands of a node whose chips have addresses from 10.9.<first>.1 on; `pod`: of a super pod."""
-    found: dict[str, dict[str, object]] = {}
+    results: dict[str, dict[str, object]] = {}
     for device in range(count):
         text = f"ipaddr:10.9.{first}.{device + 1}\nnetmask:255.255.0.0\n"
-        found[f"hccn_tool -i {device} -ip -g"] = {"rc": 0, "stdout": text}
+        results[f"hccn_tool -i {device} -ip -g"] = {"rc": 0, "stdout": text}
         if pod:
             vnic = f"vnic ipaddr:192.168.{first}.{device + 1}\nvnic netmask:255.255.0.0\n"
-            found[f"hccn_tool -i {device} -vnic -g"] = {"rc": 0, "stdout": vnic}
+            results[f"hccn_tool -i {device} -vnic -g"] = {"rc": 0, "stdout": vnic}
             spod = f"\tSDID                           : {first * 1000 + device}\n\tSuper Pod ID                   : 3\n"
-            found[f"npu-smi info -t spod-info -i {device // 2} -c {device % 2}"] = {"rc": 0, "stdout": spod}
+            results[f"npu-smi info -t spod-info -i {device // 2} -c {device % 2}"] = {"rc": 0, "stdout": spod}
     if pod:
         table = (ROOT / "tests" / "hosts" / "ascend-a3-8x2" / "host.json").read_text()
-        found["npu-smi info -m"] = json.loads(table)["commands"]["npu-smi info -m"]
-    return found
+        results["npu-smi info -m"] = json.loads(table)["commands"]["npu-smi info -m"]
+    return results
 
 
 def ascend(prefill: int = 2, decode_nodes: int = 2, devices: int = 16) -> tuple[TopologyPlan, dict[str, dict]]:
@@ -196,11 +195,11 @@ def ascend(prefill: int = 2, decode_nodes: int = 2, devices: int = 16) -> tuple[
         one = rank(f"p{number}", f"7.150.0.{number + 1}", devices=devices)
         replicas.append(Replica(group="prefills", role="prefill", number=number, ranks=(one,)))
     leader = "7.150.1.1"
-    both = tuple(
+    decode_ranks = tuple(
         rank(f"d{n}", f"7.150.1.{n + 1}", number=n, leader=leader, of=decode_nodes, devices=devices)
         for n in range(decode_nodes)
     )
-    replicas.append(Replica(group="decoder", role="decode", number=0, ranks=both))
+    replicas.append(Replica(group="decoder", role="decode", number=0, ranks=decode_ranks))
     hosts = {one.node: chips(place, devices) for place, one in enumerate(r for x in replicas for r in x.ranks)}
     return plan("ascend", tuple(replicas)), hosts
 

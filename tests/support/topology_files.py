@@ -12,12 +12,12 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(ROOT))
 
-from drydock.config.matrix import find, read_matrix  # noqa: E402 - after the path is set
+from drydock.config.matrix import find_variant, read_matrix  # noqa: E402 - after the path is set
 from drydock.config.project import DRYDOCK  # noqa: E402
-from drydock.core.files import dumps  # noqa: E402
+from drydock.core.files import format_json  # noqa: E402
 from drydock.topology.entrypoint_client import Entrypoint, model_folder  # noqa: E402
-from drydock.topology.plan import Images, plan  # noqa: E402
-from drydock.topology.plan_diff import options  # noqa: E402
+from drydock.topology.plan import Images, plan_topology  # noqa: E402
+from drydock.topology.plan_diff import split_command_options  # noqa: E402
 from drydock.topology.plan_model import Rank, Replica, TopologyPlan  # noqa: E402
 from drydock.topology.read import read_topology  # noqa: E402
 
@@ -39,6 +39,21 @@ SHAPE = (
     "--kv-transfer-config",
 )
 """Flags of which the expected shape of an example consists."""
+
+SHARED = """\
+model: Qwen/Qwen3-8B
+target: ascend9.1-a3-vllm0.23
+api_key: required
+nodes:
+  - {name: m0, address: 10.0.0.1, host: host.json}
+  - {name: m1, address: 10.0.0.2, host: host.json}
+groups:
+  - {name: prefill, role: prefill, devices: 4, replicas: 3, among: [m0]}
+  - {name: decode, role: decode, devices: [8, 9, 10, 11]}
+router: {node: m0, port: 7000}
+network: {port_base: 9000}
+"""
+"""Four servers of which three share a machine, for the recorded host ascend-a3-8x2."""
 
 TRIO = """\
 model: /models/m
@@ -74,8 +89,8 @@ def write(folder: Path, text: str, host: str = "") -> Path:
 def write_model(folder: Path, name: str) -> Path:
     """Write the published configuration of a model; of SmolLM2 also weights, which are empty."""
     folder.mkdir(exist_ok=True)
-    known = json.loads(CONFIGURATIONS.read_text())
-    config = known[name]["config"] if name in known else _SMOLLM2
+    configurations = json.loads(CONFIGURATIONS.read_text())
+    config = configurations[name]["config"] if name in configurations else _SMOLLM2
     (folder / "config.json").write_text(json.dumps(config))
     if name == SMOLLM2:
         _write_weights(folder / "model.safetensors")
@@ -109,10 +124,10 @@ def _write_weights(path: Path) -> None:
 def planned(path: Path, folder: Path, target: str = "") -> TopologyPlan:
     """Plan a topology; its model is written into `folder` and read there."""
     read = read_topology(path)
-    variant = find(read_matrix(DRYDOCK), target or read.topology.target or "")
+    variant = find_variant(read_matrix(DRYDOCK), target or read.topology.target or "")
     name = SMOLLM2 if read.topology.model.startswith("/") else read.topology.model
     with model_folder(read.topology.model, str(write_model(folder / "model", name))) as (model, hub):
-        return plan(read, variant, Images(variant.id, "router0.1"), Entrypoint(DRYDOCK, variant, hub), model)
+        return plan_topology(read, variant, Images(variant.id, "router0.1"), Entrypoint(DRYDOCK, variant, hub), model)
 
 
 def examples() -> list[str]:
@@ -120,12 +135,12 @@ def examples() -> list[str]:
     return sorted(path.stem for path in EXAMPLES.glob("*.yaml"))
 
 
-def shape(made: TopologyPlan) -> dict[str, Any]:
+def shape(topology_plan: TopologyPlan) -> dict[str, Any]:
     """Return what of a plan is compared: nodes, ports, parallelism, the router; not every reason."""
     return {
-        "replicas": [_replica(each) for each in made.replicas],
-        "router": " ".join(made.router.argv) if made.router else "",
-        "findings": sorted({line.partition(":")[0] for line in made.findings}),
+        "replicas": [_replica(replica) for replica in topology_plan.replicas],
+        "router": " ".join(topology_plan.router.argv) if topology_plan.router else "",
+        "findings": sorted({line.partition(":")[0] for line in topology_plan.findings}),
     }
 
 
@@ -134,8 +149,8 @@ def _replica(replica: Replica) -> dict[str, Any]:
 
 
 def _rank(rank: Rank) -> dict[str, Any]:
-    given = options(rank.argv)
-    flags = " ".join(f"{name} {given[name]}".strip() for name in SHAPE if name in given)
+    rank_options = split_command_options(rank.argv)
+    flags = " ".join(f"{name} {rank_options[name]}".strip() for name in SHAPE if name in rank_options)
     ports = " ".join(f"{purpose}={port}" for purpose, port in rank.ports.items())
     env = " ".join(f"{name}={value}" for name, value in rank.env.items())
     return {"node": rank.node, "devices": len(rank.devices), "flags": flags, "ports": ports, "env": env}
@@ -144,8 +159,8 @@ def _rank(rank: Rank) -> dict[str, Any]:
 def main() -> None:
     """Write what is expected of the examples."""
     with tempfile.TemporaryDirectory() as folder:
-        made = {name: shape(planned(EXAMPLES / f"{name}.yaml", Path(folder))) for name in examples()}
-    EXPECTED.write_text(dumps(made))
+        shapes = {name: shape(planned(EXAMPLES / f"{name}.yaml", Path(folder))) for name in examples()}
+    EXPECTED.write_text(format_json(shapes))
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from drydock.build import build
-from drydock.build.job import prepare
+from drydock.build.job import prepare_job
 from drydock.config.project import DRYDOCK
 from drydock.core.files import write_atomically
 from drydock.core.paths import ROOT
@@ -40,24 +40,24 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def images() -> tuple[str, str]:
     """The images of servers and router."""
-    return build.build(prepare(DRYDOCK, "cpu")).image, build.build(prepare(DRYDOCK, "router")).image
+    return build.build_image(prepare_job(DRYDOCK, "cpu")).image, build.build_image(prepare_job(DRYDOCK, "router")).image
 
 
 @pytest.fixture(scope="session")
 def folder(tmp_path_factory: pytest.TempPathFactory, images: tuple[str, str]) -> Path:
     """A folder with a recorded host."""
-    found = tmp_path_factory.mktemp("topology")
-    demo_topology.record(found, images[0])
-    return found
+    topology_folder = tmp_path_factory.mktemp("topology")
+    demo_topology.record_demo_host(topology_folder, images[0])
+    return topology_folder
 
 
 @pytest.fixture(scope="module")
 def cluster(folder: Path, images: tuple[str, str]) -> Iterator[Cluster]:
     """Give 2P1D, ready."""
     file = planned(folder, images, "2p1d", f"faults-{secrets.token_hex(3)}")
-    small_disk(f"drydock-{up.name_of(file)}", "cache.n1")
-    with started(file, folder / "running") as found:
-        yield found
+    small_disk(f"drydock-{up.name_topology(file)}", "cache.n1")
+    with started(file, folder / "running") as running_cluster:
+        yield running_cluster
 
 
 @pytest.fixture(scope="module")
@@ -70,9 +70,9 @@ def answers(cluster: Cluster) -> dict[str, str]:
 def clients(cluster: Cluster, answers: dict[str, str]) -> Iterator[Clients]:
     """Clients that ask while a test breaks something; everything is ready before."""
     cluster.heal()
-    with Clients(cluster.ask, cluster.router, answers) as found:
-        found.until_good(2)
-        yield found
+    with Clients(cluster.ask, cluster.router, answers) as topology_clients:
+        topology_clients.until_good(2)
+        yield topology_clients
 
 
 @pytest.fixture(scope="session")

@@ -6,14 +6,14 @@ import secrets
 from pathlib import Path
 
 from drydock.config.project import DRYDOCK
-from drydock.topology.preflight.tasks import CheckOptions, check
+from drydock.topology.preflight.tasks import CheckOptions, check_topology
 from tests.support.running_topology import planned
 
 
 def test_the_check_of_its_nodes_passes(folder: Path, images: tuple[str, str]) -> None:
-    found = check(
+    findings = check_topology(
         DRYDOCK, planned(folder, images, "1p1d", f"check-{secrets.token_hex(3)}"), CheckOptions(format="compose")
     )
 
-    assert [finding for finding in found if finding.severity == "FAIL"] == []
-    assert any(finding.severity == "PASS" for finding in found)
+    assert [finding for finding in findings if finding.severity == "FAIL"] == []
+    assert any(finding.severity == "PASS" for finding in findings)

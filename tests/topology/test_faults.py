@@ -62,7 +62,7 @@ def _after_a_kill(cluster: Cluster, clients: Clients, service: str) -> tuple[flo
 def test_a_killed_prefill_server(cluster: Cluster, clients: Clients, note: Note) -> None:
     answered, whole = _after_a_kill(cluster, clients, P0)
 
-    assert {each.said for each in clients.bad()} <= {"500", "502", "503"}
+    assert {request.said for request in clients.bad()} <= {"500", "502", "503"}
     note(
         "a prefill server is killed",
         clients.summary(),
@@ -191,7 +191,7 @@ def test_a_router_that_starts_again(cluster: Cluster, clients: Clients, note: No
 def test_a_decode_server_that_comes_late_is_counted(cluster: Cluster, note: Note) -> None:
     cluster.heal()
     before = cluster.count(P0, EXPIRED)
-    topology = KnownTopology.of(verify.question(cluster.plan), cluster.ask)
+    topology = KnownTopology.of(verify.make_servers_question(cluster.plan), cluster.ask)
     prefill, decode = topology.servers[0], topology.servers[-1]
     body: dict[str, Any] = {"model": "smollm2", "prompt": PROMPTS[0], "max_tokens": 1, "cache_salt": "late"}
     where = topology.post(f"{prefill.url}/v1/completions", {**body, "kv_transfer_params": REMOTE})
@@ -210,9 +210,9 @@ def test_a_decode_server_that_comes_late_is_counted(cluster: Cluster, note: Note
 
 def test_a_full_disk_on_one_node(cluster: Cluster, clients: Clients, note: Note) -> None:
     container = cluster.container(P1)
-    code, said = container.exec_run(["/usr/bin/python3", "-I", "-S", "-c", FILL])
-    assert code == 0, said
-    assert b"No space left" in said
+    code, output = container.exec_run(["/usr/bin/python3", "-I", "-S", "-c", FILL])
+    assert code == 0, output
+    assert b"No space left" in output
     answered, whole = _after_a_kill(cluster, clients, P1)
 
     note(

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from drydock.topology.arguments import url
+from drydock.topology.arguments import make_node_url
 from drydock.topology.ports import API
 from tests.support.running_topology import Cluster, Note, planned, question, started
 from tests.support.waiting import wait_until
@@ -22,14 +22,14 @@ PROMPT = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12,"
 @pytest.fixture(scope="module")
 def trio(folder: Path, images: tuple[str, str]) -> Iterator[Cluster]:
     file = planned(folder, images, "tp3", f"group-{secrets.token_hex(3)}")
-    with started(file, folder / "group") as found:
-        yield found
+    with started(file, folder / "group") as running_cluster:
+        yield running_cluster
 
 
 def answer(trio: Cluster) -> str:
     rank = trio.plan.replicas[0].ranks[0]
-    said, text = question(trio.ask, url(rank.address, rank.ports[API]), PROMPT)
-    return text.split(",")[0].strip() if said == "200" else said
+    status, text = question(trio.ask, make_node_url(rank.address, rank.ports[API]), PROMPT)
+    return text.split(",")[0].strip() if status == "200" else status
 
 
 def restarts(trio: Cluster) -> dict[str, int]:
@@ -50,8 +50,8 @@ def ends_as_a_whole(trio: Cluster, number: int, ended: str) -> float:
         trio.signal_all(ended, number)
     else:
         trio.kill(ended, number)
-    others = [name for name in RANKS if name != ended]
-    wait_until(lambda: all(restarts(trio)[name] > before[name] for name in others), "the others end", within=180)
+    other_ranks = [name for name in RANKS if name != ended]
+    wait_until(lambda: all(restarts(trio)[name] > before[name] for name in other_ranks), "the others end", within=180)
     if number == signal.SIGSTOP:
         trio.kill(ended)  # what cannot run cannot end by itself
     trio.heal()

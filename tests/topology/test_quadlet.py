@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from drydock.config.matrix import find, read_matrix
+from drydock.config.matrix import find_variant, read_matrix
 from drydock.config.project import DRYDOCK
 from drydock.run import podman
-from drydock.run.container import Container, RunRequest, container
+from drydock.run.container import Container, RunRequest, make_container
 from tests.support.containers import recorded
 from tests.support.systemd import unquoted
 from tests.support.topologies import IMAGE
@@ -38,18 +38,18 @@ def generator(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / GENERATOR
 
 
-def started(generator: Path, wanted: Container, folder: Path) -> list[str]:
+def started(generator: Path, container_spec: Container, folder: Path) -> list[str]:
     """Return the command of the service that the generator makes of a unit."""
-    (folder / f"{wanted.name}.container").write_text(podman.quadlet_text(wanted))
-    done = subprocess.run(
+    (folder / f"{container_spec.name}.container").write_text(podman.quadlet_text(container_spec))
+    result = subprocess.run(
         (str(generator), "--dryrun"),
         env={**os.environ, "QUADLET_UNIT_DIRS": str(folder)},
         capture_output=True,
         text=True,
         check=True,
     )
-    assert "WARN" not in done.stderr.upper(), done.stderr
-    (command,) = re.findall(r"^ExecStart=(.*)", done.stdout, re.MULTILINE)
+    assert "WARN" not in result.stderr.upper(), result.stderr
+    (command,) = re.findall(r"^ExecStart=(.*)", result.stdout, re.MULTILINE)
     return unquoted(command)
 
 
@@ -59,17 +59,19 @@ def test_systemd_starts_what_run_says(generator: Path, tmp_path: Path, target: s
     request = RunRequest(
         model=str(tmp_path), image=IMAGE, address="0.0.0.0", env=(f"VLLM_X={HOSTILE}",), arguments=("--x", HOSTILE)
     )
-    wanted = podman.adapted(container(find(read_matrix(DRYDOCK), target), request, recorded(HOSTS[target], tmp_path)))
-    words = started(generator, wanted, tmp_path / "units")
-    place = words.index(wanted.image)
+    container_spec = podman.use_cdi_devices(
+        make_container(find_variant(read_matrix(DRYDOCK), target), request, recorded(HOSTS[target], tmp_path))
+    )
+    words = started(generator, container_spec, tmp_path / "units")
+    place = words.index(container_spec.image)
 
     assert words[:2] == ["/usr/bin/podman", "run"]
-    assert words[place + 1 :] == list(wanted.arguments)
-    options = [word for option in podman.options(wanted) for word in option]
+    assert words[place + 1 :] == list(container_spec.arguments)
+    options = [word for option in podman.list_podman_options(container_spec) for word in option]
     key = options.index("VLLM_API_KEY")
     options[key - 1 : key + 1] = ["--secret", "VLLM_API_KEY,type=env"]
-    found = [word for word in words[2:place] if word not in QUADLETS_OWN]
-    assert sorted(map(str.lower, spelled(found))) == sorted(map(str.lower, spelled(options)))
+    option_words = [word for word in words[2:place] if word not in QUADLETS_OWN]
+    assert sorted(map(str.lower, spelled(option_words))) == sorted(map(str.lower, spelled(options)))
 
 
 def spelled(words: list[str]) -> list[str]:

@@ -17,14 +17,14 @@ import yaml
 
 from drydock.build import build, standins
 from drydock.config.project import DRYDOCK
-from drydock.core.files import dumps
+from drydock.core.files import format_json
 from drydock.core.paths import ROOT
-from drydock.model.record import dump
+from drydock.model.record import dump_record
 from drydock.prove import demo_topology, smollm2
 from drydock.prove.demo import EXPECTED, QUESTION
 from drydock.run.access import API_KEY
 from drydock.topology import tasks as topologies
-from drydock.topology.arguments import served_name, url
+from drydock.topology.arguments import choose_served_name, make_node_url
 from drydock.topology.plan_model import Rank, Replica, TopologyPlan
 from drydock.topology.ports import API, STATUS
 from drydock.topology.render import slurm, write_plan
@@ -99,8 +99,8 @@ class Cluster(NamedTuple):
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """Start Slurm with three nodes and a Podman of its own."""
     folder = tmp_path_factory.mktemp("slurm")
-    controller, *others = networks(1 + len(NODES), folder / "network.log")
-    of, host = dict(zip(NODES, others, strict=True)), socket.gethostname()
+    controller, *node_networks = networks(1 + len(NODES), folder / "network.log")
+    of, host = dict(zip(NODES, node_networks, strict=True)), socket.gethostname()
     nodes = "\n".join(
         f"NodeName={node} NodeHostname={host} NodeAddr={network.address} CPUs=1 RealMemory=100"
         for node, network in of.items()
@@ -116,25 +116,29 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     (folder / "munge.key").write_bytes(os.urandom(1024))
     (folder / "munge.key").chmod(0o600)
     (folder / "state").mkdir()
-    own = {"SLURM_CONF": "slurm.conf", "CONTAINERS_CONF": "containers.conf", "CONTAINERS_STORAGE_CONF": "storage.conf"}
-    env = {**os.environ, **{name: str(folder / file) for name, file in own.items()}}
+    config_files = {
+        "SLURM_CONF": "slurm.conf",
+        "CONTAINERS_CONF": "containers.conf",
+        "CONTAINERS_STORAGE_CONF": "storage.conf",
+    }
+    env = {**os.environ, **{name: str(folder / file) for name, file in config_files.items()}}
     files = [f"--{name}={folder}/munge.{name}" for name in ("socket", "log-file", "pid-file", "seed-file")]
     commands = [("munged", "--force", "--foreground", f"--key-file={folder}/munge.key", *files)]
     commands += [controller.inside("slurmctld", "-D")]
     commands += [network.inside("slurmd", "-D", "-N", node) for node, network in of.items()]
     running = [subprocess.Popen(command, env=env) for command in commands]
-    found = Cluster(env, controller, of)
+    slurm_cluster = Cluster(env, controller, of)
     try:
         idle = ("sinfo", "--noheader", "--states=idle", "--format=%D")
-        wait_until(lambda: found.said(*idle) == str(len(NODES)), "idle nodes")
-        yield found
+        wait_until(lambda: slurm_cluster.said(*idle) == str(len(NODES)), "idle nodes")
+        yield slurm_cluster
     finally:
         for process in reversed(running):
             process.terminate()
             process.wait(60)
-        found.said("podman", "rm", "--force", "--all")
-        found.said("podman", "rmi", "--force", "--all")
-        for network in (controller, *others):
+        slurm_cluster.said("podman", "rm", "--force", "--all")
+        slurm_cluster.said("podman", "rmi", "--force", "--all")
+        for network in (controller, *node_networks):
             network.holder.kill()
             network.holder.wait()
 
@@ -167,7 +171,9 @@ def planned(image: str, cluster: Cluster) -> TopologyPlan:
 
 
 def test_each_node_runs_its_rank_and_the_end_of_one_ends_the_job(cluster: Cluster, tmp_path: Path) -> None:
-    image = loaded(build.build(standins.stand_in(DRYDOCK, "cpu")).image, cluster)  # its entrypoint is the real one
+    image = loaded(
+        build.build_image(standins.stand_in(DRYDOCK, "cpu")).image, cluster
+    )  # its entrypoint is the real one
     write_plan(DRYDOCK, planned(image, cluster), "slurm", tmp_path, {})
     log = tmp_path / "log"
     with cluster.started(tmp_path) as job:
@@ -193,14 +199,14 @@ def test_a_real_model_on_three_nodes_says_paris(
         for name, network in cluster.nodes.items()
     ]
     shape, subnet = demo_topology.SHAPES["tp3"], demo_topology.SUBNETS[0]
-    wanted = {**demo_topology.topology(shape, smollm2.make(images[0]), subnet), "nodes": nodes}
-    (tmp_path / "topology.yaml").write_text(yaml.safe_dump(wanted))
-    plan = topologies.planned(DRYDOCK, tmp_path / "topology.yaml")
+    topology = {**demo_topology.make_demo_topology(shape, smollm2.make_small_model(images[0]), subnet), "nodes": nodes}
+    (tmp_path / "topology.yaml").write_text(yaml.safe_dump(topology))
+    plan = topologies.plan_topology_file(DRYDOCK, tmp_path / "topology.yaml")
     plan = demo_topology.with_images(plan, loaded(images[0], cluster), "")
-    (tmp_path / "plan.json").write_text(dumps(dump(plan)))
+    (tmp_path / "plan.json").write_text(format_json(dump_record(plan)))
     write_plan(DRYDOCK, plan, "slurm", tmp_path, {})
     first, key = plan.replicas[0].ranks[0], demo_topology.key_in(tmp_path)
-    ready = ("curl", "--fail", "--silent", f"{url(first.address, first.ports[STATUS])}/readyz")
+    ready = ("curl", "--fail", "--silent", f"{make_node_url(first.address, first.ports[STATUS])}/readyz")
     with cluster.started(tmp_path) as job:
         try:
             wait_until(lambda: cluster.said(*ready) or job.poll() is not None, "a ready server", within=600)
@@ -218,7 +224,7 @@ def asked(cluster: Cluster, plan: TopologyPlan, key: str) -> str:
     """Return the answer to QUESTION."""
     first = plan.replicas[0].ranks[0]
     messages = [{"role": "user", "content": QUESTION}]
-    body = {"model": served_name(plan.model), "messages": messages, "temperature": 0, "max_tokens": 16}
+    body = {"model": choose_served_name(plan.model), "messages": messages, "temperature": 0, "max_tokens": 16}
     headers = ("--header", f"Authorization: Bearer {key}", "--header", "Content-Type: application/json")
-    where = f"{url(first.address, first.ports[API])}/v1/chat/completions"
+    where = f"{make_node_url(first.address, first.ports[API])}/v1/chat/completions"
     return cluster.said("curl", "--silent", *headers, "--data", json.dumps(body), where)

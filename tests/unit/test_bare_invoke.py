@@ -14,7 +14,7 @@ import invoke
 import pytest
 
 from drydock.core.paths import ROOT
-from drydock.repo.task_helpers import verb
+from drydock.repo.options import Options, Verb
 
 pytestmark = pytest.mark.checkout
 
@@ -54,7 +54,7 @@ def test_a_bare_invoke_names_what_is_missing_and_the_command_to_type(
 
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.startswith(f"error: {bare_python} (Python {'.'.join(map(str, sys.version_info[:3]))}) lacks ")
-    assert done.stderr.endswith(f": No module named 'orjson'{HINT.format(command=command)}")
+    assert done.stderr.endswith(f": No module named 'packaging'{HINT.format(command=command)}")
 
 
 def test_the_command_has_the_path_of_inv_where_invoke_runs_in_another_folder(bare_python: Path) -> None:
@@ -84,7 +84,7 @@ def test_a_missing_module_of_drydock_is_a_defect_and_keeps_its_traceback() -> No
 
 
 def _import_in_a_verb(module: str) -> None:
-    def import_module(_: object) -> None:
+    def import_module(_: Options) -> None:
         importlib.import_module(module)
 
-    verb()(import_module).body(None)
+    Verb(import_module).body(None)

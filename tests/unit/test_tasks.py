@@ -18,7 +18,7 @@ pytestmark = pytest.mark.checkout
 PATTERNS = ("*.md", "docs/**/*.md", "drydock/**/*.py", "bench/*.py")
 PAGES = [path for pattern in PATTERNS for path in sorted(ROOT.glob(pattern)) if path != ROOT / "drydock/repo/cli.py"]
 """Pages, and modules, whose hints contain commands; program.py has patterns of commands."""
-COMMAND = re.compile(r"""(?:\./inv|\bin/invoke|["`]invoke|    invoke) ([a-z][^`\n|#";:]*)""")
+COMMAND = re.compile(r"""(?:\./inv|\bin/invoke|["`]invoke|    invoke) ([a-z][^`\n|#";:)]*)""")
 """A command ends with the code span, the line, a pipe or a comment."""
 
 
@@ -54,7 +54,10 @@ def wrong(command: str) -> Iterator[str]:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_every_command_in_a_page_exists(page: Path) -> None:
-    commands = COMMAND.findall(page.read_text())
+    text = page.read_text()
+    if page.name == "CHANGELOG.md":
+        text, _, _ = text.partition("\n## 0.1.0")  # releases name the verbs that they had
+    commands = COMMAND.findall(text)
     assert [unknown for command in commands for unknown in wrong(command)] == []
 
 

@@ -25,11 +25,11 @@ pytestmark = pytest.mark.checkout
 NOT_INSTALLED = {"bench", "docs", "lint", "release", "requirements", "schema", "test"}
 INPUTS = """
 import json
-from drydock.build.job import BuildOptions, prepare
+from drydock.build.job import BuildOptions, prepare_job
 from drydock.config.matrix import read_matrix
 from drydock.config.project import DRYDOCK
 print(json.dumps({
-    f"{variant.id} {platform}": prepare(DRYDOCK, variant.id, BuildOptions(platform)).inputs_sha256
+    f"{variant.id} {platform}": prepare_job(DRYDOCK, variant.id, BuildOptions(platform)).inputs_sha256
     for variant in read_matrix(DRYDOCK) for platform in variant.platforms
 }))
 """
@@ -184,7 +184,10 @@ def test_it_plans_as_the_checkout_does(installed: Installed) -> None:
 def test_what_is_written_goes_into_a_project(installed: Installed, tmp_path: Path) -> None:
     refused = installed.drydock("lock", "--target", "cpu")
     assert refused.returncode == 2
-    assert "is the installed drydock, which is only read\n\nhint: `drydock init DIR` makes a project" in refused.stderr
+    assert (
+        "is the installed drydock, which is only read\n\nhint: `drydock project init DIR` makes a project"
+        in refused.stderr
+    )
 
     name = "images/cpu-vllm0.32/Dockerfile"
     (tmp_path / name).parent.mkdir(parents=True)
@@ -215,7 +218,7 @@ def test_it_runs_nothing_that_another_user_planted_in_a_folder_above(installed: 
 def test_a_project_names_the_wheel_that_is_installed_by_its_hash(
     installed: Installed, made: list[Path], tmp_path: Path
 ) -> None:
-    done = installed.drydock("init", str(tmp_path / "acme"))
+    done = installed.drydock("project", "init", str(tmp_path / "acme"))
 
     assert done.returncode == 0, done.stderr
     assert "warning" not in done.stderr
@@ -238,9 +241,9 @@ def test_a_project_names_no_wheel_where_another_one_lies_now(
             new.writestr(name, old.read(name) + (b"# planted\n" if name.endswith("repo/cli.py") else b""))
     try:
         record.write_text(json.dumps({"url": other.as_uri(), "archive_info": {}}))
-        planted = installed.drydock("init", str(tmp_path / "planted"), "--ci", "none")
+        planted = installed.drydock("project", "init", str(tmp_path / "planted"), "--ci", "none")
         record.write_text(json.dumps({"url": f"{other.as_uri()}.gone", "archive_info": {}}))
-        gone = installed.drydock("init", str(tmp_path / "gone"), "--ci", "none")
+        gone = installed.drydock("project", "init", str(tmp_path / "gone"), "--ci", "none")
     finally:
         record.write_text(recorded)
 

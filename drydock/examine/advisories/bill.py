@@ -18,7 +18,7 @@ from drydock.core.console import log
 from drydock.core.errors import UntrustedError
 from drydock.examine.advisories import osv
 from drydock.examine.advisories.find import RELEASES, PinnedPackages
-from drydock.examine.advisories.record import PYPI, NotChecked, PinnedPackage, shown
+from drydock.examine.advisories.record import PYPI, NotChecked, PinnedPackage, clean_outside_text
 from drydock.examine.remote_image import Image
 from drydock.examine.signatures import HINT, Signatures
 from drydock.lock import lockfile
@@ -76,11 +76,11 @@ def read_listed(image: Image, platforms: Sequence[str], signatures: Signatures) 
         locks = _read_signed(image, platform, documents.LOCK, signatures)
         sources = {name: source for item in locks for name, source in _debian_sources(item, platform)}
         for purl in {purl for item in bills for purl in _package_urls(item)}:
-            package = _package(purl, sources)
+            package = _identify_package(purl, sources)
             if isinstance(package, PinnedPackage):
                 packages.setdefault(package, {})[platform] = None
             else:
-                rest.setdefault((shown(purl), package), {})[platform] = None
+                rest.setdefault((clean_outside_text(purl), package), {})[platform] = None
     return PinnedPackages(
         {package: tuple(names) for package, names in sorted(packages.items())},
         tuple(NotChecked(what=what, why=why, variants=tuple(names)) for (what, why), names in sorted(rest.items())),
@@ -98,7 +98,7 @@ def _read_signed(image: Image, platform: str, kind: str, signatures: Signatures)
 
 
 def _package_urls(item: Referrer) -> Iterator[str]:
-    for package in osv.parse(BillOfMaterials, item.data, f"the bill attached as {item.manifest}").packages:
+    for package in osv.parse_osv(BillOfMaterials, item.data, f"the bill attached as {item.manifest}").packages:
         urls = [ref.referenceLocator for ref in package.externalRefs if ref.referenceType == "purl"]
         if package.SPDXID != IMAGE_ID:
             yield from urls or [package.name]
@@ -113,7 +113,7 @@ def _debian_sources(item: Referrer, platform: str) -> Iterator[tuple[str, Debian
             yield deb.name, DebianSource(f"Debian:{RELEASES[pins.base.suite]}", source_of(deb))
 
 
-def _package(text: str, sources: Mapping[str, DebianSource]) -> PinnedPackage | str:
+def _identify_package(text: str, sources: Mapping[str, DebianSource]) -> PinnedPackage | str:
     """Return the package that a package URL names, or why it cannot be looked up."""
     try:
         url = PackageURL.from_string(text)

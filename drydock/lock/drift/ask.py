@@ -17,12 +17,12 @@ from drydock.config.mirrors import read_mirrors
 from drydock.core.errors import DrydockError, GoneError, InputError
 from drydock.core.paths import cache_home
 from drydock.inputs import debs, indexes, sources, wheels
-from drydock.inputs.images import at_mirror, manifests
+from drydock.inputs.images import at_mirror, open_manifests
 from drydock.inputs.indexes import Indexes
 from drydock.inputs.uv import Candidate, Environment, ResolveRequest
 from drydock.model.locked import LockedDeb
 from drydock.model.variant import SourceCode
-from drydock.oci.reference import Reference, parse
+from drydock.oci.reference import Reference, parse_reference
 from drydock.registry.blobs import Blobs
 from drydock.registry.manifests import Manifest, Manifests
 from drydock.registry.platform_images import PlatformImages
@@ -95,7 +95,7 @@ class LiveUpstream:
 
         Raises RegistryError, at once for a host that did not answer before; GoneError if the image does not exist.
         """
-        where = parse(at_mirror(reference, read_mirrors(self._env)))
+        where = parse_reference(at_mirror(reference, read_mirrors(self._env)))
         self._once(("host", where.host), lambda: self._reach(where))
         return self._once((reference, platform), lambda: self._tag(where, platform))
 
@@ -110,33 +110,35 @@ class LiveUpstream:
                 self._known[key] = ask()
             except DrydockError as error:
                 self._known[key] = error
-        found: T | DrydockError = self._known[key]
-        if isinstance(found, DrydockError):
-            raise found
-        return found
+        answer: T | DrydockError = self._known[key]
+        if isinstance(answer, DrydockError):
+            raise answer
+        return answer
 
     # --- indexes ----------------------------------------------------------------------------------------------------
 
     def _offers(self, request: ResolveRequest, target: Environment) -> dict[str, Offer]:
         configured = indexes.read_indexes(self._env)
-        found = wheels.offered(request, target, self._env)
-        return {item.name: Offer(item.version, item.sha256, origin(item, configured)) for item in found}
+        candidates = wheels.list_offered_wheels(request, target, self._env)
+        return {item.name: Offer(item.version, item.sha256, find_origin_index(item, configured)) for item in candidates}
 
     def _newest(self, names: tuple[str, ...], target: Environment, *, sdist: bool) -> dict[str, Offer]:
-        left = names
-        while left:
+        remaining = names
+        while remaining:
             try:
-                return self._offers(ResolveRequest(left, no_deps=True, sdist=sdist), target)
+                return self._offers(ResolveRequest(remaining, no_deps=True, sdist=sdist), target)
             except InputError as error:
-                fewer = tuple(name for name in left if canonicalize_name(name) not in absent(str(error)))
-                if fewer == left:
+                fewer = tuple(
+                    name for name in remaining if canonicalize_name(name) not in find_absent_names(str(error))
+                )
+                if fewer == remaining:
                     raise
-                left = fewer
+                remaining = fewer
         return {}
 
     def _commit(self, source: SourceCode) -> str:
         try:
-            return sources.ask(source, self._env)
+            return sources.find_ref_commit(source, self._env)
         except InputError as error:
             raise GoneError(*error.problems, hint=error.hint) from error
 
@@ -144,46 +146,46 @@ class LiveUpstream:
 
     def _reach(self, where: Reference) -> bool:
         """Ask a host once, so that many images of an unreachable registry cost one wait."""
-        manifests(where, self._env).find(where.name)
+        open_manifests(where, self._env).find(where.name)
         return True
 
     def _tag(self, where: Reference, platform: str) -> Tag:
-        repository = manifests(where, self._env)
-        found = repository.find(where.name)
-        if found is None:
+        repository = open_manifests(where, self._env)
+        manifest = repository.find(where.name)
+        if manifest is None:
             raise GoneError(f"{where}: the registry has no such image")
-        image = found if not found.is_index else self._of(platform, found, repository)
-        return Tag(found.digest, tuple(layer["digest"] for layer in image.content["layers"]) if image else ())
+        image = manifest if not manifest.is_index else self._of(platform, manifest, repository)
+        return Tag(manifest.digest, tuple(layer["digest"] for layer in image.content["layers"]) if image else ())
 
     def _of(self, platform: str, index: Manifest, repository: Manifests) -> Manifest | None:
         blobs = Blobs(repository.client, cache_home(self._env) / "uploads")
         return PlatformImages(repository, blobs, index, only=platform).images.get(platform)
 
 
-def absent(said: str) -> set[str]:
+def find_absent_names(uv_message: str) -> set[str]:
     """Return the distributions for which, as uv reports, no index has a matching file. Pure."""
-    return {canonicalize_name(name) for name in ABSENT.findall(" ".join(said.split()))}
+    return {canonicalize_name(name) for name in ABSENT.findall(" ".join(uv_message.split()))}
 
 
-def origin(candidate: Candidate, configured: Indexes) -> str:
+def find_origin_index(candidate: Candidate, configured: Indexes) -> str:
     """Return which of pip's indexes a file comes from, without its host: the one with the most similar address."""
-    named = [(f"find-links {number}", url) for number, url in enumerate(configured.find_links, 1)]
-    named += [(f"extra index {number}", url) for number, url in enumerate(configured.extra, 1)]
-    best = max(((_alike(url, candidate.url), name) for name, url in named), default=(0, ""))
-    return best[1] if best[0] > _alike(configured.main or "", candidate.url) else "main index"
+    labelled_urls = [(f"find-links {number}", url) for number, url in enumerate(configured.find_links, 1)]
+    labelled_urls += [(f"extra index {number}", url) for number, url in enumerate(configured.extra, 1)]
+    best = max(((_count_common_parts(url, candidate.url), name) for name, url in labelled_urls), default=(0, ""))
+    return best[1] if best[0] > _count_common_parts(configured.main or "", candidate.url) else "main index"
 
 
-def _alike(index: str, url: str) -> int:
+def _count_common_parts(index: str, url: str) -> int:
     """Return the number of parts that two addresses begin with in common: 0 for different hosts."""
     count = 0
-    for mine, theirs in zip(_parts(index), _parts(url), strict=False):
+    for mine, theirs in zip(_split_url_parts(index), _split_url_parts(url), strict=False):
         if mine != theirs:
             break
         count += 1
     return count
 
 
-def _parts(url: str) -> tuple[str, ...]:
+def _split_url_parts(url: str) -> tuple[str, ...]:
     parts = urlsplit(url if "://" in url else f"file://{url}")
     return (
         (f"{parts.scheme}://{parts.hostname or ''}", *(part for part in parts.path.split("/") if part)) if url else ()

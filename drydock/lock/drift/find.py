@@ -8,19 +8,19 @@ from typing import TypeVar
 
 from packaging.version import Version
 
-from drydock.core.console import emit, log
+from drydock.core.console import log, write_output
 from drydock.core.errors import DriftError, DrydockError, GoneError, NotAskedError
-from drydock.core.files import dumps
+from drydock.core.files import format_json
 from drydock.core.project import Project
 from drydock.inputs import wheels as resolve
 from drydock.inputs.uv import Environment, ResolveRequest
 from drydock.lock import lockfile
 from drydock.lock.drift.ask import LiveUpstream, Offer, Upstream
-from drydock.lock.drift.record import Drift, DriftedPin, NotAsked, text
+from drydock.lock.drift.record import Drift, DriftedPin, NotAsked, format_drift
 from drydock.lock.pin import BOOTSTRAP
 from drydock.model.bases import DebianBase, ImageBase
 from drydock.model.locked import LockedDeb, LockedPlatform, LockedSource, LockedWheel
-from drydock.model.record import dump
+from drydock.model.record import dump_record
 from drydock.model.variant import SourceCode, Variant
 
 T = TypeVar("T")
@@ -30,11 +30,11 @@ Pins = Mapping[str, tuple[str, str]]
 """Name → version and sha256."""
 
 
-def outdated(project: Project, variants: Iterable[Variant], *, json: bool) -> None:
+def report_drift(project: Project, variants: Iterable[Variant], *, json: bool) -> None:
     """Print what has drifted, as text or JSON. Raises StaleError for a stale lock, and what `settle` raises."""
-    found = find(project, variants, LiveUpstream())
-    emit(dumps(dump(found)) if json else text(found))
-    raise_if_found(found)
+    drift = find_drift(project, variants, LiveUpstream())
+    write_output(format_json(dump_record(drift)) if json else format_drift(drift))
+    raise_if_found(drift)
 
 
 def raise_if_found(drift: Drift) -> None:
@@ -49,12 +49,12 @@ def raise_if_found(drift: Drift) -> None:
         )
 
 
-def find(project: Project, variants: Iterable[Variant], upstream: Upstream) -> Drift:
+def find_drift(project: Project, variants: Iterable[Variant], upstream: Upstream) -> Drift:
     """Compare each variant's lock with what is upstream today. Raises StaleError for a stale lock."""
     notes = Notes()
     for variant in variants:
-        pins = lockfile.read_lock(lockfile.path_of(project, variant.id))
-        lockfile.check(variant, pins)
+        pins = lockfile.read_lock(lockfile.path_of_lock(project, variant.id))
+        lockfile.check_lock_inputs(variant, pins)
         for platform in variant.platforms:
             log(f"{variant.id}: looking up the newest versions for {platform}")
             _Platform(variant, platform, pins.platforms[platform], upstream, notes).compare_all()
@@ -97,26 +97,26 @@ class _Platform:
             public=variant.indexes,
         )
         locked = tuple(wheel for wheels in self.pins.layers.values() for wheel in wheels)
-        own = resolve.named(variant.indexes, variant.build_requirements)
+        build_indexes = resolve.select_named_indexes(variant.indexes, variant.build_requirements)
         if "wheels" in self.pins.unresolved:
             self._unpinned(request)
             return
-        for kind, wanted, wheels in (
+        for kind, kind_request, wheels in (
             ("wheel", request, locked),
-            ("build", ResolveRequest(variant.build_requirements, public=own), self.pins.build),
+            ("build", ResolveRequest(variant.build_requirements, public=build_indexes), self.pins.build),
         ):
-            if wanted.requirements:
-                self._distributions(kind, wanted, wheels)
+            if kind_request.requirements:
+                self._distributions(kind, kind_request, wheels)
 
     def _unpinned(self, request: ResolveRequest) -> None:
         """Note wheels that could not be pinned before and can be now."""
-        found = self._ask("wheels within the stack's bounds", lambda: self.upstream.allowed(request, self._target))
-        if found:
-            self._note("wheel", "all of them", None, f"{len(found)} distributions", UNPINNED)
+        offers = self._ask("wheels within the stack's bounds", lambda: self.upstream.allowed(request, self._target))
+        if offers:
+            self._note("wheel", "all of them", None, f"{len(offers)} distributions", UNPINNED)
 
     @property
     def _target(self) -> Environment:
-        return resolve.environment(self.variant.python, self.platform, self.variant.base)
+        return resolve.find_image_environment(self.variant.python, self.platform, self.variant.base)
 
     def _distributions(self, kind: str, request: ResolveRequest, wheels: tuple[LockedWheel, ...]) -> None:
         target = self._target
@@ -154,21 +154,23 @@ class _Platform:
             self._image(base)
 
     def _debs(self, kind: str, suite: str, packages: tuple[str, ...], locked: tuple[LockedDeb, ...]) -> None:
-        said = f"Debian's {suite}"
-        found = self._ask(said, lambda: self.upstream.debs(suite, packages, self.platform))
-        if found is not None:
-            self._compare(kind, _debs_of(locked), _debs_of(found), {})
+        suite_name = f"Debian's {suite}"
+        upstream_debs = self._ask(suite_name, lambda: self.upstream.debs(suite, packages, self.platform))
+        if upstream_debs is not None:
+            self._compare(kind, _debs_of(locked), _debs_of(upstream_debs), {})
 
     def _image(self, base: ImageBase) -> None:
         old = self.pins.base.digest
         try:
-            found = self._ask(base.reference, lambda: self.upstream.tag(base.reference, self.platform))
+            tag = self._ask(base.reference, lambda: self.upstream.tag(base.reference, self.platform))
         except GoneError as error:
-            self._note("base", base.reference, old, None, reason(error), f"name another base in {self._stack}")
+            self._note(
+                "base", base.reference, old, None, find_innermost_cause(error), f"name another base in {self._stack}"
+            )
             return
-        if found is not None and found.digest != old:
-            detail = self._prefix(base, old, found.layers) if old else UNPINNED
-            self._note("base", base.reference, old, found.digest, detail)
+        if tag is not None and tag.digest != old:
+            detail = self._prefix(base, old, tag.layers) if old else UNPINNED
+            self._note("base", base.reference, old, tag.digest, detail)
 
     def _prefix(self, base: ImageBase, old: str | None, layers: tuple[str, ...]) -> str:
         """Return how many of the first layers are still the same; if all are, layers were only added."""
@@ -198,19 +200,19 @@ class _Platform:
         correct = f"find out why, correct the commit of {source.name} in {self._stack}, then {self._relock}"
         command = correct if source.commit else ""
         try:
-            found = self._ask(f"{source.name} {source.ref}", lambda: self.upstream.commit(source))
+            commit = self._ask(f"{source.name} {source.ref}", lambda: self.upstream.commit(source))
         except GoneError as error:
-            self._note("source", source.name, old, None, reason(error), command)
+            self._note("source", source.name, old, None, find_innermost_cause(error), command)
             return
-        if found is not None and found != old:
-            self._note("source", source.name, old, found, f"{source.ref} has moved" if old else UNPINNED, command)
+        if commit is not None and commit != old:
+            self._note("source", source.name, old, commit, f"{source.ref} has moved" if old else UNPINNED, command)
 
     def _sdist(self, source: SourceCode, locked: LockedSource | None) -> None:
         name, _, version = source.sdist.partition("==")
-        found = self._ask(f"{name}, its source", lambda: self.upstream.newest((name,), self._target, sdist=True))
-        if found is not None and locked is None:
+        offers = self._ask(f"{name}, its source", lambda: self.upstream.newest((name,), self._target, sdist=True))
+        if offers is not None and locked is None:
             self._note("sdist", name, None, version)
-        offer = next(iter((found or {}).values()), None)
+        offer = next(iter((offers or {}).values()), None)
         if offer and Version(offer.version) > Version(version):
             self._beyond("sdist", name, version, offer)
 
@@ -235,7 +237,7 @@ class _Platform:
             self.notes.asked += 1
             raise
         except DrydockError as error:
-            self._unasked(source, reason(error))
+            self._unasked(source, find_innermost_cause(error))
             return None
         self.notes.asked += 1
         return answer
@@ -273,7 +275,7 @@ class _Platform:
         )
 
 
-def reason(error: DrydockError) -> str:
+def find_innermost_cause(error: DrydockError) -> str:
     """Return in one line why there was no answer: the innermost cause that a tool reports."""
     lines = [line.strip() for line in "\n".join(error.problems).splitlines() if line.strip()]
     causes = [line.removeprefix("cause: ") for line in lines if line.startswith("cause: ")]

@@ -1,4 +1,4 @@
-"""What `lock --outdated` finds, as data and as text. Pure."""
+"""What `outdated` finds, as data and as text. Pure."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class NotAsked(Record):
 
 
 class Drift(Record):
-    """What `lock --outdated --json` prints."""
+    """What `outdated --json` prints."""
 
     drifted: tuple[DriftedPin, ...]
     """What locking again would change."""
@@ -47,9 +47,9 @@ class Drift(Record):
     """Number of sources that gave an answer."""
 
 
-def text(drift: Drift) -> str:
+def format_drift(drift: Drift) -> str:
     """Return a paragraph for each variant, with the command to run below each group of changes."""
-    lines = [line for name in _variants(drift) for line in _paragraph(name, drift)]
+    lines = [line for name in _list_drifted_variants(drift) for line in _format_variant_drift(name, drift)]
     lines.append(
         f"{len(drift.drifted)} drifted, {len(drift.beyond)} newer beyond the stack's bounds, "
         f"{drift.asked} sources asked, {len(drift.not_asked)} not asked"
@@ -57,37 +57,39 @@ def text(drift: Drift) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _variants(drift: Drift) -> list[str]:
+def _list_drifted_variants(drift: Drift) -> list[str]:
     changed = {change.variant for change in (*drift.drifted, *drift.beyond)}
     return sorted(changed | {item.variant for item in drift.not_asked})
 
 
-def _paragraph(variant: str, drift: Drift) -> Iterator[str]:
+def _format_variant_drift(variant: str, drift: Drift) -> Iterator[str]:
     yield variant
-    yield from _changes("drifted", (change for change in drift.drifted if change.variant == variant))
-    yield from _changes("beyond its bounds", (change for change in drift.beyond if change.variant == variant))
+    yield from _format_drifted_pins("drifted", (change for change in drift.drifted if change.variant == variant))
+    yield from _format_drifted_pins(
+        "beyond its bounds", (change for change in drift.beyond if change.variant == variant)
+    )
     for item in drift.not_asked:
         if item.variant == variant:
             yield f"  not asked: {item.source} ({item.platform}): {item.why}"
     yield ""
 
 
-def _changes(title: str, changes: Iterable[DriftedPin]) -> Iterator[str]:
+def _format_drifted_pins(title: str, changes: Iterable[DriftedPin]) -> Iterator[str]:
     commands: dict[str, list[str]] = {}
     for change in changes:
-        commands.setdefault(change.command, []).append(_line(change))
+        commands.setdefault(change.command, []).append(_format_drifted_pin(change))
     for command, lines in commands.items():
         yield f"  {title}:"
         yield from lines
         yield f"    → {command}"
 
 
-def _line(change: DriftedPin) -> str:
+def _format_drifted_pin(change: DriftedPin) -> str:
     where = ", ".join(filter(None, (change.kind, change.platform, change.origin, change.detail)))
-    return f"    {change.name} {short(change.old) or '(new)'} → {short(change.new) or '(gone)'} ({where})"
+    return f"    {change.name} {shorten_hash(change.old) or '(new)'} → {shorten_hash(change.new) or '(gone)'} ({where})"
 
 
-def short(value: str | None) -> str:
+def shorten_hash(value: str | None) -> str:
     """Return a version unchanged, a digest or commit cut to twelve digits, and an empty text for None."""
     bare = (value or "").removeprefix("sha256:")
     return bare[:12] if len(bare) in (40, 64) and not set(bare) - set("0123456789abcdef") else (value or "")

@@ -1,4 +1,4 @@
-"""Implement `lock --outdated`. IO."""
+"""Implement `outdated`. IO."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from drydock.core.project import Project
 from drydock.model.variant import Variant
 
 
-def outdated(project: Project, variants: Sequence[Variant], *, json: bool) -> None:
+def print_outdated_pins(project: Project, variants: Sequence[Variant], *, json: bool) -> None:
     """Print what a new lock would change, and newer versions outside the bounds."""
     from drydock.lock.drift import find
 
-    find.outdated(project, variants, json=json)
+    find.report_drift(project, variants, json=json)

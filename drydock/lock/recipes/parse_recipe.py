@@ -42,9 +42,9 @@ class RecipePart(NamedTuple):
     flags: Flags
     env: dict[str, str]
 
-    def over(self, weaker: RecipePart) -> RecipePart:
+    def over(self, base: RecipePart) -> RecipePart:
         """Return both, of which this one wins."""
-        return RecipePart({**weaker.flags, **self.flags}, {**weaker.env, **self.env})
+        return RecipePart({**base.flags, **self.flags}, {**base.env, **self.env})
 
     def facts(self) -> dict[str, Any]:
         """Return it as JSON, without what is empty."""
@@ -64,7 +64,7 @@ def parse_recipe(text: str, name: str) -> dict[str, dict[str, Any]]:
     document = parse_texts(text, name).data
     if not isinstance(document, dict) or not isinstance(document.get("model"), dict):
         raise InputError(f"{name}: expected a recipe: a mapping with the key `model`")
-    if "omni" in document or "omni" in _texts(_table(document, "meta"), "tasks"):
+    if "omni" in document or "omni" in _read_text_list(_get_table(document, "meta"), "tasks"):
         return {}
     return dict(_Recipe(document, name).entries())
 
@@ -74,7 +74,7 @@ class _Recipe:
 
     def __init__(self, document: Table, name: str) -> None:
         self.document, self.name = document, name
-        self.model, self.meta = _table(document, "model"), _table(document, "meta")
+        self.model, self.meta = _get_table(document, "model"), _get_table(document, "meta")
         self.id = self._model_id(self.model)
         if not self.id:
             raise InputError(f"{name}: model.model_id: expected ORG/NAME")
@@ -82,30 +82,30 @@ class _Recipe:
 
     def entries(self) -> Iterator[tuple[str, dict[str, Any]]]:
         """Yield the facts of each checkpoint; of several variants of one, `default` or else the first counts."""
-        variants = _few(_table(self.document, "variants")) or {"default": {}}
-        seen = set()
+        variants = _limit_entries(_get_table(self.document, "variants")) or {"default": {}}
+        identifiers = set()
         for name in sorted(variants, key=lambda variant: variant != "default"):
-            variant = _table(variants, name)
+            variant = _get_table(variants, name)
             identifier = self._model_id(variant) or ("" if variant.get("model_id") else self.id)
-            if identifier and identifier not in seen:
-                seen.add(identifier)
+            if identifier and identifier not in identifiers:
+                identifiers.add(identifier)
                 yield identifier, self._entry(name, variant)
 
     def _entry(self, name: str, variant: Table) -> dict[str, Any]:
         self.left_out = {}
-        base, own = self._part(self.model, "base_"), self._part(variant, "extra_")
+        base, extra = self._part(self.model, "base_"), self._part(variant, "extra_")
         facts: dict[str, Any] = {
             "recipe": self.id,
-            "date": _matching(_DATE, self.meta.get("date_updated")),
+            "date": _match_text(_DATE, self.meta.get("date_updated")),
             "least_vllm": max(self._versions(self.model, variant), default="", key=_as_numbers),
             "nightly": self.model.get("nightly_required") == "true",
-            "precision": _matching(_NAME, variant.get("precision")),
-            "vram_gb": _whole(variant.get("vram_minimum_gb")),
-            "tp": _sizes(variant.get("tp")),
+            "precision": _match_text(_NAME, variant.get("precision")),
+            "vram_gb": _parse_whole_number(variant.get("vram_minimum_gb")),
+            "tp": _parse_tensor_sizes(variant.get("tp")),
             "verified": self._hardware("verified"),
             "unsupported": self._hardware("unsupported"),
-            "only_on": [word for word in _texts(variant, "supported_hardware") if _NAME.fullmatch(word)],
-            **own.over(base).facts(),
+            "only_on": [word for word in _read_text_list(variant, "supported_hardware") if _NAME.fullmatch(word)],
+            **extra.over(base).facts(),
             "on": dict(self._on_hardware(variant)),
             "features": dict(self._features(name, variant)),
         }
@@ -114,28 +114,28 @@ class _Recipe:
         return {key: value for key, value in facts.items() if value}
 
     def _model_id(self, table: Table) -> str:
-        return _matching(MODEL_ID, table.get("model_id"))
+        return _match_text(MODEL_ID, table.get("model_id"))
 
     def _versions(self, *tables: Table) -> list[str]:
-        return [found for table in tables if (found := _matching(_VERSION, table.get("min_vllm_version")))]
+        return [version for table in tables if (version := _match_text(_VERSION, table.get("min_vllm_version")))]
 
     def _hardware(self, level: str) -> list[str]:
-        hardware = _few(_table(self.meta, "hardware"))
-        return sorted(name for name, said in hardware.items() if said == level and _NAME.fullmatch(name))
+        hardware = _limit_entries(_get_table(self.meta, "hardware"))
+        return sorted(name for name, status in hardware.items() if status == level and _NAME.fullmatch(name))
 
     # --- parts ------------------------------------------------------------------------------------------------------
 
     def _part(self, table: Table, prefix: str, *, on_hardware: bool = False, opt_in: bool = False) -> RecipePart:
         """Return what a block sets, without what a recipe may not set."""
         flags: Flags = {}
-        for name, value in parse_words(_texts(table, f"{prefix}args")):
+        for name, value in parse_recipe_words(_read_text_list(table, f"{prefix}args")):
             problem = refuse_flag(name, value, on_hardware=on_hardware, opt_in=opt_in)
             if problem:
                 self._leave_out(name, problem)
             else:
                 flags[name] = value
         env: dict[str, str] = {}
-        for name, value in _few(_table(table, f"{prefix}env")).items():
+        for name, value in _limit_entries(_get_table(table, f"{prefix}env")).items():
             problem = refuse_variable(name, value, on_hardware=on_hardware) if isinstance(value, str) else "no text"
             if problem:
                 self._leave_out(name, problem)
@@ -160,7 +160,7 @@ class _Recipe:
         return level.get(NVIDIA, NOTHING) if name in GENERATIONS_OF_NVIDIA else NOTHING
 
     def _blocks(self, table: Table, prefix: str, *, opt_in: bool = False) -> dict[str, RecipePart]:
-        blocks = _few(_table(table, "hardware_overrides"))
+        blocks = _limit_entries(_get_table(table, "hardware_overrides"))
         return {
             name: self._part(block, prefix, on_hardware=True, opt_in=opt_in)
             for name, block in blocks.items()
@@ -170,39 +170,47 @@ class _Recipe:
     # --- features ---------------------------------------------------------------------------------------------------
 
     def _features(self, variant_name: str, variant: Table) -> Iterator[tuple[str, dict[str, Any]]]:
-        opt_in = _texts(self.document, "opt_in_features")
-        for name, feature in _few(_table(self.document, "features")).items():
+        opt_in = _read_text_list(self.document, "opt_in_features")
+        for name, feature in _limit_entries(_get_table(self.document, "features")).items():
             if not (_NAME.fullmatch(name) and isinstance(feature, dict)):
                 continue
-            named = name not in ALWAYS_ON or name in opt_in
-            modes = _few(_table(feature, "modes"))
+            is_named = name not in ALWAYS_ON or name in opt_in
+            modes = _limit_entries(_get_table(feature, "modes"))
             if not modes:
-                yield from self._feature(name, feature, named=named)
+                yield from self._feature(name, feature, is_named=is_named)
                 continue
-            usable = [mode for mode, it in modes.items() if _allows(it, variant_name) and _NAME.fullmatch(mode)]
-            preferred = (_table(variant, "default_modes").get(name), feature.get("default_mode"), *usable)
+            usable = [
+                mode
+                for mode, settings in modes.items()
+                if _is_mode_allowed(settings, variant_name) and _NAME.fullmatch(mode)
+            ]
+            preferred = (_get_table(variant, "default_modes").get(name), feature.get("default_mode"), *usable)
             default = next((mode for mode in preferred if mode in usable), None)
             for mode in usable:
                 names = (name, f"{name}.{mode}") if mode == default else (f"{name}.{mode}",)
-                for called in names:
-                    yield from self._feature(called, modes[mode], named=True)
+                for full_name in names:
+                    yield from self._feature(full_name, modes[mode], is_named=True)
 
-    def _feature(self, name: str, feature: Table, *, named: bool) -> Iterator[tuple[str, dict[str, Any]]]:
-        part = self._part(feature, "", opt_in=named)
-        on = {hardware: it.facts() for hardware, it in self._blocks(feature, "", opt_in=named).items()}
-        on |= {hardware: {} for hardware, said in _few(_table(feature, "hardware")).items() if said == "unsupported"}
-        facts = {**part.facts(), "on": on, "named": named, "draft": draft_model(part.flags) if named else ""}
+    def _feature(self, name: str, feature: Table, *, is_named: bool) -> Iterator[tuple[str, dict[str, Any]]]:
+        part = self._part(feature, "", opt_in=is_named)
+        on = {hardware: block.facts() for hardware, block in self._blocks(feature, "", opt_in=is_named).items()}
+        on |= {
+            hardware: {}
+            for hardware, status in _limit_entries(_get_table(feature, "hardware")).items()
+            if status == "unsupported"
+        }
+        facts = {**part.facts(), "on": on, "named": is_named, "draft": draft_model(part.flags) if is_named else ""}
         facts = {key: value for key, value in facts.items() if value}
         if facts.keys() & {"flags", "env", "on"}:
             yield name, facts
 
 
-def _allows(mode: Any, variant: str) -> bool:
+def _is_mode_allowed(mode: Any, variant: str) -> bool:
     """Tell whether a mode may be used with a variant; one that names none may with every variant."""
-    return isinstance(mode, dict) and (not mode.get("variants") or variant in _texts(mode, "variants"))
+    return isinstance(mode, dict) and (not mode.get("variants") or variant in _read_text_list(mode, "variants"))
 
 
-def parse_words(words: Iterable[str]) -> Iterator[tuple[str, str | bool]]:
+def parse_recipe_words(words: Iterable[str]) -> Iterator[tuple[str, str | bool]]:
     """Yield flags with their values, as vLLM's parser reads them. Several values of one flag are joined by spaces."""
     flag, values = "", list[str]()
     for word in _split_words(words):
@@ -224,8 +232,8 @@ def _split_words(words: Iterable[str]) -> Iterator[str]:
         yield from (flag, value.strip()) if space and flag.startswith("--") and "=" not in flag else (word,)
 
 
-def _as_flag(written: str, values: list[str]) -> tuple[str, str | bool]:
-    head, dot, key = written.partition(".")
+def _as_flag(flag_text: str, values: list[str]) -> tuple[str, str | bool]:
+    head, dot, key = flag_text.partition(".")
     name = _FULL_NAMES.get(head, head.replace("_", "-"))
     if not values and name.startswith("--no-"):
         return f"--{name[len('--no-') :]}", False
@@ -235,35 +243,35 @@ def _as_flag(written: str, values: list[str]) -> tuple[str, str | bool]:
 # --- reading of what anyone may have written ------------------------------------------------------------------------
 
 
-def _table(table: Table, key: str) -> dict[str, Any]:
+def _get_table(table: Table, key: str) -> dict[str, Any]:
     value = table.get(key)
     return value if isinstance(value, dict) else {}
 
 
-def _few(table: dict[str, Any]) -> dict[str, Any]:
+def _limit_entries(table: dict[str, Any]) -> dict[str, Any]:
     return table if len(table) <= MOST_ENTRIES else {}
 
 
-def _texts(table: Table, key: str) -> list[str]:
+def _read_text_list(table: Table, key: str) -> list[str]:
     value = table.get(key)
     if not isinstance(value, list) or len(value) > MOST_WORDS:
         return []
     return [item for item in value if isinstance(item, str)]
 
 
-def _matching(pattern: re.Pattern[str], value: Any) -> str:
+def _match_text(pattern: re.Pattern[str], value: Any) -> str:
     return value if isinstance(value, str) and pattern.fullmatch(value) else ""
 
 
-def _whole(value: Any) -> int:
+def _parse_whole_number(value: Any) -> int:
     return int(value) if isinstance(value, str) and re.fullmatch(r"\d{1,7}", value) else 0
 
 
-def _sizes(value: Any) -> int | dict[str, int]:
+def _parse_tensor_sizes(value: Any) -> int | dict[str, int]:
     """Return a tensor-parallel size, or one for each kind of hardware."""
     if not isinstance(value, dict):
-        return _whole(value)
-    sizes = {name: _whole(size) for name, size in _few(value).items() if _NAME.fullmatch(name)}
+        return _parse_whole_number(value)
+    sizes = {name: _parse_whole_number(size) for name, size in _limit_entries(value).items() if _NAME.fullmatch(name)}
     return {name: size for name, size in sizes.items() if size}
 
 

@@ -30,7 +30,9 @@ def read_newest(repository: str, store: Store, env: Mapping[str, str]) -> Recipe
 def find_newest(repository: str, env: Mapping[str, str]) -> str:
     """Return the newest commit of a repository's main branch. Raises FetchError."""
     words = ("ls-remote", "--end-of-options", repository, "HEAD")
-    printed = git.run(words, repository, git.network_environment(env), limits=git.Limits(60)).decode(errors="replace")
+    printed = git.run_limited_git(words, repository, git.network_environment(env), limits=git.Limits(60)).decode(
+        errors="replace"
+    )
     commit = printed.partition("\t")[0]
     if not git_objects.COMMIT.fullmatch(commit):
         raise FetchError(f"{repository}: found no branch, expected a repository with recipes")
@@ -42,11 +44,11 @@ def read_named(address: str, repository: str, store: Store, env: Mapping[str, st
 
     A clone proves the bytes of a commit, but not that `repository` has it. Raises InputError and FetchError.
     """
-    named = _ADDRESS.fullmatch(address)
-    if named and named[2]:
-        return read_commit(named[1], _check_commit(address, named[2]), store, env)
-    if named:
-        return read_newest(named[1], store, env)
+    address_match = _ADDRESS.fullmatch(address)
+    if address_match and address_match[2]:
+        return read_commit(address_match[1], _check_commit(address, address_match[2]), store, env)
+    if address_match:
+        return read_newest(address_match[1], store, env)
     folder, at, commit = address.partition("@")
     path = Path(folder)
     if not path.is_dir():
@@ -68,8 +70,8 @@ def _check_commit(address: str, commit: str) -> str:
 
 def read_commit(repository: str, commit: str, store: Store, env: Mapping[str, str]) -> Recipes:
     """Read the recipes of a commit, out of objects that git checked. Raises FetchError."""
-    git_objects.fetch(repository, repository, commit, store, env, LIMITS)
-    with git_objects.tree(repository, commit, store, env) as tree:
+    git_objects.fetch_objects(repository, repository, commit, store, env, LIMITS)
+    with git_objects.open_tree(repository, commit, store, env) as tree:
         names = sorted(name for name in tree.sizes if _PATH.fullmatch(name) and tree.sizes[name] <= LARGEST)
         _check_size((tree.sizes[name] for name in names), repository)
         day = _read_day(tree.own.run("cat-file", "commit", commit))
@@ -78,21 +80,21 @@ def read_commit(repository: str, commit: str, store: Store, env: Mapping[str, st
 
 def _read_day(commit: bytes) -> str:
     """Return the day of a commit object, in the time zone of who made it, as git shows it. Raises FetchError."""
-    found = re.search(rb"^committer .* (\d{1,12}) ([+-])(\d\d)(\d\d)$", commit, re.MULTILINE)
-    if found is None:
+    date_match = re.search(rb"^committer .* (\d{1,12}) ([+-])(\d\d)(\d\d)$", commit, re.MULTILINE)
+    if date_match is None:
         raise FetchError("found a commit without a date")
-    offset = (int(found[3]) * 60 + int(found[4])) * (1 if found[2] == b"+" else -1)
-    return dt.datetime.fromtimestamp(int(found[1]) + offset * 60, dt.UTC).date().isoformat()
+    offset = (int(date_match[3]) * 60 + int(date_match[4])) * (1 if date_match[2] == b"+" else -1)
+    return dt.datetime.fromtimestamp(int(date_match[1]) + offset * 60, dt.UTC).date().isoformat()
 
 
 def read_folder(folder: Path) -> Recipes:
     """Read the recipes of a folder; links are not followed. Raises InputError."""
     paths = [path for path in sorted(folder.glob(f"{FOLDER}/*/*.yaml")) if not _is_linked(folder, path)]
     names = [path.relative_to(folder).as_posix() for path in paths]
-    kept = [name for name in names if _PATH.fullmatch(name)]
+    recipe_names = [name for name in names if _PATH.fullmatch(name)]
     try:
-        _check_size(((folder / name).stat().st_size for name in kept), str(folder))
-        texts = {name: read_bounded(folder / name, MOST_BYTES) for name in kept}
+        _check_size(((folder / name).stat().st_size for name in recipe_names), str(folder))
+        texts = {name: read_bounded(folder / name, MOST_BYTES) for name in recipe_names}
     except OSError as error:
         raise InputError(f"{error.filename or folder}: {error.strerror or error}") from error
     return Recipes(folder.name, "", "", texts, "a folder, which has no commit")
@@ -103,7 +105,7 @@ def _is_linked(folder: Path, path: Path) -> bool:
 
 
 def _check_size(sizes: Iterable[int], where: str) -> None:
-    found = [*sizes]
-    if len(found) > MOST_FILES or sum(found) > MOST_BYTES:
-        text = f"{where}: {len(found)} files with {sum(found)} bytes, expected at most {MOST_FILES} and {MOST_BYTES}"
+    values = [*sizes]
+    if len(values) > MOST_FILES or sum(values) > MOST_BYTES:
+        text = f"{where}: {len(values)} files with {sum(values)} bytes, expected at most {MOST_FILES} and {MOST_BYTES}"
         raise InputError(text, hint="expected a repository of recipes: models/ORG/NAME.yaml")

@@ -12,14 +12,14 @@ from typing import Any
 
 from drydock.config.project import read_settings
 from drydock.config.strict_yaml import YamlDocument
-from drydock.config.validation import validate
+from drydock.config.validation import validate_document
 from drydock.core.errors import InputError, StaleError
-from drydock.core.files import compact, dumps, loads, read_bounded
+from drydock.core.files import format_compact_json, format_json, parse_any_json, read_bounded
 from drydock.core.project import Project
 from drydock.lock.recipes.parse_recipe import parse_recipe
 from drydock.lock.recipes.recipe_texts import LICENCE, UPSTREAM, Recipes
 from drydock.model.published_recipes import RecipesLock
-from drydock.model.record import dump
+from drydock.model.record import dump_record
 
 LOCK, FACTS = "templates/recipes.lock.json", "templates/recipes.json"
 FILE = "recipes.json"
@@ -72,30 +72,32 @@ def write_recipes(project: Project, recipes: Recipes) -> list[Path]:
         reason=recipes.unverified,
         skipped=skipped,
     )
-    written = (project.write(FACTS, text), project.write(LOCK, dumps(dump(lock))))
-    return [path for path in written if path]
+    paths = (project.write(FACTS, text), project.write(LOCK, format_json(dump_record(lock))))
+    return [path for path in paths if path]
 
 
 def _facts_text(origin: Mapping[str, str], models: Mapping[str, Mapping[str, Any]]) -> str:
     """Return the facts as JSON with a line for each model, so that a change can be read."""
-    lines = ",\n".join(f"{compact(name)}: {compact(facts)}" for name, facts in sorted(models.items()))
-    head = compact({"schema": 1, **origin})[:-1]
+    lines = ",\n".join(
+        f"{format_compact_json(name)}: {format_compact_json(facts)}" for name, facts in sorted(models.items())
+    )
+    head = format_compact_json({"schema": 1, **origin})[:-1]
     return f'{head},"models":{{\n{lines}\n}}}}\n'
 
 
 def read_lock(project: Project) -> RecipesLock | None:
     """Return which recipes the project's images get; None if none. Raises StaleError and InputError."""
     settings = read_settings(project)
-    named = settings.recipes if settings else ""
+    recipes_setting = settings.recipes if settings else ""
     path = project / LOCK
-    if named == NONE or not path.is_file():
+    if recipes_setting == NONE or not path.is_file():
         return None
     try:
-        lock = validate(RecipesLock, YamlDocument(LOCK, loads(path.read_bytes()), {}))
+        lock = validate_document(RecipesLock, YamlDocument(LOCK, parse_any_json(path.read_bytes()), {}))
     except (ValueError, OSError) as error:
         raise StaleError(f"{LOCK}: invalid lock: {error}", hint=_RENEW) from error
-    if named and lock.repository != named:
-        raise StaleError(f"{LOCK}: recipes of {lock.repository}, but drydock.yaml names {named}", hint=_RENEW)
+    if recipes_setting and lock.repository != recipes_setting:
+        raise StaleError(f"{LOCK}: recipes of {lock.repository}, but drydock.yaml names {recipes_setting}", hint=_RENEW)
     return lock
 
 
@@ -116,5 +118,5 @@ def read_facts(project: Project) -> str:
 def repository_of(project: Project) -> str:
     """Return the repository or folder that the project takes recipes from."""
     settings = read_settings(project)
-    named = settings.recipes if settings else ""
-    return UPSTREAM if named in ("", NONE) else named
+    recipes_setting = settings.recipes if settings else ""
+    return UPSTREAM if recipes_setting in ("", NONE) else recipes_setting

@@ -17,17 +17,17 @@ from pathlib import Path
 from typing import NamedTuple
 
 from drydock.build.job import Job
-from drydock.config.matrix import find, read_matrix
+from drydock.config.matrix import find_variant, read_matrix
 from drydock.core.console import log
-from drydock.core.errors import DrydockError, FetchError, InputError, nearest
-from drydock.core.files import dumps
+from drydock.core.errors import DrydockError, FetchError, InputError, suggest_nearest
+from drydock.core.files import format_json
 from drydock.core.project import Project
 from drydock.core.tar import open_tar, unpack_tar
 from drydock.inputs import git
 from drydock.lock import lockfile
-from drydock.model.record import Record, dump
+from drydock.model.record import Record, dump_record
 from drydock.model.variant import Variant
-from drydock.repo.ci.rows import ARCHITECTURES, HOSTED_DISK, CiRow, LeftOut, rows
+from drydock.repo.ci.rows import ARCHITECTURES, HOSTED_DISK, CiRow, LeftOut, list_ci_rows
 from drydock.repo.ci.workflow import REQUIREMENTS
 
 FOLDERS = ("matrix.yaml", "templates", "entrypoints", "images")
@@ -70,51 +70,59 @@ class Selection(NamedTuple):
     """Architectures, with spaces between, whose runners have disk for every variant; others count as hosted runners."""
 
 
-def report(project: Project, since: str, selection: Selection, *, json: bool, github: bool) -> str:
+def format_changed_rows(project: Project, since: str, selection: Selection, *, json: bool, github: bool) -> str:
     """Return what changed: one variant per line, a JSON object, or a line for $GITHUB_OUTPUT.
 
     Raises InputError if `only` names a variant that cannot be built.
     """
     variants = read_matrix(project)
-    named = selection.only if selection.only not in (CHANGED, ALL) else ""
-    one, large = selection.target or named, _architectures(selection.large)
+    only_variant = selection.only if selection.only not in (CHANGED, ALL) else ""
+    one, large = selection.target or only_variant, _parse_architectures(selection.large)
     since = since if selection.only == CHANGED else ""
-    found = changes(project, [find(variants, one)] if one else variants, since, large)
-    if named and found.left_out:
-        raise InputError(*(f"{row.variant}: {row.why}" for row in found.left_out), hint=LARGE_HINT)
-    for row in found.changed:
+    comparison = compare_with_commit(project, [find_variant(variants, one)] if one else variants, since, large)
+    if only_variant and comparison.left_out:
+        raise InputError(*(f"{row.variant}: {row.why}" for row in comparison.left_out), hint=LARGE_HINT)
+    for row in comparison.changed:
         log(f"{row.variant}: {row.why}")
-    for too_large in found.left_out:
+    for too_large in comparison.left_out:
         if "disk" in too_large.why:
             log(f"{too_large.variant}: not built: {too_large.why}")
     if github:
-        return f"variants={js.dumps([dump(row) for row in found.changed])}\n"
-    return dumps(dump(found)) if json else "".join(f"{row.variant}\n" for row in found.changed)
+        return f"variants={js.dumps([dump_record(row) for row in comparison.changed])}\n"
+    return format_json(dump_record(comparison)) if json else "".join(f"{row.variant}\n" for row in comparison.changed)
 
 
-def changes(
+def compare_with_commit(
     project: Project, variants: Sequence[Variant], since: str, large: Collection[str] = tuple(ARCHITECTURES.values())
 ) -> Changes:
     """Compare every variant that CI builds with its state at a commit.
 
     A changed variant is left out if it does not fit a hosted runner and its architecture is not in `large`.
     """
-    built, left_out = rows(project, variants)
-    known = {variant.id: variant for variant in variants}
+    built, left_out = list_ci_rows(project, variants)
+    variants_by_id = {variant.id: variant for variant in variants}
     try:
-        old, reason = _at(project, since), "new, or its earlier inputs are incomplete"
+        old, reason = _read_sums_at(project, since), "new, or its earlier inputs are incomplete"
     except DrydockError as error:
         old, reason = {}, f"cannot compare with an earlier commit: {error.problems[0]}"
-    found = [(row, why(old.get(row.variant, ""), sums(project, known[row.variant], row), reason)) for row in built]
-    too_large = [row for row, text in found if text and not (row.fits or row.arch in large)]
+    row_reasons = [
+        (
+            row,
+            explain_rebuild(
+                old.get(row.variant, ""), compute_inputs_sum(project, variants_by_id[row.variant], row), reason
+            ),
+        )
+        for row in built
+    ]
+    too_large = [row for row, text in row_reasons if text and not (row.fits or row.arch in large)]
     return Changes(
         since=since,
         changed=tuple(
             ChangedVariant(variant=row.variant, platform=row.platform, arch=row.arch, why=text)
-            for row, text in found
+            for row, text in row_reasons
             if text and row not in too_large
         ),
-        unchanged=tuple(row.variant for row, text in found if not text),
+        unchanged=tuple(row.variant for row, text in row_reasons if not text),
         left_out=(*left_out, *(LeftOut(variant=row.variant, why=_too_large(row)) for row in too_large)),
     )
 
@@ -123,49 +131,49 @@ def _too_large(row: CiRow) -> str:
     return f"disk: it needs {row.needs}, and a hosted runner has {HOSTED_DISK / 1e9:.0f} GB"
 
 
-def _architectures(text: str) -> Collection[str]:
+def _parse_architectures(text: str) -> Collection[str]:
     """Return the architectures in a text. Raises InputError for an unknown one."""
-    found = text.replace(",", " ").split()
-    for unknown in sorted(set(found) - set(ARCHITECTURES.values())):
-        raise InputError(f"--large {unknown}: unknown", hint=nearest(unknown, ARCHITECTURES.values()))
-    return found
+    architectures = text.replace(",", " ").split()
+    for unknown in sorted(set(architectures) - set(ARCHITECTURES.values())):
+        raise InputError(f"--large {unknown}: unknown", hint=suggest_nearest(unknown, ARCHITECTURES.values()))
+    return architectures
 
 
-def why(old: str, new: str, unknown: str) -> str:
+def explain_rebuild(old: str, new: str, unknown: str) -> str:
     """Return why a variant must be built; empty if it has not changed. Pure."""
     if old == new:
         return ""
     return f"inputs changed from {old[:12]} to {new[:12]}" if old else unknown
 
 
-def sums(project: Project, variant: Variant, row: CiRow) -> str:
+def compute_inputs_sum(project: Project, variant: Variant, row: CiRow) -> str:
     """Return the checksum of the inputs of a variant's image."""
-    pins = lockfile.read_lock(lockfile.path_of(project, variant.id))
+    pins = lockfile.read_lock(lockfile.path_of_lock(project, variant.id))
     return Job(variant=variant, lock=pins, platform=row.platform, project=project).inputs_sha256
 
 
-def _at(project: Project, since: str) -> Mapping[str, str]:
+def _read_sums_at(project: Project, since: str) -> Mapping[str, str]:
     """Return variant → checksum at a commit, for variants that CI built then. Raises FetchError or InputError."""
     if since in ("", NO_COMMIT):
         raise InputError("no earlier commit was given")
     if project.below and git.in_checkout(project.root, "diff", "--name-only", since, "--", REQUIREMENTS):
         raise InputError(f"{REQUIREMENTS} changed, and with it drydock")
     with tempfile.TemporaryDirectory(prefix="drydock-since-") as folder:
-        _unpack(project, since, Path(folder))
+        _unpack_inputs(project, since, Path(folder))
         then = replace(project, root=Path(folder))
-        return dict(pair for variant in read_matrix(then) for pair in _old(then, variant))
+        return dict(pair for variant in read_matrix(then) for pair in _list_old_sums(then, variant))
 
 
-def _old(then: Project, variant: Variant) -> list[tuple[str, str]]:
+def _list_old_sums(then: Project, variant: Variant) -> list[tuple[str, str]]:
     """Return one variant's checksum at the commit; empty if its files were incomplete or did not match."""
     try:
-        built, _ = rows(then, [variant])
-        return [(row.variant, sums(then, variant, row)) for row in built]
+        built, _ = list_ci_rows(then, [variant])
+        return [(row.variant, compute_inputs_sum(then, variant, row)) for row in built]
     except (DrydockError, OSError):
-        return []  # so it is built, and `why` says so
+        return []  # so it is built, and `explain_rebuild` says so
 
 
-def commit(project: Project, revision: str) -> str:
+def resolve_commit(project: Project, revision: str) -> str:
     """Return the commit of a revision; that of none, which CI servers pass for a first commit. Raises InputError."""
     if revision == NO_COMMIT:
         return revision
@@ -179,12 +187,12 @@ def commit(project: Project, revision: str) -> str:
         ) from error
 
 
-def _unpack(project: Project, since: str, folder: Path) -> None:
+def _unpack_inputs(project: Project, since: str, folder: Path) -> None:
     """Write the inputs as they were at a commit into a folder. Raises FetchError; InputError for a link out of it."""
     there = git.in_checkout(project.root, "ls-tree", "--name-only", f"{since}^{{commit}}").split("\n")
     names = there if project.below else [name for name in FOLDERS if name in there]
     words = ("archive", "--format=tar", since, "--", *filter(None, names))
-    archive = git.run(words, "git archive", git.network_environment(os.environ), cwd=project.root)
+    archive = git.run_limited_git(words, "git archive", git.network_environment(os.environ), cwd=project.root)
     try:
         with open_tar(io.BytesIO(archive), "r:") as tar:
             unpack_tar(tar, folder)

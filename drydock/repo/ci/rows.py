@@ -53,44 +53,48 @@ class LeftOut(Record):
     why: str
 
 
-def rows(project: Project, variants: Iterable[Variant]) -> tuple[tuple[CiRow, ...], tuple[LeftOut, ...]]:
+def list_ci_rows(project: Project, variants: Iterable[Variant]) -> tuple[tuple[CiRow, ...], tuple[LeftOut, ...]]:
     """Return what CI builds and what it leaves out, in the order of the matrix. Raises StaleError.
 
     Rows that a project takes from drydock as they are have drydock's digest, and are neither.
     """
-    found = [_row(project, variant) for variant in variants if not _is_drydocks(project, variant)]
-    return tuple(row for row in found if isinstance(row, CiRow)), tuple(
-        row for row in found if isinstance(row, LeftOut)
+    entries = [_make_ci_row(project, variant) for variant in variants if not _is_drydocks(project, variant)]
+    return tuple(row for row in entries if isinstance(row, CiRow)), tuple(
+        row for row in entries if isinstance(row, LeftOut)
     )
 
 
-def unlocked(project: Project, variants: Iterable[Variant]) -> list[Variant]:
+def list_unlocked_rows(project: Project, variants: Iterable[Variant]) -> list[Variant]:
     """Return the project's variants that have no lock, or one without a pin for each input."""
-    own = [variant for variant in variants if not _is_drydocks(project, variant)]
-    locks = {variant.id: lockfile.read_previous(lockfile.path_of(project, variant.id)) for variant in own}
-    return [each for each in own if (lock := locks[each.id]) is None or _unresolved(lock)]
+    project_variants = [variant for variant in variants if not _is_drydocks(project, variant)]
+    locks = {
+        variant.id: lockfile.read_previous(lockfile.path_of_lock(project, variant.id)) for variant in project_variants
+    }
+    return [
+        variant for variant in project_variants if (lock := locks[variant.id]) is None or _list_unresolved_names(lock)
+    ]
 
 
-def _unresolved(lock: Lock) -> set[str]:
+def _list_unresolved_names(lock: Lock) -> set[str]:
     return {name for platform in lock.platforms.values() for name in platform.unresolved}
 
 
-def _row(project: Project, variant: Variant) -> CiRow | LeftOut:
+def _make_ci_row(project: Project, variant: Variant) -> CiRow | LeftOut:
     why = _why_not(project, variant)
     if why:
         return LeftOut(variant=variant.id, why=why)
     (platform,) = variant.platforms
-    pins = lockfile.read_lock(lockfile.path_of(project, variant.id)).platforms[platform]
+    pins = lockfile.read_lock(lockfile.path_of_lock(project, variant.id)).platforms[platform]
     return CiRow(
         variant=variant.id,
         accelerator=variant.accelerator,
         platform=platform,
         arch=ARCHITECTURES[platform],
-        disk=disk(pins),
+        disk=estimate_disk(pins),
     )
 
 
-def disk(pins: LockedPlatform) -> int | None:
+def estimate_disk(pins: LockedPlatform) -> int | None:
     """Return the bytes that `build` and `verify` need, by estimate; None if an input's size is not locked. Pure.
 
     A lock has the sizes of wheels and packages, but not of images from registries and git repositories.
@@ -107,7 +111,7 @@ def disk(pins: LockedPlatform) -> int | None:
 
 
 def _is_drydocks(project: Project, variant: Variant) -> bool:
-    files = (lockfile.path_of(project, variant.id), render.path_of(project, variant))
+    files = (lockfile.path_of_lock(project, variant.id), render.dockerfile_path(project, variant))
     return all(path.is_file() and not project.is_own(path) for path in files)
 
 
@@ -115,12 +119,12 @@ def _why_not(project: Project, variant: Variant) -> str:
     """Return why CI does not build a variant; empty if it does."""
     if not variant.hermetic:
         return f"not hermetic: {variant.not_hermetic_because}"
-    path = lockfile.path_of(project, variant.id)
+    path = lockfile.path_of_lock(project, variant.id)
     if not path.is_file():
         return "not locked"
     pins = lockfile.read_lock(path)
-    lockfile.check(variant, pins)
-    unresolved = _unresolved(pins)
+    lockfile.check_lock_inputs(variant, pins)
+    unresolved = _list_unresolved_names(pins)
     if unresolved:
         return f"not locked: {', '.join(sorted(unresolved))}"
     if len(variant.platforms) > 1:

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import requests
 
-from drydock.core.errors import CredentialsError, InputError, RegistryError, nearest
-from drydock.repo.version import number
+from drydock.core.errors import CredentialsError, InputError, RegistryError, suggest_nearest
+from drydock.repo.version import read_own_version
 
 SERVERS = {
     "github": ("GITHUB_SERVER_URL", "GITHUB_REPOSITORY", "GH_TOKEN"),
@@ -20,34 +20,36 @@ SERVERS = {
 TIMEOUT = 300
 
 
-def check(form: str, env: Mapping[str, str] = os.environ) -> None:
+def check_upload_server(form: str, env: Mapping[str, str] = os.environ) -> None:
     """Raise InputError unless files can be uploaded from here: before minutes of work."""
     if form not in SERVERS:
-        raise InputError(f"--upload {form}: unknown", hint=nearest(form, SERVERS))
+        raise InputError(f"--upload {form}: unknown", hint=suggest_nearest(form, SERVERS))
     if missing := [name for name in SERVERS[form] if not env.get(name)]:
         raise InputError(f"--upload {form}: {', '.join(missing)}: not set", hint="only a CI job of a tag uploads files")
 
 
-def upload(form: str, files: Sequence[Path], env: Mapping[str, str] = os.environ) -> None:
+def upload_release_files(form: str, files: Sequence[Path], env: Mapping[str, str] = os.environ) -> None:
     """Make the page of the release on GitHub, or its package on GitLab. Raises RegistryError."""
-    check(form, env)
+    check_upload_server(form, env)
     place, project, token = (env[name] for name in SERVERS[form])
     if form == "github":
-        _to_github(f"{place}/{project}/blob/v{number()}/CHANGELOG.md", project, files, env)
+        _to_github(f"{place}/{project}/blob/v{read_own_version()}/CHANGELOG.md", project, files, env)
     else:
         for file in files:
-            _to_gitlab(f"{place}/projects/{project}/packages/generic/drydock/{number()}/{file.name}", token, file)
+            _to_gitlab(
+                f"{place}/projects/{project}/packages/generic/drydock/{read_own_version()}/{file.name}", token, file
+            )
 
 
 def _to_github(notes: str, project: str, files: Sequence[Path], env: Mapping[str, str]) -> None:
     """Make a release of the tag, which must exist."""
-    words = ["gh", "release", "create", f"v{number()}", "--repo", project, "--verify-tag", "--notes", notes]
+    words = ["gh", "release", "create", f"v{read_own_version()}", "--repo", project, "--verify-tag", "--notes", notes]
     try:
-        done = subprocess.run([*words, *map(str, files)], env=env, capture_output=True, text=True, check=False)
+        result = subprocess.run([*words, *map(str, files)], env=env, capture_output=True, text=True, check=False)
     except FileNotFoundError as error:
         raise InputError("gh: not found on PATH", hint="install GitHub's command line on the runner") from error
-    if done.returncode:
-        raise RegistryError(f"gh release create: exit {done.returncode}: {done.stderr.strip()}")
+    if result.returncode:
+        raise RegistryError(f"gh release create: exit {result.returncode}: {result.stderr.strip()}")
 
 
 def _to_gitlab(url: str, token: str, file: Path) -> None:

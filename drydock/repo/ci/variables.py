@@ -9,8 +9,8 @@ import os
 from collections.abc import Collection, Iterator, Mapping
 from typing import NamedTuple
 
-from drydock.core.errors import InputError, nearest
-from drydock.oci.reference import is_loopback, parse
+from drydock.core.errors import InputError, suggest_nearest
+from drydock.oci.reference import is_loopback, parse_reference
 from drydock.registry.credentials import read_credentials
 from drydock.repo.ci import release
 
@@ -75,13 +75,16 @@ GROUPS = {
 """Server → its variables, each group for one purpose. Without any, releases work on github.com."""
 
 
-def text(form: str) -> str:
+def format_all_variables(form: str) -> str:
     """Return the commands that set every variable of a server, with their purposes. Raises InputError. Pure."""
-    groups = _groups(form)
-    return "\n".join("\n".join((f"# {group.when}", *commands(form, group.variables))) for group in groups) + "\n"
+    groups = _get_variable_groups(form)
+    return (
+        "\n".join("\n".join((f"# {group.when}", *make_variable_commands(form, group.variables))) for group in groups)
+        + "\n"
+    )
 
 
-def commands(form: str, variables: Collection[Variable]) -> Iterator[str]:
+def make_variable_commands(form: str, variables: Collection[Variable]) -> Iterator[str]:
     """Yield the command that sets each variable, with the server's own client. Pure."""
     for variable in variables:
         if form == "gitlab":
@@ -94,12 +97,12 @@ def commands(form: str, variables: Collection[Variable]) -> Iterator[str]:
             yield f"gh variable set {variable.name} --body {variable.value}"
 
 
-def check(form: str, registry: str, env: Mapping[str, str] = os.environ) -> None:
+def check_release_variables(form: str, registry: str, env: Mapping[str, str] = os.environ) -> None:
     """Raise one InputError with what a release lacks, and the commands that set it.
 
     A release calls this before it builds, because it would fail hours later.
     """
-    lacks = dict(missing(form, registry, env))
+    lacks = dict(find_missing_variables(form, registry, env))
     if lacks:
         problems = [f"{' and '.join(names)}: not set: {why}" for names, why in lacks.items()]
         raise InputError(*problems, hint=how_to_set(form, {name for names in lacks for name in names}))
@@ -107,26 +110,28 @@ def check(form: str, registry: str, env: Mapping[str, str] = os.environ) -> None
 
 def how_to_set(form: str, names: Collection[str]) -> str:
     """Return a hint with the commands that set these variables. Pure."""
-    wanted = {item.name: item for group in _groups(form) for item in group.variables if item.name in names}
-    lines = "".join(f"\n  {line}" for line in commands(form, wanted.values()))
+    variables_by_name = {
+        item.name: item for group in _get_variable_groups(form) for item in group.variables if item.name in names
+    }
+    lines = "".join(f"\n  {line}" for line in make_variable_commands(form, variables_by_name.values()))
     return f"set it, then start the job again; docs/ci.md explains each:{lines}"
 
 
-def missing(form: str, registry: str, env: Mapping[str, str]) -> Iterator[tuple[tuple[str, ...], str]]:
+def find_missing_variables(form: str, registry: str, env: Mapping[str, str]) -> Iterator[tuple[tuple[str, ...], str]]:
     """Yield the variables that a release lacks, and why it needs them. Reads docker's configuration."""
     if not registry:
         yield (REGISTRY,), "the project has no registry of its own"
     else:
-        host = parse(f"{registry.lower()}/x").host
-        known = all(release.credentials(host, env)) or is_loopback(host) or read_credentials(host, env)
-        if not known:
+        host = parse_reference(f"{registry.lower()}/x").host
+        has_credentials = all(release.choose_credentials(host, env)) or is_loopback(host) or read_credentials(host, env)
+        if not has_credentials:
             yield (release.USER, release.PASSWORD), f"no credentials for {host}"
     server = env.get("CI_SERVER_URL", "") if form == "gitlab" else KEYLESS[0]
     if not env.get(KEY) and server not in KEYLESS:
         yield (KEY, KEY_PASSWORD), f"Sigstore accepts no identity of {server or 'this server'}, so a key must sign"
 
 
-def _groups(form: str) -> tuple[VariableGroup, ...]:
+def _get_variable_groups(form: str) -> tuple[VariableGroup, ...]:
     if form not in GROUPS:
-        raise InputError(f"--format {form}: unknown", hint=nearest(form, GROUPS))
+        raise InputError(f"--format {form}: unknown", hint=suggest_nearest(form, GROUPS))
     return GROUPS[form]

@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from drydock.core.errors import InputError, StaleError, nearest
+from drydock.core.errors import InputError, StaleError, suggest_nearest
 from drydock.core.files import write_atomically
 from drydock.core.project import Project
 from drydock.model.variant import Variant
-from drydock.repo.ci.rows import HOSTED_DISK, CiRow, LeftOut, rows
+from drydock.repo.ci.rows import HOSTED_DISK, CiRow, LeftOut, list_ci_rows
 
 PATHS = {"github": ".github/workflows/drydock.yml", "gitlab": ".gitlab-ci.yml"}
 TESTS = ("lint", "test --kind unit", "test --kind golden")
@@ -55,10 +55,15 @@ ACTIONS = {
 """The commits that these tags pointed to in the projects' repositories between July and September 2026."""
 
 
-def render(form: str, built: Sequence[CiRow], left_out: Sequence[LeftOut], *, own: bool = False) -> str:
-    """Return one workflow, with `own` that of a project of one's own. Raises InputError for an unknown format."""
+def render_workflow(
+    form: str, built: Sequence[CiRow], left_out: Sequence[LeftOut], *, is_own_project: bool = False
+) -> str:
+    """Return one workflow, with `is_own_project` that of a project of one's own.
+
+    Raises InputError for an unknown format.
+    """
     if form not in PATHS:
-        raise InputError(f"--format {form}: unknown", hint=nearest(form, PATHS))
+        raise InputError(f"--format {form}: unknown", hint=suggest_nearest(form, PATHS))
     environment = Environment(  # noqa: S701 (no HTML)
         loader=FileSystemLoader(Path(__file__).parent),
         undefined=StrictUndefined,
@@ -72,12 +77,12 @@ def render(form: str, built: Sequence[CiRow], left_out: Sequence[LeftOut], *, ow
         comment_start_string="[#",
         comment_end_string="#]",
     )
-    program = "drydock" if own else "./inv"
+    program = "drydock" if is_own_project else "./inv"
     values: Mapping[str, Any] = {
         "form": form,
         "program": program,
-        "installs": (*INSTALLS, EXPORTS[form]) if own else (),
-        "tests": [f"{program} {task}" for task in (PROJECT_TESTS if own else TESTS)],
+        "installs": (*INSTALLS, EXPORTS[form]) if is_own_project else (),
+        "tests": [f"{program} {task}" for task in (PROJECT_TESTS if is_own_project else TESTS)],
         "builds": [f"{program} {task}" for task in BUILDS],
         "request_builds": [f"{program} {task}" for task in REQUEST_BUILDS],
         "built": built,
@@ -90,15 +95,18 @@ def render(form: str, built: Sequence[CiRow], left_out: Sequence[LeftOut], *, ow
     return environment.get_template(f"{form}.yml.j2").render(values)
 
 
-def workflows(project: Project, variants: Sequence[Variant], form: str = "") -> dict[Path, str]:
+def render_all_workflows(project: Project, variants: Sequence[Variant], form: str = "") -> dict[Path, str]:
     """Return path → text of one workflow, or of each; of a project of one's own, of each that it has."""
-    built, left_out = rows(project, variants)
-    named = [form] if form else (project.below and present(project)) or PATHS
-    own = bool(project.below)
-    return {project.root / PATHS.get(name, name): render(name, built, left_out, own=own) for name in named}
+    built, left_out = list_ci_rows(project, variants)
+    forms = [form] if form else (project.below and list_present_workflows(project)) or PATHS
+    is_own_project = bool(project.below)
+    return {
+        project.root / PATHS.get(name, name): render_workflow(name, built, left_out, is_own_project=is_own_project)
+        for name in forms
+    }
 
 
-def present(project: Project) -> list[str]:
+def list_present_workflows(project: Project) -> list[str]:
     """Return the servers whose workflow a project has."""
     return [name for name, path in PATHS.items() if (project.root / path).is_file()]
 
@@ -106,14 +114,16 @@ def present(project: Project) -> list[str]:
 def write(project: Project, variants: Sequence[Variant], form: str = "") -> list[Path]:
     """Write the workflows; return those that changed. Raises InputError for an installed drydock alone."""
     project.check_writable("CI files")
-    return [path for path, text in workflows(project, variants, form).items() if write_atomically(path, text)]
+    return [
+        path for path, text in render_all_workflows(project, variants, form).items() if write_atomically(path, text)
+    ]
 
 
-def check(project: Project, variants: Sequence[Variant], form: str = "") -> None:
+def check_workflows(project: Project, variants: Sequence[Variant], form: str = "") -> None:
     """Raise StaleError if a committed workflow differs from what the matrix gives."""
     stale = [
         f"{project.name_of(path)}: outdated"
-        for path, text in workflows(project, variants, form).items()
+        for path, text in render_all_workflows(project, variants, form).items()
         if not path.is_file() or path.read_text(encoding="utf-8", errors="replace") != text
     ]
     if stale:

@@ -14,7 +14,7 @@ from drydock.inputs.locked_environment import EnvironmentRequest, prepare_enviro
 REQUIREMENTS = ROOT / "requirements-ansible.txt"
 
 
-def programs(requirements: Path = REQUIREMENTS) -> Path:
+def prepare_ansible_programs(requirements: Path = REQUIREMENTS) -> Path:
     """Return the folder of ansible-playbook and ansible-lint; make their environment if there is none.
 
     Raises InputError if the packages cannot be had or another user could have written them, and DiskFullError.

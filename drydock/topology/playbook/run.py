@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from drydock.core.console import log, printable
 from drydock.core.errors import EngineError, InputError
-from drydock.topology.playbook.environment import programs
+from drydock.topology.playbook.environment import prepare_ansible_programs
 
 TAGS = ("check", "ranktable", "run", "logs", "stop", "preflight")
 """Tags of the rendered playbook."""
@@ -47,28 +47,33 @@ class Ssh(NamedTuple):
     """Whether tasks run as root by sudo, which must not ask for a password."""
 
 
-def playbook(
+def run_playbook(
     folder: Path,
     tags: Sequence[str] = (),
     *,
     ssh: Ssh | None = None,
     variables: Mapping[str, Any] | None = None,
     seconds: float = 7200.0,
-    told: Callable[[str], None] = log,
+    on_line: Callable[[str], None] = log,
 ) -> None:
-    """Run the playbook of a rendered folder; `told` gets each line that Ansible prints.
+    """Run the playbook of a rendered folder; `on_line` gets each line that Ansible prints.
 
     `tags`: those of the playbook to run, all but `never` if empty; `variables`: extra ones, such as
     {"topology_secrets": {…}}, which are passed in a private file; `seconds`: after which it is ended. Raises InputError
     for a folder without a playbook or an unknown tag, EngineError if a task failed or Ansible did not run.
     """
-    _check(folder, tags)
-    own = programs()
-    with tempfile.TemporaryDirectory(prefix="drydock-ansible-") as made:
-        scratch = Path(made)
+    _check_playbook(folder, tags)
+    program_folder = prepare_ansible_programs()
+    with tempfile.TemporaryDirectory(prefix="drydock-ansible-") as scratch_name:
+        scratch = Path(scratch_name)
         (scratch / "ansible.cfg").touch()
-        command = [*_command(own, folder, tags), *_extra(scratch, variables or {})]
-        code = _run(command, folder, environment(own, scratch, ssh or Ssh()), told, seconds)
+        command = [
+            *_make_playbook_command(program_folder, folder, tags),
+            *_write_extra_variables(scratch, variables or {}),
+        ]
+        code = _run_ansible(
+            command, folder, make_ansible_environment(program_folder, scratch, ssh or Ssh()), on_line, seconds
+        )
     if code:
         raise EngineError(f"ansible-playbook --tags {','.join(tags)}: exit {code}", hint=_HINT)
 
@@ -79,7 +84,7 @@ _HINT = (
 )
 
 
-def _check(folder: Path, tags: Sequence[str]) -> None:
+def _check_playbook(folder: Path, tags: Sequence[str]) -> None:
     """Raise InputError unless the folder has a playbook with these tags."""
     missing = [name for name in ("playbook.yml", "inventory.yml") if not (folder / name).is_file()]
     if missing:
@@ -90,16 +95,16 @@ def _check(folder: Path, tags: Sequence[str]) -> None:
         raise InputError(f"tag {unknown[0]}: unknown, expected one of {', '.join(TAGS)}")
 
 
-def _command(own: Path, folder: Path, tags: Sequence[str]) -> list[str]:
+def _make_playbook_command(program_folder: Path, folder: Path, tags: Sequence[str]) -> list[str]:
     return [
-        str(own / "ansible-playbook"),
+        str(program_folder / "ansible-playbook"),
         *("--inventory", str(folder.absolute() / "inventory.yml"), "--forks", str(FORKS)),
         *(("--tags", ",".join(tags)) if tags else ()),
         str(folder.absolute() / "playbook.yml"),
     ]
 
 
-def _extra(scratch: Path, variables: Mapping[str, Any]) -> list[str]:
+def _write_extra_variables(scratch: Path, variables: Mapping[str, Any]) -> list[str]:
     """Write extra variables to a private file: the arguments of a process are no secret."""
     if not variables:
         return []
@@ -109,18 +114,18 @@ def _extra(scratch: Path, variables: Mapping[str, Any]) -> list[str]:
     return ["--extra-vars", f"@{path}"]
 
 
-def environment(own: Path, scratch: Path, ssh: Ssh) -> dict[str, str]:
+def make_ansible_environment(program_folder: Path, scratch: Path, ssh: Ssh) -> dict[str, str]:
     """Return Ansible's environment.
 
     Source of the names: https://docs.ansible.com/ansible/latest/reference_appendices/config.html
     """
-    kept = {name: os.environ[name] for name in _FROM_THE_USER if name in os.environ}
+    user_variables = {name: os.environ[name] for name in _FROM_THE_USER if name in os.environ}
     login = {"ANSIBLE_REMOTE_USER": ssh.user, "ANSIBLE_PRIVATE_KEY_FILE": ssh.key}
     login["ANSIBLE_REMOTE_PORT"] = str(ssh.port or "")
     return {
-        **kept,
+        **user_variables,
         **{name: value for name, value in login.items() if value},
-        "PATH": f"{own}{os.pathsep}{os.environ.get('PATH', os.defpath)}",
+        "PATH": f"{program_folder}{os.pathsep}{os.environ.get('PATH', os.defpath)}",
         "LC_ALL": "C.UTF-8",
         "ANSIBLE_CONFIG": str(scratch / "ansible.cfg"),
         "ANSIBLE_HOME": str(scratch / "home"),
@@ -157,8 +162,8 @@ def _ssh_options(ssh: Ssh) -> Iterator[str]:
         yield from ("-o", f"{name}={value}")
 
 
-def _run(
-    command: Sequence[str], folder: Path, env: Mapping[str, str], told: Callable[[str], None], seconds: float
+def _run_ansible(
+    command: Sequence[str], folder: Path, env: Mapping[str, str], on_line: Callable[[str], None], seconds: float
 ) -> int:
     """Run Ansible and return its exit code. Raises EngineError after `seconds`."""
     due = time.monotonic() + seconds
@@ -169,7 +174,7 @@ def _run(
         timer.start()
         try:
             while process.stdout and (line := process.stdout.readline(LINE_AT_MOST)):
-                told(bounded(line.decode(errors="replace")))
+                on_line(shorten_machine_text(line.decode(errors="replace")))
             code = process.wait()
         finally:
             timer.cancel()
@@ -180,6 +185,6 @@ def _run(
     return code
 
 
-def bounded(text: str) -> str:
+def shorten_machine_text(text: str) -> str:
     """Return text of a machine as it may be printed: its end, if it is long."""
     return printable(text.strip()[-TEXT_AT_MOST:])

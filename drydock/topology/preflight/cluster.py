@@ -17,13 +17,13 @@ from typing import Any, NamedTuple
 
 from drydock.core.console import log
 from drydock.core.errors import EngineError
-from drydock.core.files import parse_json
+from drydock.core.files import parse_json_object
 from drydock.run.docker import PYTHON
-from drydock.topology.playbook.run import bounded
-from drydock.topology.preflight.node_request import PROGRAM, NodeRequest, measured
+from drydock.topology.playbook.run import shorten_machine_text
+from drydock.topology.preflight.node_request import PROGRAM, NodeRequest, add_all_reduce
 from drydock.topology.preflight.node_response import AT_MOST, NodeImage, NodeResponse
-from drydock.topology.preflight.pods import LONGEST, CheckPod, in_pod, manifests
-from drydock.topology.preflight.reach import SECONDS, Answers, answer_of
+from drydock.topology.preflight.pods import LONGEST, CheckPod, adapt_to_pod, format_pod_list
+from drydock.topology.preflight.reach import SECONDS, Answers, run_question
 
 ASK_EVERY = 2.0
 """Seconds between two looks at the pods."""
@@ -45,25 +45,25 @@ class Started(NamedTuple):
     """Why it does not run; empty while it may still start."""
 
 
-def by_kubectl(
-    asked: Sequence[NodeRequest], pods: Sequence[CheckPod], namespace: str, *, fabric: bool = False
+def ask_by_kubectl(
+    requests: Sequence[NodeRequest], pods: Sequence[CheckPod], namespace: str, *, fabric: bool = False
 ) -> tuple[tuple[NodeRequest, ...], Answers]:
     """Return what each node was asked in its pod, and the answers. Nodes without a pod are not asked.
 
     An empty namespace is that of kubectl's context. `fabric`: an all-reduce is measured too. Raises EngineError.
     """
-    kubectl, questions = _kubectl(namespace), {each.node: each for each in asked}
-    with _created(kubectl, pods):
-        found = _wait(kubectl, pods)
-        addresses = {node: each.address for node, each in found.items() if each.address}
-        inside = tuple(in_pod(questions[pod.node], pod, addresses) for pod in pods)
-        inside = measured(inside) if fabric else inside
+    kubectl, questions = _find_kubectl(namespace), {entry.node: entry for entry in requests}
+    with _create_pods(kubectl, pods):
+        states = _wait_for_pods(kubectl, pods)
+        addresses = {node: entry.address for node, entry in states.items() if entry.address}
+        inside = tuple(adapt_to_pod(questions[pod.node], pod, addresses) for pod in pods)
+        inside = add_all_reduce(inside) if fabric else inside
         with ThreadPoolExecutor(max(1, len(pods))) as pool:
-            told = pool.map(lambda pod, each: _ask(kubectl, pod, each, found[pod.node]), pods, inside)
-            return inside, {each.node: answer for each, answer in zip(inside, told, strict=True)}
+            answers = pool.map(lambda pod, entry: _ask_pod(kubectl, pod, entry, states[pod.node]), pods, inside)
+            return inside, {entry.node: answer for entry, answer in zip(inside, answers, strict=True)}
 
 
-def _kubectl(namespace: str) -> tuple[str, ...]:
+def _find_kubectl(namespace: str) -> tuple[str, ...]:
     """Return how kubectl is called. Raises EngineError if it is missing."""
     program = shutil.which("kubectl")
     if not program:
@@ -72,78 +72,85 @@ def _kubectl(namespace: str) -> tuple[str, ...]:
 
 
 @contextlib.contextmanager
-def _created(kubectl: Sequence[str], pods: Sequence[CheckPod]) -> Iterator[None]:
+def _create_pods(kubectl: Sequence[str], pods: Sequence[CheckPod]) -> Iterator[None]:
     """Create the pods; delete them after the block, also if only some were created. Raises EngineError."""
     try:
-        _run((*kubectl, "create", "--filename=-"), manifests(pods))
+        _run_kubectl((*kubectl, "create", "--filename=-"), format_pod_list(pods))
         yield
     finally:
         try:
-            _run((*kubectl, "delete", "pod", *_names(pods), "--ignore-not-found", "--wait=false"))
+            _run_kubectl((*kubectl, "delete", "pod", *_list_pod_names(pods), "--ignore-not-found", "--wait=false"))
         except EngineError as error:
-            log(f"warning: {error}; the cluster ends {', '.join(_names(pods))} after {LONGEST // 60} minutes")
+            log(f"warning: {error}; the cluster ends {', '.join(_list_pod_names(pods))} after {LONGEST // 60} minutes")
 
 
-def _wait(kubectl: Sequence[str], pods: Sequence[CheckPod]) -> dict[str, Started]:
+def _wait_for_pods(kubectl: Sequence[str], pods: Sequence[CheckPod]) -> dict[str, Started]:
     """Return node → what became of its pod: each runs, or does not for a reason."""
     deadline = time.monotonic() + SECONDS
     while True:
         late = time.monotonic() > deadline
-        items = _objects(_run((*kubectl, "get", "pod", *_names(pods), "--ignore-not-found", "--output=json")))
-        by_name = {_text(item, "metadata", "name"): item for item in items}
-        found = {pod.node: _started(kubectl, pod, by_name.get(pod.name, {}), late=late) for pod in pods}
-        if all(each.address or each.failure for each in found.values()):
-            return found
+        items = _parse_objects(
+            _run_kubectl((*kubectl, "get", "pod", *_list_pod_names(pods), "--ignore-not-found", "--output=json"))
+        )
+        by_name = {_read_object_text(item, "metadata", "name"): item for item in items}
+        states = {pod.node: _judge_pod_start(kubectl, pod, by_name.get(pod.name, {}), late=late) for pod in pods}
+        if all(state.address or state.failure for state in states.values()):
+            return states
         time.sleep(ASK_EVERY)
 
 
-def _started(kubectl: Sequence[str], pod: CheckPod, item: Mapping[str, Any], *, late: bool) -> Started:
+def _judge_pod_start(kubectl: Sequence[str], pod: CheckPod, item: Mapping[str, Any], *, late: bool) -> Started:
     """Return what became of a pod; `late`: it has had all its time. Why a volume cannot be mounted, only events say."""
-    found = started(item, pod.container)
-    if found.address or found.failure:
-        return found
-    own = f"--field-selector=type=Warning,involvedObject.name={pod.name}"
-    warnings = [_text(event, "message") for event in _objects(_run((*kubectl, "get", "events", own, "--output=json")))]
-    told = next((text for text in warnings if NO_FOLDER in text), "")
-    if late and not told:
-        told = "; ".join([f"not within {SECONDS:.0f} s", *warnings[-1:]])
-    return Started(failure=f"its pod does not start: {bounded(told)}" if told else "")
+    state = parse_pod_state(item, pod.container)
+    if state.address or state.failure:
+        return state
+    selector = f"--field-selector=type=Warning,involvedObject.name={pod.name}"
+    warnings = [
+        _read_object_text(event, "message")
+        for event in _parse_objects(_run_kubectl((*kubectl, "get", "events", selector, "--output=json")))
+    ]
+    reason = next((text for text in warnings if NO_FOLDER in text), "")
+    if late and not reason:
+        reason = "; ".join([f"not within {SECONDS:.0f} s", *warnings[-1:]])
+    return Started(failure=f"its pod does not start: {shorten_machine_text(reason)}" if reason else "")
 
 
-def _names(pods: Sequence[CheckPod]) -> list[str]:
+def _list_pod_names(pods: Sequence[CheckPod]) -> list[str]:
     return [pod.name for pod in pods]
 
 
-def _objects(text: str) -> list[Any]:
+def _parse_objects(text: str) -> list[Any]:
     """Return the objects that kubectl printed as JSON; nothing is printed if there is none. Raises EngineError."""
-    found = parse_json(text or "{}", "kubectl get", EngineError)
-    items = found.get("items", [found])
+    document = parse_json_object(text or "{}", "kubectl get", EngineError)
+    items = document.get("items", [document])
     if not isinstance(items, list):
         raise EngineError("kubectl get: items is no list")
     return items
 
 
-def _text(item: Any, *path: str) -> str:
+def _read_object_text(item: Any, *path: str) -> str:
     """Return the text at a place of an object; empty if there is none."""
     for name in path:
         item = item.get(name) if isinstance(item, Mapping) else None
     return item if isinstance(item, str) else ""
 
 
-def started(item: Mapping[str, Any], name: str) -> Started:
+def parse_pod_state(item: Mapping[str, Any], name: str) -> Started:
     """Return what a pod's state says of a container. What is not as the API has it counts as not started."""
     try:
         status = item["status"]
-        containers = [each for each in status.get("containerStatuses", []) if each.get("name") == name]
+        containers = [entry for entry in status.get("containerStatuses", []) if entry.get("name") == name]
         if status.get("phase") == "Failed":
-            return Started(failure=f"its pod failed: {_reason(status)}")
+            return Started(failure=f"its pod failed: {_format_state_reason(status)}")
         for condition in status.get("conditions", []):
             if condition.get("reason") == "Unschedulable":
-                return Started(failure=f"its pod finds no place: {bounded(str(condition.get('message', '')))}")
+                return Started(
+                    failure=f"its pod finds no place: {shorten_machine_text(str(condition.get('message', '')))}"
+                )
         for container in containers:
             waiting = container.get("state", {}).get("waiting", {})
             if HOPELESS.fullmatch(str(waiting.get("reason", ""))):
-                return Started(failure=f"its pod does not start: {_reason(waiting)}")
+                return Started(failure=f"its pod does not start: {_format_state_reason(waiting)}")
             if container.get("state", {}).get("running"):
                 digest = _DIGEST.search(str(container.get("imageID", "")))
                 return Started(str(ipaddress.ip_address(status.get("podIP", ""))), digest[0] if digest else "")
@@ -152,14 +159,16 @@ def started(item: Mapping[str, Any], name: str) -> Started:
     return Started()
 
 
-def _reason(state: Mapping[str, Any]) -> str:
-    return bounded(": ".join(str(state[key]) for key in ("reason", "message") if state.get(key)) or "no reason told")
+def _format_state_reason(state: Mapping[str, Any]) -> str:
+    return shorten_machine_text(
+        ": ".join(str(state[key]) for key in ("reason", "message") if state.get(key)) or "no reason told"
+    )
 
 
-def _ask(kubectl: Sequence[str], pod: CheckPod, asked: NodeRequest, found: Started) -> NodeResponse | str:
+def _ask_pod(kubectl: Sequence[str], pod: CheckPod, request: NodeRequest, state: Started) -> NodeResponse | str:
     """Ask in a pod. The program goes by standard input: a command is part of a URL, which proxies may cut."""
-    if not found.address:
-        return found.failure
+    if not state.address:
+        return state.failure
     command = (
         *kubectl,
         "exec",
@@ -170,30 +179,35 @@ def _ask(kubectl: Sequence[str], pod: CheckPod, asked: NodeRequest, found: Start
         PYTHON,
         "-I",
         "-",
-        asked.question,
+        request.question,
     )
-    answer = answer_of(command, PROGRAM.read_bytes())
+    answer = run_question(command, PROGRAM.read_bytes())
     if isinstance(answer, str):
         return answer
-    image = NodeImage(id=found.image, digests=(found.image,) if found.image else (), failure="")
+    image = NodeImage(id=state.image, digests=(state.image,) if state.image else (), failure="")
     return answer.model_copy(update={"images": {pod.image: image}})  # a pod has no engine to ask
 
 
-def _run(command: Sequence[str], given: str = "") -> str:
+def _run_kubectl(command: Sequence[str], input_text: str = "") -> str:
     """Return what kubectl printed. Raises EngineError."""
     try:
-        done = subprocess.run(
-            command, input=given, capture_output=True, text=True, errors="replace", check=False, timeout=SECONDS
+        result = subprocess.run(
+            command, input=input_text, capture_output=True, text=True, errors="replace", check=False, timeout=SECONDS
         )
     except subprocess.TimeoutExpired:
-        raise EngineError(f"kubectl {_verb(command)}: no answer within {SECONDS:.0f} s") from None
-    if done.returncode:
+        raise EngineError(f"kubectl {_name_kubectl_verb(command)}: no answer within {SECONDS:.0f} s") from None
+    if result.returncode:
         hint = "kubectl must reach the cluster, and may create, read, delete and exec pods there"
-        raise EngineError(f"kubectl {_verb(command)}: exit {done.returncode}: {bounded(done.stderr)}", hint=hint)
-    if len(done.stdout) > AT_MOST:
-        raise EngineError(f"kubectl {_verb(command)}: printed {len(done.stdout)} characters, expected {AT_MOST}")
-    return done.stdout
+        raise EngineError(
+            f"kubectl {_name_kubectl_verb(command)}: exit {result.returncode}: {shorten_machine_text(result.stderr)}",
+            hint=hint,
+        )
+    if len(result.stdout) > AT_MOST:
+        raise EngineError(
+            f"kubectl {_name_kubectl_verb(command)}: printed {len(result.stdout)} characters, expected {AT_MOST}"
+        )
+    return result.stdout
 
 
-def _verb(command: Sequence[str]) -> str:
+def _name_kubectl_verb(command: Sequence[str]) -> str:
     return next(word for word in command[1:] if not word.startswith("-"))

@@ -7,13 +7,13 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from drydock.core.files import compact
+from drydock.core.files import format_compact_json
 from drydock.model.variant import Variant
 from drydock.run.access import API_KEY
 from drydock.run.docker import docker_argv
 from drydock.topology.arguments import is_ip
 from drydock.topology.plan_model import TopologyPlan
-from drydock.topology.render.parts import Placed, addresses, by_node, placed
+from drydock.topology.render.parts import Placed, group_by_node, list_node_addresses, make_placed_ranks
 
 PEERS = "--peers"
 """With it, the image's check opens and tries the ports of the plan, and compares clocks, interfaces and MTUs."""
@@ -55,28 +55,28 @@ class NodeRequest(NamedTuple):
     def question(self) -> str:
         """The only argument of node.py."""
         left_out = ("ranks", "node")
-        told = {name: value for name, value in self._asdict().items() if name not in left_out}
-        return base64.b64encode(compact(told).encode()).decode()
+        fields = {name: value for name, value in self._asdict().items() if name not in left_out}
+        return base64.b64encode(format_compact_json(fields).encode()).decode()
 
 
-def node_requests(
+def make_node_requests(
     plan: TopologyPlan, variant: Variant, chips: Mapping[str, Mapping[int, str]]
 ) -> tuple[NodeRequest, ...]:
     """Return what each node is asked, sorted by node. `chips`: node → device → recorded address. Raises InputError."""
-    nodes = by_node(placed(plan, variant))
-    return tuple(_node_request(plan, node, nodes.get(node, ()), chips) for node in addresses(plan))
+    nodes = group_by_node(make_placed_ranks(plan, variant))
+    return tuple(_make_node_request(plan, node, nodes.get(node, ()), chips) for node in list_node_addresses(plan))
 
 
-def _node_request(
+def _make_node_request(
     plan: TopologyPlan, node: str, ranks: Sequence[Placed], chips: Mapping[str, Mapping[int, str]]
 ) -> NodeRequest:
     router = plan.router if plan.router and plan.router.node == node else None
     images = {*(item.container.image for item in ranks), *([router.image] if router else [])}
     first = ranks[0] if ranks else None
-    check = _check(plan, node, first) if first else ()
-    own = {port for item in ranks for port in item.rank.ports.values()} if PEERS not in check else set()
-    ports = own | ({router.port} if router else set())
-    address = addresses(plan)[node]
+    check = _make_check_words(plan, node, first) if first else ()
+    rank_ports = {port for item in ranks for port in item.rank.ports.values()} if PEERS not in check else set()
+    ports = rank_ports | ({router.port} if router else set())
+    address = list_node_addresses(plan)[node]
     return NodeRequest(
         node=node,
         address=address if is_ip(address) else "",
@@ -84,58 +84,66 @@ def _node_request(
         model=plan.model if plan.model.startswith("/") else "",
         ports=tuple(sorted(ports)),
         chips=tuple(sorted(chips.get(node, {}))),
-        others=tuple(next(iter(found.values())) for other, found in sorted(chips.items()) if other != node and found),
-        container=_container(first) if first else (),
+        others=tuple(
+            next(iter(chip_addresses.values()))
+            for peer, chip_addresses in sorted(chips.items())
+            if peer != node and chip_addresses
+        ),
+        container=_make_container_words(first) if first else (),
         groups=tuple(name for name in first.container.groups if not name.isdigit()) if first else (),
         check=check,
         ranks=tuple(ranks),
     )
 
 
-def _container(item: Placed) -> tuple[str, ...]:
+def _make_container_words(item: Placed) -> tuple[str, ...]:
     """Return how the image is run on the machine: as its server, with the machine's network."""
     numbers = tuple(name for name in item.container.groups if name.isdigit())
-    own = {"network": "host", "groups": numbers, "name": f"check-{item.name}", "env": item.env, "visible": {}}
-    options = item.container.model_copy(update={**own, "downloads": ()})
+    overrides = {"network": "host", "groups": numbers, "name": f"check-{item.name}", "env": item.env, "visible": {}}
+    options = item.container.model_copy(update={**overrides, "downloads": ()})
     docker, run, *words = docker_argv(options, command=("",))[:-1]
     key = words.index(API_KEY)  # only servers need it
     pull = () if "--pull" in words else ("--pull", "never")
     return (docker, run, *pull, *words[: key - 1], *words[key + 1 :])
 
 
-def _check(plan: TopologyPlan, node: str, item: Placed) -> tuple[str, ...]:
+def _make_check_words(plan: TopologyPlan, node: str, item: Placed) -> tuple[str, ...]:
     """Return the image's check. Every machine of the plan with ranks opens and tries the same ports."""
-    others = [rank for replica in plan.replicas for rank in replica.ranks]
-    peers = {rank.address for rank in others if rank.node != node}
-    ports = {port for rank in others for purpose, port in rank.ports.items() if purpose != "status"}
-    return check_words(peers, ports, item.rank.ports["status"])
+    ranks = [rank for replica in plan.replicas for rank in replica.ranks]
+    peers = {rank.address for rank in ranks if rank.node != node}
+    ports = {port for rank in ranks for purpose, port in rank.ports.items() if purpose != "status"}
+    return format_check_words(peers, ports, item.rank.ports["status"])
 
 
-def measured(asked: Sequence[NodeRequest]) -> tuple[NodeRequest, ...]:
+def add_all_reduce(requests: Sequence[NodeRequest]) -> tuple[NodeRequest, ...]:
     """Return the questions with an all-reduce over all machines of one kind: the same cards, as many on each.
 
     A machine of its kind alone measures over its own devices, if it has several.
     """
     kinds: dict[tuple[str, int], list[NodeRequest]] = {}
-    for each in asked:
-        if each.container:
-            first = each.ranks[0].rank
-            kinds.setdefault((first.architecture, len(first.devices)), []).append(each)
-    words = {each.node: _fabric(alike, number) for alike in kinds.values() for number, each in enumerate(alike)}
-    return tuple(each._replace(fabric=words.get(each.node, ())) for each in asked)
+    for request in requests:
+        if request.container:
+            first = request.ranks[0].rank
+            kinds.setdefault((first.architecture, len(first.devices)), []).append(request)
+    words = {
+        request.node: _make_fabric_words(alike, number)
+        for alike in kinds.values()
+        for number, request in enumerate(alike)
+    }
+    return tuple(request._replace(fabric=words.get(request.node, ())) for request in requests)
 
 
-def _fabric(alike: Sequence[NodeRequest], number: int) -> tuple[str, ...]:
+def _make_fabric_words(alike: Sequence[NodeRequest], number: int) -> tuple[str, ...]:
     """Return the all-reduce of one machine. The machines meet at a port of the plan, which firewalls let through."""
     first = alike[0].ranks[0].rank
     if len(alike) == 1:
         return ("fabric", "--json") if len(first.devices) > 1 else ()
-    peers = ",".join(each.address or each.ranks[0].rank.address for each in alike)
+    peers = ",".join(request.address or request.ranks[0].rank.address for request in alike)
     words = ("fabric", "--json", "--peers", peers, "--node-rank", str(number))
     return (*words, "--master-port", str(first.ports["api"]), "--peers-wait", str(WAIT_TO_MEASURE))
 
 
-def check_words(peers: Collection[str], ports: Collection[int], status: int) -> tuple[str, ...]:
+def format_check_words(peers: Collection[str], ports: Collection[int], status: int) -> tuple[str, ...]:
     """Return the image's check with the addresses of its peers, and the ports that each opens and tries."""
     if not peers:
         return ("check", "--json")

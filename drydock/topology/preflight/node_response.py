@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, StringConstraints, ValidationError
 
-from drydock.core.files import loads
+from drydock.core.files import parse_any_json
 from drydock.model.record import Record
 from entrypoints.core.records import Finding
 
@@ -77,7 +77,7 @@ def read_answer(text: str) -> NodeResponse:
     if len(text) > AT_MOST:
         raise ValueError(f"found {len(text)} characters, expected at most {AT_MOST}")
     try:
-        return NodeResponse.model_validate(loads(text))
+        return NodeResponse.model_validate(parse_any_json(text))
     except ValidationError as error:
         first = error.errors()[0]
         raise ValueError(f"{'.'.join(map(str, first['loc']))[:200]}: {first['msg']}") from error
@@ -85,25 +85,25 @@ def read_answer(text: str) -> NodeResponse:
 
 def read_findings(output: Output) -> tuple[Finding, ...]:
     """Parse what the image's `check --json` or `fabric --json` printed. Raises ValueError."""
-    found = loads(output.stdout)
-    found = found.get("findings") if isinstance(found, dict) else found
-    if not isinstance(found, list) or len(found) > FINDINGS_AT_MOST:
+    content = parse_any_json(output.stdout)
+    content = content.get("findings") if isinstance(content, dict) else content
+    if not isinstance(content, list) or len(content) > FINDINGS_AT_MOST:
         raise ValueError("expected a list of findings")
-    return tuple(map(_finding, found))
+    return tuple(map(_parse_node_finding, content))
 
 
-def _finding(found: Any) -> Finding:
-    if not isinstance(found, Mapping) or found.get("severity") not in _SEVERITIES:
+def _parse_node_finding(entry: Any) -> Finding:
+    if not isinstance(entry, Mapping) or entry.get("severity") not in _SEVERITIES:
         raise ValueError("found an entry that is no finding")
-    number, severity, text, seen, expected, remediation, scope, source = (
-        str(found.get(name, ""))[:TEXT_AT_MOST] for name in Finding._fields[:8]
+    number, severity, text, observed, expected, remediation, scope, source = (
+        str(entry.get(name, ""))[:TEXT_AT_MOST] for name in Finding._fields[:8]
     )
-    return Finding(number, severity, text, seen, expected, remediation, scope, source)
+    return Finding(number, severity, text, observed, expected, remediation, scope, source)
 
 
 def read_facts(output: Output) -> Mapping[str, Any]:
     """Parse what the image's `facts --json` printed. Raises ValueError."""
-    found = loads(output.stdout)
-    if isinstance(found, dict):
-        return found
+    facts = parse_any_json(output.stdout)
+    if isinstance(facts, dict):
+        return facts
     raise ValueError("expected an object")

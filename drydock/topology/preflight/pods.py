@@ -14,10 +14,10 @@ from drydock.model.variant import Variant
 from drydock.run.docker import ENTRYPOINT, PYTHON
 from drydock.run.kubernetes import PAUSE
 from drydock.topology.plan_model import TopologyPlan
-from drydock.topology.preflight.node_request import NodeRequest, check_words
+from drydock.topology.preflight.node_request import NodeRequest, format_check_words
 from drydock.topology.render import pods
 from drydock.topology.render.kubernetes import HOSTNAME
-from drydock.topology.render.parts import Placed, addresses, by_node, placed
+from drydock.topology.render.parts import Placed, group_by_node, list_node_addresses, make_placed_ranks
 
 LONGEST = 1800
 """Seconds after which the cluster ends a pod whose deletion was never asked for."""
@@ -52,23 +52,25 @@ class CheckPod(NamedTuple):
         return bool(self.manifest["spec"].get("hostNetwork"))
 
 
-def check_pods(plan: TopologyPlan, variant: Variant, run: str) -> tuple[CheckPod, ...]:
+def make_check_pods(plan: TopologyPlan, variant: Variant, run: str) -> tuple[CheckPod, ...]:
     """Return the pods, sorted by node. `run` makes their names unique. Raises InputError for what pods cannot be."""
-    ranks = placed(plan, variant)
-    ports, known = pods.common_ports(ranks), sorted(addresses(plan).values())
+    ranks = make_placed_ranks(plan, variant)
+    ports, node_addresses = pods.choose_common_ports(ranks), sorted(list_node_addresses(plan).values())
     return tuple(
-        _check_pod(f"drydock-check-{run}-{number}", own[0], ports, known)
-        for number, own in enumerate(by_node(ranks).values())
+        _make_check_pod(f"drydock-check-{run}-{number}", node_ranks[0], ports, node_addresses)
+        for number, node_ranks in enumerate(group_by_node(ranks).values())
     )
 
 
-def _check_pod(name: str, item: Placed, ports: Mapping[str, int], known: Sequence[str]) -> CheckPod:
-    spec = pods.template(item.model_copy(update={"secrets": ()}), ports, known)["spec"]  # none is there yet
+def _make_check_pod(name: str, item: Placed, ports: Mapping[str, int], node_addresses: Sequence[str]) -> CheckPod:
+    spec = pods.make_pod_template(item.model_copy(update={"secrets": ()}), ports, node_addresses)[
+        "spec"
+    ]  # none is there yet
     server = {key: value for key, value in spec["containers"][0].items() if key not in OF_SERVERS}
-    server["env"] = [each for each in server["env"] if OF_SETS not in each.get("value", "")]
+    server["env"] = [variable for variable in server["env"] if OF_SETS not in variable.get("value", "")]
     waiting = {**server, "command": [*PAUSE, f"import time; time.sleep({LONGEST})"]}
     term = {"matchExpressions": [{"key": HOSTNAME, "operator": "In", "values": [item.rank.node]}]}
-    own = {
+    overrides = {
         "containers": [waiting],
         "volumes": [*spec["volumes"], {"name": pods.CACHE_VOLUME, "emptyDir": {}}],
         "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}},
@@ -80,27 +82,27 @@ def _check_pod(name: str, item: Placed, ports: Mapping[str, int], known: Sequenc
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {"name": name, "labels": {CHECK: "drydock-check"}},
-        "spec": {**spec, **own},
+        "spec": {**spec, **overrides},
     }
     model = item.container.model.target if item.container.model else ""
     return CheckPod(name, item.rank.node, item.container.image, manifest, ports, model)
 
 
-def manifests(made: Sequence[CheckPod]) -> str:
+def format_pod_list(node_pods: Sequence[CheckPod]) -> str:
     """Return all pods as one document."""
-    return json.dumps({"apiVersion": "v1", "kind": "List", "items": [pod.manifest for pod in made]})
+    return json.dumps({"apiVersion": "v1", "kind": "List", "items": [pod.manifest for pod in node_pods]})
 
 
-def in_pod(asked: NodeRequest, pod: CheckPod, found: Mapping[str, str]) -> NodeRequest:
-    """Return what is asked in a node's pod. `found`: node → its pod's address, of the pods that run."""
-    peers = {address for node, address in found.items() if node != pod.node}
+def adapt_to_pod(request: NodeRequest, pod: CheckPod, pod_addresses: Mapping[str, str]) -> NodeRequest:
+    """Return what is asked in a node's pod. `pod_addresses`: node → its pod's address, of the pods that run."""
+    peers = {address for node, address in pod_addresses.items() if node != pod.node}
     ports = {port for purpose, port in pod.ports.items() if purpose != "status"}
-    return asked._replace(
-        address=found.get(pod.node, ""),
+    return request._replace(
+        address=pod_addresses.get(pod.node, ""),
         images=(pod.image,),
         model=pod.model,
         ports=tuple(sorted(pod.ports.values())) if pod.on_host and not peers else (),
-        container=(PYTHON, "-I", "-S", ENTRYPOINT) if pod.node in found else (),
+        container=(PYTHON, "-I", "-S", ENTRYPOINT) if pod.node in pod_addresses else (),
         groups=(),
-        check=check_words(peers, ports, pod.ports["status"]),
+        check=format_check_words(peers, ports, pod.ports["status"]),
     )

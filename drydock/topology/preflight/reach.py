@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import Any
 
 from drydock.core.errors import EngineError, InputError
-from drydock.core.files import parse_json, read_bounded, write_below
+from drydock.core.files import parse_json_object, read_bounded, write_below
 from drydock.engine import compose as plugin
 from drydock.run.container import name_of
-from drydock.topology.playbook.run import Ssh, bounded, playbook
+from drydock.topology.playbook.run import Ssh, run_playbook, shorten_machine_text
 from drydock.topology.preflight.node_request import NodeRequest
 from drydock.topology.preflight.node_response import AT_MOST, NodeResponse, read_answer
-from drydock.topology.render.text import yaml_text
+from drydock.topology.render.text import format_yaml
 
 KEPT_AT_MOST = 4 * AT_MOST
 """Bytes of the file in which Ansible keeps an answer (render/roles/preflight): its text twice, with escapes."""
@@ -34,64 +34,66 @@ Answers = dict[str, NodeResponse | str]
 """Node → its answer, or why there is none."""
 
 
-def by_ansible(asked: Sequence[NodeRequest], files: Mapping[str, str], ssh: Ssh) -> Answers:
+def ask_by_ansible(requests: Sequence[NodeRequest], files: Mapping[str, str], ssh: Ssh) -> Answers:
     """Ask every node over ssh; `files` are those of the rendered playbook. Raises EngineError and InputError."""
-    with tempfile.TemporaryDirectory(prefix="drydock-preflight-") as made:
-        folder, answers = Path(made, "playbook"), Path(made, "answers")
+    with tempfile.TemporaryDirectory(prefix="drydock-preflight-") as scratch_name:
+        folder, answers = Path(scratch_name, "playbook"), Path(scratch_name, "answers")
         answers.mkdir()
         write_below(folder, files)
-        words = {each.node: list(each.words) for each in asked}
+        words = {request.node: list(request.words) for request in requests}
         variables = {"preflight_asked": words, "preflight_folder": str(answers)}
-        said: deque[str] = deque(maxlen=LINES)
+        last_lines: deque[str] = deque(maxlen=LINES)
         with suppress(EngineError):
-            playbook(folder, ("preflight",), ssh=ssh, variables=variables, seconds=SECONDS, told=said.append)
-        found = {each.node: _kept(answers / f"{each.node}.json") for each in asked}
-    if not any(found.values()):
-        raise EngineError(f"ansible-playbook asked no machine: {bounded(chr(10).join(said))}")
-    return {node: answer or "did not answer" for node, answer in found.items()}
+            run_playbook(
+                folder, ("preflight",), ssh=ssh, variables=variables, seconds=SECONDS, on_line=last_lines.append
+            )
+        responses = {request.node: _read_kept_answer(answers / f"{request.node}.json") for request in requests}
+    if not any(responses.values()):
+        raise EngineError(f"ansible-playbook asked no machine: {shorten_machine_text(chr(10).join(last_lines))}")
+    return {node: answer or "did not answer" for node, answer in responses.items()}
 
 
-def _kept(path: Path) -> NodeResponse | str:
+def _read_kept_answer(path: Path) -> NodeResponse | str:
     """Return what Ansible kept of a node: its answer, or why there is none; empty if it kept nothing."""
     if not path.is_file():
         return ""
     try:
-        told = parse_json(read_bounded(path, KEPT_AT_MOST), path.name)
+        record = parse_json_object(read_bounded(path, KEPT_AT_MOST), path.name)
     except (OSError, InputError) as error:
-        return f"an answer that cannot be read: {bounded(str(error))}"
-    if told.get("unreachable") or told.get("rc") != 0:
-        texts = (str(told[key]).strip() for key in ("msg", "stderr", "module_stderr") if told.get(key))
-        return bounded(" ".join(dict.fromkeys(texts)) or "failed and said nothing")
-    return _read(str(told.get("stdout", "")))
+        return f"an answer that cannot be read: {shorten_machine_text(str(error))}"
+    if record.get("unreachable") or record.get("rc") != 0:
+        texts = (str(record[key]).strip() for key in ("msg", "stderr", "module_stderr") if record.get(key))
+        return shorten_machine_text(" ".join(dict.fromkeys(texts)) or "failed and said nothing")
+    return _parse_node_answer(str(record.get("stdout", "")))
 
 
-def here(asked: Sequence[NodeRequest]) -> Answers:
+def ask_here(requests: Sequence[NodeRequest]) -> Answers:
     """Ask this machine, which is one of the nodes. Raises InputError if it is not."""
-    own = [each for each in asked if each.address and _is_own(each.address)]
-    if len(own) != 1:
-        text = f"--format local: {len(own)} nodes have an address of this machine, expected one"
+    local_requests = [request for request in requests if request.address and _is_own(request.address)]
+    if len(local_requests) != 1:
+        text = f"--format local: {len(local_requests)} nodes have an address of this machine, expected one"
         raise InputError(text, hint="run it on a node, or use --format ansible")
-    return {own[0].node: _ask(own[0])}
+    return {local_requests[0].node: _ask_locally(local_requests[0])}
 
 
-def _ask(asked: NodeRequest) -> NodeResponse | str:
+def _ask_locally(request: NodeRequest) -> NodeResponse | str:
     """Ask on this machine, for itself or for a container."""
-    return answer_of((sys.executable, *asked.words))
+    return run_question((sys.executable, *request.words))
 
 
-def answer_of(command: Sequence[str], given: bytes = b"") -> NodeResponse | str:
-    """Run what asks a node, with `given` as its standard input, and read the answer."""
+def run_question(command: Sequence[str], input_bytes: bytes = b"") -> NodeResponse | str:
+    """Run what asks a node, with `input_bytes` as its standard input, and read the answer."""
     with tempfile.TemporaryFile() as output:
         try:
-            done = subprocess.run(
-                command, input=given, stdout=output, stderr=subprocess.PIPE, check=False, timeout=SECONDS
+            result = subprocess.run(
+                command, input=input_bytes, stdout=output, stderr=subprocess.PIPE, check=False, timeout=SECONDS
             )
         except subprocess.TimeoutExpired:
             return f"no answer within {SECONDS:.0f} s"
-        if done.returncode:
-            return bounded(done.stderr.decode(errors="replace")) or f"exit code {done.returncode}"
+        if result.returncode:
+            return shorten_machine_text(result.stderr.decode(errors="replace")) or f"exit code {result.returncode}"
         output.seek(0)
-        return _read(output.read(AT_MOST + 1).decode(errors="replace"))
+        return _parse_node_answer(output.read(AT_MOST + 1).decode(errors="replace"))
 
 
 def _is_own(address: str) -> bool:
@@ -105,26 +107,33 @@ def _is_own(address: str) -> bool:
     return True
 
 
-def by_compose(asked: Sequence[NodeRequest], project: Mapping[str, Any]) -> Answers:
+def ask_by_compose(requests: Sequence[NodeRequest], project: Mapping[str, Any]) -> Answers:
     """Ask in containers with the networks that Compose gives the nodes; they are removed afterwards.
 
     `project`: the plan's Compose project, of which only the services that hold a node's network are started. Files and
     images are this machine's; each node's network is new, so its ports are free. Raises EngineError.
     """
-    plugin.ensure()
-    holders = holders_of(project)
+    plugin.ensure_compose()
+    holders = list_holders(project)
     with tempfile.TemporaryDirectory(prefix="drydock-preflight-") as folder, ExitStack() as stack:
         path = Path(folder, "compose.yaml")
-        path.write_text(yaml_text({"services": holders, "networks": project["networks"]}))
+        path.write_text(format_yaml({"services": holders, "networks": project["networks"]}))
         compose = ("docker", "compose", "--project-name", Path(folder).name.lower(), "--file", str(path))
-        stack.callback(_run, (*compose, "down"))
-        _run((*compose, "up", "--detach"))
-        inside = [_inside(each, _run((*compose, "ps", "--quiet", f"{HOLDER}{name_of(each.node)}"))) for each in asked]
+        stack.callback(_run_engine_command, (*compose, "down"))
+        _run_engine_command((*compose, "up", "--detach"))
+        inside = [
+            _join_holder_network(
+                request, _run_engine_command((*compose, "ps", "--quiet", f"{HOLDER}{name_of(request.node)}"))
+            )
+            for request in requests
+        ]
         with ThreadPoolExecutor(max(1, len(inside))) as pool:
-            return {each.node: answer for each, answer in zip(asked, pool.map(_ask, inside), strict=True)}
+            return {
+                request.node: answer for request, answer in zip(requests, pool.map(_ask_locally, inside), strict=True)
+            }
 
 
-def holders_of(project: Mapping[str, Any]) -> dict[str, Any]:
+def list_holders(project: Mapping[str, Any]) -> dict[str, Any]:
     """Return the services that hold a node's network. They publish no port, which a running topology may have."""
     return {
         name: {key: value for key, value in service.items() if key != "ports"}
@@ -133,25 +142,27 @@ def holders_of(project: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _inside(asked: NodeRequest, holder: str) -> NodeRequest:
+def _join_holder_network(request: NodeRequest, holder: str) -> NodeRequest:
     """Return what is asked of a node whose network a container holds."""
-    words = list(asked.container)
+    words = list(request.container)
     if "--network" in words:
         words[words.index("--network") + 1] = f"container:{holder.strip()}"
-    return asked._replace(container=tuple(words))
+    return request._replace(container=tuple(words))
 
 
-def _run(command: Sequence[str]) -> str:
+def _run_engine_command(command: Sequence[str]) -> str:
     """Return what a command of the engine printed. Raises EngineError."""
-    done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
-    if done.returncode:
+    result = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
+    if result.returncode:
         hint = "a topology that runs has the nodes' addresses: `topology down` stops it"
-        raise EngineError(f"{' '.join(command[-3:])}: exit {done.returncode}: {bounded(done.stderr)}", hint=hint)
-    return done.stdout
+        raise EngineError(
+            f"{' '.join(command[-3:])}: exit {result.returncode}: {shorten_machine_text(result.stderr)}", hint=hint
+        )
+    return result.stdout
 
 
-def _read(text: str) -> NodeResponse | str:
+def _parse_node_answer(text: str) -> NodeResponse | str:
     try:
         return read_answer(text)
     except ValueError as error:
-        return f"an answer that cannot be read: {bounded(str(error))}"
+        return f"an answer that cannot be read: {shorten_machine_text(str(error))}"

@@ -1,6 +1,7 @@
 """A plan → files for Compose, Kubernetes, Ansible or Slurm, or ranktables.
 
-Each format is a pure function of the plan (and, for ranktables, of the nodes' recorded hosts); `write` does the IO.
+Each format is a pure function of the plan (and, for ranktables, of the nodes' recorded hosts); `write_render` does the
+IO.
 """
 
 from __future__ import annotations
@@ -9,31 +10,31 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from drydock.config.matrix import find, read_matrix
+from drydock.config.matrix import find_variant, read_matrix
 from drydock.core.console import log
-from drydock.core.errors import InputError, nearest
-from drydock.core.files import parse_json, read_bounded
+from drydock.core.errors import InputError, suggest_nearest
+from drydock.core.files import parse_json_object, read_bounded
 from drydock.core.project import Project
 from drydock.model.variant import Variant
 from drydock.run.container import is_local
 from drydock.run.docker import unknown_groups
 from drydock.run.kubernetes import KEY_SECRET
-from drydock.run.kubernetes import remarks as pod_remarks
+from drydock.run.kubernetes import list_cluster_remarks as pod_remarks
 from drydock.run.podman import engine_remarks, image_remarks
 from drydock.topology import keys
 from drydock.topology import tasks as topologies
 from drydock.topology.plan_model import TopologyPlan
 from drydock.topology.read import HOST_AT_MOST, read_topology
 from drydock.topology.render import ansible, compose, folder, kubernetes, ranktable, readme, slurm
-from drydock.topology.render.chips import Commands, address
-from drydock.topology.render.parts import RANKTABLES, placed, wants_ranktables
+from drydock.topology.render.chips import Commands, read_chip_address
+from drydock.topology.render.parts import RANKTABLES, make_placed_ranks, wants_ranktables
 
 FORMATS = ("compose", "kubernetes", "disaggregatedset", "ansible", "slurm", "ranktable")
 """disaggregatedset: as kubernetes, with prefill and decode in one DisaggregatedSet."""
 _PODS = ("kubernetes", "disaggregatedset")
 
 
-def write(  # noqa: PLR0913 - the last three have defaults
+def render_topology(  # noqa: PLR0913 - the last three have defaults
     project: Project, file: Path, kind: str, output: Path, hosts: str = "", *, model: str = "", target: str = ""
 ) -> tuple[Path, ...]:
     """Render a topology.yaml or its plan into a folder and return the files that changed.
@@ -41,9 +42,9 @@ def write(  # noqa: PLR0913 - the last three have defaults
     What an earlier plan left there goes. Raises InputError, HostError and DiskFullError.
     """
     if kind not in FORMATS:
-        raise InputError(f"--format {kind}: unknown format", hint=nearest(kind, FORMATS))
-    plan = topologies.planned(project, file, model, target)
-    return write_plan(project, plan, kind, output, hosts_of(file, plan, hosts))
+        raise InputError(f"--format {kind}: unknown format", hint=suggest_nearest(kind, FORMATS))
+    plan = topologies.plan_topology_file(project, file, model, target)
+    return write_plan(project, plan, kind, output, find_host_commands(file, plan, hosts))
 
 
 def write_plan(
@@ -53,103 +54,109 @@ def write_plan(
 
     `hosts`: recorded commands of each node, for ranktables. Raises InputError and DiskFullError.
     """
-    variant = find(read_matrix(project), plan.variant)
-    files = render(plan, variant, kind, hosts)
-    commands = {} if kind == "ranktable" else {readme.name(kind): readme.text(plan, kind)}
-    for text in remarks(plan, variant, kind):
+    variant = find_variant(read_matrix(project), plan.variant)
+    files = render_plan(plan, variant, kind, hosts)
+    commands = {} if kind == "ranktable" else {readme.make_readme_name(kind): readme.format_readme(plan, kind)}
+    for text in list_setup_remarks(plan, variant, kind):
         log(text)
-    changed = folder.replace(output, "kubernetes" if kind in _PODS else kind, {**commands, **files})
+    changed = folder.replace_rendered_files(output, "kubernetes" if kind in _PODS else kind, {**commands, **files})
     if kind in ("compose", "slurm"):
-        keys.kept(output, keys.names(plan))
+        keys.ensure_secrets(output, keys.list_secret_names(plan))
     return changed
 
 
-def read_hosts(hosts: Path, plan: TopologyPlan) -> dict[str, Commands]:
+def read_host_commands(hosts: Path, plan: TopologyPlan) -> dict[str, Commands]:
     """Read each node's recorded commands, from NODE.json or NODE/host.json. Raises InputError."""
     nodes = sorted({rank.node for replica in plan.replicas for rank in replica.ranks})
-    return {node: _commands(_host(hosts, node)) for node in nodes}
+    return {node: _read_commands(_find_recorded_host(hosts, node)) for node in nodes}
 
 
-def hosts_of(file: Path, plan: TopologyPlan, folder: str) -> dict[str, Commands]:
-    """Return each node's recorded commands: of --hosts, or of the hosts that a topology.yaml names.
+def find_host_commands(file: Path, plan: TopologyPlan, folder: str) -> dict[str, Commands]:
+    """Return each node's recorded commands: of --root, or of the hosts that a topology.yaml names.
 
     The latter only if ranks read ranktables, since other plans need none. A plan's file names no hosts. Raises
     InputError.
     """
     if folder:
-        return read_hosts(Path(folder), plan)
-    ranks = [rank for replica in ranktable.reading(plan).replicas for rank in replica.ranks]
+        return read_host_commands(Path(folder), plan)
+    ranks = [rank for replica in ranktable.add_ranktable_paths(plan).replicas for rank in replica.ranks]
     if file.suffix == ".json" or not any(wants_ranktables(rank.env) for rank in ranks):
         return {}
     hosts = read_topology(file).hosts
-    return {rank.node: _commands(hosts[rank.node]) for rank in ranks}
+    return {rank.node: _read_commands(hosts[rank.node]) for rank in ranks}
 
 
-def render(plan: TopologyPlan, variant: Variant, kind: str, hosts: Mapping[str, Commands]) -> dict[str, str]:
+def render_plan(plan: TopologyPlan, variant: Variant, kind: str, hosts: Mapping[str, Commands]) -> dict[str, str]:
     """Return path → content in one of FORMATS. Raises InputError, also if ranks read ranktables that nothing gives."""
-    plan = ranktable.reading(plan)
+    plan = ranktable.add_ranktable_paths(plan)
     if kind == "ranktable" and not hosts:
-        raise InputError("--format ranktable: ranktables are made of recorded hosts", hint="add --hosts FOLDER")
+        raise InputError("--format ranktable: ranktables are made of recorded hosts", hint="add --root FOLDER")
     if kind in _PODS:
-        return kubernetes.files(plan, variant, disaggregated=kind == "disaggregatedset")
-    tables = ranktable.files(plan, hosts) if hosts else {}
+        return kubernetes.render_kubernetes_files(plan, variant, disaggregated=kind == "disaggregatedset")
+    tables = ranktable.make_ranktables(plan, hosts) if hosts else {}
     if kind == "ranktable":
         return tables
     _check_ranktables(plan, variant, tables)
     if kind == "compose":
-        return compose.files(plan, variant, tables)
+        return compose.render_compose_files(plan, variant, tables)
     if kind == "slurm":
-        return slurm.files(plan, variant, tables)
-    return ansible.files(plan, variant, tables, chips_of(plan, hosts))
+        return slurm.render_slurm_files(plan, variant, tables)
+    return ansible.render_ansible_files(plan, variant, tables, collect_chip_addresses(plan, hosts))
 
 
-def remarks(plan: TopologyPlan, variant: Variant, kind: str) -> tuple[str, ...]:
+def list_setup_remarks(plan: TopologyPlan, variant: Variant, kind: str) -> tuple[str, ...]:
     """Return what must be set up outside the files."""
-    names = keys.names(plan)
+    names = keys.list_secret_names(plan)
     if kind == "ansible" and names:
         where = "the shell that runs it, or the variable topology_secrets, such as of a vault"
         return (f"the playbook takes {' and '.join(names)} from {where}",)
     if kind == "slurm":
-        own = [item.container for item in placed(plan, variant)]
-        texts = [text for each in own for text in (*engine_remarks(each), *unknown_groups(each))]
+        containers = [item.container for item in make_placed_ranks(plan, variant)]
+        texts = [text for container in containers for text in (*engine_remarks(container), *unknown_groups(container))]
         return tuple(dict.fromkeys([*texts, *(image_remarks(plan.router.image) if plan.router else ())]))
     if kind not in _PODS:
         return ()
-    found = [f"secret {KEY_SECRET}: the pods start only with it; {readme.name(kind)} has the command"] if names else []
-    found += [text for item in placed(plan, variant) for text in pod_remarks(item.container)]
+    lines = (
+        [f"secret {KEY_SECRET}: the pods start only with it; {readme.make_readme_name(kind)} has the command"]
+        if names
+        else []
+    )
+    lines += [text for item in make_placed_ranks(plan, variant) for text in pod_remarks(item.container)]
     if plan.router and is_local(plan.router.image):
         text = f"image {plan.router.image} exists on this machine only: push it, and name it by digest as router.image"
-        found.append(text)
-    return tuple(dict.fromkeys(found))
+        lines.append(text)
+    return tuple(dict.fromkeys(lines))
 
 
 def _check_ranktables(plan: TopologyPlan, variant: Variant, tables: Mapping[str, str]) -> None:
-    named = {
+    table_names = {
         value.removeprefix(f"{RANKTABLES}/")
-        for item in placed(plan, variant)
+        for item in make_placed_ranks(plan, variant)
         for value in item.env.values()
         if value.startswith(f"{RANKTABLES}/")
     }
-    absent = sorted(named - {*tables})
+    absent = sorted(table_names - {*tables})
     if absent:
         raise InputError(
             *(f"ranktable {name}: a rank reads it, but no recorded host gives it" for name in absent),
-            hint="add --hosts FOLDER with NODE.json or NODE/host.json of every node",
+            hint="add --root FOLDER with NODE.json or NODE/host.json of every node",
         )
 
 
-def chips_of(plan: TopologyPlan, hosts: Mapping[str, Commands]) -> dict[str, dict[int, str]]:
+def collect_chip_addresses(plan: TopologyPlan, hosts: Mapping[str, Commands]) -> dict[str, dict[int, str]]:
     """Return node → chip → recorded address, which the playbook compares with the machine's."""
-    found: dict[str, dict[int, str]] = {}
+    chip_addresses: dict[str, dict[int, str]] = {}
     for rank in (rank for replica in plan.replicas for rank in replica.ranks if hosts):
-        found.setdefault(rank.node, {}).update({device: address(hosts[rank.node], device) for device in rank.devices})
-    return found
+        chip_addresses.setdefault(rank.node, {}).update(
+            {device: read_chip_address(hosts[rank.node], device) for device in rank.devices}
+        )
+    return chip_addresses
 
 
 # --- files ----------------------------------------------------------------------------------------------------------
 
 
-def _host(hosts: Path, node: str) -> Path:
+def _find_recorded_host(hosts: Path, node: str) -> Path:
     """Return a node's recorded host. Raises InputError."""
     places = (hosts / f"{node}.json", hosts / node / "host.json")
     for place in places:
@@ -158,10 +165,10 @@ def _host(hosts: Path, node: str) -> Path:
     raise InputError(f"node {node}: found neither {places[0]} nor {places[1]}", hint="facts --record writes host.json")
 
 
-def _commands(path: Path) -> Commands:
+def _read_commands(path: Path) -> Commands:
     """Return a recorded host's commands. Raises InputError."""
     try:
-        commands = parse_json(read_bounded(path, HOST_AT_MOST), str(path)).get("commands", {})
+        commands = parse_json_object(read_bounded(path, HOST_AT_MOST), str(path)).get("commands", {})
     except OSError as error:
         raise InputError(f"{path}: {error.strerror}") from error
     if not isinstance(commands, dict) or not all(isinstance(item, dict) for item in commands.values()):

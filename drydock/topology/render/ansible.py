@@ -11,27 +11,27 @@ from pathlib import Path
 from typing import Any
 
 from drydock.core.errors import InputError
-from drydock.core.files import checksum
+from drydock.core.files import compute_checksum
 from drydock.model.variant import Variant
 from drydock.run.container import Container
 from drydock.run.docker import ASK_EVERY, CACHE, ENTRYPOINT_WORDS, START_SECONDS, STOP_SECONDS, TMP
 from drydock.topology import keys
-from drydock.topology.arguments import url
+from drydock.topology.arguments import make_node_url
 from drydock.topology.plan_model import RouterPlan, TopologyPlan
-from drydock.topology.render.compose import healthcheck
+from drydock.topology.render.compose import make_healthcheck
 from drydock.topology.render.parts import (
     RANKTABLES,
     Placed,
-    addresses,
-    by_node,
+    choose_router_host,
+    group_by_node,
     is_unpublished,
-    placed,
-    router_check,
-    router_host,
-    router_words,
+    list_node_addresses,
+    list_router_words,
+    make_placed_ranks,
+    make_router_check,
     wants_ranktables,
 )
-from drydock.topology.render.text import Unsafe, yaml_text
+from drydock.topology.render.text import Unsafe, format_yaml
 
 FOLDER = Path(__file__).parent
 RANKTABLE_FOLDER = "/etc/drydock/ranktables"
@@ -46,51 +46,53 @@ _RESERVED = ("all", "ungrouped", "localhost", "127.0.0.1")
 """Groups that every inventory has, and what Ansible calls its own machine (ansible/inventory/data.py, constants.py)."""
 
 
-def files(
+def render_ansible_files(
     plan: TopologyPlan, variant: Variant, ranktables: Mapping[str, str], chips: Mapping[str, Mapping[int, str]]
 ) -> dict[str, str]:
     """Return path → content. `ranktables`: name → content; `chips`: node → device → recorded address.
 
     Raises InputError for an invalid plan, and for a node whose name Ansible would take for a file's.
     """
-    machines = inventory(plan)
-    ranks = placed(plan, variant)
+    machines = make_inventory(plan)
+    ranks = make_placed_ranks(plan, variant)
     tables = {f"files/ranktables/{name}": text for name, text in ranktables.items()}
     variables = {
-        f"host_vars/{node}.yml": yaml_text(_marked(_host(plan, node, ranks, ranktables, chips)), start=True)
-        for node in addresses(plan)
+        f"host_vars/{node}.yml": format_yaml(
+            _mark_unsafe(_make_host_variables(plan, node, ranks, ranktables, chips)), start=True
+        )
+        for node in list_node_addresses(plan)
     }
-    own = {
-        "inventory.yml": yaml_text(machines, start=True),
-        "requirements.yml": yaml_text(REQUIREMENTS, start=True),
+    machine_files = {
+        "inventory.yml": format_yaml(machines, start=True),
+        "requirements.yml": format_yaml(REQUIREMENTS, start=True),
     }
-    return dict(sorted({**static(), **own, **variables, **tables}.items()))
+    return dict(sorted({**read_playbook_files(), **machine_files, **variables, **tables}.items()))
 
 
-def inventory(plan: TopologyPlan) -> dict[str, Any]:
+def make_inventory(plan: TopologyPlan) -> dict[str, Any]:
     """Return the machines, in a group for each role. Raises InputError for a name that Ansible reads as another."""
     roles: dict[str, dict[str, Any]] = {}
     for replica in plan.replicas:
         roles.setdefault(replica.role, {}).update({rank.node: {} for rank in replica.ranks})
     if plan.router:
         roles["router"] = {plan.router.node: {}}
-    hosts = {node: {"ansible_host": address} for node, address in addresses(plan).items()}
+    hosts = {node: {"ansible_host": address} for node, address in list_node_addresses(plan).items()}
     groups = {f"topology_{role}": {"hosts": nodes} for role, nodes in roles.items()}
-    problems = [*_misread(hosts, {*_RESERVED, TOPOLOGY, *groups})]
+    problems = [*_find_misread_nodes(hosts, {*_RESERVED, TOPOLOGY, *groups})]
     if problems:
         raise InputError(*problems, hint="rename the node in topology.yaml, and plan again")
     return {TOPOLOGY: {"hosts": hosts, "children": groups}}
 
 
-def _misread(nodes: Iterable[str], taken: Collection[str]) -> Iterator[str]:
+def _find_misread_nodes(nodes: Iterable[str], reserved_names: Collection[str]) -> Iterator[str]:
     for node in nodes:
         if node.endswith(_AMBIGUOUS):
             yield f"node {node}: Ansible would read its variables for another node too"
-        if node in taken:
+        if node in reserved_names:
             yield f"node {node}: Ansible would take it for a group or for its own machine"
 
 
-def static() -> dict[str, str]:
+def read_playbook_files() -> dict[str, str]:
     """Return the playbook, its roles and the variables of all machines, as they are."""
     paths = [FOLDER / "playbook.yml", FOLDER / "group_vars" / f"{TOPOLOGY}.yml"]
     paths += sorted((FOLDER / "roles").rglob("*.yml"))
@@ -100,7 +102,7 @@ def static() -> dict[str, str]:
 # --- one machine ----------------------------------------------------------------------------------------------------
 
 
-def _host(
+def _make_host_variables(
     plan: TopologyPlan,
     node: str,
     ranks: Iterable[Placed],
@@ -108,12 +110,15 @@ def _host(
     chips: Mapping[str, Mapping[int, str]],
 ) -> dict[str, Any]:
     """Return a machine's variables."""
-    own = by_node(ranks).get(node, ())
+    node_ranks = group_by_node(ranks).get(node, ())
     router = plan.router if plan.router and plan.router.node == node else None
-    secrets = {*(name for item in own for name in item.secrets), *(keys.of_router(plan) if router else ())}
-    read = any(wants_ranktables(item.env) for item in own)
-    models = {item.container.model for item in own if item.container.model}
-    images = {*(item.container.image for item in own), *([router.image] if router else [])}
+    secrets = {
+        *(name for item in node_ranks for name in item.secrets),
+        *(keys.list_router_secrets(plan) if router else ()),
+    }
+    read = any(wants_ranktables(item.env) for item in node_ranks)
+    models = {item.container.model for item in node_ranks if item.container.model}
+    images = {*(item.container.image for item in node_ranks), *([router.image] if router else [])}
     images |= {model.source for model in models if model.kind == "image"}
     local = {image for image in images if is_unpublished(image)}
     return {
@@ -121,9 +126,11 @@ def _host(
         "topology_local_images": sorted(local),
         "topology_secret_names": sorted(secrets),
         "topology_folders": sorted(model.source for model in models if model.kind == "bind"),
-        "topology_devices": sorted({path for item in own for path in item.container.devices}),
-        "topology_ranks": [_rank(item) for item in own],
-        "topology_routers": [_router(router, keyed=bool(keys.of_router(plan)))] if router else [],
+        "topology_devices": sorted({path for item in node_ranks for path in item.container.devices}),
+        "topology_ranks": [_make_rank_options(item) for item in node_ranks],
+        "topology_routers": [_make_router_options(router, keyed=bool(keys.list_router_secrets(plan)))]
+        if router
+        else [],
         "topology_ranktable_folder": RANKTABLE_FOLDER,
         "topology_ranktables": sorted(ranktables) if read else [],
         "topology_chips": [
@@ -132,11 +139,11 @@ def _host(
     }
 
 
-def _rank(item: Placed) -> dict[str, Any]:
+def _make_rank_options(item: Placed) -> dict[str, Any]:
     """Return a rank's container, in the terms of community.docker.docker_container."""
     options = item.container
     minutes = max(START_SECONDS // 60, options.start)
-    return _labelled({
+    return _add_label({
         "name": item.name,
         "image": options.image,
         "entrypoint": [],
@@ -152,13 +159,13 @@ def _rank(item: Placed) -> dict[str, Any]:
         "user": options.user,
         "runtime": options.runtime,
         "devices": [f"{path}:{path}" for path in options.devices],
-        "device_requests": _requests(options),
+        "device_requests": _make_device_requests(options),
         "shm_size": options.shm,
         "ipc_mode": options.ipc,
         "ulimits": [limit.replace("=", ":", 1) for limit in options.ulimits],
-        "mounts": [*_mounts(item)],
+        "mounts": [*_list_mounts(item)],
         "tmpfs": [f"{TMP}:exec,mode=1777"],
-        "healthcheck": healthcheck(item),
+        "healthcheck": make_healthcheck(item),
         "stop_timeout": STOP_SECONDS,
         "ready": f"http://127.0.0.1:{item.rank.ports['status']}/readyz",
         "ready_key": False,
@@ -166,13 +173,13 @@ def _rank(item: Placed) -> dict[str, Any]:
     })  # fmt: skip
 
 
-def _router(router: RouterPlan, *, keyed: bool) -> dict[str, Any]:
+def _make_router_options(router: RouterPlan, *, keyed: bool) -> dict[str, Any]:
     """Return the router's container."""
-    return _labelled({
+    return _add_label({
         "name": router.name,
         "image": router.image,
         "entrypoint": [*ENTRYPOINT_WORDS],
-        "command": list(router_words(router)),
+        "command": list(list_router_words(router)),
         "env": {},
         "downloads": [],
         "privileged": False,
@@ -184,20 +191,20 @@ def _router(router: RouterPlan, *, keyed: bool) -> dict[str, Any]:
         "devices": [],
         "ulimits": [],
         "mounts": [],
-        "healthcheck": {"test": ["CMD", *router_check(router, router_host(router))]},
+        "healthcheck": {"test": ["CMD", *make_router_check(router, choose_router_host(router))]},
         "tmpfs": [TMP, CACHE],  # else the engine makes a volume without a name at CACHE, which stays
         "stop_timeout": STOP_SECONDS,
-        "ready": f"{url(router_host(router), router.port)}/readiness",
+        "ready": f"{make_node_url(choose_router_host(router), router.port)}/readiness",
         "ready_key": keyed,
         "tries": START_SECONDS // ASK_EVERY,
     })  # fmt: skip
 
 
-def _labelled(options: dict[str, Any]) -> dict[str, Any]:
-    return {**options, "labels": {LABEL: checksum(options)}}
+def _add_label(options: dict[str, Any]) -> dict[str, Any]:
+    return {**options, "labels": {LABEL: compute_checksum(options)}}
 
 
-def _requests(options: Container) -> list[dict[str, Any]]:
+def _make_device_requests(options: Container) -> list[dict[str, Any]]:
     """Return what docker's --gpus asks for."""
     if not options.gpus:
         return []
@@ -206,7 +213,7 @@ def _requests(options: Container) -> list[dict[str, Any]]:
     return [{"driver": "nvidia", "capabilities": [["gpu"]], **chosen}]
 
 
-def _mounts(item: Placed) -> Iterator[dict[str, Any]]:
+def _list_mounts(item: Placed) -> Iterator[dict[str, Any]]:
     options = item.container
     for bind in [*options.mounts, *([options.model] if options.model else [])]:
         yield {"type": bind.kind, "source": bind.source, "target": bind.target, "read_only": True}
@@ -215,6 +222,6 @@ def _mounts(item: Placed) -> Iterator[dict[str, Any]]:
     yield {"type": "volume", "source": options.cache, "target": CACHE}
 
 
-def _marked(variables: Mapping[str, Any]) -> dict[str, Any]:
+def _mark_unsafe(variables: Mapping[str, Any]) -> dict[str, Any]:
     """Mark every variable as no template; not their names, which are ours."""
     return {name: Unsafe(value) for name, value in variables.items()}

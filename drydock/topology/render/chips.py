@@ -16,43 +16,47 @@ _LONGEST = 1 << 16
 """Characters of a command's output that are read."""
 
 
-def address(commands: Commands, device: int, kind: str = "-ip") -> str:
+def read_chip_address(commands: Commands, device: int, kind: str = "-ip") -> str:
     """Return a chip's address from `hccn_tool -i N -ip -g` (`ipaddr:10.20.0.20`; -vnic: `vnic ipaddr:…`).
 
     Raises InputError.
     """
     command = f"hccn_tool -i {device} {kind} -g"
-    fields = _fields(commands, command).items()
-    found = next((value for name, value in fields if name.split()[-1] == "ipaddr"), "")
+    fields = _parse_fields(commands, command).items()
+    text = next((value for name, value in fields if name.split()[-1] == "ipaddr"), "")
     try:
-        number = ipaddress.IPv4Address(found)
+        number = ipaddress.IPv4Address(text)
     except ValueError:
-        raise InputError(f"{command}: found {found!r} as ipaddr, expected an IPv4 address") from None
+        raise InputError(f"{command}: found {text!r} as ipaddr, expected an IPv4 address") from None
     if number.is_unspecified or number.is_loopback or number.is_multicast:
-        raise InputError(f"{command}: found {found}, expected the address of an interface")
+        raise InputError(f"{command}: found {text}, expected the address of an interface")
     return str(number)
 
 
-def super_pod(commands: Commands, device: int) -> tuple[str, str] | None:
+def read_chip_super_pod(commands: Commands, device: int) -> tuple[str, str] | None:
     """Return a chip's super pod and its number there (A3); None if `npu-smi info -t spod-info` was not recorded.
 
     Raises InputError for an output without them.
     """
     if not any(command.startswith("npu-smi info -t spod-info ") for command in commands):
         return None
-    card, chip = _card(commands, device)
+    card, chip = _find_card(commands, device)
     command = f"npu-smi info -t spod-info -i {card} -c {chip}"
-    fields = _fields(commands, command)
-    found = fields.get("super pod id", ""), fields.get("sdid", "")
-    if not all(re.fullmatch(r"[0-9]{1,10}", text, re.ASCII) for text in found):
-        raise InputError(f"{command}: found Super Pod ID {found[0]!r} and SDID {found[1]!r}, expected numbers")
-    return str(int(found[0])), str(int(found[1]))
+    fields = _parse_fields(commands, command)
+    numbers = fields.get("super pod id", ""), fields.get("sdid", "")
+    if not all(re.fullmatch(r"[0-9]{1,10}", text, re.ASCII) for text in numbers):
+        raise InputError(f"{command}: found Super Pod ID {numbers[0]!r} and SDID {numbers[1]!r}, expected numbers")
+    return str(int(numbers[0])), str(int(numbers[1]))
 
 
-def _card(commands: Commands, device: int) -> tuple[int, int]:
+def _find_card(commands: Commands, device: int) -> tuple[int, int]:
     """Return a device's card and chip from `npu-smi info -m`. Raises InputError."""
     command = "npu-smi info -m"
-    lines = [re.split(r"\s{2,}", line.strip()) for line in _output(commands, command).splitlines() if line.strip()]
+    lines = [
+        re.split(r"\s{2,}", line.strip())
+        for line in _read_command_output(commands, command).splitlines()
+        if line.strip()
+    ]
     head = lines[0] if lines else []
     column = "Chip Phy-ID" if "Chip Phy-ID" in head else "Chip Logic ID"
     absent = {"NPU ID", "Chip ID", column} - {*head}
@@ -61,34 +65,34 @@ def _card(commands: Commands, device: int) -> tuple[int, int]:
             f"{command}: found no column {', '.join(sorted(absent))}, expected a table of NPU ID, Chip ID …"
         )
     for row in lines[1:]:
-        named = dict(zip(head, row, strict=False))
-        if named.get(column) == str(device):
-            return _whole(command, named["NPU ID"]), _whole(command, named["Chip ID"])
+        cells = dict(zip(head, row, strict=False))
+        if cells.get(column) == str(device):
+            return _parse_chip_number(command, cells["NPU ID"]), _parse_chip_number(command, cells["Chip ID"])
     raise InputError(f"{command}: found no device {device}")
 
 
-def _whole(command: str, text: str) -> int:
+def _parse_chip_number(command: str, text: str) -> int:
     if not re.fullmatch(r"[0-9]{1,10}", text, re.ASCII):
         raise InputError(f"{command}: found {text!r} as NPU ID or Chip ID, expected a number")
     return int(text)
 
 
-def _fields(commands: Commands, command: str) -> dict[str, str]:
+def _parse_fields(commands: Commands, command: str) -> dict[str, str]:
     """Return the fields of a command's output, with names in lower case; the first of each name counts."""
-    found: dict[str, str] = {}
-    for name, value in _FIELD.findall(_output(commands, command)):
-        found.setdefault(name.lower(), value)
-    return found
+    fields: dict[str, str] = {}
+    for name, value in _FIELD.findall(_read_command_output(commands, command)):
+        fields.setdefault(name.lower(), value)
+    return fields
 
 
-def _output(commands: Commands, command: str) -> str:
+def _read_command_output(commands: Commands, command: str) -> str:
     """Return a recorded command's output. Raises InputError if it is absent, failed or is too long."""
-    known = commands.get(command)
-    if known is None:
+    record = commands.get(command)
+    if record is None:
         raise InputError(f"{command}: not recorded")
-    if known.get("rc") != 0:
-        raise InputError(f"{command}: ended with {known.get('rc')}")
-    text = known.get("stdout")
+    if record.get("rc") != 0:
+        raise InputError(f"{command}: ended with {record.get('rc')}")
+    text = record.get("stdout")
     if not isinstance(text, str) or len(text) > _LONGEST:
         raise InputError(f"{command}: expected at most {_LONGEST} characters of output")
     return text

@@ -33,16 +33,16 @@ from drydock.topology.plan_model import RouterPlan, TopologyPlan
 from drydock.topology.render.parts import (
     RANKTABLES,
     Placed,
-    addresses,
-    by_node,
+    choose_router_host,
+    group_by_node,
     is_unpublished,
-    placed,
-    router_check,
-    router_host,
-    router_words,
+    list_node_addresses,
+    list_router_words,
+    make_placed_ranks,
+    make_router_check,
     wants_ranktables,
 )
-from drydock.topology.render.text import yaml_text
+from drydock.topology.render.text import format_yaml
 
 NETWORK = "nodes"
 INTERFACE = "GLOO_SOCKET_IFNAME"
@@ -56,69 +56,81 @@ HOLD = "import signal; signal.pthread_sigmask(signal.SIG_BLOCK, {15}); signal.si
 """Waits for SIGTERM, which the kernel does not deliver to a process 1 without a handler."""
 
 
-def files(plan: TopologyPlan, variant: Variant, ranktables: Mapping[str, str]) -> dict[str, str]:
+def render_compose_files(plan: TopologyPlan, variant: Variant, ranktables: Mapping[str, str]) -> dict[str, str]:
     """Return path → content: compose.yaml if one engine can have all nodes, and nodes/NODE/compose.yaml.
 
     `ranktables`: name → content, for ranks that read them. Raises InputError for an invalid plan.
     """
-    ranks = placed(plan, variant)
+    ranks = make_placed_ranks(plan, variant)
     read = any(wants_ranktables(item.env) for item in ranks)
-    folders = ["", *(f"nodes/{node}/" for node in addresses(plan))] if read else []
+    folders = ["", *(f"nodes/{node}/" for node in list_node_addresses(plan))] if read else []
     tables = {f"{folder}ranktables/{name}": text for folder in folders for name, text in ranktables.items()}
-    single = {f"nodes/{node}/compose.yaml": yaml_text(machine(plan, ranks, node)) for node in addresses(plan)}
-    whole = {"compose.yaml": yaml_text(engine(plan, ranks))} if shares_network(plan) else {}
+    single = {
+        f"nodes/{node}/compose.yaml": format_yaml(make_machine_project(plan, ranks, node))
+        for node in list_node_addresses(plan)
+    }
+    whole = {"compose.yaml": format_yaml(make_engine_project(plan, ranks))} if shares_network(plan) else {}
     return dict(sorted({**whole, **single, **tables}.items()))
 
 
 def shares_network(plan: TopologyPlan) -> bool:
     """Tell whether one network can have every node's address. Names fit in any."""
-    numbers = [address for address in addresses(plan).values() if is_ip(address)]
-    return not numbers or _prefix(numbers) is not None
+    numbers = [address for address in list_node_addresses(plan).values() if is_ip(address)]
+    return not numbers or _find_subnet(numbers) is not None
 
 
-def engine(plan: TopologyPlan, ranks: Sequence[Placed], *, hold: bool = False) -> dict[str, Any]:
+def make_engine_project(plan: TopologyPlan, ranks: Sequence[Placed], *, hold: bool = False) -> dict[str, Any]:
     """Return one project with a container for each rank of each node. Raises InputError if no network has them all.
 
     `hold`: every node has a service that holds its namespace, also those with one rank.
     """
     services: dict[str, Any] = {}
     volumes: dict[str, Any] = {}
-    nodes = by_node(ranks)
-    for node, address in addresses(plan).items():
-        own = nodes.get(node, ())
+    nodes = group_by_node(ranks)
+    for node, address in list_node_addresses(plan).items():
+        node_ranks = nodes.get(node, ())
         router = plan.router if plan.router and plan.router.node == node else None
-        shared = hold or len(own) + bool(router) > 1
-        place = _attached(node, address, own)
-        services |= {f"node.{name_of(node)}": _holder(plan.image, router, place)} if shared else {}
+        shared = hold or len(node_ranks) + bool(router) > 1
+        place = _make_node_network(node, address, node_ranks)
+        services |= {f"node.{name_of(node)}": _make_holder_service(plan.image, router, place)} if shared else {}
         joined = {"network_mode": f"service:node.{name_of(node)}"} if shared else place
-        for item in own:
-            services[item.name] = _rank(item, f"cache.{name_of(node)}") | _secrets(item.secrets) | joined
+        for item in node_ranks:
+            services[item.name] = (
+                _make_rank_service(item, f"cache.{name_of(node)}") | _list_secret_files(item.secrets) | joined
+            )
             volumes[f"cache.{name_of(node)}"] = {}
         if router:
-            published = {} if shared else _published(router.port)
-            service = _router(router, start_of(ranks)) | _secrets(keys.of_router(plan))
+            published = {} if shared else _make_port_entry(router.port)
+            service = _make_router_service(router, compute_start_period(ranks)) | _list_secret_files(
+                keys.list_router_secrets(plan)
+            )
             services[router.name] = service | joined | published
     if not plan.router:
-        _publish(services, ranks)
-    return {"services": services, "networks": {NETWORK: network(plan)}, "volumes": volumes}
+        _publish_ports(services, ranks)
+    return {"services": services, "networks": {NETWORK: make_engine_network(plan)}, "volumes": volumes}
 
 
-def machine(plan: TopologyPlan, ranks: Sequence[Placed], node: str) -> dict[str, Any]:
+def make_machine_project(plan: TopologyPlan, ranks: Sequence[Placed], node: str) -> dict[str, Any]:
     """Return the project of one machine, with the machine's network: ranks also use ports that the kernel chooses."""
     host = {"network_mode": "host"}
-    own = by_node(ranks).get(node, ())
-    services = {item.name: _rank(item, "cache") | _secrets(item.secrets, "../../") | host for item in own}
+    node_ranks = group_by_node(ranks).get(node, ())
+    services = {
+        item.name: _make_rank_service(item, "cache") | _list_secret_files(item.secrets, "../../") | host
+        for item in node_ranks
+    }
     if plan.router and plan.router.node == node:
-        service = _router(plan.router, start_of(ranks)) | _secrets(keys.of_router(plan), "../../")
+        service = _make_router_service(plan.router, compute_start_period(ranks)) | _list_secret_files(
+            keys.list_router_secrets(plan), "../../"
+        )
         services[plan.router.name] = service | host
-    volumes = {"volumes": {"cache": {"name": own[0].container.cache}}} if own else {}
+    volumes = {"volumes": {"cache": {"name": node_ranks[0].container.cache}}} if node_ranks else {}
     return {"services": services, **volumes}
 
 
 # --- services -------------------------------------------------------------------------------------------------------
 
 
-def _rank(item: Placed, cache: str) -> dict[str, Any]:
+def _make_rank_service(item: Placed, cache: str) -> dict[str, Any]:
     """Return a rank's service, without a network: what `run --format compose` gives it, and what a topology adds."""
     service: dict[str, Any] = next(iter(compose_project(item.container)["services"].values()))
     for key in ("container_name", "network_mode", "ports"):
@@ -126,28 +138,28 @@ def _rank(item: Placed, cache: str) -> dict[str, Any]:
     for volume in service["volumes"]:
         if volume["type"] == "volume":
             volume["source"] = cache
-    tables = [_ranktables()] if wants_ranktables(item.env) else []
+    tables = [_make_ranktable_mount()] if wants_ranktables(item.env) else []
     return {
         **service,
-        **_pull_policy(item.container.image),
+        **_choose_pull_policy(item.container.image),
         "init": False,
-        "healthcheck": healthcheck(item),
-        "environment": _escaped(item.env) | dict.fromkeys(_from_the_shell(item)),
+        "healthcheck": make_healthcheck(item),
+        "environment": _escape_dollars(item.env) | dict.fromkeys(_list_shell_variables(item)),
         "volumes": [*service["volumes"], *tables],
     }
 
 
-def _from_the_shell(item: Placed) -> tuple[str, ...]:
+def _list_shell_variables(item: Placed) -> tuple[str, ...]:
     """Return the variables that Compose passes on by name."""
     return tuple(name for name in item.container.downloads if name not in item.env)
 
 
-def _secrets(names: Sequence[str], folder: str = "./") -> dict[str, Any]:
+def _list_secret_files(names: Sequence[str], folder: str = "./") -> dict[str, Any]:
     """Return the files that have the secrets of a service: drydock/topology/keys.py."""
-    return {"env_file": [f"{folder}{keys.file_name(name)}" for name in names]} if names else {}
+    return {"env_file": [f"{folder}{keys.make_secret_file_name(name)}" for name in names]} if names else {}
 
 
-def healthcheck(item: Placed) -> dict[str, Any]:
+def make_healthcheck(item: Placed) -> dict[str, Any]:
     """Return the check of a rank's status port, for headless ranks too."""
     words = [*ENTRYPOINT_WORDS, "health", "--status-port", str(item.rank.ports["status"])]
     return {
@@ -155,11 +167,11 @@ def healthcheck(item: Placed) -> dict[str, Any]:
         "interval": f"{ASK_EVERY}s",
         "timeout": "5s",
         "retries": 3,
-        "start_period": f"{start_of([item])}s",
+        "start_period": f"{compute_start_period([item])}s",
     }
 
 
-def _ranktables() -> dict[str, Any]:
+def _make_ranktable_mount() -> dict[str, Any]:
     return {
         "type": "bind",
         "source": "./ranktables",
@@ -169,18 +181,18 @@ def _ranktables() -> dict[str, Any]:
     }
 
 
-def start_of(ranks: Sequence[Placed]) -> int:
+def compute_start_period(ranks: Sequence[Placed]) -> int:
     """Return the seconds that the first start of the slowest server may take."""
     return max([START_SECONDS, *(60 * item.container.start for item in ranks)])
 
 
-def _router(router: RouterPlan, seconds: int) -> dict[str, Any]:
+def _make_router_service(router: RouterPlan, seconds: int) -> dict[str, Any]:
     """Return the router's service; `seconds`: how long its servers may take to start."""
     return {
         "image": router.image,
-        **_pull_policy(router.image),
+        **_choose_pull_policy(router.image),
         "entrypoint": [*ENTRYPOINT_WORDS],
-        "command": _escaped(router_words(router)),
+        "command": _escape_dollars(list_router_words(router)),
         "init": False,
         "restart": "unless-stopped",
         "stop_grace_period": f"{STOP_SECONDS}s",
@@ -189,7 +201,7 @@ def _router(router: RouterPlan, seconds: int) -> dict[str, Any]:
         "cap_drop": ["ALL"],
         "security_opt": ["no-new-privileges:true"],
         "healthcheck": {
-            "test": ["CMD", *router_check(router, router_host(router))],
+            "test": ["CMD", *make_router_check(router, choose_router_host(router))],
             "interval": f"{ASK_EVERY}s",
             "timeout": "5s",
             "retries": 3,
@@ -198,16 +210,16 @@ def _router(router: RouterPlan, seconds: int) -> dict[str, Any]:
     }
 
 
-def _pull_policy(image: str) -> dict[str, str]:
+def _choose_pull_policy(image: str) -> dict[str, str]:
     """Return that Compose does not pull an image which no registry has."""
     return {"pull_policy": "never"} if is_unpublished(image) else {}
 
 
-def _holder(image: str, router: RouterPlan | None, place: Mapping[str, Any]) -> dict[str, Any]:
+def _make_holder_service(image: str, router: RouterPlan | None, place: Mapping[str, Any]) -> dict[str, Any]:
     """Return the service that holds a node's network namespace."""
     return {
         "image": image,
-        **_pull_policy(image),
+        **_choose_pull_policy(image),
         "entrypoint": [PYTHON, "-I", "-S", "-c", HOLD],
         "init": False,
         "restart": "unless-stopped",
@@ -218,79 +230,85 @@ def _holder(image: str, router: RouterPlan | None, place: Mapping[str, Any]) -> 
         # the image's own would fail, and `up --wait` waits for one
         "healthcheck": {"test": ["CMD", PYTHON, "-I", "-S", "-c", ""], "interval": f"{ASK_EVERY}s"},
         **place,
-        **(_published(router.port) if router else {}),
+        **(_make_port_entry(router.port) if router else {}),
     }
 
 
-def _publish(services: dict[str, Any], ranks: Sequence[Placed]) -> None:
+def _publish_ports(services: dict[str, Any], ranks: Sequence[Placed]) -> None:
     """Publish the servers' ports, on loopback. A port of two nodes is published for the first."""
-    taken: set[int] = set()
+    published_ports: set[int] = set()
     for item in ranks:
         port = item.rank.ports.get("api")
-        if item.rank.rank == 0 and port and port not in taken:
-            taken.add(port)
+        if item.rank.rank == 0 and port and port not in published_ports:
+            published_ports.add(port)
             service = services.get(f"node.{name_of(item.rank.node)}", services[item.name])
-            service["ports"] = [*service.get("ports", ()), *_published(port)["ports"]]
+            service["ports"] = [*service.get("ports", ()), *_make_port_entry(port)["ports"]]
 
 
-def _published(port: int) -> dict[str, Any]:
+def _make_port_entry(port: int) -> dict[str, Any]:
     return {"ports": [f"{LOOPBACK}:{port}:{port}"]}
 
 
 # --- the network of one engine --------------------------------------------------------------------------------------
 
 
-def _attached(node: str, address: str, own: Sequence[Placed]) -> dict[str, Any]:
+def _make_node_network(node: str, address: str, node_ranks: Sequence[Placed]) -> dict[str, Any]:
     """Return a node's place in the network: its address or name, and its interface's name."""
     version = f"ipv{ipaddress.ip_address(address).version}_address" if is_ip(address) else ""
     where: dict[str, Any] = {version: address} if version else {"aliases": [address]}
-    names = sorted({item.env[INTERFACE] for item in own if item.env.get(INTERFACE, USUAL_INTERFACE) != USUAL_INTERFACE})
+    names = sorted(
+        {item.env[INTERFACE] for item in node_ranks if item.env.get(INTERFACE, USUAL_INTERFACE) != USUAL_INTERFACE}
+    )
     if len(names) > 1:
         raise InputError(f"node {node}: its ranks use the interfaces {', '.join(names)}, expected one")
-    interface = {"interface_name": _escaped(names[0])} if names else {}
+    interface = {"interface_name": _escape_dollars(names[0])} if names else {}
     return {"hostname": name_of(node), "networks": {NETWORK: where | interface}}
 
 
-def network(plan: TopologyPlan) -> dict[str, Any]:
+def make_engine_network(plan: TopologyPlan) -> dict[str, Any]:
     """Return the network of one engine. Raises InputError if none can have every node's address."""
-    numbers = [address for address in addresses(plan).values() if is_ip(address)]
+    numbers = [address for address in list_node_addresses(plan).values() if is_ip(address)]
     if not numbers:
         return {"driver": "bridge"}
-    subnet = _prefix(numbers)
+    subnet = _find_subnet(numbers)
     if subnet is None:
         raise InputError(
             f"nodes: found the addresses {', '.join(numbers)}, expected one network of at most /{WIDEST}",
             hint="`topology render --format compose` writes nodes/NODE/compose.yaml for each machine",
         )
-    taken = {ipaddress.ip_address(number) for number in numbers}
-    gateway = next(host for host in (subnet[-2 - place] for place in range(len(taken) + 1)) if host not in taken)
+    node_addresses = {ipaddress.ip_address(number) for number in numbers}
+    gateway = next(
+        host for host in (subnet[-2 - place] for place in range(len(node_addresses) + 1)) if host not in node_addresses
+    )
     version6 = {"enable_ipv6": True} if subnet.version == 6 else {}  # noqa: PLR2004 - IPv6
     return {"driver": "bridge", **version6, "ipam": {"config": [{"subnet": str(subnet), "gateway": str(gateway)}]}}
 
 
-def _prefix(numbers: Sequence[str]) -> ipaddress.IPv4Network | ipaddress.IPv6Network | None:
+def _find_subnet(numbers: Sequence[str]) -> ipaddress.IPv4Network | ipaddress.IPv6Network | None:
     """Return the smallest network, /24 at most (IPv6: /120), with every address and one for the gateway."""
-    taken = [ipaddress.ip_address(number) for number in numbers]
-    bits = taken[0].max_prefixlen
+    node_addresses = [ipaddress.ip_address(number) for number in numbers]
+    bits = node_addresses[0].max_prefixlen
     for length in range(bits - 8, bits - 32 + WIDEST - 1, -1):
-        network = ipaddress.ip_network(f"{taken[0]}/{length}", strict=False)
+        network = ipaddress.ip_network(f"{node_addresses[0]}/{length}", strict=False)
         edges = {network[0], network[-1]}
-        if all(address in network and address not in edges for address in taken) and _has_room(network, len(taken)):
+        if all(address in network and address not in edges for address in node_addresses) and _has_room(
+            network, len(node_addresses)
+        ):
             return network
     return None
 
 
-def _has_room(network: ipaddress.IPv4Network | ipaddress.IPv6Network, taken: int) -> bool:
-    return network.num_addresses - 2 > taken
+def _has_room(network: ipaddress.IPv4Network | ipaddress.IPv6Network, address_count: int) -> bool:
+    return network.num_addresses - 2 > address_count
 
 
 # --- text -----------------------------------------------------------------------------------------------------------
 
 
-def _escaped(value: Any) -> Any:
+def _escape_dollars(value: Any) -> Any:
     """Double every dollar sign, because Compose interpolates variables; not in keys, which are checked."""
     if isinstance(value, str):
         return value.replace("$", "$$")
     if isinstance(value, Mapping):
-        return {key: _escaped(item) for key, item in value.items()}
-    return [_escaped(item) for item in value]
+        return {key: _escape_dollars(item) for key, item in value.items()}
+    return [_escape_dollars(item) for item in value]

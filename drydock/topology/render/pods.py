@@ -19,6 +19,7 @@ from drydock.run.container import name_of
 from drydock.topology.plan_model import Replica
 from drydock.topology.render.compose import INTERFACE, USUAL_INTERFACE
 from drydock.topology.render.parts import Placed, is_unpublished, uses_rdma, wants_ranktables
+from drydock.topology.render.ranktable import CONFIG
 
 GROUP, COMPONENT = "app.kubernetes.io/part-of", "app.kubernetes.io/component"
 """Labels: the group; and its role, for pods that answer clients, or the role and -worker for others."""
@@ -32,66 +33,72 @@ CACHE_VOLUME = "cache"
 
 _FLAG = re.compile(r"(--[a-z0-9-]+)=(.*)", re.DOTALL)
 _PLACES = {"--node-rank": "$(LWS_WORKER_INDEX)", "--nnodes": "$(LWS_GROUP_SIZE)"}
+_NUMBER_OF_JSON = re.compile(r"(?<=:)\d+(?=[,}])")
+"""A number that is a value of compact JSON; the connector's port is one."""
 _LONGEST_PORT_NAME = 15
 
 
-def template(item: Placed, ports: Mapping[str, int], known: Iterable[str]) -> dict[str, Any]:
+def make_pod_template(item: Placed, ports: Mapping[str, int], node_addresses: Iterable[str]) -> dict[str, Any]:
     """Return the template of a rank's pod, without the volume of its cache.
 
-    `known`: the nodes' addresses. Raises InputError for a rank that reads a ranktable, and for an address that the pod
-    would not have.
+    `node_addresses`: the nodes' addresses. Raises InputError for a rank that reads a ranktable, and for an address that
+    the pod would not have.
     """
     if wants_ranktables(item.env):
         raise InputError(
             f"{item.name}: a ranktable names chips, but Kubernetes' device plugin chooses them",
-            hint="use --format ansible or compose",
+            hint="use --format ansible, compose or slurm",
         )
-    _, deployment, _ = kubernetes.documents(item.container)
+    _, deployment, _ = kubernetes.make_objects(item.container)
     pod: dict[str, Any] = deployment["spec"]["template"]["spec"]
-    own = item.container.network == "host"
+    host_network = item.container.network == "host"
     numbers = {str(port): str(ports[purpose]) for purpose, port in item.rank.ports.items()}
-    args = [_word(item, flag, value, numbers) for flag, value in _flags(item.rank.words)]
+    args = [_rewrite_word(item, flag, value, numbers) for flag, value in _pair_flags(item.rank.words)]
     container = pod["containers"][0]
     container["args"] = args
-    container["env"] = [*_address(args), *_variables(item, numbers, own=own), *_secrets(item)]
-    _check_addresses(item, container, known)
-    container["ports"] = _ports(item, ports)
-    container |= pull_policy(item.container.image)
-    container |= {"resources": {"limits": limits}} if (limits := _limits(item)) else {}
-    pod["volumes"] = [*_volumes(item, pod["volumes"])]
-    return {"metadata": {"labels": labels(item)}, "spec": pod}
+    container["env"] = [
+        *_make_address_variable(args),
+        *_make_variables(item, numbers, host_network=host_network),
+        *_make_secret_variables(item),
+    ]
+    _check_addresses(item, container, node_addresses)
+    container["ports"] = _make_container_ports(item, ports)
+    container |= make_pull_policy(item.container.image)
+    container |= {"resources": {"limits": limits}} if (limits := _make_device_limits(item)) else {}
+    pod["volumes"] = [*_list_volumes(item, pod["volumes"])]
+    return {"metadata": {"labels": make_pod_labels(item)}, "spec": pod}
 
 
-def pull_policy(image: str) -> dict[str, str]:
+def make_pull_policy(image: str) -> dict[str, str]:
     """Return that a node does not pull an image which no registry has."""
     return {"imagePullPolicy": "Never"} if is_unpublished(image) else {}
 
 
-def labels(item: Placed) -> dict[str, str]:
+def make_pod_labels(item: Placed) -> dict[str, str]:
     """Return the labels of a rank's pod, without its workload's."""
     role = item.replica.role if item.rank.rank == 0 else f"{item.replica.role}-worker"
-    return {"app.kubernetes.io/name": "vllm", GROUP: group_of(item.replica), COMPONENT: role}
+    return {"app.kubernetes.io/name": "vllm", GROUP: format_group_label(item.replica), COMPONENT: role}
 
 
-def group_of(replica: Replica) -> str:
+def format_group_label(replica: Replica) -> str:
     """Return a server's group as a label has it."""
     return name_of(replica.group)
 
 
-def common_ports(ranks: Iterable[Placed]) -> dict[str, int]:
+def choose_common_ports(ranks: Iterable[Placed]) -> dict[str, int]:
     """Return purpose → port, the same for every pod: the first rank's that has the purpose, and no port twice."""
-    found: dict[str, int] = {}
+    ports: dict[str, int] = {}
     for item in ranks:
         for purpose, port in sorted(item.rank.ports.items()):
-            if purpose not in found:
-                found[purpose] = port if port not in found.values() else max(found.values()) + 1
-    return found
+            if purpose not in ports:
+                ports[purpose] = port if port not in ports.values() else max(ports.values()) + 1
+    return ports
 
 
 # --- words and variables --------------------------------------------------------------------------------------------
 
 
-def _flags(words: Sequence[str]) -> Iterator[tuple[str, str]]:
+def _pair_flags(words: Sequence[str]) -> Iterator[tuple[str, str]]:
     """Yield each word with the flag whose value it is: `--port 1` and `--port=1` alike."""
     before = ""
     for word in words:
@@ -99,17 +106,19 @@ def _flags(words: Sequence[str]) -> Iterator[tuple[str, str]]:
         before = word if word.startswith("--") and "=" not in word else ""
 
 
-def _word(item: Placed, flag: str, word: str, numbers: Mapping[str, str]) -> str:
+def _rewrite_word(item: Placed, flag: str, word: str, numbers: Mapping[str, str]) -> str:
     """Return a word of the arguments, with what differs by pod replaced."""
     joined = _FLAG.fullmatch(word) if not flag else None
     if joined:
-        return f"{joined[1]}={_word(item, joined[1], joined[2], numbers)}"
-    if filled := _filled(item, flag, word):
+        return f"{joined[1]}={_rewrite_word(item, joined[1], joined[2], numbers)}"
+    if filled := _replace_pod_word(item, flag, word):
         return filled
-    return numbers.get(word, word) if flag.endswith("-port") else _literal(word)
+    if flag == CONFIG:
+        return _escape_expansion(_NUMBER_OF_JSON.sub(lambda found: numbers.get(found[0], found[0]), word))
+    return numbers.get(word, word) if flag.endswith("-port") else _escape_expansion(word)
 
 
-def _filled(item: Placed, flag: str, word: str) -> str:
+def _replace_pod_word(item: Placed, flag: str, word: str) -> str:
     """Return what stands for a word that differs by pod; empty for other words."""
     several = len(item.replica.ranks) > 1
     if flag == HOST_FLAG and word == item.rank.address:
@@ -122,38 +131,44 @@ def _filled(item: Placed, flag: str, word: str) -> str:
     return f"$({ADDRESS})" if word == item.rank.address else ""
 
 
-def _address(args: Sequence[str]) -> list[dict[str, Any]]:
+def _make_address_variable(args: Sequence[str]) -> list[dict[str, Any]]:
     """Return the variable with the pod's address, if an argument names it."""
-    return [_pod_address(ADDRESS)] if any(f"$({ADDRESS})" in word for word in args) else []
+    return [_make_pod_address(ADDRESS)] if any(f"$({ADDRESS})" in word for word in args) else []
 
 
-def _pod_address(name: str) -> dict[str, Any]:
+def _make_pod_address(name: str) -> dict[str, Any]:
     return {"name": name, "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}
 
 
-def _variables(item: Placed, numbers: Mapping[str, str], *, own: bool) -> Iterator[dict[str, Any]]:
-    """Yield each variable of the container, sorted. `own`: with the node's own network, whose interfaces keep names."""
-    given = {**item.container.env, **item.rank.env}  # not `visible`: the device plugin sets it
-    interface = "" if own else given.get(INTERFACE, "")
-    for name, value in sorted(given.items()):
+def _make_variables(item: Placed, numbers: Mapping[str, str], *, host_network: bool) -> Iterator[dict[str, Any]]:
+    """Yield each variable of the container, sorted.
+
+    `host_network`: with the node's own network, whose interfaces keep names.
+    """
+    env = {**item.container.env, **item.rank.env}  # not `visible`: the device plugin sets it
+    interface = "" if host_network else env.get(INTERFACE, "")
+    for name, value in sorted(env.items()):
         if name in BY_LEADER_WORKER_SET and len(item.replica.ranks) > 1 and item.container.resource == TPU:
             continue
         if value == item.rank.address:
-            yield _pod_address(name)
+            yield _make_pod_address(name)
         elif value == item.leader.address:
             yield {"name": name, "value": "$(LWS_LEADER_ADDRESS)"}
         elif interface and value == interface:
             yield {"name": name, "value": USUAL_INTERFACE}
         else:
-            yield {"name": name, "value": _literal(numbers.get(value, value) if name.endswith("_PORT") else value)}
+            yield {
+                "name": name,
+                "value": _escape_expansion(numbers.get(value, value) if name.endswith("_PORT") else value),
+            }
 
 
-def _check_addresses(item: Placed, container: Mapping[str, Any], known: Iterable[str]) -> None:
+def _check_addresses(item: Placed, container: Mapping[str, Any], node_addresses: Iterable[str]) -> None:
     """Check that no text has a node's address, which only pods with the node's network have. Raises InputError."""
     if item.container.network == "host":
         return
     texts = [*container["args"], *(variable.get("value", "") for variable in container["env"])]
-    for address in known:
+    for address in node_addresses:
         whole = re.compile(rf"(?<![\w.-]){re.escape(address)}(?![\w-]|\.\w)")
         for text in texts:
             if whole.search(text):
@@ -163,7 +178,7 @@ def _check_addresses(item: Placed, container: Mapping[str, Any], known: Iterable
                 )
 
 
-def _secrets(item: Placed) -> Iterator[dict[str, Any]]:
+def _make_secret_variables(item: Placed) -> Iterator[dict[str, Any]]:
     """Yield the variables of secrets: the hub's token and mirror, and those without which the pod does not start."""
     for name in item.container.downloads:
         if name not in item.rank.env:
@@ -171,7 +186,7 @@ def _secrets(item: Placed) -> Iterator[dict[str, Any]]:
     yield from (kubernetes.from_secret(name, kubernetes.KEY_SECRET, optional=False) for name in item.secrets)
 
 
-def _literal(text: str) -> str:
+def _escape_expansion(text: str) -> str:
     """Double every dollar sign, because Kubernetes expands $(NAME) in args and env."""
     return text.replace("$", "$$")
 
@@ -179,7 +194,7 @@ def _literal(text: str) -> str:
 # --- ports, resources, volumes --------------------------------------------------------------------------------------
 
 
-def port_name(purpose: str) -> str:
+def make_port_name(purpose: str) -> str:
     """Return a port's name: at most 15 lower-case letters, digits and single hyphens, at least one a letter."""
     text = re.sub(r"[^a-z0-9]+", "-", purpose).strip("-")
     number = re.search(r"(-[0-9]{1,5})?$", text)[0]  # type: ignore[index] # side-channel-100 and -101 stay different
@@ -188,21 +203,23 @@ def port_name(purpose: str) -> str:
     return name if re.search("[a-z]", name) else f"p-{name}"[:_LONGEST_PORT_NAME].strip("-")
 
 
-def _ports(item: Placed, ports: Mapping[str, int]) -> list[dict[str, Any]]:
+def _make_container_ports(item: Placed, ports: Mapping[str, int]) -> list[dict[str, Any]]:
     """Return the ports that a rank listens on: the master's and the RPC's belong to the leader."""
     leaders = ("master", "rpc")
-    own = [purpose for purpose in sorted(item.rank.ports) if item.rank.rank == 0 or purpose not in leaders]
-    return [{"name": port_name(purpose), "containerPort": ports[purpose], "protocol": "TCP"} for purpose in own]
+    purposes = [purpose for purpose in sorted(item.rank.ports) if item.rank.rank == 0 or purpose not in leaders]
+    return [
+        {"name": make_port_name(purpose), "containerPort": ports[purpose], "protocol": "TCP"} for purpose in purposes
+    ]
 
 
-def _limits(item: Placed) -> dict[str, int]:
+def _make_device_limits(item: Placed) -> dict[str, int]:
     """Return the devices that a rank's pod gets."""
     cards = {item.container.resource: item.container.count} if item.container.resource else {}
     rdma = uses_rdma(item.env) and item.container.network != "host"
     return cards | ({RDMA: 1} if rdma else {})
 
 
-def _volumes(item: Placed, volumes: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+def _list_volumes(item: Placed, volumes: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
     """Yield the volumes without the cache, which is the workload's matter. The model's folder must exist."""
     model = item.container.model.source if item.container.model else ""
     for volume in volumes:

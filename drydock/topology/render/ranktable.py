@@ -13,11 +13,11 @@ from typing import Annotated, Any, Literal, NamedTuple
 from pydantic import Field, StringConstraints
 
 from drydock.core.errors import InputError
-from drydock.core.files import dumps, loads
-from drydock.model.record import Record, dump
+from drydock.core.files import format_json, parse_any_json
+from drydock.model.record import Record, dump_record
 from drydock.topology.arguments import is_ip
 from drydock.topology.plan_model import Rank, Replica, TopologyPlan
-from drydock.topology.render.chips import Commands, address, super_pod
+from drydock.topology.render.chips import Commands, read_chip_address, read_chip_super_pod
 from drydock.topology.render.parts import RANKTABLES
 
 CONFIG = "--kv-transfer-config"
@@ -104,48 +104,49 @@ class Place(NamedTuple):
     rank: Rank
 
 
-def files(plan: TopologyPlan, hosts: Mapping[str, Commands]) -> dict[str, str]:
+def make_ranktables(plan: TopologyPlan, hosts: Mapping[str, Commands]) -> dict[str, str]:
     """Return name → ranktable; `hosts`: node → recorded commands. Raises InputError with every problem found."""
-    problems = [*_problems(plan, hosts)]
+    problems = [*_find_table_problems(plan, hosts)]
     if problems:
         raise InputError(*problems, hint="record the nodes again, with hccn_tool: facts --record host.json")
-    found: dict[str, Record] = {}
+    tables: dict[str, Record] = {}
     for replica in plan.replicas:
-        servers = _servers(replica, hosts)
+        servers = _make_servers(replica, hosts)
         for rank, server in zip(replica.ranks, servers, strict=True):
-            name = local_name(rank)
-            if name in found:
+            name = make_local_table_name(rank)
+            if name in tables:
                 raise InputError(f"node {rank.node}: two ranks would have the ranktable {name}")
-            found[name] = LocalTable(server_count="1", server_list=(server,))
+            tables[name] = LocalTable(server_count="1", server_list=(server,))
         if len(servers) > 1:
-            found[merged_name(replica)] = _merged(servers)
+            tables[make_merged_table_name(replica)] = _merge_servers(servers)
     if {"prefill", "decode"} <= {replica.role for replica in plan.replicas}:
-        found[GLOBAL] = _global(plan, hosts)
-        found[DISAGGREGATED] = _disaggregated(plan, hosts)
-    return {name: dumps(_present(dump(table))) for name, table in sorted(found.items())}
+        tables[GLOBAL] = _make_global_table(plan, hosts)
+        tables[DISAGGREGATED] = _make_role_table(plan, hosts)
+    return {name: format_json(_drop_absent(dump_record(table))) for name, table in sorted(tables.items())}
 
 
 GLOBAL = "global_ranktable_merge.json"
 DISAGGREGATED = "ranktable.json"
 
 
-def local_name(rank: Rank) -> str:
+def make_local_table_name(rank: Rank) -> str:
     """Return the name of a rank's table, which omni-infer makes of the address and the devices."""
     return f"local_ranktable_{rank.address}_{''.join(map(str, rank.devices))}.json"
 
 
-def merged_name(replica: Replica) -> str:
+def make_merged_table_name(replica: Replica) -> str:
     """Return the name of a server's table over its nodes."""
     return f"local_ranktable_merge_{replica.group}-{replica.number}.json"
 
 
-def reading(plan: TopologyPlan) -> TopologyPlan:
+def add_ranktable_paths(plan: TopologyPlan) -> TopologyPlan:
     """Return the plan with the variables of READ_BY for ranks whose connector reads a table; what is set wins."""
     replicas = tuple(
         replica.model_copy(
             update={
                 "ranks": tuple(
-                    rank.model_copy(update={"env": {**_read(replica, rank), **rank.env}}) for rank in replica.ranks
+                    rank.model_copy(update={"env": {**_list_table_variables(replica, rank), **rank.env}})
+                    for rank in replica.ranks
                 )
             }
         )
@@ -154,26 +155,26 @@ def reading(plan: TopologyPlan) -> TopologyPlan:
     return plan.model_copy(update={"replicas": replicas})
 
 
-def _read(replica: Replica, rank: Rank) -> dict[str, str]:
+def _list_table_variables(replica: Replica, rank: Rank) -> dict[str, str]:
     """Return the variables with which a rank finds its tables. Of a server on several nodes, all read one."""
-    local = merged_name(replica) if len(replica.ranks) > 1 else local_name(rank)
+    local = make_merged_table_name(replica) if len(replica.ranks) > 1 else make_local_table_name(rank)
     names = {"local": local, "global": GLOBAL, "disaggregated": DISAGGREGATED}
-    wanted = READ_BY.get(_connector(rank), {})
-    return {variable: path_of(names[kind]) for variable, kind in wanted.items()}
+    variables = READ_BY.get(_read_connector_name(rank), {})
+    return {variable: locate_ranktable(names[kind]) for variable, kind in variables.items()}
 
 
-def _connector(rank: Rank) -> str:
+def _read_connector_name(rank: Rank) -> str:
     """Return the name of a rank's KV connector; empty without one, or if its data is not JSON."""
     pairs = zip(rank.words, (*rank.words[1:], ""), strict=True)
     texts = [word.partition("=")[2] or after for word, after in pairs if word.partition("=")[0] == CONFIG]
     try:
-        data = loads(texts[-1]) if texts else {}
+        data = parse_any_json(texts[-1]) if texts else {}
     except ValueError:
         return ""
     return str(data.get("kv_connector", "")) if isinstance(data, dict) else ""
 
 
-def path_of(name: str) -> str:
+def locate_ranktable(name: str) -> str:
     """Return where a container has a ranktable."""
     return f"{RANKTABLES}/{name}"
 
@@ -181,14 +182,16 @@ def path_of(name: str) -> str:
 # --- version 1.0 ----------------------------------------------------------------------------------------------------
 
 
-def _servers(replica: Replica, hosts: Mapping[str, Commands]) -> list[RankedServer]:
+def _make_servers(replica: Replica, hosts: Mapping[str, Commands]) -> list[RankedServer]:
     """Return a replica's nodes in the order of their ranks, with each node's own rank numbers."""
     return [
         RankedServer(
             server_id=rank.address,
             server_ip=rank.address,
             device=tuple(
-                RankedDevice(device_id=str(device), device_ip=address(hosts[rank.node], device), rank_id=str(place))
+                RankedDevice(
+                    device_id=str(device), device_ip=read_chip_address(hosts[rank.node], device), rank_id=str(place)
+                )
                 for place, device in enumerate(rank.devices)
             ),
         )
@@ -196,7 +199,7 @@ def _servers(replica: Replica, hosts: Mapping[str, Commands]) -> list[RankedServ
     ]
 
 
-def _numbered(servers: Sequence[RankedServer]) -> tuple[RankedServer, ...]:
+def _number_chips(servers: Sequence[RankedServer]) -> tuple[RankedServer, ...]:
     """Return nodes whose chips are numbered from 0 on, in order."""
     numbers = iter(range(sum(len(server.device) for server in servers)))
     return tuple(
@@ -209,13 +212,13 @@ def _numbered(servers: Sequence[RankedServer]) -> tuple[RankedServer, ...]:
     )
 
 
-def _merged(servers: Sequence[RankedServer]) -> LocalTable:
-    return LocalTable(server_count=len(servers), server_list=_numbered(servers))
+def _merge_servers(servers: Sequence[RankedServer]) -> LocalTable:
+    return LocalTable(server_count=len(servers), server_list=_number_chips(servers))
 
 
-def _global(plan: TopologyPlan, hosts: Mapping[str, Commands]) -> GlobalTable:
+def _make_global_table(plan: TopologyPlan, hosts: Mapping[str, Commands]) -> GlobalTable:
     """Return the groups: 0 … nP-1 are the prefill replicas, nP … the decode replicas."""
-    tables = [_numbered(_servers(replica, hosts)) for replica in _in_order(plan)]
+    tables = [_number_chips(_make_servers(replica, hosts)) for replica in _order_replicas(plan)]
     groups = (
         RankedGroup(group_id=str(number), server_count=len(servers), server_list=servers)
         for number, servers in enumerate(tables)
@@ -223,7 +226,7 @@ def _global(plan: TopologyPlan, hosts: Mapping[str, Commands]) -> GlobalTable:
     return GlobalTable(server_group_list=tuple(groups))
 
 
-def _in_order(plan: TopologyPlan) -> list[Replica]:
+def _order_replicas(plan: TopologyPlan) -> list[Replica]:
     """Return the replicas, prefill first."""
     return [replica for role in ("prefill", "decode") for replica in plan.replicas if replica.role == role]
 
@@ -231,15 +234,15 @@ def _in_order(plan: TopologyPlan) -> list[Replica]:
 # --- version 1.2 ----------------------------------------------------------------------------------------------------
 
 
-def _disaggregated(plan: TopologyPlan, hosts: Mapping[str, Commands]) -> RoleTable:
+def _make_role_table(plan: TopologyPlan, hosts: Mapping[str, Commands]) -> RoleTable:
     """Return vllm-ascend's table; cluster_id counts all chips from 1 on, prefill first."""
-    places = [Place(replica, rank) for replica in _in_order(plan) for rank in replica.ranks]
+    places = [Place(replica, rank) for replica in _order_replicas(plan) for rank in replica.ranks]
     chips: dict[str, list[RankedChip]] = {"prefill": [], "decode": []}
     number = 0
     for replica, rank in places:
         for device in rank.devices:
             number += 1
-            chips[replica.role].append(_chip(rank, device, number, hosts[rank.node]))
+            chips[replica.role].append(_make_ranked_chip(rank, device, number, hosts[rank.node]))
     return RoleTable(
         server_count=str(len({rank.node for _, rank in places})),
         prefill_device_list=tuple(chips["prefill"]),
@@ -247,41 +250,43 @@ def _disaggregated(plan: TopologyPlan, hosts: Mapping[str, Commands]) -> RoleTab
     )
 
 
-def _chip(rank: Rank, device: int, number: int, commands: Commands) -> RankedChip:
-    pod = super_pod(commands, device)
+def _make_ranked_chip(rank: Rank, device: int, number: int, commands: Commands) -> RankedChip:
+    pod = read_chip_super_pod(commands, device)
     return RankedChip(
         server_id=rank.address,
         device_id=str(device),
-        device_ip=address(commands, device, kind="-vnic" if pod else "-ip"),
+        device_ip=read_chip_address(commands, device, kind="-vnic" if pod else "-ip"),
         super_pod_id=pod[0] if pod else None,
         super_device_id=pod[1] if pod else None,
         cluster_id=str(number),
     )
 
 
-def _present(table: Mapping[str, Any]) -> dict[str, Any]:
+def _drop_absent(table: Mapping[str, Any]) -> dict[str, Any]:
     """Leave out the super pod's numbers where there are none."""
-    kept = {key: value for key, value in table.items() if value is not None}
-    for key, value in kept.items():
+    fields = {key: value for key, value in table.items() if value is not None}
+    for key, value in fields.items():
         if isinstance(value, list):
-            kept[key] = [_present(item) for item in value]
-    return kept
+            fields[key] = [_drop_absent(item) for item in value]
+    return fields
 
 
 # --- checks ---------------------------------------------------------------------------------------------------------
 
 
-def _problems(plan: TopologyPlan, hosts: Mapping[str, Commands]) -> Iterator[str]:
+def _find_table_problems(plan: TopologyPlan, hosts: Mapping[str, Commands]) -> Iterator[str]:
     places = [Place(replica, rank) for replica in plan.replicas for rank in replica.ranks]
     for replica, rank in places:
-        yield from _problems_of(rank, hosts.get(rank.node), f"{replica.group}-{replica.number} rank {rank.rank}")
-    yield from _uneven(plan)
-    yield from _out_of_order(plan)
-    yield from _twice("chip", ((f"{rank.node} {device}", "") for _, rank in places for device in rank.devices))
-    yield from _twice("address", _known(places, hosts))
+        yield from _find_host_problems(rank, hosts.get(rank.node), f"{replica.group}-{replica.number} rank {rank.rank}")
+    yield from _find_uneven_roles(plan)
+    yield from _find_unordered_replicas(plan)
+    yield from _find_repeated_names(
+        "chip", ((f"{rank.node} {device}", "") for _, rank in places for device in rank.devices)
+    )
+    yield from _find_repeated_names("address", _list_known_addresses(places, hosts))
 
 
-def _problems_of(rank: Rank, commands: Commands | None, where: str) -> Iterator[str]:
+def _find_host_problems(rank: Rank, commands: Commands | None, where: str) -> Iterator[str]:
     if not is_ip(rank.address) or ":" in rank.address:
         yield f"{where}: node {rank.node}: found the address {rank.address!r}, expected an IPv4 address for server_id"
     if not rank.devices:
@@ -291,15 +296,15 @@ def _problems_of(rank: Rank, commands: Commands | None, where: str) -> Iterator[
         return
     for device in rank.devices:
         try:
-            pod = super_pod(commands, device)
-            address(commands, device)
+            pod = read_chip_super_pod(commands, device)
+            read_chip_address(commands, device)
             if pod:
-                address(commands, device, kind="-vnic")
+                read_chip_address(commands, device, kind="-vnic")
         except InputError as error:
             yield from (f"{where}: node {rank.node}: {problem}" for problem in error.problems)
 
 
-def _uneven(plan: TopologyPlan) -> Iterator[str]:
+def _find_uneven_roles(plan: TopologyPlan) -> Iterator[str]:
     """Yield a role whose nodes have different numbers of chips, which omni-infer's tool refuses."""
     for role in ("prefill", "decode"):
         numbers = {len(rank.devices) for replica in plan.replicas if replica.role == role for rank in replica.ranks}
@@ -307,32 +312,32 @@ def _uneven(plan: TopologyPlan) -> Iterator[str]:
             yield f"{role}: found {sorted(numbers)} chips on a node, expected the same number on each"
 
 
-def _out_of_order(plan: TopologyPlan) -> Iterator[str]:
+def _find_unordered_replicas(plan: TopologyPlan) -> Iterator[str]:
     """Yield a prefill replica whose ranks are not in the order in which omni-infer's Ray starts them.
 
     That is the first node, and then the others sorted by address as text.
     """
     for replica in plan.replicas:
-        others = [rank.address for rank in replica.ranks[1:]]
-        if replica.role == "prefill" and others != sorted(others):
+        later_addresses = [rank.address for rank in replica.ranks[1:]]
+        if replica.role == "prefill" and later_addresses != sorted(later_addresses):
             name = f"{replica.group}-{replica.number}"
-            yield f"{name}: found the nodes {', '.join(others)} after the first, expected them sorted as text"
+            yield f"{name}: found the nodes {', '.join(later_addresses)} after the first, expected them sorted as text"
 
 
-def _known(places: Iterable[Place], hosts: Mapping[str, Commands]) -> Iterator[tuple[str, str]]:
+def _list_known_addresses(places: Iterable[Place], hosts: Mapping[str, Commands]) -> Iterator[tuple[str, str]]:
     """Yield each chip's address, as far as one is known."""
     for _, rank in places:
         for device in rank.devices:
             try:
-                yield address(hosts.get(rank.node, {}), device), f"{rank.node} {device}"
+                yield read_chip_address(hosts.get(rank.node, {}), device), f"{rank.node} {device}"
             except InputError:
                 continue
 
 
-def _twice(what: str, items: Iterable[tuple[str, str]]) -> Iterator[str]:
-    seen: dict[str, str] = {}
+def _find_repeated_names(what: str, items: Iterable[tuple[str, str]]) -> Iterator[str]:
+    owners: dict[str, str] = {}
     for name, owner in items:
-        if name in seen:
-            both = f" of {seen[name]} and {owner}" if owner else ""
-            yield f"{what} {name}: found twice{both}, expected once"
-        seen[name] = owner
+        if name in owners:
+            pair_text = f" of {owners[name]} and {owner}" if owner else ""
+            yield f"{what} {name}: found twice{pair_text}, expected once"
+        owners[name] = owner

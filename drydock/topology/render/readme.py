@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from drydock.core.console import spelled
+from drydock.core.console import spell_commands
 from drydock.run.access import API_KEY
 from drydock.run.kubernetes import KEY_SECRET
 from drydock.topology import keys
@@ -15,52 +15,60 @@ from drydock.topology.render.kubernetes import SERVER
 _ASKED = "every server, prefill and decode in every pair, and the router"
 
 
-def name(kind: str) -> str:
+def make_readme_name(kind: str) -> str:
     """Return the name of a format's README: several formats can be in one folder."""
     return f"README-{kind}.md"
 
 
-def text(plan: TopologyPlan, kind: str) -> str:
+def format_readme(plan: TopologyPlan, kind: str) -> str:
     """Return the commands of a format, for this plan."""
-    formats = {"compose": _compose, "ansible": _ansible, "slurm": _slurm, "kubernetes": _kubernetes}
-    lines = formats[kind](plan) if kind in formats else _kubernetes(plan, disaggregated=True)
+    formats = {
+        "compose": _describe_compose,
+        "ansible": _describe_ansible,
+        "slurm": _describe_slurm,
+        "kubernetes": _describe_kubernetes,
+    }
+    lines = formats[kind](plan) if kind in formats else _describe_kubernetes(plan, disaggregated=True)
     head = f"# {plan.model}, by {kind}\n\n`./inv topology render` wrote this folder. Run the commands in it.\n\n"
-    return spelled(head + "".join(f"{line}\n" for line in lines))
+    return spell_commands(head + "".join(f"{line}\n" for line in lines))
 
 
-def _block(*lines: str) -> tuple[str, ...]:
+def _format_console_block(*lines: str) -> tuple[str, ...]:
     return ("", "```console", *(f"$ {line}" for line in lines), "```", "")
 
 
-def _verify(plan: TopologyPlan | None = None) -> list[str]:
+def _describe_verify(plan: TopologyPlan | None = None) -> list[str]:
     """Return the command that asks; with a plan, after the one that reads the key from this folder."""
-    keyed = plan and API_KEY in keys.names(plan)
-    before = [f"export $(cat FOLDER/{keys.file_name(API_KEY)})    # this folder"] if keyed else []
-    return [f"In the checkout, ask {_ASKED}:", *_block(*before, "./inv topology verify PLAN")]
+    keyed = plan and API_KEY in keys.list_secret_names(plan)
+    before = [f"export $(cat FOLDER/{keys.make_secret_file_name(API_KEY)})    # this folder"] if keyed else []
+    return [f"In the checkout, ask {_ASKED}:", *_format_console_block(*before, "./inv topology verify PLAN")]
 
 
-def _compose(plan: TopologyPlan) -> list[str]:
+def _describe_compose(plan: TopologyPlan) -> list[str]:
     one = "docker compose"
-    each = f"{one} --file nodes/NODE/compose.yaml"
+    node_command = f"{one} --file nodes/NODE/compose.yaml"
     commands = ("up --wait", "ps", "logs --follow", "down")
-    whole = ["Every node as a container of one engine:", *_block(*(f"{one} {words}" for words in commands))]
+    whole = [
+        "Every node as a container of one engine:",
+        *_format_console_block(*(f"{one} {words}" for words in commands)),
+    ]
     return [
         *(whole if compose.shares_network(plan) else []),
         "Each node on its own machine: copy this folder to every machine, and run there, with the node's name:",
-        *_block(*(f"{each} {words}" for words in commands)),
-        *_verify(plan),
+        *_format_console_block(*(f"{node_command} {words}" for words in commands)),
+        *_describe_verify(plan),
         "After an edit, render again: `up --wait --remove-orphans` replaces what differs. Prefill and decode servers",
         "of another image or model start as a second topology first (docs/topology.md).",
     ]
 
 
-def _ansible(plan: TopologyPlan) -> list[str]:
+def _describe_ansible(plan: TopologyPlan) -> list[str]:
     play = "ansible-playbook --inventory inventory.yml playbook.yml"
-    export = [f"export {name}=…" for name in keys.names(plan)]
+    export = [f"export {name}=…" for name in keys.list_secret_names(plan)]
     return [
         "The playbook takes secrets from the shell that runs it, or from the variable topology_secrets. What a model's",
         "hub or bucket requires, such as HF_TOKEN, it takes from the shell.",
-        *_block(
+        *_format_console_block(
             "ansible-galaxy collection install --requirements-file requirements.yml",
             *export,
             f"{play} --tags check",
@@ -70,34 +78,34 @@ def _ansible(plan: TopologyPlan) -> list[str]:
         ),
         "The tag run replaces each container whose options differ, and waits until all are ready. `--tags stop` before",
         "a render removes what the next plan no longer has.",
-        *_verify(),
+        *_describe_verify(),
         "Prefill and decode servers of another image or model start as a second topology first (docs/topology.md).",
     ]
 
 
-def _slurm(plan: TopologyPlan) -> list[str]:
+def _describe_slurm(plan: TopologyPlan) -> list[str]:
     return [
         "Slurm's nodes have the plan's names, and Podman. Run this in a folder that the first of them has too:",
-        *_block(
+        *_format_console_block(
             f"sbatch {slurm.SCRIPT}              # --time=…, --partition=… and other options of yours",
             "squeue --name drydock",
             "tail -f slurm-*.out",
             "scancel --name drydock",
         ),
         "The job ends when a container ends, with its exit code.",
-        *_verify(plan),
+        *_describe_verify(plan),
     ]
 
 
-def secret_command(names: Sequence[str]) -> str:
+def format_secret_command(names: Sequence[str]) -> str:
     """Return the command that makes the Secret, without its values in the arguments of a process."""
     lines = "".join(f"{name}=%s\\n" for name in names)
     values = " ".join('"$(openssl rand -hex 32)"' for _ in names)
-    made = f"kubectl create secret generic {KEY_SECRET} --from-env-file=/dev/stdin"
-    return f"printf '{lines}' {values} | {made}"
+    create_command = f"kubectl create secret generic {KEY_SECRET} --from-env-file=/dev/stdin"
+    return f"printf '{lines}' {values} | {create_command}"
 
 
-def _kubernetes(plan: TopologyPlan, *, disaggregated: bool = False) -> list[str]:
+def _describe_kubernetes(plan: TopologyPlan, *, disaggregated: bool = False) -> list[str]:
     nodes = {len(replica.ranks) for replica in plan.replicas}
     kinds = {
         "deployment": plan.router is not None or 1 in nodes,
@@ -111,15 +119,15 @@ def _kubernetes(plan: TopologyPlan, *, disaggregated: bool = False) -> list[str]
         if is_there
     ]
     job = verify_job.FOLDER
-    names = keys.names(plan)
-    secret = ["The pods start only with their Secret:", *_block(secret_command(names))]
+    names = keys.list_secret_names(plan)
+    secret = ["The pods start only with their Secret:", *_format_console_block(format_secret_command(names))]
     return [
         *(secret if names else []),
         "Start the servers, and wait until they are ready:",
-        *_block("kubectl apply -k .", *waiting, "kubectl get pods --output wide"),
+        *_format_console_block("kubectl apply -k .", *waiting, "kubectl get pods --output wide"),
         f"The Job asks {_ASKED}. It fails if an answer is wrong, or",
         "if no KV cache travelled:",
-        *_block(
+        *_format_console_block(
             f"kubectl delete -k {job} --ignore-not-found",
             f"kubectl apply -k {job}",
             f"kubectl wait --for=condition=complete --timeout=30m job/{verify_job.JOB}",
@@ -128,5 +136,7 @@ def _kubernetes(plan: TopologyPlan, *, disaggregated: bool = False) -> list[str]
         "After an edit, render and `kubectl apply -k .` again: Deployments and LeaderWorkerSets replace their pods one",
         "after the other, and a DisaggregatedSet replaces prefill and decode in step. Otherwise prefill and decode",
         "servers of another image or model start as a second topology, in a namespace of its own (docs/topology.md).",
-        *_block(*(["kubectl rollout undo deployment/NAME"] if kinds["deployment"] else []), "kubectl delete -k ."),
+        *_format_console_block(
+            *(["kubectl rollout undo deployment/NAME"] if kinds["deployment"] else []), "kubectl delete -k ."
+        ),
     ]

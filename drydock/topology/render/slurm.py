@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from string import Template
 
-from drydock.core.files import compact
+from drydock.core.files import format_compact_json
 from drydock.model.variant import Variant
 from drydock.run import podman
 from drydock.run.container import is_local
@@ -22,14 +22,14 @@ from drydock.topology.plan_model import RouterPlan, TopologyPlan
 from drydock.topology.render.parts import (
     RANKTABLES,
     Placed,
-    addresses,
-    by_node,
+    group_by_node,
     is_unpublished,
-    placed,
-    router_words,
+    list_node_addresses,
+    list_router_words,
+    make_placed_ranks,
     wants_ranktables,
 )
-from drydock.topology.render.text import shell_word
+from drydock.topology.render.text import quote_shell_word
 
 SCRIPT = "topology.sbatch"
 _SCRIPT = Template("""\
@@ -81,60 +81,62 @@ NODE
 --time: Podman is done before Slurm kills the task, by default 30 s after SIGTERM (slurm.conf, KillWait)."""
 
 
-def files(plan: TopologyPlan, variant: Variant, ranktables: Mapping[str, str]) -> dict[str, str]:
+def render_slurm_files(plan: TopologyPlan, variant: Variant, ranktables: Mapping[str, str]) -> dict[str, str]:
     """Return path → content. `ranktables`: name → content, for ranks that read them. Raises InputError."""
-    ranks = placed(plan, variant)
+    ranks = make_placed_ranks(plan, variant)
     read = any(wants_ranktables(item.env) for item in ranks)
     tables = {f"ranktables/{name}": text for name, text in ranktables.items() if read}
-    return dict(sorted({SCRIPT: _text(plan, ranks), **tables}.items()))
+    return dict(sorted({SCRIPT: _format_batch_script(plan, ranks), **tables}.items()))
 
 
-def _text(plan: TopologyPlan, ranks: Sequence[Placed]) -> str:
-    nodes = addresses(plan)
+def _format_batch_script(plan: TopologyPlan, ranks: Sequence[Placed]) -> str:
+    nodes = list_node_addresses(plan)
     return _SCRIPT.substitute(
         count=len(nodes),
         nodes=",".join(nodes),
         seconds=STOP_SECONDS - 2,
-        secrets="".join(map(_secret, keys.names(plan))),
-        cases="".join(_case(plan, node, by_node(ranks).get(node, ())) for node in nodes),
+        secrets="".join(map(_format_secret_lines, keys.list_secret_names(plan))),
+        cases="".join(_format_node_case(plan, node, group_by_node(ranks).get(node, ())) for node in nodes),
     )
 
 
-def _secret(name: str) -> str:
+def _format_secret_lines(name: str) -> str:
     """Return the lines that read a secret from the folder of the job, so that no argument has it."""
-    return f"{name}=$(sed 's/^[^=]*=//' {keys.file_name(name)})\nexport {name}\n"
+    return f"{name}=$(sed 's/^[^=]*=//' {keys.make_secret_file_name(name)})\nexport {name}\n"
 
 
-def _case(plan: TopologyPlan, node: str, own: Sequence[Placed]) -> str:
+def _format_node_case(plan: TopologyPlan, node: str, node_ranks: Sequence[Placed]) -> str:
     """Return the lines of one node."""
-    models = dict.fromkeys(item.container.model for item in own)
+    models = dict.fromkeys(item.container.model for item in node_ranks)
     images = [model.source for model in models if model and model.kind == "image"]
-    pulls = [f"podman pull --quiet {shell_word(image)} || exit" for image in images]
-    starts = [_start(item.name, _rank(item)) for item in own]
+    pulls = [f"podman pull --quiet {quote_shell_word(image)} || exit" for image in images]
+    starts = [_format_start_command(item.name, _list_rank_options(item)) for item in node_ranks]
     if plan.router and plan.router.node == node:
-        starts.append(_start(plan.router.name, _router(plan.router, keys.of_router(plan))))
+        starts.append(
+            _format_start_command(plan.router.name, _list_router_options(plan.router, keys.list_router_secrets(plan)))
+        )
     lines = "\n".join([*pulls, *starts]).replace("\n", "\n  ")
-    return f"{shell_word(node)})\n  {lines}\n  ;;\n"
+    return f"{quote_shell_word(node)})\n  {lines}\n  ;;\n"
 
 
-def _start(name: str, lines: Iterable[str]) -> str:
+def _format_start_command(name: str, lines: Iterable[str]) -> str:
     return " \\\n  ".join([f"start {name}", *lines])
 
 
-def _rank(item: Placed) -> Iterable[str]:
+def _list_rank_options(item: Placed) -> Iterable[str]:
     """Yield a rank's options, image and words: those of its record, with the plan's variables."""
-    own = {"network": HOST, "given": item.rank.env, "named": item.secrets}
-    container = item.container.model_copy(update=own)
+    overrides = {"network": HOST, "given": item.rank.env, "named": item.secrets}
+    container = item.container.model_copy(update=overrides)
     if wants_ranktables(item.env):
         yield f'--volume "$PWD/ranktables:{RANKTABLES}:ro"'
     if is_unpublished(container.image) and not is_local(container.image):
         yield "--pull never"
-    yield from (_words(option) for option in podman.options(container) if option[0] != "--name")
-    yield shell_word(container.image)
-    yield _words(container.arguments)
+    yield from (_quote_words(option) for option in podman.list_podman_options(container) if option[0] != "--name")
+    yield quote_shell_word(container.image)
+    yield _quote_words(container.arguments)
 
 
-def _router(router: RouterPlan, secrets: Sequence[str]) -> Iterable[str]:
+def _list_router_options(router: RouterPlan, secrets: Sequence[str]) -> Iterable[str]:
     """Yield the router's options, image and words."""
     if is_unpublished(router.image):
         yield "--pull never"
@@ -147,10 +149,10 @@ def _router(router: RouterPlan, secrets: Sequence[str]) -> Iterable[str]:
     )
     yield from (f"--tmpfs {folder}" for folder in (TMP, CACHE))
     yield from (f"--env {name}" for name in secrets)
-    yield _words(("--entrypoint", compact(list(ENTRYPOINT_WORDS))))
-    yield shell_word(router.image)
-    yield _words(router_words(router))
+    yield _quote_words(("--entrypoint", format_compact_json(list(ENTRYPOINT_WORDS))))
+    yield quote_shell_word(router.image)
+    yield _quote_words(list_router_words(router))
 
 
-def _words(words: Iterable[str]) -> str:
-    return " ".join(map(shell_word, words))
+def _quote_words(words: Iterable[str]) -> str:
+    return " ".join(map(quote_shell_word, words))

@@ -38,34 +38,34 @@ class _Dumper(yaml.SafeDumper):
         return True
 
 
-def _text(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:
+def _represent_yaml_text(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:
     return dumper.represent_scalar("tag:yaml.org,2002:str", value, None if _PLAIN.fullmatch(value) else '"')
 
 
-def _unsafe(dumper: yaml.SafeDumper, value: Unsafe) -> yaml.Node:
+def _represent_unsafe(dumper: yaml.SafeDumper, value: Unsafe) -> yaml.Node:
     node = dumper.represent_data(value.value)
     node.tag = "!unsafe"
     return node
 
 
-_Dumper.add_representer(str, _text)
-_Dumper.add_representer(Unsafe, _unsafe)
+_Dumper.add_representer(str, _represent_yaml_text)
+_Dumper.add_representer(Unsafe, _represent_unsafe)
 
 
-def shell_word(text: str) -> str:
+def quote_shell_word(text: str) -> str:
     """Quote a word for bash: one without control characters as shlex does, others by their bytes, in one line."""
     if all(char.isprintable() for char in text):
         return shlex.quote(text)
-    return "$'" + "".join(_ansi(char) for char in text) + "'"
+    return "$'" + "".join(_escape_ansi_char(char) for char in text) + "'"
 
 
-def _ansi(char: str) -> str:
+def _escape_ansi_char(char: str) -> str:
     if char.isprintable() and char not in "\\'":
         return char
     return "".join(f"\\x{byte:02x}" for byte in char.encode())
 
 
-def yaml_text(*documents: Any, start: bool = False) -> str:
+def format_yaml(*documents: Any, start: bool = False) -> str:
     """Format documents with sorted keys; `start`: with the line --- before the first one, as ansible-lint wants."""
     return yaml.dump_all(
         documents, Dumper=_Dumper, sort_keys=True, width=WIDTH, allow_unicode=False, explicit_start=start or None

@@ -10,15 +10,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from drydock.core.files import compact
+from drydock.core.files import format_compact_json
 from drydock.run.docker import PYTHON, USER
 from drydock.run.kubernetes import KEY_SECRET, from_secret
 from drydock.topology import keys, known_answer
-from drydock.topology.known_answer import url_of
+from drydock.topology.known_answer import make_server_url
 from drydock.topology.plan_model import TopologyPlan
 from drydock.topology.ports import API
 from drydock.topology.render import pods
-from drydock.topology.render.text import yaml_text
+from drydock.topology.render.text import format_yaml
 
 FOLDER = "verify"
 JOB = "verify"
@@ -30,7 +30,7 @@ SECONDS = 1800
 """After which the cluster ends the Job."""
 
 
-def files(plan: TopologyPlan, objects: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+def render_verify_job(plan: TopologyPlan, objects: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     """Return path → content of the Job's folder; `objects` have the Services of the plan's groups."""
     kustomization = {
         "apiVersion": "kustomize.config.k8s.io/v1beta1",
@@ -39,14 +39,14 @@ def files(plan: TopologyPlan, objects: Sequence[Mapping[str, Any]]) -> dict[str,
         "configMapGenerator": [{"name": NAME, "files": [PROGRAM.name]}],
     }
     texts = {
-        "kustomization.yaml": yaml_text(kustomization),
-        "job.yaml": yaml_text(_job(plan, compact(question(plan, objects)))),
+        "kustomization.yaml": format_yaml(kustomization),
+        "job.yaml": format_yaml(_make_job(plan, format_compact_json(make_pods_question(plan, objects)))),
         PROGRAM.name: PROGRAM.read_text(),
     }
     return {f"{FOLDER}/{name}": text for name, text in texts.items()}
 
 
-def question(plan: TopologyPlan, objects: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def make_pods_question(plan: TopologyPlan, objects: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Return what known_answer.py asks: the pods behind each group's headless Service, or the Service itself."""
     services = {
         item["spec"]["selector"][pods.GROUP]: item
@@ -55,24 +55,24 @@ def question(plan: TopologyPlan, objects: Sequence[Mapping[str, Any]]) -> dict[s
     }
     servers = []
     for group, service in services.items():
-        replicas = [replica for replica in plan.replicas if pods.group_of(replica) == group]
-        port = next(each["port"] for each in service["spec"]["ports"] if each["name"] == API)
+        replicas = [replica for replica in plan.replicas if pods.format_group_label(replica) == group]
+        port = next(entry["port"] for entry in service["spec"]["ports"] if entry["name"] == API)
         name = service["metadata"]["name"]
         headless = service["spec"].get("clusterIP") == "None"
         count = len(replicas) if headless else 0
         servers.append({"role": replicas[0].role, "name": group, "host": name, "port": port, "count": count})
-    return {"servers": servers, "router": url_of("router", plan.router.port) if plan.router else ""}
+    return {"servers": servers, "router": make_server_url("router", plan.router.port) if plan.router else ""}
 
 
-def _job(plan: TopologyPlan, question: str) -> dict[str, Any]:
+def _make_job(plan: TopologyPlan, question: str) -> dict[str, Any]:
     image = plan.router.image if plan.router else plan.image
     container = {
         "name": JOB,
         "image": image,
-        **pods.pull_policy(image),
+        **pods.make_pull_policy(image),
         "command": [PYTHON, "-I", "-S", f"{MOUNT}/{PROGRAM.name}"],
         "args": [question.replace("$", "$$")],
-        "env": [from_secret(name, KEY_SECRET, optional=False) for name in keys.of_router(plan)],
+        "env": [from_secret(name, KEY_SECRET, optional=False) for name in keys.list_router_secrets(plan)],
         "securityContext": {
             "allowPrivilegeEscalation": False,
             "readOnlyRootFilesystem": True,

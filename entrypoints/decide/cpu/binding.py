@@ -43,23 +43,25 @@ class Layout(NamedTuple):
         return self.tensor * self.pipeline
 
 
-def domains(facts: Facts, visible: tuple[int, ...] | None = None) -> tuple[Domain, ...]:
+def list_rank_domains(facts: Facts, visible: tuple[int, ...] | None = None) -> tuple[Domain, ...]:
     """Return the nodes that can hold a rank; only the `visible` ones, if given.
 
     If no node has both cores and memory, the whole machine is one domain.
     """
     nodes = [node for node in facts.nodes if visible is None or node.id in visible]
     with_memory = (
-        Domain(node.id, _cores(facts, set(node.cpus)), node.memory_free) for node in nodes if node.memory_total
+        Domain(node.id, _group_cpus_by_core(facts, set(node.cpus)), node.memory_free)
+        for node in nodes
+        if node.memory_total
     )
     with_cores = tuple(domain for domain in with_memory if domain.cores)
     if with_cores:
         return with_cores
-    all_cores = _cores(facts, {cpu.id for cpu in facts.cpus})
+    all_cores = _group_cpus_by_core(facts, {cpu.id for cpu in facts.cpus})
     return (Domain(facts.nodes[0].id if facts.nodes else 0, all_cores, facts.memory.available),)
 
 
-def _cores(facts: Facts, members: set[int]) -> tuple[Core, ...]:
+def _group_cpus_by_core(facts: Facts, members: set[int]) -> tuple[Core, ...]:
     usable = {cpu.id for cpu in facts.cpus} & members
     cores = {tuple(sorted(usable & set(cpu.siblings))) for cpu in facts.cpus if cpu.id in usable}
     return tuple(sorted(cores))
@@ -71,7 +73,7 @@ def time_limit(facts: Facts) -> int | None:
     return None if quota is None else max(1, int(quota))
 
 
-def place(available: tuple[Domain, ...], count: int, limit: int | None) -> tuple[Rank, ...]:
+def place_ranks(available: tuple[Domain, ...], count: int, limit: int | None) -> tuple[Rank, ...]:
     """Give each rank its node, cores and memory: nodes with the most memory first, several ranks per node if needed."""
     largest = sorted(available, key=lambda domain: (-domain.memory, domain.node))[:count]
     chosen = sorted(largest, key=lambda domain: domain.node)
@@ -80,18 +82,18 @@ def place(available: tuple[Domain, ...], count: int, limit: int | None) -> tuple
     ranks = []
     for number, home in enumerate(homes):
         on_node = homes.count(home)
-        cores = _part(home.cores, number - homes.index(home), on_node)[:most]
+        cores = _slice_cores(home.cores, number - homes.index(home), on_node)[:most]
         ranks.append(Rank(home.node, cores, home.memory // on_node))
     return tuple(ranks)
 
 
-def _part(cores: tuple[Core, ...], number: int, count: int) -> tuple[Core, ...]:
+def _slice_cores(cores: tuple[Core, ...], number: int, count: int) -> tuple[Core, ...]:
     """Return part `number` of `count` parts of about equal size; every rank gets at least one core."""
     part = cores[number * len(cores) // count : (number + 1) * len(cores) // count]
     return part or cores[number % len(cores) : number % len(cores) + 1]
 
 
-def reserved(rank: Rank, thresholds: Thresholds) -> int:
+def count_reserved_cores(rank: Rank, thresholds: Thresholds) -> int:
     """Return how many of a rank's cores are reserved for the API server: 0, 1 or 2, by the number of cores."""
     count = len(rank.cores)
     if count >= thresholds.whole("reserve_two_cores_from"):
@@ -104,13 +106,13 @@ def reserved_by_user(total: int, count: int) -> tuple[int, ...]:
     return tuple(total // count + (number >= count - total % count) for number in range(count))
 
 
-def threads(rank: Rank, keep: int, per_core: int) -> tuple[int, ...]:
+def list_bound_threads(rank: Rank, keep: int, per_core: int) -> tuple[int, ...]:
     """Return the hardware threads that a rank binds: `per_core` of each core, except the last `keep` cores."""
     bound = rank.cores[: max(1, len(rank.cores) - keep)]
     return tuple(sorted(thread for core in bound for thread in core[:per_core]))
 
 
-def binding(ranks: tuple[Rank, ...], keeps: tuple[int, ...], per_core: int) -> str:
+def format_thread_binding(ranks: tuple[Rank, ...], keeps: tuple[int, ...], per_core: int) -> str:
     """Return VLLM_CPU_OMP_THREADS_BIND: the ranks' threads in order, separated by `|`."""
-    lists = (threads(rank, keep, per_core) for rank, keep in zip(ranks, keeps, strict=True))
+    lists = (list_bound_threads(rank, keep, per_core) for rank, keep in zip(ranks, keeps, strict=True))
     return "|".join(map(format_id_list, lists))

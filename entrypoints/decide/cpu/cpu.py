@@ -8,17 +8,23 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from entrypoints.checks.findings import notice
+from entrypoints.checks.findings import make_notice
 from entrypoints.core.errors import HOST, EntrypointError
 from entrypoints.core.parse import format_id_list
 from entrypoints.core.records import Facts, Notice, Processor, Value
 from entrypoints.decide.cpu import binding as bind
 from entrypoints.decide.cpu import intents
 from entrypoints.decide.cpu.binding import Layout
-from entrypoints.decide.cpu.executor import choose_executor, has_room_for_workers, unbound
-from entrypoints.decide.cpu.layout import choose_layout, covered, visible_nodes
-from entrypoints.decide.cpu.memory import KV_SPACE, choose_memory, kv_element_bytes, required, uses
-from entrypoints.decide.cpu.transfer import require_last_core, transfers
+from entrypoints.decide.cpu.executor import check_thread_binding, choose_executor, has_room_for_workers
+from entrypoints.decide.cpu.layout import choose_layout, describe_cpu_time_limit, visible_nodes
+from entrypoints.decide.cpu.memory import (
+    KV_SPACE,
+    choose_memory,
+    kv_element_bytes,
+    list_rank_uses,
+    read_required_demand,
+)
+from entrypoints.decide.cpu.transfer import has_kv_transfer, require_last_core
 from entrypoints.decide.decision_input import Case, element_bytes
 from entrypoints.decide.records import Decision
 from entrypoints.model.read import ModelFacts
@@ -30,24 +36,29 @@ RESERVED = "VLLM_CPU_NUM_OF_RESERVED_CPU"
 MANUAL = "vLLM's CPU installation manual"
 
 
-def decide(profile: Mapping[str, Any], facts: Facts, model: ModelFacts, given: UserFlags) -> Decision:
+def decide(profile: Mapping[str, Any], facts: Facts, model: ModelFacts, user_flags: UserFlags) -> Decision:
     """Choose every setting that the user did not set.
 
     Raises HOST if figures of CPUs or memory, or shared memory, are missing; MODEL if the model's geometry is needed and
     invalid; DOES_NOT_FIT.
     """
-    case = Case(profile, facts, model, given)
+    case = Case(profile, facts, model, user_flags)
     _require_host(facts)
     require_last_core(case)
     dtype = choose_dtype(facts.processor)
-    size = element_bytes(given.flag("--dtype") or str(dtype.value))
+    size = element_bytes(user_flags.flag("--dtype") or str(dtype.value))
     layout, parallel = choose_layout(case, size)
     memory = choose_memory(case, layout, size)
     limits, queued = choose_limits(case, layout, size, memory)
-    executor = choose_executor(facts, given, max(len(layout.ranks), layout.shards), choose_binding(case, layout))
+    executor = choose_executor(facts, user_flags, max(len(layout.ranks), layout.shards), choose_binding(case, layout))
     values = {"--dtype": dtype, **parallel, **limits, **memory, **executor, **choose_preload(case)}
-    findings = (*_notices(case), *queued, *unbound(facts, executor), *_idle(case, layout))
-    return Decision(values, findings, uses=tuple(uses(case, layout, size, memory)))
+    findings = (
+        *_find_cpu_notices(case),
+        *queued,
+        *check_thread_binding(facts, executor),
+        *_check_idle_nodes(case, layout),
+    )
+    return Decision(values, findings, uses=tuple(list_rank_uses(case, layout, size, memory)))
 
 
 def choose_limits(
@@ -55,9 +66,15 @@ def choose_limits(
 ) -> tuple[dict[str, Value], tuple[Notice, ...]]:
     """Choose length, concurrency and batches from the user's intents."""
     space = intents.effective_space(memory, case.given, KV_SPACE)
-    held = intents.held(space, case.model.geometry, required(case).typical, kv_element_bytes(case, size), layout.tensor)
-    sequences, findings = intents.choose_sequences(case.given, layout.shards, layout.data, held)
-    return {**intents.choose_length(required(case)), **sequences, **intents.choose_mode(case.given)}, findings
+    cache_sequences = intents.count_fitting_sequences(
+        space, case.model.geometry, read_required_demand(case).typical, kv_element_bytes(case, size), layout.tensor
+    )
+    sequences, findings = intents.choose_sequences(case.given, layout.shards, layout.data, cache_sequences)
+    return {
+        **intents.choose_length(read_required_demand(case)),
+        **sequences,
+        **intents.choose_mode(case.given),
+    }, findings
 
 
 def _require_host(facts: Facts) -> None:
@@ -106,11 +123,11 @@ def choose_binding(case: Case, layout: Layout) -> Value:
     power = case.facts.processor.architecture == "ppc64le"
     per_core = case.thresholds.whole("power_threads_per_core") if power else 1
     user = case.given.variable(RESERVED)
-    exchange = case.thresholds.whole("transfer_cores") if transfers(case) else 0
-    keeps = tuple(bind.reserved(rank, case.thresholds) + exchange for rank in layout.ranks)
+    exchange = case.thresholds.whole("transfer_cores") if has_kv_transfer(case) else 0
+    keeps = tuple(bind.count_reserved_cores(rank, case.thresholds) + exchange for rank in layout.ranks)
     if user is not None:
         keeps = bind.reserved_by_user(parse_count(user, RESERVED, 0), len(layout.ranks))
-    value = bind.binding(layout.ranks, keeps, per_core)
+    value = bind.format_thread_binding(layout.ranks, keeps, per_core)
     return Value(value, _binding_because(case, layout, keeps, per_core), _binding_instead(case.facts))
 
 
@@ -120,8 +137,8 @@ def _binding_because(case: Case, layout: Layout, keeps: tuple[int, ...], per_cor
     threads = "one thread" if per_core == 1 else f"{per_core} threads"
     parts = [f"{threads} on each of {bound} physical cores of NUMA node {nodes}"]
     if sum(keeps):
-        others = "the API server and the exchange of the KV cache" if transfers(case) else "the API server"
-        parts.append(f"{sum(keeps)} reserved for {others}")
+        core_users = "the API server and the exchange of the KV cache" if has_kv_transfer(case) else "the API server"
+        parts.append(f"{sum(keeps)} reserved for {core_users}")
     limit = bind.time_limit(case.facts)
     if limit is not None:
         parts.append(f"the container's CPU time ({case.facts.cgroup.cpu_quota:g} CPUs) covers {limit}")
@@ -142,14 +159,14 @@ def _binding_instead(facts: Facts) -> tuple[str, ...]:
 
 def choose_preload(case: Case) -> dict[str, Value]:
     """Preload the image's allocator and OpenMP runtime for this architecture."""
-    paths = _preload(case)
+    paths = _find_preload_libraries(case)
     if not paths:
         return {}
     because = f"{MANUAL}: preload {' and '.join(paths)} for memory allocation and thread binding"
     return {"LD_PRELOAD": Value(":".join(paths.values()), because)}
 
 
-def _preload(case: Case) -> dict[str, str]:
+def _find_preload_libraries(case: Case) -> dict[str, str]:
     architecture = case.facts.processor.architecture
     libraries = case.profile["libraries"].items()
     by_name = {name: paths[architecture] for name, paths in libraries if paths.get(architecture)}
@@ -159,35 +176,37 @@ def _preload(case: Case) -> dict[str, str]:
 # --- notices --------------------------------------------------------------------------------------------------------
 
 
-def _idle(case: Case, layout: Layout) -> Iterator[Notice]:
+def _check_idle_nodes(case: Case, layout: Layout) -> Iterator[Notice]:
     """Yield a notice with the NUMA nodes that no rank uses, unless the container's CPU time does not cover them."""
-    domains = bind.domains(case.facts, visible_nodes(case.given))
+    domains = bind.list_rank_domains(case.facts, visible_nodes(case.given))
     idle = tuple(domain.node for domain in domains if domain.node not in {rank.node for rank in layout.ranks})
-    if not idle or covered(case, domains):
+    if not idle or describe_cpu_time_limit(case, domains):
         return
     because = f"{len(layout.ranks)} of {len(domains)} NUMA nodes run a rank"
     use = f"start another container for them with --cpuset-mems {format_id_list(idle)} and their --cpuset-cpus"
     if not has_room_for_workers(case.facts):
         because = f"{because}, since /dev/shm is too small for worker processes"
         use = f"docker run --shm-size=4g …, or {use}"
-    yield notice("PLAN-025", f"NUMA nodes {format_id_list(idle)}", "none", because=because, use=use)
+    yield make_notice("PLAN-025", f"NUMA nodes {format_id_list(idle)}", "none", because=because, use=use)
 
 
-def _notices(case: Case) -> Iterator[Notice]:
+def _find_cpu_notices(case: Case) -> Iterator[Notice]:
     """Yield notices about settings of the user that are kept but have a cost."""
-    given, processor = case.given, case.facts.processor
-    preload = given.variable("LD_PRELOAD")
-    missing = [path for path in _preload(case).values() if preload and path.rsplit("/", 1)[-1] not in preload]
+    user_flags, processor = case.given, case.facts.processor
+    preload = user_flags.variable("LD_PRELOAD")
+    missing = [
+        path for path in _find_preload_libraries(case).values() if preload and path.rsplit("/", 1)[-1] not in preload
+    ]
     if missing:
         better = ":".join([*missing, str(preload)])
-        yield notice("PLAN-001", f"LD_PRELOAD={preload}", "those of this image among them", preload=better)
-    dtype = given.flag("--dtype")
+        yield make_notice("PLAN-001", f"LD_PRELOAD={preload}", "those of this image among them", preload=better)
+    dtype = user_flags.flag("--dtype")
     if processor.architecture == "s390x" and dtype not in (None, "float", "float32"):
         better = str(choose_dtype(processor).value)
-        yield notice("PLAN-002", f"--dtype {dtype}", better, dtype=str(dtype), better=better)
-    stages = given.number(PIPELINE) or 1
+        yield make_notice("PLAN-002", f"--dtype {dtype}", better, dtype=str(dtype), better=better)
+    stages = user_flags.number(PIPELINE) or 1
     if stages > 1:
-        yield notice("PLAN-005", f"{PIPELINE} {stages}", "1")
+        yield make_notice("PLAN-005", f"{PIPELINE} {stages}", "1")
     methods = case.thresholds.words("quantization_methods")
     if case.model.quantization and case.model.quantization not in methods:
-        yield notice("PLAN-003", case.model.quantization, f"one of {', '.join(methods)}")
+        yield make_notice("PLAN-003", case.model.quantization, f"one of {', '.join(methods)}")

@@ -8,7 +8,7 @@ is too small.
 
 from __future__ import annotations
 
-from entrypoints.checks.findings import notice
+from entrypoints.checks.findings import make_notice
 from entrypoints.core.errors import HOST, EntrypointError
 from entrypoints.core.parse import parse_id_list
 from entrypoints.core.records import Facts, Notice, Value
@@ -30,17 +30,17 @@ WORKER_SHARED_MEMORY = 241 * MIB
 _HINT = "docker run --shm-size=4g …, or in Kubernetes an emptyDir with medium Memory at /dev/shm"
 
 
-def choose_executor(facts: Facts, given: UserFlags, ranks: int, binding: Value) -> dict[str, Value]:
+def choose_executor(facts: Facts, user_flags: UserFlags, ranks: int, binding: Value) -> dict[str, Value]:
     """Choose the executor, and the settings that bind its threads.
 
     Raises HOST if worker processes are needed or requested, and /dev/shm is too small for them.
     """
     free, enough = _shared_memory(facts), has_room_for_workers(facts)
-    set_by_user = given.flag(EXECUTOR) or given.variable(OWN_PROCESSES) or given.variable(BIND)
-    worker_pays = enough and _restricts(facts, binding) and len(_threads(binding)) > 1
+    set_by_user = user_flags.flag(EXECUTOR) or user_flags.variable(OWN_PROCESSES) or user_flags.variable(BIND)
+    worker_pays = enough and _has_unbound_cpus(facts, binding) and len(_parse_bound_threads(binding)) > 1
     if ranks == 1 and not set_by_user and not worker_pays:
-        return _one_process(facts, binding, free) | _forked(facts, given)
-    if not enough and given.variable(OWN_PROCESSES) != "0":
+        return _one_process(facts, binding, free) | _choose_fork(facts, user_flags)
+    if not enough and user_flags.variable(OWN_PROCESSES) != "0":
         need = f"{WORKER_SHARED_MEMORY // MIB} or more for worker processes"
         raise EntrypointError(HOST, f"shared memory: {free // MIB} MiB free in /dev/shm, expected {need}", _HINT)
     if ranks == 1:
@@ -61,18 +61,18 @@ def _shared_memory(facts: Facts) -> int:
     return mount.free if mount.writable else 0
 
 
-def _threads(binding: Value) -> tuple[int, ...]:
+def _parse_bound_threads(binding: Value) -> tuple[int, ...]:
     return parse_id_list(str(binding.value).replace("|", ","))
 
 
-def _restricts(facts: Facts, binding: Value) -> bool:
+def _has_unbound_cpus(facts: Facts, binding: Value) -> bool:
     """Return whether the bound threads are fewer than all usable ones, so that binding has an effect."""
-    return set(_threads(binding)) != {cpu.id for cpu in facts.cpus}
+    return set(_parse_bound_threads(binding)) != {cpu.id for cpu in facts.cpus}
 
 
 def _one_process(facts: Facts, binding: Value, free: int) -> dict[str, Value]:
     """Let the engine core compute, with as many threads as would have been bound; the kernel places them."""
-    restricts = _restricts(facts, binding)
+    restricts = _has_unbound_cpus(facts, binding)
     because = "one rank uses every core, so there is nothing to bind; ready after 14 s instead of 19 s (SmolLM2-135M)"
     instead = ("mp: starts one more process, for the same throughput",)
     if restricts and has_room_for_workers(facts):
@@ -89,20 +89,20 @@ def _one_process(facts: Facts, binding: Value, free: int) -> dict[str, Value]:
         values |= {"KMP_BLOCKTIME": Value("5", same), "KMP_TPAUSE": Value("0", same)}
     if restricts:
         because = f"{binding.because}, but not bound to them"
-        values["OMP_NUM_THREADS"] = Value(str(len(_threads(binding))), because)
+        values["OMP_NUM_THREADS"] = Value(str(len(_parse_bound_threads(binding))), because)
     return values
 
 
-def _forked(facts: Facts, given: UserFlags) -> dict[str, Value]:
+def _choose_fork(facts: Facts, user_flags: UserFlags) -> dict[str, Value]:
     """Make the engine core a fork of the API server, which has imported all modules by then.
 
     This needs Intel's OpenMP runtime, which restarts in a forked process (its pthread_atfork handlers); GNU's hangs in
     a fork if it has threads. The user's own preload may lack it, and the user's plugins or modules may forbid a fork.
     """
-    preload, plugins = given.variable("LD_PRELOAD"), given.variable("VLLM_PLUGINS")
+    preload, plugins = user_flags.variable("LD_PRELOAD"), user_flags.variable("VLLM_PLUGINS")
     fork_safe = bool(facts.files.get("iomp")) and (not preload or "iomp5" in preload)
-    plugin_loads = not given.variable(PYTHON_PATH) and (not plugins or "drydock" in plugins.split(","))
-    if not fork_safe or not plugin_loads or given.variable(METHOD) == "spawn":
+    plugin_loads = not user_flags.variable(PYTHON_PATH) and (not plugins or "drydock" in plugins.split(","))
+    if not fork_safe or not plugin_loads or user_flags.variable(METHOD) == "spawn":
         return {}
     because = "the engine core is a fork of the API server: PyTorch and vLLM are imported once, not three times"
     instead = ("spawn, vLLM's default on a CPU: needed only for worker processes, of which there are none",)
@@ -113,9 +113,9 @@ def _forked(facts: Facts, given: UserFlags) -> dict[str, Value]:
     }
 
 
-def unbound(facts: Facts, chosen: dict[str, Value]) -> tuple[Notice, ...]:
+def check_thread_binding(facts: Facts, chosen: dict[str, Value]) -> tuple[Notice, ...]:
     """Return a notice if threads are not bound because shared memory is too small."""
     if "OMP_NUM_THREADS" not in chosen or has_room_for_workers(facts):
         return ()
-    found, expected = f"{_shared_memory(facts) // MIB} MiB free", f"at least {WORKER_SHARED_MEMORY // MIB} MiB"
-    return (notice("PLAN-004", found, expected),)
+    free_memory, expected = f"{_shared_memory(facts) // MIB} MiB free", f"at least {WORKER_SHARED_MEMORY // MIB} MiB"
+    return (make_notice("PLAN-004", free_memory, expected),)

@@ -16,7 +16,7 @@ from entrypoints.decide.cpu.executor import BIND, has_room_for_workers
 from entrypoints.decide.cpu.memory import kv_share, smallest_room
 from entrypoints.decide.cpu.user_binding import place_on_lists, read_user_lists
 from entrypoints.decide.decision_input import Case
-from entrypoints.decide.parallelism.constraints import check_experts, impossible_size, sizes
+from entrypoints.decide.parallelism.constraints import check_experts, impossible_size, list_tensor_sizes
 from entrypoints.decide.parallelism.hosts import count_hosts
 from entrypoints.decide.parallelism.rules import Rules
 from entrypoints.decide.records import gib
@@ -35,24 +35,27 @@ _RANKS_PER_CPU = 4
 
 def choose_layout(case: Case, size: int) -> tuple[Layout, dict[str, Value]]:
     """Choose the NUMA nodes that the model is split over, or for throughput a copy on each node."""
-    domains = bind.domains(case.facts, visible_nodes(case.given))
+    domains = bind.list_rank_domains(case.facts, visible_nodes(case.given))
     user, hosts = case.given.number(intents.TENSOR), count_hosts(case.given)
     lists = read_user_lists(case.facts, case.given)
     if lists and not user and hosts == 1:
         return _on_lists(case, domains, lists)
     if hosts > 1 and not user:
         return _over_hosts(case, domains, hosts)
-    check_experts(case.model, _experts(case))
+    check_experts(case.model, _has_expert_parallelism(case))
     if user:
-        chosen, error = _layout(case, domains, user), impossible_size(case.model, RULES, user, _experts(case))
+        chosen, error = (
+            _make_cpu_layout(case, domains, user),
+            impossible_size(case.model, RULES, user, _has_expert_parallelism(case)),
+        )
         if error:
             raise error
         return chosen, {intents.TENSOR: Value(str(user), "")}
-    copies = _copies(case, domains, size)
+    copies = _choose_copies_layout(case, domains, size)
     if copies:
         small = "" if case.given.intents.optimize else _too_small(case, size)
         return copies, intents.choose_copies(copies.data, small)
-    layout, value = _split(case, domains, size)
+    layout, value = _choose_split_layout(case, domains, size)
     return layout, {intents.TENSOR: value}
 
 
@@ -60,19 +63,19 @@ def _on_lists(
     case: Case, domains: tuple[bind.Domain, ...], lists: tuple[tuple[int, ...], ...]
 ) -> tuple[Layout, dict[str, Value]]:
     """Return one rank for each of the user's lists: a split, or copies of a model that none divides."""
-    given, geometry, count = case.given, case.model.geometry, len(lists)
-    if given.number(PIPELINE) or given.number(DATA) or given.number(LOCAL):
-        layout = _layout(case, domains, 1)
+    user_flags, geometry, count = case.given, case.model.geometry, len(lists)
+    if user_flags.number(PIPELINE) or user_flags.number(DATA) or user_flags.number(LOCAL):
+        layout = _make_cpu_layout(case, domains, 1)
         return layout, {intents.TENSOR: Value("1", "the user's other parallelism fills the lists")}
     ranks = place_on_lists(domains, lists)
-    divides = geometry is not None and count in sizes(case.model, RULES, count)
-    if count > 1 and (not divides or intents.wants_copies(given, geometry, small=False)):
+    divides = geometry is not None and count in list_tensor_sizes(case.model, RULES, count)
+    if count > 1 and (not divides or intents.wants_copies(user_flags, geometry, small=False)):
         return Layout(1, 1, count, ranks), intents.choose_copies(count, f"{BIND} has {count} lists of CPUs")
     because = f"{BIND} has {count} list{'s' if count > 1 else ''} of CPUs, one for each rank"
     return Layout(count, 1, 1, ranks), {intents.TENSOR: Value(str(count), because)}
 
 
-def _experts(case: Case) -> bool:
+def _has_expert_parallelism(case: Case) -> bool:
     return case.given.flag(EXPERT) == "True"
 
 
@@ -89,21 +92,25 @@ def _over_hosts(case: Case, domains: tuple[bind.Domain, ...], hosts: int) -> tup
         raise EntrypointError(USAGE, message, "change the number of hosts")
     because = f"one rank for each NUMA node of {hosts} hosts, as far as the heads are divisible"
     instead = (f"pipeline stages: vLLM's CPU backend fails at the first request; {most}: the most ranks",)
-    return _layout(case, domains, possible[-1]), {intents.TENSOR: Value(str(possible[-1]), because, instead)}
+    return _make_cpu_layout(case, domains, possible[-1]), {intents.TENSOR: Value(str(possible[-1]), because, instead)}
 
 
-def _copies(case: Case, domains: tuple[bind.Domain, ...], size: int) -> Layout | None:
+def _choose_copies_layout(case: Case, domains: tuple[bind.Domain, ...], size: int) -> Layout | None:
     """Return a layout with a full copy on each node, if intents call for it and each node has memory and CPU time."""
     nodes, small = len(domains), bool(_too_small(case, size)) and has_room_for_workers(case.facts)
-    if nodes == 1 or not intents.wants_copies(case.given, case.model.geometry, small=small) or covered(case, domains):
+    if (
+        nodes == 1
+        or not intents.wants_copies(case.given, case.model.geometry, small=small)
+        or describe_cpu_time_limit(case, domains)
+    ):
         return None
-    layout = Layout(1, 1, nodes, bind.place(domains, nodes, bind.time_limit(case.facts)))
+    layout = Layout(1, 1, nodes, bind.place_ranks(domains, nodes, bind.time_limit(case.facts)))
     return layout if mem.whole_gib(smallest_room(case, layout, size), kv_share(case)) >= 1 else None
 
 
-def _split(case: Case, domains: tuple[bind.Domain, ...], size: int) -> tuple[Layout, Value]:
-    counts, because, instead = _counts(case, domains, size)
-    layouts = [_layout(case, domains, count) for count in counts]
+def _choose_split_layout(case: Case, domains: tuple[bind.Domain, ...], size: int) -> tuple[Layout, Value]:
+    counts, because, instead = _list_rank_counts(case, domains, size)
+    layouts = [_make_cpu_layout(case, domains, count) for count in counts]
     fitting = [layout for layout in layouts if mem.whole_gib(smallest_room(case, layout, size), kv_share(case)) >= 1]
     layout = fitting[0] if fitting else max(layouts, key=lambda layout: smallest_room(case, layout, size).left)
     if layout is not layouts[0]:
@@ -111,20 +118,22 @@ def _split(case: Case, domains: tuple[bind.Domain, ...], size: int) -> tuple[Lay
     return layout, Value(str(layout.tensor), because, instead)
 
 
-def visible_nodes(given: UserFlags) -> tuple[int, ...] | None:
+def visible_nodes(user_flags: UserFlags) -> tuple[int, ...] | None:
     """Return the memory nodes that the user selects; None for all. Raises USAGE."""
-    visible = given.variable(VISIBLE)
+    visible = user_flags.variable(VISIBLE)
     try:
         return None if visible is None else parse_id_list(visible)
     except ValueError as error:
         raise EntrypointError(USAGE, f"{VISIBLE}={visible}: expected node numbers, such as 0,1") from error
 
 
-def _counts(case: Case, domains: tuple[bind.Domain, ...], size: int) -> tuple[list[int], str, tuple[str, ...]]:
+def _list_rank_counts(
+    case: Case, domains: tuple[bind.Domain, ...], size: int
+) -> tuple[list[int], str, tuple[str, ...]]:
     """Return the possible numbers of ranks, best first, with the reason for the first and against others."""
     nodes = len(domains)
     geometry = case.model.geometry
-    possible = list(sizes(case.model, RULES, nodes)) if geometry else [1]
+    possible = list(list_tensor_sizes(case.model, RULES, nodes)) if geometry else [1]
     if nodes == 1:
         return possible, "the host has one NUMA node with cores and memory", ()
     one = _reason_for_one(case, domains, size)
@@ -141,7 +150,7 @@ def _counts(case: Case, domains: tuple[bind.Domain, ...], size: int) -> tuple[li
 
 def _reason_for_one(case: Case, domains: tuple[bind.Domain, ...], size: int) -> str:
     """Return why one rank is enough; empty if it is not."""
-    enough = covered(case, domains)
+    enough = describe_cpu_time_limit(case, domains)
     if enough:
         return enough
     if case.model.geometry is None:
@@ -158,7 +167,7 @@ def _too_small(case: Case, size: int) -> str:
     return f"{loaded} of weights are too few to split: below {gib(small)} the link between sockets costs more"
 
 
-def covered(case: Case, domains: tuple[bind.Domain, ...]) -> str:
+def describe_cpu_time_limit(case: Case, domains: tuple[bind.Domain, ...]) -> str:
     """Return that the container's CPU time keeps only one node busy; empty if it keeps more busy."""
     limit, cores = bind.time_limit(case.facts), max(len(domain.cores) for domain in domains)
     if limit is None or limit > cores:
@@ -166,19 +175,19 @@ def covered(case: Case, domains: tuple[bind.Domain, ...]) -> str:
     return f"the container's CPU time covers {limit} cores, and one NUMA node already has {cores}"
 
 
-def _layout(case: Case, domains: tuple[bind.Domain, ...], tensor: int) -> Layout:
-    given = case.given
-    pipeline = given.number(PIPELINE) or 1
-    data = given.number("--data-parallel-size-local") or given.number("--data-parallel-size") or 1
-    count, most = max(1, tensor * pipeline * data // count_hosts(given)), _RANKS_PER_CPU * len(case.facts.cpus)
+def _make_cpu_layout(case: Case, domains: tuple[bind.Domain, ...], tensor: int) -> Layout:
+    user_flags = case.given
+    pipeline = user_flags.number(PIPELINE) or 1
+    data = user_flags.number("--data-parallel-size-local") or user_flags.number("--data-parallel-size") or 1
+    count, most = max(1, tensor * pipeline * data // count_hosts(user_flags)), _RANKS_PER_CPU * len(case.facts.cpus)
     if count > most:
         message = f"-tp {tensor} -pp {pipeline} -dp {data}: {count} ranks, expected at most {most}"
         raise EntrypointError(USAGE, message, f"lower -tp, -pp or -dp: {len(case.facts.cpus)} CPUs are available")
-    lists = read_user_lists(case.facts, given)
+    lists = read_user_lists(case.facts, user_flags)
     if lists and len(lists) != count:
         message = (
             f"{BIND} has {len(lists)} lists of CPUs, and -tp {tensor} -pp {pipeline} -dp {data} makes {count} ranks"
         )
         raise EntrypointError(USAGE, f"{message} on this host", f"write {count} lists with | between, or leave one out")
-    ranks = place_on_lists(domains, lists) if lists else bind.place(domains, count, bind.time_limit(case.facts))
+    ranks = place_on_lists(domains, lists) if lists else bind.place_ranks(domains, count, bind.time_limit(case.facts))
     return Layout(tensor, pipeline, data, ranks)

@@ -16,7 +16,7 @@ from entrypoints.decide.cpu.binding import Layout
 from entrypoints.decide.decision_input import Case, element_bytes
 from entrypoints.decide.parallelism.demand import Demand, read_demand
 from entrypoints.decide.parallelism.extras import read_extras
-from entrypoints.decide.parallelism.multimodal import encoder, read_inputs
+from entrypoints.decide.parallelism.multimodal import compute_encoder_memory, read_inputs
 from entrypoints.decide.parallelism.rules import Split
 from entrypoints.decide.records import does_not_fit, gib
 from entrypoints.model.geometry import Geometry
@@ -28,17 +28,19 @@ KV_SPACE = "VLLM_CPU_KVCACHE_SPACE"
 
 def choose_memory(case: Case, layout: Layout, size: int) -> dict[str, Value]:
     """Choose the KV cache's size, and a shorter --max-model-len only if one full sequence would not fit."""
-    given, model = case.given, case.model
-    if given.flag(CACHE_BYTES) or given.flag("--gpu-memory-utilization"):
+    user_flags, model = case.given, case.model
+    if user_flags.flag(CACHE_BYTES) or user_flags.flag("--gpu-memory-utilization"):
         return {}  # the user chose vLLM's own way of sizing the cache; the variable would override it
-    user = given.variable(KV_SPACE)
+    user = user_flags.variable(KV_SPACE)
     if user is None and model.problem:
         hint = f"complete the file, or set {KV_SPACE} (GiB) and -tp yourself"
         raise EntrypointError(MODEL, model.problem, hint)
     geometry = model.geometry
     if user is not None:
         _check_space(case, layout, size, parse_count(user, KV_SPACE))
-        return _shortened(case, layout, size, parse_count(user, KV_SPACE) * GIB, geometry) if geometry else {}
+        return (
+            _choose_shorter_length(case, layout, size, parse_count(user, KV_SPACE) * GIB, geometry) if geometry else {}
+        )
     room = smallest_room(case, layout, size)
     share = kv_share(case)
     smallest = _smallest_cache(case, layout, size)
@@ -47,12 +49,12 @@ def choose_memory(case: Case, layout: Layout, size: int) -> dict[str, Value]:
         raise _does_not_fit(case, room, size, smallest)
     because = f"{room.describe()}; {share:.0%} of the remaining {gib(room.left)} is for the KV cache"
     if geometry is None:
-        return _cache(most, f"{because}; {model.unknown}")
-    use = _useful(case, layout, size, geometry)
+        return _format_cache_setting(most, f"{because}; {model.unknown}")
+    use = _compute_cache_of_layout(case, layout, size, geometry)
     if use.space * GIB < most:
         instead = (f"{most // GIB}: would fit, but allocating it only delays the start",)
         return {KV_SPACE: Value(str(use.space), f"{use.because}; {room.describe()}", instead)}
-    return _cache(most, because) | _shortened(case, layout, size, most, geometry)
+    return _format_cache_setting(most, because) | _choose_shorter_length(case, layout, size, most, geometry)
 
 
 def _check_space(case: Case, layout: Layout, size: int, space: int) -> None:
@@ -60,16 +62,16 @@ def _check_space(case: Case, layout: Layout, size: int, space: int) -> None:
 
     vLLM ends after it has loaded the weights. Source: v1/worker/cpu_worker.py, determine_available_memory.
     """
-    room, weights = smallest_room(case, layout, size), _load(case, layout, size).weights
+    room, weights = smallest_room(case, layout, size), _compute_layout_load(case, layout, size).weights
     if space * GIB + weights <= room.available:
         return
-    found = f"{KV_SPACE}={space} and {gib(weights)} of weights per rank; {room.pool} has {gib(room.available)}"
+    space_use = f"{KV_SPACE}={space} and {gib(weights)} of weights per rank; {room.pool} has {gib(room.available)}"
     most = max(0, room.left) // GIB
     hint = f"{KV_SPACE}={most} fits" if most else "use a smaller model, or more memory"
-    raise does_not_fit(f"{case.model.name}: {found}", f"{hint}; without the variable the size is chosen")
+    raise does_not_fit(f"{case.model.name}: {space_use}", f"{hint}; without the variable the size is chosen")
 
 
-def _cache(size: int, because: str) -> dict[str, Value]:
+def _format_cache_setting(size: int, because: str) -> dict[str, Value]:
     """Set the KV cache's size; the variable takes whole GiB only."""
     if size >= GIB:
         return {KV_SPACE: Value(str(size // GIB), because)}
@@ -78,8 +80,8 @@ def _cache(size: int, because: str) -> dict[str, Value]:
 
 def _smallest_cache(case: Case, layout: Layout, size: int) -> int:
     """Return the bytes of the smallest useful KV cache; 1 GiB if this vLLM or what is known allows no fraction."""
-    known, geometry = case.given.known, case.model.geometry
-    if geometry is None or (known and CACHE_BYTES not in known):
+    options, geometry = case.given.known, case.model.geometry
+    if geometry is None or (options and CACHE_BYTES not in options):
         return GIB
     shortest = case.thresholds.whole("shortest_context") + mem.BLOCK  # vLLM takes one block itself
     return min(GIB, geometry.kv_bytes(shortest, kv_element_bytes(case, size), layout.tensor))
@@ -87,20 +89,20 @@ def _smallest_cache(case: Case, layout: Layout, size: int) -> int:
 
 def smallest_room(case: Case, layout: Layout, size: int) -> mem.RankRoom:
     """Return the memory of the rank that has the least left for its KV cache."""
-    return mem.smallest_room(case.facts, layout.ranks, _load(case, layout, size), case.thresholds)
+    return mem.smallest_room(case.facts, layout.ranks, _compute_layout_load(case, layout, size), case.thresholds)
 
 
-def _load(case: Case, layout: Layout, size: int) -> mem.Load:
+def _compute_layout_load(case: Case, layout: Layout, size: int) -> mem.Load:
     tokens = intents.step_tokens(case.given, layout.shards)
-    sequences = intents.running(case.given, layout.shards, layout.data)
+    sequences = intents.count_running_sequences(case.given, layout.shards, layout.data)
     geometry = case.model.geometry
-    step = mem.activations(geometry, tokens, sequences, size, layout.tensor) if geometry else 0
-    towers = encoder(case.model, read_inputs(case.given, tokens), size)
+    step = mem.compute_activations(geometry, tokens, sequences, size, layout.tensor) if geometry else 0
+    towers = compute_encoder_memory(case.model, read_inputs(case.given, tokens), size)
     step = max(step, towers.activations) + towers.cache
     extras, split = read_extras(case.given), Split(layout.tensor)
     share = layout.tensor / layout.shards  # of the layers, in each stage of a pipeline
     step += extras.draft_bytes(case.model, layout.tensor, size) + extras.adapter_bytes(case.model, split, size, share)
-    return mem.load(case.model.weights, size, layout.shards, len(layout.ranks), step)
+    return mem.divide_weights(case.model.weights, size, layout.shards, len(layout.ranks), step)
 
 
 def kv_share(case: Case) -> float:
@@ -108,7 +110,7 @@ def kv_share(case: Case) -> float:
     return case.thresholds.number("kv_memory_share" if case.model.weights else "kv_share_of_unknown_model")
 
 
-def required(case: Case) -> Demand:
+def read_required_demand(case: Case) -> Demand:
     """Return the required length and concurrency. Raises DOES_NOT_FIT."""
     return read_demand(case.model, case.given, mem.BLOCK)
 
@@ -118,29 +120,29 @@ def kv_element_bytes(case: Case, size: int) -> int:
     return 1 if (case.given.flag("--kv-cache-dtype") or "").startswith("fp8") else size
 
 
-def _useful(case: Case, layout: Layout, size: int, geometry: Geometry) -> mem.Use:
-    length = required(case).length
+def _compute_cache_of_layout(case: Case, layout: Layout, size: int, geometry: Geometry) -> mem.Use:
+    length = read_required_demand(case).length
     if length is None:
         return mem.Use(1 << 40, "")
-    sequences = intents.running(case.given, layout.shards, layout.data)
+    sequences = intents.count_running_sequences(case.given, layout.shards, layout.data)
     cores = sum(len(rank.cores) for rank in layout.ranks) // layout.data or 1
     tokens = cores * case.thresholds.whole("kv_tokens_per_core")
     kv_size, demand = kv_element_bytes(case, size), mem.CacheDemand(length, sequences, tokens)
     block = geometry.kv_bytes(mem.BLOCK, kv_size, layout.tensor)
-    return mem.useful(geometry, demand, kv_size, layout.tensor, block)
+    return mem.compute_useful_cache(geometry, demand, kv_size, layout.tensor, block)
 
 
-def _shortened(case: Case, layout: Layout, size: int, space: int, geometry: Geometry) -> dict[str, Value]:
+def _choose_shorter_length(case: Case, layout: Layout, size: int, space: int, geometry: Geometry) -> dict[str, Value]:
     """Return a shorter --max-model-len if one full sequence does not fit in `space` bytes. Raises DOES_NOT_FIT."""
-    length = required(case).length
+    length = read_required_demand(case).length
     kv_size = kv_element_bytes(case, size)
-    longest = mem.longest(geometry, space, kv_size, layout.tensor)
+    longest = mem.find_longest_sequence(geometry, space, kv_size, layout.tensor)
     if length is None or length <= longest:
         return {}
     need = gib(geometry.kv_bytes(length, kv_size, layout.tensor))
-    if required(case).left_to_vllm:
+    if read_required_demand(case).left_to_vllm:
         return {}
-    if required(case).fixed or longest < case.thresholds.whole("shortest_context"):
+    if read_required_demand(case).fixed or longest < case.thresholds.whole("shortest_context"):
         raise does_not_fit(
             f"{case.model.name}: {length} tokens need {need} of KV cache per rank, {gib(space)} are available",
             f"--max-model-len {longest} fits; or use an fp8 KV cache (--kv-cache-dtype fp8_e5m2), or more memory",
@@ -163,28 +165,28 @@ def _does_not_fit(case: Case, room: mem.RankRoom, size: int, smallest: int) -> E
     )
 
 
-def uses(case: Case, layout: Layout, size: int, memory: Mapping[str, Value]) -> Iterator[Use]:
+def list_rank_uses(case: Case, layout: Layout, size: int, memory: Mapping[str, Value]) -> Iterator[Use]:
     """Yield how each rank uses its part of the memory of its NUMA node."""
     totals = {node.id: node.memory_total for node in case.facts.nodes}
     homes = [rank.node for rank in layout.ranks]
-    taken = _load(case, layout, size)
+    load = _compute_layout_load(case, layout, size)
     cache = intents.effective_space(memory, case.given, KV_SPACE) or 0
     server, worker = case.thresholds.bytes("server_memory_gib"), case.thresholds.bytes("rank_memory_gib")
-    other = server // len(homes) + worker + taken.activations
-    length = int(str(memory[LENGTH].value)) if LENGTH in memory else required(case).length or 0
+    other_bytes = server // len(homes) + worker + load.activations
+    length = int(str(memory[LENGTH].value)) if LENGTH in memory else read_required_demand(case).length or 0
     for number, home in enumerate(homes):
         node = totals.get(home, case.facts.memory.total)
         share = _user_share(case)
-        held = max(0, int(node * share) - worker - taken.weights - taken.activations) if share else cache
-        total, tokens = node // homes.count(home), _tokens(case, layout, size, held, length)
-        yield Use(home, number // layout.shards, total, taken.weights, other, held, length, tokens)
+        cache_bytes = max(0, int(node * share) - worker - load.weights - load.activations) if share else cache
+        total, tokens = node // homes.count(home), _count_cache_tokens(case, layout, size, cache_bytes, length)
+        yield Use(home, number // layout.shards, total, load.weights, other_bytes, cache_bytes, length, tokens)
 
 
-def _tokens(case: Case, layout: Layout, size: int, held: int, length: int) -> int:
+def _count_cache_tokens(case: Case, layout: Layout, size: int, cache_bytes: int, length: int) -> int:
     """Return the tokens that a rank's KV cache holds in sequences of this length; 0 if only vLLM knows."""
     geometry = case.model.geometry
     one = geometry.kv_bytes(length, kv_element_bytes(case, size), layout.tensor) if geometry else 0
-    return held * length // one if one else 0
+    return cache_bytes * length // one if one else 0
 
 
 def _user_share(case: Case) -> float:

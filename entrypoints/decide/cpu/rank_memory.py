@@ -44,14 +44,14 @@ class Load(NamedTuple):
     """Of one step."""
 
 
-def load(weights: Weights | None, size: int, shards: int, ranks: int, activations: int = 0) -> Load:
+def divide_weights(weights: Weights | None, size: int, shards: int, ranks: int, activations: int = 0) -> Load:
     """Divide the weights by the ranks that share one copy; unknown weights count as 0."""
     if weights is None:
         return Load(0, 0, ranks, activations)
     return Load(weights.loaded(size) // shards, weights.on_disk // ranks, ranks, activations)
 
 
-def activations(geometry: Geometry, tokens: int, sequences: int, size: int, shards: int) -> int:
+def compute_activations(geometry: Geometry, tokens: int, sequences: int, size: int, shards: int) -> int:
     """Return the bytes of one step: what one layer reads and writes for each token, and each sequence's logits.
 
     `shards` ranks divide heads and feed-forward parts. Logits are float32. A token uses at most eight experts,
@@ -63,7 +63,7 @@ def activations(geometry: Geometry, tokens: int, sequences: int, size: int, shar
     return tokens * widths * size + 4 * sequences * geometry.vocabulary
 
 
-def smallest_room(facts: Facts, ranks: tuple[Rank, ...], taken: Load, thresholds: Thresholds) -> RankRoom:
+def smallest_room(facts: Facts, ranks: tuple[Rank, ...], rank_load: Load, thresholds: Thresholds) -> RankRoom:
     """Return the room of the rank with the least memory, which limits all ranks.
 
     Three limits apply: the rank's NUMA node, the host's available memory, and the container's limit. Weight files count
@@ -71,19 +71,19 @@ def smallest_room(facts: Facts, ranks: tuple[Rank, ...], taken: Load, thresholds
     worker subtracts it when it checks whether the KV cache fits.
     """
     server, worker = thresholds.bytes("server_memory_gib"), thresholds.bytes("rank_memory_gib")
-    rank_takes = worker + taken.weights + taken.activations
-    per_rank = server // taken.ranks + rank_takes
-    rooms = [_room(f"NUMA node {rank.node}", rank.memory, server + rank_takes) for rank in ranks]
-    rooms.append(_room("available memory", facts.memory.available // taken.ranks, per_rank))
+    rank_takes = worker + rank_load.weights + rank_load.activations
+    per_rank = server // rank_load.ranks + rank_takes
+    rooms = [_make_rank_room(f"NUMA node {rank.node}", rank.memory, server + rank_takes) for rank in ranks]
+    rooms.append(_make_rank_room("available memory", facts.memory.available // rank_load.ranks, per_rank))
     limit = facts.cgroup.memory_limit
     if limit is not None and limit < facts.memory.total:
-        available = max(0, limit - facts.cgroup.memory_used) // taken.ranks
-        rooms.append(_room("the container's memory limit", available, per_rank + taken.on_disk))
+        available = max(0, limit - facts.cgroup.memory_used) // rank_load.ranks
+        rooms.append(_make_rank_room("the container's memory limit", available, per_rank + rank_load.on_disk))
     return min(rooms, key=lambda room: room.left)
 
 
-def _room(pool: str, available: int, taken: int) -> RankRoom:
-    return RankRoom(max(0, available - taken), pool, available, taken)
+def _make_rank_room(pool: str, available: int, used_bytes: int) -> RankRoom:
+    return RankRoom(max(0, available - used_bytes), pool, available, used_bytes)
 
 
 def whole_gib(room: RankRoom, share: float) -> int:
@@ -115,24 +115,26 @@ class Use(NamedTuple):
     because: str
 
 
-def useful(geometry: Geometry, demand: CacheDemand, size: int, shards: int, own: int = 0) -> Use:
+def compute_useful_cache(geometry: Geometry, demand: CacheDemand, size: int, shards: int, server_bytes: int = 0) -> Use:
     """Return the KV cache of all sequences at full length, or of the tokens that the cores can process, if less.
 
-    The result always has room for one full sequence, and for the bytes that the server keeps for its `own` use.
+    The result always has room for one full sequence, and for `server_bytes`, which the server keeps for itself.
     """
     one = geometry.kv_bytes(demand.length, size, shards)
-    full = max(demand.sequences * one, one + own)
-    busy = max(one + own, geometry.kv_bytes(1, size, shards) * demand.tokens)
+    full = max(demand.sequences * one, one + server_bytes)
+    busy = max(one + server_bytes, geometry.kv_bytes(1, size, shards) * demand.tokens)
     if full <= busy:
-        return Use(_up(full), f"{demand.sequences} sequences of {demand.length} tokens need no larger KV cache")
-    return Use(_up(busy), f"the cores process no more than {demand.tokens} tokens at a time")
+        return Use(
+            _round_up_to_gib(full), f"{demand.sequences} sequences of {demand.length} tokens need no larger KV cache"
+        )
+    return Use(_round_up_to_gib(busy), f"the cores process no more than {demand.tokens} tokens at a time")
 
 
-def _up(size: int) -> int:
+def _round_up_to_gib(size: int) -> int:
     return max(1, -(-size // GIB))
 
 
-def longest(geometry: Geometry, space: int, size: int, shards: int) -> int:
+def find_longest_sequence(geometry: Geometry, space: int, size: int, shards: int) -> int:
     """Return the longest sequence, in whole blocks, whose KV cache fits `space` bytes; vLLM takes one block itself."""
     low, high = 0, space // BLOCK
     while low < high:  # find the largest number of blocks that fits

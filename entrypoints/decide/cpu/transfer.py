@@ -16,14 +16,14 @@ from entrypoints.request.flags import KV_TRANSFER
 from entrypoints.request.roles import NIXL, SERVE
 
 
-def transfers(case: Case) -> bool:
+def has_kv_transfer(case: Case) -> bool:
     """Return whether the server exchanges its KV cache with others."""
     return case.given.role.name != SERVE or bool(case.given.flag(KV_TRANSFER))
 
 
 def require_last_core(case: Case) -> None:
     """Raise HOST if the container may use no core to which vLLM moves a worker with NIXL: vLLM would fail there."""
-    if not (transfers(case) and any(name in _connector(case) for name in NIXL)):
+    if not (has_kv_transfer(case) and any(name in _read_kv_connector(case) for name in NIXL)):
         return
     usable, last = {cpu.id for cpu in case.facts.cpus}, _last_cpus(case.facts)
     if not last or usable & last:
@@ -33,7 +33,7 @@ def require_last_core(case: Case) -> None:
     raise EntrypointError(HOST, message, f"allow the container a CPU of {need}, such as with --cpuset-cpus")
 
 
-def _connector(case: Case) -> str:
+def _read_kv_connector(case: Case) -> str:
     """Return the connector's name or its whole configuration."""
     usual = (case.profile.get("kv_transfer") or {}).get("connector")
     return str(case.given.flag(KV_TRANSFER) or usual)
@@ -44,8 +44,8 @@ def _last_cpus(facts: Facts) -> set[int]:
 
     vLLM takes a core's last hardware thread on x86-64, otherwise its first: the same where cores have one.
     """
-    known = {cpu for node in facts.nodes for cpu in node.cpus}
+    node_cpus = {cpu for node in facts.nodes for cpu in node.cpus}
     one_thread = all(len(cpu.siblings) == 1 for cpu in facts.cpus)
-    if not {cpu.id for cpu in facts.cpus} <= known or not (one_thread or facts.processor.architecture == "x86_64"):
+    if not {cpu.id for cpu in facts.cpus} <= node_cpus or not (one_thread or facts.processor.architecture == "x86_64"):
         return set()
     return {max(node.cpus) for node in facts.nodes if node.cpus}

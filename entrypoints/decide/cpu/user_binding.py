@@ -17,9 +17,9 @@ WORDS = ("auto", "nobind")
 _EXPECTED = "expected auto, nobind, or a list of CPUs for each rank, such as 0-29|30-59"
 
 
-def read_user_lists(facts: Facts, given: UserFlags) -> tuple[tuple[int, ...], ...]:
+def read_user_lists(facts: Facts, user_flags: UserFlags) -> tuple[tuple[int, ...], ...]:
     """Return the CPUs of each rank; empty if the user left them open. Raises USAGE for what vLLM cannot bind."""
-    text = given.variable(BIND)
+    text = user_flags.variable(BIND)
     if text is None or text in WORDS:
         return ()
     try:
@@ -31,8 +31,8 @@ def read_user_lists(facts: Facts, given: UserFlags) -> tuple[tuple[int, ...], ..
     here = {cpu.id for cpu in facts.cpus}
     absent = sorted({number for numbers in lists for number in numbers} - here)
     if absent:
-        found = f"CPUs {format_id_list(tuple(absent))} are not in this container"
-        raise EntrypointError(USAGE, f"{BIND}={text}: {found}", f"it has {format_id_list(tuple(sorted(here)))}")
+        absent_cpus = f"CPUs {format_id_list(tuple(absent))} are not in this container"
+        raise EntrypointError(USAGE, f"{BIND}={text}: {absent_cpus}", f"it has {format_id_list(tuple(sorted(here)))}")
     return lists
 
 
@@ -41,13 +41,13 @@ def place_on_lists(available: tuple[bind.Domain, ...], lists: tuple[tuple[int, .
 
     vLLM allocates on that node. Source: v1/worker/cpu_worker.py, determine_available_memory.
     """
-    homes = [_home(available, numbers) for numbers in lists]
+    homes = [_find_home_domain(available, numbers) for numbers in lists]
     return tuple(
         bind.Rank(home.node, tuple((number,) for number in numbers), home.memory // homes.count(home))
         for home, numbers in zip(homes, lists, strict=True)
     )
 
 
-def _home(available: tuple[bind.Domain, ...], numbers: tuple[int, ...]) -> bind.Domain:
+def _find_home_domain(available: tuple[bind.Domain, ...], numbers: tuple[int, ...]) -> bind.Domain:
     nodes = (domain for domain in available if any(numbers[0] in core for core in domain.cores))
     return next(nodes, available[0])

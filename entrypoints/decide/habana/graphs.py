@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from entrypoints.cache.plan import short
+from entrypoints.cache.plan import compute_short_digest
 from entrypoints.core.parse import is_number
 from entrypoints.core.records import Value
 from entrypoints.decide.records import Thresholds
@@ -63,7 +63,7 @@ class Ranges(NamedTuple):
     blocks: Range
 
 
-def up(size: int, step: int) -> int:
+def round_up(size: int, step: int) -> int:
     """Round up to a multiple."""
     return -(-size // step) * step
 
@@ -71,22 +71,22 @@ def up(size: int, step: int) -> int:
 def choose_graphs(demand: GraphDemand, thresholds: Thresholds, env: Mapping[str, str]) -> Warmup:
     """Choose how buckets are spaced, and their variables; the user's own variables are kept."""
     ways = thresholds.words("bucket_ways")
-    ranges = _overridden(_limited_to_usual(demand, _ranges(demand, thresholds)), env)
+    ranges = _override_ranges(_limited_to_usual(demand, _compute_manual_ranges(demand, thresholds)), env)
     if env.get("VLLM_BUCKETING_FROM_FILE"):
         return Warmup({}, 0, {})
-    if demand.intents.workload and not _set(env):
+    if demand.intents.workload and not _has_bucket_variables(env):
         return _for_lengths(demand, ranges, ways, thresholds)
-    if demand.intents.input is None and demand.intents.hot is None and not _set(env):
+    if demand.intents.input is None and demand.intents.hot is None and not _has_bucket_variables(env):
         return _for_anything(demand, ranges, ways)
     if "pad" in ways:
-        return _limited(demand, ranges, thresholds)
+        return _make_limited_warmup(demand, ranges, thresholds)
     linear = _linear_graphs(demand, ranges)
     if "linear" not in ways or ("exponential" in ways and _too_many(linear, demand, ranges, thresholds, env)):
         why = f"linear buckets for these lengths need {linear} graphs"
         if demand.intents.hot:
             why = f"--hot-spot changes nothing: up to its end {why}, and exponential ones have no end"
-        return _exponential(demand, ranges, ways, why)
-    return _linear(demand, ranges, ways, "the manual's rule for these lengths")
+        return _make_exponential_warmup(demand, ranges, ways, why)
+    return _make_linear_warmup(demand, ranges, ways, "the manual's rule for these lengths")
 
 
 def _too_many(linear: int, demand: GraphDemand, ranges: Ranges, thresholds: Thresholds, env: Mapping[str, str]) -> bool:
@@ -97,25 +97,25 @@ def _too_many(linear: int, demand: GraphDemand, ranges: Ranges, thresholds: Thre
     """
     if demand.intents.hot is None:
         return linear > thresholds.whole("graphs_at_most")
-    return not _set(env) and _exponential_graphs(demand, ranges) < linear
+    return not _has_bucket_variables(env) and _exponential_graphs(demand, ranges) < linear
 
 
 def _for_lengths(demand: GraphDemand, ranges: Ranges, ways: tuple[str, ...], thresholds: Thresholds) -> Warmup:
     """Choose buckets from the lengths of recorded requests."""
     if "file" in ways:
         return _from_lengths(demand, ranges, thresholds)
-    return _linear(demand, _fitted(demand, ranges), ways, _why_fitted(demand, ranges))
+    return _make_linear_warmup(demand, _fit_linear_ranges(demand, ranges), ways, _why_fitted(demand, ranges))
 
 
 def _for_anything(demand: GraphDemand, ranges: Ranges, ways: tuple[str, ...]) -> Warmup:
     """Choose buckets if the lengths of requests are unknown."""
     why = "the lengths of requests are unknown"
     if "exponential" in ways:
-        return _exponential(demand, ranges, ways, why)
-    return _linear(demand, _wide(ranges), ways, f"{why}, so each dimension has about sixteen steps")
+        return _make_exponential_warmup(demand, ranges, ways, why)
+    return _make_linear_warmup(demand, _widen_steps(ranges), ways, f"{why}, so each dimension has about sixteen steps")
 
 
-def _set(env: Mapping[str, str]) -> bool:
+def _has_bucket_variables(env: Mapping[str, str]) -> bool:
     """Return whether the user set any of the twelve variables."""
     return any(f"VLLM_{phase}_{size}_BUCKET_{end}" in env for phase, size in SHAPES for end in ("MIN", "STEP", "MAX"))
 
@@ -123,15 +123,15 @@ def _set(env: Mapping[str, str]) -> bool:
 # --- ranges ---------------------------------------------------------------------------------------------------------
 
 
-def _ranges(demand: GraphDemand, thresholds: Thresholds) -> Ranges:
+def _compute_manual_ranges(demand: GraphDemand, thresholds: Thresholds) -> Ranges:
     """Return the manual's ranges: prompts of --input-range or up to the model's length; steps of 1/16 of the batch."""
     spare = thresholds.whole("spare_blocks")
     prompt, answer = demand.intents.input or (1, demand.length), demand.intents.output
     longest = prompt[1] + answer[1] if demand.intents.input and answer else demand.length
     step = thresholds.whole("decode_step") or min(-(-demand.sequences // 16), 16)
-    batch = up(demand.sequences, step)
-    blocks = up((-(-longest // demand.block) + spare) * batch, BLOCK)
-    first = up(max(1, -(-prompt[0] // demand.block)), BLOCK)
+    batch = round_up(demand.sequences, step)
+    blocks = round_up((-(-longest // demand.block) + spare) * batch, BLOCK)
+    first = round_up(max(1, -(-prompt[0] // demand.block)), BLOCK)
     return Ranges(
         Range(1, 1, demand.prompts),
         _prompt_range(demand, prompt, spare),
@@ -142,10 +142,10 @@ def _ranges(demand: GraphDemand, thresholds: Thresholds) -> Ranges:
 
 def _prompt_range(demand: GraphDemand, prompt: tuple[int, int], spare: int) -> Range:
     """Return the range of prompts, or of their pieces."""
-    first, last = up(prompt[0], BLOCK), up(prompt[1], BLOCK) + spare * BLOCK
+    first, last = round_up(prompt[0], BLOCK), round_up(prompt[1], BLOCK) + spare * BLOCK
     if demand.whole:
         return Range(first, BLOCK, last)
-    return Range(min(first, demand.budget), BLOCK, min(last, up(demand.budget, BLOCK)))
+    return Range(min(first, demand.budget), BLOCK, min(last, round_up(demand.budget, BLOCK)))
 
 
 def _limited_to_usual(demand: GraphDemand, ranges: Ranges) -> Ranges:
@@ -154,25 +154,32 @@ def _limited_to_usual(demand: GraphDemand, ranges: Ranges) -> Ranges:
         return ranges
     sequences, tokens = demand.intents.hot
     answer = demand.intents.output[1] if demand.intents.output else 0
-    batch = min(up(sequences, ranges.batches.step), ranges.batches.last)
-    blocks = up((tokens + answer) * sequences // demand.block, BLOCK)
+    batch = min(round_up(sequences, ranges.batches.step), ranges.batches.last)
+    blocks = round_up((tokens + answer) * sequences // demand.block, BLOCK)
     return ranges._replace(
-        lengths=ranges.lengths._replace(last=max(ranges.lengths.first, min(up(tokens, BLOCK), ranges.lengths.last))),
+        lengths=ranges.lengths._replace(
+            last=max(ranges.lengths.first, min(round_up(tokens, BLOCK), ranges.lengths.last))
+        ),
         batches=ranges.batches._replace(last=batch),
         blocks=ranges.blocks._replace(last=max(ranges.blocks.first, min(blocks, ranges.blocks.last))),
     )
 
 
-def _overridden(ranges: Ranges, env: Mapping[str, str]) -> Ranges:
+def _override_ranges(ranges: Ranges, env: Mapping[str, str]) -> Ranges:
     """Return the ranges with the user's own values."""
-    return Ranges(*(_one(each, f"VLLM_{phase}_{size}_BUCKET", env) for each, (phase, size) in _named(ranges)))
+    return Ranges(
+        *(
+            _read_user_range(spread, f"VLLM_{phase}_{size}_BUCKET", env)
+            for spread, (phase, size) in _pair_with_shapes(ranges)
+        )
+    )
 
 
-def _named(ranges: Ranges) -> zip[tuple[Range, tuple[str, str]]]:
+def _pair_with_shapes(ranges: Ranges) -> zip[tuple[Range, tuple[str, str]]]:
     return zip(ranges, SHAPES, strict=True)
 
 
-def _one(spread: Range, prefix: str, env: Mapping[str, str]) -> Range:
+def _read_user_range(spread: Range, prefix: str, env: Mapping[str, str]) -> Range:
     first, step, last = (
         int(env[f"{prefix}_{end}"]) if is_number(env.get(f"{prefix}_{end}", "")) else size
         for end, size in zip(("MIN", "STEP", "MAX"), spread, strict=True)
@@ -180,23 +187,23 @@ def _one(spread: Range, prefix: str, env: Mapping[str, str]) -> Range:
     return Range(first, max(1, step), max(first, last))
 
 
-def _wide(ranges: Ranges) -> Ranges:
+def _widen_steps(ranges: Ranges) -> Ranges:
     """Return the ranges with steps of a sixteenth of long dimensions."""
     return Ranges(
         ranges.prompts,
-        ranges.lengths._replace(step=up(max(BLOCK, ranges.lengths.last // 16), BLOCK)),
+        ranges.lengths._replace(step=round_up(max(BLOCK, ranges.lengths.last // 16), BLOCK)),
         ranges.batches,
-        ranges.blocks._replace(step=up(max(BLOCK, ranges.blocks.last // 16), BLOCK)),
+        ranges.blocks._replace(step=round_up(max(BLOCK, ranges.blocks.last // 16), BLOCK)),
     )
 
 
 # --- ways -----------------------------------------------------------------------------------------------------------
 
 
-def _linear(demand: GraphDemand, ranges: Ranges, ways: tuple[str, ...], because: str) -> Warmup:
+def _make_linear_warmup(demand: GraphDemand, ranges: Ranges, ways: tuple[str, ...], because: str) -> Warmup:
     """Set the twelve variables of linear buckets."""
     graphs = _linear_graphs(demand, ranges)
-    values = _variables(ranges, _because(demand, ranges, because))
+    values = _make_bucket_variables(ranges, _explain_ranges(demand, ranges, because))
     if "exponential" in ways:
         why = f"{because}: {graphs} graphs"
         instead = ("true: the buckets depend only on the model's length, not on the requests",)
@@ -204,7 +211,7 @@ def _linear(demand: GraphDemand, ranges: Ranges, ways: tuple[str, ...], because:
     return Warmup(values, graphs, {})
 
 
-def _because(demand: GraphDemand, ranges: Ranges, why: str) -> tuple[str, ...]:
+def _explain_ranges(demand: GraphDemand, ranges: Ranges, why: str) -> tuple[str, ...]:
     usual = "all sequences had the maximum length"
     if demand.intents.hot:
         usual = "{} sequences had {} tokens".format(*demand.intents.hot)
@@ -216,9 +223,9 @@ def _because(demand: GraphDemand, ranges: Ranges, why: str) -> tuple[str, ...]:
     )
 
 
-def _variables(ranges: Ranges, because: tuple[str, ...], dimension: str = "SEQ") -> dict[str, Value]:
+def _make_bucket_variables(ranges: Ranges, because: tuple[str, ...], dimension: str = "SEQ") -> dict[str, Value]:
     values: dict[str, Value] = {}
-    for (spread, (phase, size)), why in zip(_named(ranges), because, strict=True):
+    for (spread, (phase, size)), why in zip(_pair_with_shapes(ranges), because, strict=True):
         name = f"VLLM_{phase}_{dimension if size == 'SEQ' else size}_BUCKET"
         values |= {
             f"{name}_{end}": Value(str(number), why) for end, number in zip(("MIN", "STEP", "MAX"), spread, strict=True)
@@ -227,51 +234,56 @@ def _variables(ranges: Ranges, because: tuple[str, ...], dimension: str = "SEQ")
 
 
 def _linear_graphs(demand: GraphDemand, ranges: Ranges) -> int:
-    return _count(demand, *(spaced.linear(spread) for spread in ranges))
+    return _count_graphs(demand, *(spaced.make_linear_buckets(spread) for spread in ranges))
 
 
-def _count(demand: GraphDemand, prompts: Buckets, lengths: Buckets, batches: Buckets, blocks: Buckets) -> int:
+def _count_graphs(demand: GraphDemand, prompts: Buckets, lengths: Buckets, batches: Buckets, blocks: Buckets) -> int:
     before = spaced.prompt_graphs(prompts, lengths, demand.budget)
-    pieces = sum(len(_contexts(demand, length)) for _, length in before)
+    pieces = sum(len(_list_context_sizes(demand, length)) for _, length in before)
     return pieces + spaced.count_decode_graphs(batches, blocks, demand.kv_blocks)
 
 
-def _exponential(demand: GraphDemand, ranges: Ranges, ways: tuple[str, ...], why: str) -> Warmup:
+def _make_exponential_warmup(demand: GraphDemand, ranges: Ranges, ways: tuple[str, ...], why: str) -> Warmup:
     """Let vLLM space the buckets exponentially, without ranges."""
     graphs, linear = _exponential_graphs(demand, ranges), _linear_graphs(demand, ranges)
-    instead = (f"linear: {linear} graphs; --input-range and --output-range reduce them", *_limit(ways))
+    instead = (
+        f"linear: {linear} graphs; --input-range and --output-range reduce them",
+        *_explain_no_padding_limit(ways),
+    )
     if "pad" in ways:
         return Warmup({"VLLM_BUCKETING_STRATEGY": Value("exp", f"{why}: {graphs} graphs", instead)}, graphs, {})
     return Warmup({"VLLM_EXPONENTIAL_BUCKETING": Value("true", f"{why}: {graphs} graphs", instead)}, graphs, {})
 
 
 def _exponential_graphs(demand: GraphDemand, ranges: Ranges) -> int:
-    last = up(demand.length, BLOCK)
+    last = round_up(demand.length, BLOCK)
     most = demand.kv_blocks or ranges.blocks.last
-    return _count(
+    return _count_graphs(
         demand,
-        spaced.exponential(Range(1, 1, demand.prompts), spaced.doublings(demand.prompts)),
-        spaced.exponential(Range(BLOCK, BLOCK, last), spaced.doublings(last), long=last >= spaced.LONG),
-        spaced.exponential(Range(1, 2, demand.sequences), spaced.doublings(demand.sequences)),
-        spaced.exponential(Range(BLOCK, BLOCK, most), spaced.doublings(most)),
+        spaced.make_exponential_buckets(Range(1, 1, demand.prompts), spaced.count_doublings(demand.prompts)),
+        spaced.make_exponential_buckets(
+            Range(BLOCK, BLOCK, last), spaced.count_doublings(last), long=last >= spaced.LONG
+        ),
+        spaced.make_exponential_buckets(Range(1, 2, demand.sequences), spaced.count_doublings(demand.sequences)),
+        spaced.make_exponential_buckets(Range(BLOCK, BLOCK, most), spaced.count_doublings(most)),
     )
 
 
-def _limit(ways: tuple[str, ...]) -> tuple[str, ...]:
+def _explain_no_padding_limit(ways: tuple[str, ...]) -> tuple[str, ...]:
     """Return the reason against the fork's padding limit."""
     if "pad" in ways:
         return ()
     return ("a padding limit (VLLM_*_BUCKET_LIMIT): the pinned vllm-hpu-extension does not support it",)
 
 
-def _limited(demand: GraphDemand, ranges: Ranges, thresholds: Thresholds) -> Warmup:
+def _make_limited_warmup(demand: GraphDemand, ranges: Ranges, thresholds: Thresholds) -> Warmup:
     """Set the ranges and padding limits of vllm-gaudi."""
     share = thresholds.number("padding_share")
-    graphs = _count(demand, *(spaced.limited(spread, share) for spread in ranges))
+    graphs = _count_graphs(demand, *(spaced.make_limited_buckets(spread, share) for spread in ranges))
     why = f"the lengths are known, and at most {share:.0%} of a bucket is padding: {graphs} graphs"
     instead = ("exp: its buckets depend only on the model's length", f"lin: {_linear_graphs(demand, ranges)} graphs")
     values = {"VLLM_BUCKETING_STRATEGY": Value("pad", why, instead)}
-    values |= _variables(ranges, _because(demand, ranges, "the given ranges"), "QUERY")
+    values |= _make_bucket_variables(ranges, _explain_ranges(demand, ranges, "the given ranges"), "QUERY")
     percent = str(round(100 * share))
     values |= {
         f"VLLM_{phase}_{'QUERY' if size == 'SEQ' else size}_BUCKET_PAD_PERCENT": Value(percent, why)
@@ -283,57 +295,64 @@ def _limited(demand: GraphDemand, ranges: Ranges, thresholds: Thresholds) -> War
 # --- real lengths ---------------------------------------------------------------------------------------------------
 
 
-def _fitted(demand: GraphDemand, ranges: Ranges) -> Ranges:
+def _fit_linear_ranges(demand: GraphDemand, ranges: Ranges) -> Ranges:
     """Return the linear ranges with the least padding for the recorded lengths, with the manual's number of graphs."""
     sizes = hist.prompt_sizes(demand.intents.workload)
-    lengths = hist.best_linear(sizes, len(spaced.linear(ranges.lengths)), ranges.lengths._replace(first=BLOCK))
-    held = hist.decode_sizes(hist.blocks_held(demand.intents.workload, demand.block), demand.sequences)
-    blocks = hist.best_linear(held, len(spaced.linear(ranges.blocks)), ranges.blocks)
+    lengths = hist.best_linear(
+        sizes, len(spaced.make_linear_buckets(ranges.lengths)), ranges.lengths._replace(first=BLOCK)
+    )
+    block_sizes = hist.decode_sizes(hist.blocks_held(demand.intents.workload, demand.block), demand.sequences)
+    blocks = hist.best_linear(block_sizes, len(spaced.make_linear_buckets(ranges.blocks)), ranges.blocks)
     return ranges._replace(lengths=lengths, blocks=blocks)
 
 
 def _why_fitted(demand: GraphDemand, ranges: Ranges) -> str:
-    rows = hist.compared(hist.prompt_sizes(demand.intents.workload), ranges.lengths, 0.25)
-    return f"the least padding for the lengths in {demand.intents.workload_file} ({hist.describe(rows)})"
+    rows = hist.compare_spacings(hist.prompt_sizes(demand.intents.workload), ranges.lengths, 0.25)
+    return f"the least padding for the lengths in {demand.intents.workload_file} ({hist.describe_spacings(rows)})"
 
 
 def _from_lengths(demand: GraphDemand, ranges: Ranges, thresholds: Thresholds) -> Warmup:
     """List every bucket in a file: the best for the recorded lengths, as many as with a padding limit."""
     share = thresholds.number("padding_share")
-    sizes = hist.pieces(hist.prompt_sizes(demand.intents.workload), None if demand.whole else demand.budget)
-    lengths = hist.optimal(sizes, len(spaced.limited(ranges.lengths, share)), BLOCK, ranges.lengths.last)
-    prompts = spaced.prompt_graphs(spaced.limited(ranges.prompts, share), lengths, demand.budget)
+    sizes = hist.split_prompts(hist.prompt_sizes(demand.intents.workload), None if demand.whole else demand.budget)
+    lengths = hist.find_optimal_buckets(
+        sizes, len(spaced.make_limited_buckets(ranges.lengths, share)), BLOCK, ranges.lengths.last
+    )
+    prompts = spaced.prompt_graphs(spaced.make_limited_buckets(ranges.prompts, share), lengths, demand.budget)
     lines, decodes = [], 0
     for batch, length in prompts:
-        before = _contexts(demand, length)
+        before = _list_context_sizes(demand, length)
         lines.append(f"({batch}, {length}, [{', '.join(map(str, before))}])")
         decodes += len(before) - 1
-    running, count = hist.blocks_held(demand.intents.workload, demand.block), len(spaced.limited(ranges.blocks, share))
-    for batch in spaced.limited(ranges.batches, share):
+    running, count = (
+        hist.blocks_held(demand.intents.workload, demand.block),
+        len(spaced.make_limited_buckets(ranges.blocks, share)),
+    )
+    for batch in spaced.make_limited_buckets(ranges.batches, share):
         blocks = _blocks_of(demand, ranges, hist.decode_sizes(running, batch), batch, count)
         lines.append(f"({batch}, 1, [{', '.join(map(str, blocks))}])")
         decodes += len(blocks)
-    rows = hist.compared(sizes, ranges.lengths, share)
-    padding = hist.padding(lengths, sizes)
-    because = f"{padding:.1%} padding for the lengths in {demand.intents.workload_file}; {hist.describe(rows)}"
+    rows = hist.compare_spacings(sizes, ranges.lengths, share)
+    padding = hist.compute_padding_share(lengths, sizes)
+    because = f"{padding:.1%} padding for the lengths in {demand.intents.workload_file}; {hist.describe_spacings(rows)}"
     text = "".join(f"{line}\n" for line in lines)
-    name = f"buckets-{short(text)}.txt"
+    name = f"buckets-{compute_short_digest(text)}.txt"
     instead = ("exp, lin, pad: consider only the shortest and the longest request",)
     return Warmup({"VLLM_BUCKETING_FROM_FILE": Value(name, because, instead)}, len(prompts) + decodes, {name: text})
 
 
-def _contexts(demand: GraphDemand, length: int) -> Buckets:
+def _list_context_sizes(demand: GraphDemand, length: int) -> Buckets:
     """Return the numbers of blocks that can precede a piece of a prompt: none, and doublings up to the longest."""
     most = (demand.length - length) // demand.block
     if demand.whole or most < 1:
         return (0,)
-    return (0, *spaced.linear(Range(1, most, most)))
+    return (0, *spaced.make_linear_buckets(Range(1, most, most)))
 
 
 def _blocks_of(demand: GraphDemand, ranges: Ranges, sizes: hist.Sizes, batch: int, count: int) -> Buckets:
     """Return at most `count` best numbers of blocks for a batch; the last holds the batch at its maximum length."""
-    most = min(ranges.blocks.last, up(-(-demand.length // demand.block) * batch, BLOCK))
+    most = min(ranges.blocks.last, round_up(-(-demand.length // demand.block) * batch, BLOCK))
     if demand.kv_blocks is not None:
-        most = min(most, up(demand.kv_blocks, BLOCK))
+        most = min(most, round_up(demand.kv_blocks, BLOCK))
     within = {min(size, most): often for size, often in sizes.items()}
-    return hist.optimal(within, max(2, count // 2), min(BLOCK, max(1, batch)), max(batch, most))
+    return hist.find_optimal_buckets(within, max(2, count // 2), min(BLOCK, max(1, batch)), max(batch, most))

@@ -11,13 +11,13 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from entrypoints.cache.plan import places
-from entrypoints.checks.findings import notice
+from entrypoints.cache.plan import choose_cache_folders
+from entrypoints.checks.findings import make_notice
 from entrypoints.core.errors import DOES_NOT_FIT, USAGE, EntrypointError
 from entrypoints.core.parse import format_id_list, parse_id_list
 from entrypoints.core.records import Device, Facts, Notice, Value
-from entrypoints.core.text import counted
-from entrypoints.decide.habana.graphs import BLOCK, GraphDemand, Warmup, choose_graphs, up
+from entrypoints.core.text import format_count
+from entrypoints.decide.habana.graphs import BLOCK, GraphDemand, Warmup, choose_graphs, round_up
 from entrypoints.decide.habana.lengths import (
     LINKED,
     NICS,
@@ -25,18 +25,18 @@ from entrypoints.decide.habana.lengths import (
     SCRIPT,
     SKIP,
     HabanaCase,
+    choose_execution_mode,
+    choose_quantisation,
+    find_gaudi_notices,
     halving_hint,
     is_pcie,
     keeps_bfloat16_cache,
-    mode,
     model_settings,
-    notices,
-    quantisation,
 )
-from entrypoints.decide.habana.limits import exceeded
-from entrypoints.decide.habana.profiler import profiling
-from entrypoints.decide.parallelism.fit import Fit, fit
-from entrypoints.decide.parallelism.hosts import CARDS, reach
+from entrypoints.decide.habana.limits import check_manual_limits
+from entrypoints.decide.habana.profiler import choose_gaudi_profiler
+from entrypoints.decide.parallelism.fit import Fit, fit_model
+from entrypoints.decide.parallelism.hosts import CARDS, make_reach_fields
 from entrypoints.decide.parallelism.rules import Rules
 from entrypoints.decide.records import Decision
 from entrypoints.model.read import ModelFacts
@@ -50,34 +50,39 @@ _TRIES = 4
 """The largest number of fits: one for each doubling of the cards."""
 
 
-def decide(profile: Mapping[str, Any], facts: Facts, model: ModelFacts, given: UserFlags) -> Decision:
-    """Choose every setting that the user did not set. Raises the errors of `fit`, and USAGE for invalid numbers."""
-    case = HabanaCase(profile, _visible(facts, given), model, given)
-    chosen = _fitted(case)
+def decide(profile: Mapping[str, Any], facts: Facts, model: ModelFacts, user_flags: UserFlags) -> Decision:
+    """Choose every setting that the user did not set. Raises as `fit_model`, and USAGE for invalid numbers."""
+    case = HabanaCase(profile, _select_user_modules(facts, user_flags), model, user_flags)
+    chosen = _fit_cards(case)
     demand = _graph_demand(case, chosen)
-    warmup = choose_graphs(demand, case.thresholds, given.env)
-    folder = f"{_root(case)}/buckets"
+    warmup = choose_graphs(demand, case.thresholds, user_flags.env)
+    folder = f"{_find_cache_root(case)}/buckets"
     values = {
-        **_parallelism(case, chosen),
-        **_utilisation(case, chosen),
-        **_lengths(case, chosen, demand),
-        **_graphs(warmup, folder),
-        **_warmup(case, warmup),
-        **mode(case, chosen),
-        **_cards(chosen.devices),
-        **_cores(case, chosen.devices),
-        **quantisation(case, chosen),
+        **_choose_parallelism(case, chosen),
+        **_choose_gaudi_utilisation(case, chosen),
+        **_choose_gaudi_lengths(case, chosen, demand),
+        **_resolve_bucket_files(warmup, folder),
+        **_choose_warmup(case, warmup),
+        **choose_execution_mode(case, chosen),
+        **_choose_gaudi_modules(chosen.devices),
+        **_choose_bound_cores(case, chosen.devices),
+        **choose_quantisation(case, chosen),
         **model_settings(case),
-        **profiling(case, _root(case)),
+        **choose_gaudi_profiler(case, _find_cache_root(case)),
     }
     files = {f"{folder}/{name}": text for name, text in warmup.files.items()}
-    findings = (*chosen.findings, *notices(case, chosen), *exceeded(case, chosen, demand), *_slow_start(case, warmup))
+    findings = (
+        *chosen.findings,
+        *find_gaudi_notices(case, chosen),
+        *check_manual_limits(case, chosen, demand),
+        *_slow_start(case, warmup),
+    )
     return Decision(values, findings, files, chosen.uses)
 
 
-def _visible(facts: Facts, given: UserFlags) -> Facts:
+def _select_user_modules(facts: Facts, user_flags: UserFlags) -> Facts:
     """Return the facts with the cards whose modules the user's variable names. Raises USAGE."""
-    text = given.variable(MODULES) or given.variable(MODULE)
+    text = user_flags.variable(MODULES) or user_flags.variable(MODULE)
     if text is None or text.lower() == "all":
         return facts
     try:
@@ -87,13 +92,15 @@ def _visible(facts: Facts, given: UserFlags) -> Facts:
     modules = {device.module_id for device in facts.devices}
     missing = [module for module in selected if module not in modules]
     if missing:
-        known = ", ".join(map(str, sorted(module for module in modules if module is not None)))
-        raise EntrypointError(USAGE, f"{MODULES}={text}: no module {missing[0]}", f"available modules: {known}")
+        module_numbers = ", ".join(map(str, sorted(module for module in modules if module is not None)))
+        raise EntrypointError(
+            USAGE, f"{MODULES}={text}: no module {missing[0]}", f"available modules: {module_numbers}"
+        )
     return facts._replace(devices=tuple(device for device in facts.devices if device.module_id in selected))
 
 
-def _parallelism(case: HabanaCase, chosen: Fit) -> dict[str, Value]:
-    """Return the values of `fit`, without expert parallelism for models that the vendor excludes from it."""
+def _choose_parallelism(case: HabanaCase, chosen: Fit) -> dict[str, Value]:
+    """Return the values of `fit_model`, without expert parallelism for models that the vendor excludes from it."""
     excluded = {UTILISATION}
     if case.named("no_expert_parallel"):
         excluded.add(EXPERT)
@@ -103,18 +110,18 @@ def _parallelism(case: HabanaCase, chosen: Fit) -> dict[str, Value]:
 # --- cards and memory -----------------------------------------------------------------------------------------------
 
 
-def _fitted(case: HabanaCase) -> Fit:
+def _fit_cards(case: HabanaCase) -> Fit:
     """Choose cards, parallelism and lengths."""
     pcie = is_pcie(case.facts.devices)
     if pcie and _prefers_links(case):
         try:
-            return _settled(case, pcie=True)
+            return _repeat_fit(case, pcie=True)
         except EntrypointError as error:
             if error.code not in (DOES_NOT_FIT, USAGE):  # of more cards than that, or of sizes that the user set
                 raise
     pcie = pcie and not case.thresholds.number("host_nic")
     try:
-        return _settled(case, pcie=pcie)
+        return _repeat_fit(case, pcie=pcie)
     except EntrypointError as error:
         linked = "; more than four Gaudi2E cards need host NICs: use --target gaudi2e, whose image has libfabric"
         smaller = halving_hint(case) if error.code == DOES_NOT_FIT else ""
@@ -128,20 +135,22 @@ def _prefers_links(case: HabanaCase) -> bool:
     return small and bool(case.thresholds.number("host_nic")) and case.facts.grants.get(NICS) is False
 
 
-def _settled(case: HabanaCase, *, pcie: bool) -> Fit:
+def _repeat_fit(case: HabanaCase, *, pcie: bool) -> Fit:
     """Repeat the fit until the memory reserved for graphs matches the number of cards.
 
     On Gaudi --gpu-memory-utilization is a share of the memory that is free after loading the weights, and a share of
     that goes to graphs. Both depend on the weights of one card, and so on the number of cards.
     """
-    given = case.given._replace(flags={name: flag for name, flag in case.given.flags.items() if name != UTILISATION})
+    user_flags = case.given._replace(
+        flags={name: flag for name, flag in case.given.flags.items() if name != UTILISATION}
+    )
     model, ranks, unused = _of_usual_length(case), 0, 0
     for _ in range(_TRIES):
-        chosen = fit(case.facts, model, given, _rules(case, unused, pcie=pcie))
+        chosen = fit_model(case.facts, model, user_flags, _make_habana_rules(case, unused, pcie=pcie))
         if chosen.tensor * chosen.pipeline == ranks:
             break
         ranks = chosen.tensor * chosen.pipeline
-        unused = _unused(case, ranks, chosen.length)
+        unused = _compute_withheld_bytes(case, ranks, chosen.length)
     return chosen
 
 
@@ -158,14 +167,14 @@ def _of_usual_length(case: HabanaCase) -> ModelFacts:
     return case.model._replace(geometry=geometry._replace(max_length=min(usual, geometry.max_length)))
 
 
-def _unused(case: HabanaCase, ranks: int, length: int | None) -> int:
+def _compute_withheld_bytes(case: HabanaCase, ranks: int, length: int | None) -> int:
     """Return the bytes of one card that utilisation and graphs withhold from the KV cache."""
-    thresholds, given = case.thresholds, case.given
-    text = given.flag(UTILISATION)
-    share = _usable_share(case, length) if text is None else _number(text, UTILISATION)
-    graphs = _share(given, "VLLM_GRAPH_RESERVED_MEM", thresholds.number("graph_memory_share"))
-    weights = case.model.weights.loaded(_element(case)) // ranks if case.model.weights else 0
-    free = _memory(case) - thresholds.bytes("unavailable_gib") - thresholds.bytes("profile_gib") - weights
+    thresholds, user_flags = case.thresholds, case.given
+    text = user_flags.flag(UTILISATION)
+    share = _usable_share(case, length) if text is None else _parse_share(text, UTILISATION)
+    graphs = _read_share_variable(user_flags, "VLLM_GRAPH_RESERVED_MEM", thresholds.number("graph_memory_share"))
+    weights = case.model.weights.loaded(_read_weight_bytes(case)) // ranks if case.model.weights else 0
+    free = _find_smallest_memory(case) - thresholds.bytes("unavailable_gib") - thresholds.bytes("profile_gib") - weights
     return int(max(0, free) * (1 - share * (1 - graphs)))
 
 
@@ -175,23 +184,23 @@ def _usable_share(case: HabanaCase, length: int | None) -> float:
     return case.thresholds.number("usable_share_of_long" if 0 < long < (length or 0) else "usable_share")
 
 
-def _memory(case: HabanaCase) -> int:
+def _find_smallest_memory(case: HabanaCase) -> int:
     """Return the bytes of the smallest card; 0 if unknown."""
     return min((device.memory_total or 0 for device in case.facts.devices), default=0)
 
 
-def _element(case: HabanaCase) -> int:
+def _read_weight_bytes(case: HabanaCase) -> int:
     """Return the bytes of a weight: one if a calibration converts it to fp8."""
     return 1 if case.given.variable(QUANT) is not None or case.given.flag(QUANTIZATION) == "inc" else 2
 
 
-def _rules(case: HabanaCase, unused: int, *, pcie: bool) -> Rules:
-    thresholds, memory = case.thresholds, _memory(case)
+def _make_habana_rules(case: HabanaCase, unused: int, *, pcie: bool) -> Rules:
+    thresholds, memory = case.thresholds, _find_smallest_memory(case)
     sizes = tuple(int(size) for size in thresholds.words("tensor_sizes"))
-    element = _element(case)
+    element = _read_weight_bytes(case)
     between = {"link": CARDS} if is_pcie(case.facts.devices) else {}
     return Rules(
-        **{**reach(thresholds), **between},
+        **{**make_reach_fields(thresholds), **between},
         usable=1 - thresholds.bytes("unavailable_gib") / memory if memory else thresholds.number("usable_share"),
         reserved=unused,
         activations=thresholds.bytes("profile_gib"),
@@ -207,7 +216,7 @@ def _rules(case: HabanaCase, unused: int, *, pcie: bool) -> Rules:
     )
 
 
-def _utilisation(case: HabanaCase, chosen: Fit) -> dict[str, Value]:
+def _choose_gaudi_utilisation(case: HabanaCase, chosen: Fit) -> dict[str, Value]:
     if case.given.flag(UTILISATION) is not None:
         return {}
     number = _usable_share(case, chosen.length)
@@ -219,12 +228,12 @@ def _utilisation(case: HabanaCase, chosen: Fit) -> dict[str, Value]:
     return {UTILISATION: Value(share, because, instead)}
 
 
-def _share(given: UserFlags, variable: str, default: float) -> float:
-    text = given.variable(variable)
-    return default if text is None else _number(text, variable)
+def _read_share_variable(user_flags: UserFlags, variable: str, default: float) -> float:
+    text = user_flags.variable(variable)
+    return default if text is None else _parse_share(text, variable)
 
 
-def _number(text: str, name: str) -> float:
+def _parse_share(text: str, name: str) -> float:
     """Parse a share. Raises USAGE."""
     try:
         share = float(text)
@@ -235,7 +244,7 @@ def _number(text: str, name: str) -> float:
     return share
 
 
-def _cards(devices: tuple[Device, ...]) -> dict[str, Value]:
+def _choose_gaudi_modules(devices: tuple[Device, ...]) -> dict[str, Value]:
     """Select the cards by module, as Gaudi's runtime does; the kernel numbers cards in another order."""
     modules = sorted(device.module_id for device in devices if device.module_id is not None)
     if len(modules) != len(devices):
@@ -247,7 +256,7 @@ def _cards(devices: tuple[Device, ...]) -> dict[str, Value]:
     return {MODULES: Value(",".join(map(str, modules)), because, ("all: would also use the cards of other servers",))}
 
 
-def _cores(case: HabanaCase, devices: tuple[Device, ...]) -> dict[str, Value]:
+def _choose_bound_cores(case: HabanaCase, devices: tuple[Device, ...]) -> dict[str, Value]:
     """Bind to cores of the cards' NUMA node, an equal part for each card, as the vendor's scripts do with numactl."""
     nodes = {device.node for device in devices}
     node = nodes.pop() if len(nodes) == 1 else None
@@ -255,12 +264,13 @@ def _cores(case: HabanaCase, devices: tuple[Device, ...]) -> dict[str, Value]:
         return {}
     cores = [cpu.id for cpu in case.facts.cpus if cpu.node == node and cpu.id == min(cpu.siblings)]
     on_node = [device.number for device in case.facts.devices if device.node == node]
-    each = len(cores) // len(on_node)
-    if not each:
+    cores_per_card = len(cores) // len(on_node)
+    if not cores_per_card:
         return {}
     places = (on_node.index(device.number) for device in devices)
-    bound = sorted(core for place in places for core in cores[place * each : (place + 1) * each])
-    shared = f"{counted(each, 'core')} of NUMA node {node} for each of its {counted(len(on_node), 'card')}"
+    bound = sorted(core for place in places for core in cores[place * cores_per_card : (place + 1) * cores_per_card])
+    cards = format_count(len(on_node), "card")
+    shared = f"{format_count(cores_per_card, 'core')} of NUMA node {node} for each of its {cards}"
     because = f"{shared}; CPU speed limits the engine"
     return {
         CPUS: Value(
@@ -275,18 +285,18 @@ def _cores(case: HabanaCase, devices: tuple[Device, ...]) -> dict[str, Value]:
 
 
 def _graph_demand(case: HabanaCase, chosen: Fit) -> GraphDemand:
-    thresholds, given = case.thresholds, case.given
+    thresholds, user_flags = case.thresholds, case.given
     length = chosen.length or thresholds.whole("usual_length")
-    sequences = chosen.sequences or _sequences(case, chosen)
+    sequences = chosen.sequences or _choose_decode_batch(case, chosen)
     whole, least = bool(thresholds.number("whole_prompts")), thresholds.whole("batched_tokens")
-    budget = given.number(BATCHED) or (up(max(length, least), BLOCK) if whole else least)
-    prompts = given.number(PREFILLS) or _prompts(case, budget, sequences)
-    block = given.number(BLOCK_SIZE) or BLOCK
+    budget = user_flags.number(BATCHED) or (round_up(max(length, least), BLOCK) if whole else least)
+    prompts = user_flags.number(PREFILLS) or _count_step_prompts(case, budget, sequences)
+    block = user_flags.number(BLOCK_SIZE) or BLOCK
     blocks = chosen.kv_tokens // block if chosen.kv_tokens else None
-    return GraphDemand(length, sequences, min(prompts, sequences), budget, given.intents, blocks, block, whole)
+    return GraphDemand(length, sequences, min(prompts, sequences), budget, user_flags.intents, blocks, block, whole)
 
 
-def _sequences(case: HabanaCase, chosen: Fit) -> int:
+def _choose_decode_batch(case: HabanaCase, chosen: Fit) -> int:
     """Return the manual's usual batch, or the number of sequences of the given ranges that the KV cache holds."""
     usual, intents = case.thresholds.whole("decode_sequences"), case.given.intents
     if not (intents.input and intents.output and chosen.kv_tokens):
@@ -295,18 +305,18 @@ def _sequences(case: HabanaCase, chosen: Fit) -> int:
     return max(1, min(usual, chosen.kv_tokens // typical))
 
 
-def _prompts(case: HabanaCase, budget: int, sequences: int) -> int:
+def _count_step_prompts(case: HabanaCase, budget: int, sequences: int) -> int:
     """Return how many prompts one step computes: few for low latency, a full step for high throughput."""
     shortest = case.given.intents.input[0] if case.given.intents.input else 1
     fixed = case.thresholds.whole("prefill_sequences")
     if not fixed:  # 1.21 fills a step with prompts of the shortest length
         return max(1, min(budget // shortest, sequences))
     if case.given.intents.optimize == "throughput":
-        return max(1, min(case.thresholds.whole("batched_tokens") // up(shortest, BLOCK), sequences))
+        return max(1, min(case.thresholds.whole("batched_tokens") // round_up(shortest, BLOCK), sequences))
     return fixed
 
 
-def _lengths(case: HabanaCase, chosen: Fit, demand: GraphDemand) -> dict[str, Value]:
+def _choose_gaudi_lengths(case: HabanaCase, chosen: Fit, demand: GraphDemand) -> dict[str, Value]:
     thresholds, values = case.thresholds, {}
     if not chosen.sequences:
         because = "the manual's usual batch for decoding"
@@ -315,10 +325,17 @@ def _lengths(case: HabanaCase, chosen: Fit, demand: GraphDemand) -> dict[str, Va
         values[SEQUENCES] = Value(
             str(demand.sequences), because, ("256, vLLM's default: twice as many graphs to warm up",)
         )
-    own = case.model.geometry.max_length if case.model.geometry else None
-    if chosen.length and own and chosen.length < own and not {LENGTH} & {*chosen.values, *case.given.flags}:
+    model_length = case.model.geometry.max_length if case.model.geometry else None
+    if (
+        chosen.length
+        and model_length
+        and chosen.length < model_length
+        and not {LENGTH} & {*chosen.values, *case.given.flags}
+    ):
         because = "the manual's usual length: one step computes a whole prompt, and each length needs another graph"
-        values[LENGTH] = Value(str(chosen.length), because, (f"{own}, the model's own: set --max-model-len for it",))
+        values[LENGTH] = Value(
+            str(chosen.length), because, (f"{model_length}, the model's own: set --max-model-len for it",)
+        )
     if thresholds.number("whole_prompts") and chosen.length:
         because = f"one step computes a whole prompt: the tokens of the longest one, but at least the value of {SCRIPT}"
         values[BATCHED] = Value(str(demand.budget), because)
@@ -331,7 +348,7 @@ def _lengths(case: HabanaCase, chosen: Fit, demand: GraphDemand) -> dict[str, Va
     return values
 
 
-def _graphs(warmup: Warmup, folder: str) -> dict[str, Value]:
+def _resolve_bucket_files(warmup: Warmup, folder: str) -> dict[str, Value]:
     """Return the variables of the buckets, with a file's name replaced by its path."""
     return {
         name: value._replace(value=f"{folder}/{value.value}") if value.value in warmup.files else value
@@ -339,7 +356,7 @@ def _graphs(warmup: Warmup, folder: str) -> dict[str, Value]:
     }
 
 
-def _seconds(case: HabanaCase, warmup: Warmup) -> tuple[float, float]:
+def _estimate_warmup(case: HabanaCase, warmup: Warmup) -> tuple[float, float]:
     """Return how long the warm-up takes with an empty and with a filled recipe cache."""
     slow = "float8_" if _computes_float8(case) else ""
     seconds = warmup.graphs * case.thresholds.number(f"seconds_per_{slow}graph")
@@ -347,17 +364,17 @@ def _seconds(case: HabanaCase, warmup: Warmup) -> tuple[float, float]:
 
 
 def _computes_float8(case: HabanaCase) -> bool:
-    return _element(case) == 1 or case.model.quantization == "fp8"
+    return _read_weight_bytes(case) == 1 or case.model.quantization == "fp8"
 
 
-def _warmup(case: HabanaCase, warmup: Warmup) -> dict[str, Value]:
+def _choose_warmup(case: HabanaCase, warmup: Warmup) -> dict[str, Value]:
     """Enable the warm-up, with its duration as the reason."""
-    seconds, with_cache = _seconds(case, warmup)
+    seconds, with_cache = _estimate_warmup(case, warmup)
     because = "graphs are compiled before the first request"
     if seconds:
         because = (
-            f"{warmup.graphs} graphs are compiled before the first request: about {_time(seconds)}, or about"
-            f" {_time(with_cache)} with cached recipes"
+            f"{warmup.graphs} graphs are compiled before the first request: about {_format_time(seconds)}, or about"
+            f" {_format_time(with_cache)} with cached recipes"
         )
     instead = (f"true: each of {warmup.graphs} shapes would be compiled during the first request that needs it",)
     return {SKIP: Value("false", because, instead)}
@@ -367,16 +384,16 @@ def _slow_start(case: HabanaCase, warmup: Warmup) -> Iterator[Notice]:
     """Yield a notice if loading and warm-up may take longer than the time that the image's health check allows."""
     if case.is_on(SKIP):
         return
-    needed = math.ceil(_seconds(case, warmup)[0] / 60) + case.thresholds.whole("loading_minutes")
+    minutes = math.ceil(_estimate_warmup(case, warmup)[0] / 60) + case.thresholds.whole("loading_minutes")
     allowed = int(case.profile["run"]["start"]["value"].removesuffix("m"))
-    if needed > allowed:
-        found = f"{needed} minutes for {warmup.graphs} graphs and the weights"
-        yield notice("HPU-050", found, f"at most {allowed}", minutes=str(needed), failures=str(6 * needed))
+    if minutes > allowed:
+        duration = f"{minutes} minutes for {warmup.graphs} graphs and the weights"
+        yield make_notice("HPU-050", duration, f"at most {allowed}", minutes=str(minutes), failures=str(6 * minutes))
 
 
-def _time(seconds: float) -> str:
+def _format_time(seconds: float) -> str:
     return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min"  # noqa: PLR2004 - both in two digits
 
 
-def _root(case: HabanaCase) -> str:
-    return places(case.given.env, case.facts.mounts, case.facts.user[0], local_model=True).shared
+def _find_cache_root(case: HabanaCase) -> str:
+    return choose_cache_folders(case.given.env, case.facts.mounts, case.facts.user[0], local_model=True).shared

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from entrypoints.checks.findings import notice
+from entrypoints.checks.findings import make_notice
 from entrypoints.core.records import Device, Notice, Value
 from entrypoints.decide.conversions import (
-    conversions,
     convert_command,
+    find_default_conversion,
     folder_of,
+    list_model_conversions,
     other_images,
     output_name,
-    suitable,
 )
 from entrypoints.decide.decision_input import Case
 from entrypoints.decide.parallelism.fit import Fit
@@ -69,17 +69,17 @@ _MODES = {
 """Lazy mode and --enforce-eager → the resulting execution mode; README_GAUDI.md, execution modes."""
 
 
-def mode(case: HabanaCase, chosen: Fit) -> dict[str, Value]:
+def choose_execution_mode(case: HabanaCase, chosen: Fit) -> dict[str, Value]:
     """Choose among lazy mode, graphs, torch.compile and eager mode, with the settings for several cards."""
     lazy = str(case.thresholds.whole("lazy_mode"))
     eager = is_eager(case)
     because = case.thresholds.table["lazy_mode"]["because"]
-    others = tuple(
+    other_modes = tuple(
         f"{number}{' with --enforce-eager' if slow else ''}: {text}; this stack was not validated with it"
         for (number, slow), text in _MODES.items()
         if number != lazy
     )
-    values = {LAZY: Value(lazy, f"{_MODES[lazy, eager]}; {because}", others)}
+    values = {LAZY: Value(lazy, f"{_MODES[lazy, eager]}; {because}", other_modes)}
     if chosen.tensor * chosen.pipeline > 1:
         because = "several cards with graphs: the graphs include the collectives"
         values[COLLECTIVES] = Value("true", because)
@@ -96,12 +96,12 @@ def is_eager(case: HabanaCase) -> bool:
     return case.given.flag("--enforce-eager") == "True"
 
 
-def quantisation(case: HabanaCase, chosen: Fit) -> dict[str, Value]:
+def choose_quantisation(case: HabanaCase, chosen: Fit) -> dict[str, Value]:
     """Return the settings for the weights' type."""
     method = case.model.quantization
     values = {"--dtype": Value("bfloat16", "the matrix engine computes in bfloat16; vllm-gaudi converts float16 to it")}
     if case.given.variable(QUANT):
-        values |= _calibrated(case, chosen)
+        values |= _choose_calibration(case, chosen)
     elif method in ("awq", "gptq") and case.thresholds.number("own_quantization"):
         values[QUANTIZATION] = Value(f"{method}_hpu", f"Gaudi has its own kernel for {method} weights")
     elif _is_float8(case):
@@ -125,7 +125,7 @@ _SWITCHES = {"variable": "VLLM_HPU_CONVERT_TO_FP8UZ", "itself": "VLLM_SCALE_ADJU
 """The stack's way to convert float8 weights → the variable that enables the conversion while loading."""
 
 
-def _calibrated(case: HabanaCase, chosen: Fit) -> dict[str, Value]:
+def _choose_calibration(case: HabanaCase, chosen: Fit) -> dict[str, Value]:
     """Return the settings for a QUANT_CONFIG of Intel Neural Compressor: all that the vendor's -q sets.
 
     Sources: set_dtype in the fork's scripts/utils.sh; -q in scripts/quickstart/start_vllm.sh of deepseek_r1;
@@ -137,7 +137,7 @@ def _calibrated(case: HabanaCase, chosen: Fit) -> dict[str, Value]:
     instead = ("60, vLLM's default: vLLM would declare the engine dead",)
     values["VLLM_ENGINE_ITERATION_TIMEOUT_S"] = Value("3600", slow, instead)
     values["VLLM_RPC_TIMEOUT"] = Value("600000", slow)
-    again = requantises(case)
+    again = is_requantised(case)
     if case.thresholds.number("inc_flags"):
         cache = "auto" if keeps_bfloat16_cache(case) else "fp8_inc"
         if not case.model.quantization:  # vLLM refuses a method other than that of the model
@@ -145,9 +145,9 @@ def _calibrated(case: HabanaCase, chosen: Fit) -> dict[str, Value]:
         values["--kv-cache-dtype"] = Value(
             cache, f"{because}; the vendor's list of models, or its name (bf16kv), decides whether the cache is fp8 too"
         )
-    values |= _scales(case)
+    values |= _choose_constant_scales(case)
     if again:
-        return values | _requantised(case)
+        return values | _choose_requantisation(case)
     weights, device = case.model.weights, chosen.devices[0]
     if weights and device.memory_total and weights.loaded(2) // chosen.tensor > device.memory_total * 0.8:
         because = "in bfloat16 the weights are larger than the cards' memory, so they are quantised on the host"
@@ -168,7 +168,7 @@ _SCALES = {"VLLM_DISABLE_MARK_SCALES_AS_CONST": "true", "VLLM_HPU_MARK_SCALES_AS
 """The stack's variable for constant scales → the value that turns them off."""
 
 
-def _scales(case: HabanaCase) -> dict[str, Value]:
+def _choose_constant_scales(case: HabanaCase) -> dict[str, Value]:
     """Return the setting without which the warm-up compiles each graph for its own scales."""
     variable = case.word("constant_scales")
     if variable not in _SCALES:
@@ -176,13 +176,13 @@ def _scales(case: HabanaCase) -> dict[str, Value]:
     return {variable: Value(_SCALES[variable], "constant scales would be compiled into each graph again")}
 
 
-def requantises(case: HabanaCase) -> bool:
+def is_requantised(case: HabanaCase) -> bool:
     """Return whether QUANT_CONFIG quantises float8 weights again, with the scales that were measured."""
     stack = bool(case.thresholds.number("requantise_float8"))
     return stack and case.given.variable(QUANT) is not None and case.model.quantization == "fp8"
 
 
-def _requantised(case: HabanaCase) -> dict[str, Value]:
+def _choose_requantisation(case: HabanaCase) -> dict[str, Value]:
     """Return the variables of start_vllm.sh -q that make vLLM apply the measurements to float8 weights."""
     why = f"{QUANT} applies to float8 weights only with this variable (-q of start_vllm.sh)"
     sliced = ("8, as without measurements: vLLM stops, as it expects 1 with VLLM_REQUANT_FP8_INC",)
@@ -213,7 +213,7 @@ def _is_float8(case: HabanaCase) -> bool:
 
 def halving_hint(case: HabanaCase) -> str:
     """Return a hint to convert an unquantised model to weights of half the size; empty if there is no script."""
-    script = suitable(case.profile, case.model)
+    script = find_default_conversion(case.profile, case.model)
     if script is None or script.takes == "fp8":
         return ""
     return f"; or halve the weights: {convert_command(case.profile, case.model.name, script)}"
@@ -248,45 +248,45 @@ def _unsupported_quantisation(case: HabanaCase) -> Iterator[Notice]:
     """Yield a notice for a quantisation that the platform does not list: vLLM refuses to start with it."""
     method, methods = case.model.quantization, case.thresholds.words("quantization_methods")
     if method and method not in methods:
-        yield notice("HPU-045", method, f"one of {', '.join(methods)}" if methods else "an unquantised model")
+        yield make_notice("HPU-045", method, f"one of {', '.join(methods)}" if methods else "an unquantised model")
 
 
 def _refused_quantisation(case: HabanaCase) -> Iterator[Notice]:
     """Yield a notice for --quantization inc for a quantised model: vLLM's _verify_quantization refuses it."""
     method = case.model.quantization
     if case.given.flag(QUANTIZATION) == "inc" and method not in ("", "inc"):
-        yield notice("HPU-052", f"{QUANTIZATION} inc", f"no {QUANTIZATION}, or {method}", method=method)
+        yield make_notice("HPU-052", f"{QUANTIZATION} inc", f"no {QUANTIZATION}, or {method}", method=method)
 
 
-def _unconverted(case: HabanaCase) -> Iterator[Notice]:
+def _check_conversion(case: HabanaCase) -> Iterator[Notice]:
     """Yield a notice if the weights must be converted before serving."""
     if not _is_float8(case) or case.model.converted or case.word("fp8_conversion") != "beforehand":
         return
-    name, script = case.model.name, suitable(case.profile, case.model)
+    name, script = case.model.name, find_default_conversion(case.profile, case.model)
     where = "" if script else f" ({other_images(case.profile)}; this image has none for these weights)"
     command = f"{convert_command(case.profile, name, script)}{where}"
     output = output_name(case.profile, folder_of(name))
-    yield notice("HPU-041", name, "weights that `convert` wrote", command=command, result=output)
+    yield make_notice("HPU-041", name, "weights that `convert` wrote", command=command, result=output)
 
 
-def _unmeasured(case: HabanaCase) -> Iterator[Notice]:
+def _check_measurements(case: HabanaCase) -> Iterator[Notice]:
     """Yield a notice if Intel Neural Compressor is selected without its measurements."""
     if case.given.variable(QUANT):
-        if requantises(case) and not measured_root(case) and not case.given.variable(PREFIX):
-            yield notice("HPU-048", f"{QUANT}={case.given.variable(QUANT)}, no {PREFIX}", PREFIX)
+        if is_requantised(case) and not measured_root(case) and not case.given.variable(PREFIX):
+            yield make_notice("HPU-048", f"{QUANT}={case.given.variable(QUANT)}, no {PREFIX}", PREFIX)
         return
-    repository = _published(case)
+    repository = _find_measurements(case)
     if repository:
-        yield notice("HPU-047", f"no {QUANT}", f"{QUANT} and {repository}", repository=repository)
+        yield make_notice("HPU-047", f"no {QUANT}", f"{QUANT} and {repository}", repository=repository)
     if case.given.flag(QUANTIZATION) != "inc":
         return
-    scripts = (script for script in conversions(case.profile) if script.gives == "measurements")
+    scripts = (script for script in list_model_conversions(case.profile) if script.gives == "measurements")
     script = next(scripts, None)
     command = convert_command(case.profile, case.model.name, script) if script else other_images(case.profile)
-    yield notice("HPU-046", f"no {QUANT}", f"{QUANT}=…/maxabs_quant_g2.json", command=command)
+    yield make_notice("HPU-046", f"no {QUANT}", f"{QUANT}=…/maxabs_quant_g2.json", command=command)
 
 
-def _published(case: HabanaCase) -> str:
+def _find_measurements(case: HabanaCase) -> str:
     """Return the repository of the measurements that the vendor publishes for the model; empty if there is none."""
     pairs = (entry.partition("=") for entry in case.thresholds.words("measurements"))
     return next((repository for name, _, repository in pairs if _is_model(case, name)), "")
@@ -305,45 +305,45 @@ _FEATURES = {
 """Feature → its name, and the flag that asks for it."""
 
 
-def _unsupported(case: HabanaCase) -> Iterator[Notice]:
+def _check_stack_features(case: HabanaCase) -> Iterator[Notice]:
     """Yield a notice for each feature that the user asks for and the stack lacks."""
     for feature in case.thresholds.words("unsupported"):
         what, flag = _FEATURES[feature]
         requested = case.given.flag(flag)
         if requested not in (None, "False"):
-            found = flag if requested == "True" else f"{flag} {requested}"
-            yield notice("HPU-051", found, f"no {flag}", what=what, flag=flag)
+            setting = flag if requested == "True" else f"{flag} {requested}"
+            yield make_notice("HPU-051", setting, f"no {flag}", what=what, flag=flag)
 
 
 def _too_long(case: HabanaCase, chosen: Fit) -> Iterator[Notice]:
     """Yield a notice for a length beyond the vendor's largest on one host."""
     most, length = case.thresholds.whole("longest_on_one_host"), chosen.length or 0
     if 0 < most < length and case.given.number(NODES) in (None, 1):
-        yield notice("HPU-049", f"{LENGTH} {length}", f"at most {most}", most=str(most))
+        yield make_notice("HPU-049", f"{LENGTH} {length}", f"at most {most}", most=str(most))
 
 
-def _unlinked(case: HabanaCase, chosen: Fit) -> Iterator[Notice]:
+def _check_host_nics(case: HabanaCase, chosen: Fit) -> Iterator[Notice]:
     """Yield a notice if more PCIe cards than links join lack the libraries, or the device files, of host NICs."""
     if not case.thresholds.number("host_nic"):
-        yield notice("HPU-043", f"{chosen.tensor} cards", f"at most {LINKED}, or the variant with host NICs")
+        yield make_notice("HPU-043", f"{chosen.tensor} cards", f"at most {LINKED}, or the variant with host NICs")
     elif case.facts.grants.get(NICS) is False:
-        yield notice(
+        yield make_notice(
             "HPU-053", f"{NICS}: none to open, for {chosen.tensor} cards", "a device file for each network card"
         )
 
 
-def notices(case: HabanaCase, chosen: Fit) -> Iterator[Notice]:
+def find_gaudi_notices(case: HabanaCase, chosen: Fit) -> Iterator[Notice]:
     """Yield notices about the model and the user's settings."""
     yield from _unsupported_quantisation(case)
     yield from _refused_quantisation(case)
-    yield from _unconverted(case)
-    yield from _unmeasured(case)
-    yield from _unsupported(case)
+    yield from _check_conversion(case)
+    yield from _check_measurements(case)
+    yield from _check_stack_features(case)
     yield from _too_long(case, chosen)
     if case.is_on(SKIP):
-        yield notice("HPU-042", f"{SKIP}={case.given.variable(SKIP)}", "false")
+        yield make_notice("HPU-042", f"{SKIP}={case.given.variable(SKIP)}", "false")
     if is_pcie(chosen.devices) and chosen.tensor > LINKED:
-        yield from _unlinked(case, chosen)
+        yield from _check_host_nics(case, chosen)
     limits = [name for name in case.given.env if name.startswith("VLLM_") and name.endswith("_BUCKET_LIMIT")]
     if limits and "pad" not in case.thresholds.words("bucket_ways"):
-        yield notice("HPU-044", f"{limits[0]}={case.given.env[limits[0]]}", "not set", variable=limits[0])
+        yield make_notice("HPU-044", f"{limits[0]}={case.given.env[limits[0]]}", "not set", variable=limits[0])

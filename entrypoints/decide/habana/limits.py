@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from entrypoints.checks.findings import notice
+from entrypoints.checks.findings import make_notice
 from entrypoints.core.parse import is_number
 from entrypoints.core.records import Notice
 from entrypoints.decide.habana.graphs import GraphDemand
@@ -16,7 +16,7 @@ CAPTURED, SMALLEST_CAPTURE = "--max-seq-len-to-capture", 2048
 """-g of start_gaudi_vllm_server.sh, "not smaller than 2048"."""
 
 
-def exceeded(case: HabanaCase, chosen: Fit, demand: GraphDemand) -> Iterator[Notice]:
+def check_manual_limits(case: HabanaCase, chosen: Fit, demand: GraphDemand) -> Iterator[Notice]:
     """Yield a notice for each setting of the user's that is beyond a limit."""
     yield from _too_many_ranks(case)
     yield from _short_capture(case)
@@ -30,13 +30,13 @@ def _too_many_ranks(case: HabanaCase) -> Iterator[Notice]:
     """Yield a notice for more ranks than KV heads; latent attention has none that ranks divide."""
     geometry, ranks = case.model.geometry, case.given.number(TENSOR)
     if geometry and ranks and not geometry.latent and 0 < geometry.kv_heads < ranks:
-        yield notice("HPU-054", f"{TENSOR} {ranks}", f"at most {geometry.kv_heads}", most=str(geometry.kv_heads))
+        yield make_notice("HPU-054", f"{TENSOR} {ranks}", f"at most {geometry.kv_heads}", most=str(geometry.kv_heads))
 
 
 def _short_capture(case: HabanaCase) -> Iterator[Notice]:
     tokens = case.given.number(CAPTURED)
     if tokens is not None and tokens < SMALLEST_CAPTURE:
-        yield notice("HPU-055", f"{CAPTURED} {tokens}", f"at least {SMALLEST_CAPTURE}")
+        yield make_notice("HPU-055", f"{CAPTURED} {tokens}", f"at least {SMALLEST_CAPTURE}")
 
 
 def _local_collectives(case: HabanaCase, chosen: Fit) -> Iterator[Notice]:
@@ -44,13 +44,13 @@ def _local_collectives(case: HabanaCase, chosen: Fit) -> Iterator[Notice]:
     text = case.given.variable(COLLECTIVES)
     graphs = _lazy_mode(case) == "1" and not is_eager(case)
     if graphs and text is not None and not case.is_on(COLLECTIVES) and chosen.tensor * chosen.pipeline > 1:
-        yield notice("HPU-056", f"{COLLECTIVES}={text}", "true")
+        yield make_notice("HPU-056", f"{COLLECTIVES}={text}", "true")
 
 
 def _experimental_mode(case: HabanaCase) -> Iterator[Notice]:
     """Yield a notice for the modes that the stack's manual calls experimental."""
     if _lazy_mode(case) == "0" and case.thresholds.number("experimental_eager"):
-        yield notice("HPU-057", f"{LAZY}=0", "1")
+        yield make_notice("HPU-057", f"{LAZY}=0", "1")
 
 
 def _lazy_mode(case: HabanaCase) -> str:
@@ -61,7 +61,7 @@ def _foreign_measurements(case: HabanaCase, chosen: Fit) -> Iterator[Notice]:
     """Yield a notice for measurements of another number of ranks, of which each has a file of its own."""
     measured = case.thresholds.whole("measured_ranks")
     if measured and case.given.variable(QUANT) and chosen.tensor != measured:
-        yield notice(
+        yield make_notice(
             "HPU-058",
             f"{QUANT} with {chosen.tensor} ranks",
             f"{measured} ranks",
@@ -82,4 +82,4 @@ def _short_buckets(case: HabanaCase, demand: GraphDemand) -> Iterator[Notice]:
     for variable, least in needs.items():
         text = case.given.variable(variable) or ""
         if is_number(text) and int(text) < least:
-            yield notice("HPU-059", f"{variable}={text}", f"at least {least}", variable=variable, least=str(least))
+            yield make_notice("HPU-059", f"{variable}={text}", f"at least {least}", variable=variable, least=str(least))

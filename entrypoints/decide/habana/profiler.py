@@ -12,7 +12,7 @@ NO_REQUEST_LOG, REQUEST_LOG = "--disable-log-requests", "--enable-log-requests"
 """vLLM's flag up to 0.9, where requests are logged by default, and the one of later versions."""
 
 
-def profiling(case: HabanaCase, folder: str) -> dict[str, Value]:
+def choose_gaudi_profiler(case: HabanaCase, folder: str) -> dict[str, Value]:
     """Return what the scripts set with -f, with the trace in a folder that can be written.
 
     The profiler opens its file before vLLM serves, and ends the server if it cannot. 1.21 and 1.22 read its path from

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from entrypoints.checks.findings import notice
+from entrypoints.checks.findings import make_notice
 from entrypoints.core.errors import HOST, USAGE, EntrypointError
 from entrypoints.core.parse import format_id_list, parse_id_list, parse_number
 from entrypoints.core.records import Device, Facts, Link, Notice, Value
@@ -29,21 +29,25 @@ class Cores(NamedTuple):
     """Devices that another process holds, or that are not healthy, unless the user selected them."""
 
 
-def as_cores(facts: Facts, given: UserFlags) -> Cores:
+def as_cores(facts: Facts, user_flags: UserFlags) -> Cores:
     """Return every core that this container may use, each as a separate device.
 
     Raises USAGE for missing cores and devices, HOST if no device is free and healthy.
     """
-    members = _members(facts.devices)
-    left_out = _left_out(facts.devices) if given.intents.devices is None else ()
+    members = _number_cores(facts.devices)
+    left_out = _left_out(facts.devices) if user_flags.intents.devices is None else ()
     free = [device for device in facts.devices if device not in left_out]
-    allowed = _allowed(given, [number for numbers in members.values() for number in numbers])
-    devices = tuple(_core(device, number) for device in free for number in members[device.number] if number in allowed)
-    requested = given.intents.devices
+    allowed = _find_allowed_cores(user_flags, [number for numbers in members.values() for number in numbers])
+    devices = tuple(
+        _make_core(device, number) for device in free for number in members[device.number] if number in allowed
+    )
+    requested = user_flags.intents.devices
     if requested is not None:
-        cores = tuple(number for device in requested for number in _known(members, device) if number in allowed)
-        given = given._replace(intents=given.intents._replace(devices=cores))
-    return Cores(facts._replace(devices=devices, links=tuple(_links(facts.links, members))), given, left_out)
+        cores = tuple(
+            number for device in requested for number in _find_cores_of_device(members, device) if number in allowed
+        )
+        user_flags = user_flags._replace(intents=user_flags.intents._replace(devices=cores))
+    return Cores(facts._replace(devices=devices, links=tuple(_link_cores(facts.links, members))), user_flags, left_out)
 
 
 def _left_out(devices: tuple[Device, ...]) -> tuple[Device, ...]:
@@ -56,7 +60,7 @@ def _left_out(devices: tuple[Device, ...]) -> tuple[Device, ...]:
     return unusable
 
 
-def _members(devices: Iterable[Device]) -> dict[int, range]:
+def _number_cores(devices: Iterable[Device]) -> dict[int, range]:
     """Return each device's cores, numbered device by device."""
     members: dict[int, range] = {}
     start = 0
@@ -66,43 +70,43 @@ def _members(devices: Iterable[Device]) -> dict[int, range]:
     return members
 
 
-def _known(members: Mapping[int, range], device: int) -> range:
+def _find_cores_of_device(members: Mapping[int, range], device: int) -> range:
     if device not in members:
-        known = format_id_list(tuple(members)) or "none"
-        raise EntrypointError(USAGE, f"--devices {device}: no such Neuron device; available devices: {known}")
+        device_list = format_id_list(tuple(members)) or "none"
+        raise EntrypointError(USAGE, f"--devices {device}: no such Neuron device; available devices: {device_list}")
     return members[device]
 
 
-def _allowed(given: UserFlags, cores: list[int]) -> set[int]:
+def _find_allowed_cores(user_flags: UserFlags, cores: list[int]) -> set[int]:
     """Return the cores that the user's variables allow. Raises USAGE."""
-    visible, count = given.variable(VISIBLE), given.variable(COUNT)
+    visible, count = user_flags.variable(VISIBLE), user_flags.variable(COUNT)
     try:
         if visible is not None:
             allowed = set(parse_id_list(visible)) & set(cores)
         else:
             allowed = set(cores[: parse_number(count)] if count else cores)
     except ValueError as error:
-        named = f"{VISIBLE}={visible}" if visible is not None else f"{COUNT}={count}"
-        raise EntrypointError(USAGE, f"{named}: expected core numbers, such as 0-7, or their count") from error
+        setting = f"{VISIBLE}={visible}" if visible is not None else f"{COUNT}={count}"
+        raise EntrypointError(USAGE, f"{setting}: expected core numbers, such as 0-7, or their count") from error
     if cores and not allowed:
         raise EntrypointError(USAGE, f"{VISIBLE}={visible}: none of the available cores 0-{cores[-1]}")
     return allowed
 
 
-def _core(device: Device, number: int) -> Device:
+def _make_core(device: Device, number: int) -> Device:
     """Return one core of a device, with an equal share of the device's memory (LNC)."""
 
     def share(size: int | None) -> int | None:
         return None if size is None else size // device.cores
 
-    memory, used = share(device.memory_total), share(device.memory_used)
-    return device._replace(number=number, memory_total=memory, memory_used=used, card=device.number, cores=1)
+    memory, memory_used = share(device.memory_total), share(device.memory_used)
+    return device._replace(number=number, memory_total=memory, memory_used=memory_used, card=device.number, cores=1)
 
 
-def _links(links: Iterable[Link], members: Mapping[int, range]) -> Iterable[Link]:
+def _link_cores(links: Iterable[Link], members: Mapping[int, range]) -> Iterable[Link]:
     """Yield links between the cores of a device, and between the first cores of linked devices."""
     for numbers in members.values():
-        yield from (Link(numbers[0], other, "NeuronLink") for other in numbers[1:])
+        yield from (Link(numbers[0], core, "NeuronLink") for core in numbers[1:])
     for link in links:
         if link.first in members and link.second in members:
             yield Link(members[link.first][0], members[link.second][0], link.kind)
@@ -118,10 +122,12 @@ def choose_cores(
     if engines > 1:
         return _choose_rows(available, preferred, ranks, engines)
     numbers = {core.number for core in available}
-    starts = [start for start in range(0, max(numbers, default=0) + 1, ranks) if _row(start, ranks) <= numbers]
+    starts = [
+        start for start in range(0, max(numbers, default=0) + 1, ranks) if _make_core_row(start, ranks) <= numbers
+    ]
     preferred_start = min((core.number for core in preferred), default=0)
     start = min(starts, key=lambda start: (abs(start - preferred_start), start), default=None)
-    row = tuple(core.number for core in preferred) if start is None else tuple(_row(start, ranks))
+    row = tuple(core.number for core in preferred) if start is None else tuple(_make_core_row(start, ranks))
     cards = tuple({core.card or 0 for core in available if core.number in row})
     where = f"device{'s' * (len(cards) > 1)} {format_id_list(cards)}"
     because = f"{ranks} of {len(available)} logical NeuronCores, on {where}"
@@ -139,15 +145,17 @@ def _choose_rows(
 ) -> dict[str, Value]:
     """Choose a row of cores for each engine, as a list without ranges: vLLM divides it among its engines."""
     numbers = {core.number for core in available}
-    starts = [start for start in range(0, max(numbers, default=0) + 1, ranks) if _row(start, ranks) <= numbers]
-    row = sorted(number for start in starts[:engines] for number in _row(start, ranks))
+    starts = [
+        start for start in range(0, max(numbers, default=0) + 1, ranks) if _make_core_row(start, ranks) <= numbers
+    ]
+    row = sorted(number for start in starts[:engines] for number in _make_core_row(start, ranks))
     if len(starts) < engines:
         row = sorted(core.number for core in preferred)
     because = f"{len(row)} of {len(available)} logical NeuronCores: {engines} rows of {ranks}, one for each engine"
     return {VISIBLE: Value(",".join(map(str, row)), because)}
 
 
-def _row(start: int, ranks: int) -> set[int]:
+def _make_core_row(start: int, ranks: int) -> set[int]:
     return set(range(start, start + ranks))
 
 
@@ -156,9 +164,9 @@ def idle_cores(available: tuple[Device, ...], row: tuple[int, ...], ranks: int) 
     idle = {core.number for core in available} - set(row)
     if not idle:
         return
-    starts = [start for start in range(0, max(idle) + 1, ranks) if _row(start, ranks) <= idle]
-    rows = "; ".join(format_id_list(tuple(_row(start, ranks))) for start in starts)
+    starts = [start for start in range(0, max(idle) + 1, ranks) if _make_core_row(start, ranks) <= idle]
+    rows = "; ".join(format_id_list(tuple(_make_core_row(start, ranks))) for start in starts)
     use = f"start {len(starts)} more behind a router, each with {VISIBLE} of one row: {rows}"
     if not starts:
         use = f"start another with a smaller -tp and {VISIBLE}={format_id_list(tuple(sorted(idle)))}"
-    yield notice("NRN-004", f"cores {format_id_list(tuple(sorted(idle)))} of {len(available)}", "none", use=use)
+    yield make_notice("NRN-004", f"cores {format_id_list(tuple(sorted(idle)))} of {len(available)}", "none", use=use)

@@ -12,14 +12,14 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-from entrypoints.checks.findings import notice
+from entrypoints.checks.findings import make_notice
 from entrypoints.core.errors import DOES_NOT_FIT, EntrypointError
 from entrypoints.core.parse import format_id_list, parse_id_list
 from entrypoints.core.records import Device, Facts, Notice, Use, Value
-from entrypoints.core.text import counted
+from entrypoints.core.text import format_count
 from entrypoints.decide.neuron.cores import COUNT, VISIBLE, as_cores, choose_cores, idle_cores
-from entrypoints.decide.parallelism.fit import Fit, Rules, fit
-from entrypoints.decide.parallelism.hosts import reach
+from entrypoints.decide.parallelism.fit import Fit, Rules, fit_model
+from entrypoints.decide.parallelism.hosts import make_reach_fields
 from entrypoints.decide.records import Decision, Thresholds, gib
 from entrypoints.facts.derived import available_memory
 from entrypoints.model.read import ModelFacts
@@ -71,46 +71,48 @@ class NeuronCase(NamedTuple):
         return most if self.length is None else min(most, self.length)
 
 
-def decide(profile: Mapping[str, Any], facts: Facts, model: ModelFacts, given: UserFlags) -> Decision:
+def decide(profile: Mapping[str, Any], facts: Facts, model: ModelFacts, user_flags: UserFlags) -> Decision:
     """Choose every setting that the user did not set.
 
     Raises HOST without a usable device or its memory, MODEL, DOES_NOT_FIT, USAGE.
     """
     thresholds = Thresholds(profile["thresholds"])
     engine = ENGINES[str(thresholds.table["engine"]["value"])]
-    cores = as_cores(facts, given)
-    limited, length = _default_length(model, given, thresholds)
+    cores = as_cores(facts, user_flags)
+    limited, length = _default_length(model, user_flags, thresholds)
     if engine.pads_heads and limited.geometry:
         limited = limited._replace(geometry=limited.geometry._replace(padded=True))
-    if given.flag(EXPERT) != "True":  # engines of vLLM Neuron share no experts (its data parallelism design)
+    if user_flags.flag(EXPERT) != "True":  # engines of vLLM Neuron share no experts (its data parallelism design)
         limited = limited._replace(expert_share=0.0)
-    fitted, share = _fit(cores.facts, limited, _for_latency(cores.given), thresholds, engine)
+    fitted, share = _fit_by_memory_share(cores.facts, limited, _for_latency(cores.given), thresholds, engine)
     effective = fitted.length or _unknown_length(thresholds, engine)
-    sequences = _sequences(fitted, effective, thresholds)
-    case = NeuronCase(facts, model, given, thresholds, fitted, effective, sequences, share)
+    sequences = _choose_batch_size(fitted, effective, thresholds)
+    case = NeuronCase(facts, model, user_flags, thresholds, fitted, effective, sequences, share)
     values = {
         "--dtype": Value("bfloat16", "Neuron supports it and float16, whose range some weights exceed"),
-        **_lengths(case, length),
-        **_ranks(fitted, given),
+        **_choose_neuron_lengths(case, length),
+        **_explain_core_ranks(fitted, user_flags),
         **engine.settings(case),
     }
-    if not given.variable(COUNT):
+    if not user_flags.variable(COUNT):
         values |= choose_cores(fitted.pool, fitted.devices, fitted.tensor, fitted.data)
-    told = tuple(finding for finding in fitted.findings if finding.id != "PLAN-025")  # NRN-004 names cores instead
-    idle = idle_cores(fitted.pool, _row(fitted, values), fitted.tensor)
-    findings = (*told, *idle, *_notices(case, engine), *_left_out(cores.left_out))
-    return Decision(values, findings, uses=tuple(_uses(cores.facts.devices, fitted, values)))
+    fit_findings = tuple(
+        finding for finding in fitted.findings if finding.id != "PLAN-025"
+    )  # NRN-004 names cores instead
+    idle = idle_cores(fitted.pool, _list_serving_cores(fitted, values), fitted.tensor)
+    findings = (*fit_findings, *idle, *_find_neuron_notices(case, engine), *_left_out(cores.left_out))
+    return Decision(values, findings, uses=tuple(_list_core_uses(cores.facts.devices, fitted, values)))
 
 
-def _uses(cores: tuple[Device, ...], fitted: Fit, values: Mapping[str, Value]) -> Iterator[Use]:
+def _list_core_uses(cores: tuple[Device, ...], fitted: Fit, values: Mapping[str, Value]) -> Iterator[Use]:
     """Yield how each chosen core's memory is used, with the number of its device."""
-    known = {core.number: core for core in cores}
-    for number, use in zip(_row(fitted, values), fitted.uses, strict=False):
-        core = known[number]
+    cores_by_number = {core.number: core for core in cores}
+    for number, use in zip(_list_serving_cores(fitted, values), fitted.uses, strict=False):
+        core = cores_by_number[number]
         yield use._replace(number=core.card or 0, total=core.memory_total or use.total)
 
 
-def _row(fitted: Fit, values: Mapping[str, Value]) -> tuple[int, ...]:
+def _list_serving_cores(fitted: Fit, values: Mapping[str, Value]) -> tuple[int, ...]:
     """Return the numbers of the cores that serve."""
     if VISIBLE in values:
         return parse_id_list(str(values[VISIBLE].value))
@@ -120,7 +122,7 @@ def _row(fitted: Fit, values: Mapping[str, Value]) -> tuple[int, ...]:
 # --- what fits ------------------------------------------------------------------------------------------------------
 
 
-def _rules(facts: Facts, thresholds: Thresholds, engine: Engine) -> Rules:
+def _make_neuron_rules(facts: Facts, model: ModelFacts, thresholds: Thresholds, engine: Engine) -> Rules:
     """Return the rules for these devices.
 
     vLLM Neuron uses spare cores for data parallelism (its features guide); the other engines leave that to several
@@ -131,12 +133,13 @@ def _rules(facts: Facts, thresholds: Thresholds, engine: Engine) -> Rules:
     70B: TP 32, DP 2; Qwen3 235B: TP 64) leave 64 and 53 %, and half as many cores would leave 47 and 25 %. vLLM Neuron
     caps the cache at a share of its own, and its features guide says to take the smallest size that fits.
     """
+    sliced = engine.capped and model.architecture not in _PADS_EXPERTS
     architecture = next((device.architecture for device in facts.devices if device.architecture), "")
     sizes = thresholds.table.get(f"tensor_sizes_{architecture}", {}).get("value", ())
     usable = thresholds.number("usable_share")
     smallest = min((device.memory_total or 0 for device in facts.devices), default=0)
     return Rules(
-        **reach(thresholds),
+        **make_reach_fields(thresholds),
         usable=usable,
         reserved=int(smallest * (1 - usable)) if engine.capped else thresholds.bytes("runtime_memory_gib"),
         activations=0 if engine.capped else thresholds.bytes("activations_gib"),
@@ -145,6 +148,8 @@ def _rules(facts: Facts, thresholds: Thresholds, engine: Engine) -> Rules:
         pads_heads=engine.pads_heads,
         own_classes=True,
         pipeline=False,
+        expert="needed" if sliced else "",
+        expert_lanes=thresholds.whole("expert_lanes") if sliced else 0,
         cache_share=0.0 if engine.capped else thresholds.number("throughput_cache_share"),
         shortest_context=thresholds.whole("shortest_context"),
         data=engine.data,
@@ -154,25 +159,30 @@ def _rules(facts: Facts, thresholds: Thresholds, engine: Engine) -> Rules:
     )
 
 
+_PADS_EXPERTS = ("GptOssForCausalLM",)
+"""Architectures that fill up an expert's width themselves (vLLM Neuron, expert parallelism design: 2880 to 3072)."""
+
 _SEVERAL_SERVERS = (
     "1, and several servers behind a router: the vendor's remedy where data parallelism does not scale (Neuron SDK"
     " 2.32, Llama 3 recipe, known issues)"
 )
 
 
-def _fit(
-    facts: Facts, model: ModelFacts, given: UserFlags, thresholds: Thresholds, engine: Engine
+def _fit_by_memory_share(
+    facts: Facts, model: ModelFacts, user_flags: UserFlags, thresholds: Thresholds, engine: Engine
 ) -> tuple[Fit, float]:
     """Return what fits, and the share of a core's memory: the usual one, or the largest with which the model fits.
 
     vLLM Neuron sizes the KV cache by the share alone, so that a smaller share leaves more for the weights. Raises the
-    errors of `fit`; of several that of the usual share.
+    errors of `fit_model`; of several that of the usual share.
     """
-    rules, usual = _rules(facts, thresholds, engine), thresholds.number("usable_share")
-    is_set = any(name in given.flags for name in (UTILISATION, CACHE_BYTES)) or given.variable(KV_CAP) is not None
+    rules, usual = _make_neuron_rules(facts, model, thresholds, engine), thresholds.number("usable_share")
+    is_set = (
+        any(name in user_flags.flags for name in (UTILISATION, CACHE_BYTES)) or user_flags.variable(KV_CAP) is not None
+    )
 
     def fit_with(share: float) -> tuple[Fit, float]:
-        return fit(facts, model, _with_kv_cap(facts, given, thresholds, share, engine), rules), share
+        return fit_model(facts, model, _with_kv_cap(facts, user_flags, thresholds, share, engine), rules), share
 
     try:
         return fit_with(usual)
@@ -189,35 +199,37 @@ _LOWER_SHARES = range(85, 5, -5)
 """Percent of a core's memory that are tried for a model that the usual share has no room for."""
 
 
-def _with_kv_cap(facts: Facts, given: UserFlags, thresholds: Thresholds, usual: float, engine: Engine) -> UserFlags:
+def _with_kv_cap(
+    facts: Facts, user_flags: UserFlags, thresholds: Thresholds, usual: float, engine: Engine
+) -> UserFlags:
     """Return the user's flags with the KV cache size that results from vLLM Neuron's cap, for the fit."""
     if not engine.capped:
-        return given
+        return user_flags
     sizes = [device.memory_total for device in facts.devices if device.memory_total]
-    if CACHE_BYTES in given.flags or not sizes:
-        return given
+    if CACHE_BYTES in user_flags.flags or not sizes:
+        return user_flags
     try:
-        share = float(given.variable(KV_CAP) or thresholds.number("kv_share"))
-        usable = float(given.flag(UTILISATION) or usual)
+        share = float(user_flags.variable(KV_CAP) or thresholds.number("kv_share"))
+        usable = float(user_flags.flag(UTILISATION) or usual)
     except ValueError:  # vLLM itself refuses it
-        return given
+        return user_flags
     size = str(int(min(sizes) * usable * share))
-    return given._replace(flags={**given.flags, CACHE_BYTES: Flag(CACHE_BYTES, size, KV_CAP)})
+    return user_flags._replace(flags={**user_flags.flags, CACHE_BYTES: Flag(CACHE_BYTES, size, KV_CAP)})
 
 
-def _for_latency(given: UserFlags) -> UserFlags:
+def _for_latency(user_flags: UserFlags) -> UserFlags:
     """Return the intents with latency as the default aim: the vendor's recipes use as many cores as help."""
-    if given.intents.optimize:
-        return given
-    return given._replace(intents=given.intents._replace(optimize="latency"))
+    if user_flags.intents.optimize:
+        return user_flags
+    return user_flags._replace(intents=user_flags.intents._replace(optimize="latency"))
 
 
-def _ranks(fitted: Fit, given: UserFlags) -> dict[str, Value]:
+def _explain_core_ranks(fitted: Fit, user_flags: UserFlags) -> dict[str, Value]:
     """Return the fitted values; the reason explains that a device is a core."""
     values = {name: value for name, value in fitted.values.items() if name != UTILISATION}
     if TENSOR in values:
         because = f"one rank is one logical NeuronCore, and `device` means such a core here; {values[TENSOR].because}"
-        if not given.intents.optimize:
+        if not user_flags.intents.optimize:
             because = f"{because}; latency is the default on Neuron, as in the vendor's recipes"
         values[TENSOR] = values[TENSOR]._replace(because=because)
     if DATA in values:
@@ -226,10 +238,12 @@ def _ranks(fitted: Fit, given: UserFlags) -> dict[str, Value]:
     return values
 
 
-def _default_length(model: ModelFacts, given: UserFlags, thresholds: Thresholds) -> tuple[ModelFacts, Value | None]:
+def _default_length(
+    model: ModelFacts, user_flags: UserFlags, thresholds: Thresholds
+) -> tuple[ModelFacts, Value | None]:
     """Limit the model's length by default: each doubling needs another graph, and KV cache for every sequence."""
     geometry, most = model.geometry, thresholds.whole("unasked_context")
-    set_by_user = given.flag(LENGTH) or given.intents.input
+    set_by_user = user_flags.flag(LENGTH) or user_flags.intents.input
     if set_by_user or geometry is None or geometry.max_length is None or geometry.max_length <= most:
         return model, None
     because = "graphs for longer ones are compiled only if you set --max-model-len, or --input-range and --output-range"
@@ -243,7 +257,7 @@ def _unknown_length(thresholds: Thresholds, engine: Engine) -> int | None:
     return thresholds.whole("unknown_context") if engine.needs_length else None
 
 
-def _lengths(case: NeuronCase, shortened: Value | None) -> dict[str, Value]:
+def _choose_neuron_lengths(case: NeuronCase, shortened: Value | None) -> dict[str, Value]:
     """Set the length and the number of sequences: the graphs are compiled for both."""
     because = "graphs are compiled for so many sequences at a time; the vendor's examples use 1 to 8"
     batch = Value(str(case.sequences), because)
@@ -258,19 +272,19 @@ def _lengths(case: NeuronCase, shortened: Value | None) -> dict[str, Value]:
     return values | {LENGTH: Value(str(case.length), f"{because}; the graphs are compiled for this length")}
 
 
-def _sequences(fitted: Fit, length: int | None, thresholds: Thresholds) -> int:
+def _choose_batch_size(fitted: Fit, length: int | None, thresholds: Thresholds) -> int:
     """Return the number of concurrent sequences: a power of two that fits in the KV cache at full length."""
     if fitted.sequences:
         return fitted.sequences
     most = thresholds.whole("sequences")
-    held = most if fitted.kv_tokens is None or length is None else max(1, fitted.kv_tokens // length)
-    return 1 << (min(most, held).bit_length() - 1)
+    cache_sequences = most if fitted.kv_tokens is None or length is None else max(1, fitted.kv_tokens // length)
+    return 1 << (min(most, cache_sequences).bit_length() - 1)
 
 
 # --- compiled shapes ------------------------------------------------------------------------------------------------
 
 
-def buckets(shortest: int, longest: int) -> tuple[int, ...]:
+def make_doubling_buckets(shortest: int, longest: int) -> tuple[int, ...]:
     """Return the powers of two from `shortest` rounded up, below `longest`, and `longest` itself."""
     sizes = []
     size = 1 << max(0, shortest - 1).bit_length()
@@ -280,15 +294,15 @@ def buckets(shortest: int, longest: int) -> tuple[int, ...]:
     return (*sizes, longest)
 
 
-def _prompts(case: NeuronCase, longest: int) -> tuple[int, ...]:
+def _list_prompt_buckets(case: NeuronCase, longest: int) -> tuple[int, ...]:
     """Return the prompt lengths that graphs are compiled for, from the shortest of --input-range."""
     smallest = case.thresholds.whole("smallest_bucket")
     if case.given.intents.input is not None:
         smallest = max(smallest, case.given.intents.input[0])
-    return buckets(min(smallest, longest), longest)
+    return make_doubling_buckets(min(smallest, longest), longest)
 
 
-def _time(case: NeuronCase, graphs: int) -> str:
+def _explain_compilation(case: NeuronCase, graphs: int) -> str:
     """Return the duration of the first compilation as a reason."""
     weights = case.model.weights
     if weights is None:
@@ -297,7 +311,7 @@ def _time(case: NeuronCase, graphs: int) -> str:
     return f"the first start compiles {graphs} graphs in about {minutes} min; the cache keeps them"
 
 
-def _json(value: Mapping[str, Any]) -> str:
+def _dump_json(value: Mapping[str, Any]) -> str:
     import json
 
     return json.dumps(value)
@@ -306,20 +320,20 @@ def _json(value: Mapping[str, Any]) -> str:
 # --- the engines ----------------------------------------------------------------------------------------------------
 
 
-def _native(case: NeuronCase) -> dict[str, Value]:
+def _choose_native_settings(case: NeuronCase) -> dict[str, Value]:
     """Return vLLM Neuron's settings: it sizes its KV cache itself and keeps graphs below VLLM_CACHE_ROOT."""
-    prompts, batches = _prompts(case, case.chunk), buckets(1, case.sequences)
+    prompts, batches = _list_prompt_buckets(case, case.chunk), make_doubling_buckets(1, case.sequences)
     config = {"neuron_config": {"num_batched_tokens_buckets": prompts, "num_seqs_buckets": batches}}
     cap = f"{KV_CAP} limits the KV cache to {case.thresholds.number('kv_share'):.0%} of this share"
     chunk = "prompts are computed in chunks of this size, which must equal the largest bucket"
     return {
         BATCHED: Value(str(case.chunk), chunk),
-        CONFIG: Value(_json(config), _time(case, len(prompts) + len(batches)), (_SAMPLING,)),
-        UTILISATION: _share(case, cap),
+        CONFIG: Value(_dump_json(config), _explain_compilation(case, len(prompts) + len(batches)), (_SAMPLING,)),
+        UTILISATION: _choose_memory_share(case, cap),
     }
 
 
-def _share(case: NeuronCase, cap: str) -> Value:
+def _choose_memory_share(case: NeuronCase, cap: str) -> Value:
     usual = case.thresholds.number("usable_share")
     if case.share == usual:
         return Value(f"{usual:g}", cap)
@@ -330,29 +344,36 @@ def _share(case: NeuronCase, cap: str) -> Value:
 _SAMPLING = "on_device_sampling_config: faster, but supports only greedy sampling, or few sampling parameters"
 
 
-def _nxdi(case: NeuronCase) -> dict[str, Value]:
+def _choose_nxdi_settings(case: NeuronCase) -> dict[str, Value]:
     """Return NxD Inference's buckets and block count: it refuses or overruns vLLM's own values."""
     length = case.length or case.thresholds.whole("unknown_context")
-    prompts, answers = _prompts(case, length), buckets(min(case.thresholds.whole("smallest_bucket"), length), length)
+    prompts, answers = (
+        _list_prompt_buckets(case, length),
+        make_doubling_buckets(min(case.thresholds.whole("smallest_bucket"), length), length),
+    )
     override = {
         "enable_bucketing": True,
         "context_encoding_buckets": prompts,
         "token_generation_buckets": answers,
     }
-    config = Value(_json({"override_neuron_config": override}), _time(case, len(prompts) + len(answers)))
-    return {CONFIG: config, **_blocks(case, length)}
+    config = Value(
+        _dump_json({"override_neuron_config": override}), _explain_compilation(case, len(prompts) + len(answers))
+    )
+    return {CONFIG: config, **_choose_block_count(case, length)}
 
 
-def _blocks(case: NeuronCase, length: int) -> dict[str, Value]:
+def _choose_block_count(case: NeuronCase, length: int) -> dict[str, Value]:
     """Return the compiled block count for vLLM's scheduler; a batch of one runs without prefix caching."""
     flag = case.given.flags.get(PREFIXES)
     prefix_caching = case.sequences > 1 if flag is None else flag.value is True
     if prefix_caching:
         blocks = -(-length // case.block) * case.sequences
-        held = f"{counted(case.sequences, 'sequence')} of {length} tokens in blocks of {case.block}"
+        block_reason = f"{format_count(case.sequences, 'sequence')} of {length} tokens in blocks of {case.block}"
         size = "the best size of a KV cache block for the Neuron kernels with prefix caching"
         return {
-            BLOCKS: Value(str(blocks), f"{held}; with fewer blocks the engine would write past the end of its cache"),
+            BLOCKS: Value(
+                str(blocks), f"{block_reason}; with fewer blocks the engine would write past the end of its cache"
+            ),
             BLOCK: Value(str(case.block), size),
         }
     because = "without prefix caching a block holds a whole sequence, so there is one block per sequence"
@@ -363,11 +384,14 @@ def _blocks(case: NeuronCase, length: int) -> dict[str, Value]:
     return values
 
 
-def _transformers(case: NeuronCase) -> dict[str, Value]:
+def _choose_transformers_neuronx(case: NeuronCase) -> dict[str, Value]:
     """Return transformers-neuronx's buckets, and a block as long as a sequence: it has no paged attention."""
     length = case.length or case.thresholds.whole("unknown_context")
-    prompts, answers = _prompts(case, length), buckets(min(case.thresholds.whole("smallest_bucket"), length), length)
-    time = _time(case, len(prompts) + len(answers))
+    prompts, answers = (
+        _list_prompt_buckets(case, length),
+        make_doubling_buckets(min(case.thresholds.whole("smallest_bucket"), length), length),
+    )
+    time = _explain_compilation(case, len(prompts) + len(answers))
     return {
         BLOCK: Value(str(length), "transformers-neuronx keeps a sequence in one block"),
         "NEURON_CONTEXT_LENGTH_BUCKETS": Value(",".join(map(str, prompts)), time),
@@ -392,32 +416,32 @@ class Engine(NamedTuple):
 
 
 ENGINES = {
-    "native": Engine(_native, pads_heads=False, capped=True, needs_length=False, data=True),
-    "nxdi": Engine(_nxdi, pads_heads=True, capped=False, needs_length=True),
-    "transformers-neuronx": Engine(_transformers, pads_heads=False, capped=False, needs_length=True),
+    "native": Engine(_choose_native_settings, pads_heads=False, capped=True, needs_length=False, data=True),
+    "nxdi": Engine(_choose_nxdi_settings, pads_heads=True, capped=False, needs_length=True),
+    "transformers-neuronx": Engine(_choose_transformers_neuronx, pads_heads=False, capped=False, needs_length=True),
 }
 
 
 # --- notices --------------------------------------------------------------------------------------------------------
 
 
-def _notices(case: NeuronCase, engine: Engine) -> Iterator[Notice]:
+def _find_neuron_notices(case: NeuronCase, engine: Engine) -> Iterator[Notice]:
     """Yield notices about settings of the user that are kept but have a cost."""
     tokens, length = case.fitted.kv_tokens, case.length
     if not engine.capped and tokens is not None and length and case.sequences * length > tokens:
-        each = f"{counted(case.sequences, 'sequence')} of {length} tokens"
-        held = f"at most {counted(tokens // length, 'sequence')}"
-        yield notice("PLAN-071", each, held, sequences=str(max(1, tokens // length)))
+        batch = f"{format_count(case.sequences, 'sequence')} of {length} tokens"
+        capacity = f"at most {format_count(tokens // length, 'sequence')}"
+        yield make_notice("PLAN-071", batch, capacity, sequences=str(max(1, tokens // length)))
     if case.given.flag("--quantization") == "neuron_quant":
-        yield notice("PLAN-072", "--quantization neuron_quant", "no --quantization")
+        yield make_notice("PLAN-072", "--quantization neuron_quant", "no --quantization")
     method, methods = case.model.quantization, case.thresholds.words("quantization_methods")
     if method and method not in methods:
-        yield notice("PLAN-075", method, f"one of {', '.join(methods)}")
+        yield make_notice("PLAN-075", method, f"one of {', '.join(methods)}")
     yield from _unsupported_settings(case)
     weights = case.model.weights
     free = available_memory(case.facts)
     if weights and free < weights.on_disk:
-        yield notice("PLAN-073", gib(free), f"at least {gib(weights.on_disk)}")
+        yield make_notice("PLAN-073", gib(free), f"at least {gib(weights.on_disk)}")
 
 
 _CHUNKED = "--enable-chunked-prefill"
@@ -430,9 +454,9 @@ def _unsupported_settings(case: NeuronCase) -> Iterator[Notice]:
     text = case.given.flag("--dtype") or "auto"
     dtype, types = _SAME_TYPES.get(text, text), case.thresholds.words("number_types")
     if types and dtype not in ("auto", *types):
-        yield notice("NRN-005", f"--dtype {text}", f"one of {', '.join(types)}")
+        yield make_notice("NRN-005", f"--dtype {text}", f"one of {', '.join(types)}")
     if case.given.flag(_CHUNKED) == "True" and not case.thresholds.number("chunked_prefill"):
-        yield notice("NRN-006", _CHUNKED, f"no {_CHUNKED}")
+        yield make_notice("NRN-006", _CHUNKED, f"no {_CHUNKED}")
 
 
 def _left_out(devices: tuple[Device, ...]) -> tuple[Notice, ...]:
@@ -440,4 +464,4 @@ def _left_out(devices: tuple[Device, ...]) -> tuple[Notice, ...]:
     if not devices:
         return ()
     numbers = format_id_list(tuple(device.number for device in devices))
-    return (notice("PLAN-074", f"devices {numbers}", "all healthy and free"),)
+    return (make_notice("PLAN-074", f"devices {numbers}", "all healthy and free"),)

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator
 from functools import cache, partial
 
 from entrypoints.core.errors import HOST, USAGE, EntrypointError
-from entrypoints.core.text import counted
-from entrypoints.decide.parallelism.candidates import candidates, with_users_numbers
+from entrypoints.core.text import format_count
+from entrypoints.decide.parallelism.candidates import list_split_candidates, with_users_numbers
 from entrypoints.decide.parallelism.fit_input import FitCase
 from entrypoints.decide.parallelism.hosts import check_ways
 from entrypoints.decide.parallelism.rules import Rules, Space, Split
@@ -25,6 +25,14 @@ _BLOCKS, _BLOCK_BITS = ("fp8", "compressed-tensors"), 8
 _ONE_KV_HEAD = ("GptOssForCausalLM", "Param2MoEForCausalLM")
 """Architectures whose classes do not repeat KV heads over ranks. Source: vLLM 0.32's models/gpt_oss.py and
 param2moe.py, which divide their number by the ranks and round down."""
+_WHOLE_TOWERS = (
+    "KimiK25ForConditionalGeneration", "KimiK3ForConditionalGeneration", "MuseGlimmerForConditionalGeneration",
+    "InternVLChatModel", "InternS1ForConditionalGeneration", "InternVLForConditionalGeneration", "H2OVLChatModel",
+    "NVLM_D", "SkyworkR1VChatModel",
+)  # fmt: skip
+"""Architectures whose ranks each have the whole tower if they cannot share its heads. Source: vLLM 0.32's
+models/vision.py, is_vit_use_data_parallel with a number of heads, and the InternViT of models/intern_vit.py and
+interns1_vit.py, which is whole or adds heads."""
 _PADDED_TO = 64
 """Rows of an embedding, to a multiple of which vLLM pads it."""
 _MOST_RANKS = 1024
@@ -49,7 +57,7 @@ def possible_splits(case: FitCase) -> tuple[Split, ...]:
 def _on_one_host(case: FitCase) -> list[Split]:
     """Return the possible splits of one host. Raises HOST if there is none."""
     allowed = _sizes_on_one_host(case.model, case.rules, case.space)
-    possible = [_reduced(case, split) for split in candidates(case) if split.tensor in allowed]
+    possible = [_reduce_engines(case, split) for split in list_split_candidates(case) if split.tensor in allowed]
     if not possible:
         raise _too_few(case.rules, case.space)
     return possible
@@ -59,14 +67,16 @@ def _sizes_on_one_host(model: ModelFacts, rules: Rules, space: Space) -> tuple[i
     """Return the possible tensor-parallel sizes, in whole chips; the user's is checked already."""
     if space.tensor or space.needs_more_hosts:
         return (space.tensor or 1,)
-    possible = sizes(model, rules, space.most, space.experts)
+    possible = list_tensor_sizes(model, rules, space.most, space.experts)
     return tuple(size for size in possible if size % rules.chip == 0) or possible
 
 
-def _reduced(case: FitCase, split: Split) -> Split:
+def _reduce_engines(case: FitCase, split: Split) -> Split:
     """Return the split with as many of its engines as can hold the experts, unless the user set their number."""
     model, rules, space = case.model, case.rules, case.space
     if space.data or split.data == 1:
+        return split
+    if rules.expert_lanes:  # each engine has all experts, of which only its own ranks have slices
         return split
     counts = range(split.data, 1, -1)
     allowed = (count for count in counts if not expert_obstacle(model, rules, split.tensor * count, space.experts))
@@ -78,7 +88,7 @@ def _too_few(rules: Rules, space: Space) -> EntrypointError:
     stages = f" with {space.pipeline} pipeline stages" if space.pipeline else ""
     supported = ", ".join(map(str, rules.sizes)) or "1"
     verb = "is" if space.most == 1 else "are"
-    available = f"{counted(space.most, 'device')} {verb} available"
+    available = f"{format_count(space.most, 'device')} {verb} available"
     message = f"the runtime supports tensor-parallel sizes {supported}{stages}: {available}"
     return EntrypointError(HOST, message, "give the container more devices, or lower -pp and -dp")
 
@@ -89,11 +99,11 @@ def _over_hosts(case: FitCase) -> list[Split]:
     check_ways(case.rules.ways, space.hosts)
     possible = [split for split in _usual_over_hosts(case) if _has_users_numbers(split, space)]
     if not possible and (space.tensor or space.pipeline or space.engines):
-        allowed = sizes(case.model, case.rules, space.devices * space.hosts, space.experts)
+        allowed = list_tensor_sizes(case.model, case.rules, space.devices * space.hosts, space.experts)
         possible = [split for split in with_users_numbers(space) if space.tensor or split.tensor in allowed]
     if not possible:
-        each, total = counted(space.devices, "device"), space.devices * space.hosts
-        message = f"no parallelism uses {each} on each of {space.hosts} hosts ({total} in all)"
+        per_host, total = format_count(space.devices, "device"), space.devices * space.hosts
+        message = f"no parallelism uses {per_host} on each of {space.hosts} hosts ({total} in all)"
         raise EntrypointError(HOST, message, "leave out -tp, -pp and -dp, or change the number of hosts")
     return possible
 
@@ -101,9 +111,9 @@ def _over_hosts(case: FitCase) -> list[Split]:
 def _usual_over_hosts(case: FitCase) -> Iterator[Split]:
     """Yield the possible splits over hosts; of tensor parallelism over the same hosts only the widest."""
     space = case.space
-    inside = sizes(case.model, case.rules, min(space.devices, space.wide), space.experts)
+    inside = list_tensor_sizes(case.model, case.rules, min(space.devices, space.wide), space.experts)
     widest = cache(partial(_widest_over, case))
-    for split in candidates(case):
+    for split in list_split_candidates(case):
         is_inside = space.span(split) == 1 or split.pipeline > 1
         possible = split.tensor in inside if is_inside else split.tensor == widest(space.span(split))
         if possible and not _cuts_experts_of_engines(case, split):
@@ -113,11 +123,11 @@ def _usual_over_hosts(case: FitCase) -> Iterator[Split]:
 def _widest_over(case: FitCase, span: int) -> int:
     """Return the widest possible group over so many hosts with equally many devices of each; 0 if there is none."""
     rules, space = case.rules, case.space
-    possible = sizes(case.model, _scaled(rules, span), span * space.devices, space.experts)
+    possible = list_tensor_sizes(case.model, _scale_sizes(rules, span), span * space.devices, space.experts)
     return max((size for size in possible if size % span == 0), default=0)
 
 
-def _scaled(rules: Rules, span: int) -> Rules:
+def _scale_sizes(rules: Rules, span: int) -> Rules:
     """Return the rules for groups over so many hosts: the runtime's sizes are of one host."""
     return rules._replace(sizes=tuple(span * size for size in rules.sizes))
 
@@ -125,8 +135,8 @@ def _scaled(rules: Rules, span: int) -> Rules:
 def _has_users_numbers(split: Split, space: Space) -> bool:
     """Return whether a split keeps what the user set."""
     user = (space.tensor, space.pipeline, space.data, space.engines)
-    own = (split.tensor, split.pipeline, split.data, split.engines)
-    return all(number in (None, size) for number, size in zip(user, own, strict=True))
+    numbers = (split.tensor, split.pipeline, split.data, split.engines)
+    return all(number in (None, size) for number, size in zip(user, numbers, strict=True))
 
 
 def _check_fixed(case: FitCase) -> None:
@@ -136,19 +146,21 @@ def _check_fixed(case: FitCase) -> None:
     split, engines = space.fixed, space.engines or 1
     on_all = split.world * engines
     if space.hosts > 1 and on_all > space.devices * space.hosts:
-        message = f"{split.as_flags()} needs {counted(on_all, 'device')}, {space.hosts} hosts have"
+        message = f"{split.as_flags()} needs {format_count(on_all, 'device')}, {space.hosts} hosts have"
         raise EntrypointError(USAGE, f"{message} {space.devices * space.hosts}", f"lower it, or raise {NODES}")
     here = split.world * split.data
     if here > space.devices and not space.nodes:
         hint = f"lower {split.as_flags()}, or set {EXECUTOR} ray or {NODES} for several hosts"
-        message = f"{split.as_flags()} needs {counted(here, 'device')}, available: {space.devices}"
+        message = f"{split.as_flags()} needs {format_count(here, 'device')}, available: {space.devices}"
         raise EntrypointError(USAGE, message, hint)
-    across = _scaled(rules, space.hosts) if split.tensor > space.devices else rules
+    across = _scale_sizes(rules, space.hosts) if split.tensor > space.devices else rules
     wrong = impossible_size(model, across, split.tensor, space.experts) if space.tensor else None
     if wrong:
         raise wrong
-    if rules.context > 1 and not (space.tensor or sizes(model, rules, space.devices * space.hosts, space.experts)):
-        why = obstacle(model, rules, max(space.devices * space.hosts, 2), space.experts)
+    if rules.context > 1 and not (
+        space.tensor or list_tensor_sizes(model, rules, space.devices * space.hosts, space.experts)
+    ):
+        why = find_tensor_obstacle(model, rules, max(space.devices * space.hosts, 2), space.experts)
         raise EntrypointError(USAGE, why, f"lower {CONTEXT}, or leave it out")
     cut = expert_obstacle(model, rules, engines * split.tensor, space.experts)
     if cut and space.engines:
@@ -169,7 +181,7 @@ def check_experts(model: ModelFacts, experts: bool | None) -> None:
 # --- sizes ----------------------------------------------------------------------------------------------------------
 
 
-def obstacle(model: ModelFacts, rules: Rules, tensor: int, experts: bool | None = None) -> str:
+def find_tensor_obstacle(model: ModelFacts, rules: Rules, tensor: int, experts: bool | None = None) -> str:
     """Return why tensor parallelism over this number of ranks is impossible; empty if it is possible."""
     geometry = model.geometry
     if rules.sizes and tensor not in rules.sizes:
@@ -183,29 +195,29 @@ def obstacle(model: ModelFacts, rules: Rules, tensor: int, experts: bool | None 
     if heads:
         return heads
     attention = 0 if geometry.latent or not model.group else geometry.heads * geometry.head_size
-    cut = _cut(attention, tensor, model.group, "the attention's width")
-    cut = cut or ("" if rules.own_classes else _class_obstacle(model, geometry, tensor))
+    cut = _find_cut_obstacle(attention, tensor, model.group, "the attention's width")
+    cut = cut or ("" if rules.own_classes else _class_obstacle(model, geometry, rules, tensor))
     if geometry.experts:
         return cut or expert_obstacle(model, rules, tensor, experts)
-    return cut or _cut(geometry.intermediate, tensor, model.group, "the feed-forward width")
+    return cut or _find_cut_obstacle(geometry.intermediate, tensor, model.group, "the feed-forward width")
 
 
-def sizes(model: ModelFacts, rules: Rules, most: int, experts: bool | None = None) -> tuple[int, ...]:
+def list_tensor_sizes(model: ModelFacts, rules: Rules, most: int, experts: bool | None = None) -> tuple[int, ...]:
     """Return every possible tensor-parallel size, ascending; only powers of two if the number of heads is unknown."""
     numbers: Iterable[int] = range(1, most + 1)
     if model.geometry is None:
         numbers = (number for number in numbers if number & (number - 1) == 0)
-    return tuple(number for number in numbers if not obstacle(model, rules, number, experts))
+    return tuple(number for number in numbers if not find_tensor_obstacle(model, rules, number, experts))
 
 
 def impossible_size(
     model: ModelFacts, rules: Rules, tensor: int, experts: bool | None = None
 ) -> EntrypointError | None:
     """Return the USAGE error for a size that the user set, with the nearest possible sizes; None if it is possible."""
-    why = obstacle(model, rules, tensor, experts)
+    why = find_tensor_obstacle(model, rules, tensor, experts)
     if not why:
         return None
-    near = sizes(model, rules, min(max(2 * tensor, *rules.sizes, 1), _MOST_RANKS), experts)
+    near = list_tensor_sizes(model, rules, min(max(2 * tensor, *rules.sizes, 1), _MOST_RANKS), experts)
     below, above = [size for size in near if size < tensor], [size for size in near if size > tensor]
     nearest = [*below[-1:], *above[:1]]
     hint = "possible: " + (" or ".join(f"-tp {size}" for size in nearest) or "no size close to it")
@@ -217,14 +229,14 @@ def _heads_obstacle(geometry: Geometry, rules: Rules, tensor: int) -> str:
     heads, kv_heads = geometry.heads, geometry.kv_heads
     if not rules.pads_heads and not geometry.divides(tensor):
         return f"{heads} heads and {kv_heads} KV heads are not divisible by {tensor}"
-    each = heads // tensor
-    if geometry.latent and not geometry.sparse and rules.latent_heads and each not in rules.latent_heads:
+    per_rank = heads // tensor
+    if geometry.latent and not geometry.sparse and rules.latent_heads and per_rank not in rules.latent_heads:
         supported = ", ".join(map(str, rules.latent_heads))
-        return f"latent attention supports {supported} heads per rank, {heads} heads over {tensor} ranks are {each}"
+        return f"latent attention supports {supported} heads per rank, {heads} heads over {tensor} ranks are {per_rank}"
     if geometry.latent and not geometry.sparse and 0 < rules.latent_ranks < tensor:
         return f"ranks do not divide the cache of latent attention, and more than {rules.latent_ranks} only repeat it"
     grouped = heads > kv_heads and geometry.head_size in rules.grouped_head_sizes
-    if grouped and each <= geometry.kv_heads_of_rank(tensor):
+    if grouped and per_rank <= geometry.kv_heads_of_rank(tensor):
         return f"heads of size {geometry.head_size} need several of {heads} heads per KV head on each of {tensor} ranks"
     return ""
 
@@ -265,31 +277,33 @@ def _state_obstacle(geometry: Geometry, rules: Rules, tensor: int) -> str:
     return ""
 
 
-def _class_obstacle(model: ModelFacts, geometry: Geometry, tensor: int) -> str:
+def _class_obstacle(model: ModelFacts, geometry: Geometry, rules: Rules, tensor: int) -> str:
     """Return why vLLM's own classes do not divide among this number of ranks; empty if they do."""
     if model.architecture in _ONE_KV_HEAD and geometry.kv_heads % tensor:
         return f"{geometry.kv_heads} KV heads are not divisible by {tensor}, and {model.architecture} repeats none"
-    matrix, tower = _matrix_obstacle(model, tensor), _tower_obstacle(model, tensor)
+    for divided in geometry.divided_sizes:
+        if not divided.allows(tensor):
+            return f"{divided.number} {divided.title} are not divisible by {tensor}"
+    matrix, tower = _matrix_obstacle(model, tensor), _tower_obstacle(model, rules, tensor)
     return matrix or tower or _vocabulary_obstacle(geometry, tensor)
 
 
 def _matrix_obstacle(model: ModelFacts, tensor: int) -> str:
     """Return which matrix of the layers, experts excepted, ranks cannot divide into whole scales; empty if none.
 
-    Scales of groups lie along a matrix's inputs. Those of FP8 blocks lie along its outputs too, but vLLM lets blocks
-    of merged matrices be cut. Source: vLLM 0.32's layers/quantization/utils/fp8_utils.py, validate_fp8_block_shape,
-    and layers/linear.py, _maybe_allow_fp8_block_shape_mismatch.
+    Inputs are divided evenly, quantised or not (layers/linear.py, RowParallelLinear). Scales of groups lie along a
+    matrix's inputs. Those of FP8 blocks lie along its outputs too, but vLLM lets blocks of merged matrices be cut.
+    Source: vLLM 0.32's layers/quantization/utils/fp8_utils.py, validate_fp8_block_shape, and layers/linear.py,
+    _maybe_allow_fp8_block_shape_mismatch.
     """
-    if not model.group:
-        return ""
-    blocks = model.quantization in _BLOCKS and model.bits in (0, _BLOCK_BITS)
+    blocks = model.group > 0 and model.quantization in _BLOCKS and model.bits in (0, _BLOCK_BITS)
     for matrix in model.linears:
         along_outputs = blocks and matrix.divided == "outputs" and matrix.slices == 1
         divided = matrix.divided == "inputs" or along_outputs
-        if matrix.experts or matrix.plain or matrix.names[0] == STATE_INPUTS or not divided:
+        if matrix.experts or matrix.names[0] == STATE_INPUTS or not divided:
             continue
         width = matrix.outputs if along_outputs else matrix.inputs
-        cut = _cut(width, tensor, model.group, f"the width of {matrix.names[0]}")
+        cut = _find_cut_obstacle(width, tensor, 0 if matrix.plain else model.group, f"the width of {matrix.names[0]}")
         if cut:
             return cut
     return ""
@@ -304,14 +318,19 @@ def _vocabulary_obstacle(geometry: Geometry, tensor: int) -> str:
     return f"a vocabulary of {padded} (padded) is not divisible by {tensor}" if padded % tensor else ""
 
 
-def _tower_obstacle(model: ModelFacts, tensor: int) -> str:
-    """Return why this number of ranks cannot share the heads of a tower; empty if it can.
+def _tower_obstacle(model: ModelFacts, rules: Rules, tensor: int) -> str:
+    """Return why this number of ranks cannot share a tower; empty if it can.
 
-    Source: vLLM 0.32's layers/attention/mm_encoder_attention.py and the towers' own attention.
+    Source: vLLM 0.32's layers/attention/mm_encoder_attention.py and the towers' own classes: models/qwen2_5_vl.py,
+    siglip.py, glm4_1v.py and others divide heads and feed-forward parts.
     """
+    if rules.has_whole_towers or model.architecture in _WHOLE_TOWERS:
+        return ""
     for tower in model.towers:
         if tower.heads % tensor:
             return f"{tower.heads} heads of the {tower.kind} tower are not divisible by {tensor}"
+        if tower.heads and not model.shortened and tower.inner % tensor:  # a shortened copy can have another tower
+            return f"the feed-forward width of the {tower.kind} tower, {tower.inner}, is not divisible by {tensor}"
     return ""
 
 
@@ -323,10 +342,19 @@ def expert_obstacle(model: ModelFacts, rules: Rules, ranks: int, experts: bool |
     whole = experts if experts is not None else keeps_experts_whole(model, rules, ranks)
     if whole or not model.geometry or not model.geometry.experts:
         return ""
-    return _cut(model.geometry.expert_width, ranks, model.group, "an expert's width")
+    cut = _find_cut_obstacle(model.geometry.expert_width, ranks, model.group, "an expert's width")
+    return cut or _lanes_obstacle(model.geometry, rules, ranks)
 
 
-def _cut(width: int, ranks: int, group: int, what: str) -> str:
+def _lanes_obstacle(geometry: Geometry, rules: Rules, ranks: int) -> str:
+    """Return why the kernel of experts cannot take slices for so many ranks; empty if it can."""
+    width, lanes = geometry.expert_width, rules.expert_lanes
+    if not lanes or width % (ranks * lanes) == 0:
+        return ""
+    return f"a split of an expert's width of {width} over {ranks} ranks leaves no multiple of {lanes} for the kernel"
+
+
+def _find_cut_obstacle(width: int, ranks: int, group: int, what: str) -> str:
     if not width or width % (ranks * max(1, group)) == 0:
         return ""
     if width % ranks:
@@ -338,7 +366,8 @@ def _are_experts_whole(case: FitCase, split: Split) -> bool:
     """Return whether the ranks of a split hold whole experts."""
     if case.space.experts is not None:
         return case.space.experts
-    return keeps_experts_whole(case.model, _of_engines(case.rules, split), split.tensor * split.engines)
+    sharing = split.tensor if case.rules.expert_lanes else split.tensor * split.engines
+    return keeps_experts_whole(case.model, _of_engines(case.rules, split), sharing)
 
 
 def _cuts_experts_of_engines(case: FitCase, split: Split) -> bool:
@@ -349,7 +378,8 @@ def _cuts_experts_of_engines(case: FitCase, split: Split) -> bool:
 
 def _of_engines(rules: Rules, split: Split) -> Rules:
     """Return the rules for a split: with slices of every expert several engines would wait for each other."""
-    return rules._replace(expert="tp") if split.engines > 1 and rules.expert in ("needed", "many") else rules
+    spread = split.engines > 1 and rules.expert in ("needed", "many") and not rules.expert_lanes
+    return rules._replace(expert="tp") if spread else rules
 
 
 def keeps_experts_whole(model: ModelFacts, rules: Rules, ranks: int) -> bool:
@@ -357,19 +387,34 @@ def keeps_experts_whole(model: ModelFacts, rules: Rules, ranks: int) -> bool:
     geometry = model.geometry
     if geometry is None or ranks == 1 or geometry.experts < ranks:
         return False
-    needed = bool(_cut(geometry.expert_width, ranks, model.group, ""))
+    is_cut = bool(_find_cut_obstacle(geometry.expert_width, ranks, model.group, "")) or bool(
+        _lanes_obstacle(geometry, rules, ranks)
+    )
     if rules.expert == "many" and model.quantization not in _SLICED:
-        return needed or geometry.experts >= _EACH * ranks
-    return rules.expert == "tp" or (rules.expert in ("needed", "many") and needed)
+        return is_cut or geometry.experts >= _EACH * ranks
+    return rules.expert == "tp" or (rules.expert in ("needed", "many") and is_cut)
 
 
-def experts_because(model: ModelFacts, ranks: int) -> str:
+def with_slices(case: FitCase, possible: tuple[Split, ...]) -> tuple[Split, ...]:
+    """Return the splits whose ranks hold whole experts only for speed, with every expert split into slices instead.
+
+    Slices take smaller buffers in each step (profiled.step_bytes). Engines that share experts keep them whole.
+    """
+    if case.rules.expert != "many" or case.space.experts is not None:
+        return ()
+    sliced = [split._replace(experts=False) for split in possible if split.experts and split.engines == 1]
+    return tuple(one for one in sliced if not expert_obstacle(case.model, case.rules, one.tensor, experts=False))
+
+
+def experts_because(model: ModelFacts, rules: Rules, ranks: int) -> str:
     """Return the reason why ranks hold whole experts."""
     geometry = model.geometry
     if geometry is None:
         return ""
-    cut = _cut(geometry.expert_width, ranks, model.group, "an expert's width")
-    each = f"each of {ranks} ranks holds {geometry.experts // ranks} of {geometry.experts} experts whole"
+    cut = _find_cut_obstacle(geometry.expert_width, ranks, model.group, "an expert's width") or _lanes_obstacle(
+        geometry, rules, ranks
+    )
+    whole_experts = f"each of {ranks} ranks holds {geometry.experts // ranks} of {geometry.experts} experts whole"
     if cut:
-        return f"{cut}; therefore {each}"
-    return f"{each}; its matrices are larger than with every expert split into {ranks} slices"
+        return f"{cut}; therefore {whole_experts}"
+    return f"{whole_experts}; its matrices are larger than with every expert split into {ranks} slices"

@@ -6,12 +6,12 @@ import re
 from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
-from entrypoints.checks.findings import notice
+from entrypoints.checks.findings import make_notice
 from entrypoints.core.errors import DOES_NOT_FIT, USAGE, EntrypointError
-from entrypoints.core.parse import parse_json
+from entrypoints.core.parse import parse_untrusted_json
 from entrypoints.core.records import Notice
 from entrypoints.model.config import optional_table
-from entrypoints.model.geometry import overridden
+from entrypoints.model.geometry import override_geometry
 from entrypoints.model.read import ModelFacts
 from entrypoints.request.flags import LENGTH, NO_LATENT, NO_WINDOW, OVERRIDES, ROPE, SEQUENCES
 from entrypoints.request.vllm_flags import UserFlags
@@ -55,29 +55,29 @@ class Demand(NamedTuple):
         return self.concurrency if self.by_engine else -(-self.concurrency // engines)
 
 
-def read_demand(model: ModelFacts, given: UserFlags, block: int, default: int = 1) -> Demand:
+def read_demand(model: ModelFacts, user_flags: UserFlags, block: int, default: int = 1) -> Demand:
     """Return the demand: by the user's flag, else by intents, else by the model's length. Raises DOES_NOT_FIT.
 
     The concurrency is --concurrency of all engines together, else --max-num-seqs or the stack's `default` of each one.
     """
-    demand, sequences = _lengths(model, given, block), given.number(SEQUENCES)
-    if given.intents.concurrency:
-        return demand._replace(concurrency=given.intents.concurrency, requested=True)
+    demand, sequences = _read_length_demand(model, user_flags, block), user_flags.number(SEQUENCES)
+    if user_flags.intents.concurrency:
+        return demand._replace(concurrency=user_flags.intents.concurrency, requested=True)
     if sequences:
         return demand._replace(concurrency=sequences, requested=True, by_engine=True)
     return demand._replace(concurrency=default, by_engine=True)
 
 
-def _lengths(model: ModelFacts, given: UserFlags, block: int) -> Demand:
-    intents, most = given.intents, model.geometry.max_length if model.geometry else None
-    user = given.flag(LENGTH)
+def _read_length_demand(model: ModelFacts, user_flags: UserFlags, block: int) -> Demand:
+    intents, most = user_flags.intents, model.geometry.max_length if model.geometry else None
+    user = user_flags.flag(LENGTH)
     typical = None
     if intents.input and intents.output:
         typical = -(-(sum(intents.input) + sum(intents.output)) // 2)
     if user in ("-1", "auto"):
         return Demand(most, "", left_to_vllm=True, typical=typical)
     if user is not None:
-        return Demand(given.number(LENGTH), "", fixed=True, typical=typical)
+        return Demand(user_flags.number(LENGTH), "", fixed=True, typical=typical)
     if not (intents.input and intents.output):
         return Demand(most, "", typical=typical)
     longest = intents.input[1] + intents.output[1]
@@ -96,19 +96,21 @@ def _lengths(model: ModelFacts, given: UserFlags, block: int) -> Demand:
     return Demand(length, because, fixed=True, from_intents=True, typical=typical)
 
 
-def check_length(model: ModelFacts, given: UserFlags, settings: Collection[str]) -> None:
+def check_length(model: ModelFacts, user_flags: UserFlags, settings: Collection[str]) -> None:
     """Raise USAGE for a --max-model-len above the model's positions, which vLLM refuses unless a variable allows it.
 
     `settings` are the flags and variables that the image sets.
     """
-    geometry, user = model.geometry, given.flag(LENGTH)
+    geometry, user = model.geometry, user_flags.flag(LENGTH)
     if geometry is None or geometry.max_length is None or user in (None, "-1", "auto"):
         return
     longest = max(geometry.max_length, geometry.stated_length, geometry.rope.asked)
-    overridden = _LONGER in settings or given.variable(_LONGER) or any(name in given.flags for name in _CHANGES_LENGTH)
-    if (given.number(LENGTH) or 0) <= longest or overridden:
+    overridden = (
+        _LONGER in settings or user_flags.variable(_LONGER) or any(name in user_flags.flags for name in _CHANGES_LENGTH)
+    )
+    if (user_flags.number(LENGTH) or 0) <= longest or overridden:
         return
-    message = f"{given.flags[LENGTH].given}: {model.name} supports {longest} tokens"
+    message = f"{user_flags.flags[LENGTH].given}: {model.name} supports {longest} tokens"
     hint = f"lower it, or set {_LONGER}=1 if the model was trained for more"
     stretched = int(geometry.rope.original * geometry.rope.factor)
     if geometry.rope.kind in ("yarn", "telechat3-yarn") and stretched > longest:
@@ -116,25 +118,25 @@ def check_length(model: ModelFacts, given: UserFlags, settings: Collection[str])
     raise EntrypointError(USAGE, message, hint)
 
 
-def as_overridden(model: ModelFacts, given: UserFlags, vllm: str) -> ModelFacts:
+def as_overridden(model: ModelFacts, user_flags: UserFlags, vllm: str) -> ModelFacts:
     """Return the model with the length that vLLM derives from it, --hf-overrides and --rope-scaling. Raises USAGE.
 
     `vllm` is the image's version.
     """
     version = tuple(int(number) for number in re.findall(r"\d+", vllm[:40])[:2])
     for flag in (OVERRIDES, ROPE):
-        text = given.flag(flag) or "{}"
+        text = user_flags.flag(flag) or "{}"
         if model.geometry is None:
             return model
         try:
-            parsed = optional_table({"value": parse_json(text)}, "value") or {}
+            parsed = optional_table({"value": parse_untrusted_json(text)}, "value") or {}
             overrides = parsed if flag == OVERRIDES else {"rope_scaling": parsed}
-            model = model._replace(geometry=overridden(model.geometry, overrides, version))
+            model = model._replace(geometry=override_geometry(model.geometry, overrides, version))
         except ValueError as error:
             raise EntrypointError(USAGE, f"{flag}: {error}", "write a JSON object, as in config.json") from error
-    if given.variable(NO_LATENT) == "1" and model.geometry:
+    if user_flags.variable(NO_LATENT) == "1" and model.geometry:
         model = model._replace(geometry=model.geometry.without_latent)
-    return _without_window(model) if given.flag(NO_WINDOW) == "True" else model
+    return _without_window(model) if user_flags.flag(NO_WINDOW) == "True" else model
 
 
 def _without_window(model: ModelFacts) -> ModelFacts:
@@ -148,6 +150,8 @@ def _without_window(model: ModelFacts) -> ModelFacts:
 
 def length_notices(model: ModelFacts, overridden_model: ModelFacts) -> Iterator[Notice]:
     """Yield a notice if the model's length is not that of the positions in its configuration."""
-    before, after = (each.geometry and each.geometry.max_length for each in (model, overridden_model))
+    before, after = (
+        model_facts.geometry and model_facts.geometry.max_length for model_facts in (model, overridden_model)
+    )
     if before != after:
-        yield notice("PLAN-113", f"{after} tokens", f"{before} tokens, as config.json says")
+        yield make_notice("PLAN-113", f"{after} tokens", f"{before} tokens, as config.json says")

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from typing import NamedTuple
 
-from entrypoints.checks.findings import notice
+from entrypoints.checks.findings import make_notice
 from entrypoints.core.errors import HOST, USAGE, EntrypointError
 from entrypoints.core.parse import format_id_list
 from entrypoints.core.records import Device, Facts, Link, Notice
@@ -39,7 +39,7 @@ class Pool(NamedTuple):
     findings: tuple[Notice, ...] = ()
 
 
-def numbers(devices: Iterable[Device]) -> str:
+def format_numbers(devices: Iterable[Device]) -> str:
     """Format the devices' numbers: 0-3,6."""
     return format_id_list(tuple(device.number for device in devices))
 
@@ -67,23 +67,25 @@ def choose_pool(facts: Facts, requested: tuple[int, ...] | None, usable: float) 
     if not free:
         raise _none_usable(facts.devices, unhealthy, in_use)
     alike, different = _largest_family(free)
-    return Pool(alike, (*_excluded(unhealthy, in_use, different, alike[0].name), *_unequal(alike)))
+    return Pool(
+        alike, (*_find_exclusion_notices(unhealthy, in_use, different, alike[0].name), *_check_unequal_memory(alike))
+    )
 
 
 def _none_usable(
     devices: tuple[Device, ...], unhealthy: tuple[Device, ...], in_use: tuple[Device, ...]
 ) -> EntrypointError:
     """Return the error that no device can serve. A process is named only where the driver reports one."""
-    held = tuple(device for device in in_use if device.busy)
+    busy_devices = tuple(device for device in in_use if device.busy)
     full = tuple(device for device in in_use if not device.busy)
     sizes = ", ".join(
         f"{device.number} ({gib(free_memory(device) or 0)} of {gib(device.memory_total or 0)})" for device in full
     )
     states = (
-        f"{_labelled('not healthy', unhealthy)}{_labelled('held by other processes', held)}"
+        f"{_label_devices('not healthy', unhealthy)}{_label_devices('held by other processes', busy_devices)}"
         f"{f'; too little memory is free: {sizes}' if full else ''}"
     )
-    hint = f"end the processes that hold them, or select devices anyway: --devices {numbers(devices)}"
+    hint = f"end the processes that hold them, or select devices anyway: --devices {format_numbers(devices)}"
     return EntrypointError(HOST, f"none of {len(devices)} devices is healthy and free{states}", hint)
 
 
@@ -105,57 +107,61 @@ def is_in_use(device: Device, usable: float) -> bool:
 def _largest_family(devices: tuple[Device, ...]) -> tuple[tuple[Device, ...], tuple[Device, ...]]:
     """Return the devices of one kind that have the most memory together, and the others."""
     kinds = {(device.name, device.memory_total): device for device in devices}.values()
-    families = [tuple(device for device in devices if _alike(device, kind)) for kind in kinds]
+    families = [tuple(device for device in devices if _is_alike(device, kind)) for kind in kinds]
     best = max(families, key=lambda family: (sum(device.memory_total or 0 for device in family), len(family)))
     return best, tuple(device for device in devices if device not in best)
 
 
-def _is_similar(size: int, other: int) -> bool:
-    return _SIMILAR_MEMORY <= size / max(1, other) <= 1 / _SIMILAR_MEMORY
+def _is_similar(size: int, other_size: int) -> bool:
+    return _SIMILAR_MEMORY <= size / max(1, other_size) <= 1 / _SIMILAR_MEMORY
 
 
-def _alike(device: Device, first: Device) -> bool:
+def _is_alike(device: Device, first: Device) -> bool:
     if device.memory_total is None or first.memory_total is None:
         return device.name == first.name and device.memory_total == first.memory_total
     return device.name == first.name and _is_similar(device.memory_total, first.memory_total)
 
 
-def _unequal(devices: tuple[Device, ...]) -> Iterator[Notice]:
+def _check_unequal_memory(devices: tuple[Device, ...]) -> Iterator[Notice]:
     """Yield a notice if the smallest device leaves memory of the others unused."""
     sizes = {device: device.memory_total for device in devices if device.memory_total}
     least, most = min(sizes.values(), default=0), max(sizes.values(), default=0)
     if least >= _SAME_MEMORY * most:
         return
     small = [device for device in sizes if sizes[device] < _SAME_MEMORY * most]
-    others = [device for device in sizes if device not in small]
-    found = f"{gib(least)} on {numbers(small)}, {gib(most)} on {numbers(others)}"
+    large = [device for device in sizes if device not in small]
+    memory_sizes = f"{gib(least)} on {format_numbers(small)}, {gib(most)} on {format_numbers(large)}"
     cost = gib(sum(sizes.values()) - least * len(sizes))
-    yield notice("PLAN-140", found, "the same memory on every device", cost=cost, others=numbers(others))
+    yield make_notice(
+        "PLAN-140", memory_sizes, "the same memory on every device", cost=cost, others=format_numbers(large)
+    )
 
 
-def _labelled(label: str, devices: tuple[Device, ...]) -> str:
-    return f"; {label}: {numbers(devices)}" if devices else ""
+def _label_devices(label: str, devices: tuple[Device, ...]) -> str:
+    return f"; {label}: {format_numbers(devices)}" if devices else ""
 
 
-def _excluded(
+def _find_exclusion_notices(
     unhealthy: tuple[Device, ...], in_use: tuple[Device, ...], different: tuple[Device, ...], name: str
 ) -> Iterator[Notice]:
     """Yield notices about excluded devices; `name` is the name of the used ones."""
     if unhealthy:
-        yield notice("PLAN-021", _states(unhealthy), _EXPECTED, devices=numbers(unhealthy))
+        yield make_notice("PLAN-021", _describe_states(unhealthy), _EXPECTED, devices=format_numbers(unhealthy))
     if in_use:
-        yield notice("PLAN-022", _states(in_use), _EXPECTED, devices=numbers(in_use))
+        yield make_notice("PLAN-022", _describe_states(in_use), _EXPECTED, devices=format_numbers(in_use))
     if different:
-        yield notice("PLAN-023", _states(different), _EXPECTED, devices=numbers(different), name=name)
+        yield make_notice(
+            "PLAN-023", _describe_states(different), _EXPECTED, devices=format_numbers(different), name=name
+        )
 
 
-def _states(devices: Iterable[Device]) -> str:
-    return "; ".join(_state(device) for device in devices)
+def _describe_states(devices: Iterable[Device]) -> str:
+    return "; ".join(_describe_state(device) for device in devices)
 
 
-def _state(device: Device) -> str:
-    used = f", {gib(device.memory_used)} used" if device.memory_used else ""
-    return f"{device.number}: {device.name}{', ' + device.health if device.health else ''}{used}"
+def _describe_state(device: Device) -> str:
+    memory_use = f", {gib(device.memory_used)} used" if device.memory_used else ""
+    return f"{device.number}: {device.name}{', ' + device.health if device.health else ''}{memory_use}"
 
 
 def _requested_pool(facts: Facts, requested: tuple[int, ...], usable: float) -> Pool:
@@ -164,27 +170,27 @@ def _requested_pool(facts: Facts, requested: tuple[int, ...], usable: float) -> 
     missing = tuple(number for number in requested if number not in by_number)
     if missing:
         message = f"--devices {format_id_list(requested)}: no device {format_id_list(missing)}"
-        raise EntrypointError(USAGE, message, f"available devices: {numbers(facts.devices)}")
+        raise EntrypointError(USAGE, message, f"available devices: {format_numbers(facts.devices)}")
     devices = tuple(by_number[number] for number in requested)
     doubtful = tuple(device for device in devices if not is_healthy(device) or is_in_use(device, usable))
-    mixed = tuple(device for device in devices if not _alike(device, devices[0]))
+    mixed = tuple(device for device in devices if not _is_alike(device, devices[0]))
     findings = (
-        *_doubts("not healthy, or held by other processes", doubtful),
-        *_doubts("different from the first", mixed),
-        *_unequal(devices),
+        *_make_doubt_notices("not healthy, or held by other processes", doubtful),
+        *_make_doubt_notices("different from the first", mixed),
+        *_check_unequal_memory(devices),
     )
     return Pool(devices, findings)
 
 
-def _doubts(why: str, devices: tuple[Device, ...]) -> tuple[Notice, ...]:
-    return (notice("PLAN-024", _states(devices), _EXPECTED, why=why),) if devices else ()
+def _make_doubt_notices(why: str, devices: tuple[Device, ...]) -> tuple[Notice, ...]:
+    return (make_notice("PLAN-024", _describe_states(devices), _EXPECTED, why=why),) if devices else ()
 
 
 # --- links ----------------------------------------------------------------------------------------------------------
 
 
 @cache
-def speed(kind: str) -> int:
+def rate_link(kind: str) -> int:
     """Return the speed of a kind of link."""
     word = kind.strip().upper()
     if word in _UNRELATED:
@@ -192,24 +198,24 @@ def speed(kind: str) -> int:
     return SOCKET if word in _SAME_SOCKET else FABRIC
 
 
-def islands(devices: Iterable[Device], links: Iterable[Link], least: int) -> list[tuple[Device, ...]]:
+def find_islands(devices: Iterable[Device], links: Iterable[Link], least: int) -> list[tuple[Device, ...]]:
     """Return the groups of devices joined by links of at least this speed, in the order of their first device."""
-    return _islands(devices, _joined(links, least))
+    return _group_islands(devices, _join_devices(links, least))
 
 
-def _joined(links: Iterable[Link], least: int) -> dict[int, set[int]]:
+def _join_devices(links: Iterable[Link], least: int) -> dict[int, set[int]]:
     """Return the numbers of the devices that links of at least this speed join each device to."""
     joined: dict[int, set[int]] = {}
     for link in links:
-        if speed(link.kind) >= least:
+        if rate_link(link.kind) >= least:
             joined.setdefault(link.first, set()).add(link.second)
             joined.setdefault(link.second, set()).add(link.first)
     return joined
 
 
-def _islands(devices: Iterable[Device], joined: Mapping[int, set[int]]) -> list[tuple[Device, ...]]:
+def _group_islands(devices: Iterable[Device], joined: Mapping[int, set[int]]) -> list[tuple[Device, ...]]:
     by_number = {device.number: device for device in devices}
-    found, unreached = [], set(by_number)
+    groups, unreached = [], set(by_number)
     for number in by_number:
         if number not in unreached:
             continue
@@ -221,50 +227,52 @@ def _islands(devices: Iterable[Device], joined: Mapping[int, set[int]]) -> list[
             island += near
             if not unreached:
                 break
-        found.append(tuple(by_number[each] for each in sorted(island)))
-    return found
+        groups.append(tuple(by_number[member] for member in sorted(island)))
+    return groups
 
 
-def widest(devices: tuple[Device, ...], links: tuple[Link, ...]) -> int:
+def count_widest_island(devices: tuple[Device, ...], links: tuple[Link, ...]) -> int:
     """Return the number of devices that the fastest kind of link joins; all devices if no links are known."""
-    known = {device.number for device in devices}
-    speeds = [speed(link.kind) for link in links if link.first in known and link.second in known]
+    device_numbers = {device.number for device in devices}
+    speeds = [rate_link(link.kind) for link in links if link.first in device_numbers and link.second in device_numbers]
     fastest = max(speeds, default=FAR)
     if fastest == FAR:
         return len(devices)
-    return max(len(island) for island in islands(devices, links, fastest))
+    return max(len(island) for island in find_islands(devices, links, fastest))
 
 
-def arrange(
+def arrange_devices(
     devices: tuple[Device, ...], links: tuple[Link, ...], size: int, count: int
 ) -> tuple[tuple[Device, ...], ...]:
     """Return `count` groups of `size` devices, each on the fastest links and the NUMA node with enough devices left."""
-    left, groups = devices, []
-    joined = [_joined(links, least) for least in (FABRIC, SOCKET)]
-    levels = [_islands(devices, each) for each in joined]
+    remaining, groups = devices, []
+    joined = [_join_devices(links, least) for least in (FABRIC, SOCKET)]
+    levels = [_group_islands(devices, neighbours) for neighbours in joined]
     for _ in range(count):
-        group = _group(left, levels, size)
+        group = _choose_group(remaining, levels, size)
         groups.append(group)
-        taken = {device.number for device in group}
-        left = _without(left, taken)
+        group_numbers = {device.number for device in group}
+        remaining = _exclude_devices(remaining, group_numbers)
         levels = [
-            [rest for island in level for rest in _divided(island, taken, each)]
-            for level, each in zip(levels, joined, strict=True)
+            [rest for island in level for rest in _divide_island(island, group_numbers, neighbours)]
+            for level, neighbours in zip(levels, joined, strict=True)
         ]
     return tuple(groups)
 
 
-def _without(devices: tuple[Device, ...], taken: set[int]) -> tuple[Device, ...]:
-    return tuple(device for device in devices if device.number not in taken)
+def _exclude_devices(devices: tuple[Device, ...], taken_numbers: set[int]) -> tuple[Device, ...]:
+    return tuple(device for device in devices if device.number not in taken_numbers)
 
 
-def _divided(island: tuple[Device, ...], taken: set[int], joined: Mapping[int, set[int]]) -> list[tuple[Device, ...]]:
+def _divide_island(
+    island: tuple[Device, ...], taken_numbers: set[int], joined: Mapping[int, set[int]]
+) -> list[tuple[Device, ...]]:
     """Return the islands that are left of an island; one that lost no device is not searched again."""
-    left = _without(island, taken)
-    return [island] if len(left) == len(island) else _islands(left, joined)
+    remaining = _exclude_devices(island, taken_numbers)
+    return [island] if len(remaining) == len(island) else _group_islands(remaining, joined)
 
 
-def _group(devices: tuple[Device, ...], levels: list[list[tuple[Device, ...]]], size: int) -> tuple[Device, ...]:
+def _choose_group(devices: tuple[Device, ...], levels: list[list[tuple[Device, ...]]], size: int) -> tuple[Device, ...]:
     for level in levels:
         wide = [island for island in level if len(island) >= size]
         if wide:

@@ -61,15 +61,15 @@ class Extras(NamedTuple):
         return linear.layers * copies * one
 
 
-def read_extras(given: UserFlags) -> Extras:
+def read_extras(user_flags: UserFlags) -> Extras:
     """Return what the user's flags load in addition. Raises USAGE."""
-    drafting = parse_drafting(given)
-    if given.flag(ADAPTERS) != "True":
+    drafting = parse_drafting(user_flags)
+    if user_flags.flag(ADAPTERS) != "True":
         return Extras(drafting)
     return Extras(
         drafting,
-        given.number(ADAPTERS_AT_ONCE) or 1,
-        given.number(ADAPTER_RANK) or _RANK,
-        given.flag(SHARDED_ADAPTERS) == "True",
-        tuple((given.flag(ADAPTER_TARGETS) or "").replace(",", " ").split()),
+        user_flags.number(ADAPTERS_AT_ONCE) or 1,
+        user_flags.number(ADAPTER_RANK) or _RANK,
+        user_flags.flag(SHARDED_ADAPTERS) == "True",
+        tuple((user_flags.flag(ADAPTER_TARGETS) or "").replace(",", " ").split()),
     )

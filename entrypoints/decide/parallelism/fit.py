@@ -9,25 +9,32 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from entrypoints.checks.findings import notice
+from entrypoints.checks.findings import make_notice
 from entrypoints.core.errors import EntrypointError
 from entrypoints.core.records import Device, Facts, Notice, Use, Value
-from entrypoints.core.text import counted
-from entrypoints.decide.parallelism.constraints import possible_splits
-from entrypoints.decide.parallelism.devices import arrange, numbers
+from entrypoints.core.text import format_count
+from entrypoints.decide.parallelism.constraints import possible_splits, with_slices
+from entrypoints.decide.parallelism.devices import arrange_devices, format_numbers
 from entrypoints.decide.parallelism.fit_input import FitCase, is_known, read_case
-from entrypoints.decide.parallelism.hosts import CARDS, FABRIC
-from entrypoints.decide.parallelism.memory_fit import Choice, choices_under, has_full_length, held, is_enough, room
-from entrypoints.decide.parallelism.objective import choose, ranked
+from entrypoints.decide.parallelism.hosts import CARDS, FABRIC, NVLINK
+from entrypoints.decide.parallelism.memory_fit import (
+    Choice,
+    choices_under,
+    compute_room,
+    count_held_sequences,
+    has_full_length,
+    is_enough,
+)
+from entrypoints.decide.parallelism.objective import choose_by_aim, rank_splits, rate_split_links
 from entrypoints.decide.parallelism.offload import choose_offload
-from entrypoints.decide.parallelism.reasons import over_hosts, parallelism
+from entrypoints.decide.parallelism.reasons import make_split_values, over_hosts
 from entrypoints.decide.parallelism.rules import Rules, Space, Split
 from entrypoints.decide.records import does_not_fit, gib
 from entrypoints.model.read import ModelFacts
 from entrypoints.request.flags import BATCHED, EXECUTOR, KV_OFFLOAD, LENGTH, LOCAL, NODES, SEQUENCES, UTILISATION
 from entrypoints.request.vllm_flags import UserFlags
 
-__all__ = ["Fit", "Rules", "fit"]
+__all__ = ["Fit", "Rules", "fit_model"]
 
 MOST_SEQUENCES = 1024
 """vLLM's largest default of --max-num-seqs: an API server on a large device (0.27 engine/arg_utils.py)."""
@@ -57,31 +64,35 @@ class Fit(NamedTuple):
     """How the memory of each chosen device is used."""
     pool: tuple[Device, ...] = ()
     """All devices that may serve."""
+    is_shortened: bool = False
+    """Whether sequences are shorter than the model allows, or the user's goals ask for."""
 
 
-def fit(facts: Facts, model: ModelFacts, given: UserFlags, rules: Rules) -> Fit:
+def fit_model(facts: Facts, model: ModelFacts, user_flags: UserFlags, rules: Rules) -> Fit:
     """Choose every setting that the user did not set.
 
     Raises HOST without a usable device or its memory, MODEL if the model's configuration is needed and invalid,
     DOES_NOT_FIT, and USAGE if the user's settings are impossible.
     """
-    case = read_case(facts, model, given, rules)
-    possible = ranked(case, possible_splits(case))
-    choice = _chosen(case, possible)
+    case = read_case(facts, model, user_flags, rules)
+    possible = rank_splits(case, possible_splits(case))
+    choice = _choose_split(case, possible)
     size = min(choice.split.tensor, len(case.pool.devices))
-    groups = arrange(case.pool.devices, facts.links, size, _groups(case, choice.split))
+    groups = arrange_devices(case.pool.devices, facts.links, size, _count_tensor_groups(case, choice.split))
     devices = tuple(device for group in groups for device in group)
-    sequences, limited = _sequences(case, choice)
+    sequences, limited = _choose_max_sequences(case, choice)
     values = {
-        **parallelism(case, choice, possible),
-        **_lengths(case, choice),
+        **make_split_values(case, choice, possible),
+        **_choose_served_length(case, choice),
         **sequences,
-        **_utilisation(case),
-        **_executor(case, choice.split),
+        **_choose_utilisation(case),
+        **_choose_fit_executor(case, choice.split),
         **over_hosts(case, choice),
-        **_offload(case, choice, devices),
+        **_choose_kv_offload(case, choice, devices),
     }
-    unset = {name: value for name, value in values.items() if name not in given.flags and is_known(given, name)}
+    unset = {
+        name: value for name, value in values.items() if name not in user_flags.flags and is_known(user_flags, name)
+    }
     chosen = unset.get(SEQUENCES)
     return Fit(
         devices,
@@ -89,37 +100,53 @@ def fit(facts: Facts, model: ModelFacts, given: UserFlags, rules: Rules) -> Fit:
         choice.split.pipeline,
         choice.split.data,
         choice.length,
-        int(str(chosen.value)) if chosen else given.number(SEQUENCES),
+        int(str(chosen.value)) if chosen else user_flags.number(SEQUENCES),
         choice.tokens,
         unset,
-        (*case.pool.findings, *limited, *_idle(case, devices, choice.split), *_slow(case, choice.split)),
-        tuple(_uses(case, choice, devices)),
+        (
+            *case.pool.findings,
+            *limited,
+            *_check_idle_devices(case, devices, choice.split),
+            *_check_slow_links(case, choice.split),
+        ),
+        tuple(_list_device_uses(case, choice, devices)),
         case.pool.devices,
+        not has_full_length(case, choice),
     )
 
 
-def _chosen(case: FitCase, possible: tuple[Split, ...]) -> Choice:
+def _choose_split(case: FitCase, possible: tuple[Split, ...]) -> Choice:
     """Return the best split that fits; the first one if the model's size is unknown. Raises DOES_NOT_FIT."""
     if case.is_unknown:
         one = possible[0]._replace(data=case.space.data or 1, engines=case.space.engines or 1)
-        return Choice(one, room(case, one), case.demand.length, None)
+        return Choice(one, compute_room(case, one), case.demand.length, None)
     choices = choices_under(case, possible)
-    best = choose(case, choices)
+    best = choose_by_aim(case, choices)
+    if best is None or not has_full_length(case, best) or _takes_longer_path(case, best):
+        sliced = choose_by_aim(case, [*choices, *choices_under(case, with_slices(case, possible))])
+        if sliced and has_full_length(case, sliced) and sliced != best:
+            slices = "every expert is split into slices, whose buffers leave room for the full length"
+            return sliced._replace(because="; ".join(filter(None, (sliced.because, slices))))
     if best is None:
-        raise _refusal(case, possible, choices)
+        raise _make_fit_error(case, possible, choices)
     return best
 
 
-def _uses(case: FitCase, choice: Choice, devices: tuple[Device, ...]) -> Iterator[Use]:
+def _takes_longer_path(case: FitCase, choice: Choice) -> bool:
+    """Return whether a group of one host uses other than its fastest links, though the user did not ask for it."""
+    return case.space.hosts == 1 and case.space.pipeline is None and rate_split_links(choice.split, case.space) > 0
+
+
+def _list_device_uses(case: FitCase, choice: Choice, devices: tuple[Device, ...]) -> Iterator[Use]:
     """Yield how each device's memory is used."""
-    used, world = choice.room, min(choice.split.world, len(devices))
+    room, world = choice.room, min(choice.split.world, len(devices))
     for rank, device in enumerate(devices):
         total = device.memory_total or case.memory.total
-        cache, tokens = max(0, used.left), choice.tokens or 0
-        yield Use(device.number, rank // world, total, used.weights, used.other, cache, choice.length or 0, tokens)
+        cache, tokens = max(0, room.left), choice.tokens or 0
+        yield Use(device.number, rank // world, total, room.weights, room.other, cache, choice.length or 0, tokens)
 
 
-def _groups(case: FitCase, split: Split) -> int:
+def _count_tensor_groups(case: FitCase, split: Split) -> int:
     """Return the number of tensor-parallel groups on this host."""
     return max(1, min(split.pipeline * split.data, len(case.pool.devices) // split.tensor))
 
@@ -127,14 +154,14 @@ def _groups(case: FitCase, split: Split) -> int:
 # --- the values -----------------------------------------------------------------------------------------------------
 
 
-def _lengths(case: FitCase, choice: Choice) -> dict[str, Value]:
+def _choose_served_length(case: FitCase, choice: Choice) -> dict[str, Value]:
     length, demanded = choice.length, case.demand.length
     if length is None or case.cache is None or demanded is None or case.demand.left_to_vllm:
         return {}
     if length == demanded:
         return _length_of_intents(case, length) if case.demand.from_intents else {}
-    need, left = gib(case.cache.bytes(demanded, choice.split)), gib(choice.room.left)
-    because = f"one sequence of {demanded} tokens needs {need} of KV cache on each device, and {left} are free"
+    need, free = gib(case.cache.bytes(demanded, choice.split)), gib(choice.room.left)
+    because = f"one sequence of {demanded} tokens needs {need} of KV cache on each device, and {free} are free"
     return {LENGTH: Value(str(length), because, (f"{demanded}: vLLM would refuse to start",))}
 
 
@@ -144,44 +171,44 @@ def _length_of_intents(case: FitCase, length: int) -> dict[str, Value]:
     return {LENGTH: Value(str(length), case.demand.because, (*longer, "less: the longest request would be refused"))}
 
 
-def _sequences(case: FitCase, choice: Choice) -> tuple[dict[str, Value], tuple[Notice, ...]]:
+def _choose_max_sequences(case: FitCase, choice: Choice) -> tuple[dict[str, Value], tuple[Notice, ...]]:
     """Choose --max-num-seqs from --concurrency, with a notice if the KV cache holds fewer sequences."""
     concurrency, engines = case.given.intents.concurrency, max(choice.split.data, choice.split.engines)
     if concurrency is None:
         return _state_sequences(case, choice), ()
-    each = -(-concurrency // engines)
-    step, fitting = case.given.number(BATCHED) or case.rules.chunk, _fitting(case, choice, each)
+    per_engine = -(-concurrency // engines)
+    step, fitting = case.given.number(BATCHED) or case.rules.chunk, _count_allowed_sequences(case, choice, per_engine)
     because = f"--concurrency {concurrency}" + (f" over {engines} engines" if engines > 1 else "")
-    if min(fitting, step) >= each:
-        both = ("more: exceeds --concurrency", "fewer: requests would wait while the KV cache has room")
-        return {SEQUENCES: Value(str(each), because, both)}, ()
+    if min(fitting, step) >= per_engine:
+        alternatives = ("more: exceeds --concurrency", "fewer: requests would wait while the KV cache has room")
+        return {SEQUENCES: Value(str(per_engine), because, alternatives)}, ()
     fewer = min(fitting, step)
-    because, instead = _fewer(case, fitting, step, each)
-    queued = notice("PLAN-026", f"{fewer * engines} at a time", f"{concurrency} at a time", because=because)
+    because, instead = _explain_fewer_sequences(case, fitting, step, per_engine)
+    queued = make_notice("PLAN-026", f"{fewer * engines} at a time", f"{concurrency} at a time", because=because)
     return {SEQUENCES: Value(str(fewer), because, (instead,))}, (queued,)
 
 
-def _fitting(case: FitCase, choice: Choice, each: int) -> int:
+def _count_allowed_sequences(case: FitCase, choice: Choice, per_engine: int) -> int:
     """Return how many sequences may run at a time for the KV cache; of unknown length, at least the stack's default."""
-    most = held(case, choice)
+    most = count_held_sequences(case, choice)
     if most is None:
-        return each
+        return per_engine
     return max(1, most) if case.demand.typical else max(most, case.rules.sequences)
 
 
-def _fewer(case: FitCase, fitting: int, step: int, each: int) -> tuple[str, str]:
+def _explain_fewer_sequences(case: FitCase, fitting: int, step: int, per_engine: int) -> tuple[str, str]:
     """Return the reason for fewer sequences than --concurrency, and the reason against all of them."""
     if step < fitting:
         because = f"a step computes {step} tokens, and every running sequence takes one"
-        return because, f"{each}: vLLM refuses to start"
-    sequences = counted(fitting, "sequence")
+        return because, f"{per_engine}: vLLM refuses to start"
+    sequences = format_count(fitting, "sequence")
     because = f"the KV cache holds {sequences} of {case.demand.typical} tokens, the mean of the ranges"
     if not case.demand.typical:
         because = (
             f"the lengths are unknown (--input-range, --output-range), so {sequences} run at a time: the default, or as"
             f" many of {case.demand.usual} tokens as the KV cache holds if these are more"
         )
-    return because, f"{each}: vLLM would preempt running requests"
+    return because, f"{per_engine}: vLLM would preempt running requests"
 
 
 def _state_sequences(case: FitCase, choice: Choice) -> dict[str, Value]:
@@ -197,7 +224,7 @@ def _state_sequences(case: FitCase, choice: Choice) -> dict[str, Value]:
     return {SEQUENCES: Value(str(fitting), because, instead)}
 
 
-def _utilisation(case: FitCase) -> dict[str, Value]:
+def _choose_utilisation(case: FitCase) -> dict[str, Value]:
     if case.memory.cache is not None:
         return {}
     share, total = case.memory.share, case.memory.total
@@ -212,14 +239,14 @@ def _utilisation(case: FitCase) -> dict[str, Value]:
     return {UTILISATION: Value(f"{share:g}", because, (more, "less: the KV cache would hold fewer tokens"))}
 
 
-def _offload(case: FitCase, choice: Choice, devices: tuple[Device, ...]) -> dict[str, Value]:
+def _choose_kv_offload(case: FitCase, choice: Choice, devices: tuple[Device, ...]) -> dict[str, Value]:
     """Choose the size of the KV cache in the host's memory, if the user asks for one. Raises HOST."""
     if not (case.given.intents.offload and case.rules.offload) or KV_OFFLOAD in case.given.flags:
         return {}
     return choose_offload(case.facts, devices, max(1, choice.split.data), case.rules.offload)
 
 
-def _executor(case: FitCase, split: Split) -> dict[str, Value]:
+def _choose_fit_executor(case: FitCase, split: Split) -> dict[str, Value]:
     if split.world == 1:
         kind, because = "uni", "the engine process itself runs the one device, without messages between processes"
     elif split.world <= len(case.pool.devices):
@@ -234,14 +261,14 @@ def _executor(case: FitCase, split: Split) -> dict[str, Value]:
 # --- notices --------------------------------------------------------------------------------------------------------
 
 
-def _idle(case: FitCase, devices: tuple[Device, ...], split: Split) -> Iterator[Notice]:
+def _check_idle_devices(case: FitCase, devices: tuple[Device, ...], split: Split) -> Iterator[Notice]:
     """Yield a notice with the idle devices, and the flag that would use them."""
     idle = tuple(device for device in case.pool.devices if device not in devices)
     if not idle or LOCAL in case.given.flags:
         return
     because, use = _why_idle(case, split, len(idle))
-    found = f"devices {numbers(idle)} of {len(case.pool.devices)}"
-    yield notice("PLAN-025", found, "none", because=because, use=f"{use} --devices {numbers(idle)}")
+    idle_devices = f"devices {format_numbers(idle)} of {len(case.pool.devices)}"
+    yield make_notice("PLAN-025", idle_devices, "none", because=because, use=f"{use} --devices {format_numbers(idle)}")
 
 
 def _why_idle(case: FitCase, split: Split, idle: int) -> tuple[str, str]:
@@ -261,31 +288,31 @@ def _why_idle(case: FitCase, split: Split, idle: int) -> tuple[str, str]:
     return "more engines would cut an expert's matrices", another
 
 
-def _slow(case: FitCase, split: Split) -> Iterator[Notice]:
+def _check_slow_links(case: FitCase, split: Split) -> Iterator[Notice]:
     wide = case.space.wide
     if _crosses_slow_links(case.space, split):
-        expected = f"at most {counted(wide, 'device')}, joined by the fastest links"
-        yield notice("PLAN-027", split.as_flags(), expected, wide=str(wide))
+        expected = f"at most {format_count(wide, 'device')}, joined by the fastest links"
+        yield make_notice("PLAN-027", split.as_flags(), expected, wide=str(wide))
 
 
 def _crosses_slow_links(space: Space, split: Split) -> bool:
     """Return whether a tensor-parallel group uses slower links than the fastest inside a host."""
     spanned = space.span(split) if split.pipeline == 1 else 1
-    slow_network = spanned > 1 and space.between not in (FABRIC, CARDS)
+    slow_network = spanned > 1 and space.between not in (FABRIC, NVLINK, CARDS)
     return slow_network or -(-split.tensor // spanned) > space.wide
 
 
 # --- what does not fit ----------------------------------------------------------------------------------------------
 
 
-def _refusal(case: FitCase, possible: tuple[Split, ...], choices: list[Choice]) -> EntrypointError:
+def _make_fit_error(case: FitCase, possible: tuple[Split, ...], choices: list[Choice]) -> EntrypointError:
     """Return the error for a model that no possible split has room for, with the changes that would make it fit."""
-    best = max(possible, key=lambda split: room(case, split).left)
+    best = max(possible, key=lambda split: compute_room(case, split).left)
     split = max(choices, key=lambda choice: choice.length or 0).split if choices else best
     length, need = case.demand.length, ""
     if case.cache and length:
         need = f"; the KV cache of {length} tokens takes {gib(case.cache.bytes(length, split))}"
-    message = f"{case.model.name}: with {split.as_flags()}, {room(case, split).describe()}{need}"
+    message = f"{case.model.name}: with {split.as_flags()}, {compute_room(case, split).describe()}{need}"
     return does_not_fit(message, "; ".join(_what_fits(case, choices)))
 
 
@@ -296,8 +323,8 @@ def _what_fits(case: FitCase, choices: list[Choice]) -> Iterator[str]:
         yield f"{LENGTH} {longest} fits"
     without_fixed = case.space._replace(tensor=None, pipeline=None, data=None)
     if without_fixed != case.space:
-        others = _choices(case._replace(space=without_fixed))
-        fitting = next((choice for choice in others if is_enough(case, choice)), None)
+        other_choices = _list_choices(case._replace(space=without_fixed))
+        fitting = next((choice for choice in other_choices if is_enough(case, choice)), None)
         if fitting:
             yield f"{fitting.split.as_flags()} fits"
     if case.rules.element > 1 and not case.model.quantization:
@@ -321,12 +348,12 @@ def _more_hosts(case: FitCase) -> Iterator[str]:
 
 def _first_fitting(case: FitCase) -> Split | None:
     try:
-        choices = _choices(case)
+        choices = _list_choices(case)
     except EntrypointError:  # no parallelism uses so many hosts
         return None
     return next((choice.split for choice in choices if has_full_length(case, choice)), None)
 
 
-def _choices(case: FitCase) -> list[Choice]:
+def _list_choices(case: FitCase) -> list[Choice]:
     """Return the choices of another space, best first. Raises as `possible_splits`."""
-    return choices_under(case, ranked(case, possible_splits(case)))
+    return choices_under(case, rank_splits(case, possible_splits(case)))

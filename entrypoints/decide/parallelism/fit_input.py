@@ -7,11 +7,11 @@ from typing import NamedTuple
 from entrypoints.core.errors import HOST, MODEL, EntrypointError
 from entrypoints.core.records import Facts
 from entrypoints.decide.parallelism.demand import Demand, read_demand
-from entrypoints.decide.parallelism.devices import Pool, choose_pool, free_memory, numbers, widest
+from entrypoints.decide.parallelism.devices import Pool, choose_pool, count_widest_island, format_numbers, free_memory
 from entrypoints.decide.parallelism.extras import Extras, read_extras
 from entrypoints.decide.parallelism.hosts import count_hosts, link_between
 from entrypoints.decide.parallelism.memory_use import DeviceMemory, KvCache
-from entrypoints.decide.parallelism.multimodal import Encoder, encoder, read_inputs
+from entrypoints.decide.parallelism.multimodal import Encoder, compute_encoder_memory, has_whole_towers, read_inputs
 from entrypoints.decide.parallelism.rules import Rules, Space
 from entrypoints.decide.records import GIB
 from entrypoints.model.read import ModelFacts
@@ -68,56 +68,59 @@ class FitCase(NamedTuple):
         return self.model.weights is None and self.cache is None
 
 
-def is_known(given: UserFlags, name: str) -> bool:
+def is_known(user_flags: UserFlags, name: str) -> bool:
     """Return whether this image's vLLM has a flag."""
-    return not given.known or name in given.known
+    return not user_flags.known or name in user_flags.known
 
 
-def read_case(facts: Facts, model: ModelFacts, given: UserFlags, rules: Rules) -> FitCase:
+def read_case(facts: Facts, model: ModelFacts, user_flags: UserFlags, rules: Rules) -> FitCase:
     """Collect the input of a fit. Raises HOST, MODEL, USAGE, DOES_NOT_FIT."""
-    if model.problem and given.number(TENSOR) is None:
+    if model.problem and user_flags.number(TENSOR) is None:
         raise EntrypointError(MODEL, model.problem, f"complete the file, or set {TENSOR} yourself")
-    user = _decimal(given, UTILISATION)
-    pool = choose_pool(facts, given.intents.devices, user or rules.usable)
-    between = link_between(facts, given.env, rules.link)
-    space = read_space(given, len(pool.devices), widest(pool.devices, facts.links), between)
-    if not (rules.data and is_known(given, DATA)):
+    user = _read_decimal_flag(user_flags, UTILISATION)
+    pool = choose_pool(facts, user_flags.intents.devices, user or rules.usable)
+    between = link_between(facts, user_flags.env, rules.link)
+    space = read_space(user_flags, len(pool.devices), count_widest_island(pool.devices, facts.links), between)
+    if not (rules.data and is_known(user_flags, DATA)):
         rules = rules._replace(data=False)
-    if not is_known(given, EXPERT):
+    if not is_known(user_flags, EXPERT):
         rules = rules._replace(expert="")
-    if given.number(PREFILL_CONTEXT) in (None, 1):  # else its ranks are others than the tensor-parallel ones
-        rules = rules._replace(context=given.number(CONTEXT) or 1)
-    demand = read_demand(model, given, rules.block, rules.sequences)
-    step = given.number(BATCHED) or min(rules.chunk, demand.length or rules.chunk)
+    if user_flags.number(PREFILL_CONTEXT) in (None, 1):  # else its ranks are others than the tensor-parallel ones
+        rules = rules._replace(context=user_flags.number(CONTEXT) or 1)
+    rules = rules._replace(has_whole_towers=has_whole_towers(user_flags))
+    demand = read_demand(model, user_flags, rules.block, rules.sequences)
+    step = user_flags.number(BATCHED) or min(rules.chunk, demand.length or rules.chunk)
     return FitCase(
         facts,
         model,
-        given,
+        user_flags,
         rules,
         pool,
         space,
-        _memory(facts, pool, given, rules, encoder(model, read_inputs(given, step), rules.element)),
-        _cache(model, given, rules),
+        _read_device_memory(
+            facts, pool, user_flags, rules, compute_encoder_memory(model, read_inputs(user_flags, step), rules.element)
+        ),
+        _make_kv_cache(model, user_flags, rules),
         demand,
-        read_extras(given),
+        read_extras(user_flags),
     )
 
 
-def read_space(given: UserFlags, count: int, wide: int, between: str = "") -> Space:
+def read_space(user_flags: UserFlags, count: int, wide: int, between: str = "") -> Space:
     """Return the available devices and the user's parallelism. Raises USAGE."""
-    expert = given.flag(EXPERT)
-    hosts = count_hosts(given)
-    several = hosts > 1 or bool(_SEVERAL_HOSTS & set(given.flags))
-    engines = given.number(DATA)
-    ray = given.flag(EXECUTOR) == "ray" or bool(given.variable("RAY_ADDRESS"))
+    expert = user_flags.flag(EXPERT)
+    hosts = count_hosts(user_flags)
+    several = hosts > 1 or bool(_SEVERAL_HOSTS & set(user_flags.flags))
+    engines = user_flags.number(DATA)
+    ray = user_flags.flag(EXECUTOR) == "ray" or bool(user_flags.variable("RAY_ADDRESS"))
     return Space(
         devices=count,
         wide=wide,
-        aim=given.intents.optimize,
-        tensor=given.number(TENSOR),
-        pipeline=given.number(PIPELINE),
-        data=given.number(LOCAL) or (engines and max(1, engines // hosts)),
-        engines=engines or given.number(LOCAL),
+        aim=user_flags.intents.optimize,
+        tensor=user_flags.number(TENSOR),
+        pipeline=user_flags.number(PIPELINE),
+        data=user_flags.number(LOCAL) or (engines and max(1, engines // hosts)),
+        engines=engines or user_flags.number(LOCAL),
         experts=None if expert is None else expert != "False",
         nodes=several or ray,
         hosts=hosts,
@@ -125,41 +128,41 @@ def read_space(given: UserFlags, count: int, wide: int, between: str = "") -> Sp
     )
 
 
-def _decimal(given: UserFlags, name: str) -> float | None:
+def _read_decimal_flag(user_flags: UserFlags, name: str) -> float | None:
     """Return a flag's decimal number; None if it is not set or not a number, which vLLM itself refuses."""
     try:
-        return float(given.flag(name) or "")
+        return float(user_flags.flag(name) or "")
     except ValueError:
         return None
 
 
-def _memory(facts: Facts, pool: Pool, given: UserFlags, rules: Rules, images: Encoder) -> DeviceMemory:
+def _read_device_memory(facts: Facts, pool: Pool, user_flags: UserFlags, rules: Rules, images: Encoder) -> DeviceMemory:
     """Return the memory of the smallest device. Raises HOST if a device's is unknown."""
     totals = [device.memory_total or rules.memory for device in pool.devices]
     total = min((size for size in totals if size), default=0)
     if not total or not all(totals):
         hint = f"expected {facts.failures[0].expected}" if facts.failures else "run `check` for what is missing"
         why = "".join(f"; {failure.where.partition(' --')[0]}: {failure.found}" for failure in facts.failures[:3])
-        raise EntrypointError(HOST, f"the memory of devices {numbers(pool.devices)} is unknown{why}", hint)
+        raise EntrypointError(HOST, f"the memory of devices {format_numbers(pool.devices)} is unknown{why}", hint)
     total -= rules.driver
-    user, cache = _decimal(given, UTILISATION), given.number(CACHE_BYTES)
-    offload = int((_decimal(given, OFFLOAD) or 0) * GIB)
-    share = user if user is not None else _share(pool, total, rules)
+    user, cache = _read_decimal_flag(user_flags, UTILISATION), user_flags.number(CACHE_BYTES)
+    offload = int((_read_decimal_flag(user_flags, OFFLOAD) or 0) * GIB)
+    share = user if user is not None else _choose_usable_share(pool, total, rules)
     return DeviceMemory(total, share, offload, cache, images)
 
 
-def _share(pool: Pool, total: int, rules: Rules) -> float:
+def _choose_usable_share(pool: Pool, total: int, rules: Rules) -> float:
     """Return the share for vLLM: less if other processes hold memory, since vLLM refuses more than is free."""
     sizes = [size - rules.driver for device in pool.devices if (size := free_memory(device)) is not None]
     free = min((size for size in (*sizes, rules.free) if size is not None), default=total)
     return min(rules.usable, int(100 * free / total) / 100)
 
 
-def _cache(model: ModelFacts, given: UserFlags, rules: Rules) -> KvCache | None:
+def _make_kv_cache(model: ModelFacts, user_flags: UserFlags, rules: Rules) -> KvCache | None:
     if model.geometry is None:
         return None
-    kind = given.flag(CACHE_TYPE) or "auto"
+    kind = user_flags.flag(CACHE_TYPE) or "auto"
     element = 1 if kind.startswith(("fp8", "int8")) else rules.kv_element
     if kind == "auto" and element > 1:  # the cache has the type of the model, also float32
         element = max(element, rules.element)
-    return KvCache(model.geometry, element, rules.block, given.number(BATCHED) or rules.chunk, rules.context)
+    return KvCache(model.geometry, element, rules.block, user_flags.number(BATCHED) or rules.chunk, rules.context)

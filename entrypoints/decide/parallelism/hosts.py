@@ -15,12 +15,15 @@ NATIVE, RAY, ENGINES = "native", "ray", "engines"
 """Ways to run on several hosts: vLLM's own launcher (--nnodes), Ray, or only data-parallel engines (vLLM before
 0.12, which has no --nnodes)."""
 
-FABRIC, RDMA, SLICE, CARDS = "fabric", "rdma", "slice", "network-cards"
-"""Links between hosts: one domain of the devices' own links, RDMA. A slice is a fabric if the environment names its
-hosts. Over network cards the devices exchange data directly, as over RDMA, and no link of their own joins the hosts."""
+FABRIC, NVLINK, RDMA, SLICE, CARDS = "fabric", "nvlink", "rdma", "slice", "network-cards"
+"""Links between hosts: one domain of the devices' own links, NVLink, which is as fast between hosts as inside one,
+RDMA. A slice is a fabric if the environment names its hosts.
+Over network cards the devices exchange data directly, as over RDMA, and no link of their own joins the hosts."""
 
 SLICE_HOSTS = "TPU_WORKER_HOSTNAMES"
 """The hosts of a TPU slice, separated by commas. Source: Google Kubernetes Engine docs, TPU environment variables."""
+
+NVLINK_BETWEEN_HOSTS = "NCCL_MNNVL_ENABLE"
 
 
 class Reach(NamedTuple):
@@ -45,27 +48,29 @@ def read_reach(thresholds: Thresholds) -> Reach:
     return Reach(**{name.removeprefix("hosts_"): value for name, value in stated.items()})
 
 
-def reach(thresholds: Thresholds) -> dict[str, Any]:
+def make_reach_fields(thresholds: Thresholds) -> dict[str, Any]:
     """Return the fields of Rules about several hosts."""
-    found = read_reach(thresholds)
-    return {"ways": found.ways, "link": found.link}
+    reach_of_stack = read_reach(thresholds)
+    return {"ways": reach_of_stack.ways, "link": reach_of_stack.link}
 
 
 def link_between(facts: Facts, env: Mapping[str, str], usual: str) -> str:
-    """Return the link between hosts: FABRIC, RDMA, or empty if nothing is known of it.
+    """Return the link between hosts: FABRIC, NVLINK, RDMA, or empty if nothing is known of it.
 
     Hosts that NVLink joins are in one cluster and clique (nvidia-smi -q, Fabric), such as the trays of a GB200 NVL72.
+    NCCL uses it between hosts unless NCCL_MNNVL_ENABLE is 0 (NCCL user guide), which a topology sets for hosts of
+    several clusters.
     """
     if usual == SLICE:
         return FABRIC if "," in env.get(SLICE_HOSTS, "") else ""
-    if facts.kernel.get("nvlink_cluster"):
-        return FABRIC
+    if facts.kernel.get("nvlink_cluster") and env.get(NVLINK_BETWEEN_HOSTS) != "0":
+        return NVLINK
     return usual or (RDMA if facts.kernel.get("rdma_devices") else "")
 
 
-def count_hosts(given: UserFlags) -> int:
+def count_hosts(user_flags: UserFlags) -> int:
     """Return the number of hosts that the user gives, 1 by default. Raises USAGE."""
-    return given.number(NODES) or 1
+    return user_flags.number(NODES) or 1
 
 
 def check_ways(ways: tuple[str, ...], hosts: int) -> None:
@@ -77,9 +82,10 @@ def check_ways(ways: tuple[str, ...], hosts: int) -> None:
 
 def describe_link(between: str) -> str:
     """Return what is known of the link between hosts, as a part of a reason."""
-    known = {
+    link_names = {
         FABRIC: "the devices' own links also join the hosts",
+        NVLINK: "NVLink also joins the hosts, as fast as inside one",
         RDMA: "RDMA joins the hosts",
         CARDS: "the hosts' network cards join them, because the devices' own links end at their host",
     }
-    return known.get(between, "what joins the hosts is not known from this one")
+    return link_names.get(between, "what joins the hosts is not known from this one")

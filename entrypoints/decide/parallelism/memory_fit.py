@@ -41,13 +41,13 @@ class DeviceRoom(NamedTuple):
         """Return the figures as a part of a sentence."""
         peak = f", {gib(self.peak)} until all are loaded" if self.peak else ""
         changed = f" ({self.conversion}{peak})" if self.conversion else ""
-        other = f"runtime and activations take {gib(self.other - self.draft - self.adapters)}"
+        rest = f"runtime and activations take {gib(self.other - self.draft - self.adapters)}"
         if self.encoder.kind:
             most = gib(self.encoder.cache + self.encoder.activations)
-            other = f"{other}, up to {most} of it for the largest {self.encoder.kind} and the encoder's cache"
+            rest = f"{rest}, up to {most} of it for the largest {self.encoder.kind} and the encoder's cache"
         more = f", the draft model takes {gib(self.draft)}" if self.draft else ""
         more += f", LoRA adapters take {gib(self.adapters)}" if self.adapters else ""
-        return f"of {gib(self.usable)} usable per device, weights take {gib(self.weights)}{changed}{more} and {other}"
+        return f"of {gib(self.usable)} usable per device, weights take {gib(self.weights)}{changed}{more} and {rest}"
 
 
 class Choice(NamedTuple):
@@ -69,51 +69,57 @@ def choices_under(case: FitCase, possible: Iterable[Split]) -> list[Choice]:
 
 def choice_under(case: FitCase, split: Split) -> Choice | None:
     """Return the length and tokens under a split; None if the weights leave no room."""
-    used, length = room(case, split), case.demand.length
+    device_room, length = compute_room(case, split), case.demand.length
     if case.cache is None:
-        if used.left < _UNKNOWN_CACHE * used.usable:
+        if device_room.left < _UNKNOWN_CACHE * device_room.usable:
             return None
-        return Choice(split, used, length, None)
-    if used.left <= 0:
+        return Choice(split, device_room, length, None)
+    if device_room.left <= 0:
         return None
     if length is None:
-        return Choice(split, used, None, case.cache.tokens(used.left, case.rules.shortest_context, split))
-    longest = case.cache.longest(used.left, length, split)
+        return Choice(split, device_room, None, case.cache.tokens(device_room.left, case.rules.shortest_context, split))
+    longest = case.cache.longest(device_room.left, length, split)
     if longest < 1:
         return None
-    return Choice(split, used, longest, case.cache.tokens(used.left, longest, split))
+    return Choice(split, device_room, longest, case.cache.tokens(device_room.left, longest, split))
 
 
-def room(case: FitCase, split: Split) -> DeviceRoom:
+def compute_room(case: FitCase, split: Split) -> DeviceRoom:
     """Return how the memory of the fullest device is used.
 
     Of a pipeline, that is the last stage, which chooses tokens, or an earlier one with more layers.
     """
-    last = _room(case, split, last_stage_share(case.model.geometry, split.pipeline), chooses=True)
+    last = _compute_stage_room(case, split, last_stage_share(case.model.geometry, split.pipeline), chooses=True)
     if split.pipeline == 1:
         return last
-    return min(last, _room(case, split, stage_share(case.model.geometry, split.pipeline)), key=lambda one: one.left)
+    return min(
+        last,
+        _compute_stage_room(case, split, stage_share(case.model.geometry, split.pipeline)),
+        key=lambda one: one.left,
+    )
 
 
-def _room(case: FitCase, split: Split, stage: float, *, chooses: bool = False) -> DeviceRoom:
+def _compute_stage_room(case: FitCase, split: Split, stage: float, *, chooses: bool = False) -> DeviceRoom:
     """Return how the memory of a device is used whose stage has this share of the layers."""
     model, rules, memory = case.model, case.rules, case.memory
     weights = max(0, weights_of_rank(model, rules, split, stage) - memory.offload)
     draft = case.extras.draft_bytes(model, split.tensor, rules.element)
     share = stage_share(model.geometry, split.pipeline)
     adapters = case.extras.adapter_bytes(model, split, rules.element, share)
-    other = rules.reserved + _profiled(case, split, chooses=chooses) + draft + adapters
+    other_memory = rules.reserved + _compute_profiled_bytes(case, split, chooses=chooses) + draft + adapters
     usable = memory.total if memory.cache is not None else int(memory.total * memory.share)
-    left = usable - weights - other
+    cache_room = usable - weights - other_memory
     peak = peak_of_rank(model, rules, split)
     if peak + rules.reserved > usable:  # loading fails before there is a cache
-        left = min(left, usable - peak - rules.reserved)
+        cache_room = min(cache_room, usable - peak - rules.reserved)
     if memory.cache is not None:
-        left = memory.cache if memory.cache <= left else left - memory.cache
-    return DeviceRoom(usable, weights, other, left, model.conversion, memory.encoder, peak, draft, adapters)
+        cache_room = memory.cache if memory.cache <= cache_room else cache_room - memory.cache
+    return DeviceRoom(
+        usable, weights, other_memory, cache_room, model.conversion, memory.encoder, peak, draft, adapters
+    )
 
 
-def _profiled(case: FitCase, split: Split, *, chooses: bool) -> int:
+def _compute_profiled_bytes(case: FitCase, split: Split, *, chooses: bool) -> int:
     """Return the activations of one device, with what vLLM keeps for a step."""
     rules, images, geometry = case.rules, case.memory.encoder, case.model.geometry
     if rules.profiling is None or geometry is None or not (geometry.hidden and geometry.vocabulary):
@@ -124,8 +130,8 @@ def _profiled(case: FitCase, split: Split, *, chooses: bool) -> int:
         rules.element,
         case.model.quantization,
     )
-    kept = other_bytes(rules.profiling, geometry, split)
-    return step_bytes(rules.profiling, geometry, step, split, images) + kept
+    buffer_bytes = other_bytes(rules.profiling, geometry, split)
+    return step_bytes(rules.profiling, geometry, step, split, images) + buffer_bytes
 
 
 # --- what a choice holds --------------------------------------------------------------------------------------------
@@ -136,20 +142,20 @@ def has_full_length(case: FitCase, choice: Choice) -> bool:
     return case.demand.length is None or choice.tokens is None or choice.length == case.demand.length
 
 
-def held(case: FitCase, choice: Choice) -> int | None:
+def count_held_sequences(case: FitCase, choice: Choice) -> int | None:
     """Return the number of usual sequences that one engine's KV cache holds; None if only vLLM knows."""
     if case.cache is None or choice.tokens is None:
         return None
     one = case.cache.bytes(case.demand.usual, choice.split)
-    return max(0, choice.room.left) // one if one else demanded(case, choice.split)
+    return max(0, choice.room.left) // one if one else count_demanded_sequences(case, choice.split)
 
 
-def groups(case: FitCase, split: Split) -> int:
+def count_engine_groups(case: FitCase, split: Split) -> int:
     """Return the engines of all hosts; where a server runs only one, the servers that the devices are enough for."""
     return max(split.data, split.engines) if case.rules.data else max(1, case.space.devices // split.world)
 
 
-def demanded(case: FitCase, split: Split) -> int:
+def count_demanded_sequences(case: FitCase, split: Split) -> int:
     """Return the sequences that one engine runs at a time."""
     return case.demand.each(max(split.data, split.engines))
 
@@ -161,5 +167,5 @@ def is_enough(case: FitCase, choice: Choice) -> bool:
 
 def holds_all(case: FitCase, choice: Choice) -> bool:
     """Return whether each engine's KV cache has room for all sequences that it runs at a time."""
-    sequences = held(case, choice)
-    return sequences is None or sequences >= demanded(case, choice.split)
+    sequences = count_held_sequences(case, choice)
+    return sequences is None or sequences >= count_demanded_sequences(case, choice.split)

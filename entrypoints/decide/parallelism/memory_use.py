@@ -48,10 +48,12 @@ def weights_of_rank(model: ModelFacts, rules: Rules, split: Split, share: float 
     if not model.weights:
         return 0
     share = stage_share(model.geometry, split.pipeline) if share is None else share
-    return _of_rank(model, rules, split, model.weights.loaded(rules.element), share) + _tables(model, rules, split)
+    return _of_rank(model, rules, split, model.weights.loaded(rules.element), share) + _compute_table_bytes(
+        model, rules, split
+    )
 
 
-def _tables(model: ModelFacts, rules: Rules, split: Split) -> int:
+def _compute_table_bytes(model: ModelFacts, rules: Rules, split: Split) -> int:
     """Return the bytes that vLLM computes from the weights' configuration while loading, and keeps with them.
 
     Each rank has the rotary table of all positions (2.5 GiB for Llama 4's 10 million), and its part of a second copy of
@@ -106,19 +108,19 @@ class KvCache(NamedTuple):
         draft = self.geometry.draft_bytes(whole, self.element, split.tensor, self.chunk)  # the last stage has all of it
         return int((one - draft) * stage_share(self.geometry, split.pipeline)) + draft
 
-    def tokens(self, left: int, length: int, split: Split) -> int:
+    def tokens(self, free_bytes: int, length: int, split: Split) -> int:
         """Return the number of tokens that fit in sequences of this length."""
         one = self.bytes(length, split)
-        return max(0, left) * length // one if one else 0
+        return max(0, free_bytes) * length // one if one else 0
 
-    def longest(self, left: int, most: int, split: Split) -> int:
+    def longest(self, free_bytes: int, most: int, split: Split) -> int:
         """Return the length of the longest sequence that fits, in whole blocks and at most `most`."""
-        if self.bytes(most, split) <= left:
+        if self.bytes(most, split) <= free_bytes:
             return most
         low, high = 0, most // self.block
         while low < high:
             middle = (low + high + 1) // 2
-            if self.bytes(middle * self.block, split) <= left:
+            if self.bytes(middle * self.block, split) <= free_bytes:
                 low = middle
             else:
                 high = middle - 1

@@ -16,6 +16,7 @@ from entrypoints.model.read import ModelFacts
 from entrypoints.request.vllm_flags import UserFlags
 
 TEXT_ONLY, LIMITS, PROCESSOR = "--language-model-only", "--limit-mm-per-prompt", "--mm-processor-kwargs"
+TOWER_MODE = "--mm-encoder-tp-mode"
 
 
 class Inputs(NamedTuple):
@@ -41,12 +42,12 @@ class Encoder(NamedTuple):
     """The items themselves."""
 
 
-def read_inputs(given: UserFlags, tokens: int) -> Inputs:
+def read_inputs(user_flags: UserFlags, tokens: int) -> Inputs:
     """Return what the user's flags accept, for steps of so many tokens."""
-    limits, processor = _table(given.flag(LIMITS)), _table(given.flag(PROCESSOR))
-    refused = tuple(kind for kind, most in limits.items() if _most(most) == 0)
+    limits, processor = _parse_flag_table(user_flags.flag(LIMITS)), _parse_flag_table(user_flags.flag(PROCESSOR))
+    refused = tuple(kind for kind, most in limits.items() if _read_item_limit(most) == 0)
     pixels = processor.get("max_pixels")
-    flag = given.flags.get(TEXT_ONLY)
+    flag = user_flags.flags.get(TEXT_ONLY)
     return Inputs(
         tokens,
         refused,
@@ -55,31 +56,36 @@ def read_inputs(given: UserFlags, tokens: int) -> Inputs:
     )
 
 
-def encoder(model: ModelFacts, inputs: Inputs | None, element: int) -> Encoder:
+def has_whole_towers(given: UserFlags) -> bool:
+    """Return whether ranks do not share a tower: --mm-encoder-tp-mode data, or no tower at all (vLLM 0.32)."""
+    return given.flag(TOWER_MODE) == "data" or read_inputs(given, 0).text_only
+
+
+def compute_encoder_memory(model: ModelFacts, inputs: Inputs | None, element: int) -> Encoder:
     """Return what the tower with the largest item takes; nothing if the user serves text only."""
     if inputs is None or inputs.text_only or model.geometry is None:
         return Encoder()
     towers = [tower for tower in model.towers if tower.kind not in inputs.refused]
     if not towers:
         return Encoder()
-    largest = max((_limited(tower, inputs) for tower in towers), key=lambda tower: tower.tokens)
+    largest = max((_limit_pixels(tower, inputs) for tower in towers), key=lambda tower: tower.tokens)
     budget = max(inputs.tokens, largest.tokens)
     items = max(1, budget // largest.tokens)
     cache = budget * model.geometry.hidden * element
     return Encoder(cache, largest.activations(items, element), largest.kind, largest.item_bytes(items, element))
 
 
-def _limited(tower: Tower, inputs: Inputs) -> Tower:
+def _limit_pixels(tower: Tower, inputs: Inputs) -> Tower:
     return tower.limited(inputs.pixels) if inputs.pixels else tower
 
 
-def _most(value: Any) -> int | None:
+def _read_item_limit(value: Any) -> int | None:
     """Return how many items of a kind a prompt may have: a number, or an object with `count`."""
     count = value.get("count") if isinstance(value, dict) else value
     return count if isinstance(count, int) and not isinstance(count, bool) else None
 
 
-def _table(text: str | None) -> dict[str, Any]:
+def _parse_flag_table(text: str | None) -> dict[str, Any]:
     """Return a flag's JSON object, or `image=0,video=5` of earlier versions; empty for what only vLLM understands."""
     if text is None:
         return {}

@@ -11,15 +11,15 @@ from __future__ import annotations
 
 from functools import partial
 
-from entrypoints.core.text import counted
+from entrypoints.core.text import format_count
 from entrypoints.decide.parallelism.fit_input import FitCase
-from entrypoints.decide.parallelism.hosts import FABRIC, RDMA
+from entrypoints.decide.parallelism.hosts import FABRIC, NVLINK, RDMA
 from entrypoints.decide.parallelism.memory_fit import (
     Choice,
-    demanded,
-    groups,
+    count_demanded_sequences,
+    count_engine_groups,
+    count_held_sequences,
     has_full_length,
-    held,
     holds_all,
     is_enough,
 )
@@ -50,21 +50,22 @@ _LONG_ENOUGH = 0.25
 """Share of the model's own length that a group over fast links must hold, before a longer path is chosen for more."""
 
 
-def ranked(case: FitCase, possible: tuple[Split, ...]) -> tuple[Split, ...]:
+def rank_splits(case: FitCase, possible: tuple[Split, ...]) -> tuple[Split, ...]:
     """Return the splits over several hosts best first; those of one host in their order."""
     if case.space.hosts == 1:
         return possible
-    forms = _forms(case)
+    forms = _rank_forms(case)
 
     def rank(split: Split) -> tuple[int, int]:
-        form = _form(case.space, split)
-        over_most_first = form == forms[0] == WIDE
-        return forms.index(form), -case.space.span(split) if over_most_first else 0
+        form = _classify_split(case.space, split)
+        if forms[0] != WIDE or form != WIDE:
+            return forms.index(form), 0
+        return (0 if is_worthwhile(case, split) else len(forms)), -case.space.span(split)
 
     return tuple(sorted(possible, key=rank))
 
 
-def _form(space: Space, split: Split) -> str:
+def _classify_split(space: Space, split: Split) -> str:
     """Return whether an engine is inside a host or on several, and whether it has stages."""
     if space.span(split) == 1:
         return COPIES if split.pipeline == 1 else STAGED_COPIES
@@ -73,12 +74,13 @@ def _form(space: Space, split: Split) -> str:
     return ONE_PIPELINE if split.engines == 1 else PIPELINES
 
 
-def _forms(case: FitCase) -> tuple[str, ...]:
+def _rank_forms(case: FitCase) -> tuple[str, ...]:
     """Return the forms best first, by the link between hosts, the kind of model and the aim."""
     space, geometry = case.space, case.model.geometry
-    if space.between == FABRIC and space.aim == LATENCY:
+    as_on_one_host = space.between == NVLINK and space.aim != THROUGHPUT
+    if as_on_one_host or (space.between == FABRIC and space.aim == LATENCY):
         return (WIDE, COPIES, STAGED_COPIES, PIPELINES, ONE_PIPELINE)
-    if space.between == FABRIC:
+    if space.between in (FABRIC, NVLINK):
         return (COPIES, WIDE, STAGED_COPIES, PIPELINES, ONE_PIPELINE)
     has_experts = geometry is not None and geometry.experts > 0
     if not has_experts and not space.pipeline:
@@ -89,18 +91,18 @@ def _forms(case: FitCase) -> tuple[str, ...]:
     return (ONE_PIPELINE, COPIES, PIPELINES, STAGED_COPIES, WIDE)
 
 
-def choose(case: FitCase, choices: list[Choice]) -> Choice | None:
+def choose_by_aim(case: FitCase, choices: list[Choice]) -> Choice | None:
     """Return the choice that serves the aim best; None if none has room for sequences that are worth serving."""
     full = [choice for choice in choices if has_full_length(case, choice)]
     if full and case.space.hosts > 1:  # the best is first
         return full[0]
     near = _near_and_long(case, choices)
-    if full and (not near or any(way(choice.split, case.space) == 0 for choice in full)):
-        return _best(case, _fastest(case, full))
-    if not choices or _is_too_short(case, max(choices, key=_length)):
+    if full and (not near or any(rate_split_links(choice.split, case.space) == 0 for choice in full)):
+        return _choose_of_full_length(case, _select_fastest(case, full))
+    if not choices or _is_too_short(case, max(choices, key=_get_choice_length)):
         return None
-    longest = max(map(_length, near or choices))
-    best = _roomiest([choice for choice in near or choices if _length(choice) == longest])
+    longest = max(map(_get_choice_length, near or choices))
+    best = _find_roomiest([choice for choice in near or choices if _get_choice_length(choice) == longest])
     where = "no group on fast links" if near else "no number of devices"
     return best._replace(because=f"{where} fits the full length, and this one fits the longest sequence")
 
@@ -110,17 +112,21 @@ def _near_and_long(case: FitCase, choices: list[Choice]) -> list[Choice]:
     if case.demand.fixed or case.demand.length is None:
         return []
     least = _LONG_ENOUGH * case.demand.length
-    return [choice for choice in choices if way(choice.split, case.space) == 0 and _length(choice) >= least]
+    return [
+        choice
+        for choice in choices
+        if rate_split_links(choice.split, case.space) == 0 and _get_choice_length(choice) >= least
+    ]
 
 
-def way(split: Split, space: Space) -> int:
+def rate_split_links(split: Split, space: Space) -> int:
     """Return 0 for a split over the fastest links only, 1 for a pipeline of such groups, 2 for one over slow links."""
     if split.tensor > space.wide:
         return 2
     return 0 if split.pipeline == (space.pipeline or 1) else 1
 
 
-def _length(choice: Choice) -> int:
+def _get_choice_length(choice: Choice) -> int:
     return choice.length or 0
 
 
@@ -153,14 +159,14 @@ def is_worthwhile(case: FitCase, split: Split) -> bool:
 # --- the aims -------------------------------------------------------------------------------------------------------
 
 
-def _best(case: FitCase, fast: list[Choice]) -> Choice:
+def _choose_of_full_length(case: FitCase, fast: list[Choice]) -> Choice:
     """Return the best of the choices that have the full length."""
     enough = [choice for choice in fast if is_enough(case, choice)]
     if case.space.aim != THROUGHPUT:
-        return _widest(case, enough or fast)
+        return _choose_widest_group(case, enough or fast)
     small = is_small(case) and not case.demand.requested
     full = [choice for choice in enough if small or holds_all(case, choice)]
-    return _for_throughput(case, fast, full) if full else _closest(case, fast)
+    return _for_throughput(case, fast, full) if full else _choose_nearest_demand(case, fast)
 
 
 def _for_throughput(case: FitCase, fast: list[Choice], full: list[Choice]) -> Choice:
@@ -174,14 +180,19 @@ def _for_throughput(case: FitCase, fast: list[Choice], full: list[Choice]) -> Ch
     if not roomy:
         widest = max(full, key=lambda choice: choice.split.world)
         return widest._replace(because=f"--optimize throughput: no group {most}, and the widest leaves the most")
-    best = max(roomy, key=lambda choice: (groups(case, choice.split), choice.split.world))
-    because = f"the weights and {_sequences(case, best)} do not fit fewer devices" + f"; this {most}" * bool(share)
+    best = max(roomy, key=lambda choice: (count_engine_groups(case, choice.split), choice.split.world))
+    because = f"the weights and {_describe_kv_demand(case, best)} do not fit fewer devices" + f"; this {most}" * bool(
+        share
+    )
     if not holds_all(case, best):
         because = f"the weights take less than {_SMALL:.0%} of one device, so that engines are as narrow as possible"
-    fullest = max(filter(partial(leaves_enough, case), fast), key=partial(_running, case))
-    if not case.demand.requested and _running(case, fullest) >= _CLEARLY_MORE * _running(case, best):
+    fullest = max(filter(partial(leaves_enough, case), fast), key=partial(_count_all_running, case))
+    if not case.demand.requested and _count_all_running(case, fullest) >= _CLEARLY_MORE * _count_all_running(
+        case, best
+    ):
         best = fullest
-        because = f"the engines run {counted(_running(case, best), 'sequence')} of {case.demand.usual} tokens in all"
+        sequences = format_count(_count_all_running(case, best), "sequence")
+        because = f"the engines run {sequences} of {case.demand.usual} tokens in all"
     return best._replace(because=f"--optimize throughput: {because}")
 
 
@@ -190,27 +201,27 @@ def leaves_enough(case: FitCase, choice: Choice) -> bool:
     return choice.room.left > case.rules.cache_share * case.memory.total or not case.rules.cache_share
 
 
-def _running(case: FitCase, choice: Choice) -> int:
+def _count_all_running(case: FitCase, choice: Choice) -> int:
     """Return the usual sequences that all engines run at a time, each at most the stack's default."""
-    each = demanded(case, choice.split)
-    sequences = held(case, choice)
-    return groups(case, choice.split) * (each if sequences is None else min(each, sequences))
+    per_engine = count_demanded_sequences(case, choice.split)
+    sequences = count_held_sequences(case, choice)
+    return count_engine_groups(case, choice.split) * (per_engine if sequences is None else min(per_engine, sequences))
 
 
-def _fastest(case: FitCase, choices: list[Choice]) -> list[Choice]:
+def _select_fastest(case: FitCase, choices: list[Choice]) -> list[Choice]:
     """Return the choices over the fastest links; only those that use all devices, if they serve only together."""
     fast = _over_fastest_links(case, choices)
-    whole = [choice for choice in fast if _used(choice) == case.space.devices]
+    whole = [choice for choice in fast if _count_used_devices(choice) == case.space.devices]
     return whole if case.rules.whole and whole else fast
 
 
-def _widest(case: FitCase, fast: list[Choice]) -> Choice:
+def _choose_widest_group(case: FitCase, fast: list[Choice]) -> Choice:
     """Return the widest group that is worth a split; a wider one if only that has room for all sequences."""
     worthwhile = [choice for choice in fast if is_worthwhile(case, choice.split)]
     best = max(worthwhile or fast[:1], key=lambda choice: _by_width(case, choice))
     wider = [choice for choice in fast if choice.split.world > best.split.world and is_enough(case, choice)]
     if wider and not is_enough(case, best):
-        because = f"the weights and {_sequences(case, best)} do not fit fewer devices"
+        because = f"the weights and {_describe_kv_demand(case, best)} do not fit fewer devices"
         return min(wider, key=lambda choice: (choice.split.world, -choice.split.data))._replace(because=because)
     latency = "--optimize latency: " if case.space.aim == LATENCY else ""
     return best._replace(because=latency + _why_widest(case, best))
@@ -224,7 +235,9 @@ def _why_widest(case: FitCase, best: Choice) -> str:
     if is_small(case) and best.split.world == 1:
         return f"the weights take less than {_SMALL:.0%} of one device, so that each device gets its own engine"
     if not is_worthwhile(case, best.split):
-        sequences = f"the weights and {_sequences(case, best)} do" if case.demand.requested else "the model does"
+        sequences = (
+            f"the weights and {_describe_kv_demand(case, best)} do" if case.demand.requested else "the model does"
+        )
         return f"{sequences} not fit fewer devices"
     return f"as many devices as make answers faster: each reads {gib(least_read(case))} of weights or more for a token"
 
@@ -232,36 +245,36 @@ def _why_widest(case: FitCase, best: Choice) -> str:
 def _by_width(case: FitCase, choice: Choice) -> tuple[int, int]:
     """Return the order of groups: by their own size for latency, else first by the devices that serve."""
     split = choice.split
-    return (split.tensor, split.data) if case.space.aim == LATENCY else (_used(choice), split.tensor)
+    return (split.tensor, split.data) if case.space.aim == LATENCY else (_count_used_devices(choice), split.tensor)
 
 
-def _closest(case: FitCase, fast: list[Choice]) -> Choice:
+def _choose_nearest_demand(case: FitCase, fast: list[Choice]) -> Choice:
     """Return the choice with room for the most sequences, since none has room for all of them."""
     read = [choice for choice in fast if case.loaded // choice.split.world >= READ_FOR_LATENCY]
-    most = _roomiest(read or fast[:1])
-    return most._replace(because=f"no split holds {_sequences(case, most)}, and this one holds the most")
+    most = _find_roomiest(read or fast[:1])
+    return most._replace(because=f"no split holds {_describe_kv_demand(case, most)}, and this one holds the most")
 
 
-def _roomiest(choices: list[Choice]) -> Choice:
+def _find_roomiest(choices: list[Choice]) -> Choice:
     return max(choices, key=lambda choice: (choice.tokens or 0) * max(choice.split.data, choice.split.engines))
 
 
 def _over_fastest_links(case: FitCase, choices: list[Choice]) -> list[Choice]:
     """Return the choices that use only the fastest links; else pipelines of the widest group and the fewest stages."""
-    nearest = min(way(choice.split, case.space) for choice in choices)
-    near = [choice for choice in choices if way(choice.split, case.space) == nearest]
+    nearest = min(rate_split_links(choice.split, case.space) for choice in choices)
+    near = [choice for choice in choices if rate_split_links(choice.split, case.space) == nearest]
     if nearest != 1:
         return near
-    return [max(near, key=lambda choice: (choice.split.tensor, _used(choice), -choice.split.pipeline))]
+    return [max(near, key=lambda choice: (choice.split.tensor, _count_used_devices(choice), -choice.split.pipeline))]
 
 
-def _used(choice: Choice) -> int:
+def _count_used_devices(choice: Choice) -> int:
     return choice.split.world * choice.split.data
 
 
-def _sequences(case: FitCase, choice: Choice) -> str:
+def _describe_kv_demand(case: FitCase, choice: Choice) -> str:
     """Return the demanded KV cache, as a part of a reason."""
-    if held(case, choice) is None:
+    if count_held_sequences(case, choice) is None:
         return "a KV cache"
     default = "" if case.demand.requested else ", the stack's default,"
-    return f"the KV cache of {counted(case.demand.concurrency, 'sequence')}{default} of {case.demand.usual} tokens"
+    return f"the KV cache of {format_count(case.demand.concurrency, 'sequence')}{default} of {case.demand.usual} tokens"

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from entrypoints.core.errors import HOST, EntrypointError
 from entrypoints.core.parse import format_id_list
 from entrypoints.core.records import Device, Facts, Value
-from entrypoints.core.text import counted
+from entrypoints.core.text import format_count
 from entrypoints.core.units import GIB
 from entrypoints.decide.records import gib
 from entrypoints.request.flags import KV_BACKEND, KV_OFFLOAD
@@ -47,32 +47,35 @@ def choose_offload(facts: Facts, devices: tuple[Device, ...], engines: int, kind
 
     `devices` are those of all engines of this host, in their order.
     """
-    pool = min(_pools(facts, devices, engines, kind), key=lambda pool: pool.most)
-    found = f"{pool.name} has {gib(int(pool.free))} free for each of {counted(engines, 'engine')}"
+    pool = min(_list_memory_pools(facts, devices, engines, kind), key=lambda pool: pool.most)
+    pool_size = f"{pool.name} has {gib(int(pool.free))} free for each of {format_count(engines, 'engine')}"
     if pool.most < GIB:
         hint = "give the container more memory and a larger --shm-size, or leave the flag out"
-        message = f"--offload-kv-cache: {found}, and {pool.share:.0%} of it is less than 1 GiB"
+        message = f"--offload-kv-cache: {pool_size}, and {pool.share:.0%} of it is less than 1 GiB"
         raise EntrypointError(HOST, message, hint)
-    because = f"{found}, the least of all limits; {1 - pool.share:.0%} of it stays for other uses"
-    own = "vLLM's own way, without another server; earlier versions offload nothing without this flag"
-    return {KV_OFFLOAD: Value(str(pool.most // GIB), because), KV_BACKEND: Value("native", own)}
+    because = f"{pool_size}, the least of all limits; {1 - pool.share:.0%} of it stays for other uses"
+    vllm_way = "vLLM's own way, without another server; earlier versions offload nothing without this flag"
+    return {KV_OFFLOAD: Value(str(pool.most // GIB), because), KV_BACKEND: Value("native", vllm_way)}
 
 
-def _pools(facts: Facts, devices: tuple[Device, ...], engines: int, kind: str) -> Iterator[Pool]:
+def _list_memory_pools(facts: Facts, devices: tuple[Device, ...], engines: int, kind: str) -> Iterator[Pool]:
     limit, shm = facts.cgroup.memory_limit, facts.mounts.get("shm")
     yield Pool("the host", facts.memory.available / engines)
-    yield from _near(facts, devices, engines)
+    yield from _list_near_pools(facts, devices, engines)
     if limit is not None and limit < facts.memory.total:
         yield Pool("the container's memory limit", max(0, limit - facts.cgroup.memory_used) / engines)
     if kind == SHARED and shm is not None and shm.exists:
         yield Pool(shm.path, shm.free / engines, _OF_FILES)
 
 
-def _near(facts: Facts, devices: tuple[Device, ...], engines: int) -> Iterator[Pool]:
+def _list_near_pools(facts: Facts, devices: tuple[Device, ...], engines: int) -> Iterator[Pool]:
     """Yield the part of each engine in the free memory of the NUMA nodes of its devices, if these are known."""
     free = {node.id: node.memory_free for node in facts.nodes if node.memory_total}
-    each = max(1, len(devices) // engines)
-    homes = [{device.node for device in devices[start : start + each]} for start in range(0, each * engines, each)]
+    devices_per_engine = max(1, len(devices) // engines)
+    homes = [
+        {device.node for device in devices[start : start + devices_per_engine]}
+        for start in range(0, devices_per_engine * engines, devices_per_engine)
+    ]
     sharing = Counter(node for home in homes for node in home)
     if len(free) > 1 and sharing.keys() <= free.keys():
         for home in homes:

@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from entrypoints.core.records import Value
-from entrypoints.core.text import counted
-from entrypoints.decide.parallelism.constraints import experts_because, obstacle
+from entrypoints.core.text import format_count
+from entrypoints.decide.parallelism.constraints import experts_because, find_tensor_obstacle
 from entrypoints.decide.parallelism.fit_input import FitCase
-from entrypoints.decide.parallelism.hosts import FABRIC, NATIVE, describe_link
+from entrypoints.decide.parallelism.hosts import FABRIC, NATIVE, NVLINK, describe_link
 from entrypoints.decide.parallelism.memory_fit import (
     Choice,
     DeviceRoom,
     choice_under,
-    demanded,
+    compute_room,
+    count_demanded_sequences,
+    count_held_sequences,
     has_full_length,
-    held,
     is_enough,
-    room,
 )
 from entrypoints.decide.parallelism.objective import (
     LATENCY,
@@ -32,25 +32,31 @@ from entrypoints.decide.records import gib
 from entrypoints.request.flags import DATA, EXECUTOR, EXPERT, LOCAL, NODES, PIPELINE, TENSOR
 
 
-def parallelism(case: FitCase, choice: Choice, possible: tuple[Split, ...]) -> dict[str, Value]:
+def make_split_values(case: FitCase, choice: Choice, possible: tuple[Split, ...]) -> dict[str, Value]:
     """Return the parallelism as settings."""
     split = choice.split
-    values = {TENSOR: Value(str(split.tensor), _because(case, choice), tuple(_instead(case, choice, possible)))}
+    values = {
+        TENSOR: Value(
+            str(split.tensor), _explain_choice(case, choice), tuple(_explain_alternatives(case, choice, possible))
+        )
+    }
     if split.pipeline > 1:
-        stages = f"{split.pipeline} stages of {counted(split.tensor, 'device')}"
+        stages = f"{split.pipeline} stages of {format_count(split.tensor, 'device')}"
         because = f"tensor parallelism alone does not fit the model: {stages} do"
         values[PIPELINE] = Value(str(split.pipeline), because, ("1: the layers of all stages would not fit",))
     if split.data > 1:
         copy = "over which the experts are distributed" if case.model.expert_share else "each with a full copy"
         because = f"{split.data} engines, {copy}: {split.data * split.world} devices serve, {split.world} in each"
-        instead = (f"1: {counted(split.world * (split.data - 1), 'device')} would stay idle",)
+        instead = (f"1: {format_count(split.world * (split.data - 1), 'device')} would stay idle",)
         values[DATA] = Value(str(split.data), because, instead)
     if split.experts and case.space.experts is None:
-        values[EXPERT] = Value(value=True, because=experts_because(case.model, split.tensor * split.engines))
+        values[EXPERT] = Value(
+            value=True, because=experts_because(case.model, case.rules, split.tensor * split.engines)
+        )
     return values
 
 
-def _because(case: FitCase, choice: Choice) -> str:
+def _explain_choice(case: FitCase, choice: Choice) -> str:
     if case.is_unknown:
         return f"{case.model.unknown}, so the model's size is unknown; set -tp to use more devices"
     if case.cache is None:
@@ -60,11 +66,12 @@ def _because(case: FitCase, choice: Choice) -> str:
         aim = f"{aim}; {case.model.unknown}"
     length, usual = choice.length or case.rules.shortest_context, case.demand.usual
     one = f"one sequence of {length} tokens takes {gib(case.cache.bytes(length, choice.split))}"
-    several = f"{gib(max(0, choice.room.left))} hold {counted(held(case, choice) or 0, 'sequence')} of {usual} tokens"
+    sequences = format_count(count_held_sequences(case, choice) or 0, "sequence")
+    several = f"{gib(max(0, choice.room.left))} hold {sequences} of {usual} tokens"
     return f"{aim}; {choice.room.describe()}; {one}, and {several}"
 
 
-def _instead(case: FitCase, choice: Choice, possible: tuple[Split, ...]) -> Iterator[str]:
+def _explain_alternatives(case: FitCase, choice: Choice, possible: tuple[Split, ...]) -> Iterator[str]:
     """Yield the reasons against half and twice the number of devices."""
     tensor = choice.split.tensor
     smaller, larger = tensor // 2, 2 * tensor
@@ -76,7 +83,7 @@ def _instead(case: FitCase, choice: Choice, possible: tuple[Split, ...]) -> Iter
 
 def _why_not(case: FitCase, tensor: int, best: Choice, possible: tuple[Split, ...]) -> str:
     """Return the reason against a tensor-parallel size other than the best one."""
-    why = obstacle(case.model, case.rules, tensor, case.space.experts)
+    why = find_tensor_obstacle(case.model, case.rules, tensor, case.space.experts)
     if why:
         return why
     split = next((split for split in possible if split.tensor == tensor and split.pipeline == 1), None)
@@ -86,7 +93,7 @@ def _why_not(case: FitCase, tensor: int, best: Choice, possible: tuple[Split, ..
         return "not possible with the parallelism that you set"
     choice = choice_under(case, split)
     if choice is None or not has_full_length(case, choice):
-        return f"too little memory: {room(case, split).describe()}, {_shortage(case, choice)}"
+        return f"too little memory: {compute_room(case, split).describe()}, {_describe_shortage(case, choice)}"
     return _why_worse(case, choice, best)
 
 
@@ -94,7 +101,9 @@ def _why_worse(case: FitCase, choice: Choice, best: Choice) -> str:
     """Return the reason against a split with the full length."""
     split = choice.split
     if split.tensor > case.space.wide:
-        return f"the group would use a slower link: the fastest links join only {counted(case.space.wide, 'device')}"
+        return (
+            f"the group would use a slower link: the fastest links join only {format_count(case.space.wide, 'device')}"
+        )
     if not is_enough(case, choice):
         return f"room for {_held_by_all(case, choice)}"
     if case.space.aim == THROUGHPUT:
@@ -109,8 +118,8 @@ def _why_worse(case: FitCase, choice: Choice, best: Choice) -> str:
 def _why_not_for_throughput(case: FitCase, choice: Choice, best: Choice) -> str:
     """Return the reason against a split that holds what was requested."""
     if not leaves_enough(case, choice):
-        left, total = gib(choice.room.left), gib(case.memory.total)
-        return f"leaves {left} of {total} to the KV cache, not more than {case.rules.cache_share:.0%}"
+        free, total = gib(choice.room.left), gib(case.memory.total)
+        return f"leaves {free} of {total} to the KV cache, not more than {case.rules.cache_share:.0%}"
     if choice.split.world < best.split.world:
         return f"room for {_held_by_all(case, choice)}"
     return f"fewer engines than {best.split.data}, and fewer sequences at a time"
@@ -120,7 +129,7 @@ def _why_not_as_good(case: FitCase, split: Split, best: Split) -> str:
     """Return the reason against a split that would do."""
     idle = len(case.pool.devices) - split.world * split.data
     if idle:
-        return f"{counted(idle, 'device')} would stay idle"
+        return f"{format_count(idle, 'device')} would stay idle"
     if split.world > best.world:
         return "not needed"
     return "slower answers" if case.space.aim == LATENCY else "slower answers; --optimize throughput chooses it"
@@ -128,11 +137,14 @@ def _why_not_as_good(case: FitCase, split: Split, best: Split) -> str:
 
 def _held_by_all(case: FitCase, choice: Choice) -> str:
     engines = choice.split.data
-    most, needed = (held(case, choice) or 0) * engines, demanded(case, choice.split) * engines
-    return f"{counted(most, 'sequence')} of {case.demand.usual} tokens instead of {needed}"
+    most, demand = (
+        (count_held_sequences(case, choice) or 0) * engines,
+        count_demanded_sequences(case, choice.split) * engines,
+    )
+    return f"{format_count(most, 'sequence')} of {case.demand.usual} tokens instead of {demand}"
 
 
-def _shortage(case: FitCase, choice: Choice | None) -> str:
+def _describe_shortage(case: FitCase, choice: Choice | None) -> str:
     if choice is None:
         return "nothing is left for the KV cache"
     return f"which leaves room for {choice.length} tokens of {case.demand.length}"
@@ -155,7 +167,7 @@ def over_hosts(case: FitCase, choice: Choice) -> dict[str, Value]:
     if split.experts and space.experts is None:
         ranks, where = split.tensor * split.engines, "each pipeline stage" if split.pipeline > 1 else "all hosts"
         values[EXPERT] = Value(value=True, because=f"whole experts are distributed over {ranks} ranks of {where}")
-    kind = _executor(case.rules, space, split)
+    kind = _choose_host_executor(case.rules, space, split)
     return values | ({EXECUTOR: kind} if kind and case.rules.executors else {})
 
 
@@ -165,12 +177,11 @@ def _tensor_value(space: Space, split: Split, room: DeviceRoom) -> Value:
         because = f"one group over {space.span(split)} hosts: {link}; {room.describe()}"
         return Value(str(split.tensor), because, (f"{space.devices}: only as many devices as one host has",))
     total = space.devices * space.hosts
-    because = (
-        f"inside a host, {counted(space.devices, 'device')} on each of {space.hosts} equal hosts; {room.describe()}"
-    )
+    devices = format_count(space.devices, "device")
+    because = f"inside a host, {devices} on each of {space.hosts} equal hosts; {room.describe()}"
     slow = f"{total}: every layer would wait for the network between hosts; {link}"
     fast = f"{total}: not needed; {link}"
-    return Value(str(split.tensor), because, (fast if space.between == FABRIC else slow,))
+    return Value(str(split.tensor), because, (fast if space.between in (FABRIC, NVLINK) else slow,))
 
 
 def _pipeline_value(space: Space, split: Split) -> Value:
@@ -186,7 +197,7 @@ def _data_value(space: Space, split: Split) -> Value:
     work = "each with a full copy"
     if split.experts:
         work = f"each with its own attention, the experts distributed over all; {describe_link(space.between)}"
-    because = f"{split.engines} engines of {counted(split.world, 'device')} on {space.hosts} hosts, {work}"
+    because = f"{split.engines} engines of {format_count(split.world, 'device')} on {space.hosts} hosts, {work}"
     return Value(str(split.engines), because, ("1: the devices of the other engines would stay idle",))
 
 
@@ -197,7 +208,7 @@ def _local_value(space: Space, split: Split) -> Value:
     return Value(str(split.data), f"engines on each host, of {split.engines} on all")
 
 
-def _executor(rules: Rules, space: Space, split: Split) -> Value | None:
+def _choose_host_executor(rules: Rules, space: Space, split: Split) -> Value | None:
     if space.span(split) == 1:
         return Value("mp", "worker processes; each engine is inside one host") if "mp" in rules.executors else None
     if NATIVE in rules.ways:

@@ -40,6 +40,9 @@ class Rules(NamedTuple):
     expert: str = ""
     """How experts are spread: "" not at all, "tp" over the tensor-parallel ranks, "needed" likewise, but only if their
     width is not divisible, or over several engines; "many" likewise, and if each rank gets enough of them."""
+    expert_lanes: int = 0
+    """Of an expert's width, a rank has a whole multiple of so many numbers, or else whole experts: the kernel of vLLM
+    Neuron. 0 without such a kernel."""
     cache_share: float = 0.0
     """Share of a device's memory above which throughput leaves the KV cache; 0 if the sequences need only fit."""
     shortest_context: int = 1024
@@ -69,6 +72,8 @@ class Rules(NamedTuple):
     """Tokens of an attention block: a recurrent state must fill whole blocks of one layer's keys; 0 if not so."""
     context: int = 1
     """Ranks that each keep a part of a sequence's tokens, if the user sets it (--decode-context-parallel-size)."""
+    has_whole_towers: bool = False
+    """Whether each rank has all of the towers, or none: the user serves text only, or divides images among ranks."""
     ways: tuple[str, ...] = ("native",)
     """How the stack serves on several hosts (hosts.Reach.ways)."""
     link: str = ""
@@ -128,7 +133,7 @@ class Space(NamedTuple):
     hosts: int = 1
     """Equal hosts that serve one model together."""
     between: str = ""
-    """The link between hosts: fabric, rdma; empty if it is not known."""
+    """The link between hosts (hosts.py); empty if it is not known."""
 
     @property
     def fixed(self) -> Split:

@@ -10,38 +10,38 @@ from entrypoints.core.records import Device, Facts
 from entrypoints.request.vllm_flags import UserFlags
 
 
-def _number(device: Device) -> int:
+def _get_device_number(device: Device) -> int:
     return device.number
 
 
-def chosen_by(given: UserFlags, variables: Iterable[str]) -> str:
+def chosen_by(user_flags: UserFlags, variables: Iterable[str]) -> str:
     """Return the first of the variables that the user set; empty if none is set."""
-    return next((name for name in variables if given.variable(name) is not None), "")
+    return next((name for name in variables if user_flags.variable(name) is not None), "")
 
 
-def restricted(facts: Facts, given: UserFlags, variables: tuple[str, ...]) -> Facts:
+def restrict_to_visible(facts: Facts, user_flags: UserFlags, variables: tuple[str, ...]) -> Facts:
     """Return the facts with only the devices that the user's variable selects, in its order.
 
     Only the runtime knows names that are not numbers (GPU-…), so with such names every device stays.
     Raises USAGE for numbers of missing devices, HOST if the variable hides every device.
     """
-    name = chosen_by(given, variables)
+    name = chosen_by(user_flags, variables)
     if not name:
         return facts
-    words = [word.strip() for word in (given.variable(name) or "").split(",")]
+    words = [word.strip() for word in (user_flags.variable(name) or "").split(",")]
     if not all(word.partition(".")[0].lstrip("-").isdigit() for word in words):
         return facts
     by_number = {device.number: device for device in facts.devices}
     if words == ["-1"]:
         raise EntrypointError(HOST, f"{name}=-1 hides every device", f"unset {name}")
-    return facts._replace(devices=tuple(_device(name, word, by_number) for word in dict.fromkeys(words)))
+    return facts._replace(devices=tuple(_find_named_device(name, word, by_number) for word in dict.fromkeys(words)))
 
 
 def restricted_by_number(
-    facts: Facts, given: UserFlags, variable: str, number: Callable[[Device], int] = _number
+    facts: Facts, user_flags: UserFlags, variable: str, number: Callable[[Device], int] = _get_device_number
 ) -> Facts:
     """Return the facts with only the devices that the user's variable lists, in device order. Raises USAGE."""
-    text = given.variable(variable)
+    text = user_flags.variable(variable)
     if text is None:
         return facts
     try:
@@ -51,9 +51,11 @@ def restricted_by_number(
     return facts._replace(devices=tuple(device for device in facts.devices if number(device) in numbers))
 
 
-def _device(name: str, word: str, by_number: dict[int, Device]) -> Device:
+def _find_named_device(name: str, word: str, by_number: dict[int, Device]) -> Device:
     try:
         return by_number[parse_number(word.partition(".")[0])]
     except (KeyError, ValueError) as error:
-        known = ", ".join(map(str, by_number))
-        raise EntrypointError(USAGE, f"{name} names {word}: no such device", f"available devices: {known}") from error
+        device_list = ", ".join(map(str, by_number))
+        raise EntrypointError(
+            USAGE, f"{name} names {word}: no such device", f"available devices: {device_list}"
+        ) from error

@@ -34,41 +34,41 @@ Graph = tuple[int, int]
 # --- spacing --------------------------------------------------------------------------------------------------------
 
 
-def linear(spread: Range) -> Buckets:
+def make_linear_buckets(spread: Range) -> Buckets:
     """Double from the first up to the step, then add the step: (2, 32, 64) gives 2, 4, 8, 16, 32, 64."""
     stable = range(spread.step, spread.last + 1, spread.step)
-    return tuple(size for size in (*_doubling(spread), *stable) if size >= spread.first)
+    return tuple(size for size in (*_double_to_step(spread), *stable) if size >= spread.first)
 
 
-def _doubling(spread: Range) -> Iterator[int]:
+def _double_to_step(spread: Range) -> Iterator[int]:
     size = max(1, spread.first)
     while size < spread.step and size <= spread.last:
         yield size
         size *= 2
 
 
-def limited(spread: Range, share: float, most: int | None = None) -> Buckets:
+def make_limited_buckets(spread: Range, share: float, most: int | None = None) -> Buckets:
     """Return linear buckets without those that are not needed to limit padding to a share of a bucket, and to `most`.
 
     A share of 0 keeps all buckets, 0.5 is nearly exponential. The last size is always a bucket, and so is each multiple
     of `most`.
     """
-    ramp = _ramp(spread)
-    kept = list(ramp)
-    size = kept[-1] + spread.step if kept[-1] >= spread.step else spread.step
-    if size - kept[-1] < spread.step:
-        size = kept[-1] + spread.step
+    ramp = _make_ramp(spread)
+    buckets = list(ramp)
+    size = buckets[-1] + spread.step if buckets[-1] >= spread.step else spread.step
+    if size - buckets[-1] < spread.step:
+        size = buckets[-1] + spread.step
     limit = most or spread.last
     while size <= spread.last:
         following = size + spread.step
-        padding = following - kept[-1] - 1
+        padding = following - buckets[-1] - 1
         if padding / following > share or padding > limit or size % limit == 0:
-            kept.append(size)
+            buckets.append(size)
         size = following
-    return tuple(kept) if kept[-1] == spread.last else (*kept, spread.last)
+    return tuple(buckets) if buckets[-1] == spread.last else (*buckets, spread.last)
 
 
-def _ramp(spread: Range) -> list[int]:
+def _make_ramp(spread: Range) -> list[int]:
     """Return the first size and its doublings, up to the first at or above the step."""
     sizes = [spread.first]
     while sizes[-1] <= spread.step and max(1, sizes[-1] * 2) <= spread.last:
@@ -76,7 +76,7 @@ def _ramp(spread: Range) -> list[int]:
     return sizes
 
 
-def exponential(spread: Range, count: int, *, fill: bool = True, long: bool = False) -> Buckets:
+def make_exponential_buckets(spread: Range, count: int, *, fill: bool = True, long: bool = False) -> Buckets:
     """Space `count` buckets by a constant factor, rounded up to steps.
 
     If two buckets round to the same step and `fill` is true, the second takes the nearest free step. `long` spaces the
@@ -86,34 +86,34 @@ def exponential(spread: Range, count: int, *, fill: bool = True, long: bool = Fa
         return (spread.last,)
     steep = count // 2 if long else count
     top = spread.last / count if long else float(spread.last)
-    found: set[int] = set()
+    sizes: set[int] = set()
     for number in range(steep):
         ideal = spread.first * (top / spread.first) ** (1.0 / max(1, steep - 1) * number)
-        found.add(_free(ideal, spread, found) if fill else _up(ideal, spread))
+        sizes.add(_find_free_step(ideal, spread, sizes) if fill else _round_up_to_step(ideal, spread))
     even = count - steep
-    found.update(_up(top + (spread.last - top) / even * number, spread) for number in range(1, even + 1))
-    return tuple(sorted({*found, spread.last}))
+    sizes.update(_round_up_to_step(top + (spread.last - top) / even * number, spread) for number in range(1, even + 1))
+    return tuple(sorted({*sizes, spread.last}))
 
 
-def doublings(last: int) -> int:
+def count_doublings(last: int) -> int:
     """Return the number of exponential buckets up to a size: one for each doubling, and the first."""
     return math.ceil(math.log2(max(1, last))) + 1
 
 
-def _up(ideal: float, spread: Range) -> int:
+def _round_up_to_step(ideal: float, spread: Range) -> int:
     return min(spread.last, math.ceil(ideal / spread.step) * spread.step)
 
 
-def _free(ideal: float, spread: Range, taken: set[int]) -> int:
+def _find_free_step(ideal: float, spread: Range, taken_sizes: set[int]) -> int:
     """Return the step above, or the nearest free one; the step above if none is free."""
-    above = _up(ideal, spread)
-    if above not in taken:
+    above = _round_up_to_step(ideal, spread)
+    if above not in taken_sizes:
         return above
-    steps = [size for size in range(spread.first, spread.last + 1, spread.step) if size not in taken]
+    steps = [size for size in range(spread.first, spread.last + 1, spread.step) if size not in taken_sizes]
     return min(steps, key=lambda size: abs(size - ideal)) if steps else above
 
 
-def fallback(size: int, step: int) -> int:
+def pad_beyond_buckets(size: int, step: int) -> int:
     """Return the padded size, at run time, of a size beyond all buckets."""
     if size <= 1:
         return size
@@ -121,7 +121,7 @@ def fallback(size: int, step: int) -> int:
     return math.ceil(size / wide) * wide
 
 
-def padded(size: int, buckets: Buckets) -> int | None:
+def find_bucket(size: int, buckets: Buckets) -> int | None:
     """Return the smallest bucket that holds a size; None if no bucket does."""
     from bisect import bisect_left
 

@@ -12,7 +12,15 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
-from entrypoints.decide.shapes.buckets import Buckets, Range, doublings, exponential, limited, linear, padded
+from entrypoints.decide.shapes.buckets import (
+    Buckets,
+    Range,
+    count_doublings,
+    find_bucket,
+    make_exponential_buckets,
+    make_limited_buckets,
+    make_linear_buckets,
+)
 from entrypoints.request.intents import Request
 
 Sizes = Mapping[int, float]
@@ -44,17 +52,17 @@ def prompt_sizes(requests: Iterable[Request]) -> dict[int, float]:
     return sizes
 
 
-def pieces(sizes: Sizes, budget: int | None) -> dict[int, float]:
+def split_prompts(sizes: Sizes, budget: int | None) -> dict[int, float]:
     """Return the pieces of prompts, of at most `budget` tokens each; None keeps prompts whole."""
     if budget is None:
         return dict(sizes)
-    found: dict[int, float] = {}
+    piece_counts: dict[int, float] = {}
     for size, often in sizes.items():
         full, rest = divmod(size, budget)
         for piece, count in ((budget, full), (rest, 1)):
             if piece and count:
-                found[piece] = found.get(piece, 0.0) + often * count
-    return found
+                piece_counts[piece] = piece_counts.get(piece, 0.0) + often * count
+    return piece_counts
 
 
 class Running(NamedTuple):
@@ -74,11 +82,14 @@ def decode_sizes(running: Running, batch: int) -> dict[int, float]:
     high = max(low, math.ceil(middle + _SPREAD * deviation))
     width = max(1, (high - low) // 256)
     edges = range(low, high + width, width)
-    sizes = {edge: _normal(edge, middle, deviation) - _normal(edge - width, middle, deviation) for edge in edges}
+    sizes = {
+        edge: _compute_normal_share(edge, middle, deviation) - _compute_normal_share(edge - width, middle, deviation)
+        for edge in edges
+    }
     return {size: often for size, often in sizes.items() if often > 0} or {high: 1.0}
 
 
-def _normal(value: float, middle: float, deviation: float) -> float:
+def _compute_normal_share(value: float, middle: float, deviation: float) -> float:
     """Return the share of a normal distribution below a value."""
     if not deviation:
         return float(value >= middle)
@@ -103,11 +114,11 @@ def blocks_held(requests: Iterable[Request], block: int) -> Running:
 # --- choosing -------------------------------------------------------------------------------------------------------
 
 
-def optimal(sizes: Sizes, count: int, step: int, last: int = 0) -> Buckets:
+def find_optimal_buckets(sizes: Sizes, count: int, step: int, last: int = 0) -> Buckets:
     """Return at most `count` buckets, multiples of `step`, with the least padding; the last holds all sizes."""
-    grouped = _grouped(sizes, step)
+    grouped = _group_by_step(sizes, step)
     if last:
-        grouped.setdefault(_up(last, step), (0.0, 0.0))
+        grouped.setdefault(_round_up_size(last, step), (0.0, 0.0))
     edges = sorted(grouped)
     if count >= len(edges):
         return tuple(edges)
@@ -125,23 +136,23 @@ def optimal(sizes: Sizes, count: int, step: int, last: int = 0) -> Buckets:
     choices: list[list[int]] = []
     for _ in range(max(1, count)):
         row, choice = [math.inf] * (len(edges) + 1), [0] * (len(edges) + 1)
-        _improve(rows[-1], row, choice, cost, (1, len(edges), 0, len(edges) - 1))
+        _improve_row(rows[-1], row, choice, cost, (1, len(edges), 0, len(edges) - 1))
         rows.append(row)
         choices.append(choice)
-    return _traced(edges, rows, choices)
+    return _trace_buckets(edges, rows, choices)
 
 
-def _grouped(sizes: Sizes, step: int) -> dict[int, tuple[float, float]]:
+def _group_by_step(sizes: Sizes, step: int) -> dict[int, tuple[float, float]]:
     """Return for each multiple of `step` how often a size rounds up to it, and the sum of those sizes."""
     grouped: dict[int, tuple[float, float]] = {}
     for size, often in sizes.items():
-        edge = _up(size, step)
+        edge = _round_up_size(size, step)
         before = grouped.get(edge, (0.0, 0.0))
         grouped[edge] = before[0] + often, before[1] + often * size
     return grouped
 
 
-def _improve(
+def _improve_row(
     previous: list[float],
     row: list[float],
     choice: list[int],
@@ -164,66 +175,74 @@ def _improve(
         pending += [(low, middle - 1, first, place), (middle + 1, high, place, last)]
 
 
-def _traced(edges: list[int], rows: list[list[float]], choices: list[list[int]]) -> Buckets:
+def _trace_buckets(edges: list[int], rows: list[list[float]], choices: list[list[int]]) -> Buckets:
     """Return the buckets of the best row; of rows with equal padding, the one with the fewest buckets."""
     end = len(edges)
     number = min(range(1, len(rows)), key=lambda count: (round(rows[count][end], 6), count))
-    found: list[int] = []
+    buckets: list[int] = []
     while number:
-        found.append(edges[end - 1])
+        buckets.append(edges[end - 1])
         number, end = number - 1, choices[number - 1][end]
-    return tuple(sorted(found))
+    return tuple(sorted(buckets))
 
 
 def best_linear(sizes: Sizes, count: int, spread: Range) -> Range:
     """Return the linear range of at most `count` buckets with the least padding."""
     longest = max((spread.last, *sizes))
-    edges = {edge: group[0] for edge, group in _grouped(sizes, spread.step).items()}  # far fewer sizes, ranked the same
+    edges = {
+        edge: group[0] for edge, group in _group_by_step(sizes, spread.step).items()
+    }  # far fewer sizes, ranked the same
     ranges = [
-        Range(first, step, _up(longest, step))
+        Range(first, step, _round_up_size(longest, step))
         for step in range(spread.step, longest + spread.step, spread.step)
         for first in {spread.step, step}
     ]
-    within = [each for each in ranges if len(linear(each)) <= count] or ranges[-1:]
-    return min(within, key=lambda each: (padding(linear(each), edges), len(linear(each))))
+    within = [spread for spread in ranges if len(make_linear_buckets(spread)) <= count] or ranges[-1:]
+    return min(
+        within,
+        key=lambda spread: (
+            compute_padding_share(make_linear_buckets(spread), edges),
+            len(make_linear_buckets(spread)),
+        ),
+    )
 
 
-def _up(size: float, step: int) -> int:
+def _round_up_size(size: float, step: int) -> int:
     return max(1, math.ceil(size / step)) * step
 
 
 # --- measuring ------------------------------------------------------------------------------------------------------
 
 
-def padding(buckets: Buckets, sizes: Sizes) -> float:
+def compute_padding_share(buckets: Buckets, sizes: Sizes) -> float:
     """Return padding's share of the computed tokens; a size beyond all buckets is computed unpadded."""
-    computed = used = 0.0
+    computed = used_tokens = 0.0
     for size, often in sizes.items():
-        bucket = padded(size, buckets)
+        bucket = find_bucket(size, buckets)
         computed += often * (size if bucket is None else bucket)
-        used += often * size
-    return 1 - used / computed if computed else 0.0
+        used_tokens += often * size
+    return 1 - used_tokens / computed if computed else 0.0
 
 
-def compared(sizes: Sizes, spread: Range, share: float) -> tuple[Spacing, ...]:
+def compare_spacings(sizes: Sizes, spread: Range, share: float) -> tuple[Spacing, ...]:
     """Return the vendors' three ways of spacing, each with the best padding of the same number of buckets."""
     ways = {
-        "linear": linear(spread),
-        "padding-limited": limited(spread, share),
-        "exponential": exponential(spread, doublings(spread.last)),
+        "linear": make_linear_buckets(spread),
+        "padding-limited": make_limited_buckets(spread, share),
+        "exponential": make_exponential_buckets(spread, count_doublings(spread.last)),
     }
     return tuple(
         Spacing(
             name,
             buckets,
-            padding(buckets, sizes),
-            padding(optimal(sizes, len(buckets), spread.step, spread.last), sizes),
+            compute_padding_share(buckets, sizes),
+            compute_padding_share(find_optimal_buckets(sizes, len(buckets), spread.step, spread.last), sizes),
         )
         for name, buckets in ways.items()
     )
 
 
-def describe(spacings: Iterable[Spacing]) -> str:
+def describe_spacings(spacings: Iterable[Spacing]) -> str:
     """Return each way's buckets and padding, with the best padding of the same number, as a part of a reason."""
     return "; ".join(
         f"{spacing.name}: {spacing.padding:.1%} padding with {len(spacing.buckets)} buckets, at best {spacing.best:.1%}"

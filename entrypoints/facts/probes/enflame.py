@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from entrypoints.core.parse import is_number, parse_json, parse_line
+from entrypoints.core.parse import is_number, parse_line, parse_untrusted_json
 from entrypoints.core.records import Device, ProbeResult
 from entrypoints.facts.probes.common import pci
 from entrypoints.facts.probes.common.printed import is_unknown
@@ -69,14 +69,14 @@ class EfsmiOutput(NamedTuple):
 def probe(host: Host, run: Run, env: Mapping[str, str]) -> ProbeResult:
     """Return the GCU cards of this container, with efsmi's numbers."""
     del env  # TOPS_VISIBLE_DEVICES selects cards; it does not say which exist
-    functions = pci.find(host, VENDOR, kinds=_KINDS)
+    functions = pci.find_pci_functions(host, VENDOR, kinds=_KINDS)
     nodes = {int(path.removeprefix("/dev/gcu")): path for path in host.glob(NODES) if is_number(path[8:])}
     if not functions and not nodes:
         return ProbeResult()
     answer = _run_efsmi(host, run)
     if answer is None:
-        return ProbeResult(_from_files(functions, nodes), versions=_driver(host))
-    cards = tuple(card for card in _placed(answer.cards, functions) if not nodes or card.number in nodes)
+        return ProbeResult(_from_files(functions, nodes), versions=_read_gcu_driver(host))
+    cards = tuple(card for card in _add_pci_addresses(answer.cards, functions) if not nodes or card.number in nodes)
     missing = sorted(set(nodes) - {card.number for card in cards})
     if missing:
         host.fail("efsmi", f"no card for {nodes[missing[0]]}", "a card for each device file; one may be lost")
@@ -85,12 +85,12 @@ def probe(host: Host, run: Run, env: Mapping[str, str]) -> ProbeResult:
         if card.memory is None:
             host.fail("efsmi", f"no memory size for card {card.number}", "Total Size, Mem Size or Mem for each card")
     return ProbeResult(
-        tuple(_device(host, card, nodes.get(card.number, "")) for card in cards),
-        versions={**_driver(host), **answer.versions},
+        tuple(_make_gcu_device(host, card, nodes.get(card.number, "")) for card in cards),
+        versions={**_read_gcu_driver(host), **answer.versions},
     )
 
 
-def _placed(cards: tuple[EfsmiCard, ...], functions: tuple[pci.Pci, ...]) -> tuple[EfsmiCard, ...]:
+def _add_pci_addresses(cards: tuple[EfsmiCard, ...], functions: tuple[pci.Pci, ...]) -> tuple[EfsmiCard, ...]:
     """Add missing PCI addresses, in the order of the bus. The driver numbers cards in the same order."""
     if any(card.bus for card in cards) or len(cards) != len(functions):
         return cards
@@ -99,7 +99,7 @@ def _placed(cards: tuple[EfsmiCard, ...], functions: tuple[pci.Pci, ...]) -> tup
 
 def _run_efsmi(host: Host, run: Run) -> EfsmiOutput | None:
     """Run efsmi with the most detailed output format that it supports."""
-    answer = first_answer(host, run, ((QUERY, parse_query), (TABLE, parse_table), (COLUMNS, parse_columns)))
+    answer = first_answer(host, run, ((QUERY, parse_query), (TABLE, parse_efsmi_table), (COLUMNS, parse_columns)))
     if answer is None and not any(failure.where.startswith("efsmi") for failure in host.failures):
         host.fail("efsmi", "not found", "efsmi in the image (TopsRider installs it), the only source of a GCU's memory")
     return answer
@@ -108,22 +108,22 @@ def _run_efsmi(host: Host, run: Run) -> EfsmiOutput | None:
 def _from_files(functions: tuple[pci.Pci, ...], nodes: Mapping[int, str]) -> tuple[Device, ...]:
     """Return the cards as known from /sys and /dev only, without names and memory."""
     places = dict(enumerate(functions))
-    found = ((number, places.get(number)) for number in sorted(nodes or places))
+    pairs = ((number, places.get(number)) for number in sorted(nodes or places))
     return tuple(
         Device(number, "", None, None, None, path=nodes.get(number, ""))
         if at is None
         else Device(number, "", None, None, at.node, bus=at.bus, cpus=at.cpus, path=nodes.get(number, ""))
-        for number, at in found
+        for number, at in pairs
     )
 
 
-def _driver(host: Host) -> dict[str, str]:
+def _read_gcu_driver(host: Host) -> dict[str, str]:
     version = host.parsed(DRIVER, parse_line, "")
     return {"driver": version} if version else {}
 
 
-def _device(host: Host, card: EfsmiCard, path: str) -> Device:
-    node, cpus = pci.near(host, card.bus) if card.bus else (None, ())
+def _make_gcu_device(host: Host, card: EfsmiCard, path: str) -> Device:
+    node, cpus = pci.read_pci_affinity(host, card.bus) if card.bus else (None, ())
     return Device(
         number=card.number,
         name=card.name,
@@ -143,27 +143,27 @@ def _device(host: Host, card: EfsmiCard, path: str) -> Device:
 # --- values ---------------------------------------------------------------------------------------------------------
 
 
-def parse_size(text: str, line: str) -> int | None:
+def parse_gcu_size(text: str, line: str) -> int | None:
     """Parse `42976 MiB`, `49120MiB` or `32G` into bytes; None for N/A. The tool's JSON has no unit, which means MiB."""
     if is_unknown(text):
         return None
-    found = _SIZE.match(text.strip())
-    unit = found[2].upper() if found else ""
-    if found is None or unit not in _UNITS:
+    match = _SIZE.match(text.strip())
+    unit = match[2].upper() if match else ""
+    if match is None or unit not in _UNITS:
         raise parse_error(line, "a size such as 42976 MiB")
-    return int(found[1]) * _UNITS[unit]
+    return int(match[1]) * _UNITS[unit]
 
 
 def parse_bus(text: str) -> str:
     """Return a PCI address as the kernel writes it; empty if there is none. The domain may be missing."""
-    found = _BUS.search(text)
-    if found is None:
+    match = _BUS.search(text)
+    if match is None:
         return ""
-    domain, bus, device, function = found.groups()
+    domain, bus, device, function = match.groups()
     return f"{int(domain or '0', 16) & 0xFFFF:04x}:{int(bus, 16):02x}:{int(device, 16):02x}.{function}"
 
 
-def _name(text: str) -> str:
+def _strip_vendor(text: str) -> str:
     """Return the model name without the vendor, which some versions print (`Enflame S60`)."""
     name = text.strip().removeprefix("Enflame").strip()
     return "" if is_unknown(name) else name
@@ -184,7 +184,7 @@ Keys = Mapping[tuple[str, str], str]
 def parse_query(text: str) -> EfsmiOutput:
     """Parse `efsmi -q`, with or without -d: sections of keys below each `DEV ID`, or the same as JSON."""
     listed = _from_json(text) if text.lstrip().startswith("{") else _from_sections(text)
-    cards = [_card(number, keys) for number, keys in listed]
+    cards = [_parse_card_keys(number, keys) for number, keys in listed]
     versions = next((keys[_DRIVER] for _, keys in listed if keys.get(_DRIVER)), "")
     line = next((line for line in text.splitlines() if line.strip()), "")
     return EfsmiOutput(_one_of_each(cards, line), {"driver": versions} if versions else {})
@@ -212,38 +212,38 @@ def _from_sections(text: str) -> list[tuple[int, Keys]]:
 
 def _from_json(text: str) -> list[tuple[int, Keys]]:
     try:
-        devices = parse_json(text)["devices"]
-        return [(int(device["id"]), _keys(device)) for device in devices]
+        devices = parse_untrusted_json(text)["devices"]
+        return [(int(device["id"]), _flatten_sections(device)) for device in devices]
     except (ValueError, KeyError, TypeError, AttributeError):
         raise parse_error(text, '{"devices": [{"id": 0, "Device Mem Info": …}]}') from None
 
 
-def _keys(device: Mapping[str, object]) -> Keys:
+def _flatten_sections(device: Mapping[str, object]) -> Keys:
     sections = ((name, keys) for name, keys in device.items() if isinstance(keys, dict))
     return {(name.lower(), str(key).lower()): str(value) for name, keys in sections for key, value in keys.items()}
 
 
-def _card(number: int, keys: Keys) -> EfsmiCard:
+def _parse_card_keys(number: int, keys: Keys) -> EfsmiCard:
     health = keys.get(("device info", "health"), "")
-    used, reserved = (_memory(keys, name) for name in ("used size", "reserved size"))
+    used_bytes, reserved = (_parse_memory_key(keys, name) for name in ("used size", "reserved size"))
     return EfsmiCard(
         number,
-        _name(keys.get(("device info", "dev name"), "")),
-        _address(keys),
-        _memory(keys, "total size") or _memory(keys, "mem size"),
-        _memory(keys, "mem usage") if used is None else used + (reserved or 0),
+        _strip_vendor(keys.get(("device info", "dev name"), "")),
+        _format_bus_address(keys),
+        _parse_memory_key(keys, "total size") or _parse_memory_key(keys, "mem size"),
+        _parse_memory_key(keys, "mem usage") if used_bytes is None else used_bytes + (reserved or 0),
         "ok" if health.lower() == "true" else "" if is_unknown(health) else health,
-        None if used is None else used > 0,
-        _name(keys.get(("device info", "dev uuid"), "")),
+        None if used_bytes is None else used_bytes > 0,
+        _strip_vendor(keys.get(("device info", "dev uuid"), "")),
     )
 
 
-def _memory(keys: Keys, name: str) -> int | None:
+def _parse_memory_key(keys: Keys, name: str) -> int | None:
     value = keys.get((_MEMORY, name), "")
-    return parse_size(value, f"{name}: {value}")
+    return parse_gcu_size(value, f"{name}: {value}")
 
 
-def _address(keys: Keys) -> str:
+def _format_bus_address(keys: Keys) -> str:
     domain, bus, device, function = (keys.get(("pcie info", key), "") for key in ("domain", "bus", "dev", "func"))
     return parse_bus(f"{domain or '0'}:{bus}:{device}.{function}")
 
@@ -260,21 +260,21 @@ class Columns(NamedTuple):
     memory: int
 
 
-def parse_table(text: str) -> EfsmiOutput:
+def parse_efsmi_table(text: str) -> EfsmiOutput:
     """Parse the table: two headers, then two rows per card, framed by `|`, `+` or `*`."""
-    rows = [(cells, line) for line in text.splitlines() if len(cells := _cells(line)) > 1]
-    columns = _columns([cells for cells, _ in rows], text)
+    rows = [(cells, line) for line in text.splitlines() if len(cells := _split_efsmi_cells(line)) > 1]
+    columns = _find_columns([cells for cells, _ in rows], text)
     body = [(cells, line) for cells, line in rows if not _is_header(cells)]
     if len(body) % 2 or not body:
         raise parse_error(body[-1][1] if body else text, "two rows for each card")
     cards = [_row_pair(first, second, columns) for first, second in zip(body[::2], body[1::2], strict=True)]
-    found = _VERSIONS.search(text)
-    versions = {"tool": found[1], "driver": found[2]} if found else {}
-    firmware = _cell(body[0], columns.firmware)
+    match = _VERSIONS.search(text)
+    versions = {"tool": match[1], "driver": match[2]} if match else {}
+    firmware = _read_efsmi_cell(body[0], columns.firmware)
     return EfsmiOutput(_one_of_each(cards, body[0][1]), versions | ({"firmware": firmware} if firmware else {}))
 
 
-def _cells(line: str) -> list[str]:
+def _split_efsmi_cells(line: str) -> list[str]:
     """Return the cells of a row; none for a rule."""
     inside = line.strip().strip("|*+").strip()
     return [cell.strip() for cell in inside.split("|")] if inside.strip("-=+|* ") else []
@@ -284,7 +284,7 @@ def _is_header(cells: list[str]) -> bool:
     return cells[0].startswith(("DEV ", "TEMP"))
 
 
-def _columns(rows: list[list[str]], text: str) -> Columns:
+def _find_columns(rows: list[list[str]], text: str) -> Columns:
     headers = [cells for cells in rows if _is_header(cells)]
     places = [
         next((place for cells in headers for place, cell in enumerate(cells) if word in cell), None)
@@ -297,7 +297,7 @@ def _columns(rows: list[list[str]], text: str) -> Columns:
     return Columns(name, firmware, bus, memory)
 
 
-def _cell(row: tuple[list[str], str], place: int) -> str:
+def _read_efsmi_cell(row: tuple[list[str], str], place: int) -> str:
     cells, line = row
     if place >= len(cells):
         raise parse_error(line, f"at least {place + 1} cells")
@@ -305,13 +305,13 @@ def _cell(row: tuple[list[str], str], place: int) -> str:
 
 
 def _row_pair(first: tuple[list[str], str], second: tuple[list[str], str], columns: Columns) -> EfsmiCard:
-    number = _FIRST_ROW.match(_cell(first, columns.name))
-    bus = parse_bus(_cell(first, columns.bus))
-    if number is None or not (bus or is_unknown(_cell(first, columns.bus).partition(" ")[0])):
+    number = _FIRST_ROW.match(_read_efsmi_cell(first, columns.name))
+    bus = parse_bus(_read_efsmi_cell(first, columns.bus))
+    if number is None or not (bus or is_unknown(_read_efsmi_cell(first, columns.bus).partition(" ")[0])):
         raise parse_error(first[1], "a card's number, name and PCI address")
-    cell = _cell(second, columns.memory)  # the size, then whether the card is split into virtual ones
-    memory = None if is_unknown(cell.rpartition(" ")[0] or cell) else parse_size(cell.split(" ")[0], second[1])
-    return EfsmiCard(int(number[1]), _name(number[2]), bus, memory)
+    cell = _read_efsmi_cell(second, columns.memory)  # the size, then whether the card is split into virtual ones
+    memory = None if is_unknown(cell.rpartition(" ")[0] or cell) else parse_gcu_size(cell.split(" ")[0], second[1])
+    return EfsmiCard(int(number[1]), _strip_vendor(number[2]), bus, memory)
 
 
 # --- efsmi --dmon ---------------------------------------------------------------------------------------------------
@@ -324,24 +324,24 @@ def parse_columns(text: str) -> EfsmiOutput:
     if header is None or "Mem" not in header or "MUsed" not in header:
         raise parse_error(text, "a header with *Dev, MUsed and Mem")
     rows = [words for words in lines if words[0].isascii() and words[0].isdigit() and len(words[0]) <= 4]  # noqa: PLR2004 - a card's number
-    cards = [_row(words, len(header), header.index("Mem"), header.index("MUsed")) for words in rows]
+    cards = [_parse_card_row(words, len(header), header.index("Mem"), header.index("MUsed")) for words in rows]
     return EfsmiOutput(_one_of_each(cards, text), {})
 
 
-def _row(words: list[str], width: int, memory: int, share: int) -> EfsmiCard:
+def _parse_card_row(words: list[str], width: int, memory: int, share: int) -> EfsmiCard:
     if len(words) != width:
         raise parse_error(" ".join(words), f"{width} columns")
-    total = parse_size(words[memory], " ".join(words))
+    total = parse_gcu_size(words[memory], " ".join(words))
     if total is None or is_unknown(words[share]):
         return EfsmiCard(int(words[0]), memory=total)
-    return EfsmiCard(int(words[0]), memory=total, used=int(total * _share(words, share)))
+    return EfsmiCard(int(words[0]), memory=total, used=int(total * _parse_percent(words, share)))
 
 
-def _share(words: list[str], place: int) -> float:
+def _parse_percent(words: list[str], place: int) -> float:
     try:
-        used = float(words[place]) / 100
+        share = float(words[place]) / 100
     except ValueError:
         raise parse_error(" ".join(words), "a share of memory in percent") from None
-    if not 0 <= used <= 1:
+    if not 0 <= share <= 1:
         raise parse_error(" ".join(words), "a share of memory in percent")
-    return used
+    return share

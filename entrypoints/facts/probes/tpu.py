@@ -77,20 +77,21 @@ class TpuDevice(NamedTuple):
 
 def probe(host: Host, run: Run, env: Mapping[str, str]) -> ProbeResult:
     """Return the TPU devices of this container, in the order of TPU_VISIBLE_CHIPS."""
-    places = _places(host)
+    places = _list_tpu_devices(host)
     paths = host.glob(ACCEL) or host.glob(VFIO)
-    named = generation_of(env.get("TPU_ACCELERATOR_TYPE", ""))
-    if not places and not (paths and (named or paths[0].startswith("/dev/accel"))):
+    generation = generation_of(env.get("TPU_ACCELERATOR_TYPE", ""))
+    if not places and not (paths and (generation or paths[0].startswith("/dev/accel"))):
         return ProbeResult()
     answer = run_tool(host, run, COMMAND, parse_tpu_info) or TpuInfoOutput()
-    found = places or _unplaced(host, paths, named, answer)
+    tpu_devices = places or _list_unplaced_devices(host, paths, generation, answer)
     groups = {basename(path): f"/dev/vfio/{path.split('/')[4]}" for path in host.glob(GROUPS)}
-    shared = len(paths) < len(found)
+    shared = len(paths) < len(tpu_devices)
     devices = tuple(
-        _device(number, place, _path(place, number, paths, groups, shared=shared)) for number, place in enumerate(found)
+        _make_tpu_device(number, place, _find_tpu_file(place, number, paths, groups, shared=shared))
+        for number, place in enumerate(tpu_devices)
     )
-    given = tuple(device for device in devices if device.path or not paths)
-    return ProbeResult(_with_usage(given, answer), versions={"libtpu": answer.libtpu} if answer.libtpu else {})
+    usable_devices = tuple(device for device in devices if device.path or not paths)
+    return ProbeResult(_with_usage(usable_devices, answer), versions={"libtpu": answer.libtpu} if answer.libtpu else {})
 
 
 def generation_of(accelerator_type: str) -> str:
@@ -105,10 +106,10 @@ def generation_of(accelerator_type: str) -> str:
 # --- files ----------------------------------------------------------------------------------------------------------
 
 
-def _places(host: Host) -> tuple[TpuDevice, ...]:
+def _list_tpu_devices(host: Host) -> tuple[TpuDevice, ...]:
     """Return the devices of Google's PCI functions by address. A chip with two dies counts as two."""
-    chips = _group_by_chip(pci.find(host, VENDOR, tuple(GENERATIONS)))
-    return tuple(place for card, members in enumerate(chips) for place in _chip(host, card, members))
+    chips = _group_by_chip(pci.find_pci_functions(host, VENDOR, tuple(GENERATIONS)))
+    return tuple(place for card, members in enumerate(chips) for place in _list_chip_devices(host, card, members))
 
 
 def _group_by_chip(functions: tuple[pci.Pci, ...]) -> list[list[pci.Pci]]:
@@ -126,10 +127,13 @@ def _group_by_chip(functions: tuple[pci.Pci, ...]) -> list[list[pci.Pci]]:
     if not most or len(slots) <= most:
         return slots
     width = -(-len(slots) // most)
-    return [[each for slot in slots[first : first + width] for each in slot] for first in range(0, len(slots), width)]
+    return [
+        [function for slot in slots[first : first + width] for function in slot]
+        for first in range(0, len(slots), width)
+    ]
 
 
-def _chip(host: Host, card: int, members: list[pci.Pci]) -> Iterator[TpuDevice]:
+def _list_chip_devices(host: Host, card: int, members: list[pci.Pci]) -> Iterator[TpuDevice]:
     generation = GENERATIONS[members[0].device]
     subsystem = f"/sys/bus/pci/devices/{members[0].bus}/subsystem_device"
     if generation == "v3" and host.parsed(subsystem, parse_line, "") == V2:
@@ -140,12 +144,14 @@ def _chip(host: Host, card: int, members: list[pci.Pci]) -> Iterator[TpuDevice]:
         yield TpuDevice(generation, function.bus, function.node, function.cpus, card if dies > 1 else None)
 
 
-def _unplaced(host: Host, paths: tuple[str, ...], named: str, answer: TpuInfoOutput) -> tuple[TpuDevice, ...]:
+def _list_unplaced_devices(
+    host: Host, paths: tuple[str, ...], named_generation: str, answer: TpuInfoOutput
+) -> tuple[TpuDevice, ...]:
     """Return devices that exist only in /dev, as in a sandbox without /sys. The environment or tpu-info names them.
 
     A device file is a chip, which can have two dies.
     """
-    generation = named or next((chip.generation for chip in answer.chips if chip.generation), "")
+    generation = named_generation or next((chip.generation for chip in answer.chips if chip.generation), "")
     if not generation:
         expected = "Google's PCI functions in /sys, or TPU_ACCELERATOR_TYPE such as v6e-8"
         host.fail(paths[0], "a TPU of unknown generation", expected)
@@ -154,7 +160,9 @@ def _unplaced(host: Host, paths: tuple[str, ...], named: str, answer: TpuInfoOut
     return tuple(TpuDevice(generation, "", None, (), card if dies > 1 else None) for card in cards)
 
 
-def _path(place: TpuDevice, number: int, paths: tuple[str, ...], groups: Mapping[str, str], *, shared: bool) -> str:
+def _find_tpu_file(
+    place: TpuDevice, number: int, paths: tuple[str, ...], groups: Mapping[str, str], *, shared: bool
+) -> str:
     """Return the device file: that of the IOMMU group, or if there is none, by the device's position.
 
     `shared` tells whether both dies of a chip have the same file.
@@ -165,7 +173,7 @@ def _path(place: TpuDevice, number: int, paths: tuple[str, ...], groups: Mapping
     return paths[index] if index < len(paths) else ""
 
 
-def _device(number: int, place: TpuDevice, path: str) -> Device:
+def _make_tpu_device(number: int, place: TpuDevice, path: str) -> Device:
     name = f"TPU {place.generation}" if place.generation else ""
     return Device(
         number,
@@ -188,10 +196,10 @@ def _with_usage(devices: tuple[Device, ...], answer: TpuInfoOutput) -> tuple[Dev
     return tuple(
         device._replace(
             busy=holders.get(device.path),
-            memory_used=None if used is None else used[0],
-            memory_total=None if used is None else used[1],
+            memory_used=None if chip_usage is None else chip_usage[0],
+            memory_total=None if chip_usage is None else chip_usage[1],
         )
-        for device, used in zip(devices, usage, strict=True)
+        for device, chip_usage in zip(devices, usage, strict=True)
     )
 
 
@@ -205,12 +213,12 @@ def parse_tpu_info(text: str) -> TpuInfoOutput:
     """
     chips: list[TpuInfoChip] = []
     usage: list[tuple[int, int] | None] = []
-    for line, row in _rows(text):
+    for line, row in _parse_tpu_rows(text):
         memory = next((value for name, value in row.items() if name.startswith(("hbm", "memory usage"))), None)
         if "type" in row:
             chips.append(_chip_row(line, row))
         elif memory is not None:
-            usage.append(_usage(line, memory))
+            usage.append(_parse_hbm_usage(line, memory))
     if not chips and "no tpu chips found" not in text.lower():
         raise parse_error(text, "a table with TpuInfoChip, Type and PID")
     if len({chip.path for chip in chips}) < len(chips):
@@ -219,11 +227,11 @@ def parse_tpu_info(text: str) -> TpuInfoOutput:
     return TpuInfoOutput(tuple(chips), tuple(usage), libtpu[1] if libtpu else "")
 
 
-def _rows(text: str) -> Iterator[tuple[str, dict[str, str]]]:
+def _parse_tpu_rows(text: str) -> Iterator[tuple[str, dict[str, str]]]:
     """Yield each row of each table, by the column names in lower case."""
     header: list[str] = []
     for line in text.splitlines():
-        cells = _cells(line)
+        cells = _split_tpu_cells(line)
         if not cells:
             header = header if line.strip().startswith(("┡", "├", "╞")) else []
         elif not header:
@@ -234,7 +242,7 @@ def _rows(text: str) -> Iterator[tuple[str, dict[str, str]]]:
             yield line, dict(zip(header, cells, strict=True))
 
 
-def _cells(line: str) -> list[str]:
+def _split_tpu_cells(line: str) -> list[str]:
     """Return the cells of a row; none for titles, rules and panels."""
     inside = line.strip()
     if inside[:1] not in ("│", "┃", "|") or len(inside) < 2:  # noqa: PLR2004 - an opening and a closing frame
@@ -248,20 +256,20 @@ def _chip_row(line: str, row: Mapping[str, str]) -> TpuInfoChip:
     kind = _TYPE.search(row["type"])
     if not path or (kind is None and not is_unknown(row["type"])):
         raise parse_error(line, "a chip and its type, such as /dev/vfio/0 and TPU v6e chip")
-    return TpuInfoChip(path, f"v{kind[1]}" if kind else "", _busy(row.get("pid", "")))
+    return TpuInfoChip(path, f"v{kind[1]}" if kind else "", _is_chip_used(row.get("pid", "")))
 
 
-def _busy(word: str) -> bool | None:
+def _is_chip_used(word: str) -> bool | None:
     """Return True if a process uses the chip; else None, because in a container the tool may not see the process."""
     return True if word[:1].isdigit() else None
 
 
-def _usage(line: str, text: str) -> tuple[int, int] | None:
+def _parse_hbm_usage(line: str, text: str) -> tuple[int, int] | None:
     if any(is_unknown(part.replace("GiB", "")) for part in text.replace("N/A", "NA").split("/")):
         return None
-    found = _USAGE.match(text)
+    match = _USAGE.match(text)
     try:
-        sizes = [int(float(number) * GIB) for number in found.groups()] if found else []
+        sizes = [int(float(number) * GIB) for number in match.groups()] if match else []
     except ValueError:
         sizes = []
     if not sizes or not 0 <= sizes[0] <= sizes[1]:

@@ -49,10 +49,10 @@ def imported() -> None:
     from vllm.model_executor.models import registry
 
     if hasattr(registry, "_run_in_subprocess"):
-        registry._run_in_subprocess = call  # noqa: SLF001 - vLLM has no setting for it
+        registry._run_in_subprocess = call_inspector  # noqa: SLF001 - vLLM has no setting for it
 
 
-def call(inspect: Callable[[], _T]) -> _T:
+def call_inspector(inspect: Callable[[], _T]) -> _T:
     """Inspect a model in this process and return the result.
 
     vLLM uses a separate process, so that the main one does not initialise CUDA (model_executor/models/registry.py).

@@ -31,21 +31,23 @@ def main(words: list[str]) -> int:
     parser.add_argument("--device", required=True)
     parser.add_argument("--imports", default="", help="modules that register the device and the backend")
     parser.add_argument("--sizes", required=True, help="bytes, separated by commas")
-    given = parser.parse_args(words)
+    arguments = parser.parse_args(words)
     import torch
 
-    for name in filter(None, given.imports.split(",")):
+    for name in filter(None, arguments.imports.split(",")):
         import_module(name)
     from torch import distributed
 
     rank = int(os.environ["LOCAL_RANK"])
-    device = torch.device(given.device) if given.device in ("cpu", "hpu") else torch.device(given.device, rank)
-    module: Any = getattr(torch, given.device, None)
+    device = (
+        torch.device(arguments.device) if arguments.device in ("cpu", "hpu") else torch.device(arguments.device, rank)
+    )
+    module: Any = getattr(torch, arguments.device, None)
     if device.index is not None:
         module.set_device(device)
-    distributed.init_process_group(given.backend)
+    distributed.init_process_group(arguments.backend)
     try:
-        figures = [measure(torch, module, device, int(size)) for size in given.sizes.split(",")]
+        figures = [measure_all_reduce(torch, module, device, int(size)) for size in arguments.sizes.split(",")]
         ranks = distributed.get_world_size()
     finally:
         distributed.destroy_process_group()
@@ -54,7 +56,7 @@ def main(words: list[str]) -> int:
     return 0 if all(figure["right"] for figure in figures) else 1
 
 
-def measure(torch: Any, module: Any, device: Any, size: int) -> dict[str, Any]:
+def measure_all_reduce(torch: Any, module: Any, device: Any, size: int) -> dict[str, Any]:
     """Return the seconds of one all-reduce of `size` bytes per rank, and whether the sum is right on every rank."""
     reduce_all, ranks = torch.distributed.all_reduce, torch.distributed.get_world_size()
     data = torch.ones(max(1, size // 4), dtype=torch.float32, device=device)
@@ -64,18 +66,18 @@ def measure(torch: Any, module: Any, device: Any, size: int) -> dict[str, Any]:
     data.zero_()  # ones would grow with each sum
     for _ in range(WARM):
         reduce_all(data)
-    wait(module)
+    wait_for_device(module)
     count = max(LEAST, min(MOST, ENOUGH // size))
     began = time.perf_counter()
     for _ in range(count):
         reduce_all(data)
-    wait(module)
+    wait_for_device(module)
     seconds = torch.tensor([(time.perf_counter() - began) / count], dtype=torch.float32, device=device)
     reduce_all(seconds, op=torch.distributed.ReduceOp.MAX)
     return {"bytes": 4 * data.numel(), "seconds": float(seconds[0]), "right": not float(wrong[0])}
 
 
-def wait(module: Any) -> None:
+def wait_for_device(module: Any) -> None:
     """Wait for the device, which computes while the program goes on; a CPU does not."""
     if hasattr(module, "synchronize"):
         module.synchronize()

@@ -34,7 +34,7 @@ class Finder:
     def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
         """Return the specification of one of our modules, once. Raises ImportError where the lowerings can wait."""
         if name == LOWERINGS and self._refuses:
-            self._executes[LOWERINGS] = _patched
+            self._executes[LOWERINGS] = _execute_patched
             raise ImportError("Inductor is imported when something uses it", name=name)
         execute = self._executes.pop(name, None)
         spec = PathFinder.find_spec(name, path, target) if execute else None
@@ -58,7 +58,7 @@ class Finder:
             execute(module)
 
 
-def _patched(execute: Execute, module: ModuleType) -> None:
+def _execute_patched(execute: Execute, module: ModuleType) -> None:
     execute(module)
     getattr(sys.modules[OVERRIDE], PATCH)()
 

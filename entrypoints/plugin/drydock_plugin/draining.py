@@ -44,8 +44,8 @@ class Refusals:
         elif scope["type"] != "http":
             await self._app(scope, receive, send)
         elif scope["method"] not in READING and self._stage() == REFUSING:
-            await _read(receive)
-            await refuse(send, *STOPPING, AGAIN)
+            await _drain_body(receive)
+            await send_refusal(send, *STOPPING, AGAIN)
         else:
             await self._pass_on(scope, receive, send)
 
@@ -56,7 +56,7 @@ class Refusals:
         except Exception:
             if answer.begun or self._stage() != REFUSING:
                 raise
-            await refuse(send, *STOPPING, AGAIN)
+            await send_refusal(send, *STOPPING, AGAIN)
 
     def _stage(self) -> int:
         if not self._path:
@@ -86,23 +86,25 @@ class Answer:
             if stage != SERVING:
                 message["headers"] = [*message.get("headers", ()), (b"connection", b"close")]
             if self._refused:
-                await refuse(self._send, *STOPPING, AGAIN)
+                await send_refusal(self._send, *STOPPING, AGAIN)
         if not self._refused:
             await self._send(message)
 
 
-async def refuse(send: Send, status: int, kind: str, message: str, headers: Iterable[tuple[bytes, bytes]]) -> None:
+async def send_refusal(
+    send: Send, status: int, kind: str, message: str, headers: Iterable[tuple[bytes, bytes]]
+) -> None:
     """Answer with an error, in the form of OpenAI's."""
     body = json.dumps({"error": {"message": message, "type": kind, "code": status}}).encode()
-    own = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode()), *headers]
-    await send({"type": "http.response.start", "status": status, "headers": own})
+    response_headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode()), *headers]
+    await send({"type": "http.response.start", "status": status, "headers": response_headers})
     await send({"type": "http.response.body", "body": body})
 
 
-async def _read(receive: Receive) -> None:
-    left = BODY_AT_MOST
-    while left > 0:
+async def _drain_body(receive: Receive) -> None:
+    remaining = BODY_AT_MOST
+    while remaining > 0:
         message = await receive()
-        left -= len(message.get("body", b"")) + 1
+        remaining -= len(message.get("body", b"")) + 1
         if message["type"] != "http.request" or not message.get("more_body"):
             return

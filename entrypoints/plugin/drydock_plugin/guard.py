@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from .draining import App, Message, Receive, Refusals, Send, refuse
+from .draining import App, Message, Receive, Refusals, Send, send_refusal
 
 KEYS = "VLLM_API_KEY"
 """The keys of clients, one a line. vLLM takes the variable's whole text for one key, and gets it so."""
@@ -51,7 +51,7 @@ class Guard:
     def __init__(self, app: App) -> None:
         self._app = Refusals(app)
         self._whole = os.environ.get(KEYS, "").encode()
-        self._keys = [_digest(line.strip()) for line in self._whole.splitlines() if line.strip()]
+        self._keys = [_hash_key(line.strip()) for line in self._whole.splitlines() if line.strip()]
         self._most = int(os.environ[MOST])
         self._admin = os.environ.get(ADMIN) == "1"
         names = None if self._whole else os.environ.get(HOSTS)
@@ -64,13 +64,13 @@ class Guard:
             return
         path = route_path(scope)
         if not (_is_public(scope, path) or _is_preflight(scope) or self._admits(scope)):
-            await _refuse(scope, send, *UNAUTHORIZED)
+            await _refuse_request(scope, send, *UNAUTHORIZED)
         elif not (_is_public(scope, path) or self._is_meant(scope)):
-            await _refuse(scope, send, *MISDIRECTED)
+            await _refuse_request(scope, send, *MISDIRECTED)
         elif not (self._admin or path in PUBLIC or SERVED.fullmatch(path)):
-            await _refuse(scope, send, *CLOSED)
-        elif _length(scope) > self._most:
-            await _refuse(scope, send, *TOO_LARGE)
+            await _refuse_request(scope, send, *CLOSED)
+        elif _read_content_length(scope) > self._most:
+            await _refuse_request(scope, send, *TOO_LARGE)
         else:
             await self._pass_on(scope, receive, send)
 
@@ -80,12 +80,14 @@ class Guard:
             return True
         values = [value for name, value in scope["headers"] if name == b"authorization"]
         scheme, _, key = values[0].partition(b" ") if len(values) == 1 else (b"", b"", b"")
-        sent = _digest(key)
-        found = sum(hmac.compare_digest(sent, known) for known in self._keys)  # all of them: no key is found sooner
-        if scheme.lower() != b"bearer" or not found:
+        key_digest = _hash_key(key)
+        matches = sum(
+            hmac.compare_digest(key_digest, known_digest) for known_digest in self._keys
+        )  # all of them: no key is found sooner
+        if scheme.lower() != b"bearer" or not matches:
             return False
-        others = [header for header in scope["headers"] if header[0] != b"authorization"]
-        scope["headers"] = [*others, (b"authorization", b"Bearer " + self._whole)]
+        other_headers = [header for header in scope["headers"] if header[0] != b"authorization"]
+        scope["headers"] = [*other_headers, (b"authorization", b"Bearer " + self._whole)]
         return True
 
     def _is_meant(self, scope: Scope) -> bool:
@@ -127,7 +129,7 @@ class Body:
             self._ended = True
             if not self._begun or self._scope["type"] == "websocket":
                 self.refused = True
-                await _refuse(self._scope, self._send, *TOO_LARGE)
+                await _refuse_request(self._scope, self._send, *TOO_LARGE)
         if self._scope["type"] == "websocket":
             self._left = self._most  # for the next message
             return {"type": "websocket.disconnect", "code": MESSAGE_TOO_BIG} if self._ended else message
@@ -166,22 +168,22 @@ def _host_name(text: str) -> str:
     return parts[1] if parts else ""
 
 
-def _length(scope: Scope) -> int:
+def _read_content_length(scope: Scope) -> int:
     """Return the bytes of the body that the headers promise; 0 if they do not tell."""
     values = [value for name, value in scope["headers"] if name == b"content-length"]
     return max((int(value) for value in values if value.isdigit() and len(value) < len(str(1 << 64))), default=0)
 
 
-def _digest(key: bytes) -> bytes:
+def _hash_key(key: bytes) -> bytes:
     """Return what is compared instead of a key: its length does not show in the time."""
     return hashlib.sha256(key).digest()
 
 
-async def _refuse(scope: Scope, send: Send, status: int, kind: str, message: str) -> None:
+async def _refuse_request(scope: Scope, send: Send, status: int, kind: str, message: str) -> None:
     """Refuse a request before its body is read, or close a websocket."""
     if scope["type"] == "websocket":
         code = MESSAGE_TOO_BIG if status == TOO_LARGE[0] else POLICY
         await send({"type": "websocket.close", "code": code})
     else:
         headers = [(b"www-authenticate", b"Bearer")] if status == UNAUTHORIZED[0] else []
-        await refuse(send, status, kind, message, headers)
+        await send_refusal(send, status, kind, message, headers)

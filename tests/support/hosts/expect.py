@@ -16,19 +16,19 @@ ROOT = Path(__file__).resolve().parent.parent.parent.parent
 sys.path.insert(0, str(ROOT))
 
 from drydock.build import render  # noqa: E402 - after the path is set
-from drydock.config.matrix import find, read_matrix  # noqa: E402
+from drydock.config.matrix import find_variant, read_matrix  # noqa: E402
 from drydock.config.project import DRYDOCK  # noqa: E402
-from entrypoints.checks.grants import examine  # noqa: E402
+from entrypoints.checks.grants import examine_facts  # noqa: E402
 from entrypoints.core.errors import EntrypointError  # noqa: E402
 from entrypoints.core.records import Facts, to_json  # noqa: E402
-from entrypoints.facts.facts import probe  # noqa: E402
+from entrypoints.facts.facts import collect_facts  # noqa: E402
 from entrypoints.facts.record import FILE, open_host, parse_record  # noqa: E402
-from entrypoints.facts.record import dumps as recorded  # noqa: E402
+from entrypoints.facts.record import dump_recorded_host as recorded  # noqa: E402
 from entrypoints.host.commands import Commands  # noqa: E402
 from entrypoints.host.host import Host  # noqa: E402
 from entrypoints.model.read import ModelFacts  # noqa: E402
-from entrypoints.plan.plan import as_json, command  # noqa: E402 - after the path is set
-from entrypoints.request.vllm_flags import parse_given  # noqa: E402
+from entrypoints.plan.plan import make_plan_document, make_serve_plan  # noqa: E402 - after the path is set
+from entrypoints.request.vllm_flags import parse_user_flags  # noqa: E402
 from tests.support.hosts.models import MODELS  # noqa: E402
 from tests.support.hosts.trees import HOSTS  # noqa: E402
 
@@ -52,21 +52,21 @@ def expected(name: str) -> dict[str, Any]:
     facts = read(name, profile)
     return {
         "facts.json": to_json(facts),
-        "findings.json": brief(to_json(examine(profile, facts)), profile),
+        "findings.json": brief(to_json(examine_facts(profile, facts)), profile),
         "plan.json": {model: _plan(profile, facts, MODELS[model]) for model in MODELS},
     }
 
 
 def profile_of(name: str) -> dict[str, Any]:
     """Return the profile that a host is planned with."""
-    named = HOSTS / name / VARIANT
-    target = named.read_text().strip() if named.is_file() else name.partition("-")[0]
+    variant_file = HOSTS / name / VARIANT
+    target = variant_file.read_text().strip() if variant_file.is_file() else name.partition("-")[0]
     return profile_in(target)
 
 
 def profile_in(target: str) -> dict[str, Any]:
     """Return the profile that the image of a target has."""
-    profile: dict[str, Any] = json.loads(render.profile_text(find(VARIANTS, target)))
+    profile: dict[str, Any] = json.loads(render.profile_text(find_variant(VARIANTS, target)))
     return profile
 
 
@@ -77,7 +77,7 @@ def read(name: str, profile: dict[str, Any]) -> Facts:
 
 def look(host: Host, profile: dict[str, Any]) -> Facts:
     """Look at a host."""
-    return probe(host, Commands(host), profile, {})
+    return collect_facts(host, Commands(host), profile, {})
 
 
 def document(name: str) -> dict[str, Any]:
@@ -106,13 +106,13 @@ def _said(check: dict[str, Any], finding: dict[str, Any], places: dict[str, str]
     return {**constant, "text": text, "read": places.get(check["fact"], ""), "fix": {}}
 
 
-def _brief(finding: dict[str, Any], said: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in finding.items() if key not in said or value != said[key]}
+def _brief(finding: dict[str, Any], profile_values: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in finding.items() if key not in profile_values or value != profile_values[key]}
 
 
 def _plan(profile: dict[str, Any], facts: Facts, model: ModelFacts) -> dict[str, Any]:
     try:
-        plan = as_json(command(profile, facts, model, parse_given((model.name,), {})))
+        plan = make_plan_document(make_serve_plan(profile, facts, model, parse_user_flags((model.name,), {})))
     except EntrypointError as error:
         return {"code": error.code, "error": error.message, "hint": error.hint}
     return {key: plan[key] for key in ("argv", "env", "reasons", "uses")}

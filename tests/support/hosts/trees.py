@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
-from entrypoints.facts.record import FILE, dumps
+from entrypoints.facts.record import FILE, dump_recorded_host
 
 TESTS = Path(__file__).resolve().parent.parent.parent
 HOSTS, SAMPLES = TESTS / "hosts", TESTS / "samples"
@@ -21,8 +21,8 @@ def tree(name: str) -> Tree:
     host = json.loads((HOSTS / name / FILE).read_text())
     return {
         "machine": host["machine"] + "\n",
-        "mounts.json": dumps(host["mounts"]),
-        "commands.json": dumps(host["commands"]),
+        "mounts.json": dump_recorded_host(host["mounts"]),
+        "commands.json": dump_recorded_host(host["commands"]),
         **{path[1:]: text for path, text in host["files"].items()},
     }
 
@@ -56,8 +56,8 @@ def pci(bus: str, vendor: str, device: str, kind: str, node: int = -1, cpus: str
 
 def commands(answers: Mapping[str, str]) -> Tree:
     """Make commands.json: command line → standard output, all with exit code 0."""
-    found = {command: {"rc": 0, "stdout": text, "stderr": ""} for command, text in answers.items()}
-    return {"commands.json": json.dumps(found, indent=2, sort_keys=True) + "\n"}
+    results = {command: {"rc": 0, "stdout": text, "stderr": ""} for command, text in answers.items()}
+    return {"commands.json": json.dumps(results, indent=2, sort_keys=True) + "\n"}
 
 
 def sample(name: str) -> str:

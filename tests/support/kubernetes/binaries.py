@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from drydock.core.console import log
-from drydock.core.files import checksum, exclusive
+from drydock.core.files import compute_checksum, hold_lock_file
 from drydock.core.paths import cache_home
 from drydock.inputs.debs import fetch_packages
 from drydock.inputs.store import default_store
@@ -40,11 +40,11 @@ def binaries() -> Path:
     """Return the folder with `bin` (Kubernetes) and `root` (containerd, etcd …); build it if the cache lacks it."""
     final = cache_home() / "kubernetes" / key()
     final.parent.mkdir(parents=True, exist_ok=True)
-    with exclusive(final.with_suffix(".lock")):
+    with hold_lock_file(final.with_suffix(".lock")):
         if not final.exists():
             work = final.with_suffix(".work")
-            made = _made(work)
-            made.rename(final)
+            build_folder = _made(work)
+            build_folder.rename(final)
             shutil.rmtree(work)
     return final
 
@@ -52,22 +52,22 @@ def binaries() -> Path:
 def key() -> str:
     """Return the key of the pins and of the recipe: this file."""
     packages = [pin.sha256 for pin in (*pins.SOURCE, *pins.TOOLCHAIN, *pins.AROUND)]
-    return checksum([packages, pins.VERSION, Path(__file__).read_text()])[:16]
+    return compute_checksum([packages, pins.VERSION, Path(__file__).read_text()])[:16]
 
 
 def _made(work: Path) -> Path:
     fetch_packages((*pins.SOURCE, *pins.TOOLCHAIN, *pins.AROUND), pins.SNAPSHOT, default_store(), os.environ)
     log("Kubernetes: compiling it from Debian's source, once; this takes 6 to 20 minutes")
     work.mkdir(exist_ok=True)
-    go, source, made = work / "go", work / "gopath" / "src" / MODULE, work / "made"
+    go, source, target = work / "go", work / "gopath" / "src" / MODULE, work / "made"
     _unpack(pins.TOOLCHAIN, go)
-    _unpack(pins.AROUND, made / "root")
+    _unpack(pins.AROUND, target / "root")
     if not source.exists():
         _prepare(source, go)
     _generate(source, work)
     for program in PROGRAMS:
-        _build(work, made / "bin" / program, f"{MODULE}/cmd/{program}")
-    return made
+        _build(work, target / "bin" / program, f"{MODULE}/cmd/{program}")
+    return target
 
 
 def _unpack(packages: Iterable[LockedDeb], folder: Path) -> None:

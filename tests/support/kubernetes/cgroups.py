@@ -15,9 +15,9 @@ def make(name: str) -> None:
     for hierarchy in _hierarchies():
         group = hierarchy / name
         group.mkdir(exist_ok=True)
-        for own in ("cpuset.cpus", "cpuset.mems"):
-            if (hierarchy / own).exists() and (group / own).exists():
-                (group / own).write_text((hierarchy / own).read_text())
+        for file_name in ("cpuset.cpus", "cpuset.mems"):
+            if (hierarchy / file_name).exists() and (group / file_name).exists():
+                (group / file_name).write_text((hierarchy / file_name).read_text())
 
 
 def remove(name: str) -> None:

@@ -138,8 +138,10 @@ class Cluster:
 
     def _asking(self, name: str) -> tuple[str, ...]:
         """Return the arguments of a daemon that asks the API server."""
-        own = self.keys / "admin.kubeconfig"
-        given = [f"--{prefix}kubeconfig={own}" for prefix in ("", "authentication-", "authorization-")]
+        kubeconfig = self.keys / "admin.kubeconfig"
+        kubeconfig_flags = [
+            f"--{prefix}kubeconfig={kubeconfig}" for prefix in ("", "authentication-", "authorization-")
+        ]
         accounts = (
             f"--service-account-private-key-file={self.keys / 'accounts.key'}",
             f"--root-ca-file={self.keys / 'ca.crt'}",
@@ -147,7 +149,7 @@ class Cluster:
         )
         certificates = f"--cert-dir={self.keys / name}"
         manager = name == "kube-controller-manager"
-        return (*given, "--leader-elect=false", certificates, *(accounts if manager else ()))
+        return (*kubeconfig_flags, "--leader-elect=false", certificates, *(accounts if manager else ()))
 
     def _until(self, condition: Any, what: str) -> None:
         """Wait for the start of something; name a daemon that ended meanwhile."""
@@ -160,21 +162,21 @@ class Cluster:
         wait_until(holds, what, READY_WITHIN)
 
     def _ready(self) -> int:
-        done = self.try_kubectl("get", "nodes", "--no-headers")
-        return sum(line.split()[1] == "Ready" for line in done.stdout.splitlines()) if done.returncode == 0 else 0
+        result = self.try_kubectl("get", "nodes", "--no-headers")
+        return sum(line.split()[1] == "Ready" for line in result.stdout.splitlines()) if result.returncode == 0 else 0
 
     # --- use --------------------------------------------------------------------------------------------------------
 
     def kubectl(self, *arguments: str, given: str = "") -> str:
         """Run kubectl and return what it prints. Raises AssertionError with its error."""
-        done = self.try_kubectl(*arguments, given=given)
-        assert done.returncode == 0, f"kubectl {' '.join(arguments)}: {done.stderr}"
-        return done.stdout
+        result = self.try_kubectl(*arguments, stdin=given)
+        assert result.returncode == 0, f"kubectl {' '.join(arguments)}: {result.stderr}"
+        return result.stdout
 
     def get(self, *what: str) -> dict[str, Any]:
         """Return an object, or the list of a kind."""
-        found: dict[str, Any] = json.loads(self.kubectl("get", *what, "--output=json"))
-        return found
+        resource: dict[str, Any] = json.loads(self.kubectl("get", *what, "--output=json"))
+        return resource
 
     def ask(self, node: str, url: str, *, key: str = "", data: Any = None) -> Answer:
         """Send a request from a node, with a key and with JSON, if given."""
@@ -196,12 +198,12 @@ class Cluster:
     def _answers(self, *arguments: str) -> bool:
         return self.try_kubectl(*arguments).returncode == 0
 
-    def try_kubectl(self, *arguments: str, given: str = "") -> subprocess.CompletedProcess[str]:
+    def try_kubectl(self, *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
         """Run kubectl, whatever its exit code."""
         program = self.binaries / "root/usr/bin/kubectl"
         options = (f"--kubeconfig={self.keys / 'admin.kubeconfig'}", f"--cache-dir={self.folder / 'kubectl'}")
         command = self.networks[0].inside(program, *options, *arguments)
-        return subprocess.run(command, input=given, capture_output=True, text=True, check=False)
+        return subprocess.run(command, input=stdin, capture_output=True, text=True, check=False)
 
 
 def lacking() -> list[str]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from drydock.build.standins import SERVED
-from drydock.core.files import compact
+from drydock.core.files import format_compact_json
 from drydock.oci import layout as oci
 from tests.support.kubernetes.node import SANDBOX
 
@@ -51,8 +51,8 @@ def serving(layout: Path, **config: Any) -> Image:
 def changed(layout: Path, name: str = "", **config: Any) -> Image:
     """Return a layout's image with other fields in its configuration, and so with another digest."""
     manifest, whole = oci.read_manifest(layout), oci.read_config(layout)
-    new_config = compact({**whole, "config": {**whole["config"], **config}}).encode()
-    new_manifest = compact({**manifest, "config": manifest["config"] | _described(new_config)}).encode()
+    new_config = format_compact_json({**whole, "config": {**whole["config"], **config}}).encode()
+    new_manifest = format_compact_json({**manifest, "config": manifest["config"] | _described(new_config)}).encode()
     added = {_described(data)["digest"]: data for data in (new_config, new_manifest)}
     return Image({"mediaType": manifest["mediaType"], **_described(new_manifest)}, added, name)
 

@@ -49,8 +49,8 @@ def make_keys(folder: Path, nodes: Sequence[Network]) -> None:
 
 
 def _request(name: str, subject: str) -> tuple[str, ...]:
-    made = ("-newkey", "rsa:2048", "-nodes", "-keyout", f"{name}.key", "-out", f"{name}.crt")
-    return "req", "-x509", "-config", CONFIGURATION, *made, "-days", DAYS, "-subj", subject
+    key_options = ("-newkey", "rsa:2048", "-nodes", "-keyout", f"{name}.key", "-out", f"{name}.crt")
+    return "req", "-x509", "-config", CONFIGURATION, *key_options, "-days", DAYS, "-subj", subject
 
 
 def _openssl(folder: Path, *arguments: str) -> None:

@@ -21,7 +21,7 @@ OF_THE_QUESTION = b"\xc0\x0c"
 """A pointer to the question's name."""
 
 
-def answer(query: bytes, known: Mapping[str, str]) -> bytes:
+def answer(query: bytes, addresses: Mapping[str, str]) -> bytes:
     """Answer a question for an IPv4 address. Raises IndexError or ValueError for another question."""
     labels, at = [], HEADER
     while length := query[at]:
@@ -29,7 +29,7 @@ def answer(query: bytes, known: Mapping[str, str]) -> bytes:
         at += 1 + length
     end = at + 5
     kind = int.from_bytes(query[at + 1 : at + 3], "big")
-    address = known.get(".".join(labels).lower(), "")
+    address = addresses.get(".".join(labels).lower(), "")
     record = b""
     if address and kind == A:
         record = OF_THE_QUESTION + struct.pack("!HHIH", A, IN, SECONDS, 4) + socket.inet_aton(address)
@@ -44,10 +44,10 @@ def serve(address: str, port: str, file: str) -> None:
         while True:
             query, client = server.recvfrom(512)
             try:
-                found = answer(query, json.loads(Path(file).read_text()))
+                reply = answer(query, json.loads(Path(file).read_text()))
             except (IndexError, ValueError):
                 continue
-            server.sendto(found, client)
+            server.sendto(reply, client)
 
 
 if __name__ == "__main__":

@@ -46,17 +46,17 @@ class Network(NamedTuple):
 
 def networks(count: int, log: Path) -> tuple[Network, ...]:
     """Return connected networks, numbered from 1."""
-    made = tuple(Network(number, _holder(log)) for number in range(1, count + 1))
-    first = made[0]
+    node_networks = tuple(Network(number, _holder(log)) for number in range(1, count + 1))
+    first = node_networks[0]
     first.run("ip", "link", "add", BRIDGE, "type", "bridge")
-    _configure(first, BRIDGE, made)
-    for other in made[1:]:
-        port = f"node{other.number}"
-        peer = ("peer", "name", "eth0", "netns", str(other.holder.pid))
+    _configure(first, BRIDGE, node_networks)
+    for network in node_networks[1:]:
+        port = f"node{network.number}"
+        peer = ("peer", "name", "eth0", "netns", str(network.holder.pid))
         first.run("ip", "link", "add", port, "type", "veth", *peer)
         first.run("ip", "link", "set", port, "master", BRIDGE, "up")
-        _configure(other, "eth0", made)
-    return made
+        _configure(network, "eth0", node_networks)
+    return node_networks
 
 
 def _holder(log: Path) -> subprocess.Popen[bytes]:
@@ -67,12 +67,12 @@ def _holder(log: Path) -> subprocess.Popen[bytes]:
     return process
 
 
-def _configure(node: Network, interface: str, others: Sequence[Network]) -> None:
+def _configure(node: Network, interface: str, peers: Sequence[Network]) -> None:
     node.run("ip", "link", "set", "lo", "up")
     node.run("ip", "address", "add", f"{node.address}/24", "dev", interface)
     node.run("ip", "link", "set", interface, "up")
     node.run("ip", "route", "add", "default", "via", NOWHERE)
-    for other in others:
-        if other is not node:
-            node.run("ip", "route", "add", other.pods, "via", other.address)
+    for peer in peers:
+        if peer is not node:
+            node.run("ip", "route", "add", peer.pods, "via", peer.address)
     node.run("sh", "-c", "echo 1 > /proc/sys/net/ipv4/ip_forward")

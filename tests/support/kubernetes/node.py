@@ -50,8 +50,8 @@ def main(node: Node) -> int:
     folder, root = Path(node.folder), Path(node.binaries, "root")
     socket.sethostname(node.name)
     hide_the_machine(folder)
-    own = (Path(node.binaries, "bin"), root / "usr/bin", root / "usr/sbin")
-    os.environ["PATH"] = ":".join([*map(str, own), os.environ["PATH"]])
+    program_folders = (Path(node.binaries, "bin"), root / "usr/bin", root / "usr/sbin")
+    os.environ["PATH"] = ":".join([*map(str, program_folders), os.environ["PATH"]])
     write_configuration(node, folder, root)
     daemons = [start(folder, "containerd", "--config", str(folder / "containerd.toml"))]
     wait_for_containerd()
@@ -66,13 +66,13 @@ def hide_the_machine(folder: Path) -> None:
     for place in IN_MEMORY:
         mount("-t", "tmpfs", "tmpfs", place)
     for place in ON_DISK:
-        (own := folder / Path(place).name).mkdir()
+        (stand_in := folder / Path(place).name).mkdir()
         Path(place).mkdir()
-        mount("--bind", str(own), place)
+        mount("--bind", str(stand_in), place)
     Path("/run/netns").mkdir()
     for number, (name, value) in enumerate(SYSCTLS.items()):
-        (own := folder / f"sysctl-{number}").write_text(value)
-        mount("--bind", str(own), f"/proc/sys/{name}")
+        (stand_in := folder / f"sysctl-{number}").write_text(value)
+        mount("--bind", str(stand_in), f"/proc/sys/{name}")
 
 
 def mount(*arguments: str) -> None:

@@ -23,14 +23,16 @@ LATER = {"policy/v1": "policy/v1beta1"}
 def invoke(*arguments: str) -> str:
     """Run one of the repository's tasks and return what it prints."""
     command = (sys.executable, "-m", "invoke", *arguments)
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+    return result.stdout
 
 
 def of_run(target: str, model: Path, image: str, *options: str) -> list[dict[str, Any]]:
     """Return the objects that `run` prints."""
-    text = invoke("run", "--target", target, "--format", "k8s", "--model", str(model), "--image", image, *options)
+    text = invoke(
+        "run", "--target", target, "--format", "kubernetes", "--model", str(model), "--image", image, *options
+    )
     return [*yaml.safe_load_all(text)]
 
 
@@ -46,10 +48,10 @@ def of_topology(folder: Path, topology: Mapping[str, Any], *, router: str = "") 
     folder.mkdir()
     file, plan, output = folder / "topology.yaml", folder / "plan.json", folder / "kubernetes"
     file.write_text(yaml.safe_dump({"api_key": "none", **topology}))
-    made = json.loads(invoke("topology.plan", str(file), "--target", "cpu", "--json"))
+    topology_plan = json.loads(invoke("topology.plan", str(file), "--target", "cpu", "--json"))
     if router:
-        made["router"]["image"] = router  # the topology's own is what the lock names: no registry has it here
-    plan.write_text(json.dumps(made))
+        topology_plan["router"]["image"] = router  # the topology's own is what the lock names: no registry has it here
+    plan.write_text(json.dumps(topology_plan))
     invoke("topology.render", str(plan), "--format", "kubernetes", "--output", str(output))
     return [*kustomized(output)]
 
@@ -67,6 +69,6 @@ def earlier(objects: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 def named(objects: Iterable[Mapping[str, Any]], kind: str) -> dict[str, Any]:
     """Return the only object of a kind, as a copy."""
-    (found,) = (item for item in objects if item["kind"] == kind)
-    copied: dict[str, Any] = json.loads(json.dumps(found))
+    (resource,) = (item for item in objects if item["kind"] == kind)
+    copied: dict[str, Any] = json.loads(json.dumps(resource))
     return copied

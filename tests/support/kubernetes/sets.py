@@ -27,7 +27,7 @@ def pods(item: Mapping[str, Any], namespace: str, number: int = 0) -> Iterator[d
     name, parts = item["metadata"]["name"], item["spec"]["leaderWorkerTemplate"]
     leader = f"{name}-{number}"
     for index in range(parts["size"]):
-        own = f"{leader}-{index}" if index else leader
+        pod_name = f"{leader}-{index}" if index else leader
         template = parts["workerTemplate"] if index else parts.get("leaderTemplate", parts["workerTemplate"])
         variables = {
             "LWS_LEADER_ADDRESS": f"{leader}.{name}.{namespace}",
@@ -35,12 +35,17 @@ def pods(item: Mapping[str, Any], namespace: str, number: int = 0) -> Iterator[d
             "LWS_WORKER_INDEX": str(index),
         }
         claims = [
-            {**claim, "apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": claim_name(claim, own)}}
+            {
+                **claim,
+                "apiVersion": "v1",
+                "kind": "PersistentVolumeClaim",
+                "metadata": {"name": claim_name(claim, pod_name)},
+            }
             for claim in parts.get("volumeClaimTemplates", ())
         ]
         yield from claims
         volumes = [
-            {"name": claim["metadata"]["name"], "persistentVolumeClaim": {"claimName": claim_name(claim, own)}}
+            {"name": claim["metadata"]["name"], "persistentVolumeClaim": {"claimName": claim_name(claim, pod_name)}}
             for claim in parts.get("volumeClaimTemplates", ())
         ]
         labels = {f"{GROUP}/name": name, f"{GROUP}/group-index": str(number), f"{GROUP}/worker-index": str(index)}
@@ -48,10 +53,10 @@ def pods(item: Mapping[str, Any], namespace: str, number: int = 0) -> Iterator[d
         yield {
             "apiVersion": "v1",
             "kind": "Pod",
-            "metadata": {"name": own, "labels": {**template["metadata"]["labels"], **labels}},
+            "metadata": {"name": pod_name, "labels": {**template["metadata"]["labels"], **labels}},
             "spec": {
                 **spec,
-                "hostname": own,
+                "hostname": pod_name,
                 "subdomain": name,
                 "containers": [_with(container, variables) for container in spec["containers"]],
                 "volumes": [*spec["volumes"], *volumes],
@@ -67,4 +72,7 @@ def claim_name(claim: Mapping[str, Any], pod: str) -> str:
 def _with(container: Mapping[str, Any], variables: Mapping[str, str]) -> dict[str, Any]:
     """Put variables before a container's own, which may refer to them."""
     first = [{"name": name, "value": value} for name, value in variables.items()]
-    return {**container, "env": [*first, *(each for each in container["env"] if each["name"] not in variables)]}
+    return {
+        **container,
+        "env": [*first, *(variable for variable in container["env"] if variable["name"] not in variables)],
+    }

@@ -31,14 +31,14 @@ class Space:
         return self.cluster.kubectl("--namespace", self.name, *arguments, given=given)
 
     def get(self, *what: str) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(self.kubectl("get", *what, "--output=json"))
-        return found
+        resource: dict[str, Any] = json.loads(self.kubectl("get", *what, "--output=json"))
+        return resource
 
     def apply(self, objects: Iterable[Mapping[str, Any]], *options: str) -> list[dict[str, Any]]:
         """Apply objects; return them as the API server has them."""
-        given = json.dumps({"apiVersion": "v1", "kind": "List", "items": [*objects]})
-        found = json.loads(self.kubectl("apply", "--filename=-", "--output=json", *options, given=given))
-        items: list[dict[str, Any]] = found["items"] if found["kind"] == "List" else [found]
+        manifest = json.dumps({"apiVersion": "v1", "kind": "List", "items": [*objects]})
+        answer = json.loads(self.kubectl("apply", "--filename=-", "--output=json", *options, given=manifest))
+        items: list[dict[str, Any]] = answer["items"] if answer["kind"] == "List" else [answer]
         return items
 
     def pods(self) -> list[dict[str, Any]]:
@@ -62,17 +62,17 @@ class Space:
 
     def _log(self, pod: Mapping[str, Any]) -> str:
         """Return the end of a pod's log, of the container before if it started again."""
-        again = any(each["restartCount"] for each in pod["status"].get("containerStatuses", ()))
+        again = any(status["restartCount"] for status in pod["status"].get("containerStatuses", ()))
         before = ("--previous",) if again else ()
-        done = self.cluster.try_kubectl(
+        result = self.cluster.try_kubectl(
             "--namespace", self.name, "logs", pod["metadata"]["name"], f"--tail={LINES}", *before
         )
-        return done.stdout or done.stderr
+        return result.stdout or result.stderr
 
     def addresses(self, service: str) -> list[str]:
         """Return the pods to which a service leads: those that are ready."""
-        found = [item for item in self.get("endpoints")["items"] if item["metadata"]["name"] == service]
-        subsets = [subset for item in found for subset in item.get("subsets", [])]
+        endpoints = [item for item in self.get("endpoints")["items"] if item["metadata"]["name"] == service]
+        subsets = [subset for item in endpoints for subset in item.get("subsets", [])]
         return [address["ip"] for subset in subsets for address in subset.get("addresses", [])]
 
     def execute(self, pod: str, code: str) -> str:
@@ -111,23 +111,29 @@ def default_class() -> dict[str, Any]:
 
 def give_devices(cluster: Cluster, node: str, resource: str, count: int) -> None:
     """Let a node say that it has devices, as a device plugin does."""
-    found = cluster.get("node", node)
-    for known in ("capacity", "allocatable"):
-        found["status"][known][resource] = str(count)
-    del found["metadata"]["resourceVersion"]  # the kubelet changes the node too
-    cluster.kubectl("replace", "--raw", f"/api/v1/nodes/{node}/status", "--filename=-", given=json.dumps(found))
+    node_object = cluster.get("node", node)
+    for field in ("capacity", "allocatable"):
+        node_object["status"][field][resource] = str(count)
+    del node_object["metadata"]["resourceVersion"]  # the kubelet changes the node too
+    cluster.kubectl("replace", "--raw", f"/api/v1/nodes/{node}/status", "--filename=-", given=json.dumps(node_object))
 
 
 def condition(item: Mapping[str, Any], kind: str) -> dict[str, Any]:
     """Return an object's condition; an empty one if it has none of this type."""
     conditions: list[dict[str, Any]] = item["status"].get("conditions", [])
-    return next((each for each in conditions if each["type"] == kind), {})
+    return next((item for item in conditions if item["type"] == kind), {})
 
 
-def lost(sent: Any, kept: Any, path: str = "") -> list[str]:
+def lost(sent_value: Any, stored_value: Any, path: str = "") -> list[str]:
     """Return the fields of an object that the API server lacks, or has otherwise. It writes quantities as text."""
-    if isinstance(sent, Mapping) and isinstance(kept, Mapping):
-        return [line for key, value in sent.items() for line in lost(value, kept.get(key), f"{path}.{key}")]
-    if isinstance(sent, list) and isinstance(kept, list) and len(sent) == len(kept):
-        return [line for n, value in enumerate(sent) for line in lost(value, kept[n], f"{path}[{n}]")]
-    return [] if kept in (sent, str(sent)) else [f"{path}: sent {sent!r}, found {kept!r}"]
+    if isinstance(sent_value, Mapping) and isinstance(stored_value, Mapping):
+        return [
+            line for key, value in sent_value.items() for line in lost(value, stored_value.get(key), f"{path}.{key}")
+        ]
+    if isinstance(sent_value, list) and isinstance(stored_value, list) and len(sent_value) == len(stored_value):
+        return [line for n, value in enumerate(sent_value) for line in lost(value, stored_value[n], f"{path}[{n}]")]
+    return (
+        []
+        if stored_value in (sent_value, str(sent_value))
+        else [f"{path}: sent {sent_value!r}, found {stored_value!r}"]
+    )

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from drydock.build.job import prepare
+from drydock.build.job import prepare_job
 from drydock.config.project import DRYDOCK
 from tests.support.machines_ssh import Machines, machines, registry
 from tests.support.pushed import push
@@ -25,22 +25,22 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def stand_in(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The layout of an image with drydock's entrypoint and a stand-in for vLLM, made as every image is."""
-    small = Small(tmp_path_factory.mktemp("small"), prepare(DRYDOCK, "cpu").lock)
+    small = Small(tmp_path_factory.mktemp("small"), prepare_job(DRYDOCK, "cpu").lock)
     return Path(small.build()["layout"])
 
 
 @pytest.fixture(scope="session")
 def two(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machines]:
     """Two machines, n0 and n1."""
-    with machines(tmp_path_factory.mktemp("machines"), "n0", "n1") as found:
-        yield found
+    with machines(tmp_path_factory.mktemp("machines"), "n0", "n1") as ssh_machines:
+        yield ssh_machines
 
 
 @pytest.fixture(scope="session")
 def near(tmp_path_factory: pytest.TempPathFactory, two: Machines) -> Iterator[Registry]:
     """A registry that the machines reach."""
-    with registry(tmp_path_factory.mktemp("near"), two.gateway) as found:
-        yield found
+    with registry(tmp_path_factory.mktemp("near"), two.gateway) as near_registry:
+        yield near_registry
 
 
 @pytest.fixture(scope="session")

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from drydock.config.project import DRYDOCK
-from drydock.core.files import dumps
-from drydock.model.record import dump
+from drydock.core.files import format_json
+from drydock.model.record import dump_record
 from drydock.topology import render, tasks
-from drydock.topology.playbook.run import playbook
+from drydock.topology.playbook.run import run_playbook
 from tests.support import serving_ssh
 from tests.support.machines_ssh import Machine, Machines
 
@@ -20,20 +20,20 @@ from tests.support.machines_ssh import Machine, Machines
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory, two: Machines, image: str) -> Path:
     """The rendered playbook of two servers; both machines have the model."""
-    made = tmp_path_factory.mktemp("rendered")
-    file, model = serving_ssh.write(made, two, image)
-    plan = tasks.planned(DRYDOCK, file, str(model), "cpu")
-    (made / "plan.json").write_text(dumps(dump(plan)))
-    render.write(DRYDOCK, made / "plan.json", "ansible", made / "rendered")
-    return made / "rendered"
+    work_folder = tmp_path_factory.mktemp("rendered")
+    file, model = serving_ssh.write(work_folder, two, image)
+    plan = tasks.plan_topology_file(DRYDOCK, file, str(model), "cpu")
+    (work_folder / "plan.json").write_text(format_json(dump_record(plan)))
+    render.render_topology(DRYDOCK, work_folder / "plan.json", "ansible", work_folder / "rendered")
+    return work_folder / "rendered"
 
 
 def play(folder: Path, two: Machines, *tags: str) -> int:
     """Run tags of the playbook; return how many tasks changed something, on both machines together."""
-    said: list[str] = []
+    output_lines: list[str] = []
     secrets = {"topology_secrets": {"VLLM_API_KEY": "a-key"}}
-    playbook(folder, tags, ssh=two.ssh, seconds=300, variables=secrets, told=said.append)
-    recap = dict(re.findall(r"^(n\d)\s*:.*\bchanged=(\d+)", "\n".join(said), re.MULTILINE))
+    run_playbook(folder, tags, ssh=two.ssh, seconds=300, variables=secrets, on_line=output_lines.append)
+    recap = dict(re.findall(r"^(n\d)\s*:.*\bchanged=(\d+)", "\n".join(output_lines), re.MULTILINE))
     assert set(recap) == {"n0", "n1"}
     return sum(map(int, recap.values()))
 
@@ -41,7 +41,7 @@ def play(folder: Path, two: Machines, *tags: str) -> int:
 @pytest.fixture
 def stopped(folder: Path, two: Machines) -> Iterator[None]:
     yield
-    playbook(folder, ("stop",), ssh=two.ssh, seconds=300)
+    run_playbook(folder, ("stop",), ssh=two.ssh, seconds=300)
 
 
 def running(node: Machine) -> list[str]:
@@ -54,8 +54,8 @@ def test_a_playbook_starts_keeps_and_stops_a_topology(folder: Path, two: Machine
     assert play(folder, two, "run") > 0
     for number, node in enumerate(two.nodes):
         assert running(node) == [f"whole-{number}-0"]
-        used = node.run("docker", "inspect", "--format", "{{.Image}}", f"whole-{number}-0")
-        assert used == node.run("docker", "image", "inspect", "--format", "{{.Id}}", image)
+        image_id = node.run("docker", "inspect", "--format", "{{.Image}}", f"whole-{number}-0")
+        assert image_id == node.run("docker", "image", "inspect", "--format", "{{.Id}}", image)
     assert play(folder, two, "run") == 0
 
     play(folder, two, "logs")

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import pytest
 
 from drydock.config.project import DRYDOCK
-from drydock.topology.preflight.tasks import CheckOptions, check
+from drydock.topology.preflight.tasks import CheckOptions, check_topology
 from entrypoints.core.records import Finding
 from tests.support import serving_ssh
 from tests.support.machines_ssh import Machine, Machines
@@ -26,7 +26,7 @@ class Topology(NamedTuple):
     nodes: tuple[Machine, ...]
 
     def findings(self) -> tuple[Finding, ...]:
-        return check(DRYDOCK, self.file, self.options)
+        return check_topology(DRYDOCK, self.file, self.options)
 
 
 @pytest.fixture(scope="module")
@@ -40,17 +40,17 @@ def topology(tmp_path_factory: pytest.TempPathFactory, two: Machines, image: str
 def bad(findings: tuple[Finding, ...], *prefixes: str) -> dict[str, list[str]]:
     """Return id → what was found, of failures and warnings; of some prefixes only."""
     result: dict[str, list[str]] = {}
-    for each in findings:
-        if each.severity in ("FAIL", "WARN") and each.id.startswith(prefixes or ("TOPO", "NET")):
-            result.setdefault(each.id, []).append(each.found)
+    for finding in findings:
+        if finding.severity in ("FAIL", "WARN") and finding.id.startswith(prefixes or ("TOPO", "NET")):
+            result.setdefault(finding.id, []).append(finding.found)
     return result
 
 
 def test_machines_as_planned_have_no_failure_but_that_they_are_no_recorded_machine(topology: Topology) -> None:
     findings = topology.findings()
-    told = {each.id for each in findings}
-    assert {"TOPO-020", "TOPO-021", "TOPO-022", "TOPO-034"} <= told
-    assert {"NET-001", "NET-002", "NET-003", "NET-004", "NET-005", "NET-008", "NET-009"} <= told
+    finding_ids = {finding.id for finding in findings}
+    assert {"TOPO-020", "TOPO-021", "TOPO-022", "TOPO-034"} <= finding_ids
+    assert {"NET-001", "NET-002", "NET-003", "NET-004", "NET-005", "NET-008", "NET-009"} <= finding_ids
     assert bad(findings) == {}
 
 
@@ -78,21 +78,21 @@ def taken_port(node: Machine, port: int) -> Iterator[None]:
 
 def test_an_image_that_is_not_the_plans_is_found(topology: Topology, image: str) -> None:
     with another_image(topology.nodes[1], image):
-        found = bad(topology.findings())
-    assert [text.partition(":")[0] for text in found["TOPO-021"]] == ["n1"]
-    assert "TOPO-034" in found
+        texts_by_id = bad(topology.findings())
+    assert [text.partition(":")[0] for text in texts_by_id["TOPO-021"]] == ["n1"]
+    assert "TOPO-034" in texts_by_id
 
 
 def test_a_taken_port_is_found(topology: Topology) -> None:
     with taken_port(topology.nodes[0], 20000):
-        found = bad(topology.findings())
-    assert any("port 20000" in text for text in found["NET-005"])
+        texts_by_id = bad(topology.findings())
+    assert any("port 20000" in text for text in texts_by_id["NET-005"])
 
 
 def test_a_lowered_mtu_is_found_on_its_node_and_on_the_way_from_the_other(topology: Topology) -> None:
     with smaller_mtu(topology.nodes[1]):
-        found = bad(topology.findings())
-    assert any(text.startswith("n0: eth0 has an MTU of 1500") for text in found["NET-008"])
+        texts_by_id = bad(topology.findings())
+    assert any(text.startswith("n0: eth0 has an MTU of 1500") for text in texts_by_id["NET-008"])
 
 
 def test_a_machine_that_ssh_does_not_reach_is_a_finding_and_the_other_is_judged(topology: Topology) -> None:
@@ -101,15 +101,15 @@ def test_a_machine_that_ssh_does_not_reach_is_a_finding_and_the_other_is_judged(
         findings = topology.findings()
     finally:
         topology.nodes[1].run("systemctl", "start", "ssh")
-    found = bad(findings, "TOPO-020")
-    assert [text.partition(":")[0] for text in found["TOPO-020"]] == ["n1"]
-    assert any(each.id == "TOPO-022" and each.found.startswith("n0:") for each in findings)
+    texts_by_id = bad(findings, "TOPO-020")
+    assert [text.partition(":")[0] for text in texts_by_id["TOPO-020"]] == ["n1"]
+    assert any(finding.id == "TOPO-022" and finding.found.startswith("n0:") for finding in findings)
 
 
 def test_a_host_key_that_nobody_named_is_not_believed(topology: Topology, tmp_path: Path) -> None:
     (tmp_path / "known_hosts").touch()
     ssh = topology.options.ssh._replace(known_hosts=str(tmp_path / "known_hosts"))
-    findings = check(DRYDOCK, topology.file, topology.options._replace(ssh=ssh))
+    findings = check_topology(DRYDOCK, topology.file, topology.options._replace(ssh=ssh))
     texts = bad(findings, "TOPO-020")["TOPO-020"]
     assert len(texts) == 2
     assert all("Host key verification failed" in text for text in texts)

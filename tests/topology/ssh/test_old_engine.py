@@ -31,8 +31,8 @@ class Old(NamedTuple):
 
 @pytest.fixture
 def old(tmp_path: Path) -> Iterator[Old]:
-    with machines(tmp_path, "o0") as found, registry(tmp_path / "registry", found.gateway) as near:
-        (node,) = found.nodes
+    with machines(tmp_path, "o0") as ssh_machines, registry(tmp_path / "registry", ssh_machines.gateway) as near:
+        (node,) = ssh_machines.nodes
         assert node.run("docker", "version", "--format", "{{.Server.Version}}").startswith("20.10.")
         yield Old(node, near.host)
 
@@ -40,8 +40,8 @@ def old(tmp_path: Path) -> Iterator[Old]:
 def test_an_image_with_gzip_layers_is_pulled_and_runs(old: Old, stand_in: Path) -> None:
     name = push(stand_in, old.host, "stand-in")
     old.node.run("docker", "pull", "--quiet", name)
-    told = json.loads(old.node.run("docker", "run", "--rm", name, "version", "--json"))
-    assert told["variant"] == "small-stand-in"
+    version = json.loads(old.node.run("docker", "run", "--rm", name, "version", "--json"))
+    assert version["variant"] == "small-stand-in"
 
 
 def test_an_image_with_zstd_layers_is_refused_while_it_is_pulled(old: Old, stand_in: Path) -> None:
@@ -62,7 +62,9 @@ def test_an_oci_layout_is_refused_when_it_is_loaded(old: Old, stand_in: Path, tm
     assert "blobs/json: no such file or directory" in failure.value.stderr
 
 
-DEFAULTS = [each for each in read_matrix(DRYDOCK) if each.default and each.serves and PLATFORM in each.platforms]
+DEFAULTS = [
+    variant for variant in read_matrix(DRYDOCK) if variant.default and variant.serves and PLATFORM in variant.platforms
+]
 
 
 @pytest.fixture
@@ -77,8 +79,8 @@ def test_each_accelerators_image_is_pulled_or_refused_as_its_row_says(old: Old, 
         name = push(layouts[variant.id], old.host, variant.id, AS_BUILT)
         try:
             old.node.run("docker", "pull", "--quiet", name)
-            told = json.loads(old.node.run("docker", "run", "--rm", name, "version", "--json"))
-            pulled[variant.id] = told["variant"] == variant.id
+            version = json.loads(old.node.run("docker", "run", "--rm", name, "version", "--json"))
+            pulled[variant.id] = version["variant"] == variant.id
         except subprocess.CalledProcessError as error:
             refused.append(error.stderr)
             pulled[variant.id] = False

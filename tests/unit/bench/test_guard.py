@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from bench import guard, run
-from bench.page import read
+from bench.page import read_report
 from bench.records import MeasuredPart
 from drydock.core.paths import ROOT
 from entrypoints.host.processes import is_running
@@ -21,11 +21,11 @@ BENCH = """
 import os, subprocess, sys, tempfile, time
 from pathlib import Path
 from bench import guard, images
-with guard.guarded():
+with guard.guard_run():
     server = subprocess.Popen(["sleep", "61"])
     ignored = "import signal, time; signal.signal(15, signal.SIG_IGN); time.sleep(61)" if "deaf" in sys.argv else ""
     deaf = subprocess.Popen([sys.executable, "-c", ignored], start_new_session=True)
-    with images.folder() as folder, tempfile.TemporaryDirectory() as other:
+    with images.make_temporary_folder() as folder, tempfile.TemporaryDirectory() as other:
         (folder / "registry").mkdir()
         assert Path(other).parent == folder.parent
         time.sleep(0.5)
@@ -83,15 +83,15 @@ def test_the_environment_is_as_before(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setenv("DRYDOCK_CACHE", str(tmp_path))
     monkeypatch.setenv("DOCKER_HOST", "unix:///nonexistent/docker.sock")
     before = dict(os.environ)
-    with guard.guarded():
-        assert os.environ["TMPDIR"] == str(guard.folder())
-        assert guard.labels() == {guard.LABEL: os.environ[guard.VARIABLE]}
+    with guard.guard_run():
+        assert os.environ["TMPDIR"] == str(guard.make_bench_folder())
+        assert guard.make_run_labels() == {guard.LABEL: os.environ[guard.VARIABLE]}
     assert dict(os.environ) == before
     assert guard.run_id() == "none"
 
 
 def recorded() -> dict[str, MeasuredPart]:
-    part = next(iter(read(ROOT).parts.values()))
+    part = next(iter(read_report(ROOT).parts.values()))
     return {
         "build": part.model_copy(update={"seconds": 600.0, "rounds": 2}),
         "tool": part.model_copy(update={"seconds": 35.0, "rounds": 7}),
@@ -99,7 +99,7 @@ def recorded() -> dict[str, MeasuredPart]:
 
 
 def test_it_says_what_it_measures_and_for_how_long() -> None:
-    assert run.announcement(["build", "size", "tool"], 0, recorded()).splitlines() == [
+    assert run.announce_bench(["build", "size", "tool"], 0, recorded()).splitlines() == [
         "bench measures:",
         "  build  2 rounds, about 10 min",
         "  size   1 round, unknown time",
@@ -109,5 +109,5 @@ def test_it_says_what_it_measures_and_for_how_long() -> None:
 
 
 def test_the_time_follows_the_rounds_asked_for() -> None:
-    assert "  build  4 rounds, about 20 min" in run.announcement(["build"], 4, recorded())
-    assert run.announcement(["size"], 1, {}) == "bench measures:\n  size   1 round, unknown time"
+    assert "  build  4 rounds, about 20 min" in run.announce_bench(["build"], 4, recorded())
+    assert run.announce_bench(["size"], 1, {}) == "bench measures:\n  size   1 round, unknown time"

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from bench import PARTS, building, images, page, plain_image, run, serve, ship, size
-from bench.servers import right
-from drydock.build.job import prepare
+from bench.servers import is_right_answer
+from drydock.build.job import prepare_job
 from drydock.config.matrix import read_matrix
 from drydock.config.project import DRYDOCK
 from drydock.core.paths import ROOT
@@ -41,10 +41,10 @@ def layout(tmp_path: Path) -> Path:
 
 
 def test_a_layer_is_read_with_its_sizes_and_whether_vllm_is_in_it(layout: Path) -> None:
-    content, config = images.read(layout)
+    content, config = images.read_blobs(layout)
 
     assert content.unpacked == 512 + 1024
-    assert content.size == oci.blob(layout, content.digest).stat().st_size
+    assert content.size == oci.path_of_blob(layout, content.digest).stat().st_size
     assert content.vllm
     assert config.unpacked == 0
 
@@ -52,14 +52,16 @@ def test_a_layer_is_read_with_its_sizes_and_whether_vllm_is_in_it(layout: Path) 
 def test_the_plain_image_has_the_same_wheels_and_what_pip_adds() -> None:
     ours = {
         wheel.name: wheel
-        for wheels in prepare(DRYDOCK, "cpu").lock.platforms[plain_image.PLATFORM].layers.values()
+        for wheels in prepare_job(DRYDOCK, "cpu").lock.platforms[plain_image.PLATFORM].layers.values()
         for wheel in wheels
     }
-    theirs = {wheel.name: wheel for wheel in plain_image.wheels(plain_image.pinned())}
+    theirs = {wheel.name: wheel for wheel in plain_image.list_lock_wheels(plain_image.make_plain_lock())}
 
     assert theirs.items() >= {name: ours[name] for name in ours.keys() - set(plain_image.UNAVAILABLE)}.items()
     assert not theirs.keys() & set(plain_image.UNAVAILABLE)
-    left_out = {exclusion.name for exclusion in prepare(DRYDOCK, "cpu").variant.exclude} - set(plain_image.UNAVAILABLE)
+    left_out = {exclusion.name for exclusion in prepare_job(DRYDOCK, "cpu").variant.exclude} - set(
+        plain_image.UNAVAILABLE
+    )
     assert theirs.keys() - ours.keys() >= left_out >= {"triton"}
 
 
@@ -67,37 +69,39 @@ def test_the_base_of_the_plain_image_has_a_compiler() -> None:
     base = lockfile.read_lock(plain_image.LOCK).platforms[plain_image.PLATFORM].base
     assert isinstance(base, LockedDebianBase)
     assert set(plain_image.PACKAGES) <= {package.name for package in base.packages}
-    assert isinstance(plain_image.variant().base, DebianBase)
+    assert isinstance(plain_image.make_plain_variant().base, DebianBase)
 
 
 def test_the_plain_build_is_stock_buildx() -> None:
-    command = plain_image.command(Path("somewhere"), {"base": "oci-layout:///b@sha256:1", "wheels": "/w"}, "--load")
+    command = plain_image.make_plain_command(
+        Path("somewhere"), {"base": "oci-layout:///b@sha256:1", "wheels": "/w"}, "--load"
+    )
     assert command[:3] == ["docker", "buildx", "build"]
     assert "wheels=/w" in command
     assert command[-2:] == ["--load", "somewhere"]
 
 
 def test_an_edit_changes_one_file_and_each_edit_is_different(tmp_path: Path) -> None:
-    first, second = images.edited(tmp_path, 1), images.edited(tmp_path, 2)
+    first, second = images.copy_edited_entrypoint(tmp_path, 1), images.copy_edited_entrypoint(tmp_path, 2)
     before = (ROOT / "entrypoints" / images.EDITED).read_bytes()
 
     assert (first / images.EDITED).read_bytes() != (second / images.EDITED).read_bytes()
     assert (first / images.EDITED).read_bytes().startswith(before)
     assert (first / "accelerators.py").read_bytes() == (second / "accelerators.py").read_bytes()
-    assert (images.edited_plain(tmp_path, 1) / "Dockerfile").read_text() == (
+    assert (images.copy_edited_plain(tmp_path, 1) / "Dockerfile").read_text() == (
         plain_image.FOLDER / "Dockerfile"
     ).read_text()
 
 
 def test_layers_in_several_variants_count_as_shared() -> None:
     variants = read_matrix(DRYDOCK)
-    rows = {row.what.rpartition(", ")[2]: row for row in size.shared(variants)}
+    rows = {row.what.rpartition(", ")[2]: row for row in size.compare_shared_blobs(variants)}
 
     assert {"cuda", "ascend linux/arm64"} <= set(rows), "a row for each platform that several variants are locked for"
     assert all(row.theirs and 0 <= row.ours.median <= row.theirs.median for row in rows.values())
     alone = tuple(variant for variant in variants if variant.id == "cpu-vllm0.32")
-    assert list(size.shared(alone)) == []
-    (twice,) = size.shared((*alone, alone[0].model_copy(update={"stack": "again"})))
+    assert list(size.compare_shared_blobs(alone)) == []
+    (twice,) = size.compare_shared_blobs((*alone, alone[0].model_copy(update={"stack": "again"})))
     assert twice.value == 1
     assert "stores 0.50 of the sum" in twice.note
     assert "one variant only" not in twice.note
@@ -105,24 +109,26 @@ def test_layers_in_several_variants_count_as_shared() -> None:
 
 def test_an_upgrade_pulls_no_layer_that_the_node_has(monkeypatch: pytest.MonkeyPatch) -> None:
     variants = read_matrix(DRYDOCK)
-    found = [*size.upgrades(variants)]
-    assert all(row.theirs and 0 < row.ours.median <= row.theirs.median for row in found)
-    assert found[0].ours.median < 0.75 * (found[0].theirs or found[0].ours).median, "most of CUDA's libraries stay"
+    upgrades = [*size.compare_upgrades(variants)]
+    assert all(row.theirs and 0 < row.ours.median <= row.theirs.median for row in upgrades)
+    assert upgrades[0].ours.median < 0.75 * (upgrades[0].theirs or upgrades[0].ours).median, (
+        "most of CUDA's libraries stay"
+    )
     name = size.UPGRADES[0][0]
     monkeypatch.setattr(size, "UPGRADES", [(name, name)])
-    assert [row.ours.median for row in size.upgrades(variants)] == [0]
+    assert [row.ours.median for row in size.compare_upgrades(variants)] == [0]
 
 
 def test_a_layer_depends_on_its_python_version_and_wheels_limit_sharing() -> None:
     (one,) = (variant for variant in read_matrix(DRYDOCK) if variant.id == "cpu-vllm0.32")
-    pins = lockfile.read_lock(lockfile.path_of(DRYDOCK, one.id)).platforms[size.PLATFORM]
-    mine, newer = size.held(one, pins), size.held(one.model_copy(update={"python": "3.12"}), pins)
+    pins = lockfile.read_lock(lockfile.path_of_lock(DRYDOCK, one.id)).platforms[size.PLATFORM]
+    mine, newer = size.make_held(one, pins), size.make_held(one.model_copy(update={"python": "3.12"}), pins)
     base = sum(deb.size for deb in pins.base.packages) if isinstance(pins.base, LockedDebianBase) else 0
 
-    assert size.twice([mine.blobs, newer.blobs]) == 2 * base > 0
+    assert size.count_repeated_bytes([mine.blobs, newer.blobs]) == 2 * base > 0
     assert sum(mine.blobs.values()) == sum(mine.wheels.values())
     bumped = {**pins.layers, "vllm": (pins.layers["vllm"][0].model_copy(update={"sha256": "0" * 64}),)}
-    after = size.held(one, pins.model_copy(update={"layers": bumped}))
+    after = size.make_held(one, pins.model_copy(update={"layers": bumped}))
     changed = {key for key in after.blobs if key not in mine.blobs}
     assert [after.blobs[key] for key in changed] == [pins.layers["vllm"][0].size], "a vLLM bump changes its layer alone"
 
@@ -131,7 +137,7 @@ def test_stored_bytes_are_counted_in_a_registrys_folder(tmp_path: Path) -> None:
     blob = tmp_path / "data" / "docker" / "registry" / "v2" / "blobs" / "sha256" / "ab" / "abc" / "data"
     blob.parent.mkdir(parents=True)
     blob.write_bytes(bytes(300))
-    assert ship.stored(tmp_path) == 300
+    assert ship.count_stored_bytes(tmp_path) == 300
 
 
 def test_every_part_of_the_page_can_be_measured() -> None:
@@ -146,8 +152,8 @@ def test_there_are_enough_prompts_and_all_differ() -> None:
 
 
 def test_only_the_answer_that_transformers_gives_is_correct() -> None:
-    assert right("The capital city of France is Paris.")
-    assert not right("L'Étoile, la Marseillaise")
+    assert is_right_answer("The capital city of France is Paris.")
+    assert not is_right_answer("L'Étoile, la Marseillaise")
 
 
 def test_visits_become_rows_with_medians_and_answers() -> None:

@@ -56,50 +56,50 @@ def test_one_outlier_does_not_decide() -> None:
 
 
 def test_page_and_pictures_are_written_with_the_figures(tmp_path: Path) -> None:
-    written = page.record(tmp_path, REPORT.parts)
+    paths = page.record_parts(tmp_path, REPORT.parts)
 
-    assert [str(path.relative_to(tmp_path)) for path in written] == [
+    assert [str(path.relative_to(tmp_path)) for path in paths] == [
         "docs/benchmarks.json",
         "docs/benchmarks.md",
         "docs/benchmarks/tool.svg",
     ]
-    assert page.stale(tmp_path) == []
-    text = written[1].read_text()
+    assert page.find_stale_files(tmp_path) == []
+    text = paths[1].read_text()
     assert "| a < b | plain | 2 (1 to 5) s | 4 (4 to 8) s |" in text
     assert "this is the floor" in text
     assert "Xeon, 2 CPUs, 24 GiB" in text
 
 
 def test_recording_a_part_keeps_the_others(tmp_path: Path) -> None:
-    page.record(tmp_path, REPORT.parts)
-    page.record(tmp_path, {"size": part(row((1,), (2,)))})
+    page.record_parts(tmp_path, REPORT.parts)
+    page.record_parts(tmp_path, {"size": part(row((1,), (2,)))})
 
-    assert sorted(page.read(tmp_path).parts) == ["size", "tool"]
+    assert sorted(page.read_report(tmp_path).parts) == ["size", "tool"]
 
 
 def test_an_edited_page_is_stale(tmp_path: Path) -> None:
-    page.record(tmp_path, REPORT.parts)
+    page.record_parts(tmp_path, REPORT.parts)
     (tmp_path / page.PAGE).write_text("better")
 
-    assert page.stale(tmp_path) == [page.PAGE]
+    assert page.find_stale_files(tmp_path) == [page.PAGE]
 
 
 def test_a_broken_record_is_named(tmp_path: Path) -> None:
     (tmp_path / "docs").mkdir()
     (tmp_path / page.RECORDED).write_text("{}")
     with pytest.raises(StaleError, match=r"docs/benchmarks\.json: "):
-        page.read(tmp_path)
+        page.read_report(tmp_path)
 
 
 def test_an_unknown_part_is_an_error() -> None:
     with pytest.raises(InputError, match="unknown part 'tol'"):
-        run.run("tol", 1, {})
+        run.run_benchmarks("tol", 1, {})
 
 
 @pytest.mark.golden
 def test_the_committed_page_is_what_the_committed_figures_give() -> None:
-    assert page.stale(ROOT) == []
-    assert page.read(ROOT).parts
+    assert page.find_stale_files(ROOT) == []
+    assert page.read_report(ROOT).parts
 
 
 def test_what_was_measured_before_a_part_failed_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -108,10 +108,10 @@ def test_what_was_measured_before_a_part_failed_is_kept(monkeypatch: pytest.Monk
 
     benches = {"size": run.Bench(lambda _: [], 3), "ship": run.Bench(fails, 1)}
     monkeypatch.setattr(run, "BENCHES", benches)
-    monkeypatch.setattr("bench.plain_image.forget", lambda: None)
+    monkeypatch.setattr("bench.plain_image.remove_plain_images", lambda: None)
     parts: dict[str, MeasuredPart] = {}
     with pytest.raises(InputError, match="no room"):
-        run.run("", 0, parts)
+        run.run_benchmarks("", 0, parts)
     assert [(name, part.rounds) for name, part in parts.items()] == [("size", 3)]
 
 
@@ -122,9 +122,9 @@ def test_the_short_form_measures_the_parts_that_have_one_once(monkeypatch: pytes
     }
     monkeypatch.setattr(run, "BENCHES", benches)
     parts: dict[str, MeasuredPart] = {}
-    run.run("", 0, parts, short=True)
+    run.run_benchmarks("", 0, parts, short=True)
     assert {name: part.rounds for name, part in parts.items()} == {"growth": 1}
-    table = run.text(parts, json=False, short=True)
+    table = run.format_parts(parts, json=False, short=True)
     assert table.splitlines()[2:] == [f"| a < b | plain | 0.25 {page.TIMES} |"]
     with pytest.raises(InputError, match="size has no short form"):
-        run.run("size", 0, parts, short=True)
+        run.run_benchmarks("size", 0, parts, short=True)

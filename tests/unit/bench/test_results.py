@@ -22,7 +22,7 @@ def folder_of(path: Path, **values: object) -> Path:
 
 
 def test_a_figure_that_every_run_has_is_drawn_by_concurrency(tmp_path: Path) -> None:
-    drawing = ET.fromstring(results.plot(folder_of(tmp_path, a=EIGHT, b=ONE)))  # noqa: S314 - our own
+    drawing = ET.fromstring(results.plot_results(folder_of(tmp_path, a=EIGHT, b=ONE)))  # noqa: S314 - our own
     texts = [element.text for element in drawing.iter("{http://www.w3.org/2000/svg}text")]
 
     assert [text for text in texts if text in results.METRICS.values()] == ["output tokens/s", "TTFT, median, ms"]
@@ -35,4 +35,4 @@ def test_a_figure_that_every_run_has_is_drawn_by_concurrency(tmp_path: Path) -> 
 )
 def test_a_folder_without_results_is_refused(tmp_path: Path, values: dict[str, object], reason: str) -> None:
     with pytest.raises(InputError, match=reason):
-        results.plot(folder_of(tmp_path, **values))
+        results.plot_results(folder_of(tmp_path, **values))

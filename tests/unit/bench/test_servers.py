@@ -38,5 +38,5 @@ def container(status: str, log: str) -> Any:
     ],
 )
 def test_the_first_line_is_the_cause(status: str, log: str, first: str) -> None:
-    found = servers.failure(cast("Any", container(status, log)), 5)
-    assert found == (first, *log.splitlines())
+    cause_lines = servers.describe_failure(cast("Any", container(status, log)), 5)
+    assert cause_lines == (first, *log.splitlines())

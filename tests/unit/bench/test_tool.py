@@ -17,7 +17,7 @@ def test_measures_alternate_and_reverse_their_order() -> None:
 
 
 def test_the_machine_is_read_from_the_machine() -> None:
-    machine = facts.machine()
+    machine = facts.read_machine()
     assert machine.cpus >= 1
     assert machine.memory > 1 << 28
     assert json.loads(machine.model_dump_json())["kernel"]

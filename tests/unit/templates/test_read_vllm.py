@@ -181,6 +181,72 @@ def test_model_types_that_are_computed_are_not_known(value: str, tmp_path: Path)
     assert read_vllm.read_model_types(tmp_path) is None
 
 
+IMPORTING = {
+    "model_executor/models/registry.py": '_VLLM_MODELS = {"A": ("pictures", "A"), "B": ("text", "B"), '
+    '"C": ("vllm.models.c", "C"), "D": ("later", "D")}',
+    "model_executor/models/pictures.py": "from transformers.models.gemma3.image_processing_gemma3 import (\n"
+    "    X,  # pictures\n)\nfrom transformers import AutoProcessor, Gemma3Processor, Gemma3ImageProcessor\n",
+    "model_executor/models/text.py": '"""\nimport timm\n"""\nif TYPE_CHECKING:\n    import timm\n'
+    "try:\n    import librosa\nexcept ImportError:\n    librosa = None\ndef f():\n    import av\n",
+    "models/c/__init__.py": "from .model import C",
+    "models/c/model.py": "from ...model_executor.models import pictures\nimport numpy, timm.layers as layers\n",
+    "model_executor/models/later.py": "from vllm.transformers_utils.processors import Later\n",
+    "transformers_utils/processors/__init__.py": '_CLASS_TO_MODULE = {"Later": "vllm.transformers_utils.processors.x"}',
+    "transformers_utils/processors/x.py": "import torchaudio",
+}
+GEMMA3 = ["transformers.Gemma3Processor", "transformers.models.gemma3.image_processing_gemma3"]
+
+
+def test_what_the_import_of_a_class_needs_is_read_through_modules(tmp_path: Path) -> None:
+    imports = read_vllm.read_package(write_package(tmp_path, IMPORTING))["imports"]
+
+    assert imports == {"A": GEMMA3, "C": ["timm", *GEMMA3], "D": ["torchaudio"]}
+
+
+def test_what_transformers_needs_joins_the_architectures(tmp_path: Path) -> None:
+    folder = tmp_path / "transformers/models/gemma3"
+    folder.mkdir(parents=True)
+    pictures = "from torchvision.transforms import x\nclass Gemma3ImageProcessor: 1"
+    (folder / "image_processing_gemma3.py").write_text(pictures)
+    (folder / "image_processing_pil_gemma3.py").write_text("import PIL\nclass Gemma3ImageProcessorPil: 1")
+    text = "if is_vision_available():\n    from .image_processing_gemma3 import x\nclass Gemma3Processor(P): 1\n"
+    (folder / "processing_gemma3.py").write_text(
+        f'{text}@requires(backends=("torchvision",))\nclass OtherProcessor: 1\n'
+    )
+    (folder / "modeling_gemma3.py").write_text("import timm")
+    library = read_vllm.read_library(tmp_path)
+
+    assert library["processors"] == {
+        "transformers.Gemma3Processor": ["torchvision"],
+        "transformers.models.gemma3.image_processing_gemma3": ["torchvision"],
+        "transformers.models.gemma3.processing_gemma3": ["torchvision"],
+    }
+    joined = read_vllm.join_lists({"imports": {"A": GEMMA3, "B": ["timm"], "C": ["transformers.X"]}, **library})
+    assert joined == {"required_packages": {"A": ["torchvision"], "B": ["timm"]}}
+
+
+def test_the_architectures_that_transformers_runs_for_vllm_follow_from_both(tmp_path: Path) -> None:
+    text = "def resolve():\n    return a.is_backend_compatible() or a._can_set_attn_implementation()"
+    registry = {"model_executor/models/registry.py": f'{text}\n_VLLM_MODELS = {{"AForCausalLM": 1}}'}
+    attention = "class XAttention(nn.Module): 1\n"
+    files = {
+        "a": f"{attention}class AForCausalLM(P):\n    _supports_attention_backend = True\nclass BForCausalLM(P): 1",
+        "c": f"{attention}x = ALL_ATTENTION_FUNCTIONS.get_interface(1)\nclass CForCausalLM(P): 1",
+        "d": f"{attention}class DForCausalLM(P): 1",
+        "e": "class EForConditionalGeneration(P): 1\nclass EModel(P): 1",
+    }
+    for name, source in files.items():
+        path = tmp_path / f"transformers/models/{name}/modeling_{name}.py"
+        path.parent.mkdir(parents=True)
+        path.write_text(source)
+    lists = read_vllm.read_package(write_package(tmp_path, registry)) | read_vllm.read_library(tmp_path)
+
+    served = ["BForCausalLM", "CForCausalLM", "EForConditionalGeneration"]
+    assert read_vllm.join_lists(lists)["fallback_architectures"] == served
+    older = {**lists, "fallback": lists["fallback"][:1]}
+    assert read_vllm.join_lists(older)["fallback_architectures"] == ["BForCausalLM"]
+
+
 def test_older_forms_are_read(tmp_path: Path) -> None:
     files = {
         "model_executor/models/__init__.py": '_GENERATION = {"A": 1}\n_MODELS = {**_GENERATION}',
@@ -277,10 +343,10 @@ def test_the_installed_vllm_is_read_with_what_its_plugin_adds(tmp_path: Path) ->
 
 def test_an_image_without_vllm_fails_the_build(tmp_path: Path) -> None:
     command = [sys.executable, "-S", "-B", str(ROOT / PROGRAM), str(tmp_path / "out.json")]
-    done = subprocess.run(command, env={}, capture_output=True, text=True, check=False)
+    result = subprocess.run(command, env={}, capture_output=True, text=True, check=False)
 
-    assert done.returncode
-    assert "no package vllm is installed" in done.stderr
+    assert result.returncode
+    assert "no package vllm is installed" in result.stderr
     assert not (tmp_path / "out.json").exists()
 
 

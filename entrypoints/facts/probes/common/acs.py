@@ -36,10 +36,10 @@ def redirecting_ports(host: Host) -> dict[str, str]:
         if register == _HIDDEN:
             return {}
         registers.append(register)
-    return {"acs_redirects": str(sum(map(_redirects, registers)))} if registers else {}
+    return {"acs_redirects": str(sum(map(_has_redirect, registers)))} if registers else {}
 
 
-def _redirects(register: str) -> bool:
+def _has_redirect(register: str) -> bool:
     try:
         return bool(int(register or "0", 16) & _REDIRECT)
     except ValueError:
@@ -51,35 +51,35 @@ def _read_register(path: str) -> str:
     try:
         if not os.pread(handle, 1, _HEADER):
             return _HIDDEN
-        return control(lambda offset, size: int.from_bytes(os.pread(handle, size, offset), "little"))
+        return read_acs_control(lambda offset, size: int.from_bytes(os.pread(handle, size, offset), "little"))
     finally:
         os.close(handle)
 
 
-def control(read: Read) -> str:
+def read_acs_control(read: Read) -> str:
     """Return the ACS control register of a switch's downstream port as `0x001d`; empty for any other function."""
-    port = next((at for at, kind in _capabilities(read) if kind == _PCI_EXPRESS), None)
+    port = next((at for at, kind in _list_pci_capabilities(read) if kind == _PCI_EXPRESS), None)
     if port is None or read(port + 2, 2) >> 4 & 0xF != _DOWNSTREAM_PORT:
         return ""
-    acs = next((at for at, kind in _extended(read) if kind == _ACS), None)
+    acs = next((at for at, kind in _list_extended(read) if kind == _ACS), None)
     return "" if acs is None else f"{read(acs + 6, 2):#06x}"
 
 
-def _capabilities(read: Read) -> list[tuple[int, int]]:
+def _list_pci_capabilities(read: Read) -> list[tuple[int, int]]:
     """Return the offset and id of each capability."""
-    found: list[tuple[int, int]] = []
+    capabilities: list[tuple[int, int]] = []
     at = read(_FIRST, 1) & ~3 if read(_STATUS, 2) & _HAS_CAPABILITIES else 0
-    while at and len(found) < _MOST:
-        found.append((at, read(at, 1)))
+    while at and len(capabilities) < _MOST:
+        capabilities.append((at, read(at, 1)))
         at = read(at + 1, 1) & ~3
-    return found
+    return capabilities
 
 
-def _extended(read: Read) -> list[tuple[int, int]]:
+def _list_extended(read: Read) -> list[tuple[int, int]]:
     """Return the offset and id of each extended capability."""
-    found: list[tuple[int, int]] = []
+    capabilities: list[tuple[int, int]] = []
     at = _FIRST_EXTENDED
-    while at and len(found) < _MOST and (header := read(at, 4)):
-        found.append((at, header & 0xFFFF))
+    while at and len(capabilities) < _MOST and (header := read(at, 4)):
+        capabilities.append((at, header & 0xFFFF))
         at = header >> 20 & ~3
-    return found
+    return capabilities

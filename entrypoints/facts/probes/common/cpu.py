@@ -32,14 +32,14 @@ def probe(_host: Host, _run: Run, _env: Mapping[str, str]) -> ProbeResult:
     return ProbeResult()
 
 
-def processor(host: Host, architecture: str) -> Processor:
+def read_processor(host: Host, architecture: str) -> Processor:
     """Read /proc/cpuinfo. Its layout depends on the architecture."""
     parse = _LAYOUTS.get(architecture, _parse_other)
     unknown = Processor(architecture, "", "", ())
-    found = host.parsed("/proc/cpuinfo", lambda text: parse(architecture, parse_fields(text)), unknown)
+    processor = host.parsed("/proc/cpuinfo", lambda text: parse(architecture, parse_fields(text)), unknown)
     if "/proc/cpuinfo" not in host.texts:
         host.fail("/proc/cpuinfo", "no such file", "the processor's instruction set")
-    return found
+    return processor
 
 
 def _parse_x86(architecture: str, fields: Mapping[str, str]) -> Processor:
@@ -88,12 +88,12 @@ _LAYOUTS = {
 }
 
 
-def online(host: Host, allowed: tuple[int, ...]) -> tuple[int, ...]:
+def read_online_cpus(host: Host, allowed: tuple[int, ...]) -> tuple[int, ...]:
     """Return the CPUs that are online, or the allowed ones if the kernel does not report it."""
     return host.parsed(f"{_CPU}/online", parse_id_list, allowed)
 
 
-def cpus(host: Host, usable: tuple[int, ...], nodes_of: Mapping[int, int]) -> tuple[Cpu, ...]:
+def read_cpus(host: Host, usable: tuple[int, ...], nodes_of: Mapping[int, int]) -> tuple[Cpu, ...]:
     """Return core, socket and siblings of the CPUs that are online and allowed.
 
     A host may have hundreds of threads, so one file is read for each core and two for each socket.
@@ -102,9 +102,9 @@ def cpus(host: Host, usable: tuple[int, ...], nodes_of: Mapping[int, int]) -> tu
     sockets: dict[int, int] = {}
     for number in usable:
         if number not in siblings:
-            siblings.update(_group(host, number, ("thread_siblings_list", "core_cpus_list")))
+            siblings.update(_read_cpu_group(host, number, ("thread_siblings_list", "core_cpus_list")))
         if number not in sockets:
-            package = _group(host, number, ("package_cpus_list", "core_siblings_list"))
+            package = _read_cpu_group(host, number, ("package_cpus_list", "core_siblings_list"))
             socket = max(0, host.parsed(f"{_CPU}/cpu{number}/topology/physical_package_id", _parse_id, 0))
             sockets.update(dict.fromkeys(package, socket))
     if not usable:
@@ -115,7 +115,7 @@ def cpus(host: Host, usable: tuple[int, ...], nodes_of: Mapping[int, int]) -> tu
     )
 
 
-def _group(host: Host, number: int, names: tuple[str, str]) -> dict[int, tuple[int, ...]]:
+def _read_cpu_group(host: Host, number: int, names: tuple[str, str]) -> dict[int, tuple[int, ...]]:
     """Return each member of a CPU's group → the whole group. The file has one of two names, depending on the kernel."""
     for name in names:
         members: tuple[int, ...] = host.parsed(f"{_CPU}/cpu{number}/topology/{name}", parse_id_list, ())
@@ -138,7 +138,7 @@ def allowed_ids(host: Host, status: Mapping[str, str], key: str) -> tuple[int, .
         return ()
 
 
-def nodes(
+def read_numa_nodes(
     host: Host, status: Mapping[str, str], running: tuple[int, ...], memory: Memory
 ) -> tuple[tuple[Node, ...], dict[int, int]]:
     """Return the NUMA nodes that this process may allocate memory from, and the node of each CPU of the host.
@@ -148,23 +148,23 @@ def nodes(
     numbers: tuple[int, ...] = host.parsed(f"{_NODE}/online", parse_id_list, ())
     if not numbers:
         return (Node(0, running, memory.total, memory.available),), dict.fromkeys(running, 0)
-    found = tuple(_node(host, number) for number in numbers)
-    members = {cpu: node.id for node in found for cpu in node.cpus}
+    all_nodes = tuple(_read_numa_node(host, number) for number in numbers)
+    members = {cpu: node.id for node in all_nodes for cpu in node.cpus}
     if "mems_allowed_list" not in status:  # a kernel without cpusets allows all nodes
-        return found, members
+        return all_nodes, members
     allowed = allowed_ids(host, status, "mems_allowed_list")
-    return tuple(node for node in found if node.id in allowed), members
+    return tuple(node for node in all_nodes if node.id in allowed), members
 
 
-def _node(host: Host, number: int) -> Node:
+def _read_numa_node(host: Host, number: int) -> Node:
     members: tuple[int, ...] = host.parsed(f"{_NODE}/node{number}/cpulist", parse_id_list, ())
     sizes: dict[str, int] = host.parsed(f"{_NODE}/node{number}/meminfo", parse_meminfo, {})
     reclaimable = ("MemFree", "Active(file)", "Inactive(file)", "SReclaimable")
     return Node(number, members, sizes.get("MemTotal", 0), sum(sizes.get(name, 0) for name in reclaimable))
 
 
-def governor(host: Host, found: tuple[Cpu, ...]) -> str | None:
+def read_governor(host: Host, cpus: tuple[Cpu, ...]) -> str | None:
     """Return the frequency governor of the first usable CPU."""
-    if not found:
+    if not cpus:
         return None
-    return host.parsed(f"{_CPU}/cpu{found[0].id}/cpufreq/scaling_governor", parse_line, None)
+    return host.parsed(f"{_CPU}/cpu{cpus[0].id}/cpufreq/scaling_governor", parse_line, None)

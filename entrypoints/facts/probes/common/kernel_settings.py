@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from os.path import basename, dirname
 
-from entrypoints.core.parse import parse_bracketed, parse_fields, parse_line, parse_number, parse_words
+from entrypoints.core.parse import parse_bracketed, parse_fields, parse_kernel_words, parse_line, parse_number
 from entrypoints.facts.probes.common.system import bounding_set
 from entrypoints.host.host import Host
 
@@ -46,14 +46,14 @@ _SECCOMP = {"0": "disabled", "1": "strict", "2": "filter"}
 
 def read_settings(host: Host, status: Mapping[str, str]) -> dict[str, str]:
     """Return the settings that this kernel has, as text. `status` is /proc/self/status."""
-    found = {name: host.parsed(path, parse, "") for name, (path, parse) in SETTINGS.items()}
-    found |= _idle(host) | _huge_pages(host) | _boot(host)
-    found["seccomp"] = _SECCOMP.get(status.get("seccomp", ""), "")
-    found["sys_nice"] = _sys_nice(bounding_set(status))
-    found["interfaces"] = " ".join(interfaces(host))
-    found["rdma_devices"] = " ".join(basename(path) for path in host.glob("/sys/class/infiniband/*"))
-    found["clock"] = _clock(host)
-    return {name: value for name, value in found.items() if value}
+    settings = {name: host.parsed(path, parse, "") for name, (path, parse) in SETTINGS.items()}
+    settings |= _read_idle_state(host) | _huge_pages(host) | _read_boot_words(host)
+    settings["seccomp"] = _SECCOMP.get(status.get("seccomp", ""), "")
+    settings["sys_nice"] = _sys_nice(bounding_set(status))
+    settings["interfaces"] = " ".join(list_running_interfaces(host))
+    settings["rdma_devices"] = " ".join(basename(path) for path in host.glob("/sys/class/infiniband/*"))
+    settings["clock"] = _read_clock(host)
+    return {name: value for name, value in settings.items() if value}
 
 
 def _sys_nice(capabilities: str) -> str:
@@ -63,23 +63,23 @@ def _sys_nice(capabilities: str) -> str:
         return ""
 
 
-def _idle(host: Host) -> dict[str, str]:
+def _read_idle_state(host: Host) -> dict[str, str]:
     """Return the deepest idle state that is enabled on the first CPU, and its wake-up time in microseconds.
 
     Source: kernel documentation, cpuidle (`disable`).
     """
-    found: dict[str, str] = {}
+    settings: dict[str, str] = {}
     for path in host.glob(f"{_CPU}/cpu0/cpuidle/state[0-9]*/name"):
         state = dirname(path)
         if host.parsed(f"{state}/disable", parse_line, "0") == "0":
-            found["deepest_idle"] = host.parsed(path, parse_line, "")
-            found["idle_latency_us"] = host.parsed(f"{state}/latency", parse_line, "")
-    return found
+            settings["deepest_idle"] = host.parsed(path, parse_line, "")
+            settings["idle_latency_us"] = host.parsed(f"{state}/latency", parse_line, "")
+    return settings
 
 
 def _huge_pages(host: Host) -> dict[str, str]:
     """Return the number of huge pages that are neither used nor reserved, and the page size in KiB."""
-    fields = parse_fields(host.texts.get("/proc/meminfo", ""))  # system.memory has read it
+    fields = parse_fields(host.texts.get("/proc/meminfo", ""))  # system.read_memory has read it
     try:
         free = parse_number(fields["hugepages_free"]) - parse_number(fields["hugepages_rsvd"])
         return {"hugepages_idle": str(max(0, free)), "hugepage_kib": fields["hugepagesize"].removesuffix(" kB")}
@@ -87,22 +87,22 @@ def _huge_pages(host: Host) -> dict[str, str]:
         return {}
 
 
-def _boot(host: Host) -> dict[str, str]:
+def _read_boot_words(host: Host) -> dict[str, str]:
     """Return the words of BOOT in the kernel command line; `default` for a word that is not there."""
     text = host.lookup(COMMAND_LINE, _known_words)
     if text is None:
         return {}
-    words = parse_words(text, tuple(BOOT))
+    words = parse_kernel_words(text, tuple(BOOT))
     return {knob: words.get(word) or "default" for word, knob in BOOT.items()}
 
 
 def _known_words(path: str) -> str:
     with open(path, encoding="utf-8", errors="replace") as file:
-        words = parse_words(file.read(), tuple(BOOT))
+        words = parse_kernel_words(file.read(), tuple(BOOT))
     return "".join(f"{name}={value}\n" for name, value in words.items())
 
 
-def interfaces(host: Host) -> tuple[str, ...]:
+def list_running_interfaces(host: Host) -> tuple[str, ...]:
     """Return the network interfaces that are up: the physical ones, or if there are none, all except loopback."""
     paths = [dirname(path) for path in host.glob(f"{_NET}/*/operstate")]
     states = {path: host.parsed(f"{path}/operstate", parse_line, "") for path in paths}
@@ -111,7 +111,7 @@ def interfaces(host: Host) -> tuple[str, ...]:
     return tuple(basename(path) for path in physical or running if not path.endswith("/lo"))
 
 
-def _clock(host: Host) -> str:
+def _read_clock(host: Host) -> str:
     """Return the time of day in Unix seconds; empty if a recorded host does not have it."""
     import time
 

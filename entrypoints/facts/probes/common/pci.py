@@ -24,37 +24,41 @@ class Pci(NamedTuple):
     cpus: tuple[int, ...]
 
 
-def find(host: Host, vendor: str, devices: tuple[str, ...] = (), kinds: tuple[str, ...] = ()) -> tuple[Pci, ...]:
+def find_pci_functions(
+    host: Host, vendor: str, devices: tuple[str, ...] = (), kinds: tuple[str, ...] = ()
+) -> tuple[Pci, ...]:
     """Return the PCI functions of a vendor (0x1da3).
 
     `devices` and `kinds` limit them to these device ids, and to classes that begin with one of `kinds`, such as 0x12.
     """
-    paths = (dirname(path) for path in host.glob(f"{_DEVICES}/*/vendor") if _word(host, path) == vendor)
-    found = ((path, _word(host, f"{path}/device"), _word(host, f"{path}/class")) for path in paths)
+    paths = (dirname(path) for path in host.glob(f"{_DEVICES}/*/vendor") if _read_pci_word(host, path) == vendor)
+    functions = (
+        (path, _read_pci_word(host, f"{path}/device"), _read_pci_word(host, f"{path}/class")) for path in paths
+    )
     return tuple(
-        Pci(basename(path), device, kind, _node(host, path), _cpus(host, path))
-        for path, device, kind in found
+        Pci(basename(path), device, kind, _read_pci_node(host, path), _read_local_cpus(host, path))
+        for path, device, kind in functions
         if (not devices or device in devices) and (not kinds or kind.startswith(kinds))
     )
 
 
-def near(host: Host, bus: str) -> tuple[int | None, tuple[int, ...]]:
+def read_pci_affinity(host: Host, bus: str) -> tuple[int | None, tuple[int, ...]]:
     """Return the NUMA node and the CPUs near a PCI address, which may be in capitals or have a longer domain."""
     domain, _, rest = bus.lower().partition(":")
     path = f"{_DEVICES}/{domain[-4:]}:{rest}"
-    return _node(host, path), _cpus(host, path)
+    return _read_pci_node(host, path), _read_local_cpus(host, path)
 
 
-def _cpus(host: Host, path: str) -> tuple[int, ...]:
+def _read_local_cpus(host: Host, path: str) -> tuple[int, ...]:
     nothing: tuple[int, ...] = ()
     return host.parsed(f"{path}/local_cpulist", parse_id_list, nothing)
 
 
-def _node(host: Host, path: str) -> int | None:
+def _read_pci_node(host: Host, path: str) -> int | None:
     """Return the NUMA node; None if the kernel writes -1, which means unknown."""
-    word = _word(host, f"{path}/numa_node")
+    word = _read_pci_word(host, f"{path}/numa_node")
     return int(word) if is_number(word) else None
 
 
-def _word(host: Host, path: str) -> str:
+def _read_pci_word(host: Host, path: str) -> str:
     return host.parsed(path, parse_line, "")

@@ -40,7 +40,7 @@ def json_in(text: str) -> Any:
     return None
 
 
-def loaded(text: str, expected: str) -> Any:
+def load_printed_json(text: str, expected: str) -> Any:
     """Return the JSON value in the output of a tool, ignoring warnings before it. Raises ValueError."""
     value = json_in(text)
     if value is None:
@@ -55,17 +55,17 @@ def size_of(value: Any, unit: str = "") -> int | None:
     """
     if isinstance(value, dict):
         return size_of(value.get("value"), str(value.get("unit", unit)))
-    found = _SIZE.match(str(value).strip())
-    if not found or isinstance(value, bool):
+    match = _SIZE.match(str(value).strip())
+    if not match or isinstance(value, bool):
         return None
-    scale = 1 << 10 * _POWER.get((found[3] or unit[:1]).upper(), 0)
-    return int(found[1]) * scale + int(float(f"0.{found[2] or 0}") * scale)
+    scale = 1 << 10 * _POWER.get((match[3] or unit[:1]).upper(), 0)
+    return int(match[1]) * scale + int(float(f"0.{match[2] or 0}") * scale)
 
 
 def bus_of(value: Any) -> str:
     """Return a PCI address as /sys writes it, 0000:83:00.0; empty if there is none. Tools vary the domain's width."""
-    found = _BUS.search(str(value))
-    return f"{(found[1] or '0000')[-4:]}:{found[2]}".lower() if found else ""
+    match = _BUS.search(str(value))
+    return f"{(match[1] or '0000')[-4:]}:{match[2]}".lower() if match else ""
 
 
 def number_of(value: Any) -> int | None:

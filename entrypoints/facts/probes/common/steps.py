@@ -30,7 +30,7 @@ def first_answer(host: Host, run: Run, steps: Iterable[tuple[tuple[str, ...], Ca
     return None
 
 
-def opens(host: Host, path: str) -> bool:
+def check_device_file(host: Host, path: str) -> bool:
     """Tell whether a device file can be opened. If it exists but cannot be opened, add a failure."""
     if host.openable(path):
         return True
@@ -40,6 +40,6 @@ def opens(host: Host, path: str) -> bool:
     return False
 
 
-def known(values: Mapping[str, str]) -> dict[str, str]:
+def drop_empty_values(values: Mapping[str, str]) -> dict[str, str]:
     """Return the values that are not empty."""
     return {name: value for name, value in values.items() if value}

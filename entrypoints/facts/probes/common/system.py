@@ -7,15 +7,15 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from entrypoints.core.parse import (
-    cpu_quota,
+    convert_cpu_quota,
     parse_cgroup_limit,
     parse_cgroup_paths,
     parse_cpu_max,
     parse_hierarchical_limit,
-    parse_json,
     parse_limits,
     parse_meminfo,
     parse_number,
+    parse_untrusted_json,
 )
 from entrypoints.core.records import Cgroup, Limits, Memory, Mount
 from entrypoints.host.host import Host
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     N = TypeVar("N", int, float)
 
 
-def memory(host: Host) -> Memory:
+def read_memory(host: Host) -> Memory:
     """Read /proc/meminfo. Kernels before 3.14 do not report available memory, so free and cached memory is used."""
     sizes: dict[str, int] = host.parsed("/proc/meminfo", parse_meminfo, {})
     if "/proc/meminfo" not in host.texts:
@@ -46,19 +46,19 @@ def memory(host: Host) -> Memory:
     )
 
 
-def limits(host: Host) -> Limits:
+def read_limits(host: Host) -> Limits:
     """Return the soft limits of this process, and the hard limits of two of them."""
-    found: dict[str, tuple[int | None, int | None]] = host.parsed("/proc/self/limits", parse_limits, {})
+    limits: dict[str, tuple[int | None, int | None]] = host.parsed("/proc/self/limits", parse_limits, {})
     nothing = (None, 0)
-    nofile, memlock = (found.get(name, nothing) for name in ("Max open files", "Max locked memory"))
-    return Limits(nofile[0], memlock[0], found.get("Max processes", nothing)[0], nofile[1], memlock[1])
+    nofile, memlock = (limits.get(name, nothing) for name in ("Max open files", "Max locked memory"))
+    return Limits(nofile[0], memlock[0], limits.get("Max processes", nothing)[0], nofile[1], memlock[1])
 
 
 CAPABILITIES = {14: "IPC_LOCK", 19: "SYS_PTRACE", 21: "SYS_ADMIN", 23: "SYS_NICE", 24: "SYS_RESOURCE"}
 """Bit → name of the capabilities that an accelerator may need, from linux/capability.h."""
 
 
-def capabilities(status: Mapping[str, str]) -> tuple[str, ...]:
+def read_capabilities(status: Mapping[str, str]) -> tuple[str, ...]:
     """Return the capabilities among CAPABILITIES that the container has, sorted."""
     try:
         bits = int(bounding_set(status), 16)
@@ -79,7 +79,7 @@ def bounding_set(status: Mapping[str, str]) -> str:
 # --- cgroup ---------------------------------------------------------------------------------------------------------
 
 
-def cgroup(host: Host) -> Cgroup:
+def read_cgroup(host: Host) -> Cgroup:
     """Return the limits of the container: for each the smallest from its cgroup up to the root."""
     paths: dict[str, str] = host.parsed("/proc/self/cgroup", parse_cgroup_paths, {})
     if host.exists(f"{_CGROUP}/cgroup.controllers"):
@@ -88,21 +88,27 @@ def cgroup(host: Host) -> Cgroup:
 
 
 def _version_2(host: Host, path: str) -> Cgroup:
-    folders = tuple(_CGROUP + folder for folder in upwards(path))
-    limit, used = _memory(host, folders, "memory.max", "memory.current")
+    folders = tuple(_CGROUP + folder for folder in list_cgroup_ancestors(path))
+    limit, used_bytes = _read_memory_limit(host, folders, "memory.max", "memory.current")
     quotas = (host.parsed(f"{folder}/cpu.max", parse_cpu_max, None) for folder in folders)
-    return Cgroup(2, limit, used, smallest(quotas), _pids(host, folders))
+    return Cgroup(2, limit, used_bytes, find_smallest_limit(quotas), _read_pids_limit(host, folders))
 
 
 def _version_1(host: Host, paths: Mapping[str, str]) -> Cgroup:
-    folders = _controller(host, paths, "memory")
-    limit, used = _memory(host, folders, "memory.limit_in_bytes", "memory.usage_in_bytes")
+    folders = _list_controller_folders(host, paths, "memory")
+    limit, used_bytes = _read_memory_limit(host, folders, "memory.limit_in_bytes", "memory.usage_in_bytes")
     hidden = (host.parsed(f"{folder}/memory.stat", parse_hierarchical_limit, None) for folder in folders[:1])
-    quotas = (_quota_1(host, folder) for folder in _controller(host, paths, "cpu"))
-    return Cgroup(1, smallest((limit, *hidden)), used, smallest(quotas), _pids(host, _controller(host, paths, "pids")))
+    quotas = (_quota_1(host, folder) for folder in _list_controller_folders(host, paths, "cpu"))
+    return Cgroup(
+        1,
+        find_smallest_limit((limit, *hidden)),
+        used_bytes,
+        find_smallest_limit(quotas),
+        _read_pids_limit(host, _list_controller_folders(host, paths, "pids")),
+    )
 
 
-def _controller(host: Host, paths: Mapping[str, str], name: str) -> tuple[str, ...]:
+def _list_controller_folders(host: Host, paths: Mapping[str, str], name: str) -> tuple[str, ...]:
     """Return the existing folders of a v1 controller, the process's own first.
 
     Several controllers may be mounted together (`cpu,cpuacct`).
@@ -111,12 +117,12 @@ def _controller(host: Host, paths: Mapping[str, str], name: str) -> tuple[str, .
         if name in controllers.split(","):
             mounts = (f"{_CGROUP}/{controllers}", f"{_CGROUP}/{name}")
             mount = next((folder for folder in mounts if host.exists(folder)), None)
-            folders = [mount + folder for folder in upwards(path)] if mount else []
+            folders = [mount + folder for folder in list_cgroup_ancestors(path)] if mount else []
             return tuple(folder for folder in folders if host.exists(folder))
     return ()
 
 
-def upwards(path: str) -> tuple[str, ...]:
+def list_cgroup_ancestors(path: str) -> tuple[str, ...]:
     """Return the path of a cgroup, then its ancestors up to the root, which is the empty string.
 
     For a path outside the container's view (`/../..`) return only the root.
@@ -127,10 +133,10 @@ def upwards(path: str) -> tuple[str, ...]:
     return tuple("".join(f"/{part}" for part in parts[:count]) for count in range(len(parts), -1, -1))
 
 
-def _memory(host: Host, folders: tuple[str, ...], limit_name: str, used_name: str) -> tuple[int | None, int]:
+def _read_memory_limit(host: Host, folders: tuple[str, ...], limit_name: str, used_name: str) -> tuple[int | None, int]:
     """Return the smallest limit and the memory used in that cgroup. Without a limit, use the process's own cgroup."""
-    found = [(host.parsed(f"{folder}/{limit_name}", parse_cgroup_limit, None), folder) for folder in folders]
-    limited = [(limit, folder) for limit, folder in found if limit is not None]
+    folder_limits = [(host.parsed(f"{folder}/{limit_name}", parse_cgroup_limit, None), folder) for folder in folders]
+    limited = [(limit, folder) for limit, folder in folder_limits if limit is not None]
     limit, holder = min(limited) if limited else (None, folders[0] if folders else _CGROUP)
     return limit, host.parsed(f"{holder}/{used_name}", parse_number, 0)
 
@@ -139,14 +145,14 @@ def _quota_1(host: Host, folder: str) -> float | None:
     period = host.text(f"{folder}/cpu.cfs_period_us")
     if period is None:
         return None
-    return host.parsed(f"{folder}/cpu.cfs_quota_us", lambda quota: cpu_quota(quota, period), None)
+    return host.parsed(f"{folder}/cpu.cfs_quota_us", lambda quota: convert_cpu_quota(quota, period), None)
 
 
-def _pids(host: Host, folders: tuple[str, ...]) -> int | None:
-    return smallest(host.parsed(f"{folder}/pids.max", parse_cgroup_limit, None) for folder in folders)
+def _read_pids_limit(host: Host, folders: tuple[str, ...]) -> int | None:
+    return find_smallest_limit(host.parsed(f"{folder}/pids.max", parse_cgroup_limit, None) for folder in folders)
 
 
-def smallest(limits: Iterable[N | None]) -> N | None:
+def find_smallest_limit(limits: Iterable[N | None]) -> N | None:
     """Return the smallest limit, ignoring None (unlimited); None if all are None."""
     return min((limit for limit in limits if limit is not None), default=None)
 
@@ -154,18 +160,18 @@ def smallest(limits: Iterable[N | None]) -> N | None:
 # --- folders --------------------------------------------------------------------------------------------------------
 
 
-def mounts(host: Host, env: Mapping[str, str]) -> dict[str, Mount]:
+def read_mounts(host: Host, env: Mapping[str, str]) -> dict[str, Mount]:
     """Return the folders that serving needs: cache, shared memory, temporary files, profiles if any."""
     if not host.live:
         return host.part(MOUNTS, parse_mounts, {})
     folders = {"cache": env.get("DRYDOCK_CACHE_DIR") or "/cache", "shm": "/dev/shm", "tmp": env.get("TMPDIR") or "/tmp"}  # noqa: S108 - only inspected, not written to
     profiles = env.get("VLLM_TORCH_PROFILER_DIR")
     if profiles:
-        folders["profiles"] = _nearest(profiles)
-    return {role: _mount(host, path) for role, path in folders.items()}
+        folders["profiles"] = _find_existing_folder(profiles)
+    return {role: _read_mount(host, path) for role, path in folders.items()}
 
 
-def _nearest(path: str) -> str:
+def _find_existing_folder(path: str) -> str:
     """Return a folder, or the nearest one above it that exists, in which it would be made."""
     path = os.path.abspath(path)
     while not os.path.lexists(path):
@@ -173,7 +179,7 @@ def _nearest(path: str) -> str:
     return path
 
 
-def _mount(host: Host, path: str) -> Mount:
+def _read_mount(host: Host, path: str) -> Mount:
     try:
         figures = os.statvfs(path)
     except (FileNotFoundError, NotADirectoryError):
@@ -183,10 +189,10 @@ def _mount(host: Host, path: str) -> Mount:
         return Mount(path, exists=True, writable=False, free=0, total=0, filesystem="")
     writable = os.path.isdir(path) and os.access(path, os.W_OK | os.X_OK)
     free, total = figures.f_bavail * figures.f_frsize, figures.f_blocks * figures.f_frsize
-    return Mount(path, exists=True, writable=writable, free=free, total=total, filesystem=_filesystem(path))
+    return Mount(path, exists=True, writable=writable, free=free, total=total, filesystem=_read_filesystem(path))
 
 
-def _filesystem(path: str) -> str:
+def _read_filesystem(path: str) -> str:
     """Return the type of the file system of a path, and nothing else, because mount tables may contain credentials."""
     try:
         with open("/proc/self/mountinfo", encoding="utf-8", errors="replace") as table:
@@ -194,8 +200,8 @@ def _filesystem(path: str) -> str:
     except OSError:
         return ""  # only shown to the user
     best = ("", "")
-    for left, right in (entry for entry in entries if len(entry) == 2):  # noqa: PLR2004 - the two halves of a line
-        point = left.split(" ")[4]
+    for mount_fields, right in (entry for entry in entries if len(entry) == 2):  # noqa: PLR2004 - the two halves of a line
+        point = mount_fields.split(" ")[4]
         if (path == point or path.startswith(point.rstrip("/") + "/")) and len(point) >= len(best[0]):
             best = (point, right.split(" ", 1)[0])
     return best[1]
@@ -204,7 +210,7 @@ def _filesystem(path: str) -> str:
 def parse_mounts(text: str) -> dict[str, Mount]:
     """Parse mounts.json of a recorded host that is a folder. Raises ValueError."""
     try:
-        return to_mounts(parse_json(text))
+        return to_mounts(parse_untrusted_json(text))
     except ValueError as error:
         raise ValueError('{"cache": {"path": …, "exists": …, "writable": …, "free": …, …}}') from error
 
@@ -217,10 +223,10 @@ def to_mounts(value: Any) -> dict[str, Mount]:
 
 
 def _recorded_mount(role: str, fields: Any) -> Mount:
-    found = {"path": "", **fields} if isinstance(fields, dict) else {}
+    mount = {"path": "", **fields} if isinstance(fields, dict) else {}
     kinds = {"path": str, "exists": bool, "writable": bool, "free": int, "total": int, "filesystem": str}
-    if {name: type(value) for name, value in found.items()} != kinds:
+    if {name: type(value) for name, value in mount.items()} != kinds:
         raise ValueError(f"{role[:80]!r}: expected {', '.join(kinds)}")
-    if not all(0 <= found[name] <= _BYTES_AT_MOST for name in ("free", "total")):
+    if not all(0 <= mount[name] <= _BYTES_AT_MOST for name in ("free", "total")):
         raise ValueError(f"{role[:80]!r}: expected free and total from 0 to {_BYTES_AT_MOST} bytes")
-    return Mount(**found)
+    return Mount(**mount)

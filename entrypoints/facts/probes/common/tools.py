@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from entrypoints.core.text import unescaped
+from entrypoints.core.text import strip_escapes
 from entrypoints.host.commands import NOT_FOUND
 from entrypoints.host.host import Host, Result, Run
 
@@ -33,24 +33,24 @@ def run_tool(host: Host, run: Run, argv: tuple[str, ...], parse: Callable[[str],
     if result.rc == NOT_FOUND:
         return None
     if result.rc:
-        _failed(host, argv, _error_text(result) or f"exit {result.rc}")
+        _add_tool_failure(host, argv, _error_text(result) or f"exit {result.rc}")
     try:
-        return parse(plain(result.stdout))
+        return parse(strip_terminal_escapes(result.stdout))
     except ValueError as error:
         if not result.rc:
-            host.fail(name, _last_line(str(error)), "a supported output format")
+            host.fail(name, _quote_last_line(str(error)), "a supported output format")
         return None
 
 
-def _failed(host: Host, argv: tuple[str, ...], message: str) -> None:
+def _add_tool_failure(host: Host, argv: tuple[str, ...], message: str) -> None:
     """Add a failure of a tool, unless another call of it has failed with the same message."""
     if not any(failure.where.split()[0] == argv[0] and failure.found == message for failure in host.failures):
         host.fail(" ".join(argv), message, "the output of the tool")
 
 
-def plain(text: str) -> str:
+def strip_terminal_escapes(text: str) -> str:
     """Return a text without terminal escape sequences: some tools print colours and underlines into pipes too."""
-    return unescaped(text.removeprefix("\ufeff")).replace("\r\n", "\n")
+    return strip_escapes(text.removeprefix("\ufeff")).replace("\r\n", "\n")
 
 
 def parse_error(line: str, expected: str) -> ValueError:
@@ -60,11 +60,11 @@ def parse_error(line: str, expected: str) -> ValueError:
 
 def _error_text(result: Result) -> str:
     """Return why a tool failed: its whole error output if that is short, else the last line."""
-    text = plain(result.stderr if result.stderr.strip() else result.stdout)
+    text = strip_terminal_escapes(result.stderr if result.stderr.strip() else result.stdout)
     message = " ".join(text.split())
-    return message if len(message) <= _SHORT and message.isprintable() else _last_line(text)
+    return message if len(message) <= _SHORT and message.isprintable() else _quote_last_line(text)
 
 
-def _last_line(text: str) -> str:
+def _quote_last_line(text: str) -> str:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return lines[-1][:240] if lines else ""

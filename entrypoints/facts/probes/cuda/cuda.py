@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 from entrypoints.core.parse import parse_fields
 from entrypoints.core.records import Device, Link, ProbeResult
-from entrypoints.facts.probes.common.pci import near
-from entrypoints.facts.probes.common.steps import known
+from entrypoints.facts.probes.common.pci import read_pci_affinity
+from entrypoints.facts.probes.common.steps import drop_empty_values
 from entrypoints.facts.probes.common.tools import TIMEOUT, run_tool
 from entrypoints.facts.probes.cuda.gpu_models import find_instance_memory, find_memory, is_unified
 from entrypoints.facts.probes.cuda.nvidia_smi import (
@@ -25,9 +25,9 @@ from entrypoints.facts.probes.cuda.nvidia_smi import (
     parse_fabric,
     parse_list,
     parse_lost,
+    parse_nvidia_table,
+    parse_nvidia_topology,
     parse_query,
-    parse_table,
-    parse_topology,
 )
 from entrypoints.host.commands import NOT_FOUND
 from entrypoints.host.host import Host, Result, Run
@@ -98,29 +98,29 @@ class CudaDevice(NamedTuple):
 
 def probe(host: Host, run: Run, env: Mapping[str, str]) -> ProbeResult:
     """Return the GPUs that CUDA can use in this container."""
-    cards = _cards(host)
+    cards = _read_driver_gpus(host)
     nodes = host.glob("/dev/nvidia[0-9]*") or host.glob("/dev/dxg")
     kernel = host.parsed(f"{_PROC}/version", _parse_version, "")
-    run = _watched(host, run)
-    gpus = _query(host, run)
-    table = run_tool(host, run, (TOOL,), parse_table)
+    run = _watch_lost_gpus(host, run)
+    gpus = _query_gpus(host, run)
+    table = run_tool(host, run, (TOOL,), parse_nvidia_table)
     if not gpus and table is None:
         return _from_files(host, cards, nodes, kernel)
-    gpus = tuple(map(_capable, _merged(gpus, table.gpus if table else ())))
+    gpus = tuple(map(_add_capability, _merge_gpus(gpus, table.gpus if table else ())))
     if len(gpus) < len(nodes) and not host.failures:
         host.fail(
             TOOL,
             f"{len(gpus)} GPUs, for {', '.join(nodes)}",
             "a GPU for each device file; the driver may have lost one",
         )
-    topology = run_tool(host, run, (TOOL, "topo", "-m"), parse_topology) if len(gpus) > 1 else None
-    places = visible(_places(host, run, gpus, table), env.get(VISIBLE))
+    topology = run_tool(host, run, (TOOL, "topo", "-m"), parse_nvidia_topology) if len(gpus) > 1 else None
+    places = select_cuda_visible(_list_cuda_devices(host, run, gpus, table), env.get(VISIBLE))
     devices = tuple(
-        _device(host, number, place, _Around(cards, table, topology)) for number, place in enumerate(places)
+        _make_cuda_device(host, number, place, _Around(cards, table, topology)) for number, place in enumerate(places)
     )
     _require_memory(host, devices)
-    knobs = {**_knobs(gpus), **_compat(host, env), **_fabric(host, run, gpus)}
-    return ProbeResult(devices, _links(places, topology), _versions(gpus, table, kernel), knobs)
+    knobs = {**_read_driver_modes(gpus), **_read_forward_compat(host, env), **_read_nvlink_cluster(host, run, gpus)}
+    return ProbeResult(devices, _list_gpu_links(places, topology), _describe_gpu_versions(gpus, table, kernel), knobs)
 
 
 class _Around(NamedTuple):
@@ -134,7 +134,7 @@ class _Around(NamedTuple):
 # --- files ----------------------------------------------------------------------------------------------------------
 
 
-def _cards(host: Host) -> dict[str, ProcGpu]:
+def _read_driver_gpus(host: Host) -> dict[str, ProcGpu]:
     """Return the driver's GPUs by PCI address."""
     paths = host.glob(f"{_PROC}/gpus/*/information")
     cards = {path.split("/")[5].lower(): host.parsed(path, _parse_information, None) for path in paths}
@@ -152,10 +152,10 @@ def _parse_information(text: str) -> ProcGpu:
 
 def _parse_version(text: str) -> str:
     """Parse /proc/driver/nvidia/version: `NVRM version: NVIDIA UNIX … Kernel Module  580.95.05  …`."""
-    found = _VERSION.search(parse_fields(text).get("nvrm version", ""))
-    if not found:
+    match = _VERSION.search(parse_fields(text).get("nvrm version", ""))
+    if not match:
         raise ValueError("a line `NVRM version: … 580.95.05 …`")
-    return found[0]
+    return match[0]
 
 
 def _from_files(host: Host, cards: Mapping[str, ProcGpu], nodes: tuple[str, ...], kernel: str) -> ProbeResult:
@@ -165,12 +165,21 @@ def _from_files(host: Host, cards: Mapping[str, ProcGpu], nodes: tuple[str, ...]
     if not any(failure.where.startswith(TOOL) for failure in host.failures):
         expected = "the driver's tool: docker run --gpus all, with `utility` in NVIDIA_DRIVER_CAPABILITIES"
         host.fail(TOOL, "command not found, so the memory of the GPUs is unknown", expected)
-    found = [(bus, card) for bus, card in sorted(cards.items())] or [("", ProcGpu("", "", path)) for path in nodes]
+    driver_gpus = [(bus, card) for bus, card in sorted(cards.items())] or [
+        ("", ProcGpu("", "", path)) for path in nodes
+    ]
     devices = (
         Device(
-            number, card.name, None, None, near(host, bus)[0] if bus else None, bus=bus, path=card.path, uuid=card.uuid
+            number,
+            card.name,
+            None,
+            None,
+            read_pci_affinity(host, bus)[0] if bus else None,
+            bus=bus,
+            path=card.path,
+            uuid=card.uuid,
         )
-        for number, (bus, card) in enumerate(found)
+        for number, (bus, card) in enumerate(driver_gpus)
     )
     return ProbeResult(tuple(devices), versions={"driver": kernel} if kernel else {})
 
@@ -178,7 +187,7 @@ def _from_files(host: Host, cards: Mapping[str, ProcGpu], nodes: tuple[str, ...]
 # --- the tool -------------------------------------------------------------------------------------------------------
 
 
-def _watched(host: Host, run: Run) -> Run:
+def _watch_lost_gpus(host: Host, run: Run) -> Run:
     """Return a Run that also adds a failure for each GPU that the output reports as lost. The exit code may be 0."""
     reported: set[str] = set()
 
@@ -193,7 +202,7 @@ def _watched(host: Host, run: Run) -> Run:
     return watched
 
 
-def _query(host: Host, run: Run) -> tuple[Gpu, ...]:
+def _query_gpus(host: Host, run: Run) -> tuple[Gpu, ...]:
     """Query all columns, or if the driver rejects them, those of older drivers."""
     for columns in (FULL, OLD, LEAST):
         argv = (TOOL, f"--query-gpu={','.join(columns)}", "--format=csv")
@@ -204,29 +213,31 @@ def _query(host: Host, run: Run) -> tuple[Gpu, ...]:
     return ()
 
 
-def _merged(queried: tuple[Gpu, ...], tabled: tuple[Gpu, ...]) -> tuple[Gpu, ...]:
+def _merge_gpus(queried: tuple[Gpu, ...], tabled: tuple[Gpu, ...]) -> tuple[Gpu, ...]:
     """Return the queried GPUs with missing values from the table."""
     rows = {gpu.number: gpu for gpu in tabled}
     if not queried:
         return tabled
-    return tuple(_filled(gpu, rows[gpu.number]) if gpu.number in rows else gpu for gpu in queried)
+    return tuple(_fill_from_table(gpu, rows[gpu.number]) if gpu.number in rows else gpu for gpu in queried)
 
 
-def _filled(gpu: Gpu, row: Gpu) -> Gpu:
+def _fill_from_table(gpu: Gpu, row: Gpu) -> Gpu:
     missing = {name: value for name, value in row._asdict().items() if getattr(gpu, name) in ("", None)}
     filled = gpu._replace(**missing)
     return filled._replace(health=row.health) if gpu.health == "ok" and row.health else filled
 
 
-def _capable(gpu: Gpu) -> Gpu:
+def _add_capability(gpu: Gpu) -> Gpu:
     """Return the GPU with its compute capability, looked up by name if the driver is too old to report it."""
     words = re.split(r"[ -]", gpu.name)
     series = (f"{kind} {word[:2]}" for kind, word in pairwise(words))
-    found = (_CAPABILITIES[word] for word in (*words, *series) if word in _CAPABILITIES)
-    return gpu if gpu.capability else gpu._replace(capability=next(found, ""))
+    capabilities = (_CAPABILITIES[word] for word in (*words, *series) if word in _CAPABILITIES)
+    return gpu if gpu.capability else gpu._replace(capability=next(capabilities, ""))
 
 
-def _places(host: Host, run: Run, gpus: Iterable[Gpu], table: NvidiaSmiTable | None) -> tuple[CudaDevice, ...]:
+def _list_cuda_devices(
+    host: Host, run: Run, gpus: Iterable[Gpu], table: NvidiaSmiTable | None
+) -> tuple[CudaDevice, ...]:
     """Return the devices in CUDA's numbering: GPUs, and the instances of GPUs with MIG."""
     gpus = tuple(gpus)
     slices = table.slices if table else ()
@@ -246,23 +257,23 @@ def _places(host: Host, run: Run, gpus: Iterable[Gpu], table: NvidiaSmiTable | N
     return tuple(places)
 
 
-def visible(places: tuple[CudaDevice, ...], chosen: str | None) -> tuple[CudaDevice, ...]:
+def select_cuda_visible(places: tuple[CudaDevice, ...], chosen: str | None) -> tuple[CudaDevice, ...]:
     """Return the devices that CUDA_VISIBLE_DEVICES selects, in its order, or all if it is not set.
 
     Its entries are numbers or prefixes of UUIDs. As in CUDA, the first invalid entry and all after it are ignored.
     """
     if chosen is None:
         return places
-    found: list[CudaDevice] = []
+    devices: list[CudaDevice] = []
     for word in chosen.split(","):
-        place = _named(places, word.strip())
-        if place is None or place in found:
+        place = _find_cuda_device(places, word.strip())
+        if place is None or place in devices:
             break
-        found.append(place)
-    return tuple(found)
+        devices.append(place)
+    return tuple(devices)
 
 
-def _named(places: tuple[CudaDevice, ...], word: str) -> CudaDevice | None:
+def _find_cuda_device(places: tuple[CudaDevice, ...], word: str) -> CudaDevice | None:
     if word.isascii() and word.isdecimal():
         return places[int(word)] if len(word) < 5 and int(word) < len(places) else None  # noqa: PLR2004 - a number of digits that no machine needs
     same = [place for place in places if word and place.uuid.startswith(word)]
@@ -272,9 +283,9 @@ def _named(places: tuple[CudaDevice, ...], word: str) -> CudaDevice | None:
 # --- result ---------------------------------------------------------------------------------------------------------
 
 
-def _device(host: Host, number: int, place: CudaDevice, around: _Around) -> Device:
+def _make_cuda_device(host: Host, number: int, place: CudaDevice, around: _Around) -> Device:
     gpu, part = place.gpu, place.part
-    node, cpus = near(host, gpu.bus) if gpu.bus else (None, ())
+    node, cpus = read_pci_affinity(host, gpu.bus) if gpu.bus else (None, ())
     if around.topology:
         node = around.topology.nodes.get(gpu.number) if node is None else node
         cpus = cpus or around.topology.cpus.get(gpu.number, ())
@@ -283,7 +294,7 @@ def _device(host: Host, number: int, place: CudaDevice, around: _Around) -> Devi
     return Device(
         number=number,
         name=gpu.name + profile,
-        memory_total=_memory(place),
+        memory_total=_find_gpu_memory(place),
         memory_used=part.memory_used if part else gpu.memory_used,
         node=node,
         health=gpu.health,
@@ -297,7 +308,7 @@ def _device(host: Host, number: int, place: CudaDevice, around: _Around) -> Devi
     )
 
 
-def _memory(place: CudaDevice) -> int | None:
+def _find_gpu_memory(place: CudaDevice) -> int | None:
     """Return the size that the tool prints, or if it may not read it, that of the model; None for unified memory."""
     if place.part:
         profile = place.listed.profile if place.listed else ""
@@ -311,82 +322,84 @@ def _is_busy(place: CudaDevice, table: NvidiaSmiTable | None) -> bool:
     The windows of a desktop take memory, and leave enough for a server or not: that is decided by how much is free. In
     a container the tool does not list them, so a GPU that drives a screen is judged by its free memory alone.
     """
-    gpu, used = place.gpu, place.part.memory_used if place.part else place.gpu.memory_used
+    gpu, used_bytes = place.gpu, place.part.memory_used if place.part else place.gpu.memory_used
     row = next((row for row in table.gpus if row.number == gpu.number), gpu) if table else gpu
     if table and gpu.number in table.computing and not place.part:
         return True
-    if used is None or row.display:
+    if used_bytes is None or row.display:
         return False
     drawn = table.drawing if table and not place.part else {}
     if drawn.get(gpu.number) == 0:  # the driver for Windows does not say how much each process uses
         return False
-    return used - drawn.get(gpu.number, 0) > _DRIVERS_OWN
+    return used_bytes - drawn.get(gpu.number, 0) > _DRIVERS_OWN
 
 
 def _require_memory(host: Host, devices: Iterable[Device]) -> None:
     """Add a failure for the devices with memory of their own whose size is not known."""
-    unknown = [each for each in devices if not each.memory_total and not is_unified(each.name) and _is_well(each)]
+    unknown = [
+        device for device in devices if not device.memory_total and not is_unified(device.name) and _is_well(device)
+    ]
     if unknown:
-        found = f"no memory size for {', '.join(f'{each.number}: {each.name}' for each in unknown)}"
-        host.fail(TOOL, found, "memory.total, which nvidia-smi may read with CAP_SYS_ADMIN or on the host")
+        problem = f"no memory size for {', '.join(f'{device.number}: {device.name}' for device in unknown)}"
+        host.fail(TOOL, problem, "memory.total, which nvidia-smi may read with CAP_SYS_ADMIN or on the host")
 
 
 def _is_well(device: Device) -> bool:
     return device.health in ("", "ok")
 
 
-def _links(places: tuple[CudaDevice, ...], topology: NvidiaSmiTopology | None) -> tuple[Link, ...]:
+def _list_gpu_links(places: tuple[CudaDevice, ...], topology: NvidiaSmiTopology | None) -> tuple[Link, ...]:
     """Return the links between visible GPUs, by their numbers in this container."""
     if topology is None:
         return ()
     kinds = {(link.first, link.second): link.kind for link in topology.links}
     indexes = [place.gpu.number for place in places]
-    pairs = ((one, other) for other in range(len(places)) for one in range(other))
-    found = ((one, other, tuple(sorted((indexes[one], indexes[other])))) for one, other in sorted(pairs))
-    return tuple(Link(one, other, kinds[pair]) for one, other, pair in found if pair in kinds)
+    pairs = ((one, second) for second in range(len(places)) for one in range(second))
+    indexed_pairs = ((one, second, tuple(sorted((indexes[one], indexes[second])))) for one, second in sorted(pairs))
+    return tuple(Link(one, second, kinds[pair]) for one, second, pair in indexed_pairs if pair in kinds)
 
 
-def _versions(gpus: tuple[Gpu, ...], table: NvidiaSmiTable | None, kernel: str) -> dict[str, str]:
+def _describe_gpu_versions(gpus: tuple[Gpu, ...], table: NvidiaSmiTable | None, kernel: str) -> dict[str, str]:
     """Return the driver's version, the newest CUDA that it supports, and the lowest and highest compute capability."""
-    capabilities = sorted((gpu.capability for gpu in gpus if gpu.capability), key=_numbers)
+    capabilities = sorted((gpu.capability for gpu in gpus if gpu.capability), key=_parse_version_numbers)
     driver = kernel or (table.driver if table else "") or gpus[0].driver
-    found = {
+    versions = {
         "driver": driver,
         "driver_branch": driver.partition(".")[0],
         "cuda": table.cuda if table else "",
         "compute_capability": capabilities[0] if capabilities else "",
         "compute_capability_highest": capabilities[-1] if capabilities else "",
     }
-    return known(found)
+    return drop_empty_values(versions)
 
 
-def _numbers(version: str) -> tuple[int, ...]:
+def _parse_version_numbers(version: str) -> tuple[int, ...]:
     return tuple(int(number) for number in re.findall(r"\d+", version[:40]))
 
 
-def _knobs(gpus: tuple[Gpu, ...]) -> dict[str, str]:
+def _read_driver_modes(gpus: tuple[Gpu, ...]) -> dict[str, str]:
     """Return the driver's persistence and compute mode. If GPUs differ, return the value that is not the usual one."""
     modes = {gpu.compute_mode for gpu in gpus if gpu.compute_mode}
-    kept = {gpu.persistence for gpu in gpus if gpu.persistence}
-    found = {
-        "gpu_persistence_mode": "Off" if "Off" in kept else "On" if kept else "",
+    persistence_modes = {gpu.persistence for gpu in gpus if gpu.persistence}
+    settings = {
+        "gpu_persistence_mode": "Off" if "Off" in persistence_modes else "On" if persistence_modes else "",
         "gpu_compute_mode": min(modes - {"Default"}, default="Default" if modes else ""),
         "gpu_brand": next((brand for brand in _CONSUMER if any(brand in gpu.name for gpu in gpus)), ""),
     }
-    return known(found)
+    return drop_empty_values(settings)
 
 
-def _fabric(host: Host, run: Run, gpus: tuple[Gpu, ...]) -> dict[str, str]:
+def _read_nvlink_cluster(host: Host, run: Run, gpus: tuple[Gpu, ...]) -> dict[str, str]:
     """Return the cluster of hosts whose GPUs NVLink joins; only trays of such racks are asked."""
     if not any(tray in gpu.name for gpu in gpus for tray in _TRAYS):
         return {}
-    return known({"nvlink_cluster": run_tool(host, run, (TOOL, "-q"), parse_fabric) or ""})
+    return drop_empty_values({"nvlink_cluster": run_tool(host, run, (TOOL, "-q"), parse_fabric) or ""})
 
 
-def _compat(host: Host, env: Mapping[str, str]) -> dict[str, str]:
+def _read_forward_compat(host: Host, env: Mapping[str, str]) -> dict[str, str]:
     """Return the version and the folder of NVIDIA's forward compatibility libraries, if the user enabled them."""
     if env.get(COMPAT, "").strip().lower() not in ("1", "true"):
         return {}
     paths = host.glob(f"{env.get(COMPAT_FOLDER) or '/usr/local/cuda-[0-9]*/compat'}/libcuda.so.[0-9]*.[0-9]*")
     folder, _, version = paths[-1].partition("/libcuda.so.") if paths else ("", "", "")
-    return known({"cuda_compat": version, "cuda_compat_folder": folder})
+    return drop_empty_values({"cuda_compat": version, "cuda_compat_folder": folder})

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from entrypoints.core.parse import parse_id_list, parse_number
 from entrypoints.core.records import Link
 from entrypoints.facts.probes.common.printed import is_unknown
-from entrypoints.facts.probes.common.tools import parse_error, plain
+from entrypoints.facts.probes.common.tools import parse_error, strip_terminal_escapes
 
 _DRIVER = re.compile(r"\b(?:Driver|KMD) Version:\s*([^\s|]+)")
 _CUDA = re.compile(r"\bCUDA(?: \w+)? Version:\s*([^\s|]+)")
@@ -110,7 +110,7 @@ class Listed(NamedTuple):
 
 def parse_lost(text: str) -> tuple[str, ...]:
     """Return the lines that report a lost GPU. The tool then lists only the other GPUs."""
-    return tuple(line for line in map(str.strip, plain(text).splitlines()) if _NO_HANDLE.match(line))
+    return tuple(line for line in map(str.strip, strip_terminal_escapes(text).splitlines()) if _NO_HANDLE.match(line))
 
 
 # --- CSV ------------------------------------------------------------------------------------------------------------
@@ -120,40 +120,42 @@ def parse_query(text: str) -> tuple[Gpu, ...]:
     """Parse `--query-gpu=… --format=csv`, with or without units: a header with the columns, then one line per GPU."""
     lines = [line for line in text.splitlines() if line.strip() and not _NOTE.match(line.strip())]
     heads = ([cell.partition("[")[0].strip() for cell in line.split(",")] for line in lines)
-    start, header = next((found for found in enumerate(heads) if {"index", "name"} <= set(found[1])), (0, []))
+    start, header = next((head for head in enumerate(heads) if {"index", "name"} <= set(head[1])), (0, []))
     if not header:
         raise parse_error(lines[0] if lines else text, "a header line with index and name")
     lines = lines[start:]
     if not lines[1:]:
         raise parse_error(text.strip().rpartition("\n")[2], "a line for each GPU below the header")
-    return tuple(_queried(dict(zip(header, _cells(line, header), strict=True)), line) for line in lines[1:])
+    return tuple(
+        _parse_gpu_line(dict(zip(header, _split_csv_line(line, header), strict=True)), line) for line in lines[1:]
+    )
 
 
-def _cells(line: str, header: list[str]) -> list[str]:
+def _split_csv_line(line: str, header: list[str]) -> list[str]:
     cells = [cell.strip().strip("[]") for cell in line.split(",")]
     if len(cells) != len(header):
         raise parse_error(line, f"{len(header)} values: {', '.join(header)}")
     return cells
 
 
-def _queried(cells: Mapping[str, str], line: str) -> Gpu:
-    """Return the GPU of one line. A value in brackets is a note of the tool; `_cells` has removed the brackets."""
-    known = {name: "" if is_unknown(value) or value in _LOST else value for name, value in cells.items()}
+def _parse_gpu_line(cells: Mapping[str, str], line: str) -> Gpu:
+    """Return the GPU of one line. A value in brackets is a note of the tool; `_split_csv_line` removed the brackets."""
+    values = {name: "" if is_unknown(value) or value in _LOST else value for name, value in cells.items()}
     try:
-        errors = parse_number(known.get("ecc.errors.uncorrected.volatile.total") or "0")
+        errors = parse_number(values.get("ecc.errors.uncorrected.volatile.total") or "0")
         return Gpu(
             number=parse_number(cells["index"]),
-            name=known["name"],
-            bus=_bus(known.get("pci.bus_id", "")),
-            uuid=known.get("uuid", ""),
-            memory_total=_size(known.get("memory.total", "")),
-            memory_used=_size(known.get("memory.used", "")),
-            capability=known.get("compute_cap", ""),
-            driver=known.get("driver_version", ""),
-            persistence={"Enabled": "On", "Disabled": "Off"}.get(known.get("persistence_mode", ""), ""),
-            compute_mode=known.get("compute_mode", ""),
-            mig={"Enabled": True, "Disabled": False}.get(known.get("mig.mode.current", "")),
-            health=_health(_lost_states(cells), errors),
+            name=values["name"],
+            bus=_shorten_domain(values.get("pci.bus_id", "")),
+            uuid=values.get("uuid", ""),
+            memory_total=_parse_mib(values.get("memory.total", "")),
+            memory_used=_parse_mib(values.get("memory.used", "")),
+            capability=values.get("compute_cap", ""),
+            driver=values.get("driver_version", ""),
+            persistence={"Enabled": "On", "Disabled": "Off"}.get(values.get("persistence_mode", ""), ""),
+            compute_mode=values.get("compute_mode", ""),
+            mig={"Enabled": True, "Disabled": False}.get(values.get("mig.mode.current", "")),
+            health=_describe_gpu_health(_lost_states(cells), errors),
         )
     except ValueError as error:
         raise parse_error(line, f"{error} in the columns {', '.join(cells)}") from error
@@ -165,13 +167,13 @@ def _lost_states(cells: Mapping[str, str]) -> set[str]:
     return states if cells.get("memory.total", "") in _LOST else states - {"Unknown Error", "ERR!"}
 
 
-def _health(lost: set[str] | frozenset[str], errors: int) -> str:
-    if lost:
-        return min(lost)
+def _describe_gpu_health(lost_states: set[str] | frozenset[str], errors: int) -> str:
+    if lost_states:
+        return min(lost_states)
     return f"{errors} uncorrected ECC errors" if errors else "ok"
 
 
-def _size(text: str) -> int | None:
+def _parse_mib(text: str) -> int | None:
     """Parse `81559 MiB`, or `81559`, which is also in MiB; None if the text is empty."""
     if not text:
         return None
@@ -181,7 +183,7 @@ def _size(text: str) -> int | None:
     return int(match[1]) * _UNITS[(match[2] or "MiB")[0]]
 
 
-def _bus(text: str) -> str:
+def _shorten_domain(text: str) -> str:
     """Return a PCI address as the kernel writes it: a domain of four digits, in lower case."""
     domain, colon, rest = text.lower().partition(":")
     return f"{domain[-4:]}:{rest}" if colon else ""
@@ -190,21 +192,28 @@ def _bus(text: str) -> str:
 # --- table ----------------------------------------------------------------------------------------------------------
 
 
-def parse_table(text: str) -> NvidiaSmiTable:
+def parse_nvidia_table(text: str) -> NvidiaSmiTable:
     """Parse the table that `nvidia-smi` prints without arguments."""
     driver, cuda = _DRIVER.search(text), _CUDA.search(text)
     if not driver:
         raise parse_error(text.strip().partition("\n")[0], "a line with `Driver Version:` or `KMD Version:`")
-    parts = _parts(text)
-    gpus = tuple(_tabled(rows) for rows in _groups(parts["GPU"]))
+    parts = _split_table_parts(text)
+    gpus = tuple(_parse_gpu_rows(rows) for rows in _group_gpu_rows(parts["GPU"]))
     if not gpus:
         raise parse_error(text.strip().rpartition("\n")[2], "a row for each GPU")
     newest = "" if cuda is None or is_unknown(cuda[1]) else cuda[1]
     processes = parts["Processes"]
-    return NvidiaSmiTable(driver[1], newest, gpus, _slices(parts["MIG"]), _computing(processes), _drawing(processes))
+    return NvidiaSmiTable(
+        driver[1],
+        newest,
+        gpus,
+        _parse_mig_slices(parts["MIG"]),
+        _find_computing_gpus(processes),
+        _sum_desktop_memory(processes),
+    )
 
 
-def _parts(text: str) -> dict[str, list[str]]:
+def _split_table_parts(text: str) -> dict[str, list[str]]:
     """Return the rows of the three parts of the table, without frame and rules."""
     parts: dict[str, list[str]] = {"GPU": [], "MIG": [], "Processes": []}
     part = "GPU"
@@ -219,7 +228,7 @@ def _parts(text: str) -> dict[str, list[str]]:
     return parts
 
 
-def _groups(rows: list[str]) -> Iterator[list[str]]:
+def _group_gpu_rows(rows: list[str]) -> Iterator[list[str]]:
     """Yield the rows of each GPU: the row that begins with its number, and those below it."""
     group: list[str] = []
     for row in rows:
@@ -233,7 +242,7 @@ def _groups(rows: list[str]) -> Iterator[list[str]]:
         yield group
 
 
-def _tabled(rows: list[str]) -> Gpu:
+def _parse_gpu_rows(rows: list[str]) -> Gpu:
     """Return the GPU of these rows."""
     cells = [cell.strip() for row in rows for cell in row.split("|")]
     first, bus = _FIRST.match(cells[0]), _BUS.search(rows[0])
@@ -248,29 +257,29 @@ def _tabled(rows: list[str]) -> Gpu:
     return Gpu(
         number=int(first[1]),
         name=" ".join(words[:-1] if words[-1] in _LAST_WORDS and len(words) > 1 else words),
-        bus=_bus(bus[0]) if bus else "",
-        memory_total=_size(uses[0][2]) if uses else None,
-        memory_used=_size(uses[0][1]) if uses else None,
+        bus=_shorten_domain(bus[0]) if bus else "",
+        memory_total=_parse_mib(uses[0][2]) if uses else None,
+        memory_used=_parse_mib(uses[0][1]) if uses else None,
         persistence=words[-1] if words[-1] in ("On", "Off") else "",
         compute_mode=modes[-1] if modes else "",
         mig={"Enabled": True, "Disabled": False}.get(cells[-1]),
-        health=_health({"ERR!"} if "ERR!" in cells[1:] else frozenset(), errors),
+        health=_describe_gpu_health({"ERR!"} if "ERR!" in cells[1:] else frozenset(), errors),
         display=bus is not None and rows[0][bus.end() :].split()[:1] == ["On"],
     )
 
 
-def _slices(rows: list[str]) -> tuple[Slice, ...]:
+def _parse_mig_slices(rows: list[str]) -> tuple[Slice, ...]:
     """Return the MIG instances: a row of GPU, GI, CI and device numbers, and of memory that may be N/A."""
     slices = []
     for row in rows:
         numbers, use = _SLICE.match(row.partition("|")[0].strip()), _USE.search(row)
         if numbers:
-            sizes = (_size(use[2]), _size(use[1])) if use else (None, None)
+            sizes = (_parse_mib(use[2]), _parse_mib(use[1])) if use else (None, None)
             slices.append(Slice(int(numbers[1]), int(numbers[2]), *sizes))
     return tuple(slices)
 
 
-def _computing(rows: list[str]) -> frozenset[int]:
+def _find_computing_gpus(rows: list[str]) -> frozenset[int]:
     """Return the GPUs with a process of a computing type."""
     words = (row.split() for row in rows)
     return frozenset(
@@ -280,12 +289,12 @@ def _computing(rows: list[str]) -> frozenset[int]:
     )
 
 
-def _drawing(rows: list[str]) -> dict[int, int]:
+def _sum_desktop_memory(rows: list[str]) -> dict[int, int]:
     """Return the bytes that processes of a desktop use on each GPU; N/A counts as none."""
     sizes: dict[int, int] = {}
     for words in map(str.split, rows):
         if words and len(words[0]) < 5 and words[0].isdecimal() and _GRAPHICS & set(words):  # noqa: PLR2004
-            size = 0 if is_unknown(words[-1]) else _size(words[-1]) or 0
+            size = 0 if is_unknown(words[-1]) else _parse_mib(words[-1]) or 0
             sizes[int(words[0])] = sizes.get(int(words[0]), 0) + size
     return sizes
 
@@ -293,12 +302,12 @@ def _drawing(rows: list[str]) -> dict[int, int]:
 # --- topology -------------------------------------------------------------------------------------------------------
 
 
-def parse_topology(text: str) -> NvidiaSmiTopology:
+def parse_nvidia_topology(text: str) -> NvidiaSmiTopology:
     """Parse `topo -m`: a matrix with columns of GPUs and network cards, then CPU and NUMA affinity.
 
     The tool underlines the header with escape sequences, also when it prints to a pipe.
     """
-    lines = [line for line in plain(text).splitlines() if line.strip()]
+    lines = [line for line in strip_terminal_escapes(text).splitlines() if line.strip()]
     start = next((number for number, line in enumerate(lines) if _GPU.match(line.split()[0])), None)
     if start is None:
         raise parse_error(lines[0] if lines else text, "a header GPU0 GPU1 …")
@@ -308,13 +317,13 @@ def parse_topology(text: str) -> NvidiaSmiTopology:
     missing = [name for name in gpus if name not in rows]
     if missing:
         raise parse_error(lines[start], f"a row for {missing[0]}")
-    cells = {name: _row(rows[name], columns) for name in gpus}
+    cells = {name: _split_topology_row(rows[name], columns) for name in gpus}
     numbers = {name: parse_number(name.removeprefix("GPU")) for name in gpus}
     links = (
-        Link(numbers[one], numbers[other], cells[one][columns.index(other)])
+        Link(numbers[one], numbers[peer], cells[one][columns.index(peer)])
         for one in gpus
-        for other in gpus
-        if numbers[one] < numbers[other]
+        for peer in gpus
+        if numbers[one] < numbers[peer]
     )
     rest = {numbers[name]: cells[name][len(columns) :] for name in gpus}
     near = {number: parse_id_list(words[0]) for number, words in rest.items() if words and words[0][0].isdecimal()}
@@ -322,12 +331,12 @@ def parse_topology(text: str) -> NvidiaSmiTopology:
     return NvidiaSmiTopology(tuple(links), near, nodes)
 
 
-def _row(line: str, columns: list[str]) -> list[str]:
+def _split_topology_row(line: str, columns: list[str]) -> list[str]:
     """Return the words of a GPU's row after its name: one per column, X for itself, then affinities."""
     name, *cells = line.split()
-    own = columns.index(name)
+    position = columns.index(name)
     pairs = cells[: len(columns)]
-    if len(pairs) < len(columns) or pairs[own] != "X" or not all(map(_PAIR.match, pairs)):
+    if len(pairs) < len(columns) or pairs[position] != "X" or not all(map(_PAIR.match, pairs)):
         raise parse_error(line, f"a kind of link for each of {', '.join(columns)}, and X for itself")
     return cells
 
@@ -341,17 +350,17 @@ def _is_small(word: str) -> bool:
 
 def parse_list(text: str) -> tuple[Listed, ...]:
     """Parse the MIG instances in the output of `nvidia-smi -L`, which lists them below their GPU."""
-    found: list[Listed] = []
+    devices: list[Listed] = []
     gpu: int | None = None
     for line in (line for line in text.splitlines() if line.strip() and not _NOTE.match(line.strip())):
         card, part = _LISTED.match(line.strip()), _LISTED_SLICE.match(line.strip())
         if card:
             gpu = int(card[1])
         elif part and gpu is not None:
-            found.append(Listed(gpu, int(part[2]), part[1], part[3]))
+            devices.append(Listed(gpu, int(part[2]), part[1], part[3]))
         elif gpu is not None or "GPU" in line:
             raise parse_error(line, "`GPU 0: … (UUID: …)`, and `MIG … Device 0: (UUID: …)` below it")
-    return tuple(found)
+    return tuple(devices)
 
 
 _NO_CLUSTER = "00000000-0000-0000-0000-000000000000"
@@ -376,11 +385,11 @@ def parse_fabric(text: str) -> str:
             depth = -1
         elif depth >= 0 and value:
             fields[-1].setdefault(name.lower(), value)
-    places = {_place(each) for each in fields}
+    places = {_read_fabric_place(gpu_fields) for gpu_fields in fields}
     return places.pop() if len(places) == 1 else ""
 
 
-def _place(fabric: Mapping[str, str]) -> str:
+def _read_fabric_place(fabric: Mapping[str, str]) -> str:
     """Return one GPU's cluster and clique; empty if it is in none, or not ready."""
     cluster, clique = fabric.get("clusteruuid", ""), fabric.get("cliqueid", "")
     is_ready = fabric.get("state") == "Completed" and fabric.get("status", "Success") == "Success"

@@ -15,7 +15,7 @@ from entrypoints.core.parse import parse_line, parse_number
 from entrypoints.core.records import Device, ProbeResult
 from entrypoints.core.units import MIB
 from entrypoints.facts.probes.common import pci
-from entrypoints.facts.probes.common.steps import known
+from entrypoints.facts.probes.common.steps import drop_empty_values
 from entrypoints.facts.probes.common.tools import run_tool
 from entrypoints.facts.probes.habana.hl_smi import (
     CardAffinity,
@@ -23,9 +23,9 @@ from entrypoints.facts.probes.habana.hl_smi import (
     HlSmiTable,
     digits_of,
     full_bus,
+    parse_hl_smi_table,
+    parse_hl_smi_topology,
     parse_modules,
-    parse_table,
-    parse_topology,
 )
 from entrypoints.host.host import Host, Run
 
@@ -93,21 +93,21 @@ class Around(NamedTuple):
 
 def probe(host: Host, run: Run, _env: Mapping[str, str]) -> ProbeResult:
     """Return the cards of this container. A card of unknown memory size is a failure."""
-    functions = {function.bus: function for function in pci.find(host, VENDOR)}
+    functions = {function.bus: function for function in pci.find_pci_functions(host, VENDOR)}
     files = host.glob("/dev/accel/accel[0-9]*") or host.glob("/dev/hl[0-9]*")
     if not functions and not files:
         return ProbeResult()
-    table = run_tool(host, run, TABLE, parse_table)
+    table = run_tool(host, run, TABLE, parse_hl_smi_table)
     if table is None and not functions:
         return ProbeResult()  # accelerators of other vendors have the same device files
-    nodes = _nodes(host)
-    versions = _versions(host, nodes.values())
+    nodes = _read_driver_cards(host)
+    versions = _read_gaudi_versions(host, nodes.values())
     if table is None:
         return ProbeResult(_without_tool(host, files, nodes, functions), (), versions)
-    modules = _modules(host, run, table, nodes)
-    places = _places(host, run, table, modules, functions)
+    modules = _read_modules(host, run, table, nodes)
+    places = _read_card_affinities(host, run, table, modules, functions)
     devices = tuple(
-        _device(
+        _make_gaudi_device(
             host,
             card,
             Around(nodes.get(card.bus), functions.get(card.bus), modules.get(card.number), places[card.number]),
@@ -116,12 +116,12 @@ def probe(host: Host, run: Run, _env: Mapping[str, str]) -> ProbeResult:
         )
         for card in table.cards
     )
-    known = {node.number for node in nodes.values()}
-    ours = [path for path in files if int(re.findall(r"\d+", path)[-1]) in known]
+    driver_numbers = {node.number for node in nodes.values()}
+    ours = [path for path in files if int(re.findall(r"\d+", path)[-1]) in driver_numbers]
     if len(table.cards) < len(ours):
         host.fail(TABLE[0], f"{len(table.cards)} cards, for {', '.join(ours)}", "a card for each file; one may be lost")
     _report_unread(host, table, nodes)
-    return ProbeResult(_given(devices, nodes), (), {**versions, **table.versions})
+    return ProbeResult(_drop_cards_without_file(devices, nodes), (), {**versions, **table.versions})
 
 
 def _report_unread(host: Host, table: HlSmiTable, nodes: Mapping[str, DriverCard]) -> None:
@@ -139,7 +139,7 @@ def _is_hidden(card: HlSmiCard, table: HlSmiTable, node: DriverCard | None) -> b
     """Tell whether the tool may not read a card that works: its driver says so, or no card can be read."""
     if node and node.status:
         return node.status.lower() == _WORKING
-    return all(other.total is None for other in table.cards) and _model_memory(card.name) is not None
+    return all(table_card.total is None for table_card in table.cards) and _model_memory(card.name) is not None
 
 
 def _model_memory(name: str) -> int | None:
@@ -148,14 +148,14 @@ def _model_memory(name: str) -> int | None:
     return next((size * MIB for start, size in _MEMORY.items() if digits.startswith(start)), None)
 
 
-def _given(devices: tuple[Device, ...], nodes: Mapping[str, DriverCard]) -> tuple[Device, ...]:
+def _drop_cards_without_file(devices: tuple[Device, ...], nodes: Mapping[str, DriverCard]) -> tuple[Device, ...]:
     """Return the cards that have a device file, if the driver shows which file belongs to which card."""
     if not all(device.bus in nodes for device in devices) or not any(device.path for device in devices):
         return devices
     return tuple(device for device in devices if device.path)
 
 
-def _device(host: Host, card: HlSmiCard, around: Around, *, processes: bool, hidden: bool) -> Device:
+def _make_gaudi_device(host: Host, card: HlSmiCard, around: Around, *, processes: bool, hidden: bool) -> Device:
     """Return a device. `hidden` tells that the tool may not read the memory of a card that works."""
     node = around.node
     memory = _model_memory(card.name) if card.total is None and hidden else card.total
@@ -166,23 +166,23 @@ def _device(host: Host, card: HlSmiCard, around: Around, *, processes: bool, hid
         memory_used=card.used,
         node=around.place.node,
         module_id=around.module,
-        health=_health(card.events, node.status if node else "") if memory is not None else "memory N/A",
-        busy=_busy(card, processes=processes),
+        health=_describe_card_health(card.events, node.status if node else "") if memory is not None else "memory N/A",
+        busy=_is_card_busy(card, processes=processes),
         bus=card.bus,
         cpus=around.place.cpus,
-        architecture=_architecture(card.name, around.function),
-        path=_file(host, node.number if node else card.number),
+        architecture=_find_gaudi_architecture(card.name, around.function),
+        path=_find_card_file(host, node.number if node else card.number),
     )
 
 
-def _busy(card: HlSmiCard, *, processes: bool) -> bool | None:
+def _is_card_busy(card: HlSmiCard, *, processes: bool) -> bool | None:
     """Tell whether a card is in use. Processes of other containers are visible only by the memory they take."""
     if processes:
         return True
     return None if card.used is None else card.used > IDLE
 
 
-def _health(events: int | None, status: str) -> str:
+def _describe_card_health(events: int | None, status: str) -> str:
     """Return `ok`, the state that the driver reports, or the number of uncorrectable events."""
     if status and status.lower() != _WORKING:
         return status
@@ -191,7 +191,7 @@ def _health(events: int | None, status: str) -> str:
     return "" if events is None and not status else "ok"
 
 
-def _architecture(name: str, function: pci.Pci | None) -> str:
+def _find_gaudi_architecture(name: str, function: pci.Pci | None) -> str:
     """Return the target that graphs are compiled for."""
     digits = name.partition("-")[2]
     if digits.startswith("20"):
@@ -200,7 +200,7 @@ def _architecture(name: str, function: pci.Pci | None) -> str:
     return family or (_KINDS.get(function.device, "") if function else "")
 
 
-def _file(host: Host, number: int) -> str:
+def _find_card_file(host: Host, number: int) -> str:
     """Return the device file of a card. Old drivers name it /dev/hl0."""
     paths = (f"/dev/accel/accel{number}", f"/dev/hl{number}")
     return next((path for path in paths if host.exists(path)), "")
@@ -214,18 +214,20 @@ def _without_tool(
 ) -> tuple[Device, ...]:
     """Return the cards as known from files only, and add a failure that says what is missing."""
     if not files:
-        found = f"no device file, while /sys shows {len(functions)} of Habana's PCI functions"
-        host.fail("/dev/accel", found, "accel0 …: docker run --runtime=habana -e HABANA_VISIBLE_DEVICES=all …")
+        problem = f"no device file, while /sys shows {len(functions)} of Habana's PCI functions"
+        host.fail("/dev/accel", problem, "accel0 …: docker run --runtime=habana -e HABANA_VISIBLE_DEVICES=all …")
         return ()
     if not any(failure.where.startswith(TABLE[0]) for failure in host.failures):
         expected = "hl-smi, the only source of the memory size: in habanalabs-firmware-tools, or from --runtime=habana"
         host.fail(TABLE[0], "not found", expected)
     by_number = {node.number: node for node in nodes.values()}
     numbers = {int(re.findall(r"\d+", path)[-1]): path for path in files}
-    return tuple(_bare(number, path, by_number.get(number), functions) for number, path in sorted(numbers.items()))
+    return tuple(
+        _make_bare_device(number, path, by_number.get(number), functions) for number, path in sorted(numbers.items())
+    )
 
 
-def _bare(number: int, path: str, node: DriverCard | None, functions: Mapping[str, pci.Pci]) -> Device:
+def _make_bare_device(number: int, path: str, node: DriverCard | None, functions: Mapping[str, pci.Pci]) -> Device:
     function = functions.get(node.bus) if node else None
     return Device(
         number=number,
@@ -234,10 +236,10 @@ def _bare(number: int, path: str, node: DriverCard | None, functions: Mapping[st
         memory_used=None,
         node=function.node if function else None,
         module_id=node.module if node else None,
-        health=_health(None, node.status if node else ""),
+        health=_describe_card_health(None, node.status if node else ""),
         bus=node.bus if node else "",
         cpus=function.cpus if function else (),
-        architecture=_architecture("", function),
+        architecture=_find_gaudi_architecture("", function),
         path=path,
     )
 
@@ -245,16 +247,16 @@ def _bare(number: int, path: str, node: DriverCard | None, functions: Mapping[st
 # --- files ----------------------------------------------------------------------------------------------------------
 
 
-def _nodes(host: Host) -> dict[str, DriverCard]:
+def _read_driver_cards(host: Host) -> dict[str, DriverCard]:
     """Return PCI address → card from the driver's folders. Old drivers have /sys/class/habanalabs/hl0."""
     paths = host.glob("/sys/class/accel/accel[0-9]*/device/pci_addr") or host.glob(
         "/sys/class/habanalabs/hl[0-9]*/pci_addr"
     )
-    found = (_node(host, dirname(path), path) for path in paths)
-    return {node.bus: node for node in found if node.bus}
+    driver_cards = (_read_driver_card(host, dirname(path), path) for path in paths)
+    return {node.bus: node for node in driver_cards if node.bus}
 
 
-def _node(host: Host, folder: str, path: str) -> DriverCard:
+def _read_driver_card(host: Host, folder: str, path: str) -> DriverCard:
     nothing: int | None = None
     return DriverCard(
         number=int(re.findall(r"\d+", folder)[-1]),
@@ -265,15 +267,15 @@ def _node(host: Host, folder: str, path: str) -> DriverCard:
     )
 
 
-def _versions(host: Host, nodes: Iterable[DriverCard]) -> dict[str, str]:
+def _read_gaudi_versions(host: Host, nodes: Iterable[DriverCard]) -> dict[str, str]:
     """Return the versions in files: that of the loaded driver, and the oldest firmware of the cards."""
     driver = digits_of(host.parsed("/sys/module/habanalabs/version", parse_line, ""))
-    firmware = sorted(filter(None, (digits_of(node.firmware) for node in nodes)), key=_order)
-    found = {"driver": driver, "firmware": firmware[0] if firmware else ""}
-    return known(found) | software(host)
+    firmware = sorted(filter(None, (digits_of(node.firmware) for node in nodes)), key=_make_version_key)
+    versions = {"driver": driver, "firmware": firmware[0] if firmware else ""}
+    return drop_empty_values(versions) | list_gaudi_packages(host)
 
 
-def software(host: Host) -> dict[str, str]:
+def list_gaudi_packages(host: Host) -> dict[str, str]:
     """Return Gaudi's packages in this image: name → version, `installed`, or `missing`; empty outside such an image.
 
     The names are those of vLLM's installation manual, Intel Gaudi, environment verification.
@@ -281,44 +283,46 @@ def software(host: Host) -> dict[str, str]:
     debs = {basename(path).removesuffix(".list"): "installed" for path in host.glob(DEBS)}
     files = (path for pattern in DISTRIBUTIONS for path in host.glob(pattern))
     folders = (path.split("/")[-2].removesuffix(".dist-info").partition("-") for path in files)
-    found = debs | {name.removesuffix("_pt"): version for name, _, version in folders}
-    if not found:
+    packages = debs | {name.removesuffix("_pt"): version for name, _, version in folders}
+    if not packages:
         return {}
-    return {name.replace("-", "_"): found.get(name, "missing") for name in (*PACKAGES, *MODULES_OF_PYTHON)}
+    return {name.replace("-", "_"): packages.get(name, "missing") for name in (*PACKAGES, *MODULES_OF_PYTHON)}
 
 
-def _order(version: str) -> tuple[int, ...]:
+def _make_version_key(version: str) -> tuple[int, ...]:
     return tuple(int(part[:9]) for part in version.split("."))
 
 
 # --- module, NUMA node and CPUs of a card ---------------------------------------------------------------------------
 
 
-def _modules(host: Host, run: Run, table: HlSmiTable, nodes: Mapping[str, DriverCard]) -> dict[int, int]:
+def _read_modules(host: Host, run: Run, table: HlSmiTable, nodes: Mapping[str, DriverCard]) -> dict[int, int]:
     """Return card → module, from the driver's files if they have all of them, else from the tool."""
-    known = {card.number: nodes[card.bus].module for card in table.cards if card.bus in nodes}
-    found = {number: module for number, module in known.items() if module is not None}
-    if len(found) == len(table.cards):
-        return found
-    return run_tool(host, run, MODULES, parse_modules) or found
+    driver_modules = {card.number: nodes[card.bus].module for card in table.cards if card.bus in nodes}
+    modules = {number: module for number, module in driver_modules.items() if module is not None}
+    if len(modules) == len(table.cards):
+        return modules
+    return run_tool(host, run, MODULES, parse_modules) or modules
 
 
-def _places(
+def _read_card_affinities(
     host: Host, run: Run, table: HlSmiTable, modules: Mapping[int, int], functions: Mapping[str, pci.Pci]
 ) -> dict[int, CardAffinity]:
     """Return card → NUMA node and CPUs, from /sys, else from the tool, which lists them by module."""
-    places = {card.number: _near(functions.get(card.bus)) for card in table.cards}
+    places = {card.number: _make_affinity(functions.get(card.bus)) for card in table.cards}
     if all(place.node is not None and place.cpus for place in places.values()):
         return places
-    by_module = run_tool(host, run, TOPOLOGY, parse_topology) or {}
-    return {number: _completed(place, by_module.get(modules.get(number, -1))) for number, place in places.items()}
+    by_module = run_tool(host, run, TOPOLOGY, parse_hl_smi_topology) or {}
+    return {
+        number: _complete_affinity(place, by_module.get(modules.get(number, -1))) for number, place in places.items()
+    }
 
 
-def _near(function: pci.Pci | None) -> CardAffinity:
+def _make_affinity(function: pci.Pci | None) -> CardAffinity:
     return CardAffinity(function.node, function.cpus) if function else CardAffinity(None, ())
 
 
-def _completed(place: CardAffinity, listed: CardAffinity | None) -> CardAffinity:
+def _complete_affinity(place: CardAffinity, listed: CardAffinity | None) -> CardAffinity:
     """Return a place from /sys with missing values from the tool."""
     if listed is None:
         return place

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from entrypoints.core.parse import parse_id_list, parse_number
 from entrypoints.facts.probes.common.printed import is_unknown
-from entrypoints.facts.probes.common.steps import known
+from entrypoints.facts.probes.common.steps import drop_empty_values
 from entrypoints.facts.probes.common.tools import parse_error
 
 _BUS = re.compile(r"(?:[0-9a-fA-F]{4,8}:)?[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7]$")
@@ -52,7 +52,7 @@ class CardAffinity(NamedTuple):
     cpus: tuple[int, ...]
 
 
-def parse_table(text: str) -> HlSmiTable:
+def parse_hl_smi_table(text: str) -> HlSmiTable:
     """Parse the output of `hl-smi`. Raises ValueError that quotes the line it cannot parse."""
     versions = {_NAMES[name.lower()]: digits_of(version) for name, version in _VERSION.findall(text[:2000])}
     cards, busy = [], set()
@@ -63,17 +63,17 @@ def parse_table(text: str) -> HlSmiTable:
         if "processes:" in line.lower():
             listed = True
         elif listed:
-            busy |= _process(cells[0].split())
+            busy |= _parse_process_card(cells[0].split())
         elif match := _CARD.match(cells[0]):
             if open_card:
                 raise parse_error(line, f"the memory of AIP {open_card[0]}, such as 768MiB / 98304MiB")
             open_card = _first_line(match, cells, line)
         elif open_card and len(cells) > 1:
-            cards.append(HlSmiCard(*open_card, *_usage(cells[1], line)))
+            cards.append(HlSmiCard(*open_card, *_parse_usage(cells[1], line)))
             open_card = None
     if open_card or not cards:
-        raise parse_error(_last_line(text), "a table of AIPs with name, Bus-Id and Memory-Usage")
-    return HlSmiTable(_unique(cards), known(versions), frozenset(busy))
+        raise parse_error(_find_last_text_line(text), "a table of AIPs with name, Bus-Id and Memory-Usage")
+    return HlSmiTable(_require_unique_cards(cards), drop_empty_values(versions), frozenset(busy))
 
 
 def _first_line(match: re.Match[str], cells: list[str], line: str) -> tuple[int, str, str, int | None]:
@@ -87,13 +87,13 @@ def _first_line(match: re.Match[str], cells: list[str], line: str) -> tuple[int,
     return int(match[1]), "" if is_unknown(match[2]) else match[2].upper(), full_bus(bus), events
 
 
-def _usage(cell: str, line: str) -> tuple[int | None, int | None]:
+def _parse_usage(cell: str, line: str) -> tuple[int | None, int | None]:
     """Return used and total bytes from the second line of a card."""
-    used, slash, total = cell.replace("N/A", "NA").partition("/")
-    return _size(used, line), _size(total, line) if slash else None
+    used_text, slash, total = cell.replace("N/A", "NA").partition("/")
+    return _parse_mib_size(used_text, line), _parse_mib_size(total, line) if slash else None
 
 
-def _size(text: str, line: str) -> int | None:
+def _parse_mib_size(text: str, line: str) -> int | None:
     """Return the bytes of `768MiB`; None for N/A."""
     size = _SIZE.search(text)
     if size is None and not is_unknown(text):
@@ -101,7 +101,7 @@ def _size(text: str, line: str) -> int | None:
     return int(size[1]) * _UNITS[size[2].upper()] if size else None
 
 
-def _unique(cards: list[HlSmiCard]) -> tuple[HlSmiCard, ...]:
+def _require_unique_cards(cards: list[HlSmiCard]) -> tuple[HlSmiCard, ...]:
     """Return the cards sorted by number. Raises ValueError if two have the same number."""
     numbers = {card.number for card in cards}
     if len(numbers) != len(cards):
@@ -109,13 +109,13 @@ def _unique(cards: list[HlSmiCard]) -> tuple[HlSmiCard, ...]:
     return tuple(sorted(cards))
 
 
-def _process(words: list[str]) -> set[int]:
+def _parse_process_card(words: list[str]) -> set[int]:
     """Return the card in a line of the process table; none if the line has no PID."""
     numbers = [word for word in words[:2] if word.isascii() and word.isdigit()]
     return {int(numbers[0][:9])} if len(numbers) == 2 else set()  # noqa: PLR2004 - AIP and PID
 
 
-def _last_line(text: str) -> str:
+def _find_last_text_line(text: str) -> str:
     """Return the last line that contains a letter."""
     return next((line for line in reversed(text.splitlines()) if any(map(str.isalpha, line))), "nothing")
 
@@ -124,34 +124,34 @@ def parse_modules(text: str) -> dict[int, int]:
     """Parse `hl-smi -Q index,module_id -f csv` into card → module, by the header's names. Raises ValueError."""
     rows = [[cell.strip() for cell in line.split(",")] for line in text.splitlines() if line.strip()]
     heads = ([name.partition(" [")[0].lower() for name in row] for row in rows)
-    start, names = next((found for found in enumerate(heads) if {"index", "module_id"} <= set(found[1])), (0, []))
+    start, names = next((entries for entries in enumerate(heads) if {"index", "module_id"} <= set(entries[1])), (0, []))
     if not names:
         raise parse_error(text.strip().splitlines()[0] if text.strip() else "nothing", "a header `index, module_id`")
     index, module = names.index("index"), names.index("module_id")
-    found: dict[int, int] = {}
+    entries: dict[int, int] = {}
     for row in rows[start + 1 :]:
         if len(row) != len(names) or not (row[index].isascii() and row[index].isdigit()):
             raise parse_error(", ".join(row), f"{len(names)} values with a number as index")
         if row[module].isascii() and row[module].isdigit():  # N/A if the firmware does not know the module
-            found[int(row[index][:9])] = int(row[module][:9])
-    return found
+            entries[int(row[index][:9])] = int(row[module][:9])
+    return entries
 
 
-def parse_topology(text: str) -> dict[int, CardAffinity]:
+def parse_hl_smi_topology(text: str) -> dict[int, CardAffinity]:
     """Parse `hl-smi topo -c -N` into module → place. Raises ValueError.
 
     The CPUs may be several ranges with blanks between them. The NUMA node is the last word, if the column exists.
     """
     lines = [line for line in text.splitlines() if line.strip()]
     heads = (line.lower() for line in lines)
-    start, header = next((found for found in enumerate(heads) if "modid" in found[1] and "cpu" in found[1]), (0, ""))
+    start, header = next((head for head in enumerate(heads) if "modid" in head[1] and "cpu" in head[1]), (0, ""))
     if not header:
         raise parse_error(lines[0] if lines else "nothing", "a header `modID  CPU Affinity  NUMA Affinity`")
     has_node = "numa" in header
-    return dict(_place(line, has_node=has_node) for line in lines[start + 1 :] if line.strip(" -\t|+="))
+    return dict(_parse_affinity_row(line, has_node=has_node) for line in lines[start + 1 :] if line.strip(" -\t|+="))
 
 
-def _place(line: str, *, has_node: bool) -> tuple[int, CardAffinity]:
+def _parse_affinity_row(line: str, *, has_node: bool) -> tuple[int, CardAffinity]:
     words = line.replace("|", " ").split()
     cpus = " ".join(words[1:-1] if has_node else words[1:])
     try:

@@ -14,9 +14,9 @@ from entrypoints.core.parse import parse_line, parse_number
 from entrypoints.core.records import Device, Link, ProbeResult
 from entrypoints.core.units import GIB
 from entrypoints.facts.probes.common import pci
-from entrypoints.facts.probes.common.steps import known
+from entrypoints.facts.probes.common.steps import drop_empty_values
 from entrypoints.facts.probes.common.tools import TIMEOUT, run_tool
-from entrypoints.facts.probes.neuron.neuron_ls import Listing, NeuronLsDevice, parse_json, parse_table
+from entrypoints.facts.probes.neuron.neuron_ls import Listing, NeuronLsDevice, parse_neuron_json, parse_neuron_table
 from entrypoints.host.commands import NOT_FOUND
 from entrypoints.host.host import Host, Result, Run
 
@@ -43,32 +43,32 @@ def probe(host: Host, run: Run, env: Mapping[str, str]) -> ProbeResult:
     numbers = tuple(int(end) for end in ends if end.isdecimal())
     if not numbers:
         return ProbeResult()
-    listing = _list(host, run)
+    listing = _run_neuron_ls(host, run)
     rows = {row.number: row for row in listing.rows}
     missing = [number for number in numbers if rows and number not in rows]
     if missing:
         host.fail(TOOLS[0], f"no row for device {missing[0]}", "a row for each device file /dev/neuron*")
     instance = listing.instance or host.parsed(_PRODUCT, parse_line, "")
-    devices = tuple(_device(host, number, rows.get(number, _NOTHING), instance) for number in numbers)
-    links = {number: rows[number].connected if number in rows else _connected(host, number) for number in numbers}
-    return ProbeResult(devices, tuple(_links(links)), _versions(host, listing, instance))
+    devices = tuple(_make_neuron_device(host, number, rows.get(number, _NOTHING), instance) for number in numbers)
+    links = {number: rows[number].connected if number in rows else _read_connected(host, number) for number in numbers}
+    return ProbeResult(devices, tuple(_list_neuron_links(links)), _read_neuron_versions(host, listing, instance))
 
 
-def _list(host: Host, run: Run) -> Listing:
+def _run_neuron_ls(host: Host, run: Run) -> Listing:
     """Run neuron-ls, with JSON output if it supports that. If it is absent, add a failure: memory is unknown."""
     for tool in TOOLS:
         answer = run((tool, "-j"), TIMEOUT)
         if answer.rc == NOT_FOUND:
             continue
         if not answer.rc:
-            return run_tool(host, _returning(answer), (tool, "-j"), parse_json) or Listing(())
-        return run_tool(host, run, (tool,), parse_table) or Listing(())
-    found = "command not found, so the memory and logical cores of the devices are unknown"
-    host.fail(TOOLS[0], found, "the package aws-neuronx-tools in the image, with /opt/aws/neuron/bin in PATH")
+            return run_tool(host, _replay_answer(answer), (tool, "-j"), parse_neuron_json) or Listing(())
+        return run_tool(host, run, (tool,), parse_neuron_table) or Listing(())
+    problem = "command not found, so the memory and logical cores of the devices are unknown"
+    host.fail(TOOLS[0], problem, "the package aws-neuronx-tools in the image, with /opt/aws/neuron/bin in PATH")
     return Listing(())
 
 
-def _returning(answer: Result) -> Run:
+def _replay_answer(answer: Result) -> Run:
     """Return a Run that returns this result."""
 
     def run(argv: tuple[str, ...], timeout: float) -> Result:
@@ -78,18 +78,20 @@ def _returning(answer: Result) -> Run:
     return run
 
 
-def _device(host: Host, number: int, row: NeuronLsDevice, instance: str) -> Device:
-    node, cpus = pci.near(host, row.bus) if row.bus else (None, ())
-    family = _FAMILY.match(instance.lower() or _word(host, number, "info/architecture/instance_type").lower())
-    name = _word(host, number, "info/architecture/device_name")
+def _make_neuron_device(host: Host, number: int, row: NeuronLsDevice, instance: str) -> Device:
+    node, cpus = pci.read_pci_affinity(host, row.bus) if row.bus else (None, ())
+    family = _FAMILY.match(
+        instance.lower() or _read_sysfs_word(host, number, "info/architecture/instance_type").lower()
+    )
+    name = _read_sysfs_word(host, number, "info/architecture/device_name")
     architecture = family[0] if family else _family_of(name)
     return Device(
         number=number,
         name=name or architecture,
         memory_total=row.memory if row is _NOTHING else row.memory or _MEMORY.get(architecture),
-        memory_used=_used(host, number),
+        memory_used=_sum_used_memory(host, number),
         node=row.node if node is None else node,
-        health=_health(host, number),
+        health=_read_error_counters(host, number),
         busy=None if row is _NOTHING else row.processes > 0,
         bus=row.bus,
         cpus=cpus or row.cpus,
@@ -106,18 +108,18 @@ def _family_of(chip: str) -> str:
     return f"{kind}{chip.strip()[-1] if chip.strip()[-1:].isdecimal() else 1}" if kind else ""
 
 
-def _word(host: Host, number: int, file: str) -> str:
+def _read_sysfs_word(host: Host, number: int, file: str) -> str:
     return host.parsed(f"{_SYSFS.format(number)}/{file}", parse_line, "")
 
 
-def _used(host: Host, number: int) -> int | None:
+def _sum_used_memory(host: Host, number: int) -> int | None:
     """Return the bytes that the runtime uses in the device's memory for all cores; None if they are unknown."""
     paths = host.glob(f"{_SYSFS.format(number)}/neuron_core*/stats/memory_usage/device_mem/present")
     sizes = [host.parsed(path, parse_number, 0) for path in paths]
     return sum(sizes) if sizes else None
 
 
-def _health(host: Host, number: int) -> str:
+def _read_error_counters(host: Host, number: int) -> str:
     """Return `ok`, or the error counters that are not zero; empty if the driver has no counters."""
     counts: dict[str, int] = {}
     for name in _ERRORS:
@@ -130,7 +132,7 @@ def _health(host: Host, number: int) -> str:
     return ", ".join(wrong) or ("ok" if counts else "")
 
 
-def _connected(host: Host, number: int) -> tuple[int, ...]:
+def _read_connected(host: Host, number: int) -> tuple[int, ...]:
     """Return the connected devices from the driver's file."""
     nothing: tuple[int, ...] = ()
     return host.parsed(f"{_SYSFS.format(number)}/connected_devices", parse_connected, nothing)
@@ -141,17 +143,21 @@ def parse_connected(text: str) -> tuple[int, ...]:
     return tuple(parse_number(part) for part in text.replace(",", " ").split())
 
 
-def _links(neighbours: Mapping[int, tuple[int, ...]]) -> Iterable[Link]:
+def _list_neuron_links(neighbours: Mapping[int, tuple[int, ...]]) -> Iterable[Link]:
     """Return a link for each pair of connected devices in this container."""
-    pairs = {(min(one, other), max(one, other)) for one, others in neighbours.items() for other in others}
+    pairs = {
+        (min(one, neighbour), max(one, neighbour))
+        for one, device_neighbours in neighbours.items()
+        for neighbour in device_neighbours
+    }
     return (Link(*pair, "NeuronLink") for pair in sorted(pairs) if pair[0] != pair[1] and set(pair) <= set(neighbours))
 
 
-def _versions(host: Host, listing: Listing, instance: str) -> dict[str, str]:
-    found = {
+def _read_neuron_versions(host: Host, listing: Listing, instance: str) -> dict[str, str]:
+    versions = {
         "driver": host.parsed(_DRIVER, parse_line, ""),
         "runtime": next((row.runtime for row in listing.rows if row.runtime), ""),
         "instance": instance,
         "logical_neuroncore_config": listing.grouping,
     }
-    return known(found)
+    return drop_empty_values(versions)

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from entrypoints.core.parse import parse_id_list, parse_number
-from entrypoints.facts.probes.common.printed import is_unknown, loaded
+from entrypoints.facts.probes.common.printed import is_unknown, load_printed_json
 from entrypoints.facts.probes.common.tools import parse_error
 
 _UNITS = {"": 1, "B": 1, "KB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30, "TB": 1 << 40}
@@ -60,7 +60,7 @@ def bus_address(text: str) -> str:
     return f"{(match[1] or '0000')[-4:]}:{match[2]}".lower()
 
 
-def parse_size(text: str) -> int | None:
+def parse_neuron_size(text: str) -> int | None:
     """Return the bytes of `96 GB`; None for N/A. Raises ValueError."""
     if is_unknown(text):
         return None
@@ -70,7 +70,7 @@ def parse_size(text: str) -> int | None:
     return int(match[1]) * _UNITS[match[2].upper().replace("I", "")]
 
 
-def _node(text: str) -> int | None:
+def _parse_node(text: str) -> int | None:
     """Return a NUMA node; None for -1 and for words, which mean unknown."""
     word = text.strip()
     return int(word) if word.isascii() and word.isdigit() and len(word) <= 5 else None  # noqa: PLR2004 - 65535 nodes
@@ -79,9 +79,9 @@ def _node(text: str) -> int | None:
 # --- neuron-ls -j ---------------------------------------------------------------------------------------------------
 
 
-def parse_json(text: str) -> Listing:
+def parse_neuron_json(text: str) -> Listing:
     """Parse the JSON list of devices. Raises ValueError."""
-    devices = loaded(text, "the list of devices that neuron-ls -j prints")
+    devices = load_printed_json(text, "the list of devices that neuron-ls -j prints")
     if not isinstance(devices, list):
         raise parse_error(text, "a list of objects, one per device")
     first: Mapping[str, Any] = devices[0] if devices else {}
@@ -91,24 +91,26 @@ def parse_json(text: str) -> Listing:
 
 def _json_row(item: Mapping[str, Any]) -> NeuronLsDevice:
     """Return one device. Newer tools print null for unknown values."""
-    processes = _items(item, "neuron_processes")
+    processes = _read_list_key(item, "neuron_processes")
     versions = (str(one.get("neuron_runtime_version") or "") for one in processes if isinstance(one, dict))
     memory = item.get("memory_size")
     unknown = memory is None or is_unknown(str(memory))
     return NeuronLsDevice(
-        number=_count(item, "neuron_device"),
-        cores=len(_items(item, "neuroncore_ids")) or _cores(item),
-        memory=None if unknown else _count(item, "memory_size"),
+        number=_read_count_key(item, "neuron_device"),
+        cores=len(_read_list_key(item, "neuroncore_ids")) or _read_core_count(item),
+        memory=None if unknown else _read_count_key(item, "memory_size"),
         bus=bus_address(str(item.get("bdf") or "")),
-        connected=tuple(_whole(other, "connected_to") for other in _items(item, "connected_to")),
-        cpus=_cpus(str(item.get("cpu_affinity") or "")),
-        node=_node(str(item.get("numa_node", ""))),
+        connected=tuple(
+            _require_whole_number(neighbour, "connected_to") for neighbour in _read_list_key(item, "connected_to")
+        ),
+        cpus=_parse_cpu_list(str(item.get("cpu_affinity") or "")),
+        node=_parse_node(str(item.get("numa_node", ""))),
         processes=len(processes),
         runtime=next(filter(None, versions), ""),
     )
 
 
-def _items(item: Mapping[str, Any], key: str) -> list[Any]:
+def _read_list_key(item: Mapping[str, Any], key: str) -> list[Any]:
     value = item.get(key) or []
     if isinstance(value, str) and is_unknown(value):
         return []
@@ -117,15 +119,15 @@ def _items(item: Mapping[str, Any], key: str) -> list[Any]:
     return value
 
 
-def _count(item: Mapping[str, Any], key: str) -> int:
-    return _whole(item.get(key), key)
+def _read_count_key(item: Mapping[str, Any], key: str) -> int:
+    return _require_whole_number(item.get(key), key)
 
 
-def _cores(item: Mapping[str, Any]) -> int:
-    return 0 if is_unknown(str(item.get("nc_count", 0))) else _count(item, "nc_count")
+def _read_core_count(item: Mapping[str, Any]) -> int:
+    return 0 if is_unknown(str(item.get("nc_count", 0))) else _read_count_key(item, "nc_count")
 
 
-def _whole(value: object, key: str) -> int:
+def _require_whole_number(value: object, key: str) -> int:
     if isinstance(value, bool) or not isinstance(value, (int, str)):
         raise parse_error(f"{key}: {value!r}", "a whole number")
     try:
@@ -134,7 +136,7 @@ def _whole(value: object, key: str) -> int:
         raise parse_error(f"{key}: {value!r}", "a whole number") from error
 
 
-def _cpus(text: str) -> tuple[int, ...]:
+def _parse_cpu_list(text: str) -> tuple[int, ...]:
     try:
         return () if is_unknown(text) else parse_id_list(text)
     except ValueError as error:
@@ -144,7 +146,7 @@ def _cpus(text: str) -> tuple[int, ...]:
 # --- neuron-ls ------------------------------------------------------------------------------------------------------
 
 
-def parse_table(text: str) -> Listing:
+def parse_neuron_table(text: str) -> Listing:
     """Parse the table, with or without -t, -w and processes. Raises ValueError."""
     titles: dict[str, str] = {}
     heading: list[list[str]] = []
@@ -159,13 +161,13 @@ def parse_table(text: str) -> Listing:
         if not rows and not any(map(str.isdecimal, cells)):  # no heading is a number, and a device has one
             heading.append(cells)
         else:
-            _take(rows, _named(heading, cells, line), line)
+            _add_neuron_row(rows, _name_cells(heading, cells, line), line)
     if not rows:
         raise parse_error(" | ".join(heading[-1]) if heading else text, "a table with a line for each NEURON DEVICE")
     return Listing(tuple(rows), titles.get("instance-type", ""), titles.get("logical-neuroncore-config", ""))
 
 
-def _named(heading: list[list[str]], cells: list[str], line: str) -> dict[str, str]:
+def _name_cells(heading: list[list[str]], cells: list[str], line: str) -> dict[str, str]:
     """Return the cells of a line by column name: NEURON above DEVICE is `NEURON DEVICE`."""
     if not heading or {len(cells)} != {len(names) for names in heading}:
         raise parse_error(line, "as many cells as in the heading")
@@ -173,25 +175,27 @@ def _named(heading: list[list[str]], cells: list[str], line: str) -> dict[str, s
     return dict(zip(names, cells, strict=True))
 
 
-def _take(rows: list[NeuronLsDevice], cells: Mapping[str, str], line: str) -> None:
+def _add_neuron_row(rows: list[NeuronLsDevice], cells: Mapping[str, str], line: str) -> None:
     """Add a device, or another process to the last device."""
-    held = int(bool(cells.get("PID")))
+    processes = int(bool(cells.get("PID")))
     if cells.get("NEURON DEVICE"):
-        rows.append(_table_row(cells, line, held))
+        rows.append(_table_row(cells, line, processes))
     elif rows:
-        rows[-1] = rows[-1]._replace(processes=rows[-1].processes + held)
+        rows[-1] = rows[-1]._replace(processes=rows[-1].processes + processes)
 
 
-def _table_row(cells: Mapping[str, str], line: str, held: int) -> NeuronLsDevice:
+def _table_row(cells: Mapping[str, str], line: str, processes: int) -> NeuronLsDevice:
     try:
         count = cells.get("LOGICAL NC") or cells["NEURON CORES"]
         cores = 0 if is_unknown(count) else parse_number(count)
-        number, memory = parse_number(cells["NEURON DEVICE"]), parse_size(cells["NEURON MEMORY"])
-        others = cells.get("CONNECTED DEVICES", "").split(",")
-        connected = tuple(parse_number(other) for other in others if not is_unknown(other))
+        number, memory = parse_number(cells["NEURON DEVICE"]), parse_neuron_size(cells["NEURON MEMORY"])
+        neighbours = cells.get("CONNECTED DEVICES", "").split(",")
+        connected = tuple(parse_number(neighbour) for neighbour in neighbours if not is_unknown(neighbour))
     except (KeyError, ValueError) as error:
         expected = "a device's number, cores (4), memory (96 GB) and connected devices (12, 3)"
         raise parse_error(line, expected) from error
     bus = bus_address(cells["PCI BDF"]) if cells.get("PCI BDF") else ""
-    cpus, node = _cpus(cells.get("CPU AFFINITY", "")), _node(cells.get("NUMA NODE", ""))
-    return NeuronLsDevice(number, cores, memory, bus, connected, cpus, node, held, cells.get("RUNTIME VERSION", ""))
+    cpus, node = _parse_cpu_list(cells.get("CPU AFFINITY", "")), _parse_node(cells.get("NUMA NODE", ""))
+    return NeuronLsDevice(
+        number, cores, memory, bus, connected, cpus, node, processes, cells.get("RUNTIME VERSION", "")
+    )

@@ -11,7 +11,15 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from entrypoints.facts.probes.common.printed import bus_of, is_unknown, json_in, loaded, number_of, size_of, word_of
+from entrypoints.facts.probes.common.printed import (
+    bus_of,
+    is_unknown,
+    json_in,
+    load_printed_json,
+    number_of,
+    size_of,
+    word_of,
+)
 from entrypoints.facts.probes.common.tools import parse_error
 
 
@@ -58,10 +66,10 @@ def parse_amd_smi(text: str) -> tuple[AmdSmiCard, ...]:
     table = parse_amd_smi_table(text)
     if table:
         return table
-    entries = _entries(text)
+    entries = _parse_gpu_entries(text)
     if not entries:
         raise parse_error(text.strip() or "nothing", _EXPECTED)
-    return tuple(_card(entry, number) for number, entry in enumerate(entries))
+    return tuple(_make_amd_card(entry, number) for number, entry in enumerate(entries))
 
 
 def parse_amd_smi_table(text: str) -> tuple[AmdSmiCard, ...]:
@@ -74,9 +82,9 @@ def parse_amd_smi_table(text: str) -> tuple[AmdSmiCard, ...]:
         gpu, use = _SHOWN_GPU.search(line), _SHOWN_USE.search(line)
         if gpu:
             name = word_of(gpu[2])
-            device = _id(name)
-            found = AmdSmiCard(len(cards), bus_of(gpu[1]), "" if device else name, device=device)
-            cards.append(found._replace(driver=driver[1] if driver else ""))
+            device = _parse_pci_id(name)
+            card = AmdSmiCard(len(cards), bus_of(gpu[1]), "" if device else name, device=device)
+            cards.append(card._replace(driver=driver[1] if driver else ""))
         elif cards and len(words := line.strip("| ").split()) > 3:  # noqa: PLR2004 - GPU, HIP-ID, OAM-ID, Partition-Mode
             cards[-1] = _with_second_row(cards[-1], words, use)
     return tuple(sorted(cards))
@@ -90,58 +98,58 @@ def _with_second_row(card: AmdSmiCard, words: list[str], use: re.Match[str] | No
     return card._replace(number=number, used=sizes[0], memory=sizes[1], partitions=(memory, compute))
 
 
-def _entries(text: str) -> list[Mapping[str, Any]]:
+def _parse_gpu_entries(text: str) -> list[Mapping[str, Any]]:
     """Return the values of each GPU by their path in lower case: asic.market_name."""
-    value = loaded(text, _EXPECTED)
+    value = load_printed_json(text, _EXPECTED)
     for _ in range(2):  # {"gpu_data": […]}, which the host and guest editions wrap in another object
         if isinstance(value, dict):
             value = next((item for item in value.values() if isinstance(item, list)), value)
     items = value if isinstance(value, list) else [value]
-    return [_flat(item) for item in items if isinstance(item, dict) and item]
+    return [_flatten_entry(item) for item in items if isinstance(item, dict) and item]
 
 
-def _flat(item: Mapping[str, Any], prefix: str = "", depth: int = 0) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+def _flatten_entry(item: Mapping[str, Any], prefix: str = "", depth: int = 0) -> dict[str, Any]:
+    flat_values: dict[str, Any] = {}
     for key, value in item.items():
         name = f"{prefix}{key}".lower()
         if isinstance(value, dict) and "value" not in value and depth < 4:  # noqa: PLR2004 - deeper than amd-smi goes
-            found |= _flat(value, f"{name}.", depth + 1)
+            flat_values |= _flatten_entry(value, f"{name}.", depth + 1)
         else:
-            found[name] = value
-    return found
+            flat_values[name] = value
+    return flat_values
 
 
-def _card(entry: Mapping[str, Any], number: int) -> AmdSmiCard:
-    index = number_of(_first(entry, "gpu", "gpu_id"))
+def _make_amd_card(entry: Mapping[str, Any], number: int) -> AmdSmiCard:
+    index = number_of(_read_first_value(entry, "gpu", "gpu_id"))
     return AmdSmiCard(
         number=number if index is None else index,
-        bus=bus_of(_first(entry, "bus.bdf", "bdf", "asic.bdf", "asic.pci_bdf")),
-        name=word_of(_first(entry, "asic.market_name", "board.product_name", "market_name")),
-        memory=size_of(_first(entry, "vram.size", "vram.vram_size", "vram.size_mb"), "MB"),
-        architecture=_gfx(_first(entry, "asic.target_graphics_version")),
-        driver=word_of(_first(entry, "driver.version", "driver.driver_version")),
+        bus=bus_of(_read_first_value(entry, "bus.bdf", "bdf", "asic.bdf", "asic.pci_bdf")),
+        name=word_of(_read_first_value(entry, "asic.market_name", "board.product_name", "market_name")),
+        memory=size_of(_read_first_value(entry, "vram.size", "vram.vram_size", "vram.size_mb"), "MB"),
+        architecture=_parse_gfx_target(_read_first_value(entry, "asic.target_graphics_version")),
+        driver=word_of(_read_first_value(entry, "driver.version", "driver.driver_version")),
         partitions=(
-            word_of(_first(entry, "partition.memory_partition")),
-            word_of(_first(entry, "partition.accelerator_partition", "partition.compute_partition")),
+            word_of(_read_first_value(entry, "partition.memory_partition")),
+            word_of(_read_first_value(entry, "partition.accelerator_partition", "partition.compute_partition")),
         ),
-        device=_id(_first(entry, "asic.device_id")),
-        revision=_id(_first(entry, "asic.rev_id")),
+        device=_parse_pci_id(_read_first_value(entry, "asic.device_id")),
+        revision=_parse_pci_id(_read_first_value(entry, "asic.rev_id")),
     )
 
 
-def _first(entry: Mapping[str, Any], *names: str) -> Any:
+def _read_first_value(entry: Mapping[str, Any], *names: str) -> Any:
     return next((entry[name] for name in names if entry.get(name) is not None and not is_unknown(str(entry[name]))), "")
 
 
-def _id(value: Any) -> str:
+def _parse_pci_id(value: Any) -> str:
     """Return a PCI id as the kernel writes it; empty for anything else."""
     text = str(value).strip().lower()
     return text if _HEX.fullmatch(text) else ""
 
 
-def _gfx(value: Any) -> str:
-    found = _GFX.search(str(value))
-    return found[0] if found else ""
+def _parse_gfx_target(value: Any) -> str:
+    match = _GFX.search(str(value))
+    return match[0] if match else ""
 
 
 # --- rocm-smi -------------------------------------------------------------------------------------------------------
@@ -189,7 +197,7 @@ def _rocm_table(text: str) -> tuple[AmdSmiCard, ...]:
     for line in lines:
         words = line.split()
         if words and number_of(words[0]) is not None:
-            device = next((word.strip("[],") for word in words if _id(word.strip("[],"))), "")
+            device = next((word.strip("[],") for word in words if _parse_pci_id(word.strip("[],"))), "")
             shares = _PERCENT.findall(line)
             share = int(shares[-2]) if len(shares) > 1 else None
             modes = _MODES.search(line)
@@ -204,13 +212,13 @@ def _rocm_card(index: int, fields: Mapping[str, Any]) -> AmdSmiCard:
     return AmdSmiCard(
         number=index,
         bus=bus_of(fields.get("pci bus", "")),
-        name=word_of(_first(fields, "card series", "device name", "card model")),
+        name=word_of(_read_first_value(fields, "card series", "device name", "card model")),
         memory=size_of(fields.get("vram total memory (b)", "")),
         used=size_of(fields.get("vram total used memory (b)", "")),
-        architecture=_gfx(fields.get("gfx version", "")),
+        architecture=_parse_gfx_target(fields.get("gfx version", "")),
         driver=word_of(fields.get("driver version", "")),
-        device=_id(_first(fields, "device id", "card model")),
-        revision=_id(fields.get("device rev", "")),
+        device=_parse_pci_id(_read_first_value(fields, "device id", "card model")),
+        revision=_parse_pci_id(fields.get("device rev", "")),
         partitions=(word_of(fields.get("memory partition", "")), word_of(fields.get("compute partition", ""))),
     )
 
@@ -223,12 +231,12 @@ def parse_rocminfo(text: str) -> tuple[AmdSmiCard, ...]:
     agents = re.split(r"^Agent\s+\d+", text, flags=re.MULTILINE)[1:]
     if not agents:
         raise parse_error(text.strip() or "nothing", "rocminfo's agents")
-    found = (_fields(agent) for agent in agents)
-    gpus = [fields for fields in found if fields.get("device type") == "GPU"]
-    return tuple(_agent(number, fields) for number, fields in enumerate(gpus))
+    agent_fields = (_parse_agent_fields(agent) for agent in agents)
+    gpus = [fields for fields in agent_fields if fields.get("device type") == "GPU"]
+    return tuple(_make_agent_card(number, fields) for number, fields in enumerate(gpus))
 
 
-def _fields(agent: str) -> dict[str, str]:
+def _parse_agent_fields(agent: str) -> dict[str, str]:
     fields: dict[str, str] = {}
     for line in agent.splitlines():
         key, colon, value = line.strip().partition(":")
@@ -237,7 +245,7 @@ def _fields(agent: str) -> dict[str, str]:
     return fields
 
 
-def _agent(number: int, fields: Mapping[str, str]) -> AmdSmiCard:
+def _make_agent_card(number: int, fields: Mapping[str, str]) -> AmdSmiCard:
     size, place = fields.get("size", "").partition("(")[0], number_of(fields.get("bdfid", ""))
     bus = "" if place is None else f"{place >> 8 & 0xFF:02x}:{place >> 3 & 0x1F:02x}.{place & 7}"
     return AmdSmiCard(
@@ -245,14 +253,14 @@ def _agent(number: int, fields: Mapping[str, str]) -> AmdSmiCard:
         bus=bus_of(f"{number_of(fields.get('domain', '0')) or 0:04x}:{bus}"[-12:]) if bus else "",
         name=word_of(fields.get("marketing name", "")),
         memory=size_of(size, "KB"),
-        architecture=_gfx(fields.get("name", "")),
+        architecture=_parse_gfx_target(fields.get("name", "")),
     )
 
 
 # --- links ----------------------------------------------------------------------------------------------------------
 
 
-def parse_topology(text: str) -> Wires:
+def parse_amd_topology(text: str) -> Wires:
     """Parse the kinds of links of `amd-smi topology`, as JSON or as tables, or of `rocm-smi --showtopo`, as JSON."""
     value = json_in(text)
     wires = _topology_table(text) if value is None else _topology_json(value)
@@ -269,19 +277,19 @@ def _topology_json(value: Any) -> list[tuple[str, str, str]] | None:
         value = next((item for item in value.values() if isinstance(item, list)), None)
     if not isinstance(value, list):
         return None
-    return [wire for item in value if isinstance(item, dict) for wire in _ends(item)]
+    return [wire for item in value if isinstance(item, dict) for wire in _list_link_ends(item)]
 
 
-def _ends(item: Mapping[str, Any]) -> Iterable[tuple[str, str, str]]:
-    own, kinds, links = _end(item), item.get("link_type"), item.get("links")
+def _list_link_ends(item: Mapping[str, Any]) -> Iterable[tuple[str, str, str]]:
+    first_end, kinds, links = _read_link_end(item), item.get("link_type"), item.get("links")
     if isinstance(kinds, dict):  # before ROCm 6.1.1: {"gpu_0": "SELF", "gpu_1": "XGMI"}
         yield from ((str(item.get("gpu")), str(key).rpartition("_")[2], word_of(kind)) for key, kind in kinds.items())
     for link in links if isinstance(links, list) else ():
         if isinstance(link, dict) and word_of(link.get("link_type")) not in ("", "SELF"):
-            yield own, _end(link), word_of(link.get("link_type"))
+            yield first_end, _read_link_end(link), word_of(link.get("link_type"))
 
 
-def _end(item: Mapping[str, Any]) -> str:
+def _read_link_end(item: Mapping[str, Any]) -> str:
     return bus_of(item.get("bdf")) or str(item.get("gpu"))
 
 

@@ -50,79 +50,83 @@ class Wire(NamedTuple):
     bandwidth: int
 
 
-def nodes(host: Host) -> tuple[GpuNode, ...]:
+def list_kfd_nodes(host: Host) -> tuple[GpuNode, ...]:
     """Return the GPUs that are visible in this container, in HIP's order."""
     paths = (dirname(path) for path in host.glob(f"{_NODES}/*/properties"))
-    found = ((path, _properties(host, f"{path}/properties")) for path in paths)
-    return tuple(_gpu(host, path, known) for path, known in found if known.get("gfx_target_version"))
+    pairs = ((path, _read_properties(host, f"{path}/properties")) for path in paths)
+    return tuple(
+        _read_kfd_node(host, path, properties) for path, properties in pairs if properties.get("gfx_target_version")
+    )
 
 
-def wires(host: Host, found: tuple[GpuNode, ...]) -> tuple[Wire, ...]:
-    """Return the links between GPUs, by their index in `found`. If a pair has xGMI and PCIe, return xGMI."""
-    places = {gpu.node: place for place, gpu in enumerate(found)}
+def list_kfd_wires(host: Host, gpus: tuple[GpuNode, ...]) -> tuple[Wire, ...]:
+    """Return the links between GPUs, by their index in `gpus`. If a pair has xGMI and PCIe, return xGMI."""
+    places = {gpu.node: place for place, gpu in enumerate(gpus)}
     best: dict[tuple[int, int], Wire] = {}
-    for gpu in found:
+    for gpu in gpus:
         for kind in ("io_links", "p2p_links"):
             for path in host.glob(f"{_NODES}/{gpu.node}/{kind}/*/properties"):
-                _add(best, _properties(host, path), places)
+                _add_best_wire(best, _read_properties(host, path), places)
     return tuple(best[pair] for pair in sorted(best))
 
 
-def _add(best: dict[tuple[int, int], Wire], known: Mapping[str, int], places: Mapping[int, int]) -> None:
-    ends = sorted(places.get(known.get(name, -1), -1) for name in ("node_from", "node_to"))
-    kind = _LINKS.get(known.get("type", -1), "")
+def _add_best_wire(best: dict[tuple[int, int], Wire], properties: Mapping[str, int], places: Mapping[int, int]) -> None:
+    ends = sorted(places.get(properties.get(name, -1), -1) for name in ("node_from", "node_to"))
+    kind = _LINKS.get(properties.get("type", -1), "")
     if ends[0] < 0 or ends[0] == ends[1] or not kind:
         return
-    wire = Wire(Link(ends[0], ends[1], kind), known.get("max_bandwidth", 0))
+    wire = Wire(Link(ends[0], ends[1], kind), properties.get("max_bandwidth", 0))
     pair = (ends[0], ends[1])
     if pair not in best or (kind == "XGMI", wire.bandwidth) > (best[pair].link.kind == "XGMI", best[pair].bandwidth):
         best[pair] = wire
 
 
-def taken(host: Host, gpu: str) -> int:
+def sum_process_memory(host: Host, gpu: str) -> int:
     """Return the bytes of a GPU's memory that processes use, including those of other containers."""
-    return sum(host.parsed(path, _whole, 0, hidden=True) for path in host.glob(f"{_PROCESSES}/*/vram_{gpu}"))
+    return sum(
+        host.parsed(path, _parse_memory_bytes, 0, hidden=True) for path in host.glob(f"{_PROCESSES}/*/vram_{gpu}")
+    )
 
 
-def _gpu(host: Host, path: str, known: Mapping[str, int]) -> GpuNode:
-    location, banks = known.get("location_id", 0), host.glob(f"{path}/mem_banks/*/properties")
-    memory = [_properties(host, bank) for bank in banks]
+def _read_kfd_node(host: Host, path: str, properties: Mapping[str, int]) -> GpuNode:
+    location, banks = properties.get("location_id", 0), host.glob(f"{path}/mem_banks/*/properties")
+    memory = [_read_properties(host, bank) for bank in banks]
     sizes = [bank.get("size_in_bytes", 0) for bank in memory if bank.get("heap_type") in _FRAME_BUFFERS]
     place, function = location >> 8 & 0xFF, location & 0xFF
     return GpuNode(
         node=int(basename(path)),
         gpu=(host.text(f"{path}/gpu_id", hidden=True) or "").strip(),
-        bus=f"{known.get('domain', 0):04x}:{place:02x}:{function >> 3:02x}.{function & 7}",
+        bus=f"{properties.get('domain', 0):04x}:{place:02x}:{function >> 3:02x}.{function & 7}",
         partition=location >> _PARTITION_BIT,
-        architecture=architecture(known["gfx_target_version"]),
-        device=f"{known.get('device_id', 0):#06x}",
-        memory=sum(sizes) or known.get("local_mem_size") or None,
-        minor=known.get("drm_render_minor", -1),
-        unique=f"GPU-{known.get('unique_id', 0):016x}",
+        architecture=format_gfx_target(properties["gfx_target_version"]),
+        device=f"{properties.get('device_id', 0):#06x}",
+        memory=sum(sizes) or properties.get("local_mem_size") or None,
+        minor=properties.get("drm_render_minor", -1),
+        unique=f"GPU-{properties.get('unique_id', 0):016x}",
     )
 
 
-def architecture(version: int) -> str:
+def format_gfx_target(version: int) -> str:
     """Return the target that kernels are compiled for: 90402 → gfx942, 90010 → gfx90a, 110001 → gfx1101."""
     return f"gfx{version // 10000}{version // 100 % 100:x}{version % 100:x}"
 
 
-def _properties(host: Host, path: str) -> dict[str, int]:
+def _read_properties(host: Host, path: str) -> dict[str, int]:
     return host.parsed(path, parse_properties, {}, hidden=True)
 
 
 def parse_properties(text: str) -> dict[str, int]:
     """Parse `name number` lines. An empty file has none. Raises ValueError."""
-    found: dict[str, int] = {}
+    properties: dict[str, int] = {}
     for line in text.splitlines():
         name, _, value = line.strip().partition(" ")
         if not (name.isidentifier() and value.isascii() and value.lstrip("-").isdigit() and len(value) <= 20):  # noqa: PLR2004 - 64 bits
             raise parse_error(line, "a name and a number")
-        found[name] = int(value)
-    return found
+        properties[name] = int(value)
+    return properties
 
 
-def _whole(text: str) -> int:
+def _parse_memory_bytes(text: str) -> int:
     """Parse a number of bytes. It may be negative for a moment while a process ends; then return 0."""
     word = text.strip()
     if not (word.isascii() and word.lstrip("-").isdigit() and len(word) <= 20):  # noqa: PLR2004 - 64 bits

@@ -14,14 +14,14 @@ from entrypoints.core.records import Device, Link, ProbeResult
 from entrypoints.core.units import MIB
 from entrypoints.facts.probes.common import pci
 from entrypoints.facts.probes.common.printed import number_of, word_of
-from entrypoints.facts.probes.common.steps import first_answer, known, opens
+from entrypoints.facts.probes.common.steps import check_device_file, drop_empty_values, first_answer
 from entrypoints.facts.probes.rocm import kfd
 from entrypoints.facts.probes.rocm.amdsmi import (
     AmdSmiCard,
     parse_amd_smi,
+    parse_amd_topology,
     parse_rocm_smi,
     parse_rocminfo,
-    parse_topology,
 )
 from entrypoints.facts.probes.rocm.kfd import GpuNode, Wire
 from entrypoints.host.host import Host, Run
@@ -103,9 +103,9 @@ _CARDS = (
 _WITHOUT_DRIVER = ((("rocminfo",), parse_rocminfo),)
 """rocminfo alone works without /dev/kfd (WSL)."""
 _TOPOLOGY = (
-    (("amd-smi", "topology", "--json"), parse_topology),
-    (("amd-smi", "topology"), parse_topology),
-    (("rocm-smi", "--showtopo", "--json"), parse_topology),
+    (("amd-smi", "topology", "--json"), parse_amd_topology),
+    (("amd-smi", "topology"), parse_amd_topology),
+    (("rocm-smi", "--showtopo", "--json"), parse_amd_topology),
 )
 
 
@@ -114,21 +114,31 @@ def probe(host: Host, run: Run, env: Mapping[str, str]) -> ProbeResult:
     present = host.exists(KFD)
     if not present and not host.exists(_WSL):
         return ProbeResult()
-    found = kfd.nodes(host)
-    if not found:
+    nodes = kfd.list_kfd_nodes(host)
+    if not nodes:
         return _by_tools(host, run, present=present)
-    given = _visible(tuple(node for node in found if opens(host, f"/dev/dri/renderD{node.minor}")), env)
-    unknown = any(not (_name(host, node) and node.memory) for node in given)
+    visible_nodes = _select_rocr_visible(
+        tuple(node for node in nodes if check_device_file(host, f"/dev/dri/renderD{node.minor}")), env
+    )
+    unknown = any(not (_read_gpu_name(host, node) and node.memory) for node in visible_nodes)
     cards = (first_answer(host, run, _CARDS) if unknown else None) or ()
-    wires = kfd.wires(host, given)
-    devices = tuple(_device(host, number, node, cards, (given, wires)) for number, node in enumerate(given))
+    wires = kfd.list_kfd_wires(host, visible_nodes)
+    devices = tuple(
+        _make_rocm_device(host, number, node, cards, (visible_nodes, wires))
+        for number, node in enumerate(visible_nodes)
+    )
     _require_memory(host, devices)
-    return ProbeResult(devices, tuple(wire.link for wire in wires), _versions(host, given, cards), _apu(host, given))
+    return ProbeResult(
+        devices,
+        tuple(wire.link for wire in wires),
+        _read_rocm_versions(host, visible_nodes, cards),
+        _read_apu_memory(host, visible_nodes),
+    )
 
 
-def _apu(host: Host, given: Iterable[GpuNode]) -> dict[str, str]:
+def _read_apu_memory(host: Host, nodes: Iterable[GpuNode]) -> dict[str, str]:
     """Return the MiB of a GPU that is part of the processor: counted, carved out by the firmware, and shared (GTT)."""
-    node = next((node for node in given if node.architecture in APUS), None)
+    node = next((node for node in nodes if node.architecture in APUS), None)
     if node is None:
         return {}
     sizes = {name: number_of(host.parsed(f"{_PCI}/{node.bus}/mem_info_{name}_total", word_of, "")) for name in _POOLS}
@@ -136,27 +146,27 @@ def _apu(host: Host, given: Iterable[GpuNode]) -> dict[str, str]:
     return counted | {f"apu_{name}_mib": str(size // MIB) for name, size in sizes.items() if size}
 
 
-def _visible(found: tuple[GpuNode, ...], env: Mapping[str, str]) -> tuple[GpuNode, ...]:
+def _select_rocr_visible(nodes: tuple[GpuNode, ...], env: Mapping[str, str]) -> tuple[GpuNode, ...]:
     """Return the GPUs that ROCR_VISIBLE_DEVICES selects, in its order. HIP counts only these."""
     words = [word.strip() for word in env.get("ROCR_VISIBLE_DEVICES", "").split(",") if word.strip()]
     if not words:
-        return found
-    by_word = {str(place): node for place, node in enumerate(found)} | {node.unique: node for node in found}
+        return nodes
+    by_word = {str(place): node for place, node in enumerate(nodes)} | {node.unique: node for node in nodes}
     return tuple(by_word[word] for word in words if word in by_word)
 
 
-def _name(host: Host, node: GpuNode) -> str:
+def _read_gpu_name(host: Host, node: GpuNode) -> str:
     shared_id = any(node.device == device for device, _ in REVISIONS)
     revision = host.parsed(f"{_PCI}/{node.bus}/revision", word_of, "") if shared_id else ""
-    return host.parsed(f"{_PCI}/{node.bus}/product_name", word_of, "") or _model(node.device, revision)
+    return host.parsed(f"{_PCI}/{node.bus}/product_name", word_of, "") or _find_gpu_model(node.device, revision)
 
 
-def _model(device: str, revision: str) -> str:
+def _find_gpu_model(device: str, revision: str) -> str:
     """Return the model of a PCI id; several models if only a revision that is not known tells which one it is."""
     return REVISIONS.get((device, revision)) or NAMES.get(device, "")
 
 
-def _device(
+def _make_rocm_device(
     host: Host,
     number: int,
     node: GpuNode,
@@ -164,27 +174,27 @@ def _device(
     among: tuple[tuple[GpuNode, ...], tuple[Wire, ...]],
 ) -> Device:
     card = next((card for card in cards if card.bus == node.bus), AmdSmiCard(number))
-    near, cpus = pci.near(host, node.bus)
-    held = kfd.taken(host, node.gpu)
-    whole = number_of(host.parsed(f"{_PCI}/{node.bus}/mem_info_{_pool(host, node)}_used", word_of, ""))
+    near, cpus = pci.read_pci_affinity(host, node.bus)
+    used_bytes = kfd.sum_process_memory(host, node.gpu)
+    whole = number_of(host.parsed(f"{_PCI}/{node.bus}/mem_info_{_find_memory_pool(host, node)}_used", word_of, ""))
     return Device(
         number=number,
-        name=_name(host, node) or card.name,
-        memory_total=node.memory or _measured(card._replace(device=node.device)).memory,
-        memory_used=held if _shared(node, among[0]) else whole,
+        name=_read_gpu_name(host, node) or card.name,
+        memory_total=node.memory or _estimate_card_memory(card._replace(device=node.device)).memory,
+        memory_used=used_bytes if _is_partition(node, among[0]) else whole,
         node=near,
         module_id=number_of(host.parsed(f"{_PCI}/{node.bus}/xgmi_physical_id", word_of, "")),
-        health=_health(host, node.bus),
-        busy=held > 0 if host.glob("/sys/class/kfd/kfd/proc") else None,
+        health=_read_ras_health(host, node.bus),
+        busy=used_bytes > 0 if host.glob("/sys/class/kfd/kfd/proc") else None,
         bus=node.bus,
         cpus=cpus,
         architecture=node.architecture,
         path=f"/dev/dri/renderD{node.minor}",
-        card=_card(number, *among),
+        card=_find_card_number(number, *among),
     )
 
 
-def _pool(host: Host, node: GpuNode) -> str:
+def _find_memory_pool(host: Host, node: GpuNode) -> str:
     """Return which pool the kernel counts as the GPU's memory: of an APU the larger one, since Linux 6.10.
 
     linux, drivers/gpu/drm/amd/amdkfd/kfd_topology.c and amdgpu_amdkfd.c, apu_prefer_gtt.
@@ -194,24 +204,24 @@ def _pool(host: Host, node: GpuNode) -> str:
     return "gtt" if shares else "vram"
 
 
-def _shared(node: GpuNode, found: tuple[GpuNode, ...]) -> bool:
+def _is_partition(node: GpuNode, nodes: tuple[GpuNode, ...]) -> bool:
     """Tell whether a GPU is one of several partitions of a card. The counters of /sys are for the whole card."""
-    return sum(other.bus == node.bus for other in found) > 1 or node.partition > 0
+    return sum(candidate.bus == node.bus for candidate in nodes) > 1 or node.partition > 0
 
 
-def _card(number: int, found: tuple[GpuNode, ...], wires: tuple[Wire, ...]) -> int | None:
+def _find_card_number(number: int, nodes: tuple[GpuNode, ...], wires: tuple[Wire, ...]) -> int | None:
     """Return the card of a partition or die. A card has the number of its first device."""
-    node = found[number]
-    if _shared(node, found):
-        return next(place for place, other in enumerate(found) if other.bus == node.bus)
+    node = nodes[number]
+    if _is_partition(node, nodes):
+        return next(place for place, candidate in enumerate(nodes) if candidate.bus == node.bus)
     if node.device not in _TWO_DIES:
         return None
-    own = [wire for wire in wires if number in (wire.link.first, wire.link.second) and wire.bandwidth]
-    widest = max(own, key=lambda wire: wire.bandwidth, default=None)
+    card_wires = [wire for wire in wires if number in (wire.link.first, wire.link.second) and wire.bandwidth]
+    widest = max(card_wires, key=lambda wire: wire.bandwidth, default=None)
     return widest.link.first if widest else number
 
 
-def _health(host: Host, bus: str) -> str:
+def _read_ras_health(host: Host, bus: str) -> str:
     """Return `ok`, or the parts of the chip with uncorrected errors; empty if the driver has no counters."""
     counters = {
         path: host.parsed(path, parse_fields, {"ue": ""}) for path in host.glob(f"{_PCI}/{bus}/ras/*_err_count")
@@ -223,17 +233,17 @@ def _health(host: Host, bus: str) -> str:
     return "ok" if counters else ""
 
 
-def _versions(host: Host, found: tuple[GpuNode, ...], cards: Iterable[AmdSmiCard]) -> dict[str, str]:
+def _read_rocm_versions(host: Host, nodes: tuple[GpuNode, ...], cards: Iterable[AmdSmiCard]) -> dict[str, str]:
     release = host.parsed("/proc/sys/kernel/osrelease", word_of, "")
     driver = host.parsed("/sys/module/amdgpu/version", word_of, "") or next((card.driver for card in cards), "")
-    first = found[0].bus if found else ""
+    first = nodes[0].bus if nodes else ""
     versions = {
         "driver": "" if driver == release else driver,  # the kernel's own driver has no separate version
         "rocm": host.parsed("/opt/rocm/.info/version", word_of, ""),
         "compute_partition": host.parsed(f"{_PCI}/{first}/current_compute_partition", word_of, "") if first else "",
         "memory_partition": host.parsed(f"{_PCI}/{first}/current_memory_partition", word_of, "") if first else "",
     }
-    return known(versions)
+    return drop_empty_values(versions)
 
 
 # --- without /sys/class/kfd -----------------------------------------------------------------------------------------
@@ -243,7 +253,7 @@ def _by_tools(host: Host, run: Run, *, present: bool) -> ProbeResult:
     """Return the GPUs from tools only: some sandboxes hide /sys/class/kfd, and WSL does not have it."""
     cards = first_answer(host, run, (*_CARDS, *_WITHOUT_DRIVER) if present else _WITHOUT_DRIVER) or ()
     cards = tuple(card for card in cards if card.device not in _INTEGRATED)
-    devices = tuple(_seen(host, _measured(card)) for card in cards)
+    devices = tuple(_make_device_of_tool(host, _estimate_card_memory(card)) for card in cards)
     if present and not devices and not host.failures:
         host.fail(KFD, "no GPU in /sys/class/kfd, and no amd-smi, rocm-smi or rocminfo", "GPUs behind the device file")
     _require_memory(host, devices)
@@ -253,16 +263,16 @@ def _by_tools(host: Host, run: Run, *, present: bool) -> ProbeResult:
         "memory_partition": modes[0],
         "compute_partition": modes[1],
     }
-    return ProbeResult(devices, _links(host, run, cards), known(versions))
+    return ProbeResult(devices, _read_gpu_links(host, run, cards), drop_empty_values(versions))
 
 
-def _measured(card: AmdSmiCard) -> AmdSmiCard:
+def _estimate_card_memory(card: AmdSmiCard) -> AmdSmiCard:
     """Return the card with the memory of its model, and what is used of it, where the tool prints only a share."""
     whole = card.partitions[1] in ("", "SPX")
     model = MEMORY.get(_model_id(card), 0) * MIB if whole else 0
     memory = card.memory or model or None
-    used = memory * card.share // 100 if memory and card.used is None and card.share is not None else card.used
-    return card._replace(memory=memory, used=used)
+    used_bytes = memory * card.share // 100 if memory and card.used is None and card.share is not None else card.used
+    return card._replace(memory=memory, used=used_bytes)
 
 
 def _model_id(card: AmdSmiCard) -> str:
@@ -270,11 +280,11 @@ def _model_id(card: AmdSmiCard) -> str:
     return card.device or next((device for device, name in NAMES.items() if name == card.name), "")
 
 
-def _seen(host: Host, card: AmdSmiCard) -> Device:
-    near, cpus = pci.near(host, card.bus) if card.bus else (None, ())
+def _make_device_of_tool(host: Host, card: AmdSmiCard) -> Device:
+    near, cpus = pci.read_pci_affinity(host, card.bus) if card.bus else (None, ())
     return Device(
         number=card.number,
-        name=_title(card),
+        name=_name_card(card),
         memory_total=card.memory,
         memory_used=card.used,
         busy=_seems_busy(card),
@@ -289,27 +299,27 @@ def _seems_busy(card: AmdSmiCard) -> bool | None:
     """Tell whether a process uses a card, by the memory in use. On a card with a screen, that may be its windows."""
     if card.used is None or not card.memory or card.used <= _IDLE * card.memory:
         return None if card.used is None or not card.memory else False
-    return None if card.architecture.startswith(_DESKTOP) or "Radeon" in _title(card) else True
+    return None if card.architecture.startswith(_DESKTOP) or "Radeon" in _name_card(card) else True
 
 
-def _title(card: AmdSmiCard) -> str:
+def _name_card(card: AmdSmiCard) -> str:
     """Return the name that the tool prints, or the model of the PCI id that it prints instead."""
     if card.name and card.name.lower() != card.device:
         return card.name
-    return _model(card.device, card.revision) or card.device
+    return _find_gpu_model(card.device, card.revision) or card.device
 
 
-def _links(host: Host, run: Run, cards: tuple[AmdSmiCard, ...]) -> tuple[Link, ...]:
+def _read_gpu_links(host: Host, run: Run, cards: tuple[AmdSmiCard, ...]) -> tuple[Link, ...]:
     if len(cards) < 2:  # noqa: PLR2004 - a link has two ends
         return ()
     wires = first_answer(host, run, _TOPOLOGY) or ()
     numbers = {card.bus: card.number for card in cards if card.bus} | {str(card.number): card.number for card in cards}
-    found = {
+    links = {
         (numbers[first], numbers[second]): kind
         for first, second, kind in wires
         if first in numbers and second in numbers and numbers[first] < numbers[second]
     }
-    return tuple(Link(first, second, kind) for (first, second), kind in sorted(found.items()))
+    return tuple(Link(first, second, kind) for (first, second), kind in sorted(links.items()))
 
 
 def _require_memory(host: Host, devices: Iterable[Device]) -> None:

@@ -16,9 +16,9 @@ from entrypoints.core.records import Device, Link, ProbeResult
 from entrypoints.core.units import MIB
 from entrypoints.facts.probes.common import pci
 from entrypoints.facts.probes.common.pci import Pci
-from entrypoints.facts.probes.common.steps import first_answer, known, opens
+from entrypoints.facts.probes.common.steps import check_device_file, drop_empty_values, first_answer
 from entrypoints.facts.probes.common.tools import run_tool
-from entrypoints.facts.probes.xpu.xpusmi import Xpu, XpuSmiTopology, parse_discovery, parse_topology
+from entrypoints.facts.probes.xpu.xpusmi import Xpu, XpuSmiTopology, parse_discovery, parse_xpu_topology
 from entrypoints.host.host import Host, Run
 
 VENDOR = "0x8086"
@@ -74,28 +74,34 @@ class XpuCard(NamedTuple):
 
 def probe(host: Host, run: Run, env: Mapping[str, str]) -> ProbeResult:
     """Return the GPUs that Level Zero finds in this container, and the links between them."""
-    functions = sorted(pci.find(host, VENDOR, kinds=("0x03",)), key=lambda function: function.bus)
-    given = _given(host, functions)
-    cards = tuple(card for card in given if not card.pci.bus.startswith(_INTEGRATED))
-    listed = _tools(host, run) if any(_driver_memory(host, card) is None for card in cards) else ()
+    functions = sorted(pci.find_pci_functions(host, VENDOR, kinds=("0x03",)), key=lambda function: function.bus)
+    open_cards = _list_open_cards(host, functions)
+    cards = tuple(card for card in open_cards if not card.pci.bus.startswith(_INTEGRATED))
+    listed = _run_xpu_tools(host, run) if any(_driver_memory(host, card) is None for card in cards) else ()
     flat = env.get("ZE_FLAT_DEVICE_HIERARCHY", "FLAT") != "COMPOSITE"
-    devices = _devices(host, given, listed, flat=flat)
-    places = _places(host, run, devices)
-    devices = tuple(_with_cpus(device, label, places) for device, label in zip(devices, _labels(devices), strict=True))
+    devices = _list_tile_devices(host, open_cards, listed, flat=flat)
+    places = _read_xpu_topology(host, run, devices)
+    devices = tuple(
+        _with_cpus(device, label, places) for device, label in zip(devices, _label_tiles(devices), strict=True)
+    )
     _require_memory(host, devices)
     # a card bound to another driver, such as vfio-pci, has no render node: what its driver is says why
-    buses = [card.pci.bus for card in cards] or [each.bus for each in functions if not each.bus.startswith(_INTEGRATED)]
-    return ProbeResult(devices, _links(devices, places), _versions(host, buses[0], listed) if buses else {})
+    buses = [card.pci.bus for card in cards] or [
+        function.bus for function in functions if not function.bus.startswith(_INTEGRATED)
+    ]
+    return ProbeResult(
+        devices, _list_xe_links(devices, places), _read_xpu_versions(host, buses[0], listed) if buses else {}
+    )
 
 
-def _given(host: Host, functions: Iterable[Pci]) -> tuple[XpuCard, ...]:
+def _list_open_cards(host: Host, functions: Iterable[Pci]) -> tuple[XpuCard, ...]:
     """Return the Intel GPUs whose render node can be opened in this container."""
-    nodes = ((function, _render(host, function.bus)) for function in functions)
-    opened = [(function, path) for function, path in nodes if path and opens(host, path)]
+    nodes = ((function, _find_render_node(host, function.bus)) for function in functions)
+    opened = [(function, path) for function, path in nodes if path and check_device_file(host, path)]
     return tuple(XpuCard(place, function, path) for place, (function, path) in enumerate(opened))
 
 
-def _render(host: Host, bus: str) -> str:
+def _find_render_node(host: Host, bus: str) -> str:
     """Return the device file of a GPU; empty if the container does not have it."""
     names = (basename(path) for path in host.glob(f"{_PCI}/{bus}/drm/renderD*"))
     return next((f"/dev/dri/{name}" for name in names if host.exists(f"/dev/dri/{name}")), "")
@@ -111,52 +117,54 @@ def _driver_memory(host: Host, card: XpuCard) -> int | None:
     return sum(sizes) or None
 
 
-def _tools(host: Host, run: Run) -> tuple[Xpu, ...]:
+def _run_xpu_tools(host: Host, run: Run) -> tuple[Xpu, ...]:
     """Return the devices in xpu-smi, from one dump if the version supports it, else one by one."""
     listed = first_answer(host, run, (_DUMP, _LIST, _LINES, _TABLE)) or ()
-    return tuple(card if card.memory else _details(host, run, card) for card in listed)
+    return tuple(card if card.memory else _add_card_details(host, run, card) for card in listed)
 
 
-def _details(host: Host, run: Run, card: Xpu) -> Xpu:
+def _add_card_details(host: Host, run: Run, card: Xpu) -> Xpu:
     """Return the card with what the tool says of it alone; a version without this form is no failure."""
     before = len(host.failures)
     details = run_tool(host, run, ("xpu-smi", "discovery", "-d", str(card.number), "-j"), parse_discovery) or ()
     if not details:
         del host.failures[before:]  # memory that is not known then is one
-    return next((found._replace(bus=found.bus or card.bus) for found in details), card)
+    return next((detail._replace(bus=detail.bus or card.bus) for detail in details), card)
 
 
-def _devices(host: Host, given: Iterable[XpuCard], listed: tuple[Xpu, ...], *, flat: bool) -> tuple[Device, ...]:
+def _list_tile_devices(
+    host: Host, open_cards: Iterable[XpuCard], listed: tuple[Xpu, ...], *, flat: bool
+) -> tuple[Device, ...]:
     """Return every tile of every card. Integrated graphics takes a number, but is left out."""
     devices: list[Device] = []
     number = 0
-    for card in given:
+    for card in open_cards:
         if card.pci.bus.startswith(_INTEGRATED):
             number += 1
             continue
         xpu = next((xpu for xpu in listed if xpu.bus == card.pci.bus), Xpu(card.place))
-        tiles = _tiles(host, card, xpu) if flat else 1
-        whole = _device(host, card, xpu, tiles)
+        tiles = _count_tiles(host, card, xpu) if flat else 1
+        whole = _make_xpu_device(host, card, xpu, tiles)
         devices += [whole._replace(number=number + tile) for tile in range(tiles)]
         number += tiles
     return tuple(devices)
 
 
-def _tiles(host: Host, card: XpuCard, xpu: Xpu) -> int:
+def _count_tiles(host: Host, card: XpuCard, xpu: Xpu) -> int:
     driver = len(host.glob(f"{_PCI}/{card.pci.bus}/tile*/physical_vram_size_bytes"))
     return driver or xpu.tiles or MODELS.get(card.pci.device, Model("", "")).tiles
 
 
-def _device(host: Host, card: XpuCard, xpu: Xpu, tiles: int) -> Device:
+def _make_xpu_device(host: Host, card: XpuCard, xpu: Xpu, tiles: int) -> Device:
     model = MODELS.get(card.pci.device, Model(f"Intel Graphics [{card.pci.device}]", ""))
-    known = None if model.memory is None else model.memory * MIB
-    memory = _driver_memory(host, card) or xpu.memory or known
-    named = xpu.name if "[0x" not in xpu.name else ""  # drivers that do not know a card yet print its id
-    if model.name.startswith(_plain_name(named)) and len(model.name) > len(_plain_name(named)):
-        named = ""  # cut off by the width of the tool's table
+    model_memory = None if model.memory is None else model.memory * MIB
+    memory = _driver_memory(host, card) or xpu.memory or model_memory
+    tool_name = xpu.name if "[0x" not in xpu.name else ""  # drivers that do not know a card yet print its id
+    if model.name.startswith(_plain_name(tool_name)) and len(model.name) > len(_plain_name(tool_name)):
+        tool_name = ""  # cut off by the width of the tool's table
     return Device(
         number=card.place,
-        name=named or model.name,
+        name=tool_name or model.name,
         memory_total=memory // tiles if memory else None,
         memory_used=None if xpu.used is None else xpu.used // tiles,
         node=card.pci.node,
@@ -177,38 +185,38 @@ def _plain_name(name: str) -> str:
 # --- links ----------------------------------------------------------------------------------------------------------
 
 
-def _places(host: Host, run: Run, devices: tuple[Device, ...]) -> XpuSmiTopology:
+def _read_xpu_topology(host: Host, run: Run, devices: tuple[Device, ...]) -> XpuSmiTopology:
     """Return what xpu-smi adds to /sys: Xe Links of the Max series, and CPUs that /sys does not list."""
     if len(devices) > 1 and any(device.architecture == "pvc" or not device.cpus for device in devices):
-        return run_tool(host, run, _MATRIX, parse_topology) or XpuSmiTopology((), {})
+        return run_tool(host, run, _MATRIX, parse_xpu_topology) or XpuSmiTopology((), {})
     if len(devices) == 1 and not devices[0].cpus:
-        return run_tool(host, run, ("xpu-smi", "topology", "-d", "0"), parse_topology) or XpuSmiTopology((), {})
+        return run_tool(host, run, ("xpu-smi", "topology", "-d", "0"), parse_xpu_topology) or XpuSmiTopology((), {})
     return XpuSmiTopology((), {})
 
 
-def _labels(devices: tuple[Device, ...]) -> list[str]:
+def _label_tiles(devices: tuple[Device, ...]) -> list[str]:
     """Return the label of each device in a topology: `card/tile`, counted among the devices of the container."""
     buses = sorted({device.bus for device in devices})
-    seen: dict[str, int] = {}
+    tile_counts: dict[str, int] = {}
     labels = []
     for device in devices:
-        labels.append(f"{buses.index(device.bus)}/{seen.get(device.bus, 0)}")
-        seen[device.bus] = seen.get(device.bus, 0) + 1
+        labels.append(f"{buses.index(device.bus)}/{tile_counts.get(device.bus, 0)}")
+        tile_counts[device.bus] = tile_counts.get(device.bus, 0) + 1
     return labels
 
 
-def _short(label: str) -> str:
+def _shorten_label(label: str) -> str:
     return label.partition("/")[0] if label.endswith("/0") else label
 
 
 def _with_cpus(device: Device, label: str, places: XpuSmiTopology) -> Device:
-    cpus = places.cpus.get(label) or places.cpus.get(_short(label)) or ()
+    cpus = places.cpus.get(label) or places.cpus.get(_shorten_label(label)) or ()
     return device if device.cpus else device._replace(cpus=cpus)
 
 
-def _links(devices: tuple[Device, ...], places: XpuSmiTopology) -> tuple[Link, ...]:
-    numbers = {label: device.number for label, device in zip(_labels(devices), devices, strict=True)}
-    numbers |= {_short(label): number for label, number in numbers.items() if label.endswith("/0")}
+def _list_xe_links(devices: tuple[Device, ...], places: XpuSmiTopology) -> tuple[Link, ...]:
+    numbers = {label: device.number for label, device in zip(_label_tiles(devices), devices, strict=True)}
+    numbers |= {_shorten_label(label): number for label, number in numbers.items() if label.endswith("/0")}
     ends = ((numbers.get(first, -1), numbers.get(second, -1), kind) for first, second, kind in places.links)
     return tuple(Link(first, second, kind) for first, second, kind in ends if 0 <= first < second)
 
@@ -216,7 +224,7 @@ def _links(devices: tuple[Device, ...], places: XpuSmiTopology) -> tuple[Link, .
 # --- versions -------------------------------------------------------------------------------------------------------
 
 
-def _versions(host: Host, bus: str, listed: Iterable[Xpu]) -> dict[str, str]:
+def _read_xpu_versions(host: Host, bus: str, listed: Iterable[Xpu]) -> dict[str, str]:
     module = next((basename(dirname(path)) for path in host.glob(f"/sys/bus/pci/drivers/*/{bus}")), "none")
     libraries = (path.removeprefix(_RUNTIME) for path in host.glob(f"{_RUNTIME}*.*"))
     versions = {
@@ -225,7 +233,7 @@ def _versions(host: Host, bus: str, listed: Iterable[Xpu]) -> dict[str, str]:
         "runtime": next(libraries, ""),
         "tool_driver": next((xpu.driver for xpu in listed), ""),
     }
-    return known(versions)
+    return drop_empty_values(versions)
 
 
 def _require_memory(host: Host, devices: Iterable[Device]) -> None:

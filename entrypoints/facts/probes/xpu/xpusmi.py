@@ -52,19 +52,19 @@ def parse_discovery(text: str) -> tuple[Xpu, ...]:
     """Parse `xpu-smi discovery` as JSON (-j), CSV (--dump) or lines of text, or the table of version 2."""
     value = json_in(text)
     if value is not None:
-        found = _from_json(value)
+        xpus = _from_json(value)
     elif "Device Information" in text:
-        found = _from_lines(text)
+        xpus = _from_lines(text)
     elif _RULE.search(text):
-        found = _from_table(text)
+        xpus = _from_table(text)
     else:
-        found = _from_csv(text)
-    if not found:
+        xpus = _from_csv(text)
+    if not xpus:
         raise parse_error(text.strip() or "nothing", "xpu-smi's devices, as JSON, CSV or version 2's table")
-    return found
+    return xpus
 
 
-def _xpu(fields: Mapping[str, Any], place: int) -> Xpu:
+def _make_xpu(fields: Mapping[str, Any], place: int) -> Xpu:
     """Return a card from its fields, whose names are in lower case with underscores."""
     number = number_of(fields.get("device_id"))
     memory = size_of(fields.get("memory_physical_size_byte", "")) or size_of(fields.get("memory_physical_size", ""))
@@ -83,7 +83,7 @@ def _from_json(value: Any) -> tuple[Xpu, ...]:
     if isinstance(value, dict):
         lists = (value.get(key) for key in ("device_list", "devices"))
         value = next((item for item in lists if isinstance(item, list)), [value] if "device_id" in value else [])
-    return tuple(_xpu(item, place) for place, item in enumerate(value) if isinstance(item, dict))
+    return tuple(_make_xpu(item, place) for place, item in enumerate(value) if isinstance(item, dict))
 
 
 def _from_csv(text: str) -> tuple[Xpu, ...]:
@@ -93,12 +93,12 @@ def _from_csv(text: str) -> tuple[Xpu, ...]:
         rows = [row for row in csv.reader(text.splitlines(), skipinitialspace=True) if len(row) > 1]
     except csv.Error as error:
         raise parse_error(text, "CSV") from error
-    start = next((place for place, row in enumerate(rows) if "device_id" in map(_key, row)), len(rows))
-    heads = [_key(head) for head in rows[start]] if start < len(rows) else []
+    start = next((place for place, row in enumerate(rows) if "device_id" in map(_normalize_key, row)), len(rows))
+    heads = [_normalize_key(head) for head in rows[start]] if start < len(rows) else []
     wrong = next((row for row in rows[start + 1 :] if len(row) != len(heads)), None)
     if wrong:
         raise parse_error(",".join(wrong), f"{len(heads)} values: {', '.join(heads)}")
-    return tuple(_xpu(dict(zip(heads, row, strict=True)), place) for place, row in enumerate(rows[start + 1 :]))
+    return tuple(_make_xpu(dict(zip(heads, row, strict=True)), place) for place, row in enumerate(rows[start + 1 :]))
 
 
 def _from_lines(text: str) -> tuple[Xpu, ...]:
@@ -108,36 +108,36 @@ def _from_lines(text: str) -> tuple[Xpu, ...]:
         if match and match[1]:
             devices.append({"device_id": match[1]})
         if match and devices:
-            devices[-1].setdefault(_key(match[2]), match[3])
-    return tuple(_xpu(fields, place) for place, fields in enumerate(devices))
+            devices[-1].setdefault(_normalize_key(match[2]), match[3])
+    return tuple(_make_xpu(fields, place) for place, fields in enumerate(devices))
 
 
 def _from_table(text: str) -> tuple[Xpu, ...]:
     """Parse two lines per device: number, name and bus, then used and total memory."""
-    found: list[Xpu] = []
+    xpus: list[Xpu] = []
     for line in text.splitlines():
         head, bus, usage = _HEAD.match(line.strip().strip("|")), bus_of(line), _USAGE.search(line)
         if head and bus:
-            found.append(Xpu(int(head[1]), name=word_of(head[2]), bus=bus))
-        elif found and usage:
-            used = None if is_unknown(usage[1]) else int(usage[1].removesuffix("MiB")) << 20
-            found[-1] = found[-1]._replace(used=used, memory=int(usage[2]) << 20)
-        elif found and not found[-1].memory and (wrapped := _WRAPPED.match(line.strip())):
-            found[-1] = found[-1]._replace(name=f"{found[-1].name} {wrapped[1].strip()}")
-    return tuple(found)
+            xpus.append(Xpu(int(head[1]), name=word_of(head[2]), bus=bus))
+        elif xpus and usage:
+            used_bytes = None if is_unknown(usage[1]) else int(usage[1].removesuffix("MiB")) << 20
+            xpus[-1] = xpus[-1]._replace(used=used_bytes, memory=int(usage[2]) << 20)
+        elif xpus and not xpus[-1].memory and (wrapped := _WRAPPED.match(line.strip())):
+            xpus[-1] = xpus[-1]._replace(name=f"{xpus[-1].name} {wrapped[1].strip()}")
+    return tuple(xpus)
 
 
-def _key(text: str) -> str:
+def _normalize_key(text: str) -> str:
     return text.strip().lower().replace(" ", "_")
 
 
 # --- links ----------------------------------------------------------------------------------------------------------
 
 
-def parse_topology(text: str) -> XpuSmiTopology:
+def parse_xpu_topology(text: str) -> XpuSmiTopology:
     """Parse `xpu-smi topology -m`, a matrix of tiles, or `-d`, one device's CPUs in a box."""
     lines = [line for line in text.splitlines() if line.strip()]
-    places = _one_device(lines) if _RULE.search(text) else _matrix(lines)
+    places = _one_device(lines) if _RULE.search(text) else _parse_matrix(lines)
     if places is None:
         raise parse_error(lines[0] if lines else "nothing", "a matrix with heads `GPU 0/0`, or a box with a CPU list")
     return places
@@ -151,10 +151,10 @@ def _one_device(lines: Iterable[str]) -> XpuSmiTopology | None:
             number = cells[0]
         if len(cells) > 1 and cells[1].startswith("Local CPU List:"):
             cpus = cells[1].partition(":")[2].strip()
-    return XpuSmiTopology((), {number: _cpus(cpus)}) if number else None
+    return XpuSmiTopology((), {number: _parse_xpu_cpus(cpus)}) if number else None
 
 
-def _matrix(lines: list[str]) -> XpuSmiTopology | None:
+def _parse_matrix(lines: list[str]) -> XpuSmiTopology | None:
     """Parse the matrix. Older versions separate its columns by bars, later ones by blanks."""
     start = next((number for number, line in enumerate(lines) if line.strip().startswith("GPU ")), len(lines))
     labels = _TILE.findall(lines[start]) if start < len(lines) else []
@@ -168,13 +168,13 @@ def _matrix(lines: list[str]) -> XpuSmiTopology | None:
         if not row or len(cells) < len(labels):
             break
         links += [(row[1], label, kind) for label, kind in zip(labels, cells, strict=False) if label != row[1]]
-        cpus[row[1]] = _cpus("".join(cells[len(labels) :]))
+        cpus[row[1]] = _parse_xpu_cpus("".join(cells[len(labels) :]))
     if len(cpus) < len(labels):
         raise parse_error(lines[start], "a row for each GPU of the header")
     return XpuSmiTopology(tuple(links), cpus)
 
 
-def _cpus(text: str) -> tuple[int, ...]:
+def _parse_xpu_cpus(text: str) -> tuple[int, ...]:
     try:
         return parse_id_list(text)
     except ValueError as error:

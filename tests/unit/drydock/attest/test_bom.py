@@ -21,24 +21,24 @@ PARTS = (
 
 
 def test_the_document_is_valid_spdx() -> None:
-    assert bom.problems(bom.write(SUBJECT, PARTS)) == ()
+    assert bom.find_spdx_violations(bom.make_bom(SUBJECT, PARTS)) == ()
 
 
 def test_an_invalid_document_is_detected() -> None:
-    document = json.loads(bom.write(SUBJECT, PARTS))
+    document = json.loads(bom.make_bom(SUBJECT, PARTS))
     document["packages"][0]["SPDXID"] = "not an identifier"
-    assert bom.problems(json.dumps(document))
+    assert bom.find_spdx_violations(json.dumps(document))
     document["packages"][0].pop("downloadLocation")
     with pytest.raises(Exception, match=r"downloadLocation|download_location"):
-        bom.problems(json.dumps(document))
+        bom.find_spdx_violations(json.dumps(document))
 
 
 def test_the_document_is_reproducible_and_lists_every_component() -> None:
-    text = bom.write(SUBJECT, PARTS)
-    assert bom.write(SUBJECT, PARTS) == text
+    text = bom.make_bom(SUBJECT, PARTS)
+    assert bom.make_bom(SUBJECT, PARTS) == text
     document = json.loads(text)
     assert len(document["packages"]) == len(PARTS) + 1
-    found = bom.packages(document)
-    assert {purl for purl, _ in found} == {part.purl for part in PARTS}
-    assert ("pkg:deb/debian/libc6@2.36-9%2Bdeb12u10?arch=amd64", "b" * 64) in found
-    assert ("pkg:pypi/torch@2.13.0%2Bcpu", "c" * 64) in found
+    packages = bom.list_bom_packages(document)
+    assert {purl for purl, _ in packages} == {part.purl for part in PARTS}
+    assert ("pkg:deb/debian/libc6@2.36-9%2Bdeb12u10?arch=amd64", "b" * 64) in packages
+    assert ("pkg:pypi/torch@2.13.0%2Bcpu", "c" * 64) in packages

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from drydock.attest.components import Component, locked, mismatches
+from drydock.attest.components import Component, find_lock_mismatches, list_locked_components
 from drydock.attest.contents import ImageContents, Package
-from drydock.config.matrix import find, read_matrix
+from drydock.config.matrix import find_variant, read_matrix
 from drydock.config.project import DRYDOCK
 from drydock.lock import lockfile
 
-CPU = find(read_matrix(DRYDOCK), "cpu")
-PINS = lockfile.read_lock(lockfile.path_of(DRYDOCK, CPU.id)).platforms["linux/amd64"]
+CPU = find_variant(read_matrix(DRYDOCK), "cpu")
+PINS = lockfile.read_lock(lockfile.path_of_lock(DRYDOCK, CPU.id)).platforms["linux/amd64"]
 SITE = f"opt/venv/lib/python{CPU.python}/site-packages"
 
 
@@ -19,16 +19,16 @@ def image(**versions: str) -> ImageContents:
         Package(
             part.kind, part.name, versions.get(part.name, part.version), part.architecture, f"{SITE}/{part.name}", {}
         )
-        for part in locked(CPU, PINS)
+        for part in list_locked_components(CPU, PINS)
     )
     return ImageContents({}, tuple(packages), {}, {})
 
 
 def test_versions_of_lock_and_image_are_compared_as_pep_440_says() -> None:
-    assert mismatches(CPU, PINS, image()) == ()
+    assert find_lock_mismatches(CPU, PINS, image()) == ()
     version = next(wheel.version for layer in PINS.layers.values() for wheel in layer if wheel.name == "anyio")
-    assert mismatches(CPU, PINS, image(anyio=f"{version}.0")) == ()
-    assert mismatches(CPU, PINS, image(anyio=f"{version}+cu130")) == (
+    assert find_lock_mismatches(CPU, PINS, image(anyio=f"{version}.0")) == ()
+    assert find_lock_mismatches(CPU, PINS, image(anyio=f"{version}+cu130")) == (
         f"pypi anyio {version}: in the lock but not in the image",
         f"pypi anyio {version}+cu130: in the image but not in the lock",
     )

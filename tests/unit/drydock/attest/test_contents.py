@@ -50,7 +50,7 @@ def layer(files: Mapping[str, bytes], links: Mapping[str, str] | None = None) ->
 
 def contents(folder: Path, *layers: bytes) -> ImageContents:
     layout = layouts.write(folder, *layers)
-    return read_contents(oci.read_manifest(layout), lambda digest: oci.blob(layout, digest))
+    return read_contents(oci.read_manifest(layout), lambda digest: oci.path_of_blob(layout, digest))
 
 
 @pytest.fixture
@@ -87,12 +87,12 @@ def test_every_file_has_an_owner_or_is_unaccounted(found: ImageContents) -> None
 def test_later_layers_hide_and_replace_files(tmp_path: Path) -> None:
     first = layer({"a/one": b"1", "a/two": b"2", "b/three": b"3", "c": b"old"})
     second = layer({"a/.wh.one": b"", "b/.wh..wh..opq": b"", "b/four": b"4", "c": b"new"})
-    found = contents(tmp_path, first, second)
-    assert sorted(found.files) == ["a/two", "b/four", "c"]
-    assert (found.files["c"].layer, found.files["c"].size) == (1, 3)
+    image_contents = contents(tmp_path, first, second)
+    assert sorted(image_contents.files) == ["a/two", "b/four", "c"]
+    assert (image_contents.files["c"].layer, image_contents.files["c"].size) == (1, 3)
 
 
 def test_a_package_that_a_later_layer_removes_is_not_listed(tmp_path: Path) -> None:
-    gone = layer({f"{SITE}/.wh.big-1.0.dist-info": b""})
-    found = contents(tmp_path, layer(FILES), gone)
-    assert [package.name for package in found.packages if package.kind == "pypi"] == ["small"]
+    deletion_layer = layer({f"{SITE}/.wh.big-1.0.dist-info": b""})
+    image_contents = contents(tmp_path, layer(FILES), deletion_layer)
+    assert [package.name for package in image_contents.packages if package.kind == "pypi"] == ["small"]

@@ -5,7 +5,14 @@ from collections.abc import Mapping
 import pytest
 
 from drydock.attest.contents import ImageContents, Package
-from drydock.attest.licences import LicencePolicy, enforce, expression, inventory, is_spdx, read_policy
+from drydock.attest.licences import (
+    LicencePolicy,
+    enforce_licences,
+    find_spdx_expression,
+    is_spdx,
+    make_licence_inventory,
+    read_policy,
+)
 from drydock.config.project import DRYDOCK
 from drydock.core.errors import LicenceError
 
@@ -13,8 +20,8 @@ POLICY = read_policy(DRYDOCK)
 
 
 def package(name: str = "a", kind: str = "pypi", **fields: str) -> Package:
-    named: Mapping[str, tuple[str, ...]] = {key.replace("_", "-"): (value,) for key, value in fields.items()}
-    return Package(kind, name, "1", "", "", named)
+    metadata_fields: Mapping[str, tuple[str, ...]] = {key.replace("_", "-"): (value,) for key, value in fields.items()}
+    return Package(kind, name, "1", "", "", metadata_fields)
 
 
 def image(*packages: Package) -> ImageContents:
@@ -34,7 +41,7 @@ def image(*packages: Package) -> ImageContents:
     ],
 )
 def test_expression_from_metadata(fields: dict[str, str], expected: str) -> None:
-    assert expression(package(**fields), POLICY.names) == expected
+    assert find_spdx_expression(package(**fields), POLICY.names) == expected
 
 
 @pytest.mark.parametrize(
@@ -50,28 +57,28 @@ def test_expression_from_metadata(fields: dict[str, str], expected: str) -> None
     ],
 )
 def test_verdicts(licence: str, verdict: str) -> None:
-    found = inventory("x", image(package(License_Expression=licence)), POLICY)
-    assert found.packages[0].verdict == verdict
-    assert found.packages[0].because
+    image_licences = make_licence_inventory("x", image(package(License_Expression=licence)), POLICY)
+    assert image_licences.packages[0].verdict == verdict
+    assert image_licences.packages[0].because
 
 
 def test_debian_packages_get_the_verdict_of_their_origin() -> None:
-    assert inventory("x", image(package(kind="deb")), POLICY).packages[0].verdict == "allowed"
+    assert make_licence_inventory("x", image(package(kind="deb")), POLICY).packages[0].verdict == "allowed"
 
 
 def test_an_override_takes_precedence_over_metadata() -> None:
-    assert inventory("x", image(package("setuptools")), POLICY).packages[0].licence == "MIT"
+    assert make_licence_inventory("x", image(package("setuptools")), POLICY).packages[0].licence == "MIT"
 
 
 def test_denied_licences_are_refused_and_unknown_ones_only_if_the_policy_says_so() -> None:
     denied, unknown = image(package(License="AGPL-3.0-only")), image(package())
     strict: LicencePolicy = POLICY.model_copy(update={"unknown": "refuse"})
     with pytest.raises(LicenceError, match=r"a 1: AGPL-3\.0-only") as caught:
-        enforce(inventory("x", denied, POLICY), POLICY)
+        enforce_licences(make_licence_inventory("x", denied, POLICY), POLICY)
     assert caught.value.code == 14
-    enforce(inventory("x", unknown, POLICY), POLICY)
+    enforce_licences(make_licence_inventory("x", unknown, POLICY), POLICY)
     with pytest.raises(LicenceError, match="no known licence"):
-        enforce(inventory("x", unknown, strict), strict)
+        enforce_licences(make_licence_inventory("x", unknown, strict), strict)
 
 
 def test_the_policy_contains_only_valid_identifiers() -> None:
@@ -86,6 +93,19 @@ def test_the_policy_contains_only_valid_identifiers() -> None:
 
 
 def test_a_licence_on_neither_list_is_unknown_and_has_the_reason_of_its_override() -> None:
-    licensed = inventory("i", image(package("intel-openmp")), POLICY).packages[0]
+    licensed = make_licence_inventory("i", image(package("intel-openmp")), POLICY).packages[0]
     assert (licensed.verdict, licensed.licence) == ("unknown", "LicenseRef-Intel-EULA-developer-tools")
     assert "redist.txt" in licensed.because
+
+
+def test_packages_that_the_policy_says_nothing_about_are_a_table(capsys: pytest.CaptureFixture[str]) -> None:
+    silent = image(package("a"), package("long-name", License="x " * 80), package("intel-openmp"))
+    enforce_licences(make_licence_inventory("x", silent, POLICY), POLICY)
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0] == "licences: 3 packages have a licence that policy/licences.yaml neither allows nor denies:"
+    assert lines[1].split() == ["package", "version", "licence"]
+    assert lines[2].split() == ["a", "1", "none", "stated"]
+    assert lines[3].startswith("  long-name     1        none known to SPDX; metadata: x x")
+    assert lines[4].split() == ["intel-openmp", "1", "LicenseRef-Intel-EULA-developer-tools"]
+    assert max(map(len, lines)) <= 120
+    assert "`packages`, by name" in lines[5]

@@ -35,26 +35,26 @@ def test_the_licence_is_what_the_card_says(card: str, licence: str) -> None:
 
 
 def test_a_pulled_model_is_named_with_its_origin_and_files() -> None:
-    data = model_bom.write("m/tiny", DIGEST, PULLED, "Apache-2.0")
+    data = model_bom.make_model_bom("m/tiny", DIGEST, PULLED, "Apache-2.0")
     document = json.loads(data)
     model = document["metadata"]["component"]
-    assert data == model_bom.write("m/tiny", DIGEST, PULLED, "Apache-2.0")
+    assert data == model_bom.make_model_bom("m/tiny", DIGEST, PULLED, "Apache-2.0")
     assert (document["bomFormat"], document["specVersion"]) == ("CycloneDX", "1.6")
     assert (model["name"], model["version"], model["licenses"]) == (
         "org/Tiny", "0" * 40, [{"license": {"id": "Apache-2.0"}}],
     )  # fmt: skip
     assert model["purl"] == f"pkg:huggingface/org/Tiny@{'0' * 40}"
-    assert [(each["name"], each["hashes"][0]["content"], each["properties"][0]["value"]) for each in document[
+    assert [(part["name"], part["hashes"][0]["content"], part["properties"][0]["value"]) for part in document[
         "components"
     ]] == [("a.json", "a" * 64, "2"), ("b.safetensors", "b" * 64, "7")]  # fmt: skip
 
 
 def test_what_nobody_says_is_unknown() -> None:
-    model = json.loads(model_bom.write("m/tiny", DIGEST, OWN, "unknown"))["metadata"]["component"]
-    assert {each["name"]: each["value"] for each in model["properties"]} == {
+    model = json.loads(model_bom.make_model_bom("m/tiny", DIGEST, OWN, "unknown"))["metadata"]["component"]
+    assert {model_property["name"]: model_property["value"] for model_property in model["properties"]} == {
         "io.drydock:licence": "unknown",
         "io.drydock:origin": "unknown",
     }
     assert not {"licenses", "purl", "version"} & model.keys()
-    named = json.loads(model_bom.write("m/tiny", DIGEST, OWN, "llama3.1"))["metadata"]["component"]
-    assert named["licenses"] == [{"license": {"name": "llama3.1"}}]
+    part = json.loads(model_bom.make_model_bom("m/tiny", DIGEST, OWN, "llama3.1"))["metadata"]["component"]
+    assert part["licenses"] == [{"license": {"name": "llama3.1"}}]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from drydock.attest import provenance
-from drydock.build.job import Job, prepare
+from drydock.build.job import Job, prepare_job
 from drydock.config.project import DRYDOCK
 from drydock.core.commit import GitFailedError
 from drydock.core.paths import ROOT
@@ -20,16 +20,16 @@ from drydock.model.locked import LockedImage, LockedSource
 
 @pytest.fixture(scope="module")
 def job() -> Job:
-    return prepare(DRYDOCK, "cpu-vllm0.32")
+    return prepare_job(DRYDOCK, "cpu-vllm0.32")
 
 
 def test_the_statement_names_the_digest_and_all_inputs(job: Job, tmp_path: Path) -> None:
     (tmp_path / "index.json").write_text("{}")
     os.utime(tmp_path / "index.json", (1795219200, 1795219200))
-    found = provenance.statement(job, tmp_path, f"sha256:{'a' * 64}", "r.example/cpu", {})
-    assert found["subject"] == [{"name": "r.example/cpu", "digest": {"sha256": "a" * 64}}]
-    assert found["predicate"]["runDetails"]["metadata"]["finishedOn"] == "2026-11-21T00:00:00Z"
-    dependencies = found["predicate"]["buildDefinition"]["resolvedDependencies"]
+    statement = provenance.make_statement(job, tmp_path, f"sha256:{'a' * 64}", "r.example/cpu", {})
+    assert statement["subject"] == [{"name": "r.example/cpu", "digest": {"sha256": "a" * 64}}]
+    assert statement["predicate"]["runDetails"]["metadata"]["finishedOn"] == "2026-11-21T00:00:00Z"
+    dependencies = statement["predicate"]["buildDefinition"]["resolvedDependencies"]
     hashes = {item["digest"].get("sha256") for item in dependencies}
     pins = job.pins
     assert {wheel.sha256 for wheels in pins.layers.values() for wheel in wheels} <= hashes
@@ -47,9 +47,9 @@ def test_source_trees_are_identified_by_their_commit(job: Job) -> None:
     source = LockedSource(name="vllm", repository="https://git.example/vllm", commit="c" * 40, source="x")
     pins = job.pins.model_copy(update={"sources": (source,)})
     changed = job.lock.model_copy(update={"platforms": {job.platform: pins}})
-    found = provenance.dependencies(replace(job, lock=changed), provenance.Checkout("", "", dirty=False))
+    dependencies = provenance.list_dependencies(replace(job, lock=changed), provenance.Checkout("", "", dirty=False))
     expected = {"uri": f"git+https://git.example/vllm@{'c' * 40}", "digest": {"gitCommit": "c" * 40}}
-    assert expected in found
+    assert expected in dependencies
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_source_trees_are_identified_by_their_commit(job: Job) -> None:
     ],
 )  # fmt: skip
 def test_builder_from_environment(env: dict[str, str], expected: str) -> None:
-    assert provenance.builder(env) == expected
+    assert provenance.read_builder_id(env) == expected
 
 
 def git(folder: Path, *commands: tuple[str, ...]) -> None:
@@ -76,14 +76,14 @@ def git(folder: Path, *commands: tuple[str, ...]) -> None:
 def test_credentials_of_a_remote_are_removed(tmp_path: Path) -> None:
     remote = ("remote", "add", "origin", "https://user:secret@git.example/r.git")
     git(tmp_path, ("init", "-q"), remote, ("commit", "-q", "--allow-empty", "-m", "x"))
-    found = provenance.read_origin(Project(tmp_path))
-    assert (found.repository, len(found.commit), found.dirty) == ("https://git.example/r.git", 40, False)
+    checkout = provenance.read_origin(Project(tmp_path))
+    assert (checkout.repository, len(checkout.commit), checkout.dirty) == ("https://git.example/r.git", 40, False)
 
 
 def test_a_recorded_digest_is_no_change_but_another_pin_is(tmp_path: Path) -> None:
-    path = lockfile.path_of(Project(tmp_path), "cpu-vllm0.32")
+    path = lockfile.path_of_lock(Project(tmp_path), "cpu-vllm0.32")
     path.parent.mkdir(parents=True)
-    lock = lockfile.read_lock(lockfile.path_of(DRYDOCK, "cpu-vllm0.32"))
+    lock = lockfile.read_lock(lockfile.path_of_lock(DRYDOCK, "cpu-vllm0.32"))
     ((platform, pins),) = lock.platforms.items()
     image = LockedImage(digest=f"sha256:{'a' * 64}", inputs_sha256="b" * 64, buildkit="v1", buildx="v1")
     for recorded, epoch, dirty in ((None, 1, False), (image, 1, False), (image, 2, True)):

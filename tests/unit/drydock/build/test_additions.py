@@ -11,12 +11,12 @@ import pytest
 from drydock.attest import components
 from drydock.build import plan, render, verify
 from drydock.config import mirrors
-from drydock.config.matrix import find, read_matrix
+from drydock.config.matrix import find_variant, read_matrix
 from drydock.config.project import DRYDOCK
 from drydock.core.errors import InputError
 from drydock.core.paths import ROOT
 from drydock.core.project import Project
-from drydock.inputs.others import current
+from drydock.inputs.others import read_current_project
 from drydock.repo import task_helpers
 
 CPU = "cpu-vllm0.32"
@@ -60,26 +60,26 @@ def write(tmp_path: Path) -> Callable[..., Project]:
 
 def test_every_image_of_a_project_gets_what_drydock_yaml_says(write: Callable[..., Project]) -> None:
     project = write()
-    ours, theirs = (find(read_matrix(project), name) for name in ("cpu-acme", CPU))
-    text = render.dockerfile(project, theirs)
+    ours, theirs = (find_variant(read_matrix(project), name) for name in ("cpu-acme", CPU))
+    text = render.render_dockerfile(project, theirs)
     assert "--mount=type=bind,source=project/certificates,target=/certificates" in text
     assert "--mount=type=bind,source=project/files,target=/files" in text
     assert f"install -D --mode 0644 /files/motd /row/{ours.epoch}/etc/acme/motd; " in text
-    assert plan.export(text) == plan.REWRITING, "no one knows what a line of the project's leaves behind"
-    assert plan.export(text.replace("RUN rm -f /usr/bin/passwd\n", "")) == plan.EXPORT
+    assert plan.choose_export(text) == plan.REWRITING, "no one knows what a line of the project's leaves behind"
+    assert plan.choose_export(text.replace("RUN rm -f /usr/bin/passwd\n", "")) == plan.EXPORT
     assert "# tuning: our scanner wants it\nRUN rm -f /usr/bin/passwd\n" in text
     assert "\nUSER 20000:0\n" in text
     assert 'com.acme.team="inference"' in text
-    assert 'com.acme.team="search"' in render.dockerfile(project, ours)
-    own = {"project/files/motd": b"welcome\n", "project/certificates/root.crt": CERTIFICATE.encode()}
-    assert render.own_files(project, theirs) == own
+    assert 'com.acme.team="search"' in render.render_dockerfile(project, ours)
+    project_files = {"project/files/motd": b"welcome\n", "project/certificates/root.crt": CERTIFICATE.encode()}
+    assert render.own_files(project, theirs) == project_files
 
 
 def test_the_foundation_is_that_of_drydock(write: Callable[..., Project]) -> None:
     project = write()
     ends = "\nFROM base AS entrypoint\n"
-    ours = render.dockerfile(project, find(read_matrix(project), CPU)).partition(ends)[0]
-    assert ours == render.dockerfile(DRYDOCK, find(read_matrix(DRYDOCK), CPU)).partition(ends)[0]
+    ours = render.render_dockerfile(project, find_variant(read_matrix(project), CPU)).partition(ends)[0]
+    assert ours == render.render_dockerfile(DRYDOCK, find_variant(read_matrix(DRYDOCK), CPU)).partition(ends)[0]
 
 
 def test_a_project_takes_the_rows_that_it_names_and_its_own(write: Callable[..., Project]) -> None:
@@ -111,7 +111,7 @@ def test_what_cannot_be_added_is_an_error(
     project = write(edit)
 
     def read() -> None:
-        render.own_files(project, find(read_matrix(project), CPU))
+        render.own_files(project, find_variant(read_matrix(project), CPU))
 
     with pytest.raises(InputError) as raised:
         read()
@@ -123,7 +123,7 @@ def test_debian_packages_are_added_to_those_of_the_base(write: Callable[..., Pro
     stack = project.root / "templates" / "cpu" / "stacks" / "acme.yaml"
     stack.parent.mkdir(parents=True)
     stack.write_text("inherits: drydock/cpu-0.32\npackages: [jq]\n")
-    ours, theirs = (find(read_matrix(project), name).base for name in ("cpu-acme", CPU))
+    ours, theirs = (find_variant(read_matrix(project), name).base for name in ("cpu-acme", CPU))
     assert ours.packages == (*theirs.packages, "jq")
 
 
@@ -135,29 +135,29 @@ def test_the_projects_registry_and_mirrors_are_the_defaults(
     monkeypatch.chdir(root)
     monkeypatch.setenv(mirrors.VARIABLE, "")
     monkeypatch.delenv(mirrors.VARIABLE)
-    current.cache_clear()
+    read_current_project.cache_clear()
     try:
         assert task_helpers.registry_of("") == "registry.example/vllm"
         assert task_helpers.registry_of("other.example") == "other.example"
-        assert mirrors.path_of(os.environ) == root / "ours.yaml"
+        assert mirrors.find_mirrors_file(os.environ) == root / "ours.yaml"
     finally:
-        current.cache_clear()
+        read_current_project.cache_clear()
 
 
 def test_a_second_build_has_what_the_project_adds(write: Callable[..., Project], tmp_path: Path) -> None:
     project = write()
-    variant = find(read_matrix(project), CPU)
+    variant = find_variant(read_matrix(project), CPU)
     verify._copy_inputs(project.root, tmp_path / "copy", variant.additions)
     verify._copy_inputs(ROOT, tmp_path / "below", variant.additions)
     copied = Project(tmp_path / "copy", (tmp_path / "below",))
-    assert find(read_matrix(copied), CPU) == variant
+    assert find_variant(read_matrix(copied), CPU) == variant
     assert render.own_files(copied, variant) == render.own_files(project, variant)
 
 
 def test_what_a_project_adds_is_no_file_of_unknown_origin(write: Callable[..., Project]) -> None:
-    added = find(read_matrix(write()), CPU).additions
+    added = find_variant(read_matrix(write()), CPU).additions
     certificate = "usr/local/share/ca-certificates/root.crt"
     assert components._is_added(added, "etc/acme/motd")
     assert components._is_added(added, certificate)
     assert not components._is_added(added, "etc/acme/other")
-    assert not components._is_added(find(read_matrix(DRYDOCK), CPU).additions, certificate)
+    assert not components._is_added(find_variant(read_matrix(DRYDOCK), CPU).additions, certificate)

@@ -140,7 +140,7 @@ from invoke.context import Context
 @verb()
 def build(_, verbose=False):
     target = {"target": "foundation", "context": ".", "contexts": {}, "output": ["type=oci,dest=."]}
-    buildx.bake({"target": {"cpu": target}})
+    buildx.run_bake({"target": {"cpu": target}})
 
 build(Context(), verbose="--verbose" in sys.argv)
 """
@@ -172,8 +172,8 @@ def builds(tmp_path: Path) -> Builds:
 
 
 def test_on_a_terminal_a_build_is_a_line_and_its_export_another(builds: Builds) -> None:
-    code, written = terminal.run(builds.command(GOOD), builds.env)
-    built, exported = terminal.lines(written)
+    code, terminal_output = terminal.run(builds.command(GOOD), builds.env)
+    built, exported = terminal.lines(terminal_output)
 
     assert code == 0
     assert built.split()[0] == "foundation"
@@ -186,20 +186,20 @@ def test_on_a_terminal_a_build_is_a_line_and_its_export_another(builds: Builds) 
 
 
 def test_on_a_terminal_a_failing_build_shows_the_end_of_its_log_and_where_the_rest_is(builds: Builds) -> None:
-    code, written = terminal.run(builds.command(BAD, 1), builds.env)
-    shown, log = terminal.lines(written), builds.cache / "logs" / "cpu.log"
+    code, terminal_output = terminal.run(builds.command(BAD, 1), builds.env)
+    screen_lines, log = terminal.lines(terminal_output), builds.cache / "logs" / "cpu.log"
 
     assert code == BuildError.code
-    assert next(line for line in shown if line.startswith("#2 package")) == "#2 package 12"
-    assert "error: docker buildx bake: ERROR: failed to solve: exit code: 3" in shown
-    assert f"hint: the whole log is in {log}; --verbose prints it during the build" in shown
+    assert next(line for line in screen_lines if line.startswith("#2 package")) == "#2 package 12"
+    assert "error: docker buildx bake: ERROR: failed to solve: exit code: 3" in screen_lines
+    assert f"hint: the whole log is in {log}; --verbose prints it during the build" in screen_lines
     assert "#2 package 0\n" in log.read_text()
 
 
 def test_with_verbose_the_log_is_printed_as_it_comes(builds: Builds) -> None:
-    _, written = terminal.run(builds.command(GOOD, 0, 0, "--verbose"), builds.env)
+    _, terminal_output = terminal.run(builds.command(GOOD, 0, 0, "--verbose"), builds.env)
 
-    assert terminal.lines(written)[:-1] == ["#1 plain"] * len(GOOD)
+    assert terminal.lines(terminal_output)[:-1] == ["#1 plain"] * len(GOOD)
 
 
 def test_without_a_terminal_the_log_is_plain_lines(builds: Builds) -> None:
@@ -215,18 +215,18 @@ def test_without_a_terminal_the_log_is_plain_lines(builds: Builds) -> None:
 
 def test_an_image_that_cannot_be_read_is_named_with_the_ways_to_give_it(builds: Builds) -> None:
     image = "docker.io/acme/base:1@sha256:" + "a" * 64
-    said = 'failed to do request: Head "https://docker.example/v2/": dial tcp: lookup docker.example: no such host'
+    dns_error = 'failed to do request: Head "https://docker.example/v2/": dial tcp: lookup docker.example: no such host'
     lines = [
         f"#3 [context base] load metadata for {image}",
-        f"ERROR: failed to solve: failed to resolve source metadata for {image}: {said}",
+        f"ERROR: failed to solve: failed to resolve source metadata for {image}: {dns_error}",
     ]
-    code, written = terminal.run(builds.command(lines, 1), builds.env)
-    shown = "\n".join(terminal.lines(written))
+    code, terminal_output = terminal.run(builds.command(lines, 1), builds.env)
+    screen = "\n".join(terminal.lines(terminal_output))
 
     assert code == RegistryError.code
-    assert f"error: {image}: the engine cannot read this image: the name of the server is not known (DNS)" in shown
-    assert "--context base=docker-image://IMAGE" in shown
-    assert 'mirrors.yaml:\n  registries: {"docker.io": "HOST/PATH"}' in shown
+    assert f"error: {image}: the engine cannot read this image: the name of the server is not known (DNS)" in screen
+    assert "--context base=docker-image://IMAGE" in screen
+    assert 'mirrors.yaml:\n  registries: {"docker.io": "HOST/PATH"}' in screen
 
 
 @pytest.mark.parametrize(("words", "times"), [((), 1), (("--verbose",), 4)])
@@ -234,9 +234,17 @@ def test_without_a_terminal_the_cause_of_an_unreadable_image_is_there_once(
     words: tuple[str, ...], times: int, builds: Builds
 ) -> None:
     image = "docker.io/acme/base:1"
-    said = f"failed to resolve source metadata for {image}: the proxy says no"
+    error = f"failed to resolve source metadata for {image}: the proxy says no"
     metadata = f"[context base] load metadata for {image}"
-    lines = [f"#3 {metadata}", f"#3 ERROR: {said}", "------", f" > {metadata}:", f"{said}:", "------", f"ERROR: {said}"]
+    lines = [
+        f"#3 {metadata}",
+        f"#3 ERROR: {error}",
+        "------",
+        f" > {metadata}:",
+        f"{error}:",
+        "------",
+        f"ERROR: {error}",
+    ]
     command, env = builds.command(lines, 1, 0, *words), {**os.environ, **builds.env}
     ran = subprocess.run(command, env=env, capture_output=True, text=True, check=False, timeout=60)
 
@@ -280,7 +288,7 @@ def test_a_registry_that_never_answers_ends_the_build(monkeypatch: pytest.Monkey
         "time.sleep(60)"
     )
     with subprocess.Popen([sys.executable, "-c", program], stderr=subprocess.PIPE, text=True) as process:
-        lines = list(buildx._lines(process))
+        lines = list(buildx._read_progress(process))
     assert lines[-1].startswith("ERROR: failed to resolve source metadata for a.example/b:1: timeout")
     assert process.returncode == -signal.SIGTERM
 
@@ -290,7 +298,7 @@ def test_a_silent_step_that_runs_is_not_ended(monkeypatch: pytest.MonkeyPatch) -
     lines = ("#1 [context base] load metadata for a.example/b:1", "#2 [foundation 1/3] RUN make")
     program = f"import sys, time; print({chr(10).join(lines)!r}, file=sys.stderr, flush=True); time.sleep(1)"
     with subprocess.Popen([sys.executable, "-c", program], stderr=subprocess.PIPE, text=True) as process:
-        assert [line.rstrip() for line in buildx._lines(process)] == [*lines]
+        assert [line.rstrip() for line in buildx._read_progress(process)] == [*lines]
     assert process.returncode == 0
 
 
@@ -301,16 +309,16 @@ def test_a_full_disk_is_one_on_a_terminal_too(builds: Builds) -> None:
 
 def test_ctrl_c_stops_buildx_and_says_the_command_that_resumes(builds: Builds, tmp_path: Path) -> None:
     command = builds.command(BEGIN, 0, 60, "build", "--target", "a b")
-    code, written = terminal.run(
+    code, terminal_output = terminal.run(
         command, builds.env, awaited="uv pip", then=lambda process: process.send_signal(signal.SIGINT)
     )
-    shown = terminal.lines(written)
+    screen_lines = terminal.lines(terminal_output)
 
     assert code == 130
-    assert shown[-1] == "interrupted; to resume, run: ./inv build --target 'a b'"
-    assert shown[-2].split()[0] == "foundation"
-    assert shown[-2].endswith("stopped")
-    assert written.rindex(terminal.CURSOR_SHOWN) > written.rindex(terminal.CURSOR_HIDDEN)
+    assert screen_lines[-1] == "interrupted; to resume, run: ./inv build --target 'a b'"
+    assert screen_lines[-2].split()[0] == "foundation"
+    assert screen_lines[-2].endswith("stopped")
+    assert terminal_output.rindex(terminal.CURSOR_SHOWN) > terminal_output.rindex(terminal.CURSOR_HIDDEN)
     assert builds.called.read_text().splitlines()[-1] == "stopped"
     assert {path.name for path in tmp_path.iterdir()} == {"bin", "called"}
 
@@ -361,19 +369,19 @@ def test_a_lost_engine_names_no_target(builds: Builds) -> None:
     assert ran.stdout.splitlines() == ["- EngineError ['one', 'two']", "three EngineError ['three']"]
 
 
-def interrupt(process: subprocess.Popen[bytes], called: Path) -> None:
+def interrupt(process: subprocess.Popen[bytes], call_log: Path) -> None:
     """Send SIGINT once both bakes run."""
-    assert wait_for(lambda: called.is_file() and called.read_text().count("buildx bake") == 2, 30)
+    assert wait_for(lambda: call_log.is_file() and call_log.read_text().count("buildx bake") == 2, 30)
     process.send_signal(signal.SIGINT)
 
 
 def test_ctrl_c_stops_all_bakes(builds: Builds, tmp_path: Path) -> None:
     builds.command(BEGIN, 0, 60)
-    code, written = terminal.run(
+    code, terminal_output = terminal.run(
         [sys.executable, "-c", TOGETHER], builds.env, awaited="build",
         then=lambda process: interrupt(process, builds.called),
     )  # fmt: skip
     assert code == 130
-    assert terminal.lines(written)[-1].startswith("interrupted; to resume, run: ")
+    assert terminal.lines(terminal_output)[-1].startswith("interrupted; to resume, run: ")
     assert builds.called.read_text().splitlines().count("stopped") == 2
     assert {path.name for path in tmp_path.iterdir()} == {"bin", "called"}

@@ -46,21 +46,24 @@ class Engine:
 
 def test_a_build_removes_what_its_own_checkout_had_before(both: tuple[Path, Path]) -> None:
     (one, two), engine = both, Engine()
-    checkouts.keep(one, NAME, AMD64, {"image": f"{NAME}:a"}, engine.remove)
-    checkouts.keep(two, NAME, AMD64, {"image": f"{NAME}:b"}, engine.remove)
+    checkouts.keep_build(one, NAME, AMD64, {"image": f"{NAME}:a"}, engine.remove)
+    checkouts.keep_build(two, NAME, AMD64, {"image": f"{NAME}:b"}, engine.remove)
     assert engine.removed == []
-    assert (checkouts.image(one, NAME, AMD64), checkouts.image(two, NAME, AMD64)) == (f"{NAME}:a", f"{NAME}:b")
-    checkouts.keep(one, NAME, AMD64, {"image": f"{NAME}:c"}, engine.remove)
+    assert (checkouts.find_newest_image(one, NAME, AMD64), checkouts.find_newest_image(two, NAME, AMD64)) == (
+        f"{NAME}:a",
+        f"{NAME}:b",
+    )
+    checkouts.keep_build(one, NAME, AMD64, {"image": f"{NAME}:c"}, engine.remove)
     assert engine.removed == [f"{NAME}:a"]
 
 
 def test_an_image_that_two_checkouts_built_stays_until_neither_keeps_it(both: tuple[Path, Path]) -> None:
     (one, two), engine = both, Engine()
     for root in both:
-        checkouts.keep(root, NAME, AMD64, {"image": f"{NAME}:a"}, engine.remove)
-    checkouts.keep(one, NAME, AMD64, {"image": f"{NAME}:b"}, engine.remove)
-    assert (engine.removed, checkouts.named()[f"{NAME}:a"]) == ([], [str(two)])
-    checkouts.keep(two, NAME, AMD64, {"image": f"{NAME}:b"}, engine.remove)
+        checkouts.keep_build(root, NAME, AMD64, {"image": f"{NAME}:a"}, engine.remove)
+    checkouts.keep_build(one, NAME, AMD64, {"image": f"{NAME}:b"}, engine.remove)
+    assert (engine.removed, checkouts.list_kept_names()[f"{NAME}:a"]) == ([], [str(two)])
+    checkouts.keep_build(two, NAME, AMD64, {"image": f"{NAME}:b"}, engine.remove)
     assert engine.removed == [f"{NAME}:a"]
 
 
@@ -68,70 +71,72 @@ def test_an_image_that_a_container_uses_is_removed_after_a_later_build(both: tup
     (one, _), engine = both, Engine()
     engine.used = {f"{NAME}:a"}
     for tag in "ab":
-        checkouts.keep(one, NAME, AMD64, {"image": f"{NAME}:{tag}"}, engine.remove)
-    assert (engine.removed, f"{NAME}:a" in checkouts.named()) == ([], False)
+        checkouts.keep_build(one, NAME, AMD64, {"image": f"{NAME}:{tag}"}, engine.remove)
+    assert (engine.removed, f"{NAME}:a" in checkouts.list_kept_names()) == ([], False)
     engine.used = set()
-    checkouts.keep(one, NAME, AMD64, {"image": f"{NAME}:b"}, engine.remove)
-    checkouts.keep(one, NAME, AMD64, {"image": f"{NAME}:b"}, engine.remove)
+    checkouts.keep_build(one, NAME, AMD64, {"image": f"{NAME}:b"}, engine.remove)
+    checkouts.keep_build(one, NAME, AMD64, {"image": f"{NAME}:b"}, engine.remove)
     assert engine.removed == [f"{NAME}:a"]
 
 
 def test_each_platform_has_its_image_and_a_build_that_loads_none_leaves_it(both: tuple[Path, Path]) -> None:
     (one, _), engine = both, Engine()
-    checkouts.keep(one, NAME, ARM64, {"image": f"{NAME}:arm"}, engine.remove)
-    assert checkouts.image(one, NAME, AMD64) == f"{NAME}:arm"
-    checkouts.keep(one, NAME, AMD64, {"image": f"{NAME}:amd"}, engine.remove)
-    checkouts.keep(one, NAME, AMD64, {"layout": "images/x"})
-    assert checkouts.image(one, NAME, AMD64) == f"{NAME}:amd"
-    assert (engine.removed, checkouts.image(one, "drydock/other", AMD64)) == ([], "")
+    checkouts.keep_build(one, NAME, ARM64, {"image": f"{NAME}:arm"}, engine.remove)
+    assert checkouts.find_newest_image(one, NAME, AMD64) == f"{NAME}:arm"
+    checkouts.keep_build(one, NAME, AMD64, {"image": f"{NAME}:amd"}, engine.remove)
+    checkouts.keep_build(one, NAME, AMD64, {"layout": "images/x"})
+    assert checkouts.find_newest_image(one, NAME, AMD64) == f"{NAME}:amd"
+    assert (engine.removed, checkouts.find_newest_image(one, "drydock/other", AMD64)) == ([], "")
 
 
 def test_a_checkout_that_is_gone_keeps_nothing(both: tuple[Path, Path]) -> None:
-    checkouts.keep(both[0], NAME, AMD64, {"image": f"{NAME}:a"})
+    checkouts.keep_build(both[0], NAME, AMD64, {"image": f"{NAME}:a"})
     both[0].rmdir()
-    assert checkouts.named() == {}
+    assert checkouts.list_kept_names() == {}
 
 
 def test_a_damaged_note_is_named(cache: Path, both: tuple[Path, Path]) -> None:
-    checkouts.keep(both[0], NAME, AMD64, {"image": f"{NAME}:a"})
+    checkouts.keep_build(both[0], NAME, AMD64, {"image": f"{NAME}:a"})
     (note,) = (cache / "checkouts").glob("*.json")
     note.write_text("{")
     with pytest.raises(InputError, match=str(note)):
-        checkouts.named()
+        checkouts.list_kept_names()
 
 
 def test_a_build_in_one_checkout_leaves_the_layouts_and_the_image_of_another(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     engine, loaded = Engine(), []
-    monkeypatch.setattr(daemon, "ensure", lambda **_: None)
+    monkeypatch.setattr(daemon, "ensure_engine", lambda **_: None)
     monkeypatch.setattr(build, "fetch_contexts", lambda *_: {"entrypoints": ""})
     monkeypatch.setattr(build, "bake_file", lambda *_: {})
-    monkeypatch.setattr(foundation, "make", layouts.without_plan(lambda _, layout: layouts.write(layout, b"")))
-    monkeypatch.setattr(loading, "has", lambda *_: False)
-    monkeypatch.setattr(loading, "holds", lambda *_: False)
-    monkeypatch.setattr(loading, "load", lambda _, image, *__: loaded.append(image))
+    monkeypatch.setattr(
+        foundation, "build_foundation", layouts.without_plan(lambda _, layout: layouts.write(layout, b""))
+    )
+    monkeypatch.setattr(loading, "has_complete_image", lambda *_: False)
+    monkeypatch.setattr(loading, "has_image_if_running", lambda *_: False)
+    monkeypatch.setattr(loading, "load_layout", lambda _, image, *__: loaded.append(image))
     monkeypatch.setattr(loading, "tag_latest", lambda image: loaded.append(f"latest is {image}"))
-    monkeypatch.setattr(loading, "remove", engine.remove)
+    monkeypatch.setattr(loading, "remove_image_name", engine.remove)
     here, there = (LocalRepository(tmp_path / name, platforms=(AMD64,), salt=name) for name in ("here", "there"))
 
     def built(local: LocalRepository) -> build.Built:
-        done = build.build(local.job(AMD64))
-        assert loaded[-1] == f"latest is {done.image}"
-        return done
+        built_image = build.build_image(local.job(AMD64))
+        assert loaded[-1] == f"latest is {built_image.image}"
+        return built_image
 
     shutil.copytree(here.cache, tmp_path / "cache", dirs_exist_ok=True)
     first = built(here)
     shutil.copytree(there.cache, tmp_path / "cache", dirs_exist_ok=True)
     second = built(there)
     assert first.layout != second.layout
-    assert oci.sound(Path(first.layout))
+    assert oci.is_sound_layout(Path(first.layout))
     assert (built(here).image, engine.removed) == (first.image, [])
     with (there.root / "entrypoints" / "cli" / "cli.py").open("a") as module:
         module.write("\n# an edit\n")
     there.forget(AMD64)
     edited = layouts.without_plan(lambda _, layout, __: layouts.write(layout, b"edited", suffix=""))
-    monkeypatch.setattr(foundation, "complete", edited)
+    monkeypatch.setattr(foundation, "complete_image", edited)
     third = built(there)
 
     assert engine.removed == [second.image]
@@ -140,4 +145,4 @@ def test_a_build_in_one_checkout_leaves_the_layouts_and_the_image_of_another(
         False,
         True,
     )
-    assert checkouts.image(here.root, f"drydock/{VARIANT}", AMD64) == first.image
+    assert checkouts.find_newest_image(here.root, f"drydock/{VARIANT}", AMD64) == first.image

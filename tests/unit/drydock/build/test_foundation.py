@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from drydock.build import foundation
-from drydock.build.steps import run
+from drydock.build.steps import run_steps
 from drydock.core.paths import ROOT
 from drydock.oci import layout as oci
 from tests.support.fake_buildkit import BuildKit
@@ -34,15 +34,15 @@ def buildkit() -> BuildKit:
 def made(buildkit: BuildKit, tmp_path: Path) -> Path:
     layout = tmp_path / "foundation"
     layout.mkdir()
-    run(foundation.make(plan(tmp_path / "elsewhere"), layout), buildkit)
+    run_steps(foundation.build_foundation(plan(tmp_path / "elsewhere"), layout), buildkit)
     buildkit.rewritten, buildkit.sent = [], []
     return layout
 
 
-def completed(buildkit: BuildKit, made: Path, name: str) -> Path:
-    layout = made.parent / name
+def completed(buildkit: BuildKit, foundation_layout: Path, name: str) -> Path:
+    layout = foundation_layout.parent / name
     layout.mkdir()
-    run(foundation.complete(plan(layout), layout, made), buildkit)
+    run_steps(foundation.complete_image(plan(layout), layout, foundation_layout), buildkit)
     return layout
 
 
@@ -68,7 +68,7 @@ def test_two_layers_of_a_foundation_may_be_equal(tmp_path: Path) -> None:
     buildkit = BuildKit([b"same", b"same"], [b"entrypoint"])
     below = tmp_path / "foundation"
     below.mkdir()
-    run(foundation.make(plan(tmp_path / "elsewhere"), below), buildkit)
+    run_steps(foundation.build_foundation(plan(tmp_path / "elsewhere"), below), buildkit)
 
     assert content(completed(buildkit, below, "image")) == in_one_go(buildkit, tmp_path / "whole")
 
@@ -100,12 +100,12 @@ def test_an_image_of_a_newer_buildkit_is_the_same(buildkit: BuildKit, made: Path
 
 
 def test_builder_and_cache_are_handed_on(buildkit: BuildKit, tmp_path: Path) -> None:
-    made, layout = tmp_path / "made", tmp_path / "image"
-    made.mkdir()
+    foundation_layout, layout = tmp_path / "made", tmp_path / "image"
+    foundation_layout.mkdir()
     layout.mkdir()
     bake = partial(buildkit, builder="b", no_cache=True)
-    run(foundation.make(plan(layout), made), bake)
-    run(foundation.complete(plan(layout), layout, made), bake)
+    run_steps(foundation.build_foundation(plan(layout), foundation_layout), bake)
+    run_steps(foundation.complete_image(plan(layout), layout, foundation_layout), bake)
 
     assert buildkit.asked == [{"builder": "b", "no_cache": True}] * 2
 
@@ -115,13 +115,13 @@ def test_an_ordinary_user_builds_although_blobs_of_buildx_are_read_only() -> Non
     def build() -> str:
         buildkit, below = BuildKit([], [b"entrypoint"]), folder / "foundation"
         below.mkdir()
-        run(foundation.make(plan(folder / "elsewhere"), below), buildkit)
+        run_steps(foundation.build_foundation(plan(folder / "elsewhere"), below), buildkit)
         return oci.read_digest(completed(buildkit, below, "image"))
 
     with reachable_folder() as folder:
         os.chown(folder, 1000, 1000)
-        said = as_user(1000, build, group=1000)
-        assert said == oci.read_digest(folder / "image")
+        printed_digest = as_user(1000, build, group=1000)
+        assert printed_digest == oci.read_digest(folder / "image")
 
 
 DOCKERFILE = """# c: a comment
@@ -135,11 +135,11 @@ COPY {}
 
 
 def test_only_steps_of_the_foundation_are_its_recipe() -> None:
-    recipe = foundation.recipe(DOCKERFILE.format("\n", "one"))
+    recipe = foundation.extract_recipe(DOCKERFILE.format("\n", "one"))
 
     assert recipe == "FROM base AS foundation\nRUN torch"
-    assert foundation.recipe(DOCKERFILE.format("# another\n\n", "two")) == recipe
-    assert foundation.recipe(DOCKERFILE.format("RUN vllm\n", "one")) != recipe
+    assert foundation.extract_recipe(DOCKERFILE.format("# another\n\n", "two")) == recipe
+    assert foundation.extract_recipe(DOCKERFILE.format("RUN vllm\n", "one")) != recipe
 
 
 @pytest.mark.parametrize("path", sorted(ROOT.glob("images/*/Dockerfile")), ids=lambda path: path.parent.name)
@@ -148,7 +148,7 @@ def test_every_image_stands_on_a_foundation_that_knows_nothing_of_the_entrypoint
 
     assert rest
     assert f" AS {foundation.STAGE}\n" in below
-    assert "from=entrypoint" not in foundation.recipe(below)
-    assert "profile.json" not in foundation.recipe(below)
+    assert "from=entrypoint" not in foundation.extract_recipe(below)
+    assert "profile.json" not in foundation.extract_recipe(below)
     _, last = above.split(f"\nFROM {foundation.STAGE}\n")
     assert "\nRUN" not in last  # whose layers BuildKit would have to unpack

@@ -23,7 +23,7 @@ NOW = dt.datetime(2026, 11, 25, 12, tzinfo=dt.UTC)
 
 
 def committed() -> str:
-    image = lockfile.read_lock(lockfile.path_of(DRYDOCK, "cpu-vllm0.32")).platforms["linux/amd64"].image
+    image = lockfile.read_lock(lockfile.path_of_lock(DRYDOCK, "cpu-vllm0.32")).platforms["linux/amd64"].image
     assert image
     return image.digest
 
@@ -36,8 +36,8 @@ def attrs(digest: str, *tags: str, loaded: str = "2026-11-25T09:00:00.123456789Z
 def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """An engine with images of ours and others; what is removed from it."""
     monkeypatch.setenv("DRYDOCK_CACHE", str(tmp_path / "cache"))
-    checkouts.keep(tmp_path, CPU, "linux/amd64", {"image": f"{CPU}:aa"})
-    found = [
+    checkouts.keep_build(tmp_path, CPU, "linux/amd64", {"image": f"{CPU}:aa"})
+    engine_images = [
         attrs(committed(), f"{CPU}:aa", f"{CPU}:latest", "someone/else:1"),
         attrs(OTHER, f"{CPU}:bb", loaded="2026-11-22T09:00:00Z"),
         attrs(f"sha256:{'c' * 64}", f"{STAND_IN}:cc", loaded="2026-11-25T11:55:00Z"),
@@ -46,17 +46,17 @@ def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     ]
     running = [{"Names": ["/server"], "ImageID": OTHER}]
     client = SimpleNamespace(
-        images=SimpleNamespace(list=lambda: found), api=SimpleNamespace(containers=lambda **_: running)
+        images=SimpleNamespace(list=lambda: engine_images), api=SimpleNamespace(containers=lambda **_: running)
     )
     monkeypatch.setattr(docker, "from_env", lambda: client)
     removed: list[str] = []
-    monkeypatch.setattr(loading, "remove", lambda name: bool(removed.append(name)))
+    monkeypatch.setattr(loading, "remove_image_name", lambda name: bool(removed.append(name)))
     return removed
 
 
 @pytest.mark.usefixtures("engine")
 def test_each_image_is_listed_with_its_state_and_who_keeps_or_uses_it(tmp_path: Path) -> None:
-    assert images.text(images.images(DRYDOCK), NOW).splitlines() == [
+    assert images.format_images(images.list_engine_images(DRYDOCK), NOW).splitlines() == [
         f"{CPU}:aa, latest  committed, 2.0 GB, 2 h ago",
         f"  kept by {tmp_path}",
         f"{CPU}:bb  not committed, 2.0 GB, 3 days ago",
@@ -65,17 +65,17 @@ def test_each_image_is_listed_with_its_state_and_who_keeps_or_uses_it(tmp_path: 
         f"{STAND_IN}:cc  stand-in, 2.0 GB, 5 min ago",
         "  kept by no checkout",
     ]
-    assert images.text([], NOW) == "no image of drydock's\n"
+    assert images.format_images([], NOW) == "no image of drydock's\n"
 
 
 def test_only_what_no_checkout_keeps_and_no_container_uses_is_removed_and_only_after_a_yes(
     engine: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    found = images.images(DRYDOCK)
-    assert [image.tags for image in images.pruned(found, yes=False)] == [(f"{STAND_IN}:cc",)]
+    listed_images = images.list_engine_images(DRYDOCK)
+    assert [image.tags for image in images.prune_images(listed_images, yes=False)] == [(f"{STAND_IN}:cc",)]
     assert "nothing was removed; --yes removes these 1" in capsys.readouterr().err
     assert engine == []
-    images.pruned(found, yes=True)
+    images.prune_images(listed_images, yes=True)
     assert engine == [f"{STAND_IN}:cc"]
 
 
@@ -85,4 +85,4 @@ def test_an_engine_that_does_not_answer_is_an_error(monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(docker, "from_env", refuse)
     with pytest.raises(EngineError, match="cannot connect to the Docker engine: no socket"):
-        images.images(DRYDOCK)
+        images.list_engine_images(DRYDOCK)

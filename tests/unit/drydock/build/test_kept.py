@@ -28,11 +28,13 @@ class Kept:
         self.builds = 0
         self._true = shutil.copytree(self.job.layout, folder / "true")
         self.digest = oci.read_digest(self._true)
-        patch.setattr(daemon, "ensure", lambda **_: None)
+        patch.setattr(daemon, "ensure_engine", lambda **_: None)
         patch.setattr(build, "fetch_contexts", lambda *_: {"entrypoints": ""})
         patch.setattr(build, "bake_file", lambda *_: {})
-        patch.setattr(foundation, "make", layouts.without_plan(lambda _, layout: layouts.write(layout, b"")))
-        patch.setattr(foundation, "complete", layouts.without_plan(self._complete))
+        patch.setattr(
+            foundation, "build_foundation", layouts.without_plan(lambda _, layout: layouts.write(layout, b""))
+        )
+        patch.setattr(foundation, "complete_image", layouts.without_plan(self._complete))
 
     def _complete(self, _: Any, layout: Path, *__: Any) -> None:
         self.builds += 1
@@ -40,10 +42,10 @@ class Kept:
 
     @property
     def layer(self) -> Path:
-        return oci.blob(self.job.layout, oci.read_manifest(self.job.layout)["layers"][0]["digest"])
+        return oci.path_of_blob(self.job.layout, oci.read_manifest(self.job.layout)["layers"][0]["digest"])
 
     def build(self) -> str:
-        return build.build(self.local.job(PLATFORM), into_engine=False).digest
+        return build.build_image(self.local.job(PLATFORM), into_engine=False).digest
 
 
 @pytest.fixture
@@ -65,7 +67,7 @@ def test_a_damaged_image_is_built_again(damage: str, kept: Kept, capsys: pytest.
         kept.layer.write_bytes(data[:-1] if damage == "truncated" else b"x" + data[1:])
     assert (kept.build(), kept.builds) == (kept.digest, 1)
     assert "is damaged: a blob is missing or was changed on the disk" in capsys.readouterr().err
-    assert oci.sound(kept.job.layout)
+    assert oci.is_sound_layout(kept.job.layout)
 
 
 def test_a_planted_image_is_built_again(kept: Kept, capsys: pytest.CaptureFixture[str]) -> None:
@@ -88,14 +90,14 @@ def test_an_image_that_the_engine_has_is_checked_by_the_sizes_of_its_blobs(
     kept: Kept, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hashed: list[Path] = []
-    monkeypatch.setattr(oci, "sound", lambda layout: bool(hashed.append(layout)))
+    monkeypatch.setattr(oci, "is_sound_layout", lambda layout: bool(hashed.append(layout)))
     monkeypatch.setattr(loading, "tag_latest", lambda _: None)
-    monkeypatch.setattr(loading, "holds", lambda *_: True)
-    assert build.build(kept.job).digest == kept.digest
+    monkeypatch.setattr(loading, "has_image_if_running", lambda *_: True)
+    assert build.build_image(kept.job).digest == kept.digest
     assert hashed == []
     kept.layer.write_bytes(b"short")
-    monkeypatch.setattr(loading, "has", lambda *_: True)
-    assert build.build(kept.job).digest == kept.digest
+    monkeypatch.setattr(loading, "has_complete_image", lambda *_: True)
+    assert build.build_image(kept.job).digest == kept.digest
     assert kept.builds == 1
 
 
@@ -104,6 +106,6 @@ def test_an_offline_build_does_not_let_buildkit_pull(kept: Kept, monkeypatch: py
     monkeypatch.setattr(build, "fetch_contexts", lambda *_: remote)
     shutil.rmtree(kept.job.layout)
     with pytest.raises(FetchError, match=r"not in the store: base docker-image://registry\.example/base"):
-        build.build(kept.local.job(PLATFORM), into_engine=False, may_pull=False)
+        build.build_image(kept.local.job(PLATFORM), into_engine=False, may_pull=False)
     assert kept.builds == 0
     assert kept.build() == kept.digest

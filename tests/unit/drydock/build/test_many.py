@@ -16,7 +16,7 @@ from drydock.build.buildx import Ended
 from drydock.build.job import Job
 from drydock.build.progress import Log
 from drydock.core.errors import BuildError, EngineError, FetchError
-from drydock.core.files import exclusive
+from drydock.core.files import hold_lock_file
 from drydock.engine import daemon, loading
 from drydock.oci import layout as oci
 from tests.support.fake_buildkit import BuildKit
@@ -39,14 +39,16 @@ class Builders:
         self.engines = 0
         self.buildkit = BuildKit([b"torch", b"vllm"], [b"entrypoint"])
         patch.setenv("DRYDOCK_CACHE", str(folder / "cache"))
-        patch.setattr(daemon, "ensure", self._ensure)
-        patch.setattr(daemon, "platforms", lambda name: frozenset(PLATFORMS if name == "both" else [AMD64]))
-        patch.setattr(many.resolve, "native", lambda platform: platform == AMD64)
+        patch.setattr(daemon, "ensure_engine", self._ensure)
+        patch.setattr(
+            daemon, "list_builder_platforms", lambda name: frozenset(PLATFORMS if name == "both" else [AMD64])
+        )
+        patch.setattr(many.resolve, "is_native_platform", lambda platform: platform == AMD64)
         patch.setattr(build, "fetch_contexts", self._fetch)
         patch.setattr(buildx, "bake_together", self._bake)
-        patch.setattr(loading, "holds", lambda image, _: image in self.loaded)
-        patch.setattr(loading, "has", lambda image, _: image in self.loaded)
-        patch.setattr(loading, "load", lambda _, image, *__: self.loaded.append(image))
+        patch.setattr(loading, "has_image_if_running", lambda image, _: image in self.loaded)
+        patch.setattr(loading, "has_complete_image", lambda image, _: image in self.loaded)
+        patch.setattr(loading, "load_layout", lambda _, image, *__: self.loaded.append(image))
         patch.setattr(loading, "tag_latest", lambda _: None)
 
     def job(self, name: str, epoch: int = 1, platform: str = AMD64) -> Job:
@@ -69,18 +71,18 @@ class Builders:
         return [self._one(plan["target"], notice) for plan, _ in plans]
 
     def _one(self, targets: Mapping[str, Any], notice: Callable[[Log], object]) -> Ended:
-        seen = Log([*targets])
+        build_log = Log([*targets])
         for name in targets:
             if name in self.fails:
                 if isinstance(error := self.fails[name], KeyboardInterrupt):
                     raise error
-                return Ended(seen, FAILS, name)
+                return Ended(build_log, FAILS, name)
             self.buildkit({"target": {name: targets[name]}})
-            done = seen.targets[name]
-            done.now, done.exported, done.ended = "RUN", True, time.monotonic()
-            done.done |= {"foundation 1/2": False, "foundation 2/2": True}
-            notice(seen)
-        return Ended(seen, None, "")
+            target_progress = build_log.targets[name]
+            target_progress.now, target_progress.exported, target_progress.ended = "RUN", True, time.monotonic()
+            target_progress.done |= {"foundation 1/2": False, "foundation 2/2": True}
+            notice(build_log)
+        return Ended(build_log, None, "")
 
     def partial(self) -> list[Path]:
         """Return what is left of broken-off builds."""
@@ -116,7 +118,7 @@ def test_rows_with_one_recipe_share_a_foundation_that_is_made_once(builders: Bui
 
     assert [names for ((_, names),) in builders.bakes] == [["a", "c"], ["a", "b", "c"]]
     assert [outcome.cached for outcome in outcomes] == ["1 of 2 steps", "foundation", "1 of 2 steps"]
-    assert oci.sound(rows[1].foundation)
+    assert oci.is_sound_layout(rows[1].foundation)
     assert rows[0].foundation.name == rows[1].foundation.name
 
     many.build_all(rows[:2], many.ManyOptions(no_cache=True))
@@ -153,8 +155,8 @@ def test_another_digest_than_the_recorded_one_is_told(builders: Builders) -> Non
     for row, recorded in zip(rows, [digests[0], f"sha256:{'0' * 64}", None], strict=True):
         row.__dict__["recorded_digest"] = recorded
 
-    found = [outcome.recorded for outcome in many.build_all(rows)]
-    assert found == ["as committed", "differs", "not recorded"]
+    record_states = [outcome.recorded for outcome in many.build_all(rows)]
+    assert record_states == ["as committed", "differs", "not recorded"]
 
 
 def test_ctrl_c_leaves_no_partial_layout_and_no_lock(builders: Builders) -> None:
@@ -167,7 +169,7 @@ def test_ctrl_c_leaves_no_partial_layout_and_no_lock(builders: Builders) -> None
     assert not any(row.foundation.exists() for row in rows)
     for row in rows:
         folder = row.layout.parent
-        with exclusive(folder.parent / f"{folder.name}.lock"):  # would wait if it were held
+        with hold_lock_file(folder.parent / f"{folder.name}.lock"):  # would wait if it were held
             pass
     builders.fails = {}
     assert set(states(many.build_all(rows)).values()) == {"built"}
@@ -178,7 +180,7 @@ def test_an_engine_that_is_missing_is_one_error_for_all(builders: Builders, monk
         builders.engines += 1
         raise EngineError("no engine", hint="install one")
 
-    monkeypatch.setattr(daemon, "ensure", absent)
+    monkeypatch.setattr(daemon, "ensure_engine", absent)
     with pytest.raises(EngineError, match="no engine") as error:
         many.build_all([builders.job("a", 1), builders.job("b", 2)])
     assert (error.value.hint, builders.engines) == ("install one", 1)

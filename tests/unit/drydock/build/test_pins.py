@@ -16,9 +16,9 @@ import pytest
 from packaging.requirements import Requirement
 
 from drydock.build import build, plan
-from drydock.build.job import BuildOptions, Job, prepare
-from drydock.build.standins import wheel
-from drydock.config.matrix import find, read_matrix
+from drydock.build.job import BuildOptions, Job, prepare_job
+from drydock.build.standins import make_stub_wheel
+from drydock.config.matrix import find_variant, read_matrix
 from drydock.config.project import DRYDOCK
 from drydock.core.errors import FetchError, InputError, UnresolvedError
 from drydock.core.paths import ROOT
@@ -49,8 +49,8 @@ class Site:
     def __init__(self, folder: Path, registry: Fake) -> None:
         self.root, self.wheels, self.supplied = folder / "checkout", folder / "wheels", folder / "from-the-vendor"
         self.upstream, self.mirrors, self.registry = folder / "upstream", folder / "mirrors.yaml", registry
-        for made in (self.wheels, self.supplied):
-            made.mkdir(parents=True)
+        for new_folder in (self.wheels, self.supplied):
+            new_folder.mkdir(parents=True)
         shutil.copytree(ROOT / "images", self.root / "images")
         shutil.copytree(ROOT / "templates", self.root / "templates")
         shutil.copy(ROOT / "matrix.yaml", self.root / "matrix.yaml")
@@ -59,10 +59,10 @@ class Site:
         self._variants = read_matrix(DRYDOCK)
 
     def variant(self, target: str) -> Variant:
-        return find(self._variants, target)
+        return find_variant(self._variants, target)
 
     def path(self, target: str) -> Path:
-        return lockfile.path_of(Project(self.root), self.variant(target).id)
+        return lockfile.path_of_lock(Project(self.root), self.variant(target).id)
 
     def offer(self, target: str) -> None:
         """Put everything that a variant needs on this site."""
@@ -71,7 +71,7 @@ class Site:
         if variant.base.kind == "image":
             registries[variant.base.reference.partition("/")[0]] = f"{self.registry.host}/mirror"
         hosts = {re.match(r"https://[^/]*/", source.repository) for source in variant.sources if source.repository}
-        git = {found[0]: f"{self.upstream.as_uri()}/" for found in hosts if found}
+        git = {host_match[0]: f"{self.upstream.as_uri()}/" for host_match in hosts if host_match}
         self.mirrors.write_text(json.dumps({"schema": 1, "registries": registries, "git": git}))
         for source in variant.sources:
             if source.repository and source.ref:
@@ -86,7 +86,7 @@ class Site:
         requirement = Requirement(line)
         versions = [*re.findall(r"[0-9][\w.+!]*", str(requirement.specifier)), "0.0.1", "1.0", "50.0"]
         version = next(version for version in versions if requirement.specifier.contains(version, prereleases=True))
-        name, data = wheel(requirement.name, version, {})
+        name, data = make_stub_wheel(requirement.name, version, {})
         (self.wheels / name).write_bytes(data)
 
     def commit(self, repository: str, ref: str) -> None:
@@ -97,9 +97,9 @@ class Site:
         subprocess.run([*run, "commit", "--quiet", "--allow-empty", "--message", "one"], check=True)
         subprocess.run([*run, "branch", "--force", ref], check=True)
 
-    def answer(self, seen: Seen) -> Answer:
+    def answer(self, request: Seen) -> Answer:
         """Answer as a registry that has every image; its content changes with `tag`."""
-        if "/manifests/" not in seen.path:
+        if "/manifests/" not in request.path:
             return Answer(200, {}, b"{}")
         content = {"schemaVersion": 2, "config": EMPTY, "layers": [], "annotations": {"tag": self.tag}}
         media_type = "application/vnd.oci.image.manifest.v1+json"
@@ -109,37 +109,39 @@ class Site:
 
 @pytest.fixture
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
-    with Fake(lambda seen: made.answer(seen)) as registry:  # noqa: PLW0108 - `made` is not there yet
-        made = Site(tmp_path, registry)
+    with Fake(lambda request: fake_site.answer(request)) as registry:  # noqa: PLW0108 - `made` is not there yet
+        fake_site = Site(tmp_path, registry)
         for name in [name for name in os.environ if name.startswith(("PIP_", "UV_"))]:
             monkeypatch.delenv(name)
         monkeypatch.delenv("CI", raising=False)
         monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
         monkeypatch.setenv("PIP_NO_INDEX", "1")
-        monkeypatch.setenv("PIP_FIND_LINKS", str(made.wheels))
-        monkeypatch.setenv("DRYDOCK_MIRRORS", str(made.mirrors))
+        monkeypatch.setenv("PIP_FIND_LINKS", str(fake_site.wheels))
+        monkeypatch.setenv("DRYDOCK_MIRRORS", str(fake_site.mirrors))
         monkeypatch.setenv("DRYDOCK_CACHE", str(tmp_path / "cache"))
         monkeypatch.setattr(locking, "say_stale", lambda _: ())
-        yield made
+        yield fake_site
 
 
 def differing(before: Any, after: Any, path: str = "") -> set[str]:
     """Return the key paths at which two JSON documents differ."""
     if isinstance(before, dict) and isinstance(after, dict):
         keys = before.keys() | after.keys()
-        return {found for key in keys for found in differing(before.get(key), after.get(key), f"{path}/{key}")}
+        return {place for key in keys for place in differing(before.get(key), after.get(key), f"{path}/{key}")}
     return set() if before == after else {path}
 
 
 def job(site: Site, target: str, **options: Any) -> Job:
-    given = [str(site.supplied)] if site.variant(target).supplied else []
-    return locking.job_of(Project(site.root), target, BuildOptions(platform=AMD64, **options), given=given)
+    supplied_folders = [str(site.supplied)] if site.variant(target).supplied else []
+    return locking.job_of(
+        Project(site.root), target, BuildOptions(platform=AMD64, **options), supplied_folders=supplied_folders
+    )
 
 
 def changed_by(site: Site, target: str) -> tuple[Job, set[str]]:
     before = json.loads(site.path(target).read_text())
-    made = job(site, target)
-    return made, differing(before, json.loads(site.path(target).read_text()))
+    locked_job = job(site, target)
+    return locked_job, differing(before, json.loads(site.path(target).read_text()))
 
 
 @pytest.mark.parametrize("target", TARGETS)
@@ -147,30 +149,32 @@ def test_one_command_pins_just_what_is_open_and_gives_a_bake_file(
     site: Site, target: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     site.offer(target)
-    opened = prepare(Project(site.root), target, BuildOptions(platform=AMD64)).pins
+    opened = prepare_job(Project(site.root), target, BuildOptions(platform=AMD64)).pins
     assert opened.unresolved
-    made, changes = changed_by(site, target)
+    locked_job, changes = changed_by(site, target)
 
-    assert made.pins.unresolved == {}
+    assert locked_job.pins.unresolved == {}
     keys = {"wheels": ("layers", "build"), "base": ("base",), "tools": ("tools",)}
-    supplied = {item.name for item in made.variant.supplied}
+    supplied = {item.name for item in locked_job.variant.supplied}
     allowed = {f"/platforms/{AMD64}/unresolved"} | {
         f"/platforms/{AMD64}/{key}"
         for name in opened.unresolved
         for key in keys.get(name, ("supplied",) if name in supplied else ("sources",))
     }
     assert {path for path in changes if path != "/content_sha256" and not path.startswith(tuple(allowed))} == set()
-    assert lockfile.read_lock(site.path(target)) == made.lock
-    lockfile.check(made.variant, made.lock)
-    said = capsys.readouterr().err
-    base = made.pins.base
+    assert lockfile.read_lock(site.path(target)) == locked_job.lock
+    lockfile.check_lock_inputs(locked_job.variant, locked_job.lock)
+    stderr = capsys.readouterr().err
+    base = locked_job.pins.base
     assert isinstance(base, LockedImageBase)
-    assert f"pinned base {base.reference}@{base.digest}\n" in said
-    assert f"commit images/{made.variant.id}/lock.json to share it" in said
+    assert f"pinned base {base.reference}@{base.digest}\n" in stderr
+    assert f"commit images/{locked_job.variant.id}/lock.json to share it" in stderr
     contexts = dict.fromkeys(("wheels", "tools", "entrypoints"), "/x")
     contexts["base"] = f"docker-image://{base.reference}@{base.digest}"
-    bake = plan.plan(made.variant, made.lock, AMD64, contexts, made.context, site.root / "out")
-    assert bake["target"][plan.bake_name(made.variant.id)]["contexts"]["base"].endswith(str(base.digest))
+    bake = plan.make_bake_plan(
+        locked_job.variant, locked_job.lock, AMD64, contexts, locked_job.context, site.root / "out"
+    )
+    assert bake["target"][plan.bake_name(locked_job.variant.id)]["contexts"]["base"].endswith(str(base.digest))
 
 
 def test_a_tag_of_source_code_becomes_its_commit_and_what_has_none_stays_open(
@@ -184,20 +188,20 @@ def test_a_tag_of_source_code_becomes_its_commit_and_what_has_none_stays_open(
     assert [line.split()[0] for line in caught.value.problems[1:]] == ["flashmla", "vllm-flash-attn"]
     pins = lockfile.read_lock(site.path(target)).platforms
     commits = {source.name: source.commit for source in pins[AMD64].sources}
-    said = capsys.readouterr().err
-    assert f"pinned triton-kernels https://github.com/triton-lang/triton@{commits['triton-kernels']}" in said
-    assert "flashmla: neither its commit nor a tag or branch is known" in said
+    stderr = capsys.readouterr().err
+    assert f"pinned triton-kernels https://github.com/triton-lang/triton@{commits['triton-kernels']}" in stderr
+    assert "flashmla: neither its commit nor a tag or branch is known" in stderr
     assert "triton-kernels" in pins["linux/arm64"].unresolved
 
 
 def test_a_second_build_asks_nobody(site: Site) -> None:
     site.offer("gaudi2")
     first = job(site, "gaudi2")
-    asked = len(site.registry.seen)
+    request_count = len(site.registry.seen)
     site.tag = "moved"
 
     assert job(site, "gaudi2").lock == first.lock
-    assert len(site.registry.seen) == asked
+    assert len(site.registry.seen) == request_count
 
 
 def test_another_platform_gets_the_digest_that_the_tag_was_pinned_to(site: Site) -> None:
@@ -228,14 +232,14 @@ def test_all_that_is_missing_is_one_list_with_the_option_for_each(
     with pytest.raises(UnresolvedError) as caught:
         locking.job_of(Project(site.root), target, options, locked=how == "--locked")
 
-    missing = prepare(Project(site.root), target, options).pins.unresolved
+    missing = prepare_job(Project(site.root), target, options).pins.unresolved
     assert [line.split()[0] for line in caught.value.problems[1:]] == sorted(missing)
     for line, name in zip(caught.value.problems[1:], sorted(missing), strict=True):
         value = "docker-image://REFERENCE" if name == "base" else "FOLDER"
         assert line.startswith(f"  {name} (--context {name}={value}): ")
     assert caught.value.hint.startswith(f"{said} pins nothing: ")
-    given = {"--locked", "CI=true", "--offline"} - {said}
-    assert not [option for option in given if option in str(caught.value)]
+    other_options = {"--locked", "CI=true", "--offline"} - {said}
+    assert not [option for option in other_options if option in str(caught.value)]
     assert site.path(target).read_bytes() == before
     assert site.registry.seen == []
 
@@ -250,7 +254,7 @@ def test_what_cannot_be_reached_is_listed_and_what_can_be_is_pinned(
     assert [line.split()[0] for line in caught.value.problems[1:]] == ["topsrider"]
     assert caught.value.problems[1].startswith("  topsrider (--supplied FOLDER): only an operator has")
     assert "pinned base artifact.enflame.cn/" in capsys.readouterr().err
-    assert prepare(Project(site.root), "gcu-s60").pins.base.digest
+    assert prepare_job(Project(site.root), "gcu-s60").pins.base.digest
 
 
 def test_a_registry_that_does_not_answer_is_named_with_its_reason(
@@ -267,19 +271,19 @@ def test_a_registry_that_does_not_answer_is_named_with_its_reason(
 
 def test_a_replaced_context_needs_no_pin(site: Site, tmp_path: Path) -> None:
     before = site.path("gaudi2").read_bytes()
-    made = locking.job_of(
+    locked_job = locking.job_of(
         Project(site.root), "gaudi2", BuildOptions(context_overrides={"base": str(tmp_path)}), locked=True
     )
 
-    assert made.context_overrides == {"base": str(tmp_path)}
+    assert locked_job.context_overrides == {"base": str(tmp_path)}
     assert site.path("gaudi2").read_bytes() == before
 
 
 def test_supplied_folders_that_do_not_fit_are_refused(site: Site, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no such folder"):
-        locking.job_of(Project(site.root), "gcu-s60", BuildOptions(), given=[str(tmp_path / "no")])
+        locking.job_of(Project(site.root), "gcu-s60", BuildOptions(), supplied_folders=[str(tmp_path / "no")])
     with pytest.raises(InputError, match=r"no file of it is needed, expected TopsRider_\*3\.5\.\*\.run"):
-        locking.job_of(Project(site.root), "gcu-s60", BuildOptions(), given=[str(site.wheels)])
+        locking.job_of(Project(site.root), "gcu-s60", BuildOptions(), supplied_folders=[str(site.wheels)])
 
 
 def test_supplied_files_that_are_pinned_come_from_the_folder_again(site: Site, tmp_path: Path) -> None:
@@ -296,7 +300,7 @@ def test_supplied_files_that_are_pinned_come_from_the_folder_again(site: Site, t
 @pytest.fixture
 def locked(site: Site) -> Callable[..., Any]:
     def run(target: str, **options: Any) -> Any:
-        locking.lock(Project(site.root), [site.variant(target)], locking.LockOptions(**options))
+        locking.lock_variants(Project(site.root), [site.variant(target)], locking.LockOptions(**options))
         return lockfile.read_lock(site.path(target))
 
     return run
@@ -323,7 +327,7 @@ def test_a_new_requirement_moves_no_other_pin(
 ) -> None:
     row = site.variant("cpu-text")
     small = row.model_copy(update={"requirements": ("app",), "overrides": (), "exclude": (), "indexes": ()})
-    small = small.model_copy(update={"layers": tuple(each for each in row.layers if not each.distributions)})
+    small = small.model_copy(update={"layers": tuple(layer for layer in row.layers if not layer.distributions)})
     monkeypatch.setattr(site, "variant", lambda _: small)
     for line in ("app==1.0", "uv==0"):
         site.publish(line)
@@ -376,11 +380,11 @@ def test_a_commit_that_its_branch_no_longer_leads_to_is_a_warning(site: Site) ->
     variant = site.variant("gaudi2")
     site.offer("gaudi2")
     pins = {variant.id: lockfile.read_lock(site.path("gaudi2"))}
-    (said,) = [line for line in locking.lost([variant], pins) if "vllm-fork:" in line]
+    (warning,) = [line for line in locking.find_lost_commits([variant], pins) if "vllm-fork:" in line]
 
-    assert "aice/v1.22.0 of https://github.com/HabanaAI/vllm-fork.git does not lead to 17a7946f4" in said
-    assert "`./inv fetch --target habana1.22-fork0.9`" in said
-    assert "correct its `commit` in templates/habana/stacks/habana-1.22.0.yaml" in said
+    assert "aice/v1.22.0 of https://github.com/HabanaAI/vllm-fork.git does not lead to 17a7946f4" in warning
+    assert "`./inv fetch --target habana1.22-fork0.9`" in warning
+    assert "correct its `commit` in templates/habana/stacks/habana-1.22.0.yaml" in warning
 
 
 # --- offline --------------------------------------------------------------------------------------------------------
@@ -402,9 +406,9 @@ def test_fetch_brings_the_base_image_and_offline_asks_for_it(site: Site, monkeyp
     brought: list[object] = []
     monkeypatch.setattr("drydock.bundle.inputs.fetch_base", lambda base, *_: brought.append(base.digest))
     monkeypatch.setattr(build, "fetch_contexts", lambda _: {"base": f"docker-image://x@{pinned.pins.base.digest}"})
-    locking.fetch(pinned)
+    locking.fetch_pins(pinned)
     assert brought == [pinned.pins.base.digest]
 
     with pytest.raises(FetchError, match="not in the store: base"):
-        locking.fetch(replace(pinned, offline=True))
+        locking.fetch_pins(replace(pinned, offline=True))
     assert len(brought) == 1

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from drydock.build import plan
-from drydock.build.job import prepare
+from drydock.build.job import prepare_job
 from drydock.config.matrix import read_matrix
 from drydock.config.project import DRYDOCK
 
@@ -27,22 +27,24 @@ PLAN = {
 
 
 def test_bake_may_touch_exactly_the_folders_of_the_plan() -> None:
-    assert plan.folders(PLAN) == ("/cache/bases/1", "/cache/out", "/cache/wheels", "/repository/images/t")
+    assert plan.list_plan_folders(PLAN) == ("/cache/bases/1", "/cache/out", "/cache/wheels", "/repository/images/t")
 
 
 def test_a_path_is_no_template() -> None:
     folder = "/home/${BAKE_LOCAL_PLATFORM}/%{if true}x"
-    job = prepare(DRYDOCK, "cpu")
-    bake = plan.plan(job.variant, job.lock, job.platform, {"base": folder}, Path("/x"), Path("/y"))
-    written = bake["target"][plan.bake_name(job.variant.id)]["contexts"]["base"]
-    assert written == "/home/$${BAKE_LOCAL_PLATFORM}/%%{if true}x"
-    assert folder in plan.folders(bake)
+    job = prepare_job(DRYDOCK, "cpu")
+    bake = plan.make_bake_plan(job.variant, job.lock, job.platform, {"base": folder}, Path("/x"), Path("/y"))
+    base_context = bake["target"][plan.bake_name(job.variant.id)]["contexts"]["base"]
+    assert base_context == "/home/$${BAKE_LOCAL_PLATFORM}/%%{if true}x"
+    assert folder in plan.list_plan_folders(bake)
 
 
 def test_the_plan_of_the_committed_lock_has_no_network_and_no_attestation() -> None:
-    job = prepare(DRYDOCK, "cpu")
+    job = prepare_job(DRYDOCK, "cpu")
     contexts = {"base": "oci-layout:///b@sha256:0"}
-    target = plan.plan(job.variant, job.lock, job.platform, contexts, Path("/c"), Path("/o"))["target"]["cpu-vllm0_32"]
+    target = plan.make_bake_plan(job.variant, job.lock, job.platform, contexts, Path("/c"), Path("/o"))["target"][
+        "cpu-vllm0_32"
+    ]
 
     assert target["network"] == "none"
     assert target["args"] == {"SOURCE_DATE_EPOCH": str(job.lock.source_date_epoch)}
@@ -51,7 +53,7 @@ def test_the_plan_of_the_committed_lock_has_no_network_and_no_attestation() -> N
 
 
 def test_every_input_enters_the_checksum() -> None:
-    job = prepare(DRYDOCK, "cpu")
+    job = prepare_job(DRYDOCK, "cpu")
     files = {"Dockerfile": "a"}
     pins = job.pins
     other_base = pins.base.model_copy(update={"digest": "sha256:" + "1" * 64})
@@ -68,8 +70,8 @@ def test_every_input_enters_the_checksum() -> None:
     sums.append(plan.inputs_sha256(job.variant, job.lock, job.platform, {"Dockerfile": "b"}))
 
     gzip = job.variant.compression.model_copy(update={"algorithm": "gzip"})
-    other = job.variant.model_copy(update={"compression": gzip})
-    sums.append(plan.inputs_sha256(other, job.lock, job.platform, files))
+    recompressed = job.variant.model_copy(update={"compression": gzip})
+    sums.append(plan.inputs_sha256(recompressed, job.lock, job.platform, files))
 
     trimmed = job.variant.model_copy(update={"trim": job.variant.trim[1:]})
     sums.append(plan.inputs_sha256(trimmed, job.lock, job.platform, files))
@@ -94,10 +96,10 @@ COPY --link --from=entrypoint /row/1795219200 /
 
 
 def test_an_image_is_exported_as_written_if_each_of_its_steps_sets_the_times() -> None:
-    assert plan.export(SETTLED) == plan.EXPORT
-    assert {plan.export(prepare(DRYDOCK, row.id).sources["Dockerfile"].decode()) for row in read_matrix(DRYDOCK)} == {
-        plan.EXPORT
-    }
+    assert plan.choose_export(SETTLED) == plan.EXPORT
+    assert {
+        plan.choose_export(prepare_job(DRYDOCK, row.id).sources["Dockerfile"].decode()) for row in read_matrix(DRYDOCK)
+    } == {plan.EXPORT}
 
 
 @pytest.mark.parametrize(
@@ -118,4 +120,4 @@ def test_an_image_is_exported_as_written_if_each_of_its_steps_sets_the_times() -
     ],
 )
 def test_one_step_that_may_leave_a_present_time_makes_the_export_set_them(step: str) -> None:
-    assert plan.export(f"{SETTLED}{step}\nUSER 1\n") == plan.REWRITING
+    assert plan.choose_export(f"{SETTLED}{step}\nUSER 1\n") == plan.REWRITING

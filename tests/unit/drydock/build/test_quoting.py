@@ -17,11 +17,11 @@ from drydock.build import quoting, render
 from drydock.config.matrix import read_matrix
 from drydock.config.project import DRYDOCK
 from drydock.config.strict_yaml import parse_yaml
-from drydock.config.validation import validate
+from drydock.config.validation import validate_document
 from drydock.core.errors import InputError
 from drydock.core.paths import ROOT
 from drydock.core.project import Project
-from drydock.model.record import dump
+from drydock.model.record import dump_record
 from drydock.model.variant import Stack, Supplied, Variant
 from tests.support.damage import fuzz, repeat
 from tests.support.hostile import CANARY, places, planted, texts
@@ -30,8 +30,8 @@ from tests.support.hostile import CANARY, places, planted, texts
 @pytest.fixture(scope="module")
 def variant() -> Variant:
     """Return a variant with all that a Dockerfile can contain."""
-    found = {variant.id: variant for variant in read_matrix(DRYDOCK)}
-    cpu, habana = found["cpu-vllm0.32"], found["habana1.22-fork0.9"]
+    variants_by_id = {variant.id: variant for variant in read_matrix(DRYDOCK)}
+    cpu, habana = variants_by_id["cpu-vllm0.32"], variants_by_id["habana1.22-fork0.9"]
     item = {"patterns": ("a_*.x",), "arguments": ("--eula",), "how": "", "source": ""}
     supplied = tuple(
         Supplied.model_validate({**item, "name": kind, "install": kind}) for kind in ("run", "wheels", "debs")
@@ -53,10 +53,10 @@ def test_a_pattern_is_expanded_by_a_shell_and_nothing_else_in_it_is(tmp_path: Pa
     for name in ("a 1.run", "a 2.run", "$b.run"):
         (tmp_path / name).touch()
     words = " ".join(map(quoting.glob, ("a ?.run", "$b.r*", "`id`*")))
-    done = subprocess.run(
+    result = subprocess.run(
         ["sh", "-c", f"printf '%s|' {words}"], cwd=tmp_path, capture_output=True, text=True, check=True
     )
-    assert done.stdout == "a 1.run|a 2.run|$b.run|`id`*|"
+    assert result.stdout == "a 1.run|a 2.run|$b.run|`id`*|"
 
 
 @pytest.mark.parametrize("quote", [quoting.sh, quoting.glob, quoting.dockerfile, quoting.comment])
@@ -72,7 +72,7 @@ def test_a_template_cannot_print_data_without_quoting_it(variant: Variant, tmp_p
     with (tmp_path / "templates" / "cpu" / "Dockerfile.j2").open("a") as file:
         file.write(added)
     with pytest.raises(InputError, match=r"templates/cpu/Dockerfile\.j2:4: ValueError: .* must be quoted: use `\| sh`"):
-        render.dockerfile(Project(tmp_path), variant)
+        render.render_dockerfile(Project(tmp_path), variant)
 
 
 # --- attacks ----------------------------------------------------------------------------------------------------------
@@ -80,12 +80,14 @@ def test_a_template_cannot_print_data_without_quoting_it(variant: Variant, tmp_p
 
 def test_the_environment_of_a_build_is_no_command(variant: Variant, tmp_path: Path) -> None:
     text = "`touch ran` $(touch ran); touch ran; 'touch ran' \"touch ran\" \\"
-    stack = validate(Stack, parse_yaml(BUILD.replace("VALUE", shlex.quote(text).replace("'\"'\"'", "''")), "s.yaml"))
-    made = render.dockerfile(DRYDOCK, variant.model_copy(update={"builds": stack.builds}))
-    (line,) = (line for line in made.splitlines() if "export OPTIONS" in line)
+    stack = validate_document(
+        Stack, parse_yaml(BUILD.replace("VALUE", shlex.quote(text).replace("'\"'\"'", "''")), "s.yaml")
+    )
+    dockerfile = render.render_dockerfile(DRYDOCK, variant.model_copy(update={"builds": stack.builds}))
+    (line,) = (line for line in dockerfile.splitlines() if "export OPTIONS" in line)
     script = f'{line.removesuffix(chr(92))} printf %s "$OPTIONS"'
-    done = subprocess.run(["sh", "-c", script], cwd=tmp_path, capture_output=True, text=True, check=True)
-    assert done.stdout == text
+    result = subprocess.run(["sh", "-c", script], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert result.stdout == text
     assert not (tmp_path / "ran").exists()
 
 
@@ -104,10 +106,10 @@ def test_no_text_becomes_an_instruction(variant: Variant, field: str) -> None:
     source = variant.sources[0].model_copy(update={"ref": hostile})
     changes = {"summary": {"summary": hostile}, "ref": {"sources": (source,)}}
     with pytest.raises(InputError, match="is not text on one line"):
-        render.dockerfile(DRYDOCK, variant.model_copy(update=changes[field]))
+        render.render_dockerfile(DRYDOCK, variant.model_copy(update=changes[field]))
     yaml = {"summary": 'summary: "a\\nRUN touch /ran"', "ref": 'sources: [{name: a, ref: "v1\\nRUN x", source: x}]'}
     with pytest.raises(InputError, match=rf's\.yaml: .*{field}: found "[av1]+\\nRUN .*", expected '):
-        validate(Stack, parse_yaml(yaml[field], "s.yaml"))
+        validate_document(Stack, parse_yaml(yaml[field], "s.yaml"))
 
 
 @pytest.mark.parametrize(
@@ -135,7 +137,7 @@ def test_no_text_becomes_an_instruction(variant: Variant, field: str) -> None:
 def test_a_stack_holds_no_command(yaml: str, key: str, expected: str) -> None:
     yaml = yaml.replace("VALUE", "{value: x, because: x, source: x}")
     with pytest.raises(InputError) as caught:
-        validate(Stack, parse_yaml(yaml, "s.yaml"))
+        validate_document(Stack, parse_yaml(yaml, "s.yaml"))
     assert any(
         problem.startswith(f"s.yaml: {key}: found ") and expected in problem for problem in caught.value.problems
     )
@@ -147,16 +149,16 @@ def test_a_stack_holds_no_command(yaml: str, key: str, expected: str) -> None:
 @fuzz
 def test_a_record_refuses_what_a_dockerfile_could_not_hold_as_one_word(variant: Variant) -> None:
     data = variant.model_dump(mode="json", by_alias=True, exclude_computed_fields=True)
-    calm, accepted = render.dockerfile(DRYDOCK, variant), Counter[bool]()
+    calm, accepted = render.render_dockerfile(DRYDOCK, variant), Counter[bool]()
 
     def _try(place: tuple[str | int, ...], text: str) -> None:
         try:
-            found = Variant.model_validate(planted(data, place, text))
+            planted_variant = Variant.model_validate(planted(data, place, text))
         except ValueError:
             accepted[False] += 1
             return
         accepted[True] += 1
-        holds(render.dockerfile(DRYDOCK, found), text, calm)
+        holds(render.render_dockerfile(DRYDOCK, planted_variant), text, calm)
 
     repeat(_try, st.sampled_from(sorted(places(data), key=str)), texts())
     assert min(accepted[True], accepted[False]) > 50
@@ -164,17 +166,17 @@ def test_a_record_refuses_what_a_dockerfile_could_not_hold_as_one_word(variant: 
 
 @fuzz
 def test_a_dockerfile_holds_as_one_word_what_no_record_has_checked(variant: Variant) -> None:
-    calm = render.dockerfile(DRYDOCK, variant)
-    shown = [place for place in places(dump(variant)) if place[0] in SHOWN]
+    calm = render.render_dockerfile(DRYDOCK, variant)
+    shown_places = [place for place in places(dump_record(variant)) if place[0] in SHOWN]
 
     def _try(place: tuple[str | int, ...], text: str) -> None:
         try:
-            made = render.dockerfile(DRYDOCK, planted(variant, place, text))
+            dockerfile = render.render_dockerfile(DRYDOCK, planted(variant, place, text))
         except (InputError, ValueError):
             return
-        holds(made, text, calm)
+        holds(dockerfile, text, calm)
 
-    repeat(_try, st.sampled_from(sorted(shown, key=str)), texts())
+    repeat(_try, st.sampled_from(sorted(shown_places, key=str)), texts())
 
 
 SHOWN = {"id", "title", "summary", "vllm", "python", "base", "module", "accelerator", "stack", "layers", "trim",

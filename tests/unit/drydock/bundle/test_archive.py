@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from drydock.bundle import archive
-from drydock.bundle.archive import Archive, index_of, write
-from drydock.bundle.contents import Blob, blob
+from drydock.bundle.archive import Archive, index_of, write_archive
+from drydock.bundle.contents import Blob, make_blob
 from drydock.core.errors import DiskFullError, FetchError, InputError
 from drydock.core.tar import unpack_tar
 from tests.support.small_disk import small_disk
 
-BLOBS = [blob(b"one"), blob(b"two" * 1000)]
+BLOBS = [make_blob(b"one"), make_blob(b"two" * 1000)]
 INDEX = index_of({})
 
 
@@ -27,19 +27,19 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
-    write(tmp_path / "a.tar", INDEX, BLOBS)
+    write_archive(tmp_path / "a.tar", INDEX, BLOBS)
     return tmp_path / "a.tar"
 
 
 def test_the_archive_does_not_depend_on_the_order_of_blobs(file: Path, tmp_path: Path) -> None:
-    write(tmp_path / "b.tar", INDEX, [*reversed(BLOBS), BLOBS[0]])
+    write_archive(tmp_path / "b.tar", INDEX, [*reversed(BLOBS), BLOBS[0]])
     assert (tmp_path / "b.tar").read_bytes() == file.read_bytes()
 
 
 def test_written_blobs_can_be_read(file: Path) -> None:
-    found = Archive(file)
-    assert found.digest == f"sha256:{hashlib.sha256(INDEX).hexdigest()}"
-    assert [found.data(item.digest) for item in BLOBS] == [item.source for item in BLOBS]
+    bundle_file = Archive(file)
+    assert bundle_file.digest == f"sha256:{hashlib.sha256(INDEX).hexdigest()}"
+    assert [bundle_file.data(item.digest) for item in BLOBS] == [item.source for item in BLOBS]
 
 
 @pytest.mark.parametrize(("largest", "is_read"), [(3000, True), (2999, False)])
@@ -117,14 +117,14 @@ def test_a_changed_file_leaves_no_archive(tmp_path: Path) -> None:
     (tmp_path / "wheel").write_bytes(b"changed")
     wrong = Blob(BLOBS[0].digest, 7, tmp_path / "wheel")
     with pytest.raises(FetchError, match="the file was changed on the disk"):
-        write(tmp_path / "a.tar", INDEX, [wrong])
+        write_archive(tmp_path / "a.tar", INDEX, [wrong])
     assert [path.name for path in tmp_path.glob("*a.tar*")] == []
 
 
 def test_a_truncated_file_leaves_no_archive(tmp_path: Path) -> None:
     (tmp_path / "wheel").write_bytes(b"o")
     with pytest.raises(FetchError, match="the file was changed on the disk"):
-        write(tmp_path / "a.tar", INDEX, [Blob(BLOBS[0].digest, 3, tmp_path / "wheel")])
+        write_archive(tmp_path / "a.tar", INDEX, [Blob(BLOBS[0].digest, 3, tmp_path / "wheel")])
 
 
 def test_leftovers_are_removed_and_the_old_archive_stays_until_the_new_one_is_complete(
@@ -133,7 +133,7 @@ def test_leftovers_are_removed_and_the_old_archive_stays_until_the_new_one_is_co
     (tmp_path / ".a.tar.killed").write_bytes(b"half")
     old = file.read_bytes()
     with pytest.raises(FileNotFoundError):
-        write(file, INDEX, [Blob(BLOBS[0].digest, 3, tmp_path / "absent")])
+        write_archive(file, INDEX, [Blob(BLOBS[0].digest, 3, tmp_path / "absent")])
     assert file.read_bytes() == old
     assert [path.name for path in tmp_path.glob("*a.tar*")] == ["a.tar"]
 
@@ -146,14 +146,14 @@ def disk(tmp_path: Path) -> Iterator[Path]:
 
 def test_a_disk_that_is_too_small_is_an_error_before_anything_is_written(disk: Path) -> None:
     with pytest.raises(DiskFullError, match="4 MB needed, 2 MB free"):
-        write(disk / "a.tar", INDEX, [blob(bytes(4_000_000))])
+        write_archive(disk / "a.tar", INDEX, [make_blob(bytes(4_000_000))])
     assert list(disk.iterdir()) == []
 
 
 def test_a_disk_that_fills_up_is_an_error_and_leaves_no_file(disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(archive, "check_free_space", lambda *_: None)
     with pytest.raises(DiskFullError, match="no space left"):
-        write(disk / "a.tar", INDEX, [blob(bytes(4_000_000))])
+        write_archive(disk / "a.tar", INDEX, [make_blob(bytes(4_000_000))])
     assert list(disk.iterdir()) == []
 
 
@@ -163,7 +163,7 @@ def test_a_hostile_bundle_is_refused(tmp_path: Path) -> None:
     (tmp_path / "x.tar").write_bytes(endless.tobuf(tarfile.PAX_FORMAT) + bytes(1024))
     with pytest.raises(InputError, match="incomplete or invalid bundle"):
         Archive(tmp_path / "x.tar")
-    write(tmp_path / "deep.tar", b"[" * 100_000, [])
+    write_archive(tmp_path / "deep.tar", b"[" * 100_000, [])
     with pytest.raises(InputError, match="nested deeper than 64 levels"):
         Archive(tmp_path / "deep.tar").index()
     os.mkfifo(tmp_path / "pipe")

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from drydock.attest.components import Component, ingredients
+from drydock.attest.components import Component, list_build_inputs
 from drydock.bundle.contents import ARCHIVE, STORED
-from drydock.bundle.inputs import _sources
+from drydock.bundle.inputs import _list_source_blobs
 from drydock.examine.advisories.find import not_covered
 from drydock.inputs.store import Store
 from drydock.model.locked import LockedImageBase, LockedPlatform, LockedSource
@@ -19,10 +19,10 @@ def test_a_release_archive_is_carried_and_listed(store: Store) -> None:
     store.add([b"BZh"], key, "a-1.tar.bz2")
     source = LockedSource(name="a", url=URL, sha256=key, source="a test")
     pins = LockedPlatform(base=BASE, layers={}, tools=(), sources=(source,))
-    ((_, (blob, kind, annotations)),) = _sources(pins, store)
+    ((_, (blob, kind, annotations)),) = _list_source_blobs(pins, store)
 
     assert (blob.digest, blob.size, kind) == (f"sha256:{key}", 3, ARCHIVE)
     assert kind in STORED
     assert "sources/a-1.tar.bz2" in annotations.values()
-    assert ingredients(pins) == (Component("file", "a-1.tar.bz2", "", sha256=key, source=URL),)
+    assert list_build_inputs(pins) == (Component("file", "a-1.tar.bz2", "", sha256=key, source=URL),)
     assert ("source a", "its release archive is no package of an index") in not_covered(pins)

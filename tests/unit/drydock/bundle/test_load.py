@@ -23,8 +23,8 @@ def image(variant: str, platform: str) -> BundledImage:
 
 @pytest.mark.parametrize(("machine", "expected"), [("x86_64", "linux/amd64"), ("aarch64", "linux/arm64")])
 def test_the_engine_gets_this_machines_platform(machine: str, expected: str) -> None:
-    both = [image("a", "linux/amd64"), image("a", "linux/arm64")]
-    assert engine_platforms(both, machine) == engine_platforms(both[::-1], machine) == {"a": expected}
+    image_entries = [image("a", "linux/amd64"), image("a", "linux/arm64")]
+    assert engine_platforms(image_entries, machine) == engine_platforms(image_entries[::-1], machine) == {"a": expected}
 
 
 def test_the_engine_gets_the_first_platform_if_this_machines_is_not_included() -> None:

@@ -12,16 +12,16 @@ from typing import Any
 import pytest
 
 from drydock.bundle import contents
-from drydock.bundle.archive import Archive, index_of, write
-from drydock.bundle.contents import BundledModel, BundleOrigin, artifact, blob
-from drydock.bundle.create import create, report
-from drydock.bundle.load import LoadOptions, load
-from drydock.bundle.load import report as load_report
+from drydock.bundle.archive import Archive, index_of, write_archive
+from drydock.bundle.contents import BundledModel, BundleOrigin, make_artifact, make_blob
+from drydock.bundle.create import create_bundle, format_created_bundle
+from drydock.bundle.load import LoadOptions, load_bundle
+from drydock.bundle.load import format_loaded_bundle as load_report
 from drydock.config.project import DRYDOCK
 from drydock.core.errors import FetchError, InputError
-from drydock.core.files import dumps
+from drydock.core.files import format_json
 from drydock.inputs.models import MANIFEST, ModelFile, ModelFolder, read_folder
-from drydock.model.record import dump
+from drydock.model.record import dump_record
 from drydock.publish.model import layers_of
 
 FILES = {"config.json": b"{}", "model.safetensors": bytes(1000), "sub/vocab.txt": b"a"}
@@ -39,33 +39,33 @@ def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def seal(model: Path) -> None:
     """Write what `model pull` leaves in a folder."""
-    files = {name: ModelFile(sha256=blob(data).digest[7:], size=len(data)) for name, data in FILES.items()}
+    files = {name: ModelFile(sha256=make_blob(data).digest[7:], size=len(data)) for name, data in FILES.items()}
     folder = ModelFolder(schema_=1, hub="Hugging Face", name="org/Tiny-1B", revision="0" * 40, files=files)
-    (model / MANIFEST).write_text(dumps(dump(folder)))
+    (model / MANIFEST).write_text(format_json(dump_record(folder)))
 
 
 def test_a_pulled_model_arrives_as_it_was_pulled(model: Path, tmp_path: Path) -> None:
     seal(model)
-    created = create(DRYDOCK, [], tmp_path / "b.tar", models=[model])
+    created = create_bundle(DRYDOCK, [], tmp_path / "b.tar", models=[model])
     options = LoadOptions(digest=created.bundle, models=tmp_path / "there")
-    loaded = load(DRYDOCK, tmp_path / "b.tar", options)
+    loaded = load_bundle(DRYDOCK, tmp_path / "b.tar", options)
 
-    assert f"model Tiny-1B: org/Tiny-1B of Hugging Face at {'0' * 40}" in report(created)
+    assert f"model Tiny-1B: org/Tiny-1B of Hugging Face at {'0' * 40}" in format_created_bundle(created)
     assert loaded.models == (str(tmp_path / "there" / "Tiny-1B"),)
     assert {name: (tmp_path / "there" / "Tiny-1B" / name).read_bytes() for name in FILES} == FILES
     assert read_folder(tmp_path / "there" / "Tiny-1B") == read_folder(model)
-    assert load(DRYDOCK, tmp_path / "b.tar", options).models == loaded.models
+    assert load_bundle(DRYDOCK, tmp_path / "b.tar", options).models == loaded.models
     (tmp_path / "there" / "Tiny-1B" / "config.json").write_text("[]")
     with pytest.raises(FetchError, match=r"config\.json: missing, or changed"):
-        load(DRYDOCK, tmp_path / "b.tar", options)
+        load_bundle(DRYDOCK, tmp_path / "b.tar", options)
 
 
 def test_a_folder_of_no_hub_is_taken_as_it_is(model: Path, tmp_path: Path) -> None:
-    created = create(DRYDOCK, [], tmp_path / "b.tar", models=[model])
-    load(DRYDOCK, tmp_path / "b.tar", LoadOptions(digest=created.bundle, models=tmp_path / "there"))
+    created = create_bundle(DRYDOCK, [], tmp_path / "b.tar", models=[model])
+    load_bundle(DRYDOCK, tmp_path / "b.tar", LoadOptions(digest=created.bundle, models=tmp_path / "there"))
 
-    known = read_folder(tmp_path / "there" / "Tiny-1B")
-    assert (known.hub, known.files.keys()) == ("", FILES.keys())
+    model_folder = read_folder(tmp_path / "there" / "Tiny-1B")
+    assert (model_folder.hub, model_folder.files.keys()) == ("", FILES.keys())
     assert [*layers_of(tmp_path / "there" / "Tiny-1B")[1]] == [*layers_of(model)[1]]  # `model push` there: one digest
 
 
@@ -89,7 +89,7 @@ def test_a_pulled_model_that_was_changed_is_not_bundled(
     seal(model)
     change(model)
     with pytest.raises(error, match=said):
-        create(DRYDOCK, [], tmp_path / "b.tar", models=[model])
+        create_bundle(DRYDOCK, [], tmp_path / "b.tar", models=[model])
 
     assert not (tmp_path / "b.tar").exists()
 
@@ -119,12 +119,12 @@ ODD: dict[str, tuple[Callable[[Path], Any], str]] = {
 
 @pytest.mark.parametrize("name", ODD)
 def test_only_files_of_the_model_are_bundled(model: Path, tmp_path: Path, name: str) -> None:
-    place, said = ODD[name]
+    place, message = ODD[name]
     (model.parent / "other").mkdir()
     (model.parent / "other" / "key").write_text("secret")
     place(model / "x")
-    with pytest.raises(InputError, match=said):
-        create(DRYDOCK, [], tmp_path / "b.tar", models=[model])
+    with pytest.raises(InputError, match=message):
+        create_bundle(DRYDOCK, [], tmp_path / "b.tar", models=[model])
 
     assert not (tmp_path / "b.tar").exists()
 
@@ -139,8 +139,8 @@ def test_a_snapshot_in_the_cache_of_hugging_face_is_bundled_with_the_files_that_
         (model / name).rename(blob_)
         (snapshot / name).parent.mkdir(parents=True, exist_ok=True)
         (snapshot / name).symlink_to(os.path.relpath(blob_, (snapshot / name).parent))
-    created = create(DRYDOCK, [], tmp_path / "b.tar", models=[snapshot])
-    load(DRYDOCK, tmp_path / "b.tar", LoadOptions(digest=created.bundle, models=tmp_path / "there"))
+    created = create_bundle(DRYDOCK, [], tmp_path / "b.tar", models=[snapshot])
+    load_bundle(DRYDOCK, tmp_path / "b.tar", LoadOptions(digest=created.bundle, models=tmp_path / "there"))
 
     there = tmp_path / "there" / "0123abc"
     assert {name: (there / name).read_bytes() for name in FILES} == FILES
@@ -149,12 +149,12 @@ def test_a_snapshot_in_the_cache_of_hugging_face_is_bundled_with_the_files_that_
 
 def test_two_models_of_one_name_do_not_fit_into_one_folder(model: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="two folders have the name Tiny-1B"):
-        create(DRYDOCK, [], tmp_path / "b.tar", models=[model, model])
+        create_bundle(DRYDOCK, [], tmp_path / "b.tar", models=[model, model])
 
 
 def test_without_a_folder_models_stay_in_the_bundle(model: Path, tmp_path: Path) -> None:
-    created = create(DRYDOCK, [], tmp_path / "b.tar", models=[model])
-    loaded = load(DRYDOCK, tmp_path / "b.tar", LoadOptions(digest=created.bundle))
+    created = create_bundle(DRYDOCK, [], tmp_path / "b.tar", models=[model])
+    loaded = load_bundle(DRYDOCK, tmp_path / "b.tar", LoadOptions(digest=created.bundle))
 
     assert "model Tiny-1B: not written; --models FOLDER writes it" in load_report(loaded)
 
@@ -162,18 +162,20 @@ def test_without_a_folder_models_stay_in_the_bundle(model: Path, tmp_path: Path)
 @pytest.mark.parametrize("name", ["../up", "/etc/cron.d/x", "a/../../b", "a\x1b]0;x"])
 def test_a_hostile_name_in_a_bundle_leads_nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.setenv("DRYDOCK_CACHE", str(tmp_path / "cache"))
-    data = blob(b"x")
+    data = make_blob(b"x")
     files = {name: {"sha256": data.digest[7:], "size": 1}}
     folder = {"schema": 1, "hub": "", "name": "m", "revision": "", "files": files}
-    origin = dump(BundleOrigin(repository="", commit="", changed=False))
+    origin = dump_record(BundleOrigin(repository="", commit="", changed=False))
     bundle = {"schema": 1, "origin": origin, "images": [], "models": [{"name": "m", "folder": folder}]}
-    config = blob(json.dumps(bundle).encode())
-    own = artifact(contents.BUNDLE, [], config=config.descriptor(contents.BUNDLE))
-    entry = {**own.descriptor(), "artifactType": contents.BUNDLE}
-    write(tmp_path / "b.tar", index_of({own.digest: entry}), [data, config, blob(own.data)])
+    config = make_blob(json.dumps(bundle).encode())
+    bundle_artifact = make_artifact(contents.BUNDLE, [], config=config.descriptor(contents.BUNDLE))
+    entry = {**bundle_artifact.descriptor(), "artifactType": contents.BUNDLE}
+    write_archive(
+        tmp_path / "b.tar", index_of({bundle_artifact.digest: entry}), [data, config, make_blob(bundle_artifact.data)]
+    )
     digest = Archive(tmp_path / "b.tar").digest
     with pytest.raises(InputError):
-        load(DRYDOCK, tmp_path / "b.tar", LoadOptions(digest=digest, models=tmp_path / "there"))
+        load_bundle(DRYDOCK, tmp_path / "b.tar", LoadOptions(digest=digest, models=tmp_path / "there"))
 
     assert not (tmp_path / "there").exists()
     assert not (tmp_path / "up").exists()

@@ -1,4 +1,4 @@
-"""What is taken from a bundle: nothing without `--key` or `--digest`, else its images with their documents."""
+"""What is taken from a bundle: nothing without `--verify-key` or `--digest`, else its images with their documents."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import pytest
 from drydock.attest import documents
 from drydock.attest.documents import Attached
 from drydock.build.job import ATTACHED
-from drydock.bundle.create import create
-from drydock.bundle.load import LoadOptions, load, report
+from drydock.bundle.create import create_bundle
+from drydock.bundle.load import LoadOptions, format_loaded_bundle, load_bundle
 from drydock.config.project import DRYDOCK
 from drydock.core.errors import InputError, UntrustedError
 from drydock.core.project import Project
 from drydock.oci import layout as oci
-from drydock.publish.push import built
+from drydock.publish.push import list_built_layouts
 from tests.support.filled_registry import StockedRepository
 from tests.support.local_registry import PLATFORMS, VARIANT
 
@@ -33,21 +33,21 @@ class Sender:
 
     def bundle(self, *more: Attached) -> tuple[Path, str]:
         """Return a bundle and its digest; `more` is attached to the image, too."""
-        file, true = self._folder / "bundle.tar", documents.documents
+        file, true = self._folder / "bundle.tar", documents.make_documents
         with self._patch.context() as patch:
-            patch.setattr(documents, "documents", lambda *arguments: (*true(*arguments), *more))
-            digest = create(Project(self.repository.root), [VARIANT], file).bundle
+            patch.setattr(documents, "make_documents", lambda *arguments: (*true(*arguments), *more))
+            digest = create_bundle(Project(self.repository.root), [VARIANT], file).bundle
         self._patch.setenv("DRYDOCK_CACHE", str(self.there))
         return file, digest
 
     def load(self, file: Path, **options: str) -> str:
-        return report(load(Project(self.repository.root), file, LoadOptions(**options)))  # type: ignore[arg-type]
+        return format_loaded_bundle(load_bundle(Project(self.repository.root), file, LoadOptions(**options)))  # type: ignore[arg-type]
 
     def attached(self) -> dict[str, bytes]:
         """Return what `publish` would attach to the kept image, and sign."""
-        (layout,) = built(Project(self.repository.root), self.repository.variant)
-        found = documents.documents(layout.job, layout.folder, layout.manifest, "registry.example/cpu")
-        return {item.name: item.data for item in found}
+        (layout,) = list_built_layouts(Project(self.repository.root), self.repository.variant)
+        attachments = documents.make_documents(layout.job, layout.folder, layout.manifest, "registry.example/cpu")
+        return {item.name: item.data for item in attachments}
 
 
 def other_flags(layers: list[dict[str, bytes]], _: dict[str, Any]) -> None:
@@ -61,11 +61,11 @@ def sender(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Sender:
 
 
 def test_without_key_and_digest_nothing_is_read(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="found neither --key nor --digest") as error:
-        load(DRYDOCK, tmp_path / "does-not-exist.tar")
-    assert "bundle.load" in error.value.hint
+    with pytest.raises(InputError, match="found neither --verify-key nor --digest") as error:
+        load_bundle(DRYDOCK, tmp_path / "does-not-exist.tar")
+    assert "bundle load" in error.value.hint
     assert "--digest sha256:…" in error.value.hint
-    assert "--key cosign.pub" in error.value.hint
+    assert "--verify-key cosign.pub" in error.value.hint
 
 
 def test_another_bundle_than_the_digest_says_is_refused_before_anything_is_parsed(
@@ -79,26 +79,26 @@ def test_another_bundle_than_the_digest_says_is_refused_before_anything_is_parse
 
 def test_an_image_that_is_not_the_recorded_one_is_not_loaded(sender: Sender) -> None:
     true = oci.read_digest(sender.repository.layout(PLATFORM))
-    other = oci.read_digest(sender.repository.write_build(PLATFORM, other_flags))
-    sender.repository.record(PLATFORM, other)
+    other_digest = oci.read_digest(sender.repository.write_build(PLATFORM, other_flags))
+    sender.repository.record(PLATFORM, other_digest)
     file, digest = sender.bundle()
     sender.repository.record(PLATFORM, true)
-    with pytest.raises(UntrustedError, match=f"the bundle contains {other}, expected {true}"):
+    with pytest.raises(UntrustedError, match=f"the bundle contains {other_digest}, expected {true}"):
         sender.load(file, digest=digest)
     assert not list(sender.there.rglob("index.json"))
 
 
 def test_documents_are_published_as_the_bundle_has_them(sender: Sender, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = sender.attached()
+    before = sender.attached()
     file, digest = sender.bundle()
     monkeypatch.setenv("DRYDOCK_BUILDER_ID", "https://another.example/builder")
     sender.load(file, digest=digest)
-    found = sender.attached()
-    assert list(found) == ["lock.json", "licences.json", "provenance.json", "sbom.spdx.json"]
-    assert {name: found[name] for name in ("lock.json", "licences.json")} == {
-        name: made[name] for name in ("lock.json", "licences.json")
+    after = sender.attached()
+    assert list(after) == ["lock.json", "licences.json", "provenance.json", "sbom.spdx.json"]
+    assert {name: after[name] for name in ("lock.json", "licences.json")} == {
+        name: before[name] for name in ("lock.json", "licences.json")
     }
-    assert b"another.example" not in found["provenance.json"]
+    assert b"another.example" not in after["provenance.json"]
 
 
 def test_documents_that_bind_tags_and_those_of_retired_types_are_left_out(sender: Sender) -> None:
@@ -109,9 +109,9 @@ def test_documents_that_bind_tags_and_those_of_retired_types_are_left_out(sender
 
 
 def test_an_image_without_provenance_is_not_loaded(sender: Sender, monkeypatch: pytest.MonkeyPatch) -> None:
-    true = documents.documents
+    true = documents.make_documents
     monkeypatch.setattr(
-        documents, "documents", lambda *of: tuple(item for item in true(*of) if item.name != "provenance.json")
+        documents, "make_documents", lambda *of: tuple(item for item in true(*of) if item.name != "provenance.json")
     )
     file, digest = sender.bundle()
     with pytest.raises(InputError, match=r"the bundle has no application/vnd\.in-toto\+json"):
@@ -126,5 +126,5 @@ def test_a_damaged_image_is_loaded_again(sender: Sender) -> None:
     blobs = folder.parent / "blobs" / "sha256"
     next(path for path in blobs.iterdir() if path.stat().st_size > 1).write_bytes(b"")
     sender.load(file, digest=digest)
-    assert oci.sound(folder.parent)
+    assert oci.is_sound_layout(folder.parent)
     assert (folder / "provenance.json").is_file()

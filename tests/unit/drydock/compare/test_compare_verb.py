@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from drydock.compare.comparison import ComparedCommand, Comparison, compare
-from drydock.compare.pasted_command import PastedCommand, parse_words
-from drydock.compare.tasks import read_command, report
-from drydock.compare.verdict_text import as_text
+from drydock.compare.comparison import ComparedCommand, Comparison, compare_command
+from drydock.compare.pasted_command import PastedCommand, parse_command_words
+from drydock.compare.tasks import print_comparison, read_command
+from drydock.compare.verdict_text import format_comparison
 from drydock.compare.vllm_version import find_served_version
 from drydock.config.project import DRYDOCK
 from drydock.core.errors import BlockedError, DrydockError, InputError, ManualError, TargetError, UncertainError
@@ -29,16 +29,18 @@ def without_hub(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def command(*flags: str) -> PastedCommand:
-    return parse_words(("vllm", "serve", MODEL, *flags))
+    return parse_command_words(("vllm", "serve", MODEL, *flags))
 
 
 def compared(*flags: str, roots: tuple[str, ...] = ()) -> Comparison:
     names = (OLD, NEW) if roots else ("0.18", "0.33")
-    return compare(DRYDOCK, ComparedCommand(*names, command(*flags), roots=roots))
+    return compare_command(DRYDOCK, ComparedCommand(*names, command(*flags), roots=roots))
 
 
 def test_the_first_line_has_the_verdict_and_the_worst_comes_first() -> None:
-    lines = as_text(compared("-q", "gguf", "--disable-log-requests", "-tp", "2"), 100, every=False).splitlines()
+    lines = format_comparison(
+        compared("-q", "gguf", "--disable-log-requests", "-tp", "2"), 100, every=False
+    ).splitlines()
 
     assert lines[0] == "blocked: vllm-0.18.0 → vllm-0.33.0: 1 blocked, 1 manual, 2 safe"
     assert [line.split()[0] for line in lines if line.startswith(("blocked ", "manual ", "safe "))] == [
@@ -52,7 +54,7 @@ def test_the_first_line_has_the_verdict_and_the_worst_comes_first() -> None:
 
 
 def test_all_also_lists_what_this_command_does_not_have() -> None:
-    text = as_text(compared(), 100, every=True)
+    text = format_comparison(compared(), 100, every=True)
 
     assert "quantisations:\n  - bitsandbytes, cpu_awq, gguf" in text
     assert "  - P2pNcclConnector\n" in text
@@ -60,13 +62,15 @@ def test_all_also_lists_what_this_command_does_not_have() -> None:
 
 
 def test_the_plans_of_both_rows_are_compared_on_a_recorded_host() -> None:
-    made = compared("--max-model-len", "8192", "--calculate-kv-scales", roots=(H100,))
+    comparison = compared("--max-model-len", "8192", "--calculate-kv-scales", roots=(H100,))
 
-    assert made.left_out == ("--calculate-kv-scales",)
-    assert [plan.host for plan in made.plans] == ["cuda-h100-8x"]
-    changes = {change.name: (change.old, change.new) for change in made.plans[0].changes}
+    assert comparison.left_out == ("--calculate-kv-scales",)
+    assert [plan.host for plan in comparison.plans] == ["cuda-h100-8x"]
+    changes = {change.name: (change.old, change.new) for change in comparison.plans[0].changes}
     assert changes["--calculate-kv-scales"] == ("", None)
-    assert "drydock's plan of this model, without --calculate-kv-scales:" in as_text(made, 100, every=False)
+    assert "drydock's plan of this model, without --calculate-kv-scales:" in format_comparison(
+        comparison, 100, every=False
+    )
 
 
 @pytest.mark.parametrize(
@@ -81,14 +85,14 @@ def test_the_exit_code_is_that_of_the_verdict(
     flags: tuple[str, ...], error: type[DrydockError], code: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(error) as raised:
-        report(DRYDOCK, ComparedCommand("0.18", "0.33", command(*flags)), 100, every=False, json=True)
+        print_comparison(DRYDOCK, ComparedCommand("0.18", "0.33", command(*flags)), 100, every=False, json=True)
 
     assert raised.value.code == code
     assert json.loads(capsys.readouterr().out)["judgments"][0]["verdict"] != "safe"
 
 
 def test_a_safe_command_ends_without_an_error(capsys: pytest.CaptureFixture[str]) -> None:
-    report(DRYDOCK, ComparedCommand("0.18", "0.33", command("-tp", "2")), 100, every=True, json=True)
+    print_comparison(DRYDOCK, ComparedCommand("0.18", "0.33", command("-tp", "2")), 100, every=True, json=True)
     printed = json.loads(capsys.readouterr().out)
 
     assert printed["verdict"] == "safe"
@@ -128,7 +132,7 @@ def test_a_name_that_means_no_version_says_what_does(name: str, error: type[Dryd
 
 def test_plans_need_rows() -> None:
     with pytest.raises(InputError, match="is no row, so there is no plan"):
-        compare(DRYDOCK, ComparedCommand("0.18", NEW, command(), roots=(H100,)))
+        compare_command(DRYDOCK, ComparedCommand("0.18", NEW, command(), roots=(H100,)))
 
 
 def test_the_command_is_read_from_a_file_or_from_standard_input(

@@ -6,7 +6,7 @@ import shlex
 
 import pytest
 
-from drydock.compare.pasted_command import TEXT_AT_MOST, parse_text, parse_words
+from drydock.compare.pasted_command import TEXT_AT_MOST, parse_command_words, parse_text
 from drydock.core.errors import InputError
 
 
@@ -37,7 +37,7 @@ from drydock.core.errors import InputError
     ],
 )
 def test_the_words_for_vllm_and_the_variables_are_found(command: str, words: str, env: dict[str, str]) -> None:
-    parsed = parse_words(shlex.split(command))
+    parsed = parse_command_words(shlex.split(command))
 
     assert parsed.words == tuple(shlex.split(words))
     assert parsed.env == env
@@ -59,8 +59,8 @@ def test_what_a_shell_would_expand_stays_as_it_is() -> None:
 
 
 def test_drydocks_own_form_is_known_as_such() -> None:
-    assert parse_words(("drydock", "serve", "m", "--optimize", "latency")).is_drydocks
-    assert not parse_words(("vllm", "serve", "m")).is_drydocks
+    assert parse_command_words(("drydock", "serve", "m", "--optimize", "latency")).is_drydocks
+    assert not parse_command_words(("vllm", "serve", "m")).is_drydocks
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ def test_drydocks_own_form_is_known_as_such() -> None:
 )
 def test_another_command_is_refused_with_what_is_expected(command: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
-        parse_words(shlex.split(command))
+        parse_command_words(shlex.split(command))
 
 
 @pytest.mark.parametrize(
@@ -96,4 +96,4 @@ def test_a_script_that_cannot_be_compared_says_why(text: str, message: str) -> N
 
 def test_a_command_is_bounded() -> None:
     with pytest.raises(InputError, match="at most"):
-        parse_words(("vllm", "serve", "m", *["--a"] * 3000))
+        parse_command_words(("vllm", "serve", "m", *["--a"] * 3000))

@@ -43,9 +43,9 @@ def parser_of(version: str) -> argparse.ArgumentParser:
 def is_taken(parser: argparse.ArgumentParser, words: Words) -> bool:
     """Return whether a parser takes words; `--flag.key value` is JSON."""
     dotted = [re.sub(r"^(--[\w-]+)\..*", r"\1={}", word) for word in words]
-    kept = [word for before, word in zip(("", *dotted), dotted, strict=False) if not before.endswith("={}")]
+    parser_words = [word for before, word in zip(("", *dotted), dotted, strict=False) if not before.endswith("={}")]
     try:
-        return not parser.parse_known_args(kept)[1]
+        return not parser.parse_known_args(parser_words)[1]
     except (argparse.ArgumentError, SystemExit):
         return False
 

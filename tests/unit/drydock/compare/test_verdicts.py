@@ -6,9 +6,9 @@ import shlex
 
 import pytest
 
-from drydock.compare.comparison import ComparedCommand, Comparison, compare
+from drydock.compare.comparison import ComparedCommand, Comparison, compare_command
 from drydock.compare.judgment import Judgment, Verdict
-from drydock.compare.pasted_command import parse_words
+from drydock.compare.pasted_command import parse_command_words
 from drydock.config.project import DRYDOCK
 
 MODEL = "Qwen/Qwen3-8B"
@@ -20,17 +20,17 @@ def without_hub(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def compared(command: str, old: str = "0.18", new: str = "0.33") -> Comparison:
-    return compare(DRYDOCK, ComparedCommand(old, new, parse_words(shlex.split(command))))
+    return compare_command(DRYDOCK, ComparedCommand(old, new, parse_command_words(shlex.split(command))))
 
 
 def judgment(flags: str, old: str = "0.18", new: str = "0.33") -> Judgment:
     """Return the judgment of what a command has in addition to the model."""
     before, _, after = flags.rpartition(";")
     judged = compared(f"{before} vllm serve {MODEL} {after}", old, new)
-    others = [item for item in judged.judgments if item.kind != "model"]
-    assert len(others) == 1, others
-    assert judged.verdict is others[0].verdict
-    return others[0]
+    setting_judgments = [item for item in judged.judgments if item.kind != "model"]
+    assert len(setting_judgments) == 1, setting_judgments
+    assert judged.verdict is setting_judgments[0].verdict
+    return setting_judgments[0]
 
 
 @pytest.mark.parametrize(
@@ -65,10 +65,10 @@ def judgment(flags: str, old: str = "0.18", new: str = "0.33") -> Judgment:
     ],
 )
 def test_what_changed_has_to_be_decided_and_says_what_to_write(flags: str, old: str, instead: str) -> None:
-    found = judgment(flags, old)
+    flag_judgment = judgment(flags, old)
 
-    assert found.verdict is Verdict.MANUAL
-    assert instead in found.instead
+    assert flag_judgment.verdict is Verdict.MANUAL
+    assert instead in flag_judgment.instead
 
 
 @pytest.mark.parametrize(
@@ -91,10 +91,10 @@ def test_what_changed_has_to_be_decided_and_says_what_to_write(flags: str, old: 
     ],
 )
 def test_what_the_new_version_refuses_is_blocked(flags: str, because: str) -> None:
-    found = judgment(flags)
+    flag_judgment = judgment(flags)
 
-    assert found.verdict is (Verdict.UNKNOWN if "XFORMERS" in flags else Verdict.BLOCKED)
-    assert because in found.because
+    assert flag_judgment.verdict is (Verdict.UNKNOWN if "XFORMERS" in flags else Verdict.BLOCKED)
+    assert because in flag_judgment.because
 
 
 @pytest.mark.parametrize(
@@ -141,10 +141,10 @@ def test_what_lists_cannot_know_is_unknown(flags: str) -> None:
 
 
 def test_a_form_that_only_the_new_parser_takes_still_says_to_leave_it_out() -> None:
-    found = judgment("--disable-log-requests")
+    flag_judgment = judgment("--disable-log-requests")
 
-    assert found.because == "the new version takes it as the off form of --enable-log-requests"
-    assert found.verdict is Verdict.MANUAL
+    assert flag_judgment.because == "the new version takes it as the off form of --enable-log-requests"
+    assert flag_judgment.verdict is Verdict.MANUAL
 
 
 def test_a_variable_is_refused_if_the_command_asks_for_that() -> None:

@@ -34,9 +34,9 @@ def understood(*words: str, version: str = "0.33") -> Understood:
     ],
 )
 def test_a_flag_is_known_by_each_of_its_spellings(words: tuple[str, ...], name: str, values: tuple[str, ...]) -> None:
-    found = understood(*words)
+    parsed_flag = understood(*words)
 
-    assert (found.name, found.values, found.rest, found.problem) == (name, values, (), "")
+    assert (parsed_flag.name, parsed_flag.values, parsed_flag.rest, parsed_flag.problem) == (name, values, (), "")
 
 
 def test_a_boolean_has_the_off_forms_of_its_version() -> None:
@@ -47,19 +47,19 @@ def test_a_boolean_has_the_off_forms_of_its_version() -> None:
 
 
 def test_keys_after_a_dot_belong_to_a_json_flag() -> None:
-    found = understood("--compilation-config.pass_config.fuse_norm_quant", "true")
+    parsed_flag = understood("--compilation-config.pass_config.fuse_norm_quant", "true")
 
-    assert (found.name, found.keys) == ("--compilation-config", ("pass_config", "fuse_norm_quant"))
+    assert (parsed_flag.name, parsed_flag.keys) == ("--compilation-config", ("pass_config", "fuse_norm_quant"))
     assert understood("-cc.mode", "3").name == "--compilation-config"
     assert understood("-O.level", "3", version="0.11").name == "--compilation-config"
     assert understood("-O3", version="0.11").name == "--compilation-config"
 
 
 def test_an_abbreviation_of_several_flags_is_none() -> None:
-    found = understood("--max-num", "4")
+    parsed_flag = understood("--max-num", "4")
 
-    assert found.flag is None
-    assert {"--max-num-batched-tokens", "--max-num-seqs"} <= set(found.candidates)
+    assert parsed_flag.flag is None
+    assert {"--max-num-batched-tokens", "--max-num-seqs"} <= set(parsed_flag.candidates)
 
 
 def test_words_that_a_flag_does_not_take_are_left() -> None:

@@ -30,19 +30,19 @@ def project(folder: Path, text: str) -> Project:
 
 
 def test_a_project_adds_its_own_and_changes_one_by_its_name(tmp_path: Path) -> None:
-    found = read_failures(project(tmp_path, OWN + "  # more\n"), "cpu")
+    failure_file = read_failures(project(tmp_path, OWN + "  # more\n"), "cpu")
 
-    assert found.failures["our-proxy"].patterns == ("403 from the *proxy",)
-    assert {"vllm-error", "cpu-pipeline"} <= found.failures.keys()
-    assert found.translations["zh"]["The proxy refuses."] == "代理拒绝。"
-    assert "cuda-no-gpu" not in found.failures
+    assert failure_file.failures["our-proxy"].patterns == ("403 from the *proxy",)
+    assert {"vllm-error", "cpu-pipeline"} <= failure_file.failures.keys()
+    assert failure_file.translations["zh"]["The proxy refuses."] == "代理拒绝。"
+    assert "cuda-no-gpu" not in failure_file.failures
 
 
 def test_an_image_gets_what_the_file_says_now(tmp_path: Path) -> None:
-    own = project(tmp_path, OWN)
-    assert "Ask for access." in failures_text(own, "cpu")
+    own_project = project(tmp_path, OWN)
+    assert "Ask for access." in failures_text(own_project, "cpu")
     (tmp_path / "templates" / "failures.yaml").write_text(OWN.replace("Ask for access.", "Use the other."))
-    assert "Use the other." in failures_text(own, "cpu")
+    assert "Use the other." in failures_text(own_project, "cpu")
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def test_an_image_gets_what_the_file_says_now(tmp_path: Path) -> None:
     ],
 )
 def test_an_entry_that_is_wrong_is_named(tmp_path: Path, old: str, new: str, named: str) -> None:
-    with pytest.raises(InputError, match=re.escape("templates/failures.yaml: ")) as said:
+    with pytest.raises(InputError, match=re.escape("templates/failures.yaml: ")) as caught:
         read_failures(project(tmp_path, OWN.replace(old, new)))
 
-    assert named in str(said.value)
+    assert named in str(caught.value)

@@ -9,7 +9,7 @@ import pytest
 from drydock.config.matrix import read_matrix
 from drydock.core.errors import InputError
 from drydock.core.project import Project
-from drydock.model.checks import placeholders
+from drydock.model.checks import list_placeholders
 
 STACK = """
 summary: a stack
@@ -108,4 +108,4 @@ def test_words_have_plain_names_in_braces_or_none(tmp_path: Path, text: str) -> 
 
 
 def test_a_brace_is_written_twice() -> None:
-    assert placeholders("{{a}} {b} {c}, {b}") == {"b", "c"}
+    assert list_placeholders("{{a}} {b} {c}, {b}") == {"b", "c"}

@@ -10,22 +10,22 @@ import pytest
 
 from drydock.attest import provenance
 from drydock.build import render
-from drydock.build.job import Job, prepare
-from drydock.config.layers import merged
-from drydock.config.matrix import find, read_matrix
+from drydock.build.job import Job, prepare_job
+from drydock.config.layers import merge_layers
+from drydock.config.matrix import find_variant, read_matrix
 from drydock.config.project import DRYDOCK
 from drydock.config.strict_yaml import parse_yaml
 from drydock.core.errors import InputError
 from drydock.core.paths import ROOT
 from drydock.core.project import Project
 from drydock.lock import lockfile, resolution
-from drydock.lock.lockfile import path_of, read_lock
+from drydock.lock.lockfile import path_of_lock, read_lock
 from drydock.lock.proof import Proof, write_proof
 from drydock.model.locked import Lock
 from drydock.model.variant import Variant
 from drydock.repo import tables
 from drydock.repo.ci import proposal
-from drydock.repo.update import update
+from drydock.repo.update import update_row
 from drydock.run import entrypoint
 
 CPU = "cpu-vllm0.32"
@@ -83,17 +83,17 @@ def said_by(project: Project) -> str:
 def test_a_higher_layer_wins_key_by_key_and_a_plus_adds() -> None:
     below = parse_yaml("env: {A: 1, B: 2}\nlist: [a]\nmore: [a, b]\n", "below")
     above = parse_yaml("env: {B: 3}\nlist: [z]\nmore+: [c]\nnew+: [d]\n", "above")
-    found = merged([below, above])
-    assert found.data == {"env": {"A": 1, "B": 3}, "list": ["z"], "more": ["a", "b", "c"], "new": ["d"]}
-    assert found.problem(("env", "A"), "x") == "below: env.A: x (line 1, column 10)"
-    assert found.problem(("env", "B"), "x") == "above: env.B: x (line 1, column 10)"
-    assert found.problem(("more", 2), "x") == "above: more[2]: x (line 3, column 9)"
+    merged_layers = merge_layers([below, above])
+    assert merged_layers.data == {"env": {"A": 1, "B": 3}, "list": ["z"], "more": ["a", "b", "c"], "new": ["d"]}
+    assert merged_layers.problem(("env", "A"), "x") == "below: env.A: x (line 1, column 10)"
+    assert merged_layers.problem(("env", "B"), "x") == "above: env.B: x (line 1, column 10)"
+    assert merged_layers.problem(("more", 2), "x") == "above: more[2]: x (line 3, column 9)"
 
 
 def test_a_row_and_a_stack_say_what_differs(write: Write) -> None:
     project = write({"matrix.yaml": ROW, STACK_FILE: STACK})
     variants = read_matrix(project)
-    ours, theirs = find(variants, "acme"), find(variants, "cuda")
+    ours, theirs = find_variant(variants, "acme"), find_variant(variants, "cuda")
     assert ours.requirements == (*theirs.requirements, "structlog==25.1.0")
     assert (ours.platforms, ours.default, ours.vllm) == (theirs.platforms, False, theirs.vllm)
     assert len(variants) == len(read_matrix(DRYDOCK)) + 1
@@ -102,14 +102,16 @@ def test_a_row_and_a_stack_say_what_differs(write: Write) -> None:
 def test_an_accelerators_keys_are_changed_in_the_project(write: Write) -> None:
     env = "env:\n  CUDA_DEVICE_ORDER: {value: FASTEST_FIRST, because: ours, source: us}\n"
     project = write({ACCELERATOR_FILE: env})
-    setting = {each.setting: each.value for each in find(read_matrix(project), "cuda").settings}
+    setting = {
+        cuda_setting.setting: cuda_setting.value for cuda_setting in find_variant(read_matrix(project), "cuda").settings
+    }
     assert setting["CUDA_DEVICE_ORDER"] == "FASTEST_FIRST"
 
 
 def test_a_default_of_the_project_replaces_drydocks(write: Write) -> None:
     row = ROW.replace("aliases: [acme]", "default: true")
     project = write({"matrix.yaml": row, STACK_FILE: STACK})
-    assert find(read_matrix(project), "cuda").id == "acme-h100"
+    assert find_variant(read_matrix(project), "cuda").id == "acme-h100"
 
 
 @pytest.mark.parametrize(
@@ -200,73 +202,75 @@ def test_without_rows_of_its_own_a_project_has_drydocks(write: Write) -> None:
 def test_a_row_of_drydocks_own_has_the_same_inputs_in_a_project(write: Write) -> None:
     project = write({"matrix.yaml": ROW, STACK_FILE: STACK})
     for name in ("cpu", "gaudi2", "router"):
-        ours, theirs = prepare(project, name), prepare(DRYDOCK, name)
+        ours, theirs = prepare_job(project, name), prepare_job(DRYDOCK, name)
         assert (ours.inputs_sha256, ours.recorded_digest) == (theirs.inputs_sha256, theirs.recorded_digest)
 
 
 def test_documents_name_files_of_all_layers(write: Write) -> None:
     generated = {f"images/acme-h100/{name}": "" for name in ("lock.json", "Dockerfile")}
     project = write({"matrix.yaml": ROW, STACK_FILE: STACK, **generated})
-    job = Job(find(read_matrix(project), "acme"), read_lock(path_of(project, CPU)), "linux/amd64", project)
+    job = Job(find_variant(read_matrix(project), "acme"), read_lock(path_of_lock(project, CPU)), "linux/amd64", project)
     below = ("drydock/matrix.yaml", "drydock/templates/cuda/stacks/cuda-13.0-0.33.yaml")
     assert {*provenance._own_files(job)} == {"matrix.yaml", STACK_FILE, *generated, *below}
 
 
 def test_images_of_the_project_win(write: Write) -> None:
-    text = path_of(DRYDOCK, CPU).read_text()
+    text = path_of_lock(DRYDOCK, CPU).read_text()
     project = write({f"images/{CPU}/lock.json": text})
-    assert path_of(project, CPU) == project.root / f"images/{CPU}/lock.json"
-    assert tables.state(project, find(read_matrix(project), "cpu")).proof != "none"
-    assert render.path_of(project, find(read_matrix(project), "cpu")) == ROOT / f"images/{CPU}/Dockerfile"
+    assert path_of_lock(project, CPU) == project.root / f"images/{CPU}/lock.json"
+    assert tables.read_variant_state(project, find_variant(read_matrix(project), "cpu")).proof != "none"
+    assert (
+        render.dockerfile_path(project, find_variant(read_matrix(project), "cpu")) == ROOT / f"images/{CPU}/Dockerfile"
+    )
 
 
 def test_what_is_written_is_written_into_the_project(
     copy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     project = Project(tmp_path / "mine", (copy,))
-    variant = find(read_matrix(project), "cpu")
-    before, committed = contents(copy), read_lock(path_of(project, CPU))
+    variant = find_variant(read_matrix(project), "cpu")
+    before, committed = contents(copy), read_lock(path_of_lock(project, CPU))
     monkeypatch.setattr(resolution, "resolve_variant", lambda *_: committed)
     env = {"DRYDOCK_CACHE": str(tmp_path / "cache")}
 
     assert resolution.resolve_and_write(project, [variant], env=env) == []
-    assert render.write(project, variant, committed) == []
+    assert render.write_dockerfile(project, variant, committed) == []
     assert contents(project.root) == {}
 
-    pins = {name: each.model_copy(update={"tools": ()}) for name, each in committed.platforms.items()}
+    pins = {name: platform_pins.model_copy(update={"tools": ()}) for name, platform_pins in committed.platforms.items()}
     changed = committed.model_copy(update={"platforms": pins})
     monkeypatch.setattr(resolution, "resolve_variant", lambda *_: changed)
     folder = project.root / "images" / CPU
     assert resolution.resolve_and_write(project, [variant], env=env) == [folder / "lock.json"]
-    other = variant.model_copy(update={"summary": "ours"})
-    assert render.write(project, other, changed) == [folder / "Dockerfile"]
+    changed_variant = variant.model_copy(update={"summary": "ours"})
+    assert render.write_dockerfile(project, changed_variant, changed) == [folder / "Dockerfile"]
     assert write_proof(project, CPU, Proof())
     assert {path.name for path in folder.iterdir()} == {"lock.json", "Dockerfile", "proof.json"}
-    assert read_lock(path_of(project, CPU)).platforms == pins
+    assert read_lock(path_of_lock(project, CPU)).platforms == pins
     assert contents(copy) == before
 
 
 def test_locking_again_changes_nothing_below(copy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     project = Project(tmp_path / "mine", (copy,))
-    variant = find(read_matrix(project), "cpu")
-    before, committed = contents(copy), read_lock(path_of(project, CPU))
+    variant = find_variant(read_matrix(project), "cpu")
+    before, committed = contents(copy), read_lock(path_of_lock(project, CPU))
     write_proof(project, CPU, Proof())
     monkeypatch.setattr("drydock.repo.docs.write", lambda *_: [])
-    for unresolved, kept in (({"vllm": "no answer"}, False), ({}, True)):
+    for unresolved, in_project in (({"vllm": "no answer"}, False), ({}, True)):
         pins = {
-            name: each.model_copy(update={"tools": (), "unresolved": unresolved})
-            for name, each in committed.platforms.items()
+            name: platform_pins.model_copy(update={"tools": (), "unresolved": unresolved})
+            for name, platform_pins in committed.platforms.items()
         }
-        found = committed.model_copy(update={"platforms": pins})
-        monkeypatch.setattr(resolution, "take_newest", lambda *_, found=found: [lockfile.write_own(project, found)])
-        proposal.relock(project, [variant])
-        assert path_of(project, CPU).is_relative_to(project.root) == kept
+        lock = committed.model_copy(update={"platforms": pins})
+        monkeypatch.setattr(resolution, "take_newest", lambda *_, lock=lock: [lockfile.write_own(project, lock)])
+        proposal.relock_variants(project, [variant])
+        assert path_of_lock(project, CPU).is_relative_to(project.root) == in_project
     assert contents(copy) == before
 
 
 def test_a_version_in_a_stack_of_drydocks_own_is_not_changed(write: Write) -> None:
     with pytest.raises(InputError, match=r"stacks/cpu-0\.32\.yaml is drydock's own") as raised:
-        update(write({}), "cpu", "0.32.9")
+        update_row(write({}), "cpu", "0.32.9")
     assert "inherits: drydock/cpu-0.32" in raised.value.hint
 
 
@@ -275,10 +279,12 @@ def test_the_entrypoint_of_a_project_is_that_of_all_layers(
 ) -> None:
     monkeypatch.setenv("DRYDOCK_CACHE", str(tmp_path / "cache"))
     project = write({"entrypoints/core/errors.py": (ROOT / "entrypoints/core/errors.py").read_text() + "\nOURS = 1\n"})
-    variant = find(read_matrix(project), "cpu")
+    variant = find_variant(read_matrix(project), "cpu")
     folder = Path(entrypoint.argv_of(project, variant, ["version"])[0][3])
     assert (folder / "core/errors.py").read_text().endswith("OURS = 1\n")
-    assert entrypoint.ask(project, variant, "facts", str(ROOT / "tests/hosts/cpu-xeon8380-2s/host.json"))["processor"]
+    assert entrypoint.ask_entrypoint(project, variant, "facts", str(ROOT / "tests/hosts/cpu-xeon8380-2s/host.json"))[
+        "processor"
+    ]
 
 
 def test_a_new_row_starts_from_the_pins_of_the_row_that_it_inherits(
@@ -289,17 +295,17 @@ def test_a_new_row_starts_from_the_pins_of_the_row_that_it_inherits(
 
     def resolve(variant: Variant, old: Lock | None, *_: object) -> Lock:
         previous.append(old)
-        return read_lock(path_of(DRYDOCK, CPU)).model_copy(update={"variant": variant.id})
+        return read_lock(path_of_lock(DRYDOCK, CPU)).model_copy(update={"variant": variant.id})
 
     monkeypatch.setattr(resolution, "resolve_variant", resolve)
     variants = read_matrix(project)
-    resolution.resolve_and_write(project, [find(variants, "acme"), find(variants, CPU)])
-    parents, own = previous
-    theirs = read_lock(path_of(DRYDOCK, CPU))
-    assert own == theirs
+    resolution.resolve_and_write(project, [find_variant(variants, "acme"), find_variant(variants, CPU)])
+    parents, own_lock = previous
+    theirs = read_lock(path_of_lock(DRYDOCK, CPU))
+    assert own_lock == theirs
     assert parents is not None
-    assert [each.image for each in parents.platforms.values()] == [None]
-    assert [each.layers for each in parents.platforms.values()] == [each.layers for each in theirs.platforms.values()]
+    assert [pins.image for pins in parents.platforms.values()] == [None]
+    assert [pins.layers for pins in parents.platforms.values()] == [pins.layers for pins in theirs.platforms.values()]
 
 
 SETTING = "{value: 64, because: measured, source: us}"
@@ -310,8 +316,8 @@ def test_what_a_project_writes_into_its_own_row_or_stack_has_an_origin_of_its_ow
     row = f"  acme: {{inherits: drydock/{CPU}, stack: ours, serve: {{--max-num-seqs: {SETTING}}}}}\n"
     project = write({"templates/cpu/stacks/ours.yaml": stack, "matrix.yaml": f"schema: 1\nvariants:\n{row}"})
     variants = read_matrix(project)
-    origins = {setting.setting: setting.origin for setting in find(variants, "acme").settings}
+    origins = {setting.setting: setting.origin for setting in find_variant(variants, "acme").settings}
     assert origins.pop("--max-num-seqs") == "project's variant"
     assert (origins.pop("--block-size"), origins.pop("VLLM_B")) == ("project's stack", "project's stack")
     assert "project's stack" not in origins.values()
-    assert find(variants, CPU).settings == find(read_matrix(DRYDOCK), CPU).settings
+    assert find_variant(variants, CPU).settings == find_variant(read_matrix(DRYDOCK), CPU).settings

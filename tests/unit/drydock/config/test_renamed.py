@@ -11,11 +11,11 @@ from drydock.config.renamed import (
     OPTIONS,
     OldName,
     current_option,
-    outlived,
+    find_outlived_names,
     with_new_keys,
 )
 from drydock.config.strict_yaml import parse_yaml
-from drydock.config.validation import validate
+from drydock.config.validation import validate_document
 from drydock.core.errors import InputError
 from drydock.model.project import ProjectFile
 
@@ -49,14 +49,14 @@ def test_another_option_or_task_keeps_its_name(capsys: pytest.CaptureFixture[str
 
 
 def test_a_key_has_its_present_name_and_keeps_its_position(capsys: pytest.CaptureFixture[str]) -> None:
-    found = with_new_keys("Stack", parse_yaml(TEXT, "stack.yaml"), TABLE)
+    document = with_new_keys("Stack", parse_yaml(TEXT, "stack.yaml"), TABLE)
 
-    assert found.data == {"env": {"A": "1"}, "checks": [{"id": "X-1", "text": "one"}, {"id": "X-2", "text": "two"}]}
-    assert [*found.data] == ["env", "checks"]
-    assert found.places["env", "A"].line == 2
-    assert found.places["checks", 0, "text"].line == 4
-    assert ("gone", 0) not in found.places
-    assert [*with_new_keys("Stack", parse_yaml(TEXT, "stack.yaml"), TABLE).data] == [*found.data]
+    assert document.data == {"env": {"A": "1"}, "checks": [{"id": "X-1", "text": "one"}, {"id": "X-2", "text": "two"}]}
+    assert [*document.data] == ["env", "checks"]
+    assert document.places["env", "A"].line == 2
+    assert document.places["checks", 0, "text"].line == 4
+    assert ("gone", 0) not in document.places
+    assert [*with_new_keys("Stack", parse_yaml(TEXT, "stack.yaml"), TABLE).data] == [*document.data]
     ends = "; a later release refuses the old name"
     assert capsys.readouterr().err.splitlines() == [  # each once, however often the file is read
         f"warning: stack.yaml: checks[0].wrong: wrong is now text (line 4, column 22){ends}",
@@ -80,7 +80,7 @@ def test_other_shapes_are_left_to_the_validation(data: Any) -> None:
 def test_the_validation_reads_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
     table = (OldName("ProjectFile", "title", "name", "0.2.0"),)
     monkeypatch.setattr(with_new_keys, "__defaults__", (table,))
-    assert validate(ProjectFile, parse_yaml("schema: 1\ntitle: acme\n", "drydock.yaml")).name == "acme"
+    assert validate_document(ProjectFile, parse_yaml("schema: 1\ntitle: acme\n", "drydock.yaml")).name == "acme"
 
 
 @pytest.mark.parametrize(
@@ -97,13 +97,13 @@ def test_the_validation_reads_the_table(monkeypatch: pytest.MonkeyPatch) -> None
 def test_an_entry_goes_when_a_release_has_warned_and_names_may_change(
     version: str, released: list[str], *, goes: bool
 ) -> None:
-    assert bool(outlived(version, released, TABLE[:1])) == goes
+    assert bool(find_outlived_names(version, released, TABLE[:1])) == goes
 
 
 def test_an_entry_stays_within_a_major_version_from_1_0_on() -> None:
     table = (OldName("build", "--quick", "--fast", "1.2.0"),)
-    assert outlived("1.9.0", ["1.3.0", "1.2.0"], table) == []
-    assert outlived("2.0.0", ["1.3.0", "1.2.0"], table) == [*table]
+    assert find_outlived_names("1.9.0", ["1.3.0", "1.2.0"], table) == []
+    assert find_outlived_names("2.0.0", ["1.3.0", "1.2.0"], table) == [*table]
 
 
 def test_entries_say_what_to_do() -> None:

@@ -12,9 +12,16 @@ from pathlib import Path
 
 import pytest
 
-from drydock.core.console import emit, log
+from drydock.core.console import log, write_output
 from drydock.core.errors import InputError
-from drydock.core.files import loads, make_folder, parse_json, parse_size, read_bounded, write_atomically
+from drydock.core.files import (
+    make_folder,
+    parse_any_json,
+    parse_byte_count,
+    parse_json_object,
+    read_bounded,
+    write_atomically,
+)
 from drydock.core.tar import members, open_tar
 from drydock.inputs.store import Store
 from entrypoints.core.text import printable
@@ -36,24 +43,24 @@ from tests.support.damage import fuzz, survives_damage
 )
 def test_json_of_others_is_bounded(text: str, said: str) -> None:
     with pytest.raises(InputError, match=said) as error:
-        parse_json(text, "here")
+        parse_json_object(text, "here")
     assert str(error.value).startswith("here: ")
     assert len(str(error.value)) < 200
 
 
 def test_usual_json_is_unchanged() -> None:
     value = {"a": [1, -2.5, 2**64 - 1, None, True, "x"], "b": {"c": {}}}
-    assert loads(json.dumps(value)) == value
-    assert loads("[" * 64 + "]" * 64) is not None
+    assert parse_any_json(json.dumps(value)) == value
+    assert parse_any_json("[" * 64 + "]" * 64) is not None
 
 
 @pytest.mark.parametrize("text", ["", "-1", "1e3", "\xb2", "9" * 20, "0x1"])
 def test_what_is_no_size(text: str) -> None:
-    assert parse_size(text) is None
+    assert parse_byte_count(text) is None
 
 
 def test_a_size() -> None:
-    assert parse_size(" 42 ") == 42
+    assert parse_byte_count(" 42 ") == 42
 
 
 def test_only_regular_files_of_a_size_are_read(tmp_path: Path) -> None:
@@ -62,8 +69,8 @@ def test_only_regular_files_of_a_size_are_read(tmp_path: Path) -> None:
     (tmp_path / "large").write_bytes(b"x" * ((1 << 20) + 1))
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "device").symlink_to("/dev/zero")
-    for name, said in (("large", "larger than 1 MiB"), ("pipe", "not a regular"), ("device", "not a regular")):
-        with pytest.raises(OSError, match=said):
+    for name, message in (("large", "larger than 1 MiB"), ("pipe", "not a regular"), ("device", "not a regular")):
+        with pytest.raises(OSError, match=message):
             read_bounded(tmp_path / name, 1 << 20)
 
 
@@ -109,7 +116,7 @@ def test_what_a_terminal_obeys_is_escaped() -> None:
 
 def test_logs_and_data_are_printable(capsys: pytest.CaptureFixture[str]) -> None:
     log("a\x1b[2J")
-    emit("b\x1b[2J\n")
+    write_output("b\x1b[2J\n")
     assert capsys.readouterr() == ("b\\u001b[2J\n", "a\\u001b[2J\n")
 
 
@@ -130,15 +137,15 @@ def test_nobody_else_can_write_to_the_store(tmp_path: Path) -> None:
         write_atomically(tmp_path / "home" / "x" / "y", "text")
     finally:
         os.umask(old)
-    found = [path for folder in ("a", "home") for path in (tmp_path / folder, *(tmp_path / folder).rglob("*"))]
-    assert len(found) > 12
-    assert [path for path in found if path.stat().st_mode & 0o022] == []
+    store_paths = [path for folder in ("a", "home") for path in (tmp_path / folder, *(tmp_path / folder).rglob("*"))]
+    assert len(store_paths) > 12
+    assert [path for path in store_paths if path.stat().st_mode & 0o022] == []
 
 
 def test_what_drydock_starts_inherits_a_safe_umask() -> None:
     program = "import os; os.umask(0); from drydock.core.process import short_lived; short_lived(); print(os.umask(0))"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert int(done.stdout) & 0o002
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert int(result.stdout) & 0o002
 
 
 # --- damage ---------------------------------------------------------------------------------------------------------
@@ -169,4 +176,4 @@ def test_no_damaged_archive_ends_in_a_traceback() -> None:
 
 @fuzz
 def test_damaged_json_is_a_value_error() -> None:
-    survives_damage(loads, '{"a": [1, -2.5e3, null, "x\\u0041"], "b": {"c": {}}}')
+    survives_damage(parse_any_json, '{"a": [1, -2.5e3, null, "x\\u0041"], "b": {"c": {}}}')

@@ -14,8 +14,8 @@ from drydock.core.commit import FILE, GitFailedError, read_commit
 
 def git(folder: Path, *words: str) -> str:
     identity = ("-c", "user.name=a", "-c", "user.email=a@example.org")
-    done = subprocess.run(["git", "-C", str(folder), *identity, *words], capture_output=True, text=True, check=True)
-    return done.stdout.strip()
+    result = subprocess.run(["git", "-C", str(folder), *identity, *words], capture_output=True, text=True, check=True)
+    return result.stdout.strip()
 
 
 def test_a_commit_is_read_from_git_and_a_plus_says_that_files_differ(tmp_path: Path) -> None:
@@ -102,9 +102,9 @@ def test_a_repository_without_commits_has_none(tmp_path: Path) -> None:
 def test_the_repository_of_a_hook_is_not_the_folders(
     repository: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    other = tmp_path_factory.mktemp("other")
-    git(other, "init", "--quiet")
+    other_repository = tmp_path_factory.mktemp("other")
+    git(other_repository, "init", "--quiet")
     commit = git(repository, "rev-parse", "HEAD")
-    monkeypatch.setenv("GIT_DIR", str(other / ".git"))
+    monkeypatch.setenv("GIT_DIR", str(other_repository / ".git"))
 
     assert read_commit(repository) == commit

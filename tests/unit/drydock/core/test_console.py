@@ -16,10 +16,10 @@ from drydock.core.paths import ROOT
 from tests.support import terminal
 
 SCRIPT = """
-from drydock.core.console import log, set_verbose, step
+from drydock.core.console import log, set_verbose, show_step
 import sys, time
 set_verbose(verbose="--verbose" in sys.argv)
-with step("fetch", 4_000_000) as shown:
+with show_step("fetch", 4_000_000) as shown:
     shown.note("[a] of\\x1b[31m many")
     shown.advance(1_000_000)
     time.sleep(0.3)
@@ -45,9 +45,9 @@ def test_a_long_silent_step_without_a_terminal_says_that_it_runs(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(console, "BEAT", 0.1)
-    with console.step("export") as shown:
-        shown.note("layer 3")
-        shown.advance(5_000_000)
+    with console.show_step("export") as step:
+        step.note("layer 3")
+        step.advance(5_000_000)
         time.sleep(1)
     lines = _without_times(capsys.readouterr().err).splitlines()
     assert lines[0] == "export: S s  5.0 MB so far: layer 3"
@@ -56,19 +56,19 @@ def test_a_long_silent_step_without_a_terminal_says_that_it_runs(
 
 
 def test_a_step_is_drawn_while_it_runs_and_one_line_stays() -> None:
-    code, written = terminal.run(COMMAND, ENVIRONMENT)
-    said, fetched, built, *rest = terminal.lines(written)
+    code, terminal_output = terminal.run(COMMAND, ENVIRONMENT)
+    message, fetched, built, *rest = terminal.lines(terminal_output)
 
     assert code == 0
-    assert "1.0 MB of 4.0 MB" in written
-    assert "[a] of\\u001b[31m many" in written
-    assert said == "said meanwhile"
+    assert "1.0 MB of 4.0 MB" in terminal_output
+    assert "[a] of\\u001b[31m many" in terminal_output
+    assert message == "said meanwhile"
     assert fetched.split()[0] == "fetch"
     assert fetched.endswith("4.0 MB")
     assert built.split()[0] == "build"
     assert built.endswith("failed")
     assert rest == ["error: it broke", "hint: mend it"]
-    assert written.rindex(terminal.CURSOR_SHOWN) > written.rindex(terminal.CURSOR_HIDDEN)
+    assert terminal_output.rindex(terminal.CURSOR_SHOWN) > terminal_output.rindex(terminal.CURSOR_HIDDEN)
 
 
 def test_colour_is_left_out_with_no_color() -> None:
@@ -82,15 +82,15 @@ def test_colour_is_left_out_with_no_color() -> None:
 
 @pytest.mark.parametrize("options", [{"TERM": "dumb"}, {"TERM": ""}])
 def test_a_terminal_that_cannot_redraw_gets_plain_lines(options: dict[str, str]) -> None:
-    _, written = terminal.run(COMMAND, {**ENVIRONMENT, **options})
+    _, terminal_output = terminal.run(COMMAND, {**ENVIRONMENT, **options})
 
-    assert _without_times(written).split() == WORDS
+    assert _without_times(terminal_output).split() == WORDS
 
 
 def test_verbose_shows_lines_instead_of_steps() -> None:
-    _, written = terminal.run([*COMMAND, "--verbose"], {**ENVIRONMENT, "NO_COLOR": "1"})
+    _, terminal_output = terminal.run([*COMMAND, "--verbose"], {**ENVIRONMENT, "NO_COLOR": "1"})
 
-    assert _without_times(written).split() == WORDS
+    assert _without_times(terminal_output).split() == WORDS
 
 
 @pytest.mark.parametrize("forced", [{}, {"FORCE_COLOR": "1", "TTY_COMPATIBLE": "1", "TERM": "xterm"}])
@@ -103,10 +103,10 @@ def test_without_a_terminal_there_are_plain_lines_only(forced: dict[str, str]) -
 
 
 def test_details_are_printed_only_if_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
-    console.detail("a")
+    console.log_detail("a")
     console.set_verbose(verbose=True)
     try:
-        console.detail("b")
+        console.log_detail("b")
     finally:
         console.set_verbose(verbose=False)
     assert capsys.readouterr().err == "b\n"
@@ -114,7 +114,7 @@ def test_details_are_printed_only_if_asked_for(capsys: pytest.CaptureFixture[str
 
 @pytest.mark.checkout
 def test_an_installed_drydock_names_commands_as_one_types_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    said = "run `./inv lock`, or ./inv build --target x: ./inv\nnot x./invoke"
-    assert console.spelled(said) == said
+    advice = "run `./inv lock`, or ./inv build --target x: ./inv\nnot x./invoke"
+    assert console.spell_commands(advice) == advice
     monkeypatch.setattr(console, "PROGRAM", "drydock")
-    assert console.spelled(said) == "run `drydock lock`, or drydock build --target x: drydock\nnot x./invoke"
+    assert console.spell_commands(advice) == "run `drydock lock`, or drydock build --target x: drydock\nnot x./invoke"

@@ -34,7 +34,7 @@ def test_a_cache_without_locks_is_named_with_the_variable(
     path = tmp_path / "engine" / "lock"
 
     expected = f"{path}: .*cannot lock files.*{os.strerror(number)}"
-    with pytest.raises(InputError, match=expected) as lock, files.exclusive(path):
+    with pytest.raises(InputError, match=expected) as lock, files.hold_lock_file(path):
         raise AssertionError
     with pytest.raises(InputError, match=str(tmp_path)) as download, Store(tmp_path).receiving("0" * 64):
         raise AssertionError
@@ -68,7 +68,10 @@ def test_a_lock_in_what_is_no_folder_names_it_and_the_variable(
 ) -> None:
     make(tmp_path / "cache")
 
-    with pytest.raises(InputError, match=f"cache: {reason}") as error, files.exclusive(tmp_path / "cache" / "lock"):
+    with (
+        pytest.raises(InputError, match=f"cache: {reason}") as error,
+        files.hold_lock_file(tmp_path / "cache" / "lock"),
+    ):
         raise AssertionError
 
     assert "DRYDOCK_CACHE" in error.value.hint

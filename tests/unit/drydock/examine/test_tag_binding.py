@@ -12,7 +12,7 @@ from drydock.config.project import DRYDOCK
 from drydock.core.errors import InputError, UntrustedError
 from drydock.examine import tag_binding, tasks
 from drydock.examine.tag_binding import Named
-from drydock.oci.reference import parse
+from drydock.oci.reference import parse_reference
 from drydock.publish import bindings
 from drydock.publish.bindings import DAY, Binding, Subject, Terms
 from drydock.publish.repository import Referrer
@@ -27,16 +27,16 @@ PLATFORMS = {"linux/amd64": A}
 def bind(tag: str = "stable", image: str = A, *, at: int = NOW, expires: int = 0, repository: str = "") -> Binding:
     release = "1.0.0" if tag.endswith("1.0.0") else ""
     subject = Subject(repository or REPOSITORY, VARIANT, image, {"linux/amd64": image})
-    return bindings.bind(subject, tag, Terms(release, expires), {}, at)
+    return bindings.bind_tag(subject, tag, Terms(release, expires), {}, at)
 
 
 def name(reference: str = f"{REPOSITORY}:stable", *, max_age: int = 0, mirror_of: str = "", days: int = 0) -> Named:
-    found = tag_binding.named(parse(reference), mirror_of, A, PLATFORMS, max_age)
-    return found._replace(now=NOW + days * DAY)
+    named_tag = tag_binding.make_image_name(parse_reference(reference), mirror_of, A, PLATFORMS, max_age)
+    return named_tag._replace(now=NOW + days * DAY)
 
 
-def choose(where: Named, *found: Binding) -> Binding | None:
-    chosen = tag_binding.choose([("artifact", item) for item in found], where)
+def choose(where: Named, *tag_bindings: Binding) -> Binding | None:
+    chosen = tag_binding.choose_tag_binding([("artifact", item) for item in tag_bindings], where)
     return chosen[1] if chosen else None
 
 
@@ -44,8 +44,8 @@ def choose(where: Named, *found: Binding) -> Binding | None:
 
 
 def test_the_newest_document_of_a_tag_counts() -> None:
-    old, new, other = bind(), bind(at=NOW + 5), bind(f"{VARIANT}-stable", at=NOW + 9)
-    assert choose(name(), new, old, other) == new
+    old, new, stable = bind(), bind(at=NOW + 5), bind(f"{VARIANT}-stable", at=NOW + 9)
+    assert choose(name(), new, old, stable) == new
     brief, long = (bind(f"{VARIANT}-1.0.0", expires=days) for days in (1, 9))
     assert choose(name(f"{REPOSITORY}:{VARIANT}-1.0.0"), long, brief) == long
     assert choose(name(f"{REPOSITORY}:{VARIANT}-1.0.0"), long, bind(f"{VARIANT}-1.0.0"), brief) == bind(
@@ -80,23 +80,23 @@ def test_a_digest_needs_no_tag_but_the_right_repository() -> None:
 def test_release_json_of_earlier_versions_still_binds_a_release() -> None:
     text = json.dumps({"schema": 1, "repository": "acme/cpu", "tag": f"{VARIANT}-1.0.0", "image": A})
     where = name(f"{REPOSITORY}:{VARIANT}-1.0.0")
-    found = tag_binding.read(Referrer(documents.RELEASE, text.encode(), "artifact"), where)
-    assert choose(where, found) == bind(f"{VARIANT}-1.0.0")
+    binding = tag_binding.read_binding(Referrer(documents.RELEASE, text.encode(), "artifact"), where)
+    assert choose(where, binding) == bind(f"{VARIANT}-1.0.0")
     with pytest.raises(UntrustedError, match=r"--mirror-of r\.example/acme/cpu"):
-        choose(name(f"r.example/other/cpu:{VARIANT}-1.0.0"), found)
+        choose(name(f"r.example/other/cpu:{VARIANT}-1.0.0"), binding)
     with pytest.raises(UntrustedError, match=r"no tag\.json binds the tag stable"):
-        choose(name(), found)
+        choose(name(), binding)
     for change in ("stable", "1.0.0", 1):
         broken = json.dumps(json.loads(text) | {"tag": change}).encode()
         with pytest.raises(UntrustedError, match=r"release\.json"):
-            tag_binding.read(Referrer(documents.RELEASE, broken, "artifact"), where)
+            tag_binding.read_binding(Referrer(documents.RELEASE, broken, "artifact"), where)
 
 
 # --- what it says ---------------------------------------------------------------------------------------------------
 
 
 def problem(binding: Binding, where: Named, variant: str = VARIANT) -> str:
-    return "\n".join(tag_binding.problems(binding, where, variant))
+    return "\n".join(tag_binding.find_binding_problems(binding, where, variant))
 
 
 def test_a_document_that_agrees_has_no_problem() -> None:
@@ -140,7 +140,7 @@ def test_the_age_is_a_number_of_days() -> None:
 
 
 def test_a_key_and_an_identity_exclude_each_other() -> None:
-    with pytest.raises(InputError, match="--key and --identity exclude each other"):
+    with pytest.raises(InputError, match="--verify-key and --identity exclude each other"):
         tasks.verify_options(("key", "me", "https://issuer", ""), "", rebuild=False, insecure=False)
 
 
@@ -148,12 +148,12 @@ def test_without_key_or_identity_only_looking_is_possible() -> None:
     def refused(key: str, *, unsigned: bool) -> InputError:
         options = tasks.verify_options((key, "", "", ""), "", rebuild=False, insecure=False, unsigned=unsigned)
         with pytest.raises(InputError) as caught:
-            tasks.verify(DRYDOCK, "r.example/a/b:c", options)
+            tasks.report_verification(DRYDOCK, "r.example/a/b:c", options)
         return caught.value
 
-    assert "verify --reference: found neither --key nor --identity" in str(refused("", unsigned=False))
+    assert "image verify: found neither --verify-key nor --identity" in str(refused("", unsigned=False))
     assert "--unsigned" in refused("", unsigned=False).hint
-    assert "--unsigned excludes --key" in str(refused("key", unsigned=True))
+    assert "--unsigned excludes --verify-key" in str(refused("key", unsigned=True))
 
 
 def test_a_time_in_the_future_is_a_problem() -> None:
@@ -167,26 +167,26 @@ def test_a_time_in_the_future_is_a_problem() -> None:
 
 def test_a_channel_that_goes_back_is_refused(tmp_path: Path) -> None:
     for image, at in ((A, NOW), (A, NOW), (B, NOW + 1)):
-        tag_binding.remember(bind(image=image, at=at), name(), tmp_path)
+        tag_binding.remember_channel(bind(image=image, at=at), name(), tmp_path)
     with pytest.raises(UntrustedError, match=rf"counter is {NOW} .*verified {NOW + 1} \({B}\)"):
-        tag_binding.remember(bind(), name(), tmp_path)
-    tag_binding.remember(bind(), name(f"{REPOSITORY}:stable@{A}"), tmp_path)
-    tag_binding.remember(bind(f"{VARIANT}-stable"), name(f"{REPOSITORY}:{VARIANT}-stable"), tmp_path)
-    tag_binding.remember(bind(repository="r.example/b/cpu"), name("r.example/b/cpu:stable"), tmp_path)
+        tag_binding.remember_channel(bind(), name(), tmp_path)
+    tag_binding.remember_channel(bind(), name(f"{REPOSITORY}:stable@{A}"), tmp_path)
+    tag_binding.remember_channel(bind(f"{VARIANT}-stable"), name(f"{REPOSITORY}:{VARIANT}-stable"), tmp_path)
+    tag_binding.remember_channel(bind(repository="r.example/b/cpu"), name("r.example/b/cpu:stable"), tmp_path)
 
 
 def test_a_mirror_that_goes_back_behind_its_origin_is_refused(tmp_path: Path) -> None:
-    tag_binding.remember(bind(at=NOW + 1), name(), tmp_path)
+    tag_binding.remember_channel(bind(at=NOW + 1), name(), tmp_path)
     with pytest.raises(UntrustedError, match="A mirror may lag behind"):
-        tag_binding.remember(bind(), name("mirror.example/cpu:stable", mirror_of=REPOSITORY), tmp_path)
+        tag_binding.remember_channel(bind(), name("mirror.example/cpu:stable", mirror_of=REPOSITORY), tmp_path)
 
 
 def test_a_damaged_memory_is_an_error(tmp_path: Path) -> None:
-    tag_binding.remember(bind(), name(), tmp_path)
+    tag_binding.remember_channel(bind(), name(), tmp_path)
     (file,) = tmp_path.rglob("*.json")
     file.write_bytes(b"\xff{")
     with pytest.raises(InputError, match="invalid record of a verified channel") as caught:
-        tag_binding.remember(bind(), name(), tmp_path)
+        tag_binding.remember_channel(bind(), name(), tmp_path)
     assert str(file) in str(caught.value)
 
 
@@ -198,5 +198,5 @@ def test_memories_survive_damage(tmp_path: Path) -> None:
         except InputError as error:
             raise ValueError(str(error)) from error
 
-    tag_binding.remember(bind(), name(), tmp_path)
+    tag_binding.remember_channel(bind(), name(), tmp_path)
     survives_damage(quiet, next(tmp_path.rglob("*.json")).read_text())

@@ -12,14 +12,15 @@ import pytest
 
 from drydock.config.access import Access
 from drydock.core.errors import FetchError, GoneError, InputError
-from drydock.core.http import anonymous
+from drydock.core.http import send_no_password
 from drydock.inputs import debs
 from drydock.inputs.debs import (
     KEYRING,
     KEYRINGS,
     DebianArchives,
-    _keyring,
+    _find_keyring,
     fetch_packages,
+    list_deb_urls,
     parse_logins,
     parse_options,
     parse_packages,
@@ -28,10 +29,9 @@ from drydock.inputs.debs import (
     parse_uris,
     read_mirrors,
     resolve_packages,
-    urls,
 )
 from drydock.inputs.store import Store
-from drydock.inputs.transfer import _auth
+from drydock.inputs.transfer import _choose_auth
 from drydock.model.locked import LockedDeb
 from tests.support.hashes import sha256
 
@@ -59,8 +59,8 @@ def test_a_mirror_in_the_environment_wins() -> None:
     assert read_mirrors(env) == DebianArchives(
         ("https://one.example/debian",), ("https://one.example/debian-security",), "/key.gpg"
     )
-    both = {"DRYDOCK_DEBIAN_MIRROR": "https://one.example/debian https://two.example/security"}
-    assert read_mirrors(both).security == ("https://two.example/security",)
+    two_mirrors = {"DRYDOCK_DEBIAN_MIRROR": "https://one.example/debian https://two.example/security"}
+    assert read_mirrors(two_mirrors).security == ("https://two.example/security",)
 
 
 STANZAS = """\
@@ -106,8 +106,8 @@ def test_options_and_logins_of_apt_are_read() -> None:
 
 def test_a_password_of_apt_is_sent_to_its_own_archive_only() -> None:
     access = Access(credentials=dict(parse_logins("machine m.example/debian login user password secret\n")))
-    asked = ("https://m.example/debian/a.deb", "http://m.example/a.deb", "https://m.example:8443/a.deb")
-    assert [_auth(access, url) for url in asked] == [("user", "secret"), anonymous, anonymous]
+    deb_urls = ("https://m.example/debian/a.deb", "http://m.example/a.deb", "https://m.example:8443/a.deb")
+    assert [_choose_auth(access, url) for url in deb_urls] == [("user", "secret"), send_no_password, send_no_password]
 
 
 DEB = LockedDeb(
@@ -118,7 +118,7 @@ DEB = LockedDeb(
 def test_every_mirror_is_tried_and_then_the_snapshot_archive() -> None:
     mirrors = DebianArchives(("http://one/debian", "http://two/debian"), ("http://one/debian-security",))
     env = {"DRYDOCK_SNAPSHOT_ARCHIVE": "http://archive/{timestamp}/{filename}"}
-    assert urls(DEB, mirrors, "20261121T041500Z", env) == (
+    assert list_deb_urls(DEB, mirrors, "20261121T041500Z", env) == (
         "http://one/debian/pool/b/bash_5.2+x_amd64.deb",
         "http://two/debian/pool/b/bash_5.2+x_amd64.deb",
         "http://one/debian-security/pool/b/bash_5.2+x_amd64.deb",
@@ -143,8 +143,8 @@ def test_missing_packages_are_named_with_a_hint(server: Loopback, store: Store) 
     mirrors = {"DRYDOCK_DEBIAN_MIRROR": f"{server.url} {server.url}/security"}
     with pytest.raises(GoneError) as caught:
         fetch_packages([DEB, dash], "20261121T041500Z", store, mirrors)
-    named = {problem.partition(" from ")[0] for problem in caught.value.problems}
-    assert named == {"bash 5.2 (amd64)", "dash 5.2 (amd64)"}
+    missing_packages = {problem.partition(" from ")[0] for problem in caught.value.problems}
+    assert missing_packages == {"bash 5.2 (amd64)", "dash 5.2 (amd64)"}
     assert "./inv lock --upgrade" in caught.value.hint
     assert "DRYDOCK_SNAPSHOT_ARCHIVE" in caught.value.hint
 
@@ -281,7 +281,7 @@ def test_a_suite_that_others_have_too_identifies_debian_only_with_its_folder_or_
 def test_without_a_debian_archive_in_apt_mirrors_yaml_names_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("drydock.inputs.debs._apt", lambda *_: NOBLE)
+    monkeypatch.setattr("drydock.inputs.debs._read_apt_output", lambda *_: NOBLE)
     (tmp_path / "mirrors.yaml").write_text("indexes: {debian: https://m.example/debian/}\n")
     env = {"DRYDOCK_MIRRORS": str(tmp_path / "mirrors.yaml"), "DRYDOCK_DEBIAN_KEYRING": "/key.gpg"}
     expected = ("https://m.example/debian",), ("https://m.example/debian-security",), "/key.gpg"
@@ -290,7 +290,7 @@ def test_without_a_debian_archive_in_apt_mirrors_yaml_names_one(
 
 def test_otherwise_the_distribution_names_debians_archive(tmp_path: Path) -> None:
     with pytest.raises(FetchError, match="names no Debian archive") as caught:
-        debs._default(Path("/home/mirrors.yaml"), tmp_path)
+        debs._find_default_archive(Path("/home/mirrors.yaml"), tmp_path)
     assert 'in /home/mirrors.yaml:\n  indexes: {debian: "https://MIRROR/debian"}' in caught.value.hint
     texts = {
         "usr/bin/mmdebstrap": "If no I<MIRROR> option is provided, L<http://one.example/debian> is used.\n",
@@ -299,9 +299,9 @@ def test_otherwise_the_distribution_names_debians_archive(tmp_path: Path) -> Non
     for name, text in texts.items():
         (tmp_path / name).parent.mkdir(parents=True)
         (tmp_path / name).write_text(text)
-    assert debs._default(Path(), tmp_path) == "https://two.example/debian/"
+    assert debs._find_default_archive(Path(), tmp_path) == "https://two.example/debian/"
     (tmp_path / "usr/share/python-apt/templates/Debian.info").unlink()
-    assert debs._default(Path(), tmp_path) == "http://one.example/debian"
+    assert debs._find_default_archive(Path(), tmp_path) == "http://one.example/debian"
 
 
 def test_a_missing_keyring_is_fetched_by_its_hash(
@@ -311,11 +311,11 @@ def test_a_missing_keyring_is_fetched_by_its_hash(
     monkeypatch.setattr(debs, "KEYRING", KEYRING.model_copy(update={"sha256": sha256(data), "size": len(data)}))
     server.files[f"/debian/{KEYRING.filename}"] = data
     env = {"DRYDOCK_DEBIAN_MIRROR": f"{server.url}/debian"}
-    assert Path(_keyring(tmp_path, env, tmp_path / "none")).read_bytes() == b"keys"
-    assert _keyring(tmp_path, {}, tmp_path) == str(tmp_path / KEYRINGS[0]), "an installed one needs no network"
+    assert Path(_find_keyring(tmp_path, env, tmp_path / "none")).read_bytes() == b"keys"
+    assert _find_keyring(tmp_path, {}, tmp_path) == str(tmp_path / KEYRINGS[0]), "an installed one needs no network"
 
 
 def test_a_keyring_that_cannot_be_fetched_says_what_to_install(server: Loopback, tmp_path: Path) -> None:
     with pytest.raises(FetchError, match="no keyring of the Debian archive") as caught:
-        _keyring(tmp_path, {"DRYDOCK_DEBIAN_MIRROR": f"{server.url}/debian"}, tmp_path / "none")
+        _find_keyring(tmp_path, {"DRYDOCK_DEBIAN_MIRROR": f"{server.url}/debian"}, tmp_path / "none")
     assert "apt-get install debian-archive-keyring" in caught.value.hint

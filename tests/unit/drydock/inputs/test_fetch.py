@@ -45,8 +45,8 @@ def test_the_wheels_folder_has_one_folder_per_layer_with_requirements(store: Sto
         store.add([wheel.name.encode()], wheel.sha256, wheel.name)
     trims = {"torch": [{"distribution": "torch", "drop": ["torch/test/*"], "strip": []}]}
     folder = fetching.wheel_folder({"torch": (torch, numpy), "vllm": (vllm,), "empty": ()}, store, trims)
-    found = sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
-    assert found == [
+    wheel_files = sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
+    assert wheel_files == [
         "empty/requirements.txt",
         "torch/numpy-1.0-py3-none-any.whl",
         "torch/requirements.txt",
@@ -75,9 +75,9 @@ def test_the_tools_folder_has_executables_from_wheels_and_scripts(store: Store, 
 def env(tmp_path: Path) -> dict[str, str]:
     """Return an environment in which pip uses only one folder of wheels."""
     (tmp_path / "wheels").mkdir()
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PIP_", "UV_"))}
+    clean_env = {name: value for name, value in os.environ.items() if not name.startswith(("PIP_", "UV_"))}
     folder = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(tmp_path / "wheels"), "PIP_CONFIG_FILE": os.devnull}
-    return {**kept, **folder, "DRYDOCK_CACHE": str(tmp_path / "cache"), "UV_CACHE_DIR": str(tmp_path / "uv")}
+    return {**clean_env, **folder, "DRYDOCK_CACHE": str(tmp_path / "cache"), "UV_CACHE_DIR": str(tmp_path / "uv")}
 
 
 @pytest.fixture
@@ -106,17 +106,17 @@ def lock(env: dict[str, str], make_wheel: Callable[..., tuple[str, bytes]], tool
 
 
 def test_a_second_fetch_needs_no_network(variant: Variant, lock: Lock, env: dict[str, str]) -> None:
-    contexts = fetching.fetch(DRYDOCK, variant, lock, "linux/amd64", env=env)
+    contexts = fetching.fetch_inputs(DRYDOCK, variant, lock, "linux/amd64", env=env)
     assert contexts["base"] == f"docker-image://debian:12@{DIGEST}"
     assert Path(contexts["wheels"], "all", "requirements.txt").read_text().startswith("app==1.0 --hash=sha256:")
     assert os.access(Path(contexts["tools"], "uv"), os.X_OK)
     nowhere = {**env, "PIP_FIND_LINKS": "/nothing", "PATH": "/nothing"}
-    assert fetching.fetch(DRYDOCK, variant, lock, "linux/amd64", offline=True, env=nowhere) == contexts
+    assert fetching.fetch_inputs(DRYDOCK, variant, lock, "linux/amd64", offline=True, env=nowhere) == contexts
 
 
 def test_offline_names_the_missing_files_with_sizes(variant: Variant, lock: Lock, env: dict[str, str]) -> None:
     with pytest.raises(FetchError) as caught:
-        fetching.fetch(DRYDOCK, variant, lock, "linux/amd64", offline=True, env=env)
+        fetching.fetch_inputs(DRYDOCK, variant, lock, "linux/amd64", offline=True, env=env)
     assert caught.value.problems[0].startswith("not in the store: 2 pinned inputs (")
     assert "--offline" not in str(caught.value)  # `bake` does not have the option
     assert {problem.split()[0] for problem in caught.value.problems[1:]} == {
@@ -133,7 +133,7 @@ def test_an_empty_store_is_an_error_of_a_few_lines(lock: Lock, variant: Variant,
     )
     many = lock.model_copy(update={"platforms": {"linux/amd64": pins.model_copy(update={"layers": {"all": wheels}})}})
     with pytest.raises(FetchError) as caught:
-        fetching.fetch(DRYDOCK, variant, many, "linux/amd64", offline=True, env=env)
+        fetching.fetch_inputs(DRYDOCK, variant, many, "linux/amd64", offline=True, env=env)
     assert "118 pinned inputs" in caught.value.problems[0]
     assert caught.value.problems[-1] == "  and 113 more"
     assert len(str(caught.value).splitlines()) <= 10
@@ -143,11 +143,11 @@ def test_an_unresolved_context_is_named_with_a_hint(variant: Variant, lock: Lock
     pins = lock.platforms["linux/amd64"].model_copy(update={"unresolved": {"base": "needs a login"}})
     bare = lock.model_copy(update={"platforms": {"linux/amd64": pins}})
     with pytest.raises(UnresolvedError, match="base is unresolved: needs a login") as caught:
-        fetching.fetch(DRYDOCK, variant, bare, "linux/amd64", env=env)
+        fetching.fetch_inputs(DRYDOCK, variant, bare, "linux/amd64", env=env)
 
     assert "`./inv lock --target cpu-vllm0.32`" in caught.value.hint
     assert "--context base=VALUE" in caught.value.hint
-    assert "base" not in fetching.fetch(DRYDOCK, variant, bare, "linux/amd64", without={"base"}, env=env)
+    assert "base" not in fetching.fetch_inputs(DRYDOCK, variant, bare, "linux/amd64", without={"base"}, env=env)
 
 
 def test_wheels_for_this_machines_python_are_fetched_by_hash(lock: Lock, env: dict[str, str]) -> None:

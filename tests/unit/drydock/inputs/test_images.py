@@ -51,14 +51,14 @@ def test_a_registry_gives_the_digest_of_a_tag_and_why_it_gives_none(capsys: pyte
     answers = {
         "/v2/vendor/base/manifests/1": Answer(200, {"Content-Type": "application/vnd.oci.image.index.v1+json"}, data)
     }
-    with Fake(lambda seen: answers.get(seen.path, Answer(404, {}, b"{}"))) as registry:
-        found = resolve_image(
+    with Fake(lambda request: answers.get(request.path, Answer(404, {}, b"{}"))) as registry:
+        base_pin = resolve_image(
             ImageBase(kind="image", reference=f"{registry.host}/vendor/base:1", release="ubuntu:24.04")
         )
-        lost = resolve_image(
+        unresolved_pin = resolve_image(
             ImageBase(kind="image", reference=f"{registry.host}/vendor/base:2", release="ubuntu:24.04")
         )
 
-    assert (found.digest, found.verified) == (f"sha256:{hashlib.sha256(data).hexdigest()}", True)
-    assert (lost.digest, lost.verified) == (None, False)
+    assert (base_pin.digest, base_pin.verified) == (f"sha256:{hashlib.sha256(data).hexdigest()}", True)
+    assert (unresolved_pin.digest, unresolved_pin.verified) == (None, False)
     assert f"{registry.host} has no such image" in capsys.readouterr().err

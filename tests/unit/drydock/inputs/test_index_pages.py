@@ -57,7 +57,7 @@ def test_the_first_index_with_a_page_counts_as_for_uv() -> None:
         yanked = read_yanked(("a", "b", "c"), parse_config(config), QUICK)
         assert yanked == {"a": {"a.whl": "two"}, "b": {"b.whl": "one"}, "c": {}}
         assert read_yanked(("a",), parse_config(f"{config}global.no-index='1'\n"), QUICK) == {"a": {}}
-        assert all("v1+json" in seen.headers["Accept"] for seen in fake.seen)
+        assert all("v1+json" in sent_request.headers["Accept"] for sent_request in fake.seen)
 
 
 def test_an_index_may_be_a_folder(tmp_path: Path) -> None:

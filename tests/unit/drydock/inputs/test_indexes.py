@@ -6,7 +6,14 @@ from pathlib import Path
 import pytest
 from pip._internal.models.index import PyPI
 
-from drydock.inputs.indexes import access, parse_config, pips_default, read_indexes, single, uv_environment
+from drydock.inputs.indexes import (
+    make_index_access,
+    parse_config,
+    pips_default,
+    read_indexes,
+    split_indexes,
+    uv_environment,
+)
 
 CONFIG = """\
 :env:.find-links='/wheels /more'
@@ -53,14 +60,14 @@ def test_pips_default_index_comes_before_extra_indexes() -> None:
 
 
 def test_credentials_are_kept_per_origin() -> None:
-    settings = access(parse_config(CONFIG), {"REQUESTS_CA_BUNDLE": "/bundle.pem"})
+    settings = make_index_access(parse_config(CONFIG), {"REQUESTS_CA_BUNDLE": "/bundle.pem"})
     assert settings.credentials == {"https://one.example:443": ("user", "se@cret")}
     assert settings.insecure_hosts == {"one.example"}
     assert settings.certificates == "/bundle.pem"
 
 
 def test_each_index_can_be_used_alone() -> None:
-    folders, main, one, two = single(parse_config(CONFIG))
+    folders, main, one, two = split_indexes(parse_config(CONFIG))
     assert (folders.no_index, folders.find_links) == (True, ("/wheels", "/more"))
     assert [alone.main for alone in (main, one, two)] == [
         "https://install.example/simple",
@@ -68,7 +75,7 @@ def test_each_index_can_be_used_alone() -> None:
         "file:///two/simple",
     ]
     assert not any(alone.extra or alone.find_links for alone in (main, one, two))
-    assert [alone.main for alone in single(parse_config("global.index-url='https://one.example/simple'"))] == [
+    assert [alone.main for alone in split_indexes(parse_config("global.index-url='https://one.example/simple'"))] == [
         "https://one.example/simple"
     ]
 

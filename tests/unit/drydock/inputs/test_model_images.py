@@ -45,8 +45,8 @@ class Model:
         self.manifest = json.dumps(content).encode()
         self.digest = digest_of(self.manifest)
 
-    def __call__(self, seen: Seen) -> Answer:
-        if "/manifests/" in seen.path:
+    def __call__(self, request: Seen) -> Answer:
+        if "/manifests/" in request.path:
             return Answer(200, {"Content-Type": TYPE}, self.manifest)
         return Answer(200, {}, self.first)
 
@@ -60,16 +60,16 @@ def pushed(folder: Path) -> bytes:
 def test_a_plan_reads_the_small_files_and_the_size_of_the_weights_once(tmp_path: Path) -> None:
     with Fake(Model(pushed(write(tmp_path / "m")))) as registry:
         address = f"oci://{registry.host}/own/tiny@{registry.answer.digest}"  # type: ignore[attr-defined]
-        words = model_images.planned(("plan", "--json", f"--model={address}"))
-        asked = len(registry.seen)
-        assert model_images.planned(("plan", "--json", f"--model={address}")) == words
-        assert len(registry.seen) == asked == 2
-    *own, flag, folder = words
-    assert (own, flag) == (["plan", "--json", "--model=/models/tiny"], "--model-config")
+        words = model_images.replace_model_address(("plan", "--json", f"--model={address}"))
+        request_count = len(registry.seen)
+        assert model_images.replace_model_address(("plan", "--json", f"--model={address}")) == words
+        assert len(registry.seen) == request_count == 2
+    *plan_words, flag, folder = words
+    assert (plan_words, flag) == (["plan", "--json", "--model=/models/tiny"], "--model-config")
     assert (Path(folder) / "config.json").read_bytes() == FILES["config.json"]
     index = json.loads((Path(folder) / model_images.INDEX).read_text())
     assert index["metadata"]["total_size"] == sum(len(FILES[name]) for name in FILES if name.endswith(".safetensors"))
-    assert model_images.planned(("plan", "--model", "org/name")) == ("plan", "--model", "org/name")
+    assert model_images.replace_model_address(("plan", "--model", "org/name")) == ("plan", "--model", "org/name")
 
 
 def test_a_tag_is_an_error_that_names_the_digest(tmp_path: Path) -> None:
@@ -88,8 +88,8 @@ def test_a_tag_is_an_error_that_names_the_digest(tmp_path: Path) -> None:
     ],
 )
 def test_the_weights_are_those_that_vllm_loads(files: dict[str, int], size: int) -> None:
-    known = {name: ModelFile(sha256="0" * 64, size=each) for name, each in files.items()}
-    assert model_images.weights_size(ModelFolder(schema_=1, hub="", name="", revision="", files=known)) == size
+    model_files = {name: ModelFile(sha256="0" * 64, size=file_size) for name, file_size in files.items()}
+    assert model_images.weights_size(ModelFolder(schema_=1, hub="", name="", revision="", files=model_files)) == size
 
 
 def entry(name: str, data: bytes = b"{}", **fields: Any) -> tuple[str, bytes, dict[str, Any]]:
@@ -136,8 +136,8 @@ HOSTILE: dict[str, tuple[bytes, Callable[[dict[str, Any]], None], type[DrydockEr
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_hostile_image_is_refused_and_leaves_nothing(tmp_path: Path, name: str) -> None:
-    first, change, error, said = HOSTILE[name]
-    with Fake(Model(first, change)) as registry, pytest.raises(error, match=said):
-        model_images.described(f"oci://{registry.host}/own/x@{registry.answer.digest}")  # type: ignore[attr-defined]
+    first, change, error, message = HOSTILE[name]
+    with Fake(Model(first, change)) as registry, pytest.raises(error, match=message):
+        model_images.describe_model_image(f"oci://{registry.host}/own/x@{registry.answer.digest}")  # type: ignore[attr-defined]
     assert [path.suffix for path in (tmp_path / "cache" / "models").iterdir()] == [".lock"]
     assert not (tmp_path / "cache" / "config.json").exists()

@@ -13,7 +13,7 @@ from drydock.config.access import Access
 from drydock.core.errors import DiskFullError, FetchError, InputError
 from drydock.inputs import hub, models
 from drydock.inputs.hub import HubAddress
-from drydock.inputs.models import MANIFEST, check_folder, pull, read_folder
+from drydock.inputs.models import MANIFEST, check_folder, pull_model, read_folder
 
 if TYPE_CHECKING:
     from tests.support.loopback import Loopback
@@ -60,18 +60,18 @@ def contents(folder: Path) -> set[str]:
 
 
 def test_a_model_arrives_whole_with_the_hashes_of_its_commit(env: dict[str, str], tmp_path: Path) -> None:
-    pulled = pull("org/name", tmp_path / "m", env=env)
+    pulled = pull_model("org/name", tmp_path / "m", env=env)
 
     assert (pulled.hub, pulled.revision, pulled.files, pulled.new) == ("Hugging Face", COMMIT, 3, True)
     assert contents(tmp_path / "m") == {"config.json", "model.safetensors", "tokenizer/vocab.txt", MANIFEST}
     assert pulled.left_out == ("original/consolidated.00.pth", "pytorch_model.bin")
-    known = read_folder(tmp_path / "m")
-    assert known.files["model.safetensors"].sha256 == hashlib.sha256(WEIGHTS).hexdigest()
+    model_folder = read_folder(tmp_path / "m")
+    assert model_folder.files["model.safetensors"].sha256 == hashlib.sha256(WEIGHTS).hexdigest()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["cache", "m"]
 
 
 def test_everything_takes_the_other_formats_too(env: dict[str, str], tmp_path: Path) -> None:
-    assert pull("org/name", tmp_path / "m", everything=True, env=env).files == len(FILES)
+    assert pull_model("org/name", tmp_path / "m", everything=True, env=env).files == len(FILES)
 
 
 def test_the_token_goes_to_the_hub_and_not_to_what_it_redirects_to(
@@ -79,7 +79,7 @@ def test_the_token_goes_to_the_hub_and_not_to_what_it_redirects_to(
 ) -> None:
     other_server.files["/bucket"] = WEIGHTS
     server.redirects[f"/org/name/resolve/{COMMIT}/model.safetensors"] = f"{other_server.url}/bucket"
-    pull("org/name", tmp_path / "m", env=env)
+    pull_model("org/name", tmp_path / "m", env=env)
 
     assert {authorization for *_, authorization in server.requests} == {"Bearer secret"}
     assert [authorization for *_, authorization in other_server.requests] == [None]
@@ -105,12 +105,12 @@ def test_a_secret_goes_to_another_machine_with_tls_only(
     env = {"DRYDOCK_CACHE": str(tmp_path / "cache"), "HF_TOKEN": token} | ({} if named else {"HF_ENDPOINT": url})
     where = HubAddress(url if named else "")
     with pytest.raises(InputError if refused else FetchError, match=refused or "it is not there") as error:
-        pull("org/name", tmp_path / "m", where=where, env=env)
+        pull_model("org/name", tmp_path / "m", where=where, env=env)
     assert len(asked) == (not refused)
     assert "pass" not in str(error.value).replace("password", "")
 
     with pytest.raises(FetchError, match="it is not there"):
-        pull("org/name", tmp_path / "m", where=where._replace(insecure=True), env=env)
+        pull_model("org/name", tmp_path / "m", where=where._replace(insecure=True), env=env)
     assert [*asked[-1].tokens.values()] == ([token] if token else [])
 
 
@@ -129,7 +129,9 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[Access]:
 
 def test_modelscope_gets_no_token_so_that_plain_http_is_no_matter(asked: list[Access], tmp_path: Path) -> None:
     with pytest.raises(FetchError, match="it is not there"):
-        pull("modelscope:org/name", tmp_path / "m", where=HubAddress("http://ms.example"), env={"HF_TOKEN": "secret"})
+        pull_model(
+            "modelscope:org/name", tmp_path / "m", where=HubAddress("http://ms.example"), env={"HF_TOKEN": "secret"}
+        )
     assert [reached.tokens for reached in asked] == [{}]
 
 
@@ -138,14 +140,14 @@ def test_a_hub_on_this_machine_gets_the_token_without_a_proxy(
 ) -> None:
     monkeypatch.setenv("http_proxy", other_server.url)
     monkeypatch.setenv("no_proxy", "")
-    assert pull("org/name", tmp_path / "m", env=env).new
+    assert pull_model("org/name", tmp_path / "m", env=env).new
     assert other_server.requests == []
 
 
 @pytest.mark.parametrize("token", ["sec\nret", "secr\u00e9t", "a\x00b"])
 def test_a_token_that_no_header_can_have_is_named(env: dict[str, str], tmp_path: Path, token: str) -> None:
     with pytest.raises(InputError, match="HF_TOKEN: expected printable ASCII"):
-        pull("org/name", tmp_path / "m", env={**env, "HF_TOKEN": token})
+        pull_model("org/name", tmp_path / "m", env={**env, "HF_TOKEN": token})
 
 
 def test_an_interrupted_download_resumes_and_no_partial_folder_looks_complete(
@@ -154,10 +156,10 @@ def test_an_interrupted_download_resumes_and_no_partial_folder_looks_complete(
     weights = f"/org/name/resolve/{COMMIT}/model.safetensors"
     server.faults[weights] = ["cut", *["404"] * 9]
     with pytest.raises(FetchError):
-        pull("org/name", tmp_path / "m", env=env)
+        pull_model("org/name", tmp_path / "m", env=env)
     assert not (tmp_path / "m").exists()
     server.faults.clear()
-    pull("org/name", tmp_path / "m", env=env)
+    pull_model("org/name", tmp_path / "m", env=env)
 
     assert server.ranges(weights)[-1] == f"bytes={len(WEIGHTS) // 2}-"
     assert (tmp_path / "m" / "model.safetensors").read_bytes() == WEIGHTS
@@ -169,7 +171,7 @@ def test_other_content_than_the_hub_announced_is_refused(
 ) -> None:
     server.files[f"/org/name/resolve/{COMMIT}/{path}"] = bytes(len(FILES[path]))
     with pytest.raises(FetchError, match=f"{path}.*expected"):
-        pull("org/name", tmp_path / "m", env=env)
+        pull_model("org/name", tmp_path / "m", env=env)
 
     assert not (tmp_path / "m").exists()
 
@@ -182,7 +184,7 @@ def test_a_hostile_name_is_refused_before_anything_is_written(
 ) -> None:
     list_files(server, [sibling("config.json", b"{}"), sibling(path, b"x")])
     with pytest.raises(FetchError, match="not safe as a path"):
-        pull("org/name", tmp_path / "m", env=env)
+        pull_model("org/name", tmp_path / "m", env=env)
 
     assert not list(tmp_path.glob("*m*"))
 
@@ -204,33 +206,33 @@ def test_a_list_that_makes_no_folder_is_refused(
 ) -> None:
     list_files(server, siblings)
     with pytest.raises(FetchError, match=said):
-        pull("org/name", tmp_path / "m", env=env)
+        pull_model("org/name", tmp_path / "m", env=env)
 
 
 @pytest.mark.parametrize("name", ["name", "org/name/x", "../org/name", "modelscope:name", "/models/x", "org/na me"])
 def test_a_model_is_an_organisation_and_a_name(env: dict[str, str], tmp_path: Path, name: str) -> None:
     with pytest.raises(InputError, match="expected ORG/NAME"):
-        pull(name, tmp_path / "m", env=env)
+        pull_model(name, tmp_path / "m", env=env)
 
 
 def test_a_gated_model_says_which_token_was_sent(env: dict[str, str], server: Loopback, tmp_path: Path) -> None:
     server.faults[LISTED] = ["401"]
     with pytest.raises(FetchError, match="answered 401") as error:
-        pull("org/name", tmp_path / "m", env=env)
+        pull_model("org/name", tmp_path / "m", env=env)
 
     assert "HF_TOKEN has no access" in error.value.hint
 
 
 def test_a_complete_folder_is_checked_and_left_alone(env: dict[str, str], server: Loopback, tmp_path: Path) -> None:
-    pull("org/name", tmp_path / "m", env=env)
+    pull_model("org/name", tmp_path / "m", env=env)
     server.requests.clear()
-    assert not pull("org/name", tmp_path / "m", env=env).new
+    assert not pull_model("org/name", tmp_path / "m", env=env).new
     assert [path for path, *_ in server.requests] == [LISTED]
 
     (tmp_path / "m" / "config.json").chmod(0o644)
     (tmp_path / "m" / "config.json").write_bytes(b'{"architectures": {}}')
     with pytest.raises(FetchError, match=r"config\.json: missing, or changed"):
-        pull("org/name", tmp_path / "m", env=env)
+        pull_model("org/name", tmp_path / "m", env=env)
     with pytest.raises(FetchError, match=r"config\.json"):
         check_folder(tmp_path / "m", read_folder(tmp_path / "m"))
 
@@ -239,7 +241,7 @@ def test_a_folder_with_other_files_is_not_touched(env: dict[str, str], tmp_path:
     (tmp_path / "m").mkdir()
     (tmp_path / "m" / "mine").write_text("x")
     with pytest.raises(InputError, match="is not empty"):
-        pull("org/name", tmp_path / "m", env=env)
+        pull_model("org/name", tmp_path / "m", env=env)
 
     assert contents(tmp_path / "m") == {"mine"}
 
@@ -249,7 +251,7 @@ def test_a_disk_without_room_is_an_error_before_the_download(
 ) -> None:
     monkeypatch.setattr(models, "_SLACK", 1 << 60)
     with pytest.raises(DiskFullError, match="nothing was downloaded"):
-        pull("org/name", tmp_path / "m", env=env)
+        pull_model("org/name", tmp_path / "m", env=env)
 
     assert [path for path, *_ in server.requests] == [LISTED]
 
@@ -265,7 +267,9 @@ def test_modelscope_is_asked_in_its_own_way_and_gets_no_token(
         server.files[f"{base}?Revision=v1.0&FilePath={path.replace('/', '%2F')}"] = data
     listed = {"Code": 200, "Success": True, "Data": {"Files": files}}
     server.files[f"{base}/files?Revision=v1.0&Recursive=true"] = json.dumps(listed).encode()
-    pulled = pull("modelscope:org/name", tmp_path / "m", revision="v1.0", env={**env, "MODELSCOPE_DOMAIN": server.url})
+    pulled = pull_model(
+        "modelscope:org/name", tmp_path / "m", revision="v1.0", env={**env, "MODELSCOPE_DOMAIN": server.url}
+    )
 
     assert (pulled.hub, pulled.revision, pulled.files) == ("ModelScope", "v1.0", 3)
     assert (tmp_path / "m" / "tokenizer" / "vocab.txt").read_bytes() == FILES["tokenizer/vocab.txt"]

@@ -11,9 +11,8 @@ from typing import Any
 
 import pytest
 
-from drydock.config.matrix import find, read_matrix
-from drydock.config.project import DRYDOCK, read_settings
-from drydock.config.project import find as find_project
+from drydock.config.matrix import find_variant, read_matrix
+from drydock.config.project import DRYDOCK, find_project, read_settings
 from drydock.core.errors import DrydockError, FetchError, InputError, RegistryError, UntrustedError
 from drydock.core.paths import ROOT
 from drydock.core.project import Project
@@ -48,9 +47,9 @@ class Published:
         self.manifest = json.dumps(content).encode()
         self.digest = digest_of(self.manifest)
 
-    def answer(self, seen: Seen) -> Answer:
-        name = seen.path.rpartition("/")[2]
-        if "/manifests/" in seen.path:
+    def answer(self, request: Seen) -> Answer:
+        name = request.path.rpartition("/")[2]
+        if "/manifests/" in request.path:
             return Answer(200, {"Content-Type": MANIFEST}, self.manifest)
         return Answer(200, {}, self.blobs[name]) if name in self.blobs else Answer(404)
 
@@ -60,18 +59,18 @@ def digest_of(data: bytes) -> str:
 
 
 def packed(files: Mapping[str, str]) -> bytes:
-    return project_files.pack({name: text.encode() for name, text in files.items()})
+    return project_files.pack_project({name: text.encode() for name, text in files.items()})
 
 
 def taking(folder: Path, address: str) -> Project:
     """Return the project that takes another one."""
     project = Project(write(folder, ACME, address), (ROOT,))
-    return others.over(project, read_settings(project))
+    return others.add_other_layers(project, read_settings(project))
 
 
 def refused(address: str) -> DrydockError:
     with pytest.raises(DrydockError) as raised:
-        others.published(address)
+        others.read_published_project(address)
     return raised.value
 
 
@@ -79,32 +78,32 @@ def refused(address: str) -> DrydockError:
 
 
 def test_rows_of_an_artefact_are_inherited_and_then_need_no_network(tmp_path: Path) -> None:
-    found = Published(packed(VENDOR))
-    with Fake(found.answer) as registry:
-        address = f"oci://{registry.host}/vendor/rows@{found.digest}"
+    artefact = Published(packed(VENDOR))
+    with Fake(artefact.answer) as registry:
+        address = f"oci://{registry.host}/vendor/rows@{artefact.digest}"
         project = taking(tmp_path / "acme", address)
     again = taking(tmp_path / "acme", address)
     assert project == again
     assert project.others == ("vendor",)
     variants = read_matrix(again)
-    row, base = find(variants, "acme-cpu"), find(read_matrix(DRYDOCK), "cpu-vllm0.32")
+    row, base = find_variant(variants, "acme-cpu"), find_variant(read_matrix(DRYDOCK), "cpu-vllm0.32")
     assert row.requirements == (*base.requirements, "structlog==25.1.0", "rich==14.0.0")
-    assert find(variants, "next").id == find(variants, "cpu").id == "vendor-next"
-    assert [variant.id for variant in read_matrix(others.published(address)) if "vendor" in variant.id] == [
-        "vendor-next"
-    ]
+    assert find_variant(variants, "next").id == find_variant(variants, "cpu").id == "vendor-next"
+    assert [
+        variant.id for variant in read_matrix(others.read_published_project(address)) if "vendor" in variant.id
+    ] == ["vendor-next"]
 
 
 def test_what_a_vendors_images_get_is_in_its_rows_alone(tmp_path: Path) -> None:
     vendor = write(tmp_path / "vendor", VENDOR)
     variants = read_matrix(taking(tmp_path / "acme", "../vendor"))
-    theirs = find(read_matrix(Project(vendor, (ROOT,))), "vendor-next").additions
+    theirs = find_variant(read_matrix(Project(vendor, (ROOT,))), "vendor-next").additions
     assert [block.name for block in theirs.dockerfile] == ["mark", "row"]
-    row = find(variants, "vendor-next").additions
+    row = find_variant(variants, "vendor-next").additions
     assert row == theirs.model_copy(update={"labels": {**theirs.labels, "com.acme.team": "inference"}})
-    assert find(variants, "acme-cpu").additions == row
-    assert find(variants, "cpu-vllm0.32").additions.labels == {"com.acme.team": "inference"}
-    assert not find(variants, "cpu-vllm0.32").additions.dockerfile
+    assert find_variant(variants, "acme-cpu").additions == row
+    assert find_variant(variants, "cpu-vllm0.32").additions.labels == {"com.acme.team": "inference"}
+    assert not find_variant(variants, "cpu-vllm0.32").additions.dockerfile
 
 
 def test_a_row_of_another_may_be_changed_under_its_own_name(tmp_path: Path) -> None:
@@ -112,7 +111,7 @@ def test_a_row_of_another_may_be_changed_under_its_own_name(tmp_path: Path) -> N
     changed = "schema: 1\nvariants:\n  vendor-next: {inherits: vendor/vendor-next, platforms: [linux/arm64]}\n"
     acme = {**ACME, "matrix.yaml": changed, "templates/cpu/stacks/acme-cpu.yaml": STACK}
     project = Project(write(tmp_path / "acme", acme, "../vendor"), (ROOT,))
-    row = find(read_matrix(others.over(project, read_settings(project))), "next")
+    row = find_variant(read_matrix(others.add_other_layers(project, read_settings(project))), "next")
     assert (row.platforms, row.stack, row.default) == (("linux/arm64",), "vendor-cpu", True)
 
 
@@ -121,8 +120,8 @@ def test_the_row_of_drydock_itself_can_be_inherited_past_a_vendor_that_changes_i
     write(tmp_path / "vendor", {**VENDOR, "matrix.yaml": changed})
     rows = "schema: 1\nvariants:\n  a: {inherits: drydock/cpu-vllm0.32}\n  b: {inherits: vendor/cpu-vllm0.32}\n"
     project = Project(write(tmp_path / "acme", {**ACME, "matrix.yaml": rows}, "../vendor"), (ROOT,))
-    variants = read_matrix(others.over(project, read_settings(project)))
-    assert [find(variants, name).platforms for name in "ab"] == [("linux/amd64",), ("linux/arm64",)]
+    variants = read_matrix(others.add_other_layers(project, read_settings(project)))
+    assert [find_variant(variants, name).platforms for name in "ab"] == [("linux/amd64",), ("linux/arm64",)]
 
 
 def test_a_commit_is_taken_and_then_needs_no_repository(tmp_path: Path) -> None:
@@ -132,7 +131,7 @@ def test_a_commit_is_taken_and_then_needs_no_repository(tmp_path: Path) -> None:
     git_folder = repository / ".git"
     git_folder.rename(tmp_path / "gone")
     assert taking(tmp_path / "acme", address) == project
-    assert find(read_matrix(project), "acme-cpu").stack == "acme-cpu"
+    assert find_variant(read_matrix(project), "acme-cpu").stack == "acme-cpu"
     names = {path.relative_to(project.below[0]).as_posix() for path in project.below[0].rglob("*") if path.is_file()}
     assert names == {*VENDOR}
 
@@ -145,14 +144,14 @@ def commit(repository: Path) -> str:
 
 
 def test_a_changed_file_of_the_cache_is_fetched_again(tmp_path: Path) -> None:
-    found = Published(packed(VENDOR))
-    with Fake(found.answer) as registry:
-        project = taking(tmp_path / "acme", f"oci://{registry.host}/vendor@{found.digest}")
+    artefact = Published(packed(VENDOR))
+    with Fake(artefact.answer) as registry:
+        project = taking(tmp_path / "acme", f"oci://{registry.host}/vendor@{artefact.digest}")
         (project.below[0] / "matrix.yaml").write_text("schema: 1\n")
         for path in (tmp_path / "cache" / "store" / "sha256").rglob("*"):
             if path.is_file():
                 path.write_bytes(b"changed")
-        again = taking(tmp_path / "acme", f"oci://{registry.host}/vendor@{found.digest}")
+        again = taking(tmp_path / "acme", f"oci://{registry.host}/vendor@{artefact.digest}")
     assert (again.below[0] / "matrix.yaml").read_text() == ROWS
 
 
@@ -160,14 +159,14 @@ def test_a_changed_file_of_the_cache_is_fetched_again(tmp_path: Path) -> None:
 
 
 def test_a_tag_is_refused_and_the_digest_is_shown() -> None:
-    found = Published(packed(VENDOR))
-    with Fake(found.answer) as registry:
+    artefact = Published(packed(VENDOR))
+    with Fake(artefact.answer) as registry:
         for name in (f"{registry.host}/vendor/rows:1.0", f"{registry.host}/vendor/rows"):
             error = refused(f"oci://{name}")
             assert isinstance(error, InputError)
             assert "expected a digest" in str(error)
-            assert f"oci://{registry.host}/vendor/rows@{found.digest}" in error.hint
-        assert not any("/blobs/" in seen.path for seen in registry.seen)
+            assert f"oci://{registry.host}/vendor/rows@{artefact.digest}" in error.hint
+        assert not any("/blobs/" in request.path for request in registry.seen)
     assert "expected a digest" in str(refused("oci://127.0.0.1:1/vendor/rows:1.0"))
 
 
@@ -199,20 +198,20 @@ def test_another_address_is_refused(address: str, expected: str) -> None:
 
 
 def test_other_bytes_than_those_of_the_digest_are_never_parsed(tmp_path: Path) -> None:
-    found = Published(packed(VENDOR))
-    other = Published(packed({**VENDOR, "files/motd": "other"}))
-    with Fake(other.answer) as registry:
-        error = refused(f"oci://{registry.host}/vendor@{found.digest}")
+    artefact = Published(packed(VENDOR))
+    other_artefact = Published(packed({**VENDOR, "files/motd": "other"}))
+    with Fake(other_artefact.answer) as registry:
+        error = refused(f"oci://{registry.host}/vendor@{artefact.digest}")
     assert isinstance(error, RegistryError)
-    assert f"the registry sent {other.digest} instead" in str(error)
-    (tar,) = found.blobs.values()
-    found.blobs = {digest_of(tar): tar[:-10] + b"0123456789"}
-    with Fake(found.answer) as registry:
-        assert "instead" in str(refused(f"oci://{registry.host}/vendor@{found.digest}"))
-    found.blobs = {digest_of(tar): tar + b"more"}
-    with Fake(found.answer) as registry:
+    assert f"the registry sent {other_artefact.digest} instead" in str(error)
+    (tar,) = artefact.blobs.values()
+    artefact.blobs = {digest_of(tar): tar[:-10] + b"0123456789"}
+    with Fake(artefact.answer) as registry:
+        assert "instead" in str(refused(f"oci://{registry.host}/vendor@{artefact.digest}"))
+    artefact.blobs = {digest_of(tar): tar + b"more"}
+    with Fake(artefact.answer) as registry:
         assert f"more than the {len(tar)} bytes expected" in str(
-            refused(f"oci://{registry.host}/vendor@{found.digest}")
+            refused(f"oci://{registry.host}/vendor@{artefact.digest}")
         )
     assert not (tmp_path / "cache" / "contexts").exists()
 
@@ -263,9 +262,9 @@ REGULAR = [(name, text.encode(), {}) for name, text in VENDOR.items()]
     ],
 )
 def test_what_no_push_writes_is_refused(tmp_path: Path, tar: bytes, expected: str) -> None:
-    found = Published(tar)
-    with Fake(found.answer) as registry:
-        error = refused(f"oci://{registry.host}/vendor@{found.digest}")
+    artefact = Published(tar)
+    with Fake(artefact.answer) as registry:
+        error = refused(f"oci://{registry.host}/vendor@{artefact.digest}")
     assert isinstance(error, UntrustedError | InputError)
     assert expected in str(error)
     assert not (tmp_path / "cache" / "contexts").exists()
@@ -278,21 +277,21 @@ def set_size(content: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("change", "expected"),
     [
-        (lambda it: it.update(artifactType="application/x"), "'application/x', expected application/vnd.drydock"),
-        (lambda it: it.pop("artifactType"), "not a project"),
-        (lambda it: it["layers"].append(it["layers"][0]), "not a project"),
-        (lambda it: it.update(layers=[]), "not a project"),
-        (lambda it: it["layers"][0].update(mediaType="application/x"), "not a project"),
-        (lambda it: it["layers"][0].update(digest="sha256:../../x"), "digest"),
-        (lambda it: it.update(manifests=[]), "an image and an index at once"),
+        (lambda data: data.update(artifactType="application/x"), "'application/x', expected application/vnd.drydock"),
+        (lambda data: data.pop("artifactType"), "not a project"),
+        (lambda data: data["layers"].append(data["layers"][0]), "not a project"),
+        (lambda data: data.update(layers=[]), "not a project"),
+        (lambda data: data["layers"][0].update(mediaType="application/x"), "not a project"),
+        (lambda data: data["layers"][0].update(digest="sha256:../../x"), "digest"),
+        (lambda data: data.update(manifests=[]), "an image and an index at once"),
         (set_size, "10737418240 bytes, expected at most 67108864"),
     ],
 )
 def test_an_artefact_of_another_kind_is_refused(change: Change, expected: str) -> None:
-    found = Published(packed(VENDOR), change)
-    with Fake(found.answer) as registry:
-        assert expected in str(refused(f"oci://{registry.host}/vendor@{found.digest}"))
-        assert not any("/blobs/" in seen.path for seen in registry.seen)
+    artefact = Published(packed(VENDOR), change)
+    with Fake(artefact.answer) as registry:
+        assert expected in str(refused(f"oci://{registry.host}/vendor@{artefact.digest}"))
+        assert not any("/blobs/" in request.path for request in registry.seen)
 
 
 def test_without_a_registry_and_nothing_kept_the_error_says_what_to_run(tmp_path: Path) -> None:
@@ -329,7 +328,7 @@ def test_a_row_cannot_take_the_name_of_a_vendors_row(tmp_path: Path) -> None:
     rows = "schema: 1\nvariants:\n  vendor-next: {inherits: drydock/cpu-vllm0.32}\n"
     project = Project(write(tmp_path / "acme", {**ACME, "matrix.yaml": rows}, "../vendor"), (ROOT,))
     with pytest.raises(InputError, match="vendor has a row 'vendor-next'") as raised:
-        read_matrix(others.over(project, read_settings(project)))
+        read_matrix(others.add_other_layers(project, read_settings(project)))
     assert "inherits: vendor/vendor-next" in raised.value.hint
 
 
@@ -353,12 +352,12 @@ def test_a_large_repository_ends_the_fetch(tmp_path: Path, monkeypatch: pytest.M
 def test_the_same_files_make_the_same_bytes_and_only_files_of_a_project_are_in_them(tmp_path: Path) -> None:
     more = {"templates/.swap": "", "templates/x~": "", "notes.txt": "", "certificates/key.pem": "", ".git/x": ""}
     certified = SETTINGS.replace("additions:", "additions:\n  certificates: certificates")
-    written = {**VENDOR, "drydock.yaml": certified, "certificates/ca.crt": "x", "images/vendor-next/lock.json": "{}"}
-    one = project_files.in_folder(write(tmp_path / "one", {**written, **more}))
-    two = project_files.in_folder(write(tmp_path / "two", dict(reversed(written.items()))))
-    assert {*one} == {*written}
-    assert project_files.pack(one) == project_files.pack(two)
-    assert project_files.unpack(project_files.pack(one), "x") == one
+    files = {**VENDOR, "drydock.yaml": certified, "certificates/ca.crt": "x", "images/vendor-next/lock.json": "{}"}
+    one = project_files.in_folder(write(tmp_path / "one", {**files, **more}))
+    two = project_files.in_folder(write(tmp_path / "two", dict(reversed(files.items()))))
+    assert {*one} == {*files}
+    assert project_files.pack_project(one) == project_files.pack_project(two)
+    assert project_files.unpack_project(project_files.pack_project(one), "x") == one
 
 
 def test_a_link_is_not_published(tmp_path: Path) -> None:
@@ -370,4 +369,4 @@ def test_a_link_is_not_published(tmp_path: Path) -> None:
 
 def test_a_project_without_others_is_found_as_before(tmp_path: Path) -> None:
     project = find_project(write(tmp_path, {"drydock.yaml": "schema: 1\nname: acme\n"}), {})
-    assert others.over(project, read_settings(project)) == project == Project(tmp_path, (ROOT,))
+    assert others.add_other_layers(project, read_settings(project)) == project == Project(tmp_path, (ROOT,))

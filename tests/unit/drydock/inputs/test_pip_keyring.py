@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from drydock.inputs import pip_keyring
-from drydock.inputs.indexes import access, read_indexes
+from drydock.inputs.indexes import make_index_access, read_indexes
 from drydock.inputs.pip_keyring import add_password
 
 URL = "https://user@index.example:8443/simple"
@@ -104,10 +104,10 @@ def test_the_package_is_asked_without_a_user_too(env: dict[str, str], monkeypatc
 def test_the_package_is_not_read_from_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "keyring.py").write_text("raise SystemExit('planted')\n")
     monkeypatch.chdir(tmp_path)
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-I", "-c", pip_keyring.ASK_PACKAGE, "a", "b"], capture_output=True, text=True, check=False
     )
-    assert "planted" not in done.stderr
+    assert "planted" not in result.stderr
     assert pip_keyring._ask_package("https://index.example/", "user") is None
 
 
@@ -116,4 +116,4 @@ def test_pips_configuration_chooses_the_provider(env: dict[str, str], tmp_path: 
     variables = {**env, "PIP_CONFIG_FILE": str(tmp_path / "pip.conf"), "HOME": str(tmp_path)}
     indexes = read_indexes(variables)
     assert (indexes.keyring, indexes.main) == ("subprocess", FULL)
-    assert access(indexes, variables).credentials == {"https://index.example:8443": ("user", "s3:cret/")}
+    assert make_index_access(indexes, variables).credentials == {"https://index.example:8443": ("user", "s3:cret/")}

@@ -15,7 +15,7 @@ from drydock.examine.hardening import SETID
 from drydock.inputs import debs as apt
 from drydock.inputs import fetch, rootfs
 from drydock.inputs.store import Store
-from drydock.lock.lockfile import path_of, read_lock
+from drydock.lock.lockfile import path_of_lock, read_lock
 from drydock.model.locked import LockedDeb, LockedDebianBase
 from drydock.oci import layout as oci
 from tests.support import layouts
@@ -50,7 +50,7 @@ def _deb(name: str, size: int, sha256: str) -> LockedDeb:
     ],
 )
 def test_paths_are_mapped_to_the_merged_usr(name: str, path: str) -> None:
-    assert rootfs.merged(name) == path
+    assert rootfs.merge_usr_path(name) == path
 
 
 @pytest.mark.parametrize(
@@ -91,22 +91,25 @@ def test_the_bootstrap_image_contains_unpacked_packages_and_a_repository(
 @pytest.mark.parametrize("kind", ["packages", "bootstrap"])
 def test_an_exchanged_package_is_refused(packages: rootfs.Packages, store: Store, kind: str) -> None:
     path = store.path(getattr(packages, kind)[-1].sha256)
-    found, data = path.stat(), path.read_bytes()
+    old_stat, data = path.stat(), path.read_bytes()
     path.write_bytes(data.replace(b"#!", b"!#").replace(b"2.0\n", b"2.1\n"))
-    os.utime(path, ns=(found.st_atime_ns, found.st_mtime_ns))
+    os.utime(path, ns=(old_stat.st_atime_ns, old_stat.st_mtime_ns))
     with pytest.raises(FetchError, match="changed on the disk"):
         rootfs.write_bootstrap(io.BytesIO(), packages, store)
     assert not path.exists()
 
 
 def test_the_release_file_pins_its_index() -> None:
-    assert f" {sha256(b'index')} 5 Packages\n" in rootfs.release("bookworm", "index")
+    assert f" {sha256(b'index')} 5 Packages\n" in rootfs.format_release_file("bookworm", "index")
 
 
 def test_the_path_of_the_base_depends_on_its_inputs(packages: rootfs.Packages, store: Store) -> None:
-    other = packages._replace(packages=packages.bootstrap)
-    assert rootfs.folder(packages, store) == rootfs.folder(packages, store)
-    assert len({rootfs.folder(source, store) for source in (packages, other, packages._replace(epoch=2))}) == 3
+    bootstrap_only = packages._replace(packages=packages.bootstrap)
+    assert rootfs.base_folder(packages, store) == rootfs.base_folder(packages, store)
+    assert (
+        len({rootfs.base_folder(source, store) for source in (packages, bootstrap_only, packages._replace(epoch=2))})
+        == 3
+    )
 
 
 def test_a_digest_mismatch_names_both_digests_and_the_version_of_mmdebstrap(
@@ -122,13 +125,13 @@ def test_a_digest_mismatch_names_both_digests_and_the_version_of_mmdebstrap(
 
 @pytest.mark.engine
 def test_making_the_locked_base_again_gives_the_locked_digest(tmp_path: Path) -> None:
-    lock = read_lock(path_of(DRYDOCK, "cpu-vllm0.32"))
+    lock = read_lock(path_of_lock(DRYDOCK, "cpu-vllm0.32"))
     base = lock.platforms["linux/amd64"].base
     assert isinstance(base, LockedDebianBase)
     source = fetch.rootfs_packages(base, "linux/amd64", lock.source_date_epoch)
     fresh = Store(tmp_path)
     apt.fetch_packages((*source.packages, *source.bootstrap), base.snapshot, fresh, os.environ)
-    layout = rootfs.make(source, fresh)
+    layout = rootfs.make_base(source, fresh)
     assert oci.read_digest(layout) == base.digest
     layer = max((layout / "blobs" / "sha256").iterdir(), key=lambda blob: blob.stat().st_size)
     with tarfile.open(layer) as tar:
@@ -138,19 +141,21 @@ def test_making_the_locked_base_again_gives_the_locked_digest(tmp_path: Path) ->
 def test_a_base_to_record_is_made_from_its_packages(
     packages: rootfs.Packages, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made = []
+    layer_digests = []
 
     def write(source: rootfs.Packages, _: Store, final: Path) -> None:
         shutil.rmtree(final, ignore_errors=True)
-        layer = store.home / f"layer-{len(made)}"
-        layer.write_bytes(b"planted" if not made else b"made")
-        made.append(oci.write_layout(final, layer, source.platform, source.epoch, "x"))
+        layer = store.home / f"layer-{len(layer_digests)}"
+        layer.write_bytes(b"planted" if not layer_digests else b"made")
+        layer_digests.append(oci.write_layout(final, layer, source.platform, source.epoch, "x"))
 
-    monkeypatch.setattr(rootfs, "_make", write)
-    write(packages, store, rootfs.folder(packages, store))
-    assert oci.read_digest(rootfs.make(packages, store)) == made[0]
-    assert [oci.read_digest(rootfs.make(packages, store, to_record=True)) for _ in range(2)] == [made[1]] * 2
-    assert len(made) == 2
+    monkeypatch.setattr(rootfs, "_make_base_layout", write)
+    write(packages, store, rootfs.base_folder(packages, store))
+    assert oci.read_digest(rootfs.make_base(packages, store)) == layer_digests[0]
+    assert [oci.read_digest(rootfs.make_base(packages, store, to_record=True)) for _ in range(2)] == [
+        layer_digests[1]
+    ] * 2
+    assert len(layer_digests) == 2
 
 
 @pytest.mark.parametrize("suffix", layouts.COMPRESSIONS)
@@ -159,17 +164,19 @@ def test_a_base_is_made_again_of_an_image_on_it(
 ) -> None:
     files = layouts.tar([("etc/os-release", b"bookworm", {"mtime": 1})])
     (tmp_path / "layer").write_bytes(files)
-    digest = oci.write_layout(tmp_path / "base", tmp_path / "layer", "linux/amd64", 1, rootfs._author("bookworm"))
+    digest = oci.write_layout(
+        tmp_path / "base", tmp_path / "layer", "linux/amd64", 1, rootfs._describe_author("bookworm")
+    )
     image = layouts.write(tmp_path / "image", files, b"vllm", suffix=suffix)
-    other = layouts.write(tmp_path / "other", b"another base", b"vllm", suffix=suffix)
-    final = rootfs.folder(packages, store)
+    other_layout = layouts.write(tmp_path / "other", b"another base", b"vllm", suffix=suffix)
+    final = rootfs.base_folder(packages, store)
 
-    rootfs.restore(packages, store, digest, other)
+    rootfs.restore_base_layout(packages, store, digest, other_layout)
     assert [path for path in final.parent.iterdir() if path.name != "lock"] == []
-    rootfs.restore(packages, store, digest, image)
-    assert oci.intact(final)
+    rootfs.restore_base_layout(packages, store, digest, image)
+    assert oci.is_intact_layout(final)
     assert oci.read_digest(final) == digest
-    rootfs.restore(packages, store, digest, other)
+    rootfs.restore_base_layout(packages, store, digest, other_layout)
     assert oci.read_digest(final) == digest
 
 
@@ -178,6 +185,8 @@ def test_a_base_of_an_image_is_bounded(
 ) -> None:
     monkeypatch.setattr(rootfs, "LARGEST", 1 << 20)
     (tmp_path / "layer").write_bytes(bytes(4 << 20))
-    digest = oci.write_layout(tmp_path / "base", tmp_path / "layer", "linux/amd64", 1, rootfs._author("bookworm"))
-    rootfs.restore(packages, store, digest, layouts.write(tmp_path / "image", bytes(4 << 20)))
-    assert not rootfs.folder(packages, store).exists()
+    digest = oci.write_layout(
+        tmp_path / "base", tmp_path / "layer", "linux/amd64", 1, rootfs._describe_author("bookworm")
+    )
+    rootfs.restore_base_layout(packages, store, digest, layouts.write(tmp_path / "image", bytes(4 << 20)))
+    assert not rootfs.base_folder(packages, store).exists()

@@ -59,8 +59,8 @@ def test_no_source_distribution_leaves_its_folder(tmp_path: Path) -> None:
         folder.mkdir(parents=True)
         try:
             with contextlib.suppress(FetchError):
-                source_tree.unpack(tmp_path / "a.tar.gz", folder, "app")
-            source_tree.settle(folder, "0123456789")
+                source_tree.unpack_source(tmp_path / "a.tar.gz", folder, "app")
+            source_tree.settle_modes_and_times(folder, "0123456789")
             assert [(path.name, path.read_text()) for path in out.iterdir()] == [("x", "kept")]
             assert sorted(path.name for path in tmp_path.iterdir()) == ["a.tar.gz", "inner", "out"]
             assert [path.name for path in folder.parent.iterdir()] == ["folder"]
@@ -80,8 +80,8 @@ def test_an_honest_source_distribution_is_unpacked(tmp_path: Path) -> None:
     archive(tmp_path / "a.tar.gz", members, None, tmp_path)
     folder = tmp_path / "folder"
     folder.mkdir()
-    source_tree.unpack(tmp_path / "a.tar.gz", folder, "app")
-    source_tree.settle(folder, "0123456789")
+    source_tree.unpack_source(tmp_path / "a.tar.gz", folder, "app")
+    source_tree.settle_modes_and_times(folder, "0123456789")
     modes = {path.name: oct(path.lstat().st_mode & 0o7777) for path in folder.iterdir() if not path.is_symlink()}
     assert modes == {"setup.py": "0o644", "run": "0o755", "h": "0o755"}
     assert (folder / "l").read_bytes() == b"1"

@@ -69,32 +69,32 @@ def test_a_tag_or_branch_becomes_its_commit(repository: Path, store: Store, ref:
 def test_a_commit_becomes_a_folder_of_its_files_only(repository: Path, store: Store) -> None:
     commit = git(repository, "rev-parse", "v1^{commit}")
     pin = sources.resolve_source(source(repository, commit=commit), TARGET, store)
-    assert not sources.stored(pin, store)
-    folder = sources.folder(pin, TARGET, store)
+    assert not sources.is_source_stored(pin, store)
+    folder = sources.make_source_folder(pin, TARGET, store)
 
     assert sorted(path.name for path in folder.iterdir()) == ["run.sh", "setup.py"]
     assert (folder / "setup.py").read_text() == "print('one')\n"
     assert os.access(folder / "run.sh", os.X_OK)
-    assert sources.stored(pin, store)
+    assert sources.is_source_stored(pin, store)
     repository.rename(repository.parent / "gone")
-    assert sources.folder(pin, TARGET, store) == folder
+    assert sources.make_source_folder(pin, TARGET, store) == folder
 
 
 def test_a_commit_is_lost_when_its_branch_no_longer_leads_to_it(repository: Path) -> None:
-    own, older = source(repository, ref="main"), git(repository, "rev-parse", "v1^{commit}")
+    main_source, older = source(repository, ref="main"), git(repository, "rev-parse", "v1^{commit}")
     newest = git(repository, "rev-parse", "main")
-    assert not sources.is_lost(own, newest)
-    assert not sources.is_lost(own, older)
+    assert not sources.is_lost(main_source, newest)
+    assert not sources.is_lost(main_source, older)
     git(repository, "tag", "--delete", "v1")
-    assert not sources.is_lost(own, older)  # in the history of its branch
+    assert not sources.is_lost(main_source, older)  # in the history of its branch
 
     git(repository, "commit", "--quiet", "--amend", "--message", "again")
-    assert sources.is_lost(own, newest)
-    assert not sources.is_lost(own, older)
+    assert sources.is_lost(main_source, newest)
+    assert not sources.is_lost(main_source, older)
     assert sources.is_lost(source(repository, ref="v1"), newest)
     assert not sources.is_lost(source(repository, ref=""), newest)
     git(repository, "tag", "kept", newest)
-    assert not sources.is_lost(own, newest)
+    assert not sources.is_lost(main_source, newest)
 
 
 def test_a_missing_ref_and_a_missing_repository_are_named(repository: Path, store: Store) -> None:
@@ -102,7 +102,7 @@ def test_a_missing_ref_and_a_missing_repository_are_named(repository: Path, stor
         sources.resolve_source(source(repository, ref="v9"), TARGET, store)
     absent = LockedSource(name="app", repository="file:///nowhere", commit="1" * 40, source="a test")
     with pytest.raises(FetchError, match="app: "):
-        sources.folder(absent, TARGET, store)
+        sources.make_source_folder(absent, TARGET, store)
     assert not list((store.home / "sources").glob("1*"))
 
 
@@ -110,7 +110,7 @@ def test_a_source_distribution_may_contain_a_folder_of_the_same_name(store: Stor
     source = distribution(
         tmp_path, store, Member("app/app/a.py"), Member("app/setup.py"), Member("app/latest", "setup.py")
     )
-    folder = sources.folder(source, TARGET, store)
+    folder = sources.make_source_folder(source, TARGET, store)
     assert sorted(str(path.relative_to(folder)) for path in folder.rglob("*")) == [
         "app",
         "app/a.py",
@@ -129,14 +129,14 @@ def test_a_release_archive_is_fetched_by_its_hash_and_unpacked(
         tar.add(tmp_path / "configure", "app-1/configure")
     server.files[f"/{path.name}"] = path.read_bytes()
     url, key = f"{server.url}/{path.name}", sha256(path.read_bytes())
-    wanted = SourceCode(name="app", url=url, sha256=key, source="a test")
+    archive_source = SourceCode(name="app", url=url, sha256=key, source="a test")
 
-    pin = sources.resolve_source(wanted, TARGET, store)
+    pin = sources.resolve_source(archive_source, TARGET, store)
     assert (pin.url, pin.pin, pin.verified) == (url, key, False)
-    assert [path.name for path in sources.folder(pin, TARGET, store).iterdir()] == ["configure"]
-    assert sources.stored(pin, store)
-    assert sources.resolve_source(wanted, TARGET, store).verified
-    sources.fetch(pin, TARGET, store)
+    assert [path.name for path in sources.make_source_folder(pin, TARGET, store).iterdir()] == ["configure"]
+    assert sources.is_source_stored(pin, store)
+    assert sources.resolve_source(archive_source, TARGET, store).verified
+    sources.fetch_source(pin, TARGET, store)
     assert len(server.ranges(f"/{path.name}")) == 1
 
 
@@ -144,7 +144,7 @@ def test_a_release_archive_with_another_hash_is_refused(server: Loopback, store:
     server.files["/app-1.tar.gz"] = b"other"
     pin = LockedSource(name="app", url=f"{server.url}/app-1.tar.gz", sha256="0" * 64, source="a test")
     with pytest.raises(FetchError, match=r"app-1\.tar\.gz"):
-        sources.folder(pin, TARGET, store)
+        sources.make_source_folder(pin, TARGET, store)
 
 
 def distribution(folder: Path, store: Store, *members: Member) -> LockedSource:
@@ -166,7 +166,7 @@ def stored_archive(store: Store, data: bytes) -> LockedSource:
 
 def checked_out(repository: Path, store: Store, **env: str) -> Path:
     local = {"GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "protocol.file.allow", "GIT_CONFIG_VALUE_0": "always"}
-    return sources.folder(commit_of(repository), TARGET, store, {**os.environ, **local, **env})
+    return sources.make_source_folder(commit_of(repository), TARGET, store, {**os.environ, **local, **env})
 
 
 def test_nested_and_relative_submodules_are_fetched(repository: Path, store: Store, tmp_path: Path) -> None:
@@ -192,17 +192,17 @@ def test_a_mirror_in_gits_configuration_is_used(repository: Path, store: Store, 
     (tmp_path / "config").write_text(f'[url "{repository.as_uri()}"]\n\tinsteadOf = https://example.org/app.git\n')
     pin = LockedSource(name="app", repository="https://example.org/app.git", commit=commit, source="a test")
     env = {**os.environ, "GIT_CONFIG_GLOBAL": str(tmp_path / "config")}
-    assert (sources.folder(pin, TARGET, store, env) / "setup.py").is_file()
+    assert (sources.make_source_folder(pin, TARGET, store, env) / "setup.py").is_file()
 
 
 def test_the_repository_of_a_git_hook_is_not_touched(repository: Path, store: Store, tmp_path: Path) -> None:
-    own = tmp_path / "own"
-    own.mkdir()
-    git(own, "init", "--quiet")
-    before = sorted(own.rglob("*"))
-    folder = checked_out(repository, store, GIT_DIR=str(own / ".git"), GIT_WORK_TREE=str(own))
+    hook_repository = tmp_path / "own"
+    hook_repository.mkdir()
+    git(hook_repository, "init", "--quiet")
+    before = sorted(hook_repository.rglob("*"))
+    folder = checked_out(repository, store, GIT_DIR=str(hook_repository / ".git"), GIT_WORK_TREE=str(hook_repository))
     assert (folder / "setup.py").is_file()
-    assert sorted(own.rglob("*")) == before
+    assert sorted(hook_repository.rglob("*")) == before
 
 
 def test_two_concurrent_checkouts_give_one_folder(repository: Path, store: Store) -> None:
@@ -225,12 +225,12 @@ def commit_of(repository: Path) -> LockedSource:
 def test_a_changed_tree_of_a_commit_is_unpacked_again(repository: Path, store: Store, change: str) -> None:
     folder = checked_out(repository, store)
     before = folder.stat().st_mtime_ns
-    file, found = folder / "setup.py", (folder / "setup.py").stat()
+    file, old_stat = folder / "setup.py", (folder / "setup.py").stat()
     if change == "content":
         file.write_text("import evil\n")
     elif change == "same size and time":
         file.write_text("print('TWO')\n")
-        os.utime(file, ns=(found.st_atime_ns, found.st_mtime_ns))
+        os.utime(file, ns=(old_stat.st_atime_ns, old_stat.st_mtime_ns))
     elif change == "new file":
         (folder / "sitecustomize.py").write_text("import evil\n")
     elif change == "mode":
@@ -244,12 +244,12 @@ def test_a_changed_tree_of_a_commit_is_unpacked_again(repository: Path, store: S
         file.write_text("import evil\n")
     repository.rename(repository.parent / "gone")
 
-    again = sources.folder(pinned_as(folder.name), TARGET, store)
+    again = sources.make_source_folder(pinned_as(folder.name), TARGET, store)
     assert again == folder
     assert not folder.is_symlink()
     assert sorted(path.name for path in folder.iterdir()) == ["run.sh", "setup.py"]
     assert (folder / "setup.py").read_bytes() == b"print('two')\n"
-    assert (file.lstat().st_mode, file.lstat().st_mtime_ns) == (found.st_mode, found.st_mtime_ns)
+    assert (file.lstat().st_mode, file.lstat().st_mtime_ns) == (old_stat.st_mode, old_stat.st_mtime_ns)
     assert folder.stat().st_mtime_ns == before
 
 
@@ -262,25 +262,25 @@ def test_objects_of_another_commit_prove_nothing(repository: Path, store: Store)
     (repository / "setup.py").write_text("import evil\n")
     git(repository, "commit", "--quiet", "--all", "--message", "evil")
     planted, evil = commit_of(repository), git(repository, "rev-parse", "HEAD~1")
-    git_objects.path(str(planted.commit), store).write_bytes(git_objects.path(evil, store).read_bytes())
+    git_objects.pack_path(str(planted.commit), store).write_bytes(git_objects.pack_path(evil, store).read_bytes())
 
-    assert not git_objects.proves("app", str(planted.commit), Store(store.home), os.environ)
-    assert not git_objects.path(str(planted.commit), store).exists()
-    assert (sources.folder(planted, TARGET, store) / "setup.py").read_text() == "import evil\n"
+    assert not git_objects.has_all_objects("app", str(planted.commit), Store(store.home), os.environ)
+    assert not git_objects.pack_path(str(planted.commit), store).exists()
+    assert (sources.make_source_folder(planted, TARGET, store) / "setup.py").read_text() == "import evil\n"
 
 
 def test_a_damaged_pack_is_noticed_and_fetched_again(repository: Path, store: Store) -> None:
     pin = commit_of(repository)
-    folder = sources.folder(pin, TARGET, store)
-    pack = git_objects.path(str(pin.commit), store)
+    folder = sources.make_source_folder(pin, TARGET, store)
+    pack = git_objects.pack_path(str(pin.commit), store)
     data = bytearray(pack.read_bytes())
     data[len(data) // 2] ^= 1
     pack.write_bytes(data)
 
     with pytest.raises(FetchError, match="not the objects of commit") as caught:
-        sources.folder(pin, TARGET, store)
+        sources.make_source_folder(pin, TARGET, store)
     assert "run the same command" in caught.value.hint
-    assert sources.folder(pin, TARGET, store) == folder
+    assert sources.make_source_folder(pin, TARGET, store) == folder
 
 
 @pytest.mark.parametrize("fault", ["killed", "absent"])
@@ -288,32 +288,34 @@ def test_a_git_that_cannot_work_does_not_cost_the_stored_objects(
     repository: Path, store: Store, tmp_path: Path, fault: str
 ) -> None:
     pin = commit_of(repository)
-    sources.folder(pin, TARGET, store)
+    sources.make_source_folder(pin, TARGET, store)
     if fault == "killed":
         real = shutil.which("git")
         script = f'#!/bin/sh\ncase "$*" in *index-pack*) kill -9 $$;; esac\nexec {real} "$@"\n'
         (tmp_path / "git").write_text(script)
         (tmp_path / "git").chmod(0o755)
     with pytest.raises(FetchError, match=r"killed by signal 9|git is not installed"):
-        sources.folder(pin, TARGET, store, {"PATH": str(tmp_path)})
-    assert git_objects.proves("app", str(pin.commit), store, os.environ)
+        sources.make_source_folder(pin, TARGET, store, {"PATH": str(tmp_path)})
+    assert git_objects.has_all_objects("app", str(pin.commit), store, os.environ)
 
 
 def test_a_pack_that_lacks_a_submodule_is_refused(repository: Path, store: Store, tmp_path: Path) -> None:
     outer = with_submodule(tmp_path / "outer", repository.as_uri())
     checked_out(outer, store)
-    pack = git_objects.path(str(commit_of(outer).commit), store)
+    pack = git_objects.pack_path(str(commit_of(outer).commit), store)
     ids = git(outer, "rev-list", "--objects", "--no-object-names", "HEAD")
-    made = subprocess.run(
+    result = subprocess.run(
         ["git", "pack-objects", "--stdout"], cwd=outer, input=ids.encode(), capture_output=True, check=True
     )
-    other = Store(tmp_path / "other")
+    other_store = Store(tmp_path / "other")
     with pytest.raises(FetchError, match="not the objects of commit"):
-        git_objects.add("a bundle", pack.stem, [made.stdout], other)
-    assert not git_objects.path(pack.stem, other).exists()
-    git_objects.add("a bundle", pack.stem, [pack.read_bytes()], other)
+        git_objects.add_objects("a bundle", pack.stem, [result.stdout], other_store)
+    assert not git_objects.pack_path(pack.stem, other_store).exists()
+    git_objects.add_objects("a bundle", pack.stem, [pack.read_bytes()], other_store)
     repository.rename(tmp_path / "gone")
-    assert (sources.folder(pinned_as(pack.stem), TARGET, other) / "third_party/inner/setup.py").is_file()
+    assert (
+        sources.make_source_folder(pinned_as(pack.stem), TARGET, other_store) / "third_party/inner/setup.py"
+    ).is_file()
 
 
 def with_submodule(folder: Path, url: str, **settings: str) -> Path:
@@ -344,7 +346,7 @@ def test_the_address_of_a_submodule_runs_nothing(repository: Path, store: Store,
     git(outer, "commit", "--quiet", "--allow-empty", "--message", "two")
     allowed = {"GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "protocol.ext.allow", "GIT_CONFIG_VALUE_0": "always"}
     with pytest.raises(FetchError, match="app: "):
-        sources.folder(commit_of(outer), TARGET, store, {**os.environ, **allowed})
+        sources.make_source_folder(commit_of(outer), TARGET, store, {**os.environ, **allowed})
     assert not mark.exists()
 
 
@@ -357,15 +359,15 @@ def test_a_lock_runs_no_command(repository: str, commit: str, store: Store, tmp_
     (tmp_path / "upstream").mkdir()
     git(tmp_path / "upstream", "init", "--quiet")
     words = {"mark": mark, "upstream": tmp_path / "upstream"}
-    said = {"name": "app", "repository": repository.format(**words), "commit": commit.format(**words)}
-    pin = LockedSource.model_construct(**said, sdist=None, source="a record that skipped validation")
+    pin_fields = {"name": "app", "repository": repository.format(**words), "commit": commit.format(**words)}
+    pin = LockedSource.model_construct(**pin_fields, sdist=None, source="a record that skipped validation")
     with pytest.raises((FetchError, InputError)):
-        sources.folder(pin, TARGET, store)
-    asked = SourceCode.model_construct(
+        sources.make_source_folder(pin, TARGET, store)
+    tag_source = SourceCode.model_construct(
         name="app", repository=pin.repository, ref="--upload-pack=touch", source="as above"
     )
     with pytest.raises((FetchError, InputError)):
-        sources.ask(asked)
+        sources.find_ref_commit(tag_source)
     assert not mark.exists()
 
 
@@ -390,7 +392,7 @@ def test_a_commit_with_a_path_that_leads_out_is_refused(store: Store, tmp_path: 
     commit = tree_of(tmp_path / "bad", line)
     git(tmp_path / "bad", "update-ref", "HEAD", commit)
     with pytest.raises(FetchError, match="lead out of its folder"):
-        sources.folder(commit_of(tmp_path / "bad"), TARGET, store)
+        sources.make_source_folder(commit_of(tmp_path / "bad"), TARGET, store)
     assert not (store.home / "sources" / commit).exists()
 
 
@@ -400,7 +402,9 @@ def test_a_source_distribution_is_bounded(
 ) -> None:
     monkeypatch.setattr(source_tree, limit, 1)
     with pytest.raises(FetchError, match="more than"):
-        sources.folder(distribution(tmp_path, store, Member("app/a", size=9), Member("app/b", size=9)), TARGET, store)
+        sources.make_source_folder(
+            distribution(tmp_path, store, Member("app/a", size=9), Member("app/b", size=9)), TARGET, store
+        )
 
 
 @pytest.mark.parametrize(
@@ -426,7 +430,7 @@ def test_a_source_distribution_is_one_folder_and_stays_in_it(
     store: Store, tmp_path: Path, members: list[Member], message: str
 ) -> None:
     with pytest.raises(FetchError, match=message):
-        sources.folder(distribution(tmp_path, store, *members), TARGET, store)
+        sources.make_source_folder(distribution(tmp_path, store, *members), TARGET, store)
     assert list((store.home / "sources").glob("[!.]*")) == []
 
 
@@ -436,7 +440,7 @@ def test_what_is_no_whole_archive_is_refused(store: Store, tmp_path: Path, lengt
     assert pin
     part = stored_archive(store, store.path(pin.sha256).read_bytes()[:length])
     with pytest.raises(FetchError, match="cannot unpack"):
-        sources.folder(part, TARGET, store)
+        sources.make_source_folder(part, TARGET, store)
 
 
 def test_a_planted_tree_of_a_source_distribution_is_replaced(store: Store, tmp_path: Path) -> None:
@@ -445,7 +449,7 @@ def test_a_planted_tree_of_a_source_distribution_is_replaced(store: Store, tmp_p
     planted = store.home / "sources" / source.sdist.sha256
     planted.mkdir(parents=True)
     (planted / "setup.py").write_text("import evil\n")
-    assert sources.folder(source, TARGET, store) == planted
+    assert sources.make_source_folder(source, TARGET, store) == planted
     assert (planted / "setup.py").read_bytes() == b""
 
 
@@ -453,20 +457,20 @@ def test_an_exchanged_source_distribution_is_refused(store: Store, tmp_path: Pat
     source = distribution(tmp_path, store, Member("app-1.0/setup.py"))
     assert source.sdist
     path = store.path(source.sdist.sha256)
-    found, data = path.stat(), bytearray(path.read_bytes())
+    old_stat, data = path.stat(), bytearray(path.read_bytes())
     data[4:8] = b"\1\2\3\4"  # the time in gzip's header: the archive stays a valid one
     path.write_bytes(data)
-    os.utime(path, ns=(found.st_atime_ns, found.st_mtime_ns))
+    os.utime(path, ns=(old_stat.st_atime_ns, old_stat.st_mtime_ns))
     with pytest.raises(FetchError, match="changed on the disk"):
-        sources.folder(source, TARGET, store)
+        sources.make_source_folder(source, TARGET, store)
     assert not path.exists()
 
 
 def test_a_pack_does_not_depend_on_how_the_server_packs(repository: Path, tmp_path: Path) -> None:
     pin, stores = commit_of(repository), (Store(tmp_path / "one"), Store(tmp_path / "two"))
-    first = sources.fetch(pin, TARGET, stores[0])
+    first = sources.fetch_source(pin, TARGET, stores[0])
     git(repository, "-c", "pack.compression=0", "repack", "-adfq")
-    assert sources.fetch(pin, TARGET, stores[1]).read_bytes() == first.read_bytes()
+    assert sources.fetch_source(pin, TARGET, stores[1]).read_bytes() == first.read_bytes()
 
 
 def test_a_tree_always_has_the_same_modes_and_times(repository: Path, tmp_path: Path) -> None:
@@ -477,9 +481,9 @@ def test_a_tree_always_has_the_same_modes_and_times(repository: Path, tmp_path: 
             folders.append(checked_out(repository, Store(tmp_path / name)))
         finally:
             os.umask(before)
-    assert source_tree.same(*folders)
+    assert source_tree.is_same_tree(*folders)
     (folders[0] / "setup.py").touch()
-    assert not source_tree.same(*folders)
+    assert not source_tree.is_same_tree(*folders)
 
 
 def test_another_commit_gives_its_files_another_time(repository: Path, store: Store) -> None:
@@ -501,7 +505,7 @@ def test_another_commit_gives_its_files_another_time(repository: Path, store: St
     ],
 )
 def test_a_relative_submodule_belongs_to_its_repository(base: str, url: str, expected: str) -> None:
-    assert git_objects.joined(base, url) == expected
+    assert git_objects.join_submodule_url(base, url) == expected
 
 
 # --- what source code lacks -----------------------------------------------------------------------------------------
@@ -527,7 +531,7 @@ def test_pointers_of_git_lfs_in_an_archive_are_counted(store: Store) -> None:
     source = stored_archive(store, packed(dict.fromkeys(names, POINTER)))
 
     with pytest.raises(FetchError, match=r"0\.bin, 1\.bin, 2\.bin, 3\.bin, 4\.bin and 2 more"):
-        sources.folder(source, TARGET, store)
+        sources.make_source_folder(source, TARGET, store)
 
 
 @pytest.mark.parametrize(
@@ -543,8 +547,8 @@ def test_a_link_that_leaves_the_source_code_is_said(
 
     folder = checked_out(repository, store)
 
-    said = f"warning: app: deep/link links to {target}, which is not in the source code"
-    assert (said in capsys.readouterr().err) is warned
+    warning = f"warning: app: deep/link links to {target}, which is not in the source code"
+    assert (warning in capsys.readouterr().err) is warned
     assert (folder / "deep" / "link").readlink() == Path(target)
 
 
@@ -552,10 +556,10 @@ def test_an_archive_without_its_submodules_is_said(store: Store, capsys: pytest.
     modules = '[submodule "a"]\n\tpath = third_party/a\n\turl = ../a\n[submodule "b"]\n\tpath = b\n'
     source = stored_archive(store, packed({"app/.gitmodules": modules, "app/third_party/a/": "", "app/b/file": "x"}))
 
-    sources.folder(source, TARGET, store)
+    sources.make_source_folder(source, TARGET, store)
 
-    assert "the archive lacks the submodule third_party/a, whose folder is empty" in (said := capsys.readouterr().err)
-    assert "submodule b" not in said
+    assert "the archive lacks the submodule third_party/a, whose folder is empty" in (stderr := capsys.readouterr().err)
+    assert "submodule b" not in stderr
 
 
 def packed(files: dict[str, str]) -> bytes:
@@ -587,5 +591,5 @@ def test_a_busy_host_is_asked_again_after_the_time_that_it_names(
     with Fake(answer) as fake:
         words = ("ls-remote", "--end-of-options", f"http://{fake.host}/r.git", "HEAD")
         env = git_command.network_environment({**os.environ, "HOME": str(tmp_path)})
-        assert git_command.run(words, "code", env) == f"{'a' * 40}\tHEAD\n".encode()
+        assert git_command.run_limited_git(words, "code", env) == f"{'a' * 40}\tHEAD\n".encode()
     assert pauses.count(7.0) == 1

@@ -153,9 +153,9 @@ def tiny_disk(tmp_path: Path) -> Iterator[Path]:
 
 def test_a_full_disk_is_an_error_and_complete_files_are_kept(tiny_disk: Path) -> None:
     store = Store(tiny_disk)
-    kept, big = b"small", bytes(1 << 17)
-    store.add([kept], sha256(kept), "small")
+    small, big = b"small", bytes(1 << 17)
+    store.add([small], sha256(small), "small")
     with pytest.raises(DiskFullError, match="no space left"):
         store.add([big], sha256(big), "big")
-    assert store.has(sha256(kept), len(kept))
+    assert store.has(sha256(small), len(small))
     assert not store.has(sha256(big))

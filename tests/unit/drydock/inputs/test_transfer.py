@@ -18,7 +18,7 @@ import pytest
 
 from drydock.config.access import Access
 from drydock.core.errors import DiskFullError, FetchError
-from drydock.core.http import Session, anonymous, origin
+from drydock.core.http import Session, parse_origin, send_no_password
 from drydock.core.paths import ROOT
 from drydock.inputs import transfer as transfer_module
 from drydock.inputs.store import Store
@@ -26,10 +26,10 @@ from drydock.inputs.transfer import (
     ATTEMPTS,
     UnansweredError,
     Wanted,
-    _auth,
+    _choose_auth,
     ask_sizes,
     ask_status,
-    download,
+    download_files,
     read_answer,
     run_patiently,
 )
@@ -51,8 +51,8 @@ def wanted(server: Loopback) -> Wanted:
 
 
 def test_a_file_is_fetched_once(server: Loopback, store: Store, wanted: Wanted) -> None:
-    download(store, [wanted, wanted], QUICK)
-    download(store, [wanted], QUICK)
+    download_files(store, [wanted, wanted], QUICK)
+    download_files(store, [wanted], QUICK)
     assert store.path(wanted.sha256).read_bytes() == DATA
     assert server.ranges("/a.whl") == [None]
 
@@ -75,7 +75,7 @@ def test_a_file_arrives_through_faults_and_is_resumed(
     server: Loopback, store: Store, wanted: Wanted, faults: list[str], ranges: list[str | None]
 ) -> None:
     server.faults["/a.whl"] = faults
-    download(store, [wanted], QUICK)
+    download_files(store, [wanted], QUICK)
     assert store.path(wanted.sha256).read_bytes() == DATA
     assert server.ranges("/a.whl") == ranges
 
@@ -101,7 +101,7 @@ def test_every_way_to_ask_waits_as_long_as_the_server_says(store: Store, monkeyp
         assert read_answer(f"{url}/query", "query", QUICK, len(DATA), query={"a": 1}).body == DATA
         assert ask_sizes([("a", f"{url}/size")], QUICK) == {"a": len(DATA)}
         assert ask_status(f"{url}/status", QUICK) == 200
-        download(store, [Wanted("a.whl", sha256(DATA), len(DATA), (f"{url}/a.whl",))], QUICK)
+        download_files(store, [Wanted("a.whl", sha256(DATA), len(DATA), (f"{url}/a.whl",))], QUICK)
     assert [pause for pause in pauses if pause == 7.0] == [7.0] * 5
 
 
@@ -124,29 +124,29 @@ def test_a_program_runs_again_once_its_server_lets_it(status: int, runs: int, mo
     monkeypatch.setattr("drydock.core.http.time.sleep", pauses.append)
     with Fake(lambda _: Answer(status, {"Retry-After": "7"}) if len(fake.seen) < 3 else Answer(200)) as fake:
         results = iter([(1, f"error: http://{fake.host}/a {status}"), (0, "")])
-        done: list[int] = []
+        exit_codes: list[int] = []
 
         def run() -> subprocess.CompletedProcess[str]:
             code, text = next(results)
-            done.append(code)
+            exit_codes.append(code)
             return subprocess.CompletedProcess(["uv"], code, "", text)
 
         run_patiently(run, REFUSED, "uv", QUICK)
-    assert len(done) == runs
+    assert len(exit_codes) == runs
     assert pauses.count(7.0) == (2 if runs > 1 else 0)
 
 
 def test_persistent_failures_are_an_error(server: Loopback, store: Store, wanted: Wanted) -> None:
     server.faults["/a.whl"] = ["500"] * 99
     with pytest.raises(FetchError, match=r"a\.whl from http://127\.0\.0\.1:\d+/a\.whl: the server answered 500"):
-        download(store, [wanted], QUICK)
+        download_files(store, [wanted], QUICK)
     assert len(server.ranges("/a.whl")) == ATTEMPTS
 
 
 def test_a_wrong_hash_is_an_error_and_nothing_is_kept(server: Loopback, store: Store, wanted: Wanted) -> None:
     server.faults["/a.whl"] = ["wrong"]
     with pytest.raises(FetchError, match=f"sha256 is {sha256(bytes(len(DATA)))}, expected {wanted.sha256}"):
-        download(store, [wanted], QUICK)
+        download_files(store, [wanted], QUICK)
     assert not store.has(wanted.sha256)
     assert list((store.home / "store" / "partial").iterdir()) == []
 
@@ -166,7 +166,7 @@ def test_a_partial_file_that_is_no_part_is_fetched_from_the_start(
     with store.receiving(wanted.sha256) as file:
         assert file is not None
         file.write(bytes(length))
-    download(store, [wanted._replace(size=size)], QUICK)
+    download_files(store, [wanted._replace(size=size)], QUICK)
     assert store.path(wanted.sha256).read_bytes() == DATA
     assert server.ranges("/a.whl") == ranges
 
@@ -174,26 +174,26 @@ def test_a_partial_file_that_is_no_part_is_fetched_from_the_start(
 def test_a_body_that_is_too_long_is_refused(server: Loopback, store: Store, wanted: Wanted) -> None:
     server.faults["/a.whl"] = ["endless"]
     with pytest.raises(FetchError, match=f"longer than the {len(DATA)} bytes expected"):
-        download(store, [wanted], QUICK)
+        download_files(store, [wanted], QUICK)
     assert not store.has(wanted.sha256)
 
 
 def test_the_next_url_is_tried_if_a_server_lacks_the_file(server: Loopback, store: Store, wanted: Wanted) -> None:
-    download(store, [wanted._replace(urls=(f"{server.url}/gone", *wanted.urls))], QUICK)
+    download_files(store, [wanted._replace(urls=(f"{server.url}/gone", *wanted.urls))], QUICK)
     assert store.has(wanted.sha256, len(DATA))
 
 
 def test_all_failed_files_are_in_one_error(server: Loopback, store: Store, wanted: Wanted) -> None:
-    gone = [Wanted(name, name * 64, 1, (f"{server.url}/{name}",)) for name in "bc"]
+    missing_files = [Wanted(name, name * 64, 1, (f"{server.url}/{name}",)) for name in "bc"]
     with pytest.raises(FetchError) as caught:
-        download(store, [gone[0], wanted, gone[1]], QUICK)
+        download_files(store, [missing_files[0], wanted, missing_files[1]], QUICK)
     assert [problem.partition(" from ")[0] for problem in caught.value.problems] == ["b", "c"]
     assert store.has(wanted.sha256, len(DATA))
 
 
 def test_an_error_message_contains_no_password(store: Store, wanted: Wanted) -> None:
     with pytest.raises(FetchError) as caught:
-        download(store, [wanted._replace(urls=("http://user:secret@127.0.0.1:1/a.whl?token=secret",))], QUICK)
+        download_files(store, [wanted._replace(urls=("http://user:secret@127.0.0.1:1/a.whl?token=secret",))], QUICK)
     assert "secret" not in str(caught.value)
     assert "127.0.0.1:1/a.whl" in str(caught.value)
 
@@ -203,7 +203,7 @@ def test_a_redirect_to_what_is_no_address_is_an_error(store: Store, wanted: Want
         Fake(lambda _: Answer(302, {"Location": "http://["})) as fake,
         pytest.raises(FetchError, match=f"{fake.host}/a.whl: an address is invalid"),
     ):
-        download(store, [wanted._replace(urls=(f"http://{fake.host}/a.whl",))], QUICK)
+        download_files(store, [wanted._replace(urls=(f"http://{fake.host}/a.whl",))], QUICK)
 
 
 def test_a_size_that_no_file_has_is_an_error() -> None:
@@ -226,8 +226,8 @@ def test_a_size_that_no_file_has_is_an_error() -> None:
 def test_a_password_is_sent_only_to_its_own_host_port_and_scheme(
     server: Loopback, store: Store, wanted: Wanted, configured: str, sent: str | None
 ) -> None:
-    where = origin(configured.format(server=server.url))
-    download(store, [wanted], QUICK._replace(credentials={where: ("user", "secret")}))
+    where = parse_origin(configured.format(server=server.url))
+    download_files(store, [wanted], QUICK._replace(credentials={where: ("user", "secret")}))
     assert server.requests == [("/a.whl", None, sent)]
 
 
@@ -244,28 +244,28 @@ def test_the_password_of_netrc_is_sent_to_its_own_host_and_kept_by_its_redirects
 ) -> None:
     server.redirects["/moved"] = "/a.whl"
     there = server.url.replace("127.0.0.1", "localhost")
-    download(store, [wanted._replace(urls=(f"{there}/moved",))], QUICK)
+    download_files(store, [wanted._replace(urls=(f"{there}/moved",))], QUICK)
     assert [password for _, _, password in server.requests] == ["Basic dXNlcjpzZWNyZXQ="] * 2
 
 
 @pytest.mark.usefixtures("netrc")
 def test_the_password_of_netrc_is_not_sent_without_tls_to_another_machine(tmp_path: Path) -> None:
     (tmp_path / "netrc").write_text("machine index.example login user password secret\n")
-    assert _auth(QUICK, "https://index.example/a.whl") == ("user", "secret")
-    assert _auth(QUICK, "http://index.example/a.whl") is anonymous
+    assert _choose_auth(QUICK, "https://index.example/a.whl") == ("user", "secret")
+    assert _choose_auth(QUICK, "http://index.example/a.whl") is send_no_password
 
 
 def test_a_file_url_is_copied(tmp_path: Path, store: Store) -> None:
     source = tmp_path / "torch 2.0+cpu.whl"
     source.write_bytes(DATA)
-    download(store, [Wanted("torch", sha256(DATA), None, (source.as_uri(),))], QUICK)
+    download_files(store, [Wanted("torch", sha256(DATA), None, (source.as_uri(),))], QUICK)
     assert store.path(sha256(DATA)).read_bytes() == DATA
     assert not store.path(sha256(DATA)).samefile(source)
 
 
 def test_a_missing_file_of_a_file_url_is_named(tmp_path: Path, store: Store) -> None:
     with pytest.raises(FetchError, match=r"torch: /.*/gone: no such file"):
-        download(store, [Wanted("torch", "0" * 64, None, ((tmp_path / "gone").as_uri(),))], QUICK)
+        download_files(store, [Wanted("torch", "0" * 64, None, ((tmp_path / "gone").as_uri(),))], QUICK)
 
 
 def test_a_full_disk_stops_the_download(store: Store, wanted: Wanted) -> None:
@@ -273,7 +273,7 @@ def test_a_full_disk_stops_the_download(store: Store, wanted: Wanted) -> None:
     partial.parent.mkdir(parents=True)
     partial.symlink_to("/dev/full")
     with pytest.raises(DiskFullError, match="no space left"):
-        download(store, [wanted], QUICK)
+        download_files(store, [wanted], QUICK)
 
 
 FETCH = """
@@ -307,9 +307,9 @@ def fetch_process(server: Loopback, store: Store) -> Callable[[], subprocess.Pop
 
 def _whole(store: Store) -> int:
     """Count the files in the store; each must match its hash."""
-    found = [path for path in (store.home / "store" / "sha256").rglob("*") if path.is_file()]
-    assert all(sha256(path.read_bytes()) == path.name for path in found)
-    return len(found)
+    stored_files = [path for path in (store.home / "store" / "sha256").rglob("*") if path.is_file()]
+    assert all(sha256(path.read_bytes()) == path.name for path in stored_files)
+    return len(stored_files)
 
 
 def test_a_killed_fetch_leaves_no_half_written_file_and_is_resumed(
@@ -326,7 +326,7 @@ def test_a_killed_fetch_leaves_no_half_written_file_and_is_resumed(
         process.communicate()
     assert process.returncode == 0
     assert _whole(store) == 8
-    assert any(wanted for _, wanted, _ in server.requests), "nothing was resumed"
+    assert any(byte_range for _, byte_range, _ in server.requests), "nothing was resumed"
 
 
 def test_two_concurrent_fetches_share_the_work(
@@ -356,12 +356,12 @@ def test_a_file_of_unknown_size_has_a_limit(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr(transfer_module, "LARGEST_FILE", 1 << 20)
     store, access = Store(tmp_path / "store"), Access(pause=0.001, timeout=5)
     with Fake(lambda _: Answer(200, {}, itertools.repeat(bytes(1 << 16)))) as fake:
-        wanted = Wanted("endless.whl", "0" * 64, None, (f"http://{fake.host}/endless.whl",))
+        endless_file = Wanted("endless.whl", "0" * 64, None, (f"http://{fake.host}/endless.whl",))
         with pytest.raises(FetchError, match="longer than the 1048576 bytes expected"):
-            download(store, [wanted], access)
+            download_files(store, [endless_file], access)
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(FetchError, match="not a regular file"):
-        download(store, [Wanted("pipe.whl", "0" * 64, None, ((tmp_path / "pipe").as_uri(),))], access)
+        download_files(store, [Wanted("pipe.whl", "0" * 64, None, ((tmp_path / "pipe").as_uri(),))], access)
 
 
 @pytest.mark.parametrize("answer", [b"HTTP/1.1 100 Continue\r\n\r\n", b"x" * 65536])
@@ -370,7 +370,7 @@ def test_an_endless_header_or_redirect_is_given_up(
 ) -> None:
     monkeypatch.setattr(Session, "longest_wait", 0.3)
     redirect = b"HTTP/1.1 302 Found\r\nLocation: /gone\r\nContent-Length: 999999999999\r\n\r\n"
-    sent = [0]
+    byte_count = [0]
 
     def serve(connection: socket.socket) -> None:
         with connection, contextlib.suppress(OSError):
@@ -380,7 +380,7 @@ def test_an_endless_header_or_redirect_is_given_up(
             connection.sendall(redirect if answer.startswith(b"x") else b"")
             for _ in range(1000):
                 connection.sendall(answer)
-                sent[0] += len(answer)
+                byte_count[0] += len(answer)
                 threading.Event().wait(0.01)
 
     def accept() -> None:
@@ -392,5 +392,5 @@ def test_an_endless_header_or_redirect_is_given_up(
         threading.Thread(target=accept, daemon=True).start()
         url = f"http://127.0.0.1:{server.getsockname()[1]}/a.whl"
         with pytest.raises(FetchError, match=r"no answer in time|answered 404"):
-            download(store, [Wanted("a.whl", sha256(b"a"), 1, (url,))], QUICK)
-    assert sent[0] < 32 << 20
+            download_files(store, [Wanted("a.whl", sha256(b"a"), 1, (url,))], QUICK)
+    assert byte_count[0] < 32 << 20

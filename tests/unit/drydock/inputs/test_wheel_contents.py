@@ -134,8 +134,8 @@ def test_two_wheels_of_one_layer_with_one_path_are_named(tmp_path: Path, capsys:
     paths = [f"cv2/{name}.py" for name in "abcde"]
     plain = write_wheel(tmp_path, "opencv_python-1.0-py3-none-any.whl", dict.fromkeys(paths, "plain"))
     headless = write_wheel(tmp_path, "opencv_python_headless-1.0-py3-none-any.whl", dict.fromkeys(paths, "headless"))
-    other = write_wheel(tmp_path, "other-1.0-py3-none-any.whl", {"other.py": ""})
-    check_wheels([headless, other, plain])
+    other_wheel = write_wheel(tmp_path, "other-1.0-py3-none-any.whl", {"other.py": ""})
+    check_wheels([headless, other_wheel, plain])
     (warning,) = capsys.readouterr().err.splitlines()
     assert warning.startswith(
         "warning: opencv_python-1.0-py3-none-any.whl and opencv_python_headless-1.0-py3-none-any.whl: each installs "

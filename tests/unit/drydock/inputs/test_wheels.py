@@ -14,13 +14,13 @@ from drydock.core.errors import FetchError, GoneError, IndexFailedError, InputEr
 from drydock.inputs.store import Store
 from drydock.inputs.uv import Candidate, Environment, ResolveRequest, parse_pylock
 from drydock.inputs.wheels import (
-    choose,
-    environment,
+    choose_wheels,
     fetch_sdists,
     fetch_wheels,
+    find_image_environment,
+    list_wheel_tags,
     resolve_sdist,
     resolve_wheels,
-    tags,
 )
 from drydock.model.bases import DebianBase, ImageBase
 from drydock.model.locked import LockedWheel
@@ -39,8 +39,8 @@ class Site:
 
     def __init__(self, server: Loopback, folder: Path, make_wheel: Callable[..., Wheel]) -> None:
         self.server, self.wheel, self.folder, self.store = server, make_wheel, folder, Store(folder / "cache")
-        kept = {name: value for name, value in os.environ.items() if not name.startswith(("PIP_", "UV_"))}
-        self.env = {**kept, "PIP_CONFIG_FILE": os.devnull, "PIP_INDEX_URL": f"{server.url}/simple",
+        clean_env = {name: value for name, value in os.environ.items() if not name.startswith(("PIP_", "UV_"))}
+        self.env = {**clean_env, "PIP_CONFIG_FILE": os.devnull, "PIP_INDEX_URL": f"{server.url}/simple",
                     "UV_CACHE_DIR": str(folder / "uv"), "NO_PROXY": "127.0.0.1"}  # fmt: skip
 
     def publish(self, *files: Wheel, index: str = "simple", yanked: str | None = None) -> None:
@@ -91,17 +91,17 @@ def test_the_wheel_that_fits_best_is_chosen() -> None:
         "numpy-2.0-cp311-cp311-manylinux_2_28_aarch64.whl",
         "numpy-2.0-cp312-cp312-manylinux_2_28_x86_64.whl",
     ]
-    assert choose(map(_candidate, names), TARGET)[0].filename == names[2]
+    assert choose_wheels(map(_candidate, names), TARGET)[0].filename == names[2]
 
 
 def test_of_the_same_tags_the_highest_build_number_is_chosen() -> None:
     builds = ["", "-2", "-10", "-9x", "-10a"]
     names = [f"numpy-2.0{build}-cp311-cp311-manylinux_2_28_x86_64.whl" for build in builds]
     for count, expected in ((1, ""), (2, "-2"), (3, "-10"), (4, "-10"), (5, "-10a")):
-        chosen = choose(map(_candidate, reversed(names[:count])), TARGET)[0]
+        chosen = choose_wheels(map(_candidate, reversed(names[:count])), TARGET)[0]
         assert chosen.filename == f"numpy-2.0{expected}-cp311-cp311-manylinux_2_28_x86_64.whl"
     better = "numpy-2.0-cp311-cp311-manylinux_2_34_x86_64.whl"
-    assert choose(map(_candidate, (*names, better)), TARGET)[0].filename == better
+    assert choose_wheels(map(_candidate, (*names, better)), TARGET)[0].filename == better
 
 
 @pytest.mark.parametrize("reason", ["broken kernels", ""])
@@ -109,18 +109,18 @@ def test_a_yanked_file_is_chosen_only_if_no_other_one_fits(reason: str) -> None:
     best = _candidate("numpy-2.0-1-cp311-cp311-manylinux_2_28_x86_64.whl")._replace(yanked=reason)
     usable = _candidate("numpy-2.0-py3-none-any.whl")
     foreign = _candidate("numpy-2.0-cp312-cp312-manylinux_2_28_x86_64.whl")
-    assert choose([best, usable, foreign], TARGET) == (usable,)
-    assert choose([best, foreign], TARGET) == (best,)
+    assert choose_wheels([best, usable, foreign], TARGET) == (usable,)
+    assert choose_wheels([best, foreign], TARGET) == (best,)
 
 
 def test_no_fitting_wheel_is_an_error_with_a_hint() -> None:
     with pytest.raises(InputError, match="numpy: none of its wheels fits") as caught:
-        choose([_candidate("numpy-2.0-cp312-cp312-manylinux_2_28_x86_64.whl")], TARGET)
+        choose_wheels([_candidate("numpy-2.0-cp312-cp312-manylinux_2_28_x86_64.whl")], TARGET)
     assert "exclude it" in caught.value.hint
 
 
 def test_tags_go_from_the_glibc_of_the_base_down_to_manylinux1() -> None:
-    platforms = [tag.platform for tag in tags(TARGET) if tag.interpreter == "cp311" and tag.abi == "cp311"]
+    platforms = [tag.platform for tag in list_wheel_tags(TARGET) if tag.interpreter == "cp311" and tag.abi == "cp311"]
     assert platforms[0] == "manylinux_2_36_x86_64"
     assert platforms[-2:] == ["manylinux1_x86_64", "linux_x86_64"]
 
@@ -129,18 +129,18 @@ def test_the_base_determines_the_glibc_or_gives_it() -> None:
     debian = DebianBase(kind="debian", suite="bookworm", packages=())
     ubuntu = ImageBase(kind="image", reference="registry.example/any:1", release="ubuntu:24.04")
     kylin = ubuntu.model_copy(update={"release": "kylin:v10", "glibc": "2.28"})
-    assert environment("3.11", "linux/amd64", debian) == TARGET
-    assert environment("3.12", "linux/arm64", ubuntu) == Environment("3.12", "aarch64", 39)
-    assert environment("3.11", "linux/arm64", kylin) == Environment("3.11", "aarch64", 28)
+    assert find_image_environment("3.11", "linux/amd64", debian) == TARGET
+    assert find_image_environment("3.12", "linux/arm64", ubuntu) == Environment("3.12", "aarch64", 39)
+    assert find_image_environment("3.11", "linux/arm64", kylin) == Environment("3.11", "aarch64", 28)
 
 
 def test_a_base_of_unknown_glibc_is_an_error() -> None:
     with pytest.raises(InputError, match=r"base 'alpine:3': unknown glibc version"):
-        environment("3.11", "linux/amd64", ImageBase(kind="image", reference="alpine:3", release="alpine:3"))
+        find_image_environment("3.11", "linux/amd64", ImageBase(kind="image", reference="alpine:3", release="alpine:3"))
 
 
 def test_a_platform_that_uv_does_not_know_is_an_error(site: Site) -> None:
-    target = environment("3.11", "linux/s390x", DebianBase(kind="debian", suite="bookworm", packages=()))
+    target = find_image_environment("3.11", "linux/s390x", DebianBase(kind="debian", suite="bookworm", packages=()))
     with pytest.raises(InputError, match="s390x: uv cannot resolve for this machine"):
         site.resolve("app", target=target)
 
@@ -224,8 +224,8 @@ def test_wheels_of_one_layer_with_the_same_path_are_named(site: Site, capsys: py
     one, two = site.wheel("one", "1.0"), site.wheel("two", "1.0")
     site.publish(_with_file(one, "shared.py"), _with_file(two, "shared.py"))
     assert site.versions("one", "two") == {"one": "1.0", "two": "1.0"}
-    named = "one-1.0-py3-none-any.whl and two-1.0-py3-none-any.whl: each installs its own site-packages/shared.py"
-    assert named in capsys.readouterr().err
+    warning = "one-1.0-py3-none-any.whl and two-1.0-py3-none-any.whl: each installs its own site-packages/shared.py"
+    assert warning in capsys.readouterr().err
     assert site.versions("one", "two", layers=(("one",), ())) == {"one": "1.0", "two": "1.0"}
     assert "each installs" not in capsys.readouterr().err
 
@@ -358,20 +358,20 @@ def _locked(wheel: Wheel) -> LockedWheel:
 
 
 def test_locked_wheels_are_found_by_hash_even_if_another_index_hides_them(site: Site) -> None:
-    pinned, other, plain = site.wheel("app", "1.0"), site.wheel("app", "1.0", content="other"), site.wheel("lib", "1.0")
+    pinned, twin, plain = site.wheel("app", "1.0"), site.wheel("app", "1.0", content="other"), site.wheel("lib", "1.0")
     site.publish(pinned, plain)
-    site.publish(other, index="first")
+    site.publish(twin, index="first")
     site.env["PIP_EXTRA_INDEX_URL"] = f"{site.server.url}/first"
     site.fetch(_locked(pinned), _locked(plain))
     assert site.store.path(sha256(pinned[1])).read_bytes() == pinned[1]
 
 
 def test_all_locked_wheels_that_no_index_has_are_named(site: Site) -> None:
-    present, gone, changed = (site.wheel(name, "1.0") for name in ("app", "gone", "lib"))
+    present, missing, changed = (site.wheel(name, "1.0") for name in ("app", "gone", "lib"))
     site.publish(present, site.wheel("lib", "1.0", content="other bytes"))
     with pytest.raises(FetchError) as caught:
-        site.fetch(*map(_locked, (present, gone, changed)))
-    assert [problem.partition(" ")[0] for problem in caught.value.problems] == [gone[0], changed[0]]
+        site.fetch(*map(_locked, (present, missing, changed)))
+    assert [problem.partition(" ")[0] for problem in caught.value.problems] == [missing[0], changed[0]]
     assert "PIP_EXTRA_INDEX_URL" in caught.value.hint
 
 
@@ -382,26 +382,26 @@ def test_an_index_that_refuses_is_named_and_not_asked_for_each_wheel(status: int
         site.server.faults[f"/simple/app{number}/"] = [str(status)] * 9
     with pytest.raises(IndexFailedError) as caught:
         site.fetch(*map(_locked, wheels))
-    refused, lost = caught.value.problems
+    refused, not_found = caught.value.problems
     assert f"{site.server.url}/simple" in refused
     assert str(status) in refused
-    assert lost == f"not found: {wheels[0][0]}, {wheels[1][0]}, {wheels[2][0]} and 6 more wheels"
+    assert not_found == f"not found: {wheels[0][0]}, {wheels[1][0]}, {wheels[2][0]} and 6 more wheels"
     assert "pip config list" in caught.value.hint
-    asked = [path for path, *_ in site.server.requests]
+    request_paths = [path for path, *_ in site.server.requests]
     most = 8 if status == 503 else 4  # all indexes together and each one alone, each twice; a busy server once more
-    assert max(map(asked.count, asked)) <= most
+    assert max(map(request_paths.count, request_paths)) <= most
 
 
 def test_wheels_that_no_index_knows_are_not_looked_for_one_by_one(
     site: Site, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    present, *gone = (site.wheel(f"app{number}", "1.0") for number in range(9))
+    present, *missing = (site.wheel(f"app{number}", "1.0") for number in range(9))
     site.publish(present)
     (tmp_path / "wheels").mkdir()
     site.env["PIP_FIND_LINKS"] = str(tmp_path / "wheels")
     with pytest.raises(GoneError) as caught:
-        site.fetch(*map(_locked, (present, *gone)))
-    assert len(caught.value.problems) == len(gone)
+        site.fetch(*map(_locked, (present, *missing)))
+    assert len(caught.value.problems) == len(missing)
     assert "each half" not in capsys.readouterr().err
 
 
@@ -466,20 +466,20 @@ def test_what_only_a_package_of_the_public_index_asks_for_comes_from_there_if_th
 
 @pytest.mark.parametrize("place", ["simple", "extra", "folder"])
 def test_the_machines_own_configuration_is_tried_before_the_public_index(place: str, with_builds: Site) -> None:
-    site, own = with_builds, with_builds.wheel("torch", "2.0+cpu", content="own")
+    site, local_torch = with_builds, with_builds.wheel("torch", "2.0+cpu", content="own")
     site.publish(site.wheel("torch", "2.0"))
     site.publish(site.wheel("torch", "2.0+cpu"), index="builds")
     if place == "folder":
         (site.folder / "wheels").mkdir()
-        (site.folder / "wheels" / own[0]).write_bytes(own[1])
+        (site.folder / "wheels" / local_torch[0]).write_bytes(local_torch[1])
         site.env["PIP_FIND_LINKS"] = str(site.folder / "wheels")
     else:
-        site.publish(own, index=place)
+        site.publish(local_torch, index=place)
     if place == "extra":
         site.env["PIP_EXTRA_INDEX_URL"] = f"{site.server.url}/extra"
     wheels = site.resolve("torch==2.0+cpu", public=(BUILDS,))
     site.fetch(*wheels, public=(BUILDS,))
-    assert site.store.path(wheels[0].sha256).read_bytes() == own[1]
+    assert site.store.path(wheels[0].sha256).read_bytes() == local_torch[1]
     assert not site.asked("builds")
 
 

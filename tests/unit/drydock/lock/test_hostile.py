@@ -13,15 +13,15 @@ from hypothesis import strategies as st
 
 from drydock.config.project import DRYDOCK
 from drydock.config.strict_yaml import parse_yaml
-from drydock.config.validation import validate
+from drydock.config.validation import validate_document
 from drydock.core.errors import DrydockError, InputError, StaleError
-from drydock.core.files import below, checksum
+from drydock.core.files import compute_checksum, join_below
 from drydock.core.paths import ROOT
 from drydock.inputs import fetch
 from drydock.inputs.debs import parse_packages
 from drydock.inputs.store import Store
 from drydock.inputs.uv import parse_pylock
-from drydock.lock.lockfile import parse_lock, path_of
+from drydock.lock.lockfile import parse_lock, path_of_lock
 from drydock.model.locked import Lock, LockedDebianBase, LockedWheel
 from drydock.model.record import Record
 from drydock.model.variant import Accelerator, Matrix, Stack
@@ -34,7 +34,7 @@ AMD64 = "linux/amd64"
 
 def small(variant: str, platform: str = AMD64) -> dict[str, Any]:
     """Return a committed lock with at most two of everything."""
-    data = json.loads(path_of(DRYDOCK, variant).read_text())
+    data = json.loads(path_of_lock(DRYDOCK, variant).read_text())
     data["platforms"] = {platform: _cut(data["platforms"][platform])}
     return data
 
@@ -48,7 +48,7 @@ def _cut(value: Any) -> Any:
 def sealed(data: dict[str, Any]) -> str:
     """Return the text of a lock with the checksum of its content, as its author would write it."""
     content = {key: value for key, value in data.items() if key != "content_sha256"}
-    return json.dumps({**content, "content_sha256": checksum(content)})
+    return json.dumps({**content, "content_sha256": compute_checksum(content)})
 
 
 DEBIAN, SOURCES = small("cpu-vllm0.32"), small("rocm6.3-vllm0.8")
@@ -120,7 +120,7 @@ SHA256: {"0" * 64}
 )
 def test_an_archive_names_no_option_and_no_path(line: str, key: str) -> None:
     field = line.partition(":")[0]
-    lines = [line if own.startswith(f"{field}:") else own for own in PACKAGES.splitlines()]
+    lines = [line if package_line.startswith(f"{field}:") else package_line for package_line in PACKAGES.splitlines()]
     with pytest.raises(InputError, match=rf"^package .*: {key}: found "):
         parse_packages("\n".join(lines))
 
@@ -128,11 +128,11 @@ def test_an_archive_names_no_option_and_no_path(line: str, key: str) -> None:
 @pytest.mark.parametrize("name", ["..", "a/../../b", "/etc/passwd", "", ".", "a\0b"])
 def test_no_name_leads_out_of_its_folder(name: str) -> None:
     with pytest.raises(InputError, match="not the name of a file below"):
-        below(Path("/a"), name)
+        join_below(Path("/a"), name)
 
 
 def test_names_below_a_folder_are_paths() -> None:
-    assert [str(below(Path("/a"), name)) for name in ("b", "b/c..d", "./b")] == ["/a/b", "/a/b/c..d", "/a/b"]
+    assert [str(join_below(Path("/a"), name)) for name in ("b", "b/c..d", "./b")] == ["/a/b", "/a/b/c..d", "/a/b"]
 
 
 # --- any text in any field -----------------------------------------------------------------------------------------
@@ -164,18 +164,18 @@ def test_a_lock_refuses_what_a_command_or_path_could_not_hold(data: dict[str, An
 def holds(lock: Lock, text: str) -> None:
     """See that no command, path or line that is made of a lock contains a hostile text."""
     pins = lock.platforms[AMD64]
-    used = [pins.base.kind, *pins.layers, *pins.supplied, *pins.unresolved]
+    words = [pins.base.kind, *pins.layers, *pins.supplied, *pins.unresolved]
     for wheel in (*(wheel for wheels in pins.layers.values() for wheel in wheels), *pins.build, *pins.tools):
-        used += [wheel.name, wheel.version, wheel.filename, wheel.sha256]
+        words += [wheel.name, wheel.version, wheel.filename, wheel.sha256]
     for source in pins.sources:
-        used += [source.name, source.repository, str(source.commit)]
+        words += [source.name, source.repository, str(source.commit)]
     if isinstance(pins.base, LockedDebianBase):
-        used += [pins.base.suite, pins.base.snapshot]
+        words += [pins.base.suite, pins.base.snapshot]
         debs = (*pins.base.packages, *pins.base.bootstrap)
-        used += [word for deb in debs for word in (deb.name, deb.version, deb.architecture, deb.filename)]
+        words += [word for deb in debs for word in (deb.name, deb.version, deb.architecture, deb.filename)]
     else:
-        used.append(pins.base.reference)
-    for word in used:
+        words.append(pins.base.reference)
+    for word in words:
         assert CANARY not in word or not set(text) & set(" \n\r\t`$;|&<>()'\"\\*?{}#,\x00\x1b\u2028"), (text, word)
         assert ".." not in word.split("/")
         assert not word.startswith("-")
@@ -212,4 +212,4 @@ def test_answers_of_indexes_survive_damage() -> None:
 )
 def test_files_of_the_matrix_survive_damage(record: type[Record], file: str) -> None:
     text = (ROOT / file).read_text()
-    survives_damage(_quiet(lambda text: validate(record, parse_yaml(text, file))), text)
+    survives_damage(_quiet(lambda text: validate_document(record, parse_yaml(text, file))), text)

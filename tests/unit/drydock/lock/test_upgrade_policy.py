@@ -29,11 +29,11 @@ def test_the_image_and_what_compiles_it_each_keep_their_version() -> None:
 
 def test_a_release_archive_stays_while_its_address_and_hash_do() -> None:
     pin = LockedSource(name="a", url=URL, sha256="1" * 64, verified=True, source="a test")
-    wanted = SourceCode(name="a", url=URL, sha256="1" * 64, source="a page")
+    source_code = SourceCode(name="a", url=URL, sha256="1" * 64, source="a page")
 
-    assert kept(pin).source(wanted) == pin
-    assert kept(pin).source(wanted.model_copy(update={"sha256": "2" * 64})) is None
-    assert kept(pin).source(wanted.model_copy(update={"url": URL.replace("1", "2")})) is None
+    assert kept(pin).source(source_code) == pin
+    assert kept(pin).source(source_code.model_copy(update={"sha256": "2" * 64})) is None
+    assert kept(pin).source(source_code.model_copy(update={"url": URL.replace("1", "2")})) is None
 
 
 def test_what_is_to_be_upgraded_is_not_preferred() -> None:

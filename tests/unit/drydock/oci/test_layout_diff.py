@@ -11,7 +11,7 @@ import pytest
 
 from drydock.core.errors import BuildError
 from drydock.oci import layout as oci
-from drydock.oci.layout_diff import LayoutDifference, compare
+from drydock.oci.layout_diff import LayoutDifference, compare_layouts
 from tests.support import layouts
 
 Files = Mapping[str, tuple[bytes, Mapping[str, Any]]]
@@ -27,7 +27,7 @@ def layout(folder: Path, *layers: Files, config: Mapping[str, Any] | None = None
 def test_equal_images_have_no_differences(tmp_path: Path, suffix: str) -> None:
     first, second = (layout(tmp_path / name, SAME, suffix=suffix) for name in "ab")
 
-    assert compare(first, second) == ()
+    assert compare_layouts(first, second) == ()
 
 
 @pytest.mark.parametrize("suffix", layouts.COMPRESSIONS)
@@ -48,37 +48,37 @@ def test_a_difference_is_found(
     first = layout(tmp_path / "a", SAME, SAME, suffix=suffix)
     second = layout(tmp_path / "b", SAME, {**SAME, path: (content, fields)}, suffix=suffix)
 
-    found = [difference for difference in compare(first, second) if difference.where != "manifest"]
+    differences = [difference for difference in compare_layouts(first, second) if difference.where != "manifest"]
 
-    assert [("layer 1", path, field)] == [difference[:3] for difference in found]
+    assert [("layer 1", path, field)] == [difference[:3] for difference in differences]
 
 
 def test_the_order_of_entries_is_compared(tmp_path: Path) -> None:
     swapped = dict(reversed(SAME.items()))
 
-    found = compare(layout(tmp_path / "a", SAME), layout(tmp_path / "b", swapped))
+    differences = compare_layouts(layout(tmp_path / "a", SAME), layout(tmp_path / "b", swapped))
 
-    assert LayoutDifference("layer 0", "opt", "order", "0", "1") in found
+    assert LayoutDifference("layer 0", "opt", "order", "0", "1") in differences
 
 
 def test_the_config_is_compared_by_key_path(tmp_path: Path) -> None:
     first = layout(tmp_path / "a", SAME, config={"config": {"Env": ["A=1", "B=2"]}})
     second = layout(tmp_path / "b", SAME, config={"config": {"Env": ["A=1", "B=3"]}})
 
-    assert LayoutDifference("config", "config.Env[1]", "value", '"B=2"', '"B=3"') in compare(first, second)
+    assert LayoutDifference("config", "config.Env[1]", "value", '"B=2"', '"B=3"') in compare_layouts(first, second)
 
 
 def test_a_missing_layer_is_a_difference_of_the_manifest(tmp_path: Path) -> None:
-    found = compare(layout(tmp_path / "a", SAME, SAME), layout(tmp_path / "b", SAME))
+    differences = compare_layouts(layout(tmp_path / "a", SAME, SAME), layout(tmp_path / "b", SAME))
 
-    assert ("manifest", "layers[1]", "value") in [difference[:3] for difference in found]
+    assert ("manifest", "layers[1]", "value") in [difference[:3] for difference in differences]
 
 
 def test_what_an_index_says_is_checked_before_two_layouts_are_equal(tmp_path: Path) -> None:
     first, second = layout(tmp_path / "a", SAME), layout(tmp_path / "b", SAME)
-    other = layout(tmp_path / "c", {**SAME, "opt/file": (b"other", {"mtime": 1})})
-    manifest = oci.blob(other, oci.read_digest(other)).read_bytes()
-    oci.blob(second, oci.read_digest(second)).write_bytes(manifest)
+    third = layout(tmp_path / "c", {**SAME, "opt/file": (b"other", {"mtime": 1})})
+    manifest = oci.path_of_blob(third, oci.read_digest(third)).read_bytes()
+    oci.path_of_blob(second, oci.read_digest(second)).write_bytes(manifest)
 
     with pytest.raises(BuildError, match="b: damaged: a blob is missing or does not match its digest"):
-        compare(first, second)
+        compare_layouts(first, second)

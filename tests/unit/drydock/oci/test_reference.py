@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from drydock.core.errors import InputError
-from drydock.oci.reference import is_loopback, parse
+from drydock.oci.reference import is_loopback, parse_reference
 
 DIGEST = f"sha256:{'a' * 64}"
 
@@ -23,7 +23,7 @@ DIGEST = f"sha256:{'a' * 64}"
     ],
 )
 def test_references(text: str, host: str, repository: str, tag: str, digest: str) -> None:
-    assert parse(text)[:4] == (host, repository, tag, digest)
+    assert parse_reference(text)[:4] == (host, repository, tag, digest)
 
 
 @pytest.mark.parametrize(
@@ -33,7 +33,7 @@ def test_references(text: str, host: str, repository: str, tag: str, digest: str
 )  # fmt: skip
 def test_invalid_references_are_refused(text: str) -> None:
     with pytest.raises(InputError, match="invalid") as raised:
-        parse(text)
+        parse_reference(text)
     assert "password" not in str(raised.value)
 
 
@@ -41,14 +41,14 @@ def test_invalid_references_are_refused(text: str) -> None:
 @pytest.mark.parametrize("scheme", ["", "https://"])
 def test_credentials_in_an_address_are_refused_and_not_shown(scheme: str, secret: str) -> None:
     with pytest.raises(InputError, match=f"^'r.example/a@{DIGEST}': invalid: found credentials") as refused:
-        parse(f"{scheme}{secret}@r.example/a@{DIGEST}")
+        parse_reference(f"{scheme}{secret}@r.example/a@{DIGEST}")
     assert "secret" not in str(refused.value)
 
 
 def test_names() -> None:
-    reference = parse(f"r.example/a:t@{DIGEST}")
+    reference = parse_reference(f"r.example/a:t@{DIGEST}")
     assert (str(reference), reference.name) == (f"r.example/a:t@{DIGEST}", DIGEST)
-    assert (str(reference.tagged("u")), str(reference.at(DIGEST)), parse("r.example/a").name) == (
+    assert (str(reference.tagged("u")), str(reference.at(DIGEST)), parse_reference("r.example/a").name) == (
         "r.example/a:u",
         f"r.example/a@{DIGEST}",
         "latest",

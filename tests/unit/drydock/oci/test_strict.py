@@ -34,7 +34,7 @@ def index(*entries: dict[str, Any], **changes: Any) -> dict[str, Any]:
 
 
 def read(content: Any, declared: str = "") -> tuple[dict[str, Any], str]:
-    return strict.read(json.dumps(content).encode(), declared, "here")
+    return strict.read_strict_manifest(json.dumps(content).encode(), declared, "here")
 
 
 def test_what_registries_serve_is_read() -> None:
@@ -61,10 +61,10 @@ def test_what_registries_serve_is_read() -> None:
 @pytest.mark.parametrize("declared", [MANIFEST, INDEX, DOCKER_MANIFEST, DOCKER_INDEX])
 @pytest.mark.parametrize("extra", ["layers", "config"])
 def test_an_image_that_is_also_an_index_is_refused(declared: str, extra: str) -> None:
-    both = index(entry("b", "amd64"), **{extra: image()[extra]})
-    both.pop("mediaType")
+    mixed_manifest = index(entry("b", "amd64"), **{extra: image()[extra]})
+    mixed_manifest.pop("mediaType")
     with pytest.raises(RegistryError, match="an image and an index at once"):
-        read(both, declared)
+        read(mixed_manifest, declared)
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,7 @@ def test_another_kind_than_declared_or_another_form_is_refused(content: Any, dec
 @pytest.mark.parametrize("text", [b"", b"{", b"\xff", b"[" * 200_000, b'{"size": NaN}', b"1" * 5000])
 def test_what_is_not_json_is_refused(text: bytes) -> None:
     with pytest.raises(RegistryError, match=r"here: invalid JSON|here: expected a JSON object"):
-        strict.read(text, MANIFEST, "here")
+        strict.read_strict_manifest(text, MANIFEST, "here")
 
 
 @pytest.mark.parametrize(
@@ -161,7 +161,7 @@ def test_a_configuration_of_another_form_is_refused(settings: dict[str, Any]) ->
 def test_manifests_and_indexes_survive_damage() -> None:
     def quiet(text: str) -> None:
         try:
-            content, media_type = strict.read(text.encode(errors="surrogatepass"), "", "here")
+            content, media_type = strict.read_strict_manifest(text.encode(errors="surrogatepass"), "", "here")
             strict.not_image(content)
             if media_type in strict.INDEXES:
                 [strict.platform_of(item.get("platform")) for item in content["manifests"]]

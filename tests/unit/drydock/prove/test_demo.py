@@ -37,9 +37,9 @@ def test_the_demo_relocks_once_with_a_warning_if_an_input_is_gone(capsys: pytest
 
     assert demo.build_or_relock(DRYDOCK, make, relock)[1] == BUILT
     assert locked == ["cpu-vllm0.32"]
-    said = capsys.readouterr().err
-    assert "libc6 2.36-9 (amd64): gone from every mirror" in said
-    assert "WARNING: locking again" in said
+    stderr = capsys.readouterr().err
+    assert "libc6 2.36-9 (amd64): gone from every mirror" in stderr
+    assert "WARNING: locking again" in stderr
 
 
 def test_an_input_still_gone_after_relocking_is_an_error() -> None:

@@ -22,21 +22,21 @@ TABLE = (
 
 @pytest.mark.parametrize("name", demo_topology.SHAPES)
 def test_each_demo_is_a_valid_topology(name: str, tmp_path: Path) -> None:
-    text = yaml.safe_dump(demo_topology.topology(demo_topology.SHAPES[name], Path("/models/m"), SUBNET))
+    text = yaml.safe_dump(demo_topology.make_demo_topology(demo_topology.SHAPES[name], Path("/models/m"), SUBNET))
     (tmp_path / "host.json").write_text((HOSTS / "cpu-xeon8380-2s" / "host.json").read_text())
     (tmp_path / "topology.yaml").write_text(text)
-    found = read_topology(tmp_path / "topology.yaml").topology
-    addresses = {node.address for node in found.nodes}
-    assert len(addresses) == len(found.nodes) == (2 if name == "1p1d" else 3)
+    topology = read_topology(tmp_path / "topology.yaml").topology
+    addresses = {node.address for node in topology.nodes}
+    assert len(addresses) == len(topology.nodes) == (2 if name == "1p1d" else 3)
     assert all(ipaddress.ip_address(address) in SUBNET for address in addresses)
     assert str(SUBNET.network_address + 1) not in addresses
 
 
 def test_an_unknown_demo_names_the_nearest() -> None:
     with pytest.raises(InputError) as error:
-        demo_topology.demo(DRYDOCK, "2pd1")
+        demo_topology.run_topology_demo(DRYDOCK, "2pd1")
     assert "2p1d" in error.value.hint
 
 
 def test_routes_are_networks_without_the_default() -> None:
-    assert [*demo_topology._routes(TABLE)] == [ipaddress.IPv4Network("192.168.0.0/24")]
+    assert [*demo_topology._parse_route_networks(TABLE)] == [ipaddress.IPv4Network("192.168.0.0/24")]

@@ -74,7 +74,7 @@ def test_the_host_is_recorded_before_serving_and_containers_are_removed(tmp_path
     docker = Docker()
     got = wanted(tmp_path)
 
-    where = prove.record(got, tmp_path / "hosts" / "ascend-910b3", docker)
+    where = prove.record_proof_host(got, tmp_path / "hosts" / "ascend-910b3", docker)
 
     assert where == tmp_path / "hosts" / "ascend-910b3"
     assert [command[1] for command in docker.commands] == ["run", "cp", "rm", "run"]
@@ -87,33 +87,35 @@ def test_the_host_is_recorded_before_serving_and_containers_are_removed(tmp_path
 def test_an_existing_recorded_host_is_kept(tmp_path: Path) -> None:
     (tmp_path / "host").mkdir()
 
-    assert prove.record(wanted(tmp_path), tmp_path / "host", Docker()) == tmp_path / "host-2"
+    assert prove.record_proof_host(wanted(tmp_path), tmp_path / "host", Docker()) == tmp_path / "host-2"
 
 
 def test_a_container_is_removed_if_copying_fails(tmp_path: Path) -> None:
     docker = Docker(fails="cp")
 
     with pytest.raises(EngineError):
-        prove.record(wanted(tmp_path), tmp_path / "host", docker)
+        prove.record_proof_host(wanted(tmp_path), tmp_path / "host", docker)
     assert [command[1] for command in docker.commands] == ["run", "cp", "rm", "run"]
 
 
 def test_removing_a_missing_container_is_no_error(tmp_path: Path) -> None:
-    prove.remove(wanted(tmp_path), Docker(fails="rm"))
+    prove.remove_container(wanted(tmp_path), Docker(fails="rm"))
 
 
 def test_ready_without_a_compared_answer_is_an_error() -> None:
     with pytest.raises(BuildError, match="no answer was compared"):
-        prove.judge(["not compared: this vLLM returns no token ids"], "Paris")
+        prove.check_compared_answers(["not compared: this vLLM returns no token ids"], "Paris")
     with pytest.raises(BuildError, match="no answer was compared"):
-        prove.judge([], "Paris")
+        prove.check_compared_answers([], "Paris")
 
 
 def test_compared_answers_are_printed() -> None:
-    said = prove.judge(["prefill and decode agree on 16 tokens", "not compared: no answer is recorded"], "Paris.")
+    lines = prove.check_compared_answers(
+        ["prefill and decode agree on 16 tokens", "not compared: no answer is recorded"], "Paris."
+    )
 
-    assert said[0] == "prefill and decode agree on 16 tokens"
-    assert said[-1].endswith("'Paris.'")
+    assert lines[0] == "prefill and decode agree on 16 tokens"
+    assert lines[-1].endswith("'Paris.'")
 
 
 def test_the_proof_names_model_and_device(tmp_path: Path) -> None:
@@ -125,11 +127,11 @@ def test_the_proof_names_model_and_device(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("text", "name"), [("8 of HL-225", "8-of-hl-225"), ("µ", "machine"), ("A  B", "a-b")])
 def test_a_recorded_host_is_named_after_its_device(text: str, name: str) -> None:
-    assert prove.slug(text) == name
+    assert prove.make_folder_name(text) == name
 
 
 def test_the_report_says_what_was_shown(tmp_path: Path) -> None:
-    text = prove.report(BUILT, CARDS, tmp_path, ["prefill and decode agree"])
+    text = prove.format_proof_report(BUILT, CARDS, tmp_path, ["prefill and decode agree"])
 
     for part in (BUILT.image, DIGEST, "2 of 910B3", str(tmp_path), "prefill and decode agree"):
         assert part in text
@@ -150,8 +152,8 @@ def test_a_container_in_the_hosts_network_has_the_port_of_its_arguments(
     }
     running: Any = SimpleNamespace(attrs=attributes)
 
-    assert demo.address(running, port, path) == expected
+    assert demo.find_port_url(running, port, path) == expected
     attributes["Config"] = {"Cmd": ["serve"]}
-    assert demo.address(running, demo.API_PORT, "") == "http://127.0.0.1:8000"
+    assert demo.find_port_url(running, demo.API_PORT, "") == "http://127.0.0.1:8000"
     attributes["HostConfig"] = {"NetworkMode": "bridge"}
-    assert demo.address(running, demo.API_PORT, "") == ""
+    assert demo.find_port_url(running, demo.API_PORT, "") == ""

@@ -18,7 +18,7 @@ SUBJECT = Subject("r.example/acme/cpu", "cpu-vllm0.32", A, {"linux/amd64": A})
 
 
 def bind(tag: str, last: Binding | None = None, *, now: int = NOW, **terms: Any) -> Binding:
-    return bindings.bind(SUBJECT, tag, Terms(**terms), {last.tag: last} if last else {}, now)
+    return bindings.bind_tag(SUBJECT, tag, Terms(**terms), {last.tag: last} if last else {}, now)
 
 
 def test_a_release_is_the_same_document_each_time() -> None:
@@ -28,10 +28,10 @@ def test_a_release_is_the_same_document_each_time() -> None:
 
 
 def test_what_is_attached_is_parsed_again() -> None:
-    for made in (bind("stable", release="1.4.0", expires=90), bind("cpu-vllm0.32-1.4.0", release="1.4.0")):
-        attached = made.attached()
+    for binding in (bind("stable", release="1.4.0", expires=90), bind("cpu-vllm0.32-1.4.0", release="1.4.0")):
+        attached = binding.attached()
         assert attached.name == "tag.json"
-        assert bindings.parse(attached.data, "here") == made
+        assert bindings.parse_binding(attached.data, "here") == binding
 
 
 def test_a_channels_counter_only_grows() -> None:
@@ -45,9 +45,9 @@ def test_a_channels_counter_only_grows() -> None:
 
 
 def test_a_channel_with_the_variants_name_is_the_same_channel() -> None:
-    made = bind("cpu-vllm0.32-stable", expires=2)
-    assert made.channel
-    assert (made.channel.name, made.expires) == ("stable", NOW + 2 * DAY)
+    binding = bind("cpu-vllm0.32-stable", expires=2)
+    assert binding.channel
+    assert (binding.channel.name, binding.expires) == ("stable", NOW + 2 * DAY)
 
 
 @pytest.mark.parametrize(("older", "newer"), [("1.3.1", "1.4.0"), ("1.9.0", "1.10.0"), ("1.4.0-rc.2", "1.4.0")])
@@ -90,17 +90,17 @@ def changed(**changes: Any) -> str:
 )
 def test_a_document_of_another_form_is_refused(changes: dict[str, Any], problem: str) -> None:
     with pytest.raises(UntrustedError, match=problem):
-        bindings.parse(changed(**changes), "here")
+        bindings.parse_binding(changed(**changes), "here")
 
 
 @fuzz
 def test_tag_documents_survive_damage() -> None:
     def quiet(text: str) -> None:
         try:
-            found = bindings.parse(text.encode(errors="replace"), "here")
+            binding = bindings.parse_binding(text.encode(errors="replace"), "here")
         except UntrustedError as error:
             raise ValueError(str(error)) from error
-        assert found.tag.endswith((found.release, found.channel.name) if found.channel else found.release)
+        assert binding.tag.endswith((binding.release, binding.channel.name) if binding.channel else binding.release)
 
-    made = (bind("stable", release="1.4.0", expires=90), bind("cpu-vllm0.32-1.4.0", release="1.4.0"))
-    survives_damage(quiet, *(item.attached().data.decode() for item in made))
+    valid_bindings = (bind("stable", release="1.4.0", expires=90), bind("cpu-vllm0.32-1.4.0", release="1.4.0"))
+    survives_damage(quiet, *(item.attached().data.decode() for item in valid_bindings))

@@ -30,7 +30,9 @@ def row(tmp_path_factory: pytest.TempPathFactory) -> Job:
     job = row_without_foundation(tmp_path_factory.mktemp("row"))
     git(job, "init", "--quiet", "--initial-branch=main")
     for name, key in (("one", OLD), ("two", LATER), ("three", OLD), ("four", "")):
-        lockfile.write_lock(lockfile.path_of(job.project, VARIANT), record(job, DIGEST, key).lock if key else job.lock)
+        lockfile.write_lock(
+            lockfile.path_of_lock(job.project, VARIANT), record(job, DIGEST, key).lock if key else job.lock
+        )
         git(job, "add", "images")
         git(job, "commit", "--quiet", "--message", name)
         git(job, "tag", name)
@@ -56,9 +58,9 @@ def git(job: Job, *words: str) -> None:
     ],
 )
 def test_what_a_lock_had_in_a_range_of_revisions_is_needed(keep: str, keys: set[str], row: Job) -> None:
-    found = needed_keys(row.project, keep)
-    assert set(found) == {row.foundation_key, *keys}
-    assert set(map(tuple, found.values())) == {(VARIANT,)}
+    variants_by_key = needed_keys(row.project, keep)
+    assert set(variants_by_key) == {row.foundation_key, *keys}
+    assert set(map(tuple, variants_by_key.values())) == {(VARIANT,)}
 
 
 @pytest.mark.parametrize(
@@ -73,15 +75,15 @@ def test_other_revisions_are_errors(keep: str, row: Job) -> None:
 class Deleting(Fake):
     """A registry with foundations under three keys, two of which have the same bytes, and a signature of each."""
 
-    def __init__(self, needed: str, status: int) -> None:
-        self.tags = {needed: b"{}", OLD: b"{ }", LATER: b"{}", "latest": b"[]"}
+    def __init__(self, needed_tag: str, status: int) -> None:
+        self.tags = {needed_tag: b"{}", OLD: b"{ }", LATER: b"{}", "latest": b"[]"}
         self.tags |= {f"sha256-{digest[7:]}.sig": digest.encode() for digest in map(of, [b"{}", b"{ }"])}
         self.status, self.deleted = status, list[str]()
         super().__init__(self._answer)
 
-    def _answer(self, seen: Seen) -> Answer:
-        name = seen.path.rpartition("/")[2].partition("?")[0]
-        if seen.method == "DELETE":
+    def _answer(self, request: Seen) -> Answer:
+        name = request.path.rpartition("/")[2].partition("?")[0]
+        if request.method == "DELETE":
             self.deleted.append(name)
             return Answer(self.status)
         if name == "list":
@@ -100,34 +102,36 @@ def registry(
 ) -> Iterator[Deleting]:
     monkeypatch.setenv("DRYDOCK_CACHE", str(tmp_path))
     monkeypatch.setattr(indexes, "read_indexes", lambda *_: indexes.parse_config(""))
-    with Deleting(row.foundation_key, getattr(request, "param", 202)) as found:
-        yield found
+    with Deleting(row.foundation_key, getattr(request, "param", 202)) as fake_registry:
+        yield fake_registry
 
 
 def listed(row: Job, registry: Deleting, keep: str = "") -> list[SharedFoundation]:
-    return foundation_use.shared(row.project, f"{registry.host}/f", keep, insecure=False)[1]
+    return foundation_use.list_shared_foundations(row.project, f"{registry.host}/f", keep, insecure=False)[1]
 
 
 def test_only_keys_are_listed_with_who_needs_them(row: Job, registry: Deleting) -> None:
-    found = {each.key: (each.digest, each.needed_by) for each in listed(row, registry, "one")}
-    assert found == {
+    listed_keys = {entry.key: (entry.digest, entry.needed_by) for entry in listed(row, registry, "one")}
+    assert listed_keys == {
         row.foundation_key: (of(b"{}"), (VARIANT,)),
         OLD: (of(b"{ }"), (VARIANT,)),
         LATER: (of(b"{}"), ()),
         UNKNOWN: (None, ()),
     }
-    assert f"{LATER}  needed by no lock\n" in foundation_use.text(listed(row, registry))
-    assert foundation_use.text([]) == "no foundation\n"
+    assert f"{LATER}  needed by no lock\n" in foundation_use.format_uses(listed(row, registry))
+    assert foundation_use.format_uses([]) == "no foundation\n"
 
 
 def test_nothing_is_deleted_without_yes_and_no_digest_that_is_needed_under_another_key(
     row: Job, registry: Deleting
 ) -> None:
-    repository, found = foundation_use.shared(row.project, f"{registry.host}/f", "", insecure=False)
-    unneeded = foundation_use.pruned(repository, found, yes=False)
-    assert {each.key for each in unneeded} == {OLD, UNKNOWN}
+    repository, foundations = foundation_use.list_shared_foundations(
+        row.project, f"{registry.host}/f", "", insecure=False
+    )
+    unneeded = foundation_use.prune_foundations(repository, foundations, yes=False)
+    assert {entry.key for entry in unneeded} == {OLD, UNKNOWN}
     assert registry.deleted == []
-    foundation_use.pruned(repository, found, yes=True)
+    foundation_use.prune_foundations(repository, foundations, yes=True)
     assert len(registry.deleted) == 2
     assert registry.deleted[0] == of(b"{ }")
     assert registry.deleted[1] == of(of(b"{ }").encode())  # its signature
@@ -135,6 +139,8 @@ def test_nothing_is_deleted_without_yes_and_no_digest_that_is_needed_under_anoth
 
 @pytest.mark.parametrize("registry", [405], indirect=True)
 def test_a_registry_that_does_not_delete_is_an_error_that_says_so(row: Job, registry: Deleting) -> None:
-    repository, found = foundation_use.shared(row.project, f"{registry.host}/f", "", insecure=False)
+    repository, foundations = foundation_use.list_shared_foundations(
+        row.project, f"{registry.host}/f", "", insecure=False
+    )
     with pytest.raises(RegistryError, match=r"the registry answered 405[^§]*storage\.delete\.enabled"):
-        foundation_use.pruned(repository, found, yes=True)
+        foundation_use.prune_foundations(repository, foundations, yes=True)

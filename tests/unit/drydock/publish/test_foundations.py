@@ -19,7 +19,7 @@ from drydock.core.errors import InputError
 from drydock.engine import daemon
 from drydock.inputs import indexes
 from drydock.lock import lockfile
-from drydock.model.record import dump
+from drydock.model.record import dump_record
 from drydock.oci import layout as oci
 from drydock.oci import strict
 from drydock.publish import foundations
@@ -66,12 +66,12 @@ def committed(job: Job, made: Path) -> Job:
 
 @pytest.fixture
 def registry(committed: Job, made: Path) -> Iterator[Shared]:
-    with Shared(made, committed.foundation_key) as found:
-        yield found
+    with Shared(made, committed.foundation_key) as shared_registry:
+        yield shared_registry
 
 
 def pulled(job: Job, registry: Shared, trust: tuple[str, ...] = NO_SIGNER) -> bool:
-    pull = foundations.puller(registry.where, trust, insecure=False)
+    pull = foundations.make_registry_pull(registry.where, trust, insecure=False)
     assert pull
     return pull(job)
 
@@ -148,13 +148,13 @@ def test_a_fault_is_one_line_and_leaves_nothing(
     assert not pulled(committed, registry)
     assert time.monotonic() - since < 5
     assert left(committed) == []
-    said = [line for line in capsys.readouterr().err.splitlines() if not line.startswith("pull")]
-    assert len(said) == 1
-    assert said[0].startswith("cpu-vllm0.32: no foundation is pulled, so it is built here: ")
+    messages = [line for line in capsys.readouterr().err.splitlines() if not line.startswith("pull")]
+    assert len(messages) == 1
+    assert messages[0].startswith("cpu-vllm0.32: no foundation is pulled, so it is built here: ")
 
 
 def test_a_registry_that_does_not_answer_costs_seconds(committed: Job, capsys: pytest.CaptureFixture[str]) -> None:
-    pull = foundations.puller("127.0.0.1:9/acme/foundations", NO_SIGNER, insecure=False)
+    pull = foundations.make_registry_pull("127.0.0.1:9/acme/foundations", NO_SIGNER, insecure=False)
     assert pull
     assert not pull(committed)
     assert "so it is built here: 127.0.0.1:9: GET" in capsys.readouterr().err
@@ -162,7 +162,7 @@ def test_a_registry_that_does_not_answer_costs_seconds(committed: Job, capsys: p
 
 
 def test_an_interrupted_pull_leaves_nothing(committed: Job, registry: Shared, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(foundations, "_receive", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+    monkeypatch.setattr(foundations, "_receive_blobs", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
     with pytest.raises(KeyboardInterrupt):
         pulled(committed, registry)
     assert left(committed) == []
@@ -175,7 +175,10 @@ def test_without_digest_and_key_nothing_is_asked_for(job: Job, made: Path, capsy
     with Shared(made, job.foundation_key) as registry:
         assert not pulled(job, registry)
         assert registry.seen == []
-    assert "cpu-vllm0.32/lock.json has no digest for it, and no --key says who may sign it" in capsys.readouterr().err
+    assert (
+        "cpu-vllm0.32/lock.json has no digest for it, and no --verify-key says who may sign it"
+        in capsys.readouterr().err
+    )
 
 
 def test_a_digest_counts_for_its_own_key_only(job: Job, made: Path) -> None:
@@ -267,16 +270,16 @@ def test_what_is_no_foundation_is_refused_although_its_digest_is_committed(
 ) -> None:
     config, manifest = WRONG[name]
     digest = write(tmp_path / "wrong", config=config, manifest=manifest)
-    data = oci.blob(tmp_path / "wrong", digest).read_bytes()
+    data = oci.path_of_blob(tmp_path / "wrong", digest).read_bytes()
     write(tmp_path / "right")
     with Shared(tmp_path / "right") as registry:
         for path in (tmp_path / "wrong" / "blobs" / "sha256").iterdir():
             registry.served[f"blobs/sha256:{path.name}"] = "blob", Answer(200, {}, path.read_bytes())
         registry.served[f"manifests/{digest}"] = "manifest", Answer(200, {"Content-Type": strict.MANIFEST}, data)
         assert not pulled(record(job, digest), registry)
-    said = capsys.readouterr().err
-    assert "so it is built here: " in said
-    assert "\x1b" not in said
+    stderr = capsys.readouterr().err
+    assert "so it is built here: " in stderr
+    assert "\x1b" not in stderr
     assert left(job) == []
 
 
@@ -287,27 +290,27 @@ def test_what_is_no_foundation_is_refused_although_its_digest_is_committed(
 def builds(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Collect what BuildKit is asked for; no image is kept."""
     write(tmp_path / "image")
-    asked: list[str] = []
+    built_parts: list[str] = []
 
     def make(_: object, layout: Path, *__: object) -> None:
-        asked.append("foundation")
+        built_parts.append("foundation")
         shutil.copytree(made, layout, dirs_exist_ok=True)
 
     def complete(_: object, layout: Path, below: Path, *__: object) -> None:
-        asked.append(f"image on {oci.read_digest(below)}")
+        built_parts.append(f"image on {oci.read_digest(below)}")
         shutil.copytree(tmp_path / "image", layout, dirs_exist_ok=True)
 
-    monkeypatch.setattr(daemon, "ensure", lambda **_: None)
+    monkeypatch.setattr(daemon, "ensure_engine", lambda **_: None)
     monkeypatch.setattr(build, "fetch_contexts", lambda *_: {"entrypoints": ""})
     monkeypatch.setattr(build, "bake_file", lambda *_: {})
-    monkeypatch.setattr(foundation, "make", layouts.without_plan(make))
-    monkeypatch.setattr(foundation, "complete", layouts.without_plan(complete))
-    return asked
+    monkeypatch.setattr(foundation, "build_foundation", layouts.without_plan(make))
+    monkeypatch.setattr(foundation, "complete_image", layouts.without_plan(complete))
+    return built_parts
 
 
 def built(job: Job, registry: Shared, **how: bool) -> build.Built:
-    pull = foundations.puller(registry.where, NO_SIGNER, insecure=False)
-    return build.build(job, into_engine=False, pull=pull, **how)
+    pull = foundations.make_registry_pull(registry.where, NO_SIGNER, insecure=False)
+    return build.build_image(job, into_engine=False, pull=pull, **how)
 
 
 def test_a_build_stands_on_a_pulled_foundation(committed: Job, registry: Shared, made: Path, builds: list[str]) -> None:
@@ -346,7 +349,7 @@ def test_a_kept_foundation_is_not_pulled_again(committed: Job, registry: Shared,
 @pytest.mark.parametrize(
     ("registry", "trust", "problem"),
     [
-        ("", KEY, "--key, --identity and --insecure are for foundations"),
+        ("", KEY, "--verify-key, --identity and --insecure are for foundations"),
         ("acme.example/a:tag", NO_SIGNER, "expected host and repository"),
         (f"acme.example/a@{OTHER}", NO_SIGNER, "expected host and repository"),
         ("acme.example/A b", NO_SIGNER, "invalid repository"),
@@ -356,23 +359,23 @@ def test_a_kept_foundation_is_not_pulled_again(committed: Job, registry: Shared,
 )
 def test_wrong_options_are_errors_before_anything_is_built(registry: str, trust: tuple[str, ...], problem: str) -> None:
     with pytest.raises(InputError, match=problem):
-        foundations.puller(registry, trust, insecure=False)
+        foundations.make_registry_pull(registry, trust, insecure=False)
 
 
 def test_without_a_registry_nothing_is_pulled() -> None:
-    assert foundations.puller("", NO_SIGNER, insecure=False) is None
+    assert foundations.make_registry_pull("", NO_SIGNER, insecure=False) is None
 
 
 def test_older_locks_stay_as_they_are(job: Job) -> None:
     """A lock without a foundation has the bytes and the checksums that it had before there were any."""
-    path = lockfile.path_of(job.project, job.variant.id)
+    path = lockfile.path_of_lock(job.project, job.variant.id)
     before = path.read_bytes()
     assert not lockfile.write_lock(path, lockfile.read_lock(path))
     assert path.read_bytes() == before
     changed = record(job, OTHER)
     assert changed.inputs_sha256 == job.inputs_sha256
     assert lockfile.pins_sha256(changed.pins) == lockfile.pins_sha256(job.pins)
-    assert dump(changed.lock)["platforms"][PLATFORM]["image"]["foundation"] == {
+    assert dump_record(changed.lock)["platforms"][PLATFORM]["image"]["foundation"] == {
         "digest": OTHER,
         "key": job.foundation_key,
     }

@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 from drydock.core.errors import DrydockError, FetchError, InputError
-from drydock.core.files import dumps
+from drydock.core.files import format_json
 from drydock.inputs.models import MANIFEST, ModelFile, ModelFolder
-from drydock.model.record import dump
+from drydock.model.record import dump_record
 from drydock.publish import model as publishing
 from drydock.publish.model import TarContent, layers_of
 from drydock.registry.blobs import FileContent
@@ -27,26 +27,26 @@ from tests.support.models import FILES, write
 def recorded(folder: Path) -> None:
     """Write what `model pull` leaves in a folder."""
     files = {name: ModelFile(sha256=hashlib.sha256(data).hexdigest(), size=len(data)) for name, data in FILES.items()}
-    known = ModelFolder(schema_=1, hub="Hugging Face", name="org/Tiny-1B", revision="0" * 40, files=files)
-    (folder / MANIFEST).write_text(dumps(dump(known)))
+    model_folder = ModelFolder(schema_=1, hub="Hugging Face", name="org/Tiny-1B", revision="0" * 40, files=files)
+    (folder / MANIFEST).write_text(format_json(dump_record(model_folder)))
 
 
 def content(layers: Mapping[str, TarContent]) -> list[dict[str, bytes]]:
     """Return the files of each layer, as tarfile reads them."""
-    found = []
+    files = []
     for layer in layers.values():
         with tarfile.open(fileobj=io.BytesIO(b"".join(layer.pieces(0, layer.size))), mode="r:") as archive:
-            found.append({entry.name: archive.extractfile(entry).read() for entry in archive})  # type: ignore[union-attr]
-            kept = {(entry.mode, entry.mtime, entry.uid, entry.uname) for entry in archive}
-            assert kept == {(0o644, 0, 0, "")}
-    return found
+            files.append({entry.name: archive.extractfile(entry).read() for entry in archive})  # type: ignore[union-attr]
+            entry_fields = {(entry.mode, entry.mtime, entry.uid, entry.uname) for entry in archive}
+            assert entry_fields == {(0o644, 0, 0, "")}
+    return files
 
 
 def test_each_file_of_weights_is_a_layer_and_the_small_files_and_their_list_are_the_first(tmp_path: Path) -> None:
-    known, layers = layers_of(write(tmp_path / "m"))
+    model_folder, layers = layers_of(write(tmp_path / "m"))
     first, *weights = content(layers)
     assert first == {name: data for name, data in FILES.items() if not name.endswith("tensors")} | {
-        MANIFEST: dumps(dump(known)).encode()
+        MANIFEST: format_json(dump_record(model_folder)).encode()
     }
     assert weights == [{name: data} for name, data in sorted(FILES.items()) if name.endswith("tensors")]
     for digest, layer in layers.items():
@@ -78,9 +78,9 @@ def cloned(folder: Path) -> None:
 
 @pytest.mark.parametrize("change", [reversed_order, linked, cloned])
 def test_the_same_files_have_the_same_digests(tmp_path: Path, change: Callable[[Path], None]) -> None:
-    other = write(tmp_path / "other" / "snapshots" / "0123")
-    change(other)
-    assert [*layers_of(write(tmp_path / "m"))[1]] == [*layers_of(other)[1]]
+    other_folder = write(tmp_path / "other" / "snapshots" / "0123")
+    change(other_folder)
+    assert [*layers_of(write(tmp_path / "m"))[1]] == [*layers_of(other_folder)[1]]
 
 
 def test_any_part_of_a_layer_can_be_sent_again(tmp_path: Path) -> None:
@@ -137,10 +137,10 @@ CHANGED: dict[str, tuple[Callable[[Path], Any], type[DrydockError], str]] = {
 
 @pytest.mark.parametrize("name", CHANGED)
 def test_a_pulled_model_that_was_changed_is_not_pushed(tmp_path: Path, name: str) -> None:
-    change, error, said = CHANGED[name]
+    change, error, message = CHANGED[name]
     folder = write(tmp_path / "m")
     recorded(folder)
     assert layers_of(folder)[0].name == "org/Tiny-1B"
     change(folder)
-    with pytest.raises(error, match=said):
+    with pytest.raises(error, match=message):
         layers_of(folder)

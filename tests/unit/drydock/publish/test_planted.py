@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from drydock.attest.documents import documents
+from drydock.attest.documents import make_documents
 from drydock.core.errors import UntrustedError
 from drydock.core.project import Project
 from drydock.lock import proof
 from drydock.oci import layout as oci
-from drydock.publish.push import PublishOptions, built, publish
+from drydock.publish.push import PublishOptions, list_built_layouts, publish_image
 from tests.support.filled_registry import StockedRepository
 from tests.support.local_registry import PLATFORMS, SITE, VARIANT, Change, Link
 
@@ -33,8 +33,8 @@ def attested(local: StockedRepository) -> list[str]:
     """Return the names of what `publish` would attach and sign."""
     return [
         item.name
-        for layout in built(Project(local.root), local.variant)
-        for item in documents(layout.job, layout.folder, layout.manifest, "registry.example/cpu")
+        for layout in list_built_layouts(Project(local.root), local.variant)
+        for item in make_documents(layout.job, layout.folder, layout.manifest, "registry.example/cpu")
     ]
 
 
@@ -46,14 +46,14 @@ def test_without_a_recorded_digest_nothing_is_published(local: StockedRepository
     local.forget(PLATFORM)
     digest = oci.read_digest(local.layout(PLATFORM))
     with pytest.raises(UntrustedError, match=f"records no digest for these inputs, expected {digest}") as error:
-        publish(Project(local.root), VARIANT, PublishOptions("registry.example"))
+        publish_image(Project(local.root), VARIANT, PublishOptions("registry.example"))
     assert f"./inv verify --target {VARIANT} --record" in error.value.hint
 
 
 def test_another_digest_than_the_lock_records_is_refused(local: StockedRepository) -> None:
     local.record(PLATFORM, OTHER)
     with pytest.raises(UntrustedError, match=f"the kept image is sha256:[0-9a-f]+, expected {OTHER}, which"):
-        built(Project(local.root), local.variant)
+        list_built_layouts(Project(local.root), local.variant)
 
 
 def test_another_digest_than_the_proof_records_is_refused(local: StockedRepository) -> None:
@@ -62,7 +62,7 @@ def test_another_digest_than_the_proof_records_is_refused(local: StockedReposito
     evidence = proof.make_evidence(project, digest=OTHER, inputs_sha256=inputs, tests=["a test"])
     proof.write_proof(project, local.variant.id, proof.Proof(image={"hardware": evidence}))
     with pytest.raises(UntrustedError, match=f"expected {OTHER}, which"):
-        built(Project(local.root), local.variant)
+        list_built_layouts(Project(local.root), local.variant)
 
 
 def puts(number: int, path: str, content: bytes = b"evil") -> Change:
@@ -117,7 +117,7 @@ PLANTED: dict[str, tuple[Callable[[StockedRepository], Change], str]] = {
 
 @pytest.mark.parametrize("name", PLANTED)
 def test_what_was_planted_into_an_image_is_named(name: str, local: StockedRepository) -> None:
-    planted, said = PLANTED[name]
+    planted, message = PLANTED[name]
     local.record(PLATFORM, oci.read_digest(local.write_build(PLATFORM, planted(local))))
-    with pytest.raises(UntrustedError, match=said):
+    with pytest.raises(UntrustedError, match=message):
         attested(local)

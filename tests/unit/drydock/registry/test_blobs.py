@@ -9,7 +9,7 @@ import pytest
 
 from drydock.config.access import Access
 from drydock.core.errors import RegistryError
-from drydock.oci.reference import parse
+from drydock.oci.reference import parse_reference
 from drydock.registry import blobs as blobs_module
 from drydock.registry.blobs import Blobs
 from drydock.registry.client import Client
@@ -33,43 +33,43 @@ class Uploads:
         self.chunks, self.keeps, self.wrong, self.faults = chunks, keeps, wrong, {3}
         self.requests = 0
 
-    def __call__(self, seen: Seen) -> Answer:
-        path = urlsplit(seen.path)
-        if seen.method in ("HEAD", "GET") and "/blobs/sha256" in path.path:
+    def __call__(self, request: Seen) -> Answer:
+        path = urlsplit(request.path)
+        if request.method in ("HEAD", "GET") and "/blobs/sha256" in path.path:
             return Answer(200 if self.blob else 404)
-        if seen.method == "POST":
+        if request.method == "POST":
             self.data = b""
             minimum = {} if self.limit else {"OCI-Chunk-Min-Length": "2048"}
             return Answer(202, {"Location": "/upload?state=1", **minimum})
-        if seen.method == "GET":
+        if request.method == "GET":
             return (
                 Answer(204, {"Location": "/upload?state=1", "Range": f"0-{len(self.data) - 1}"})
                 if self.keeps
                 else Answer(404)
             )
-        return self._take(seen, parse_qs(path.query))
+        return self._take(request, parse_qs(path.query))
 
-    def _take(self, seen: Seen, query: dict[str, list[str]]) -> Answer:
-        if self.limit and len(seen.body) > self.limit:
+    def _take(self, request: Seen, query: dict[str, list[str]]) -> Answer:
+        if self.limit and len(request.body) > self.limit:
             return Answer(413)
         self.requests += 1
-        self.received += len(seen.body)
-        if seen.method == "PATCH" and not self.chunks:
+        self.received += len(request.body)
+        if request.method == "PATCH" and not self.chunks:
             return Answer(405)
-        self.data += seen.body
-        if seen.method == "PUT":
+        self.data += request.body
+        if request.method == "PUT":
             if self.wrong or query["digest"] != [f"sha256:{hashlib.sha256(self.data).hexdigest()}"]:
                 return Answer(400, body=json.dumps({"errors": [{"code": "DIGEST_INVALID", "message": "m"}]}).encode())
             self.blob = self.data
             return Answer(503 if self.requests in self.faults else 201)
-        done = {"Location": "/upload?state=1", "Range": f"0-{len(self.data) - 1}"}
-        return Answer(503) if self.requests in self.faults else Answer(202, done)
+        headers = {"Location": "/upload?state=1", "Range": f"0-{len(self.data) - 1}"}
+        return Answer(503) if self.requests in self.faults else Answer(202, headers)
 
 
 def push(fake: Fake, folder: Path) -> str:
     path = folder / "blob"
     path.write_bytes(DATA)
-    return Blobs(Client(parse(f"{fake.host}/a/b"), QUICK), folder / "state").push(path, DIGEST).how
+    return Blobs(Client(parse_reference(f"{fake.host}/a/b"), QUICK), folder / "state").push(path, DIGEST).how
 
 
 @pytest.fixture(autouse=True)
@@ -81,7 +81,7 @@ def _small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_minimum_chunk_size_is_respected_and_no_byte_is_sent_twice_after_a_lost_answer(tmp_path: Path) -> None:
     with Fake(uploads := Uploads()) as fake:
         assert push(fake, tmp_path) == "uploaded"
-        sizes = [len(seen.body) for seen in fake.seen if seen.method in ("PATCH", "PUT")]
+        sizes = [len(request.body) for request in fake.seen if request.method in ("PATCH", "PUT")]
     assert (uploads.blob, sizes) == (DATA, [2048, 2048, 2048, 2048, 2048])
 
 
@@ -111,7 +111,7 @@ def test_a_pull_resumes_without_range_support(tmp_path: Path) -> None:
         return Answer(200, body=DATA)
 
     with Fake(answer) as fake:
-        blobs = Blobs(Client(parse(f"{fake.host}/a/b"), Access(pause=0.001, timeout=1)), tmp_path)
+        blobs = Blobs(Client(parse_reference(f"{fake.host}/a/b"), Access(pause=0.001, timeout=1)), tmp_path)
         assert b"".join(blobs.pull(DIGEST)) == DATA
 
 
@@ -120,8 +120,8 @@ def test_a_redirect_to_a_storage_server_means_that_the_blob_exists(tmp_path: Pat
         return Answer(307, {"Location": f"http://{fake.host}/signed-for-get-alone"})
 
     with Fake(answer) as fake:
-        assert Blobs(Client(parse(f"{fake.host}/a/b"), QUICK), tmp_path).has(DIGEST)
-        assert [seen.method for seen in fake.seen] == ["HEAD"]
+        assert Blobs(Client(parse_reference(f"{fake.host}/a/b"), QUICK), tmp_path).has(DIGEST)
+        assert [request.method for request in fake.seen] == ["HEAD"]
 
 
 @pytest.mark.parametrize("size", [len(DATA), 1000])
@@ -132,7 +132,7 @@ def test_what_a_proxy_refuses_is_sent_in_smaller_pieces(
     monkeypatch.setitem(globals(), "DIGEST", f"sha256:{hashlib.sha256(DATA).hexdigest()}")
     with Fake(uploads := Uploads(limit=100)) as fake:
         assert push(fake, tmp_path) == "uploaded"
-        refused = [len(seen.body) for seen in fake.seen if len(seen.body) > 100]
+        refused = [len(request.body) for request in fake.seen if len(request.body) > 100]
     assert uploads.blob == DATA
     assert refused == [min(size, 1024), min(size, 1024) // 4]
 

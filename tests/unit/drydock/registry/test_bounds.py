@@ -17,7 +17,7 @@ import pytest
 
 from drydock.config.access import Access
 from drydock.core.errors import RegistryError
-from drydock.oci.reference import parse
+from drydock.oci.reference import parse_reference
 from drydock.registry.blobs import Blobs
 from drydock.registry.client import LARGEST, Client, HttpRequest, parse_challenges
 from drydock.registry.manifests import MANIFEST, MOST_PAGES, Manifests
@@ -37,11 +37,11 @@ def drip() -> Iterator[bytes]:
 
 
 def manifests(fake: Fake, folder: Path) -> Manifests:
-    return Manifests(Client(parse(f"{fake.host}/a/b"), HASTY, env={"HOME": str(folder)}), folder)
+    return Manifests(Client(parse_reference(f"{fake.host}/a/b"), HASTY, env={"HOME": str(folder)}), folder)
 
 
 def blobs(fake: Fake, folder: Path) -> Blobs:
-    return Blobs(Client(parse(f"{fake.host}/a/b"), HASTY, env={"HOME": str(folder)}), folder)
+    return Blobs(Client(parse_reference(f"{fake.host}/a/b"), HASTY, env={"HOME": str(folder)}), folder)
 
 
 def always(*, status: int = 200, headers: dict[str, str] | None = None, body: Iterable[bytes] | bytes = b"") -> Fake:
@@ -66,8 +66,8 @@ ENDLESS: dict[str, tuple[Callable[[], Answer], str]] = {
 
 @pytest.mark.parametrize("name", ENDLESS)
 def test_an_endless_manifest_is_an_error(name: str, tmp_path: Path) -> None:
-    answer, said = ENDLESS[name]
-    with Fake(lambda _: answer()) as fake, pytest.raises(RegistryError, match=said):
+    answer, message = ENDLESS[name]
+    with Fake(lambda _: answer()) as fake, pytest.raises(RegistryError, match=message):
         manifests(fake, tmp_path).find("v1")
 
 
@@ -90,7 +90,7 @@ def test_endless_interim_answers_are_an_error(tmp_path: Path) -> None:
                 return
 
     threading.Thread(target=answer, daemon=True).start()
-    where = parse(f"127.0.0.1:{server.getsockname()[1]}/a/b")
+    where = parse_reference(f"127.0.0.1:{server.getsockname()[1]}/a/b")
     with server, pytest.raises(RegistryError, match="no complete answer in 1 s"):
         Manifests(Client(where, HASTY, env={"HOME": str(tmp_path)}), tmp_path).find("v1")
 
@@ -102,22 +102,22 @@ HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 10
 @pytest.mark.parametrize("what", ["manifest", "blob"])
 def test_a_body_that_does_not_come_is_an_error(head: bytes, what: str, tmp_path: Path) -> None:
     server = socket.create_server(("127.0.0.1", 0))
-    held = []
+    connections = []
 
     def answer() -> None:
         with contextlib.suppress(OSError):
             while True:
-                held.append(server.accept()[0])
-                held[-1].recv(4096)
-                held[-1].sendall(head + b"\r\n{}")
+                connections.append(server.accept()[0])
+                connections[-1].recv(4096)
+                connections[-1].sendall(head + b"\r\n{}")
 
     threading.Thread(target=answer, daemon=True).start()
-    where = parse(f"127.0.0.1:{server.getsockname()[1]}/a/b")
+    where = parse_reference(f"127.0.0.1:{server.getsockname()[1]}/a/b")
     client = Client(where, HASTY._replace(timeout=0.4), env={"HOME": str(tmp_path)})
     pull = Blobs(client, tmp_path).pull if what == "blob" else Manifests(client, tmp_path).find
     with server, pytest.raises(RegistryError, match="no complete answer in 1 s"):
         list(pull(DIGEST) or ())
-    assert len(held) <= 4
+    assert len(connections) <= 4
 
 
 def test_a_list_without_end_is_an_error(tmp_path: Path) -> None:
@@ -128,7 +128,7 @@ def test_a_list_without_end_is_an_error(tmp_path: Path) -> None:
 
     access = HASTY._replace(patience=60)
     with Fake(answer) as fake, pytest.raises(RegistryError, match="the list tags/list does not end"):
-        Manifests(Client(parse(f"{fake.host}/a/b"), access, env={"HOME": str(tmp_path)}), tmp_path).tags()
+        Manifests(Client(parse_reference(f"{fake.host}/a/b"), access, env={"HOME": str(tmp_path)}), tmp_path).tags()
     assert next(pages) <= MOST_PAGES
 
 
@@ -136,8 +136,8 @@ def test_a_list_without_end_is_an_error(tmp_path: Path) -> None:
     "page", ["[]", "3", '{"tags": 3, "manifests": 3}', '{"tags": null, "manifests": [1, {}, {"digest": {}}]}']
 )
 def test_a_page_that_is_no_list_counts_as_empty(page: str, tmp_path: Path) -> None:
-    def answer(seen: Seen) -> Answer:
-        return Answer(404) if "/manifests/" in seen.path else Answer(200, body=page.encode())
+    def answer(request: Seen) -> Answer:
+        return Answer(404) if "/manifests/" in request.path else Answer(200, body=page.encode())
 
     with Fake(answer) as fake:
         assert manifests(fake, tmp_path).tags() == ()
@@ -187,6 +187,6 @@ def test_a_largest_manifest_is_accepted(tmp_path: Path) -> None:
 
 def test_an_answer_in_time_is_used_by_the_same_connection(tmp_path: Path) -> None:
     with always(body=b"{}") as fake:
-        client = Client(parse(f"{fake.host}/a/b"), HASTY, env={"HOME": str(tmp_path)})
+        client = Client(parse_reference(f"{fake.host}/a/b"), HASTY, env={"HOME": str(tmp_path)})
         answers = [client.request(HttpRequest("GET", "/v2/"), (200,)) for _ in range(3)]
     assert [answer.content for answer in answers] == [b"{}"] * 3

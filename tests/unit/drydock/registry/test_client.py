@@ -12,7 +12,7 @@ import pytest
 
 from drydock.config.access import Access
 from drydock.core.errors import CredentialsError, InputError, RegistryError
-from drydock.oci.reference import parse
+from drydock.oci.reference import parse_reference
 from drydock.registry.client import ATTEMPTS, Client, HttpRequest, parse_challenges
 from tests.support.fake_registry import Answer, Fake, Seen
 
@@ -23,7 +23,7 @@ SECRET = "do-not-print-me"  # noqa: S105 - looked for in messages
 
 def client(fake: Fake, folder: Path, entry: dict[str, str] | None = None) -> Client:
     (folder / "config.json").write_text(json.dumps({"auths": {fake.host: entry or {}}}))
-    return Client(parse(f"{fake.host}/some/image"), QUICK, env={"DOCKER_CONFIG": str(folder)})
+    return Client(parse_reference(f"{fake.host}/some/image"), QUICK, env={"DOCKER_CONFIG": str(folder)})
 
 
 def test_challenges() -> None:
@@ -39,9 +39,9 @@ def tokens(fake_url: Callable[[], str], user: str) -> Callable[[Seen], Answer]:
     """Return a registry with a token service; each token is valid for two requests."""
     uses_left: dict[str, int] = {}
 
-    def answer(seen: Seen) -> Answer:
-        header = seen.headers.get("Authorization", "")
-        if seen.path.startswith("/token"):
+    def answer(request: Seen) -> Answer:
+        header = request.headers.get("Authorization", "")
+        if request.path.startswith("/token"):
             if user and base64.b64encode(user.encode()).decode() not in header:
                 return Answer(401)
             token = f"t{len(uses_left)}"
@@ -59,19 +59,19 @@ def tokens(fake_url: Callable[[], str], user: str) -> Callable[[Seen], Answer]:
 @pytest.mark.parametrize("user", ["", "me:secret"])
 def test_tokens_are_requested_and_renewed(tmp_path: Path, user: str) -> None:
     with Fake(tokens(lambda: f"http://{fake.host}", user)) as fake:
-        own = client(fake, tmp_path, {"auth": base64.b64encode(user.encode()).decode()} if user else None)
-        assert [own.request(REQUEST, (200,)).content for _ in range(5)] == [b"yes"] * 5
-        queries = [parse_qs(urlsplit(seen.path).query) for seen in fake.seen if seen.path.startswith("/token")]
+        registry_client = client(fake, tmp_path, {"auth": base64.b64encode(user.encode()).decode()} if user else None)
+        assert [registry_client.request(REQUEST, (200,)).content for _ in range(5)] == [b"yes"] * 5
+        queries = [parse_qs(urlsplit(request.path).query) for request in fake.seen if request.path.startswith("/token")]
     assert queries == [{"service": ["here"], "scope": ["repository:some/image:pull"]}] * 3
 
 
 def test_an_identity_token_is_exchanged(tmp_path: Path) -> None:
-    def answer(seen: Seen) -> Answer:
-        if seen.path == "/token":
-            form = parse_qs(seen.body.decode())
+    def answer(request: Seen) -> Answer:
+        if request.path == "/token":
+            form = parse_qs(request.body.decode())
             assert (form["grant_type"], form["refresh_token"]) == (["refresh_token"], [SECRET])
             return Answer(200, body=b'{"access_token": "t"}')
-        if seen.headers.get("Authorization") == "Bearer t":
+        if request.headers.get("Authorization") == "Bearer t":
             return Answer(200)
         return Answer(401, {"WWW-Authenticate": f'Bearer realm="http://{fake.host}/token"'})
 
@@ -81,25 +81,25 @@ def test_an_identity_token_is_exchanged(tmp_path: Path) -> None:
 
 def test_a_token_service_that_rejects_credentials_is_an_error(tmp_path: Path) -> None:
     with Fake(tokens(lambda: f"http://{fake.host}", "me:right")) as fake:
-        own = client(fake, tmp_path, {"auth": base64.b64encode(f"me:{SECRET}".encode()).decode()})
+        registry_client = client(fake, tmp_path, {"auth": base64.b64encode(f"me:{SECRET}".encode()).decode()})
         with pytest.raises(CredentialsError, match="rejected the credentials: 401") as caught:
-            own.request(REQUEST, (200,))
+            registry_client.request(REQUEST, (200,))
     assert SECRET not in f"{caught.value}"
 
 
 def test_credentials_are_not_sent_to_another_server(tmp_path: Path) -> None:
-    with Fake(lambda _: Answer(200)) as other:
+    with Fake(lambda _: Answer(200)) as other_server:
 
-        def answer(seen: Seen) -> Answer:
-            if "Authorization" not in seen.headers:
+        def answer(request: Seen) -> Answer:
+            if "Authorization" not in request.headers:
                 return Answer(401, {"WWW-Authenticate": "Basic realm=x"})
-            return Answer(307, {"Location": f"http://localhost:{other.server_address[1]}/data"})
+            return Answer(307, {"Location": f"http://localhost:{other_server.server_address[1]}/data"})
 
         with Fake(answer) as fake:
             client(fake, tmp_path, {"username": "me", "password": SECRET}).request(REQUEST, (200,))
-            upload = HttpRequest("PUT", f"http://{other.host}/upload", "pull,push")
+            upload = HttpRequest("PUT", f"http://{other_server.host}/upload", "pull,push")
             client(fake, tmp_path, {"username": "me", "password": SECRET}).request(upload, (200,))
-        assert [(seen.path, seen.headers.get("Authorization")) for seen in other.seen] == [
+        assert [(request.path, request.headers.get("Authorization")) for request in other_server.seen] == [
             ("/data", None),
             ("/upload", None),
         ]
@@ -138,9 +138,13 @@ def test_the_registrys_error_message_is_shown(tmp_path: Path) -> None:
 
 def test_no_plain_http_beyond_this_machine() -> None:
     with pytest.raises(InputError, match="without TLS"):
-        Client(parse("http://r.example/a"), QUICK)
-    assert Client(parse("r.example/a"), QUICK).absolute("http://r.example/v2/x", "/") == "https://r.example/v2/x"
-    assert Client(parse("r.example/a"), QUICK, insecure=True).absolute("/v2/x", "/") == "http://r.example/v2/x"
+        Client(parse_reference("http://r.example/a"), QUICK)
+    assert (
+        Client(parse_reference("r.example/a"), QUICK).absolute("http://r.example/v2/x", "/") == "https://r.example/v2/x"
+    )
+    assert (
+        Client(parse_reference("r.example/a"), QUICK, insecure=True).absolute("/v2/x", "/") == "http://r.example/v2/x"
+    )
 
 
 @pytest.mark.parametrize(
@@ -159,15 +163,15 @@ def test_no_plain_http_beyond_this_machine() -> None:
 def test_a_token_service_has_tls_or_is_on_the_registrys_own_host(
     registry: str, insecure: bool, realm: str, safe: bool
 ) -> None:
-    assert Client(parse(f"{registry}/a"), QUICK, insecure=insecure)._is_safe(realm) == safe
+    assert Client(parse_reference(f"{registry}/a"), QUICK, insecure=insecure)._is_safe(realm) == safe
 
 
 def test_credentials_are_not_sent_to_another_machine_without_tls(tmp_path: Path) -> None:
     challenge = {"WWW-Authenticate": 'Bearer realm="http://tokens.invalid/t"'}
     with Fake(lambda _: Answer(401, challenge)) as fake:
-        own = client(fake, tmp_path, {"username": "me", "password": SECRET})
+        registry_client = client(fake, tmp_path, {"username": "me", "password": SECRET})
         with pytest.raises(CredentialsError, match=r"to send credentials to http://tokens\.invalid/t without TLS"):
-            own.request(REQUEST, (200,))
+            registry_client.request(REQUEST, (200,))
 
 
 @pytest.mark.parametrize(
@@ -187,4 +191,4 @@ def test_an_address_that_is_none_is_an_error_of_the_registry(
 
 def test_an_upload_does_not_continue_at_an_address_that_is_none() -> None:
     with pytest.raises(RegistryError, match="names an invalid address"):
-        Client(parse("r.example/a"), QUICK).absolute("http://[", "/")
+        Client(parse_reference("r.example/a"), QUICK).absolute("http://[", "/")

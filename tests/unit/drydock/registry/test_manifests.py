@@ -9,7 +9,7 @@ import pytest
 
 from drydock.config.access import Access
 from drydock.core.errors import CredentialsError, RegistryError
-from drydock.oci.reference import parse
+from drydock.oci.reference import parse_reference
 from drydock.registry.client import Client
 from drydock.registry.manifests import INDEX, MANIFEST, Manifest, Manifests, fallback_tag, to_manifest
 from tests.support.fake_registry import Answer, Fake, Seen
@@ -23,7 +23,7 @@ INDEX_OF_ONE = to_manifest({"schemaVersion": 2, "mediaType": INDEX, "manifests":
 
 def ask(folder: Path, headers: dict[str, str], body: bytes, name: str = "v1") -> Manifest | None:
     with Fake(lambda _: Answer(200, headers, body)) as fake:
-        return Manifests(Client(parse(f"{fake.host}/some/image"), QUICK), folder).find(name)
+        return Manifests(Client(parse_reference(f"{fake.host}/some/image"), QUICK), folder).find(name)
 
 
 def test_the_media_type_is_the_registrys_or_the_contents(tmp_path: Path) -> None:
@@ -49,8 +49,8 @@ def test_an_entry_of_an_index_that_states_something_else_is_refused(
     tmp_path: Path, entry: dict[str, Any], problem: str
 ) -> None:
     served = {f"/v2/some/image/manifests/{IMAGE.digest}": Answer(200, {"Content-Type": MANIFEST}, IMAGE.data)}
-    with Fake(lambda seen: served.get(seen.path, Answer(404))) as fake:
-        there = Manifests(Client(parse(f"{fake.host}/some/image"), QUICK), tmp_path)
+    with Fake(lambda request: served.get(request.path, Answer(404))) as fake:
+        there = Manifests(Client(parse_reference(f"{fake.host}/some/image"), QUICK), tmp_path)
         assert there.listed(IMAGE.descriptor()) == IMAGE
         with pytest.raises(RegistryError, match=problem):
             there.listed(IMAGE.descriptor() | entry)
@@ -66,20 +66,20 @@ class Stored:
         self.api, self.gitlab, self.immutable = api, gitlab, immutable
         self.manifests: dict[str, Manifest] = {}
 
-    def __call__(self, seen: Seen) -> Answer:
-        kind, _, name = seen.path.removeprefix("/v2/some/image/").partition("/")
+    def __call__(self, request: Seen) -> Answer:
+        kind, _, name = request.path.removeprefix("/v2/some/image/").partition("/")
         if kind == "referrers":
             return self.api
-        if seen.method == "PUT":
+        if request.method == "PUT":
             if self.immutable and name in self.manifests:
                 return Answer(self.immutable, body=b'{"errors": [{"code": "TAG_INVALID", "message": "immutable"}]}')
-            manifest = Manifest(seen.body, seen.headers["Content-Type"])
+            manifest = Manifest(request.body, request.headers["Content-Type"])
             self.manifests |= {name: manifest, manifest.digest: manifest}
             return Answer(201)
         if self.gitlab and name not in self.manifests:
             name = name.replace("sha256-", "sha256:")
-        found = self.manifests.get(name)
-        return Answer(200, {"Content-Type": found.media_type}, found.data) if found else Answer(404)
+        document = self.manifests.get(name)
+        return Answer(200, {"Content-Type": document.media_type}, document.data) if document else Answer(404)
 
 
 def artifact(kind: str, subject: Manifest) -> Manifest:
@@ -90,7 +90,7 @@ def artifact(kind: str, subject: Manifest) -> Manifest:
 def referred(stored: Stored, folder: Path, subject: Manifest, *kinds: str) -> list[str]:
     """Attach artifacts to a manifest; return the types that the registry then lists."""
     with Fake(stored) as fake:
-        there = Manifests(Client(parse(f"{fake.host}/some/image"), QUICK), folder)
+        there = Manifests(Client(parse_reference(f"{fake.host}/some/image"), QUICK), folder)
         there.push(subject)
         for kind in kinds:
             there.refer(artifact(kind, subject))
@@ -136,17 +136,17 @@ def test_a_list_of_a_wrong_type_is_not_replaced(tmp_path: Path) -> None:
 @pytest.mark.parametrize("status", [200, 201, 202, 204])
 def test_any_success_means_that_a_manifest_is_stored(tmp_path: Path, status: int) -> None:
     with Fake(lambda _: Answer(status)) as fake:
-        Manifests(Client(parse(f"{fake.host}/some/image"), QUICK), tmp_path).push(IMAGE)
+        Manifests(Client(parse_reference(f"{fake.host}/some/image"), QUICK), tmp_path).push(IMAGE)
 
 
 @pytest.mark.parametrize("refused", ["the artifact", "the list"])
 def test_a_registry_that_takes_no_artifact_or_no_list_is_explained(tmp_path: Path, refused: str) -> None:
-    def answer(seen: Seen) -> Answer:
-        is_list = seen.path.endswith(fallback_tag(IMAGE.digest))
-        return Answer(404 if seen.method == "GET" else 405 if is_list or refused == "the artifact" else 201)
+    def answer(request: Seen) -> Answer:
+        is_list = request.path.endswith(fallback_tag(IMAGE.digest))
+        return Answer(404 if request.method == "GET" else 405 if is_list or refused == "the artifact" else 201)
 
     with Fake(answer) as fake, pytest.raises(RegistryError, match="answered 405") as error:
-        Manifests(Client(parse(f"{fake.host}/some/image"), QUICK), tmp_path).refer(artifact("a/b", IMAGE))
+        Manifests(Client(parse_reference(f"{fake.host}/some/image"), QUICK), tmp_path).refer(artifact("a/b", IMAGE))
     assert "artifacts of OCI 1.1" in error.value.hint
 
 
@@ -172,6 +172,6 @@ def test_a_list_under_an_immutable_tag_is_explained(tmp_path: Path, status: int)
 
 def test_a_refused_tag_that_names_the_image_already_is_set(tmp_path: Path) -> None:
     with Fake(Stored(Answer(404), immutable=400)) as fake:
-        there = Manifests(Client(parse(f"{fake.host}/some/image"), QUICK), tmp_path)
+        there = Manifests(Client(parse_reference(f"{fake.host}/some/image"), QUICK), tmp_path)
         for _ in range(2):
             there.push(IMAGE, "v1")

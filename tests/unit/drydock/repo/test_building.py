@@ -15,7 +15,7 @@ from drydock.build import build as builder
 from drydock.build import many
 from drydock.build.job import BuildOptions, Job
 from drydock.build.many import Outcome
-from drydock.config.matrix import find, read_matrix
+from drydock.config.matrix import find_variant, read_matrix
 from drydock.config.project import DRYDOCK
 from drydock.core.errors import InputError, TargetError, UnresolvedError
 from drydock.core.project import Project
@@ -36,13 +36,13 @@ class Asked:
         self.options = many.ManyOptions()
         self.unlocked: set[str] = set()
         patch.setattr(locking, "job_of", self._job)
-        patch.setattr(builder, "build", self._build)
+        patch.setattr(builder, "build_image", self._build)
         patch.setattr(many, "build_all", self._build_all)
 
     def _job(self, project: Project, target: str, options: BuildOptions, **_: Any) -> Job:
         if target in self.unlocked:
             raise UnresolvedError(f"{target}: not pinned: wheels", hint="lock it")
-        variant = find(read_matrix(project), target)
+        variant = find_variant(read_matrix(project), target)
         return Job(variant, None, options.platform or variant.platforms[0], project)  # type: ignore[arg-type]
 
     def _build(self, job: Job, **_: Any) -> builder.Built:
@@ -66,12 +66,12 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Asked:
 def code_of(which: Which, how: RowOptions = RowOptions(), *, json: bool = False, project: Project = DRYDOCK) -> int:  # noqa: B008
     """Build, and return the exit code."""
     with pytest.raises(SystemExit) as ended:
-        building.build(project, which, how, json=json)
+        building.build_rows(project, which, how, json=json)
     return int(ended.value.code or 0)
 
 
 def test_one_target_is_built_as_ever(asked: Asked, capsys: pytest.CaptureFixture[str]) -> None:
-    building.build(DRYDOCK, Which(["cpu"]), RowOptions(), json=False)
+    building.build_rows(DRYDOCK, Which(["cpu"]), RowOptions(), json=False)
 
     assert (asked.one, asked.many) == (["cpu-vllm0.32"], [])
     assert capsys.readouterr().out == f"drydock/x:1\n{DIGEST}\n"
@@ -97,14 +97,14 @@ def test_a_row_that_cannot_be_locked_fails_alone(asked: Asked, capsys: pytest.Ca
 
 def test_an_unknown_target_is_refused_before_anything_is_built(asked: Asked) -> None:
     with pytest.raises(TargetError, match="nonsense"):
-        building.build(DRYDOCK, Which(["cpu,nonsense"]), RowOptions(), json=False)
+        building.build_rows(DRYDOCK, Which(["cpu,nonsense"]), RowOptions(), json=False)
     assert asked.many == []
 
 
 def test_all_locked_are_the_rows_that_ci_would_build_as_far_as_the_disk_goes(
     asked: Asked, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(building, "_free", lambda: 30 * GIGABYTE)
+    monkeypatch.setattr(building, "_measure_free_bytes", lambda: 30 * GIGABYTE)
     assert code_of(Which(all_locked=True), json=True) == 0
     rows = {row["variant"]: row for row in json.loads(capsys.readouterr().out)["rows"]}
 
@@ -121,8 +121,8 @@ def test_small_rows_come_first_and_a_size_that_is_not_known_does_not_fit() -> No
         CiRow(variant=name, accelerator="cpu", platform="linux/amd64", arch="amd64", disk=size and size * GIGABYTE)
         for name, size in sizes.items()
     ]
-    found = dict(building._too_large(rows, 14 * GIGABYTE))
-    assert found == {
+    too_large = dict(building._too_large(rows, 14 * GIGABYTE))
+    assert too_large == {
         "d": "disk: it needs an amount that its lock does not know, and 1 GB are free for it",
         "a": "disk: it needs up to 20 GB, and 1 GB are free for it",
     }
@@ -142,7 +142,7 @@ def repository(tmp_path: Path) -> Project:
 def test_a_revision_that_git_does_not_know_is_refused(asked: Asked, repository: Project) -> None:
     for bad in ("nope", "", "--output=x", "HEAD~9", "a b"):
         with pytest.raises(InputError, match="--changed-since"):
-            building.build(repository, Which(since=bad), RowOptions(), json=False)
+            building.build_rows(repository, Which(since=bad), RowOptions(), json=False)
     assert asked.many == []
     assert not (repository.root / "x").exists()
 
@@ -163,7 +163,7 @@ def test_the_table_has_a_line_a_row_and_below_it_why_rows_are_missing() -> None:
         Outcome(variant="longer", platform="p", state="failed", why="exit code: 3", exit_code=6),
         *(Outcome(variant=name, platform="p", state="left out", why="not locked") for name in "xy"),
     ]  # fmt: skip
-    assert building.text(rows).splitlines() == [
+    assert building.format_build_outcomes(rows).splitlines() == [
         "row     seconds  cached      digest",
         f"a       1.2      foundation  {DIGEST}  as committed",
         f"longer  0.0                  {' ' * len(DIGEST)}  failed",
@@ -178,8 +178,8 @@ def test_the_table_has_a_line_a_row_and_below_it_why_rows_are_missing() -> None:
 
 def test_a_table_without_rows_says_so() -> None:
     left_out = Outcome(variant="x", platform="p", state="left out", why="not locked")
-    assert building.text([]) == "nothing to build\n"
-    assert building.text([left_out]) == "nothing to build\n\nleft out:\n  x: not locked\n"
+    assert building.format_build_outcomes([]) == "nothing to build\n"
+    assert building.format_build_outcomes([left_out]) == "nothing to build\n\nleft out:\n  x: not locked\n"
 
 
 def test_the_exit_code_is_the_largest(asked: Asked, monkeypatch: pytest.MonkeyPatch) -> None:

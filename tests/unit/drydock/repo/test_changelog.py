@@ -4,7 +4,16 @@ import pytest
 
 from drydock.core.errors import InputError
 from drydock.core.paths import ROOT
-from drydock.repo.changelog import BEFORE, FILE, Release, UpgradeNote, notes, parse, read_changelog, released
+from drydock.repo.changelog import (
+    BEFORE,
+    FILE,
+    Release,
+    UpgradeNote,
+    insert_release_heading,
+    list_upgrade_notes,
+    parse_changelog,
+    read_changelog,
+)
 
 TEXT = """# Changelog
 
@@ -38,7 +47,7 @@ release.
 
 
 def test_releases_in_order() -> None:
-    unreleased, newest, older, first = parse(TEXT)
+    unreleased, newest, older, first = parse_changelog(TEXT)
 
     assert unreleased == Release("", "", "", {BEFORE: ("Move the file, then lock.", "Second.")})
     assert newest == Release("0.10.0", "2026-11-30", "", {"Added": ("`--flag`.",)})
@@ -57,9 +66,9 @@ def test_releases_in_order() -> None:
     ],
 )
 def test_notes_are_those_of_newer_releases_and_of_what_is_unreleased(version: str, expected: list[str]) -> None:
-    found = notes(parse(TEXT), version)
-    assert [each.version for each in found] == expected
-    assert found[0] == UpgradeNote("", ("Move the file, then lock.", "Second."))
+    upgrade_notes = list_upgrade_notes(parse_changelog(TEXT), version)
+    assert [note.version for note in upgrade_notes] == expected
+    assert upgrade_notes[0] == UpgradeNote("", ("Move the file, then lock.", "Second."))
 
 
 @pytest.mark.parametrize(
@@ -82,21 +91,21 @@ def test_notes_are_those_of_newer_releases_and_of_what_is_unreleased(version: st
 def test_what_is_not_expected_is_an_error(old: str, new: str, said: str) -> None:
     assert old in TEXT
     with pytest.raises(InputError) as raised:
-        parse(TEXT.replace(old, new, 1))
+        parse_changelog(TEXT.replace(old, new, 1))
     assert said in str(raised.value)
 
 
 def test_what_is_unreleased_becomes_a_release() -> None:
-    before = parse(TEXT)
-    empty, newest, *others = parse(released(TEXT, "0.11.0", "2026-12-24"))
+    before = parse_changelog(TEXT)
+    empty, newest, *older = parse_changelog(insert_release_heading(TEXT, "0.11.0", "2026-12-24"))
 
     assert empty.is_empty
     assert newest == before[0]._replace(version="0.11.0", date="2026-12-24")
-    assert others == [*before[1:]]
+    assert older == [*before[1:]]
 
 
 def test_that_of_drydock_is_read() -> None:
-    found = read_changelog()
-    assert found[0].version == ""
-    assert notes(found, "0.0.1")
+    releases = read_changelog()
+    assert releases[0].version == ""
+    assert list_upgrade_notes(releases, "0.0.1")
     assert (ROOT / FILE).is_file()

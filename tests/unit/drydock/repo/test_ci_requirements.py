@@ -12,17 +12,17 @@ from drydock.core.paths import ROOT
 from drydock.core.project import Project
 from drydock.repo import ci_requirements
 from drydock.repo.own_wheel import OwnWheel
-from drydock.repo.version import number
+from drydock.repo.version import read_own_version
 
 CONTENT = b"a wheel"
 HASH = hashlib.sha256(CONTENT).hexdigest()
-FILENAME = f"drydock_images-{number()}-py3-none-any.whl"
+FILENAME = f"drydock_images-{read_own_version()}-py3-none-any.whl"
 WHEEL = OwnWheel(FILENAME, HASH, CONTENT)
 AT_ADDRESS = OwnWheel(FILENAME, HASH, b"", f"https://releases.example/{FILENAME}")
 HASHED = f"--hash=sha256:{HASH}"
 STRANGER = "on the public Python index this is another project"
 NO_HASH = "has no hash: whoever owns the name or the address decides"
-OTHER = f"this drydock is drydock-images {number()}"
+OTHER = f"this drydock is drydock-images {read_own_version()}"
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ def problems(project: Project, text: str) -> tuple[str, ...]:
         ("drydock @ https://h.example/drydock-0.1.0-py3-none-any.whl", STRANGER),
         ("./drydock-0.1.0-py3-none-any.whl", STRANGER),
         (f"drydock==0.1.0 {HASHED}", OTHER),
-        (f"drydock-images=={number()}", NO_HASH),
+        (f"drydock-images=={read_own_version()}", NO_HASH),
         (f"./{FILENAME}", NO_HASH),
         (f"drydock-images @ https://h.example/{FILENAME}", NO_HASH),
         ("drydock-images @ git+https://git.example/drydock@main", NO_HASH),
@@ -63,8 +63,8 @@ def problems(project: Project, text: str) -> tuple[str, ...]:
 )
 def test_what_is_not_this_drydock_by_hash_is_said(project: Project, line: str, problem: str) -> None:
     (project.root / "more.txt").write_text("-r requirements.txt\n\ndrydock>=0\n")
-    [found] = problems(project, f"# What CI installs\n{line}\n")
-    assert problem in found
+    [message] = problems(project, f"# What CI installs\n{line}\n")
+    assert problem in message
     with pytest.raises(StaleError, match=r"upgrade --write"):
         ci_requirements.check_requirements(project)
 
@@ -76,7 +76,7 @@ def test_what_is_not_this_drydock_by_hash_is_said(project: Project, line: str, p
         f"{FILENAME} {HASHED}",
         f"drydock-images @ https://h.example/{FILENAME} {HASHED}",
         f"https://h.example/{FILENAME}#sha256={HASH}",
-        f"drydock-images=={number()} \\\n  {HASHED} \\\n  --hash=sha256:{'1' * 64}",
+        f"drydock-images=={read_own_version()} \\\n  {HASHED} \\\n  --hash=sha256:{'1' * 64}",
         f"{FILENAME} --hash=sha512:{hashlib.sha512(CONTENT).hexdigest()}\r",
     ],
 )
@@ -88,8 +88,8 @@ def test_this_drydock_by_hash_is_right_however_it_is_written(project: Project, l
 def test_a_wheel_of_another_commit_is_said(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ci_requirements.own_wheel, "read_wheel_commit", lambda _: "0" * 40)
     monkeypatch.setattr(ci_requirements, "read_commit", lambda _: "1" * 40)
-    [found] = problems(project, f"./{FILENAME} {HASHED}\n")
-    assert "made of commit 000000000000, and this drydock is of 111111111111" in found
+    [message] = problems(project, f"./{FILENAME} {HASHED}\n")
+    assert "made of commit 000000000000, and this drydock is of 111111111111" in message
 
 
 def test_a_project_with_ci_needs_the_file_and_one_without_does_not(project: Project) -> None:
@@ -130,19 +130,19 @@ def test_writing_keeps_what_the_project_added_and_removes_the_wheel_that_was_nam
         f"# our logger\nstructlog==25.1.0 \\\n    --hash=sha256:{'2' * 64}\n"
     )
 
-    written = ci_requirements.write_requirements(project, WHEEL)
+    written_files = ci_requirements.write_requirements(project, WHEEL)
 
-    own = f"{ci_requirements.OWN}\n# our logger\nstructlog==25.1.0 \\\n    --hash=sha256:{'2' * 64}\n"
-    assert (project.root / "requirements.txt").read_text().endswith(own)
+    own_lines = f"{ci_requirements.OWN}\n# our logger\nstructlog==25.1.0 \\\n    --hash=sha256:{'2' * 64}\n"
+    assert (project.root / "requirements.txt").read_text().endswith(own_lines)
     assert "==2.0 " not in (project.root / "requirements.txt").read_text()
     assert (
         sorted(path.name for path in project.root.glob("*.whl"))
         == [FILENAME, "drydock_images-0.0.2-py3-none-any.whl"][::-1]
     )
-    assert [path.name for path in written] == ["requirements.txt", old]
+    assert [path.name for path in written_files] == ["requirements.txt", old]
     assert ci_requirements.write_requirements(project, WHEEL) == []
 
 
 def test_without_a_wheel_a_project_names_none(project: Project) -> None:
-    text = ci_requirements.files(None)["requirements.txt"].decode()
+    text = ci_requirements.make_requirement_files(None)["requirements.txt"].decode()
     assert "names no drydock-images" in problems(project, text)[0]

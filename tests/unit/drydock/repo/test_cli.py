@@ -13,9 +13,12 @@ from pathlib import Path
 
 import pytest
 
+from drydock.config import renamed
 from drydock.core.paths import ROOT
+from drydock.lock.proof import TIERS
 from drydock.repo import cli
-from tasks import namespace
+from drydock.repo.options import list_fields, read_help
+from tasks import COMMANDS, namespace
 
 pytestmark = pytest.mark.checkout
 
@@ -26,7 +29,7 @@ def inv(*words: str) -> subprocess.CompletedProcess[str]:
     code: object = 0
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         try:
-            cli.run(namespace, words)
+            cli.run_command_line(COMMANDS, words)
         except SystemExit as end:
             code = end.code or 0
     assert isinstance(code, int), code
@@ -39,24 +42,78 @@ def started(*words: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
     return subprocess.run(argv, cwd=cwd, capture_output=True, text=True, check=False, timeout=60)
 
 
-def test_the_overview_names_every_task_once() -> None:
-    listed = [name for names in cli.TASKS.values() for name in names]
-    tasks = {min((name, *aliases), key=len) for name, aliases in namespace.task_names.items()}
-    benchmarks = {name for name in tasks if name.startswith("bench.")}
+VERBS = {name: verb for members in COMMANDS.values() for name, verb in members.items()}
 
-    assert len(listed) == len(set(listed))
-    assert set(listed) == tasks - benchmarks
-    assert cli.overview(namespace) == started().stdout == inv("help").stdout
+
+def test_the_overview_names_every_verb_once() -> None:
+    shown = started().stdout
+    assert shown == inv("help").stdout == cli.format_overview(cli.Verbs(COMMANDS))
+    listed = [line[2:19].strip() for line in shown.splitlines() if line.startswith("  ")]
+    assert listed == [name for name in VERBS if not name.startswith("bench ")]
+
+
+def test_every_option_of_every_verb_has_a_help() -> None:
+    texts = {name: read_help(verb.record) for name, verb in VERBS.items()}
+    assert len(texts) > 50
+    assert [
+        f"{name} {field}" for name, verb_texts in texts.items() for field, text in verb_texts.items() if not text
+    ] == []
+
+
+def test_the_tiers_of_matrix_are_those_of_proofs() -> None:
+    assert list_fields(VERBS["matrix"].record)["proof"].choices == TIERS
+
+
+@pytest.mark.parametrize(
+    ("words", "warning", "error"),
+    [
+        ("init", "`init` is now `project init`", "project init requires --folder"),
+        ("diff a", "`diff` is now `image diff`", "image diff requires --new"),
+        (
+            "verify --registry-only --reference a/b --key k --nope",
+            "`verify --reference` is now `image verify`",
+            "--nope",
+        ),
+        (
+            "verify --reference=a/b --key k --nope",
+            "image verify: --key is now --verify-key",
+            "image verify: unknown option",
+        ),
+        ("lock --outdated --nope", "`lock --outdated` is now `outdated`", "outdated: unknown option --nope"),
+        ("lock --advisories --nope", "`lock --advisories` is now `audit`", "audit: unknown option --nope"),
+        ("bundle --target cpu --sign k", "bundle create: --sign is now --sign-key", "bundle create requires --output"),
+        ("model nonsense", "`model` is now `model demo`", "unknown model 'nonsense', expected smollm2"),
+        ("size --length 5 --hosts x --nope", "size: --length is now --max-model-len", "size: unknown option --nope"),
+        (
+            "run --target cpu --format k8s --nope",
+            "run: --format k8s is now --format kubernetes",
+            "unknown option --nope",
+        ),
+        ("verify --print-policy kyverno --reference a/b", "is now `policy`", "policy requires --verify-key"),
+    ],
+)
+def test_an_old_name_warns_and_does_the_same(words: str, warning: str, error: str) -> None:
+    ran = started(*words.split())
+    assert warning in ran.stderr
+    assert error in ran.stderr.partition("error: ")[2]
+
+
+def test_every_old_name_leads_to_one_that_exists() -> None:
+    assert {old.new for old in renamed.VERBS} <= VERBS.keys()
+    options = {
+        name: {f"--{field.option}" for field in list_fields(verb.record).values()} for name, verb in VERBS.items()
+    }
+    assert [old for old in renamed.OPTIONS if old.new and old.new not in options[old.where]] == []
 
 
 @pytest.mark.parametrize("words", ["build --help", "build -h", "help build", "-h build", "--help build",
                                    "build --target cpu --help"])  # fmt: skip
 def test_help_is_found_wherever_one_asks_for_it(words: str) -> None:
-    asked = inv(*words.split())
+    result = inv(*words.split())
 
-    assert asked.returncode == 0
-    assert asked.stdout.startswith("Usage: ./inv build --target TARGET [OPTIONS]")
-    assert "--offline" in asked.stdout
+    assert result.returncode == 0
+    assert result.stdout.startswith("Usage: ./inv build --target TARGET [OPTIONS]")
+    assert "--offline" in result.stdout
 
 
 def test_help_of_a_task_below_another_and_of_one_without_options() -> None:
@@ -81,7 +138,8 @@ def test_help_of_a_task_below_another_and_of_one_without_options() -> None:
         ("build cpu gaud", "unknown target 'gaud'", "gaudi2, gaudi2e, gaudi3"),
         ("build --target", "--target requires a value", "--target VALUE"),
         ("build --target gaud", "unknown target 'gaud'", "gaudi2, gaudi2e, gaudi3"),
-        ("plan --model x", "unknown task 'plan'", "./inv entrypoint --target ROW -- plan"),
+        ("facts --model x", "unknown task 'facts'", "./inv entrypoint --target ROW -- facts"),
+        ("run --target cpu --format kubernets", "run: --format kubernets: unknown value", "did you mean 'kubernetes'?"),
         ("serve x", "unknown task 'serve'", "./inv run --target ROW --model MODEL"),
         (
             "entrypoint --target cpu plan -q",
@@ -91,6 +149,8 @@ def test_help_of_a_task_below_another_and_of_one_without_options() -> None:
         ("run --target cpu check", "'check' is a verb of the image", "write ./inv run --target cpu -- check"),
         ("run --target cpu --dtype half", "run: unknown option --dtype", "options of vLLM and of its image follow --"),
         ("run --target cpu --detahc", "run: unknown option --detahc", "did you mean '--detach'?"),
+        ("topology pln", "unknown task 'topology pln'", "did you mean 'topology plan'?"),
+        ("logs", "unknown task 'logs'", "docker logs --follow NAME"),
         ("xyzzy", "unknown task 'xyzzy'", "none is like it; ./inv lists the tasks"),
         ("matrix --porof packages", "matrix: unknown option --porof", "did you mean '--proof'?"),
         ("build -t cpu", "build: unknown option -t", "./inv build --help"),
@@ -108,9 +168,9 @@ def test_a_wrong_word_exits_with_2_and_a_hint(words: str, error: str, hint: str)
 
 
 def test_an_option_that_has_no_effect_any_more_warns_and_the_task_runs() -> None:
-    asked = started("build", "--allow-unlocked", "--target", "nonsense")
+    result = started("build", "--allow-unlocked", "--target", "nonsense")
 
-    warning, error = asked.stderr.splitlines()[:2]
+    warning, error = result.stderr.splitlines()[:2]
     assert warning.startswith("warning: build: --allow-unlocked has no effect any more: build pins")
     assert error == "error: --target: unknown target 'nonsense'"
 
@@ -123,11 +183,11 @@ def test_a_word_that_is_no_text_exits_with_2() -> None:
 
 
 def test_several_tasks_run_in_one_line_and_targets_are_words_of_matrix() -> None:
-    shown = inv("matrix", "gaudi2", "rocm7.0", "--json", "lock", "--target", "cpu", "--check")
+    result = inv("matrix", "gaudi2", "rocm7.0", "--json", "lock", "--target", "cpu", "--check")
 
-    assert shown.returncode == 0, shown.stderr
-    found = json.loads(shown.stdout)["variants"]
-    assert [row["id"] for row in found] == ["habana1.22-fork0.9", "rocm7.0-vllm0.18"]
+    assert result.returncode == 0, result.stderr
+    rows = json.loads(result.stdout)["variants"]
+    assert [row["id"] for row in rows] == ["habana1.22-fork0.9", "rocm7.0-vllm0.18"]
 
 
 def test_it_runs_from_any_folder(tmp_path: Path) -> None:
@@ -142,9 +202,7 @@ def test_words_after_dashes_are_not_read() -> None:
 
 
 def test_the_short_options_are_those_for_help_and_for_verbose() -> None:
-    contexts = {context.name: context for context in namespace.to_contexts()}
-
-    assert list(cli._checked(["build", "--target", "cpu", "-v"], contexts))[-1] == "--verbose"
+    assert list(cli._check_words(["build", "--target", "cpu", "-v"], cli.Verbs(COMMANDS)))[-1] == "--verbose"
     refused = inv("matrix", "-v")
     assert refused.returncode == 2
     assert "matrix: unknown option --verbose" in refused.stderr
@@ -179,9 +237,9 @@ def test_bash_completes_tasks_options_and_targets(line: str, expected: set[str])
         f"COMP_WORDS=({line}); COMP_CWORD={len(words) - 1}; _drydock ./inv '{words[-1]}'\n"
         "printf '%s\\n' \"${COMPREPLY[@]}\""
     )
-    found = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True, timeout=60)
+    result = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True, timeout=60)
 
-    completed = set(found.stdout.split())
+    completed = set(result.stdout.split())
     assert completed
     assert all(word.startswith(words[-1]) for word in completed)
     assert expected <= completed or expected == {"habana1.2"}
@@ -197,11 +255,6 @@ def test_a_group_lists_its_tasks_and_the_version_is_told() -> None:
     assert inv("--version").stdout.startswith("drydock ")
 
 
-def test_no_value_of_a_completion_is_of_an_unknown_option() -> None:
-    known = {name: context for context in namespace.to_contexts() for name in (context.name, *context.aliases)}
-    assert [words for words in cli.VALUES if words.split()[1] not in known[words.split()[0]].flags] == []
-
-
 def test_an_unknown_shell_names_the_known_ones() -> None:
     assert "bash, zsh, fish" in inv("completion", "tcsh").stdout
 
@@ -211,11 +264,11 @@ def test_a_table_is_as_wide_as_the_terminal() -> None:
     env = {**os.environ, "COLUMNS": "80"}
     subprocess.run([sys.executable, str(ROOT / "tasks.py"), "matrix", "cpu"], stdout=follower, env=env, check=True)
     os.close(follower)
-    shown = os.read(leader, 100_000).decode()
+    screen = os.read(leader, 100_000).decode()
     os.close(leader)
 
-    assert "cpu-vllm0.32" in shown
-    assert max(map(len, shown.splitlines())) <= 80
+    assert "cpu-vllm0.32" in screen
+    assert max(map(len, screen.splitlines())) <= 80
 
 
 # --- a project ------------------------------------------------------------------------------------------------------
@@ -226,9 +279,9 @@ def test_a_project_is_named_before_the_task(tmp_path: Path, words: list[str]) ->
     (tmp_path / "drydock.yaml").write_text("schema: 1\nname: acme\n")
     (tmp_path / "matrix.yaml").write_text("variants: {ours: {inherits: drydock/cpu-vllm0.32}}\n")
     before = [word.format(tmp_path) for word in words]
-    shown = started(*before, "matrix", "ours", "--json")
-    assert [row["id"] for row in json.loads(shown.stdout)["variants"]] == ["ours"], shown.stderr
-    assert started("matrix", "ours", "--json", cwd=tmp_path).stdout == shown.stdout
+    result = started(*before, "matrix", "ours", "--json")
+    assert [row["id"] for row in json.loads(result.stdout)["variants"]] == ["ours"], result.stderr
+    assert started("matrix", "ours", "--json", cwd=tmp_path).stdout == result.stdout
     assert started(*before, "--version").stdout == started("--version").stdout
     assert "ours" in started(*before, "complete", "build", "--target", "").stdout.splitlines()
 
@@ -259,8 +312,8 @@ def test_a_task_that_requires_a_target_takes_the_projects_default(tmp_path: Path
         (("build", "--json"), "nonsense"),
         (("build", "third"), "third"),
     ):
-        done = started("--project", str(tmp_path), *words)
-        assert (done.returncode, f"unknown target '{target}'" in done.stderr) == (2, True), done.stderr
+        result = started("--project", str(tmp_path), *words)
+        assert (result.returncode, f"unknown target '{target}'" in result.stderr) == (2, True), result.stderr
     assert "--target" in started("bake").stderr
     chosen = started("--project", str(tmp_path), "build", "--changed-since", "v0")
     assert "--changed-since v0: git rev-parse" in chosen.stderr
@@ -313,8 +366,8 @@ def test_a_project_above_is_named_on_standard_error(tmp_path: Path) -> None:
 def test_completion_in_a_project_of_others_is_silent(tmp_path: Path) -> None:
     (tmp_path / "drydock.yaml").write_text("schema: 1\nname: acme\nrows: all\n")
     tmp_path.chmod(0o777)
-    done = started("complete", "build", "--target", "cp", cwd=tmp_path)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    result = started("complete", "build", "--target", "cp", cwd=tmp_path)
+    assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
 
 
 @pytest.mark.parametrize("text", ["schema: [", "schema: 9\n", "name: \\xff\n"])

@@ -11,7 +11,7 @@ from drydock.config.project import DRYDOCK
 from drydock.core.errors import StaleError
 from drydock.repo import docs
 
-TABLE = docs.begin("accelerators")
+TABLE = docs.format_begin_marker("accelerators")
 
 
 @pytest.fixture
@@ -22,18 +22,18 @@ def page(tmp_path: Path) -> Path:
 
 
 def test_a_table_replaces_the_text_between_its_markers(page: Path) -> None:
-    assert docs.filled(page, {"accelerators": "new\n"}) == f"before\n{TABLE}new\n{docs.END}\nafter\n"
+    assert docs.fill_tables(page, {"accelerators": "new\n"}) == f"before\n{TABLE}new\n{docs.END}\nafter\n"
 
 
 def test_a_page_without_markers_is_an_error(page: Path) -> None:
     with pytest.raises(StaleError, match="missing marker lines"):
-        docs.filled(page, {"other": "new\n"})
+        docs.fill_tables(page, {"other": "new\n"})
 
 
 def test_a_missing_page_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(StaleError, match="page not found"):
-        docs.filled(tmp_path / "none.md", {"checks": "new\n"})
+        docs.fill_tables(tmp_path / "none.md", {"checks": "new\n"})
 
 
 def test_the_committed_tables_are_the_generated_ones() -> None:
-    docs.check(DRYDOCK, read_matrix(DRYDOCK))
+    docs.check_pages(DRYDOCK, read_matrix(DRYDOCK))

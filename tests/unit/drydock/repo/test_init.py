@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from drydock.config.matrix import find, read_matrix
+from drydock.config.matrix import find_variant, read_matrix
 from drydock.config.project import DRYDOCK, read_settings
 from drydock.core.errors import BuildError, InputError
 from drydock.core.paths import ROOT
@@ -48,7 +48,7 @@ NAMES = {
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    init.write(tmp_path / "Acme AI", "github", WHEEL)
+    init.write_new_project(tmp_path / "Acme AI", "github", WHEEL)
     return tmp_path / "Acme AI"
 
 
@@ -73,36 +73,36 @@ def test_the_examples_work(folder: Path) -> None:
     uncommented(folder / "drydock.yaml")
     uncommented(folder / "matrix.yaml")
     rows = read_matrix(Project(folder, (ROOT,)))
-    row = find(rows, "acme-ai-cpu")
+    row = find_variant(rows, "acme-ai-cpu")
     assert row.stack == "acme-ai-cpu"
     assert "structlog==25.1.0" in row.requirements
-    assert [each.value for each in row.settings if each.setting == "--max-num-seqs"] == [64]
+    assert [setting.value for setting in row.settings if setting.setting == "--max-num-seqs"] == [64]
     assert row.additions.user == "20000:0"
     assert row.additions.labels == {"com.example.team": "inference"}
-    assert find(rows, "acme-ai-cuda").accelerator == "cuda"
+    assert find_variant(rows, "acme-ai-cuda").accelerator == "cuda"
 
 
 @pytest.mark.parametrize(("of", "name"), NAMES.items())
 def test_any_folder_gives_a_project_that_can_be_read(tmp_path: Path, of: str, name: str) -> None:
-    made = init.write(tmp_path / of, "github", WHEEL)
+    init_result = init.write_new_project(tmp_path / of, "github", WHEEL)
 
     project = Project(tmp_path / of, (ROOT,))
     settings, variants = read_settings(project), read_matrix(project)
     assert settings
     assert settings.name == name
-    row = find(variants, f"{name}-cpu")
-    assert made.commands[0].endswith(f" lock --target {row.id}")
+    row = find_variant(variants, f"{name}-cpu")
+    assert init_result.commands[0].endswith(f" lock --target {row.id}")
     for path in (*project.root.rglob("*.y*ml"), *project.root.glob(".*.y*ml")):
         assert isinstance(yaml.safe_load(path.read_text()), dict)
     assert yaml.safe_load((project.root / "drydock.yaml").read_text())["name"] == name
-    workflow.check(project, variants)
+    workflow.check_workflows(project, variants)
 
 
 def test_this_machine_can_build_the_row_that_is_inherited() -> None:
     variants = read_matrix(DRYDOCK)
-    assert init.choose_parent(variants, "cpu", "x86_64").id == find(variants, "cpu").id
+    assert init.choose_parent(variants, "cpu", "x86_64").id == find_variant(variants, "cpu").id
     assert "linux/arm64" in init.choose_parent(variants, "cpu", "aarch64").platforms
-    assert init.choose_parent(variants, "cpu", "riscv64").id == find(variants, "cpu").id
+    assert init.choose_parent(variants, "cpu", "riscv64").id == find_variant(variants, "cpu").id
 
 
 def test_nothing_is_overwritten(folder: Path) -> None:
@@ -112,7 +112,7 @@ def test_nothing_is_overwritten(folder: Path) -> None:
             path.unlink()
         (folder / name).write_text("mine")
         with pytest.raises(InputError, match="exists, and is not overwritten"):
-            init.write(folder, "github", WHEEL)
+            init.write_new_project(folder, "github", WHEEL)
         assert [path for path in folder.rglob("*") if path.is_file()] == [folder / name]
         assert (folder / name).read_text() == "mine"
         for path, content in before.items():
@@ -121,11 +121,11 @@ def test_nothing_is_overwritten(folder: Path) -> None:
 
 def test_a_place_that_cannot_be_written_and_an_unknown_server_are_errors(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="/dev/null/acme: "):
-        init.write(Path("/dev/null/acme"), "none")
+        init.write_new_project(Path("/dev/null/acme"), "none")
     with pytest.raises(InputError, match="--ci gitlub: unknown"):
-        init.write(tmp_path / "acme", "gitlub")
+        init.write_new_project(tmp_path / "acme", "gitlub")
     with pytest.raises(InputError, match="/: is no folder for a project"):
-        init.write(Path("/"), "none")
+        init.write_new_project(Path("/"), "none")
     assert not (tmp_path / "acme").exists()
 
 
@@ -136,9 +136,9 @@ def test_without_its_own_wheel_it_says_so_and_writes_the_rest(
         raise BuildError("uv build: exit 2: no index answers")
 
     monkeypatch.setattr(own_wheel, "find_own_wheel", refuse)
-    init.init(tmp_path / "acme", "github")
-    said = capsys.readouterr().err
-    assert "requirements.txt names no drydock, so CI stops at its first command: uv build: exit 2" in said
-    assert "upgrade --write" in said
+    init.init_project(tmp_path / "acme", "github")
+    stderr = capsys.readouterr().err
+    assert "requirements.txt names no drydock, so CI stops at its first command: uv build: exit 2" in stderr
+    assert "upgrade --write" in stderr
     assert "drydock-images ==" not in (tmp_path / "acme" / "requirements.txt").read_text()
     assert len(read_matrix(Project(tmp_path / "acme", (ROOT,)))) == len(read_matrix(DRYDOCK)) + 1

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from drydock.repo import own_wheel
-from drydock.repo.version import number
+from drydock.repo.version import read_own_version
 
 ADDRESS = "https://releases.example/drydock_images-0.1.0-py3-none-any.whl"
 HASH = "a" * 64
@@ -43,7 +43,7 @@ def test_what_others_cannot_reach_or_check_is_no_address(url: str, archive: dict
 @pytest.mark.parametrize(
     ("origin", "requirement"),
     [
-        ({}, f"drydock-images=={number()}"),
+        ({}, f"drydock-images=={read_own_version()}"),
         ({"url": "file:///a/b.whl", "archive_info": {}}, "file:///a/b.whl"),
         ({"url": "file:///checkout", "dir_info": {}}, "file:///checkout"),
         (

@@ -73,12 +73,12 @@ def test_every_dockerfile_is_linted_if_hadolint_is_installed(tmp_path: Path) -> 
         (tmp_path / "images" / name).mkdir(parents=True)
         (tmp_path / "images" / name / "Dockerfile").write_text("FROM base\n")
     scripts = tmp_path / "bin"
-    assert quality.hadolint(tmp_path, scripts) == []
+    assert quality.make_hadolint_command(tmp_path, scripts) == []
 
     scripts.mkdir()
     (scripts / "hadolint").touch()
 
-    assert quality.hadolint(tmp_path, scripts)[1:] == [
+    assert quality.make_hadolint_command(tmp_path, scripts)[1:] == [
         "--config",
         ".hadolint.yaml",
         "images/a/Dockerfile",
@@ -98,6 +98,6 @@ def test_codespell_finds_misspelled_words_and_words_of_the_own_list(tmp_path: Pa
         shutil.copy(ROOT / name, tmp_path / name)
     (tmp_path / "page.md").write_text("Nobody recieved it.\n")
     command = [sys.executable, "-m", *quality.LINTERS["codespell"]]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert done.stdout == "./page.md:1: Nobody ==> No one\n./page.md:1: recieved ==> received\n"
-    assert done.returncode
+    result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert result.stdout == "./page.md:1: Nobody ==> No one\n./page.md:1: recieved ==> received\n"
+    assert result.returncode

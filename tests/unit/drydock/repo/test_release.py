@@ -13,7 +13,7 @@ from drydock.core.paths import ROOT
 from drydock.core.project import Project
 from drydock.repo import surface
 from drydock.repo.changelog import BEFORE, REMOVED, Release, read_changelog
-from drydock.repo.release import HowToRelease, least, release
+from drydock.repo.release import HowToRelease, compute_least_version, make_release
 from drydock.repo.surface import SurfaceChanges
 from tasks import namespace
 from tests.support.git import git
@@ -41,7 +41,7 @@ def copy(original: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def make(folder: Path, version: str, *, dry_run: bool = False, whole: bool = False) -> str:
     """Release; without `whole`, generated files and links, which takes seconds, are not checked."""
     checks = None if whole else lambda _: iter(())
-    return release(Project(folder), namespace, version, HowToRelease(verify=False, dry_run=dry_run, checks=checks))
+    return make_release(Project(folder), namespace, version, HowToRelease(verify=False, dry_run=dry_run, checks=checks))
 
 
 def edit(folder: Path, name: str, change: Callable[[str], str]) -> None:
@@ -61,11 +61,11 @@ def refused(folder: Path, version: str, *, whole: bool = False) -> list[str]:
 def test_a_release_is_one_commit_with_a_tag(copy: Path) -> None:
     unreleased = read_changelog(copy / "CHANGELOG.md")[0]
 
-    said = make(copy, "0.2.0", whole=True)
+    report_text = make(copy, "0.2.0", whole=True)
 
-    assert "0.2.0 follows 0.1.0" in said
-    assert "linters and tests were not run" in said
-    assert said.endswith("then: git push --atomic origin main v0.2.0\n")
+    assert "0.2.0 follows 0.1.0" in report_text
+    assert "linters and tests were not run" in report_text
+    assert report_text.endswith("then: git push --atomic origin main v0.2.0\n")
     assert git(copy, "status", "--porcelain") == ""
     assert git(copy, "log", "-1", "--format=%s") == "release: 0.2.0"
     assert git(copy, "show", "--name-only", "--format=", "HEAD").split() == [
@@ -86,10 +86,10 @@ def test_a_release_is_one_commit_with_a_tag(copy: Path) -> None:
 def test_a_dry_run_writes_nothing(copy: Path) -> None:
     before = git(copy, "rev-parse", "HEAD")
 
-    said = make(copy, "0.2.0", dry_run=True)
+    report_text = make(copy, "0.2.0", dry_run=True)
 
-    assert "would write CHANGELOG.md" in said
-    assert "would commit and tag release: 0.2.0 as v0.2.0" in said
+    assert "would write CHANGELOG.md" in report_text
+    assert "would commit and tag release: 0.2.0 as v0.2.0" in report_text
     assert (git(copy, "rev-parse", "HEAD"), git(copy, "status", "--porcelain"), git(copy, "tag")) == (before, "", "")
 
 
@@ -104,7 +104,7 @@ def test_all_problems_are_named_at_once(copy: Path) -> None:
     with (copy / "entrypoints" / "accelerators.py").open("a") as file:
         file.write("# another image\n")
 
-    found = "\n".join(refused(copy, "0.1.9", whole=True))
+    problem_text = "\n".join(refused(copy, "0.1.9", whole=True))
 
     git(copy, "switch", "--quiet", "--force", "main")
     for text in (
@@ -119,13 +119,13 @@ def test_all_problems_are_named_at_once(copy: Path) -> None:
         ".gitlab-ci.yml: outdated",
         "a page has a link that leads nowhere",
     ):
-        assert text in found
+        assert text in problem_text
 
 
 def test_what_is_gone_must_be_in_the_changelog(copy: Path) -> None:
     recorded, names = surface.read_recorded(copy)
-    gone = {**names, "tasks": {**names["tasks"], "build --quick-and-gone": "nothing"}}
-    edit(copy, str(surface.FILE), lambda _: surface.text(recorded, gone))
+    old_names = {**names, "tasks": {**names["tasks"], "build --quick-and-gone": "nothing"}}
+    edit(copy, str(surface.FILE), lambda _: surface.format_surface(recorded, old_names))
 
     assert refused(copy, "0.2.0") == [
         "CHANGELOG.md: Unreleased does not name what is gone or changed: tasks: build --quick-and-gone"
@@ -179,4 +179,4 @@ def test_if_git_refuses_all_is_as_before(copy: Path, hook: str) -> None:
 def test_the_version_says_what_changed(
     last: str, changes: SurfaceChanges, sections: tuple[str, ...], expected: str
 ) -> None:
-    assert least(last, changes, Release("", "", "", dict.fromkeys(sections, ("x",)))) == expected
+    assert compute_least_version(last, changes, Release("", "", "", dict.fromkeys(sections, ("x",)))) == expected

@@ -10,28 +10,28 @@ from drydock.config.matrix import read_matrix
 from drydock.config.project import DRYDOCK
 from drydock.core.errors import InputError
 from drydock.repo import surface
-from drydock.repo.surface import SurfaceChanges, compare, unnamed
+from drydock.repo.surface import SurfaceChanges, compare_surfaces, find_unnamed_changes
 from tasks import namespace
 
 
 def test_the_surface_has_what_users_rely_on_and_not_what_develops_drydock() -> None:
-    found = surface.present(namespace, read_matrix(DRYDOCK))
+    current = surface.collect_surface(namespace, read_matrix(DRYDOCK))
 
-    assert found["tasks"]["build"] == ""
-    assert found["tasks"]["build --target"] == "values"
-    assert found["tasks"]["build --offline"] == "nothing"
-    assert found["tasks"]["build --context"] == "values"
-    assert found["tasks"]["topology check --fabric"] == "nothing"
-    assert not [name for name in found["tasks"] if name.split()[0] in ("test", "lint", "ci", "bench", "release")]
-    assert found["verbs of an image"]["plan --diff"] == "two values"
-    assert "2 InputError" in found["exit codes"]
-    assert "3 CHECK_FAILED" in found["exit codes of an image"]
-    assert {"HOST-001", "TOPO-001"} <= found["findings"].keys()
-    assert {"io.drydock.variant", "io.drydock.support", "io.drydock.stand-in"} <= found["labels"].keys()
-    assert found["keys"]["matrix.variants.*.support.until"] == "required, string"
-    assert found["keys"]["topology.nodes[].name"] == "required, string"
-    assert {'stack.base.kind "debian"', "stack.checks+"} <= found["keys"].keys()
-    assert not [name for name in found["keys"] if name.startswith("profile")]
+    assert current["tasks"]["build"] == ""
+    assert current["tasks"]["build --target"] == "values"
+    assert current["tasks"]["build --offline"] == "nothing"
+    assert current["tasks"]["build --context"] == "values"
+    assert current["tasks"]["topology check --fabric"] == "nothing"
+    assert not [name for name in current["tasks"] if name.split()[0] in ("test", "lint", "ci", "bench", "release")]
+    assert current["verbs of an image"]["plan --diff"] == "two values"
+    assert "2 InputError" in current["exit codes"]
+    assert "3 CHECK_FAILED" in current["exit codes of an image"]
+    assert {"HOST-001", "TOPO-001"} <= current["findings"].keys()
+    assert {"io.drydock.variant", "io.drydock.support", "io.drydock.stand-in"} <= current["labels"].keys()
+    assert current["keys"]["matrix.variants.*.support.until"] == "required, string"
+    assert current["keys"]["topology.nodes[].name"] == "required, string"
+    assert {'stack.base.kind "debian"', "stack.checks+"} <= current["keys"].keys()
+    assert not [name for name in current["keys"] if name.startswith("profile")]
 
 
 OLD = {"keys": {"a": "object", "a.b": "string", "a.c": "required, string"}, "tasks": {"run": "", "run --x": "nothing"}}
@@ -57,12 +57,12 @@ OLD = {"keys": {"a": "object", "a.b": "string", "a.c": "required, string"}, "tas
 def test_more_is_added_and_less_or_what_is_required_now_is_broken(
     kind: str, name: str, text: str, added: int, broken: int
 ) -> None:
-    found = compare(OLD, {**OLD, kind: {**OLD.get(kind, {}), name: text}})
-    assert (len(found.added), len(found.broken)) == (added, broken)
+    comparison = compare_surfaces(OLD, {**OLD, kind: {**OLD.get(kind, {}), name: text}})
+    assert (len(comparison.added), len(comparison.broken)) == (added, broken)
 
 
 def test_what_is_gone_is_broken() -> None:
-    assert compare(OLD, {"keys": OLD["keys"]}) == SurfaceChanges((), (("tasks", "run"), ("tasks", "run --x")))
+    assert compare_surfaces(OLD, {"keys": OLD["keys"]}) == SurfaceChanges((), (("tasks", "run"), ("tasks", "run --x")))
 
 
 @pytest.mark.parametrize(
@@ -83,14 +83,14 @@ def test_what_is_gone_is_broken() -> None:
     ],
 )
 def test_a_changelog_names_the_last_part_of_a_name(kind: str, name: str, text: str, *, named: bool) -> None:
-    assert (unnamed([(kind, name)], text) == []) == named
+    assert (find_unnamed_changes([(kind, name)], text) == []) == named
 
 
 def test_what_is_recorded_is_read_or_the_error_says_how_to_get_it(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"git checkout docs/reference/surface\.json"):
         surface.read_recorded(tmp_path)
     (tmp_path / surface.FILE).parent.mkdir(parents=True)
-    (tmp_path / surface.FILE).write_text(surface.text("1.2.0", OLD))
+    (tmp_path / surface.FILE).write_text(surface.format_surface("1.2.0", OLD))
     assert surface.read_recorded(tmp_path) == ("1.2.0", OLD)
     (tmp_path / surface.FILE).write_text("{}")
     with pytest.raises(InputError, match="cannot be read"):

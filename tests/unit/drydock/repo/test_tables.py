@@ -36,7 +36,7 @@ def root(tmp_path: Path, variant: Variant) -> Path:
 
 
 def shown(root: Path, variant: Variant) -> tuple[bool, str]:
-    row = tables.rows(Project(root), [variant])[0]
+    row = tables.make_matrix_rows(Project(root), [variant])[0]
     return row["locked"], row["proof"]
 
 
@@ -47,7 +47,7 @@ def test_a_lock_and_a_dockerfile_show_that_it_renders(root: Path, variant: Varia
 def write_full_proof(root: Path, variant: Variant) -> str:
     """Write that the image served, and that its foundation was built from the packages; return the date."""
     project = Project(root)
-    lock = locks.read_lock(locks.path_of(project, variant.id))
+    lock = locks.read_lock(locks.path_of_lock(project, variant.id))
     job = Job(variant=variant, lock=lock, platform=variant.platforms[0], project=project)
     digest = f"sha256:{'1' * 64}"
     image = make_evidence(project, digest=digest, inputs_sha256=job.inputs_sha256, tests=["test_it"])
@@ -60,21 +60,21 @@ def test_an_edit_of_the_entrypoint_keeps_the_proof_of_the_packages(root: Path, v
     date = write_full_proof(root, variant)
     assert shown(root, variant) == (True, "hardware")
     (root / "entrypoints" / "__main__.py").write_text("changed = True\n")
-    row = tables.rows(Project(root), [variant])[0]
+    row = tables.make_matrix_rows(Project(root), [variant])[0]
     assert (row["proof"], row["earlier_proof"]) == ("packages", f"hardware, {date}")
-    assert f"packages (hardware, {date})" in tables.text([row])
+    assert f"packages (hardware, {date})" in tables.format_matrix_table([row])
 
 
 def test_a_change_to_the_foundation_leaves_the_date_of_its_proof(root: Path, variant: Variant) -> None:
     date = write_full_proof(root, variant)
     tool = root / "templates" / "tools" / "layer.py"
     tool.write_text(tool.read_text() + "# changed\n")
-    row = tables.rows(Project(root), [variant])[0]
+    row = tables.make_matrix_rows(Project(root), [variant])[0]
     assert (row["proof"], row["date"], row["earlier_proof"]) == ("rendered", "", f"hardware, {date}")
 
 
 def test_without_a_lock_there_is_no_tier(root: Path, variant: Variant) -> None:
-    locks.path_of(Project(root), variant.id).unlink()
+    locks.path_of_lock(Project(root), variant.id).unlink()
     assert shown(root, variant) == (False, "none")
 
 
@@ -89,7 +89,7 @@ def test_without_a_dockerfile_there_is_no_tier(root: Path, variant: Variant) -> 
 
 
 def test_the_table_has_the_same_values_as_text(root: Path, variant: Variant) -> None:
-    heading, line = tables.text(tables.rows(Project(root), [variant])).splitlines()
+    heading, line = tables.format_matrix_table(tables.make_matrix_rows(Project(root), [variant])).splitlines()
     assert heading.split() == list(tables.COLUMNS)
     names = [variant.id, *variant.aliases]
     assert line.replace(",", " ").split() == [*names, variant.vllm.version, "amd64", "yes", "rendered"]
@@ -97,31 +97,31 @@ def test_the_table_has_the_same_values_as_text(root: Path, variant: Variant) -> 
 
 @pytest.mark.parametrize("columns", [80, 100, 200])
 def test_the_table_fits_the_terminal_and_cuts_nothing_off(columns: int) -> None:
-    rows = tables.rows(DRYDOCK, read_matrix(DRYDOCK))
+    rows = tables.make_matrix_rows(DRYDOCK, read_matrix(DRYDOCK))
 
-    shown = tables.text(rows, columns)
+    table_text = tables.format_matrix_table(rows, columns)
 
-    assert max(map(len, shown.splitlines())) <= min(columns, 100)
-    words = set(shown.replace(",", " ").split())
+    assert max(map(len, table_text.splitlines())) <= min(columns, 100)
+    words = set(table_text.replace(",", " ").split())
     assert {row["id"] for row in rows} <= words
     assert {alias for row in rows for alias in row["aliases"] if not alias.startswith(row["id"])} <= words
     assert {row["proof"] for row in rows} <= words
 
 
 def test_rows_are_selected_by_accelerator_proof_and_lock() -> None:
-    rows = tables.rows(DRYDOCK, read_matrix(DRYDOCK))
-    some = tables.select(rows, tables.Filter("habana", "", unlocked=True))
+    rows = tables.make_matrix_rows(DRYDOCK, read_matrix(DRYDOCK))
+    some = tables.select_rows(rows, tables.Filter("habana", "", unlocked=True))
 
     assert {row["accelerator"] for row in some} == {"habana"}
     assert all(row["unresolved"] for row in some)
     proven = rows[0]["proof"]
-    assert {row["proof"] for row in tables.select(rows, tables.Filter(proof=proven))} == {proven}
+    assert {row["proof"] for row in tables.select_rows(rows, tables.Filter(proof=proven))} == {proven}
 
 
 @pytest.mark.parametrize("wanted", [tables.Filter(accelerator="cdua"), tables.Filter(proof="packges")])
 def test_an_unknown_accelerator_or_tier_names_the_nearest(wanted: tables.Filter) -> None:
     with pytest.raises(InputError) as raised:
-        tables.select(tables.rows(DRYDOCK, read_matrix(DRYDOCK)), wanted)
+        tables.select_rows(tables.make_matrix_rows(DRYDOCK, read_matrix(DRYDOCK)), wanted)
     assert raised.value.hint in ("did you mean 'cuda'?", "did you mean 'packages'?")
 
 

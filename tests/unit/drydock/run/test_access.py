@@ -10,7 +10,7 @@ from drydock.core.errors import InputError
 from drydock.run.access import (
     Listening,
     check_variable,
-    exposed,
+    is_exposed,
     parse_port,
     read_keys,
     require_key,
@@ -59,7 +59,7 @@ def test_an_address_is_a_number_and_ipv6_has_brackets(text: str) -> None:
     ],
 )
 def test_only_loopback_is_out_of_reach(address: str, reachable: bool) -> None:
-    assert exposed(address) is reachable
+    assert is_exposed(address) is reachable
 
 
 def test_literal_keys_are_taken_out_in_every_spelling() -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from drydock.build import build, job, pins
-from drydock.config.matrix import find
+from drydock.config.matrix import find_variant
 from drydock.config.project import DRYDOCK
 from drydock.core.errors import HostError, InputError, TargetError
 from drydock.core.paths import ROOT
@@ -22,7 +22,7 @@ from drydock.model.variant import Variant
 from drydock.run import auto, entrypoint, run
 from drydock.run.container import RunRequest
 from drydock.run.engine import LocalImage
-from entrypoints.checks.grants import examine
+from entrypoints.checks.grants import examine_facts
 from entrypoints.core.records import Facts, to_json
 from tests.support.containers import machine
 from tests.support.hosts import expect
@@ -54,17 +54,17 @@ def _profile(variant: str) -> dict[str, Any]:
 
 @functools.lru_cache(maxsize=64)
 def _facts(host: str, accelerator: str) -> Facts:
-    return expect.read(host, _profile(find(VARIANTS, accelerator).id))
+    return expect.read(host, _profile(find_variant(VARIANTS, accelerator).id))
 
 
 def _ask(host: str, variant: Variant, verb: str) -> Any:
     """Answer what the entrypoint would print, without a process for each question."""
     facts = _facts(host, variant.accelerator)
-    return to_json(facts if verb == "facts" else examine(_profile(variant.id), facts))
+    return to_json(facts if verb == "facts" else examine_facts(_profile(variant.id), facts))
 
 
 def choose(host: str) -> auto.Choice:
-    return auto.choose(VARIANTS, functools.partial(_ask, host))
+    return auto.choose_variant(VARIANTS, functools.partial(_ask, host))
 
 
 @pytest.mark.parametrize("host", [name for name in expect.names() if name != "cpu-power9"])
@@ -120,10 +120,10 @@ def test_cards_that_are_named_but_not_supported_are_not_taken(host: str, card: s
         facts = _facts(host, variant.accelerator)
         devices = tuple(device._replace(name=card, architecture="") for device in facts.devices)
         changed = facts._replace(devices=devices)
-        return to_json(changed if verb == "facts" else examine(_profile(variant.id), changed))
+        return to_json(changed if verb == "facts" else examine_facts(_profile(variant.id), changed))
 
     with pytest.raises(HostError, match=f"architectures = {card}"):
-        auto.choose(VARIANTS, ask)
+        auto.choose_variant(VARIANTS, ask)
 
 
 def test_a_machine_without_devices_gets_the_processor_s_variant() -> None:
@@ -143,7 +143,7 @@ def test_a_matrix_without_processors_has_nothing_for_a_machine_without_devices()
     cards = [variant for variant in VARIANTS if variant.accelerator in ("cuda", "rocm")]
 
     with pytest.raises(HostError, match="found no device of cuda, rocm"):
-        auto.choose(cards, functools.partial(_ask, "cpu-xeon8380-2s"))
+        auto.choose_variant(cards, functools.partial(_ask, "cpu-xeon8380-2s"))
 
 
 def test_a_driver_that_is_too_old_for_every_variant_is_an_error_that_says_what_to_do() -> None:
@@ -154,7 +154,7 @@ def test_a_driver_that_is_too_old_for_every_variant_is_an_error_that_says_what_t
     with pytest.raises(
         HostError, match=r"not cuda13.0-vllm0.33: .*driver = 535.104.12, expected 580 or later"
     ) as error:
-        auto.choose(VARIANTS, ask)
+        auto.choose_variant(VARIANTS, ask)
     assert error.value.hint.endswith("; --target cpu serves without the cards")
 
 
@@ -164,7 +164,7 @@ def test_devices_of_two_accelerators_are_an_error_that_names_both() -> None:
         return _ask(host, variant, verb)
 
     with pytest.raises(TargetError, match="8 x NVIDIA H100") as error:
-        auto.choose(VARIANTS, ask)
+        auto.choose_variant(VARIANTS, ask)
     assert error.value.hint == "choose one: --target cuda or --target rocm"
 
 
@@ -179,7 +179,7 @@ def test_a_device_that_cannot_be_read_is_an_error_and_not_a_guess(tmp_path: Path
     recorded.write_text(json.dumps(host))
 
     with pytest.raises(HostError, match=r"cuda: nvidia-smi.*Driver/library version mismatch"):
-        auto.resolve(DRYDOCK, "auto", str(recorded))
+        auto.resolve_target(DRYDOCK, "auto", str(recorded))
 
 
 @pytest.mark.parametrize("text", [None, "{", '{"files": 3}'])
@@ -189,7 +189,7 @@ def test_a_recorded_host_that_cannot_be_read_is_an_error_that_names_it(tmp_path:
         recorded.write_text(text)
 
     with pytest.raises(InputError, match=f"--root {recorded}: ") as error:
-        auto.resolve(DRYDOCK, "auto", str(recorded))
+        auto.resolve_target(DRYDOCK, "auto", str(recorded))
     assert "facts --record host.json" in error.value.hint
 
 
@@ -210,20 +210,24 @@ def test_the_task_asks_the_entrypoint_and_prints_the_reasons(capsys: pytest.Capt
     ("words", "code"), [(("version",), 0), (("check", "--root", GAUDI2), 0), (("plan", "--model", "/nowhere"), 4)]
 )
 def test_the_entrypoint_runs_from_the_checkout_with_its_exit_code(words: tuple[str, ...], code: int) -> None:
-    argv, env = entrypoint.argv_of(DRYDOCK, find(VARIANTS, "gaudi2"), words)
+    argv, env = entrypoint.argv_of(DRYDOCK, find_variant(VARIANTS, "gaudi2"), words)
 
-    done = subprocess.run(argv, env=env, capture_output=True, text=True, check=False)
+    result = subprocess.run(argv, env=env, capture_output=True, text=True, check=False)
 
-    assert done.returncode == code
-    assert {0: "habana1.22-fork0.9" in done.stdout or "HPU-009" in done.stdout, 4: "/nowhere" in done.stderr}[code]
+    assert result.returncode == code
+    assert {0: "habana1.22-fork0.9" in result.stdout or "HPU-009" in result.stdout, 4: "/nowhere" in result.stderr}[
+        code
+    ]
 
 
 def test_the_task_becomes_the_entrypoint_of_the_variant_that_fits(monkeypatch: pytest.MonkeyPatch) -> None:
     became: list[Any] = []
     monkeypatch.setattr(os, "execve", lambda *what: became.append(what))
 
-    entrypoint.become(
-        DRYDOCK, auto.resolve(DRYDOCK, "auto", entrypoint.recorded_host(("facts", "--root", GAUDI2))), ("version",)
+    entrypoint.exec_entrypoint(
+        DRYDOCK,
+        auto.resolve_target(DRYDOCK, "auto", entrypoint.recorded_host(("facts", "--root", GAUDI2))),
+        ("version",),
     )
 
     ((_, argv, env),) = became
@@ -237,7 +241,7 @@ def test_the_entrypoint_gets_no_more_of_the_shell_than_a_container(monkeypatch: 
     for name in ("HOME", "CUDA_VISIBLE_DEVICES", "VLLM_USE_V1", "PYTHONPATH"):
         monkeypatch.setenv(name, "/left/out")
 
-    _, env = entrypoint.argv_of(DRYDOCK, find(VARIANTS, "cpu"), ("facts",))
+    _, env = entrypoint.argv_of(DRYDOCK, find_variant(VARIANTS, "cpu"), ("facts",))
 
     assert env.keys() >= {"HF_TOKEN", "https_proxy", "HTTP_PROXY", "PATH", "DRYDOCK_PROFILE"}
     assert "/left/out" not in env.values()
@@ -277,17 +281,19 @@ def test_the_recorded_host_is_read_from_the_entrypoint_s_words(words: tuple[str,
 
 def test_run_with_auto_builds_what_is_not_built_yet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     built: list[str] = []
-    monkeypatch.setattr(daemon, "ensure", lambda: None)
-    monkeypatch.setattr(job, "prepare", lambda _, target: target)
+    monkeypatch.setattr(daemon, "ensure_engine", lambda: None)
+    monkeypatch.setattr(job, "prepare_job", lambda _, target: target)
     monkeypatch.setattr(pins, "pin_missing", lambda job: job)
     monkeypatch.setattr(run.Here, "own", lambda *_: "")
-    monkeypatch.setattr(build, "build", lambda job: built.append(job) or SimpleNamespace(image=f"drydock/{job}:1"))
-    found = LocalImage(f"sha256:{'ab' * 32}")
-    monkeypatch.setattr(run.Here, "image", lambda *_: found if built else None)
+    monkeypatch.setattr(
+        build, "build_image", lambda job: built.append(job) or SimpleNamespace(image=f"drydock/{job}:1")
+    )
+    local_image = LocalImage(f"sha256:{'ab' * 32}")
+    monkeypatch.setattr(run.Here, "image", lambda *_: local_image if built else None)
     monkeypatch.setattr(run.Here, "attach", lambda _, argv, _wanted, **_more: built.extend(argv[:2]) or 0)
     here = run.Building(DRYDOCK)
     here.machine = machine(tmp_path)
 
-    run.run(DRYDOCK, "cpu", RunRequest(model="org/model"), here=here)
+    run.run_on_engine(DRYDOCK, "cpu", RunRequest(model="org/model"), here=here)
 
     assert built == ["cpu-vllm0.32", "docker", "run"]

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from drydock.config.matrix import find, read_matrix
+from drydock.config.matrix import find_variant, read_matrix
 from drydock.config.project import DRYDOCK
-from drydock.run.container import Container, RunRequest, container
+from drydock.run.container import Container, RunRequest, make_container
 from drydock.run.machine import Machine
-from drydock.run.reasons import lines, words
+from drydock.run.reasons import format_option_reasons, list_record_options
 from tests.support.containers import recorded
 
 VARIANTS = read_matrix(DRYDOCK)
@@ -20,7 +20,9 @@ RIGHTS = ("SYS_NICE", "IPC_LOCK", "SYS_PTRACE")
 
 
 def on(here: Machine, target: str = "gaudi2e", *words: str, devices: str = "") -> Container:
-    return container(find(VARIANTS, target), RunRequest(model="org/model", devices=devices, arguments=words), here)
+    return make_container(
+        find_variant(VARIANTS, target), RunRequest(model="org/model", devices=devices, arguments=words), here
+    )
 
 
 @pytest.mark.parametrize("target", FORKS)
@@ -31,7 +33,9 @@ def test_eight_gaudi2e_cards_get_the_rights_that_host_nics_need(tmp_path: Path, 
     assert got.capabilities == RIGHTS
     assert got.network == "host"
     assert got.missing == ()
-    assert "--cap-add IPC_LOCK: memory is registered with the network cards." in [*lines(got.record, got, "docker")]
+    assert "--cap-add IPC_LOCK: memory is registered with the network cards." in [
+        *format_option_reasons(got.record, got, "docker")
+    ]
 
 
 def test_four_gaudi2e_cards_are_joined_by_links_and_get_no_more_rights(tmp_path: Path) -> None:
@@ -89,9 +93,11 @@ def test_a_server_on_several_hosts_gets_the_hosts_network(tmp_path: Path, target
 
 
 def test_the_pages_say_which_containers_have_an_option() -> None:
-    found = {option: because for option, because, _ in words(find(VARIANTS, "gaudi2e").run)}
+    reasons_by_option = {
+        option: because for option, because, _ in list_record_options(find_variant(VARIANTS, "gaudi2e").run)
+    }
 
-    assert found["--cap-add SYS_PTRACE"] == (
+    assert reasons_by_option["--cap-add SYS_PTRACE"] == (
         "only with more than four Gaudi2E cards, which communicate through the host's network cards:"
         " the ranks of one machine read each other's memory."
     )

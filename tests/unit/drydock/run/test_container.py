@@ -12,7 +12,7 @@ from drydock.core.errors import InputError
 from drydock.model.running import Run
 from drydock.model.variant import Variant
 from drydock.run.container import FROM_THE_SHELL, is_native, name_of, parse_numbers
-from drydock.run.reasons import words
+from drydock.run.reasons import list_record_options
 from tests.support.cases import for_each
 from tests.support.containers import GPUS, NODES, PRIVILEGED, RUNTIME, machine, made, node
 
@@ -91,7 +91,7 @@ def test_for_another_machine_the_usual_cards_and_all_mounts_are_assumed(tmp_path
 
 def test_of_two_kinds_of_device_files_the_existing_one_is_passed(tmp_path: Path) -> None:
     record = Run.model_validate({
-        "devices": [node("/dev/vfio/[0-9]*", each=True), node("/dev/accel[0-9]*", each=True, optional=True)],
+        "devices": [node("/dev/vfio/[0-9]*", per_card=True), node("/dev/accel[0-9]*", per_card=True, optional=True)],
         "usual": 2,
     })  # fmt: skip
     here = made(record, machine(tmp_path / "v5e", ["/dev/accel0", "/dev/accel1"]))
@@ -165,9 +165,9 @@ def test_a_folder_is_mounted_and_a_hub_id_is_not(tmp_path: Path) -> None:
 
 
 def test_a_model_of_modelscope_is_passed_on_as_it_is(tmp_path: Path) -> None:
-    wanted = made(Run(), machine(tmp_path), model="modelscope:Qwen/Qwen3-8B")
+    spec = made(Run(), machine(tmp_path), model="modelscope:Qwen/Qwen3-8B")
 
-    assert (wanted.model, wanted.downloads, wanted.arguments[2]) == (None, FROM_THE_SHELL, "modelscope:Qwen/Qwen3-8B")
+    assert (spec.model, spec.downloads, spec.arguments[2]) == (None, FROM_THE_SHELL, "modelscope:Qwen/Qwen3-8B")
     with pytest.raises(InputError, match="expected an existing folder or a hub id"):
         made(Run(), machine(tmp_path), model="modelscope:Qwen3-8B")
 
@@ -209,8 +209,8 @@ def test_with_the_hosts_network_the_ports_are_arguments(tmp_path: Path) -> None:
     ports = ("--port", "9000", "--status-port", "9001")
     assert moved.arguments[3:] == ("--host", "127.0.0.1", *ports, "--dtype", "bfloat16")
     assert made(RUNTIME, machine(tmp_path)).arguments[3:] == ("--host", "127.0.0.1")
-    own = made(RUNTIME, machine(tmp_path), arguments=("--host=10.0.0.1",))
-    assert (own.arguments[3:], own.address, own.key_required) == (("--host=10.0.0.1",), "10.0.0.1", True)
+    spec = made(RUNTIME, machine(tmp_path), arguments=("--host=10.0.0.1",))
+    assert (spec.arguments[3:], spec.address, spec.key_required) == (("--host=10.0.0.1",), "10.0.0.1", True)
     assert made(Run(), machine(tmp_path), port=9000).arguments[3:] == ()
 
 
@@ -233,22 +233,33 @@ def test_a_name_is_valid_for_docker_and_kubernetes(text: str, name: str) -> None
 
 
 def test_each_option_has_a_reason_and_a_source() -> None:
-    found = [*words(NODES), *words(RUNTIME), *words(PRIVILEGED), *words(GPUS)]
+    option_words = [
+        *list_record_options(NODES),
+        *list_record_options(RUNTIME),
+        *list_record_options(PRIVILEGED),
+        *list_record_options(GPUS),
+    ]
 
-    assert all(because and source for _, because, source in found)
-    assert [option for option, _, _ in words(PRIVILEGED)] == [
+    assert all(because and source for _, because, source in option_words)
+    assert [option for option, _, _ in list_record_options(PRIVILEGED)] == [
         "--privileged",
         "--device /dev/accel[0-9]*",
         "--env TPU_VISIBLE_CHIPS",
         "--cap-add SYS_ADMIN",
         "--user 0:0",
     ]
-    assert "--mount /etc/ascend_install.info (where it is)" in [option for option, _, _ in words(NODES)]
+    assert "--mount /etc/ascend_install.info (where it is)" in [option for option, _, _ in list_record_options(NODES)]
 
 
 @for_each(read_matrix(DRYDOCK), lambda variant: variant.id)
 def test_an_option_left_to_a_check_names_an_existing_check(variant: Variant) -> None:
     run = variant.run
-    given = [*run.capabilities, *run.security, *run.ulimits, run.shm, run.ipc, run.user]
+    option_values = [*run.capabilities, *run.security, *run.ulimits, run.shm, run.ipc, run.user]
 
-    assert {word.check for word in given if word and word.check} <= {check.id for check in variant.checks}
+    assert {word.check for word in option_values if word and word.check} <= {check.id for check in variant.checks}
+
+
+def test_a_users_name_stays_as_docker_takes_it(tmp_path: Path) -> None:
+    assert made(RUNTIME, machine(tmp_path), name="gaudi_server").name == "gaudi_server"
+    with pytest.raises(InputError, match="--name a b"):
+        made(RUNTIME, machine(tmp_path), name="a b")

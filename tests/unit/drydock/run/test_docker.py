@@ -21,16 +21,16 @@ from tests.support.containers import GPUS, NODES, PRIVILEGED, RECORDS, RUNTIME, 
 
 def options(container: Container) -> dict[str, list[str]]:
     """Return flag → values of the docker command."""
-    found: dict[str, list[str]] = {}
+    flag_values: dict[str, list[str]] = {}
     for flag, *values in docker.docker_options(container):
-        found.setdefault(flag, []).extend(values)
-    return found
+        flag_values.setdefault(flag, []).extend(values)
+    return flag_values
 
 
 def service(container: Container) -> dict[str, Any]:
     """Return the only service of a compose file."""
-    (found,) = yaml.safe_load(docker.compose_text(container))["services"].values()
-    return found  # type: ignore[no-any-return] - as YAML gives it
+    (compose_service,) = yaml.safe_load(docker.compose_text(container))["services"].values()
+    return compose_service  # type: ignore[no-any-return] - as YAML gives it
 
 
 def test_a_mount_survives_dockers_csv_parser(tmp_path: Path) -> None:
@@ -63,18 +63,18 @@ def test_nothing_is_granted_by_default(tmp_path: Path, record: Run) -> None:
 
 def test_docker_gets_devices_groups_files_and_limits(tmp_path: Path) -> None:
     files = ["/dev/davinci0", "/dev/davinci_manager", "/dev/devmm_svm", "/usr/local/Ascend/driver/x"]
-    found = options(made(NODES, machine(tmp_path, files, "HwHiAiUser:x:1000:\n"), model=str(tmp_path), port=9000))
+    flag_values = options(made(NODES, machine(tmp_path, files, "HwHiAiUser:x:1000:\n"), model=str(tmp_path), port=9000))
 
-    assert found["--device"] == ["/dev/davinci0", "/dev/davinci_manager", "/dev/devmm_svm"]
-    assert found["--group-add"] == ["1000"]
-    assert found["--ulimit"] == ["memlock=-1:-1"]
-    assert found["--shm-size"] == ["16g"]
-    assert found["--publish"] == ["127.0.0.1:9000:8000", "127.0.0.1:9001:8001"]
-    assert found["--env"] == ["HCCL_OP=1", "VLLM_API_KEY"]  # a folder needs no token of the hub
+    assert flag_values["--device"] == ["/dev/davinci0", "/dev/davinci_manager", "/dev/devmm_svm"]
+    assert flag_values["--group-add"] == ["1000"]
+    assert flag_values["--ulimit"] == ["memlock=-1:-1"]
+    assert flag_values["--shm-size"] == ["16g"]
+    assert flag_values["--publish"] == ["127.0.0.1:9000:8000", "127.0.0.1:9001:8001"]
+    assert flag_values["--env"] == ["HCCL_OP=1", "VLLM_API_KEY"]  # a folder needs no token of the hub
     driver = "/usr/local/Ascend/driver"
-    assert f"type=bind,source={driver},target={driver},readonly" in found["--mount"]
-    assert f"type=bind,source={tmp_path},target=/models/{tmp_path.name},readonly" in found["--mount"]
-    assert found["--mount"][-1] == "type=volume,source=drydock-cpu-cache,target=/cache"
+    assert f"type=bind,source={driver},target={driver},readonly" in flag_values["--mount"]
+    assert f"type=bind,source={tmp_path},target=/models/{tmp_path.name},readonly" in flag_values["--mount"]
+    assert flag_values["--mount"][-1] == "type=volume,source=drydock-cpu-cache,target=/cache"
 
 
 def test_a_token_is_passed_by_name_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -96,19 +96,19 @@ def test_a_buckets_credentials_are_passed_by_name_only(
     monkeypatch.setenv(secret, "s3cret")
     container = made(Run(), machine(tmp_path), model=model)
 
-    named = [*FOR_BUCKETS[model[:2]], "VLLM_API_KEY"]
-    assert options(container)["--env"] == named
-    assert service(container)["environment"] == dict.fromkeys(named)
+    variable_names = [*FOR_BUCKETS[model[:2]], "VLLM_API_KEY"]
+    assert options(container)["--env"] == variable_names
+    assert service(container)["environment"] == dict.fromkeys(variable_names)
     texts = (docker.docker_text(container), docker.compose_text(container), podman.quadlet_text(container))
     assert all(secret in text and "s3cret" not in text for text in (*texts, apptainer.apptainer_text(container)))
     assert {"HF_TOKEN", *FOR_BUCKETS["gs"]}.isdisjoint(FOR_BUCKETS["s3"])
 
 
 def test_an_image_that_was_built_here_is_never_pulled(tmp_path: Path) -> None:
-    own, published = (made(Run(), machine(tmp_path), image=name) for name in ("", "registry.example/vllm:1"))
+    local, published = (made(Run(), machine(tmp_path), image=name) for name in ("", "registry.example/vllm:1"))
 
-    assert options(own)["--pull"] == ["never"]
-    assert service(own)["pull_policy"] == "never"
+    assert options(local)["--pull"] == ["never"]
+    assert service(local)["pull_policy"] == "never"
     assert "--pull" not in options(published)
     assert "pull_policy" not in service(published)
 
@@ -155,8 +155,8 @@ def test_a_command_for_elsewhere_stops_without_the_key_that_it_requires(tmp_path
     script = text.partition("docker run")[0] + "echo started"
     codes = {}
     for key in ("", "k"):
-        done = subprocess.run(["sh", "-c", script], env={"VLLM_API_KEY": key}, capture_output=True, check=False)
-        codes[key] = (done.returncode == 0, done.stdout)
+        result = subprocess.run(["sh", "-c", script], env={"VLLM_API_KEY": key}, capture_output=True, check=False)
+        codes[key] = (result.returncode == 0, result.stdout)
 
     assert "--publish 0.0.0.0:9000:8000" in text
     assert codes == {"": (False, b""), "k": (True, b"started\n")}
@@ -171,41 +171,41 @@ def test_a_command_for_elsewhere_stops_without_the_key_that_it_requires(tmp_path
 
 
 def test_compose_requires_the_key_that_other_machines_must_send(tmp_path: Path) -> None:
-    found = service(made(Run(), machine(tmp_path), address="10.0.0.1"))
+    compose_service = service(made(Run(), machine(tmp_path), address="10.0.0.1"))
 
-    assert found["ports"] == ["10.0.0.1:8000:8000", "127.0.0.1:8001:8001"]
-    assert found["environment"]["VLLM_API_KEY"] == "${VLLM_API_KEY:?set the key that clients must send}"
+    assert compose_service["ports"] == ["10.0.0.1:8000:8000", "127.0.0.1:8001:8001"]
+    assert compose_service["environment"]["VLLM_API_KEY"] == "${VLLM_API_KEY:?set the key that clients must send}"
     assert service(made(Run(), machine(tmp_path)))["environment"]["VLLM_API_KEY"] is None
 
 
 def test_compose_and_docker_get_the_same_options(tmp_path: Path) -> None:
     files = ["/dev/davinci0", "/dev/davinci_manager", "/dev/devmm_svm", "/usr/local/Ascend/driver/x"]
     container = made(NODES, machine(tmp_path, files, "HwHiAiUser:x:1000:\n"))
-    found = service(container)
+    compose_service = service(container)
 
-    assert found["devices"][0] == "/dev/davinci0:/dev/davinci0"
-    assert found["group_add"] == ["1000"]
-    assert found["ulimits"] == {"memlock": {"soft": -1, "hard": -1}}
-    assert found["shm_size"] == "16g"
-    assert found["volumes"][0]["bind"] == {"create_host_path": False}
-    assert found["volumes"][-1] == {"type": "volume", "source": "cache", "target": "/cache"}
-    assert found["command"] == list(container.arguments)
+    assert compose_service["devices"][0] == "/dev/davinci0:/dev/davinci0"
+    assert compose_service["group_add"] == ["1000"]
+    assert compose_service["ulimits"] == {"memlock": {"soft": -1, "hard": -1}}
+    assert compose_service["shm_size"] == "16g"
+    assert compose_service["volumes"][0]["bind"] == {"create_host_path": False}
+    assert compose_service["volumes"][-1] == {"type": "volume", "source": "cache", "target": "/cache"}
+    assert compose_service["command"] == list(container.arguments)
 
 
 def test_compose_escapes_dollars_and_writes_security_options_with_colons(tmp_path: Path) -> None:
-    found = service(made(RUNTIME, machine(tmp_path), arguments=("$HOME",)))
+    compose_service = service(made(RUNTIME, machine(tmp_path), arguments=("$HOME",)))
 
-    assert found["command"][-1] == "$$HOME"
-    assert found["security_opt"] == ["no-new-privileges:true", "seccomp:unconfined"]
-    assert found["environment"]["HABANA_VISIBLE_DEVICES"] == "all"
+    assert compose_service["command"][-1] == "$$HOME"
+    assert compose_service["security_opt"] == ["no-new-privileges:true", "seccomp:unconfined"]
+    assert compose_service["environment"]["HABANA_VISIBLE_DEVICES"] == "all"
 
 
 @pytest.mark.parametrize(("devices", "chosen"), [("", {"count": "all"}), ("1,2", {"device_ids": ["1", "2"]})])
 def test_compose_reserves_gpus(tmp_path: Path, devices: str, chosen: dict[str, Any]) -> None:
-    found = service(made(GPUS, machine(tmp_path), devices=devices))
+    compose_service = service(made(GPUS, machine(tmp_path), devices=devices))
 
     reserved = {"driver": "nvidia", "capabilities": ["gpu"], **chosen}
-    assert found["deploy"] == {"resources": {"reservations": {"devices": [reserved]}}}
+    assert compose_service["deploy"] == {"resources": {"reservations": {"devices": [reserved]}}}
 
 
 def test_an_unknown_group_is_a_comment_in_compose(tmp_path: Path) -> None:

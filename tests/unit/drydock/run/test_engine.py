@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from drydock.config.matrix import find, read_matrix
+from drydock.config.matrix import find_variant, read_matrix
 from drydock.config.project import DRYDOCK
 from drydock.core.errors import EngineError, HostError
 from drydock.run import engine
-from drydock.run.container import Container, RunRequest, container
+from drydock.run.container import Container, RunRequest, make_container
 from tests.support.containers import GPUS, RUNTIME, machine, made
 
 DAEMON = "docker: Error response from daemon: "
@@ -65,7 +65,7 @@ def wanted(tmp_path: Path) -> Container:
 def test_what_this_machine_lacks_is_our_error_with_a_hint(
     wanted: Container, said: str, problem: str, hint: str
 ) -> None:
-    error = engine.explain(f"{DAEMON}{said}{ADVICE}", wanted)
+    error = engine.explain_docker_error(f"{DAEMON}{said}{ADVICE}", wanted)
 
     assert isinstance(error, HostError)
     assert error.problems[0].startswith(problem)
@@ -82,7 +82,7 @@ def test_what_this_machine_lacks_is_our_error_with_a_hint(
     ],
 )
 def test_other_errors_of_docker_are_the_engines(wanted: Container, said: str, problem: str) -> None:
-    error = engine.explain(said, wanted)
+    error = engine.explain_docker_error(said, wanted)
 
     assert isinstance(error, EngineError)
     assert error.problems[0].startswith(problem)
@@ -125,14 +125,14 @@ def test_a_part_of_a_line_is_not_held_back(wanted: Container) -> None:
 
 
 def test_docker_gets_each_signal_once(wanted: Container, tmp_path: Path) -> None:
-    seen = tmp_path / "seen"
+    signal_file = tmp_path / "seen"
     script = (
-        f"signal.signal(signal.SIGTERM, lambda *_: (open({str(seen)!r}, 'a').write('T'), sys.exit(143)))\n"
+        f"signal.signal(signal.SIGTERM, lambda *_: (open({str(signal_file)!r}, 'a').write('T'), sys.exit(143)))\n"
         f"time.sleep(0.5); os.kill(os.getppid(), signal.SIGTERM); time.sleep(30)"
     )
     before = signal.getsignal(signal.SIGTERM)
     assert engine.Here(DRYDOCK).attach(started(script), wanted) == 143
-    assert seen.read_text() == "T"
+    assert signal_file.read_text() == "T"
     assert signal.getsignal(signal.SIGTERM) is before
 
 
@@ -197,8 +197,10 @@ def test_a_runtime_that_the_engine_does_not_know_is_explained_by_its_accelerator
     tmp_path: Path, said: str
 ) -> None:
     """Docker 23 changed the words; vLLM's installation manual, Intel Gaudi, quotes those of older engines."""
-    wanted = container(find(read_matrix(DRYDOCK), "gaudi2"), RunRequest(model="org/model"), machine(tmp_path))
-    error = engine.explain(f"{DAEMON}{said}{ADVICE}", wanted)
+    spec = make_container(
+        find_variant(read_matrix(DRYDOCK), "gaudi2"), RunRequest(model="org/model"), machine(tmp_path)
+    )
+    error = engine.explain_docker_error(f"{DAEMON}{said}{ADVICE}", spec)
 
     assert error.problems == ("container runtime habana: the engine does not have it",)
     assert error.hint.startswith("install habana-container-runtime from Habana's package repository")

@@ -7,10 +7,10 @@ import sys
 
 import pytest
 
-from drydock.config.matrix import find, read_matrix
+from drydock.config.matrix import find_variant, read_matrix
 from drydock.config.project import DRYDOCK
 from drydock.core.errors import InputError
-from drydock.run.entrypoint import become, describe_unchecked, with_root
+from drydock.run.entrypoint import describe_unchecked, exec_entrypoint, with_root
 from tests.support import terminal
 
 
@@ -22,40 +22,40 @@ def test_a_root_before_the_dashes_is_the_entrypoints() -> None:
 
 
 BECOME = """
-from drydock.config.matrix import find, read_matrix
+from drydock.config.matrix import find_variant, read_matrix
 from drydock.config.project import DRYDOCK
 from drydock.core.paths import ROOT
 from drydock.run.entrypoint import become
 host = ROOT / "tests" / "hosts" / "cpu-untuned-2s"
-become(DRYDOCK, find(read_matrix(DRYDOCK), "cpu"), ("check", "--root", str(host)))
+become(DRYDOCK, find_variant(read_matrix(DRYDOCK), "cpu"), ("check", "--root", str(host)))
 """
 
 
 def test_check_has_colours_on_a_terminal_unless_told_otherwise() -> None:
-    written = [terminal.run([sys.executable, "-c", BECOME], env)[1] for env in ({}, {"NO_COLOR": "1"})]
+    screens = [terminal.run([sys.executable, "-c", BECOME], env)[1] for env in ({}, {"NO_COLOR": "1"})]
 
-    assert [bool(terminal.COLOURS.search(each)) for each in written] == [True, False]
-    assert "FAIL    HOST-011" in written[1]
+    assert [bool(terminal.COLOURS.search(screen)) for screen in screens] == [True, False]
+    assert "FAIL    HOST-011" in screens[1]
 
 
 PLAN_WITH_VARIABLE = """
-from drydock.config.matrix import find, read_matrix
+from drydock.config.matrix import find_variant, read_matrix
 from drydock.config.project import DRYDOCK
 from drydock.core.paths import ROOT
 from drydock.run.entrypoint import become
 host = str(ROOT / "tests" / "hosts" / "cpu-xeon8380-2s")
 words = ("plan", "--json", "--model", "Qwen/Qwen2-0.5B-Instruct", "--root", host)
-become(DRYDOCK, find(read_matrix(DRYDOCK), "cpu"), words, ("VLLM_CPU_KVCACHE_SPACE=7", "FROM_SHELL"))
+become(DRYDOCK, find_variant(read_matrix(DRYDOCK), "cpu"), words, ("VLLM_CPU_KVCACHE_SPACE=7", "FROM_SHELL"))
 """
 
 
 def test_variables_of_the_container_are_an_input_of_the_plan() -> None:
     env = {**os.environ, "FROM_SHELL": "1"}
     argv = [sys.executable, "-c", PLAN_WITH_VARIABLE]
-    done = subprocess.run(argv, check=False, env=env, capture_output=True, text=True)
-    reasons = {reason["setting"]: reason for reason in json.loads(done.stdout)["reasons"]}
+    result = subprocess.run(argv, check=False, env=env, capture_output=True, text=True)
+    reasons = {reason["setting"]: reason for reason in json.loads(result.stdout)["reasons"]}
 
-    assert done.returncode == 0
+    assert result.returncode == 0
     assert (reasons["VLLM_CPU_KVCACHE_SPACE"]["value"], reasons["VLLM_CPU_KVCACHE_SPACE"]["origin"]) == (
         "7",
         "environment",
@@ -65,11 +65,11 @@ def test_variables_of_the_container_are_an_input_of_the_plan() -> None:
 def test_a_variable_that_the_shell_lacks_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("ABSENT", raising=False)
     with pytest.raises(InputError, match="--env ABSENT: your shell has no such variable"):
-        become(DRYDOCK, find(read_matrix(DRYDOCK), "cpu"), ("version",), ("ABSENT",))
+        exec_entrypoint(DRYDOCK, find_variant(read_matrix(DRYDOCK), "cpu"), ("version",), ("ABSENT",))
 
 
 def test_a_plan_says_where_flags_are_not_checked() -> None:
     variants = read_matrix(DRYDOCK)
-    assert describe_unchecked(DRYDOCK, find(variants, "cpu"), ("plan",)) == ""
-    assert "are not checked" in describe_unchecked(DRYDOCK, find(variants, "gaudi2"), ("plan",))
-    assert describe_unchecked(DRYDOCK, find(variants, "gaudi2"), ("check",)) == ""
+    assert describe_unchecked(DRYDOCK, find_variant(variants, "cpu"), ("plan",)) == ""
+    assert "are not checked" in describe_unchecked(DRYDOCK, find_variant(variants, "gaudi2"), ("plan",))
+    assert describe_unchecked(DRYDOCK, find_variant(variants, "gaudi2"), ("check",)) == ""

@@ -34,15 +34,15 @@ class TestAny:
     """Tests for each kind of record."""
 
     def test_service_deployment_and_pod_find_each_other(self, tmp_path: Path, record: Run) -> None:
-        found = documents(record, tmp_path, port=9000)
-        labels = found["Deployment"]["spec"]["template"]["metadata"]["labels"]
+        kinds = documents(record, tmp_path, port=9000)
+        labels = kinds["Deployment"]["spec"]["template"]["metadata"]["labels"]
         ports = {item["name"]: item for item in pod(record, tmp_path, port=9000)[1]["ports"]}
 
-        assert set(found) == {"PersistentVolumeClaim", "Deployment", "Service"}
-        assert found["Deployment"]["spec"]["selector"]["matchLabels"] == labels == found["Service"]["spec"]["selector"]
-        assert found["Service"]["spec"]["ports"] == [{"name": "http", "port": 9000, "targetPort": "http"}]
+        assert set(kinds) == {"PersistentVolumeClaim", "Deployment", "Service"}
+        assert kinds["Deployment"]["spec"]["selector"]["matchLabels"] == labels == kinds["Service"]["spec"]["selector"]
+        assert kinds["Service"]["spec"]["ports"] == [{"name": "http", "port": 9000, "targetPort": "http"}]
         assert set(ports) == {"http", "status"}
-        assert all(re.fullmatch(r"[a-z]([a-z0-9-]*[a-z0-9])?", item["metadata"]["name"]) for item in found.values())
+        assert all(re.fullmatch(r"[a-z]([a-z0-9-]*[a-z0-9])?", item["metadata"]["name"]) for item in kinds.values())
 
     def test_every_mount_has_a_volume_and_every_volume_a_mount(self, tmp_path: Path, record: Run) -> None:
         spec, container = pod(record, tmp_path, model=str(tmp_path))
@@ -73,8 +73,8 @@ class TestAny:
 
         assert pause[:2] == ["/usr/bin/python3", "-I"]
         assert pause[-1] == f"import time; time.sleep({kubernetes.PRESTOP_SECONDS})"
-        needed = kubernetes.PRESTOP_SECONDS + options.drain_timeout + TEARDOWN
-        assert spec["terminationGracePeriodSeconds"] >= needed
+        drain_seconds = kubernetes.PRESTOP_SECONDS + options.drain_timeout + TEARDOWN
+        assert spec["terminationGracePeriodSeconds"] >= drain_seconds
 
     def test_the_root_file_system_is_read_only_and_the_api_accepts_escalation(
         self, tmp_path: Path, record: Run
@@ -123,8 +123,8 @@ def test_a_buckets_credentials_come_from_a_secret_unless_they_are_given(tmp_path
     assert env["AWS_REGION"] == "eu-central-1"
     assert env["AWS_ACCESS_KEY_ID"] == {"name": "bucket", "key": "AWS_ACCESS_KEY_ID", "optional": True}
     assert env["AWS_SESSION_TOKEN"] == {"name": "bucket", "key": "AWS_SESSION_TOKEN", "optional": False}
-    said = "".join(kubernetes.remarks(made(Run(), machine(tmp_path), model="gs://models/m")))
-    assert "secret bucket: the pod takes GOOGLE_APPLICATION_CREDENTIALS, " in said
+    remark_text = "".join(kubernetes.list_cluster_remarks(made(Run(), machine(tmp_path), model="gs://models/m")))
+    assert "secret bucket: the pod takes GOOGLE_APPLICATION_CREDENTIALS, " in remark_text
 
 
 def test_the_key_comes_from_a_secret_without_which_the_pod_does_not_start(tmp_path: Path) -> None:
@@ -132,8 +132,8 @@ def test_the_key_comes_from_a_secret_without_which_the_pod_does_not_start(tmp_pa
     reference = {"name": "vllm-api-key", "key": "VLLM_API_KEY", "optional": False}
 
     assert env["VLLM_API_KEY"] == {"secretKeyRef": reference}
-    said = "\n".join(kubernetes.remarks(made(Run(), machine(tmp_path), address="0.0.0.0")))
-    assert "kubectl create secret generic vllm-api-key --from-env-file=FILE" in said
+    remark_text = "\n".join(kubernetes.list_cluster_remarks(made(Run(), machine(tmp_path), address="0.0.0.0")))
+    assert "kubectl create secret generic vllm-api-key --from-env-file=FILE" in remark_text
     opened = pod(Run(), tmp_path, address="0.0.0.0", no_api_key=True)[1]
     assert [item["name"] for item in opened["env"]] == ["HF_TOKEN", "HF_ENDPOINT"]
 
@@ -185,7 +185,7 @@ def test_what_a_pod_cannot_request_is_a_remark(tmp_path: Path) -> None:
         "runtime": word("amd"),
         "groups": [word("render")],
     })  # fmt: skip
-    said = "\n".join(kubernetes.remarks(made(record, machine(tmp_path), model=str(tmp_path))))
+    remark_text = "\n".join(kubernetes.list_cluster_remarks(made(record, machine(tmp_path), model=str(tmp_path))))
 
     for text in (
         "image drydock/",
@@ -195,8 +195,11 @@ def test_what_a_pod_cannot_request_is_a_remark(tmp_path: Path) -> None:
         f"model {tmp_path}",
         "group render",
     ):
-        assert text in said
-    assert list(kubernetes.remarks(made(GPUS, machine(tmp_path), image="registry.example/vllm@sha256:0"))) == []
+        assert text in remark_text
+    assert (
+        list(kubernetes.list_cluster_remarks(made(GPUS, machine(tmp_path), image="registry.example/vllm@sha256:0")))
+        == []
+    )
 
 
 @pytest.mark.parametrize(
@@ -204,7 +207,7 @@ def test_what_a_pod_cannot_request_is_a_remark(tmp_path: Path) -> None:
     [("16g", "16Gi"), ("512m", "512Mi"), ("4gb", "4Gi"), ("1t", "1Ti"), ("64k", "64Ki"), ("1024", "1024"), ("8b", "8")],
 )
 def test_a_docker_size_becomes_a_kubernetes_quantity(docker: str, expected: str) -> None:
-    assert kubernetes.quantity(docker) == expected
+    assert kubernetes.convert_quantity(docker) == expected
 
 
 def test_variable_names_in_arguments_are_not_expanded(tmp_path: Path) -> None:

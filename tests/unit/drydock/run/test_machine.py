@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from drydock.model.running import DeviceNode
-from drydock.run.machine import assumed, is_pattern, pick
+from drydock.run.machine import assume_device_files, is_pattern, pick_device_files
 from tests.support.containers import machine, node
 
 
@@ -36,12 +36,12 @@ def test_a_group_is_its_number_or_empty(tmp_path: Path) -> None:
     ],
 )
 def test_on_another_machine_the_usual_files_are_assumed(path: str, files: tuple[str, ...]) -> None:
-    assert assumed(DeviceNode.model_validate(node(path, each=True)), range(2)) == files
+    assert assume_device_files(DeviceNode.model_validate(node(path, per_card=True)), range(2)) == files
 
 
 def test_a_shared_file_is_assumed_and_a_shared_pattern_is_not() -> None:
-    assert assumed(DeviceNode.model_validate(node("/dev/kfd")), range(2)) == ("/dev/kfd",)
-    assert assumed(DeviceNode.model_validate(node("/dev/dri/by-path/*")), range(2)) == ()
+    assert assume_device_files(DeviceNode.model_validate(node("/dev/kfd")), range(2)) == ("/dev/kfd",)
+    assert assume_device_files(DeviceNode.model_validate(node("/dev/dri/by-path/*")), range(2)) == ()
     assert (is_pattern("/dev/kfd"), is_pattern("/dev/vfio/[0-9]*")) == (False, True)
 
 
@@ -59,4 +59,4 @@ def test_a_shared_file_is_assumed_and_a_shared_pattern_is_not() -> None:
 def test_cards_are_chosen_by_the_drivers_number(
     paths: tuple[str, ...], wanted: tuple[int, ...], picked: dict[int, str], without: list[int]
 ) -> None:
-    assert pick(paths, wanted) == (picked, without)
+    assert pick_device_files(paths, wanted) == (picked, without)

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from drydock.config.matrix import find, read_matrix
+from drydock.config.matrix import find_variant, read_matrix
 from drydock.config.project import DRYDOCK
 from drydock.core.errors import InputError
-from drydock.run.container import Container, RunRequest, container
+from drydock.run.container import Container, RunRequest, make_container
 from drydock.run.docker import docker_argv
 from drydock.run.machine import Machine
 from tests.support.containers import recorded
@@ -20,7 +20,7 @@ INDEX_OF = {0: 4, 1: 7, 2: 0, 3: 2, 4: 5, 5: 6, 6: 1, 7: 3}
 
 
 def on(here: Machine, modules: str, target: str = "gaudi2e", **more: object) -> Container:
-    return container(find(VARIANTS, target), RunRequest(model="org/model", modules=modules, **more), here)
+    return make_container(find_variant(VARIANTS, target), RunRequest(model="org/model", modules=modules, **more), here)
 
 
 def write_modules(root: Path) -> Machine:

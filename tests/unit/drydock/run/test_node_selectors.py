@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from drydock.config.matrix import find, read_matrix
+from drydock.config.matrix import find_variant, read_matrix
 from drydock.config.project import DRYDOCK
 from drydock.core.errors import InputError
 from drydock.core.paths import ROOT
@@ -24,25 +24,25 @@ from tests.unit.drydock.run.test_run import FakeHere
 
 ACCELERATOR, TOPOLOGY = "cloud.google.com/gke-tpu-accelerator", "cloud.google.com/gke-tpu-topology"
 AMD64 = {"kubernetes.io/arch": "amd64"}
-TPU = find(read_matrix(DRYDOCK), "tpu")
+TPU = find_variant(read_matrix(DRYDOCK), "tpu")
 
 
 class Recorded(FakeHere):
     """A fake machine whose recorded hosts have the facts of tests/hosts."""
 
     def facts(self, _: Variant, host: str = "") -> Mapping[str, Any]:
-        found: Mapping[str, Any] = json.loads((ROOT / "tests" / "hosts" / host / "facts.json").read_text())
-        return found
+        host_facts: Mapping[str, Any] = json.loads((ROOT / "tests" / "hosts" / host / "facts.json").read_text())
+        return host_facts
 
 
 def manifest(
     folder: Path, capsys: pytest.CaptureFixture[str], target: str, **request: str
 ) -> tuple[dict[str, Any], str]:
     """Return the pod's specification, and what was said."""
-    wanted = RunRequest(model="a/b", **request)
-    run.run(DRYDOCK, target, wanted, How("k8s", json=True), here=Recorded(folder))
+    run_request = RunRequest(model="a/b", **request)
+    run.run_on_engine(DRYDOCK, target, run_request, How("kubernetes", json=True), here=Recorded(folder))
     data = json.loads(capsys.readouterr().out)
-    return data["k8s"][1]["spec"]["template"]["spec"], "\n".join(data["remarks"])
+    return data["kubernetes"][1]["spec"]["template"]["spec"], "\n".join(data["remarks"])
 
 
 def limit(spec: Mapping[str, Any]) -> int:
@@ -68,19 +68,25 @@ def test_a_recorded_host_tells_the_nodes_of_its_kind(
 
 
 def test_a_file_that_is_no_recorded_host_is_refused_also_where_nodes_have_no_kinds(tmp_path: Path) -> None:
-    other = tmp_path / "topology.yaml"
-    other.write_text("model: a/b\n")
-    with pytest.raises(InputError, match=f"--root {re.escape(str(other))}"):
-        run.run(DRYDOCK, "cpu", RunRequest(model="a/b", host=str(other)), How("k8s", json=True), here=Here(DRYDOCK))
+    topology = tmp_path / "topology.yaml"
+    topology.write_text("model: a/b\n")
+    with pytest.raises(InputError, match=f"--root {re.escape(str(topology))}"):
+        run.run_on_engine(
+            DRYDOCK,
+            "cpu",
+            RunRequest(model="a/b", host=str(topology)),
+            How("kubernetes", json=True),
+            here=Here(DRYDOCK),
+        )
 
 
 def test_the_targets_name_and_the_devices_tell_the_nodes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    whole, said = manifest(tmp_path, capsys, "tpu-v4")
+    whole, stderr = manifest(tmp_path, capsys, "tpu-v4")
     part, _ = manifest(tmp_path, capsys, "tpu-v6e", devices="0-3")
     fewer, _ = manifest(tmp_path, capsys, "tpu", host="tpu-v6e-8x", devices="0")
 
     assert (whole["nodeSelector"][TOPOLOGY], limit(whole)) == ("2x2x1", 4)
-    assert "assuming 8" not in said
+    assert "assuming 8" not in stderr
     assert (part["nodeSelector"][TOPOLOGY], limit(part)) == ("2x2", 4)
     assert (fewer["nodeSelector"][TOPOLOGY], limit(fewer)) == ("1x1", 1)
 
@@ -88,20 +94,20 @@ def test_the_targets_name_and_the_devices_tell_the_nodes(tmp_path: Path, capsys:
 def test_what_no_node_has_is_said_and_only_the_accelerator_is_selected(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    spec, said = manifest(tmp_path, capsys, "tpu-v6e", devices="0,1")
+    spec, stderr = manifest(tmp_path, capsys, "tpu-v6e", devices="0,1")
 
     assert spec["nodeSelector"] == {ACCELERATOR: "tpu-v6e-slice", **AMD64}
-    assert "no node of v6e has 2 devices, but 1 or 4 or 8: see --devices" in said
+    assert "no node of v6e has 2 devices, but 1 or 4 or 8: see --devices" in stderr
 
 
 def test_an_unknown_kind_of_node_is_left_out_and_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    spec, said = manifest(tmp_path, capsys, "tpu")
+    spec, stderr = manifest(tmp_path, capsys, "tpu")
 
     assert spec["nodeSelector"] == AMD64
-    assert "nodeSelector: left out, because the nodes' devices are unknown (v4, v5e, v5p, v6e, v7x)" in said
-    other, said = manifest(tmp_path, capsys, "gaudi2")
-    assert other["nodeSelector"] == AMD64
-    assert "nodeSelector" not in said
+    assert "nodeSelector: left out, because the nodes' devices are unknown (v4, v5e, v5p, v6e, v7x)" in stderr
+    gaudi_spec, stderr = manifest(tmp_path, capsys, "gaudi2")
+    assert gaudi_spec["nodeSelector"] == AMD64
+    assert "nodeSelector" not in stderr
 
 
 def test_an_image_of_one_platform_selects_its_nodes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -113,11 +119,11 @@ def test_an_image_of_one_platform_selects_its_nodes(tmp_path: Path, capsys: pyte
 
 
 def test_the_labels_are_valid_and_tell_the_kinds_apart() -> None:
-    found = [dict(kind.labels) for kind in node_selectors.kinds(TPU)]
+    kind_labels = [dict(kind.labels) for kind in node_selectors.list_node_kinds(TPU)]
 
-    assert found
-    for kind in node_selectors.kinds(TPU):
-        assert found.count(dict(kind.labels)) == 1
+    assert kind_labels
+    for kind in node_selectors.list_node_kinds(TPU):
+        assert kind_labels.count(dict(kind.labels)) == 1
         for name, value in (*kind.labels.items(), *((kind.shape, shape) for shape in kind.shapes.values())):
             assert re.fullmatch(r"[a-z0-9.-]+/[a-z0-9-]{1,63}", name)
             assert re.fullmatch(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?", value)
@@ -129,6 +135,6 @@ def test_several_hosts_of_a_slice_have_the_shape_of_the_whole() -> None:
     kind = node_selectors.kind_of(TPU, {"v5e"})
 
     assert kind
-    assert node_selectors.labels(kind, 4, 4) == {ACCELERATOR: "tpu-v5-lite-podslice", TOPOLOGY: "4x4"}
-    assert node_selectors.labels(kind, 8, 2) == {ACCELERATOR: "tpu-v5-lite-podslice"}
+    assert node_selectors.make_node_labels(kind, 4, 4) == {ACCELERATOR: "tpu-v5-lite-podslice", TOPOLOGY: "4x4"}
+    assert node_selectors.make_node_labels(kind, 8, 2) == {ACCELERATOR: "tpu-v5-lite-podslice"}
     assert node_selectors.kind_of(TPU, {"v5e", "v6e"}) is None

@@ -11,9 +11,9 @@ from drydock.config.project import DRYDOCK
 from drydock.model.running import Run
 from drydock.model.variant import Variant
 from drydock.run import docker, kubernetes
-from drydock.run.container import Container, RunRequest, container
+from drydock.run.container import Container, RunRequest, make_container
 from drydock.run.machine import Machine
-from drydock.run.reasons import KUBERNETES, lines
+from drydock.run.reasons import KUBERNETES, format_option_reasons
 from tests.support.cases import for_each
 from tests.support.containers import GPUS, NODES, PRIVILEGED, RECORDS, RUNTIME, machine, made
 
@@ -32,33 +32,37 @@ OWN = {
 
 
 def reasons(run: Run, folder: Path, *files: str, form: str = "docker", **request: str) -> list[str]:
-    return [*lines(run, made(run, machine(folder, files, "HwHiAiUser:x:1000:\n"), **request), form)]
+    return [*format_option_reasons(run, made(run, machine(folder, files, "HwHiAiUser:x:1000:\n"), **request), form)]
 
 
-def flags(wanted: Container) -> set[str]:
-    return {option for option, *_ in docker.docker_options(wanted)}
+def flags(spec: Container) -> set[str]:
+    return {option for option, *_ in docker.docker_options(spec)}
 
 
 @for_each(read_matrix(DRYDOCK), lambda variant: variant.id)
 def test_the_reasons_are_those_of_the_printed_command(variant: Variant) -> None:
-    wanted = container(variant, RunRequest(model="org/model"), Machine(Path("/nowhere")))
-    explained = {line.partition(" ")[0].rstrip(":") for line in lines(variant.run, wanted, "docker")} - {"--host"}
+    spec = make_container(variant, RunRequest(model="org/model"), Machine(Path("/nowhere")))
+    explained = {line.partition(" ")[0].rstrip(":") for line in format_option_reasons(variant.run, spec, "docker")} - {
+        "--host"
+    }
 
-    assert explained <= flags(wanted)
-    assert flags(wanted) - OWN <= explained
-    own = {line.partition(":")[0].partition(" ")[0] for line in lines(variant.run, wanted, "k8s")}
-    assert own <= {name.partition(" ")[0].rstrip(":") for name in (*KUBERNETES.values(), "limits")}
+    assert explained <= flags(spec)
+    assert flags(spec) - OWN <= explained
+    reason_names = {
+        line.partition(":")[0].partition(" ")[0] for line in format_option_reasons(variant.run, spec, "kubernetes")
+    }
+    assert reason_names <= {name.partition(" ")[0].rstrip(":") for name in (*KUBERNETES.values(), "limits")}
 
 
 def test_each_reason_has_the_value_that_is_passed(tmp_path: Path) -> None:
     files = ["/dev/davinci0", "/dev/davinci1", "/dev/davinci2", "/dev/davinci_manager", "/usr/local/Ascend/driver/x"]
-    said = "\n".join(reasons(NODES, tmp_path, *files, devices="1,2"))
+    reason_text = "\n".join(reasons(NODES, tmp_path, *files, devices="1,2"))
 
-    assert "--device /dev/davinci1 … /dev/davinci2: " in said
-    assert "--group-add 1000 (HwHiAiUser): " in said
-    assert "--mount /usr/local/Ascend/driver: " in said
+    assert "--device /dev/davinci1 … /dev/davinci2: " in reason_text
+    assert "--group-add 1000 (HwHiAiUser): " in reason_text
+    assert "--mount /usr/local/Ascend/driver: " in reason_text
     for absent in ("devmm_svm", "ascend_install.info", "ASCEND_RT_VISIBLE_DEVICES"):
-        assert absent not in said
+        assert absent not in reason_text
 
 
 def test_a_choice_shows_in_the_reason(tmp_path: Path) -> None:
@@ -71,7 +75,7 @@ def test_a_choice_shows_in_the_reason(tmp_path: Path) -> None:
 
 def test_compose_and_kubernetes_have_their_own_names(tmp_path: Path) -> None:
     compose = reasons(NODES, tmp_path, form="compose")
-    pod = reasons(NODES, tmp_path, form="k8s")
+    pod = reasons(NODES, tmp_path, form="kubernetes")
 
     assert any(line.startswith("devices /dev/davinci0 … /dev/davinci7: ") for line in compose)
     assert any(line.startswith("ports 127.0.0.1:8000: ") for line in compose)
@@ -82,10 +86,10 @@ def test_compose_and_kubernetes_have_their_own_names(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("record", RECORDS.values(), ids=list(RECORDS))
 def test_every_reason_in_a_manifest_names_something_in_it(tmp_path: Path, record: Run) -> None:
-    wanted = made(record, machine(tmp_path))
-    text = kubernetes.kubernetes_text(wanted)
+    spec = made(record, machine(tmp_path))
+    text = kubernetes.kubernetes_text(spec)
 
-    explained = list(lines(record, wanted, "k8s"))
+    explained = list(format_option_reasons(record, spec, "kubernetes"))
     assert bool(explained) == (record not in (RECORDS["gpus"], RECORDS["nothing"]))  # a pod asks for these by count
     for line in explained:
         assert line.partition(" ")[0].rstrip(":") in text

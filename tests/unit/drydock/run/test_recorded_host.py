@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from drydock.config.matrix import find, read_matrix
+from drydock.config.matrix import find_variant, read_matrix
 from drydock.config.project import DRYDOCK
 from drydock.run import container
 from drydock.run.container import Container, RunRequest
@@ -18,7 +18,7 @@ NOWHERE = Machine()
 
 def made(target: str, *words: str) -> Container:
     request = RunRequest(model="Qwen/Qwen3-8B", arguments=words)
-    return container.container(find(read_matrix(DRYDOCK), target), request, NOWHERE)
+    return container.make_container(find_variant(read_matrix(DRYDOCK), target), request, NOWHERE)
 
 
 @pytest.mark.parametrize("target", ["h100", "mi300x", "gaudi2", "cpu"])
@@ -28,21 +28,21 @@ def test_a_recorded_host_is_mounted_and_needs_no_device(target: str, joined: boo
     host.write_text("{}")
     words = (f"--root={host}",) if joined else ("--root", str(host))
 
-    wanted = made(target, "plan", "--rehearse", *words)
+    spec = made(target, "plan", "--rehearse", *words)
 
-    assert wanted.missing == ()
-    assert (wanted.devices, wanted.gpus, wanted.runtime, wanted.mounts, wanted.privileged) == ((), "", "", (), False)
-    assert ("--root=/recorded/root" if joined else "/recorded/root") in wanted.arguments
-    binds = {bind.target: bind.source for bind in wanted.volumes}
+    assert spec.missing == ()
+    assert (spec.devices, spec.gpus, spec.runtime, spec.mounts, spec.privileged) == ((), "", "", (), False)
+    assert ("--root=/recorded/root" if joined else "/recorded/root") in spec.arguments
+    binds = {bind.target: bind.source for bind in spec.volumes}
     assert binds["/recorded/root"] == str(host)
-    assert binds[wanted.env["DRYDOCK_KNOWN_MODELS"]].endswith("configurations.json")
+    assert binds[spec.env["DRYDOCK_KNOWN_MODELS"]].endswith("configurations.json")
 
 
 def test_a_path_of_the_container_is_the_users_own_affair() -> None:
-    wanted = made("h100", "plan", "--root", "/mounted/by/the/user/host.json")
+    spec = made("h100", "plan", "--root", "/mounted/by/the/user/host.json")
 
-    assert wanted.volumes == ()
-    assert wanted.gpus == "all"
+    assert spec.volumes == ()
+    assert spec.gpus == "all"
 
 
 def test_a_server_keeps_its_devices(tmp_path: Path) -> None:

@@ -26,12 +26,12 @@ def started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The command that is run; the image is built at once."""
     argv: list[str] = []
     monkeypatch.setenv("DRYDOCK_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(daemon, "ensure", lambda: None)
+    monkeypatch.setattr(daemon, "ensure_engine", lambda: None)
     monkeypatch.setattr(stubs, "stand_in", lambda _, target: target)
-    made = build.Built(
+    built_image = build.Built(
         variant="", platform="", image=IMAGE, digest="", inputs_sha256="", layout="", seconds=0, phases={}
     )
-    monkeypatch.setattr(build, "build", lambda _: made)
+    monkeypatch.setattr(build, "build_image", lambda _: built_image)
     monkeypatch.setattr(Here, "image", lambda _, name: LocalImage("d", "base") if name == IMAGE else None)
     monkeypatch.setattr(Here, "attach", lambda _, words, *__, **___: argv.extend(words) or 0)
     return argv
@@ -40,7 +40,7 @@ def started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def start(folder: Path, request: RunRequest, *devices: str, target: str = "mi300x") -> None:
     here = run.Building(DRYDOCK)
     here.machine = machine(folder, devices)
-    run.run(DRYDOCK, target, request.model_copy(update={"stand_ins": True}), here=here)
+    run.run_on_engine(DRYDOCK, target, request.model_copy(update={"stand_ins": True}), here=here)
 
 
 def test_on_a_recorded_host_it_starts_without_devices_and_reads_that_host(tmp_path: Path, started: list[str]) -> None:
@@ -81,7 +81,7 @@ def test_without_devices_a_recorded_host_is_asked_for(tmp_path: Path, started: l
 def test_a_manifest_would_need_an_image_that_is_pushed() -> None:
     request = RunRequest(host=str(HOST), stand_ins=True)
     with pytest.raises(InputError, match="a stand-in stays on this machine"):
-        run.run(DRYDOCK, "mi300x", request, run.How("k8s"), here=run.Building(DRYDOCK))
+        run.run_on_engine(DRYDOCK, "mi300x", request, run.How("kubernetes"), here=run.Building(DRYDOCK))
 
 
 def test_a_row_without_vllm_is_refused(tmp_path: Path, started: list[str]) -> None:

@@ -21,7 +21,7 @@ from drydock.core.errors import InputError
 from drydock.model.running import Run
 from drydock.run import docker, kubernetes, run, user_options
 from drydock.run.container import Container, RunRequest
-from drydock.run.reasons import lines
+from drydock.run.reasons import format_option_reasons
 from drydock.run.run import How
 from entrypoints.core.redact import is_secret
 from tests.support.containers import GPUS, NODES, PRIVILEGED, RUNTIME, machine, made
@@ -37,18 +37,18 @@ def printed(
     request: RunRequest, form: str, folder: Path, capsys: pytest.CaptureFixture[str], target: str = "cpu"
 ) -> Any:
     """Return what --print --json gives in one format."""
-    run.run(DRYDOCK, target, request, How(form, only_print=True, json=True), here=FakeHere(folder))
+    run.run_on_engine(DRYDOCK, target, request, How(form, only_print=True, json=True), here=FakeHere(folder))
     return json.loads(capsys.readouterr().out)
 
 
 def service(data: Any) -> dict[str, Any]:
-    (found,) = data["compose"]["services"].values()
-    return found  # type: ignore[no-any-return] - as JSON gives it
+    (compose_service,) = data["compose"]["services"].values()
+    return compose_service  # type: ignore[no-any-return] - as JSON gives it
 
 
 def pod(data: Any) -> dict[str, Any]:
-    found = next(item for item in data["k8s"] if item["kind"] in ("Deployment", "Job"))
-    return found["spec"]["template"]["spec"]  # type: ignore[no-any-return] - as JSON gives it
+    workload = next(item for item in data["kubernetes"] if item["kind"] in ("Deployment", "Job"))
+    return workload["spec"]["template"]["spec"]  # type: ignore[no-any-return] - as JSON gives it
 
 
 def variables(data: Any) -> dict[str, Any]:
@@ -63,35 +63,35 @@ def test_a_value_reaches_every_format_as_it_is(value: str, tmp_path: Path, capsy
     request = MODEL.model_copy(update={"env": (f"VLLM_SOME_NAME={value}",)})
 
     assert f"VLLM_SOME_NAME={value}" in printed(request, "docker", tmp_path, capsys)["docker"]
-    run.run(DRYDOCK, "cpu", request, PRINT, here=FakeHere(tmp_path))
+    run.run_on_engine(DRYDOCK, "cpu", request, PRINT, here=FakeHere(tmp_path))
     assert f"VLLM_SOME_NAME={value}" in shlex.split(capsys.readouterr().out.replace(" \\\n", " "))
-    run.run(DRYDOCK, "cpu", request, How("compose"), here=FakeHere(tmp_path))
-    (found,) = yaml.safe_load(capsys.readouterr().out)["services"].values()
-    assert found["environment"]["VLLM_SOME_NAME"] == value.replace("$", "$$")
-    assert variables(printed(request, "k8s", tmp_path, capsys))["VLLM_SOME_NAME"] == value.replace("$", "$$")
+    run.run_on_engine(DRYDOCK, "cpu", request, How("compose"), here=FakeHere(tmp_path))
+    (compose_service,) = yaml.safe_load(capsys.readouterr().out)["services"].values()
+    assert compose_service["environment"]["VLLM_SOME_NAME"] == value.replace("$", "$$")
+    assert variables(printed(request, "kubernetes", tmp_path, capsys))["VLLM_SOME_NAME"] == value.replace("$", "$$")
 
 
-@pytest.mark.parametrize("form", ["docker", "compose", "k8s"])
+@pytest.mark.parametrize("form", ["docker", "compose", "kubernetes"])
 def test_an_unknown_variables_value_is_in_no_text(
     form: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    given = [f"{name}={VALUE}" for name in UNKNOWN if not is_secret(name)]  # the others are refused
+    allowed_variables = [f"{name}={VALUE}" for name in UNKNOWN if not is_secret(name)]  # the others are refused
     for name in UNKNOWN:
         monkeypatch.setenv(name, VALUE)
-    for env in (given, UNKNOWN):
+    for env in (allowed_variables, UNKNOWN):
         request = MODEL.model_copy(update={"env": tuple(env)})
         for how in (How(form, only_print=True), How(form, only_print=True, json=True)):
-            run.run(DRYDOCK, "cpu", request, how, here=FakeHere(tmp_path))
-            said = "".join(capsys.readouterr())
-            assert VALUE not in said
-            assert all(word.partition("=")[0] in said for word in env)
+            run.run_on_engine(DRYDOCK, "cpu", request, how, here=FakeHere(tmp_path))
+            output = "".join(capsys.readouterr())
+            assert VALUE not in output
+            assert all(word.partition("=")[0] in output for word in env)
 
 
 def test_an_unknown_variables_value_reaches_a_container_that_is_started(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     here = FakeHere(tmp_path, [CPU])
-    run.run(DRYDOCK, "cpu", MODEL.model_copy(update={"env": (f"HFTOKEN={VALUE}",)}), How(), here=here)
+    run.run_on_engine(DRYDOCK, "cpu", MODEL.model_copy(update={"env": (f"HFTOKEN={VALUE}",)}), How(), here=here)
     assert f"HFTOKEN={VALUE}" in here.became
     assert VALUE not in "".join(capsys.readouterr())
 
@@ -130,9 +130,9 @@ def test_a_secrets_value_is_refused_with_what_to_do(text: str) -> None:
 
 def test_the_pages_pass_no_secret_on_a_command_line() -> None:
     pages = [page.read_text() for page in (DRYDOCK.root / "docs").rglob("run.md")]
-    given = [text for page in pages for text in re.findall(r"--env (\w+=[^\s`]+)", page)]
-    assert "VLLM_USE_MODELSCOPE=True" in given
-    for text in given:
+    page_variables = [text for page in pages for text in re.findall(r"--env (\w+=[^\s`]+)", page)]
+    assert "VLLM_USE_MODELSCOPE=True" in page_variables
+    for text in page_variables:
         user_options.parse_variables([text])
 
 
@@ -150,13 +150,13 @@ def test_a_name_alone_is_passed_by_name_and_read_from_a_secret_in_a_pod(
     assert [argv[place - 1] for place, word in enumerate(argv) if word in names] == ["--env"] * 4
     environment = service(printed(request, "compose", tmp_path, capsys))["environment"]
     assert {name: environment[name] for name in names} == dict.fromkeys(names)
-    data = printed(request, "k8s", tmp_path, capsys)
-    found = variables(data)
-    assert found["no_proxy"] == "localhost"
+    data = printed(request, "kubernetes", tmp_path, capsys)
+    pod_variables = variables(data)
+    assert pod_variables["no_proxy"] == "localhost"
     reference = {"name": "modelscope-api-token", "key": "MODELSCOPE_API_TOKEN", "optional": False}
-    assert found["MODELSCOPE_API_TOKEN"] == {"secretKeyRef": reference}
-    assert found["HF_TOKEN"]["secretKeyRef"] == {"name": "huggingface", "key": "HF_TOKEN", "optional": False}
-    assert found["https_proxy"]["secretKeyRef"]["name"] == "https-proxy"
+    assert pod_variables["MODELSCOPE_API_TOKEN"] == {"secretKeyRef": reference}
+    assert pod_variables["HF_TOKEN"]["secretKeyRef"] == {"name": "huggingface", "key": "HF_TOKEN", "optional": False}
+    assert pod_variables["https_proxy"]["secretKeyRef"]["name"] == "https-proxy"
     assert any(line.startswith("secret modelscope-api-token: the pod starts only with it") for line in data["remarks"])
     assert "s3cret" not in json.dumps(data)
 
@@ -167,38 +167,41 @@ def test_a_named_variable_must_be_there_before_a_start(
     monkeypatch.delenv("VLLM_NOT_THERE", raising=False)
     here, request = FakeHere(tmp_path, [CPU]), MODEL.model_copy(update={"env": ("VLLM_NOT_THERE",)})
 
-    for how in (How(), How("k8s")):
+    for how in (How(), How("kubernetes")):
         with pytest.raises(InputError, match="your shell has no such variable"):
-            run.run(DRYDOCK, "cpu", request, how, here=here)
+            run.run_on_engine(DRYDOCK, "cpu", request, how, here=here)
     assert here.became == []
-    run.run(DRYDOCK, "cpu", request, PRINT, here=here)  # for another machine
+    run.run_on_engine(DRYDOCK, "cpu", request, PRINT, here=here)  # for another machine
     assert "--env VLLM_NOT_THERE" in capsys.readouterr().out
 
 
 def test_the_users_variable_wins_over_the_record_in_every_format(tmp_path: Path) -> None:
-    wanted = made(NODES, machine(tmp_path), env=("HCCL_OP=0", "HF_ENDPOINT=https://hf-mirror.com"))
-    words = docker.docker_argv(wanted)
+    container = made(NODES, machine(tmp_path), env=("HCCL_OP=0", "HF_ENDPOINT=https://hf-mirror.com"))
+    words = docker.docker_argv(container)
 
     assert "HCCL_OP=0" in words
     assert "HCCL_OP=1" not in words
     assert "HF_ENDPOINT" not in words  # by name, the shell's would replace it
-    (found,) = docker.compose_project(wanted)["services"].values()
-    assert (found["environment"]["HCCL_OP"], found["environment"]["HF_ENDPOINT"]) == ("0", "https://hf-mirror.com")
-    said = [*lines(NODES, wanted, "docker")]
-    assert "--env HCCL_OP: --env sets it" in said
-    assert not any("HCCL_OP=1" in line for line in said)
+    (compose_service,) = docker.compose_project(container)["services"].values()
+    assert (compose_service["environment"]["HCCL_OP"], compose_service["environment"]["HF_ENDPOINT"]) == (
+        "0",
+        "https://hf-mirror.com",
+    )
+    reason_lines = [*format_option_reasons(NODES, container, "docker")]
+    assert "--env HCCL_OP: --env sets it" in reason_lines
+    assert not any("HCCL_OP=1" in line for line in reason_lines)
     chosen = made(RUNTIME, machine(tmp_path), env=("HABANA_VISIBLE_DEVICES=2",))
     assert "HABANA_VISIBLE_DEVICES=2" in docker.docker_argv(chosen)
     assert "HABANA_VISIBLE_DEVICES=all" not in docker.docker_argv(chosen)
 
 
 def test_a_name_alone_replaces_the_records_value_too(tmp_path: Path) -> None:
-    wanted = made(RUNTIME, machine(tmp_path), env=("HABANA_VISIBLE_DEVICES",))
+    container = made(RUNTIME, machine(tmp_path), env=("HABANA_VISIBLE_DEVICES",))
 
-    words = [word for word in docker.docker_argv(wanted) if word.startswith("HABANA_VISIBLE_DEVICES")]
+    words = [word for word in docker.docker_argv(container) if word.startswith("HABANA_VISIBLE_DEVICES")]
     assert words == ["HABANA_VISIBLE_DEVICES"]
-    assert not any("HABANA_VISIBLE_DEVICES=all" in line for line in lines(RUNTIME, wanted, "docker"))
-    pods = kubernetes.documents(made(NODES, machine(tmp_path), env=("HCCL_OP",)))[1]
+    assert not any("HABANA_VISIBLE_DEVICES=all" in line for line in format_option_reasons(RUNTIME, container, "docker"))
+    pods = kubernetes.make_objects(made(NODES, machine(tmp_path), env=("HCCL_OP",)))[1]
     names = [item["name"] for item in pods["spec"]["template"]["spec"]["containers"][0]["env"]]
     assert names.count("HCCL_OP") == 1
 
@@ -208,7 +211,7 @@ def test_a_misspelling_is_a_warning_and_an_unknown_name_is_not(
 ) -> None:
     names = ("HF_ENDPONT=x", "VLLM_SKIP_WARMUPS=1", "LD_PRELOAD=/x.so", "MINE=1", "https_proxy=http://p")
     request = MODEL.model_copy(update={"env": names})
-    run.run(DRYDOCK, "gaudi2", request, PRINT, here=FakeHere(tmp_path))
+    run.run_on_engine(DRYDOCK, "gaudi2", request, PRINT, here=FakeHere(tmp_path))
     out, err = capsys.readouterr()
 
     assert "--env HF_ENDPONT: nothing documents this name; did you mean HF_ENDPOINT?" in err
@@ -230,7 +233,7 @@ def test_a_volume_is_mounted_in_every_format(tmp_path: Path, capsys: pytest.Capt
     inside, out = service(printed(request, "compose", tmp_path, capsys))["volumes"][:2]
     assert (inside["source"], inside["read_only"]) == (f'{tmp_path}/a,"b" $$c', True)
     assert (out["target"], "read_only" in out) == ("/out", False)
-    data = printed(request, "k8s", tmp_path, capsys)
+    data = printed(request, "kubernetes", tmp_path, capsys)
     mounts = {item["mountPath"]: item for item in pod(data)["containers"][0]["volumeMounts"]}
     assert (mounts["/data/in"]["readOnly"], mounts["/out"]["readOnly"]) == (True, False)
     paths = {item["name"]: item["hostPath"]["path"] for item in pod(data)["volumes"] if "hostPath" in item}
@@ -280,18 +283,18 @@ def test_a_volume_covers_nothing_that_the_container_has(target: str, tmp_path: P
     request = RunRequest(model=str(tmp_path / "m"), volumes=(f"/a:{target}",))
 
     with pytest.raises(InputError, match=f"--volume …:{target}: ") as raised:
-        run.run(DRYDOCK, "cpu", request, PRINT, here=FakeHere(tmp_path))
+        run.run_on_engine(DRYDOCK, "cpu", request, PRINT, here=FakeHere(tmp_path))
     assert raised.value.hint == "choose another path in the container"
 
 
 def test_a_volume_covers_no_file_of_the_driver_and_no_other_volume(tmp_path: Path) -> None:
-    taken = docker.targets(made(NODES, machine(tmp_path)))
+    mount_targets = docker.list_mount_targets(made(NODES, machine(tmp_path)))
 
     with pytest.raises(InputError, match="/usr/local/Ascend/driver is the driver's"):
-        user_options.check_volumes(["/usr/local/Ascend"], taken)
+        user_options.check_volumes(["/usr/local/Ascend"], mount_targets)
     with pytest.raises(InputError, match="given twice"):
-        user_options.check_volumes(["/a", "/a"], taken)
-    user_options.check_volumes(["/data", "/data/in", "/models/other", "/dev/dri/by-path", "/cachet"], taken)
+        user_options.check_volumes(["/a", "/a"], mount_targets)
+    user_options.check_volumes(["/data", "/data/in", "/models/other", "/dev/dri/by-path", "/cachet"], mount_targets)
 
 
 def test_a_source_that_is_missing_here_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -312,9 +315,9 @@ def test_the_machines_network_moves_the_address_into_the_server(
     assert "--publish" not in argv
     assert argv[argv.index("--network") + 1] == "host"
     assert argv[-6:] == ["--host", "127.0.0.1", "--port", "9000", "--status-port", "9001"]
-    found = service(printed(request, "compose", tmp_path, capsys))
-    assert (found["network_mode"], "ports" in found) == ("host", False)
-    assert pod(printed(request, "k8s", tmp_path, capsys))["hostNetwork"] is True
+    compose_service = service(printed(request, "compose", tmp_path, capsys))
+    assert (compose_service["network_mode"], "ports" in compose_service) == ("host", False)
+    assert pod(printed(request, "kubernetes", tmp_path, capsys))["hostNetwork"] is True
 
 
 def test_a_network_of_the_engine_keeps_the_published_ports(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -323,20 +326,20 @@ def test_a_network_of_the_engine_keeps_the_published_ports(tmp_path: Path, capsy
     argv = printed(request, "docker", tmp_path, capsys)["docker"]
     assert argv[argv.index("--publish") + 1] == "127.0.0.1:8000:8000"
     data = printed(request, "compose", tmp_path, capsys)
-    found = service(data)
-    assert (found["networks"], "network_mode" in found) == (["mine"], False)
-    assert found["ports"][0] == "127.0.0.1:8000:8000"
+    compose_service = service(data)
+    assert (compose_service["networks"], "network_mode" in compose_service) == (["mine"], False)
+    assert compose_service["ports"][0] == "127.0.0.1:8000:8000"
     assert data["compose"]["networks"] == {"mine": {"external": True}}
     with pytest.raises(InputError, match="a pod is in the cluster's network"):
-        run.run(DRYDOCK, "cpu", request, How("k8s"), here=FakeHere(tmp_path))
+        run.run_on_engine(DRYDOCK, "cpu", request, How("kubernetes"), here=FakeHere(tmp_path))
 
 
 def test_another_network_than_the_records_is_said(tmp_path: Path) -> None:
-    wanted = made(RUNTIME, machine(tmp_path), network="bridge")
+    container = made(RUNTIME, machine(tmp_path), network="bridge")
 
-    assert "--network bridge replaces host: host is needed" in wanted.notes
-    assert "--publish" in docker.docker_argv(wanted)
-    assert "--network bridge: --network asks for it" in lines(RUNTIME, wanted, "docker")
+    assert "--network bridge replaces host: host is needed" in container.notes
+    assert "--publish" in docker.docker_argv(container)
+    assert "--network bridge: --network asks for it" in format_option_reasons(RUNTIME, container, "docker")
     with pytest.raises(InputError, match="expected host, or the name of a network"):
         made(RUNTIME, machine(tmp_path), network="container:x y")
 
@@ -347,9 +350,9 @@ def test_another_network_than_the_records_is_said(tmp_path: Path) -> None:
 def test_words_that_begin_with_a_flag_are_those_of_serve(tmp_path: Path) -> None:
     here = FakeHere(tmp_path, [CPU])
 
-    run.run(DRYDOCK, "cpu", MODEL.model_copy(update={"arguments": ("--max-model-len", "512")}), here=here)
+    run.run_on_engine(DRYDOCK, "cpu", MODEL.model_copy(update={"arguments": ("--max-model-len", "512")}), here=here)
     assert here.became[-5:] == ["serve", "--model", "org/model", "--max-model-len", "512"]
-    run.run(DRYDOCK, "cpu", MODEL.model_copy(update={"arguments": ("serve", "--x")}), here=here)
+    run.run_on_engine(DRYDOCK, "cpu", MODEL.model_copy(update={"arguments": ("serve", "--x")}), here=here)
     assert here.became[-4:] == ["serve", "--model", "org/model", "--x"]
     assert "--publish" in here.became
 
@@ -372,7 +375,7 @@ def test_words_that_begin_with_a_flag_are_those_of_serve(tmp_path: Path) -> None
 def test_another_word_is_a_verb_or_a_command(words: Sequence[str], expected: Sequence[str], tmp_path: Path) -> None:
     here = FakeHere(tmp_path, [CPU])
 
-    assert run.run(DRYDOCK, "cpu", MODEL.model_copy(update={"arguments": words}), here=here) == 7
+    assert run.run_on_engine(DRYDOCK, "cpu", MODEL.model_copy(update={"arguments": words}), here=here) == 7
     assert here.became[here.became.index(CPU) + 1 :] == [*expected]
     assert here.became[:3] == ["docker", "run", "--rm"]
     assert not {"--publish", "--restart", "--tty"} & set(here.became)
@@ -383,11 +386,11 @@ def test_a_terminal_is_passed_through_where_there_is_one(tmp_path: Path, monkeyp
     here, shell = FakeHere(tmp_path, [CPU]), RunRequest(arguments=("bash",))
     monkeypatch.setattr(FakeHere, "terminal", lambda _: True)
 
-    run.run(DRYDOCK, "cpu", shell, here=here)
+    run.run_on_engine(DRYDOCK, "cpu", shell, here=here)
     assert here.became[2:5] == ["--rm", "--interactive", "--tty"]
-    run.run(DRYDOCK, "cpu", MODEL, here=here)
+    run.run_on_engine(DRYDOCK, "cpu", MODEL, here=here)
     assert "--tty" not in here.became
-    run.run(DRYDOCK, "cpu", shell, How(detach=True), here=here)
+    run.run_on_engine(DRYDOCK, "cpu", shell, How(detach=True), here=here)
     assert "--tty" not in here.became
 
 
@@ -396,12 +399,12 @@ def test_only_serve_needs_a_model(tmp_path: Path, capsys: pytest.CaptureFixture[
 
     for words in ((), ("--dtype", "half"), ("serve",)):
         with pytest.raises(InputError, match="--model: found none"):
-            run.run(DRYDOCK, "cpu", RunRequest(arguments=words), here=here)
-    run.run(DRYDOCK, "cpu", RunRequest(arguments=("facts",)), here=here)
+            run.run_on_engine(DRYDOCK, "cpu", RunRequest(arguments=words), here=here)
+    run.run_on_engine(DRYDOCK, "cpu", RunRequest(arguments=("facts",)), here=here)
     assert here.became[-1] == "facts"
     model = RunRequest(model=str(tmp_path), arguments=("nvidia-smi",))
     capsys.readouterr()
-    run.run(DRYDOCK, "cpu", model, here=here)
+    run.run_on_engine(DRYDOCK, "cpu", model, here=here)
     assert (
         f"nvidia-smi gets no --model: in the container the model is /models/{tmp_path.name}" in capsys.readouterr().err
     )
@@ -414,43 +417,49 @@ def test_what_runs_once_asks_for_no_key_and_keeps_its_own_words(
     monkeypatch.setenv("VLLM_API_KEY", "")
     here = FakeHere(tmp_path, [CPU])
 
-    run.run(DRYDOCK, "cpu", RunRequest(address="0.0.0.0", arguments=("curl", "--api-key", "s3cret")), here=here)
+    run.run_on_engine(
+        DRYDOCK, "cpu", RunRequest(address="0.0.0.0", arguments=("curl", "--api-key", "s3cret")), here=here
+    )
     assert here.became[-3:] == ["curl", "--api-key", "s3cret"]
     assert "s3cret" not in capsys.readouterr().err
-    run.run(DRYDOCK, "cpu", MODEL.model_copy(update={"arguments": ("warm", "--api-key", "s3cret")}), here=here)
+    run.run_on_engine(
+        DRYDOCK, "cpu", MODEL.model_copy(update={"arguments": ("warm", "--api-key", "s3cret")}), here=here
+    )
     assert "s3cret" not in here.became
     assert os.environ["VLLM_API_KEY"] == "s3cret"
 
 
 def test_a_compose_service_of_a_verb_is_not_restarted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    found = service(printed(RunRequest(arguments=("check",)), "compose", tmp_path, capsys))
+    compose_service = service(printed(RunRequest(arguments=("check",)), "compose", tmp_path, capsys))
 
-    assert not {"restart", "ports"} & set(found)
-    assert found["command"] == ["check"]
+    assert not {"restart", "ports"} & set(compose_service)
+    assert compose_service["command"] == ["check"]
 
 
 @pytest.mark.parametrize("record", [NODES, RUNTIME, GPUS, PRIVILEGED, Run()])
 def test_a_verb_is_a_job_in_kubernetes_that_no_service_selects(record: Run, tmp_path: Path) -> None:
     def documents(**request: Any) -> dict[str, Any]:
-        return {item["kind"]: item for item in kubernetes.documents(made(record, machine(tmp_path), **request))}
+        return {item["kind"]: item for item in kubernetes.make_objects(made(record, machine(tmp_path), **request))}
 
-    found, served = documents(arguments=("warm",)), documents()
-    job = found["Job"]
+    verb_documents, served = documents(arguments=("warm",)), documents()
+    job = verb_documents["Job"]
     spec = job["spec"]["template"]["spec"]
     labels = job["spec"]["template"]["metadata"]["labels"]
 
-    assert set(found) == {"PersistentVolumeClaim", "Job"}
+    assert set(verb_documents) == {"PersistentVolumeClaim", "Job"}
     assert (job["apiVersion"], job["spec"]["backoffLimit"], spec["restartPolicy"]) == ("batch/v1", 0, "Never")
     assert not {"startupProbe", "readinessProbe", "livenessProbe", "lifecycle", "ports"} & set(spec["containers"][0])
     assert not served["Service"]["spec"]["selector"].items() <= labels.items()
-    assert found["PersistentVolumeClaim"] == served["PersistentVolumeClaim"]  # it fills the server's cache
+    assert verb_documents["PersistentVolumeClaim"] == served["PersistentVolumeClaim"]  # it fills the server's cache
     assert job["metadata"]["name"] != served["Deployment"]["metadata"]["name"]
 
 
 def test_a_detached_verb_says_how_to_read_its_log(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     here = FakeHere(tmp_path, [CPU])
 
-    run.run(DRYDOCK, "cpu", RunRequest(arguments=("warm", "--model", "org/m")), How(detach=True, json=True), here=here)
+    run.run_on_engine(
+        DRYDOCK, "cpu", RunRequest(arguments=("warm", "--model", "org/m")), How(detach=True, json=True), here=here
+    )
     out, err = capsys.readouterr()
     assert json.loads(out) == {"id": ID, "name": "cpu-vllm0-32-warm", "image": CPU}
     assert "docker logs --follow cpu-vllm0-32-warm" in err
@@ -473,20 +482,20 @@ def test_the_same_request_gives_the_same_bytes(form: str, tmp_path: Path, capsys
     })  # fmt: skip
     texts = set()
     for _ in range(2):
-        run.run(DRYDOCK, "cpu", request, How(form, only_print=True), here=FakeHere(tmp_path))
+        run.run_on_engine(DRYDOCK, "cpu", request, How(form, only_print=True), here=FakeHere(tmp_path))
         texts.add(capsys.readouterr().out)
 
     assert len(texts) == 1
 
 
 def test_every_option_of_the_user_has_a_reason(tmp_path: Path) -> None:
-    wanted: Container = made(Run(), machine(tmp_path), env=("A=1", "B"), volumes=("/a:/x:ro",), network="mine")
-    said = [*lines(Run(), wanted, "docker")]
+    container: Container = made(Run(), machine(tmp_path), env=("A=1", "B"), volumes=("/a:/x:ro",), network="mine")
+    reason_lines = [*format_option_reasons(Run(), container, "docker")]
 
-    assert "--env A: --env sets it" in said
-    assert "--env B: --env names it: its value is not in any text" in said
-    assert "--mount /x: --volume: /a, read-only" in said
-    assert "--network mine: --network asks for it" in said
+    assert "--env A: --env sets it" in reason_lines
+    assert "--env B: --env names it: its value is not in any text" in reason_lines
+    assert "--mount /x: --volume: /a, read-only" in reason_lines
+    assert "--network mine: --network asks for it" in reason_lines
 
 
 def test_docker_compose_reads_the_same_values(
@@ -501,34 +510,36 @@ def test_docker_compose_reads_the_same_values(
         "env": ("HF_TOKEN", *(f"VLLM_{place}={value}" for place, value in enumerate(HOSTILE))),
         "volumes": (f"{tmp_path}/a $b:/data/in:ro",), "network": "mine", "arguments": ("bash", "-c", "echo $HOME"),
     })  # fmt: skip
-    run.run(DRYDOCK, "cpu", request, How("compose"), here=FakeHere(tmp_path))
+    run.run_on_engine(DRYDOCK, "cpu", request, How("compose"), here=FakeHere(tmp_path))
     argv = ["docker", "compose", "-f", "-", "config", "--format", "json"]
-    done = subprocess.run(argv, input=capsys.readouterr().out, capture_output=True, text=True, check=False)
+    result = subprocess.run(argv, input=capsys.readouterr().out, capture_output=True, text=True, check=False)
 
-    assert done.returncode == 0, done.stderr
-    (found,) = json.loads(done.stdout)["services"].values()
+    assert result.returncode == 0, result.stderr
+    (compose_service,) = json.loads(result.stdout)["services"].values()
     # `config` writes a dollar as two, so that its output can be read again
-    assert [found["environment"][f"VLLM_{place}"].replace("$$", "$") for place in range(len(HOSTILE))] == HOSTILE
-    assert found["environment"]["HF_TOKEN"] == "s3cret"  # noqa: S105 - of the shell
-    assert found["command"] == ["bash", "-c", "echo $$HOME"]
-    assert found["volumes"][0]["source"].replace("$$", "$") == f"{tmp_path}/a $b"
-    assert [*found["networks"]] == ["mine"]
+    assert [
+        compose_service["environment"][f"VLLM_{place}"].replace("$$", "$") for place in range(len(HOSTILE))
+    ] == HOSTILE
+    assert compose_service["environment"]["HF_TOKEN"] == "s3cret"  # noqa: S105 - of the shell
+    assert compose_service["command"] == ["bash", "-c", "echo $$HOME"]
+    assert compose_service["volumes"][0]["source"].replace("$$", "$") == f"{tmp_path}/a $b"
+    assert [*compose_service["networks"]] == ["mine"]
 
 
 @pytest.mark.parametrize("record", [NODES, RUNTIME, GPUS, PRIVILEGED, Run()])
 @pytest.mark.parametrize("words", [(), ("bash", "-c", "echo $HOME")])
 def test_every_object_follows_the_schema_of_its_kind(record: Run, words: Sequence[str], tmp_path: Path) -> None:
     env = ("HF_TOKEN", "A_TOKEN", *(f"VLLM_{place}={value}" for place, value in enumerate(HOSTILE)))
-    wanted = made(record, machine(tmp_path), env=env, volumes=("/a:/x:ro", "/b:/y"), network="host", arguments=words)
+    container = made(record, machine(tmp_path), env=env, volumes=("/a:/x:ro", "/b:/y"), network="host", arguments=words)
 
-    for item in kubernetes.documents(wanted.model_copy(update={"nodes": {"a.example/b": "2x2"}})):
+    for item in kubernetes.make_objects(container.model_copy(update={"nodes": {"a.example/b": "2x2"}})):
         validate(item, SCHEMAS, strict=True)
 
 
 @pytest.mark.parametrize("words", [(), ("check",)])
 def test_a_pod_claims_exactly_its_devices_of_a_device_class(words: Sequence[str], tmp_path: Path) -> None:
-    wanted = made(NODES, machine(tmp_path), device_class="gpu.example", devices="0-3", arguments=words)
-    documents = {item["kind"]: item for item in kubernetes.documents(wanted)}
+    container = made(NODES, machine(tmp_path), device_class="gpu.example", devices="0-3", arguments=words)
+    documents = {item["kind"]: item for item in kubernetes.make_objects(container)}
     for item in documents.values():
         validate(item, SCHEMAS, strict=True)
     template = documents["ResourceClaimTemplate"]
@@ -541,8 +552,8 @@ def test_a_pod_claims_exactly_its_devices_of_a_device_class(words: Sequence[str]
 
 
 def test_a_monitor_reads_the_metrics_of_both_ports(tmp_path: Path) -> None:
-    *_, monitor = kubernetes.documents(made(NODES, machine(tmp_path), monitor=True))
-    pod = kubernetes.documents(made(NODES, machine(tmp_path)))[1]["spec"]["template"]
+    *_, monitor = kubernetes.make_objects(made(NODES, machine(tmp_path), monitor=True))
+    pod = kubernetes.make_objects(made(NODES, machine(tmp_path)))[1]["spec"]["template"]
     ports = {port["name"] for port in pod["spec"]["containers"][0]["ports"]}
     assert (monitor["apiVersion"], monitor["kind"]) == ("monitoring.coreos.com/v1", "PodMonitor")
     assert monitor["spec"]["selector"]["matchLabels"] == pod["metadata"]["labels"]
@@ -554,26 +565,28 @@ def test_a_monitor_reads_the_metrics_of_both_ports(tmp_path: Path) -> None:
     [
         ("cuda", {"monitor": True}, "Kubernetes manifest only"),
         ("cuda", {"device_class": "gpu.example", "format": "compose"}, "Kubernetes manifest only"),
-        ("cuda", {"device_class": "A_b", "format": "k8s"}, "invalid name"),
-        ("cuda", {"device_class": "a..b", "format": "k8s"}, "invalid name"),
-        ("cuda", {"monitor": True, "format": "k8s", "arguments": ("check",)}, "no metrics"),
-        ("cpu", {"device_class": "gpu.example", "format": "k8s"}, "no device"),
+        ("cuda", {"device_class": "A_b", "format": "kubernetes"}, "invalid name"),
+        ("cuda", {"device_class": "a..b", "format": "kubernetes"}, "invalid name"),
+        ("cuda", {"monitor": True, "format": "kubernetes", "arguments": ("check",)}, "no metrics"),
+        ("cpu", {"device_class": "gpu.example", "format": "kubernetes"}, "no device"),
     ],
 )
 def test_claims_and_monitors_that_cannot_be(target: str, options: dict[str, Any], said: str) -> None:
     how = How(options.pop("format", "docker"), only_print=True)
     with pytest.raises(InputError, match=said):
-        run.run(DRYDOCK, target, RunRequest(model="org/model", **options), how, here=run.Here(DRYDOCK))
+        run.run_on_engine(DRYDOCK, target, RunRequest(model="org/model", **options), how, here=run.Here(DRYDOCK))
 
 
 def test_a_model_that_is_an_image_is_an_image_volume(tmp_path: Path) -> None:
     image = f"registry.example/m/tiny@sha256:{'1' * 64}"
-    wanted = made(NODES, machine(tmp_path), model=f"oci://{image}")
-    _, deployment, _ = kubernetes.documents(wanted)
+    container = made(NODES, machine(tmp_path), model=f"oci://{image}")
+    _, deployment, _ = kubernetes.make_objects(container)
     validate(deployment, SCHEMAS, strict=True)
     pod = deployment["spec"]["template"]["spec"]
-    (volume,) = (each for each in pod["volumes"] if "image" in each)
+    (volume,) = (pod_volume for pod_volume in pod["volumes"] if "image" in pod_volume)
     assert volume["image"] == {"reference": image, "pullPolicy": "IfNotPresent"}
     mount = {"name": volume["name"], "mountPath": "/models/tiny", "readOnly": True}
     assert mount in pod["containers"][0]["volumeMounts"]
-    assert any(text.startswith(f"model {image}: an image volume") for text in kubernetes.remarks(wanted))
+    assert any(
+        text.startswith(f"model {image}: an image volume") for text in kubernetes.list_cluster_remarks(container)
+    )

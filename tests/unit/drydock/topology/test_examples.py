@@ -18,11 +18,11 @@ def example(request: pytest.FixtureRequest) -> str:
 
 
 def test_an_example_is_planned_as_recorded(example: str, tmp_path: Path) -> None:
-    made = planned(EXAMPLES / f"{example}.yaml", tmp_path)
-    assert shape(made) == json.loads(EXPECTED.read_text())[example]
-    assert TopologyPlan.model_validate_json(made.model_dump_json()) == made
-    _check_ports(made)
-    _check_words(made)
+    example_plan = planned(EXAMPLES / f"{example}.yaml", tmp_path)
+    assert shape(example_plan) == json.loads(EXPECTED.read_text())[example]
+    assert TopologyPlan.model_validate_json(example_plan.model_dump_json()) == example_plan
+    _check_ports(example_plan)
+    _check_words(example_plan)
 
 
 def test_ports_are_allocated_around_those_of_rays_workers(tmp_path: Path) -> None:
@@ -35,24 +35,24 @@ def test_ports_are_allocated_around_those_of_rays_workers(tmp_path: Path) -> Non
     assert second.ports == {"status": 20000}
 
 
-def _check_ports(made: TopologyPlan) -> None:
+def _check_ports(example_plan: TopologyPlan) -> None:
     """No node has a port twice, and a purpose has one port."""
-    for rank in (rank for replica in made.replicas for rank in replica.ranks):
-        router = [made.router.port] if made.router and made.router.node == rank.node else []
+    for rank in (rank for replica in example_plan.replicas for rank in replica.ranks):
+        router = [example_plan.router.port] if example_plan.router and example_plan.router.node == rank.node else []
         ports = [*rank.ports.values(), *router]
         assert len(ports) == len(set(ports))
         assert rank.ports["status"] > 0
-    every = [rank.ports for replica in made.replicas for rank in replica.ranks]
-    for one, other in combinations(every, 2):
-        assert all(other.get(purpose, port) == port for purpose, port in one.items())
+    every = [rank.ports for replica in example_plan.replicas for rank in replica.ranks]
+    for one, other_ports in combinations(every, 2):
+        assert all(other_ports.get(purpose, port) == port for purpose, port in one.items())
 
 
-def _check_words(made: TopologyPlan) -> None:
+def _check_words(example_plan: TopologyPlan) -> None:
     """A container gets the ports and addresses of the plan, and the model as the nodes know it."""
-    for replica in made.replicas:
+    for replica in example_plan.replicas:
         assert sum("api" in rank.ports for rank in replica.ranks) == 1
         for rank in replica.ranks:
-            assert rank.words[:2] == ("serve", made.model)
+            assert rank.words[:2] == ("serve", example_plan.model)
             assert rank.words[rank.words.index("--status-port") + 1] == str(rank.ports["status"])
             if len(replica.ranks) > 1:
                 assert rank.words[rank.words.index("--node-rank") + 1] == str(rank.rank)

@@ -11,7 +11,7 @@ from typing import ClassVar
 import pytest
 
 from drydock.topology import known_answer
-from drydock.topology.known_answer import NoAnswer, ask
+from drydock.topology.known_answer import NoAnswer, ask_server
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -53,36 +53,36 @@ def address() -> Iterator[str]:
 
 
 def test_a_question_is_sent_as_json(address: str) -> None:
-    assert ask(address, {"a": 1}).json() == {"a": 1}
+    assert ask_server(address, {"a": 1}).json() == {"a": 1}
 
 
 def test_a_large_answer_is_no_answer(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(known_answer, "LARGEST", 1000)
     with pytest.raises(NoAnswer, match="an answer of more than 0 MiB"):
-        ask(f"{address}/metrics")
+        ask_server(f"{address}/metrics")
 
 
 @pytest.mark.parametrize("path", ["drip", "silent", "slow-head"])
 def test_a_slow_answer_is_no_answer(address: str, path: str) -> None:
     begun = time.monotonic()
     with pytest.raises(NoAnswer):
-        ask(f"{address}/{path}", None, 0.5)
+        ask_server(f"{address}/{path}", None, 0.5)
     assert time.monotonic() - begun < 2
 
 
 def test_a_redirect_is_not_followed(address: str) -> None:
-    assert ask(f"{address}/moved").status == 302
+    assert ask_server(f"{address}/moved").status == 302
 
 
 @pytest.mark.parametrize("path", ["list", "deep", "text"])
 def test_other_answers_than_objects_are_no_answers(address: str, path: str) -> None:
     with pytest.raises(NoAnswer, match="no JSON"):
-        ask(f"{address}/{path}").json()
+        ask_server(f"{address}/{path}").json()
 
 
 def test_a_closed_port_is_no_answer() -> None:
     with pytest.raises(NoAnswer):
-        ask("http://127.0.0.1:1/")
+        ask_server("http://127.0.0.1:1/")
 
 
 def test_the_key_of_the_servers_is_sent_and_proxies_are_not_asked(
@@ -90,7 +90,7 @@ def test_the_key_of_the_servers_is_sent_and_proxies_are_not_asked(
 ) -> None:
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
     Handler.keys.clear()
-    ask(f"{address}/list", key="k")
-    ask(f"{address}/list")
+    ask_server(f"{address}/list", key="k")
+    ask_server(f"{address}/list")
 
     assert Handler.keys == ["Bearer k", None]

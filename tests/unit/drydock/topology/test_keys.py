@@ -9,9 +9,9 @@ import pytest
 
 from drydock.config.project import DRYDOCK
 from drydock.core.errors import InputError
-from drydock.model.record import dump
+from drydock.model.record import dump_record
 from drydock.topology import keys
-from drydock.topology.render import FORMATS, write
+from drydock.topology.render import FORMATS, render_topology
 from tests.support import topologies
 
 KEY = "sk-canary.of~the-test=="
@@ -19,10 +19,10 @@ KEY = "sk-canary.of~the-test=="
 
 def test_a_value_is_random_stays_and_is_not_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     names = ("VLLM_API_KEY", "DRYDOCK_GROUP_SECRET")
-    first = keys.kept(tmp_path / "new", names)
+    first = keys.ensure_secrets(tmp_path / "new", names)
 
-    assert len({*first.values(), *keys.kept(tmp_path / "other", names).values()}) == 4
-    assert keys.kept(tmp_path / "new", names) == first
+    assert len({*first.values(), *keys.ensure_secrets(tmp_path / "other", names).values()}) == 4
+    assert keys.ensure_secrets(tmp_path / "new", names) == first
     assert {path.stat().st_mode & 0o777 for path in (tmp_path / "new").iterdir()} == {0o600}
     assert not any(value in str(capsys.readouterr()) for value in first.values())
 
@@ -34,12 +34,12 @@ def test_a_key_of_the_shell_is_in_the_file_and_in_no_rendered_one(
     monkeypatch.setenv("DRYDOCK_GROUP_SECRET", KEY)
     for make, kinds in ((topologies.disaggregated, FORMATS[:4]), (topologies.two_nodes, ("compose", "ansible"))):
         plan = tmp_path / "plan.json"
-        plan.write_text(json.dumps(dump(make())))
+        plan.write_text(json.dumps(dump_record(make())))
         for kind in kinds:
-            write(DRYDOCK, plan, kind, tmp_path / f"{make.__name__}-{kind}")
+            render_topology(DRYDOCK, plan, kind, tmp_path / f"{make.__name__}-{kind}")
 
-    found = {path.name for path in tmp_path.rglob("*") if path.is_file() and KEY in path.read_text()}
-    assert found == {"VLLM_API_KEY.env", "DRYDOCK_GROUP_SECRET.env"}
+    key_files = {path.name for path in tmp_path.rglob("*") if path.is_file() and KEY in path.read_text()}
+    assert key_files == {"VLLM_API_KEY.env", "DRYDOCK_GROUP_SECRET.env"}
     assert KEY not in str(capsys.readouterr())
 
 
@@ -59,11 +59,11 @@ def test_another_file_is_refused(tmp_path: Path, text: str, mode: int, problem: 
     file.write_text(text)
     file.chmod(mode)
     with pytest.raises(InputError, match=problem) as raised:
-        keys.kept(tmp_path, ("VLLM_API_KEY",))
+        keys.ensure_secrets(tmp_path, ("VLLM_API_KEY",))
     assert KEY not in str(raised.value)
 
 
 def test_a_variable_that_no_client_can_send_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VLLM_API_KEY", "$(reboot)")
     with pytest.raises(InputError, match="VLLM_API_KEY: a value that clients cannot send"):
-        keys.kept(tmp_path, ("VLLM_API_KEY",))
+        keys.ensure_secrets(tmp_path, ("VLLM_API_KEY",))

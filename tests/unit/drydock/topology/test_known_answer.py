@@ -29,13 +29,15 @@ def _no_patience(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def servers() -> Servers:
-    found = Servers()
-    found.routes = D0
-    return found
+    fake_servers = Servers()
+    fake_servers.routes = D0
+    return fake_servers
 
 
 def prove(servers: Any, plan: TopologyPlan | None = None) -> ShownAnswers:
-    return known.prove(KnownTopology.of(verify.question(plan or topologies.disaggregated()), servers))
+    return known.prove_servers(
+        KnownTopology.of(verify.make_servers_question(plan or topologies.disaggregated()), servers)
+    )
 
 
 def failure(servers: Any) -> str:
@@ -45,37 +47,37 @@ def failure(servers: Any) -> str:
 
 
 def test_every_pair_and_the_router_are_asked(servers: Servers) -> None:
-    shown = prove(servers)
+    proof = prove(servers)
 
-    assert [(pair.prefill, pair.decode) for pair in shown.pairs] == [
+    assert [(pair.prefill, pair.decode) for pair in proof.pairs] == [
         ("prefills-0-0", "decodes-0-0"),
         ("prefills-1-0", "decodes-0-0"),
     ]
-    assert shown.router
-    assert shown.router.decode == "decodes-0-0"
-    assert all(pair.transferred == pair.tokens > 2 * BLOCK for pair in (*shown.pairs, shown.router))
+    assert proof.router
+    assert proof.router.decode == "decodes-0-0"
+    assert all(pair.transferred == pair.tokens > 2 * BLOCK for pair in (*proof.pairs, proof.router))
 
 
 def test_a_prompt_is_longer_than_two_blocks_and_never_the_same(servers: Servers) -> None:
     prove(servers)
-    asked = [question for base, question in servers.asked if base == D0]
-    lengths = {len(question["prompt"].split(", ")) * TOKENS_OF_A_NUMBER for question in asked}
+    questions = [question for base, question in servers.asked if base == D0]
+    lengths = {len(question["prompt"].split(", ")) * TOKENS_OF_A_NUMBER for question in questions}
 
     assert min(lengths) > 2 * BLOCK
     assert max(lengths) < 4 * BLOCK
-    assert len({question["cache_salt"] for question in asked}) == len(asked)
+    assert len({question["cache_salt"] for question in questions}) == len(questions)
 
 
 def test_a_decode_server_gets_what_the_prefill_server_told(servers: Servers) -> None:
     prove(servers)
-    first, told = (
-        next(q for base, q in servers.asked if base == each and "kv_transfer_params" in q) for each in (P0, D0)
+    first, decode_question = (
+        next(q for base, q in servers.asked if base == url and "kv_transfer_params" in q) for url in (P0, D0)
     )
 
     assert first["kv_transfer_params"]["do_remote_decode"]
     assert first["max_tokens"] == 1
-    assert told["kv_transfer_params"] == {"remote_engine_id": "e", "do_remote_prefill": True}
-    assert told["prompt"] == first["prompt"]
+    assert decode_question["kv_transfer_params"] == {"remote_engine_id": "e", "do_remote_prefill": True}
+    assert decode_question["prompt"] == first["prompt"]
 
 
 @pytest.mark.parametrize(
@@ -103,10 +105,10 @@ def test_the_right_pairs_are_named_too(servers: Servers) -> None:
 
 
 def test_servers_of_whole_requests_answer_alone(servers: Servers) -> None:
-    shown = prove(servers, topologies.two_nodes())
+    proof = prove(servers, topologies.two_nodes())
 
-    assert shown.alone == ("big-0-0",)
-    assert shown.pairs == ()
+    assert proof.alone == ("big-0-0",)
+    assert proof.pairs == ()
 
 
 @pytest.mark.parametrize("body", [b"[]", b"{", b'{"choices": []}', b'{"choices": [{"logprobs": 3}]}', b"\xff"])
@@ -128,16 +130,16 @@ def service(count: int) -> dict[str, Any]:
 @pytest.fixture
 def addresses(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What a name is known by."""
-    found = ["10.9.0.2", "10.9.0.1"]
-    answer = [(socket.AF_INET, socket.SOCK_STREAM, 0, "", (address, 20000)) for address in found]
+    service_addresses = ["10.9.0.2", "10.9.0.1"]
+    answer = [(socket.AF_INET, socket.SOCK_STREAM, 0, "", (address, 20000)) for address in service_addresses]
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_: answer)
-    return found
+    return service_addresses
 
 
 def test_each_address_of_a_service_is_a_server(addresses: list[str], servers: Servers) -> None:
-    shown = known.prove(KnownTopology.of({"servers": [service(2)], "router": ""}, servers))
+    proof = known.prove_servers(KnownTopology.of({"servers": [service(2)], "router": ""}, servers))
 
-    assert shown.alone == tuple(f"whole {address}" for address in sorted(addresses))
+    assert proof.alone == tuple(f"whole {address}" for address in sorted(addresses))
 
 
 @pytest.mark.usefixtures("addresses")
@@ -159,12 +161,12 @@ def test_a_service_without_an_address_has_no_ready_server(servers: Servers, monk
 
 
 def test_what_was_shown_is_a_line_for_each_pair_and_is_read_back(servers: Servers) -> None:
-    shown = prove(servers, topologies.disaggregated(1, 1).model_copy(update={"router": None}))
+    proof = prove(servers, topologies.disaggregated(1, 1).model_copy(update={"router": None}))
 
-    (pair,) = shown.pairs
+    (pair,) = proof.pairs
     expected = f"{pair.tokens} of {pair.tokens} tokens of the prompt transferred"
-    assert shown.text == f"prefills-0-0 → decodes-0-0: right, {expected}\n"
-    assert ShownAnswers.read(json.loads(json.dumps(shown.json))) == shown
+    assert proof.text == f"prefills-0-0 → decodes-0-0: right, {expected}\n"
+    assert ShownAnswers.read(json.loads(json.dumps(proof.json))) == proof
 
 
 @pytest.mark.parametrize(
@@ -177,10 +179,10 @@ def test_what_was_shown_is_a_line_for_each_pair_and_is_read_back(servers: Server
 def test_the_program_runs_by_itself_as_in_an_image_and_its_exit_code_tells(servers: list[Any], said: bytes) -> None:
     words = ("--json", json.dumps({"servers": servers, "router": ""}))
     command = [sys.executable, "-I", "-S", "-", *words]
-    done = subprocess.run(command, input=Path(known.__file__).read_bytes(), capture_output=True, check=False)
-    assert done.returncode == known.FAILED == VerifyError.code
-    assert said in done.stderr
-    assert b"\x1b" not in done.stderr
+    result = subprocess.run(command, input=Path(known.__file__).read_bytes(), capture_output=True, check=False)
+    assert result.returncode == known.FAILED == VerifyError.code
+    assert said in result.stderr
+    assert b"\x1b" not in result.stderr
 
 
 # --- counters -------------------------------------------------------------------------------------------------------
@@ -199,15 +201,15 @@ RUNNING = "vllm:num_requests_running"
 
 
 def test_counters_are_summed_over_engines() -> None:
-    assert known.tokens_received(TEXT) == 175
-    assert known.total(TEXT, RUNNING) == 3
-    assert known.block_size(TEXT) == 128
+    assert known.read_tokens_received(TEXT) == 175
+    assert known.sum_metric(TEXT, RUNNING) == 3
+    assert known.read_block_size(TEXT) == 128
 
 
 def test_what_is_not_counted_has_no_sum() -> None:
-    assert known.total("vllm:num_requests_running_created{} 1.0\n", RUNNING) is None
-    assert known.tokens_received("") == 0
-    assert known.block_size("") == known.USUAL_BLOCK
+    assert known.sum_metric("vllm:num_requests_running_created{} 1.0\n", RUNNING) is None
+    assert known.read_tokens_received("") == 0
+    assert known.read_block_size("") == known.USUAL_BLOCK
 
 
 @pytest.mark.parametrize(
@@ -223,8 +225,8 @@ def test_what_is_not_counted_has_no_sum() -> None:
 )
 def test_a_line_of_another_shape_is_an_error(line: str) -> None:
     with pytest.raises(ValueError, match=r"no labels|no number|a line of"):
-        known.total(line, RUNNING)
+        known.sum_metric(line, RUNNING)
 
 
 def test_lines_of_other_metrics_are_not_read() -> None:
-    assert known.total("vllm:num_requests_running_by_x{broken\n", RUNNING) is None
+    assert known.sum_metric("vllm:num_requests_running_by_x{broken\n", RUNNING) is None

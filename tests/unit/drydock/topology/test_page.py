@@ -3,7 +3,7 @@ from __future__ import annotations
 from html.parser import HTMLParser
 from pathlib import Path
 
-from drydock.topology.page import page
+from drydock.topology.page import render_topology_page
 from drydock.topology.plan_model import Because
 from tests.support.topology_files import EXAMPLES, planned
 
@@ -32,11 +32,11 @@ def read(text: str) -> Reader:
 
 
 def test_the_page_has_every_node_command_and_reason(tmp_path: Path) -> None:
-    made = planned(EXAMPLES / "cpu-trio.yaml", tmp_path)
-    found = read(page(made))
-    words = " ".join(found.texts)
-    assert "script" not in found.tags
-    for replica in made.replicas:
+    trio_plan = planned(EXAMPLES / "cpu-trio.yaml", tmp_path)
+    parsed_page = read(render_topology_page(trio_plan))
+    words = " ".join(parsed_page.texts)
+    assert "script" not in parsed_page.tags
+    for replica in trio_plan.replicas:
         for rank in replica.ranks:
             assert rank.node in words
             assert all(f"{purpose} {port}" in words for purpose, port in rank.ports.items())
@@ -46,24 +46,26 @@ def test_the_page_has_every_node_command_and_reason(tmp_path: Path) -> None:
 
 
 def test_the_answer_comes_first(tmp_path: Path) -> None:
-    head = page(planned(EXAMPLES / "2p1d-omni.yaml", tmp_path)).partition("<section>")[0]
-    answer = ("DeepSeek-R1", "2P1D", "TP 16 + EP", "DP 32 + EP", "port 7000", "6 WARN")
+    head = render_topology_page(planned(EXAMPLES / "2p1d-omni.yaml", tmp_path)).partition("<section>")[0]
+    answer = ("DeepSeek-R1", "2P1D", "TP 16 + EP", "DP 32 + EP", "port 7000", "4 WARN")
     assert not [text for text in answer if f"{text}</" not in head]
     assert "prefill: 1 node a server, up to 32,000 tokens" in head
 
 
 def test_findings_are_marked_by_severity(tmp_path: Path) -> None:
-    made = planned(EXAMPLES / "cpu-trio.yaml", tmp_path)
+    trio_plan = planned(EXAMPLES / "cpu-trio.yaml", tmp_path)
     findings = ("TOPO-001: node n runs nothing; add it", "HOST-001: FAIL: The governor is powersave. Found: x, on n")
-    text = page(made.model_copy(update={"findings": findings}))
+    text = render_topology_page(trio_plan.model_copy(update={"findings": findings}))
     assert "<b>1 FAIL</b><span>HOST-001: The governor is powersave; 1 WARN</span>" in text
     assert '<article class="warn"><h3><span>WARN</span> TOPO-001</h3>' in text
-    assert "<b>No findings</b>" in page(made.model_copy(update={"findings": ()}))
+    assert "<b>No findings</b>" in render_topology_page(trio_plan.model_copy(update={"findings": ()}))
 
 
 def test_a_text_of_a_plan_stays_a_text(tmp_path: Path) -> None:
-    made = planned(EXAMPLES / "cpu-trio.yaml", tmp_path)
+    trio_plan = planned(EXAMPLES / "cpu-trio.yaml", tmp_path)
     hostile = Because(setting="<script>alert(1)</script>", value="{{ 7 * 7 }}", because="<img src=x onerror=y>")
-    found = read(page(made.model_copy(update={"reasons": (hostile,), "findings": ("<em>TOPO</em>",)})))
-    assert not {"script", "img", "em"} & {*found.tags}
-    assert "{{ 7 * 7 }}" in " ".join(found.texts)
+    parsed_page = read(
+        render_topology_page(trio_plan.model_copy(update={"reasons": (hostile,), "findings": ("<em>TOPO</em>",)}))
+    )
+    assert not {"script", "img", "em"} & {*parsed_page.tags}
+    assert "{{ 7 * 7 }}" in " ".join(parsed_page.texts)

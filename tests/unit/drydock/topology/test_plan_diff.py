@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from drydock.core.errors import InputError
-from drydock.topology.plan_diff import Change, as_text, compare, options
+from drydock.topology.plan_diff import Change, compare_topology_plans, format_plan_changes, split_command_options
 from drydock.topology.plan_model import Rank, Replica, RouterPlan, TopologyPlan
 from tests.support import topologies
 
@@ -30,15 +30,15 @@ def _plan(*ranks: Rank, router: str = "x") -> TopologyPlan:
 
 def test_equal_plans_have_no_differences() -> None:
     plan = _plan(_rank("a", "--x", "1"))
-    assert compare(plan, plan) == ()
-    assert as_text(()) == "no differences\n"
+    assert compare_topology_plans(plan, plan) == ()
+    assert format_plan_changes(()) == "no differences\n"
 
 
 def test_ranks_commands_ports_and_the_router_are_compared() -> None:
     first = _plan(_rank("a", "--x", "1", "--y"), _rank("b"))
     second = _plan(_rank("a", "--x=2", port=3), router="z")
     where = "group g, replica 0, rank 0"
-    changes = compare(first, second)
+    changes = compare_topology_plans(first, second)
     assert changes == (
         Change(where, "--x", "1", "2"),
         Change(where, "--y", "", None),
@@ -46,12 +46,14 @@ def test_ranks_commands_ports_and_the_router_are_compared() -> None:
         Change("group g, replica 1, rank 0", "rank", "on node b", None),
         Change("router", "--policy", "x", "z"),
     )
-    assert as_text(changes).startswith(f"{where}\n  --x\n    - 1\n    + 2\n  --y\n    - \n  port api\n")
+    assert format_plan_changes(changes).startswith(f"{where}\n  --x\n    - 1\n    + 2\n  --y\n    - \n  port api\n")
 
 
 def _changes(plan: TopologyPlan, **update: object) -> list[tuple[str, ...]]:
-    other = topologies.with_rank(plan, **update)
-    return [(change.setting, str(change.first), str(change.second)) for change in compare(plan, other)]
+    changed_plan = topologies.with_rank(plan, **update)
+    return [
+        (change.setting, str(change.first), str(change.second)) for change in compare_topology_plans(plan, changed_plan)
+    ]
 
 
 ENV = [("env node", "None", "b"), ("env address", "None", "c")]
@@ -86,8 +88,8 @@ def test_role_and_router_are_compared() -> None:
     plan = _plan(_rank("a"))
     assert plan.router
     router = RouterPlan(node="m", address="o", port=2, argv=plan.router.argv, image="s", name="t")
-    other = topologies.with_replica(plan, role="decode").model_copy(update={"router": router})
-    assert [(change.where.split(",")[0], *change[1:]) for change in compare(plan, other)] == [
+    changed_plan = topologies.with_replica(plan, role="decode").model_copy(update={"router": router})
+    assert [(change.where.split(",")[0], *change[1:]) for change in compare_topology_plans(plan, changed_plan)] == [
         ("group g", "role", "serve", "decode"),
         ("router", "name", "router", "t"),
         ("router", "image", "r", "s"),
@@ -101,11 +103,11 @@ def test_a_rank_that_a_plan_has_twice_is_refused() -> None:
     plan = _plan(_rank("a"))
     twice = plan.model_copy(update={"replicas": plan.replicas * 2})
     with pytest.raises(InputError, match="group g, replica 0, rank 0: found twice, expected once"):
-        compare(plan, twice)
+        compare_topology_plans(plan, twice)
 
 
 def test_a_command_is_read_as_options() -> None:
-    assert options(("a", "b", "--c", "1", "2", "--d", "--e=3", "--c", "4")) == {
+    assert split_command_options(("a", "b", "--c", "1", "2", "--d", "--e=3", "--c", "4")) == {
         "command": "a b",
         "--c": "1 2 4",
         "--d": "",

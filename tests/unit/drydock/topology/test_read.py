@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from drydock.core.errors import InputError
-from drydock.topology.read import HOST_AT_MOST, read_topology, super_pod
+from drydock.topology.read import HOST_AT_MOST, read_super_pod, read_topology
 from tests.support.topology_files import TRIO, write
 
 
@@ -128,6 +128,6 @@ def test_the_super_pod_is_read_from_what_npu_smi_printed(tmp_path: Path) -> None
     path = tmp_path / "host.json"
     text = "\tSDID                           : 4194304\n\tSuper Pod Size : 384\n\tSuper Pod ID                   : 3\n"
     path.write_text(json.dumps({"commands": {"npu-smi info -t spod-info -i 0 -c 0": {"rc": 0, "stdout": text}}}))
-    assert super_pod(path) == "3"
+    assert read_super_pod(path) == "3"
     path.write_text(json.dumps({"commands": {"npu-smi info": {"rc": 0, "stdout": text}}}))
-    assert super_pod(path) == ""
+    assert read_super_pod(path) == ""

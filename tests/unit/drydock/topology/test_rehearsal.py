@@ -34,9 +34,9 @@ def plan() -> TopologyPlan:
 
 
 def test_the_first_of_equal_replicas_is_rehearsed() -> None:
-    found = [replica.ranks[0].node for replica in rehearsal._first_replicas(plan())]
+    rehearsed_nodes = [replica.ranks[0].node for replica in rehearsal._list_first_replicas(plan())]
 
-    assert found == ["a0", "b0"]
+    assert rehearsed_nodes == ["a0", "b0"]
 
 
 @pytest.mark.parametrize(
@@ -51,9 +51,9 @@ def test_vllms_answer_is_told(monkeypatch: pytest.MonkeyPatch, changes: dict[str
     program = f"import sys; print({json.dumps({'rehearsal': {**SAID, **changes}})!r}); sys.exit({code})"
     monkeypatch.setattr(rehearsal.docker, "docker_argv", lambda _: [sys.executable, "-c", program])
 
-    answer = rehearsal._ask(plan().replicas[0], rank_of("a0"), None)  # type: ignore[arg-type] - not looked at
+    answer = rehearsal._run_rehearsal(plan().replicas[0], rank_of("a0"), None)  # type: ignore[arg-type] - not looked at
 
-    assert rehearsal.as_text(answer) == f"a0: group a, rank 0: {text}"
+    assert rehearsal.format_rehearsed_rank(answer) == f"a0: group a, rank 0: {text}"
 
 
 def test_a_plan_that_fails_in_the_container_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -61,9 +61,9 @@ def test_a_plan_that_fails_in_the_container_is_an_error(monkeypatch: pytest.Monk
     monkeypatch.setattr(rehearsal.docker, "docker_argv", lambda _: [sys.executable, "-c", program])
 
     with pytest.raises(HostError, match="no device"):
-        rehearsal._ask(plan().replicas[0], rank_of("a0"), None)  # type: ignore[arg-type] - as above
+        rehearsal._run_rehearsal(plan().replicas[0], rank_of("a0"), None)  # type: ignore[arg-type] - as above
 
 
 def test_a_written_plan_has_no_recorded_hosts() -> None:
     with pytest.raises(InputError, match="no recorded hosts"):
-        next(rehearsal.rehearse(None, plan(), Path("plan.json"), "", None))  # type: ignore[arg-type] - as above
+        next(rehearsal.rehearse_topology(None, plan(), Path("plan.json"), "", None))  # type: ignore[arg-type] - as above

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from invoke import Context
 
-import tasks
 from drydock.config.matrix import read_matrix
 from drydock.config.project import DRYDOCK
 from drydock.core.errors import HostError, InputError
 from drydock.run.entrypoint import DoesNotFitError
 from drydock.topology import page, size
+from drydock.verbs import plans
 
 EMPTY = size.Capacity("h100-8x", "8 x H100", "cuda13.0-vllm0.33")
 PLAN = {
@@ -46,41 +46,41 @@ class Image:
 
 
 def test_flags_after_the_dashes_are_those_of_plan(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[Sequence[str]] = []
+    plan_flags: list[Sequence[str]] = []
     monkeypatch.setattr(sys, "argv", ["inv", "size", "m", "--", "--enable-lora"])
-    monkeypatch.setattr(size, "sizes", lambda *given: [asked.append(given[3])] * 0)
-    tasks.size.body(Context(), "m", length=5)
-    assert asked == [("--max-model-len", "5", "--enable-lora")]
+    monkeypatch.setattr(size, "size_machines", lambda *arguments: [plan_flags.append(arguments[3])] * 0)
+    plans.size_machines.body(Context(), model="m", max_model_len=5)
+    assert plan_flags == [("--max-model-len", "5", "--enable-lora")]
 
 
 def test_a_plan_is_a_row() -> None:
-    found = size.size_of(EMPTY, Image(PLAN))
-    assert found == EMPTY._replace(
+    size_row = size.find_fewest_hosts(EMPTY, Image(PLAN))
+    assert size_row == EMPTY._replace(
         hosts=1, split="tp8 dp2 ep", length=1000, requests=10, tokens=11_000, finding="FAIL A-003"
     )
 
 
 def test_that_a_server_has_no_key_is_nothing_of_the_machine() -> None:
-    assert size.size_of(EMPTY, Image({**PLAN, "findings": OF_CLIENTS})).finding == "INFO A-002"
+    assert size.find_fewest_hosts(EMPTY, Image({**PLAN, "findings": OF_CLIENTS})).finding == "INFO A-002"
 
 
 def test_requests_are_no_more_than_the_server_runs_at_a_time() -> None:
     limited = PLAN | {"argv": [*PLAN["argv"], "--max-num-seqs", "3"]}
-    assert size.size_of(EMPTY, Image(limited)).requests == 6
+    assert size.find_fewest_hosts(EMPTY, Image(limited)).requests == 6
 
 
 def test_what_does_not_fit_one_machine_is_asked_of_more() -> None:
     image = Image(PLAN, hosts=4)
-    assert size.size_of(EMPTY, image).hosts == 4
+    assert size.find_fewest_hosts(EMPTY, image).hosts == 4
     assert [tuple(words[:2]) for words in image.asked] == [(), ("--nnodes", "2"), ("--nnodes", "4")]
 
 
 def test_what_fits_nowhere_says_why() -> None:
-    found = size.size_of(EMPTY, Image(PLAN, hosts=99))
-    assert (found.hosts, found.is_too_small) == (0, True)
-    alone = size.size_of(EMPTY, Image(PLAN, hosts=99, error=HostError("serves on one host only")))
+    size_row = size.find_fewest_hosts(EMPTY, Image(PLAN, hosts=99))
+    assert (size_row.hosts, size_row.is_too_small) == (0, True)
+    alone = size.find_fewest_hosts(EMPTY, Image(PLAN, hosts=99, error=HostError("serves on one host only")))
     assert alone.because == "with -tp 8: weights take too much"
-    text = size.as_text("m", [found, alone._replace(machine="b", is_too_small=False)], 100)
+    text = size.format_capacities("m", [size_row, alone._replace(machine="b", is_too_small=False)], 100)
     assert "too small, also 16 of them: h100-8x" in text
     assert "not b: with -tp 8" in text
 
@@ -89,10 +89,10 @@ def answer_with(
     monkeypatch: pytest.MonkeyPatch, capacities: Mapping[str, size.Capacity]
 ) -> Callable[[], list[size.Capacity]]:
     """Let each machine answer with a capacity; return a function that asks them all."""
-    monkeypatch.setattr(size, "_size", lambda _, machine, __: capacities[machine.name])
+    monkeypatch.setattr(size, "_size_machine", lambda _, machine, __: capacities[machine.name])
     variant = read_matrix(DRYDOCK)[0]
     machines = [size.Recorded(name, Path(name), variant) for name in capacities]
-    return lambda: size.sizes(DRYDOCK, "m", machines)
+    return lambda: size.size_machines(DRYDOCK, "m", machines)
 
 
 def test_the_fewest_machines_and_devices_come_first_and_processors_after_devices(
@@ -118,7 +118,7 @@ def test_a_model_that_most_machines_cannot_read_is_an_error(monkeypatch: pytest.
 
 def test_what_no_list_confirms_is_not_served() -> None:
     doubt = {"severity": "WARN", "id": "PLAN-150", "found": "architecture X", "text": "vLLM may refuse it."}
-    capacity = size.size_of(EMPTY, Image({**PLAN, "findings": [doubt]}))
+    capacity = size.find_fewest_hosts(EMPTY, Image({**PLAN, "findings": [doubt]}))
     assert (capacity.hosts, capacity.because) == (0, "architecture X: vLLM may refuse it.")
 
 
@@ -127,12 +127,12 @@ def test_the_nearest_machine_says_what_it_lacks_if_none_is_large_enough() -> Non
         EMPTY._replace(machine=name, memory=memory, is_too_small=True, because=f"{name} lacks")
         for name, memory in (("a", 1), ("b", 2))
     ]
-    assert "nearest: b (8 x H100): b lacks" in size.as_text("m", rows, 100)
-    assert "nearest" not in size.as_text("m", [*rows, size.size_of(EMPTY, Image(PLAN))], 100)
+    assert "nearest: b (8 x H100): b lacks" in size.format_capacities("m", rows, 100)
+    assert "nearest" not in size.format_capacities("m", [*rows, size.find_fewest_hosts(EMPTY, Image(PLAN))], 100)
 
 
 def test_machines_that_are_for_tests_are_not_offered() -> None:
-    offered = {machine.name for machine in size.machines(DRYDOCK)}
+    offered = {machine.name for machine in size.list_recorded_machines(DRYDOCK)}
     assert {"cuda-h100-8x", "cuda-h100-1x-busy"} & offered == {"cuda-h100-8x"}
 
 
@@ -141,19 +141,22 @@ def test_a_wrong_word_is_the_users_error() -> None:
         raise InputError("--max-model-len 99999: the model supports 4096 tokens")
 
     with pytest.raises(InputError, match="99999"):
-        size.size_of(EMPTY, refuse)
+        size.find_fewest_hosts(EMPTY, refuse)
 
 
 def test_the_recorded_hosts_have_their_variants() -> None:
-    variants = {machine.name: machine.variant.accelerator for machine in size.machines(DRYDOCK)}
+    variants = {machine.name: machine.variant.accelerator for machine in size.list_recorded_machines(DRYDOCK)}
     assert variants["cuda-h100-8x"] == "cuda"
     assert all(name.partition("-")[0] == accelerator for name, accelerator in variants.items())
 
 
 def test_the_page_has_the_answer_and_every_machine() -> None:
-    found = [size.size_of(EMPTY, Image(PLAN)), size.size_of(EMPTY._replace(machine="<b>"), Image(PLAN, hosts=99))]
-    made = page.sizes("owner/model", found)
-    assert "<b>1 alone</b>" in made
-    assert "11,000" in made
-    assert "&lt;b&gt;" in made
-    assert "with -tp 8: weights take too much" in made
+    size_rows = [
+        size.find_fewest_hosts(EMPTY, Image(PLAN)),
+        size.find_fewest_hosts(EMPTY._replace(machine="<b>"), Image(PLAN, hosts=99)),
+    ]
+    page_text = page.render_sizes_page("owner/model", size_rows)
+    assert "<b>1 alone</b>" in page_text
+    assert "11,000" in page_text
+    assert "&lt;b&gt;" in page_text
+    assert "with -tp 8: weights take too much" in page_text

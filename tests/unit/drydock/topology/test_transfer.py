@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 from packaging.version import Version
 
-from drydock.config.matrix import find, read_matrix
+from drydock.config.matrix import find_variant, read_matrix
 from drydock.config.project import DRYDOCK
-from drydock.config.validation import made
+from drydock.config.validation import make_record
 from drydock.core.errors import InputError
 from drydock.model.transfer import KvTransfer
 from drydock.model.variant import Variant
@@ -26,19 +26,21 @@ NAMES: dict[str, int | str] = {
 
 @pytest.mark.parametrize("variant", VARIANTS, ids=lambda variant: variant.id)
 def test_every_variant_says_how_prefill_and_decode_exchange_the_cache(variant: Variant) -> None:
-    known = variant.kv_transfer
-    assert known is not None
-    if known.connector is None:
+    record = variant.kv_transfer
+    assert record is not None
+    if record.connector is None:
         with pytest.raises(InputError, match=rf"none published for {variant.id} .*: "):
-            transfer.checked(variant, PAIR)
+            transfer.choose_transfer(variant, PAIR)
         return
     for role in ("prefill", "decode"):
-        words = json.loads(transfer.config(known, role, {**NAMES, "role": role}, 90))
-        assert words["kv_connector"] == known.connector
+        words = json.loads(transfer.format_transfer_config(record, role, {**NAMES, "role": role}, 90))
+        assert words["kv_connector"] == record.connector
         assert words["kv_role"] in {"kv_producer" if role == "prefill" else "kv_consumer", "kv_both"}
         older = Version(variant.vllm.version) < Version("0.12")
         assert words.get("kv_load_failure_policy") == (None if older else "fail")
-        assert "{" not in json.dumps([*_texts(words), *transfer.environment(known, {**NAMES, "role": role}).values()])
+        assert "{" not in json.dumps(
+            [*_texts(words), *transfer.make_transfer_environment(record, {**NAMES, "role": role}).values()]
+        )
 
 
 def _texts(value: Any) -> list[str]:
@@ -55,28 +57,28 @@ def test_variants_without_a_connector_are_known() -> None:
 
 
 def test_flags_that_prefill_and_decode_share_are_data() -> None:
-    habana = find(VARIANTS, "habana1.24-plugin0.26").kv_transfer
+    habana = find_variant(VARIANTS, "habana1.24-plugin0.26").kv_transfer
     assert habana is not None
-    assert transfer.flags(habana) == {"--block-size": "128"}
+    assert transfer.list_transfer_flags(habana) == {"--block-size": "128"}
 
 
 def test_servers_of_whole_requests_need_no_connector() -> None:
-    assert transfer.checked(find(VARIANTS, "enflame"), (Group(name="g"),)) is None
+    assert transfer.choose_transfer(find_variant(VARIANTS, "enflame"), (Group(name="g"),)) is None
 
 
 def test_the_number_of_decode_servers_is_limited_where_the_connector_limits_it() -> None:
-    omni = find(VARIANTS, "omniinfer-2025.06")
-    assert transfer.checked(omni, PAIR) is omni.kv_transfer
+    omni = find_variant(VARIANTS, "omniinfer-2025.06")
+    assert transfer.choose_transfer(omni, PAIR) is omni.kv_transfer
     two = (PAIR[0], Group(name="d", role="decode", replicas=2))
     with pytest.raises(InputError, match="found 2 decode servers, expected at most 1: AscendHcclConnectorV1"):
-        transfer.checked(omni, two)
+        transfer.choose_transfer(omni, two)
 
 
 def test_names_become_numbers_of_the_plan() -> None:
-    ascend = find(VARIANTS, "ascend9.1-a3-vllm0.23").kv_transfer
+    ascend = find_variant(VARIANTS, "ascend9.1-a3-vllm0.23").kv_transfer
     assert ascend is not None
     numbers = {**NAMES, "kv": 36000, "prefill_dp": 2, "prefill_tp": 8, "decode_dp": 32, "decode_tp": 1}
-    assert json.loads(transfer.config(ascend, "prefill", numbers, 90)) == {
+    assert json.loads(transfer.format_transfer_config(ascend, "prefill", numbers, 90)) == {
         "kv_connector": "MooncakeConnectorV1",
         "kv_role": "kv_producer",
         "kv_load_failure_policy": "fail",
@@ -89,9 +91,9 @@ def test_names_become_numbers_of_the_plan() -> None:
 
 
 def test_an_unknown_name_is_an_error() -> None:
-    known = KvTransfer(connector="X", config={"a": ["{nothing}"]}, because="b", source="s")
+    record = KvTransfer(connector="X", config={"a": ["{nothing}"]}, because="b", source="s")
     with pytest.raises(InputError, match=r"unknown name \{nothing\}, expected one of kv"):
-        transfer.config(known, "prefill", {"kv": 1}, 90)
+        transfer.format_transfer_config(record, "prefill", {"kv": 1}, 90)
 
 
 @pytest.mark.parametrize(
@@ -103,14 +105,14 @@ def test_an_unknown_name_is_an_error() -> None:
 )
 def test_what_is_wrong_in_the_data_is_refused(values: dict[str, Any], problem: str) -> None:
     with pytest.raises(InputError) as raised:
-        made(KvTransfer, "kv", {"because": "b", "source": "s", **values})
+        make_record(KvTransfer, "kv", {"because": "b", "source": "s", **values})
     assert problem in str(raised.value)
 
 
 def test_an_image_without_the_package_is_a_finding() -> None:
-    cpu = find(VARIANTS, "cpu")
+    cpu = find_variant(VARIANTS, "cpu")
     assert cpu.kv_transfer is not None
     has = cpu.model_copy(update={"requirements": ("nixl==1.5.1",)})
     lacks = cpu.model_copy(update={"requirements": ("vllm",)})
-    assert [*transfer.findings(cpu.kv_transfer, has)] == []
-    assert [line[:9] for line in transfer.findings(cpu.kv_transfer, lacks)] == ["TOPO-004:"]
+    assert [*transfer.check_transfer_support(cpu.kv_transfer, has)] == []
+    assert [line[:9] for line in transfer.check_transfer_support(cpu.kv_transfer, lacks)] == ["TOPO-004:"]

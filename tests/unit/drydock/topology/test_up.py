@@ -11,8 +11,8 @@ import pytest
 
 from drydock.config.project import DRYDOCK
 from drydock.core.errors import EngineError, InputError, VerifyError
-from drydock.core.files import dumps
-from drydock.model.record import dump
+from drydock.core.files import format_json
+from drydock.model.record import dump_record
 from drydock.topology import up, verify
 from drydock.topology.known_answer import ShownAnswers
 from drydock.topology.plan_model import TopologyPlan
@@ -24,7 +24,7 @@ SHOWN = ShownAnswers(alone=("whole",))
 
 def write(folder: Path, plan: TopologyPlan | None = None) -> Path:
     file = folder / "duo.json"
-    file.write_text(dumps(dump(plan or topologies.disaggregated(1, 1))))
+    file.write_text(format_json(dump_record(plan or topologies.disaggregated(1, 1))))
     return file
 
 
@@ -42,7 +42,7 @@ echo '{json.dumps(SHOWN.json)}';; *) [ ! -e {tmp_path}/fails ];; esac
     )
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{program.parent}:/usr/bin:/bin")
-    monkeypatch.setattr(up.plugin, "ensure", lambda: "2.40")
+    monkeypatch.setattr(up.plugin, "ensure_compose", lambda: "2.40")
     return tmp_path
 
 
@@ -53,36 +53,36 @@ def calls(engine: Path) -> list[str]:
 def test_compose_is_refused_for_addresses_that_no_network_has(engine: Path) -> None:
     plan = topologies.with_rank(topologies.disaggregated(), address="192.168.7.7")
     with pytest.raises(InputError, match="expected one network"):
-        up.up(DRYDOCK, write(engine, plan), Options("compose", output=str(engine / "out")))
+        up.start_topology(DRYDOCK, write(engine, plan), Options("compose", output=str(engine / "out")))
     assert not (engine / "calls").exists()
 
 
 def test_compose_starts_it_and_a_container_of_it_asks_for_the_known_answer(engine: Path) -> None:
     output = engine / "out"
-    shown = up.up(DRYDOCK, write(engine), Options("compose", output=str(output)))
+    proof = up.start_topology(DRYDOCK, write(engine), Options("compose", output=str(output)))
 
-    assert shown == SHOWN
+    assert proof == SHOWN
     compose = f"compose --project-name drydock-duo --file {output}/compose.yaml"
-    started, asked = calls(engine)
+    started, question_call = calls(engine)
     assert started == f"{compose} up --wait --wait-timeout 3600 --remove-orphans"
-    assert asked.startswith(f"{compose} exec --no-TTY router /usr/bin/python3 -I -S - --json {{")
+    assert question_call.startswith(f"{compose} exec --no-TTY router /usr/bin/python3 -I -S - --json {{")
     assert (engine / "program").read_text() == Path(up.known_answer.__file__).read_text()
     assert (output / "VLLM_API_KEY.env").is_file()
 
-    up.down(DRYDOCK, write(engine), Options(output=str(output)))
+    up.stop_topology(DRYDOCK, write(engine), Options(output=str(output)))
     assert calls(engine)[-1] == f"{compose} down --remove-orphans"
 
 
 def test_servers_that_answer_wrong_end_it_with_what_they_said(engine: Path) -> None:
     (engine / "wrong").write_text("p → d: wrong answer\n")
     with pytest.raises(VerifyError, match="p → d: wrong answer"):
-        up.up(DRYDOCK, write(engine), Options("compose", output=str(engine / "out")))
+        up.start_topology(DRYDOCK, write(engine), Options("compose", output=str(engine / "out")))
 
 
 def test_what_compose_cannot_start_names_the_command_of_the_logs(engine: Path) -> None:
     (engine / "fails").touch()
     with pytest.raises(EngineError, match="docker compose up: exit 1") as raised:
-        up.up(DRYDOCK, write(engine), Options("compose", output=str(engine / "out")))
+        up.start_topology(DRYDOCK, write(engine), Options("compose", output=str(engine / "out")))
     assert f"--file {engine}/out/compose.yaml logs" in raised.value.hint
 
 
@@ -92,7 +92,7 @@ def test_an_image_that_no_registry_has_must_be_built_and_is_never_pulled(engine:
     with pytest.raises(
         EngineError, match=r"image drydock/cpu-vllm0\.32:0123456789ab: not in this machine's engine"
     ) as raised:
-        up.up(DRYDOCK, write(engine, plan), Options("compose", output=str(engine / "out")))
+        up.start_topology(DRYDOCK, write(engine, plan), Options("compose", output=str(engine / "out")))
     assert "./inv build --target" in raised.value.hint
     assert calls(engine) == ["image inspect drydock/cpu-vllm0.32:0123456789ab"]
 
@@ -101,14 +101,14 @@ def test_ansible_runs_the_playbook_with_the_secrets_and_this_machine_asks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     played: list[tuple[Sequence[str], Any]] = []
-    monkeypatch.setattr(up, "playbook", lambda _, tags, **more: played.append((tags, more.get("variables"))))
-    monkeypatch.setattr(verify, "prove", lambda _, key: ShownAnswers(alone=(key,)))
+    monkeypatch.setattr(up, "run_playbook", lambda _, tags, **more: played.append((tags, more.get("variables"))))
+    monkeypatch.setattr(verify, "prove_plan", lambda _, key: ShownAnswers(alone=(key,)))
     options = Options("ansible", output=str(tmp_path / "out"))
-    shown = up.up(DRYDOCK, write(tmp_path), options)
-    up.down(DRYDOCK, write(tmp_path), options)
+    proof = up.start_topology(DRYDOCK, write(tmp_path), options)
+    up.stop_topology(DRYDOCK, write(tmp_path), options)
 
     key = (tmp_path / "out" / "VLLM_API_KEY.env").read_text().strip().removeprefix("VLLM_API_KEY=")
-    assert shown.alone == (key,)
+    assert proof.alone == (key,)
     secrets = {"topology_secrets": {"VLLM_API_KEY": key}}
     assert played == [(("check", "ranktable", "run"), secrets), (("stop",), None)]
 
@@ -124,23 +124,23 @@ def test_ansible_runs_the_playbook_with_the_secrets_and_this_machine_asks(
 )
 def test_a_plan_of_machines_is_started_only_where_the_user_says(tmp_path: Path, kind: str, text: str) -> None:
     with pytest.raises(InputError, match=text):
-        up.up(DRYDOCK, write(tmp_path), Options(kind, output=str(tmp_path / "out")))
+        up.start_topology(DRYDOCK, write(tmp_path), Options(kind, output=str(tmp_path / "out")))
     assert not (tmp_path / "out").exists()
 
 
 def test_what_was_not_started_from_here_is_not_stopped(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="found nothing that up started"):
-        up.down(DRYDOCK, write(tmp_path), Options(output=str(tmp_path / "out")))
+        up.stop_topology(DRYDOCK, write(tmp_path), Options(output=str(tmp_path / "out")))
 
 
 @pytest.mark.parametrize(
     ("path", "name"), [("a/b/topology.yaml", "b"), ("a/B_1/plan.json", "b-1"), ("x/Duo.json", "duo")]
 )
 def test_a_topology_is_called_as_its_file_or_its_folder(path: str, name: str) -> None:
-    assert up.name_of(Path(path)) == name
+    assert up.name_topology(Path(path)) == name
 
 
 def test_verify_needs_the_key_that_the_servers_require(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("VLLM_API_KEY", raising=False)
     with pytest.raises(InputError, match="VLLM_API_KEY: not in the environment"):
-        verify.verify(DRYDOCK, write(tmp_path))
+        verify.verify_topology(DRYDOCK, write(tmp_path))

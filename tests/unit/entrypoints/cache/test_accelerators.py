@@ -9,8 +9,8 @@ import pytest
 
 from drydock.model.variant import Variant
 from entrypoints.core.records import ServePlan
-from entrypoints.plan.plan import command
-from entrypoints.request.vllm_flags import parse_given
+from entrypoints.plan.plan import make_serve_plan
+from entrypoints.request.vllm_flags import parse_user_flags
 from tests.support.cases import for_each
 from tests.support.hosts.expect import VARIANTS, profile_of, read
 from tests.support.hosts.models import SMOLLM2
@@ -25,7 +25,7 @@ def planned(host: str, *tokens: str, room: int = 1 << 40) -> ServePlan:
     facts = read(host, profile)
     volume = facts.mounts["cache"]._replace(free=room, total=room)
     facts = facts._replace(mounts={**facts.mounts, "cache": volume})
-    return command(profile, facts, SMOLLM2, parse_given((SMOLLM2.name, *tokens), {}))
+    return make_serve_plan(profile, facts, SMOLLM2, parse_user_flags((SMOLLM2.name, *tokens), {}))
 
 
 KEPT = [

@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from entrypoints.cache.artifact import KIND, pack
-from entrypoints.cache.entries import listed, read
-from entrypoints.cli.cacheverb import run
+from entrypoints.cache.artifact import KIND, pack_layout
+from entrypoints.cache.entries import list_entries, read_entry_manifest
+from entrypoints.cli.cacheverb import run_cache
 from entrypoints.core.errors import EntrypointError
 from entrypoints.core.tar import members, open_tar
 from tests.support.damage import fuzz, survives_damage
@@ -36,7 +36,7 @@ def source(tmp_path: Path) -> Path:
 
 
 def cache(root: Path, *tokens: str) -> None:
-    assert run(tokens, {"DRYDOCK_CACHE_DIR": str(root)}) == 0
+    assert run_cache(tokens, {"DRYDOCK_CACHE_DIR": str(root)}) == 0
 
 
 @pytest.mark.parametrize("name", ["cache.tar", "cache"])
@@ -45,13 +45,13 @@ def test_an_exported_entry_is_imported_unchanged(
 ) -> None:
     cache(source, "export", str(tmp_path / name))
     cache(tmp_path / "target", "import", str(tmp_path / name))
-    made = tmp_path / "target" / "compiled" / ENTRY.name
-    assert read(str(made)) == READY
-    assert (made / "kernel").read_text() == "compiled"
-    assert (made / "deep" / "launch.sh").stat().st_mtime == 1000
-    assert os.access(made / "deep" / "launch.sh", os.X_OK)
-    assert not (made / "lock").exists()
-    assert [Path(entry.path).name for entry in listed(str(tmp_path / "target"))] == [ENTRY.name]
+    imported_entry = tmp_path / "target" / "compiled" / ENTRY.name
+    assert read_entry_manifest(str(imported_entry)) == READY
+    assert (imported_entry / "kernel").read_text() == "compiled"
+    assert (imported_entry / "deep" / "launch.sh").stat().st_mtime == 1000
+    assert os.access(imported_entry / "deep" / "launch.sh", os.X_OK)
+    assert not (imported_entry / "lock").exists()
+    assert [Path(entry.path).name for entry in list_entries(str(tmp_path / "target"))] == [ENTRY.name]
     assert f"{ENTRY.name}: imported" in capsys.readouterr().err
     assert not list(tmp_path.rglob(".*"))
     cache(tmp_path / "target", "import", str(tmp_path / name))
@@ -78,9 +78,9 @@ def test_the_layout_is_as_the_specification_says(source: Path, tmp_path: Path) -
     plain = gzip.decompress(packed)
     assert config["rootfs"]["diff_ids"] == [f"sha256:{hashlib.sha256(plain).hexdigest()}"]
     with tarfile.open(fileobj=io.BytesIO(plain)) as tar:
-        found = tar.getmembers()
-    assert {member.name.split("/")[1] for member in found} == {ENTRY.name}
-    assert {(member.uid, member.gid) for member in found} == {(0, 0)}
+        tar_members = tar.getmembers()
+    assert {member.name.split("/")[1] for member in tar_members} == {ENTRY.name}
+    assert {(member.uid, member.gid) for member in tar_members} == {(0, 0)}
 
 
 def blob(layout: Path, descriptor: dict[str, Any]) -> Any:
@@ -217,10 +217,10 @@ INDEXES = {
 
 @pytest.mark.parametrize("name", INDEXES)
 def test_an_index_of_another_shape_is_refused(tmp_path: Path, name: str) -> None:
-    text, said = INDEXES[name]
+    text, expected_error = INDEXES[name]
     (tmp_path / "layout").mkdir()
     (tmp_path / "layout" / "index.json").write_text(text)
-    assert said in refusal(tmp_path, tmp_path / "layout")
+    assert expected_error in refusal(tmp_path, tmp_path / "layout")
 
 
 MANIFESTS = {
@@ -233,14 +233,14 @@ MANIFESTS = {
 
 @pytest.mark.parametrize("name", MANIFESTS)
 def test_a_manifest_of_another_shape_is_refused(tmp_path: Path, name: str) -> None:
-    text, said = MANIFESTS[name]
+    text, expected_error = MANIFESTS[name]
     layout = tmp_path / "layout"
     (layout / "blobs" / "sha256").mkdir(parents=True)
     inner = json.dumps(stored(layout, b"{}"))
     for _ in range(4):
         inner = json.dumps(stored(layout, (text % inner if "%s" in text else text).encode()))
     (layout / "index.json").write_text(f'{{"manifests": [{inner}]}}')
-    assert said in refusal(tmp_path, layout)
+    assert expected_error in refusal(tmp_path, layout)
 
 
 def test_pipes_are_never_waited_for(tmp_path: Path) -> None:
@@ -257,7 +257,7 @@ def test_pipes_are_never_waited_for(tmp_path: Path) -> None:
 
 
 def packed_as(*headers: tarfile.TarInfo, pad: int = 0) -> bytes:
-    return b"".join(each.tobuf(tarfile.PAX_FORMAT) for each in headers) + bytes(pad)
+    return b"".join(header.tobuf(tarfile.PAX_FORMAT) for header in headers) + bytes(pad)
 
 
 def sized(length: int, kind: bytes = tarfile.REGTYPE, **headers: str) -> tarfile.TarInfo:
@@ -280,11 +280,11 @@ ARCHIVES = {
 
 @pytest.mark.parametrize("name", ARCHIVES)
 def test_a_hostile_archive_is_refused(tmp_path: Path, name: str) -> None:
-    data, said = ARCHIVES[name]
+    data, expected_error = ARCHIVES[name]
     with (tmp_path / "x.tar").open("wb") as file:
         file.write(data)
         file.truncate(max(len(data), 1 << 21))
-    assert said in refusal(tmp_path, tmp_path / "x.tar")
+    assert expected_error in refusal(tmp_path, tmp_path / "x.tar")
     for kind, packed in (("tar", data), ("tar+gzip", gzip.compress(data))):
         layout = tmp_path / kind
         (layout / "blobs" / "sha256").mkdir(parents=True)
@@ -306,7 +306,7 @@ def test_zeros_do_not_fill_the_disk(tmp_path: Path, capsys: pytest.CaptureFixtur
         (tmp_path / "layout" / "other").touch()
         os.truncate(tmp_path / "layout" / "other", 64 << 20)
         with (tmp_path / "x.tar").open("wb") as file:
-            pack(str(tmp_path / "layout"), file)
+            pack_layout(str(tmp_path / "layout"), file)
         cache(disk, "import", str(tmp_path / "x.tar"))
         assert names(disk / "compiled") == ["ready"]
     assert capsys.readouterr().err.count("ready: skipped: already present") == 2
@@ -333,8 +333,8 @@ def test_no_damaged_archive_ends_in_a_traceback(tmp_path: Path) -> None:
         data = io.BytesIO(text.encode("latin-1", "replace"))
         try:
             with open_tar(data, "r:") as archive:
-                for each in members(archive, 1 << 20):
-                    archive.extractfile(each)
+                for archive_member in members(archive, 1 << 20):
+                    archive.extractfile(archive_member)
         except tarfile.TarError as error:
             raise ValueError(str(error) or "damaged") from error
 

@@ -16,14 +16,14 @@ from entrypoints.cache.entries import (
     HIT,
     Opened,
     Unusable,
+    find_nearest_entry,
     is_in_use,
-    judge,
-    listed,
-    nearest,
+    judge_entry,
+    list_entries,
     open_entry,
     parse_manifest,
-    quarantine,
-    write,
+    quarantine_entry,
+    write_entry_manifest,
 )
 from entrypoints.core.records import Entry
 from tests.support.damage import survives_damage
@@ -39,7 +39,7 @@ def put(root: Path, manifest: dict[str, Any] | None = READY, name: str = ENTRY.n
     for file, text in contents.items():
         (path / file).write_text(text)
     if manifest is not None:
-        write(str(path), manifest)
+        write_entry_manifest(str(path), manifest)
     return path
 
 
@@ -47,8 +47,8 @@ def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
-def opened(root: Path, *sources: Path, told: list[str] | None = None) -> Opened:
-    return open_entry(str(root), ENTRY, map(str, sources), [] if told is None else told, [])
+def opened(root: Path, *sources: Path, messages: list[str] | None = None) -> Opened:
+    return open_entry(str(root), ENTRY, map(str, sources), [] if messages is None else messages, [])
 
 
 @pytest.mark.parametrize(
@@ -63,15 +63,15 @@ def opened(root: Path, *sources: Path, told: list[str] | None = None) -> Opened:
     ],
 )
 def test_an_entry_is_judged_by_its_manifest(kept: dict[str, Any] | None, kind: str, why: str) -> None:
-    verdict = judge(kept, FACTORS, empty=False)
+    verdict = judge_entry(kept, FACTORS, empty=False)
     assert verdict.kind == kind
     assert why in verdict.why
 
 
 def test_a_missing_entry_is_filled(tmp_path: Path) -> None:
-    found = opened(tmp_path)
-    assert (found.verdict.kind, found.kept) == (FILL, {})
-    assert is_in_use(found.path)
+    entry = opened(tmp_path)
+    assert (entry.verdict.kind, entry.kept) == (FILL, {})
+    assert is_in_use(entry.path)
 
 
 def test_a_ready_entry_is_used_by_several_servers(tmp_path: Path) -> None:
@@ -98,12 +98,12 @@ def test_an_entry_is_filled_by_one_server_only(tmp_path: Path) -> None:
 )
 def test_an_untrusted_entry_is_quarantined_with_one_warning(tmp_path: Path, poison: dict[str, Any]) -> None:
     put(tmp_path, **poison)
-    told: list[str] = []
-    found = opened(tmp_path, told=told)
-    assert found.verdict.kind == FILL
-    assert names(Path(found.path)) == ["lock"]
-    assert len(told) == 1
-    assert told[0].startswith(f"WARN {found.path}: ")
+    messages: list[str] = []
+    entry = opened(tmp_path, messages=messages)
+    assert entry.verdict.kind == FILL
+    assert names(Path(entry.path)) == ["lock"]
+    assert len(messages) == 1
+    assert messages[0].startswith(f"WARN {entry.path}: ")
     assert len(list((tmp_path / "quarantine").iterdir())) == 1
 
 
@@ -130,11 +130,11 @@ def test_an_entry_is_copied_from_a_folder_that_has_it_ready(tmp_path: Path) -> N
     put(tmp_path / "none", {**READY, "ready": 0}, kernel="unfinished")
     put(tmp_path / "other", {**READY, "factors": {}}, kernel="foreign")
     source = put(tmp_path / "volume", kernel="right", lock="")
-    told: list[str] = []
-    found = opened(tmp_path / "work", tmp_path / "none", tmp_path / "other", tmp_path / "volume", told=told)
-    assert found.verdict.kind == HIT
-    assert Path(found.path, "kernel").read_text() == "right"
-    assert told[-1].startswith("cache: copied ")
+    messages: list[str] = []
+    entry = opened(tmp_path / "work", tmp_path / "none", tmp_path / "other", tmp_path / "volume", messages=messages)
+    assert entry.verdict.kind == HIT
+    assert Path(entry.path, "kernel").read_text() == "right"
+    assert messages[-1].startswith("cache: copied ")
     assert names(tmp_path / "work" / "compiled") == [ENTRY.name]
     assert not is_in_use(str(source))
 
@@ -145,17 +145,17 @@ def test_an_interrupted_copy_leaves_nothing(tmp_path: Path, monkeypatch: pytest.
     def full(*_: object) -> int:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("entrypoints.cache.entries.copy", full)
-    told: list[str] = []
-    found = opened(tmp_path / "work", tmp_path / "volume", told=told)
-    assert found.verdict.kind == FILL
-    assert "No space left on device" in told[0]
+    monkeypatch.setattr("entrypoints.cache.entries.copy_folder", full)
+    messages: list[str] = []
+    entry = opened(tmp_path / "work", tmp_path / "volume", messages=messages)
+    assert entry.verdict.kind == FILL
+    assert "No space left on device" in messages[0]
     assert names(tmp_path / "work" / "compiled") == [ENTRY.name]
 
 
 def test_a_quarantined_entry_is_complete(tmp_path: Path) -> None:
     path = put(tmp_path, kernel="poison")
-    target = Path(quarantine(str(path)))
+    target = Path(quarantine_entry(str(path)))
     assert not path.exists()
     assert (target / "kernel").read_text() == "poison"
 
@@ -165,10 +165,10 @@ def test_the_nearest_entry_differs_in_the_fewest_factors(tmp_path: Path) -> None
     put(tmp_path, {**READY, "factors": {**FACTORS, "--dtype": "float16", "model": "other"}}, "far")
     put(tmp_path, {**READY, "ready": 0}, "unfinished")
     put(tmp_path, {**READY, "factors": {"variant": "cpu"}}, "kernels")
-    found = nearest(listed(str(tmp_path)), ENTRY)
-    assert found is not None
-    assert Path(found[0].path).name == "near"
-    assert found[1] == ("--dtype was float16, is bfloat16",)
+    neighbour = find_nearest_entry(list_entries(str(tmp_path)), ENTRY)
+    assert neighbour is not None
+    assert Path(neighbour[0].path).name == "near"
+    assert neighbour[1] == ("--dtype was float16, is bfloat16",)
 
 
 def test_a_file_system_without_locks_is_used_unlocked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -182,6 +182,6 @@ def test_a_file_system_without_locks_is_used_unlocked(tmp_path: Path, monkeypatc
 @pytest.mark.fuzz
 def test_no_damaged_manifest_stops_a_start() -> None:
     def parse(text: str) -> None:
-        judge(parse_manifest(text), FACTORS, empty=False)
+        judge_entry(parse_manifest(text), FACTORS, empty=False)
 
     survives_damage(parse, json.dumps(READY))

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from entrypoints.cache.entries import CRASHES, is_in_use, listed, read
+from entrypoints.cache.entries import CRASHES, is_in_use, list_entries, read_entry_manifest
 from entrypoints.cache.plan import ROOM
 from entrypoints.cache.quota import make_room, parse_quota
 from entrypoints.core.errors import USAGE
@@ -67,28 +67,28 @@ def can_share(entry: Path) -> bool:
     return True
 
 
-def warnings(said: str) -> list[str]:
-    return [line for line in said.splitlines() if "WARN" in line]
+def warnings(output: str) -> list[str]:
+    return [line for line in output.splitlines() if "WARN" in line]
 
 
 def test_warm_fills_and_the_next_start_hits(run: Run, tmp_path: Path) -> None:
     entry = warmed(run, tmp_path)
-    kept = read(str(entry)) or {}
-    assert kept["ready"]
-    assert (kept["attempts"], kept["files"]) == (0, 3)  # the graph, lock and entry.json
+    manifest = read_entry_manifest(str(entry)) or {}
+    assert manifest["ready"]
+    assert (manifest["attempts"], manifest["files"]) == (0, 3)  # the graph, lock and entry.json
     assert not is_in_use(str(entry))
-    said = served(run())
-    assert "cache hit: compiled for this plan" in said
-    assert warnings(said) == []
+    output = served(run())
+    assert "cache hit: compiled for this plan" in output
+    assert warnings(output) == []
 
 
 def test_a_miss_says_which_factor_changed(run: Run, tmp_path: Path) -> None:
     first = run(verb="warm")
     assert first.exit_code() == 0
     assert "cache miss: no ready entry yet; kernels miss" in first.said()
-    said = served(run(factors={"--dtype": "float16"}))
-    assert "cache miss: compared with plan: --dtype was not set, is float16; kernels hit" in said
-    assert sorted(each.kept["ready"] > 0 for each in listed(str(tmp_path / "cache"))) == [True] * 3
+    output = served(run(factors={"--dtype": "float16"}))
+    assert "cache miss: compared with plan: --dtype was not set, is float16; kernels hit" in output
+    assert sorted(entry.kept["ready"] > 0 for entry in list_entries(str(tmp_path / "cache"))) == [True] * 3
 
 
 def test_folders_valid_for_any_plan_are_copied(run: Run, tmp_path: Path) -> None:
@@ -96,8 +96,8 @@ def test_folders_valid_for_any_plan_are_copied(run: Run, tmp_path: Path) -> None
     (entry / "vllm" / "modelinfos").mkdir()
     (entry / "vllm" / "modelinfos" / "llama.json").write_text("{}")
     served(run(factors={"--dtype": "float16"}))
-    other = tmp_path / "cache" / "compiled" / "plan-float16"
-    assert (other / "vllm" / "modelinfos" / "llama.json").exists()
+    plan_folder = tmp_path / "cache" / "compiled" / "plan-float16"
+    assert (plan_folder / "vllm" / "modelinfos" / "llama.json").exists()
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ def test_a_poisoned_cache_ends_in_a_served_answer(run: Run, tmp_path: Path, pois
     assert f"WARN {failure}" in line
     assert "; an earlier start became ready with these caches: starting again without them" in line
     assert line.endswith(f"if this start becomes ready, device and plan of {entry.parent} are moved to {aside}")
-    assert sorted(each.name.partition(".")[0] for each in aside.iterdir()) == ["device", "plan"]
+    assert sorted(folder.name.partition(".")[0] for folder in aside.iterdir()) == ["device", "plan"]
     assert not entry.exists()
     assert not list((tmp_path / "tmp").rglob("graph")), "what was for that start only is gone"
     assert "cache miss" in served(run())
@@ -142,26 +142,26 @@ def test_a_plan_that_was_never_ready_is_not_repeated(run: Run) -> None:
 def test_a_crash_loop_ends_in_quarantine(run: Run, tmp_path: Path) -> None:
     for _ in range(CRASHES):
         assert run(stub={"dies_with": 3}).exit_code() == 3
-    said = served(run())
+    output = served(run())
     plan = f"{tmp_path}/cache/compiled/plan"
     assert not Path(plan).joinpath("quarantine").exists()
-    assert any(f"{plan}: {CRASHES} starts in a row never became ready with it" in line for line in warnings(said))
+    assert any(f"{plan}: {CRASHES} starts in a row never became ready with it" in line for line in warnings(output))
 
 
 def test_an_entry_of_another_image_is_quarantined_with_one_warning(run: Run, tmp_path: Path) -> None:
     entry = put(tmp_path / "cache", {**READY, "factors": {"variant": "cuda"}}, "plan", kernel="foreign")
-    said = served(run())
-    (line,) = warnings(said)
+    output = served(run())
+    (line,) = warnings(output)
     assert f"{entry}: it was made for something else: variant was cuda, is cpu-test" in line
 
 
 def test_a_read_only_cache_is_copied(run: Run, tmp_path: Path) -> None:
     warmed(run, tmp_path)
-    said = served(run(cache_writable=False))
-    (line,) = warnings(said)
+    output = served(run(cache_writable=False))
+    (line,) = warnings(output)
     assert f"WARN {tmp_path}/cache cannot be written: using {tmp_path}/tmp/drydock-0" in line
-    assert f"copied 0.0 MB from {tmp_path}/cache" in said
-    assert "cache hit" in said
+    assert f"copied 0.0 MB from {tmp_path}/cache" in output
+    assert "cache hit" in output
 
 
 def test_only_one_of_two_servers_fills_an_entry(run: Run, tmp_path: Path) -> None:
@@ -181,10 +181,10 @@ def test_only_one_of_two_servers_fills_an_entry(run: Run, tmp_path: Path) -> Non
 def test_a_partial_hit_names_the_changed_variables(run: Run, tmp_path: Path) -> None:
     entry = warmed(run, tmp_path)
     shutil.rmtree(entry / "vllm")
-    manifest = {**(read(str(entry)) or {}), "files": 2}
+    manifest = {**(read_entry_manifest(str(entry)) or {}), "files": 2}
     (entry / "entry.json").write_text(json.dumps(manifest))
-    said = served(run(env={"VLLM_HOST_IP": "10.0.0.7", "VLLM_API_TOKEN": "secret"}))
-    assert "partial cache hit: 1 files were added; changed since it was filled: VLLM_HOST_IP" in said
+    output = served(run(env={"VLLM_HOST_IP": "10.0.0.7", "VLLM_API_TOKEN": "secret"}))
+    assert "partial cache hit: 1 files were added; changed since it was filled: VLLM_HOST_IP" in output
     assert "VLLM_API_TOKEN" not in (entry / "entry.json").read_text()
 
 
@@ -199,7 +199,7 @@ def test_with_exec_entries_are_locked_and_no_start_is_counted(run: Run, tmp_path
     entry = warmed(run, tmp_path)
     server = run(options={"exec_": True})
     server.until(lambda: "cache hit" in server.said() and is_in_use(str(entry)), "a hit of an entry that is held")
-    assert (read(str(entry)) or {})["attempts"] == 0
+    assert (read_entry_manifest(str(entry)) or {})["attempts"] == 0
     server.signal(signal.SIGTERM)
     server.exit_code()
     assert not is_in_use(str(entry))
@@ -225,10 +225,10 @@ def test_the_least_recently_used_entry_is_removed_first_unless_in_use(run: Run, 
     put(tmp_path / "cache", {**READY, "used": 2, "bytes": 4000}, "older")
     server = run(env={"DRYDOCK_CACHE_QUOTA": "1M"})
     server.until_ready()
-    said: list[str] = []
-    make_room(str(tmp_path / "cache"), {"DRYDOCK_CACHE_QUOTA": "5000"}, said.append)
+    messages: list[str] = []
+    make_room(str(tmp_path / "cache"), {"DRYDOCK_CACHE_QUOTA": "5000"}, messages.append)
     assert names(tmp_path / "cache" / "compiled") == ["device", "plan"]
-    assert "oldest, the least recently used" in said[0]
+    assert "oldest, the least recently used" in messages[0]
 
 
 def test_no_entry_is_removed_if_that_frees_too_little(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,12 +8,12 @@ import pytest
 
 from entrypoints.cache.plan import (
     ROOM,
-    cache_plan,
-    cache_settings,
-    changed,
-    chosen_environment,
-    image_factors,
-    places,
+    choose_cache_folders,
+    compute_image_factors,
+    describe_changed_factors,
+    drop_unchosen_home,
+    make_cache_plan,
+    make_cache_settings,
     shapes_code,
 )
 from entrypoints.core.records import CachePlan, Device, Mount, Value
@@ -35,7 +35,7 @@ def planned(
 ) -> CachePlan:
     mounts = {"cache": volume, "tmp": DISK._replace(filesystem="tmpfs")}
     settings = {name.replace("_", "-") if name.startswith("__") else name: item for name, item in chosen.items()}
-    return cache_plan(profile or PROFILE, facts(mounts=mounts), SMOLLM2, env or {}, settings)
+    return make_cache_plan(profile or PROFILE, facts(mounts=mounts), SMOLLM2, env or {}, settings)
 
 
 def name(plan: CachePlan) -> str:
@@ -57,16 +57,18 @@ def test_the_key_is_image_device_model_and_plan() -> None:
     assert name(usual) == name(planned(__dtype=setting("bfloat16")))
     assert name(usual) != name(planned(__dtype=setting("float16")))
     assert name(usual) != name(planned({"DRYDOCK_IMAGE_DIGEST": "sha256:ab"}, __dtype=setting("bfloat16")))
-    other = cache_plan(PROFILE, facts(mounts={"cache": WRITABLE}), SMOLLM2._replace(revision="2"), {}, {})
-    assert other.entries[0] == usual.entries[0]
-    assert name(other) != name(planned())
+    other_plan = make_cache_plan(PROFILE, facts(mounts={"cache": WRITABLE}), SMOLLM2._replace(revision="2"), {}, {})
+    assert other_plan.entries[0] == usual.entries[0]
+    assert name(other_plan) != name(planned())
 
 
 def test_builds_without_a_digest_differ_by_their_packages() -> None:
-    one, other = (image_factors({**PROFILE, "packages": packages}, facts(), {}) for packages in ("1", "2"))
-    assert one != other
+    one, other_factors = (
+        compute_image_factors({**PROFILE, "packages": packages}, facts(), {}) for packages in ("1", "2")
+    )
+    assert one != other_factors
     digest = {"DRYDOCK_IMAGE_DIGEST": "sha256:ab"}
-    assert image_factors({**PROFILE, "packages": "1"}, facts(), digest)["image"] == "ab"
+    assert compute_image_factors({**PROFILE, "packages": "1"}, facts(), digest)["image"] == "ab"
 
 
 @pytest.mark.parametrize(
@@ -107,17 +109,19 @@ def test_a_cpu_is_identified_by_model_and_instructions() -> None:
     flags = here.processor.flags
     patched = here._replace(processor=here.processor._replace(flags=(*flags, "md_clear", "ibrs")))
     masked = here._replace(processor=here.processor._replace(flags=flags[:-1]))
-    assert image_factors(PROFILE, here, {}) == image_factors(PROFILE, patched, {})
-    assert image_factors(PROFILE, here, {}) != image_factors(PROFILE, masked, {})
+    assert compute_image_factors(PROFILE, here, {}) == compute_image_factors(PROFILE, patched, {})
+    assert compute_image_factors(PROFILE, here, {}) != compute_image_factors(PROFILE, masked, {})
 
 
 def test_accelerators_are_identified_by_kind_and_driver() -> None:
     card = Device(0, "HL-225", None, None, None, architecture="gaudi2")
     one = facts(devices=(card,), versions={"driver": "1.22.0"})
     eight = facts(devices=tuple(card._replace(number=number) for number in range(8)), versions={"driver": "1.22.0"})
-    assert image_factors(PROFILE, one, {}) == image_factors(PROFILE, eight, {})
-    assert image_factors(PROFILE, one, {})["device"] == "HL-225 gaudi2"
-    assert image_factors(PROFILE, one._replace(versions={"driver": "1.23.0"}), {}) != image_factors(PROFILE, one, {})
+    assert compute_image_factors(PROFILE, one, {}) == compute_image_factors(PROFILE, eight, {})
+    assert compute_image_factors(PROFILE, one, {})["device"] == "HL-225 gaudi2"
+    assert compute_image_factors(PROFILE, one._replace(versions={"driver": "1.23.0"}), {}) != compute_image_factors(
+        PROFILE, one, {}
+    )
 
 
 def test_what_the_user_set_is_not_managed() -> None:
@@ -133,7 +137,7 @@ def test_a_variable_can_hold_more_than_a_folder() -> None:
     for free, limit in ((100, 40960), (10, 5120)):
         volume = WRITABLE._replace(free=free * GIB)
         plan = planned(volume=volume, profile=profile)
-        value = cache_settings(profile, plan, volume, {})["RECIPES"].value
+        value = make_cache_settings(profile, plan, volume, {})["RECIPES"].value
         assert value == f"/cache/compiled/{plan.entries[0].name}/recipes,false,{limit}"
 
 
@@ -141,14 +145,14 @@ def test_a_variable_can_hold_more_than_a_folder() -> None:
 
 
 def where(volume: Mount, tmp: Mount = DISK, *, local: bool = True) -> tuple[str, str, str]:
-    found = places({}, {"cache": volume, "tmp": tmp}, 12345, local_model=local)
-    return found.shared, found.work, found.why
+    locations = choose_cache_folders({}, {"cache": volume, "tmp": tmp}, 12345, local_model=local)
+    return locations.shared, locations.work, locations.why
 
 
 def test_a_volume_that_cannot_be_written_is_replaced_and_each_reason_says_so() -> None:
     assert where(READ_ONLY) == ("/tmp/drydock-12345", "/tmp/drydock-12345", "/cache cannot be written")
     plan = planned(volume=READ_ONLY)
-    reasons = cache_settings(PROFILE, plan, READ_ONLY, {})
+    reasons = make_cache_settings(PROFILE, plan, READ_ONLY, {})
     assert all("/cache cannot be written" in reasons[variable].because for variable in plan.folders)
 
 
@@ -173,7 +177,7 @@ def test_on_network_storage_code_is_compiled_on_a_local_disk_if_there_is_one() -
 
 
 def values(env: dict[str, str]) -> dict[str, str | bool]:
-    return {name: item.value for name, item in cache_settings(PROFILE, planned(env), WRITABLE, env).items()}
+    return {name: item.value for name, item in make_cache_settings(PROFILE, planned(env), WRITABLE, env).items()}
 
 
 def test_a_uid_without_a_passwd_entry_gets_a_user_name() -> None:
@@ -192,16 +196,18 @@ def test_offline_mode_is_off_by_default() -> None:
 
 @pytest.mark.parametrize("home", ["", "/", "/cache/home"])
 def test_a_home_that_the_runtime_set_is_not_the_users(home: str) -> None:
-    assert chosen_environment({"HOME": home, "A": "b"}, READ_ONLY) == {"A": "b"}
+    assert drop_unchosen_home({"HOME": home, "A": "b"}, READ_ONLY) == {"A": "b"}
 
 
 def test_a_home_that_the_user_set_is_kept() -> None:
-    assert chosen_environment({"HOME": "/home/me"}, WRITABLE) == {"HOME": "/home/me"}
+    assert drop_unchosen_home({"HOME": "/home/me"}, WRITABLE) == {"HOME": "/home/me"}
 
 
 def test_changes_are_shown_with_both_values() -> None:
-    found = changed({"--dtype": "float16", "model": "m"}, {"--dtype": "bfloat16", "model": "m", "revision": "1"})
-    assert found == ("--dtype was float16, is bfloat16", "revision was not set, is 1")
+    changes = describe_changed_factors(
+        {"--dtype": "float16", "model": "m"}, {"--dtype": "bfloat16", "model": "m", "revision": "1"}
+    )
+    assert changes == ("--dtype was float16, is bfloat16", "revision was not set, is 1")
 
 
 @pytest.mark.parametrize("flag", ["--node-rank", "--headless", "--master-addr", "--data-parallel-start-rank"])

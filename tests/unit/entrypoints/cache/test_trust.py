@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from entrypoints.cache import quota  # noqa: F401 - a process of another user cannot read the checkout to import it
-from entrypoints.cache.entries import read, write
+from entrypoints.cache.entries import read_entry_manifest, write_entry_manifest
 from entrypoints.cache.lifecycle import Caches
-from entrypoints.cache.trust import SHARED, replacer, umask, writer
+from entrypoints.cache.trust import SHARED, choose_umask, find_replacer, find_writer
 from entrypoints.cli import cli
-from entrypoints.core.folders import private_root
+from entrypoints.core.folders import locate_private_root
 from entrypoints.core.records import CachePlan, Entry, Mount
 from tests.support.other_users import as_user, only_root, reachable_folder
 from tests.support.sample import PROFILE, facts
@@ -44,9 +44,9 @@ def start(volume: Path, uid: int = OWNER, sources: tuple[str, ...] = (), **env: 
     plan = CachePlan(str(volume), str(volume), entries=ENTRIES, folders=folders, sources=sources)
 
     def begin() -> str:
-        os.umask(umask(whole))
-        said: list[str] = []
-        caches = Caches(plan, private_root(whole, uid), whole, said.append, PROFILE)
+        os.umask(choose_umask(whole))
+        messages: list[str] = []
+        caches = Caches(plan, locate_private_root(whole, uid), whole, messages.append, PROFILE)
         caches.open()
         placed = caches.environment(folders)
         Path(placed["VLLM_CACHE_ROOT"], "graph").touch()
@@ -54,25 +54,25 @@ def start(volume: Path, uid: int = OWNER, sources: tuple[str, ...] = (), **env: 
         caches.count()
         caches.keep()
         caches.close(patient=True)
-        return "\n".join([*said, json.dumps(placed)])
+        return "\n".join([*messages, json.dumps(placed)])
 
     return as_user(uid, begin)
 
 
 def rewrite(volume: Path) -> Callable[[], None]:
     entry = str(volume / "compiled" / "plan")
-    return lambda: write(entry, read(entry) or {})
+    return lambda: write_entry_manifest(entry, read_entry_manifest(entry) or {})
 
 
 def test_what_another_user_wrote_is_not_used(volume: Path) -> None:
     start(volume, **{SHARED: "1"})  # every file is group-writable, as earlier releases made them
     assert "cache hit" in start(volume, **{SHARED: "1"})
     assert as_user(STRANGER, rewrite(volume)) == "None"
-    said = start(volume)
-    assert "cache miss" in said
-    assert "WARN    PLAN-062" in said
-    assert f"uid {STRANGER} owns {volume}/compiled/plan/entry.json" in said
-    assert f"{SHARED}=1" in said
+    output = start(volume)
+    assert "cache miss" in output
+    assert "WARN    PLAN-062" in output
+    assert f"uid {STRANGER} owns {volume}/compiled/plan/entry.json" in output
+    assert f"{SHARED}=1" in output
     assert "cache hit" in start(volume)  # compiled again, in files that only this user can write
 
 
@@ -80,25 +80,25 @@ def test_an_unshared_volume_is_protected_from_other_users(volume: Path) -> None:
     start(volume)
     assert "PermissionError" in as_user(STRANGER, rewrite(volume))
     assert "PermissionError" in as_user(STRANGER, lambda: (volume / "compiled").rename(volume / "away"))
-    said = start(volume)
-    assert "cache hit" in said
-    assert "WARN" not in said
+    output = start(volume)
+    assert "cache hit" in output
+    assert "WARN" not in output
 
 
 def test_a_shared_volume_is_used_by_all(volume: Path) -> None:
     start(volume, **{SHARED: "1"})
-    said = start(volume, STRANGER, **{SHARED: "1"})
-    assert "cache hit" in said
-    assert "WARN" not in said
+    output = start(volume, STRANGER, **{SHARED: "1"})
+    assert "cache hit" in output
+    assert "WARN" not in output
 
 
 @pytest.mark.parametrize(("whose", "downloads"), [("", "tmp/drydock-20001/hub"), ("compiled", "cache/hub.20001")])
 def test_a_folder_of_another_user_is_not_used(volume: Path, whose: str, downloads: str) -> None:
     start(volume)
     os.chown(volume / whose, OWNER, 0)
-    said = start(volume, STRANGER)
-    assert f"uid {OWNER} owns {volume / whose}" in said
-    assert json.loads(said.splitlines()[-1])["HF_HOME"] == f"{volume.parent}/{downloads}"
+    output = start(volume, STRANGER)
+    assert f"uid {OWNER} owns {volume / whose}" in output
+    assert json.loads(output.splitlines()[-1])["HF_HOME"] == f"{volume.parent}/{downloads}"
     assert "cache hit" in start(volume, STRANGER)  # of the private folder
 
 
@@ -113,9 +113,9 @@ def test_downloads_of_another_user_are_not_used(volume: Path) -> None:
     start(volume)
     os.chown(volume / "hub" / "weights", STRANGER, 0)
     for _ in range(2):
-        said = start(volume)
-        assert f"uid {STRANGER} owns {volume}/hub/weights" in said
-        assert json.loads(said.splitlines()[-1])["HF_HOME"] == f"{volume}/hub.{OWNER}"
+        output = start(volume)
+        assert f"uid {STRANGER} owns {volume}/hub/weights" in output
+        assert json.loads(output.splitlines()[-1])["HF_HOME"] == f"{volume}/hub.{OWNER}"
 
 
 def test_a_source_of_another_user_is_not_copied(volume: Path) -> None:
@@ -124,10 +124,10 @@ def test_a_source_of_another_user_is_not_copied(volume: Path) -> None:
     volume.mkdir()
     os.chown(volume, OWNER, 0)
     os.chown(seed / "compiled" / "plan" / "entry.json", STRANGER, 0)
-    said = start(volume, sources=(str(seed),))
-    assert f"uid {STRANGER} owns {seed}/compiled/plan/entry.json" in said
-    assert f"MB from {seed}" in said  # the other entry
-    assert "cache miss: no ready entry yet; kernels hit" in said
+    output = start(volume, sources=(str(seed),))
+    assert f"uid {STRANGER} owns {seed}/compiled/plan/entry.json" in output
+    assert f"MB from {seed}" in output  # the other entry
+    assert "cache miss: no ready entry yet; kernels hit" in output
 
 
 @pytest.mark.parametrize(
@@ -147,12 +147,12 @@ def test_who_could_have_written_a_file(tmp_path: Path, spoil: Callable[[Path], o
     (entry / "deep").mkdir(parents=True)
     (entry / "deep" / "file").touch()
     spoil(entry)
-    assert writer(str(entry)).replace(str(entry), "ENTRY") == who
+    assert find_writer(str(entry)).replace(str(entry), "ENTRY") == who
 
 
 def test_a_link_is_no_entry(tmp_path: Path) -> None:
     (tmp_path / "entry").symlink_to("/etc")
-    assert writer(str(tmp_path / "entry")).endswith("entry is a link that leads elsewhere")
+    assert find_writer(str(tmp_path / "entry")).endswith("entry is a link that leads elsewhere")
 
 
 @pytest.mark.parametrize(("owner", "mode", "safe"), [(0, 0o755, True), (0, 0o1777, True), (0, 0o775, False),
@@ -160,7 +160,7 @@ def test_a_link_is_no_entry(tmp_path: Path) -> None:
 def test_who_could_replace_what_is_in_a_folder(tmp_path: Path, owner: int, mode: int, safe: bool) -> None:
     tmp_path.chmod(mode)
     os.chown(tmp_path, owner, 0)
-    assert (replacer(str(tmp_path)) == "") is safe
+    assert (find_replacer(str(tmp_path)) == "") is safe
 
 
 def test_a_program_without_a_plan_gets_no_downloads_of_another_user(volume: Path) -> None:
@@ -169,7 +169,7 @@ def test_a_program_without_a_plan_gets_no_downloads_of_another_user(volume: Path
     here = facts(mounts={"cache": Mount(str(volume), True, True, 1 << 40, 1 << 40, "ext4")}, user=(OWNER, 0))
 
     def begin() -> str:
-        return json.dumps(cli._with_downloads(cli.program_environment(env), here, PROFILE))
+        return json.dumps(cli._make_download_environment(cli.make_program_environment(env), here, PROFILE))
 
     placed = json.loads(as_user(OWNER, begin))
     assert placed["HF_HOME"] == f"{volume}/hub"

@@ -10,7 +10,7 @@ import pytest
 
 from drydock.config.failures import failures_text
 from drydock.config.project import DRYDOCK
-from entrypoints.checks.causes import find_cause, tell_unread, with_cause
+from entrypoints.checks.causes import add_cause, find_cause, tell_unread
 from entrypoints.core.errors import HOST, USAGE, EntrypointError
 from entrypoints.core.records import Failure, Finding
 from tests.support.sample import KNOWN, facts
@@ -29,9 +29,9 @@ def _failures(accelerator: str) -> dict[str, Any]:
     return failures
 
 
-def _told(accelerator: str, found: str) -> Finding:
+def _told(accelerator: str, error_text: str) -> Finding:
     profile = {"findings": KNOWN, "failures": _failures(accelerator)}
-    (finding,) = tell_unread(profile, facts(failures=(Failure("the tool", found, "its output"),)))
+    (finding,) = tell_unread(profile, facts(failures=(Failure("the tool", error_text, "its output"),)))
     return finding
 
 
@@ -60,17 +60,17 @@ def test_the_longest_pattern_says_the_most() -> None:
 
 @pytest.mark.parametrize(("accelerator", "line", "remedy"), LINES)
 def test_an_error_about_devices_ends_with_the_remedy(accelerator: str, line: str, remedy: str) -> None:
-    seen = facts(failures=(Failure("the tool", line, "its output"),))
+    failed_facts = facts(failures=(Failure("the tool", line, "its output"),))
     profile = {"failures": _failures(accelerator)}
-    error = with_cause(EntrypointError(HOST, "memory is unknown", "expected its output"), profile, seen)
+    error = add_cause(EntrypointError(HOST, "memory is unknown", "expected its output"), profile, failed_facts)
 
     assert remedy in error.hint
     assert error.message.startswith("memory is unknown: ")
 
 
 def test_an_error_about_anything_else_stays() -> None:
-    seen = facts(failures=(Failure("the tool", LINES[0][1], "its output"),))
+    failed_facts = facts(failures=(Failure("the tool", LINES[0][1], "its output"),))
     error = EntrypointError(USAGE, "no device 9", "available devices: 0")
 
-    assert with_cause(error, {"failures": _failures("cuda")}, seen) is error
-    assert with_cause(EntrypointError(HOST, "a", "b"), {}, seen).hint == "b"
+    assert add_cause(error, {"failures": _failures("cuda")}, failed_facts) is error
+    assert add_cause(EntrypointError(HOST, "a", "b"), {}, failed_facts).hint == "b"

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from entrypoints.accelerators import ACCELERATORS
-from entrypoints.checks.grants import examine, missing, none_here, parse_size
+from entrypoints.checks.grants import examine_facts, explain_no_device, find_missing_grants, parse_docker_size
 from entrypoints.core.errors import HOST
 from entrypoints.core.records import Facts, Failure, Finding, Limits, Mount
 from tests.support.hosts import expect
@@ -21,8 +21,8 @@ def word(value: str, **more: Any) -> dict[str, Any]:
     return {"value": value, "because": f"{value} is needed", "source": "a manual", **more}
 
 
-def node(path: str, *, each: bool = False, optional: bool = False) -> dict[str, Any]:
-    return {"path": path, "each": each, "optional": optional, "because": "it is opened", "source": "a manual"}
+def node(path: str, *, per_card: bool = False, optional: bool = False) -> dict[str, Any]:
+    return {"path": path, "each": per_card, "optional": optional, "because": "it is opened", "source": "a manual"}
 
 
 def shm(size: int) -> dict[str, Mount]:
@@ -30,46 +30,46 @@ def shm(size: int) -> dict[str, Mount]:
 
 
 def only(run: dict[str, Any], host: Facts) -> Finding:
-    (finding,) = told(missing(run, host))
+    (finding,) = told(find_missing_grants(run, host))
     return finding
 
 
 def test_a_record_that_asks_for_nothing_and_a_profile_without_one_find_nothing() -> None:
-    assert missing({}, facts()) == ()
-    assert [finding.id for finding in examine({"checks": [check()]}, facts())] == ["CPU-001"]
+    assert find_missing_grants({}, facts()) == ()
+    assert [finding.id for finding in examine_facts({"checks": [check()]}, facts())] == ["CPU-001"]
 
 
 def test_what_is_missing_follows_the_checks() -> None:
     profile = {"checks": [check()], "findings": KNOWN, "run": {"user": word("0:0")}}
 
-    assert [finding.id for finding in examine(profile, facts())] == ["CPU-001", "RUN-007"]
+    assert [finding.id for finding in examine_facts(profile, facts())] == ["CPU-001", "RUN-007"]
 
 
 def test_a_device_that_cards_share_is_named_with_its_flag() -> None:
-    found = only({"devices": [node("/dev/kfd")]}, facts(grants={"/dev/kfd": False}))
+    finding = only({"devices": [node("/dev/kfd")]}, facts(grants={"/dev/kfd": False}))
 
-    assert (found.id, found.severity, found.scope) == ("RUN-001", "FAIL", "container")
-    assert found.remediation == "docker run --device /dev/kfd …"
-    assert found.source == "a manual"
+    assert (finding.id, finding.severity, finding.scope) == ("RUN-001", "FAIL", "container")
+    assert finding.remediation == "docker run --device /dev/kfd …"
+    assert finding.source == "a manual"
 
 
 @pytest.mark.parametrize("granted", [{"/dev/kfd": True}, {}])
 def test_a_device_that_is_there_or_was_not_looked_for_is_no_finding(granted: dict[str, bool]) -> None:
-    assert missing({"devices": [node("/dev/kfd")]}, facts(grants=granted)) == ()
+    assert find_missing_grants({"devices": [node("/dev/kfd")]}, facts(grants=granted)) == ()
 
 
 def test_a_device_or_file_that_some_machines_lack_is_no_finding() -> None:
     run = {"devices": [node("/dev/a", optional=True)], "mounts": [node("/etc/b", optional=True)]}
 
-    assert missing(run, facts(grants={"/dev/a": False, "/etc/b": False})) == ()
+    assert find_missing_grants(run, facts(grants={"/dev/a": False, "/etc/b": False})) == ()
 
 
 @pytest.mark.parametrize(("first", "second", "count"), [(False, False, 1), (True, False, 0), (False, True, 0)])
 def test_of_the_kinds_of_file_that_cards_have_one_is_enough(first: bool, second: bool, count: int) -> None:
-    run = {"devices": [node("/dev/accel[0-9]*", each=True), node("/dev/vfio/[0-9]*", each=True, optional=True)]}
-    found = missing(run, facts(grants={"/dev/accel[0-9]*": first, "/dev/vfio/[0-9]*": second}))
+    run = {"devices": [node("/dev/accel[0-9]*", per_card=True), node("/dev/vfio/[0-9]*", per_card=True, optional=True)]}
+    missing_grants = find_missing_grants(run, facts(grants={"/dev/accel[0-9]*": first, "/dev/vfio/[0-9]*": second}))
 
-    assert len(found) == count
+    assert len(missing_grants) == count
 
 
 @pytest.mark.parametrize(
@@ -83,32 +83,32 @@ def test_of_the_kinds_of_file_that_cards_have_one_is_enough(first: bool, second:
     ],
 )
 def test_cards_are_given_as_the_accelerator_gives_them(more: dict[str, Any], flag: str) -> None:
-    run = {"devices": [node("/dev/davinci[0-9]*", each=True)], **more}
-    found = only(run, facts(grants={"/dev/davinci[0-9]*": False}))
+    run = {"devices": [node("/dev/davinci[0-9]*", per_card=True)], **more}
+    finding = only(run, facts(grants={"/dev/davinci[0-9]*": False}))
 
-    assert found.remediation == f"docker run {flag} …"
+    assert finding.remediation == f"docker run {flag} …"
 
 
 def test_a_file_of_the_driver_is_named_with_its_mount() -> None:
-    found = only({"mounts": [node("/usr/local/dcmi")]}, facts(grants={"/usr/local/dcmi": False}))
+    finding = only({"mounts": [node("/usr/local/dcmi")]}, facts(grants={"/usr/local/dcmi": False}))
 
-    assert found.id == "RUN-002"
-    assert found.remediation == (
+    assert finding.id == "RUN-002"
+    assert finding.remediation == (
         "docker run --mount type=bind,source=/usr/local/dcmi,target=/usr/local/dcmi,readonly …"
     )
 
 
 @pytest.mark.parametrize("name", ["SYS_NICE", "cap_sys_nice"])
 def test_a_capability_that_was_not_given_is_named(name: str) -> None:
-    found = only({"capabilities": [word(name)]}, facts(capabilities=("IPC_LOCK",)))
+    finding = only({"capabilities": [word(name)]}, facts(capabilities=("IPC_LOCK",)))
 
-    assert (found.id, found.severity, found.found) == ("RUN-003", "WARN", "capabilities: IPC_LOCK")
-    assert found.remediation == "docker run --cap-add SYS_NICE …"
-    assert missing({"capabilities": [word(name)]}, facts(capabilities=("SYS_NICE",))) == ()
+    assert (finding.id, finding.severity, finding.found) == ("RUN-003", "WARN", "capabilities: IPC_LOCK")
+    assert finding.remediation == "docker run --cap-add SYS_NICE …"
+    assert find_missing_grants({"capabilities": [word(name)]}, facts(capabilities=("SYS_NICE",))) == ()
 
 
 def test_a_capability_that_is_not_read_is_not_judged() -> None:
-    assert missing({"capabilities": [word("NET_RAW")]}, facts()) == ()
+    assert find_missing_grants({"capabilities": [word("NET_RAW")]}, facts()) == ()
 
 
 @pytest.mark.parametrize(
@@ -123,10 +123,10 @@ def test_a_capability_that_is_not_read_is_not_judged() -> None:
     ],
 )
 def test_a_limit_that_is_too_low_is_named(limit: str, limits: Limits, expected: str) -> None:
-    found = told(missing({"ulimits": [word(limit)]}, facts(limits=limits)))
+    limit_findings = told(find_missing_grants({"ulimits": [word(limit)]}, facts(limits=limits)))
 
-    assert [item.expected for item in found] == ([expected] if expected else [])
-    assert all((item.id, item.remediation) == ("RUN-004", f"docker run --ulimit {limit} …") for item in found)
+    assert [item.expected for item in limit_findings] == ([expected] if expected else [])
+    assert all((item.id, item.remediation) == ("RUN-004", f"docker run --ulimit {limit} …") for item in limit_findings)
 
 
 @pytest.mark.parametrize(
@@ -139,13 +139,13 @@ def test_a_limit_that_is_too_low_is_named(limit: str, limits: Limits, expected: 
     ],
 )
 def test_shared_memory_that_is_too_small_is_named(run: dict[str, Any], size: int, remediation: str) -> None:
-    found = told(missing(run, facts(mounts=shm(size))))
+    size_findings = told(find_missing_grants(run, facts(mounts=shm(size))))
 
-    assert [item.remediation for item in found] == ([remediation] if remediation else [])
+    assert [item.remediation for item in size_findings] == ([remediation] if remediation else [])
 
 
 def test_shared_memory_that_was_not_looked_at_is_not_judged() -> None:
-    assert missing({"shm": word("16g")}, facts(mounts={})) == ()
+    assert find_missing_grants({"shm": word("16g")}, facts(mounts={})) == ()
 
 
 @pytest.mark.parametrize(
@@ -153,52 +153,52 @@ def test_shared_memory_that_was_not_looked_at_is_not_judged() -> None:
     [("seccomp=unconfined", "filter", 1), ("seccomp=unconfined", "disabled", 0), ("label=disable", "filter", 0)],
 )
 def test_a_filter_of_system_calls_that_must_not_be_is_named(option: str, seccomp: str, count: int) -> None:
-    assert len(missing({"security": [word(option)]}, facts(kernel={"seccomp": seccomp}))) == count
+    assert len(find_missing_grants({"security": [word(option)]}, facts(kernel={"seccomp": seccomp}))) == count
 
 
 @pytest.mark.parametrize(("user", "count"), [("0:0", 1), ("10001:0", 0), ("root", 0)])
 def test_a_user_who_may_not_open_the_devices_is_named(user: str, count: int) -> None:
-    assert len(missing({"user": word(user)}, facts())) == count
+    assert len(find_missing_grants({"user": word(user)}, facts())) == count
 
 
 def test_a_container_that_should_be_privileged_and_is_not_is_reported() -> None:
     run = {"privileged": {"because": "the driver maps memory", "instead": "nothing less does", "source": "a manual"}}
 
     assert only(run, facts()).remediation == "docker run --privileged …"
-    assert missing(run, facts(capabilities=("SYS_ADMIN",))) == ()
+    assert find_missing_grants(run, facts(capabilities=("SYS_ADMIN",))) == ()
 
 
 def test_a_word_that_a_check_of_its_own_judges_is_left_to_it() -> None:
     run = {"capabilities": [word("SYS_NICE", check="CPU-010")], "shm": word("4g", check="CPU-011")}
 
-    assert missing(run, facts(mounts=shm(64 * MIB))) == ()
+    assert find_missing_grants(run, facts(mounts=shm(64 * MIB))) == ()
 
 
 @pytest.mark.parametrize(
     ("text", "size"), [("16g", 16 * GIB), ("512m", 512 * MIB), ("1gb", GIB), ("64", 64), ("2T", 2 << 40)]
 )
 def test_a_size_as_docker_writes_it(text: str, size: int) -> None:
-    assert parse_size(text) == size
+    assert parse_docker_size(text) == size
 
 
 def test_a_limit_that_serving_raises_by_itself_is_not_missed() -> None:
     run = {"ulimits": [word("nofile=65536:65536")]}
 
-    assert missing(run, facts(limits=Limits(1024, None, None, 524288, None))) == ()
+    assert find_missing_grants(run, facts(limits=Limits(1024, None, None, 524288, None))) == ()
     assert only(run, facts(limits=Limits(1024, None, None, 4096, None))).found == "nofile = 4096"
 
 
 def test_a_device_without_permission_is_reported_with_its_group() -> None:
     host = facts(grants={"/dev/dri/renderD[0-9]*": False}, refused={"/dev/dri/renderD128": "crw-rw---- 0:110"})
-    found = only({"devices": [node("/dev/dri/renderD[0-9]*", each=True)]}, host)
+    finding = only({"devices": [node("/dev/dri/renderD[0-9]*", per_card=True)]}, host)
 
-    assert found.found == "/dev/dri/renderD128: crw-rw---- 0:110, and this process is user 10001"
-    assert found.remediation == "docker run --group-add 110 …"
+    assert finding.found == "/dev/dri/renderD128: crw-rw---- 0:110, and this process is user 10001"
+    assert finding.remediation == "docker run --group-add 110 …"
 
 
 def test_the_error_without_a_device_names_what_was_examined_and_the_options() -> None:
-    run = {"devices": [node("/dev/kfd"), node("/dev/dri/renderD[0-9]*", each=True)], "groups": [word("render")]}
-    error = none_here({"accelerator": "rocm", "run": run}, facts(grants={"/dev/dri/renderD[0-9]*": False}), {})
+    run = {"devices": [node("/dev/kfd"), node("/dev/dri/renderD[0-9]*", per_card=True)], "groups": [word("render")]}
+    error = explain_no_device({"accelerator": "rocm", "run": run}, facts(grants={"/dev/dri/renderD[0-9]*": False}), {})
 
     assert error is not None
     assert error.code == HOST
@@ -210,29 +210,29 @@ def test_the_error_without_a_device_names_what_was_examined_and_the_options() ->
 
 
 def test_the_error_names_unusable_files_and_failures_and_variables_that_hide_devices() -> None:
-    run = {"devices": [node("/dev/nvidia[0-9]*", each=True)], "gpus": word("all")}
+    run = {"devices": [node("/dev/nvidia[0-9]*", per_card=True)], "gpus": word("all")}
     host = facts(grants={"/dev/nvidia[0-9]*": True}, failures=(Failure("nvidia-smi", "hung", "an answer"),))
     env = {"CUDA_VISIBLE_DEVICES": "9", "NVIDIA_VISIBLE_DEVICES": "all"}
     profile = {"accelerator": "cuda", "run": run, "variables": {"devices": ["CUDA_VISIBLE_", "NVIDIA_VISIBLE_"]}}
-    told = str(none_here(profile, host, env))
+    error_text = str(explain_no_device(profile, host, env))
 
-    assert "no usable device behind /dev/nvidia[0-9]*; CUDA_VISIBLE_DEVICES=9; nvidia-smi: hung" in told
-    assert "docker run --gpus all …" in told
+    assert "no usable device behind /dev/nvidia[0-9]*; CUDA_VISIBLE_DEVICES=9; nvidia-smi: hung" in error_text
+    assert "docker run --gpus all …" in error_text
 
 
 def test_the_runtime_is_asked_for_all_cards() -> None:
     run = {
-        "devices": [node("/dev/accel/accel[0-9]*", each=True)],
+        "devices": [node("/dev/accel/accel[0-9]*", per_card=True)],
         "runtime": word("habana"),
         "visible": word("HABANA_VISIBLE_DEVICES"),
     }
-    told = str(none_here({"accelerator": "habana", "run": run}, facts(), {}))
+    error_text = str(explain_no_device({"accelerator": "habana", "run": run}, facts(), {}))
 
-    assert "docker run --runtime habana --env HABANA_VISIBLE_DEVICES=all …" in told
+    assert "docker run --runtime habana --env HABANA_VISIBLE_DEVICES=all …" in error_text
 
 
 def test_an_image_for_the_processor_needs_no_device() -> None:
-    assert none_here({"accelerator": "cpu", "run": {}}, facts(), {}) is None
+    assert explain_no_device({"accelerator": "cpu", "run": {}}, facts(), {}) is None
 
 
 NICS = {
@@ -254,7 +254,7 @@ def test_what_only_many_cards_of_a_kind_need_is_missed_only_by_them(
     cards = tuple(device(number, name="HL-288E") for number in range(count))
     host = facts(devices=cards, grants={"/dev/infiniband/uverbs[0-9]*": False})
 
-    assert [finding.id for finding in told(missing({"more": [{**NICS, **more}]}, host))] == found
+    assert [finding.id for finding in told(find_missing_grants({"more": [{**NICS, **more}]}, host))] == found
 
 
 # --- files that a killed server left --------------------------------------------------------------------------------
@@ -275,7 +275,7 @@ def test_what_only_many_cards_of_a_kind_need_is_missed_only_by_them(
 def test_what_is_free_of_the_shared_memory_counts(accelerator: str, free: int, total: int, full: bool) -> None:
     mounts = {"shm": shm(total)["shm"]._replace(free=free)}
     run = expect.profile_in(accelerator)["run"]
-    findings = {notice.id: notice.found for notice in missing(run, facts(mounts=mounts))}
+    findings = {notice.id: notice.found for notice in find_missing_grants(run, facts(mounts=mounts))}
 
     assert ("RUN-009" in findings) == full
     assert findings.get("RUN-009", f"{free // MIB} MiB free").startswith(f"{free // MIB} MiB free")

@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from entrypoints.checks.logs import _TROUBLE, HEAD, MIDDLE, TAIL, clean, read_log
+from entrypoints.checks.logs import _TROUBLE, HEAD, MIDDLE, TAIL, clean_log, read_log
 from tests.support.known_failures import PROFILES, explain_ids
 
 OOM = "(EngineCore_DP0 pid=84) ERROR 11-26 10:00:00 [core.py:936] torch.OutOfMemoryError: CUDA out of memory. Tried"
@@ -93,9 +93,9 @@ def test_what_collectors_add_does_not_hide_a_line(line: str) -> None:
 
 
 def test_a_level_that_is_apart_from_the_message_is_kept() -> None:
-    assert clean('{"level": "warning", "msg": "slow"}') == "WARNING slow"
+    assert clean_log('{"level": "warning", "msg": "slow"}') == "WARNING slow"
 
 
 @pytest.mark.parametrize("line", ['{"a": 1}', '{"log": ', '[{"log": "x"}]', '{"log": 5}', '{"error":"Unauthorized"}'])
 def test_json_without_a_message_stays_as_it_is(line: str) -> None:
-    assert clean(line) == line
+    assert clean_log(line) == line

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from entrypoints.checks.report import Look, report
+from entrypoints.checks.report import Look, format_check_report
 from entrypoints.core.records import Finding
 
 SOURCE = "the manual"
@@ -27,7 +27,7 @@ def heads(text: str) -> list[str]:
 
 def test_the_worst_comes_first_and_what_passed_is_counted() -> None:
     assert (
-        report([*ALL, finding("PASS", 2)], "cpu-x", (), Look())
+        format_check_report([*ALL, finding("PASS", 2)], "cpu-x", (), Look())
         == """\
 FAIL    CPU-001  fail of a host
         fix (host): mend it
@@ -53,7 +53,7 @@ cpu-x: 1 FAIL, 1 WARN, 1 UNKNOWN, 1 INFO, 2 PASS
     [(("FAIL",), ["FAIL"]), (("PASS", "FAIL"), ["FAIL", "PASS"]), (("WARN", "INFO"), ["WARN", "INFO"])],
 )
 def test_only_some_severities_are_shown_and_all_are_counted(only: tuple[str, ...], shown: list[str]) -> None:
-    text = report(ALL, "cpu-x", only, Look())
+    text = format_check_report(ALL, "cpu-x", only, Look())
 
     assert heads(text) == shown
     assert text.endswith("\ncpu-x: 1 FAIL, 1 WARN, 1 UNKNOWN, 1 INFO, 1 PASS\n")
@@ -62,21 +62,21 @@ def test_only_some_severities_are_shown_and_all_are_counted(only: tuple[str, ...
 def test_a_report_longer_than_the_screen_begins_with_the_summary() -> None:
     many = [finding("WARN", number) for number in range(3)]
 
-    assert report(many, "cpu-x", (), Look(height=8)).startswith("cpu-x: 3 WARN\n\nWARN    CPU-000")
-    assert report(many, "cpu-x", (), Look(height=9)).startswith("WARN    CPU-000")
-    assert report([], "cpu-x", (), Look()) == "cpu-x: no findings\n"
+    assert format_check_report(many, "cpu-x", (), Look(height=8)).startswith("cpu-x: 3 WARN\n\nWARN    CPU-000")
+    assert format_check_report(many, "cpu-x", (), Look(height=9)).startswith("WARN    CPU-000")
+    assert format_check_report([], "cpu-x", (), Look()) == "cpu-x: no findings\n"
 
 
 def test_what_a_script_fixes_is_counted() -> None:
     fixable = finding("WARN")._replace(fix={"sysctl": {"vm.swappiness": 1}})
     hint = "`check --fix-script` prints a script for the host that fixes 1 of these, also after a restart.\n"
 
-    assert report([fixable, fixable._replace(severity="INFO")], "cpu-x", (), Look()).endswith(hint)
+    assert format_check_report([fixable, fixable._replace(severity="INFO")], "cpu-x", (), Look()).endswith(hint)
 
 
 def test_lines_wrap_at_the_width_with_the_details_indented() -> None:
-    long = finding("WARN", text="one two three " * 12, found="/a-long-path/of-files " * 6, remediation="mend")
-    lines = report([long], "cpu-x", (), Look(width=60, height=99)).splitlines()
+    long = finding("WARN", text="one two three " * 12, detail="/a-long-path/of-files " * 6, remediation="mend")
+    lines = format_check_report([long], "cpu-x", (), Look(width=60, height=99)).splitlines()
 
     assert max(map(len, lines)) <= 60
     assert [line for line in lines[1:-2] if not line.startswith("        ")] == []
@@ -85,7 +85,9 @@ def test_lines_wrap_at_the_width_with_the_details_indented() -> None:
 
 
 def test_a_command_is_never_broken() -> None:
-    lines = report([finding("WARN", remediation=COMMAND)], "cpu-x", (), Look(width=60, height=99)).splitlines()
+    lines = format_check_report(
+        [finding("WARN", remediation=COMMAND)], "cpu-x", (), Look(width=60, height=99)
+    ).splitlines()
 
     assert lines[1:4] == [
         "        fix (host): sysctl -w vm.nr_hugepages=15000;",
@@ -95,8 +97,8 @@ def test_a_command_is_never_broken() -> None:
 
 
 def test_colours_are_the_only_escapes() -> None:
-    odd = finding("FAIL", text="red \x1b[31m", found="a\nb")
-    plain, coloured = (report([odd], "cpu-x", (), Look(width=40, coloured=how)) for how in (False, True))
+    odd = finding("FAIL", text="red \x1b[31m", detail="a\nb")
+    plain, coloured = (format_check_report([odd], "cpu-x", (), Look(width=40, coloured=how)) for how in (False, True))
 
     assert "\x1b" not in plain
     assert "red \\u001b[31m" in plain
@@ -108,7 +110,7 @@ def test_colours_are_the_only_escapes() -> None:
 def test_chinese_is_wrapped_by_columns_between_characters_and_commands_stay_whole() -> None:
     words = {"fix (host): {}": "处理（主机）：{}", "found {}; expected {}": "实测 {}；期望 {}", "; ": "；"}
     changes = {"text": "没有大页，主机与加速卡之间的缓冲区会变慢。", "remediation": f"{COMMAND[:31]}；echo a > b"}
-    text = report([finding("WARN", **changes)], "cpu-x", (), Look(40, words=words))
+    text = format_check_report([finding("WARN", **changes)], "cpu-x", (), Look(40, words=words))
 
     assert text.splitlines()[:5] == [
         "WARN    CPU-001  没有大页，主机与加速卡",

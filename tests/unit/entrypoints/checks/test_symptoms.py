@@ -10,7 +10,7 @@ import time
 import pytest
 
 from entrypoints.checks.logs import read_log
-from entrypoints.checks.symptoms import as_text, explain, first_error, with_failures
+from entrypoints.checks.symptoms import add_failures, explain_log, find_first_error, format_matches
 from tests.support.cases import for_each
 from tests.support.known_failures import PROFILES, explain_causes, explain_ids
 from tests.support.sample import KNOWN, PROFILE
@@ -113,13 +113,13 @@ WARNINGS_OF_NCCL = {
 def test_a_line_of_nccl_before_the_error_is_the_cause_and_the_error_follows(
     accelerator: str, line: str, cause: str
 ) -> None:
-    first, second = explain(f"{line}\n{UNHANDLED}", PROFILES[accelerator])
+    first, second = explain_log(f"{line}\n{UNHANDLED}", PROFILES[accelerator])
 
     assert (first.id, first.kind) == (cause, "cause")
     assert (second.id, second.kind) == (f"{accelerator}-nccl-cuda-error", "consequence")
-    shown = as_text((first, second), {})
-    assert second.remedy not in shown
-    assert "This follows from the cause above." in shown
+    text = format_matches((first, second), {})
+    assert second.remedy not in text
+    assert "This follows from the cause above." in text
 
 
 @pytest.mark.parametrize(
@@ -133,7 +133,7 @@ def test_a_line_of_nccl_before_the_error_is_the_cause_and_the_error_follows(
     ],
 )
 def test_full_shared_memory_is_told_apart_from_a_full_disk(line: str) -> None:
-    (match,) = explain(f"{line}\nOSError: [Errno 28] No space left on device", CUDA)[:1]
+    (match,) = explain_log(f"{line}\nOSError: [Errno 28] No space left on device", CUDA)[:1]
 
     assert match.id in ("shared-memory-full", "bus-error")
     assert "--shm-size" in match.remedy
@@ -143,7 +143,7 @@ def test_full_shared_memory_is_told_apart_from_a_full_disk(line: str) -> None:
 
 def test_a_full_disk_is_known_by_its_path_or_else_asked_for() -> None:
     assert explain_ids("OSError: [Errno 28] No space left on device: '/cache/hub/x'") == ["disk-full"]
-    (match,) = explain("OSError: [Errno 28] No space left on device", CUDA)
+    (match,) = explain_log("OSError: [Errno 28] No space left on device", CUDA)
     assert match.id == "no-space"
     assert "/cache" not in match.remedy
 
@@ -156,7 +156,7 @@ def test_causes_come_before_consequences_and_notes_come_last() -> None:
         "\x1b[1;31m(EngineCore pid=1) ERROR torch.OutOfMemoryError: CUDA \x1b[0mout of memory. Tried\n"
         "CUDA out of memory\ndrydock: ended with exit code 9: it ended\n"
     )
-    matches = explain(log, CUDA)
+    matches = explain_log(log, CUDA)
 
     assert [(match.id, match.kind) for match in matches] == [
         ("cuda-out-of-memory", "cause"),
@@ -168,18 +168,18 @@ def test_causes_come_before_consequences_and_notes_come_last() -> None:
     first = matches[0]
     assert first.line == "(EngineCore pid=1) ERROR torch.OutOfMemoryError: CUDA out of memory. Tried"
     assert first.source.startswith("https://")
-    assert f"{first.line}\n        {first.cause}\n" in as_text((first,), {})
+    assert f"{first.line}\n        {first.cause}\n" in format_matches((first,), {})
 
 
 def test_a_finding_that_failed_is_a_cause_and_one_that_warns_is_a_note() -> None:
     log = "WARN    NET-001  no name server fix (host): name one\nFAIL    RUN-005  64 MiB fix (container): more\n"
 
-    assert [(match.id, match.kind) for match in explain(log, CUDA)] == [("RUN-005", "cause"), ("NET-001", "note")]
+    assert [(match.id, match.kind) for match in explain_log(log, CUDA)] == [("RUN-005", "cause"), ("NET-001", "note")]
 
 
 def test_a_value_of_a_finding_is_left_open_where_no_check_has_read_it() -> None:
-    number = next(number for number, known in KNOWN.items() if "{" in known["text"])
-    (match,) = explain(number, CUDA)
+    number = next(number for number, entry in KNOWN.items() if "{" in entry["text"])
+    (match,) = explain_log(number, CUDA)
 
     assert "…" in match.cause
     assert "{" not in match.cause + match.remedy
@@ -197,8 +197,8 @@ def test_the_most_specific_failure_of_a_line_is_the_one() -> None:
 def test_nothing_that_is_shown_names_a_file_of_the_repository() -> None:
     for profile in PROFILES.values():
         for failure in profile["failures"].values():
-            shown = as_text(explain(failure["symptom"], profile), {})
-            assert not re.search(r"(?m)^ +(?:source|more): (?!https://)", shown)
+            text = format_matches(explain_log(failure["symptom"], profile), {})
+            assert not re.search(r"(?m)^ +(?:source|more): (?!https://)", text)
 
 
 def test_pieces_of_a_pattern_are_found_in_their_order_on_one_line() -> None:
@@ -208,7 +208,7 @@ def test_pieces_of_a_pattern_are_found_in_their_order_on_one_line() -> None:
 
 
 def test_a_long_line_is_shown_around_its_words() -> None:
-    (match,) = explain(f"{'x' * 5000} CUDA out of memory {'y' * 5000}", CUDA)
+    (match,) = explain_log(f"{'x' * 5000} CUDA out of memory {'y' * 5000}", CUDA)
 
     assert match.line.startswith("…")
     assert "CUDA out of memory" in match.line
@@ -218,8 +218,8 @@ def test_a_long_line_is_shown_around_its_words() -> None:
 def test_the_first_error_of_an_unknown_log_is_named() -> None:
     log = "INFO ok\n(EngineCore_DP0 pid=3) ERROR 11-26 [core.py:1] foo.bar.StrangeError: no such thing\nKeyError: 'x'\n"
 
-    assert first_error(log).endswith("foo.bar.StrangeError: no such thing")
-    assert first_error("all is well") == ""
+    assert find_first_error(log).endswith("foo.bar.StrangeError: no such thing")
+    assert find_first_error("all is well") == ""
 
 
 @pytest.mark.parametrize(
@@ -242,14 +242,14 @@ def test_the_first_error_of_an_unknown_log_is_named() -> None:
 def test_no_text_makes_the_search_slow(text: str) -> None:
     log = read_log(io.BytesIO(text.encode()))
     began = time.process_time()
-    shown = as_text(explain(log, CUDA), {}) + first_error(log)
+    output = format_matches(explain_log(log, CUDA), {}) + find_first_error(log)
 
     assert time.process_time() - began < SLOW
-    assert "\x1b" not in shown
+    assert "\x1b" not in output
 
 
 def test_an_image_without_failures_explains_findings_only() -> None:
-    bare = with_failures(PROFILE | {"findings": KNOWN}, {})
+    bare = add_failures(PROFILE | {"findings": KNOWN}, {})
 
-    assert [match.id for match in explain("exit code 137\nNET-001", bare)] == ["NET-001"]
-    assert json.dumps([match._asdict() for match in explain("NET-001", bare)])
+    assert [match.id for match in explain_log("exit code 137\nNET-001", bare)] == ["NET-001"]
+    assert json.dumps([match._asdict() for match in explain_log("NET-001", bare)])

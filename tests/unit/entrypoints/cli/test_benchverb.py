@@ -71,12 +71,12 @@ program.main(args)
 
 class Models(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
-        known = self.path == "/v1/models" and self.headers.get("Authorization") == "Bearer sk-1"
+        is_authorized = self.path == "/v1/models" and self.headers.get("Authorization") == "Bearer sk-1"
         body = json.dumps({"data": [{"id": "name", "root": "/models/m"}]}).encode()
-        self.send_response(200 if known else 401)
+        self.send_response(200 if is_authorized else 401)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
-        self.wfile.write(body if known else b"{" * len(body))
+        self.wfile.write(body if is_authorized else b"{" * len(body))
 
     def log_message(self, *_: object) -> None:
         """Say nothing."""
@@ -133,9 +133,9 @@ def test_a_server_is_measured_with_the_lengths_of_the_plan(image: Path, url: str
     assert ran.returncode == errors.OK, ran.stderr
     assert ran.stdout == "of vLLM\n"
     words = result(tmp_path / "a.json")["words"]
-    asked = {"base_url": url, "model": "/models/m", "served_model_name": "name", "dataset_name": "random"}
-    asked |= {"random_input_len": 200, "random_output_len": 50, "random_range_ratio": "0.5", "num_prompts": 40}
-    assert {name: words[name] for name in (*asked, "request_rate")} == {**asked, "request_rate": "2"}
+    expected_words = {"base_url": url, "model": "/models/m", "served_model_name": "name", "dataset_name": "random"}
+    expected_words |= {"random_input_len": 200, "random_output_len": 50, "random_range_ratio": "0.5", "num_prompts": 40}
+    assert {name: words[name] for name in (*expected_words, "request_rate")} == {**expected_words, "request_rate": "2"}
     assert result(tmp_path / "a.json")["key"] == "sk-1"
 
 
@@ -200,8 +200,15 @@ def test_without_a_server_the_benchmark_gets_the_engines_flags(image: Path, tmp_
 
     assert ran.returncode == errors.OK, ran.stderr
     words_of = result(tmp_path / "a.json")["words"]
-    asked = {"model": model, "input_len": 32, "output_len": 128, "batch_size": 4, "num_iters": 30, "dtype": "float32"}
-    assert {name: words_of[name] for name in asked} == asked
+    expected_words = {
+        "model": model,
+        "input_len": 32,
+        "output_len": 128,
+        "batch_size": 4,
+        "num_iters": 30,
+        "dtype": "float32",
+    }
+    assert {name: words_of[name] for name in expected_words} == expected_words
     assert words_of["rest"][-2:] == ["--seed", "2"]
     assert "--max-num-seqs" in words_of["rest"]
     assert "--port" not in words_of["rest"]

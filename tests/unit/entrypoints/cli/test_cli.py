@@ -19,6 +19,7 @@ from entrypoints.cli import cli
 from entrypoints.core import errors
 from tests.support import terminal
 from tests.support.hosts import expect
+from tests.support.hosts.trees import HOSTS
 from tests.support.loopback import Loopback
 from tests.support.sample import PROFILE, check, write_model
 from tests.support.unknown import UNKNOWN, VALUE
@@ -95,9 +96,9 @@ def test_findings_are_in_the_users_language_and_what_programs_read_is_not(profil
     wrong = check(fact="processor.architecture", operator="absent", text="It is {found}.")
     chinese = {"It is {found}.": "实测 {found}。", "fix (host): {}": "处理（主机）：{}"}
     profile.write_text(json.dumps({**PROFILE, "checks": [wrong], "translations": {"zh": chinese}}))
-    said = start(profile, "check", "--only", "warn,fail", LC_ALL="zh_CN.GBK")
+    result = start(profile, "check", "--only", "warn,fail", LC_ALL="zh_CN.GBK")
 
-    assert f"实测 {os.uname().machine}。\n        处理（主机）：" in said.stdout
+    assert f"实测 {os.uname().machine}。\n        处理（主机）：" in result.stdout
     assert "It is" in run(profile, "check", "--json", LANG="zh_CN.UTF-8").stdout
     assert "实测" in run(profile, "check", "--json", "--lang", "zh").stdout
     assert run(profile, "plan", "--lang", "fr").returncode == errors.USAGE
@@ -109,9 +110,9 @@ def explaining(profile: Path) -> Path:
     entry = {"exits": [], "check": None, "cause": "It is broken.", "remedy": "Mend it.", "source": "docs/x.md"}
     boom, flag = entry | {"patterns": ["boom at *"]}, entry | {"patterns": ["unrecognized arguments:"]}
     findings = {"TOPO-021": {"text": "… lacks images", "remediation": "pull them", "source": "docs/x.md"}}
-    known = {"failures": {"boom": boom, "flag-unknown": flag}, "findings": findings}
+    explanations = {"failures": {"boom": boom, "flag-unknown": flag}, "findings": findings}
     texts = {"translations": {"zh": {"It is broken.": "坏了。"}}}
-    (profile.parent / "failures.json").write_text(json.dumps(known | texts))
+    (profile.parent / "failures.json").write_text(json.dumps(explanations | texts))
     (profile.parent / "vllm.json").write_text(json.dumps({"flags": {"--max-model-len": "N", "--dtype": "NAME"}}))
     profile.write_text(json.dumps({**PROFILE, "translations": {"zh": {}}}))
     return profile
@@ -135,8 +136,8 @@ def test_explain_reads_files_and_says_which_is_missing(explaining: Path, tmp_pat
     for name in ("one.log", "two"):
         (tmp_path / name).write_text(f"boom at {name}\n")
 
-    told = run(explaining, "explain", str(tmp_path / "one.log"), str(tmp_path / "two"))
-    assert (told.returncode, told.stdout.split("\n")[0]) == (0, "boom at one.log")
+    result = run(explaining, "explain", str(tmp_path / "one.log"), str(tmp_path / "two"))
+    assert (result.returncode, result.stdout.split("\n")[0]) == (0, "boom at one.log")
     missing = run(explaining, "explain", str(tmp_path / "three.log"))
     assert missing.returncode == errors.USAGE
     assert "three.log: no such file" in missing.stderr
@@ -144,10 +145,10 @@ def test_explain_reads_files_and_says_which_is_missing(explaining: Path, tmp_pat
 
 
 def test_explain_says_what_a_line_means_and_names_no_file_of_the_repository(explaining: Path) -> None:
-    told = run(explaining, "explain", "boom at 0x2", "--lang", "zh")
+    result = run(explaining, "explain", "boom at 0x2", "--lang", "zh")
 
-    assert told.stdout.startswith("boom at 0x2\n        坏了。\n")
-    assert "docs/" not in told.stdout
+    assert result.stdout.startswith("boom at 0x2\n        坏了。\n")
+    assert "docs/" not in result.stdout
     assert "pull them" in run(explaining, "explain", "TOPO-021").stdout
 
 
@@ -156,9 +157,9 @@ def test_explain_names_the_first_error_where_it_knows_nothing(explaining: Path) 
     assert (unknown.returncode, unknown.stdout) == (errors.NOT_KNOWN, "")
     assert "the first error is: foo.StrangeError: odd" in unknown.stderr
     assert "docs/" not in unknown.stderr
-    other = run(explaining, "explain", "XYZ-042")
-    assert other.returncode == errors.NOT_KNOWN
-    assert "XYZ-042 is a finding of another accelerator" in other.stderr
+    result = run(explaining, "explain", "XYZ-042")
+    assert result.returncode == errors.NOT_KNOWN
+    assert "XYZ-042 is a finding of another accelerator" in result.stderr
     empty = start(explaining, "explain")
     assert empty.returncode == errors.USAGE
     assert "docker logs CONTAINER 2>&1 | docker run -i IMG explain" in empty.stderr
@@ -293,9 +294,9 @@ def test_a_plan_needs_no_weights_and_a_server_does(profile: Path, described: Pat
     planned = run(profile, "plan", str(described), "--json")
     served = start(profile, "serve", str(described))
 
-    found = json.loads(planned.stdout)
-    assert found["uses"][0]["weights"] == 5 << 30
-    assert "PLAN-063" in {finding["id"] for finding in found["findings"]}
+    plan = json.loads(planned.stdout)
+    assert plan["uses"][0]["weights"] == 5 << 30
+    assert "PLAN-063" in {finding["id"] for finding in plan["findings"]}
     assert served.returncode == errors.MODEL
     assert "1 of 1 files of model.safetensors.index.json are missing" in served.stderr
 
@@ -314,10 +315,10 @@ def test_a_plan_reads_the_configuration_that_is_given(profile: Path, described: 
 def test_a_plan_outside_a_container_uses_known_configurations_and_this_machines_caches(
     profile: Path, described: Path, tmp_path: Path
 ) -> None:
-    known = tmp_path / "known.json"
+    known_file = tmp_path / "known.json"
     body = {"config": json.loads((described / "config.json").read_text()), "parameters": 1 << 30, "source": "a page"}
-    known.write_text(json.dumps({"owner/other": body}))
-    env = {"HF_ENDPOINT": "http://127.0.0.1:9", "DRYDOCK_KNOWN_MODELS": str(known)}
+    known_file.write_text(json.dumps({"owner/other": body}))
+    env = {"HF_ENDPOINT": "http://127.0.0.1:9", "DRYDOCK_KNOWN_MODELS": str(known_file)}
     planned = json.loads(run(profile, "plan", "owner/other", "--json", **env).stdout)
     cached = tmp_path / "hub" / "models--owner--other" / "snapshots"
     cached.mkdir(parents=True)
@@ -326,7 +327,7 @@ def test_a_plan_outside_a_container_uses_known_configurations_and_this_machines_
         run(profile, "plan", "owner/other", "--json", DRYDOCK_HUB_CACHES=f"/no:{tmp_path}/hub", **env).stdout
     )
 
-    (finding,) = (each for each in planned["findings"] if each["id"] == "PLAN-064")
+    (finding,) = (item for item in planned["findings"] if item["id"] == "PLAN-064")
     assert "from a page" in finding["text"]
     assert planned["uses"][0]["weights"] == 2 << 30
     assert here["uses"][0]["weights"] == 5 << 30
@@ -402,14 +403,21 @@ def test_serve_prints_its_reasons_then_becomes_vllm(profile: Path, model: str, t
 def test_an_unknown_variables_value_is_in_no_output(
     profile: Path, model: str, tmp_path: Path, words: tuple[str, ...]
 ) -> None:
-    shown = expect.profile_in("cpu")["variables"]
-    profile.write_text(json.dumps({**json.loads(profile.read_text()), "variables": shown}))
-    written = tmp_path / "written.json"
-    argv = [{"MODEL": model, "-": str(written)}.get(word, word) for word in words]
-    known = {"VLLM_LOGGING_LEVEL": "DEBUG", "VLLM_API_KEY": VALUE, "HF_TOKEN": VALUE, "DRYDOCK_GROUP_SECRET": VALUE}
-    ran = run(profile, *argv, **known, **dict.fromkeys(UNKNOWN, VALUE), HF_ENDPOINT=f"https://me:{VALUE}@h.example")
+    variables = expect.profile_in("cpu")["variables"]
+    profile.write_text(json.dumps({**json.loads(profile.read_text()), "variables": variables}))
+    output_file = tmp_path / "written.json"
+    argv = [{"MODEL": model, "-": str(output_file)}.get(word, word) for word in words]
+    known_variables = {
+        "VLLM_LOGGING_LEVEL": "DEBUG",
+        "VLLM_API_KEY": VALUE,
+        "HF_TOKEN": VALUE,
+        "DRYDOCK_GROUP_SECRET": VALUE,
+    }
+    ran = run(
+        profile, *argv, **known_variables, **dict.fromkeys(UNKNOWN, VALUE), HF_ENDPOINT=f"https://me:{VALUE}@h.example"
+    )
 
-    output = ran.stdout + ran.stderr + (written.read_text() if written.exists() else "")
+    output = ran.stdout + ran.stderr + (output_file.read_text() if output_file.exists() else "")
     assert ran.returncode == errors.OK, output
     assert VALUE not in output
     assert words != ("plan", "MODEL") or "VLLM_LOGGING_LEVEL=DEBUG" in output.replace(" = ", "=")
@@ -469,10 +477,10 @@ def test_a_defect_has_its_own_exit_code_and_shows_no_secret(
 
     monkeypatch.setitem(cli._RUN, "version", fail)
     assert cli.main(("version",), {}) == errors.INTERNAL == 70
-    said = capsys.readouterr().err
-    assert "hunter2" not in said
-    assert "Traceback" in said
-    assert said.splitlines()[-1].startswith(
+    stderr = capsys.readouterr().err
+    assert "hunter2" not in stderr
+    assert "Traceback" in stderr
+    assert stderr.splitlines()[-1].startswith(
         "drydock: ended with exit code 70: a defect of drydock's entrypoint: KeyError"
     )
 
@@ -513,8 +521,8 @@ def test_a_full_stream_has_an_exit_code_of_the_table(profile: Path, tmp_path: Pa
     env = {"DRYDOCK_PROFILE": str(profile), "DRYDOCK_CACHE_DIR": str(tmp_path)}
     (tmp_path / "compiled" / "plan-a").mkdir(parents=True)
     with open("/dev/full", "w") as full:  # noqa: PTH123 - a device
-        done = subprocess.run(command, env=env, check=False, **{"stdout": subprocess.DEVNULL, stream: full})
-    assert done.returncode in (errors.OK, errors.HOST)
+        result = subprocess.run(command, env=env, check=False, **{"stdout": subprocess.DEVNULL, stream: full})
+    assert result.returncode in (errors.OK, errors.HOST)
 
 
 @pytest.mark.parametrize("number", ["9" * 5000, "1e300", "nan", "\u00b2"])
@@ -617,25 +625,25 @@ def test_a_missing_profile_or_root_is_named(profile: Path, tmp_path: Path) -> No
     "flags", [("-tp", "1G"), ("-dp", "1G"), ("-pp", "1M"), ("--nnodes", "1G"), ("--port", "70000")]
 )
 def test_absurd_numbers_are_refused_at_once(profile: Path, model: str, flags: tuple[str, ...]) -> None:
-    done = run(profile, "plan", model, *flags)
-    assert done.returncode == errors.USAGE, done.stderr
-    assert "expected" in done.stderr
+    result = run(profile, "plan", model, *flags)
+    assert result.returncode == errors.USAGE, result.stderr
+    assert "expected" in result.stderr
 
 
 def test_an_empty_first_word_is_no_verb(profile: Path) -> None:
-    done = run(profile, "")
-    assert done.returncode == errors.USAGE
-    assert "Traceback" not in done.stderr
+    result = run(profile, "")
+    assert result.returncode == errors.USAGE
+    assert "Traceback" not in result.stderr
 
 
 def test_unwritable_standard_output_is_an_error(profile: Path) -> None:
     command = [sys.executable, "-I", "-S", str(PACKAGE), "version"]
     env = {"DRYDOCK_PROFILE": str(profile)}
     with open("/dev/full", "w") as full:  # noqa: PTH123 - a device
-        done = subprocess.run(command, env=env, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
-    assert done.returncode == errors.HOST
-    assert "cannot write to standard output" in done.stderr
-    assert "Traceback" not in done.stderr
+        result = subprocess.run(command, env=env, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert result.returncode == errors.HOST
+    assert "cannot write to standard output" in result.stderr
+    assert "Traceback" not in result.stderr
 
 
 def test_a_signal_that_comes_while_planning_is_not_lost(profile: Path, model: str, tmp_path: Path) -> None:
@@ -762,3 +770,33 @@ def test_a_verb_without_a_supervisor_ends_at_once(profile: Path) -> None:
 
     assert ran.returncode == -signal.SIGTERM
     assert ran.stdout == ""
+
+
+@pytest.mark.parametrize(
+    ("words", "code"), [((), errors.HOST), (("--vllm-accepts", "GCU-001"), errors.OK), (("--json",), errors.HOST)]
+)
+def test_a_plan_for_cards_without_kernels_is_no_success(words: tuple[str, ...], code: int, tmp_path: Path) -> None:
+    recorded = json.loads((HOSTS / "enflame-s60-2x" / "host.json").read_text())
+    host, named = tmp_path / "host.json", tmp_path / "profile.json"
+    host.write_text(json.dumps(recorded).replace("S60", "I20"))
+    named.write_text(json.dumps(expect.profile_of("enflame-s60-2x")))
+    model = str(write_model(tmp_path / "model"))
+    printed, told = io.StringIO(), io.StringIO()
+
+    with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(told):
+        ended = cli.main(["plan", model, "--root", str(host), *words], {"DRYDOCK_PROFILE": str(named)})
+
+    assert ended == code
+    assert "vllm" in printed.getvalue()
+    assert ("--vllm-accepts GCU-001 plans for them" in told.getvalue()) == (code != errors.OK)
+
+
+@pytest.mark.parametrize(("version", "asked"), [("0.8.5", "--help"), ("0.10.2", "--help"), ("0.32.0", "--help=all")])
+def test_vllms_own_help_needs_no_model(tmp_path: Path, version: str, asked: str) -> None:
+    python = tmp_path / "python3"
+    python.write_text('#!/bin/sh\necho "$@"\n')
+    python.chmod(0o755)
+    changed = {**PROFILE, "python": str(python), "vllm": version}
+    (tmp_path / "profile.json").write_text(json.dumps(changed))
+    ran = start(tmp_path / "profile.json", "serve", "--help=all")
+    assert (ran.returncode, ran.stdout) == (0, f"-m {PROFILE['module']} {asked}\n")

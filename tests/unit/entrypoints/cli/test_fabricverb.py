@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from entrypoints.cli import cli
-from entrypoints.cli.fabricverb import judge, local_ranks, parse_words, published
+from entrypoints.cli.fabricverb import count_local_ranks, find_published_bandwidth, judge_collective, parse_fabric_words
 from entrypoints.core import errors
 from entrypoints.core.records import Device
 from entrypoints.serve.collective import MARK, Figure, Measured, Place
@@ -69,15 +69,15 @@ def test_one_rank_has_nothing_to_exchange_and_other_words_are_refused(tmp_path: 
 
     assert refused.returncode == errors.USAGE
     assert "invalid argument '--nnodes'" in refused.stderr
-    assert parse_words(("--node-rank=3", "--master-port", "29600")) == {"--node-rank": 3, "--master-port": 29600}
+    assert parse_fabric_words(("--node-rank=3", "--master-port", "29600")) == {"--node-rank": 3, "--master-port": 29600}
     for port in ("0", "99999"):
         with pytest.raises(errors.EntrypointError, match=f"--master-port {port}: expected a port from 1 to 65535"):
-            parse_words(("--master-port", port))
+            parse_fabric_words(("--master-port", port))
 
 
 def test_a_host_has_a_rank_for_each_device_or_numa_node() -> None:
-    assert local_ranks(facts(nodes=2)) == 2
-    assert local_ranks(GAUDI) == 8
+    assert count_local_ranks(facts(nodes=2)) == 2
+    assert count_local_ranks(GAUDI) == 8
 
 
 @pytest.mark.parametrize(("speed", "severities"), [(250.0, ["PASS", "PASS"]), (150.0, ["PASS", "WARN"])])
@@ -85,12 +85,12 @@ def test_a_figure_is_compared_with_the_vendors_where_there_is_one(speed: float, 
     measured = Measured("hccl_demo", 8, (Figure(1024, 1e-5, 0.1), Figure(1 << 28, 1e-3, speed)))
     profile = {**PROFILE, "thresholds": TABLE}
 
-    assert [each.severity for each in judge(profile, GAUDI, Place(), measured)] == severities
-    assert len(judge(profile, facts(), Place(), measured)) == 1
+    assert [finding.severity for finding in judge_collective(profile, GAUDI, Place(), measured)] == severities
+    assert len(judge_collective(profile, facts(), Place(), measured)) == 1
 
 
 def test_a_figure_is_of_this_number_of_this_device_in_one_host() -> None:
-    assert published(TABLE, GAUDI, Place()) == 258
-    assert published(TABLE, GAUDI, Place(0, 2)) is None
-    assert published(TABLE, GAUDI._replace(devices=GAUDI.devices[:4]), Place()) is None
-    assert published({}, GAUDI, Place()) is None
+    assert find_published_bandwidth(TABLE, GAUDI, Place()) == 258
+    assert find_published_bandwidth(TABLE, GAUDI, Place(0, 2)) is None
+    assert find_published_bandwidth(TABLE, GAUDI._replace(devices=GAUDI.devices[:4]), Place()) is None
+    assert find_published_bandwidth({}, GAUDI, Place()) is None

@@ -9,14 +9,14 @@ from shlex import join
 
 import pytest
 
-from entrypoints.checks.grants import examine
-from entrypoints.cli.page import check_page, plan_page, refusal_page
-from entrypoints.cli.page_frame import command_lines
+from entrypoints.checks.grants import examine_facts
+from entrypoints.cli.page import render_check_page, render_plan_page, render_refusal_page
+from entrypoints.cli.page_frame import split_command_lines
 from entrypoints.core.errors import DOES_NOT_FIT, EntrypointError
 from entrypoints.core.records import Facts, Group, RankPlan, Reason, ServePlan, Use
 from entrypoints.core.units import GIB
-from entrypoints.plan.plan import command
-from entrypoints.request.vllm_flags import parse_given
+from entrypoints.plan.plan import make_serve_plan
+from entrypoints.request.vllm_flags import parse_user_flags
 from tests.support import sample
 from tests.support.cases import for_each
 from tests.support.hosts import expect
@@ -61,7 +61,7 @@ def planned(name: str) -> tuple[Facts, ServePlan] | None:
     facts = expect.read(name, profile)
     for model in MODELS.values():
         try:
-            return facts, command(profile, facts, model, parse_given(("--model", model.name), {}, ()))
+            return facts, make_serve_plan(profile, facts, model, parse_user_flags(("--model", model.name), {}, ()))
         except EntrypointError:
             continue
     return None
@@ -74,7 +74,7 @@ PLANS = {name: plan for name in expect.names() if (plan := planned(name))}
 def test_every_recorded_host_has_a_page_of_its_plan(name: str) -> None:
     facts, plan = PLANS[name]
 
-    page = Page(plan_page("a-variant", facts, plan))
+    page = Page(render_plan_page("a-variant", facts, plan))
 
     assert f"Plan for {plan.model}" in page.text
     for device in facts.devices:
@@ -89,10 +89,10 @@ def test_every_recorded_host_has_a_page_of_its_plan(name: str) -> None:
 def test_a_plan_gives_no_device_more_memory_than_it_has(name: str) -> None:
     facts, plan = PLANS[name]
 
-    known = {device.number for device in facts.devices} or {node.id for node in facts.nodes}
+    numbers = {device.number for device in facts.devices} or {node.id for node in facts.nodes}
     assert plan.uses or not facts.devices
     for use in plan.uses:
-        assert use.number in known
+        assert use.number in numbers
         assert min(use.weights, use.other, use.cache) >= 0
         assert use.weights + use.other + use.cache <= use.total
 
@@ -101,7 +101,7 @@ def h100(uses: tuple[Use, ...], **settings: str) -> str:
     """Return the page of a plan for eight H100."""
     facts = expect.read("cuda-h100-8x", expect.profile_of("cuda-h100-8x"))
     reasons = tuple(Reason(f"--{name.replace('_', '-')}", value, "default", "why") for name, value in settings.items())
-    return plan_page("cuda", facts, ServePlan(("vllm",), {}, reasons, (), "m", "", 0, uses=uses))
+    return render_plan_page("cuda", facts, ServePlan(("vllm",), {}, reasons, (), "m", "", 0, uses=uses))
 
 
 def test_a_page_shows_which_devices_serve_and_which_are_idle() -> None:
@@ -148,13 +148,13 @@ def test_what_only_vllm_knows_is_said() -> None:
 
 def test_a_command_has_one_flag_a_line_with_its_reason_and_its_caches_are_folded_away() -> None:
     facts, plan = PLANS["cuda-h100-8x"]
-    page = plan_page("cuda", facts, plan)
-    reason = next(each for each in plan.reasons if each.setting == "--dtype")
+    page = render_plan_page("cuda", facts, plan)
+    reason = next(item for item in plan.reasons if item.setting == "--dtype")
 
     folded = page[page.index("variables for caches below /cache") : page.index("</details>\n</details>")]
 
-    assert " ".join(command_lines(plan.argv)) == join(plan.argv)
-    assert "-m vllm.entrypoints.openai.api_server" in command_lines(plan.argv)[0]
+    assert " ".join(split_command_lines(plan.argv)) == join(plan.argv)
+    assert "-m vllm.entrypoints.openai.api_server" in split_command_lines(plan.argv)[0]
     assert f"<code>--dtype {reason.value} \\</code> <span>{escape(reason.because)}" in page
     assert [name for name in plan.env if f"<code>{name}=" in folded] == [
         name for name, value in plan.env.items() if value.startswith("/cache/")
@@ -166,7 +166,7 @@ def test_the_page_of_one_of_several_hosts_has_the_commands_of_the_others() -> No
     ranks = tuple(RankPlan(rank, ("vllm", f"--node-rank={rank}"), {}, (("ray", "start"),)) for rank in range(3))
     plan = ServePlan(ranks[1].argv, {}, (), (), "m", "", 0, ranks=ranks, group=Group(1, 3, "10.0.0.1"))
 
-    page = Page(plan_page("cpu", sample.facts(), plan)).text
+    page = Page(render_plan_page("cpu", sample.facts(), plan)).text
 
     assert "host 1 of 3, from 0" in page
     assert "1 rank in one engine on 3 hosts" in page
@@ -179,11 +179,11 @@ def test_the_page_of_a_model_that_does_not_fit_says_so_and_what_helps() -> None:
     facts = expect.read("cuda-h100-8x", profile)
     error = EntrypointError(DOES_NOT_FIT, "<model>: weights take 82 GiB", "--nnodes 2 fits")
 
-    page = refusal_page("cuda", facts, error, examine(profile, facts))
+    page = render_refusal_page("cuda", facts, error, examine_facts(profile, facts))
 
     head, _, rest = page.partition("<section>")
-    wanted = ("&lt;model&gt;</h1>", "Does not fit</b><span>weights take 82 GiB<", "--nnodes 2 fits")
-    assert not [text for text in wanted if text not in head]
+    expected_texts = ("&lt;model&gt;</h1>", "Does not fit</b><span>weights take 82 GiB<", "--nnodes 2 fits")
+    assert not [text for text in expected_texts if text not in head]
     assert "device 7" in rest
     assert "<article" in rest
 
@@ -191,7 +191,7 @@ def test_the_page_of_a_model_that_does_not_fit_says_so_and_what_helps() -> None:
 def test_a_host_without_devices_shows_its_nodes_and_their_engines() -> None:
     facts, plan = PLANS["cpu-xeon8380-2s"]
 
-    page = plan_page("cpu", facts, plan)
+    page = render_plan_page("cpu", facts, plan)
 
     assert page.count('<p class="device e') == len({use.number for use in plan.uses})
     assert "<svg" not in page
@@ -200,13 +200,13 @@ def test_a_host_without_devices_shows_its_nodes_and_their_engines() -> None:
 def test_the_page_of_a_check_counts_first_and_what_passes_can_be_opened() -> None:
     profile = expect.profile_of("habana-gaudi2e-untuned")
     facts = expect.read("habana-gaudi2e-untuned", profile)
-    findings = examine(profile, facts)
+    findings = examine_facts(profile, facts)
 
-    head, _, rest = check_page("habana", facts, findings).partition("<section>")
+    head, _, rest = render_check_page("habana", facts, findings).partition("<section>")
 
     passed = [finding for finding in findings if finding.severity == "PASS"]
-    shown = [severity for severity in ("FAIL", "WARN", "UNKNOWN", "INFO", "PASS") if f" {severity}</b>" in head]
-    assert shown == list(dict.fromkeys(re.findall(r"<b>\d+ (\w+)</b>", head)))
+    severities = [severity for severity in ("FAIL", "WARN", "UNKNOWN", "INFO", "PASS") if f" {severity}</b>" in head]
+    assert severities == list(dict.fromkeys(re.findall(r"<b>\d+ (\w+)</b>", head)))
     assert f"<b>{len(passed)} PASS</b>" in head
     places = [rest.index(f'class="{severity}"') for severity in ("fail", "warn", "pass")]
     assert places == sorted(places)
@@ -219,11 +219,11 @@ def test_text_of_the_host_and_the_user_is_escaped_and_nothing_is_loaded() -> Non
     devices = tuple(device._replace(name=HOSTILE, health=HOSTILE) for device in facts.devices)
     links = tuple(link._replace(kind=HOSTILE) for link in facts.links)
     reasons = (Reason(HOSTILE, HOSTILE, "default", HOSTILE, (HOSTILE,)),)
-    findings = examine(expect.profile_of("cuda-h100-8x"), facts)
+    findings = examine_facts(expect.profile_of("cuda-h100-8x"), facts)
     findings = tuple(finding._replace(text=HOSTILE, found=HOSTILE, remediation=HOSTILE) for finding in findings)
     plan = ServePlan((HOSTILE,), {"A": HOSTILE}, reasons, findings, HOSTILE, "", 0)
 
-    page = Page(plan_page(HOSTILE, facts._replace(devices=devices, links=links), plan))
+    page = Page(render_plan_page(HOSTILE, facts._replace(devices=devices, links=links), plan))
 
     assert not {"script", "img", "link", "iframe"} & set(page.tags)
     assert not [name for name, _ in page.attributes if name in ("src", "href") or name.startswith("on")]
@@ -233,4 +233,4 @@ def test_text_of_the_host_and_the_user_is_escaped_and_nothing_is_loaded() -> Non
 def test_a_secret_is_not_on_the_page() -> None:
     plan = ServePlan(("vllm", "--api-key", "hunter2hunter2"), {"HF_TOKEN": "hunter2hunter2"}, (), (), "m", "", 0)
 
-    assert "hunter2" not in plan_page("cpu", sample.facts(), plan)
+    assert "hunter2" not in render_plan_page("cpu", sample.facts(), plan)

@@ -49,7 +49,7 @@ def asked(folder: Path) -> list[Any]:
 
 
 def ask(rehearsed: rehearse.Case, tmp_path: Path) -> rehearse.Rehearsal:
-    return rehearse.rehearse(rehearsed, {**os.environ, "TMPDIR": str(tmp_path)}, lambda _: None)
+    return rehearse.rehearse_plan(rehearsed, {**os.environ, "TMPDIR": str(tmp_path)}, lambda _: None)
 
 
 def test_vllm_gets_the_plans_words_and_only_the_configuration(tmp_path: Path) -> None:
@@ -58,31 +58,33 @@ def test_vllm_gets_the_plans_words_and_only_the_configuration(tmp_path: Path) ->
     lines += [f"print(json.dumps({{**{ANSWER!r}, 'words': found + [os.environ['HF_HUB_OFFLINE']]}}))"]
     lines[0] = f"question = json.loads(open({str(tmp_path / 'question')!r}).read().splitlines()[1])"
 
-    said = ask(case(program(tmp_path, *lines)), tmp_path)
+    rehearsal = ask(case(program(tmp_path, *lines)), tmp_path)
 
     platform, question = asked(tmp_path)
     assert platform == {"kind": "cpu", "recorded": None}
     assert question["words"] == ["--model", "/models/m", "-tp", "2"]
-    assert said.words == ("config.json", "1")
+    assert rehearsal.words == ("config.json", "1")
     assert not Path(question["folder"]).exists()
 
 
 def test_caches_of_the_server_are_not_written() -> None:
-    env = rehearse.environment_of(case("python").plan, {"VLLM_CACHE_ROOT": "/cache/vllm", "HF_HOME": "/h"}, "/private")
+    env = rehearse.make_rehearsal_environment(
+        case("python").plan, {"VLLM_CACHE_ROOT": "/cache/vllm", "HF_HOME": "/h"}, "/private"
+    )
 
     assert env["VLLM_CACHE_ROOT"] == "/private/cache/VLLM_CACHE_ROOT"
     assert env["HF_HOME"] == "/h"
 
 
 def test_phases_are_told_as_they_come(tmp_path: Path) -> None:
-    told: list[str] = []
+    phase_lines: list[str] = []
     python = program(tmp_path, *printing({"phase": "is imported"}, {"phase": "checks"}, ANSWER))
 
-    said = rehearse.rehearse(case(python), {**os.environ, "TMPDIR": str(tmp_path)}, told.append)
+    rehearsal = rehearse.rehearse_plan(case(python), {**os.environ, "TMPDIR": str(tmp_path)}, phase_lines.append)
 
-    assert said.outcome == rehearse.CONSTRUCTED
-    assert [line.rpartition("vLLM ")[2] for line in told[1:]] == ["is imported", "checks"]
-    assert "takes this plan, by its command line; a rank has up to 1.00 GiB" in rehearse.as_text(said)
+    assert rehearsal.outcome == rehearse.CONSTRUCTED
+    assert [line.rpartition("vLLM ")[2] for line in phase_lines[1:]] == ["is imported", "checks"]
+    assert "takes this plan, by its command line; a rank has up to 1.00 GiB" in rehearse.format_rehearsal(rehearsal)
 
 
 @pytest.mark.parametrize(
@@ -98,17 +100,17 @@ def test_a_program_without_an_answer_refuses_nothing(
 ) -> None:
     python = program(tmp_path, *printing({"phase": "checks"}), *lines)
 
-    said = ask(case(python, limit=limit), tmp_path)
+    rehearsal = ask(case(python, limit=limit), tmp_path)
 
-    assert said.outcome == rehearse.NOT_ASKED
-    assert because in said.because
-    assert rehearse.as_text(said).startswith("rehearsal: not asked: while vLLM checks, it")
+    assert rehearsal.outcome == rehearse.NOT_ASKED
+    assert because in rehearsal.because
+    assert rehearse.format_rehearsal(rehearsal).startswith("rehearsal: not asked: while vLLM checks, it")
 
 
 def test_a_refusal_has_vllms_words_and_its_exit_code() -> None:
-    said = rehearse.Rehearsal("refused", "0.32.0", ("command line",), words=("576 is not divisible", "a cause"))
+    rehearsal = rehearse.Rehearsal("refused", "0.32.0", ("command line",), words=("576 is not divisible", "a cause"))
 
-    error = rehearse.as_refusal(said)
+    error = rehearse.make_refusal(rehearsal)
 
     assert error.code == REFUSED
     assert error.message == "vLLM 0.32.0 refuses this plan: 576 is not divisible -- from: a cause"
@@ -116,12 +118,12 @@ def test_a_refusal_has_vllms_words_and_its_exit_code() -> None:
 
 
 def test_what_a_shortened_configuration_lacks_is_no_refusal() -> None:
-    said = rehearse.Rehearsal("refused", "0.32.0", words=("no attribute rotary_dim",))
+    rehearsal = rehearse.Rehearsal("refused", "0.32.0", words=("no attribute rotary_dim",))
 
-    assert rehearse.excuse_shortened(said, "").outcome == "refused"
-    excused = rehearse.excuse_shortened(said, "rotary_dim")
+    assert rehearse.excuse_shortened(rehearsal, "").outcome == "refused"
+    excused = rehearse.excuse_shortened(rehearsal, "rotary_dim")
     assert excused.outcome == rehearse.NOT_ASKED
-    assert "(rotary_dim)" in rehearse.as_text(excused)
+    assert "(rotary_dim)" in rehearse.format_rehearsal(excused)
 
 
 def test_without_a_configuration_nothing_is_asked(tmp_path: Path) -> None:
@@ -152,8 +154,8 @@ def test_a_recorded_platform_is_described(accelerator: str, recorded: object) ->
     host = host._replace(memory=host.memory._replace(total=0))
     rehearsed = case("python")._replace(facts=host, profile={"accelerator": accelerator}, recorded=True)
 
-    assert rehearse.platform_of(rehearsed) == {"kind": accelerator, "recorded": recorded}
-    assert rehearse.platform_of(rehearsed._replace(recorded=False))["recorded"] is None
+    assert rehearse.describe_platform(rehearsed) == {"kind": accelerator, "recorded": recorded}
+    assert rehearse.describe_platform(rehearsed._replace(recorded=False))["recorded"] is None
 
 
 def test_mistrals_own_file_keeps_its_name(tmp_path: Path) -> None:
@@ -167,4 +169,4 @@ def test_mistrals_own_file_keeps_its_name(tmp_path: Path) -> None:
 def test_the_words_of_a_host_without_clients_begin_after_serve() -> None:
     argv = ("python3", "-m", "vllm.entrypoints.cli.main", "serve", "/models/m", "--headless")
 
-    assert rehearse.server_words(argv) == ("/models/m", "--headless")
+    assert rehearse.list_server_words(argv) == ("/models/m", "--headless")

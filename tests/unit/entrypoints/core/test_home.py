@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from drydock.core.paths import ROOT
-from entrypoints.core.folders import private_home
+from entrypoints.core.folders import choose_private_home
 from tests.support.sample import PROFILE
 
 ENTRYPOINT = [sys.executable, "-I", "-S", str(ROOT / "entrypoints")]
@@ -22,15 +22,15 @@ SHOW = "import os; print(os.environ['HOME'])"
 @pytest.mark.parametrize("home", ["", "/", "/cache/home"])
 def test_a_home_that_nobody_chose_is_a_folder_of_this_user_alone(tmp_path: Path, home: str) -> None:
     env = {"TMPDIR": str(tmp_path), "HOME": home}
-    folder = private_home(env)
-    assert folder == private_home(env) == f"{tmp_path}/drydock-{os.getuid()}/home"
+    folder = choose_private_home(env)
+    assert folder == choose_private_home(env) == f"{tmp_path}/drydock-{os.getuid()}/home"
     for path in (Path(folder), Path(folder).parent):
         assert stat.S_IMODE(path.stat().st_mode) == 0o700
         assert path.stat().st_uid == os.getuid()
 
 
 def test_the_users_home_is_kept(tmp_path: Path) -> None:
-    assert private_home({"TMPDIR": str(tmp_path), "HOME": "/home/me"}) == "/home/me"
+    assert choose_private_home({"TMPDIR": str(tmp_path), "HOME": "/home/me"}) == "/home/me"
     assert [*tmp_path.iterdir()] == []
 
 
@@ -50,20 +50,20 @@ def test_what_another_user_put_in_its_place_is_not_used(tmp_path: Path, planted:
         if os.getuid() != 0:
             pytest.skip("only root can give files to other users")
         os.chown(root, 65534, -1)
-    assert private_home({"TMPDIR": str(tmp_path)}) == "/"
+    assert choose_private_home({"TMPDIR": str(tmp_path)}) == "/"
 
 
 def test_without_a_folder_it_is_that_of_the_image(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    assert private_home({"TMPDIR": str(tmp_path / "file")}) == "/"
+    assert choose_private_home({"TMPDIR": str(tmp_path / "file")}) == "/"
 
 
 def run(tmp_path: Path, home: str, *words: str) -> str:
     profile = tmp_path / "profile.json"
     profile.write_text(json.dumps({**PROFILE, "python": sys.executable}))
     env = {"PATH": os.environ["PATH"], "DRYDOCK_PROFILE": str(profile), "TMPDIR": str(tmp_path), "HOME": home}
-    done = subprocess.run([*ENTRYPOINT, *words], env=env, capture_output=True, text=True, check=True)
-    return done.stdout
+    result = subprocess.run([*ENTRYPOINT, *words], env=env, capture_output=True, text=True, check=True)
+    return result.stdout
 
 
 @pytest.mark.parametrize("home", ["/", "/cache/home"])
@@ -80,8 +80,8 @@ def test_vendors_tools_and_clients_get_none_on_the_volume(home: str, expected: s
         "except SystemExit:\n    print(os.environ['HOME'])\n"
     )
     env = {"PATH": os.environ["PATH"], "HOME": home}
-    done = subprocess.run([sys.executable, "-c", program], env=env, capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines()[-1] == expected
+    result = subprocess.run([sys.executable, "-c", program], env=env, capture_output=True, text=True, check=True)
+    assert result.stdout.splitlines()[-1] == expected
 
 
 def test_no_variable_of_an_image_names_a_folder_of_the_volume() -> None:

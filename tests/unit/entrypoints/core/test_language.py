@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from entrypoints.core.errors import EntrypointError
-from entrypoints.core.language import in_language, locale_language, phrase
+from entrypoints.core.language import read_locale_language, translate_phrase, translate_profile
 
 ZH = {"It is slow.": "较慢。", "because": "no key", "at least {}": "至少 {}", "on": "no value"}
 CHECK = {"id": "CPU-001", "text": "It is slow.", "passed": "It is new.", "expected": "on"}
@@ -26,23 +26,23 @@ PROFILE = {"checks": [CHECK], "run": {"shm": {"because": "It is slow."}}, "varia
     ],
 )
 def test_the_first_variable_that_is_set_names_the_language(env: dict[str, str], language: str) -> None:
-    assert locale_language(env) == language
+    assert read_locale_language(env) == language
 
 
 def test_only_texts_for_people_are_translated_and_others_stay_english() -> None:
-    said = in_language(PROFILE, "", {"LANG": "zh_CN.UTF-8"})
+    chinese_profile = translate_profile(PROFILE, "", {"LANG": "zh_CN.UTF-8"})
 
-    assert said["checks"] == [{**CHECK, "text": "较慢。"}]
-    assert said["run"] == {"shm": {"because": "较慢。"}}
-    assert phrase(said["words"], "at least {}", "{3}") == "至少 {3}"
-    assert phrase(said["words"], "before {}", "3") == "before 3"
+    assert chinese_profile["checks"] == [{**CHECK, "text": "较慢。"}]
+    assert chinese_profile["run"] == {"shm": {"because": "较慢。"}}
+    assert translate_phrase(chinese_profile["words"], "at least {}", "{3}") == "至少 {3}"
+    assert translate_phrase(chinese_profile["words"], "before {}", "3") == "before 3"
 
 
 @pytest.mark.parametrize(("asked", "env"), [("en", {"LANG": "zh_CN"}), ("", {"LANG": "fr_FR"}), ("", {})])
 def test_english_is_the_profile_itself(asked: str, env: dict[str, str]) -> None:
-    assert in_language(PROFILE, asked, env) is PROFILE
+    assert translate_profile(PROFILE, asked, env) is PROFILE
 
 
 def test_a_language_that_the_image_lacks_is_refused_with_those_that_it_has() -> None:
     with pytest.raises(EntrypointError, match=r"--lang fr: .*\n\nhint: write --lang en or zh"):
-        in_language(PROFILE, "fr", {})
+        translate_profile(PROFILE, "fr", {})

@@ -65,7 +65,7 @@ def test_limits_are_soft_and_hard() -> None:
 def test_words_of_a_command_line_are_those_asked_for_and_the_last_counts() -> None:
     line = "BOOT_IMAGE=/vmlinuz root=UUID=1 pci=noaer quiet pci=realloc=off init_on_alloc"
 
-    assert parse.parse_words(line, ("pci", "init_on_alloc")) == {"pci": "realloc=off"}
+    assert parse.parse_kernel_words(line, ("pci", "init_on_alloc")) == {"pci": "realloc=off"}
 
 
 def test_the_bracketed_choice_is_the_current_one() -> None:

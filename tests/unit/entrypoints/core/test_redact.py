@@ -84,11 +84,11 @@ def test_secrets_inside_json_and_urls_are_hidden_and_their_surroundings_stay() -
 def test_a_secret_inside_a_flags_json_is_hidden_at_any_depth(word: str) -> None:
     inner = json.dumps({"user": "a", word: 'x"y', "size": 1})
     texts = (inner, json.dumps({"extra": {word: 123456, "port": 1}}), json.dumps({"extra": inner}))
-    shown = redact_argv(("--kv-transfer-config", *texts))
+    redacted_words = redact_argv(("--kv-transfer-config", *texts))
 
-    assert shown[1] == json.dumps({"user": "a", word: HIDDEN, "size": 1})
-    assert shown[2] == f'{{"extra": {{"{word}": {HIDDEN}, "port": 1}}}}'
-    assert json.loads(json.loads(shown[3])["extra"]) == {"user": "a", word: HIDDEN, "size": 1}
+    assert redacted_words[1] == json.dumps({"user": "a", word: HIDDEN, "size": 1})
+    assert redacted_words[2] == f'{{"extra": {{"{word}": {HIDDEN}, "port": 1}}}}'
+    assert json.loads(json.loads(redacted_words[3])["extra"]) == {"user": "a", word: HIDDEN, "size": 1}
 
 
 ISSUED = (
@@ -138,8 +138,8 @@ SECRETS = st.text(string.ascii_letters + string.digits + "@/:?#!$*+-._~%=", min_
 def test_a_password_in_a_url_is_hidden(password: str, after: str) -> None:
     assume(not re.match(r"\d+/", password))  # reads as HOST:PORT/
     assume("://" not in password)
-    shown = redact_text(f"cannot read https://me:{password}@host.example/simple{after}")
-    assert shown == f"cannot read https://{HIDDEN}@host.example/simple{after}"
+    redacted_text = redact_text(f"cannot read https://me:{password}@host.example/simple{after}")
+    assert redacted_text == f"cannot read https://{HIDDEN}@host.example/simple{after}"
 
 
 @pytest.mark.parametrize("flag", ["--hf-t", "--hf_tok", "--api-k", "--api_ke", "--api-kye"])
@@ -203,8 +203,8 @@ def test_harmless_texts_stay(text: str) -> None:
 
 @given(st.text())
 def test_any_text_can_be_redacted_and_only_once(text: str) -> None:
-    shown = redact_text(text)
-    assert redact_text(shown) == shown
+    redacted_text = redact_text(text)
+    assert redact_text(redacted_text) == redacted_text
 
 
 @pytest.mark.parametrize(

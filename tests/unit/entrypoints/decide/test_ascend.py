@@ -9,15 +9,17 @@ import pytest
 from drydock.core.paths import ROOT
 from entrypoints.core.errors import HOST, USAGE, EntrypointError
 from entrypoints.core.records import Facts
-from entrypoints.decide.ascend import AscendCase, decide, rules
-from entrypoints.decide.parallelism.constraints import obstacle
+from entrypoints.decide.ascend import AscendCase, decide, make_ascend_rules
+from entrypoints.decide.parallelism.constraints import find_tensor_obstacle
 from entrypoints.decide.records import Decision
 from entrypoints.model.geometry import Geometry
 from entrypoints.model.read import ModelFacts
 from entrypoints.model.weights import Weights
-from entrypoints.plan.plan import command
+from entrypoints.plan.plan import make_serve_plan
+from entrypoints.plan.role_profile import apply_role
 from entrypoints.request.intents import NONE, Intents
-from entrypoints.request.vllm_flags import parse_given
+from entrypoints.request.roles import Role
+from entrypoints.request.vllm_flags import parse_user_flags
 from tests.support.hosts import expect
 from tests.support.hosts.models import LLAMA
 from tests.support.sample import told
@@ -60,14 +62,20 @@ def host(name: str) -> Facts:
 
 
 def decided(
-    name: str, model: ModelFacts, *flags: str, facts: Facts | None = None, intents: Intents = NONE, **env: str
+    name: str,
+    model: ModelFacts,
+    *flags: str,
+    facts: Facts | None = None,
+    intents: Intents = NONE,
+    role: str = "serve",
+    **env: str,
 ) -> Decision:
-    given = parse_given(flags, env, intents=intents)
-    return decide(expect.profile_of(name), facts or host(name), model, given)
+    user_flags = parse_user_flags(flags, env, intents=intents)._replace(role=Role(role))
+    return decide(apply_role(expect.profile_of(name), role), facts or host(name), model, user_flags)
 
 
 def ascend_case(name: str, model: ModelFacts, *flags: str) -> AscendCase:
-    return AscendCase(expect.profile_of(name), host(name), model, parse_given(flags, {}))
+    return AscendCase(expect.profile_of(name), host(name), model, parse_user_flags(flags, {}))
 
 
 def values(name: str, model: ModelFacts, *flags: str, facts: Facts | None = None, **env: str) -> dict[str, str | bool]:
@@ -82,23 +90,23 @@ def advices(decision: Decision) -> list[str]:
 
 
 def test_qwen3_32b_in_bfloat16_takes_all_eight_chips() -> None:
-    found = values(A2, QWEN_32B)
+    settings = values(A2, QWEN_32B)
 
-    assert found["--tensor-parallel-size"] == "8"
-    assert found["HCCL_OP_EXPANSION_MODE"] == "AIV"
-    assert found["TASK_QUEUE_ENABLE"] == "1"
+    assert settings["--tensor-parallel-size"] == "8"
+    assert settings["HCCL_OP_EXPANSION_MODE"] == "AIV"
+    assert settings["TASK_QUEUE_ENABLE"] == "1"
 
 
 def test_experts_are_spread_with_buffers_to_match() -> None:
-    found = values(A3, QWEN_MOE, "-tp", "4")
+    settings = values(A3, QWEN_MOE, "-tp", "4")
 
-    assert found["--enable-expert-parallel"] is True
-    assert (found["HCCL_BUFFSIZE"], found["HCCL_OP_EXPANSION_MODE"]) == ("1024", "AIV")
+    assert settings["--enable-expert-parallel"] is True
+    assert (settings["HCCL_BUFFSIZE"], settings["HCCL_OP_EXPANSION_MODE"]) == ("1024", "AIV")
 
 
 def test_310p_gets_a_short_context_few_sequences_and_graphs_of_decoding() -> None:
     profile, facts = expect.profile_of(DUO), host(DUO)
-    plan = command(profile, facts, LLAMA, parse_given((LLAMA.name, "-tp", "1"), {}))
+    plan = make_serve_plan(profile, facts, LLAMA, parse_user_flags((LLAMA.name, "-tp", "1"), {}))
     argv = dict(zip(plan.argv, plan.argv[1:], strict=False))
 
     assert (argv["--max-model-len"], argv["--max-num-seqs"], argv["--dtype"]) == ("16384", "32", "float16")
@@ -126,11 +134,11 @@ def test_fewer_sequences_on_310p_capture_no_more() -> None:
 
 
 def test_the_runtime_sees_the_chosen_chips_alone() -> None:
-    found = decided(A3, LLAMA, "-tp", "2").values["ASCEND_RT_VISIBLE_DEVICES"]
+    visible_devices = decided(A3, LLAMA, "-tp", "2").values["ASCEND_RT_VISIBLE_DEVICES"]
 
-    first, second = map(int, str(found.value).split(","))
+    first, second = map(int, str(visible_devices.value).split(","))
     assert (second - first, first % 2) == (1, 0)
-    assert "dies of card" in found.because
+    assert "dies of card" in visible_devices.because
 
 
 def test_chips_that_the_user_hides_are_not_counted() -> None:
@@ -170,7 +178,7 @@ def test_who_binds_workers_depends_on_processor_and_version() -> None:
 
     assert "CPU_AFFINITY_CONF" not in values(A2, LLAMA)
     assert values(A2, LLAMA, facts=intel)["CPU_AFFINITY_CONF"] == "1"
-    assert decide(old, facts, LLAMA, parse_given((), {})).values["CPU_AFFINITY_CONF"].value == "1"
+    assert decide(old, facts, LLAMA, parse_user_flags((), {})).values["CPU_AFFINITY_CONF"].value == "1"
 
 
 def test_without_graphs_two_queues_hand_operators_over() -> None:
@@ -189,11 +197,11 @@ def test_an_old_driver_gets_one_kind_of_graphs_and_a_new_one_vllms_default() -> 
 
 def test_several_hosts_meet_over_an_interface_and_need_the_chips_addresses() -> None:
     facts = host(A2)._replace(kernel={"interfaces": "eth0 eth1"}, grants={})
-    found = decided(A2, QWEN_32B, "--nnodes", "2", facts=facts)
+    decision = decided(A2, QWEN_32B, "--nnodes", "2", facts=facts)
 
-    assert found.values["GLOO_SOCKET_IFNAME"].value == "eth0"
-    assert found.values["HCCL_SOCKET_IFNAME"].value == "eth0"
-    assert "NPU-043" in advices(found)
+    assert decision.values["GLOO_SOCKET_IFNAME"].value == "eth0"
+    assert decision.values["HCCL_SOCKET_IFNAME"].value == "eth0"
+    assert "NPU-043" in advices(decision)
     assert "NPU-043" not in advices(decided(A2, QWEN_32B, facts=facts))
 
 
@@ -241,7 +249,11 @@ DEEPSEEK = QWEN_MOE._replace(
 
 @pytest.mark.parametrize("flags", [(), ("--max-model-len", "16384")])
 def test_latent_attention_gets_as_many_heads_a_rank_as_the_vendor_documents(flags: tuple[str, ...]) -> None:
-    sizes = {size for size in range(1, 17) if not obstacle(DEEPSEEK, rules(ascend_case(A3, DEEPSEEK, *flags)), size)}
+    sizes = {
+        size
+        for size in range(1, 17)
+        if not find_tensor_obstacle(DEEPSEEK, make_ascend_rules(ascend_case(A3, DEEPSEEK, *flags)), size)
+    }
 
     assert sizes == {1, 2, 4}
 
@@ -250,18 +262,21 @@ def test_sixteen_heads_of_latent_attention_are_enough_since_cann_8_5() -> None:
     assert DEEPSEEK.geometry
     kimi = DEEPSEEK._replace(geometry=DEEPSEEK.geometry._replace(heads=64, kv_heads=64))
     profiles = [expect.profile_in(f"ascend{name}") for name in A3_IMAGES]
-    found = [rules(ascend_case(A3, kimi)._replace(profile=profile)) for profile in profiles]
+    version_rules = [make_ascend_rules(ascend_case(A3, kimi)._replace(profile=profile)) for profile in profiles]
 
-    assert [max(size for size in range(1, 17) if not obstacle(kimi, each, size)) for each in found] == [2, 4, 4]
+    assert [
+        max(size for size in range(1, 17) if not find_tensor_obstacle(kimi, rule_set, size))
+        for rule_set in version_rules
+    ] == [2, 4, 4]
 
 
 def test_latent_attention_gets_fewer_heads_where_the_model_fits_only_then() -> None:
     dense = DEEPSEEK._replace(expert_share=0.0)
-    found = decided(A3, dense, "--max-model-len", "16384", "-dp", "1", "-pp", "1")
-    said = next(finding for finding in told(found.findings) if finding.id == "PLAN-047")
+    decision = decided(A3, dense, "--max-model-len", "16384", "-dp", "1", "-pp", "1")
+    finding = next(finding for finding in told(decision.findings) if finding.id == "PLAN-047")
 
-    assert found.values["--tensor-parallel-size"].value == "16"
-    assert said.remediation.startswith("set -tp 4 -dp 4 --enable-expert-parallel")
+    assert decision.values["--tensor-parallel-size"].value == "16"
+    assert finding.remediation.startswith("set -tp 4 -dp 4 --enable-expert-parallel")
 
 
 def test_the_users_size_is_kept_for_latent_attention_with_a_warning() -> None:
@@ -273,7 +288,7 @@ def test_sparse_attention_has_other_kernels_than_latent_attention() -> None:
     assert DEEPSEEK.geometry
     sparse = DEEPSEEK._replace(geometry=DEEPSEEK.geometry._replace(sparse=True))
 
-    assert not obstacle(sparse, rules(ascend_case(A3, sparse)), 16)
+    assert not find_tensor_obstacle(sparse, make_ascend_rules(ascend_case(A3, sparse)), 16)
     assert "PLAN-047" not in advices(decided(A3, sparse, "-tp", "16", "--max-model-len", "16384"))
 
 
@@ -293,10 +308,10 @@ NEXT = QWEN_MOE._replace(
 
 
 def test_wide_heads_need_several_query_heads_for_each_kv_head() -> None:
-    refusal = obstacle(NEXT, rules(ascend_case(A3, NEXT)), 16)
+    refusal = find_tensor_obstacle(NEXT, make_ascend_rules(ascend_case(A3, NEXT)), 16)
 
     assert refusal == "heads of size 256 need several of 16 heads per KV head on each of 16 ranks"
-    assert not obstacle(NEXT, rules(ascend_case(A3, NEXT)), 8)
+    assert not find_tensor_obstacle(NEXT, make_ascend_rules(ascend_case(A3, NEXT)), 8)
     with pytest.raises(EntrypointError, match="-tp 16: heads of size 256"):
         decided(A3, NEXT, "-tp", "16")
 
@@ -305,12 +320,34 @@ def test_a_recurrent_state_fills_whole_blocks_of_keys() -> None:
     assert NEXT.geometry
     odd = NEXT._replace(geometry=NEXT.geometry._replace(state_matrix=24 * 128 * 100))
 
-    assert "does not fill whole blocks of 128 tokens" in obstacle(odd, rules(ascend_case(A3, odd)), 8)
+    assert "does not fill whole blocks of 128 tokens" in find_tensor_obstacle(
+        odd, make_ascend_rules(ascend_case(A3, odd)), 8
+    )
 
 
 def test_omni_infer_says_what_its_mixed_deployment_does_not_serve() -> None:
     assert advices(decided(CLOUD, LLAMA))[-1] == "NPU-041"
     assert "NPU-042" in advices(decided(CLOUD, QWEN, "--data-parallel-size", "2"))
+
+
+def test_omni_infers_split_deployment_has_one_engine_for_prompts_and_one_on_each_npu_for_answers() -> None:
+    prefill = {name: value.value for name, value in decided(CLOUD, DEEPSEEK, role="prefill").values.items()}
+    assert (prefill["--tensor-parallel-size"], prefill["--data-parallel-size"]) == ("16", "1")
+    hosts = ("--nnodes", "2", "--node-rank", "0", "--master-addr", "10.0.0.1")
+    found = decided(CLOUD, DEEPSEEK, *hosts, role="decode")
+    decode = {name: value.value for name, value in found.values.items()}
+    assert (decode["--tensor-parallel-size"], decode["--data-parallel-size"]) == ("1", "32")
+    for each in (prefill, decode):
+        assert each["--enable-expert-parallel"] is True
+        assert each["ASCEND_RT_VISIBLE_DEVICES"] == ",".join(map(str, range(16)))
+        assert each["--gpu-memory-utilization"] == "0.92"
+    assert not {"NPU-041", "NPU-042"} & {*advices(found)}
+
+
+@pytest.mark.parametrize("role", ["prefill", "decode"])
+def test_omni_infers_split_deployment_serves_deepseek_only(role: str) -> None:
+    assert "NPU-041" in advices(decided(CLOUD, QWEN, role=role))
+    assert ("NPU-042" in advices(decided(CLOUD, QWEN, "-dp", "2", role=role))) == (role == "prefill")
 
 
 @pytest.mark.parametrize(
@@ -334,8 +371,8 @@ def test_a_folder_of_profiles_is_judged_by_the_probe_where_it_looked() -> None:
 
 
 def test_what_the_user_set_is_not_decided() -> None:
-    found = values(
+    settings = values(
         DUO, LLAMA, "--max-model-len", "2048", "--max-num-seqs", "4", "-tp", "2", "--compilation-config", "{}"
     )
 
-    assert not {"--max-model-len", "--max-num-seqs", "--tensor-parallel-size", "--compilation-config"} & set(found)
+    assert not {"--max-model-len", "--max-num-seqs", "--tensor-parallel-size", "--compilation-config"} & set(settings)

@@ -60,8 +60,8 @@ def with_available(gib: int) -> Callable[[Facts], Facts]:
 
 
 def with_compat(version: str, **kernel: str) -> Callable[[Facts], Facts]:
-    found = {"cuda_compat": version, "cuda_compat_folder": "/c", **kernel}
-    return lambda facts: facts._replace(kernel={**facts.kernel, **found})
+    compat_settings = {"cuda_compat": version, "cuda_compat_folder": "/c", **kernel}
+    return lambda facts: facts._replace(kernel={**facts.kernel, **compat_settings})
 
 
 def few_cpus(facts: Facts) -> Facts:

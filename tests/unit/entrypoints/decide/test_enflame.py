@@ -10,12 +10,12 @@ from drydock.config.matrix import read_matrix
 from drydock.config.project import DRYDOCK
 from entrypoints.core.errors import DOES_NOT_FIT, HOST, MODEL, USAGE, EntrypointError
 from entrypoints.core.records import Device
-from entrypoints.decide.enflame import decide, scheme
+from entrypoints.decide.enflame import decide, find_vendor_table
 from entrypoints.decide.records import Decision
 from entrypoints.model.geometry import Geometry
 from entrypoints.model.read import ModelFacts
 from entrypoints.model.weights import Weights
-from entrypoints.request.vllm_flags import parse_given
+from entrypoints.request.vllm_flags import parse_user_flags
 from entrypoints.request.vllm_lists import VllmLists
 from tests.support.hosts import expect
 from tests.support.sample import facts, told
@@ -47,13 +47,13 @@ def cards(count: int, memory: int = 42976) -> tuple[Device, ...]:
 
 
 def plan(what: ModelFacts, *words: str, count: int = 2, env: dict[str, str] | None = None) -> Decision:
-    return decide(PROFILE, facts(accelerator="enflame", devices=cards(count)), what, parse_given(words, env or {}))
+    return decide(PROFILE, facts(accelerator="enflame", devices=cards(count)), what, parse_user_flags(words, env or {}))
 
 
 def refused(what: ModelFacts, *words: str) -> EntrypointError:
-    with pytest.raises(EntrypointError) as found:
+    with pytest.raises(EntrypointError) as exception_info:
         plan(what, *words)
-    return found.value
+    return exception_info.value
 
 
 def test_the_manuals_serving_command_is_what_is_planned() -> None:
@@ -105,11 +105,11 @@ def test_only_cards_that_the_user_made_visible_count() -> None:
 def test_what_the_vendor_does_not_support_is_refused_unless_it_is_named(changes: dict[str, Any], found: str) -> None:
     what = model()._replace(**changes)
     error = refused(what)
-    kept = plan(what, "--quantization", "gptq").findings
+    findings = plan(what, "--quantization", "gptq").findings
 
     assert error.code == MODEL
     assert found in error.message
-    assert [finding.severity for finding in told(kept) if finding.id == "GCU-030"] == ["FAIL"]
+    assert [finding.severity for finding in told(findings) if finding.id == "GCU-030"] == ["FAIL"]
 
 
 @pytest.mark.parametrize(
@@ -126,9 +126,9 @@ def test_a_quantisation_of_the_users_is_checked_like_the_models_own(
     changes: dict[str, Any], method: str, found: str
 ) -> None:
     """As docs/enflame.md says: a FAIL, and the choice is kept."""
-    kept = told(plan(model(**changes), "--quantization", method).findings)
+    findings = told(plan(model(**changes), "--quantization", method).findings)
 
-    assert [(each.severity, each.found) for each in kept if each.id == "GCU-030"] == [("FAIL", found)]
+    assert [(finding.severity, finding.found) for finding in findings if finding.id == "GCU-030"] == [("FAIL", found)]
 
 
 @pytest.mark.parametrize(
@@ -140,7 +140,7 @@ def test_a_quantisation_of_the_users_is_checked_like_the_models_own(
     ],
 )
 def test_a_quantisation_of_the_users_that_the_vendor_supports_is_not_told(changes: dict[str, Any], method: str) -> None:
-    assert "GCU-030" not in {each.id for each in plan(model(**changes), "--quantization", method).findings}
+    assert "GCU-030" not in {finding.id for finding in plan(model(**changes), "--quantization", method).findings}
 
 
 @pytest.mark.parametrize(
@@ -161,9 +161,13 @@ def test_the_type_is_one_that_the_vendor_has_validated(architecture: str, quanti
 
 
 def test_a_model_whose_numbers_exceed_float16_gets_bfloat16() -> None:
-    given = parse_given((), {})._replace(vllm=VllmLists({"float16_refused": {"gemma2": "Unstable. Use bfloat16."}}))
+    user_flags = parse_user_flags((), {})._replace(
+        vllm=VllmLists({"float16_refused": {"gemma2": "Unstable. Use bfloat16."}})
+    )
     values = [
-        decide(PROFILE, facts(accelerator="enflame", devices=cards(2)), model(model_type=name), given).values["--dtype"]
+        decide(PROFILE, facts(accelerator="enflame", devices=cards(2)), model(model_type=name), user_flags).values[
+            "--dtype"
+        ]
         for name in ("gemma2", "qwen2")
     ]
     assert [value.value for value in values] == ["bfloat16", "float16"]
@@ -258,11 +262,12 @@ def test_a_model_that_fits_nowhere_is_refused() -> None:
 
 
 def test_schemes_are_the_vendors_columns() -> None:
-    found = [
-        scheme(model(quantization=name, bits=bits)) for name, bits in (("gptq", 8), ("gptq", 4), ("w8a8", 8), ("", 0))
+    schemes = [
+        find_vendor_table(model(quantization=name, bits=bits))
+        for name, bits in (("gptq", 8), ("gptq", 4), ("w8a8", 8), ("", 0))
     ]
 
-    assert found == ["gptq_8bit", "gptq_4bit", "w8a8", ""]
+    assert schemes == ["gptq_8bit", "gptq_4bit", "w8a8", ""]
 
 
 # --- what every start needs -----------------------------------------------------------------------------------------
@@ -283,9 +288,9 @@ def test_schemes_are_the_vendors_columns() -> None:
 def test_what_the_manual_requires_is_not_replaced_silently(
     variant: str, flags: tuple[str, ...], env: dict[str, str], expected: list[str]
 ) -> None:
-    given = parse_given(flags, env)
-    found = decide(profile(variant), facts(accelerator="enflame", devices=cards(2)), GPTQ_INT8, given).findings
-    assert [finding.id for finding in found if finding.id.startswith("GCU")] == expected
+    user_flags = parse_user_flags(flags, env)
+    findings = decide(profile(variant), facts(accelerator="enflame", devices=cards(2)), GPTQ_INT8, user_flags).findings
+    assert [finding.id for finding in findings if finding.id.startswith("GCU")] == expected
 
 
 @pytest.mark.parametrize(("method", "bits"), [("gptq", 3), ("gptq", 2), ("awq", 8)])

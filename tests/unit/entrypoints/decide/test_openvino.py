@@ -10,7 +10,7 @@ from entrypoints.decide.openvino import decide
 from entrypoints.decide.records import Decision
 from entrypoints.model.read import ModelFacts
 from entrypoints.request.intents import NONE, Intents
-from entrypoints.request.vllm_flags import parse_given
+from entrypoints.request.vllm_flags import parse_user_flags
 from tests.support.hosts.expect import profile_of, read
 from tests.support.hosts.models import LLAMA, SMOLLM2
 
@@ -27,14 +27,14 @@ def with_memory(gib: float) -> Facts:
 def decided(
     *flags: str, facts: Facts = XEON, model: ModelFacts = LLAMA, intents: Intents = NONE, **env: str
 ) -> Decision:
-    return decide(PROFILE, facts, model, parse_given(flags, env, intents=intents))
+    return decide(PROFILE, facts, model, parse_user_flags(flags, env, intents=intents))
 
 
 def values(
     *flags: str, facts: Facts = XEON, model: ModelFacts = LLAMA, intents: Intents = NONE, **env: str
 ) -> dict[str, str | bool]:
-    found = decided(*flags, facts=facts, model=model, intents=intents, **env)
-    return {name: value.value for name, value in found.values.items()}
+    decision = decided(*flags, facts=facts, model=model, intents=intents, **env)
+    return {name: value.value for name, value in decision.values.items()}
 
 
 def refused(*flags: str, facts: Facts = XEON, model: ModelFacts = LLAMA, **env: str) -> EntrypointError:
@@ -44,21 +44,21 @@ def refused(*flags: str, facts: Facts = XEON, model: ModelFacts = LLAMA, **env: 
 
 
 def test_the_manuals_configuration_for_cpus() -> None:
-    found = values(model=SMOLLM2)
+    settings = values(model=SMOLLM2)
 
-    assert found["VLLM_OPENVINO_DEVICE"] == "CPU"
-    assert found["VLLM_OPENVINO_KV_CACHE_PRECISION"] == "u8"
-    assert (found["--enable-chunked-prefill"], found["--max-num-batched-tokens"]) == (True, "256")
-    assert str(found["LD_PRELOAD"]).endswith("libtcmalloc_minimal.so.4")
+    assert settings["VLLM_OPENVINO_DEVICE"] == "CPU"
+    assert settings["VLLM_OPENVINO_KV_CACHE_PRECISION"] == "u8"
+    assert (settings["--enable-chunked-prefill"], settings["--max-num-batched-tokens"]) == (True, "256")
+    assert str(settings["LD_PRELOAD"]).endswith("libtcmalloc_minimal.so.4")
 
 
 def test_the_manuals_configuration_for_gpus() -> None:
-    found = values(VLLM_OPENVINO_DEVICE="GPU.1")
+    settings = values(VLLM_OPENVINO_DEVICE="GPU.1")
 
-    assert found["VLLM_OPENVINO_KV_CACHE_PRECISION"] == "i8"
-    assert found["VLLM_OPENVINO_ENABLE_QUANTIZED_WEIGHTS"] == "ON"
-    assert found["VLLM_OPENVINO_KVCACHE_SPACE"] == "0"
-    assert "--enable-chunked-prefill" not in found
+    assert settings["VLLM_OPENVINO_KV_CACHE_PRECISION"] == "i8"
+    assert settings["VLLM_OPENVINO_ENABLE_QUANTIZED_WEIGHTS"] == "ON"
+    assert settings["VLLM_OPENVINO_KVCACHE_SPACE"] == "0"
+    assert "--enable-chunked-prefill" not in settings
 
 
 def test_the_kv_cache_is_what_sequences_fill_and_no_more_than_one_socket_keeps_busy() -> None:
@@ -85,21 +85,21 @@ def test_a_length_that_does_not_fit_is_shortened_or_refused_when_it_was_asked_fo
 
 
 def test_wishes_set_length_and_sequences() -> None:
-    found = values(intents=Intents(input=(1, 3000), output=(1, 1000), concurrency=512))
+    settings = values(intents=Intents(input=(1, 3000), output=(1, 1000), concurrency=512))
 
-    assert (found["--max-model-len"], found["--max-num-seqs"]) == ("4000", "512")
-    assert found["--max-num-batched-tokens"] == "512"
+    assert (settings["--max-model-len"], settings["--max-num-seqs"]) == ("4000", "512")
+    assert settings["--max-num-batched-tokens"] == "512"
 
 
 def test_prefix_caching_excludes_chunked_prefill() -> None:
     assert "--enable-chunked-prefill" not in values("--enable-prefix-caching")
-    both = decided("--enable-prefix-caching", "--enable-chunked-prefill", "--enable-lora")
-    assert {"PLAN-082", "PLAN-083"} <= {finding.id for finding in both.findings}
+    decision = decided("--enable-prefix-caching", "--enable-chunked-prefill", "--enable-lora")
+    assert {"PLAN-082", "PLAN-083"} <= {finding.id for finding in decision.findings}
 
 
 def test_the_old_name_of_the_precision_is_told_apart() -> None:
-    found = decided(VLLM_OPENVINO_CPU_KV_CACHE_PRECISION="u8").findings
-    assert [finding.id for finding in found] == ["PLAN-081"]
+    findings = decided(VLLM_OPENVINO_CPU_KV_CACHE_PRECISION="u8").findings
+    assert [finding.id for finding in findings] == ["PLAN-081"]
 
 
 def test_a_model_that_is_not_here_leaves_room_for_its_weights() -> None:
@@ -123,6 +123,6 @@ def test_without_memory_figures_there_is_no_plan() -> None:
 
 @pytest.mark.parametrize(("method", "said"), [("fp8", 1), ("compressed-tensors", 1), ("gptq", 0), ("awq", 0), ("", 0)])
 def test_a_quantisation_that_nobody_converts_is_warned_of(method: str, said: int) -> None:
-    found = decided(model=LLAMA._replace(quantization=method)).findings
+    findings = decided(model=LLAMA._replace(quantization=method)).findings
 
-    assert [finding.found for finding in found if finding.id == "PLAN-084"] == [method] * said
+    assert [finding.found for finding in findings if finding.id == "PLAN-084"] == [method] * said

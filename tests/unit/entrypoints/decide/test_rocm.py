@@ -11,7 +11,7 @@ from entrypoints.decide import rocm
 from entrypoints.decide.records import Thresholds
 from entrypoints.model.read import ModelFacts
 from entrypoints.model.weights import Weights
-from entrypoints.request.vllm_flags import parse_given
+from entrypoints.request.vllm_flags import parse_user_flags
 from tests.support.decision_rows import Row, check, profile_of, with_devices
 from tests.support.hosts import expect
 from tests.support.hosts.models import LLAMA
@@ -19,7 +19,12 @@ from tests.support.hosts.models import LLAMA
 MI300, MI355, MI250, RADEON = "rocm-mi300x-8x", "rocm-mi355x-8x", "rocm-mi250x-4x", "rocm-rx7900xtx-2x"
 VISIBLE, AITER, CHANNELS, NUMA = "HIP_VISIBLE_DEVICES", "VLLM_ROCM_USE_AITER", "NCCL_MIN_NCHANNELS", "--numa-bind"
 TENSOR = "--tensor-parallel-size"
+EXPERTS, BREAKABLE = "VLLM_ROCM_USE_AITER_MOE", "VLLM_USE_BREAKABLE_CUDAGRAPH"
 KNOWN = (NUMA, "--tensor-parallel-size", "--max-model-len", "--gpu-memory-utilization")
+
+
+def of_class(architecture: str, quantization: str = "") -> ModelFacts:
+    return LLAMA._replace(architecture=architecture, quantization=quantization)
 
 
 def without_permission(facts: Facts) -> Facts:
@@ -35,8 +40,8 @@ def as_apu(carved: int, shared: int, counted: int) -> Callable[[Facts], Facts]:
     """Return a change to one GPU that is part of the processor; sizes in MiB."""
 
     def change(facts: Facts) -> Facts:
-        named = facts.devices[0]._replace(name="AMD Radeon 8060S", architecture="gfx1151", busy=False)
-        apu = named._replace(memory_total=counted << 20, memory_used=161 << 20)
+        device = facts.devices[0]._replace(name="AMD Radeon 8060S", architecture="gfx1151", busy=False)
+        apu = device._replace(memory_total=counted << 20, memory_used=161 << 20)
         sizes = {"apu_memory_mib": str(counted), "apu_vram_mib": str(carved), "apu_gtt_mib": str(shared)}
         return facts._replace(devices=(apu,), links=(), kernel={**facts.kernel, **sizes})
 
@@ -64,6 +69,22 @@ ROWS = {
     "one of eight": Row(
         MI300, "-tp 1", values={VISIBLE: "0", AITER: "1", CHANNELS: None}, because={VISIBLE: "amd-smi"}
     ),
+    "Hy3's experts have kernels of vLLM's": Row(
+        MI300, model=of_class("HYV3ForCausalLM"), values={AITER: "1", EXPERTS: "0"}
+    ),
+    "a Radeon has no kernels of AITER to leave out": Row(
+        RADEON, model=of_class("HYV3ForCausalLM"), values={EXPERTS: None}
+    ),
+    "Laguna's in 8 bits on MI300 too": Row(
+        MI300, model=of_class("LagunaForCausalLM", "fp8"), values={EXPERTS: "0"}, because={EXPERTS: "Laguna-S-2.1"}
+    ),
+    "not on MI355": Row(MI355, model=of_class("LagunaForCausalLM", "fp8"), values={EXPERTS: None}),
+    "nor in 16 bits": Row(MI300, model=of_class("LagunaForCausalLM"), values={EXPERTS: None}),
+    "MiMo-V2-Flash has none of AITER's": Row(MI300, model=of_class("MiMoV2FlashForCausalLM"), values={AITER: "0"}),
+    "MiniMax-M3 has blocks of 128, and whole graphs": Row(
+        MI355, model=of_class("MiniMaxM3SparseForCausalLM"), values={"--block-size": "128", BREAKABLE: "0"}
+    ),
+    "other models have vLLM's": Row(MI355, values={"--block-size": None, BREAKABLE: None, EXPERTS: None}),
     "eight linked GPUs get more channels": Row(MI300, "-tp 8", values={CHANNELS: "112", VISIBLE: None}),
     "the user's GPUs stay": Row(MI300, env={VISIBLE: "5,6"}, values={VISIBLE: None}),
     "--devices are named by HIP's number": Row(MI300, goals={"devices": (3,)}, values={VISIBLE: "3"}),
@@ -108,7 +129,14 @@ def test_a_quantisation_is_judged_by_what_the_gpu_computes(name: str, method: st
     every = tuple(f"ROCM-03{number}" for number in range(2, 6))
     model = LLAMA._replace(quantization=method)
 
-    check(Row(name, model=model, finds=dict.fromkeys(ids, ""), quiet=tuple(each for each in every if each not in ids)))
+    check(
+        Row(
+            name,
+            model=model,
+            finds=dict.fromkeys(ids, ""),
+            quiet=tuple(finding_id for finding_id in every if finding_id not in ids),
+        )
+    )
 
 
 @pytest.mark.parametrize(("name", "words", "env", "heads"), HEADS)
@@ -116,6 +144,8 @@ def test_amds_kernel_of_latent_attention_limits_the_heads_of_a_rank(
     name: str, words: str, env: dict[str, str], heads: int
 ) -> None:
     profile = profile_of(name)
-    found = rocm.rules(expect.read(name, profile), Thresholds(profile["thresholds"]), parse_given(words.split(), env))
+    rocm_rules = rocm.make_rocm_rules(
+        expect.read(name, profile), Thresholds(profile["thresholds"]), parse_user_flags(words.split(), env)
+    )
 
-    assert max(found.latent_heads, default=0) == heads
+    assert max(rocm_rules.latent_heads, default=0) == heads

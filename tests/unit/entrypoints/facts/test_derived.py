@@ -6,12 +6,12 @@ import pytest
 
 from entrypoints.core.records import Device, Limits, Memory
 from entrypoints.core.units import MIB
-from entrypoints.facts.derived import UNLIMITED, available_memory, derive
+from entrypoints.facts.derived import UNLIMITED, available_memory, derive_facts
 from tests.support.sample import GIB, facts, with_threads
 
 
 def test_derived_facts_count_cores_not_threads() -> None:
-    derived = derive(with_threads(facts(cores=4, nodes=2), 2))
+    derived = derive_facts(with_threads(facts(cores=4, nodes=2), 2))
 
     assert (derived["physical_cores"], derived["threads_per_core"], derived["numa_nodes"]) == (4, 2, 2)
 
@@ -22,15 +22,15 @@ def test_available_memory_is_the_smaller_of_host_and_container() -> None:
 
     assert available_memory(host) == 64 * GIB
     assert available_memory(limited) == 7 * GIB
-    assert derive(limited)["memory_gib"] == 8.0
+    assert derive_facts(limited)["memory_gib"] == 8.0
 
 
 def test_a_quota_covers_cores_or_not_and_may_be_a_fraction() -> None:
     host = facts(cores=4)
-    derived = derive(host._replace(cgroup=host.cgroup._replace(cpu_quota=2.5)))
+    derived = derive_facts(host._replace(cgroup=host.cgroup._replace(cpu_quota=2.5)))
 
     assert (derived["cpu_quota_covers"], derived["cpu_quota_whole"]) == (False, False)
-    assert derive(host)["cpu_quota_covers"] is True
+    assert derive_facts(host)["cpu_quota_covers"] is True
 
 
 @pytest.mark.parametrize(
@@ -40,35 +40,35 @@ def test_a_quota_covers_cores_or_not_and_may_be_a_fraction() -> None:
 def test_mempolicy_is_allowed_without_seccomp_or_with_sys_nice(seccomp: str, sys_nice: str, outcome: str) -> None:
     host = facts(kernel={"seccomp": seccomp, "sys_nice": sys_nice})
 
-    assert derive(host)["mempolicy"] == outcome
+    assert derive_facts(host)["mempolicy"] == outcome
 
 
 def test_a_cpu_whose_node_has_no_usable_memory_is_counted() -> None:
     host = facts(cores=4, nodes=2)
 
-    assert derive(host._replace(nodes=host.nodes[:1]))["numa_cpus_without_memory"] == 2
+    assert derive_facts(host._replace(nodes=host.nodes[:1]))["numa_cpus_without_memory"] == 2
 
 
 def test_swap_in_use_is_in_mib() -> None:
-    assert derive(facts()._replace(memory=Memory(GIB, GIB, GIB, GIB // 2)))["swap_used_mib"] == 512
+    assert derive_facts(facts()._replace(memory=Memory(GIB, GIB, GIB, GIB // 2)))["swap_used_mib"] == 512
 
 
 def test_each_architecture_of_the_devices_is_listed_once() -> None:
     devices = tuple(Device(number, "", None, None, None, architecture="trn2") for number in range(2))
 
-    assert derive(facts()._replace(devices=devices))["architectures"] == ["trn2"]
-    assert "architectures" not in derive(facts())
+    assert derive_facts(facts()._replace(devices=devices))["architectures"] == ["trn2"]
+    assert "architectures" not in derive_facts(facts())
 
 
 def test_a_card_of_unknown_architecture_has_its_name_instead() -> None:
-    known, named, neither = (Device(number, name, None, None, None) for number, name in enumerate(("S60", "I20", "")))
-    devices = (known._replace(architecture="gcu300"), named, neither)
+    s60, i20, neither = (Device(number, name, None, None, None) for number, name in enumerate(("S60", "I20", "")))
+    devices = (s60._replace(architecture="gcu300"), i20, neither)
 
-    assert derive(facts()._replace(devices=devices))["architectures"] == ["I20", "gcu300"]
+    assert derive_facts(facts()._replace(devices=devices))["architectures"] == ["I20", "gcu300"]
 
 
 def test_limits_are_the_values_they_can_be_raised_to() -> None:
-    derived = derive(facts(limits=Limits(1024, 65536, None, 524288, None)))
+    derived = derive_facts(facts(limits=Limits(1024, 65536, None, 524288, None)))
 
     assert (derived["nofile"], derived["memlock_mib"]) == (524288, UNLIMITED // MIB)
 
@@ -76,5 +76,5 @@ def test_limits_are_the_values_they_can_be_raised_to() -> None:
 def test_idle_huge_pages_are_a_share_of_the_memory() -> None:
     host = facts(memory=64 * GIB, kernel={"hugepages_idle": "8192", "hugepage_kib": "2048"})
 
-    assert derive(host)["hugepages_idle_percent"] == 25
-    assert "hugepages_idle_percent" not in derive(facts())
+    assert derive_facts(host)["hugepages_idle_percent"] == 25
+    assert "hugepages_idle_percent" not in derive_facts(facts())

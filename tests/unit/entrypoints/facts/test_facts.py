@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from entrypoints.checks.findings import FAIL, unread
+from entrypoints.checks.findings import FAIL, list_unread_facts
 from entrypoints.core.records import Facts
-from entrypoints.facts.facts import probe
+from entrypoints.facts.facts import collect_facts
 from entrypoints.host.commands import Commands
 from entrypoints.host.host import Host
 from tests.support.hosts.trees import GIB, tree, write
@@ -22,12 +22,12 @@ CGROUP1, CGROUP2 = tree("cpu-cgroup1"), tree("cpu-cgroup2-limited")
 
 def read(root: Path) -> Facts:
     host = Host(str(root))
-    return probe(host, Commands(host), PROFILE, {})
+    return collect_facts(host, Commands(host), PROFILE, {})
 
 
 def test_this_very_system_can_be_probed() -> None:
     host = Host()
-    facts = probe(host, Commands(host), PROFILE, {"DRYDOCK_CACHE_DIR": "/nowhere"})
+    facts = collect_facts(host, Commands(host), PROFILE, {"DRYDOCK_CACHE_DIR": "/nowhere"})
 
     assert facts.failures == ()
     assert facts.cpus
@@ -60,8 +60,8 @@ def test_the_smallest_limit_up_the_tree_counts_in_cgroup_2(tmp_path: Path) -> No
 
 def test_the_containers_own_view_of_cgroup_2_begins_at_its_root(tmp_path: Path) -> None:
     files = {"cgroup.controllers": "memory", "memory.max": str(GIB), "memory.current": "5", "cpu.max": "max 100000"}
-    own = CGROUP2 | {f"sys/fs/cgroup/{name}": text for name, text in files.items()}
-    cgroup = read(write(tmp_path, {**own, "proc/self/cgroup": "0::/../../outside\n"})).cgroup
+    cgroup_files = CGROUP2 | {f"sys/fs/cgroup/{name}": text for name, text in files.items()}
+    cgroup = read(write(tmp_path, {**cgroup_files, "proc/self/cgroup": "0::/../../outside\n"})).cgroup
 
     assert (cgroup.memory_limit, cgroup.memory_used, cgroup.cpu_quota) == (GIB, 5, None)
 
@@ -78,7 +78,7 @@ def test_a_file_that_should_parse_and_does_not_is_a_fail_finding(tmp_path: Path)
             tmp_path, {**CGROUP2, "sys/fs/cgroup/pod/server/cpu.max": "oops\n", "proc/meminfo": "MemTotal: lots kB\n"}
         )
     )
-    findings = told(unread(facts))
+    findings = told(list_unread_facts(facts))
 
     assert {finding.found for finding in findings} == {"'oops'", "'MemTotal: lots kB'"}
     assert {finding.severity for finding in findings} == {FAIL}

@@ -13,8 +13,15 @@ from drydock.topology.render import chips
 from entrypoints.core.errors import HOST, USAGE, EntrypointError
 from entrypoints.core.records import Facts
 from entrypoints.facts import record as record_module
-from entrypoints.facts.facts import probe
-from entrypoints.facts.record import FILES_AT_MOST, STEPS_AT_MOST, open_host, parse_record, read_record, record
+from entrypoints.facts.facts import collect_facts
+from entrypoints.facts.record import (
+    FILES_AT_MOST,
+    STEPS_AT_MOST,
+    open_host,
+    parse_record,
+    read_record,
+    write_recorded_host,
+)
 from entrypoints.host.commands import Commands
 from entrypoints.host.host import Host
 from tests.support import topologies
@@ -37,7 +44,7 @@ def looked(
     host: Host, env: dict[str, str] | None = None, accelerator: str = PROFILE["accelerator"]
 ) -> tuple[Host, Commands, Facts]:
     commands = Commands(host)
-    return host, commands, probe(host, commands, {**PROFILE, "accelerator": accelerator}, env or {})
+    return host, commands, collect_facts(host, commands, {**PROFILE, "accelerator": accelerator}, env or {})
 
 
 def document(path: Path) -> dict[str, Any]:
@@ -52,15 +59,15 @@ def document(path: Path) -> dict[str, Any]:
 def test_recorded_facts_read_back_the_same(tmp_path: Path, path: str, file: str) -> None:
     host, commands, live = looked(Host())
 
-    assert record(host, commands, live, str(tmp_path / path)) == str(tmp_path / file)
+    assert write_recorded_host(host, commands, live, str(tmp_path / path)) == str(tmp_path / file)
     assert looked(open_host(str(tmp_path / path)))[2] == live
     assert looked(open_host(str(tmp_path / file)))[2] == live
 
 
 def test_a_recording_of_a_recording_is_the_same_file(tmp_path: Path) -> None:
     one, two = tmp_path / "one.json", tmp_path / "two.json"
-    record(*looked(Host()), str(one))
-    record(*looked(open_host(str(one))), str(two))
+    write_recorded_host(*looked(Host()), str(one))
+    write_recorded_host(*looked(open_host(str(one))), str(two))
 
     assert one.read_text() == two.read_text()
     assert list(document(one)) == ["commands", "files", "links", "machine", "mounts", "origin"]
@@ -73,16 +80,18 @@ def test_a_recording_has_what_ranktables_are_made_of_and_only_what_succeeded(
     """Ranktables are made of each chip's address (drydock/topology/render/chips.py), which no server asks for."""
     value = document(HOSTS / recorded / "host.json")
     count = len(looked(open_host(str(HOSTS / recorded)), accelerator="ascend")[2].devices)
-    asked = topologies.chips(0, count, pod=pod)
-    asked["hccn_tool -i 1 -ip -g"] = {"rc": 1, "stdout": "", "stderr": "no such device"}
-    answers = {command: {"stderr": "", **answer} for command, answer in {**asked, **value["commands"]}.items()}
+    chip_commands = topologies.chips(0, count, pod=pod)
+    chip_commands["hccn_tool -i 1 -ip -g"] = {"rc": 1, "stdout": "", "stderr": "no such device"}
+    answers = {command: {"stderr": "", **answer} for command, answer in {**chip_commands, **value["commands"]}.items()}
     (tmp_path / "here.json").write_text(json.dumps({**value, "commands": answers}))
-    record(*looked(open_host(str(tmp_path / "here.json")), accelerator="ascend"), str(tmp_path / "host.json"))
+    write_recorded_host(
+        *looked(open_host(str(tmp_path / "here.json")), accelerator="ascend"), str(tmp_path / "host.json")
+    )
     commands = document(tmp_path / "host.json")["commands"]
 
-    assert chips.address(commands, 0) == "10.9.0.1"
-    assert chips.super_pod(commands, 3) == (("3", "3") if pod else None)
-    assert {*commands} & {*asked} == {*asked} - {"hccn_tool -i 1 -ip -g"}
+    assert chips.read_chip_address(commands, 0) == "10.9.0.1"
+    assert chips.read_chip_super_pod(commands, 3) == (("3", "3") if pod else None)
+    assert {*commands} & {*chip_commands} == {*chip_commands} - {"hccn_tool -i 1 -ip -g"}
 
 
 KNOWN = ("init_on_alloc=", "pci=")
@@ -90,7 +99,7 @@ KNOWN = ("init_on_alloc=", "pci=")
 
 
 def test_nothing_of_the_environment_or_the_mount_table_is_recorded(tmp_path: Path) -> None:
-    record(*looked(Host(), {"HF_TOKEN": "hf_secret"}), str(tmp_path / "host.json"))
+    write_recorded_host(*looked(Host(), {"HF_TOKEN": "hf_secret"}), str(tmp_path / "host.json"))
     files = document(tmp_path / "host.json")["files"]
     words = files["/proc/cmdline"].split()
 
@@ -104,13 +113,13 @@ def test_what_is_there_already_is_left_alone(tmp_path: Path, path: str) -> None:
     (tmp_path / "mine.json").write_text("mine")
 
     with pytest.raises(EntrypointError) as refused:
-        record(*looked(Host()), str(tmp_path / path))
+        write_recorded_host(*looked(Host()), str(tmp_path / path))
     assert refused.value.code == (HOST if path.endswith("/host") else USAGE)
     assert {file.name: file.read_text() for file in tmp_path.iterdir()} == {"mine.json": "mine"}
 
 
 def test_an_empty_folder_is_filled(tmp_path: Path) -> None:
-    assert record(*looked(Host()), str(tmp_path)) == str(tmp_path / "host.json")
+    assert write_recorded_host(*looked(Host()), str(tmp_path)) == str(tmp_path / "host.json")
 
 
 def test_a_file_that_cannot_be_written_is_named_and_leaves_nothing(
@@ -121,7 +130,7 @@ def test_a_file_that_cannot_be_written_is_named_and_leaves_nothing(
 
     monkeypatch.setattr(os, "rename", full)
     with pytest.raises(EntrypointError, match=r"host\.json: No space left on device \(errno 28\), expected") as refused:
-        record(*looked(Host()), str(tmp_path / "host.json"))
+        write_recorded_host(*looked(Host()), str(tmp_path / "host.json"))
     assert refused.value.code == HOST
     assert list(tmp_path.iterdir()) == []
 
@@ -213,9 +222,9 @@ HOSTILE: dict[str, tuple[Any, str]] = {
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_file_that_is_wrong_is_refused_with_its_place_and_what_to_do(tmp_path: Path, name: str) -> None:
-    value, said = HOSTILE[name]
+    value, expected_error = HOSTILE[name]
 
-    with pytest.raises(EntrypointError, match=said) as refused:
+    with pytest.raises(EntrypointError, match=expected_error) as refused:
         read(tmp_path, value)
     assert refused.value.code == USAGE
     assert refused.value.message.startswith(f"--root {tmp_path / 'host.json'}: ")

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from entrypoints.checks.grants import examine
+from entrypoints.checks.grants import examine_facts
 from entrypoints.core.records import Facts, Finding
 from entrypoints.decide.parallelism.devices import choose_pool
 from tests.support.hosts import expect
@@ -17,14 +17,14 @@ QUERY = "nvidia-smi --query-gpu="
 def _below_windows(name: str, *hidden: str, **files: str) -> dict[str, Any]:
     """Return a recorded host without the paths that begin with these, and with /dev/dxg."""
     host = expect.document(name)
-    kept = {path: text for path, text in host["files"].items() if not path.startswith(hidden)}
-    return {**host, "files": {**kept, "/dev/dxg": "", **files}}
+    linux_files = {path: text for path, text in host["files"].items() if not path.startswith(hidden)}
+    return {**host, "files": {**linux_files, "/dev/dxg": "", **files}}
 
 
 def _examined(name: str, host: dict[str, Any]) -> tuple[Facts, dict[str, Finding]]:
     profile = expect.profile_of(name)
     facts = expect.look(expect.opened(host), profile)
-    return facts, {finding.id: finding for finding in examine(profile, facts)}
+    return facts, {finding.id: finding for finding in examine_facts(profile, facts)}
 
 
 def test_nvidia_gpus_need_no_device_files_of_their_own() -> None:

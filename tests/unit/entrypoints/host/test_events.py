@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from entrypoints.host.events import LimitEvents, explain, limit_events
+from entrypoints.host.events import LimitEvents, explain_limit_events, limit_events
 
 
 def write(root: Path, files: dict[str, str]) -> str:
@@ -51,7 +51,7 @@ def test_a_kernel_that_tells_nothing_counts_nothing(tmp_path: Path, text: str) -
 
 def test_only_what_happened_since_the_start_is_named() -> None:
     before = LimitEvents(killed=2, refused=3)
-    assert explain(before, before) == ""
-    assert "OOM killer ended 1 process of" in explain(before, LimitEvents(3, 3))
-    assert "reached, 4 refused" in explain(before, LimitEvents(2, 7))
-    assert "--pids-limit" in explain(before, LimitEvents(2, 7))
+    assert explain_limit_events(before, before) == ""
+    assert "OOM killer ended 1 process of" in explain_limit_events(before, LimitEvents(3, 3))
+    assert "reached, 4 refused" in explain_limit_events(before, LimitEvents(2, 7))
+    assert "--pids-limit" in explain_limit_events(before, LimitEvents(2, 7))

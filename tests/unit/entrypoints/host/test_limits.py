@@ -22,11 +22,11 @@ from entrypoints.host import limits
     ],
 )
 def test_a_limit_is_raised_as_far_as_it_may_be(found: Limits, expected: dict[str, int]) -> None:
-    assert limits.raised(found) == expected
+    assert limits.choose_raised_limits(found) == expected
 
 
 def test_each_raised_limit_has_its_reason_and_what_it_was() -> None:
-    reasons = limits.reasons(Limits(1024, 65536, None, 524288, None))
+    reasons = limits.make_limit_reasons(Limits(1024, 65536, None, 524288, None))
 
     assert [(reason.setting, reason.value, reason.origin) for reason in reasons] == [
         ("RLIMIT_NOFILE", "524288", "decision"),
@@ -37,21 +37,21 @@ def test_each_raised_limit_has_its_reason_and_what_it_was() -> None:
 
 def test_a_limit_is_set_for_this_process_and_what_it_starts() -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    said: list[str] = []
+    messages: list[str] = []
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, 256), hard))
-        limits.apply({"RLIMIT_NOFILE": min(soft, 300)}, said.append)
+        limits.apply_limits({"RLIMIT_NOFILE": min(soft, 300)}, messages.append)
 
         assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] == min(soft, 300)
-        assert said == []
+        assert messages == []
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def test_a_limit_that_the_kernel_refuses_is_said_and_stays() -> None:
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
-    said: list[str] = []
-    limits.apply({"RLIMIT_NOFILE": before[1] + 1}, said.append)
+    messages: list[str] = []
+    limits.apply_limits({"RLIMIT_NOFILE": before[1] + 1}, messages.append)
 
     assert resource.getrlimit(resource.RLIMIT_NOFILE) == before
-    assert said[0].startswith(f"WARN RLIMIT_NOFILE stays at {before[0]}, not {before[1] + 1}: ")
+    assert messages[0].startswith(f"WARN RLIMIT_NOFILE stays at {before[0]}, not {before[1] + 1}: ")

@@ -7,7 +7,15 @@ import socket
 import time
 from pathlib import Path
 
-from entrypoints.host.processes import Process, age, children, command_line, is_listening, session, titled
+from entrypoints.host.processes import (
+    Process,
+    command_line,
+    is_listening,
+    list_children,
+    list_session_processes,
+    list_titled_processes,
+    read_process_age,
+)
 
 
 def make_process(root: Path, pid: int, parent: int, leader: int, title: str, state: str = "S") -> None:
@@ -27,7 +35,7 @@ def test_a_session_is_found_with_the_weights_that_titled_processes_map(tmp_path:
     make_process(tmp_path, 10, 1, 10, "python -m vllm")
     make_process(tmp_path, 11, 10, 10, "VLLM::Worker")
     make_process(tmp_path, 12, 1, 12, "bash")
-    assert sorted(session(10, str(tmp_path))) == [
+    assert sorted(list_session_processes(10, str(tmp_path))) == [
         Process("VLLM::Worker", ("/models/a b/model.safetensors",)),
         Process("python -m vllm", ()),
     ]
@@ -40,19 +48,19 @@ def test_a_helper_that_an_engine_core_has_just_forked_is_none_of_vllms_processes
     make_process(tmp_path, 13, 11, 10, "VLLM::Worker_TP0")
     make_process(tmp_path, 14, 10, 10, "VLLM::EngineCore", state="Z")
     make_process(tmp_path, 15, 1, 15, "VLLM::EngineCore")
-    assert titled(10, str(tmp_path)) == {11: "VLLM::EngineCore", 13: "VLLM::Worker_TP0"}
+    assert list_titled_processes(10, str(tmp_path)) == {11: "VLLM::EngineCore", 13: "VLLM::Worker_TP0"}
 
 
 def test_children_leave_out_zombies_and_other_peoples(tmp_path: Path) -> None:
     make_process(tmp_path, 10, 1, 10, "a")
     make_process(tmp_path, 11, 1, 10, "b", state="Z")
     make_process(tmp_path, 12, 10, 10, "c")
-    assert children(1, str(tmp_path)) == (10,)
+    assert list_children(1, str(tmp_path)) == (10,)
 
 
 def test_a_process_that_is_gone_is_not_among_the_results(tmp_path: Path) -> None:
     (tmp_path / "proc" / "10").mkdir(parents=True)
-    assert session(10, str(tmp_path)) == ()
+    assert list_session_processes(10, str(tmp_path)) == ()
     assert command_line(10, str(tmp_path)) == ()
 
 
@@ -63,9 +71,9 @@ def test_a_title_that_setproctitle_padded_is_trimmed(tmp_path: Path) -> None:
 
 
 def test_this_process_is_as_old_as_it_has_used_time() -> None:
-    first = age()
+    first = read_process_age()
     time.sleep(0.05)
-    assert 0.03 < age() - first < 5
+    assert 0.03 < read_process_age() - first < 5
     assert command_line(os.getpid())
 
 
@@ -80,4 +88,4 @@ def test_a_listening_port_is_seen_and_a_connected_one_is_not() -> None:
 
 def test_without_proc_net_nothing_listens(tmp_path: Path) -> None:
     assert not is_listening(80, str(tmp_path))
-    assert age(str(tmp_path)) == 0.0
+    assert read_process_age(str(tmp_path)) == 0.0

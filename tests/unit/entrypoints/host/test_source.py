@@ -22,7 +22,9 @@ PATTERN = st.lists(st.sampled_from(["*", "a*", "[0-9]*", "a[0-9]", "?", "*0", "a
 
 def fit(tree: dict[str, str]) -> dict[str, str]:
     """Leave out files that another path takes for a folder."""
-    return {path: text for path, text in tree.items() if not any(other.startswith(f"{path}/") for other in tree)}
+    return {
+        path: text for path, text in tree.items() if not any(descendant.startswith(f"{path}/") for descendant in tree)
+    }
 
 
 def recorded(tree: dict[str, str]) -> Host:
@@ -30,9 +32,9 @@ def recorded(tree: dict[str, str]) -> Host:
 
 
 def answers(host: Host, paths: list[str], patterns: list[str]) -> list[object]:
-    asked = [(host.text(path), host.exists(path), host.openable(path)) for path in paths]
+    readings = [(host.text(path), host.exists(path), host.openable(path)) for path in paths]
     globs = [host.glob(pattern) for pattern in patterns]
-    return [asked, globs, sorted(host.present), host.refused, host.texts, host.failures]
+    return [readings, globs, sorted(host.present), host.refused, host.texts, host.failures]
 
 
 @given(tree=st.dictionaries(PATH, TEXT, max_size=6).map(fit), others=st.lists(PATH, max_size=3), patterns=st.lists(

@@ -16,10 +16,10 @@ import pytest
 from drydock.run.standins import CONFIG
 from entrypoints.core.errors import MODEL, EntrypointError
 from entrypoints.model.config import parse_config
-from entrypoints.model.files import FILE_AT_MOST, parse_json
+from entrypoints.model.files import FILE_AT_MOST, parse_model_json
 from entrypoints.model.geometry import parse_geometry
-from entrypoints.model.hub import NotAnswered, fetch, parse_hub
-from entrypoints.model.parameters import estimate
+from entrypoints.model.hub import NotAnswered, fetch_hub_file, parse_hub
+from entrypoints.model.parameters import estimate_weights
 from entrypoints.model.read import read_model
 from entrypoints.model.revision import read_revision
 from entrypoints.model.weights import parse_beginning, parse_total_size
@@ -63,12 +63,12 @@ FILES: dict[str, tuple[Callable[[Path], None], str]] = {
 @pytest.mark.parametrize("kind", FILES)
 def test_a_file_without_end_is_refused(tmp_path: Path, kind: str, file: str) -> None:
     folder = write_model(tmp_path / "m")
-    make, said = FILES[kind]
+    make, expected_error = FILES[kind]
     (folder / file).unlink(missing_ok=True)
     make(folder / file)
-    assert (said if file != "model.safetensors" or kind != "a gigabyte" else "not a safetensors file") in refused(
-        folder
-    )
+    assert (
+        expected_error if file != "model.safetensors" or kind != "a gigabyte" else "not a safetensors file"
+    ) in refused(folder)
     assert len(read_revision(str(folder), parse_hub({}))) in (0, 12)
 
 
@@ -110,8 +110,8 @@ def test_impossible_sizes_are_named(tmp_path: Path, value: str) -> None:
 @pytest.mark.parametrize("more", [{}, {"quantization_config": {"quant_method": "fp8"}}])
 def test_a_size_that_is_none_is_named(tmp_path: Path, key: str, value: Any, more: dict[str, Any]) -> None:
     model = read_model(str(write_model(tmp_path / "m", {**CONFIG, **more, key: value})))
-    named, wrong = list(value.items())[-1] if isinstance(value, dict) else (key, value)
-    assert f"{named}: found {str(wrong)!r}, expected a whole number above zero" in model.problem
+    key_name, wrong = list(value.items())[-1] if isinstance(value, dict) else (key, value)
+    assert f"{key_name}: found {str(wrong)!r}, expected a whole number above zero" in model.problem
     assert model.geometry is None
 
 
@@ -160,7 +160,7 @@ def test_a_safetensors_header_of_impossible_offsets_is_refused(tmp_path: Path) -
 def ask(answer: Answer) -> None:
     with Fake(lambda _: answer) as fake:
         hub = parse_hub({"HF_ENDPOINT": f"http://{fake.host}", "HF_HUB_ETAG_TIMEOUT": "1"})
-        fetch(hub, "owner/model", "config.json")
+        fetch_hub_file(hub, "owner/model", "config.json")
 
 
 def drip() -> Any:
@@ -189,12 +189,12 @@ def test_an_endless_hub_is_given_up(answer: Callable[[], Answer], said: str) -> 
 def test_no_damaged_configuration_stops_a_start() -> None:
     def parse(text: str) -> None:
         try:
-            config = parse_config(parse_json(text.encode("utf-8", "surrogatepass"), "config.json"))
+            config = parse_config(parse_model_json(text.encode("utf-8", "surrogatepass"), "config.json"))
         except EntrypointError as error:
             raise ValueError(error.message) from error
         geometry, _ = parse_geometry(config)
         if geometry is not None:
-            estimate(config, geometry)
+            estimate_weights(config, geometry)
 
     hybrid = {"model_type": "jamba", "mamba_d_state": 16, "mamba_expand": 2, "attn_layer_period": 8, "hidden_size": 64}
     rope = {"rope_scaling": {"rope_type": "yarn", "factor": 4.0}, "vocab_size": 100, "intermediate_size": 64}
@@ -212,7 +212,7 @@ def test_no_damaged_safetensors_header_stops_a_start() -> None:
 def test_no_damaged_index_stops_a_start() -> None:
     def parse(text: str) -> None:
         try:
-            parse_total_size(parse_json(text.encode("utf-8", "surrogatepass"), INDEX))
+            parse_total_size(parse_model_json(text.encode("utf-8", "surrogatepass"), INDEX))
         except EntrypointError as error:
             raise ValueError(error.message) from error
 

@@ -64,8 +64,8 @@ def test_the_weights_and_the_configuration_come_from_the_clients_answer(
 ) -> None:
     texts = {"config.json": json.dumps(CONFIG | {"dtype": "bfloat16"}), "chat_template.jinja": "{{ x }}"}
     answer = {"texts": texts, "weights": 1000, "digest": "0123456789ab"}
-    asked = f"import sys\nassert sys.argv[1:] == [{URL!r}]\n"
-    program(tmp_path / "client.py", monkeypatch, f"{asked}print({json.dumps(answer)!r})")
+    client_code = f"import sys\nassert sys.argv[1:] == [{URL!r}]\n"
+    program(tmp_path / "client.py", monkeypatch, f"{client_code}print({json.dumps(answer)!r})")
 
     model = read_model(URL, bucket=lambda url, loads: read_bucket(PROFILE, url, loads))
 
@@ -113,16 +113,16 @@ def test_a_configuration_that_is_none_is_an_error(text: str) -> None:
 
 def listing(monkeypatch: pytest.MonkeyPatch, files: dict[str, tuple[int, str]], index: bytes = b"") -> dict[str, Any]:
     """Read a bucket with these files, each of which has the text of the index."""
-    found = [(f"a/tiny/{name}", size, version) for name, (size, version) in files.items()]
-    monkeypatch.setattr(bucket_client, "s3", lambda _bucket, _prefix: (found, lambda _key: index))
-    return bucket_client.read(URL)
+    objects = [(f"a/tiny/{name}", size, version) for name, (size, version) in files.items()]
+    monkeypatch.setattr(bucket_client, "open_s3", lambda _bucket, _prefix: (objects, lambda _key: index))
+    return bucket_client.read_bucket_folder(URL)
 
 
 def test_weights_are_those_of_the_folder_itself_and_the_digest_changes_with_a_version(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     files = {**SMALL, "b.safetensors": (500, "1"), "original/c.safetensors": (9, "1")}
-    first, second = (listing(monkeypatch, {**files, "b.safetensors": (500, each)}, b"{}") for each in "12")
+    first, second = (listing(monkeypatch, {**files, "b.safetensors": (500, version)}, b"{}") for version in "12")
 
     assert (first["weights"], first["texts"]) == (1500, {"config.json": "{}"})
     assert first["digest"] != second["digest"]
@@ -138,7 +138,7 @@ def test_weights_are_those_of_the_folder_itself_and_the_digest_changes_with_a_ve
         ({**SMALL, "/etc/x": (1, "")}, "leads out of its folder"),
         ({**SMALL, "config.json": (3 << 20, "1")}, "config.json has 3145728 bytes"),
         ({**SMALL, "model.onnx": (2 << 30, "1")}, "which vLLM would download"),
-        ({**SMALL, **{f"{each}.txt": (1, "") for each in range(10_000)}}, "more than 10000 files"),
+        ({**SMALL, **{f"{number}.txt": (1, "") for number in range(10_000)}}, "more than 10000 files"),
         ({**SMALL, bucket_client.INDEX: (1, "")}, "1 files of model.safetensors.index.json are missing"),
     ],
 )

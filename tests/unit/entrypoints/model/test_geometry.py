@@ -33,9 +33,9 @@ GEMMA = {
 
 
 def geometry(config: dict[str, Any]) -> Geometry:
-    found, unknown = parse_geometry(parse_config(config))
-    assert found, unknown
-    return found
+    model_geometry, unknown = parse_geometry(parse_config(config))
+    assert model_geometry, unknown
+    return model_geometry
 
 
 def test_grouped_heads_share_keys_and_values() -> None:
@@ -165,9 +165,9 @@ def test_the_version_of_vllm_decides_whether_the_factor_counts(
     [{"mamba_d_state": 16}, {"linear_num_key_heads": 4}, {"layer_types": ["full_attention", "linear_attention"]}],
 )
 def test_the_reason_names_the_key_of_state_layers(extra: dict[str, Any]) -> None:
-    found, unknown = parse_geometry(parse_config({**LLAMA, **extra}))
+    model_geometry, unknown = parse_geometry(parse_config({**LLAMA, **extra}))
 
-    assert found is None
+    assert model_geometry is None
     assert next(iter(extra)) in unknown
 
 
@@ -208,11 +208,11 @@ KEYS = st.sampled_from(
 def test_no_configuration_gives_a_traceback(change: dict[str, Any]) -> None:
     config = json.loads(json.dumps({**LLAMA, **change}))
     try:
-        found, unknown = parse_geometry(parse_config(config))
+        model_geometry, unknown = parse_geometry(parse_config(config))
     except ValueError as problem:
-        found, unknown = None, str(problem)
+        model_geometry, unknown = None, str(problem)
 
-    assert found or unknown
+    assert model_geometry or unknown
 
 
 LATENT = {**CONFIG, "num_hidden_layers": 8, "kv_lora_rank": 512, "qk_rope_head_dim": 64, "index_topk": 2048}
@@ -244,17 +244,22 @@ class TestSparseAttention:
             **CONFIG, "num_hidden_layers": 8, "num_key_value_heads": 1, "head_dim": 512, "sliding_window": 128,
             "compress_ratios": ratios, "index_head_dim": 128,
         }  # fmt: skip
-        found = geometry(config)
+        model_geometry = geometry(config)
 
         entries = 3 * 1024 // 4 + 3 * 1024 // 128 + 8 * 128
-        assert found.kv_bytes(1024, 2, 8) == entries * 512 * 2 + 3 * 132 // 4 * 1024
+        assert model_geometry.kv_bytes(1024, 2, 8) == entries * 512 * 2 + 3 * 132 // 4 * 1024
 
 
 def test_nested_sizes_that_a_file_leaves_out_are_those_of_its_family() -> None:
     config = parse_config({"model_type": "qwen2_audio", "text_config": {"model_type": "qwen2", "vocab_size": 156032}})
-    found, _ = parse_geometry(config)
+    model_geometry, _ = parse_geometry(config)
 
-    assert found
-    assert (found.layers, found.heads, found.hidden, found.vocabulary) == (32, 32, 4096, 156032)
+    assert model_geometry
+    assert (model_geometry.layers, model_geometry.heads, model_geometry.hidden, model_geometry.vocabulary) == (
+        32,
+        32,
+        4096,
+        156032,
+    )
     assert "num_attention_heads=32" in config.filled
     assert not any(name.startswith("vocab_size") for name in config.filled)

@@ -15,7 +15,7 @@ import pytest
 from drydock.run.standins import CONFIG
 from entrypoints.core.errors import MODEL, USAGE, EntrypointError
 from entrypoints.model import read as reading
-from entrypoints.model.hub import Hub, NotAnswered, fetch, parse_hub, snapshot
+from entrypoints.model.hub import Hub, NotAnswered, fetch_hub_file, find_snapshot, parse_hub
 from entrypoints.model.read import Instead, ModelFacts, read_model
 from entrypoints.model.weights import Weights
 from tests.support.sample import write_model, write_safetensors
@@ -62,10 +62,10 @@ class Site:
 
 @pytest.fixture
 def site() -> Iterator[Site]:
-    made = Site()
-    yield made
-    made.server.shutdown()
-    made.server.server_close()
+    fake_site = Site()
+    yield fake_site
+    fake_site.server.shutdown()
+    fake_site.server.server_close()
 
 
 def read(env: dict[str, str], **kwargs: Any) -> ModelFacts:
@@ -105,9 +105,9 @@ def test_a_commit_is_its_own_revision(tmp_path: Path) -> None:
     folder = cached(tmp_path)
     env = {"HF_HUB_CACHE": str(tmp_path / "hub")}
 
-    assert snapshot(parse_hub(env, revision="abc"), "owner/model") == str(folder)
-    assert snapshot(parse_hub(env, revision="v2"), "owner/model") == ""
-    assert snapshot(parse_hub({}, download=str(tmp_path / "hub")), "owner/model") == str(folder)
+    assert find_snapshot(parse_hub(env, revision="abc"), "owner/model") == str(folder)
+    assert find_snapshot(parse_hub(env, revision="v2"), "owner/model") == ""
+    assert find_snapshot(parse_hub({}, download=str(tmp_path / "hub")), "owner/model") == str(folder)
 
 
 def test_weights_still_to_come_are_told_by_the_index(tmp_path: Path) -> None:
@@ -209,21 +209,21 @@ def test_drydocks_own_switch_is_named_even_without_a_volume(site: Site) -> None:
 @pytest.mark.parametrize("code", [401, 403, 404])
 def test_a_known_model_needs_no_access(tmp_path: Path, site: Site, code: int) -> None:
     site.status["/owner/model/resolve/main/config.json"] = code
-    known = tmp_path / "known.json"
+    known_file = tmp_path / "known.json"
     record = {"config": FULL, "parameters": 1000, "source": "a page", "template": "<tool_call>"}
-    known.write_text(json.dumps({"owner/model": record}))
+    known_file.write_text(json.dumps({"owner/model": record}))
     hub = parse_hub({"HF_ENDPOINT": site.url})
-    model = read_model("owner/model", hub=hub, instead=Instead(known=str(known)))
+    model = read_model("owner/model", hub=hub, instead=Instead(known=str(known_file)))
 
     assert (model.weights, model.known_from, model.elsewhere) == (Weights(2000, 1000, 0), "a page", True)
     assert model.template == "<tool_call>"
     del record["template"]
-    known.write_text(json.dumps({"owner/model": record}))
-    assert read_model("owner/model", hub=hub, instead=Instead(known=str(known))).template is None
+    known_file.write_text(json.dumps({"owner/model": record}))
+    assert read_model("owner/model", hub=hub, instead=Instead(known=str(known_file))).template is None
     assert site.url in model.unanswered
     assert model.remedy.startswith("correct the id")
     with pytest.raises(EntrypointError):
-        read_model("owner/other", hub=hub, instead=Instead(known=str(known)))
+        read_model("owner/other", hub=hub, instead=Instead(known=str(known_file)))
 
 
 @pytest.mark.parametrize(
@@ -307,16 +307,16 @@ def test_a_password_in_the_endpoint_is_not_shown() -> None:
 
 
 def test_the_token_does_not_follow_a_redirect(site: Site) -> None:
-    other = Site()
-    other.add("config.json", FULL)
+    other_site = Site()
+    other_site.add("config.json", FULL)
     path = "/owner/model/resolve/main/config.json"
-    site.status[path], site.files[path] = 302, f"{other.url}{path}".encode()
+    site.status[path], site.files[path] = 302, f"{other_site.url}{path}".encode()
     model = read({"HF_ENDPOINT": site.url, "HF_TOKEN": "secret"})
-    other.server.shutdown()
-    other.server.server_close()
+    other_site.server.shutdown()
+    other_site.server.server_close()
 
     assert model.geometry is not None
-    assert "Authorization" not in other.asked[0][1]
+    assert "Authorization" not in other_site.asked[0][1]
 
 
 @pytest.mark.parametrize(
@@ -341,13 +341,13 @@ def test_the_token_does_not_follow_a_redirect(site: Site) -> None:
 def test_a_token_goes_to_another_machine_with_tls_only(
     endpoint: str, env: dict[str, str], sent: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked = list[str]()
+    endpoints = list[str]()
 
     def fetch(hub: Hub, *_: Any, **_more: Any) -> None:
-        asked.append(hub.endpoint)
+        endpoints.append(hub.endpoint)
         raise NotAnswered("it is not there")
 
-    monkeypatch.setattr(reading, "fetch", fetch)
+    monkeypatch.setattr(reading, "fetch_hub_file", fetch)
     env = {"HF_ENDPOINT": endpoint, "HF_HOME": str(tmp_path), **env}
     if sent:
         assert read(env).unanswered
@@ -357,7 +357,7 @@ def test_a_token_goes_to_another_machine_with_tls_only(
         assert error.value.code == USAGE
         assert all(way in error.value.hint for way in ("https://", "unset HF_TOKEN", "DRYDOCK_INSECURE_HUB=1"))
         assert "secret" not in str(error.value)
-    assert bool(asked) == (sent and "HF_HUB_OFFLINE" not in env)
+    assert bool(endpoints) == (sent and "HF_HUB_OFFLINE" not in env)
 
 
 def test_a_model_of_the_cache_is_checked_too_because_vllm_asks_the_hub(tmp_path: Path) -> None:
@@ -417,6 +417,6 @@ def test_certificates_count_only_where_they_are_used(tmp_path: Path, site: Site)
     assert read({"HF_ENDPOINT": site.url, **missing}).name == "owner/model"
     there = {"HF_ENDPOINT": "https://127.0.0.1:9", **missing}
     with pytest.raises(NotAnswered):
-        fetch(parse_hub({"REQUESTS_CA_BUNDLE": str(tmp_path), **there}), "owner/model", "config.json")
+        fetch_hub_file(parse_hub({"REQUESTS_CA_BUNDLE": str(tmp_path), **there}), "owner/model", "config.json")
     cached(tmp_path)
     assert read({"HF_HOME": str(tmp_path), **there}).name == "owner/model"

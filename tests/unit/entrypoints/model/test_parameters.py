@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from entrypoints.model.config import parse_config
 from entrypoints.model.geometry import parse_geometry
-from entrypoints.model.parameters import estimate, shares
+from entrypoints.model.parameters import compute_weight_shares, estimate_weights
 from tests.support.planned import configurations
 
 CONFIGS = [body["config"] for body in configurations().values()]
@@ -40,13 +40,13 @@ def test_no_configuration_gives_a_traceback(damage: dict[str, Any]) -> None:
     try:
         config = parse_config(damage)
         geometry, unknown = parse_geometry(config)
-        split = shares(config, geometry) if geometry else ()
+        split = compute_weight_shares(config, geometry) if geometry else ()
     except ValueError as problem:
         geometry, unknown = None, str(problem)
     if geometry is None:
         assert unknown
         return
-    counted = estimate(config, geometry)
+    counted = estimate_weights(config, geometry)
 
     assert min(counted.elements, counted.other) >= 0
     assert all(0 <= share <= 1 for share in split)
@@ -62,5 +62,5 @@ def test_the_manuals_first_models_are_known_with_their_published_size(name: str,
     config = parse_config(body["config"])
     geometry, _ = parse_geometry(config)
     assert geometry is not None
-    assert estimate(config, geometry).loaded(2) / 1e9 == pytest.approx(gigabytes, rel=0.03)
+    assert estimate_weights(config, geometry).loaded(2) / 1e9 == pytest.approx(gigabytes, rel=0.03)
     assert body["source"]

@@ -10,7 +10,7 @@ import pytest
 
 from entrypoints.cli.cli import main
 from entrypoints.core.errors import OK, USAGE, EntrypointError
-from entrypoints.plan.diff import Change, Side, as_text, compare, parse_plan
+from entrypoints.plan.diff import Change, Side, compare_plan_settings, format_changes, parse_plan
 from entrypoints.request.arguments import parse_arguments
 
 
@@ -23,15 +23,15 @@ def plan(**settings: str) -> str:
 
 
 def test_only_differences_are_listed_with_both_reasons() -> None:
-    changes = compare(parse_plan(plan(a="1", b="2", c="3")), parse_plan(plan(a="1", b="4", d="5")))
+    changes = compare_plan_settings(parse_plan(plan(a="1", b="2", c="3")), parse_plan(plan(a="1", b="4", d="5")))
 
     assert changes == (
         Change("b", Side("2", "decision", "b is 2"), Side("4", "decision", "b is 4")),
         Change("c", Side("3", "decision", "c is 3"), None),
         Change("d", None, Side("5", "decision", "d is 5")),
     )
-    assert as_text(changes).splitlines()[:3] == ["b", "  - 2  [decision]  b is 2", "  + 4  [decision]  b is 4"]
-    assert as_text(()) == "no differences\n"
+    assert format_changes(changes).splitlines()[:3] == ["b", "  - 2  [decision]  b is 2", "  + 4  [decision]  b is 4"]
+    assert format_changes(()) == "no differences\n"
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"reasons": [{}]}', '{"reasons": [1]}', '{"reasons": {}}'])

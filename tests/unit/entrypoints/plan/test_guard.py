@@ -15,7 +15,7 @@ from entrypoints.plan import guard
 from entrypoints.plan import plan as command
 from entrypoints.request.access import ALLOWED_HOSTS, Access
 from entrypoints.request.flags import MIDDLEWARE
-from entrypoints.request.vllm_flags import parse_given
+from entrypoints.request.vllm_flags import parse_user_flags
 from tests.support.hosts.models import SMOLLM2
 from tests.support.sample import PROFILE, facts
 
@@ -28,20 +28,20 @@ NOTHING = Access()
 def plan(
     *words: str,
     access: Access = NOTHING,
-    known: tuple[str, ...] = (),
+    option_strings: tuple[str, ...] = (),
     model: ModelFacts = SMOLLM2,
     **env: str,
 ) -> ServePlan:
-    given = parse_given((SMOLLM2.name, *words), env, known)._replace(access=access)
-    return command.command(PROFILE, facts(), model, given)
+    user_flags = parse_user_flags((SMOLLM2.name, *words), env, option_strings)._replace(access=access)
+    return command.make_serve_plan(PROFILE, facts(), model, user_flags)
 
 
-def about_keys(made: ServePlan) -> list[str]:
-    return [finding.id for finding in made.findings if finding.id.startswith("PLAN-09")]
+def about_keys(serve_plan: ServePlan) -> list[str]:
+    return [finding.id for finding in serve_plan.findings if finding.id.startswith("PLAN-09")]
 
 
-def setting(made: ServePlan, name: str) -> tuple[str, str]:
-    return next((reason.value, reason.origin) for reason in made.reasons if reason.setting == name)
+def setting(serve_plan: ServePlan, name: str) -> tuple[str, str]:
+    return next((reason.value, reason.origin) for reason in serve_plan.reasons if reason.setting == name)
 
 
 def test_the_name_that_vllm_gets_is_that_of_the_class() -> None:
@@ -68,23 +68,23 @@ def test_keys_are_moved_from_the_command_line_to_the_environment(
 ) -> None:
     (tmp_path / "c.yaml").write_text("port: 9\n")
     words = tuple(str(tmp_path / "c.yaml") if word == "CONFIG" else word for word in words)
-    made = plan("--dtype", "half", *words, "--seed", "9", VLLM_API_KEY="weaker")
+    serve_plan = plan("--dtype", "half", *words, "--seed", "9", VLLM_API_KEY="weaker")
 
-    assert made.env[KEY] == keys
-    assert not [word for word in made.argv if "sk-" in word or word.startswith("--api")]
-    assert setting(made, KEY)[1] == "command line"
-    assert about_keys(made) == ["PLAN-090"]
-    assert "sk-" not in command.as_text(made)
+    assert serve_plan.env[KEY] == keys
+    assert not [word for word in serve_plan.argv if "sk-" in word or word.startswith("--api")]
+    assert setting(serve_plan, KEY)[1] == "command line"
+    assert about_keys(serve_plan) == ["PLAN-090"]
+    assert "sk-" not in command.format_plan_text(serve_plan)
 
 
 def test_keys_of_a_file_of_a_variable_and_of_vllms_configuration(tmp_path: Path) -> None:
     (tmp_path / "c.yaml").write_text("api-key: sk-1\n")
     files = plan(access=Access(("sk-1", "sk-2")))
     variable = plan(VLLM_API_KEY="sk-1\n")
-    weaker = plan(access=Access(("sk-1",)), VLLM_API_KEY="")
+    empty_variable = plan(access=Access(("sk-1",)), VLLM_API_KEY="")
     config = plan("--config", str(tmp_path / "c.yaml"))
 
-    assert (files.env[KEY], config.env[KEY], weaker.env[KEY]) == ("sk-1\nsk-2", "sk-1", "sk-1")
+    assert (files.env[KEY], config.env[KEY], empty_variable.env[KEY]) == ("sk-1\nsk-2", "sk-1", "sk-1")
     assert KEY not in variable.env
     assert about_keys(files) == about_keys(variable) == about_keys(config) == []
     assert about_keys(plan()) == ["PLAN-092"]
@@ -116,19 +116,19 @@ def test_keys_from_two_places_and_places_without_a_key_are_refused(
 
 
 def test_every_server_loads_the_middleware_after_the_users_own() -> None:
-    own = plan("--middleware", "my.Own", known=("--model", MIDDLEWARE))
+    serve_plan = plan("--middleware", "my.Own", option_strings=("--model", MIDDLEWARE))
 
     assert plan().argv[plan().argv.index(MIDDLEWARE) + 1] == guard.NAME
-    assert own.argv[-4:] == (MIDDLEWARE, "my.Own", MIDDLEWARE, guard.NAME)
-    assert setting(own, MIDDLEWARE) == (f"my.Own, {guard.NAME}", "command line")
+    assert serve_plan.argv[-4:] == (MIDDLEWARE, "my.Own", MIDDLEWARE, guard.NAME)
+    assert setting(serve_plan, MIDDLEWARE) == (f"my.Own, {guard.NAME}", "command line")
 
 
 def test_a_vllm_that_cannot_load_it_serves_without_a_key_only() -> None:
-    made = plan(known=("--model",))
-    assert MIDDLEWARE not in made.argv
-    assert about_keys(made) == ["PLAN-092", "PLAN-093"]
+    serve_plan = plan(option_strings=("--model",))
+    assert MIDDLEWARE not in serve_plan.argv
+    assert about_keys(serve_plan) == ["PLAN-092", "PLAN-093"]
     with pytest.raises(EntrypointError, match="no --middleware") as caught:
-        plan(known=("--model",), VLLM_API_KEY="sk-1")
+        plan(option_strings=("--model",), VLLM_API_KEY="sk-1")
     assert caught.value.code == HOST
 
 
@@ -138,8 +138,8 @@ def test_a_vllm_that_cannot_load_it_serves_without_a_key_only() -> None:
 )
 def test_the_plugin_comes_after_the_folders_of_the_user_and_the_base(env: str, exported: str, path: str) -> None:
     base = {PYTHON_PATH: Value(exported, "the base image")} if exported else {}
-    given = parse_given(("m",), {PYTHON_PATH: env})
-    assert guard.defaults(SMOLLM2, given, base)[PYTHON_PATH].value == path
+    user_flags = parse_user_flags(("m",), {PYTHON_PATH: env})
+    assert guard.make_guard_defaults(SMOLLM2, user_flags, base)[PYTHON_PATH].value == path
     assert exported or plan(PYTHONPATH=env).env[PYTHON_PATH] == path
 
 
@@ -154,8 +154,8 @@ def test_the_plugin_comes_after_the_folders_of_the_user_and_the_base(env: str, e
 )
 def test_the_limit_of_bodies(modalities: tuple[str, ...], most: str, env: str, expected: tuple[str, str]) -> None:
     model = SMOLLM2._replace(modalities=modalities)
-    made = plan(access=Access(most=most), model=model, DRYDOCK_MAX_REQUEST_BYTES=env)
-    assert setting(made, guard.MOST_VARIABLE) == expected
+    serve_plan = plan(access=Access(most=most), model=model, DRYDOCK_MAX_REQUEST_BYTES=env)
+    assert setting(serve_plan, guard.MOST_VARIABLE) == expected
 
 
 @pytest.mark.parametrize(("flag", "env"), [("0", ""), ("much", ""), ("", "64M"), ("", "0"), ("", "9" * 5000)])

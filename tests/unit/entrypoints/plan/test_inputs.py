@@ -10,8 +10,8 @@ from entrypoints.core.errors import HOST, EntrypointError
 from entrypoints.core.records import ServePlan
 from entrypoints.model.config import parse_config
 from entrypoints.model.read import ModelFacts
-from entrypoints.plan.plan import command
-from entrypoints.request.vllm_flags import parse_given
+from entrypoints.plan.plan import make_serve_plan
+from entrypoints.request.vllm_flags import parse_user_flags
 from tests.support.hosts.models import SMOLLM2
 from tests.support.sample import PROFILE, facts
 
@@ -22,11 +22,11 @@ TEXT_ONLY = {"setting": "--language-model-only", "value": True, "origin": "stack
 
 
 def plan(model: ModelFacts, *words: str, **changes: Any) -> ServePlan:
-    return command(PROFILE | changes, facts(), model, parse_given((model.name, *words), {}))
+    return make_serve_plan(PROFILE | changes, facts(), model, parse_user_flags((model.name, *words), {}))
 
 
-def told(made: ServePlan) -> list[str]:
-    return [finding.remediation for finding in made.findings if finding.id == "PLAN-065"]
+def told(serve_plan: ServePlan) -> list[str]:
+    return [finding.remediation for finding in serve_plan.findings if finding.id == "PLAN-065"]
 
 
 def test_a_model_of_speech_is_refused_and_the_row_that_serves_it_is_named() -> None:

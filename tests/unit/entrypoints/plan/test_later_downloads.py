@@ -10,7 +10,7 @@ import pytest
 from entrypoints.core.records import Device
 from entrypoints.model.read import ModelFacts, read_model
 from entrypoints.plan.later_downloads import choose_vocabulary, find_later_downloads
-from entrypoints.request.vllm_flags import UserFlags, parse_given
+from entrypoints.request.vllm_flags import UserFlags, parse_user_flags
 from entrypoints.request.vllm_lists import VllmLists
 from tests.support.hosts.models import SMOLLM2
 from tests.support.sample import facts, write_model
@@ -20,7 +20,7 @@ GIB = 1 << 30
 
 
 def given(*packages: str, **env: str) -> UserFlags:
-    return parse_given((), env)._replace(vllm=VllmLists({"packages": packages}))
+    return parse_user_flags((), env)._replace(vllm=VllmLists({"packages": packages}))
 
 
 def find_ids(model: ModelFacts, request: UserFlags, architecture: str = "9.0") -> list[str]:

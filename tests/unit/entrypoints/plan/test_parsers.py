@@ -17,7 +17,7 @@ from entrypoints.core.records import ServePlan
 from entrypoints.model.parsers import REASONING, TOOLS
 from entrypoints.plan import plan as command
 from entrypoints.request.intents import Intents
-from entrypoints.request.vllm_flags import parse_given
+from entrypoints.request.vllm_flags import parse_user_flags
 from entrypoints.request.vllm_lists import VllmLists
 from tests.support.hosts.models import SMOLLM2
 from tests.support.sample import PROFILE, facts
@@ -47,20 +47,22 @@ def plan(
     pooling: bool = False,
 ) -> ServePlan:
     model = SMOLLM2._replace(architecture=architecture, template=template, pooling=pooling)
-    given = parse_given((model.name, *words), {})._replace(intents=Intents(tools=tools), vllm=VllmLists(lists))
-    return command.command({**PROFILE, "vllm": vllm}, facts(), model, given)
+    user_flags = parse_user_flags((model.name, *words), {})._replace(
+        intents=Intents(tools=tools), vllm=VllmLists(lists)
+    )
+    return command.make_serve_plan({**PROFILE, "vllm": vllm}, facts(), model, user_flags)
 
 
-def parsers_of(made: ServePlan) -> dict[str, tuple[str, str]]:
+def parsers_of(serve_plan: ServePlan) -> dict[str, tuple[str, str]]:
     return {
         reason.setting: (reason.value, reason.origin)
-        for reason in made.reasons
+        for reason in serve_plan.reasons
         if reason.setting in (AUTO, TOOL, REASON)
     }
 
 
-def missing(made: ServePlan) -> list[str]:
-    return [finding.found for finding in made.findings if finding.id == "PLAN-100"]
+def missing(serve_plan: ServePlan) -> list[str]:
+    return [finding.found for finding in serve_plan.findings if finding.id == "PLAN-100"]
 
 
 @pytest.mark.parametrize(
@@ -96,13 +98,13 @@ def missing(made: ServePlan) -> list[str]:
 def test_parsers_follow_architecture_and_marks(
     architecture: str, template: str | None, tool: str, reasoning: str
 ) -> None:
-    made = plan(architecture=architecture, template=template)
+    serve_plan = plan(architecture=architecture, template=template)
     expected = {TOOL: (tool, "decision"), AUTO: ("true", "decision")} if tool else {}
     expected |= {REASON: (reasoning, "decision")} if reasoning else {}
 
-    assert parsers_of(made) == expected
-    assert bool(missing(made)) == (not tool)
-    assert (AUTO in made.argv) == bool(tool)
+    assert parsers_of(serve_plan) == expected
+    assert bool(missing(serve_plan)) == (not tool)
+    assert (AUTO in serve_plan.argv) == bool(tool)
 
 
 @pytest.mark.parametrize(
@@ -118,10 +120,12 @@ def test_parsers_follow_architecture_and_marks(
     ],
 )
 def test_known_models_get_their_parsers_without_a_hub(name: str, tool: str, reasoning: str | None) -> None:
-    known = json.loads(CONFIGURATIONS.read_text())[name]
-    found = parsers_of(plan(architecture=known["config"]["architectures"][0], template=known.get("template")))
+    known_model = json.loads(CONFIGURATIONS.read_text())[name]
+    parsers = parsers_of(
+        plan(architecture=known_model["config"]["architectures"][0], template=known_model.get("template"))
+    )
 
-    assert (found[TOOL][0], found.get(REASON, (None,))[0]) == (tool, reasoning)
+    assert (parsers[TOOL][0], parsers.get(REASON, (None,))[0]) == (tool, reasoning)
 
 
 @pytest.mark.parametrize(
@@ -135,35 +139,35 @@ def test_known_models_get_their_parsers_without_a_hub(name: str, tool: str, reas
     ],
 )
 def test_what_is_unknown_is_not_set_and_said(architecture: str, template: str | None, vllm: str, found: str) -> None:
-    known = read_lists(lists_path(DRYDOCK, "vllm", vllm))
-    assert known
-    names = {kind: known.lists[kind] for kind in ("tool_parsers", "reasoning_parsers", "flags")}
-    made = plan(architecture=architecture, template=template, vllm=vllm, lists=names)
+    vllm_lists = read_lists(lists_path(DRYDOCK, "vllm", vllm))
+    assert vllm_lists
+    names = {kind: vllm_lists.lists[kind] for kind in ("tool_parsers", "reasoning_parsers", "flags")}
+    serve_plan = plan(architecture=architecture, template=template, vllm=vllm, lists=names)
 
-    assert parsers_of(made) == {}
-    assert missing(made) == [found]
+    assert parsers_of(serve_plan) == {}
+    assert missing(serve_plan) == [found]
 
 
 def test_the_users_own_flags_win_and_are_completed() -> None:
-    given = plan(TOOL, "llama3_json", f"{REASON}=", template=HERMES + R1)
+    serve_plan = plan(TOOL, "llama3_json", f"{REASON}=", template=HERMES + R1)
     off = plan("--no-enable-auto-tool-choice")
 
-    assert parsers_of(given) == {
+    assert parsers_of(serve_plan) == {
         TOOL: ("llama3_json", "command line"),
         AUTO: ("true", "decision"),
         REASON: ("", "command line"),
     }
-    assert given.argv.count(TOOL) == 1
+    assert serve_plan.argv.count(TOOL) == 1
     assert parsers_of(off) == {AUTO: ("false", "command line")}
-    assert missing(given) == missing(off) == []
+    assert missing(serve_plan) == missing(off) == []
 
 
 def test_tool_calls_are_switched_off() -> None:
-    made = plan(tools=False, template=HERMES + R1)
+    serve_plan = plan(tools=False, template=HERMES + R1)
 
-    assert parsers_of(made) == {AUTO: ("false", "command line"), REASON: ("deepseek_r1", "decision")}
-    assert AUTO not in made.argv
-    assert missing(made) == []
+    assert parsers_of(serve_plan) == {AUTO: ("false", "command line"), REASON: ("deepseek_r1", "decision")}
+    assert AUTO not in serve_plan.argv
+    assert missing(serve_plan) == []
     with pytest.raises(EntrypointError, match="--no-tool-calls and --tool-call-parser hermes: contradict") as raised:
         plan(TOOL, "hermes", tools=False)
     assert raised.value.code == USAGE
@@ -171,10 +175,10 @@ def test_tool_calls_are_switched_off() -> None:
 
 @pytest.mark.parametrize("words", [("--runner", "pooling"), ("--task", "embed"), ("--convert", "classify"), ()])
 def test_a_server_that_writes_no_text_needs_no_parser(words: tuple[str, ...]) -> None:
-    made = plan(*words, pooling=not words)
+    serve_plan = plan(*words, pooling=not words)
 
-    assert parsers_of(made) == {}
-    assert missing(made) == []
+    assert parsers_of(serve_plan) == {}
+    assert missing(serve_plan) == []
 
 
 def test_a_parser_that_this_vllm_lacks_is_not_chosen() -> None:
@@ -183,18 +187,18 @@ def test_a_parser_that_this_vllm_lacks_is_not_chosen() -> None:
     without = plan(**coder, lists={"tool_parsers": ["hermes"]})
     not_known = plan(**coder)
 
-    chosen = [parsers_of(made).get(TOOL, ("", ""))[0] for made in (older, without, not_known)]
+    chosen = [parsers_of(serve_plan).get(TOOL, ("", ""))[0] for serve_plan in (older, without, not_known)]
     assert chosen == ["qwen3_coder", "", "qwen3_xml"]
     assert missing(without) == ["Qwen3-Coder; vLLM 0.33.0 does not have it"]
 
 
 def test_a_template_that_the_wheel_lacks_is_named_unless_one_is_given() -> None:
     text = command.reasons_text(plan(template=LLAMA_3))
-    own = command.reasons_text(plan("--chat-template", "/t.jinja", template=LLAMA_3))
+    reasons = command.reasons_text(plan("--chat-template", "/t.jinja", template=LLAMA_3))
 
     assert "[decision] Llama 3.1 to 3.3: the chat template has Environment: ipython (docs/features/tool" in text
     assert "not --chat-template examples/tool_chat_template_llama3.1_json.jinja: the source adds it" in text
-    assert "examples/" not in own
+    assert "examples/" not in reasons
 
 
 def test_a_vllm_that_reads_reasoning_only_with_another_flag_gets_no_parser() -> None:
@@ -207,12 +211,34 @@ def test_a_vllm_that_reads_reasoning_only_with_another_flag_gets_no_parser() -> 
 
 
 def test_each_parser_of_a_rule_is_one_of_vllm() -> None:
-    known = [lists.lists for lists in list_every(DRYDOCK)]
+    version_lists = [lists.lists for lists in list_every(DRYDOCK)]
     for rules, kind in ((TOOLS, "tool_parsers"), (REASONING, "reasoning_parsers")):
-        names = {name for lists in known for name in lists.get(kind, ())}
+        names = {name for lists in version_lists for name in lists.get(kind, ())}
         assert {name for rule in rules for name in rule.parsers} <= names
 
 
-def test_each_architecture_of_a_rule_is_one_of_vllm() -> None:
-    names = {name for lists in list_every(DRYDOCK) for name in lists.lists.get("architectures", ())}
-    assert {name for rule in (*TOOLS, *REASONING) for name in rule.architectures} - names == set()
+@pytest.mark.parametrize(
+    ("architecture", "tools", "reasoning"),
+    [
+        ("HYV3ForCausalLM", "hy_v3", "hy_v3"),
+        ("LagunaForCausalLM", "poolside_v1", "poolside_v1"),
+        ("InklingForConditionalGeneration", "inkling", "inkling"),
+        ("MiMoV2OmniForCausalLM", "mimo", "mimo"),
+        ("MiMoV2FlashForCausalLM", "qwen3_xml", "qwen3"),
+        ("BailingMoeV3ForCausalLM", "ling3", "ling3"),
+        ("Dots3NoteForCausalLM", "dots", "qwen3"),
+        ("MuseGlimmerForConditionalGeneration", "muse_glimmer", "muse_glimmer"),
+        ("Step3p7ForConditionalGeneration", "step3p5", "step3p5"),
+        ("InternS1ForConditionalGeneration", "internlm", "deepseek_r1"),
+        ("MellumForCausalLM", "hermes", None),
+    ],
+)
+def test_families_have_the_parsers_of_their_recipes(architecture: str, tools: str, reasoning: str | None) -> None:
+    """Also models that no recipe names: fine-tuned ones."""
+    known = read_lists(lists_path(DRYDOCK, "vllm", "0.33.0"))
+    assert known
+    names = {kind: known.lists[kind] for kind in ("tool_parsers", "reasoning_parsers", "flags")}
+    made = parsers_of(plan(architecture=architecture, template="{{ messages }}", lists=names))
+
+    assert made[TOOL][0] == tools
+    assert made.get(REASON, (None,))[0] == reasoning

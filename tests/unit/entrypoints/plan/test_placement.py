@@ -9,9 +9,9 @@ import pytest
 
 from entrypoints.core.records import Device, Facts, Link, Notice, Use
 from entrypoints.plan.placement import find_distant, narrow_to_engine
-from entrypoints.plan.plan import command
+from entrypoints.plan.plan import make_serve_plan
 from entrypoints.request.intents import Intents
-from entrypoints.request.vllm_flags import parse_given
+from entrypoints.request.vllm_flags import parse_user_flags
 from tests.support.hosts import expect
 from tests.support.hosts.models import LLAMA
 from tests.support.sample import facts
@@ -30,8 +30,8 @@ def _uses(*engines: tuple[int, ...]) -> tuple[Use, ...]:
 
 
 def _distant(host: Facts, chosen: tuple[int, ...] | None, *engines: tuple[int, ...], **env: str) -> list[Notice]:
-    given = parse_given((), env, (), Intents(devices=chosen))
-    return [*find_distant(PROFILE, host, given, _uses(*engines))]
+    user_flags = parse_user_flags((), env, (), Intents(devices=chosen))
+    return [*find_distant(PROFILE, host, user_flags, _uses(*engines))]
 
 
 HALVES = ((0, 1), (0, 2), (0, 3), (1, 2), (1, 3), (2, 3), (4, 5), (4, 6), (4, 7), (5, 6), (5, 7), (6, 7))
@@ -86,7 +86,7 @@ def test_checks_of_a_plan_are_of_the_devices_of_one_engine() -> None:
 def test_one_gaudi2e_needs_no_rights_and_network_cards_for_more(words: tuple[str, ...], needed: bool) -> None:
     profile: dict[str, Any] = expect.profile_of("habana-gaudi2e-untuned")
     host = expect.read("habana-gaudi2e-untuned", profile)
-    plan = command(profile, host, LLAMA, parse_given((LLAMA.name, *words), {}))
+    plan = make_serve_plan(profile, host, LLAMA, parse_user_flags((LLAMA.name, *words), {}))
     capabilities = {finding.expected for finding in plan.findings if finding.id == "RUN-003"}
 
     assert ("HPU-012" in {finding.id for finding in plan.findings}) == needed

@@ -7,17 +7,17 @@ from typing import Any
 
 from entrypoints.core.records import Limits, Reason, ServePlan
 from entrypoints.plan import plan as command
-from entrypoints.request.vllm_flags import parse_given
+from entrypoints.request.vllm_flags import parse_user_flags
 from tests.support.hosts.models import SMOLLM2
 from tests.support.sample import PROFILE, check, facts
 
 
 def plan(*flags: str, profile: dict[str, Any] = PROFILE, **env: str) -> ServePlan:
-    return command.command(profile, facts(), SMOLLM2, parse_given((SMOLLM2.name, *flags), env))
+    return command.make_serve_plan(profile, facts(), SMOLLM2, parse_user_flags((SMOLLM2.name, *flags), env))
 
 
-def reason(made: ServePlan, setting: str) -> Reason:
-    return next(reason for reason in made.reasons if reason.setting == setting)
+def reason(serve_plan: ServePlan, setting: str) -> Reason:
+    return next(reason for reason in serve_plan.reasons if reason.setting == setting)
 
 
 def test_the_command_is_the_profiles_interpreter_and_module() -> None:
@@ -40,28 +40,28 @@ def test_every_flag_appears_once() -> None:
 
 
 def test_what_the_user_sets_wins_and_says_what_it_overrode() -> None:
-    made = plan("--dtype", "float32", VLLM_CPU_KVCACHE_SPACE="1")
+    serve_plan = plan("--dtype", "float32", VLLM_CPU_KVCACHE_SPACE="1")
 
-    assert reason(made, "--dtype").origin == "command line"
-    assert any(text.startswith("bfloat16 (decision)") for text in reason(made, "--dtype").instead)
-    assert reason(made, "VLLM_CPU_KVCACHE_SPACE").origin == "environment"
-    assert "VLLM_CPU_KVCACHE_SPACE" not in made.env
+    assert reason(serve_plan, "--dtype").origin == "command line"
+    assert any(text.startswith("bfloat16 (decision)") for text in reason(serve_plan, "--dtype").instead)
+    assert reason(serve_plan, "VLLM_CPU_KVCACHE_SPACE").origin == "environment"
+    assert "VLLM_CPU_KVCACHE_SPACE" not in serve_plan.env
 
 
 def test_the_environment_holds_only_what_is_set_on_top() -> None:
-    made = plan(VLLM_CPU_OMP_THREADS_BIND="nobind", PATH="/bin", HF_HOME="/mine")
+    serve_plan = plan(VLLM_CPU_OMP_THREADS_BIND="nobind", PATH="/bin", HF_HOME="/mine")
 
-    assert made.env.keys().isdisjoint({"VLLM_CPU_OMP_THREADS_BIND", "PATH", "HF_HOME"})
-    assert reason(made, "HF_HOME").value == "/mine"
-    assert "LD_PRELOAD" in made.env
+    assert serve_plan.env.keys().isdisjoint({"VLLM_CPU_OMP_THREADS_BIND", "PATH", "HF_HOME"})
+    assert reason(serve_plan, "HF_HOME").value == "/mine"
+    assert "LD_PRELOAD" in serve_plan.env
 
 
 def test_variables_of_vllms_that_nothing_else_sets_are_shown_too() -> None:
-    made = plan(VLLM_CPU_SGL_KERNEL="1", VLLM_CPU_MOE_PREPACK="0", UNRELATED="1")
+    serve_plan = plan(VLLM_CPU_SGL_KERNEL="1", VLLM_CPU_MOE_PREPACK="0", UNRELATED="1")
 
-    assert reason(made, "VLLM_CPU_SGL_KERNEL").origin == "environment"
-    assert reason(made, "VLLM_CPU_MOE_PREPACK").value == "0"
-    assert not [item for item in made.reasons if item.setting == "UNRELATED"]
+    assert reason(serve_plan, "VLLM_CPU_SGL_KERNEL").origin == "environment"
+    assert reason(serve_plan, "VLLM_CPU_MOE_PREPACK").value == "0"
+    assert not [item for item in serve_plan.reasons if item.setting == "UNRELATED"]
 
 
 def test_a_switch_of_the_profile_is_a_bare_flag_that_its_opposite_takes_away() -> None:
@@ -72,28 +72,28 @@ def test_a_switch_of_the_profile_is_a_bare_flag_that_its_opposite_takes_away() -
 
 
 def test_host_port_and_served_name_have_defaults_that_can_be_changed() -> None:
-    made = plan()
+    serve_plan = plan()
 
-    assert (made.host, made.port, made.model) == ("0.0.0.0", 8000, "/models/smollm2")
-    assert reason(made, "--served-model-name").value == "smollm2"
+    assert (serve_plan.host, serve_plan.port, serve_plan.model) == ("0.0.0.0", 8000, "/models/smollm2")
+    assert reason(serve_plan, "--served-model-name").value == "smollm2"
     assert (plan("--host", "::1", "--port", "9").host, plan("--port", "9").port) == ("::1", 9)
 
 
 def test_code_of_a_model_runs_only_if_the_user_allows_it() -> None:
-    asked = plan("--trust-remote-code")
+    serve_plan = plan("--trust-remote-code")
 
     assert "--trust-remote-code" not in plan().argv
     assert "only if you allow it" in reason(plan(), "--trust-remote-code").because
-    assert asked.argv[-1] == "--trust-remote-code"
-    assert reason(asked, "--trust-remote-code").origin == "command line"
+    assert serve_plan.argv[-1] == "--trust-remote-code"
+    assert reason(serve_plan, "--trust-remote-code").origin == "command line"
 
 
 def test_a_flag_that_vllm_lacks_is_not_passed() -> None:
-    given = parse_given((SMOLLM2.name,), {}, ("--model", "--port"))
+    user_flags = parse_user_flags((SMOLLM2.name,), {}, ("--model", "--port"))
 
-    made = command.command(PROFILE, facts(), SMOLLM2, given)
+    serve_plan = command.make_serve_plan(PROFILE, facts(), SMOLLM2, user_flags)
 
-    assert "--trust-remote-code" not in {reason.setting for reason in made.reasons}
+    assert "--trust-remote-code" not in {reason.setting for reason in serve_plan.reasons}
 
 
 def test_findings_come_from_the_checks_and_the_users_choices() -> None:
@@ -108,40 +108,46 @@ def test_findings_come_from_the_checks_and_the_users_choices() -> None:
 
 
 def test_json_has_the_promised_keys() -> None:
-    printed = command.as_json(plan())
+    printed = command.make_plan_document(plan())
 
     assert {"argv", "env", "reasons", "findings"} <= printed.keys()
     assert {"setting", "value", "origin", "because"} <= printed["reasons"][0].keys()
 
 
 def test_secrets_are_hidden_wherever_a_plan_is_printed_and_kept_where_it_is_executed() -> None:
-    made = plan("--api-key", "sk-1", "--hf-token=hf-2", HF_TOKEN="hf-3", VLLM_API_KEY="sk-4")  # noqa: S106 - made up
-    printed = json.dumps(command.as_json(made)) + command.as_text(made) + command.reasons_text(made)
+    serve_plan = plan("--api-key", "sk-1", "--hf-token=hf-2", HF_TOKEN="hf-3", VLLM_API_KEY="sk-4")  # noqa: S106 - made up
+    printed = (
+        json.dumps(command.make_plan_document(serve_plan))
+        + command.format_plan_text(serve_plan)
+        + command.reasons_text(serve_plan)
+    )
 
     assert not [secret for secret in ("sk-1", "hf-2", "hf-3", "sk-4") if secret in printed]
-    assert made.env["VLLM_API_KEY"] == "sk-1"
-    assert "--hf-token=hf-2" in made.argv
+    assert serve_plan.env["VLLM_API_KEY"] == "sk-1"
+    assert "--hf-token=hf-2" in serve_plan.argv
 
 
 def test_text_can_be_pasted_into_a_shell() -> None:
-    text = command.as_text(plan())
+    text = command.format_plan_text(plan())
 
     assert text.startswith("DO_NOT_TRACK=1 \\\n")
     assert " \\\n/opt/venv/bin/python3 -m vllm.entrypoints.openai.api_server --" in text
 
 
 def test_only_findings_that_need_attention_are_wrong() -> None:
-    made = plan(profile={**PROFILE, "checks": [check(), check(id="CPU-002", fact="kernel.none")]})
+    serve_plan = plan(profile={**PROFILE, "checks": [check(), check(id="CPU-002", fact="kernel.none")]})
 
-    assert [finding.id for finding in command.wrong(made.findings)] == ["CPU-002", "PLAN-092"]
+    assert [finding.id for finding in command.select_problems(serve_plan.findings)] == ["CPU-002", "PLAN-092"]
 
 
 def test_vllm_gets_the_drain_timeout_if_it_has_the_flag() -> None:
-    known = ("--model", "--shutdown-timeout")
-    able = command.command(PROFILE, facts(), SMOLLM2, parse_given(("--model", "m"), {}, known), 7.5)
-    unable = command.command(PROFILE, facts(), SMOLLM2, parse_given(("--model", "m"), {}), 7.5)
-    told = parse_given(("--model", "m", "--shutdown-timeout", "3"), {}, known)
-    chosen = command.command(PROFILE, facts(), SMOLLM2, told, 7.5)
+    option_strings = ("--model", "--shutdown-timeout")
+    able = command.make_serve_plan(
+        PROFILE, facts(), SMOLLM2, parse_user_flags(("--model", "m"), {}, option_strings), 7.5
+    )
+    unable = command.make_serve_plan(PROFILE, facts(), SMOLLM2, parse_user_flags(("--model", "m"), {}), 7.5)
+    user_flags = parse_user_flags(("--model", "m", "--shutdown-timeout", "3"), {}, option_strings)
+    chosen = command.make_serve_plan(PROFILE, facts(), SMOLLM2, user_flags, 7.5)
 
     assert able.argv[able.argv.index("--shutdown-timeout") + 1] == "8"
     assert "--shutdown-timeout" not in unable.argv
@@ -155,8 +161,8 @@ def test_variables_of_the_base_reach_vllm_unless_the_user_changed_them() -> None
     as_built = plan(profile=profile, LD_LIBRARY_PATH="/usr/lib")
     assert (as_built.env["LD_LIBRARY_PATH"], as_built.env["CANN"]) == ("/cann/lib:/usr/lib", "/cann")
     assert reason(as_built, "CANN").because == "as /cann/set_env.sh of the base image exports it"
-    own = plan(profile=profile, LD_LIBRARY_PATH="/mine")
-    assert "LD_LIBRARY_PATH" not in own.env
+    serve_plan = plan(profile=profile, LD_LIBRARY_PATH="/mine")
+    assert "LD_LIBRARY_PATH" not in serve_plan.env
 
 
 def downloads(*, elsewhere: bool = True, free: int = 0, **env: str) -> list[str]:
@@ -164,10 +170,10 @@ def downloads(*, elsewhere: bool = True, free: int = 0, **env: str) -> list[str]
     host = facts()
     cache = host.mounts["cache"]._replace(free=free)
     model = SMOLLM2._replace(local=False, elsewhere=elsewhere)
-    made = command.command(
-        PROFILE, host._replace(mounts={**host.mounts, "cache": cache}), model, parse_given((model.name,), env)
+    serve_plan = command.make_serve_plan(
+        PROFILE, host._replace(mounts={**host.mounts, "cache": cache}), model, parse_user_flags((model.name,), env)
     )
-    return [finding.found for finding in made.findings if finding.id == "PLAN-060"]
+    return [finding.found for finding in serve_plan.findings if finding.id == "PLAN-060"]
 
 
 def test_weights_to_be_downloaded_need_free_space() -> None:
@@ -179,10 +185,10 @@ def test_weights_to_be_downloaded_need_free_space() -> None:
 
 def test_soft_limits_that_are_raised_are_in_the_plan_with_their_reason() -> None:
     host = facts(limits=Limits(1024, None, None, 4096, None))
-    made = command.command(PROFILE, host, SMOLLM2, parse_given((SMOLLM2.name,), {}))
+    serve_plan = command.make_serve_plan(PROFILE, host, SMOLLM2, parse_user_flags((SMOLLM2.name,), {}))
 
-    assert made.limits == {"RLIMIT_NOFILE": 4096}
-    assert reason(made, "RLIMIT_NOFILE").value == "4096"
+    assert serve_plan.limits == {"RLIMIT_NOFILE": 4096}
+    assert reason(serve_plan, "RLIMIT_NOFILE").value == "4096"
 
 
 # --- recommendations ------------------------------------------------------------------------------------------------
@@ -198,9 +204,13 @@ def advised(**when: object) -> dict[str, Any]:
 
 
 def test_a_recommendation_is_stronger_than_a_decision_and_weaker_than_the_user() -> None:
-    shown = reason(plan(profile=advised()), "--dtype")
-    assert (shown.value, shown.origin, shown.because) == ("float32", "recommendation", "measured on our hosts")
-    assert any(text.startswith("bfloat16 (decision)") for text in shown.instead)
+    dtype_reason = reason(plan(profile=advised()), "--dtype")
+    assert (dtype_reason.value, dtype_reason.origin, dtype_reason.because) == (
+        "float32",
+        "recommendation",
+        "measured on our hosts",
+    )
+    assert any(text.startswith("bfloat16 (decision)") for text in dtype_reason.instead)
     mine = plan("--dtype", "half", profile=advised())
     assert reason(mine, "--dtype").value == "half"
     assert "float32" not in mine.argv

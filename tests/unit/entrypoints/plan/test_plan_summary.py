@@ -24,22 +24,22 @@ def reasons(settings: Mapping[str, str], origin: str = "decision") -> tuple[Reas
 
 
 def plan(settings: Mapping[str, str], uses: tuple[Use, ...] = (), **changes: Any) -> ServePlan:
-    made = ServePlan(("vllm",), {}, reasons(settings), (), "Qwen/Qwen3-8B", "0.0.0.0", 8000, uses=uses)
-    return made._replace(**changes)
+    serve_plan = ServePlan(("vllm",), {}, reasons(settings), (), "Qwen/Qwen3-8B", "0.0.0.0", 8000, uses=uses)
+    return serve_plan._replace(**changes)
 
 
 def use(number: int, length: int = 1000, tokens: int = 10_000, engine: int = 0) -> Use:
     return Use(number, engine, 80 * GIB, 0, 0, 0, length, tokens)
 
 
-def lines(made: ServePlan, profile: Mapping[str, Any] = PROFILE) -> list[str]:
-    return summary_text(profile, facts(devices=DEVICES), made).splitlines()
+def lines(serve_plan: ServePlan, profile: Mapping[str, Any] = PROFILE) -> list[str]:
+    return summary_text(profile, facts(devices=DEVICES), serve_plan).splitlines()
 
 
 def test_a_plan_begins_with_four_comments_and_an_empty_line() -> None:
-    made = plan({"--tensor-parallel-size": "2"}, (use(0), use(1)), findings=(NOTE, WARNING))
+    serve_plan = plan({"--tensor-parallel-size": "2"}, (use(0), use(1)), findings=(NOTE, WARNING))
 
-    assert lines(made) == [
+    assert lines(serve_plan) == [
         "# Qwen/Qwen3-8B on 2 x H100, TP 2, with vLLM 0.33.0 (cuda13.0-vllm0.33)",
         "# requests of up to 1,000 tokens, prompt and answer together; 10 of that length at a time, more if shorter",
         "# look at WARN PLAN-022: A process holds a device.",

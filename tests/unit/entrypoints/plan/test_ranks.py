@@ -13,7 +13,7 @@ from entrypoints.plan import plan as command
 from entrypoints.plan.ranks import HEAD
 from entrypoints.request.arguments import Options
 from entrypoints.request.flags import GROUP_SECRET
-from entrypoints.request.vllm_flags import parse_given
+from entrypoints.request.vllm_flags import parse_user_flags
 from entrypoints.serve.launch import prepare_host, run_first
 from tests.support import ranks
 from tests.support.hosts import expect
@@ -27,12 +27,12 @@ KNOWN = ("--model", "--tensor-parallel-size", "--distributed-executor-backend")
 
 
 def plan(host: str, *flags: str, known: tuple[str, ...] = (), model: Any = LLAMA, **env: str) -> ServePlan:
-    given = parse_given((model.name, *flags), env, known)
-    return command.command(PROFILES[host], FACTS[host], model, given)
+    user_flags = parse_user_flags((model.name, *flags), env, known)
+    return command.make_serve_plan(PROFILES[host], FACTS[host], model, user_flags)
 
 
-def reasons(made: ServePlan) -> dict[str, str]:
-    return {reason.setting: reason.because for reason in made.reasons}
+def reasons(serve_plan: ServePlan) -> dict[str, str]:
+    return {reason.setting: reason.because for reason in serve_plan.reasons}
 
 
 def words(rank: RankPlan) -> str:
@@ -41,39 +41,41 @@ def words(rank: RankPlan) -> str:
 
 def test_one_host_has_no_ranks() -> None:
     assert plan("cuda-h100-8x").ranks == ()
-    assert "rank 0:" not in command.as_text(plan("cuda-h100-8x"))
+    assert "rank 0:" not in command.format_plan_text(plan("cuda-h100-8x"))
 
 
 def test_every_host_is_shown_as_text_and_as_json() -> None:
-    made = plan("cuda-h100-8x", "--nnodes", "2", "--master-addr", "10.0.0.1")
+    serve_plan = plan("cuda-h100-8x", "--nnodes", "2", "--master-addr", "10.0.0.1")
 
-    text = command.as_text(made)
+    text = command.format_plan_text(serve_plan)
     assert text.index("rank 0:") < text.index("rank 1:")
-    assert [rank["rank"] for rank in command.as_json(made)["ranks"]] == [0, 1]
+    assert [rank["rank"] for rank in command.make_plan_document(serve_plan)["ranks"]] == [0, 1]
 
 
 def test_secrets_are_redacted_in_every_rank() -> None:
-    made = plan("cuda-h100-8x", "--nnodes", "2", "--api-key", "abcdef123456")
+    serve_plan = plan("cuda-h100-8x", "--nnodes", "2", "--api-key", "abcdef123456")
 
-    assert "abcdef123456" not in command.as_text(made)
+    assert "abcdef123456" not in command.format_plan_text(serve_plan)
 
 
 def test_a_rank_without_a_server_is_started_by_the_module_that_has_headless() -> None:
-    made = plan("cuda-h100-8x", "--nnodes", "2", "--node-rank", "1", "--master-addr", "10.0.0.1")
+    serve_plan = plan("cuda-h100-8x", "--nnodes", "2", "--node-rank", "1", "--master-addr", "10.0.0.1")
 
-    assert made.argv[1:5] == ("-m", "vllm.entrypoints.cli.main", "serve", LLAMA.name)
-    assert "--model" not in made.argv
-    assert "--headless" in made.argv
-    assert "vllm.entrypoints.openai.api_server" in words(made.ranks[0])
-    assert made.stall == 0
+    assert serve_plan.argv[1:5] == ("-m", "vllm.entrypoints.cli.main", "serve", LLAMA.name)
+    assert "--model" not in serve_plan.argv
+    assert "--headless" in serve_plan.argv
+    assert "vllm.entrypoints.openai.api_server" in words(serve_plan.ranks[0])
+    assert serve_plan.stall == 0
 
 
 def test_the_rank_that_the_user_selects_is_the_plan_itself() -> None:
     for rank in range(3):
-        made = plan("cuda-h100-8x", "--nnodes=3", "-r", str(rank), "--master-addr", "h", model=SMOLLM2)
+        serve_plan = plan("cuda-h100-8x", "--nnodes=3", "-r", str(rank), "--master-addr", "h", model=SMOLLM2)
 
-        assert made.argv == made.ranks[rank].argv
-        assert [made.ranks[other].argv.count("-r") for other in range(3)] == [int(other == rank) for other in range(3)]
+        assert serve_plan.argv == serve_plan.ranks[rank].argv
+        assert [serve_plan.ranks[other_rank].argv.count("-r") for other_rank in range(3)] == [
+            int(other_rank == rank) for other_rank in range(3)
+        ]
 
 
 def test_an_impossible_rank_is_an_error() -> None:
@@ -82,47 +84,47 @@ def test_an_impossible_rank_is_an_error() -> None:
 
 
 def test_a_missing_address_is_a_finding_and_has_a_placeholder() -> None:
-    made = plan("cuda-h100-8x", "--nnodes", "2")
-    given = plan("cuda-h100-8x", "--nnodes", "2", "--master-addr", "10.0.0.1")
+    serve_plan = plan("cuda-h100-8x", "--nnodes", "2")
+    addressed_plan = plan("cuda-h100-8x", "--nnodes", "2", "--master-addr", "10.0.0.1")
     engines = plan("cuda-h100-8x", "--nnodes", "2", "-dp", "16", "--data-parallel-address", "10.0.0.1")
 
-    assert f"--master-addr {HEAD}" in words(made.ranks[1])
-    assert {finding.id for finding in made.findings} >= {"PLAN-120", "PLAN-121"}
-    assert "PLAN-121" not in {finding.id for finding in (*given.findings, *engines.findings)}
+    assert f"--master-addr {HEAD}" in words(serve_plan.ranks[1])
+    assert {finding.id for finding in serve_plan.findings} >= {"PLAN-120", "PLAN-121"}
+    assert "PLAN-121" not in {finding.id for finding in (*addressed_plan.findings, *engines.findings)}
 
 
 def test_reports_without_a_secret_are_a_finding() -> None:
-    given = parse_given((LLAMA.name, "--nnodes", "2"), {})
-    for settings, found in (
-        (given, True),
-        (given._replace(env={GROUP_SECRET: "s" * 16}), False),
-        (given._replace(signs=True), False),
+    user_flags = parse_user_flags((LLAMA.name, "--nnodes", "2"), {})
+    for settings, expected in (
+        (user_flags, True),
+        (user_flags._replace(env={GROUP_SECRET: "s" * 16}), False),
+        (user_flags._replace(signs=True), False),
     ):
-        made = command.command(PROFILES["cuda-h100-8x"], FACTS["cuda-h100-8x"], LLAMA, settings)
-        assert ("PLAN-122" in {finding.id for finding in made.findings}) == found
+        serve_plan = command.make_serve_plan(PROFILES["cuda-h100-8x"], FACTS["cuda-h100-8x"], LLAMA, settings)
+        assert ("PLAN-122" in {finding.id for finding in serve_plan.findings}) == expected
 
 
 def test_a_server_is_not_started_without_the_first_hosts_address() -> None:
-    made = plan("cuda-h100-8x", "--nnodes", "2", "--node-rank", "1")
+    serve_plan = plan("cuda-h100-8x", "--nnodes", "2", "--node-rank", "1")
 
     with pytest.raises(EntrypointError, match="--nnodes 2: the address of the first host is not given") as raised:
-        prepare_host(made, PROFILES["cuda-h100-8x"], FACTS["cuda-h100-8x"], {}, Options())
+        prepare_host(serve_plan, PROFILES["cuda-h100-8x"], FACTS["cuda-h100-8x"], {}, Options())
     assert (raised.value.code, raised.value.hint) == (USAGE, "give the same --master-addr ADDRESS on every host")
 
 
 def test_the_first_hosts_own_address_is_set_if_it_is_a_number() -> None:
     numbered = plan("cuda-h100-8x", "--nnodes", "2", "--master-addr", "10.0.0.1").ranks
-    named = plan("cuda-h100-8x", "--nnodes", "2", "--master-addr", "node0").ranks
+    rank_plans = plan("cuda-h100-8x", "--nnodes", "2", "--master-addr", "node0").ranks
 
     assert [rank.env.get("VLLM_HOST_IP") for rank in numbered] == ["10.0.0.1", None]
-    assert [rank.env.get("VLLM_HOST_IP") for rank in named] == [None, None]
+    assert [rank.env.get("VLLM_HOST_IP") for rank in rank_plans] == [None, None]
 
 
 def test_every_communicator_gets_the_users_interface() -> None:
-    made = plan("cuda-h100-8x", "--nnodes", "2", NCCL_SOCKET_IFNAME="ib0")
+    serve_plan = plan("cuda-h100-8x", "--nnodes", "2", NCCL_SOCKET_IFNAME="ib0")
 
-    assert made.env["GLOO_SOCKET_IFNAME"] == "ib0"
-    assert "NCCL_SOCKET_IFNAME, which" in reasons(made)["GLOO_SOCKET_IFNAME"]
+    assert serve_plan.env["GLOO_SOCKET_IFNAME"] == "ib0"
+    assert "NCCL_SOCKET_IFNAME, which" in reasons(serve_plan)["GLOO_SOCKET_IFNAME"]
     assert plan("cuda-h100-8x", "--nnodes", "2").env["NCCL_SOCKET_IFNAME"] == "eth0"
 
 
@@ -136,10 +138,10 @@ def test_every_communicator_gets_the_users_interface() -> None:
 def test_ray_starts_the_ranks_where_the_platform_needs_it(
     cluster: Cluster, counted: tuple[str, ...], interface: str
 ) -> None:
-    made = ranks.plan(cluster, ranks.models()[cluster.model], "--master-addr", "10.0.0.1")
-    head, worker = made.ranks[:2]
+    serve_plan = ranks.plan(cluster, ranks.models()[cluster.model], "--master-addr", "10.0.0.1")
+    head, worker = serve_plan.ranks[:2]
 
-    assert made.before == head.before
+    assert serve_plan.before == head.before
     assert head.before[0][3:] == ("start", "--head", "--port", "6379", "--node-ip-address", "10.0.0.1", *counted)
     assert "--distributed-executor-backend ray" in words(head)
     assert worker.argv[3:] == ("start", "--address", "10.0.0.1:6379", *counted, "--block")
@@ -148,17 +150,17 @@ def test_ray_starts_the_ranks_where_the_platform_needs_it(
 
 def test_vllm_does_not_get_the_number_of_hosts_with_ray() -> None:
     model = ranks.models()[ranks.DEEPSEEK + ranks.BFLOAT16]
-    made = ranks.plan(Cluster("habana-gaudi3-8x", 2, ""), model, "--master-addr", "h", "--node-rank", "0")
+    serve_plan = ranks.plan(Cluster("habana-gaudi3-8x", 2, ""), model, "--master-addr", "h", "--node-rank", "0")
 
-    assert not {"--nnodes", "--node-rank", "--master-addr", "--master-port"} & set(made.argv)
+    assert not {"--nnodes", "--node-rank", "--master-addr", "--master-port"} & set(serve_plan.argv)
 
 
 def test_flags_of_several_hosts_are_accepted_where_vllm_has_none() -> None:
-    given = parse_given(("m", "--nnodes", "2", "--node-rank=1", "--master-addr", "h"), {}, KNOWN)
+    user_flags = parse_user_flags(("m", "--nnodes", "2", "--node-rank=1", "--master-addr", "h"), {}, KNOWN)
 
-    assert given.number("--nnodes") == 2
+    assert user_flags.number("--nnodes") == 2
     with pytest.raises(EntrypointError, match="unknown flag --nnode"):
-        parse_given(("m", "--nnode-count", "2"), {}, KNOWN)
+        parse_user_flags(("m", "--nnode-count", "2"), {}, KNOWN)
 
 
 def test_a_command_that_must_end_first_ends_before_vllm_starts(tmp_path: Path) -> None:
@@ -173,20 +175,20 @@ def test_a_command_that_must_end_first_ends_before_vllm_starts(tmp_path: Path) -
 
 
 def test_cpus_share_heads_over_hosts() -> None:
-    made = plan("cpu-xeon8380-2s", "--nnodes", "2")
+    serve_plan = plan("cpu-xeon8380-2s", "--nnodes", "2")
 
-    assert "--tensor-parallel-size 4" in words(made.ranks[0])
-    assert made.env["VLLM_CPU_OMP_THREADS_BIND"].count("|") == 1
+    assert "--tensor-parallel-size 4" in words(serve_plan.ranks[0])
+    assert serve_plan.env["VLLM_CPU_OMP_THREADS_BIND"].count("|") == 1
     with pytest.raises(EntrypointError, match="not divisible by 2"):
         plan("cpu-xeon8380-2s", "--nnodes", "2", model=SMOLLM2)
 
 
 def test_every_host_has_a_server_behind_the_users_load_balancer() -> None:
-    made = plan("cuda-h100-8x", "--nnodes", "2", "--node-rank", "1", "-dp", "16", "--data-parallel-hybrid-lb")
+    serve_plan = plan("cuda-h100-8x", "--nnodes", "2", "--node-rank", "1", "-dp", "16", "--data-parallel-hybrid-lb")
 
-    assert "--headless" not in made.argv
-    assert made.argv[2] == "vllm.entrypoints.openai.api_server"
-    assert made.stall > 0
+    assert "--headless" not in serve_plan.argv
+    assert serve_plan.argv[2] == "vllm.entrypoints.openai.api_server"
+    assert serve_plan.stall > 0
 
 
 def test_an_image_for_one_host_refuses_several() -> None:

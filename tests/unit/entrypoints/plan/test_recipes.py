@@ -13,13 +13,13 @@ import pytest
 from entrypoints.core.errors import EntrypointError
 from entrypoints.core.records import ServePlan
 from entrypoints.model.read import ModelFacts
-from entrypoints.plan.plan import command
+from entrypoints.plan.plan import make_serve_plan
 from entrypoints.plan.recipe_cards import CARDS, GENERATION_OF, find_card
 from entrypoints.plan.recipe_file import RecipeFacts, read_facts
 from entrypoints.plan.recipes import choose_recipe
 from entrypoints.request.intents import NONE, Intents
 from entrypoints.request.recipes import RecipeChoice
-from entrypoints.request.vllm_flags import parse_given
+from entrypoints.request.vllm_flags import parse_user_flags
 from entrypoints.request.vllm_lists import VllmLists
 from tests.support.hosts import expect
 from tests.support.hosts.models import LLAMA
@@ -60,10 +60,10 @@ def planned(  # noqa: PLR0913 - all but the first two are rare
     """Plan with a recipe."""
     profile = expect.profile_of(host) | dict(profile or {})
     read = expect.read(host, profile)
-    given = parse_given((model.name, *words), env or {}, (), intents)._replace(vllm=VllmLists(lists or {}))
+    user_flags = parse_user_flags((model.name, *words), env or {}, (), intents)._replace(vllm=VllmLists(lists or {}))
     published = RecipeFacts("abacus/Abacus-9", facts)
-    recipe = choose_recipe(profile, read, model, given, published, RecipeChoice(features=features))
-    return command(profile, read, model, given._replace(recipe=recipe))
+    recipe = choose_recipe(profile, read, model, user_flags, published, RecipeChoice(features=features))
+    return make_serve_plan(profile, read, model, user_flags._replace(recipe=recipe))
 
 
 def origins(plan: ServePlan) -> dict[str, str]:
@@ -190,10 +190,10 @@ LISTS = {
 def test_what_this_vllm_lacks_is_left_out_and_said() -> None:
     plan = planned(lists=LISTS)
     assert origins(plan).keys() == {"--model", "--block-size", "--reasoning-parser"}
-    said = findings(plan)["PLAN-163"]
-    assert "--tool-call-parser: this vLLM does not take hermes" in said
-    assert "--async-scheduling: this vLLM has no such flag" in said
-    assert "VLLM_USE_DEEP_GEMM: this vLLM does not read it" in said
+    text = findings(plan)["PLAN-163"]
+    assert "--tool-call-parser: this vLLM does not take hermes" in text
+    assert "--async-scheduling: this vLLM has no such flag" in text
+    assert "VLLM_USE_DEEP_GEMM: this vLLM does not read it" in text
 
 
 def test_the_lists_of_a_release_are_enough_to_leave_something_out() -> None:

@@ -12,7 +12,7 @@ from entrypoints.core.records import ServePlan
 from entrypoints.plan import plan as command
 from entrypoints.request.arguments import parse_arguments
 from entrypoints.request.roles import Role, parse_role
-from entrypoints.request.vllm_flags import parse_given
+from entrypoints.request.vllm_flags import parse_user_flags
 from tests.support.hosts import expect
 from tests.support.hosts.models import SMOLLM2
 
@@ -37,45 +37,45 @@ WAY: dict[str, Any] = {
 def plan(
     role: Role, *flags: str, way: dict[str, Any] = WAY, stall: float | None = None, env: dict[str, str] | None = None
 ) -> ServePlan:
-    given = parse_given((SMOLLM2.name, *flags), env or {})._replace(role=role)
+    user_flags = parse_user_flags((SMOLLM2.name, *flags), env or {})._replace(role=role)
     profile = {**PROFILE, "kv_transfer": way}
-    return command.command(profile, FACTS, SMOLLM2, given, stall=stall)
+    return command.make_serve_plan(profile, FACTS, SMOLLM2, user_flags, stall=stall)
 
 
-def value(made: ServePlan, name: str) -> str:
-    return made.argv[len(made.argv) - 1 - made.argv[::-1].index(name) + 1]
+def value(serve_plan: ServePlan, name: str) -> str:
+    return serve_plan.argv[len(serve_plan.argv) - 1 - serve_plan.argv[::-1].index(name) + 1]
 
 
-def reason(made: ServePlan, name: str) -> Any:
-    return next(each for each in made.reasons if each.setting == name)
+def reason(serve_plan: ServePlan, name: str) -> Any:
+    return next(item for item in serve_plan.reasons if item.setting == name)
 
 
-def ids(made: ServePlan) -> set[str]:
-    return {finding.id for finding in made.findings}
+def ids(serve_plan: ServePlan) -> set[str]:
+    return {finding.id for finding in serve_plan.findings}
 
 
 @pytest.mark.parametrize(("role", "kind"), [("prefill", "kv_producer"), ("decode", "kv_consumer")])
 def test_a_role_gets_its_connector_and_what_happens_to_a_failed_load(role: str, kind: str) -> None:
-    made = plan(Role(role, "10.0.0.2"))
+    serve_plan = plan(Role(role, "10.0.0.2"))
 
-    assert json.loads(value(made, "--kv-transfer-config")) == {
+    assert json.loads(value(serve_plan, "--kv-transfer-config")) == {
         **CONNECTOR,
         "kv_role": kind,
         "kv_load_failure_policy": "fail",
     }
-    assert (made.env["UCX_TLS"], made.env["UCX_NET_DEVICES"]) == ("tcp,self,sm", "eth0")
-    assert value(made, "--block-size") == "32"
-    assert made.env["VLLM_NIXL_SIDE_CHANNEL_HOST"] == "10.0.0.2"
-    assert made.env["VLLM_NIXL_SIDE_CHANNEL_PORT"] == "5600"
-    assert "the connector of the tests (tests)" in reason(made, "--kv-transfer-config").because
+    assert (serve_plan.env["UCX_TLS"], serve_plan.env["UCX_NET_DEVICES"]) == ("tcp,self,sm", "eth0")
+    assert value(serve_plan, "--block-size") == "32"
+    assert serve_plan.env["VLLM_NIXL_SIDE_CHANNEL_HOST"] == "10.0.0.2"
+    assert serve_plan.env["VLLM_NIXL_SIDE_CHANNEL_PORT"] == "5600"
+    assert "the connector of the tests (tests)" in reason(serve_plan, "--kv-transfer-config").because
 
 
 def test_a_server_without_a_role_has_no_connector() -> None:
-    made = plan(Role())
+    serve_plan = plan(Role())
 
-    assert "--kv-transfer-config" not in made.argv
-    assert "VLLM_NIXL_SIDE_CHANNEL_PORT" not in made.env
-    assert not ids(made) & {"PLAN-130", "PLAN-131", "PLAN-132"}
+    assert "--kv-transfer-config" not in serve_plan.argv
+    assert "VLLM_NIXL_SIDE_CHANNEL_PORT" not in serve_plan.env
+    assert not ids(serve_plan) & {"PLAN-130", "PLAN-131", "PLAN-132"}
 
 
 @pytest.mark.parametrize("way", [{}, {**WAY, "connector": None, "because": "no build of NIXL"}])
@@ -92,30 +92,30 @@ def test_a_connector_that_must_know_all_servers_is_an_error() -> None:
 
 
 def test_a_vllm_that_refuses_the_policy_does_not_get_it() -> None:
-    made = plan(Role("prefill", "10.0.0.2"), way={**WAY, "load_failure": None})
+    serve_plan = plan(Role("prefill", "10.0.0.2"), way={**WAY, "load_failure": None})
 
-    assert "kv_load_failure_policy" not in value(made, "--kv-transfer-config")
-    assert "PLAN-130" not in ids(made)
+    assert "kv_load_failure_policy" not in value(serve_plan, "--kv-transfer-config")
+    assert "PLAN-130" not in ids(serve_plan)
 
 
 def test_what_the_user_sets_wins_and_is_told() -> None:
     users = '{"kv_connector": "NixlConnector", "kv_role": "kv_both"}'
     for way in (WAY, {}):
-        made = plan(Role("prefill", "10.0.0.2", 6000), "--kv-transfer-config", users, way=way)
+        serve_plan = plan(Role("prefill", "10.0.0.2", 6000), "--kv-transfer-config", users, way=way)
 
-        assert value(made, "--kv-transfer-config") == users
-        assert made.argv.count("--kv-transfer-config") == 1
-        assert reason(made, "--kv-transfer-config").origin == "command line"
-        assert made.env["VLLM_NIXL_SIDE_CHANNEL_PORT"] == "6000"
-        assert "PLAN-130" in ids(made)
+        assert value(serve_plan, "--kv-transfer-config") == users
+        assert serve_plan.argv.count("--kv-transfer-config") == 1
+        assert reason(serve_plan, "--kv-transfer-config").origin == "command line"
+        assert serve_plan.env["VLLM_NIXL_SIDE_CHANNEL_PORT"] == "6000"
+        assert "PLAN-130" in ids(serve_plan)
     assert "PLAN-130" not in ids(plan(Role("prefill", "10.0.0.2")))
 
 
 def test_a_handshake_on_localhost_is_a_finding() -> None:
     assert "PLAN-131" in ids(plan(Role("prefill")))
     assert "PLAN-131" not in ids(plan(Role("prefill", "10.0.0.2")))
-    own = plan(Role("prefill"), env={"VLLM_HOST_IP": "10.0.0.3"})
-    assert own.env["VLLM_NIXL_SIDE_CHANNEL_HOST"] == "10.0.0.3"
+    serve_plan = plan(Role("prefill"), env={"VLLM_HOST_IP": "10.0.0.3"})
+    assert serve_plan.env["VLLM_NIXL_SIDE_CHANNEL_HOST"] == "10.0.0.3"
     assert "PLAN-131" not in ids(plan(Role("prefill"), env={"VLLM_NIXL_SIDE_CHANNEL_HOST": "10.0.0.3"}))
 
 
@@ -129,9 +129,9 @@ def test_a_lease_that_ends_before_the_longest_wait_is_a_finding_of_the_decode_se
 
 
 def test_every_rank_of_several_hosts_has_the_connector() -> None:
-    made = plan(Role("prefill", "10.0.0.2"), "--nnodes", "3", "--master-addr", "10.0.0.1")
+    serve_plan = plan(Role("prefill", "10.0.0.2"), "--nnodes", "3", "--master-addr", "10.0.0.1")
 
-    assert ["--kv-transfer-config" in rank.argv for rank in made.ranks] == [True, True, True]
+    assert ["--kv-transfer-config" in rank.argv for rank in serve_plan.ranks] == [True, True, True]
 
 
 def test_roles_are_parsed() -> None:

@@ -5,16 +5,19 @@ from __future__ import annotations
 import pytest
 
 from entrypoints.core.records import Value
-from entrypoints.core.settings_precedence import COMMAND_LINE, DEFAULT, cascade
-from entrypoints.plan.supervision import draining, stall_reason
+from entrypoints.core.settings_precedence import COMMAND_LINE, DEFAULT, merge_setting_layers
+from entrypoints.plan.supervision import choose_draining, stall_reason
 from entrypoints.request.flags import SHUTDOWN
-from entrypoints.request.vllm_flags import parse_given
+from entrypoints.request.vllm_flags import parse_user_flags
 from tests.unit.entrypoints.plan.test_plan import SMOLLM2
 
 
 def test_a_vllm_that_drains_gets_the_time() -> None:
-    def flags(*known: str) -> object:
-        return {name: value.value for name, value in draining(parse_given(("--model", "m"), {}, known), 7.5).items()}
+    def flags(*option_strings: str) -> object:
+        return {
+            name: value.value
+            for name, value in choose_draining(parse_user_flags(("--model", "m"), {}, option_strings), 7.5).items()
+        }
 
     assert flags("--model", SHUTDOWN) == {SHUTDOWN: "8"}
     assert flags() == {}
@@ -32,7 +35,7 @@ def test_a_vllm_that_drains_gets_the_time() -> None:
     ],
 )
 def test_the_stall_time_covers_the_longest_step(accelerator: str, flags: dict[str, str], seconds: str) -> None:
-    chosen = cascade([(DEFAULT, {name: Value(value, "") for name, value in flags.items()})])
+    chosen = merge_setting_layers([(DEFAULT, {name: Value(value, "") for name, value in flags.items()})])
     assert stall_reason(accelerator, SMOLLM2, chosen).value == seconds
 
 

@@ -14,7 +14,7 @@ from entrypoints.core.errors import REFUSED, USAGE, EntrypointError
 from entrypoints.core.records import ServePlan
 from entrypoints.plan import plan as command
 from entrypoints.plan.vllm_limits import check_limits
-from entrypoints.request.vllm_flags import parse_given
+from entrypoints.request.vllm_flags import parse_user_flags
 from entrypoints.request.vllm_lists import VllmLists
 from entrypoints.request.vllm_successors import SUCCESSORS
 from tests.support.hosts.models import SMOLLM2
@@ -22,9 +22,9 @@ from tests.support.sample import PROFILE, facts
 
 
 def lists_of(version: str) -> Mapping[str, Any]:
-    known = read_lists(lists_path(DRYDOCK, "vllm", version))
-    assert known
-    return known.lists
+    vllm_lists = read_lists(lists_path(DRYDOCK, "vllm", version))
+    assert vllm_lists
+    return vllm_lists.lists
 
 
 NEWEST = {**lists_of("0.33.0"), "packages": ["nixl", "runai-model-streamer"]}
@@ -38,11 +38,11 @@ def plan(
     env: Mapping[str, str] | None = None,
     **model: Any,
 ) -> ServePlan:
-    known = VllmLists(lists, assumed)
+    vllm_lists = VllmLists(lists, assumed)
     facts_of_model = SMOLLM2._replace(**model)
-    given = parse_given((facts_of_model.name, *words), env or {}, known.option_strings())
-    given = given._replace(vllm=known, accepted=accepted)
-    return command.command({**PROFILE, "vllm": "0.33.0"}, facts(), facts_of_model, given)
+    user_flags = parse_user_flags((facts_of_model.name, *words), env or {}, vllm_lists.option_strings())
+    user_flags = user_flags._replace(vllm=vllm_lists, accepted=accepted)
+    return command.make_serve_plan({**PROFILE, "vllm": "0.33.0"}, facts(), facts_of_model, user_flags)
 
 
 def refused(*words: str, **options: Any) -> EntrypointError:
@@ -51,8 +51,8 @@ def refused(*words: str, **options: Any) -> EntrypointError:
     return raised.value
 
 
-def findings(made: ServePlan) -> dict[str, tuple[str, str]]:
-    return {item.id: (item.found, item.expected) for item in made.findings if item.id.startswith("PLAN-15")}
+def findings(serve_plan: ServePlan) -> dict[str, tuple[str, str]]:
+    return {item.id: (item.found, item.expected) for item in serve_plan.findings if item.id.startswith("PLAN-15")}
 
 
 def test_a_configuration_that_vllm_takes_has_no_finding() -> None:
@@ -88,6 +88,48 @@ def test_an_architecture_that_transformers_may_serve_is_a_warning() -> None:
     unknown = {"architecture": "NovelForCausalLM"}
     assert findings(plan(**unknown))["PLAN-150"][0] == "architecture NovelForCausalLM"
     assert findings(plan("--model-impl", "transformers", **unknown)) == {}
+
+
+FALLBACK = {
+    "architectures": ["LlamaForCausalLM", "TransformersForCausalLM"],
+    "fallback_architectures": ["XForCausalLM"],
+}
+
+
+@pytest.mark.parametrize(
+    ("architecture", "words", "model"),
+    [
+        ("YForCausalLM", (), {}),
+        ("YForCausalLM", ("--model-impl", "transformers"), {}),
+        ("XForCausalLM", ("--model-impl", "vllm"), {}),
+        ("XForCausalLM", (), {"quantization": "mxfp4"}),
+    ],
+)
+def test_what_transformers_does_not_run_for_vllm_is_refused(
+    architecture: str, words: tuple[str, ...], model: Mapping[str, Any]
+) -> None:
+    error = refused(*words, lists=FALLBACK, architecture=architecture, **model)
+
+    assert error.code == REFUSED
+    assert f"architecture {architecture}" in str(error)
+
+
+@pytest.mark.parametrize(
+    ("architecture", "words", "model", "expected"),
+    [
+        ("XForCausalLM", (), {}, ["PLAN-153"]),
+        ("XForCausalLM", ("--model-impl", "transformers"), {}, ["PLAN-153"]),
+        ("LlamaForCausalLM", (), {}, []),
+        ("YForCausalLM", ("--trust-remote-code",), {"remote_code": True}, ["PLAN-150"]),
+        ("YModel", (), {}, ["PLAN-150"]),
+    ],
+)
+def test_what_transformers_runs_for_vllm_is_said(
+    architecture: str, words: tuple[str, ...], model: Mapping[str, Any], expected: list[str]
+) -> None:
+    made = plan(*words, lists=FALLBACK, architecture=architecture, **model)
+
+    assert list(findings(made)) == expected
 
 
 def test_a_classifier_runs_on_the_generating_class_of_its_family() -> None:
@@ -232,10 +274,10 @@ def test_a_value_that_the_parser_takes_is_taken(words: tuple[str, ...]) -> None:
 
 def test_a_variable_that_vllm_does_not_read_is_said_with_what_to_write_instead() -> None:
     typo = plan(env={"VLLM_LOGING_LEVEL": "DEBUG"})
-    gone = plan(env={"VLLM_ATTENTION_BACKEND": "FLASHINFER"})
+    serve_plan = plan(env={"VLLM_ATTENTION_BACKEND": "FLASHINFER"})
 
     assert findings(typo) == {"PLAN-151": ("VLLM_LOGING_LEVEL", "VLLM_LOGGING_LEVEL")}
-    assert findings(gone) == {"PLAN-151": ("VLLM_ATTENTION_BACKEND", "use --attention-backend")}
+    assert findings(serve_plan) == {"PLAN-151": ("VLLM_ATTENTION_BACKEND", "use --attention-backend")}
     assert findings(plan(env={"VLLM_LOGGING_LEVEL": "DEBUG", "OTHER": "1"})) == {}
 
 
@@ -278,24 +320,62 @@ NGRAM = '{"method": "ngram", "num_speculative_tokens": 1}'
 def test_drafting_layers_of_the_model_have_stages_in_some_versions_only(
     vllm: str, family: str, words: tuple[str, ...], is_refused: bool
 ) -> None:
-    model = SMOLLM2._replace(model_type=family)
-    given = parse_given(words, {})
-    settings = {name: flag.value for name, flag in given.flags.items()}
+    model, profile = SMOLLM2._replace(model_type=family), {"vllm": vllm, "accelerator": "cuda"}
+    user_flags = parse_user_flags(words, {})
+    settings = {name: flag.value for name, flag in user_flags.flags.items()}
     if not is_refused:
-        assert check_limits({"vllm": vllm}, model, given, settings) == ()
+        assert check_limits(profile, facts(), model, user_flags, settings) == ()
         return
     with pytest.raises(EntrypointError, match="MTP") as raised:
-        check_limits({"vllm": vllm}, model, given, settings)
+        check_limits(profile, facts(), model, user_flags, settings)
 
     assert raised.value.code == REFUSED
-    accepting = given._replace(accepted=("mtp-stages",))
-    assert [told.id for told in check_limits({"vllm": vllm}, model, accepting, settings)] == ["PLAN-152"]
+    accepting = user_flags._replace(accepted=("mtp-stages",))
+    assert [finding.id for finding in check_limits(profile, facts(), model, accepting, settings)] == ["PLAN-152"]
+
+
+PICTURES = {
+    "architectures": ["LlavaForConditionalGeneration", "TransformersForCausalLM"],
+    "required_packages": {"LlavaForConditionalGeneration": ["torchvision"]},
+}
+
+
+@pytest.mark.parametrize("words", [(), ("--language-model-only",), ("--limit-mm-per-prompt", '{"image": 0}')])
+@pytest.mark.parametrize("architecture", ["LlavaForConditionalGeneration", "LlavaForSequenceClassification"])
+def test_a_class_that_cannot_be_imported_is_refused_for_text_too(words: tuple[str, ...], architecture: str) -> None:
+    lists = {**PICTURES, "packages": ["av"], "rows": {"LlavaForConditionalGeneration": ["cpu-full"]}}
+    error = refused(*words, lists=lists, architecture=architecture)
+
+    assert error.code == REFUSED
+    assert "LlavaForConditionalGeneration requires the package torchvision, which this image lacks" in str(error)
+    assert error.hint.startswith("--target cpu-full takes it; --vllm-accepts LlavaForConditionalGeneration")
+    assert "packages of a row of your own" in refused(lists={**lists, "rows": {}}, architecture=architecture).hint
+    accepted = plan(*words, lists=lists, architecture=architecture, accepted=("LlavaForConditionalGeneration",))
+    assert list(findings(accepted)) == ["PLAN-152"]
+
+
+@pytest.mark.parametrize(
+    ("lists", "words", "expected"),
+    [
+        ({"packages": ["torchvision"]}, (), []),
+        ({}, (), []),
+        ({"excluded_packages": ["torchvision"]}, (), ["PLAN-150"]),
+        ({"packages": []}, ("--model-impl", "transformers"), []),
+    ],
+)
+def test_a_package_that_is_there_not_known_or_not_needed_is_no_error(
+    lists: Mapping[str, Any], words: tuple[str, ...], expected: list[str]
+) -> None:
+    assumed = "of another vLLM" if "excluded_packages" in lists else ""
+    made = plan(*words, lists={**PICTURES, **lists}, assumed=assumed, architecture="LlavaForConditionalGeneration")
+
+    assert list(findings(made)) == expected
 
 
 def test_what_is_not_known_is_not_refused() -> None:
-    made = plan("--dtype", "banana", lists={}, architecture="X", quantization="y", env={"VLLM_Z": "1"})
+    serve_plan = plan("--dtype", "banana", lists={}, architecture="X", quantization="y", env={"VLLM_Z": "1"})
 
-    assert findings(made) == {}
+    assert findings(serve_plan) == {}
 
 
 def test_each_successor_is_of_something_that_a_vllm_had_and_the_newest_lacks() -> None:

@@ -79,7 +79,7 @@ def test_each_size_is_timed_and_its_sum_checked(tmp_path: Path, factor: str, cod
     assert ran.returncode == code, ran.stderr
     lines = ran.stdout.splitlines()
     assert lines[:3] == ["registered", "backend gloo", "destroyed"]
-    found = json.loads(lines[3].removeprefix(collective.MARK))
-    assert found["ranks"] == 2
-    assert [(figure["bytes"], figure["right"]) for figure in found["figures"]] == [(4, not code), (64, not code)]
-    assert all(figure["seconds"] > 0 for figure in found["figures"])
+    measurement = json.loads(lines[3].removeprefix(collective.MARK))
+    assert measurement["ranks"] == 2
+    assert [(figure["bytes"], figure["right"]) for figure in measurement["figures"]] == [(4, not code), (64, not code)]
+    assert all(figure["seconds"] > 0 for figure in measurement["figures"])

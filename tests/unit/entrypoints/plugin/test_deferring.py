@@ -69,9 +69,9 @@ def test_the_lowerings_are_imported_and_patched_when_they_are_used_and_models_ar
 
 
 def test_a_plan_that_does_not_fork_changes_no_import(tmp_path: Path) -> None:
-    said = run(tmp_path, GUARDED, method="spawn").stdout.splitlines()
+    output_lines = run(tmp_path, GUARDED, method="spawn").stdout.splitlines()
 
-    assert said == ["lowerings", "vllm", PATCHED, READ, READ, STRUCTURES]
+    assert output_lines == ["lowerings", "vllm", PATCHED, READ, READ, STRUCTURES]
 
 
 @pytest.mark.parametrize("override", [UNGUARDED, OTHERWISE])

@@ -47,17 +47,17 @@ def answering(status: int, before: Callable[[], None] = lambda: None) -> App:
 
 def call(app: App, method: str = "POST", kind: str = "http", parts: int = 1) -> Messages:
     """Return what a client gets from an application behind the middleware."""
-    sent: Messages = []
+    messages: Messages = []
     body = [{"type": "http.request", "body": b"x" * 1000, "more_body": n < parts - 1} for n in range(parts)]
 
     async def receive() -> dict[str, Any]:
         return body.pop(0)
 
     async def send(message: dict[str, Any]) -> None:
-        sent.append(message)
+        messages.append(message)
 
     asyncio.run(load().Refusals(app)({"type": kind, "method": method}, receive, send))
-    return sent
+    return messages
 
 
 def status(messages: Messages) -> int:
@@ -65,8 +65,8 @@ def status(messages: Messages) -> int:
 
 
 def test_nothing_changes_while_the_server_serves(drain: DrainFile) -> None:
-    sent = call(answering(200))
-    assert (status(sent), sent[0]["headers"], sent[1]["body"]) == (200, [(b"x", b"y")], b"own")
+    messages = call(answering(200))
+    assert (status(messages), messages[0]["headers"], messages[1]["body"]) == (200, [(b"x", b"y")], b"own")
     assert not Path(drain.path).exists()
 
 
@@ -77,20 +77,20 @@ def test_without_a_supervisor_nothing_changes(monkeypatch: pytest.MonkeyPatch) -
 
 def test_a_server_that_leaves_answers_and_closes_the_connection(drain: DrainFile) -> None:
     drain.leave()
-    sent = call(answering(200))
-    assert (status(sent), sent[1]["body"]) == (200, b"own")
-    assert (b"connection", b"close") in sent[0]["headers"]
+    messages = call(answering(200))
+    assert (status(messages), messages[1]["body"]) == (200, b"own")
+    assert (b"connection", b"close") in messages[0]["headers"]
 
 
 @pytest.mark.parametrize("parts", [1, 5])
 def test_a_new_request_is_refused_after_its_body_was_read(drain: DrainFile, parts: int) -> None:
     drain.refuse()
-    sent = call(answering(200), parts=parts)
-    headers = dict(sent[0]["headers"])
-    assert status(sent) == 503
+    messages = call(answering(200), parts=parts)
+    headers = dict(messages[0]["headers"])
+    assert status(messages) == 503
     assert (headers[b"retry-after"], headers[b"connection"]) == (b"1", b"close")
-    assert int(headers[b"content-length"]) == len(sent[1]["body"])
-    assert len(sent) == 2
+    assert int(headers[b"content-length"]) == len(messages[1]["body"])
+    assert len(messages) == 2
 
 
 def test_health_and_metrics_are_answered_until_the_end(drain: DrainFile) -> None:
@@ -99,8 +99,8 @@ def test_health_and_metrics_are_answered_until_the_end(drain: DrainFile) -> None
 
 
 def test_a_request_that_fails_because_the_server_stops_is_refused(drain: DrainFile) -> None:
-    sent = call(answering(500, before=drain.refuse))
-    assert (status(sent), len(sent)) == (503, 2)
+    messages = call(answering(500, before=drain.refuse))
+    assert (status(messages), len(messages)) == (503, 2)
 
 
 def test_a_request_that_raises_because_the_server_stops_is_refused(drain: DrainFile) -> None:

@@ -127,19 +127,19 @@ def concrete(route: str) -> str:
 
 
 def test_every_route_of_every_version(ask: Ask) -> None:
-    known = {path for paths in ROUTES.values() for path in paths}
-    assert set(OF_VERSIONS) - known <= {"/static"}
+    known_routes = {path for paths in ROUTES.values() for path in paths}
+    assert set(OF_VERSIONS) - known_routes <= {"/static"}
     assert set(ROUTES["public"]) == PUBLIC
     table = ["route | versions | GET, POST without the key | with it | with --admin-endpoints"]
-    for route in sorted(known):
+    for route in sorted(known_routes):
         path, admin = concrete(route), route in ROUTES["admin"]
         closed = [ask(path, method="GET"), ask(path), ask(path, ((b"authorization", b"Bearer sk-on"),))]
         opened, administered = ask(path, BEARER), ask(path, BEARER, admin="1")
-        assert [asked.status for asked in closed] == [200 if route in PUBLIC else 401, 401, 401], route
-        assert [asked.asked_for for asked in closed[1:]] == [0, 0], route
+        assert [response.status for response in closed] == [200 if route in PUBLIC else 401, 401, 401], route
+        assert [response.asked_for for response in closed[1:]] == [0, 0], route
         assert (opened.status, opened.asked_for) == ((404, 0) if admin else (200, 1)), route
         assert administered.status == 200, route
-        without = ", ".join(str(asked.status) for asked in closed[:2])
+        without = ", ".join(str(response.status) for response in closed[:2])
         versions = OF_VERSIONS.get(route, "").split() or ["(a framework's)"]
         table.append(f"{route} | {versions[0]} … {versions[-1]} | {without} | {opened.status} | {administered.status}")
     sys.stdout.write("\n".join((*table, "")))
@@ -180,15 +180,15 @@ def test_a_server_without_a_key_answers_to_its_names(ask: Ask, value: str) -> No
 )
 def test_a_page_whose_own_name_leads_here_gets_nothing(ask: Ask, values: tuple[str, ...]) -> None:
     trusted = ((b"x-forwarded-host", b"localhost"), (b"forwarded", b"host=localhost"), (b"origin", b"http://localhost"))
-    asked = ask("/v1/models", (*host(*values), *trusted), keys=(), names=NAMES)
-    assert (asked.status, asked.asked_for, asked.app.scope) == (421, 0, None)
-    assert ALLOWED_HOSTS.encode() in asked.sent[1]["body"]
+    response = ask("/v1/models", (*host(*values), *trusted), keys=(), names=NAMES)
+    assert (response.status, response.asked_for, response.app.scope) == (421, 0, None)
+    assert ALLOWED_HOSTS.encode() in response.sent[1]["body"]
 
 
 @given(value=st.text(), names=st.sampled_from((NAMES, "", ",", "evil", "a,,b")))
 def test_no_other_text_is_a_name(ask: Ask, value: str, names: str) -> None:
-    known = {"localhost", "127.0.0.1", "172.17.0.2", "[::1]", "evil", "a", "b"}
-    assert value.strip().lower() in known or ask("/v1/models", host(value), keys=(), names=names).status == 421
+    accepted_names = {"localhost", "127.0.0.1", "172.17.0.2", "[::1]", "evil", "a", "b"}
+    assert value.strip().lower() in accepted_names or ask("/v1/models", host(value), keys=(), names=names).status == 421
 
 
 def test_health_and_metrics_answer_to_every_name_and_nothing_else_does(ask: Ask) -> None:
@@ -208,8 +208,8 @@ def test_health_and_metrics_answer_to_every_name_and_nothing_else_does(ask: Ask)
     ("value", "sent"), [("evil.example", "websocket.close"), ("localhost:8000", "websocket.accept")]
 )
 def test_a_websocket_needs_a_name_too(ask: Ask, value: str, sent: str) -> None:
-    asked = ask("/v1/realtime", host(value), kind="websocket", parts=(), keys=(), names="localhost")
-    assert [message["type"] for message in asked.sent] == [sent]
+    response = ask("/v1/realtime", host(value), kind="websocket", parts=(), keys=(), names="localhost")
+    assert [message["type"] for message in response.sent] == [sent]
 
 
 def test_nothing_is_compared_without_names_or_with_a_key(ask: Ask) -> None:
@@ -243,8 +243,8 @@ def test_the_target_of_a_proxys_request_is_no_path_that_is_served(ask: Ask) -> N
 def test_the_supervisor_is_answered_wherever_the_server_listens(
     ask: Ask, server: tuple[str, int | None] | None, value: str, status: int
 ) -> None:
-    asked = ask("/v1/models", host(value), keys=(), names="llm.example", server=server)
-    assert asked.status == status
+    response = ask("/v1/models", host(value), keys=(), names="llm.example", server=server)
+    assert response.status == status
 
 
 SPELLINGS = st.sampled_from(
@@ -257,15 +257,15 @@ SPELLINGS = st.sampled_from(
 
 @given(spelling=SPELLINGS, route=st.sampled_from(sorted({*OF_VERSIONS, *PUBLIC})), data=st.data())
 def test_no_spelling_of_a_path_opens_anything(ask: Ask, spelling: str, route: str, data: st.DataObject) -> None:
-    written = spelling.format(concrete(route)[1:])
-    path = data.draw(st.sampled_from((written, written.upper(), written.title())))
+    route_path = spelling.format(concrete(route)[1:])
+    path = data.draw(st.sampled_from((route_path, route_path.upper(), route_path.title())))
     root = data.draw(st.sampled_from(("", "/root", "/root/", "/health")))
     method = data.draw(st.sampled_from(("GET", "HEAD", "POST", "PUT", "OPTIONS", "TRACE", "get")))
-    asked = ask(path, method=method, root=root)
+    response = ask(path, method=method, root=root)
     # What the application would route: Starlette takes away the root path once.
     routed = path[len(root) :] if root and path.startswith(root + "/") else path
     expected = 200 if method in ("GET", "HEAD") and routed in PUBLIC else 401
-    assert (asked.status, asked.app.scope is None) == (expected, expected == 401)
+    assert (response.status, response.app.scope is None) == (expected, expected == 401)
 
 
 @given(path=st.text(), key=st.binary(), count=st.integers(0, 3))
@@ -289,13 +289,13 @@ def test_only_one_of_the_keys_in_one_header_is_let_in(ask: Ask, path: str, key: 
     ],
 )
 def test_the_header_of_the_key(ask: Ask, values: tuple[bytes, ...], status: int) -> None:
-    asked = ask("/v1/models", tuple((b"authorization", value) for value in values), method="GET")
-    assert asked.status == status
+    response = ask("/v1/models", tuple((b"authorization", value) for value in values), method="GET")
+    assert response.status == status
     if status == 200:  # vLLM compares with the variable's whole text
-        assert asked.app.scope is not None
-        assert asked.app.scope["headers"] == [(b"authorization", b"Bearer sk-one\nsk-two")]
+        assert response.app.scope is not None
+        assert response.app.scope["headers"] == [(b"authorization", b"Bearer sk-one\nsk-two")]
     else:
-        assert (b"www-authenticate", b"Bearer") in asked.sent[0]["headers"]
+        assert (b"www-authenticate", b"Bearer") in response.sent[0]["headers"]
 
 
 def test_a_variable_without_a_key_in_it_opens_nothing(ask: Ask) -> None:
@@ -326,9 +326,9 @@ def test_a_body_is_read_up_to_the_limit(
     ask: Ask, keys: tuple[str, ...], length: bytes, parts: tuple[bytes, ...], status: int, reads: int
 ) -> None:
     headers = ((b"content-length", length),) if length else ()
-    asked = ask("/v1/completions", BEARER + headers, parts=parts, keys=keys)
-    assert (asked.status, asked.asked_for) == (status, reads)
-    assert asked.app.read <= MOST
+    response = ask("/v1/completions", BEARER + headers, parts=parts, keys=keys)
+    assert (response.status, response.asked_for) == (status, reads)
+    assert response.app.read <= MOST
 
 
 def test_a_failure_of_the_application_stays_one(guard: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -353,13 +353,13 @@ def test_a_failure_of_the_application_stays_one(guard: ModuleType, monkeypatch: 
 def test_a_websocket_needs_the_key_before_it_is_accepted(
     ask: Ask, path: str, headers: Headers, parts: tuple[Any, ...], sent: dict[str, Any]
 ) -> None:
-    asked = ask(path, headers, kind="websocket", parts=parts)
-    assert asked.sent == [sent]
-    assert asked.app.read == len(parts)
+    response = ask(path, headers, kind="websocket", parts=parts)
+    assert response.sent == [sent]
+    assert response.app.read == len(parts)
 
 
 @pytest.mark.parametrize("message", [{"text": "ä" * 501}, {"bytes": b"x" * 1001, "text": None}])
 def test_a_message_that_is_too_large_closes_its_websocket(ask: Ask, message: dict[str, Any]) -> None:
-    asked = ask("/v1/realtime", BEARER, kind="websocket", parts=({"text": "a"}, message, {"text": "a"}))
-    assert asked.sent == [{"type": "websocket.accept"}, {"type": "websocket.close", "code": 1009}]
-    assert (asked.app.read, asked.asked_for) == (1, 2)
+    response = ask("/v1/realtime", BEARER, kind="websocket", parts=({"text": "a"}, message, {"text": "a"}))
+    assert response.sent == [{"type": "websocket.accept"}, {"type": "websocket.close", "code": 1009}]
+    assert (response.app.read, response.asked_for) == (1, 2)

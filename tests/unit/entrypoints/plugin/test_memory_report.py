@@ -14,12 +14,12 @@ from entrypoints.serve import measured
 
 @pytest.fixture
 def logger() -> Iterator[logging.Logger]:
-    found = logging.getLogger("vllm")
-    before, level = list(found.handlers), found.level
-    found.setLevel(logging.INFO)
-    yield found
-    found.handlers[:] = before
-    found.setLevel(level)
+    vllm_logger = logging.getLogger("vllm")
+    before, level = list(vllm_logger.handlers), vllm_logger.level
+    vllm_logger.setLevel(logging.INFO)
+    yield vllm_logger
+    vllm_logger.handlers[:] = before
+    vllm_logger.setLevel(level)
 
 
 def test_lines_of_the_memory_are_appended_and_no_others(

@@ -56,15 +56,15 @@ print(json.dumps({**said, "imported": gc.isenabled(), "frozen": gc.get_freeze_co
 """
 
 
-def run(folder: Path, known: str = "cpu.CpuPlatform", **env: str) -> dict[str, object]:
+def run(folder: Path, platform_class: str = "cpu.CpuPlatform", **env: str) -> dict[str, object]:
     """Return what a Python that has the plugin on its path says of it."""
     for name, text in VLLM.items():
         path = folder / "vllm" / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text.replace("{known}", known))
+        path.write_text(text.replace("{known}", platform_class))
     whole = {**os.environ, "PYTHONPATH": f"{FOLDER}:{folder}", "PYTHONDONTWRITEBYTECODE": "1", **env}
-    done = subprocess.run([sys.executable, "-c", SCRIPT], env=whole, capture_output=True, text=True, check=True)
-    return dict(json.loads(done.stdout))
+    result = subprocess.run([sys.executable, "-c", SCRIPT], env=whole, capture_output=True, text=True, check=True)
+    return dict(json.loads(result.stdout))
 
 
 def test_a_plan_that_forks_keeps_its_method_and_inspects_here(tmp_path: Path) -> None:
@@ -89,9 +89,9 @@ def test_a_users_worker_stays(tmp_path: Path) -> None:
 def test_without_such_a_plan_or_with_another_platform_vllm_stays_as_it_is(
     tmp_path: Path, known: str, env: dict[str, str]
 ) -> None:
-    said = run(tmp_path, known, **env)
+    report = run(tmp_path, known, **env)
 
-    assert (said["platform"], said["while importing"], said["imported"]) == (None, True, True)
+    assert (report["platform"], report["while importing"], report["imported"]) == (None, True, True)
 
 
 def test_a_vllm_whose_platform_is_elsewhere_raises_before_anything_is_changed(tmp_path: Path) -> None:
@@ -101,17 +101,17 @@ def test_a_vllm_whose_platform_is_elsewhere_raises_before_anything_is_changed(tm
         "import gc\nfrom drydock_plugin import platform\ntry: platform()\nexcept ImportError: print(gc.isenabled())"
     )
     env = {**os.environ, "PYTHONPATH": f"{FOLDER}:{tmp_path}", "VLLM_WORKER_MULTIPROC_METHOD": "fork"}
-    said = subprocess.run([sys.executable, "-Bc", script], env=env, capture_output=True, text=True, check=True)
+    result = subprocess.run([sys.executable, "-Bc", script], env=env, capture_output=True, text=True, check=True)
 
-    assert said.stdout == "True\n"
+    assert result.stdout == "True\n"
 
 
 def test_the_metadata_names_what_is_there_and_comes_into_the_image() -> None:
-    (found,) = distributions(path=[str(FOLDER)])
+    (distribution,) = distributions(path=[str(FOLDER)])
     points = configparser.ConfigParser()
-    points.read_string(found.read_text("entry_points.txt") or "")
+    points.read_string(distribution.read_text("entry_points.txt") or "")
 
-    assert found.name == "drydock-plugin"
+    assert distribution.name == "drydock-plugin"
     assert set(points.sections()) == {"vllm.platform_plugins", "vllm.general_plugins"}
     copied = {name for name in DRYDOCK.entrypoint if name.startswith("plugin/")}
     assert {"plugin/drydock_plugin/forking.py", "plugin/drydock_plugin-1.dist-info/entry_points.txt"} <= copied

@@ -9,7 +9,7 @@ from types import ModuleType
 
 import pytest
 
-from entrypoints.rehearsal.answers import LONGEST, answer_all, chain, describe, explain_failure
+from entrypoints.rehearsal.answers import LONGEST, answer_all, describe_error, explain_failure, list_error_causes
 
 PYDANTIC = """1 validation error for VllmConfig
   Value error, Total number of attention heads (32) must be divisible by tensor parallel size (3). [type=value_error, input_value=ArgsKwargs((), {'model_co...), input_type=ArgsKwargs]
@@ -27,31 +27,31 @@ def raised(error: Exception, cause: Exception | None = None) -> Exception:
 def test_vllms_sentence_is_what_remains_of_its_error() -> None:
     sentence = "Total number of attention heads (32) must be divisible by tensor parallel size (3)."
 
-    assert describe(raised(ValueError(PYDANTIC))) == (sentence,)
+    assert describe_error(raised(ValueError(PYDANTIC))) == (sentence,)
 
 
 def test_the_error_that_it_followed_from_is_told_too() -> None:
     error = raised(RuntimeError("architectures failed to be inspected"), ModuleNotFoundError("No module named 'x'"))
 
-    assert describe(error) == ("architectures failed to be inspected", "No module named 'x'")
+    assert describe_error(error) == ("architectures failed to be inspected", "No module named 'x'")
 
 
 def test_an_error_without_words_is_told_by_its_line_of_code() -> None:
-    (words,) = describe(raised(AssertionError()))
+    (words,) = describe_error(raised(AssertionError()))
 
     assert words.startswith("AssertionError raise error from cause")
     assert words.endswith("test_answers.py")
 
 
 def test_words_are_bounded() -> None:
-    assert len(describe(raised(ValueError("x" * 10_000)))[0]) == LONGEST + 1
+    assert len(describe_error(raised(ValueError("x" * 10_000)))[0]) == LONGEST + 1
 
 
 def test_errors_that_follow_from_each_other_in_a_circle_end() -> None:
     first, second = ValueError("first"), ValueError("second")
     first.__cause__, second.__cause__ = second, first
 
-    assert chain(first) == [first, second]
+    assert list_error_causes(first) == [first, second]
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ def test_only_what_a_server_would_meet_too_is_a_refusal(error: Exception, own_co
 @pytest.mark.parametrize(
     ("version", "kind", "because"),
     [
-        ("0.31.2", "cpu", "knows the internals of 0.32 only"),
+        ("0.31.2", "cpu", "knows the internals of 0.32, 0.33 only"),
         ("0.32.0", "npu", "knows the platforms cpu, cuda, not npu"),
     ],
 )
@@ -86,10 +86,10 @@ def test_another_vllm_or_platform_is_not_asked(
     vllm = ModuleType("vllm")
     vllm.__version__ = version  # type: ignore[attr-defined] - of the stub
     monkeypatch.setitem(sys.modules, "vllm", vllm)
-    written = io.StringIO()
+    output = io.StringIO()
 
-    answer_all([json.dumps({"kind": kind, "recorded": None}), json.dumps({"folder": "/m", "words": []})], written)
+    answer_all([json.dumps({"kind": kind, "recorded": None}), json.dumps({"folder": "/m", "words": []})], output)
 
-    (answer,) = [record for record in map(json.loads, written.getvalue().splitlines()) if "outcome" in record]
+    (answer,) = [record for record in map(json.loads, output.getvalue().splitlines()) if "outcome" in record]
     assert (answer["outcome"], answer["vllm"]) == ("not asked", version)
     assert because in answer["because"]

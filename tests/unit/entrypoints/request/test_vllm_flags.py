@@ -10,7 +10,7 @@ from hypothesis import event, example, given
 from hypothesis import strategies as st
 
 from entrypoints.core.errors import USAGE, EntrypointError
-from entrypoints.request.vllm_flags import parse_config, parse_count, parse_given
+from entrypoints.request.vllm_flags import parse_config, parse_count, parse_user_flags
 
 KNOWN = (
     "--model",
@@ -35,19 +35,19 @@ KNOWN = (
     ],
 )
 def test_every_spelling_is_one_flag(tokens: tuple[str, ...]) -> None:
-    given = parse_given(tokens, {})
+    user_flags = parse_user_flags(tokens, {})
 
-    assert given.number("--tensor-parallel-size") == 2
-    assert given.tokens == tokens
+    assert user_flags.number("--tensor-parallel-size") == 2
+    assert user_flags.tokens == tokens
 
 
 def test_a_first_word_is_the_model_and_later_words_belong_to_flags() -> None:
-    given = parse_given(("/m", "--served-model-name", "a", "b", "--seed", "-1"), {})
+    user_flags = parse_user_flags(("/m", "--served-model-name", "a", "b", "--seed", "-1"), {})
 
-    assert given.flag("--model") == "/m"
-    assert given.flag("--served-model-name") == "a b"
-    assert given.flag("--seed") == "-1"
-    assert given.tokens[:2] == ("--model", "/m")
+    assert user_flags.flag("--model") == "/m"
+    assert user_flags.flag("--served-model-name") == "a b"
+    assert user_flags.flag("--seed") == "-1"
+    assert user_flags.tokens[:2] == ("--model", "/m")
 
 
 @pytest.mark.parametrize(
@@ -59,67 +59,67 @@ def test_a_first_word_is_the_model_and_later_words_belong_to_flags() -> None:
     ],
 )
 def test_a_model_of_modelscope_reaches_vllm_by_its_plain_name(tokens: tuple[str, ...]) -> None:
-    given = parse_given(tokens, {})
+    user_flags = parse_user_flags(tokens, {})
 
-    assert (given.modelscope, given.flag("--model")) == (True, "Qwen/Qwen3-8B")
-    assert given.tokens == ("--model", "Qwen/Qwen3-8B", "--port", "1")
-    assert not parse_given(("Qwen/Qwen3-8B",), {}).modelscope
+    assert (user_flags.modelscope, user_flags.flag("--model")) == (True, "Qwen/Qwen3-8B")
+    assert user_flags.tokens == ("--model", "Qwen/Qwen3-8B", "--port", "1")
+    assert not parse_user_flags(("Qwen/Qwen3-8B",), {}).modelscope
 
 
 def test_a_config_files_model_of_modelscope_is_given_to_vllm_as_a_flag(tmp_path: Path) -> None:
     (tmp_path / "c.yaml").write_text("model: modelscope:Qwen/Qwen3-8B\n")
-    given = parse_given(("--config", str(tmp_path / "c.yaml")), {})
+    user_flags = parse_user_flags(("--config", str(tmp_path / "c.yaml")), {})
 
-    assert given.tokens[:2] == ("--model", "Qwen/Qwen3-8B")
+    assert user_flags.tokens[:2] == ("--model", "Qwen/Qwen3-8B")
 
 
 @pytest.mark.parametrize("name", ["", "Qwen", "Qwen/", "/models/x", "../x", "a/b/c"])
 def test_modelscope_needs_an_organisation_and_a_name(name: str) -> None:
     with pytest.raises(EntrypointError, match="expected modelscope:ORG/NAME") as error:
-        parse_given((f"modelscope:{name}",), {})
+        parse_user_flags((f"modelscope:{name}",), {})
     assert error.value.code == USAGE
 
 
 def test_a_bare_flag_is_true_and_no_flag_is_its_opposite() -> None:
-    flags = parse_given(("--enforce-eager", "--no-enable-prefix-caching"), {}).flags
+    flags = parse_user_flags(("--enforce-eager", "--no-enable-prefix-caching"), {}).flags
 
     assert flags["--enforce-eager"].value is True
     assert flags["--enable-prefix-caching"].value is False
 
 
 def test_the_last_of_two_wins_as_in_vllm() -> None:
-    assert parse_given(("--port", "1", "--port", "2"), {}).flag("--port") == "2"
+    assert parse_user_flags(("--port", "1", "--port", "2"), {}).flag("--port") == "2"
 
 
 def test_an_optimisation_level_may_stick_to_its_letter() -> None:
-    assert parse_given(("-O3",), {}, KNOWN).flag("--optimization-level") == "3"
+    assert parse_user_flags(("-O3",), {}, KNOWN).flag("--optimization-level") == "3"
 
 
 def test_json_values_and_dotted_fields_pass() -> None:
-    given = parse_given(("--kv-transfer-config", '{"a": 1}', "--kv_transfer_config.b_c", "2"), {})
+    user_flags = parse_user_flags(("--kv-transfer-config", '{"a": 1}', "--kv_transfer_config.b_c", "2"), {})
 
-    assert given.flag("--kv-transfer-config") == '{"a": 1}'
-    assert given.flag("--kv-transfer-config.b_c") == "2"
+    assert user_flags.flag("--kv-transfer-config") == '{"a": 1}'
+    assert user_flags.flag("--kv-transfer-config.b_c") == "2"
 
 
 def test_an_unknown_flag_names_the_nearest() -> None:
     with pytest.raises(EntrypointError, match="did you mean --max-model-len") as refused:
-        parse_given(("--max-modle-len", "9"), {}, KNOWN)
+        parse_user_flags(("--max-modle-len", "9"), {}, KNOWN)
     assert refused.value.code == USAGE
     with pytest.raises(EntrypointError, match="did you mean --drain-timeout"):
-        parse_given(("--drain-timout", "9"), {}, KNOWN)
+        parse_user_flags(("--drain-timout", "9"), {}, KNOWN)
 
 
 def test_the_beginning_of_one_flag_is_that_flag_and_of_two_is_refused() -> None:
-    assert parse_given(("--max-model", "9"), {}, KNOWN).flag("--max-model-len") == "9"
+    assert parse_user_flags(("--max-model", "9"), {}, KNOWN).flag("--max-model-len") == "9"
     with pytest.raises(EntrypointError, match="--max-model-len, --max-num-seqs"):
-        parse_given(("--max", "9"), {}, KNOWN)
+        parse_user_flags(("--max", "9"), {}, KNOWN)
 
 
 def test_an_unknown_short_flag_is_refused_and_a_known_one_passes() -> None:
-    assert parse_given(("-tp", "2"), {}, KNOWN).number("--tensor-parallel-size") == 2
+    assert parse_user_flags(("-tp", "2"), {}, KNOWN).number("--tensor-parallel-size") == 2
     with pytest.raises(EntrypointError, match="-xyz"):
-        parse_given(("-xyz", "2"), {}, KNOWN)
+        parse_user_flags(("-xyz", "2"), {}, KNOWN)
 
 
 def test_a_config_files_keys_are_flags_that_the_command_line_overrides(tmp_path: Path) -> None:
@@ -127,21 +127,21 @@ def test_a_config_files_keys_are_flags_that_the_command_line_overrides(tmp_path:
     config.write_text(
         "# mine\nmodel: /m\nmax_model_len: 4096  # short\nport: '1'\nenforce-eager: true\nlist:\n  - a: b\n"
     )
-    given = parse_given(("--config", str(config), "--port", "2"), {})
+    user_flags = parse_user_flags(("--config", str(config), "--port", "2"), {})
 
-    assert given.flag("--model") == "/m"
-    assert given.number("--max-model-len") == 4096
-    assert given.flag("--port") == "2"
-    assert given.flags["--enforce-eager"].value is True
-    assert "--a" not in given.flags
-    assert given.tokens == ("--config", str(config), "--port", "2")
+    assert user_flags.flag("--model") == "/m"
+    assert user_flags.number("--max-model-len") == 4096
+    assert user_flags.flag("--port") == "2"
+    assert user_flags.flags["--enforce-eager"].value is True
+    assert "--a" not in user_flags.flags
+    assert user_flags.tokens == ("--config", str(config), "--port", "2")
 
 
 def test_a_config_file_that_is_missing_or_in_one_word_is_refused() -> None:
     with pytest.raises(EntrypointError, match="No such file"):
-        parse_given(("--config", "/none.yaml"), {})
+        parse_user_flags(("--config", "/none.yaml"), {})
     with pytest.raises(EntrypointError, match="two words"):
-        parse_given(("--config=/none.yaml",), {})
+        parse_user_flags(("--config=/none.yaml",), {})
 
 
 @pytest.mark.parametrize(
@@ -160,7 +160,7 @@ def test_invalid_numbers_are_refused(text: str) -> None:
 @pytest.mark.parametrize("share", ["0", "1.5", "5", "-0.1", "nan", "inf", "half"])
 def test_a_share_of_memory_that_cannot_be_is_refused(share: str) -> None:
     with pytest.raises(EntrypointError, match="at most 1"):
-        parse_given(("--gpu-memory-utilization", share), {})
+        parse_user_flags(("--gpu-memory-utilization", share), {})
 
 
 @pytest.mark.parametrize(
@@ -186,7 +186,7 @@ def test_a_share_of_memory_that_cannot_be_is_refused(share: str) -> None:
 def test_a_number_out_of_its_range_is_one_line_that_names_the_range(words: str, expected: str) -> None:
     """The ranges of vllm/config/*.py: vLLM ends with a traceback after half a minute."""
     with pytest.raises(EntrypointError) as error:
-        parse_given(tuple(words.split()), {})
+        parse_user_flags(tuple(words.split()), {})
 
     assert (error.value.code, "\n" in error.value.message) == (USAGE, False)
     assert error.value.message.startswith(words.partition("=")[0])
@@ -202,24 +202,24 @@ def test_a_number_out_of_its_range_is_one_line_that_names_the_range(words: str, 
     ],
 )
 def test_numbers_at_the_ends_of_a_range_are_taken(words: str) -> None:
-    assert parse_given(tuple(words.split()), {}).tokens == tuple(words.split())
+    assert parse_user_flags(tuple(words.split()), {}).tokens == tuple(words.split())
 
 
 @pytest.mark.parametrize("words", ["-tp", "--no-max-num-seqs"])
 def test_a_number_that_is_missing_is_asked_for(words: str) -> None:
     with pytest.raises(EntrypointError, match=f"{words}: expected a value"):
-        parse_given((words,), {})
+        parse_user_flags((words,), {})
 
 
 @pytest.mark.parametrize("number", ["9" * 5000, f"{'9' * 400}.0k"])
 def test_a_number_without_end_is_refused(number: str) -> None:
     with pytest.raises(EntrypointError, match="expected a whole number"):
-        parse_given(("--max-model-len", number), {})
+        parse_user_flags(("--max-model-len", number), {})
 
 
 def test_an_empty_variable_is_not_set() -> None:
-    assert parse_given((), {"A": "", "B": "1"}).variable("A") is None
-    assert parse_given((), {"A": "", "B": "1"}).variable("B") == "1"
+    assert parse_user_flags((), {"A": "", "B": "1"}).variable("A") is None
+    assert parse_user_flags((), {"A": "", "B": "1"}).variable("B") == "1"
 
 
 @given(st.lists(st.text()))
@@ -229,11 +229,11 @@ def test_an_empty_variable_is_not_set() -> None:
 def test_no_words_give_a_traceback_and_all_reach_vllm(words: list[str]) -> None:
     tokens = tuple(word for word in words if not word.startswith("--config"))
     try:
-        given = parse_given(tokens, {})
+        user_flags = parse_user_flags(tokens, {})
     except EntrypointError as error:  # its own error, no traceback: a number that vLLM would refuse, such as in ["-tp"]
         event(error.message)
         return
-    assert given.tokens[len(given.tokens) - len(tokens) :] == tokens
+    assert user_flags.tokens[len(user_flags.tokens) - len(tokens) :] == tokens
 
 
 @given(st.text())
@@ -262,11 +262,11 @@ _KEYS = st.text(st.sampled_from("sk-1 ~#:|>&*!{}[]'\"\\\t"), max_size=8)
 def test_a_key_of_a_config_file_is_the_one_that_yaml_has_or_is_refused(key: str, name: str) -> None:
     text = f"{name}: {key}\nport: 9\n"
     try:
-        found = parse_config(text, "f")["--api-key"].value
+        api_key = parse_config(text, "f")["--api-key"].value
     except EntrypointError as error:
         event(error.message)
         return
-    assert found == {each.replace("_", "-"): value for each, value in yaml.safe_load(text).items()}["api-key"]
+    assert api_key == {key.replace("_", "-"): value for key, value in yaml.safe_load(text).items()}["api-key"]
 
 
 @pytest.mark.parametrize(

@@ -12,18 +12,18 @@ import pytest
 
 from entrypoints.core.errors import HOST, NOT_READY, USAGE, EntrypointError
 from entrypoints.request.benchmark import Load
-from entrypoints.request.vllm_flags import parse_given
+from entrypoints.request.vllm_flags import parse_user_flags
 from entrypoints.serve import benchmark
 from entrypoints.serve.benchmark import (
     Kit,
     ask_model,
-    command,
     endpoint_of,
     find_program,
+    make_bench_command,
     offline_words,
-    require,
+    require_program,
+    serve_for_benchmark,
     serve_words,
-    served,
     without_server,
 )
 from entrypoints.serve.client import Endpoint, Reply
@@ -38,10 +38,13 @@ GCU = expect.profile_in("gcu3.5-vllm0.9.2")["thresholds"]
 
 
 def test_vllms_own_command_is_called_and_the_vendors_program_directly() -> None:
-    assert command(find_program("serve", {}, "0.32.0"), KIT, ("-x",)) == (
+    assert make_bench_command(find_program("serve", {}, "0.32.0"), KIT, ("-x",)) == (
         "python3", "-m", "vllm.entrypoints.cli.main", "bench", "serve", "-x",
     )  # fmt: skip
-    assert command(find_program("serve", GCU, "0.9.2"), KIT, ("-x",))[1:3] == ("-m", "vllm_utils.benchmark_serving")
+    assert make_bench_command(find_program("serve", GCU, "0.9.2"), KIT, ("-x",))[1:3] == (
+        "-m",
+        "vllm_utils.benchmark_serving",
+    )
 
 
 def test_enflames_own_programs_get_the_lengths_in_their_options() -> None:
@@ -70,7 +73,7 @@ def test_lengths_are_given_by_the_options_that_the_benchmark_uses(source: str, o
     module.parent.mkdir(parents=True)
     module.write_text(source)
     kit = KIT._replace(python=sys.executable, env={"PYTHONPATH": str(tmp_path)})
-    program = require(find_program("throughput", {}, "0.32.0"), kit, "0.32.0")
+    program = require_program(find_program("throughput", {}, "0.32.0"), kit, "0.32.0")
 
     assert offline_words("throughput", LOAD, program, kit)[:2] == (option, "200")
 
@@ -109,19 +112,19 @@ def test_a_started_server_is_where_its_flags_and_its_config_file_say(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "c.yaml").write_text(CONFIG)
 
-    assert endpoint_of(parse_given(words, {}), {"VLLM_API_KEY": "sk-env"}) == expected
+    assert endpoint_of(parse_user_flags(words, {}), {"VLLM_API_KEY": "sk-env"}) == expected
 
 
 @pytest.mark.parametrize("port", ["0", "65536", "x"])
 def test_a_port_that_is_none_is_refused(port: str) -> None:
     with pytest.raises(EntrypointError, match="--port: invalid value") as caught:
-        endpoint_of(parse_given(("--port", port), {}), {})
+        endpoint_of(parse_user_flags(("--port", port), {}), {})
     assert caught.value.code == USAGE
 
 
 def answer(monkeypatch: pytest.MonkeyPatch, status: int, model: Any) -> None:
     body = json.dumps({"data": [model]}).encode()
-    monkeypatch.setattr(benchmark, "ask", lambda *_, **__: Reply(status, body))
+    monkeypatch.setattr(benchmark, "send_request", lambda *_, **__: Reply(status, body))
 
 
 @pytest.mark.parametrize(
@@ -161,15 +164,15 @@ sys.exit(3)
 def test_a_server_that_ends_while_it_is_measured_is_an_error(tmp_path: Path) -> None:
     package, port = tmp_path / "once.py", free_port()
     package.write_text(ONCE)
-    endpoint, said = Endpoint("127.0.0.1", free_port()), list[str]()
+    endpoint, messages = Endpoint("127.0.0.1", free_port()), list[str]()
 
     with (
         pytest.raises(EntrypointError, match="ended with exit code 3 while it was measured") as caught,
-        served(str(package), (str(port),), endpoint, port, os.environ, said.append),
+        serve_for_benchmark(str(package), (str(port),), endpoint, port, os.environ, messages.append),
     ):
         os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)
     assert caught.value.code == NOT_READY
-    assert said == ["the server is ready: measuring"]
+    assert messages == ["the server is ready: measuring"]
 
 
 def test_an_interpreter_that_cannot_be_run_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -177,11 +180,11 @@ def test_an_interpreter_that_cannot_be_run_is_an_error(monkeypatch: pytest.Monke
     program, endpoint = find_program("serve", {}, "0.32.0"), Endpoint("127.0.0.1", free_port())
 
     with pytest.raises(EntrypointError, match="no/python: cannot be run: No such file") as caught:
-        require(program, KIT._replace(python="/no/python"), "0.32.0")
+        require_program(program, KIT._replace(python="/no/python"), "0.32.0")
     assert caught.value.code == HOST
     with (
         pytest.raises(EntrypointError, match="such/python: cannot be run: No such file") as caught,
-        served("p", (), endpoint, free_port(), {}, print),
+        serve_for_benchmark("p", (), endpoint, free_port(), {}, print),
     ):
         pass
     assert caught.value.code == HOST

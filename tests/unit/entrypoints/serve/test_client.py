@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from entrypoints.serve.client import Endpoint, Unreachable, ask, flag, parse_endpoint, parse_url
+from entrypoints.serve.client import Endpoint, Unreachable, find_flag_value, parse_endpoint, parse_url, send_request
 
 
 @pytest.mark.parametrize(
@@ -19,7 +19,7 @@ from entrypoints.serve.client import Endpoint, Unreachable, ask, flag, parse_end
     ],
 )
 def test_a_flag_is_read_in_each_form(argv: tuple[str, ...], value: str) -> None:
-    assert flag(argv, "--api-key") == value
+    assert find_flag_value(argv, "--api-key") == value
 
 
 @pytest.mark.parametrize(
@@ -45,17 +45,17 @@ def test_a_unix_socket_goes_before_host_and_port() -> None:
 
 def test_a_missing_server_is_unreachable_and_named() -> None:
     with pytest.raises(Unreachable, match=r"/no/such/socket/health: .*No such file"):
-        ask(Endpoint("", 0, socket="/no/such/socket"), "/health")
+        send_request(Endpoint("", 0, socket="/no/such/socket"), "/health")
 
 
 def test_a_header_that_cannot_be_sent_is_unreachable_too() -> None:
     with pytest.raises(Unreachable):
-        ask(Endpoint("127.0.0.1", 1, key="a\nb"), "/health")
+        send_request(Endpoint("127.0.0.1", 1, key="a\nb"), "/health")
 
 
 def test_an_address_that_no_host_can_have_is_unreachable_too() -> None:
     with pytest.raises(Unreachable, match="http://a b:1/health"):
-        ask(Endpoint("a b", 1), "/health")
+        send_request(Endpoint("a b", 1), "/health")
 
 
 def test_a_url_has_a_host_and_may_have_a_port_and_a_path() -> None:

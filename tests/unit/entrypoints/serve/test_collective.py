@@ -16,9 +16,9 @@ from entrypoints.serve.collective import (
     Job,
     Place,
     address_of,
-    bus,
+    compute_bus_bandwidth,
     find_place,
-    measure,
+    measure_collective,
     parse_hccl_demo,
     parse_nccl_tests,
     parse_nccom_test,
@@ -64,8 +64,8 @@ def torchrun(folder: Path, *lines: str) -> None:
 
 
 def told(*figures: tuple[int, float, bool], ranks: int = 2) -> str:
-    named = [dict(zip(("bytes", "seconds", "right"), figure, strict=True)) for figure in figures]
-    return f"[rank0] {MARK}{json.dumps({'ranks': ranks, 'figures': named})}\n"
+    rows = [dict(zip(("bytes", "seconds", "right"), figure, strict=True)) for figure in figures]
+    return f"[rank0] {MARK}{json.dumps({'ranks': ranks, 'figures': rows})}\n"
 
 
 # --- what programs print --------------------------------------------------------------------------------------------
@@ -82,7 +82,7 @@ def test_hccl_demos_network_bandwidth_is_the_bus_bandwidth() -> None:
     figure = parse_hccl_demo(HCCL, 33554432, 8)
     assert figure
     assert figure.bus == pytest.approx(258.209121)
-    assert bus(figure.bytes, figure.seconds, 8) == pytest.approx(258.209121)
+    assert compute_bus_bandwidth(figure.bytes, figure.seconds, 8) == pytest.approx(258.209121)
     assert figure.bytes / figure.seconds / 1e9 == pytest.approx(147.548069)
     older = parse_hccl_demo("[BENCHMARK]     Bandwidth     : 258209.1 MB/s", 33554432, 8)
     assert older
@@ -91,10 +91,10 @@ def test_hccl_demos_network_bandwidth_is_the_bus_bandwidth() -> None:
 
 
 def test_pytorchs_figures_are_read_among_other_lines() -> None:
-    found = parse_torch(Result(0, "noise\n" + told((1 << 20, 0.001, True)), ""), "p", 9)
+    measurement = parse_torch(Result(0, "noise\n" + told((1 << 20, 0.001, True)), ""), "p", 9)
 
-    assert (found.ranks, found.failure) == (2, "")
-    assert found.figures[0].bus == pytest.approx(1.048576)
+    assert (measurement.ranks, measurement.failure) == (2, "")
+    assert measurement.figures[0].bus == pytest.approx(1.048576)
 
 
 @pytest.mark.parametrize(
@@ -122,9 +122,9 @@ def test_the_vendors_test_runs_where_the_image_has_it(tmp_path: Path) -> None:
     program.chmod(0o755)
     tests = read_tests({"fabric_tests": {"value": ["nccl-tests=all_reduce_perf"]}, "fabric_backend": {"value": "nccl"}})
 
-    assert [figure.bus for figure in measure(job(tests, tmp_path)).figures] == [0.09, 375.66]
+    assert [figure.bus for figure in measure_collective(job(tests, tmp_path)).figures] == [0.09, 375.66]
     torchrun(tmp_path, f"print({told((1024, 0.001, True))!r})")
-    over = measure(job(tests, tmp_path, Place(0, 2, "127.0.0.1")))
+    over = measure_collective(job(tests, tmp_path, Place(0, 2, "127.0.0.1")))
     assert over.program == "torch.distributed, nccl"
 
 
@@ -137,8 +137,8 @@ def test_hccl_demo_runs_each_size_and_only_the_first_host_tells(tmp_path: Path) 
         f"print({HCCL!r} if words['--node_id'] == '0' else '')\n"
     )
     tests = Available("hccl", "hpu", (), {"hccl_demo": str(program)})
-    first = measure(job(tests, tmp_path, Place(0, 2, "a")))
-    second = measure(job(tests, tmp_path, Place(1, 2, "a")))
+    first = measure_collective(job(tests, tmp_path, Place(0, 2, "a")))
+    second = measure_collective(job(tests, tmp_path, Place(1, 2, "a")))
 
     assert [figure.bytes for figure in first.figures] == [1 << 20, 1 << 25, 1 << 28]
     assert (second.figures, second.elsewhere, second.failure) == ((), True, "")
@@ -147,15 +147,15 @@ def test_hccl_demo_runs_each_size_and_only_the_first_host_tells(tmp_path: Path) 
 def test_pytorch_starts_a_rank_for_each_device_at_the_first_host(tmp_path: Path) -> None:
     torchrun(tmp_path, "sys.exit(' '.join(sys.argv[1:]))")
     tests = Available("xccl", "xpu", ("one", "two"))
-    said = measure(job(tests, tmp_path, Place(1, 2, "10.0.0.1", 29600), local=4)).failure
+    failure = measure_collective(job(tests, tmp_path, Place(1, 2, "10.0.0.1", 29600), local=4)).failure
 
-    assert "--nproc-per-node 4 --nnodes 2 --node-rank 1 --master-addr 10.0.0.1 --master-port 29600" in said
-    assert "-m drydock_plugin.collective --backend xccl --device xpu --imports one,two --sizes 1024," in said
+    assert "--nproc-per-node 4 --nnodes 2 --node-rank 1 --master-addr 10.0.0.1 --master-port 29600" in failure
+    assert "-m drydock_plugin.collective --backend xccl --device xpu --imports one,two --sizes 1024," in failure
 
 
 def test_an_image_without_a_test_says_so(tmp_path: Path) -> None:
     with pytest.raises(EntrypointError, match="has no /none/nccom-test") as caught:
-        measure(job(Available(programs={"nccom-test": "/none/nccom-test"}), tmp_path))
+        measure_collective(job(Available(programs={"nccom-test": "/none/nccom-test"}), tmp_path))
     assert caught.value.code == HOST
 
 

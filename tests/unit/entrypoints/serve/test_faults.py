@@ -65,8 +65,8 @@ def test_a_hung_engine_core_is_not_ready_then_not_alive_and_recovers(run: Run, r
         server.stream(tokens=10)
     server.until(lambda: server.status("/readyz")[0] == 503, "not ready")
     assert "for" in server.status("/readyz")[1]["reason"]
-    status, told = server.until(lambda: (found := server.status("/livez"))[0] != 200 and found, "not alive")
-    assert (status, told["alive"]) == (503, False)
+    status, body = server.until(lambda: (answer := server.status("/livez"))[0] != 200 and answer, "not alive")
+    assert (status, body["alive"]) == (503, False)
     os.kill(server.engine(), signal.SIGCONT)
     server.until_ready()
     assert server.status("/livez")[0] == 200
@@ -223,9 +223,9 @@ def test_counters_that_are_endless_or_elsewhere_do_no_harm(run: Run, metrics: st
 def test_a_server_that_never_generated_is_not_asked_for_tokens(run: Run, refuses: dict[str, object]) -> None:
     server = run(stub={"engine": True, **refuses}, stall=STALL)
     server.until_ready()
-    asked = _asked(server)
+    question_count = _asked(server)
     time.sleep(2 * STALL)
-    assert _asked(server) == asked
+    assert _asked(server) == question_count
     assert server.status("/readyz")[0] == 200
 
 

@@ -20,15 +20,15 @@ from entrypoints.serve.health import (
     WRONG,
     AnswerVerdict,
     Ask,
-    compare,
+    check_health,
+    compare_known_answers,
     config_sha256,
-    disagreement,
-    health,
+    find_disagreement,
     verify_answers,
 )
 from entrypoints.serve.phases import READY, State
-from entrypoints.serve.ports import listen
-from entrypoints.serve.status import StatusServer, respond
+from entrypoints.serve.ports import listen_on_status_port
+from entrypoints.serve.status import StatusServer, answer_path
 
 TOKEN_IDS = list(range(4, 4 + TOKENS))
 VALUES = [-0.1] * TOKENS
@@ -85,54 +85,54 @@ def reply(body: Any, status: int = 200) -> Reply:
 
 
 def test_tokens_that_agree_are_right() -> None:
-    assert disagreement(TOKEN_IDS, VALUES, prefilled(), 0.5) == ""
+    assert find_disagreement(TOKEN_IDS, VALUES, prefilled(), 0.5) == ""
 
 
 def test_another_token_far_ahead_in_prefill_is_a_disagreement() -> None:
-    said = disagreement(TOKEN_IDS, VALUES, prefilled(behind=0.75), 0.5)
-    assert said == "token 0: decode chose 4, prefill 99; 0.75 apart, 0.5 allowed"
+    text = find_disagreement(TOKEN_IDS, VALUES, prefilled(behind=0.75), 0.5)
+    assert text == "token 0: decode chose 4, prefill 99; 0.75 apart, 0.5 allowed"
 
 
 def test_a_near_tie_is_not_a_disagreement() -> None:
-    assert disagreement(TOKEN_IDS, VALUES, prefilled(behind=0.4), 0.5) == ""
+    assert find_disagreement(TOKEN_IDS, VALUES, prefilled(behind=0.4), 0.5) == ""
 
 
 def test_the_same_token_with_another_probability_is_a_disagreement() -> None:
-    said = disagreement(TOKEN_IDS, [*VALUES[:-1], -1.1], prefilled(), 0.5)
-    assert said == "token 15: 19 has log probability -1.10 in decode and -0.10 in prefill, 0.5 apart allowed"
+    text = find_disagreement(TOKEN_IDS, [*VALUES[:-1], -1.1], prefilled(), 0.5)
+    assert text == "token 15: 19 has log probability -1.10 in decode and -0.10 in prefill, 0.5 apart allowed"
 
 
 @pytest.mark.parametrize("entry", [{"4": {"logprob": float("nan")}}, {"99": {"logprob": -0.1}}, {}, None])
 def test_a_token_that_prefill_gives_no_number_is_a_disagreement(entry: Any) -> None:
-    assert disagreement(TOKEN_IDS, VALUES, [entry, *prefilled()[1:]], 0.5).startswith("token 0: decode chose 4")
+    assert find_disagreement(TOKEN_IDS, VALUES, [entry, *prefilled()[1:]], 0.5).startswith("token 0: decode chose 4")
 
 
 def test_too_few_tokens_are_a_disagreement() -> None:
-    assert "found 15, 16 and 16" in disagreement(TOKEN_IDS[1:], VALUES, prefilled(), 0.5)
+    assert "found 15, 16 and 16" in find_disagreement(TOKEN_IDS[1:], VALUES, prefilled(), 0.5)
 
 
 def test_a_right_server_is_right_and_says_what_was_compared() -> None:
-    verdict = compare(server({}), PROFILE, "c0")
+    verdict = compare_known_answers(server({}), PROFILE, "c0")
     assert verdict.outcome == RIGHT
     assert verdict.notes[0].startswith("prefill and decode agree on 16 tokens: 'x' after ")
     assert verdict.notes[1] == "1 recorded answer of M given"
 
 
 def test_another_recorded_answer_is_wrong() -> None:
-    said = reply({"choices": [{"message": {"content": "L'Étoile", "reasoning": None}}]})
-    verdict = compare(server({"/v1/chat/completions": said}), PROFILE, "c0")
+    answer = reply({"choices": [{"message": {"content": "L'Étoile", "reasoning": None}}]})
+    verdict = compare_known_answers(server({"/v1/chat/completions": answer}), PROFILE, "c0")
     assert verdict.outcome == WRONG
     assert verdict.reason == "'Capital of France?': expected an answer with 'Paris', found \"L'Étoile\""
 
 
 def test_an_answer_among_the_reasoning_counts() -> None:
-    said = reply({"choices": [{"message": {"content": None, "reasoning": "Paris, I think"}}]})
-    assert compare(server({"/v1/chat/completions": said}), PROFILE, "c0").outcome == RIGHT
+    answer = reply({"choices": [{"message": {"content": None, "reasoning": "Paris, I think"}}]})
+    assert compare_known_answers(server({"/v1/chat/completions": answer}), PROFILE, "c0").outcome == RIGHT
 
 
 @pytest.mark.parametrize("config", ["other", ""])
 def test_a_model_without_a_recorded_answer_says_so(config: str) -> None:
-    verdict = compare(server({}), PROFILE, config)
+    verdict = compare_known_answers(server({}), PROFILE, config)
     assert (verdict.outcome, verdict.notes[1]) == (RIGHT, "not compared: no answer is recorded for this model")
 
 
@@ -148,7 +148,7 @@ def test_a_model_without_a_recorded_answer_says_so(config: str) -> None:
     ],
 )
 def test_what_a_server_does_not_support_is_noted(answer: Reply, note: str) -> None:
-    verdict = compare(server({"/v1/completions": answer}), {}, "")
+    verdict = compare_known_answers(server({"/v1/completions": answer}), {}, "")
     assert (verdict.outcome, verdict.notes[0]) == (RIGHT, f"not compared: {note}")
 
 
@@ -166,12 +166,12 @@ def test_what_a_server_does_not_support_is_noted(answer: Reply, note: str) -> No
     ],
 )
 def test_a_failing_server_is_asked_again(path: str, answer: Reply) -> None:
-    assert compare(server({path: answer}), PROFILE, "c0").outcome == UNANSWERED
+    assert compare_known_answers(server({path: answer}), PROFILE, "c0").outcome == UNANSWERED
 
 
 @pytest.mark.parametrize("status", [401, 403])
 def test_a_server_with_an_unknown_key_is_ready_with_a_note(status: int) -> None:
-    verdict = compare(server({"/v1/models": reply({"error": "Unauthorized"}, status)}), PROFILE, "c0")
+    verdict = compare_known_answers(server({"/v1/models": reply({"error": "Unauthorized"}, status)}), PROFILE, "c0")
     assert verdict.outcome == RIGHT
     assert verdict.notes == (
         f"not compared: /v1/models answers {status}; give the key in VLLM_API_KEY or --api-key, not in a file",
@@ -179,20 +179,20 @@ def test_a_server_with_an_unknown_key_is_ready_with_a_note(status: int) -> None:
 
 
 def test_sampling_defaults_of_the_model_play_no_part() -> None:
-    asked: list[Mapping[str, Any]] = []
+    questions: list[Mapping[str, Any]] = []
 
     def ask(path: str, question: Mapping[str, Any] | None) -> Reply:
-        asked.extend([question] if question else [])
+        questions.extend([question] if question else [])
         return server({})(path, question)
 
-    assert compare(ask, PROFILE, "c0").outcome == RIGHT
-    assert asked
-    assert all(question["repetition_penalty"] == 1 and question["top_p"] == 1 for question in asked)
+    assert compare_known_answers(ask, PROFILE, "c0").outcome == RIGHT
+    assert questions
+    assert all(question["repetition_penalty"] == 1 and question["top_p"] == 1 for question in questions)
 
 
 def test_a_server_that_returns_too_few_tokens_is_not_compared() -> None:
     few = reply({"choices": [{"text": "x", "prompt_token_ids": [1, 2], "token_ids": TOKEN_IDS[:4]}]})
-    verdict = compare(server({"/v1/completions": few}), {}, "")
+    verdict = compare_known_answers(server({"/v1/completions": few}), {}, "")
     assert verdict.outcome == RIGHT
     assert "returns at most 4 tokens" in verdict.notes[0]
 
@@ -201,24 +201,24 @@ def test_a_server_that_hangs_up_is_unanswered() -> None:
     def ask(path: str, question: Mapping[str, Any] | None) -> Reply:
         raise Unreachable(f"{path}: reset, asked {question}")
 
-    assert compare(ask, {}, "") == AnswerVerdict(UNANSWERED, "/v1/models: reset, asked None")
+    assert compare_known_answers(ask, {}, "") == AnswerVerdict(UNANSWERED, "/v1/models: reset, asked None")
 
 
 @pytest.mark.parametrize("path", ["/v1/models", "/v1/completions", "/v1/chat/completions"])
 @pytest.mark.parametrize(("status", "outcome"), [(200, UNANSWERED), (400, RIGHT), (500, UNANSWERED)])
 def test_a_deep_answer_is_none(path: str, status: int, outcome: str) -> None:
-    verdict = compare(server({path: Reply(status, b"[" * 100_000)}), PROFILE, "c0")
+    verdict = compare_known_answers(server({path: Reply(status, b"[" * 100_000)}), PROFILE, "c0")
     assert verdict.outcome == (UNANSWERED if path == "/v1/models" else outcome)
 
 
 def test_an_answer_with_endless_numbers_is_none() -> None:
-    assert compare(server({"/v1/completions": Reply(200, HUGE)}), PROFILE, "c0").outcome == UNANSWERED
+    assert compare_known_answers(server({"/v1/completions": Reply(200, HUGE)}), PROFILE, "c0").outcome == UNANSWERED
 
 
 def test_only_a_server_that_completed_a_prompt_generates() -> None:
-    assert compare(server({}), PROFILE, "c0").generates
+    assert compare_known_answers(server({}), PROFILE, "c0").generates
     for status in (400, 401, 404, 501):
-        assert not compare(server({"/v1/completions": Reply(status, b"{}")}), PROFILE, "c0").generates
+        assert not compare_known_answers(server({"/v1/completions": Reply(status, b"{}")}), PROFILE, "c0").generates
 
 
 def test_a_model_folder_is_known_by_its_config(tmp_path: Path) -> None:
@@ -230,10 +230,10 @@ def test_a_model_folder_is_known_by_its_config(tmp_path: Path) -> None:
 @pytest.fixture
 def status_port(request: pytest.FixtureRequest) -> int:
     """A status server that shows one state."""
-    listener = listen(0)
+    listener = listen_on_status_port(0)
     port = int(listener.getsockname()[1])
-    shown = StatusServer(listener, lambda path: respond(path, request.param, {}, 1.0))
-    Thread(target=shown.run, daemon=True).start()
+    status_server = StatusServer(listener, lambda path: answer_path(path, request.param, {}, 1.0))
+    Thread(target=status_server.run, daemon=True).start()
     return port
 
 
@@ -250,13 +250,13 @@ READY_STATE = State(entered=(("plan", 0.0), (READY, 1.0)), healthy=True, verifie
     indirect=["status_port"],
 )
 def test_health_asks_readyz_on_the_port_that_process_1_was_given(status_port: int, expected: tuple[int, str]) -> None:
-    assert health((), ("python3", "serve", "--status-port", str(status_port)), {}) == expected
-    assert health(("--status-port", str(status_port)), (), {}) == expected
+    assert check_health((), ("python3", "serve", "--status-port", str(status_port)), {}) == expected
+    assert check_health(("--status-port", str(status_port)), (), {}) == expected
 
 
 def test_health_without_a_supervisor_asks_vllm_itself() -> None:
     command = ("/opt/venv/bin/python3", "-m", "vllm.entrypoints.openai.api_server", "--port", "1")
-    code, reason = health((), command, {})
+    code, reason = check_health((), command, {})
     assert code == NOT_READY
     assert reason.startswith("not ready: http://127.0.0.1:1/health: ")
 
@@ -269,10 +269,10 @@ def test_health_without_a_supervisor_asks_vllm_itself() -> None:
     ],
 )
 def test_health_with_an_invalid_port_or_url_is_not_ready(argv: tuple[str, ...], reason: str) -> None:
-    code, said = health(argv, (), {})
+    code, message = check_health(argv, (), {})
 
     assert code == NOT_READY
-    assert said.startswith(f"not ready: {reason}")
+    assert message.startswith(f"not ready: {reason}")
 
 
 # --- several engines ------------------------------------------------------------------------------------------------
@@ -280,16 +280,16 @@ def test_health_with_an_invalid_port_or_url_is_not_ready(argv: tuple[str, ...], 
 
 @pytest.mark.parametrize(("engines", "asked"), [(1, {None}), (3, {0, 1, 2})])
 def test_every_engine_is_asked(engines: int, asked: set[int | None], monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: set[int | None] = set()
+    engine_numbers: set[int | None] = set()
 
     def ask(endpoint: Endpoint, path: str, question: Mapping[str, Any] | None, _: float) -> Reply:
-        seen.add(endpoint.engine)
+        engine_numbers.add(endpoint.engine)
         return server({})(path, question)
 
-    monkeypatch.setattr("entrypoints.serve.health.ask", ask)
+    monkeypatch.setattr("entrypoints.serve.health.send_request", ask)
     verdict = verify_answers(Endpoint("127.0.0.1", 1), PROFILE, "", engines)
 
-    assert (verdict.outcome, seen) == (RIGHT, asked)
+    assert (verdict.outcome, engine_numbers) == (RIGHT, asked)
     assert ("the same for each of 3 engines" in verdict.notes) == (engines == 3)
 
 
@@ -300,7 +300,7 @@ def test_one_wrong_engine_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
         is_prefill = question is not None and "prompt_logprobs" in question
         return reply(wrong) if endpoint.engine == 1 and is_prefill else server({})(path, question)
 
-    monkeypatch.setattr("entrypoints.serve.health.ask", ask)
+    monkeypatch.setattr("entrypoints.serve.health.send_request", ask)
     verdict = verify_answers(Endpoint("127.0.0.1", 1), PROFILE, "", 2)
 
     assert verdict.outcome == WRONG

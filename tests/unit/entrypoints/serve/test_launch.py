@@ -18,7 +18,7 @@ from entrypoints.core import errors
 from entrypoints.core.records import Group, ServePlan
 from entrypoints.request.arguments import Options
 from entrypoints.serve.health import PROMPT
-from entrypoints.serve.launch import as_member, bind, enter, environment
+from entrypoints.serve.launch import as_member, bind_cpus, enter_work_folder, make_vllm_environment
 from tests.support.ports import free_port
 from tests.support.running import Run, is_running
 
@@ -26,18 +26,18 @@ from tests.support.running import Run, is_running
 def test_it_is_alive_before_ready_and_ready_only_after_the_known_answer(run: Run) -> None:
     server = run(stub={"delay": 0.3})
     assert server.status("/livez")[0] == 200
-    status, said = server.status("/readyz")
-    assert (status, said["reason"]) == (503, "starting: import")
+    status, body = server.status("/readyz")
+    assert (status, body["reason"]) == (503, "starting: import")
     assert server.status("/startupz")[0] == 503
     server.until_ready()
     assert server.status("/readyz")[1]["known_answer"] == [
         f"prefill and decode agree on 16 tokens: '4 5' after {PROMPT!r}",
         "not compared: no answer is recorded for this model",
     ]
-    status, said = server.status("/startupz")
+    status, body = server.status("/startupz")
     assert status == 200
-    assert list(said["seconds"]) == ["plan", "spawn", "import", "known_answer"]
-    assert said["seconds"]["import"] >= 0.3
+    assert list(body["seconds"]) == ["plan", "spawn", "import", "known_answer"]
+    assert body["seconds"]["import"] >= 0.3
     assert "drydock_ready 1\n" in server.status("/metrics")[1]
 
 
@@ -157,9 +157,9 @@ def test_tokens_that_differ_between_prefill_and_decode_are_never_served(run: Run
 def test_a_wrong_server_can_be_kept_for_debugging_but_is_never_ready(run: Run) -> None:
     server = run(stub={"disagree_by": 2.0}, env={"DRYDOCK_KEEP_WRONG": "1"})
     server.until(lambda: server.status("/readyz")[1]["wrong"], "the wrong answer")
-    status, said = server.status("/readyz")
+    status, body = server.status("/readyz")
     assert status == 503
-    assert "wrong answer: token 0:" in said["reason"]
+    assert "wrong answer: token 0:" in body["reason"]
     assert server.process.poll() is None
 
 
@@ -197,12 +197,12 @@ def test_a_server_on_a_unix_socket_is_asked_there(run: Run, tmp_path: Path) -> N
 def test_a_server_with_a_certificate_is_asked_over_tls(run: Run, tmp_path: Path) -> None:
     if not shutil.which("openssl"):
         pytest.skip("openssl makes the certificate")
-    both = tmp_path / "both.pem"
-    files = ("-keyout", str(both), "-out", str(tmp_path / "cert.pem"))
+    pem_file = tmp_path / "both.pem"
+    files = ("-keyout", str(pem_file), "-out", str(tmp_path / "cert.pem"))
     curve = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-subj", "/CN=example.org")
     subprocess.run(("openssl", "req", "-x509", "-nodes", *curve, *files), check=True, capture_output=True)
-    both.write_bytes(both.read_bytes() + (tmp_path / "cert.pem").read_bytes())
-    server = run(flags=("--ssl-certfile", str(both)))
+    pem_file.write_bytes(pem_file.read_bytes() + (tmp_path / "cert.pem").read_bytes())
+    server = run(flags=("--ssl-certfile", str(pem_file)))
     server.until_ready()
 
 
@@ -220,10 +220,10 @@ def test_exec_becomes_vllm(run: Run) -> None:
 
 
 def test_a_port_in_use_is_named_before_anything_starts(run: Run) -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        port = taken.getsockname()[1]
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        port = listener.getsockname()[1]
         server = run(port=port)
         assert server.exit_code() == errors.HOST
     assert f"--port {port}: Address already in use" in server.said()
@@ -252,7 +252,7 @@ def test_a_read_only_tmp_is_refused(run: Run) -> None:
 def test_vllm_inherits_the_environment_with_the_plans_on_top() -> None:
     plan = ServePlan((sys.executable,), {"A": "plan"}, (), (), "", "", 0)
     env = {"A": "inherited", "B": "kept", "DRYDOCK_GROUP_SECRET": "of the supervisor"}
-    assert environment(plan, env) == {"A": "plan", "B": "kept"}
+    assert make_vllm_environment(plan, env) == {"A": "plan", "B": "kept"}
 
 
 def test_a_group_secret_comes_from_a_file_or_the_environment_and_is_long_enough(tmp_path: Path) -> None:
@@ -280,32 +280,32 @@ def test_a_group_secret_comes_from_a_file_or_the_environment_and_is_long_enough(
 
 def test_a_kubernetes_service_link_is_not_taken_for_a_port() -> None:
     plan = ServePlan((sys.executable,), {}, (), (), "", "", 0)
-    assert environment(plan, {"VLLM_PORT": "tcp://10.0.0.7:8000"}) == {}
-    assert environment(plan, {"VLLM_PORT": "5000"}) == {"VLLM_PORT": "5000"}
+    assert make_vllm_environment(plan, {"VLLM_PORT": "tcp://10.0.0.7:8000"}) == {}
+    assert make_vllm_environment(plan, {"VLLM_PORT": "5000"}) == {"VLLM_PORT": "5000"}
 
 
 def test_vllm_starts_in_the_folder_that_is_named(tmp_path: Path) -> None:
     before = Path.cwd()
     try:
-        enter("")
+        enter_work_folder("")
         assert Path.cwd() == before
-        enter(str(tmp_path))
+        enter_work_folder(str(tmp_path))
         assert Path.cwd() == tmp_path
     finally:
         os.chdir(before)
     with pytest.raises(errors.EntrypointError, match=r"DRYDOCK_WORK_FOLDER=.*No such file"):
-        enter(str(tmp_path / "none"))
+        enter_work_folder(str(tmp_path / "none"))
 
 
 def test_only_cpus_that_are_there_are_bound_to() -> None:
     before = os.sched_getaffinity(0)
     try:
-        bind(str(min(before)))
+        bind_cpus(str(min(before)))
         assert os.sched_getaffinity(0) == {min(before)}
     finally:
         os.sched_setaffinity(0, before)
-    bind("")
+    bind_cpus("")
     assert os.sched_getaffinity(0) == before
     for wrong in ("first", "65000"):
         with pytest.raises(errors.EntrypointError, match="DRYDOCK_CPUS"):
-            bind(wrong)
+            bind_cpus(wrong)

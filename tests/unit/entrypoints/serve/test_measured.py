@@ -15,7 +15,7 @@ from entrypoints.serve.measured import (
     MeasuredFile,
     as_document,
     describe_difference,
-    keep,
+    keep_document,
     parse_lines,
     read_kept,
 )
@@ -60,10 +60,10 @@ USES = tuple(Use(number, 0, 80 * GIB, int(7.6 * GIB), int(4.9 * GIB), 55 * GIB, 
     ],
 )  # fmt: skip
 def test_the_lines_of_several_versions_are_read(text: str, measured: Measured) -> None:
-    found = parse_lines(text)
+    figures = parse_lines(text)
 
-    assert found._replace(rest=None) == measured._replace(rest=None)
-    assert found.rest == pytest.approx(measured.rest)
+    assert figures._replace(rest=None) == measured._replace(rest=None)
+    assert figures.rest == pytest.approx(measured.rest)
 
 
 def test_the_difference_is_said_in_one_sentence() -> None:
@@ -105,7 +105,7 @@ def test_without_a_folder_nothing_is_measured() -> None:
 )
 def test_what_is_kept_names_no_folder(tmp_path: Path, name: str, kept: str) -> None:
     plan = ServePlan((), {}, (), (), name, "", 8000, uses=USES)
-    keep(as_document(parse_lines(VLLM_032), plan, {"variant": "h100", "vllm": "0.32.0"}), str(tmp_path))
+    keep_document(as_document(parse_lines(VLLM_032), plan, {"variant": "h100", "vllm": "0.32.0"}), str(tmp_path))
     document = json.loads(read_kept(str(tmp_path)))
 
     assert document["model"] == kept
@@ -119,6 +119,6 @@ def test_a_kept_file_that_another_user_could_have_written_is_not_read(tmp_path: 
     assert read_kept(str(tmp_path)) == "{}\n"
     (tmp_path / KEPT).chmod(0o666)
     assert read_kept(str(tmp_path)) == ""
-    keep("new", str(tmp_path))
+    keep_document("new", str(tmp_path))
     assert (tmp_path / KEPT).read_text() == "{}\n"
     assert read_kept(str(tmp_path / "none")) == ""

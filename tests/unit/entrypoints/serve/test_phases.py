@@ -12,11 +12,11 @@ from entrypoints.serve.phases import (
     READY,
     Process,
     State,
-    enter,
+    enter_phase,
+    get_phase,
     is_ready,
+    measure_phases,
     observed_phase,
-    phase,
-    seconds,
     startup_seconds,
     why_not,
 )
@@ -57,19 +57,19 @@ def test_an_engine_core_without_workers_loads_by_itself() -> None:
 
 
 def test_time_goes_only_forward() -> None:
-    state = enter(enter(State(), LOAD, 2.0), IMPORT, 3.0)
-    assert phase(state) == LOAD
-    assert enter(state, LOAD, 4.0) == state
+    state = enter_phase(enter_phase(State(), LOAD, 2.0), IMPORT, 3.0)
+    assert get_phase(state) == LOAD
+    assert enter_phase(state, LOAD, 4.0) == state
 
 
 def test_each_phase_takes_the_time_until_the_next() -> None:
-    state = enter(enter(State(), IMPORT, 0.5), LOAD, 10.0)
-    assert seconds(state, 12.0) == {"plan": 0.5, "import": 9.5, "load": 2.0}
+    state = enter_phase(enter_phase(State(), IMPORT, 0.5), LOAD, 10.0)
+    assert measure_phases(state, 12.0) == {"plan": 0.5, "import": 9.5, "load": 2.0}
     assert startup_seconds(state, 12.0) == 12.0
 
 
 def test_being_ready_takes_no_time() -> None:
-    assert seconds(READY_STATE, 100.0) == {"plan": 0.1, "import": 8.9}
+    assert measure_phases(READY_STATE, 100.0) == {"plan": 0.1, "import": 8.9}
     assert startup_seconds(READY_STATE, 100.0) == 9.0
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from entrypoints.serve.client import Reply
-from entrypoints.serve.health import RIGHT, UNANSWERED, WRONG, AnswerVerdict, compare
+from entrypoints.serve.health import RIGHT, UNANSWERED, WRONG, AnswerVerdict, compare_known_answers
 
 VECTORS = [[0.6, -0.8, 0.0], [0.1, 0.2, 0.97]]
 KEYS = {"/v1/embeddings": "embedding", "/score": "score", "/classify": "probs", "/pooling": "data"}
@@ -17,20 +17,20 @@ KEYS = {"/v1/embeddings": "embedding", "/score": "score", "/classify": "probs", 
 
 def verdict(path: str, *answers: Any, status: int = 404) -> AnswerVerdict:
     """Compare the answers of a server that has only this route; the last one is repeated."""
-    left = list(answers)
+    remaining = list(answers)
 
-    def ask(asked: str, question: Mapping[str, Any] | None) -> Reply:
-        if asked == "/v1/models":
+    def ask(route: str, question: Mapping[str, Any] | None) -> Reply:
+        if route == "/v1/models":
             return Reply(200, b'{"data": [{"id": "m"}]}')
-        if asked != path:
-            return Reply(status if asked != "/v1/completions" else 404, b'{"detail": "Not Found"}')
+        if route != path:
+            return Reply(status if route != "/v1/completions" else 404, b'{"detail": "Not Found"}')
         assert question
         assert question["model"] == "m"
-        values = left.pop(0) if len(left) > 1 else left[0]
+        values = remaining.pop(0) if len(remaining) > 1 else remaining[0]
         data = [{"index": index, KEYS[path]: value} for index, value in enumerate(values)]
         return Reply(200, json.dumps({"data": data}).encode())
 
-    return compare(ask, {}, "")
+    return compare_known_answers(ask, {}, "")
 
 
 @pytest.mark.parametrize("status", [404, 405, 400, 501])
@@ -46,10 +46,10 @@ def verdict(path: str, *answers: Any, status: int = 404) -> AnswerVerdict:
 def test_equal_answers_are_right_and_the_note_says_what_they_are(
     path: str, values: Any, note: str, status: int
 ) -> None:
-    found = verdict(path, values, status=status)
+    comparison = verdict(path, values, status=status)
 
-    assert (found.outcome, found.generates) == (RIGHT, False)
-    assert found.notes[0] == f"{path} gives equal answers to equal requests: {note} for each text"
+    assert (comparison.outcome, comparison.generates) == (RIGHT, False)
+    assert comparison.notes[0] == f"{path} gives equal answers to equal requests: {note} for each text"
 
 
 @pytest.mark.parametrize(
@@ -75,10 +75,10 @@ def test_equal_answers_are_right_and_the_note_says_what_they_are(
     ],
 )
 def test_other_answers_are_wrong(path: str, first: Any, second: Any, said: str) -> None:
-    found = verdict(path, first, second or first)
+    comparison = verdict(path, first, second or first)
 
-    assert found.outcome == WRONG
-    assert said in found.reason
+    assert comparison.outcome == WRONG
+    assert said in comparison.reason
 
 
 @pytest.mark.parametrize(
@@ -98,10 +98,10 @@ def test_a_number_that_vllm_cannot_write_is_wrong_and_another_refusal_is_noted(
             return Reply(400, json.dumps({"error": {"message": message}}).encode())
         return Reply(404, b"{}")
 
-    found = compare(ask, {}, "")
+    comparison = compare_known_answers(ask, {}, "")
 
-    assert found.outcome == outcome
-    assert said in (found.reason or found.notes[0])
+    assert comparison.outcome == outcome
+    assert said in (comparison.reason or comparison.notes[0])
 
 
 def test_rounding_is_no_difference() -> None:
@@ -117,7 +117,7 @@ def test_an_answer_of_another_form_is_asked_again(values: Any) -> None:
 
 
 def test_a_server_with_none_of_these_routes_is_not_compared() -> None:
-    found = verdict("/nothing")
+    comparison = verdict("/nothing")
 
-    assert found.outcome == RIGHT
-    assert found.notes[0] == "not compared: this is not a generating model: /v1/completions answers 404 Not Found"
+    assert comparison.outcome == RIGHT
+    assert comparison.notes[0] == "not compared: this is not a generating model: /v1/completions answers 404 Not Found"

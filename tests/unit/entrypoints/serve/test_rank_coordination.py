@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from entrypoints.core import errors
-from entrypoints.host.processes import children
+from entrypoints.host.processes import list_children
 from entrypoints.serve.rank_coordination import Leader
 from entrypoints.serve.rank_protocol import Member
 from entrypoints.serve.watch import SharedState
@@ -80,9 +80,14 @@ def test_every_rank_is_ready_once_the_group_has_loaded(group: Callable[..., Rank
     ranks = group()
     ranks.until_ready()
 
-    told = ranks.all[0].status("/group")[1]
-    assert (told["rank"], told["hosts"], told["absent"], told["ended"]) == (0, HOSTS, [], False)
-    assert [(each["rank"], each["address"], each["ended"]) for each in told["ranks"]] == [
+    group_state = ranks.all[0].status("/group")[1]
+    assert (group_state["rank"], group_state["hosts"], group_state["absent"], group_state["ended"]) == (
+        0,
+        HOSTS,
+        [],
+        False,
+    )
+    assert [(rank["rank"], rank["address"], rank["ended"]) for rank in group_state["ranks"]] == [
         (1, "127.0.0.1", False),
         (2, "127.0.0.1", False),
     ]
@@ -91,15 +96,15 @@ def test_every_rank_is_ready_once_the_group_has_loaded(group: Callable[..., Rank
 
 def test_a_rank_without_its_first_host_starts_nothing_and_says_why(group: Callable[..., Ranks]) -> None:
     rank = group(ranks=(1,)).all[0]
-    status, told = rank.until(
-        lambda: (found := rank.status("/readyz"))[1]["reason"][:4] == "rank" and found, "a reason"
+    status, body = rank.until(
+        lambda: (answer := rank.status("/readyz"))[1]["reason"][:4] == "rank" and answer, "a reason"
     )
 
     assert status == 503
-    assert told["phase"] == "join"
-    assert "rank 0 (127.0.0.1) has not answered for" in told["reason"]
-    assert "Connection refused" in told["reason"]
-    assert children(rank.process.pid) == ()
+    assert body["phase"] == "join"
+    assert "rank 0 (127.0.0.1) has not answered for" in body["reason"]
+    assert "Connection refused" in body["reason"]
+    assert list_children(rank.process.pid) == ()
     rank.signal()
     assert rank.exit_code() == 0
 
@@ -109,10 +114,10 @@ def test_a_rank_is_not_ready_while_its_first_host_is_silent_and_ready_again_afte
     first, rank, _ = (ranks.start(number) for number in range(HOSTS))
     rank.until_ready()
     first.signal(signal.SIGSTOP)
-    _, told = rank.until(lambda: (found := rank.status("/readyz"))[0] == 503 and found, "not ready")
+    _, body = rank.until(lambda: (answer := rank.status("/readyz"))[0] == 503 and answer, "not ready")
     first.signal(signal.SIGCONT)
 
-    assert told["reason"].startswith("rank 0 (127.0.0.1) has not answered for ")
+    assert body["reason"].startswith("rank 0 (127.0.0.1) has not answered for ")
     rank.until_ready()
 
 
@@ -129,9 +134,11 @@ def test_a_start_waits_for_the_others_for_a_bounded_time(group: Callable[..., Ra
 def test_a_first_host_whose_vllm_never_answers_does_not_wait_forever(group: Callable[..., Ranks]) -> None:
     ranks = group(ranks=(), group_wait=1.0)
     leader = ranks.start(0, {"delay": 60.0})
-    status, told = leader.until(lambda: (found := leader.status("/readyz"))[1]["reason"][:4] == "wait" and found, "it")
+    status, body = leader.until(
+        lambda: (answer := leader.status("/readyz"))[1]["reason"][:4] == "wait" and answer, "it"
+    )
 
-    assert (status, told["reason"]) == (503, "waiting for ranks 1, 2 of 3 hosts")
+    assert (status, body["reason"]) == (503, "waiting for ranks 1, 2 of 3 hosts")
     assert leader.exit_code() == errors.GROUP_ENDED
     assert "ranks 1, 2 did not start within 1 s" in last_line(leader)
 
@@ -139,10 +146,16 @@ def test_a_first_host_whose_vllm_never_answers_does_not_wait_forever(group: Call
 def test_a_server_on_one_host_tells_its_state_too(run: Run) -> None:
     server = run(stub={})
     server.until_ready()
-    told = server.status("/group")[1]
+    group_state = server.status("/group")[1]
 
-    assert (told["rank"], told["hosts"], told["phase"], told["ended"], told["cause"]) == (0, 1, "ready", False, "")
-    assert told["interfaces"]["lo"] > 0
+    assert (
+        group_state["rank"],
+        group_state["hosts"],
+        group_state["phase"],
+        group_state["ended"],
+        group_state["cause"],
+    ) == (0, 1, "ready", False, "")
+    assert group_state["interfaces"]["lo"] > 0
 
 
 # --- an end ---------------------------------------------------------------------------------------------------------
@@ -154,12 +167,12 @@ def test_a_killed_worker_of_any_rank_ends_every_rank_with_its_cause(group: Calla
     ranks.until_ready()
     worker = ranks.all[rank].engine()
     os.kill(worker, signal.SIGKILL)
-    codes = [each.exit_code() for each in ranks.all]
+    codes = [host.exit_code() for host in ranks.all]
 
-    assert codes == [errors.DIED if each == rank else errors.GROUP_ENDED for each in range(HOSTS)]
-    for number, each in enumerate(ranks.all):
-        assert f"(process {worker}) ended without being asked to" in last_line(each)
-        assert (f"rank {rank} (127.0.0.1) ended: " in last_line(each)) == (number != rank)
+    assert codes == [errors.DIED if host == rank else errors.GROUP_ENDED for host in range(HOSTS)]
+    for number, host in enumerate(ranks.all):
+        assert f"(process {worker}) ended without being asked to" in last_line(host)
+        assert (f"rank {rank} (127.0.0.1) ended: " in last_line(host)) == (number != rank)
 
 
 def test_a_killed_vllm_is_named_with_its_signal(group: Callable[..., Ranks]) -> None:
@@ -205,14 +218,14 @@ def test_a_rank_that_is_silent_ends_the_group(group: Callable[..., Ranks]) -> No
 def test_a_server_that_hangs_for_too_long_ends_the_group(group: Callable[..., Ranks]) -> None:
     ranks = group(ranks=())
     leader = ranks.start(0, stall=1.0)
-    others = [ranks.start(rank) for rank in (1, 2)]
-    for each in (leader, *others):
-        each.until_ready()
+    followers = [ranks.start(rank) for rank in (1, 2)]
+    for server in (leader, *followers):
+        server.until_ready()
     os.kill(leader.engine(), signal.SIGSTOP)
 
-    assert [each.exit_code() for each in (leader, *others)] == [errors.GROUP_ENDED] * HOSTS
+    assert [server.exit_code() for server in (leader, *followers)] == [errors.GROUP_ENDED] * HOSTS
     assert "the server makes no progress: vLLM has not generated a token" in last_line(leader)
-    assert "rank 0 (127.0.0.1) ended: the server makes no progress" in last_line(others[1])
+    assert "rank 0 (127.0.0.1) ended: the server makes no progress" in last_line(followers[1])
 
 
 def test_a_killed_supervisor_of_the_first_host_ends_the_others(group: Callable[..., Ranks]) -> None:
@@ -220,10 +233,10 @@ def test_a_killed_supervisor_of_the_first_host_ends_the_others(group: Callable[.
     ranks.until_ready()
     ranks.all[0].signal(signal.SIGKILL)
 
-    for each in ranks.all[1:]:
-        each.until(lambda each=each: each.process.poll() is not None, "its end")
-        assert each.exit_code() == errors.GROUP_ENDED
-        silent = re.search(r"rank 0 \(127\.0\.0\.1\) has not answered for (\d+) s: ", last_line(each))
+    for server in ranks.all[1:]:
+        server.until(lambda server=server: server.process.poll() is not None, "its end")
+        assert server.exit_code() == errors.GROUP_ENDED
+        silent = re.search(r"rank 0 \(127\.0\.0\.1\) has not answered for (\d+) s: ", last_line(server))
         assert silent
         assert int(silent[1]) >= PATIENCE
 
@@ -234,37 +247,37 @@ def test_a_killed_supervisor_of_the_first_host_ends_the_others(group: Callable[.
 def test_a_stop_of_all_is_no_failure_of_any(group: Callable[..., Ranks]) -> None:
     ranks = group()
     ranks.until_ready()
-    for each in reversed(ranks.all):
-        each.signal()
+    for server in reversed(ranks.all):
+        server.signal()
 
-    assert [each.exit_code() for each in ranks.all] == [0, 0, 0]
+    assert [server.exit_code() for server in ranks.all] == [0, 0, 0]
 
 
 def test_a_rank_that_is_stopped_lets_running_requests_finish(group: Callable[..., Ranks]) -> None:
     ranks = group(ranks=(), drain_timeout=10.0)
     leader = ranks.start(0, {"token_delay": 0.1})
-    others = [ranks.start(rank) for rank in (1, 2)]
-    for each in (leader, *others):
-        each.until_ready()
+    followers = [ranks.start(rank) for rank in (1, 2)]
+    for server in (leader, *followers):
+        server.until_ready()
     answer = leader.stream(20)
-    others[0].signal()
+    followers[0].signal()
 
     assert answer.read().endswith(b"data: [DONE]\n\n")
-    assert others[0].exit_code() == 0
+    assert followers[0].exit_code() == 0
     assert leader.exit_code() == errors.GROUP_ENDED
     assert "rank 1 (127.0.0.1) stops: SIGTERM received" in last_line(leader)
-    assert others[1].exit_code() == errors.GROUP_ENDED
+    assert followers[1].exit_code() == errors.GROUP_ENDED
 
 
 def test_warm_ends_every_rank_with_success(group: Callable[..., Ranks], tmp_path: Path) -> None:
     ranks, together = group(ranks=()), tmp_path / "together"
     leader = ranks.start(0, {"waits_for": str(together)}, verb="warm")
-    others = [ranks.start(rank, verb="warm") for rank in range(1, HOSTS)]
-    for rank in others:
+    followers = [ranks.start(rank, verb="warm") for rank in range(1, HOSTS)]
+    for rank in followers:
         rank.until(lambda rank=rank: rank.status("/group")[1]["phase"] != "join", "rank 0 to be joined")  # type: ignore[misc]
     together.touch()
 
-    assert [each.exit_code() for each in (leader, *others)] == [0, 0, 0]
+    assert [server.exit_code() for server in (leader, *followers)] == [0, 0, 0]
 
 
 # --- a restart ------------------------------------------------------------------------------------------------------
@@ -279,10 +292,10 @@ def test_a_rank_that_starts_again_waits_for_the_others_to_start_again(group: Cal
     assert ranks.all[0].exit_code() == errors.GROUP_ENDED
     assert "rank 1 (127.0.0.1) ended: it was started again" in last_line(ranks.all[0])
     assert ranks.all[2].exit_code() == errors.GROUP_ENDED
-    assert children(again.process.pid) == ()
-    leader, other = ranks.start(0), ranks.start(2)
-    for each in (leader, other, again):
-        each.until_ready()
+    assert list_children(again.process.pid) == ()
+    leader, follower = ranks.start(0), ranks.start(2)
+    for server in (leader, follower, again):
+        server.until_ready()
 
 
 def test_a_first_host_that_starts_again_ends_those_of_before(group: Callable[..., Ranks]) -> None:
@@ -306,16 +319,16 @@ def test_no_request_of_another_address_ends_a_server(
     leader = ranks.start(0)
     port = leader.status_port()
     before = [post(port, "rank=1&run=x&ended=bye")]
-    others = [ranks.start(rank) for rank in (1, 2)]
-    for each in (leader, *others):
-        each.until_ready()
+    followers = [ranks.start(rank) for rank in (1, 2)]
+    for item in (leader, *followers):
+        item.until_ready()
     run = leader.status("/group")[1]["run"]
     attacks = [("rank=1&run=x", "127.0.0.1"), ("rank=1&run=x&stopping=x&ended=bye", "127.0.0.1")]
-    after = [post(port, *each) for each in (*attacks, (f"rank=1&run=x&joined={run}&ended=bye", "127.0.0.9"))]
+    after = [post(port, *item) for item in (*attacks, (f"rank=1&run=x&joined={run}&ended=bye", "127.0.0.9"))]
     time.sleep(0.3)
 
     assert before + after == statuses
-    assert [each.status("/readyz")[0] for each in (leader, *others)] == [200] * HOSTS
+    assert [item.status("/readyz")[0] for item in (leader, *followers)] == [200] * HOSTS
     for address in ("127.0.0.1", "127.0.0.9"):
         refusal = f"WARN a report from {address} is not believed, and changes nothing: it is not signed"
         assert leader.said().count(refusal) == int(bool(secret)), address
@@ -326,18 +339,18 @@ def test_a_rank_with_another_secret_waits_and_says_why(group: Callable[..., Rank
     rank = ranks.start(1, secret=OTHER)
     rank.until(lambda: "report is not believed: it is signed with another group secret" in rank.said(), "the reason")
 
-    assert children(rank.process.pid) == ()
-    assert not any("the secret of" in each.said() for each in (*ranks.all, rank))
+    assert list_children(rank.process.pid) == ()
+    assert not any("the secret of" in server.said() for server in (*ranks.all, rank))
 
 
 def test_no_answer_shows_the_names_that_reports_are_believed_with(group: Callable[..., Ranks]) -> None:
     ranks = group()
     ranks.until_ready()
-    shown = [str(each.status("/group")[1]) for each in ranks.all]
+    answers = [str(rank.status("/group")[1]) for rank in ranks.all]
     port = ranks.all[0].status_port()
 
-    assert not any("run" in each for each in ranks.all[0].status("/group")[1]["ranks"])
-    assert "'run'" not in shown[1]
+    assert not any("run" in rank for rank in ranks.all[0].status("/group")[1]["ranks"])
+    assert "'run'" not in answers[1]
     assert get(port, "/group?rank=1&run=x&ended=no")[0] == 200  # a GET reports nothing
     time.sleep(0.3)
     assert ranks.all[0].status("/readyz")[0] == 200

@@ -16,10 +16,10 @@ from entrypoints.serve.rank_protocol import (
     Report,
     Roll,
     check_signature,
-    encode,
+    encode_report,
     parse_reply,
     parse_report,
-    sign,
+    sign_report,
 )
 from entrypoints.serve.status import HEAD_AT_MOST
 
@@ -29,92 +29,95 @@ FIRST, SECOND = "10.0.0.2", "10.0.0.3"
 
 def roll() -> Roll:
     """Return a list on which both other ranks have reported at 100 s."""
-    made = Roll(MEMBER, "run0", 90.0)
-    assert made.absent() == (1, 2)
-    assert made.take(Report(1, "run1", "run0", phase="load", number=2), FIRST, 100.0) == ""
-    assert made.take(Report(2, "run2", "run0", phase="load", number=2), SECOND, 100.0) == ""
-    assert made.absent() == ()
-    return made
+    rank_roll = Roll(MEMBER, "run0", 90.0)
+    assert rank_roll.absent() == (1, 2)
+    assert rank_roll.take(Report(1, "run1", "run0", phase="load", number=2), FIRST, 100.0) == ""
+    assert rank_roll.take(Report(2, "run2", "run0", phase="load", number=2), SECOND, 100.0) == ""
+    assert rank_roll.absent() == ()
+    return rank_roll
 
 
 def test_the_first_end_counts_and_not_the_first_report() -> None:
-    made = roll()
-    made.take(Report(2, "run2", "run0", ended="connection closed", ago=0.1, number=3), SECOND, 101.0)
-    made.take(Report(1, "run1", "run0", ended="killed by signal 9", ago=0.5, number=3), FIRST, 101.2)
+    rank_roll = roll()
+    rank_roll.take(Report(2, "run2", "run0", ended="connection closed", ago=0.1, number=3), SECOND, 101.0)
+    rank_roll.take(Report(1, "run1", "run0", ended="killed by signal 9", ago=0.5, number=3), FIRST, 101.2)
 
-    assert made.first(101.3) == f"rank 1 ({FIRST}) ended: killed by signal 9"
+    assert rank_roll.first(101.3) == f"rank 1 ({FIRST}) ended: killed by signal 9"
 
 
 def test_a_later_report_does_not_change_an_end() -> None:
-    made = roll()
-    made.take(Report(1, "run1", "run0", ended="out of memory", number=3), FIRST, 101.0)
-    made.take(Report(1, "run1", "run0", ended="stopped", number=4), FIRST, 102.0)
+    rank_roll = roll()
+    rank_roll.take(Report(1, "run1", "run0", ended="out of memory", number=3), FIRST, 101.0)
+    rank_roll.take(Report(1, "run1", "run0", ended="stopped", number=4), FIRST, 102.0)
 
-    assert made.first(103.0) == f"rank 1 ({FIRST}) ended: out of memory"
+    assert rank_roll.first(103.0) == f"rank 1 ({FIRST}) ended: out of memory"
 
 
 def test_a_silent_rank_has_ended_when_it_was_last_heard() -> None:
-    made = roll()
-    made.take(Report(2, "run2", "run0", number=3), SECOND, 125.0)
+    rank_roll = roll()
+    rank_roll.take(Report(2, "run2", "run0", number=3), SECOND, 125.0)
 
-    assert made.first(129.9) == ""
-    assert made.first(130.0) == f"rank 1 ({FIRST}) ended: it has not reported for 30 s"
+    assert rank_roll.first(129.9) == ""
+    assert rank_roll.first(130.0) == f"rank 1 ({FIRST}) ended: it has not reported for 30 s"
 
 
 def test_without_patience_silence_is_no_end() -> None:
-    made = Roll(MEMBER._replace(patience=0.0, wait=0.0), "run0", 90.0)
-    made.take(Report(1, "run1", "run0"), FIRST, 100.0)
+    rank_roll = Roll(MEMBER._replace(patience=0.0, wait=0.0), "run0", 90.0)
+    rank_roll.take(Report(1, "run1", "run0"), FIRST, 100.0)
 
-    assert made.first(100_000.0) == ""
-    assert not made.waited(100_000.0)
+    assert rank_roll.first(100_000.0) == ""
+    assert not rank_roll.waited(100_000.0)
 
 
 @pytest.mark.parametrize("joined", ["", "run0"])
 @pytest.mark.parametrize("address", ["192.0.2.9", FIRST])
 def test_another_run_does_not_speak_for_a_rank(joined: str, address: str) -> None:
-    made = roll()
-    refused = made.take(Report(1, "foreign", joined, stopping="a lie", ended="a lie", number=9), address, 101.0)
+    rank_roll = roll()
+    refused = rank_roll.take(Report(1, "foreign", joined, stopping="a lie", ended="a lie", number=9), address, 101.0)
 
     assert refused == f"rank 1 ({FIRST}) is a part of the running server, which ends first"
-    assert (made.first(102.0), made.leaving()) == ("", "")
-    assert made.take(Report(1, "run1", "run0", number=3), FIRST, 103.0) == ""
+    assert (rank_roll.first(102.0), rank_roll.leaving()) == ("", "")
+    assert rank_roll.take(Report(1, "run1", "run0", number=3), FIRST, 103.0) == ""
 
 
 def test_a_signed_report_of_a_new_start_at_the_ranks_address_ends_the_server() -> None:
-    made = roll()
-    made.member = MEMBER._replace(secret=b"secret")
+    rank_roll = roll()
+    rank_roll.member = MEMBER._replace(secret=b"secret")
     for joined, address in (("", FIRST), ("run0", SECOND)):  # an old report, sent again; a second host with this rank
-        assert made.take(Report(1, "run1b", joined), address, 101.0) != ""
-        assert made.first(101.0) == ""
-    assert made.take(Report(1, "run1b", "run0"), FIRST, 101.0) != ""
-    assert made.first(102.0) == f"rank 1 ({FIRST}) ended: it was started again"
+        assert rank_roll.take(Report(1, "run1b", joined), address, 101.0) != ""
+        assert rank_roll.first(101.0) == ""
+    assert rank_roll.take(Report(1, "run1b", "run0"), FIRST, 101.0) != ""
+    assert rank_roll.first(102.0) == f"rank 1 ({FIRST}) ended: it was started again"
 
 
 def test_a_rank_that_has_not_joined_takes_no_place_and_ends_nothing() -> None:
-    made = Roll(MEMBER, "run0", 90.0)
-    assert made.take(Report(1, "foreign", stopping="a lie", ended="a lie"), "192.0.2.9", 100.0) == ""
-    assert made.absent() == (1, 2)
-    assert (made.first(200.0), made.leaving()) == ("", "")
-    assert made.take(Report(1, "run1", "run0"), FIRST, 201.0) == ""
+    rank_roll = Roll(MEMBER, "run0", 90.0)
+    assert rank_roll.take(Report(1, "foreign", stopping="a lie", ended="a lie"), "192.0.2.9", 100.0) == ""
+    assert rank_roll.absent() == (1, 2)
+    assert (rank_roll.first(200.0), rank_roll.leaving()) == ("", "")
+    assert rank_roll.take(Report(1, "run1", "run0"), FIRST, 201.0) == ""
 
 
 def test_a_report_that_is_sent_again_changes_nothing() -> None:
-    made = roll()
-    made.take(Report(1, "run1", "run0", stopping="SIGTERM received", number=3), FIRST, 101.0)
-    made.take(Report(1, "run1", "run0", number=4), FIRST, 102.0)
+    rank_roll = roll()
+    rank_roll.take(Report(1, "run1", "run0", stopping="SIGTERM received", number=3), FIRST, 101.0)
+    rank_roll.take(Report(1, "run1", "run0", number=4), FIRST, 102.0)
     for number in (3, 4):
-        assert made.take(Report(1, "run1", "run0", stopping="again", ended="again", number=number), FIRST, 129.0) == ""
+        assert (
+            rank_roll.take(Report(1, "run1", "run0", stopping="again", ended="again", number=number), FIRST, 129.0)
+            == ""
+        )
 
-    assert made.leaving() == ""
-    made.take(Report(2, "run2", "run0", number=3), SECOND, 132.0)
-    assert made.first(132.0) == f"rank 1 ({FIRST}) ended: it has not reported for 30 s"
+    assert rank_roll.leaving() == ""
+    rank_roll.take(Report(2, "run2", "run0", number=3), SECOND, 132.0)
+    assert rank_roll.first(132.0) == f"rank 1 ({FIRST}) ended: it has not reported for 30 s"
 
 
 def test_a_report_is_believed_only_with_the_signature_of_the_same_secret() -> None:
-    report = encode(Report(1, "run1", ended="a & b"))
-    signed = sign(report, b"one")
+    report = encode_report(Report(1, "run1", ended="a & b"))
+    signed = sign_report(report, b"one")
 
-    assert sign(report, b"") == report
+    assert sign_report(report, b"") == report
     for query, secret, disbelief in (
         (signed, b"one", ""),
         (report, b"", ""),
@@ -129,9 +132,9 @@ def test_a_report_is_believed_only_with_the_signature_of_the_same_secret() -> No
 
 
 def test_a_rank_of_an_earlier_rank_0_is_refused() -> None:
-    made = Roll(MEMBER, "run0", 90.0)
-    assert made.take(Report(1, "run1", joined="earlier"), FIRST, 100.0) == "rank 0 was started again"
-    assert made.absent() == (1, 2)
+    rank_roll = Roll(MEMBER, "run0", 90.0)
+    assert rank_roll.take(Report(1, "run1", joined="earlier"), FIRST, 100.0) == "rank 0 was started again"
+    assert rank_roll.absent() == (1, 2)
 
 
 @pytest.mark.parametrize("rank", [0, 3, 10**19])
@@ -140,36 +143,38 @@ def test_a_rank_that_the_group_does_not_have_is_refused(rank: int) -> None:
 
 
 def test_every_rank_that_still_reports_learns_of_the_end() -> None:
-    made = roll()
-    made.final = Final(0, "SIGTERM received")
-    made.take(Report(1, "run1", "run0", number=3), FIRST, 101.0)
+    rank_roll = roll()
+    rank_roll.final = Final(0, "SIGTERM received")
+    rank_roll.take(Report(1, "run1", "run0", number=3), FIRST, 101.0)
 
-    assert not made.informed(102.0)
-    assert made.informed(100.0 + LATE)  # rank 2 is silent
-    made.take(Report(2, "run2", "run0", number=3), SECOND, 102.0)
-    assert made.informed(102.0)
+    assert not rank_roll.informed(102.0)
+    assert rank_roll.informed(100.0 + LATE)  # rank 2 is silent
+    rank_roll.take(Report(2, "run2", "run0", number=3), SECOND, 102.0)
+    assert rank_roll.informed(102.0)
 
 
 def test_an_answer_shows_no_names_of_reports() -> None:
-    shown = str(roll().answer(State(), 1.0, 101.0))
-    assert "run0" in shown
-    assert "run1" not in shown
-    assert "run2" not in shown
+    answer = str(roll().answer(State(), 1.0, 101.0))
+    assert "run0" in answer
+    assert "run1" not in answer
+    assert "run2" not in answer
 
 
 def test_reports_survive_the_way() -> None:
     report = Report(1, "a" * 64, "b" * 64, "engine_init", 1.5, "SIGTERM received", 'é "x" & y=1', 0.25, 10**15)
-    assert parse_report(encode(report)) == report
-    assert parse_report(encode(Report(2, "a"))) == Report(2, "a")
+    assert parse_report(encode_report(report)) == report
+    assert parse_report(encode_report(Report(2, "a"))) == Report(2, "a")
 
 
 def test_the_longest_report_fits_a_request() -> None:
     text = "\u20ac" * CAUSE_AT_MOST
     report = Report(1023, "a" * 64, "b" * 64, "known_answer", 1e6 / 3, text, text, 1e6 / 3, 10**15)
-    query = sign(encode(report), b"secret")
-    others = f"POST /group? HTTP/1.1\r\nHost: {'h' * 253}:65535\r\nX-Request-Id: drydock-1{'0' * 18}\r\n" + "x" * 150
+    query = sign_report(encode_report(report), b"secret")
+    request_head = (
+        f"POST /group? HTTP/1.1\r\nHost: {'h' * 253}:65535\r\nX-Request-Id: drydock-1{'0' * 18}\r\n" + "x" * 150
+    )
 
-    assert len(others) + len(query) < HEAD_AT_MOST
+    assert len(request_head) + len(query) < HEAD_AT_MOST
     assert parse_report(check_signature(query, b"secret")[0]).ended.startswith("\u20ac" * 50)
 
 

@@ -53,14 +53,14 @@ def test_a_variable_without_a_key_starts_no_open_router(tmp_path: Path, keys: st
 def test_only_a_key_is_right_and_the_servers_get_the_first(tmp_path: Path, keys: str, right: set[str]) -> None:
     with start(tmp_path, keys) as router:
         assert router.stdout
-        said, words, key = json.loads(router.stdout.readline())
+        statuses, words, key = json.loads(router.stdout.readline())
         arguments = Path(f"/proc/{router.pid}/task/{router.pid}/children").read_text().split()
-        shown = [Path(f"/proc/{child}/cmdline").read_text() for child in arguments]
+        command_lines = [Path(f"/proc/{child}/cmdline").read_text() for child in arguments]
         router.send_signal(signal.SIGTERM)
 
-    assert {given for given, status in said.items() if status == 200} == {f"Bearer {key}" for key in right}
-    assert {*said.values()} == {200, 401}
+    assert {header for header, status in statuses.items() if status == 200} == {f"Bearer {key}" for key in right}
+    assert {*statuses.values()} == {200, 401}
     assert (words, key) == (["--port", "1"], KEY)
-    assert shown
-    assert KEY not in "".join(shown)
+    assert command_lines
+    assert KEY not in "".join(command_lines)
     assert router.returncode == 128 + signal.SIGTERM

@@ -13,8 +13,8 @@ import pytest
 
 from entrypoints.core.errors import HOST, EntrypointError
 from entrypoints.serve.phases import IMPORT, READY, State
-from entrypoints.serve.ports import CLIENTS_AT_MOST, listen
-from entrypoints.serve.status import HEAD_AT_MOST, Response, StatusServer, metrics, respond
+from entrypoints.serve.ports import CLIENTS_AT_MOST, listen_on_status_port
+from entrypoints.serve.status import HEAD_AT_MOST, Response, StatusServer, answer_path, format_metrics
 from tests.support.running import get
 
 STARTING = State(entered=(("plan", 0.0), (IMPORT, 0.1)))
@@ -23,7 +23,7 @@ READY_STATE = State(entered=(("plan", 0.0), (IMPORT, 0.1), (READY, 9.0)), health
 
 def serving(patience: float) -> int:
     """Start a server that answers every path with its own name; return its port."""
-    listener = listen(0)
+    listener = listen_on_status_port(0)
     port = int(listener.getsockname()[1])
     server = StatusServer(listener, lambda path: Response(200, f'"{path}"'), patience)
     threading.Thread(target=server.run, daemon=True).start()
@@ -46,25 +46,25 @@ def connect(port: int) -> socket.socket:
     return socket.create_connection(("127.0.0.1", port), timeout=30)
 
 
-def exchange(port: int, sent: bytes) -> bytes:
+def exchange(port: int, request: bytes) -> bytes:
     with connect(port) as client:
-        client.sendall(sent)
+        client.sendall(request)
         return b"".join(iter(lambda: client.recv(65536), b""))
 
 
 @pytest.mark.parametrize("state", [State(), State(wrong="x"), State(stalled="x"), State(dead=True, stopping="x")])
 def test_livez_is_200_as_long_as_a_restart_could_not_help(state: State) -> None:
-    assert respond("/livez", state, {}, 1.0).status == 200
+    assert answer_path("/livez", state, {}, 1.0).status == 200
 
 
 def test_livez_is_503_after_a_long_time_without_progress() -> None:
-    response = respond("/livez", READY_STATE._replace(stalled="no token for 9 s", dead=True), {}, 1.0)
+    response = answer_path("/livez", READY_STATE._replace(stalled="no token for 9 s", dead=True), {}, 1.0)
     assert response.status == 503
     assert json.loads(response.body) == {"alive": False, "reason": "no token for 9 s"}
 
 
 def test_readyz_says_why_not() -> None:
-    response = respond("/readyz", STARTING, {}, 1.0)
+    response = answer_path("/readyz", STARTING, {}, 1.0)
     assert response.status == 503
     assert json.loads(response.body) == {
         "ready": False,
@@ -76,19 +76,19 @@ def test_readyz_says_why_not() -> None:
 
 
 def test_readyz_says_what_was_compared() -> None:
-    response = respond("/readyz", READY_STATE, {}, 10.0)
+    response = answer_path("/readyz", READY_STATE, {}, 10.0)
     assert (response.status, json.loads(response.body)["known_answer"]) == (200, ["right"])
 
 
 def test_startupz_is_200_from_the_first_ready_on_even_while_stopping() -> None:
-    assert respond("/startupz", STARTING, {}, 1.0).status == 503
+    assert answer_path("/startupz", STARTING, {}, 1.0).status == 503
     stopping = READY_STATE._replace(stopping="SIGTERM", healthy=False)
-    assert respond("/startupz", stopping, {}, 10.0).status == 200
-    assert respond("/readyz", stopping, {}, 10.0).status == 503
+    assert answer_path("/startupz", stopping, {}, 10.0).status == 200
+    assert answer_path("/readyz", stopping, {}, 10.0).status == 503
 
 
 def test_startupz_gives_the_seconds_of_each_phase() -> None:
-    assert json.loads(respond("/startupz", STARTING, {}, 2.0).body) == {
+    assert json.loads(answer_path("/startupz", STARTING, {}, 2.0).body) == {
         "started": False,
         "phase": "import",
         "seconds": {"plan": 0.1, "import": 1.9},
@@ -96,13 +96,13 @@ def test_startupz_gives_the_seconds_of_each_phase() -> None:
 
 
 def test_an_unknown_path_lists_the_known_ones() -> None:
-    response = respond("/health", STARTING, {}, 1.0)
+    response = answer_path("/health", STARTING, {}, 1.0)
     assert response.status == 404
     assert "/livez, /readyz, /startupz, /metrics or /group" in response.body
 
 
 def test_metrics_are_prometheus_text() -> None:
-    text = metrics(READY_STATE, {"variant": 'a"b\\c\nd', "digest": ""}, 10.0)
+    text = format_metrics(READY_STATE, {"variant": 'a"b\\c\nd', "digest": ""}, 10.0)
     assert 'drydock_startup_phase_seconds{phase="plan"} 0.100\n' in text
     assert 'drydock_startup_phase_seconds{phase="import"} 8.900\n' in text
     assert "drydock_startup_seconds 9.000\n" in text
@@ -139,7 +139,7 @@ def test_an_invalid_request_gets_an_error(port: int, sent: bytes, status: int) -
 
 
 def test_a_query_that_no_one_expected_gets_400(caplog: pytest.LogCaptureFixture) -> None:
-    listener = listen(0)
+    listener = listen_on_status_port(0)
     server = StatusServer(listener, lambda _: Response(200, ""), take=lambda query, _: Response(int(query), ""))
     threading.Thread(target=server.run, daemon=True).start()
     answer = exchange(int(listener.getsockname()[1]), b"POST /group?x HTTP/1.1\r\n\r\n")
@@ -193,7 +193,7 @@ def test_clients_that_send_a_byte_at_a_time_are_dropped_in_time(hasty_port: int)
 
 
 def test_a_server_that_is_stopped_answers_those_who_are_connected(caplog: pytest.LogCaptureFixture) -> None:
-    listener = listen(0)
+    listener = listen_on_status_port(0)
     port = int(listener.getsockname()[1])
     server = StatusServer(listener, lambda path: Response(200, f'"{path}"'))
     thread = threading.Thread(target=server.run, daemon=True)
@@ -231,8 +231,8 @@ def test_a_client_that_resets_does_no_harm(port: int) -> None:
 
 
 def test_a_taken_port_names_the_flag() -> None:
-    taken = listen(0)
+    listener = listen_on_status_port(0)
     with pytest.raises(EntrypointError, match="cannot listen: Address already in use") as raised:
-        listen(taken.getsockname()[1])
+        listen_on_status_port(listener.getsockname()[1])
     assert (raised.value.code, raised.value.hint) == (HOST, "choose another port with --status-port N")
-    taken.close()
+    listener.close()

@@ -7,7 +7,16 @@ import signal
 import pytest
 
 from entrypoints.core.errors import DIED, INTERNAL, LIMITED, NOT_READY, OK, STALLED, WRONG_ANSWER
-from entrypoints.serve.exit_status import KILLED, End, Stop, advice, exit_code, requested_end, stop_at, unexpected_end
+from entrypoints.serve.exit_status import (
+    KILLED,
+    End,
+    Stop,
+    advise_on_memory,
+    exit_code,
+    requested_end,
+    stop_at,
+    unexpected_end,
+)
 from entrypoints.serve.phases import IMPORT, LOAD, READY, State
 
 DRAIN = Stop(code=OK, drains=True, refuse_at=9.0, term_at=10.0, cut_at=20.0, kill_at=24.0)
@@ -94,13 +103,15 @@ def test_remedies_for_too_little_memory_are_named_in_their_order_after_a_failed_
     remedies = ("a lower --gpu-memory-utilization", "--enforce-eager")
     failed = unexpected(1, STARTED)
 
-    assert advice(failed, remedies) == (
+    assert advise_on_memory(failed, remedies) == (
         "; if the log above says out of memory, try in this order: a lower --gpu-memory-utilization, --enforce-eager"
     )
-    assert not advice(failed, ())
-    assert not advice(unexpected(1), remedies)  # it was ready
-    assert not advice(unexpected(137, STARTED, OOM), remedies)  # the host's memory, for which there are other remedies
-    assert not advice(End(WRONG_ANSWER, "wrong answer", failed=True), remedies)
+    assert not advise_on_memory(failed, ())
+    assert not advise_on_memory(unexpected(1), remedies)  # it was ready
+    assert not advise_on_memory(
+        unexpected(137, STARTED, OOM), remedies
+    )  # the host's memory, for which there are other remedies
+    assert not advise_on_memory(End(WRONG_ANSWER, "wrong answer", failed=True), remedies)
 
 
 def test_a_stop_that_was_asked_for_says_so() -> None:

@@ -9,16 +9,15 @@ from typing import Any
 
 import pytest
 
-from drydock.config.matrix import find as find_variant
-from drydock.config.matrix import read_matrix
+from drydock.config.matrix import find_variant, read_matrix
 from drydock.config.project import DRYDOCK
 from drydock.core.errors import DriftError, FetchError, GoneError, InputError, NotAskedError
 from drydock.inputs.indexes import Indexes
 from drydock.inputs.uv import Candidate, Environment, ResolveRequest
-from drydock.lock.drift.ask import LiveUpstream, Offer, Tag, absent, origin
-from drydock.lock.drift.find import find, raise_if_found
-from drydock.lock.drift.record import Drift, text
-from drydock.lock.lockfile import path_of, read_lock
+from drydock.lock.drift.ask import LiveUpstream, Offer, Tag, find_absent_names, find_origin_index
+from drydock.lock.drift.find import find_drift, raise_if_found
+from drydock.lock.drift.record import Drift, format_drift
+from drydock.lock.lockfile import path_of_lock, read_lock
 from drydock.model.bases import ImageBase
 from drydock.model.locked import LockedDeb, LockedDebianBase
 from drydock.model.variant import SourceCode, Variant
@@ -34,7 +33,7 @@ class Echo:
 
     def __init__(self, variant: Variant, changes: Mapping[str, Any] | None = None) -> None:
         self.variant, self.changes = variant, dict(changes or {})
-        self.pins = read_lock(path_of(DRYDOCK, variant.id)).platforms[variant.platforms[0]]
+        self.pins = read_lock(path_of_lock(DRYDOCK, variant.id)).platforms[variant.platforms[0]]
         self.beyond: dict[str, str] = {}
 
     def said(self, name: str, value: Any) -> Any:
@@ -45,11 +44,11 @@ class Echo:
 
     def allowed(self, request: ResolveRequest, target: Environment) -> Mapping[str, Offer]:
         del target
-        own = request.requirements == self.variant.requirements
-        wheels = [w for layer in self.pins.layers.values() for w in layer] if own else self.pins.build
+        asks_for_row = request.requirements == self.variant.requirements
+        wheels = [w for layer in self.pins.layers.values() for w in layer] if asks_for_row else self.pins.build
         self.said("allowed", None)
-        found = {w.name: self.said(w.name, (w.version, w.sha256)) for w in wheels}
-        return {name: Offer(*pin, "main index") for name, pin in found.items() if pin}
+        wheel_pins = {w.name: self.said(w.name, (w.version, w.sha256)) for w in wheels}
+        return {name: Offer(*pin, "main index") for name, pin in wheel_pins.items() if pin}
 
     def newest(self, names: tuple[str, ...], target: Environment, *, sdist: bool = False) -> Mapping[str, Offer]:
         del target, sdist
@@ -74,24 +73,24 @@ class Echo:
 
 
 def drift(variant: Variant, upstream: Echo) -> Drift:
-    return find(DRYDOCK, [variant], upstream)
+    return find_drift(DRYDOCK, [variant], upstream)
 
 
 @pytest.mark.parametrize("variant", [CPU, IMAGE], ids=lambda variant: variant.id)
 def test_an_upstream_that_has_what_is_locked_is_no_drift(variant: Variant) -> None:
-    found = drift(variant, Echo(variant))
-    assert (found.drifted, found.beyond, found.not_asked) == ((), (), ())
-    assert found.asked >= (1 if variant is IMAGE else 4)
-    raise_if_found(found)
+    drift_report = drift(variant, Echo(variant))
+    assert (drift_report.drifted, drift_report.beyond, drift_report.not_asked) == ((), (), ())
+    assert drift_report.asked >= (1 if variant is IMAGE else 4)
+    raise_if_found(drift_report)
 
 
 def test_a_newer_wheel_within_the_bounds_is_drift_and_locking_takes_it() -> None:
-    found = drift(CPU, Echo(CPU, {"packaging": ("99.0", FRESH)}))
-    (change,) = found.drifted
+    drift_report = drift(CPU, Echo(CPU, {"packaging": ("99.0", FRESH)}))
+    (change,) = drift_report.drifted
     assert (change.kind, change.name, change.new, change.origin) == ("wheel", "packaging", "99.0", "main index")
     assert change.command == f"./inv lock --target {CPU.id} --upgrade"
     with pytest.raises(DriftError, match="1 pins have drifted") as raised:
-        raise_if_found(found)
+        raise_if_found(drift_report)
     assert (raised.value.code, raised.value.hint) == (15, change.command)
 
 
@@ -104,18 +103,18 @@ def test_the_same_version_in_another_file_is_drift() -> None:
 def test_what_would_be_new_or_gone_is_told_so() -> None:
     (change,) = drift(CPU, Echo(CPU, {"packaging": None})).drifted
     assert (change.old is None, change.new) == (False, None)
-    assert "→ (gone)" in text(drift(CPU, Echo(CPU, {"packaging": None})))
+    assert "→ (gone)" in format_drift(drift(CPU, Echo(CPU, {"packaging": None})))
 
 
 def test_what_is_newer_beyond_the_bounds_is_told_and_is_no_drift() -> None:
     upstream = Echo(CPU)
     upstream.beyond = {"torch": "99.0"}
-    found = drift(CPU, upstream)
-    (change,) = found.beyond
+    drift_report = drift(CPU, upstream)
+    (change,) = drift_report.beyond
     assert (change.name, change.new, change.origin) == ("torch", "99.0", "extra index 1")
     assert "raise the bound in templates/cpu/stacks/cpu-0.32.yaml" in change.command
-    assert found.drifted == ()
-    raise_if_found(found)
+    assert drift_report.drifted == ()
+    raise_if_found(drift_report)
 
 
 @pytest.mark.parametrize(
@@ -128,12 +127,12 @@ def test_what_is_newer_beyond_the_bounds_is_told_and_is_no_drift() -> None:
     ],
 )
 def test_a_source_that_is_away_is_never_no_drift(variant: Variant, name: str, source: str) -> None:
-    found = drift(variant, Echo(variant, {name: FetchError("somewhere: Connection refused\nand more")}))
-    assert found.drifted == ()
-    assert {item.source for item in found.not_asked} == {source}
-    assert f"not asked: {source} (linux/amd64): somewhere: Connection refused\n" in text(found)
+    drift_report = drift(variant, Echo(variant, {name: FetchError("somewhere: Connection refused\nand more")}))
+    assert drift_report.drifted == ()
+    assert {item.source for item in drift_report.not_asked} == {source}
+    assert f"not asked: {source} (linux/amd64): somewhere: Connection refused\n" in format_drift(drift_report)
     with pytest.raises(NotAskedError) as raised:
-        raise_if_found(found)
+        raise_if_found(drift_report)
     assert raised.value.code == 16
 
 
@@ -174,8 +173,8 @@ def test_a_tag_that_is_no_longer_there_is_drift() -> None:
 
 def test_a_moved_git_tag_is_drift_and_where_the_matrix_pins_the_commit_a_person_looks_first() -> None:
     source = next(item for item in SOURCE.sources if item.commit and item.ref and len(item.ref) < 40)
-    found = drift(SOURCE, Echo(SOURCE, {source.name: "0" * 40}))
-    change = next(change for change in found.drifted if change.kind == "source")
+    drift_report = drift(SOURCE, Echo(SOURCE, {source.name: "0" * 40}))
+    change = next(change for change in drift_report.drifted if change.kind == "source")
     assert (change.name, change.old, change.new) == (source.name, source.commit, "0" * 40)
     assert change.detail == f"{source.ref} has moved"
     place = f"templates/{SOURCE.accelerator}/stacks/{SOURCE.stack}.yaml"
@@ -210,10 +209,10 @@ def test_wheels_that_nobody_could_pin_and_that_an_index_has_now_are_drift() -> N
 
 
 def test_each_question_is_asked_once_and_so_is_each_failure(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[str] = []
+    suites: list[str] = []
 
     def debs(suite: str, *_: object) -> tuple[LockedDeb, ...]:
-        asked.append(suite)
+        suites.append(suite)
         if suite == "sid":
             raise FetchError("away")
         return ()
@@ -224,14 +223,14 @@ def test_each_question_is_asked_once_and_so_is_each_failure(monkeypatch: pytest.
         assert machine.debs("bookworm", ("a",), "linux/amd64") == ()
         with pytest.raises(FetchError, match="away"):
             machine.debs("sid", ("a",), "linux/amd64")
-    assert asked == ["bookworm", "sid"]
+    assert suites == ["bookworm", "sid"]
 
 
 def test_a_ref_that_a_repository_lacks_is_gone_and_not_unasked(monkeypatch: pytest.MonkeyPatch) -> None:
     def ask(*_: object) -> str:
         raise InputError("has no tag or branch 'v1'")
 
-    monkeypatch.setattr("drydock.inputs.sources.ask", ask)
+    monkeypatch.setattr("drydock.inputs.sources.find_ref_commit", ask)
     with pytest.raises(GoneError, match="has no tag or branch"):
         LiveUpstream({}).commit(SOURCE.sources[0])
 
@@ -243,22 +242,22 @@ error: No solution found when resolving dependencies
 
 
 def test_what_no_index_has_is_read_out_of_what_uv_says() -> None:
-    assert absent(SAID) == {"b-c"}
-    assert absent("error: Request failed after 3 retries\n cause: dns error") == set()
+    assert find_absent_names(SAID) == {"b-c"}
+    assert find_absent_names("error: Request failed after 3 retries\n cause: dns error") == set()
 
 
 @pytest.fixture
 def index(monkeypatch: pytest.MonkeyPatch) -> Callable[..., LiveUpstream]:
     """Return what makes an upstream whose index lacks a distribution, with what uv says then."""
 
-    def make(missing: str, said: str) -> LiveUpstream:
+    def make(missing: str, message: str) -> LiveUpstream:
         def offered(request: ResolveRequest, *_: object) -> tuple[Candidate, ...]:
             if missing in request.requirements:
-                raise InputError(said)
+                raise InputError(message)
             return tuple(Candidate(name, "1", f"{name}.whl", "https://x/a", FRESH) for name in request.requirements)
 
         configured = Indexes(None, (), (), False, (), None, None, None, 1)
-        monkeypatch.setattr("drydock.inputs.wheels.offered", offered)
+        monkeypatch.setattr("drydock.inputs.wheels.list_offered_wheels", offered)
         monkeypatch.setattr("drydock.inputs.indexes.read_indexes", lambda _: configured)
         return LiveUpstream({})
 
@@ -287,7 +286,7 @@ def test_an_index_that_is_away_is_no_answer(index: Callable[..., LiveUpstream]) 
 def test_an_index_is_named_by_its_place_in_pips_configuration(url: str, expected: str) -> None:
     extra = ("https://u:secret@extra.example/other/simple", "https://extra.example/team/simple")
     configured = Indexes(None, extra, ("/wheels",), False, (), None, None, None, 60.0)
-    assert origin(Candidate("a", "1", "a.whl", url, FRESH), configured) == expected
+    assert find_origin_index(Candidate("a", "1", "a.whl", url, FRESH), configured) == expected
 
 
 def test_a_branch_that_moves_is_seen_and_a_repository_that_is_away_is_not_asked(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from drydock.core.errors import InputError
-from drydock.lock.recipes.parse_recipe import LARGEST, parse_recipe, parse_words
+from drydock.lock.recipes.parse_recipe import LARGEST, parse_recipe, parse_recipe_words
 
 RECIPE = """
 meta:
@@ -131,7 +131,7 @@ def test_recipes_of_omni_are_not_for_this_vllm() -> None:
     ],
 )
 def test_arguments_are_read_as_vllm_reads_them(words: list[str], flags: dict[str, Any]) -> None:
-    assert dict(parse_words(words)) == flags
+    assert dict(parse_recipe_words(words)) == flags
 
 
 HOSTILE = {

@@ -11,7 +11,7 @@ import pytest
 
 from drydock.attest.components import published_recipes
 from drydock.build import render
-from drydock.config.matrix import find, read_matrix
+from drydock.config.matrix import find_variant, read_matrix
 from drydock.config.project import DRYDOCK
 from drydock.core.errors import InputError, StaleError
 from drydock.core.project import Project
@@ -108,7 +108,7 @@ def test_a_project_has_the_recipes_that_it_took(write: Write, tmp_path: Path) ->
         "models/abacus/Broken.yaml": "models/abacus/Broken.yaml:1:8: anchors and aliases are not allowed; write it out"
     }
     assert recipes_lock.write_recipes(project, recipes) == []
-    image = render.image_files(project, find(read_matrix(project), "cpu"))
+    image = render.image_files(project, find_variant(read_matrix(project), "cpu"))
     assert image["recipes.json"] == (project.root / "templates/recipes.json").read_bytes()
 
 

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import pytest
 import yaml
 
-from drydock.config.matrix import find, read_matrix
+from drydock.config.matrix import find_variant, read_matrix
 from drydock.config.project import DRYDOCK
 from drydock.core.errors import (
     AdvisoryError,
@@ -39,13 +39,13 @@ from drydock.repo import quality
 from drydock.repo.ci import changed, proposal, release, workflow
 from drydock.repo.ci import variables as variables_of
 from drydock.repo.ci.changed import Selection
-from drydock.repo.ci.proposal import Server, credentials, server
-from drydock.repo.ci.rows import HOSTED_DISK, disk, rows, unlocked
+from drydock.repo.ci.proposal import Server, make_git_credentials, read_ci_server
+from drydock.repo.ci.rows import HOSTED_DISK, estimate_disk, list_ci_rows, list_unlocked_rows
 from tests.support.git import git
 from tests.unit.test_tasks import COMMAND, wrong
 
 VARIANTS = read_matrix(DRYDOCK)
-CPU = find(VARIANTS, "cpu")
+CPU = find_variant(VARIANTS, "cpu")
 SECRET = "hunter2"  # noqa: S105 - the tests' own
 PULLS = "repos/acme/drydock/pulls"
 
@@ -55,8 +55,8 @@ def text(form: str) -> str:
 
 
 def loaded(form: str) -> dict[Any, Any]:
-    found: dict[Any, Any] = yaml.safe_load(text(form))
-    return found
+    document: dict[Any, Any] = yaml.safe_load(text(form))
+    return document
 
 
 # --- the committed workflows ----------------------------------------------------------------------------------------
@@ -64,7 +64,7 @@ def loaded(form: str) -> dict[Any, Any]:
 
 @pytest.mark.golden
 def test_the_committed_workflows_are_what_the_matrix_gives() -> None:
-    workflow.check(DRYDOCK, VARIANTS)
+    workflow.check_workflows(DRYDOCK, VARIANTS)
 
 
 def test_a_broken_workflow_is_found_by_the_linters(tmp_path: Path) -> None:
@@ -72,15 +72,15 @@ def test_a_broken_workflow_is_found_by_the_linters(tmp_path: Path) -> None:
     (tmp_path / ".github/workflows").mkdir(parents=True)
     (tmp_path / workflow.PATHS["github"]).write_text(bad.replace("runs-on:", "runs-upon:"))
     with pytest.raises(BuildError, match="zizmor, schema of github"):
-        quality.lint(tmp_path)
+        quality.run_linters(tmp_path)
 
 
 @pytest.mark.checkout
 @pytest.mark.parametrize("form", workflow.PATHS)
 def test_every_task_that_a_workflow_runs_exists(form: str) -> None:
     commands = [command.partition(" >> ")[0].partition(")")[0] for command in COMMAND.findall(text(form))]
-    called = {command.split()[0] for command in commands}
-    assert called >= {"lint", "test", "ci.changed", "build", "verify", "ci.publish", "ci.propose"}
+    task_names = {command.split()[0] for command in commands}
+    assert task_names >= {"lint", "test", "ci.changed", "build", "verify", "ci.publish", "ci.propose"}
     assert [unknown for command in commands for unknown in wrong(re.sub(r'"\$\w+"?', "x", command))] == []
 
 
@@ -96,19 +96,19 @@ def steps(form: str) -> Iterator[tuple[str, str]]:
 
 @pytest.mark.parametrize("form", workflow.PATHS)
 def test_a_workflow_runs_only_tasks_and_has_no_expressions_in_shell_commands(form: str) -> None:
-    found = [command for _, command in steps(form)]
-    assert len(found) >= 10
+    shell_commands = [command for _, command in steps(form)]
+    assert len(shell_commands) >= 10
     leaves = r'if \[ -z "\$changed" \]; then exit 0; fi|grep -qx "\$VARIANT" changed\.txt \|\| exit 0'
     newest = r"\.ci/newest-python"  # it makes the container in which `./inv test` then runs
     allowed = rf'(changed="\$\()?\./inv [^;&|`\n]*|{leaves}|{newest}'
-    assert [command for command in found if not re.fullmatch(allowed, command)] == []
-    assert [command for command in found if "${{" in command] == []
+    assert [command for command in shell_commands if not re.fullmatch(allowed, command)] == []
+    assert [command for command in shell_commands if "${{" in command] == []
 
 
 def test_actions_are_pinned_by_commit_and_permissions_are_the_least() -> None:
     jobs = loaded("github")["jobs"]
-    used = {step["uses"] for job in jobs.values() for step in job["steps"] if "uses" in step}
-    assert {re.sub(r"@[0-9a-f]{40}$", "", action) for action in used} == {a.name for a in workflow.ACTIONS.values()}
+    actions = {step["uses"] for job in jobs.values() for step in job["steps"] if "uses" in step}
+    assert {re.sub(r"@[0-9a-f]{40}$", "", action) for action in actions} == {a.name for a in workflow.ACTIONS.values()}
     assert loaded("github")["permissions"] == {}
     read = {"contents": "read"}
     assert {name: job["permissions"] for name, job in jobs.items()} == {
@@ -130,7 +130,7 @@ def test_actions_are_pinned_by_commit_and_permissions_are_the_least() -> None:
 
 
 def test_every_variant_is_built_or_left_out_with_a_reason() -> None:
-    built, left_out = rows(DRYDOCK, VARIANTS)
+    built, left_out = list_ci_rows(DRYDOCK, VARIANTS)
     assert {row.variant for row in built} | {row.variant for row in left_out} == {v.id for v in VARIANTS}
     assert CPU.id in {row.variant for row in built}
     matrix = loaded("gitlab")["release"]["parallel"]["matrix"]
@@ -145,15 +145,15 @@ def test_every_variant_is_built_or_left_out_with_a_reason() -> None:
 
 def test_what_is_not_hermetic_or_for_several_platforms_is_left_out() -> None:
     open_ = CPU.model_copy(update={"hermetic": False, "not_hermetic_because": "its installer downloads"})
-    _, (left,) = rows(DRYDOCK, [open_])
-    assert left.why == "not hermetic: its installer downloads"
+    _, (omitted_row,) = list_ci_rows(DRYDOCK, [open_])
+    assert omitted_row.why == "not hermetic: its installer downloads"
 
 
 def test_an_outdated_workflow_or_an_unknown_format_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(StaleError, match=r"\.gitlab-ci\.yml: outdated"):
-        workflow.check(Project(tmp_path), [])
+        workflow.check_workflows(Project(tmp_path), [])
     with pytest.raises(InputError, match="--format gitlub") as raised:
-        workflow.render("gitlub", (), ())
+        workflow.render_workflow("gitlub", (), ())
     assert raised.value.hint == "did you mean 'gitlab'?"
 
 
@@ -162,7 +162,7 @@ def test_an_outdated_workflow_or_an_unknown_format_is_an_error(tmp_path: Path) -
 
 def of_size(size: int) -> LockedPlatform:
     """Return the CPU variant's pins with one wheel of a size in bytes, on an empty base."""
-    pins = lockfile.read_lock(lockfile.path_of(DRYDOCK, CPU.id)).platforms["linux/amd64"]
+    pins = lockfile.read_lock(lockfile.path_of_lock(DRYDOCK, CPU.id)).platforms["linux/amd64"]
     (wheel, *_) = pins.tools
     base = pins.base.model_copy(update={"packages": (), "bootstrap": ()})
     return pins.model_copy(
@@ -171,21 +171,23 @@ def of_size(size: int) -> LockedPlatform:
 
 
 def test_the_disk_that_a_variant_needs_comes_from_its_lock() -> None:
-    built = {row.variant: row for row in rows(DRYDOCK, VARIANTS)[0]}
+    built = {row.variant: row for row in list_ci_rows(DRYDOCK, VARIANTS)[0]}
     assert built[CPU.id].fits
     assert not built["cuda13.0-vllm0.33"].fits
     assert built["rocm7.2-vllm0.27"].disk is None, "the lock does not know how large its base is"
     assert not built["rocm7.2-vllm0.27"].fits
-    assert disk(of_size(10**9)) == 15_500_000_000
+    assert estimate_disk(of_size(10**9)) == 15_500_000_000
 
 
 def test_a_variant_that_does_not_fit_is_built_only_on_ones_own_runners(
     repository: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("drydock.repo.ci.rows.disk", lambda _: HOSTED_DISK + 1)
+    monkeypatch.setattr("drydock.repo.ci.rows.estimate_disk", lambda _: HOSTED_DISK + 1)
 
     def said(only: str = "all", large: str = "") -> str:
-        return changed.report(Project(repository), "", Selection(only=only, large=large), json=False, github=False)
+        return changed.format_changed_rows(
+            Project(repository), "", Selection(only=only, large=large), json=False, github=False
+        )
 
     assert said() == ""
     assert "not built: disk: it needs up to 14 GB, and a hosted runner has 14 GB" in capsys.readouterr().err
@@ -206,11 +208,11 @@ def test_a_gitlab_job_of_a_request_with_nothing_to_build_ends_before_it_makes_an
     inv = tmp_path / "inv"
     inv.write_text("#!/bin/sh\necho venv >> venv\n")
     inv.chmod(0o755)
-    for variants_, made in (("other\nmine-too\n", False), ("other\nmine\n", True)):
+    for variants_, has_environment in (("other\nmine-too\n", False), ("other\nmine\n", True)):
         (tmp_path / "changed.txt").write_text(variants_)
         script = ["bash", "-e", "-o", "pipefail", "-c", "\n".join(job["script"])]
         subprocess.run(script, cwd=tmp_path, env={**os.environ, "VARIANT": "mine"}, check=True)
-        assert (tmp_path / "venv").exists() == made
+        assert (tmp_path / "venv").exists() == has_environment
 
 
 # --- variables ------------------------------------------------------------------------------------------------------
@@ -219,9 +221,9 @@ def test_a_gitlab_job_of_a_request_with_nothing_to_build_ends_before_it_makes_an
 @pytest.mark.parametrize("form", workflow.PATHS)
 def test_the_page_has_the_commands_that_set_each_variable(form: str) -> None:
     page = (ROOT / "docs" / "ci.md").read_text()
-    block = "".join(f"    {line}\n" for line in variables_of.text(form).splitlines())
+    block = "".join(f"    {line}\n" for line in variables_of.format_all_variables(form).splitlines())
     assert block in page
-    for line in variables_of.text(form).splitlines():
+    for line in variables_of.format_all_variables(form).splitlines():
         name = line.split()[3] if not line.startswith("#") else ""
         assert name in page
 
@@ -229,7 +231,7 @@ def test_the_page_has_the_commands_that_set_each_variable(form: str) -> None:
 def test_a_release_says_before_it_builds_what_is_not_set_and_how_to_set_it(tmp_path: Path) -> None:
     env = {"DOCKER_CONFIG": str(tmp_path), "CI_SERVER_URL": "https://gitlab.example"}
     with pytest.raises(InputError) as caught:
-        variables_of.check("gitlab", "registry.example/acme", env)
+        variables_of.check_release_variables("gitlab", "registry.example/acme", env)
     login, key = caught.value.problems
     assert login == "DRYDOCK_REGISTRY_USER and DRYDOCK_REGISTRY_PASSWORD: not set: no credentials for registry.example"
     assert key.startswith(
@@ -237,14 +239,16 @@ def test_a_release_says_before_it_builds_what_is_not_set_and_how_to_set_it(tmp_p
     )
     assert "glab variable set COSIGN_PASSWORD VALUE --masked --protected --scope release" in caught.value.hint
     with pytest.raises(InputError, match="DRYDOCK_REGISTRY: not set: the project has no registry"):
-        variables_of.check("gitlab", "", {**env, "DRYDOCK_COSIGN_KEY": "k"})
+        variables_of.check_release_variables("gitlab", "", {**env, "DRYDOCK_COSIGN_KEY": "k"})
 
 
 def test_a_release_with_the_servers_own_registry_and_identity_needs_no_variable(tmp_path: Path) -> None:
-    own = {"CI_REGISTRY": "registry.gitlab.com", "CI_REGISTRY_USER": "job", "CI_REGISTRY_PASSWORD": SECRET}
-    env = {"DOCKER_CONFIG": str(tmp_path), "CI_SERVER_URL": "https://gitlab.com", **own}
-    variables_of.check("gitlab", "registry.gitlab.com/acme", env)
-    variables_of.check("github", "ghcr.io/acme", {release.USER: "acme", release.PASSWORD: "set", **env})
+    gitlab_env = {"CI_REGISTRY": "registry.gitlab.com", "CI_REGISTRY_USER": "job", "CI_REGISTRY_PASSWORD": SECRET}
+    env = {"DOCKER_CONFIG": str(tmp_path), "CI_SERVER_URL": "https://gitlab.com", **gitlab_env}
+    variables_of.check_release_variables("gitlab", "registry.gitlab.com/acme", env)
+    variables_of.check_release_variables(
+        "github", "ghcr.io/acme", {release.USER: "acme", release.PASSWORD: "set", **env}
+    )
 
 
 @pytest.mark.parametrize(("form", "before"), [("github", "docker/setup-docker-action"), ("gitlab", "./inv build")])
@@ -294,20 +298,20 @@ def test_a_page_or_a_comment_changes_no_image(repository: Path) -> None:
     with (repository / "matrix.yaml").open("a") as file:
         file.write("# a remark\n")
     (repository / "README.md").write_text("words\n")
-    found = changed.changes(Project(repository), variants(repository), "HEAD")
-    assert (found.changed, found.unchanged) == ((), (CPU.id,))
+    image_changes = changed.compare_with_commit(Project(repository), variants(repository), "HEAD")
+    assert (image_changes.changed, image_changes.unchanged) == ((), (CPU.id,))
 
 
 def test_a_changed_entrypoint_changes_the_image_and_shows_both_checksums(repository: Path) -> None:
     with (repository / "entrypoints" / "core" / "errors.py").open("a") as file:
         file.write("# more\n")
-    (row,) = changed.changes(Project(repository), variants(repository), "HEAD").changed
+    (row,) = changed.compare_with_commit(Project(repository), variants(repository), "HEAD").changed
     assert (row.variant, row.platform, row.arch) == (CPU.id, "linux/amd64", "amd64")
     assert re.fullmatch(r"inputs changed from [0-9a-f]{12} to [0-9a-f]{12}", row.why)
     first = git(repository, "rev-parse", "HEAD")
     commit(repository)
-    assert changed.changes(Project(repository), variants(repository), "HEAD").changed == ()
-    assert changed.changes(Project(repository), variants(repository), first).changed != ()
+    assert changed.compare_with_commit(Project(repository), variants(repository), "HEAD").changed == ()
+    assert changed.compare_with_commit(Project(repository), variants(repository), first).changed != ()
 
 
 @pytest.mark.parametrize(
@@ -315,7 +319,7 @@ def test_a_changed_entrypoint_changes_the_image_and_shows_both_checksums(reposit
     [("", "no earlier commit was given"), ("0" * 40, "no earlier commit was given"), ("f" * 40, "git ls-tree: ")],
 )
 def test_without_an_earlier_commit_everything_is_built(repository: Path, since: str, expected: str) -> None:
-    (row,) = changed.changes(Project(repository), variants(repository), since).changed
+    (row,) = changed.compare_with_commit(Project(repository), variants(repository), since).changed
     assert expected in row.why
 
 
@@ -324,13 +328,13 @@ def test_if_the_earlier_matrix_is_invalid_everything_has_changed(repository: Pat
     (repository / "matrix.yaml").write_text("schema: 0\n")
     commit(repository)
     (repository / "matrix.yaml").write_text(good)
-    (row,) = changed.changes(Project(repository), variants(repository), "HEAD").changed
+    (row,) = changed.compare_with_commit(Project(repository), variants(repository), "HEAD").changed
     assert "cannot compare with an earlier commit: matrix.yaml" in row.why
 
 
 def test_the_report_is_text_or_json_or_a_line_for_github(repository: Path) -> None:
     def said(selection: Selection, *, json: bool = False, github: bool = False) -> str:
-        return changed.report(Project(repository), "HEAD", selection, json=json, github=github)
+        return changed.format_changed_rows(Project(repository), "HEAD", selection, json=json, github=github)
 
     assert said(Selection()) == ""
     assert said(Selection(), github=True) == "variants=[]\n"
@@ -366,10 +370,10 @@ def test_no_other_ref_is_published(ref: str) -> None:
 
 def test_gitlabs_credentials_are_used_for_gitlabs_registry_only() -> None:
     env = {"CI_REGISTRY": "registry.gitlab.example", "CI_REGISTRY_USER": "job", "CI_REGISTRY_PASSWORD": SECRET}
-    assert release.credentials("registry.gitlab.example", env) == ("job", SECRET)
-    assert release.credentials("ghcr.io", env) == ("", "")
-    own = {**env, release.USER: "me", release.PASSWORD: "mine"}
-    assert release.credentials("ghcr.io", own) == ("me", "mine")
+    assert release.choose_credentials("registry.gitlab.example", env) == ("job", SECRET)
+    assert release.choose_credentials("ghcr.io", env) == ("", "")
+    user_env = {**env, release.USER: "me", release.PASSWORD: "mine"}
+    assert release.choose_credentials("ghcr.io", user_env) == ("me", "mine")
 
 
 def docker(folder: Path, script: str) -> dict[str, str]:
@@ -381,18 +385,18 @@ def docker(folder: Path, script: str) -> dict[str, str]:
 
 def test_a_login_passes_the_password_on_standard_input_only(tmp_path: Path) -> None:
     env = docker(tmp_path, f'{{ echo "$@"; cat; echo; env; }} > {tmp_path}/seen')
-    assert release.login("GHCR.io/Acme", env)
+    assert release.login_to_registry("GHCR.io/Acme", env)
     arguments, password, *environment = (tmp_path / "seen").read_text().splitlines()
     assert arguments == "login ghcr.io --username me --password-stdin"
     assert password == SECRET
     assert [line for line in environment if SECRET in line] == []
-    assert not release.login("ghcr.io/acme", {})
+    assert not release.login_to_registry("ghcr.io/acme", {})
 
 
 def test_a_failed_login_does_not_print_the_password(tmp_path: Path) -> None:
     env = docker(tmp_path, f'echo "denied: {SECRET} is wrong" >&2; exit 1')
     with pytest.raises(CredentialsError) as raised:
-        release.login("ghcr.io/acme", env)
+        release.login_to_registry("ghcr.io/acme", env)
     assert str(raised.value).startswith("docker login ghcr.io: exit 1: denied: *** is wrong")
 
 
@@ -406,20 +410,20 @@ GITHUB = {
 
 
 def test_the_servers_address_is_read_from_the_environment() -> None:
-    to = server("github", GITHUB)
+    to = read_ci_server("github", GITHUB)
     assert to.repository == "https://github.example/acme/drydock.git"
     assert (to.host, to.name) == ("github.example", "acme/drydock")
-    lab = server("gitlab", {"CI_PROJECT_URL": "https://gitlab.example/acme/drydock", proposal.TOKEN: SECRET})
+    lab = read_ci_server("gitlab", {"CI_PROJECT_URL": "https://gitlab.example/acme/drydock", proposal.TOKEN: SECRET})
     assert lab.repository == "https://gitlab.example/acme/drydock.git"
     with pytest.raises(InputError) as raised:
-        server("gitlab", {})
+        read_ci_server("gitlab", {})
     assert raised.value.problems == ("CI_PROJECT_URL is not set", "DRYDOCK_PUSH_TOKEN is not set")
     assert "glab variable set DRYDOCK_PUSH_TOKEN VALUE --masked --protected --scope locks" in raised.value.hint
 
 
 def asked_by_git(to: Server, url: str) -> str:
     """Return what git would send to a URL with the settings of a push to a server."""
-    settings = [word for setting in credentials(to) for word in ("-c", setting)]
+    settings = [word for setting in make_git_credentials(to) for word in ("-c", setting)]
     env = {**os.environ, proposal.TOKEN: to.token, "GIT_TERMINAL_PROMPT": "0"}
     command = ["git", *settings, "credential", "fill"]
     assert SECRET not in " ".join(command)
@@ -473,9 +477,9 @@ def github(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> GitHub:
     (folder / "gh").chmod(0o755)
     monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
     origin = str(tmp_path / "origin.git")
-    found = GitHub(folder, Server("github", origin, SECRET, "github.example", "acme/drydock"))
-    found.answers("", "https://github.example/pull/7")
-    return found
+    fake_github = GitHub(folder, Server("github", origin, SECRET, "github.example", "acme/drydock"))
+    fake_github.answers("", "https://github.example/pull/7")
+    return fake_github
 
 
 def drifted(command: str = f"./inv lock --target {CPU.id} --upgrade") -> Drift:
@@ -514,8 +518,8 @@ def moved(repository: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (root / "images" / CPU.id / "proof.json").unlink(missing_ok=True)
         return [path]
 
-    monkeypatch.setattr("drydock.repo.ci.proposal.relock", relock)
-    monkeypatch.setattr("drydock.repo.ci.proposal.find", lambda *_: drifted())
+    monkeypatch.setattr("drydock.repo.ci.proposal.relock_variants", relock)
+    monkeypatch.setattr("drydock.repo.ci.proposal.find_drift", lambda *_: drifted())
     monkeypatch.setattr("drydock.repo.ci.proposal.OsvService", Known)
     git(repository.parent, "init", "--quiet", "--bare", "origin.git")
     return repository
@@ -524,16 +528,16 @@ def moved(repository: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_lock_change_is_one_commit_on_its_own_branch_and_a_pull_request(moved: Path, github: GitHub) -> None:
     origin, head = moved.parent / "origin.git", git(moved, "rev-parse", "HEAD")
     (moved / "notes.txt").write_text("a person's own\n")
-    said = proposal.propose(Project(moved), github.server)
-    assert said.endswith("https://github.example/pull/7\n")
+    report_text = proposal.propose_locks(Project(moved), github.server)
+    assert report_text.endswith("https://github.example/pull/7\n")
     assert git(origin, "rev-parse", f"{proposal.UPDATE.branch}^") == head
     names = git(origin, "diff", "--name-only", head, proposal.UPDATE.branch).split()
     assert set(names) == {f"images/{CPU.id}/lock.json", f"images/{CPU.id}/proof.json"}
     assert "torch 1 → 2 (wheel, linux/amd64)" in git(origin, "log", "-1", "--format=%B", proposal.UPDATE.branch)
     assert (git(moved, "rev-parse", "HEAD"), git(moved, "branch", "--show-current")) == (head, "main")
     looked, opened = github.calls
-    wanted = f"{PULLS}?state=open&head=acme:{proposal.UPDATE.branch}"
-    assert looked["argv"][3:] == ["--jq", ".[0].number // empty", wanted]
+    query_url = f"{PULLS}?state=open&head=acme:{proposal.UPDATE.branch}"
+    assert looked["argv"][3:] == ["--jq", ".[0].number // empty", query_url]
     assert opened["argv"] == ["api", "--hostname", "github.example", "--input", "-", "--jq", ".html_url", PULLS]
     assert (opened["content"]["head"], opened["content"]["base"]) == (proposal.UPDATE.branch, "main")
     assert {call["token"] for call in github.calls} == {SECRET}
@@ -543,12 +547,12 @@ def test_uncommitted_edits_are_refused(moved: Path) -> None:
     with (moved / "images" / CPU.id / "Dockerfile").open("a") as file:
         file.write("# mine\n")
     with pytest.raises(InputError, match=f"M images/{CPU.id}/Dockerfile"):
-        proposal.propose(Project(moved), Server("github", str(moved.parent / "origin.git"), SECRET))
+        proposal.propose_locks(Project(moved), Server("github", str(moved.parent / "origin.git"), SECRET))
 
 
 def test_an_open_request_is_updated(moved: Path, github: GitHub) -> None:
     github.answers("7", "https://github.example/pull/7")
-    proposal.propose(Project(moved), github.server)
+    proposal.propose_locks(Project(moved), github.server)
     assert github.calls[1]["argv"][-1] == f"{PULLS}/7"
     assert "PATCH" in github.calls[1]["argv"]
 
@@ -559,7 +563,7 @@ def test_push_options_open_a_merge_request_on_gitlab(moved: Path) -> None:
     hook = origin / "hooks" / "pre-receive"
     hook.write_text(f"#!/bin/sh\nenv | grep ^GIT_PUSH_OPTION_ | sort > {moved.parent}/options\n")
     hook.chmod(0o755)
-    proposal.propose(Project(moved), Server("gitlab", str(origin), SECRET))
+    proposal.propose_locks(Project(moved), Server("gitlab", str(origin), SECRET))
     options = (moved.parent / "options").read_text()
     assert "GIT_PUSH_OPTION_0=merge_request.create\nGIT_PUSH_OPTION_1=merge_request.target=main\n" in options
     assert f"merge_request.title={proposal.UPDATE.title}" in options
@@ -568,7 +572,7 @@ def test_push_options_open_a_merge_request_on_gitlab(moved: Path) -> None:
 def test_an_error_contains_githubs_answer_and_says_that_the_branch_is_pushed(moved: Path, github: GitHub) -> None:
     github.answers("gh: Resource not accessible (HTTP 403)", code=1)
     with pytest.raises(FetchError, match="gh api repos/acme/drydock/pulls: gh: Resource not accessible") as raised:
-        proposal.propose(Project(moved), github.server)
+        proposal.propose_locks(Project(moved), github.server)
     assert "the branch is pushed" in str(raised.value)
     assert SECRET not in str(raised.value)
 
@@ -580,13 +584,13 @@ def test_a_runner_without_githubs_command_line_is_named(moved: Path, monkeypatch
     monkeypatch.setenv("PATH", str(programs))
     to = Server("github", str(moved.parent / "origin.git"), SECRET, "github.example", "acme/drydock")
     with pytest.raises(FetchError, match="gh: not found"):
-        proposal.propose(Project(moved), to)
+        proposal.propose_locks(Project(moved), to)
 
 
 def test_drift_of_what_a_stack_pins_is_an_error(moved: Path, github: GitHub, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("drydock.repo.ci.proposal.find", lambda *_: drifted("look why"))
+    monkeypatch.setattr("drydock.repo.ci.proposal.find_drift", lambda *_: drifted("look why"))
     with pytest.raises(DriftError) as raised:
-        proposal.propose(Project(moved), github.server)
+        proposal.propose_locks(Project(moved), github.server)
     assert raised.value.hint == "look why"
 
 
@@ -594,27 +598,27 @@ def relocked(repository: Path, monkeypatch: pytest.MonkeyPatch, unresolved: Mapp
     """Lock the repository again; the new lock has no tools and these unresolved names."""
 
     def resolve(root: Path, some: Sequence[Variant]) -> list[Path]:
-        path = lockfile.path_of(Project(root), some[0].id)
+        path = lockfile.path_of_lock(Project(root), some[0].id)
         old = lockfile.read_lock(path)
         pins = old.platforms["linux/amd64"].model_copy(update={"tools": (), "image": None, "unresolved": unresolved})
         return [path] if lockfile.write_lock(path, old.model_copy(update={"platforms": {"linux/amd64": pins}})) else []
 
     monkeypatch.setattr("drydock.lock.resolution.take_newest", resolve)
     monkeypatch.setattr("drydock.repo.docs.write", lambda *_: [])
-    return proposal.relock(Project(repository), read_matrix(Project(repository)))
+    return proposal.relock_variants(Project(repository), read_matrix(Project(repository)))
 
 
 def test_a_new_lock_is_rendered_without_the_digest_of_the_old_image(
     repository: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = lockfile.path_of(Project(repository), CPU.id)
+    path = lockfile.path_of_lock(Project(repository), CPU.id)
     assert relocked(repository, monkeypatch, {}) == [path]
     assert (pins := lockfile.read_lock(path).platforms["linux/amd64"]).tools == ()
     assert pins.image is None
 
 
 def test_a_lock_that_would_pin_less_is_not_written(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = lockfile.path_of(Project(repository), CPU.id)
+    path = lockfile.path_of_lock(Project(repository), CPU.id)
     before = path.read_bytes()
     assert relocked(repository, monkeypatch, {"vllm": "its git host was not reached"}) == []
     assert path.read_bytes() == before
@@ -624,7 +628,7 @@ def test_what_is_not_locked_is_offered_once_more_is_pinned(
     repository: Path, github: GitHub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     project = Project(repository)
-    path = lockfile.path_of(project, CPU.id)
+    path = lockfile.path_of_lock(project, CPU.id)
     full = lockfile.read_lock(path)
     pins = full.platforms["linux/amd64"]
 
@@ -636,32 +640,32 @@ def test_what_is_not_locked_is_offered_once_more_is_pinned(
     git(repository, "commit", "--quiet", "--all", "--message=x")
     git(repository.parent, "init", "--quiet", "--bare", "origin.git")
     monkeypatch.setattr("drydock.repo.docs.write", lambda *_: [])
-    for found, expected in ((lacks("vllm", "other"), "nothing to propose"), (lacks("vllm"), "drydock/first-locks")):
+    for new_lock, expected in ((lacks("vllm", "other"), "nothing to propose"), (lacks("vllm"), "drydock/first-locks")):
         monkeypatch.setattr(
             "drydock.lock.resolution.resolve_and_write",
-            lambda *_, found=found: [path] if lockfile.write_lock(path, found) else [],
+            lambda *_, new_lock=new_lock: [path] if lockfile.write_lock(path, new_lock) else [],
         )
         assert expected in proposal.propose_first(project, github.server)
     committed = git(repository.parent / "origin.git", "show", f"drydock/first-locks:images/{CPU.id}/lock.json")
     assert set(Lock.model_validate_json(committed).platforms["linux/amd64"].unresolved) == {"vllm"}
     assert f"- images/{CPU.id}/lock.json" in github.calls[-1]["content"]["body"]
-    assert unlocked(project, [CPU]) == [CPU]
+    assert list_unlocked_rows(project, [CPU]) == [CPU]
 
 
 def test_a_vulnerable_version_is_locked_again_and_the_request_says_what_that_fixes(
     moved: Path, github: GitHub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     nothing = Drift(drifted=(), beyond=(), not_asked=(), asked=3)
-    monkeypatch.setattr("drydock.repo.ci.proposal.find", lambda *_: nothing)
-    path = lockfile.path_of(Project(moved), CPU.id)
+    monkeypatch.setattr("drydock.repo.ci.proposal.find_drift", lambda *_: nothing)
+    path = lockfile.path_of_lock(Project(moved), CPU.id)
     (old,) = {wheel.version for wheel in wheels_of(path) if wheel.name == "jinja2"}
 
     def resolve(*_: object) -> list[Path]:
         rewrite(path, f'"version":"{old}"', '"version":"99.0"')
         return [path]
 
-    monkeypatch.setattr("drydock.repo.ci.proposal.relock", resolve)
-    proposal.propose(Project(moved), github.server, database=Known(old, ("99.0",)))
+    monkeypatch.setattr("drydock.repo.ci.proposal.relock_variants", resolve)
+    proposal.propose_locks(Project(moved), github.server, database=Known(old, ("99.0",)))
     body = github.calls[-1]["content"]["body"]
     assert "Known vulnerabilities: 1 fixed, 0 remain, 0 with" in body
     assert f"  fixed: jinja2 {old}: CVE-2026-1: fixed in 99.0: {CPU.id}" in body
@@ -676,10 +680,10 @@ def test_a_vulnerability_that_no_lock_fixes_makes_the_nightly_job_fail_after_the
     moved: Path, github: GitHub
 ) -> None:
     (version,) = {
-        wheel.version for wheel in wheels_of(lockfile.path_of(Project(moved), CPU.id)) if wheel.name == "jinja2"
+        wheel.version for wheel in wheels_of(lockfile.path_of_lock(Project(moved), CPU.id)) if wheel.name == "jinja2"
     }
     with pytest.raises(AdvisoryError):
-        proposal.propose(Project(moved), github.server, database=Known(version))
+        proposal.propose_locks(Project(moved), github.server, database=Known(version))
     assert "1 remain" in github.calls[-1]["content"]["body"]
 
 
@@ -690,9 +694,13 @@ def test_a_vulnerability_that_no_lock_fixes_makes_the_nightly_job_fail_after_the
 def test_without_a_change_nothing_is_proposed_and_what_is_vulnerable_or_was_not_asked_is_an_error(
     database: Known, expected: type[Exception] | None, repository: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("drydock.repo.ci.proposal.find", lambda *_: Drift(drifted=(), beyond=(), not_asked=(), asked=3))
-    monkeypatch.setattr("drydock.repo.ci.proposal.relock", lambda *_: [])
-    said = ""
+    monkeypatch.setattr(
+        "drydock.repo.ci.proposal.find_drift", lambda *_: Drift(drifted=(), beyond=(), not_asked=(), asked=3)
+    )
+    monkeypatch.setattr("drydock.repo.ci.proposal.relock_variants", lambda *_: [])
+    report_text = ""
     with pytest.raises(expected) if expected else nullcontext():
-        said = proposal.propose(Project(repository), Server("github", "/nowhere", SECRET), database=database)
-    assert said == ("" if expected else "nothing to propose\n")
+        report_text = proposal.propose_locks(
+            Project(repository), Server("github", "/nowhere", SECRET), database=database
+        )
+    assert report_text == ("" if expected else "nothing to propose\n")

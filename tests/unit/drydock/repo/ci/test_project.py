@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from drydock.build import render
-from drydock.config.matrix import find, read_matrix
+from drydock.config.matrix import find_variant, read_matrix
 from drydock.core.errors import StaleError
 from drydock.core.paths import ROOT
 from drydock.core.project import Project
@@ -27,17 +27,17 @@ ROW = "acme-cpu"
 def project(tmp_path: Path) -> Project:
     """A committed project with one row, which has a label more than drydock's and so needs no network."""
     root = tmp_path / "acme"
-    init.write(root, "github")
+    init.write_new_project(root, "github")
     (root / "matrix.yaml").write_text(f"schema: 1\nvariants:\n  {ROW}: {{inherits: drydock/cpu-vllm0.32}}\n")
-    made = Project(root, (ROOT,))
-    row = find(read_matrix(made), ROW)
-    resolution.resolve_and_write(made, [row])
-    render.write(made, row, lockfile.read_lock(lockfile.path_of(made, ROW)))
-    workflow.write(made, read_matrix(made))
+    new_project = Project(root, (ROOT,))
+    row = find_variant(read_matrix(new_project), ROW)
+    resolution.resolve_and_write(new_project, [row])
+    render.write_dockerfile(new_project, row, lockfile.read_lock(lockfile.path_of_lock(new_project, ROW)))
+    workflow.write(new_project, read_matrix(new_project))
     git(root, "init", "--quiet", "--initial-branch=main")
     git(root, "add", "--all")
     git(root, "commit", "--quiet", "--message=x")
-    return made
+    return new_project
 
 
 def check_form(root: Path, form: str) -> None:
@@ -60,17 +60,17 @@ def test_it_installs_drydock_and_builds_the_projects_rows(project: Project, form
 
 def test_a_new_project_has_valid_workflows_that_are_up_to_date(tmp_path: Path) -> None:
     for form in workflow.PATHS:
-        init.write(tmp_path / form, form)
+        init.write_new_project(tmp_path / form, form)
         check_form(tmp_path / form, form)
-        made = Project(tmp_path / form, (ROOT,))
-        workflow.check(made, read_matrix(made))
+        new_project = Project(tmp_path / form, (ROOT,))
+        workflow.check_workflows(new_project, read_matrix(new_project))
 
 
 @pytest.mark.parametrize("row", ["123", "no", "null", "2024-01-01", "1e3", "0x10"])
 @pytest.mark.parametrize("form", workflow.PATHS)
 def test_a_row_whose_id_looks_like_no_text_is_text_in_a_workflow(form: str, row: str) -> None:
     built = CiRow(variant=row, accelerator="cpu", platform="linux/amd64", arch="amd64", disk=1)
-    text = yaml.safe_load(workflow.render(form, (built,), (), own=True))
+    text = yaml.safe_load(workflow.render_workflow(form, (built,), (), is_own_project=True))
     if form == "github":
         assert text[True]["workflow_dispatch"]["inputs"]["variant"]["options"][-1] == row
     else:
@@ -78,21 +78,21 @@ def test_a_row_whose_id_looks_like_no_text_is_text_in_a_workflow(form: str, row:
 
 
 def test_only_the_workflow_that_the_project_has_is_checked(project: Project) -> None:
-    assert workflow.present(project) == ["github"]
-    workflow.check(project, read_matrix(project))
+    assert workflow.list_present_workflows(project) == ["github"]
+    workflow.check_workflows(project, read_matrix(project))
     with pytest.raises(StaleError, match=r"github/workflows/drydock.yml: outdated"):
-        workflow.check(project, ())
+        workflow.check_workflows(project, ())
 
 
 def test_what_changed_is_found_in_every_file_of_the_project(project: Project) -> None:
     def why() -> list[str]:
-        return [row.why for row in changed.changes(project, read_matrix(project), "HEAD").changed]
+        return [row.why for row in changed.compare_with_commit(project, read_matrix(project), "HEAD").changed]
 
     assert why() == []
     settings = project.root / "drydock.yaml"
     settings.write_text(settings.read_text().replace("additions: {}", "additions: {labels: {com.acme.team: x}}"))
-    row = find(read_matrix(project), ROW)
-    render.write(project, row, lockfile.read_lock(lockfile.path_of(project, ROW)))
-    assert ["inputs changed" in each for each in why()] == [True]
+    row = find_variant(read_matrix(project), ROW)
+    render.write_dockerfile(project, row, lockfile.read_lock(lockfile.path_of_lock(project, ROW)))
+    assert ["inputs changed" in reason for reason in why()] == [True]
     (project.root / "requirements.txt").write_text("drydock==99\n")
-    assert all("requirements.txt changed" in each for each in why())
+    assert all("requirements.txt changed" in reason for reason in why())

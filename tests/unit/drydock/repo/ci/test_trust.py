@@ -66,15 +66,15 @@ def of_gitlab(job: Mapping[str, Any]) -> CiJob:
 def of_requests(form: str) -> dict[str, CiJob]:
     """Return the jobs that run for a pull request; each other job must be unreachable for one."""
     begins = REQUEST[form]
-    found = {name: job for name, job in jobs(form).items() if all(text.startswith(begins) for text in job.conditions)}
-    assert set(found) >= {"test", "build"}
-    return found
+    matches = {name: job for name, job in jobs(form).items() if all(text.startswith(begins) for text in job.conditions)}
+    assert set(matches) >= {"test", "build"}
+    return matches
 
 
 def of_releases(form: str) -> dict[str, CiJob]:
-    found = {name: job for name, job in jobs(form).items() if name not in of_requests(form)}
-    assert set(found) >= {"release-test", "release", "release-files", "drift"}
-    return found
+    release_jobs = {name: job for name, job in jobs(form).items() if name not in of_requests(form)}
+    assert set(release_jobs) >= {"release-test", "release", "release-files", "drift"}
+    return release_jobs
 
 
 def labels(form: str, job: CiJob) -> set[str]:
@@ -116,16 +116,16 @@ def cached(form: str, name: str) -> list[tuple[str, set[str]]]:
     if form == "github":
         steps = [step["with"] for step in data["jobs"][name]["steps"] if "actions/cache" in step.get("uses", "")]
         return [(step["key"], set(step["path"].split())) for step in steps]
-    found = data[name].get("cache")
-    return [(f"{found['key']['prefix']} {found['key']['files']}", set(found["paths"]))] if found else []
+    cache = data[name].get("cache")
+    return [(f"{cache['key']['prefix']} {cache['key']['files']}", set(cache["paths"]))] if cache else []
 
 
 @pytest.mark.parametrize("form", workflow.PATHS)
 def test_jobs_of_requests_keep_only_the_environment_by_the_hash_of_its_requirements(form: str) -> None:
-    found = {name: cached(form, name) for name in of_requests(form)}
-    assert found["test"]
-    assert found["changes"]
-    for key, paths in (entry for entries in found.values() for entry in entries):
+    caches = {name: cached(form, name) for name in of_requests(form)}
+    assert caches["test"]
+    assert caches["changes"]
+    for key, paths in (entry for entries in caches.values() for entry in entries):
         assert "requirements.txt" in key
         assert re.match("(pull|merge)-request", key)
         assert paths == KEPT[form]
@@ -174,8 +174,8 @@ def test_each_job_runs_for_requests_or_for_protected_refs_and_none_for_both(form
 def test_a_release_takes_nothing_from_a_job_of_a_pull_request(form: str) -> None:
     for name, job in of_releases(form).items():
         assert not set(job.needs) & set(of_requests(form))
-        used = set(re.findall(r"needs\.([\w-]+)\.", job.text))
-        assert used <= set(job.needs)
+        used_jobs = set(re.findall(r"needs\.([\w-]+)\.", job.text))
+        assert used_jobs <= set(job.needs)
         assert "artifact" not in job.text or (name == "pages" and "download" not in job.text)
 
 

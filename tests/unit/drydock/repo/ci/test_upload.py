@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from drydock.core.errors import CredentialsError, InputError, RegistryError
-from drydock.repo.ci.upload import check, upload
-from drydock.repo.version import number
+from drydock.repo.ci.upload import check_upload_server, upload_release_files
+from drydock.repo.version import read_own_version
 
 
 class GitLab:
@@ -22,13 +22,13 @@ class GitLab:
     def __init__(self) -> None:
         self.kept: dict[str, tuple[str, bytes]] = {}
         self.status = 201
-        kept = self
+        fake_gitlab = self
 
         class Handler(BaseHTTPRequestHandler):
             def do_PUT(self) -> None:
                 body = self.rfile.read(int(self.headers["Content-Length"]))
-                kept.kept[self.path] = (self.headers["JOB-TOKEN"], body)
-                self.send_response(kept.status)
+                fake_gitlab.kept[self.path] = (self.headers["JOB-TOKEN"], body)
+                self.send_response(fake_gitlab.status)
                 self.send_header("Location", "/elsewhere")
                 self.send_header("Content-Length", "0")
                 self.end_headers()
@@ -47,10 +47,10 @@ class GitLab:
 
 @pytest.fixture
 def gitlab() -> Iterator[GitLab]:
-    found = GitLab()
-    yield found
-    found.server.shutdown()
-    found.server.server_close()
+    fake_gitlab = GitLab()
+    yield fake_gitlab
+    fake_gitlab.server.shutdown()
+    fake_gitlab.server.server_close()
 
 
 @pytest.fixture
@@ -60,8 +60,8 @@ def file(tmp_path: Path) -> Path:
 
 
 def test_gitlab_gets_a_package(gitlab: GitLab, file: Path) -> None:
-    upload("gitlab", [file], gitlab.variables)
-    path = f"/projects/7/packages/generic/drydock/{number()}/SHA256SUMS"
+    upload_release_files("gitlab", [file], gitlab.variables)
+    path = f"/projects/7/packages/generic/drydock/{read_own_version()}/SHA256SUMS"
     assert gitlab.kept == {path: ("secret-token", b"sums")}
 
 
@@ -71,7 +71,7 @@ def test_a_server_that_refuses_or_sends_elsewhere_is_an_error(
 ) -> None:
     gitlab.status = status
     with pytest.raises(error, match=str(status)):
-        upload("gitlab", [file], gitlab.variables)
+        upload_release_files("gitlab", [file], gitlab.variables)
     assert len(gitlab.kept) == 1
 
 
@@ -87,16 +87,16 @@ def test_github_gets_a_release_of_the_tag(file: Path, tmp_path: Path, code: int)
     environment = {**GITHUB, "PATH": f"{gh.parent}:{os.environ['PATH']}"}
     if code:
         with pytest.raises(RegistryError, match="gh release create: exit 1: no tag"):
-            upload("github", [file], environment)
+            upload_release_files("github", [file], environment)
     else:
-        upload("github", [file], environment)
+        upload_release_files("github", [file], environment)
     words = (tmp_path / "words").read_text().split("\n")
-    assert words[:6] == ["release", "create", f"v{number()}", "--repo", "acme/drydock", "--verify-tag"]
-    assert words[7:-1] == [f"https://git.example/acme/drydock/blob/v{number()}/CHANGELOG.md", str(file)]
+    assert words[:6] == ["release", "create", f"v{read_own_version()}", "--repo", "acme/drydock", "--verify-tag"]
+    assert words[7:-1] == [f"https://git.example/acme/drydock/blob/v{read_own_version()}/CHANGELOG.md", str(file)]
 
 
 def test_what_is_missing_is_named_before_anything_is_built() -> None:
     with pytest.raises(InputError, match="--upload gitlab: CI_API_V4_URL, CI_JOB_TOKEN: not set"):
-        check("gitlab", {"CI_PROJECT_ID": "7"})
+        check_upload_server("gitlab", {"CI_PROJECT_ID": "7"})
     with pytest.raises(InputError, match="--upload gitea: unknown"):
-        check("gitea", {})
+        check_upload_server("gitea", {})

@@ -24,14 +24,14 @@ def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...
             raise InputError("no index")
 
     monkeypatch.setenv("DRYDOCK_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(locked_environment, "_uv", uv)
+    monkeypatch.setattr(locked_environment, "_run_uv_for", uv)
     (tmp_path / "works").touch()
     return calls
 
 
 def test_it_is_made_once_with_hashes(made: list[tuple[str, ...]]) -> None:
-    first = environment.programs()
-    assert environment.programs() == first
+    first = environment.prepare_ansible_programs()
+    assert environment.prepare_ansible_programs() == first
     assert [words[0] for words in made] == ["venv", "pip"]
     assert {"--require-hashes", "--no-build"} <= set(made[1])
 
@@ -39,23 +39,23 @@ def test_it_is_made_once_with_hashes(made: list[tuple[str, ...]]) -> None:
 def test_an_interrupted_one_is_made_again(made: list[tuple[str, ...]], tmp_path: Path) -> None:
     (tmp_path / "works").unlink()
     with pytest.raises(InputError):
-        environment.programs()
+        environment.prepare_ansible_programs()
     (tmp_path / "works").touch()
-    assert (environment.programs().parent / locked_environment.MARKER).is_file()
+    assert (environment.prepare_ansible_programs().parent / locked_environment.MARKER).is_file()
     assert [words[0] for words in made] == ["venv", "pip", "venv", "pip"]
 
 
 def test_other_requirements_make_another(made: list[tuple[str, ...]], tmp_path: Path) -> None:
     (tmp_path / "other.txt").write_text("ansible==1\n")
-    assert environment.programs() != environment.programs(tmp_path / "other.txt")
+    assert environment.prepare_ansible_programs() != environment.prepare_ansible_programs(tmp_path / "other.txt")
     assert str(tmp_path / "other.txt") in made[-1]
 
 
 def test_what_another_user_could_have_written_is_not_run(made: list[tuple[str, ...]]) -> None:
-    programs = environment.programs()
+    programs = environment.prepare_ansible_programs()
     programs.chmod(0o777)
     with pytest.raises(InputError, match="every user can write to it") as raised:
-        environment.programs()
+        environment.prepare_ansible_programs()
     assert len(made) == 2
     assert raised.value.hint == f"remove {programs.parent}: the same command makes it again"
 

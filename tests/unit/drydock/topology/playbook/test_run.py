@@ -19,15 +19,15 @@ def test_ansible_gets_no_setting_of_the_users_and_checks_host_keys(
     monkeypatch.setenv("ANSIBLE_HOST_KEY_CHECKING", "false")
     monkeypatch.setenv("ANSIBLE_LIBRARY", "/tmp/mine")
     monkeypatch.setenv("PYTHONPATH", "/tmp/mine")
-    known = tmp_path / "known_hosts"
-    found = run.environment(tmp_path, tmp_path, Ssh(user="ops", known_hosts=str(known)))
+    known_hosts = tmp_path / "known_hosts"
+    ansible_env = run.make_ansible_environment(tmp_path, tmp_path, Ssh(user="ops", known_hosts=str(known_hosts)))
 
-    assert found["ANSIBLE_HOST_KEY_CHECKING"] == "true"
-    assert not {"ANSIBLE_LIBRARY", "PYTHONPATH"} & set(found)
-    assert "StrictHostKeyChecking=yes" in found["ANSIBLE_SSH_ARGS"]
-    assert f"UserKnownHostsFile={known}" in found["ANSIBLE_SSH_ARGS"]
-    assert found["ANSIBLE_REMOTE_USER"] == "ops"
-    assert "ANSIBLE_PRIVATE_KEY_FILE" not in found
+    assert ansible_env["ANSIBLE_HOST_KEY_CHECKING"] == "true"
+    assert not {"ANSIBLE_LIBRARY", "PYTHONPATH"} & set(ansible_env)
+    assert "StrictHostKeyChecking=yes" in ansible_env["ANSIBLE_SSH_ARGS"]
+    assert f"UserKnownHostsFile={known_hosts}" in ansible_env["ANSIBLE_SSH_ARGS"]
+    assert ansible_env["ANSIBLE_REMOTE_USER"] == "ops"
+    assert "ANSIBLE_PRIVATE_KEY_FILE" not in ansible_env
 
 
 # --- the process ----------------------------------------------------------------------------------------------------
@@ -42,11 +42,11 @@ def folder(tmp_path: Path) -> Path:
 
 def stand_in(folder: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
     """Put a script in the place of ansible-playbook."""
-    own = folder / "bin"
-    own.mkdir()
-    (own / "ansible-playbook").write_text(f"#!/bin/sh\n{script}\n")
-    (own / "ansible-playbook").chmod(stat.S_IRWXU)
-    monkeypatch.setattr(run, "programs", lambda: own)
+    program_folder = folder / "bin"
+    program_folder.mkdir()
+    (program_folder / "ansible-playbook").write_text(f"#!/bin/sh\n{script}\n")
+    (program_folder / "ansible-playbook").chmod(stat.S_IRWXU)
+    monkeypatch.setattr(run, "prepare_ansible_programs", lambda: program_folder)
 
 
 def test_the_words_of_the_command_and_private_variables(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -54,7 +54,7 @@ def test_the_words_of_the_command_and_private_variables(folder: Path, monkeypatc
         'printf "%s\\n" "$@" > words; for last; do case "$last" in @*) stat -c %a "${last#@}" > mode;; esac; done\n'
     )
     stand_in(folder, monkeypatch, script)
-    run.playbook(folder, ("check", "run"), variables={"topology_secrets": {"A": "no-word-of-the-command"}})
+    run.run_playbook(folder, ("check", "run"), variables={"topology_secrets": {"A": "no-word-of-the-command"}})
     words = (folder / "words").read_text()
 
     assert "--tags\ncheck,run\n" in words
@@ -64,17 +64,17 @@ def test_the_words_of_the_command_and_private_variables(folder: Path, monkeypatc
 
 def test_a_task_that_fails_is_an_error_and_each_line_is_told(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stand_in(folder, monkeypatch, "echo 'fatal: [n0]: FAILED!'; echo '[ERROR]: no' >&2; exit 2")
-    said: list[str] = []
+    messages: list[str] = []
     with pytest.raises(EngineError, match="ansible-playbook --tags run: exit 2"):
-        run.playbook(folder, ("run",), told=said.append)
-    assert said == ["fatal: [n0]: FAILED!", "[ERROR]: no"]
+        run.run_playbook(folder, ("run",), on_line=messages.append)
+    assert messages == ["fatal: [n0]: FAILED!", "[ERROR]: no"]
 
 
 def test_a_machine_cannot_write_to_the_terminal_or_say_too_much(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stand_in(folder, monkeypatch, "head -c 100000 /dev/zero | tr '\\0' a; printf '\\033]0;title\\007 end\\n'")
-    said: list[str] = []
-    run.playbook(folder, told=said.append)
-    (line,) = said
+    messages: list[str] = []
+    run.run_playbook(folder, on_line=messages.append)
+    (line,) = messages
     assert "\x1b" not in line
     assert line.endswith("end")
     assert len(line) < 2 * run.TEXT_AT_MOST
@@ -83,13 +83,13 @@ def test_a_machine_cannot_write_to_the_terminal_or_say_too_much(folder: Path, mo
 def test_it_is_ended_after_its_time(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stand_in(folder, monkeypatch, "echo $$ > pid; exec sleep 60")
     with pytest.raises(EngineError, match="did not end within 0 s"):
-        run.playbook(folder, seconds=0.3)
+        run.run_playbook(folder, seconds=0.3)
     with pytest.raises(ProcessLookupError):
         os.kill(int((folder / "pid").read_text()), 0)
 
 
 def test_a_folder_without_a_playbook_and_an_unknown_tag_are_errors(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"found no playbook\.yml, expected what"):
-        run.playbook(tmp_path / "nowhere")
+        run.run_playbook(tmp_path / "nowhere")
     with pytest.raises(InputError, match="tag stopp: unknown, expected one of check"):
-        run.playbook(folder, ("stopp",))
+        run.run_playbook(folder, ("stopp",))

@@ -15,11 +15,11 @@ from drydock.core.errors import EngineError, InputError
 from drydock.run.docker import ENTRYPOINT, PYTHON
 from drydock.topology.plan_model import TopologyPlan
 from drydock.topology.preflight import cluster
-from drydock.topology.preflight.cluster import Started, by_kubectl, started
-from drydock.topology.preflight.evaluate import evaluate
-from drydock.topology.preflight.node_request import node_requests
+from drydock.topology.preflight.cluster import Started, ask_by_kubectl, parse_pod_state
+from drydock.topology.preflight.evaluate import evaluate_answers
+from drydock.topology.preflight.node_request import make_node_requests
 from drydock.topology.preflight.node_response import NodeResponse
-from drydock.topology.preflight.pods import CheckPod, check_pods, in_pod
+from drydock.topology.preflight.pods import CheckPod, adapt_to_pod, make_check_pods
 from tests.support import topologies
 from tests.support.topologies import DIGEST
 
@@ -47,7 +47,7 @@ SIDECAR = {"name": "mesh", "imageID": f"mesh@sha256:{'9' * 64}", "state": {"runn
 
 
 def made(plan: TopologyPlan) -> tuple[CheckPod, ...]:
-    return check_pods(plan, topologies.variant(plan.variant), "0a1b")
+    return make_check_pods(plan, topologies.variant(plan.variant), "0a1b")
 
 
 def running(pod: CheckPod, address: str, digest: str = DIGEST) -> dict[str, Any]:
@@ -81,15 +81,15 @@ PLAN = topologies.disaggregated(1, 1)
 
 def asked(pods: tuple[CheckPod, ...] = (), namespace: str = "", *, fabric: bool = False) -> Any:
     """Ask the nodes of a plan; return the questions and the answers."""
-    questions = node_requests(PLAN, topologies.variant(PLAN.variant), {})
-    return by_kubectl(questions, pods or made(PLAN), namespace, fabric=fabric)
+    questions = make_node_requests(PLAN, topologies.variant(PLAN.variant), {})
+    return ask_by_kubectl(questions, pods or made(PLAN), namespace, fabric=fabric)
 
 
 @pytest.mark.parametrize("make", topologies.PLANS.values(), ids=list(topologies.PLANS))
 def test_each_node_with_a_server_has_a_pod_that_waits_as_that_server(make: Any) -> None:
     plan = make()
     pods = made(plan)
-    assert [pod.node for pod in pods] == sorted({rank.node for each in plan.replicas for rank in each.ranks})
+    assert [pod.node for pod in pods] == sorted({rank.node for replica in plan.replicas for rank in replica.ranks})
     for pod in pods:
         kubernetes_validate.validate(pod.manifest, "1.36", strict=True)
         (container,) = pod.manifest["spec"]["containers"]
@@ -116,8 +116,8 @@ def test_ranktables_are_refused_as_by_render() -> None:
 def test_in_a_pod_the_others_are_reached_at_their_pods_addresses() -> None:
     plan = topologies.disaggregated()
     pods = made(plan)
-    question = node_requests(plan, topologies.variant(plan.variant), {})[0]
-    inside = in_pod(question, pods[0], {"n0": "10.244.1.2", "n1": "10.244.2.2"})
+    question = make_node_requests(plan, topologies.variant(plan.variant), {})[0]
+    inside = adapt_to_pod(question, pods[0], {"n0": "10.244.1.2", "n1": "10.244.2.2"})
     words = " ".join(inside.check)
     assert inside.address == "10.244.1.2"
     assert "--peers 10.244.2.2 --peer-ports 20000,20005" in words
@@ -139,10 +139,10 @@ def test_nodes_are_asked_by_exec_and_the_pods_are_deleted(state: Path) -> None:
     assert first.images[topologies.IMAGE].digests == (DIGEST,)
     assert first.fabric
     assert questions[1].fabric[2:6] == ("--peers", "127.0.0.1,127.0.0.2", "--node-rank", "1")
-    assert {each[0] for each in calls(state)} == {"--namespace=chat"}
+    assert {entry[0] for entry in calls(state)} == {"--namespace=chat"}
     assert calls(state)[-1][1:5] == ["delete", "pod", *(pod.name for pod in pods)]
-    found = {each.id: each for each in evaluate(questions, answers, {}, {})}
-    assert found["TOPO-021"].severity == "PASS"
+    findings = {entry.id: entry for entry in evaluate_answers(questions, answers, {}, {})}
+    assert findings["TOPO-021"].severity == "PASS"
 
 
 def test_a_pod_that_does_not_start_is_a_finding_of_its_node_alone(state: Path) -> None:
@@ -155,15 +155,15 @@ def test_a_pod_that_does_not_start_is_a_finding_of_its_node_alone(state: Path) -
     assert answers["n1"] == "its pod finds no place: 0/2 nodes: cpu"
     assert isinstance(answers["n0"], NodeResponse)
     assert questions[0].check == ("check", "--json")  # nobody else runs
-    bad = [each for each in evaluate(questions, answers, {}, {}) if each.id == "TOPO-020"]
-    assert [each.severity for each in bad] == ["PASS", "FAIL"]
+    bad = [finding for finding in evaluate_answers(questions, answers, {}, {}) if finding.id == "TOPO-020"]
+    assert [finding.severity for finding in bad] == ["PASS", "FAIL"]
 
 
 def test_what_the_cluster_refuses_is_told_and_what_was_created_is_deleted(state: Path) -> None:
     (state / "no-create").touch()
     with pytest.raises(EngineError, match="kubectl create: exit 1: Error from server"):
         asked()
-    assert [each[0] for each in calls(state)] == ["create", "delete"]
+    assert [call[0] for call in calls(state)] == ["create", "delete"]
 
 
 @pytest.mark.parametrize("text", ["[]", "7", '{"items": 7}', "no JSON", "[" * 9999])
@@ -194,7 +194,7 @@ def test_a_node_without_the_models_folder_is_told_at_once(text: str, state: Path
 def test_without_kubectl_the_error_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(EngineError, match="kubectl: not found"):
-        by_kubectl((), (), "")
+        ask_by_kubectl((), (), "")
 
 
 FAILED = {"status": {"phase": "Failed", "reason": "DeadlineExceeded", "message": "too\x1b[31m long"}}
@@ -217,10 +217,10 @@ STRANGE: list[Any] = [{}, {"status": 7}, {"status": {"containerStatuses": [7]}},
     ],
 )
 def test_a_state_is_a_failure_or_not_yet_a_start(item: Any, failure: str) -> None:
-    assert started(item, "vllm") == Started(failure=failure)
+    assert parse_pod_state(item, "vllm") == Started(failure=failure)
 
 
 def test_an_address_that_is_none_is_no_start() -> None:
     pod = made(PLAN)[0]
-    assert started(running(pod, "--privileged"), "vllm") == Started()
-    assert started(running(pod, "10.0.0.1", "sha256:0"), "vllm") == Started("10.0.0.1", "")
+    assert parse_pod_state(running(pod, "--privileged"), "vllm") == Started()
+    assert parse_pod_state(running(pod, "10.0.0.1", "sha256:0"), "vllm") == Started("10.0.0.1", "")

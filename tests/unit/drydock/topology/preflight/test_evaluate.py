@@ -8,17 +8,17 @@ from typing import Any
 
 import pytest
 
-from drydock.topology.preflight.evaluate import evaluate
-from drydock.topology.preflight.node_request import measured, node_requests
+from drydock.topology.preflight.evaluate import evaluate_answers
+from drydock.topology.preflight.node_request import add_all_reduce, make_node_requests
 from drydock.topology.preflight.node_response import NodeResponse, read_answer
-from entrypoints.checks.findings import as_junit, as_text
+from entrypoints.checks.findings import format_findings, format_junit
 from entrypoints.core.records import Finding
 from tests.support import topologies
 from tests.support.topologies import DIGEST
 
 PLAN = topologies.two_nodes()
-QUESTIONS = node_requests(PLAN, topologies.variant(PLAN.variant), {})
-ALONE = tuple(each._replace(ports=(20000, 20001, 20002)) for each in QUESTIONS)
+QUESTIONS = make_node_requests(PLAN, topologies.variant(PLAN.variant), {})
+ALONE = tuple(question._replace(ports=(20000, 20001, 20002)) for question in QUESTIONS)
 """As machines without peers are asked: the image's own check does not try their ports."""
 FILES = {"config.json": [100, "1" * 64], "model.safetensors": [1 << 40, "2" * 64]}
 FACTS = {"accelerator": "cuda", "versions": {"driver": "570.1"}, "devices": [{"name": "NVIDIA H100"}] * 8}
@@ -43,12 +43,12 @@ def answer(**changes: Any) -> dict[str, Any]:
 
 
 def chip(address: str = "10.9.0.1", link: str = "UP", tls: str = "0", ping: Mapping[str, str] | None = None) -> Any:
-    told = {name: output(text) for name, text in (ping or {}).items()}
+    ping_outputs = {name: output(text) for name, text in (ping or {}).items()}
     return {
         "ip": output(f"ipaddr:{address}\nnetmask:255.255.0.0\n"),
         "link": output(f"link status: {link}\n"),
         "tls": output(f"dev_id:0, tls switch[{tls}](0:disable, 1:enable)\n"),
-        "ping": told,
+        "ping": ping_outputs,
     }
 
 
@@ -61,31 +61,33 @@ def judged(second: Any, first: Any = None, **more: Any) -> tuple[Finding, ...]:
             answers[node] = read_answer(text)
         except ValueError as error:
             answers[node] = str(error)
-    return evaluate(ALONE, answers, more.get("recorded", {}), more.get("chips", {}))
+    return evaluate_answers(ALONE, answers, more.get("recorded", {}), more.get("chips", {}))
 
 
 def bad(findings: tuple[Finding, ...]) -> dict[str, list[str]]:
     result: dict[str, list[str]] = {}
-    for each in findings:
-        if each.severity != "PASS":
-            result.setdefault(each.id, []).append(each.found)
+    for finding in findings:
+        if finding.severity != "PASS":
+            result.setdefault(finding.id, []).append(finding.found)
     return result
 
 
 def test_equal_machines_pass_and_every_finding_is_known() -> None:
     findings = judged(answer())
     assert bad(findings) == {}
-    assert {"TOPO-020", "TOPO-021", "TOPO-022", "TOPO-023", "TOPO-024", "TOPO-026"} <= {each.id for each in findings}
+    assert {"TOPO-020", "TOPO-021", "TOPO-022", "TOPO-023", "TOPO-024", "TOPO-026"} <= {
+        finding.id for finding in findings
+    }
 
 
 def test_ports_that_the_images_check_tries_are_not_asked_for_a_second_time() -> None:
-    assert [each.ports for each in QUESTIONS] == [(), ()]
-    assert all("--peer-ports" in each.check for each in QUESTIONS)
+    assert [question.ports for question in QUESTIONS] == [(), ()]
+    assert all("--peer-ports" in question.check for question in QUESTIONS)
     plan = topologies.disaggregated(1, 1)
-    routed = node_requests(plan, topologies.variant(plan.variant), {})
-    assert [each.ports for each in routed] == [(), (30000,)]
+    routed = make_node_requests(plan, topologies.variant(plan.variant), {})
+    assert [question.ports for question in routed] == [(), (30000,)]
     one = plan.model_copy(update={"replicas": plan.replicas[:1], "router": None})
-    (alone,) = node_requests(one, topologies.variant(plan.variant), {})
+    (alone,) = make_node_requests(one, topologies.variant(plan.variant), {})
     assert alone.ports == (20000, 20001, 20005)
     assert "--peers" not in alone.check
 
@@ -124,9 +126,9 @@ CHANGES: dict[str, tuple[dict[str, Any], str]] = {
 
 @pytest.mark.parametrize(("change", "number"), CHANGES.values(), ids=list(CHANGES))
 def test_a_fault_is_found_on_its_node_alone(change: dict[str, Any], number: str) -> None:
-    found = bad(judged(answer(**change)))
-    assert number in found
-    assert all(text.startswith("gpu1: ") for texts in found.values() for text in texts)
+    bad_findings = bad(judged(answer(**change)))
+    assert number in bad_findings
+    assert all(text.startswith("gpu1: ") for texts in bad_findings.values() for text in texts)
 
 
 DAMAGED = {
@@ -146,24 +148,24 @@ DAMAGED = {
 
 @pytest.mark.parametrize("text", DAMAGED.values(), ids=list(DAMAGED))
 def test_a_damaged_answer_is_a_finding_of_its_node(text: str) -> None:
-    found = bad(judged(text))
-    assert [*found] == ["TOPO-020"]
-    assert found["TOPO-020"][0].startswith("gpu1: ")
-    assert len(found["TOPO-020"][0]) < 1000
+    bad_findings = bad(judged(text))
+    assert [*bad_findings] == ["TOPO-020"]
+    assert bad_findings["TOPO-020"][0].startswith("gpu1: ")
+    assert len(bad_findings["TOPO-020"][0]) < 1000
 
 
 def test_findings_of_the_image_say_which_node_they_are_of_and_end_in_every_form() -> None:
-    own = {"id": "NET-004", "severity": "FAIL", "found": "10.1.0.10 port 20000: refused\x1b[31m", "text": "t"}
-    findings = judged(answer(check=output([{**own, "more": 7}], 3)))
+    image_finding = {"id": "NET-004", "severity": "FAIL", "found": "10.1.0.10 port 20000: refused\x1b[31m", "text": "t"}
+    findings = judged(answer(check=output([{**image_finding, "more": 7}], 3)))
     assert bad(findings)["NET-004"] == ["gpu1: 10.1.0.10 port 20000: refused\x1b[31m"]
-    assert "\x1b" not in as_junit(findings, "drydock.topology")
-    assert "NET-004" in as_text(findings)
+    assert "\x1b" not in format_junit(findings, "drydock.topology")
+    assert "NET-004" in format_findings(findings)
 
 
 def test_another_machine_than_the_recorded_one_is_found() -> None:
     live = FACTS | {"devices": [{"name": "NVIDIA H200"}] * 4}
-    found = bad(judged(answer(facts=output(live)), recorded={"gpu0": FACTS, "gpu1": FACTS}))
-    (text,) = found["TOPO-027"]
+    bad_findings = bad(judged(answer(facts=output(live)), recorded={"gpu0": FACTS, "gpu1": FACTS}))
+    (text,) = bad_findings["TOPO-027"]
     assert text.startswith("gpu1: devices ['NVIDIA H200'], recorded ['NVIDIA H100']; 4 devices, planned 8")
 
 
@@ -189,33 +191,33 @@ def test_a_chip_with_a_fault_is_found(change: Any, number: str, text: str) -> No
     first = answer(chips=good)
     recorded = {"gpu0": {0: "10.9.0.1"}, "gpu1": {0: "10.9.0.1"}}
     assert bad(judged(answer(chips=good), first, chips=recorded)) == {}
-    found = bad(judged(answer(chips=good | {"0": chip(**change)}), first, chips=recorded))
-    assert [*found] == [number]
-    assert text in found[number][0]
+    bad_findings = bad(judged(answer(chips=good | {"0": chip(**change)}), first, chips=recorded))
+    assert [*bad_findings] == [number]
+    assert text in bad_findings[number][0]
 
 
 def test_an_image_that_only_one_node_runs_is_compared_with_no_other() -> None:
     """The router's, which may have a tag while it is not published."""
     questions = (QUESTIONS[0]._replace(images=("router:latest",)), QUESTIONS[1])
-    own = answer(images={"router:latest": {"id": f"sha256:{'3' * 64}", "digests": [], "failure": ""}})
-    answers = {"gpu0": read_answer(json.dumps(own)), "gpu1": read_answer(json.dumps(answer()))}
-    assert bad(evaluate(questions, answers, {}, {})) == {}
+    router_answer = answer(images={"router:latest": {"id": f"sha256:{'3' * 64}", "digests": [], "failure": ""}})
+    answers = {"gpu0": read_answer(json.dumps(router_answer)), "gpu1": read_answer(json.dumps(answer()))}
+    assert bad(evaluate_answers(questions, answers, {}, {})) == {}
 
 
 def test_a_node_that_nobody_heard_of_is_a_finding() -> None:
-    findings = evaluate(QUESTIONS, {"gpu0": "ssh: connect to host 10.1.0.10 port 22: refused"}, {}, {})
+    findings = evaluate_answers(QUESTIONS, {"gpu0": "ssh: connect to host 10.1.0.10 port 22: refused"}, {}, {})
     assert bad(findings) == {
         "TOPO-020": ["gpu0: ssh: connect to host 10.1.0.10 port 22: refused", "gpu1: did not answer"]
     }
 
 
 def test_the_figure_of_an_all_reduce_is_told_though_nothing_is_wrong() -> None:
-    questions = measured(QUESTIONS)
+    questions = add_all_reduce(QUESTIONS)
     figure = {"id": "NET-011", "severity": "PASS", "found": "43.10 GB/s", "text": "t"}
-    told = answer(fabric=output({"program": "nccl-tests", "findings": [figure]}))
-    answers = {each.node: read_answer(json.dumps(told)) for each in questions}
-    found = [each for each in evaluate(questions, answers, {}, {}) if each.id == "NET-011"]
-    assert [(each.severity, each.found) for each in found] == [
+    fabric_answer = answer(fabric=output({"program": "nccl-tests", "findings": [figure]}))
+    answers = {entry.node: read_answer(json.dumps(fabric_answer)) for entry in questions}
+    fabric_findings = [entry for entry in evaluate_answers(questions, answers, {}, {}) if entry.id == "NET-011"]
+    assert [(entry.severity, entry.found) for entry in fabric_findings] == [
         ("INFO", "gpu0: 43.10 GB/s"),
         ("INFO", "gpu1: 43.10 GB/s"),
     ]
@@ -234,20 +236,20 @@ def test_the_figure_of_an_all_reduce_is_told_though_nothing_is_wrong() -> None:
     ],
 )
 def test_an_all_reduce_that_fails_is_a_finding_of_its_node(said: Any, number: str, text: str) -> None:
-    questions = measured(QUESTIONS)
+    questions = add_all_reduce(QUESTIONS)
     good = answer(fabric=output({"findings": []}))
     answers = {"gpu0": read_answer(json.dumps(good)), "gpu1": read_answer(json.dumps(answer(fabric=said)))}
-    assert bad(evaluate(questions, answers, {}, {})) == {number: [text]}
+    assert bad(evaluate_answers(questions, answers, {}, {})) == {number: [text]}
 
 
 def test_all_nodes_of_a_kind_measure_together() -> None:
-    first, second = measured(QUESTIONS)
+    first, second = add_all_reduce(QUESTIONS)
     assert first.fabric[:6] == ("fabric", "--json", "--peers", "10.1.0.10,10.1.0.11", "--node-rank", "0")
     assert second.fabric[4:8] == ("--node-rank", "1", "--master-port", "20000")
 
 
 def test_a_node_alone_measures_over_its_own_devices() -> None:
-    one = measured(QUESTIONS[:1])[0]
+    one = add_all_reduce(QUESTIONS[:1])[0]
     assert one.fabric == ("fabric", "--json")
     plan = topologies.disaggregated(1, 1)
-    assert measured(node_requests(plan, topologies.variant(plan.variant), {})[:1])[0].fabric == ()
+    assert add_all_reduce(make_node_requests(plan, topologies.variant(plan.variant), {})[:1])[0].fabric == ()

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from drydock.topology.preflight import node
-from drydock.topology.preflight.node_request import PROGRAM, NodeRequest, node_requests
+from drydock.topology.preflight.node_request import PROGRAM, NodeRequest, make_node_requests
 from drydock.topology.preflight.node_response import NodeResponse, read_answer
 from tests.support import topologies
 
@@ -23,8 +23,8 @@ NOTHING = NodeRequest("n0", "127.0.0.1", (), "", (), (), (), (), (), (), ())
 
 def ask(question: NodeRequest, path: str = "") -> NodeResponse:
     env = {**os.environ, "PATH": f"{path}{os.pathsep}{os.environ['PATH']}"}
-    done = subprocess.run([sys.executable, *question.words], capture_output=True, text=True, check=True, env=env)
-    return read_answer(done.stdout)
+    result = subprocess.run([sys.executable, *question.words], capture_output=True, text=True, check=True, env=env)
+    return read_answer(result.stdout)
 
 
 def test_it_runs_on_python_3_8_and_has_nothing_that_ansible_reads_as_a_template() -> None:
@@ -55,10 +55,10 @@ def test_of_a_long_file_both_ends_are_read(
     data = bytearray(8 << 20)
     path = tmp_path / "model.safetensors"
     path.write_bytes(data)
-    before = node.fingerprint(str(path), len(data))
+    before = node.hash_model_file(str(path), len(data))
     data[place] = 1
     path.write_bytes(data)
-    assert (node.fingerprint(str(path), len(data)) != before) is told
+    assert (node.hash_model_file(str(path), len(data)) != before) is told
 
 
 def test_a_folder_that_is_not_there_is_told_with_the_room_above_it(tmp_path: Path) -> None:
@@ -70,10 +70,10 @@ def test_a_folder_that_is_not_there_is_told_with_the_room_above_it(tmp_path: Pat
 
 def test_a_port_in_use_is_told() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
-        taken = server.getsockname()[1]
-        answer = ask(NOTHING._replace(ports=(taken,)))
-    assert answer.ports == {str(taken): "Address already in use"}
-    assert ask(NOTHING._replace(ports=(taken,))).ports == {str(taken): ""}
+        used_port = server.getsockname()[1]
+        answer = ask(NOTHING._replace(ports=(used_port,)))
+    assert answer.ports == {str(used_port): "Address already in use"}
+    assert ask(NOTHING._replace(ports=(used_port,))).ports == {str(used_port): ""}
 
 
 def docker(folder: Path, script: str) -> str:
@@ -107,17 +107,17 @@ def test_whatever_docker_says_there_is_an_answer(script: str, tmp_path: Path) ->
 
 def test_every_node_is_asked_with_the_others_as_peers() -> None:
     plan = topologies.disaggregated()
-    questions = node_requests(plan, topologies.variant(plan.variant), {})
-    assert [each.node for each in questions] == ["n0", "n1", "n2"]
-    for each in questions:
-        words = [*each.check]
+    questions = make_node_requests(plan, topologies.variant(plan.variant), {})
+    assert [question.node for question in questions] == ["n0", "n1", "n2"]
+    for question in questions:
+        words = [*question.check]
         peers = words[words.index("--peers") + 1].split(",")
-        assert sorted([*peers, each.address]) == ["10.2.0.10", "10.2.0.11", "10.2.0.12"]
+        assert sorted([*peers, question.address]) == ["10.2.0.10", "10.2.0.11", "10.2.0.12"]
         assert words[words.index("--peer-ports") + 1] == "20000,20005"
         assert words[words.index("--status-port") + 1] == "20001"
-        assert each.container[-1] == plan.image
-        assert each.container[each.container.index("--network") + 1] == "host"
-        assert "VLLM_API_KEY" not in each.container
+        assert question.container[-1] == plan.image
+        assert question.container[question.container.index("--network") + 1] == "host"
+        assert "VLLM_API_KEY" not in question.container
     assert 30000 in questions[2].ports
     assert plan.router
     assert plan.router.image in questions[2].images

@@ -13,7 +13,7 @@ from jinja2 import Environment
 
 from drydock.core.errors import InputError
 from drydock.topology.plan_model import TopologyPlan
-from drydock.topology.render import ansible, ranktable, render
+from drydock.topology.render import ansible, ranktable, render_plan
 from tests.support import topologies
 from tests.support.topologies import Marked, load_unsafe
 
@@ -25,7 +25,7 @@ KEYWORDS = {
 
 
 def rendered(plan: TopologyPlan, hosts: dict[str, Any] | None = None) -> dict[str, str]:
-    texts = render(plan, topologies.variant(plan.variant), "ansible", hosts or {})
+    texts = render_plan(plan, topologies.variant(plan.variant), "ansible", hosts or {})
     assert texts
     return texts
 
@@ -72,9 +72,9 @@ def test_every_expression_is_valid_jinja() -> None:
         elif isinstance(value, str):
             yield f"{{{{ {value} }}}}" if key in ("that", "until", "when") else value
 
-    found = [text for _, task in tasks() for text in expressions(task)]
-    assert any("extract" in text for text in found)
-    for text in found:
+    jinja_texts = [text for _, task in tasks() for text in expressions(task)]
+    assert any("extract" in text for text in jinja_texts)
+    for text in jinja_texts:
         Environment(autoescape=False).parse(text)  # noqa: S701 - nothing is made of it
 
 
@@ -117,14 +117,14 @@ def test_the_tags_are_the_seeds_and_what_ends_or_fetches_runs_only_when_asked() 
 
 def test_every_variable_of_a_task_exists() -> None:
     plan = topologies.disaggregated()
-    given = load_unsafe(rendered(plan)["host_vars/n2.yml"])
-    used = {name for path in STATIC for name in re.findall(r"\b(topology_\w+)", path.read_text())}
+    host_variables = load_unsafe(rendered(plan)["host_vars/n2.yml"])
+    used_variables = {name for path in STATIC for name in re.findall(r"\b(topology_\w+)", path.read_text())}
     text = (ansible.FOLDER / "roles" / "run" / "tasks" / "container.yml").read_text()
     optional = {*re.findall(r"run_container\.(\w+) \| default", text)}
     options = {*re.findall(r"run_container\.(\w+)", text)}
 
-    assert used - {"topology_secrets"} == set(given)
-    for container in [*given["topology_ranks"], *given["topology_routers"]]:
+    assert used_variables - {"topology_secrets"} == set(host_variables)
+    for container in [*host_variables["topology_ranks"], *host_variables["topology_routers"]]:
         assert options - optional <= set(container)
         assert set(container) <= options | {"ready", "ready_key", "tries"}
 
@@ -134,8 +134,8 @@ def test_a_changed_option_changes_the_label_by_which_ansible_compares() -> None:
     first = plan.replicas[0].ranks[0]
     fewer = topologies.with_rank(plan, env={"VLLM_HOST_IP": first.address})
     before, after = (
-        load_unsafe(rendered(made)["host_vars/cpu0.yml"])["topology_ranks"][0]["labels"][ansible.LABEL]
-        for made in (plan, fewer)
+        load_unsafe(rendered(plan_version)["host_vars/cpu0.yml"])["topology_ranks"][0]["labels"][ansible.LABEL]
+        for plan_version in (plan, fewer)
     )
     assert before != after
 
@@ -143,20 +143,20 @@ def test_a_changed_option_changes_the_label_by_which_ansible_compares() -> None:
 def test_a_machine_gets_the_ranktables_that_its_ranks_read_and_is_asked_for_the_same_addresses() -> None:
     plan, hosts = topologies.ascend(devices=2)
     rank = plan.replicas[0].ranks[0]
-    path = ranktable.path_of(ranktable.local_name(rank))
+    path = ranktable.locate_ranktable(ranktable.make_local_table_name(rank))
     plan = topologies.with_rank(plan, env={**rank.env, "RANK_TABLE_FILE_PATH": path})
     files = rendered(plan, hosts)
-    own, other = (load_unsafe(files[f"host_vars/{node}.yml"]) for node in ("p0", "p1"))
+    p0_vars, p1_vars = (load_unsafe(files[f"host_vars/{node}.yml"]) for node in ("p0", "p1"))
 
-    assert {f"files/ranktables/{name}" for name in own["topology_ranktables"]} <= set(files)
-    assert ranktable.local_name(rank) in own["topology_ranktables"]
+    assert {f"files/ranktables/{name}" for name in p0_vars["topology_ranktables"]} <= set(files)
+    assert ranktable.make_local_table_name(rank) in p0_vars["topology_ranktables"]
     assert {"type": "bind", "source": ansible.RANKTABLE_FOLDER, "target": "/ranktables", "read_only": True} in (
-        own["topology_ranks"][0]["mounts"]
+        p0_vars["topology_ranks"][0]["mounts"]
     )
-    assert own["topology_chips"] == [{"device": "0", "address": "10.9.0.1"}, {"device": "1", "address": "10.9.0.2"}]
-    assert other["topology_ranktables"] == []
-    compose = render(plan, topologies.variant("ascend"), "compose", hosts)
-    assert f"nodes/p0/ranktables/{ranktable.local_name(rank)}" in compose
+    assert p0_vars["topology_chips"] == [{"device": "0", "address": "10.9.0.1"}, {"device": "1", "address": "10.9.0.2"}]
+    assert p1_vars["topology_ranktables"] == []
+    compose = render_plan(plan, topologies.variant("ascend"), "compose", hosts)
+    assert f"nodes/p0/ranktables/{ranktable.make_local_table_name(rank)}" in compose
 
 
 def test_groups_of_the_machine_are_looked_up_there() -> None:
@@ -194,6 +194,6 @@ def test_every_text_of_a_machine_is_no_template() -> None:
     plan, hosts = topologies.ascend(devices=2)
     for path, text in rendered(plan, hosts).items():
         if path.startswith("host_vars/"):
-            found = [*texts(load_unsafe(text))]
-            assert found
-            assert all(isinstance(item, Marked) for item in found), path
+            host_texts = [*texts(load_unsafe(text))]
+            assert host_texts
+            assert all(isinstance(item, Marked) for item in host_texts), path

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from drydock.topology.plan_model import Replica, TopologyPlan
-from drydock.topology.render import compose, render
+from drydock.topology.render import compose, render_plan
 from tests.support import topologies
 from tests.support.compose import compose_schema
 
@@ -18,7 +18,7 @@ PLANS = pytest.mark.parametrize("make", topologies.PLANS.values(), ids=list(topo
 
 
 def projects(plan: TopologyPlan) -> dict[str, dict[str, Any]]:
-    files = render(plan, topologies.variant(plan.variant), "compose", {})
+    files = render_plan(plan, topologies.variant(plan.variant), "compose", {})
     assert files
     return {path: yaml.safe_load(text) for path, text in files.items()}
 
@@ -113,16 +113,16 @@ def test_every_accelerator_has_all_formats(accelerator: str) -> None:
     for project in projects(plan).values():
         jsonschema.validate(project, compose_schema())
     for kind in ("kubernetes", "ansible"):
-        assert render(plan, topologies.variant(accelerator), kind, {})
+        assert render_plan(plan, topologies.variant(accelerator), kind, {})
 
 
 @pytest.mark.parametrize("file", ["compose.yaml", "nodes/n2/compose.yaml"])
 def test_the_router_and_each_server_get_the_key_from_one_file(file: str) -> None:
     services = projects(topologies.disaggregated())[file]["services"]
-    asked = {name: service["env_file"] for name, service in services.items() if not name.startswith("node.")}
+    files = {name: service["env_file"] for name, service in services.items() if not name.startswith("node.")}
 
-    assert {"router", "decodes-0-0"} <= asked.keys()
-    assert {*map(tuple, asked.values())} == {("../../VLLM_API_KEY.env",) if "/" in file else ("./VLLM_API_KEY.env",)}
+    assert {"router", "decodes-0-0"} <= files.keys()
+    assert {*map(tuple, files.values())} == {("../../VLLM_API_KEY.env",) if "/" in file else ("./VLLM_API_KEY.env",)}
 
 
 def test_ranks_of_one_server_get_the_groups_secret_also_without_a_key() -> None:

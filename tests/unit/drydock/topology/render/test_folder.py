@@ -9,10 +9,10 @@ import pytest
 
 from drydock.config.project import DRYDOCK
 from drydock.core.errors import InputError
-from drydock.model.record import dump
+from drydock.model.record import dump_record
 from drydock.topology import tasks
 from drydock.topology.plan_model import TopologyPlan
-from drydock.topology.render import FORMATS, write
+from drydock.topology.render import FORMATS, render_topology
 from tests.support import topologies
 from tests.support.topology_files import EXAMPLES, write_model
 
@@ -23,8 +23,8 @@ TWO = topologies.with_replica(topologies.disaggregated(2, 1), 1, group="more")
 
 def render_into(folder: Path, plan: TopologyPlan, kind: str = "compose") -> Path:
     file = folder.parent / "plan.json"
-    file.write_text(json.dumps(dump(plan)))
-    write(DRYDOCK, file, kind, folder)
+    file.write_text(json.dumps(dump_record(plan)))
+    render_topology(DRYDOCK, file, kind, folder)
     return folder
 
 
@@ -37,11 +37,11 @@ def content(folder: Path) -> dict[str, bytes]:
 @pytest.mark.parametrize("kind", [kind for kind in FORMATS if kind not in ("ranktable", "slurm")])  # one file each
 def test_what_a_plan_no_longer_has_goes(tmp_path: Path, kind: str) -> None:
     fresh = render_into(tmp_path / "fresh", ONE, kind)
-    used = render_into(tmp_path / "used", TWO, kind)
-    assert content(used).keys() - content(fresh).keys()
-    render_into(used, ONE, kind)
-    assert content(used) == content(fresh)
-    assert sorted(used.rglob("*")) == sorted(used / path.relative_to(fresh) for path in fresh.rglob("*"))
+    used_folder = render_into(tmp_path / "used", TWO, kind)
+    assert content(used_folder).keys() - content(fresh).keys()
+    render_into(used_folder, ONE, kind)
+    assert content(used_folder) == content(fresh)
+    assert sorted(used_folder.rglob("*")) == sorted(used_folder / path.relative_to(fresh) for path in fresh.rglob("*"))
 
 
 def test_files_of_one_engine_and_of_another_kind_of_pods_go(tmp_path: Path) -> None:
@@ -71,8 +71,8 @@ def test_other_formats_and_files_of_the_user_stay(tmp_path: Path) -> None:
 def test_a_topology_yaml_renders_as_its_plan(tmp_path: Path) -> None:
     source = EXAMPLES / "deepseek-gaudi3-2nodes.yaml"
     model = str(write_model(tmp_path / "model", "deepseek-ai/DeepSeek-R1"))
-    plan = tasks.planned(DRYDOCK, source, model)
-    write(DRYDOCK, source, "kubernetes", tmp_path / "yaml", model=model)
+    plan = tasks.plan_topology_file(DRYDOCK, source, model)
+    render_topology(DRYDOCK, source, "kubernetes", tmp_path / "yaml", model=model)
     assert content(tmp_path / "yaml") == content(render_into(tmp_path / "plan", plan, "kubernetes"))
 
 
@@ -127,6 +127,6 @@ def test_a_folder_in_the_place_of_a_file_is_named_before_anything_is_written(tmp
 @pytest.mark.parametrize("output", ["plan.json", "plan.json/x", "/dev/null", "x" * 300])
 def test_an_output_that_cannot_be_a_folder_is_named(tmp_path: Path, output: str) -> None:
     file = tmp_path / "plan.json"
-    file.write_text(json.dumps(dump(ONE)))
+    file.write_text(json.dumps(dump_record(ONE)))
     with pytest.raises(InputError, match=r"found a file, expected a folder|File name too long"):
-        write(DRYDOCK, file, "compose", tmp_path / output)
+        render_topology(DRYDOCK, file, "compose", tmp_path / output)

@@ -14,11 +14,11 @@ from pydantic import ValidationError
 
 from drydock.config.project import DRYDOCK
 from drydock.core.errors import InputError
-from drydock.model.record import dump
+from drydock.model.record import dump_record
 from drydock.run.container import name_of
 from drydock.topology.plan_model import Rank, Replica, TopologyPlan
-from drydock.topology.render import FORMATS, render, slurm, write
-from drydock.topology.render.parts import placed
+from drydock.topology.render import FORMATS, render_plan, render_topology, slurm
+from drydock.topology.render.parts import make_placed_ranks
 from tests.support import topologies
 from tests.support.topologies import load_unsafe
 
@@ -37,7 +37,7 @@ class Seen(NamedTuple):
 
 
 def files_of(plan: TopologyPlan, kind: str) -> dict[str, str]:
-    texts = render(plan, topologies.variant(plan.variant), kind, {})
+    texts = render_plan(plan, topologies.variant(plan.variant), kind, {})
     assert texts
     return texts
 
@@ -56,7 +56,7 @@ def planned(plan: TopologyPlan) -> dict[str, Seen]:
 
 def kept(env: dict[str, Any], plan: TopologyPlan, name: str) -> dict[str, str]:
     """Return the variables that the plan sets; the others are the accelerator's, which every format has too."""
-    rank = next(item for item in placed(plan, topologies.variant(plan.variant)) if item.name == name)
+    rank = next(item for item in make_placed_ranks(plan, topologies.variant(plan.variant)) if item.name == name)
     assert {**rank.container.env}.items() <= env.items()
     return {key: value for key, value in env.items() if key in rank.rank.env}
 
@@ -71,7 +71,7 @@ def test_a_model_that_is_an_image_is_mounted_by_every_format(kind: str, file: st
     image = f"registry.example/m/tiny@sha256:{'1' * 64}"
     plan = topologies.two_nodes().model_copy(update={"model": f"oci://{image}"})
     texts = [text.replace('"', "") for name, text in files_of(plan, kind).items() if not file or name == file]
-    assert [each for each in (*mounts, image) if not any(each in text for text in texts)] == []
+    assert [mount_text for mount_text in (*mounts, image) if not any(mount_text in text for text in texts)] == []
     assert not any("HF_TOKEN" in text for text in texts)
 
 
@@ -103,42 +103,42 @@ def from_service(plan: TopologyPlan, node: str, name: str, service: dict[str, An
 
 
 def read_machines(plan: TopologyPlan) -> dict[str, Seen]:
-    found = {}
+    containers = {}
     for path, text in files_of(plan, "compose").items():
         if path.startswith("nodes/") and path.endswith("/compose.yaml"):
             services = yaml.safe_load(text)["services"]
-            own = {name: item for name, item in services.items() if name != "router"}
-            found |= {name: from_service(plan, path.split("/")[1], name, item) for name, item in own.items()}
-    return found
+            servers = {name: item for name, item in services.items() if name != "router"}
+            containers |= {name: from_service(plan, path.split("/")[1], name, item) for name, item in servers.items()}
+    return containers
 
 
 def read_engine(plan: TopologyPlan) -> dict[str, Seen]:
     """Read the file of one engine; a container's node is the host name of its network."""
     services = yaml.safe_load(files_of(plan, "compose")["compose.yaml"])["services"]
-    found = {}
+    containers = {}
     for name, item in services.items():
         if name != "router" and not name.startswith("node."):
             holder = item.get("network_mode", "").removeprefix("service:") or name
-            found[name] = from_service(plan, services[holder]["hostname"], name, item)
-    return found
+            containers[name] = from_service(plan, services[holder]["hostname"], name, item)
+    return containers
 
 
 def read_ansible(plan: TopologyPlan) -> dict[str, Seen]:
-    found = {}
+    containers = {}
     for path, text in files_of(plan, "ansible").items():
         if path.startswith("host_vars/"):
             node = path.removeprefix("host_vars/").removesuffix(".yml")
             for item in load_unsafe(text)["topology_ranks"]:
                 env = kept(item["env"], plan, item["name"])
                 status = int(item["healthcheck"]["test"][-1])
-                found[item["name"]] = Seen(node, tuple(item["command"]), env, status)
-    return found
+                containers[item["name"]] = Seen(node, tuple(item["command"]), env, status)
+    return containers
 
 
 def read_pods(plan: TopologyPlan, kind: str = "kubernetes") -> dict[str, Seen]:
     """Read the templates as Kubernetes and LeaderWorkerSet fill them in for each pod, on the plan's nodes."""
     texts = [yaml.safe_load(text) for path, text in files_of(plan, kind).items() if "/" not in path]
-    found: dict[str, Seen] = {}
+    containers: dict[str, Seen] = {}
     for spec in (spec for item in texts for spec in specifications(item)):
         leader, worker = templates(spec)
         replicas = [r for r in plan.replicas if name_of(r.group) == leader["metadata"]["labels"][PART]]
@@ -147,8 +147,8 @@ def read_pods(plan: TopologyPlan, kind: str = "kubernetes") -> dict[str, Seen]:
             assert spec.get("leaderWorkerTemplate", {}).get("size", 1) == len(replica.ranks)
             for rank in replica.ranks:
                 template = worker if rank.rank else leader
-                found[named(replica, rank)] = filled(plan, replica, rank, template)
-    return found
+                containers[named(replica, rank)] = filled(plan, replica, rank, template)
+    return containers
 
 
 PART = "app.kubernetes.io/part-of"
@@ -183,19 +183,19 @@ def filled(plan: TopologyPlan, replica: Replica, rank: Rank, template: dict[str,
             env[item["name"]] = rank.address
         elif "value" in item:
             env[item["name"]] = expanded(item["value"], pod)
-    own = kept(env, plan, named(replica, rank))
-    if own.get("GLOO_SOCKET_IFNAME") == "eth0":  # the pod's, whatever the node calls its interface
-        own["GLOO_SOCKET_IFNAME"] = rank.env["GLOO_SOCKET_IFNAME"]
+    rank_env = kept(env, plan, named(replica, rank))
+    if rank_env.get("GLOO_SOCKET_IFNAME") == "eth0":  # the pod's, whatever the node calls its interface
+        rank_env["GLOO_SOCKET_IFNAME"] = rank.env["GLOO_SOCKET_IFNAME"]
     nodes = affinity(template)
     assert rank.node in nodes
-    return Seen(rank.node, tuple(expanded(word, pod) for word in container["args"]), own, ports["status"])
+    return Seen(rank.node, tuple(expanded(word, pod) for word in container["args"]), rank_env, ports["status"])
 
 
 def expanded(text: str, values: dict[str, str]) -> str:
     """Expand $(NAME) as the kubelet does; $$ is a dollar sign."""
     return re.sub(
         r"\$\$|\$\(([A-Za-z_][A-Za-z0-9_]*)\)",
-        lambda found: "$" if found[0] == "$$" else values.get(found[1], found[0]),
+        lambda variable_match: "$" if variable_match[0] == "$$" else values.get(variable_match[1], variable_match[0]),
         text,
     )
 
@@ -212,7 +212,7 @@ def read_slurm(plan: TopologyPlan) -> dict[str, Seen]:
     """Let bash run the script as each node."""
     script = files_of(plan, "slurm")[slurm.SCRIPT]
     (nodes,) = re.findall(r"--nodelist=(.*)", script)
-    found = {}
+    containers = {}
     for node in nodes.split(","):
         for name, argv in topologies.slurm_containers(script, node).items():
             image = argv.index(plan.image) if name != "router" else 0
@@ -220,8 +220,8 @@ def read_slurm(plan: TopologyPlan) -> dict[str, Seen]:
             words = tuple(argv[image + 1 :])
             if image:
                 status = int(words[words.index("--status-port") + 1])
-                found[name] = Seen(node, words, kept(env, plan, name), status)
-    return found
+                containers[name] = Seen(node, words, kept(env, plan, name), status)
+    return containers
 
 
 READERS: dict[str, Callable[[TopologyPlan], dict[str, Seen]]] = {
@@ -285,7 +285,7 @@ def hostile(text: str) -> TopologyPlan:
     for replica in plan.replicas:
         rank = replica.ranks[0]
         words = (*rank.words, "--hostile", line, f"--hostile={line}")
-        changed = dump(rank) | {"words": words, "env": {**rank.env, "HOSTILE": text}}
+        changed = dump_record(rank) | {"words": words, "env": {**rank.env, "HOSTILE": text}}
         replicas.append(replica.model_copy(update={"ranks": (Rank.model_validate(changed),)}))
     assert plan.router
     router = plan.router.model_copy(update={"argv": (*plan.router.argv, "--hostile", line)})
@@ -305,9 +305,9 @@ def test_a_text_of_the_plan_stays_that_text(text: str) -> None:
     for reader in READERS.values():
         assert reader(plan) == planned(plan)
     for kind in ("compose", "kubernetes", "ansible", "slurm"):
-        found, expected = files_of(plan, kind), files_of(harmless, kind)
-        assert list(found) == list(expected)
-        for path, content in found.items():
+        files, expected = files_of(plan, kind), files_of(harmless, kind)
+        assert list(files) == list(expected)
+        for path, content in files.items():
             if path.endswith((".yml", ".yaml")) and not path.startswith("roles/"):
                 assert content.count("\n---") == 0
                 assert shape(load_unsafe(content)) == shape(load_unsafe(expected[path]))
@@ -325,7 +325,7 @@ def test_nothing_of_the_plan_is_expanded(text: str) -> None:
 
 @pytest.mark.parametrize("name", ["$(id)", "a b", "a'b", 'a"b', "a\nb", "{{ x }}", "../x", "-x", "A", "", "a" * 64])
 def test_a_node_or_group_has_a_plain_name(name: str) -> None:
-    fine = dump(topologies.disaggregated())
+    fine = dump_record(topologies.disaggregated())
     for place in ("node", "group"):
         plan = json.loads(json.dumps(fine))
         (plan["replicas"][0]["ranks"][0] if place == "node" else plan["replicas"][0])[place] = name
@@ -350,21 +350,21 @@ def test_a_node_or_group_has_a_plain_name(name: str) -> None:
     ],
 )
 def test_a_rank_that_cannot_run_is_an_error_in_every_format(change: dict[str, Any], problem: str) -> None:
-    other = topologies.with_rank(topologies.disaggregated(), **change)
+    changed_plan = topologies.with_rank(topologies.disaggregated(), **change)
     for kind in ("compose", "kubernetes", "ansible", "slurm"):
         with pytest.raises(InputError, match=re.escape(problem)):
-            files_of(other, kind)
+            files_of(changed_plan, kind)
 
 
 def test_names_of_containers_are_whole_in_every_format() -> None:
     for kind in ("compose", "kubernetes", "ansible", "slurm"):
         for length, fits in ((54, True), (55, False)):
-            other = topologies.with_replica(topologies.disaggregated(), group="1" * length)
+            changed_plan = topologies.with_replica(topologies.disaggregated(), group="1" * length)
             if fits:
-                assert any(f"vllm-{'1' * length}" in text for text in files_of(other, kind).values())
+                assert any(f"vllm-{'1' * length}" in text for text in files_of(changed_plan, kind).values())
             else:
                 with pytest.raises(InputError, match="59 characters, expected 58 at most"):
-                    files_of(other, kind)
+                    files_of(changed_plan, kind)
 
 
 @pytest.mark.parametrize("name", ["prefills-0-0", "node.n0"])
@@ -372,9 +372,9 @@ def test_names_of_containers_are_whole_in_every_format() -> None:
 def test_a_router_takes_no_other_containers_name(kind: str, name: str) -> None:
     plan = topologies.disaggregated()
     assert plan.router
-    other = plan.model_copy(update={"router": plan.router.model_copy(update={"name": name})})
+    changed_plan = plan.model_copy(update={"router": plan.router.model_copy(update={"name": name})})
     with pytest.raises(InputError, match=r"2 containers are called prefills-0-0|router\.name: found 'node\.n0'"):
-        files_of(other, kind)
+        files_of(changed_plan, kind)
 
 
 @pytest.mark.parametrize("image", ["evil${HOME}/x:${SECRET}", "$(id)", "-x", ""])
@@ -394,16 +394,16 @@ def test_an_image_that_a_format_could_expand_is_an_error(kind: str, image: str) 
 def test_a_plan_is_read_and_written_once(tmp_path: Path) -> None:
     plan, hosts = topologies.ascend(devices=2)
     file = tmp_path / "plan.json"
-    file.write_text(json.dumps(dump(plan)))
+    file.write_text(json.dumps(dump_record(plan)))
     for node, commands in hosts.items():
         folder = tmp_path / "hosts" / node
         folder.mkdir(parents=True)
         (folder / "host.json").write_text(json.dumps({"commands": commands}))
     for kind in ("compose", "ansible", "ranktable"):
-        written = write(DRYDOCK, file, kind, tmp_path / kind, str(tmp_path / "hosts"))
-        found = {path for path in (tmp_path / kind).rglob("*") if path.is_file()}
-        assert found - {*written} == ({*(tmp_path / kind).glob("*.env")} if kind == "compose" else set())
-        assert write(DRYDOCK, file, kind, tmp_path / kind, str(tmp_path / "hosts")) == ()
+        written_files = render_topology(DRYDOCK, file, kind, tmp_path / kind, str(tmp_path / "hosts"))
+        folder_files = {path for path in (tmp_path / kind).rglob("*") if path.is_file()}
+        assert folder_files - {*written_files} == ({*(tmp_path / kind).glob("*.env")} if kind == "compose" else set())
+        assert render_topology(DRYDOCK, file, kind, tmp_path / kind, str(tmp_path / "hosts")) == ()
 
 
 @pytest.mark.parametrize(
@@ -417,9 +417,9 @@ def test_a_plan_is_read_and_written_once(tmp_path: Path) -> None:
 def test_what_is_missing_is_named(tmp_path: Path, kind: str, hosts: str, problem: str) -> None:
     plan, _ = topologies.ascend(devices=2)
     file = tmp_path / "plan.json"
-    file.write_text(json.dumps(dump(plan)))
+    file.write_text(json.dumps(dump_record(plan)))
     with pytest.raises(InputError, match=re.escape(problem)):
-        write(DRYDOCK, file, kind, tmp_path / "out", hosts)
+        render_topology(DRYDOCK, file, kind, tmp_path / "out", hosts)
     assert not (tmp_path / "out").exists()
 
 
@@ -435,6 +435,6 @@ def test_what_is_missing_is_named(tmp_path: Path, kind: str, hosts: str, problem
 )
 def test_a_plan_that_is_none_is_an_error_with_its_key(tmp_path: Path, change: dict[str, Any], problem: str) -> None:
     file = tmp_path / "plan.json"
-    file.write_text(json.dumps(dump(topologies.trio()) | change))
+    file.write_text(json.dumps(dump_record(topologies.trio()) | change))
     with pytest.raises(InputError, match=problem):
-        write(DRYDOCK, file, FORMATS[0], tmp_path / "out")
+        render_topology(DRYDOCK, file, FORMATS[0], tmp_path / "out")

@@ -12,8 +12,8 @@ from kubernetes_validate import validate
 
 from drydock.core.errors import InputError
 from drydock.topology.plan_model import Replica, TopologyPlan
-from drydock.topology.render import render
-from drydock.topology.render.pods import port_name
+from drydock.topology.render import render_plan
+from drydock.topology.render.pods import make_port_name
 from tests.support import topologies
 
 SCHEMAS = "1.36"
@@ -23,7 +23,7 @@ PLANS = pytest.mark.parametrize("make", topologies.PLANS.values(), ids=list(topo
 
 def manifests(plan: TopologyPlan, kind: str = "kubernetes") -> dict[str, dict[str, Any]]:
     """Return kind/name → object."""
-    files = render(plan, topologies.variant(plan.variant), kind, {})
+    files = render_plan(plan, topologies.variant(plan.variant), kind, {})
     parsed = {path: yaml.safe_load(text) for path, text in files.items() if "/" not in path}
     assert parsed.pop("kustomization.yaml")["resources"] == sorted(parsed)
     return {f"{item['kind']}/{item['metadata']['name']}": item for item in parsed.values()}
@@ -39,8 +39,8 @@ def templates(item: dict[str, Any]) -> Iterator[dict[str, Any]]:
             yield spec["template"]
 
 
-def pods(found: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
-    listed = [template for item in found.values() if "spec" in item for template in templates(item)]
+def pods(items: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
+    listed = [template for item in items.values() if "spec" in item for template in templates(item)]
     assert listed
     return listed
 
@@ -51,11 +51,11 @@ def test_every_object_follows_the_schema_of_its_kind(make: Any, kind: str) -> No
     plan = make()
     if kind == "disaggregatedset" and len(plan.replicas) == 1:
         return
-    found = manifests(plan, kind)
-    for item in found.values():
+    items = manifests(plan, kind)
+    for item in items.values():
         if not item["apiVersion"].split("/")[0].endswith(".x-k8s.io"):
             validate(item, SCHEMAS, strict=True)
-    for template in pods(found):
+    for template in pods(items):
         selector = {"matchLabels": template["metadata"]["labels"]}
         wrapped = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "pod"}}
         validate(wrapped | {"spec": {"selector": selector, "template": template}}, SCHEMAS, strict=True)
@@ -82,21 +82,21 @@ def test_every_pod_is_probed_contained_and_complete(make: Any) -> None:
 
 @PLANS
 def test_selectors_find_pods(make: Any) -> None:
-    found = manifests(make())
-    labelled = [template["metadata"]["labels"] for template in pods(found)]
-    for name, item in found.items():
+    items = manifests(make())
+    labelled = [template["metadata"]["labels"] for template in pods(items)]
+    for name, item in items.items():
         selector = item.get("spec", {}).get("selector")
         if selector:
-            wanted = selector.get("matchLabels", selector)
-            assert any(wanted.items() <= labels.items() for labels in labelled), name
-    ranks = {key.partition("/")[2] for key in found if key.startswith("PodDisruptionBudget/")}
+            match_labels = selector.get("matchLabels", selector)
+            assert any(match_labels.items() <= labels.items() for labels in labelled), name
+    ranks = {key.partition("/")[2] for key in items if key.startswith("PodDisruptionBudget/")}
     assert ranks == {labels["app.kubernetes.io/instance"] for labels in labelled} - {"router"}
 
 
 def test_a_server_of_several_nodes_is_a_leader_worker_set() -> None:
-    found = manifests(topologies.two_nodes())
-    spec = found["LeaderWorkerSet/big"]["spec"]
-    leader, worker = templates(found["LeaderWorkerSet/big"])
+    items = manifests(topologies.two_nodes())
+    spec = items["LeaderWorkerSet/big"]["spec"]
+    leader, worker = templates(items["LeaderWorkerSet/big"])
     words = worker["spec"]["containers"][0]["args"]
     env = {item["name"]: item for item in worker["spec"]["containers"][0]["env"]}
 
@@ -141,17 +141,17 @@ def test_a_pod_has_its_own_networks_interface() -> None:
 
 
 def test_one_node_servers_of_a_group_are_one_deployment() -> None:
-    found = manifests(topologies.disaggregated())
-    spec = found["Deployment/prefills"]["spec"]
+    items = manifests(topologies.disaggregated())
+    spec = items["Deployment/prefills"]["spec"]
     weights = next(v for v in spec["template"]["spec"]["volumes"] if "hostPath" in v)
     mount = next(m for m in spec["template"]["spec"]["containers"][0]["volumeMounts"] if m["name"] == weights["name"])
 
     assert spec["replicas"] == 2
     assert weights["hostPath"] == {"path": topologies.MODEL, "type": "Directory"}
     assert mount == {"name": weights["name"], "mountPath": "/models/smollm2", "readOnly": True}
-    assert found["PersistentVolumeClaim/prefills"]["spec"]["accessModes"] == ["ReadWriteMany"]
-    assert found["PersistentVolumeClaim/decodes"]["spec"]["accessModes"] == ["ReadWriteOnce"]
-    assert found["Service/prefills-api"]["spec"]["clusterIP"] == "None"
+    assert items["PersistentVolumeClaim/prefills"]["spec"]["accessModes"] == ["ReadWriteMany"]
+    assert items["PersistentVolumeClaim/decodes"]["spec"]["accessModes"] == ["ReadWriteOnce"]
+    assert items["Service/prefills-api"]["spec"]["clusterIP"] == "None"
 
 
 @pytest.mark.parametrize(
@@ -162,7 +162,7 @@ def test_only_the_router_and_peers_reach_more_than_the_status_port(make: Any, op
     spec = manifests(make())["NetworkPolicy/vllm"]["spec"]
     inside, everyone = spec["ingress"]
 
-    assert [each["podSelector"]["matchLabels"] for each in inside["from"]] == [
+    assert [peer["podSelector"]["matchLabels"] for peer in inside["from"]] == [
         {"app.kubernetes.io/name": "vllm"},
         {"app.kubernetes.io/name": "vllm-router"},
         {"app.kubernetes.io/name": "vllm-verify"},
@@ -171,31 +171,31 @@ def test_only_the_router_and_peers_reach_more_than_the_status_port(make: Any, op
 
 
 def test_secrets_are_those_of_the_cluster_and_needed_to_start() -> None:
-    found = {}
+    required_keys = {}
     for template in pods(manifests(topologies.disaggregated()) | manifests(topologies.two_nodes())):
         env = template["spec"]["containers"][0]["env"]
         refs = [item["valueFrom"]["secretKeyRef"] for item in env if "secretKeyRef" in item.get("valueFrom", {})]
-        needed = {ref["key"] for ref in refs if not ref["optional"] and ref["name"] == "vllm-api-key"}
-        found[template["metadata"]["labels"].get("app.kubernetes.io/component", "router")] = needed
+        secret_keys = {ref["key"] for ref in refs if not ref["optional"] and ref["name"] == "vllm-api-key"}
+        required_keys[template["metadata"]["labels"].get("app.kubernetes.io/component", "router")] = secret_keys
 
-    key, both = {"VLLM_API_KEY"}, {"VLLM_API_KEY", "DRYDOCK_GROUP_SECRET"}
-    assert found == {"serve": both, "serve-worker": both, "prefill": key, "decode": key, "router": key}
+    key, secrets = {"VLLM_API_KEY"}, {"VLLM_API_KEY", "DRYDOCK_GROUP_SECRET"}
+    assert required_keys == {"serve": secrets, "serve-worker": secrets, "prefill": key, "decode": key, "router": key}
 
 
 def test_the_router_finds_servers_by_their_labels_and_may_read_pods_only() -> None:
-    found = manifests(topologies.disaggregated())
-    container = found["Deployment/router"]["spec"]["template"]["spec"]["containers"][0]
+    items = manifests(topologies.disaggregated())
+    container = items["Deployment/router"]["spec"]["template"]["spec"]["containers"][0]
     words = container["args"]
 
     assert not any("10.2.0" in word for word in words)
     assert not {"--prefill", "--decode"} & {*words}
     for role in ("prefill", "decode"):
         place = words.index(f"--{role}-selector")
-        wanted = dict(word.split("=") for word in words[place + 1 : place + 3])
-        (named,) = [item for item in pods(found) if wanted.items() <= item["metadata"]["labels"].items()]
-        assert f"{role}s" == named["metadata"]["labels"]["app.kubernetes.io/part-of"]
+        selector_labels = dict(word.split("=") for word in words[place + 1 : place + 3])
+        (role_pod,) = [item for item in pods(items) if selector_labels.items() <= item["metadata"]["labels"].items()]
+        assert f"{role}s" == role_pod["metadata"]["labels"]["app.kubernetes.io/part-of"]
     assert words[words.index("--service-discovery-port") + 1] == "20000"
-    assert found["Role/router"]["rules"] == [
+    assert items["Role/router"]["rules"] == [
         {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch"]}
     ]
     paths = ["/liveness", "/readiness", "/liveness"]  # asked by a program in the container, which has the key
@@ -214,25 +214,25 @@ def test_a_list_that_labels_cannot_carry_is_an_error() -> None:
 
 
 def test_prefill_and_decode_are_roles_of_one_disaggregated_set() -> None:
-    found = manifests(topologies.disaggregated(), "disaggregatedset")
-    roles = found["DisaggregatedSet/vllm"]["spec"]["roles"]
+    items = manifests(topologies.disaggregated(), "disaggregatedset")
+    roles = items["DisaggregatedSet/vllm"]["spec"]["roles"]
 
     assert [(role["name"], role["spec"]["replicas"]) for role in roles] == [("prefills", 2), ("decodes", 1)]
     assert all(role["spec"]["leaderWorkerTemplate"]["size"] == 1 for role in roles)
     assert all("partition" not in role["spec"]["rolloutStrategy"]["rollingUpdateConfiguration"] for role in roles)
-    assert not any(key.startswith("Deployment/") and key != "Deployment/router" for key in found)
+    assert not any(key.startswith("Deployment/") and key != "Deployment/router" for key in items)
     with pytest.raises(InputError, match="needs groups of both roles"):
         manifests(topologies.trio(), "disaggregatedset")
 
 
 def test_replicas_with_other_words_are_another_workload() -> None:
     plan = topologies.disaggregated()
-    own = '"kv_producer", "engine_id": "1"'
-    words = tuple(word.replace('"kv_producer"', own) for word in plan.replicas[1].ranks[0].words)
-    found = manifests(topologies.with_rank(plan, 1, words=words))
+    own_config = '"kv_producer", "engine_id": "1"'
+    words = tuple(word.replace('"kv_producer"', own_config) for word in plan.replicas[1].ranks[0].words)
+    items = manifests(topologies.with_rank(plan, 1, words=words))
 
-    assert found["Deployment/prefills"]["spec"]["replicas"] == found["Deployment/prefills-1"]["spec"]["replicas"] == 1
-    assert found["PersistentVolumeClaim/prefills"]["spec"]["accessModes"] == ["ReadWriteOnce"]
+    assert items["Deployment/prefills"]["spec"]["replicas"] == items["Deployment/prefills-1"]["spec"]["replicas"] == 1
+    assert items["PersistentVolumeClaim/prefills"]["spec"]["accessModes"] == ["ReadWriteOnce"]
 
 
 def test_ports_that_differ_by_node_are_the_same_in_every_pod() -> None:
@@ -266,7 +266,7 @@ def test_a_server_of_several_nodes_has_a_service_of_its_own_name_so_it_cannot_be
 
 @pytest.mark.parametrize("numbers", [range(1, 120), range(9990, 10020)])
 def test_ports_of_many_engines_have_names_of_their_own(numbers: range) -> None:
-    names = [port_name(f"side-channel-{number}") for number in numbers]
+    names = [make_port_name(f"side-channel-{number}") for number in numbers]
     assert len({*names}) == len(names)
     assert all(re.fullmatch(r"[a-z0-9]([a-z0-9-]{0,13}[a-z0-9])?", name) for name in names)
 
@@ -300,10 +300,10 @@ def test_leader_worker_set_says_who_the_tpu_workers_are() -> None:
 @pytest.mark.parametrize(("slice_", "topology"), [(True, "2x2x2"), (False, "2x2x1")])
 def test_pods_select_the_nodes_of_their_tpus(slice_: bool, topology: str) -> None:
     env = {"TPU_WORKER_HOSTNAMES": "10.3.0.1,10.3.0.2"} if slice_ else {}
-    found = pods(manifests(two_tpu_hosts(env, "v5p")))
+    tpu_pods = pods(manifests(two_tpu_hosts(env, "v5p")))
 
-    assert len(found) == 2
-    for template in found:
+    assert len(tpu_pods) == 2
+    for template in tpu_pods:
         assert template["spec"]["nodeSelector"] == {
             "cloud.google.com/gke-tpu-accelerator": "tpu-v5p-slice",
             "cloud.google.com/gke-tpu-topology": topology,

@@ -9,12 +9,12 @@ import pytest
 
 from drydock.core.errors import InputError
 from drydock.topology.plan_model import TopologyPlan
-from drydock.topology.render import ranktable, render
+from drydock.topology.render import ranktable, render_plan
 from tests.support import topologies
 
 
 def tables(plan: TopologyPlan, hosts: dict[str, Any]) -> dict[str, Any]:
-    return {name: json.loads(text) for name, text in ranktable.files(plan, hosts).items()}
+    return {name: json.loads(text) for name, text in ranktable.make_ranktables(plan, hosts).items()}
 
 
 def super_pod() -> tuple[TopologyPlan, dict[str, Any]]:
@@ -99,8 +99,8 @@ def test_version_1_2_counts_all_chips_from_one_on() -> None:
 
 def test_a_chip_of_a_super_pod_has_its_numbers_and_its_virtual_address() -> None:
     plan, hosts = super_pod()
-    found = tables(plan, hosts)
-    assert found[ranktable.DISAGGREGATED]["decode_device_list"][3] == {
+    ranktables = tables(plan, hosts)
+    assert ranktables[ranktable.DISAGGREGATED]["decode_device_list"][3] == {
         "server_id": "7.150.1.1",
         "device_id": "3",
         "device_ip": "192.168.1.4",
@@ -108,7 +108,7 @@ def test_a_chip_of_a_super_pod_has_its_numbers_and_its_virtual_address() -> None
         "super_device_id": "1003",
         "cluster_id": "20",
     }
-    assert found["local_ranktable_7.150.1.1_0123456789101112131415.json"]["server_list"][0]["device"][3] == device(
+    assert ranktables["local_ranktable_7.150.1.1_0123456789101112131415.json"]["server_list"][0]["device"][3] == device(
         3, "10.9.1.4", 3
     )
 
@@ -116,9 +116,9 @@ def test_a_chip_of_a_super_pod_has_its_numbers_and_its_virtual_address() -> None
 def test_a_group_without_roles_has_local_and_merged_tables_only() -> None:
     plan, hosts = topologies.ascend(0, 2)
     serving = plan.replicas[0].model_copy(update={"role": "serve"})
-    found = tables(plan.model_copy(update={"replicas": (serving,)}), hosts)
-    assert len(found) == 3
-    assert not {ranktable.GLOBAL, ranktable.DISAGGREGATED} & set(found)
+    ranktables = tables(plan.model_copy(update={"replicas": (serving,)}), hosts)
+    assert len(ranktables) == 3
+    assert not {ranktable.GLOBAL, ranktable.DISAGGREGATED} & set(ranktables)
 
 
 FIRST = "hccn_tool -i 0 -ip -g"
@@ -142,7 +142,7 @@ def test_a_recorded_address_is_checked(output: Any, problem: str) -> None:
     plan, hosts = topologies.ascend(devices=2)
     hosts["p0"] = {**hosts["p0"], FIRST: output} if output else {k: v for k, v in hosts["p0"].items() if k != FIRST}
     with pytest.raises(InputError, match=problem):
-        ranktable.files(plan, hosts)
+        ranktable.make_ranktables(plan, hosts)
 
 
 @pytest.mark.parametrize(
@@ -158,7 +158,7 @@ def test_a_recorded_address_is_checked(output: Any, problem: str) -> None:
 def test_a_rank_is_checked(change: dict[str, Any], problem: str) -> None:
     plan, hosts = topologies.ascend(devices=2)
     with pytest.raises(InputError, match=problem):
-        ranktable.files(topologies.with_rank(plan, **change), hosts)
+        ranktable.make_ranktables(topologies.with_rank(plan, **change), hosts)
 
 
 def test_a_prefill_of_several_nodes_is_in_the_order_in_which_ray_starts_them() -> None:
@@ -169,14 +169,14 @@ def test_a_prefill_of_several_nodes_is_in_the_order_in_which_ray_starts_them() -
     ]
     prefill = plan.replicas[0].model_copy(update={"role": "prefill", "ranks": tuple(ranks)})
     with pytest.raises(InputError, match="expected them sorted as text"):
-        ranktable.files(plan.model_copy(update={"replicas": (prefill,)}), hosts)
+        ranktable.make_ranktables(plan.model_copy(update={"replicas": (prefill,)}), hosts)
 
 
 def test_a_super_pod_without_numbers_is_an_error() -> None:
     plan, hosts = super_pod()
     hosts["p0"]["npu-smi info -t spod-info -i 0 -c 1"] = {"rc": 0, "stdout": "SDID : x\nSuper Pod ID : 3\n"}
     with pytest.raises(InputError, match="found Super Pod ID '3' and SDID 'x'"):
-        ranktable.files(plan, hosts)
+        ranktable.make_ranktables(plan, hosts)
 
 
 @pytest.mark.parametrize(
@@ -193,7 +193,7 @@ def test_a_list_of_chips_without_the_chip_is_an_error(text: str, problem: str) -
     plan, hosts = super_pod()
     hosts["p0"]["npu-smi info -m"] = {"rc": 0, "stdout": text}
     with pytest.raises(InputError, match=f"npu-smi info -m: {problem}"):
-        ranktable.files(plan, hosts)
+        ranktable.make_ranktables(plan, hosts)
 
 
 def test_the_connectors_ranks_find_their_tables_and_what_is_set_wins() -> None:
@@ -204,8 +204,8 @@ def test_the_connectors_ranks_find_their_tables_and_what_is_set_wins() -> None:
             words = (*rank.words, "--kv-transfer-config", data)
             plan = topologies.with_rank(plan, place, rank.rank, words=words)
     plan = topologies.with_rank(plan, 1, env={"RANK_TABLE_FILE_PATH": "/mine"})
-    found = ranktable.reading(plan)
-    first, second, decoder = (replica.ranks[-1].env for replica in found.replicas)
+    table_plan = ranktable.add_ranktable_paths(plan)
+    first, second, decoder = (replica.ranks[-1].env for replica in table_plan.replicas)
 
     assert first["RANK_TABLE_FILE_PATH"] == "/ranktables/local_ranktable_7.150.0.1_01.json"
     assert decoder["RANK_TABLE_FILE_PATH"] == "/ranktables/local_ranktable_merge_decoder-0.json"
@@ -213,11 +213,11 @@ def test_the_connectors_ranks_find_their_tables_and_what_is_set_wins() -> None:
         "/ranktables/global_ranktable_merge.json"
     }
     assert second["RANK_TABLE_FILE_PATH"] == "/mine"
-    assert "files/ranktables/global_ranktable_merge.json" in render(
+    assert "files/ranktables/global_ranktable_merge.json" in render_plan(
         plan, topologies.variant("ascend"), "ansible", hosts
     )
     with pytest.raises(InputError, match=r"ranktable global_ranktable_merge\.json: a rank reads it"):
-        render(plan, topologies.variant("ascend"), "ansible", {})
+        render_plan(plan, topologies.variant("ascend"), "ansible", {})
 
 
 @pytest.mark.parametrize("data", ["{", "[]", "null", '{"kv_connector": 7}', '{"kv_connector": "NixlConnector"}'])
@@ -225,4 +225,4 @@ def test_other_connectors_read_no_table(data: str) -> None:
     plan, _ = topologies.ascend(devices=2)
     words = (*plan.replicas[0].ranks[0].words, f"--kv-transfer-config={data}")
     plan = topologies.with_rank(plan, words=words)
-    assert ranktable.reading(plan) == plan
+    assert ranktable.add_ranktable_paths(plan) == plan

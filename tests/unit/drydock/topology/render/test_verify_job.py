@@ -12,7 +12,7 @@ from kubernetes_validate import validate
 
 from drydock.topology import known_answer
 from drydock.topology.plan_model import TopologyPlan
-from drydock.topology.render import readme, render
+from drydock.topology.render import readme, render_plan
 from tests.support import topologies
 
 SCHEMAS = "1.36"
@@ -20,25 +20,25 @@ LOCAL = "drydock/cpu-vllm0.32:0123456789ab"
 
 
 def rendered(plan: TopologyPlan, kind: str = "kubernetes") -> dict[str, str]:
-    return render(plan, topologies.variant(plan.variant), kind, {})
+    return render_plan(plan, topologies.variant(plan.variant), kind, {})
 
 
 def container(plan: TopologyPlan, kind: str = "kubernetes") -> dict[str, Any]:
     job = yaml.safe_load(rendered(plan, kind)["verify/job.yaml"])
     validate(job, SCHEMAS, strict=True)
-    (found,) = job["spec"]["template"]["spec"]["containers"]
-    return dict(found)
+    (verify_container,) = job["spec"]["template"]["spec"]["containers"]
+    return dict(verify_container)
 
 
 @pytest.mark.parametrize("kind", ["kubernetes", "disaggregatedset"])
 def test_it_asks_each_ready_pod_of_both_roles_and_the_router(kind: str) -> None:
     plan = topologies.disaggregated()
-    files, found = rendered(plan, kind), container(plan, kind)
+    files, verify_container = rendered(plan, kind), container(plan, kind)
     services = {
         name: yaml.safe_load(files[f"service-{name}.yaml"]) for name in ("prefills-api", "decodes-api", "router")
     }
 
-    assert json.loads(found["args"][0]) == {
+    assert json.loads(verify_container["args"][0]) == {
         "router": "http://router:30000",
         "servers": [
             {"role": "decode", "name": "decodes", "host": "decodes-api", "port": 20000, "count": 1},
@@ -47,8 +47,8 @@ def test_it_asks_each_ready_pod_of_both_roles_and_the_router(kind: str) -> None:
     }
     assert services["prefills-api"]["spec"]["clusterIP"] == services["decodes-api"]["spec"]["clusterIP"] == "None"
     assert services["router"]["spec"]["ports"][0]["port"] == 30000
-    assert found["image"] == topologies.ROUTER_IMAGE
-    assert [each["name"] for each in found["env"]] == ["VLLM_API_KEY"]
+    assert verify_container["image"] == topologies.ROUTER_IMAGE
+    assert [variable["name"] for variable in verify_container["env"]] == ["VLLM_API_KEY"]
 
 
 def test_without_a_router_it_asks_the_service_which_chooses() -> None:
@@ -102,23 +102,25 @@ def test_an_image_that_no_registry_has_is_pulled_by_no_format(image: str, local:
     ],
 )
 def test_the_readme_has_the_engines_own_commands(kind: str, commands: tuple[str, ...]) -> None:
-    text = readme.text(topologies.disaggregated(), kind)
-    assert [each for each in commands if each not in text] == []
+    text = readme.format_readme(topologies.disaggregated(), kind)
+    assert [command for command in commands if command not in text] == []
     assert max(map(len, text.splitlines())) <= 160
 
 
 def test_a_readme_names_only_what_the_folder_has() -> None:
     apart = topologies.with_rank(topologies.disaggregated(), address="192.168.7.7")
-    assert "$ docker compose up" not in readme.text(apart, "compose")
-    assert "$ docker compose --file nodes/NODE/compose.yaml up --wait" in readme.text(apart, "compose")
+    assert "$ docker compose up" not in readme.format_readme(apart, "compose")
+    assert "$ docker compose --file nodes/NODE/compose.yaml up --wait" in readme.format_readme(apart, "compose")
 
-    whole, pairs = (readme.text(plan, "kubernetes") for plan in (topologies.two_nodes(), topologies.disaggregated()))
+    whole, pairs = (
+        readme.format_readme(plan, "kubernetes") for plan in (topologies.two_nodes(), topologies.disaggregated())
+    )
     assert ("deployment" in whole, "leaderworkerset --selector" in whole) == (False, True)
     assert ("deployment --selector" in pairs, "leaderworkerset --selector" in pairs) == (True, False)
 
 
 def test_a_secret_is_made_by_a_command_without_its_value() -> None:
-    assert readme.secret_command(("VLLM_API_KEY",)) == (
+    assert readme.format_secret_command(("VLLM_API_KEY",)) == (
         "printf 'VLLM_API_KEY=%s\\n' \"$(openssl rand -hex 32)\" | "
         "kubectl create secret generic vllm-api-key --from-env-file=/dev/stdin"
     )

@@ -12,13 +12,13 @@ from entrypoints.decide.records import Decision
 from entrypoints.model.read import ModelFacts
 from entrypoints.request.intents import Intents
 from entrypoints.request.roles import PREFILL, Role
-from entrypoints.request.vllm_flags import parse_given
+from entrypoints.request.vllm_flags import parse_user_flags
 from tests.support.hosts.models import LLAMA, SMOLLM2
 from tests.support.sample import GIB, IOMP, PROFILE, TCMALLOC, facts
 
 
 def decided(host: Facts, *flags: str, model: ModelFacts = LLAMA, **env: str) -> Decision:
-    return decide(PROFILE, host, model, parse_given(flags, env))
+    return decide(PROFILE, host, model, parse_user_flags(flags, env))
 
 
 def values(host: Facts, *flags: str, model: ModelFacts = LLAMA, **env: str) -> dict[str, str | bool]:
@@ -75,20 +75,22 @@ def test_one_rank_a_node_for_a_model_that_is_worth_splitting() -> None:
 
 
 def test_a_small_model_gets_an_engine_on_each_node() -> None:
-    found = decided(facts(cores=8, nodes=2), model=SMOLLM2)
-    chosen = {name: value.value for name, value in found.values.items()}
+    decision = decided(facts(cores=8, nodes=2), model=SMOLLM2)
+    chosen = {name: value.value for name, value in decision.values.items()}
 
     assert (chosen["--tensor-parallel-size"], chosen["--data-parallel-size"]) == ("1", "2")
     assert chosen[BIND] == "0-3|4-7"
-    assert "too few to split" in found.values["--data-parallel-size"].because
-    assert found.findings == ()
+    assert "too few to split" in decision.values["--data-parallel-size"].because
+    assert decision.findings == ()
 
 
 def test_a_small_model_stays_on_one_node_for_latency_and_says_which_stays_idle() -> None:
-    found = decide(PROFILE, facts(cores=8, nodes=2), SMOLLM2, parse_given((), {}, (), Intents(optimize="latency")))
-    idle = found.findings[-1]
+    decision = decide(
+        PROFILE, facts(cores=8, nodes=2), SMOLLM2, parse_user_flags((), {}, (), Intents(optimize="latency"))
+    )
+    idle = decision.findings[-1]
 
-    assert found.values[BIND].value == "0-3"
+    assert decision.values[BIND].value == "0-3"
     assert (idle.id, idle.found) == ("PLAN-025", "NUMA nodes 1")
     assert "--cpuset-mems 1" in idle.values["use"]
 
@@ -96,11 +98,11 @@ def test_a_small_model_stays_on_one_node_for_latency_and_says_which_stays_idle()
 def test_without_shared_memory_for_workers_a_small_model_stays_on_one_node() -> None:
     host = facts(cores=8, nodes=2)
     host = host._replace(mounts={**host.mounts, "shm": host.mounts["shm"]._replace(free=64 << 20)})
-    found = decided(host, model=SMOLLM2)
+    decision = decided(host, model=SMOLLM2)
 
-    assert found.values["--tensor-parallel-size"].value == "1"
-    assert "--data-parallel-size" not in found.values
-    assert "--shm-size=4g" in found.findings[-1].values["use"]
+    assert decision.values["--tensor-parallel-size"].value == "1"
+    assert "--data-parallel-size" not in decision.values
+    assert "--shm-size=4g" in decision.findings[-1].values["use"]
 
 
 def layout_of(*flags: str, model: ModelFacts = LLAMA, **env: str) -> tuple[str | bool, ...]:
@@ -244,10 +246,10 @@ NIXL = '--kv-transfer-config={"kv_connector":"NixlConnector","kv_role":"kv_both"
 
 @pytest.mark.parametrize(("host", "bound"), [(facts(cores=8), "0-6"), (facts(cores=32), "0-28"), (facts(cores=1), "0")])
 def test_the_last_core_is_for_the_exchange_of_the_kv_cache(host: Facts, bound: str) -> None:
-    found = decided(host, NIXL, "--distributed-executor-backend=mp", model=SMOLLM2).values[BIND]
+    binding = decided(host, NIXL, "--distributed-executor-backend=mp", model=SMOLLM2).values[BIND]
 
-    assert found.value == bound
-    assert "and the exchange of the KV cache" in found.because
+    assert binding.value == bound
+    assert "and the exchange of the KV cache" in binding.because
 
 
 def test_each_rank_keeps_a_core_for_the_exchange() -> None:
@@ -255,9 +257,9 @@ def test_each_rank_keeps_a_core_for_the_exchange() -> None:
 
 
 def test_a_role_without_a_connector_of_ones_own_keeps_the_last_core_too() -> None:
-    given = parse_given((), {})._replace(role=Role(PREFILL))
+    user_flags = parse_user_flags((), {})._replace(role=Role(PREFILL))
 
-    assert decide(PROFILE, facts(cores=8), SMOLLM2, given).values[BIND].value == "0-6"
+    assert decide(PROFILE, facts(cores=8), SMOLLM2, user_flags).values[BIND].value == "0-6"
 
 
 def test_a_container_without_the_last_core_is_refused_before_vllm_fails_there() -> None:
@@ -276,9 +278,9 @@ def test_a_container_without_the_last_core_is_refused_before_vllm_fails_there() 
 
 
 def test_the_cache_gets_what_is_left() -> None:
-    left = 64 - 2 * LLAMA.weights.elements / GIB - 3 if LLAMA.weights else 0
+    cache_gib = 64 - 2 * LLAMA.weights.elements / GIB - 3 if LLAMA.weights else 0
 
-    assert values(facts(cores=64))[KV_SPACE] == str(int(left * 0.9))
+    assert values(facts(cores=64))[KV_SPACE] == str(int(cache_gib * 0.9))
 
 
 def test_the_cache_gets_no_more_than_is_useful() -> None:
@@ -302,9 +304,11 @@ def small(limit: float) -> Facts:
     return host._replace(cgroup=host.cgroup._replace(memory_limit=int(limit * GIB)))
 
 
-def decided_small(limit: float, *flags: str, known: tuple[str, ...] = ()) -> Decision:
+def decided_small(limit: float, *flags: str, option_strings: tuple[str, ...] = ()) -> Decision:
     thresholds = {**PROFILE["thresholds"], "server_memory_gib": {"value": 0.6}, "rank_memory_gib": {"value": 0.6}}
-    return decide({**PROFILE, "thresholds": thresholds}, small(limit), SMOLLM2, parse_given(flags, {}, known))
+    return decide(
+        {**PROFILE, "thresholds": thresholds}, small(limit), SMOLLM2, parse_user_flags(flags, {}, option_strings)
+    )
 
 
 def test_a_small_model_gets_a_cache_of_less_than_one_gib_before_it_is_refused() -> None:
@@ -336,7 +340,7 @@ def fits(limit: float) -> bool:
 
 def test_a_vllm_without_a_cache_in_bytes_still_needs_one_gib() -> None:
     with pytest.raises(EntrypointError, match=r"smallest useful KV cache takes 1\.0 GiB"):
-        decided_small(2.5, known=("--max-model-len",))
+        decided_small(2.5, option_strings=("--max-model-len",))
 
 
 def test_a_step_of_a_larger_batch_leaves_less_for_the_cache() -> None:

@@ -14,11 +14,11 @@ from entrypoints.decide.cpu.executor import (
     MIB,
     OWN_PROCESSES,
     PYTHON_PATH,
+    check_thread_binding,
     choose_executor,
-    unbound,
 )
 from entrypoints.request.flags import EXECUTOR
-from entrypoints.request.vllm_flags import parse_given
+from entrypoints.request.vllm_flags import parse_user_flags
 from tests.support.sample import facts
 
 ALL, SOME = Value("0-7", "all"), Value("0-3", "some")
@@ -35,7 +35,7 @@ SMALL = with_shm(64 * MIB)
 def chosen(
     host: Facts, binding: Value, *flags: str, ranks: int = 1, env: dict[str, str] | None = None
 ) -> dict[str, Any]:
-    values = choose_executor(host, parse_given(flags, env or {}), ranks, binding)
+    values = choose_executor(host, parse_user_flags(flags, env or {}), ranks, binding)
     return {name: value.value for name, value in values.items()}
 
 
@@ -48,23 +48,23 @@ def test_one_rank_on_some_cores_is_bound_in_a_worker_process() -> None:
 
 
 def test_one_thread_needs_no_worker_process_that_binds_it() -> None:
-    values = choose_executor(facts(cores=8), parse_given((), {}), 1, Value("0", "one"))
+    values = choose_executor(facts(cores=8), parse_user_flags((), {}), 1, Value("0", "one"))
 
     assert (values[EXECUTOR].value, values["OMP_NUM_THREADS"].value) == ("uni", "1")
     assert "one thread computes" in values[EXECUTOR].because
-    assert unbound(facts(cores=8), values) == ()
+    assert check_thread_binding(facts(cores=8), values) == ()
 
 
 def test_without_shared_memory_threads_are_counted_but_not_bound() -> None:
-    values = choose_executor(SMALL, parse_given((), {}), 1, SOME)
+    values = choose_executor(SMALL, parse_user_flags((), {}), 1, SOME)
 
     assert (values[EXECUTOR].value, values["OMP_NUM_THREADS"].value) == ("uni", "4")
     assert "64 are free" in values[EXECUTOR].because
-    assert [finding.id for finding in unbound(SMALL, values)] == ["PLAN-004"]
+    assert [finding.id for finding in check_thread_binding(SMALL, values)] == ["PLAN-004"]
 
 
 def test_nothing_is_said_where_binding_would_change_nothing() -> None:
-    assert unbound(SMALL, choose_executor(SMALL, parse_given((), {}), 1, ALL)) == ()
+    assert check_thread_binding(SMALL, choose_executor(SMALL, parse_user_flags((), {}), 1, ALL)) == ()
 
 
 def test_intels_runtime_sleeps_soon_as_in_vllms_workers() -> None:

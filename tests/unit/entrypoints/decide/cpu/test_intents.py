@@ -11,7 +11,7 @@ from entrypoints.decide.cpu.executor import BIND
 from entrypoints.decide.records import Decision
 from entrypoints.model.read import ModelFacts
 from entrypoints.request.intents import Intents
-from entrypoints.request.vllm_flags import parse_given
+from entrypoints.request.vllm_flags import parse_user_flags
 from tests.support.hosts.models import LLAMA, SMOLLM2
 from tests.support.sample import GIB, PROFILE, facts
 
@@ -22,21 +22,22 @@ TWO = facts(cores=8, nodes=2, memory=128 * GIB)
 
 
 def decided(
-    host: Facts, intents: Intents, *flags: str, model: ModelFacts = LLAMA, known: tuple[str, ...] = ()
+    host: Facts, intents: Intents, *flags: str, model: ModelFacts = LLAMA, option_strings: tuple[str, ...] = ()
 ) -> Decision:
-    return decide(PROFILE, host, model, parse_given(flags, {}, known, intents))
+    return decide(PROFILE, host, model, parse_user_flags(flags, {}, option_strings, intents))
 
 
 def values(
-    host: Facts, intents: Intents, *flags: str, model: ModelFacts = LLAMA, known: tuple[str, ...] = ()
+    host: Facts, intents: Intents, *flags: str, model: ModelFacts = LLAMA, option_strings: tuple[str, ...] = ()
 ) -> dict[str, str | bool]:
     return {
-        name: value.value for name, value in decided(host, intents, *flags, model=model, known=known).values.items()
+        name: value.value
+        for name, value in decided(host, intents, *flags, model=model, option_strings=option_strings).values.items()
     }
 
 
-def parallel(found: dict[str, str | bool]) -> tuple[str | bool, ...]:
-    return found["--tensor-parallel-size"], found.get("--data-parallel-size", "1"), found[BIND]
+def parallel(settings: dict[str, str | bool]) -> tuple[str | bool, ...]:
+    return settings["--tensor-parallel-size"], settings.get("--data-parallel-size", "1"), settings[BIND]
 
 
 # --- the aim
@@ -77,15 +78,15 @@ def test_a_users_parallelism_wins_over_the_aim() -> None:
 
 
 def test_each_engines_cache_is_for_its_own_cores() -> None:
-    both, one = values(TWO, MANY, model=SMOLLM2), values(facts(cores=4), Intents(), model=SMOLLM2)
+    two_node_values, one = values(TWO, MANY, model=SMOLLM2), values(facts(cores=4), Intents(), model=SMOLLM2)
 
-    assert both[KV_SPACE] == one[KV_SPACE]
+    assert two_node_values[KV_SPACE] == one[KV_SPACE]
 
 
 def test_throughput_lets_vllm_double_its_batches_where_it_can() -> None:
-    assert values(facts(), MANY, known=KNOWN)[MODE] == "throughput"
+    assert values(facts(), MANY, option_strings=KNOWN)[MODE] == "throughput"
     assert MODE not in values(facts(), MANY)
-    assert MODE not in values(facts(), FAST, known=KNOWN)
+    assert MODE not in values(facts(), FAST, option_strings=KNOWN)
 
 
 # --- clients and lengths

@@ -6,8 +6,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from entrypoints.core.records import Facts
-from entrypoints.decide.cpu.binding import domains, place
-from entrypoints.decide.cpu.rank_memory import BLOCK, CacheDemand, load, longest, smallest_room, useful, whole_gib
+from entrypoints.decide.cpu.binding import list_rank_domains, place_ranks
+from entrypoints.decide.cpu.rank_memory import (
+    BLOCK,
+    CacheDemand,
+    compute_useful_cache,
+    divide_weights,
+    find_longest_sequence,
+    smallest_room,
+    whole_gib,
+)
 from entrypoints.decide.records import Thresholds
 from entrypoints.model.geometry import Geometry
 from entrypoints.model.weights import Weights
@@ -19,9 +27,9 @@ G = Geometry(layers=32, sliding_layers=0, window=0, heads=32, kv_heads=8, head_s
 
 
 def room(host: Facts, ranks: int = 1) -> tuple[str, float]:
-    placed = place(domains(host), ranks, None)
-    found = smallest_room(host, placed, load(WEIGHTS, 2, ranks, ranks), T)
-    return found.pool, found.left / GIB
+    placed = place_ranks(list_rank_domains(host), ranks, None)
+    rank_room = smallest_room(host, placed, divide_weights(WEIGHTS, 2, ranks, ranks), T)
+    return rank_room.pool, rank_room.left / GIB
 
 
 def test_one_rank_takes_weights_and_the_processes() -> None:
@@ -63,16 +71,18 @@ def test_too_little_memory_leaves_nothing_rather_than_less_than_nothing() -> Non
 
 
 def test_a_share_of_the_room_is_cut_to_whole_gib() -> None:
-    found = smallest_room(facts(memory=64 * GIB), place(domains(facts()), 1, None), load(None, 2, 1, 1), T)
+    rank_room = smallest_room(
+        facts(memory=64 * GIB), place_ranks(list_rank_domains(facts()), 1, None), divide_weights(None, 2, 1, 1), T
+    )
 
-    assert whole_gib(found, 0.9) == int(61 * 0.9)
+    assert whole_gib(rank_room, 0.9) == int(61 * 0.9)
 
 
 def test_no_more_cache_is_useful_than_all_sequences_fill_or_the_cores_keep_busy() -> None:
     token = 2 * 32 * 8 * 128 * 2
-    few = useful(G, CacheDemand(length=8192, sequences=4, tokens=1 << 30), 2, 1)
-    slow = useful(G, CacheDemand(length=8192, sequences=128, tokens=16384), 2, 1)
-    one = useful(G, CacheDemand(length=131072, sequences=128, tokens=1), 2, 1)
+    few = compute_useful_cache(G, CacheDemand(length=8192, sequences=4, tokens=1 << 30), 2, 1)
+    slow = compute_useful_cache(G, CacheDemand(length=8192, sequences=128, tokens=16384), 2, 1)
+    one = compute_useful_cache(G, CacheDemand(length=131072, sequences=128, tokens=1), 2, 1)
 
     assert few.space == 4 * 8192 * token // GIB
     assert "4 sequences" in few.because
@@ -85,7 +95,7 @@ def test_the_longest_sequence_fits_with_a_block_to_spare_and_one_block_more_woul
     space: int, sliding: int, window: int
 ) -> None:
     model = G._replace(sliding_layers=min(sliding, 31), window=window)
-    length = longest(model, space, 2, 1)
+    length = find_longest_sequence(model, space, 2, 1)
 
     assert length % BLOCK == 0
     assert model.kv_bytes(length, 2, 1) <= space or length == 0

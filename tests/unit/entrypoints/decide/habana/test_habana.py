@@ -15,7 +15,7 @@ from entrypoints.model.geometry import Geometry
 from entrypoints.model.read import ModelFacts
 from entrypoints.model.weights import Weights
 from entrypoints.request.intents import NONE, Intents
-from entrypoints.request.vllm_flags import parse_given
+from entrypoints.request.vllm_flags import parse_user_flags
 from tests.support.hosts import expect
 from tests.support.sample import told
 
@@ -56,8 +56,8 @@ QWQ = model("QwQ-32B", 32.8, 40, 8, 64, architecture="Qwen2ForCausalLM")
 def decided(
     what: ModelFacts, *flags: str, variant: str = FORK, intents: Intents = NONE, machine: str = "", **env: str
 ) -> Decision:
-    given = parse_given((what.name, *flags), env, (), intents)
-    return decide(profile(variant), host(machine or "habana-gaudi2-8x"), what, given)
+    user_flags = parse_user_flags((what.name, *flags), env, (), intents)
+    return decide(profile(variant), host(machine or "habana-gaudi2-8x"), what, user_flags)
 
 
 def values(what: ModelFacts, *flags: str, **more: Any) -> dict[str, str]:
@@ -186,8 +186,8 @@ def test_a_small_hot_spot_ends_the_linear_ranges() -> None:
     assert chosen["VLLM_EXPONENTIAL_BUCKETING"] == "false"
     why = decided(QWQ, *flags, variant=OLD, intents=intents, HABANA_VISIBLE_MODULES="all").values
     assert "if 2 sequences had 256 tokens" in why["VLLM_DECODE_BLOCK_BUCKET_MAX"].because
-    own = values(QWQ, *flags, variant=OLD, intents=intents._replace(hot=(8, 24000)), VLLM_DECODE_BS_BUCKET_MAX="8")
-    assert own["VLLM_EXPONENTIAL_BUCKETING"] == "false", "exponential buckets would ignore the user's own variable"
+    settings = values(QWQ, *flags, variant=OLD, intents=intents._replace(hot=(8, 24000)), VLLM_DECODE_BS_BUCKET_MAX="8")
+    assert settings["VLLM_EXPONENTIAL_BUCKETING"] == "false", "exponential buckets would ignore the user's own variable"
 
 
 def graphs(what: ModelFacts, *flags: str, **more: Any) -> int:
@@ -223,7 +223,7 @@ def test_qwen3_coder_480b_is_served_as_the_manual_of_1_22_has_it() -> None:
     """
     what = model("Qwen3-Coder-480B-A35B-Instruct-FP8-G2", 0, 96, 8, 62, quantization="fp8", converted=True)
     what = what._replace(weights=Weights(on_disk=482 * 10**9, elements=0, other=482 * 10**9))
-    calibrate = next(each for each in profile(R1)["conversions"] if each["kind"] == "calibrate")
+    calibrate = next(item for item in profile(R1)["conversions"] if item["kind"] == "calibrate")
     served = {name: value.format(output="/models/measured") for name, value in calibrate["serve"].items()}
     decision = decided(what, "--max-num-seqs", "64", variant=R1, **served)
     chosen = {name: str(value.value) for name, value in decision.values.items()}
@@ -264,7 +264,10 @@ def test_no_other_stack_or_model_is_quantised_again() -> None:
     unquantised = values(LLAMA_70B, variant=R1, QUANT_CONFIG=CONFIG)
 
     assert unquantised["--quantization"] == "inc"
-    for chosen in (unquantised, *(values(LLAMA_8B, variant=each, QUANT_CONFIG=CONFIG) for each in (OLD, FORK, PLUGIN))):
+    for chosen in (
+        unquantised,
+        *(values(LLAMA_8B, variant=variant, QUANT_CONFIG=CONFIG) for variant in (OLD, FORK, PLUGIN)),
+    ):
         assert "VLLM_REQUANT_FP8_INC" not in chosen
 
 
@@ -294,10 +297,12 @@ def test_published_measurements_are_named_with_their_place(name: str, repository
 
 
 def test_measurements_that_cannot_be_found_are_told() -> None:
-    lost = {"QUANT_CONFIG": "/q/inc_quant_per_channel_with_fp8kv_config.json"}
+    missing_measurements = {"QUANT_CONFIG": "/q/inc_quant_per_channel_with_fp8kv_config.json"}
 
-    assert "HPU-048" in ids(decided(DEEPSEEK_R1, variant=R1, **lost))
-    assert "HPU-048" not in ids(decided(DEEPSEEK_R1, variant=R1, INC_MEASUREMENT_DUMP_PATH_PREFIX="/q", **lost))
+    assert "HPU-048" in ids(decided(DEEPSEEK_R1, variant=R1, **missing_measurements))
+    assert "HPU-048" not in ids(
+        decided(DEEPSEEK_R1, variant=R1, INC_MEASUREMENT_DUMP_PATH_PREFIX="/q", **missing_measurements)
+    )
 
 
 def test_quantization_inc_beside_the_models_own_method_is_a_fail() -> None:
@@ -320,17 +325,17 @@ def test_deepseek_r1_takes_the_manuals_batch_and_is_told_of_its_longest_context(
 
 def test_the_warm_up_of_the_manuals_own_buckets_takes_its_hour() -> None:
     """3.1.2: about an hour; start_vllm.sh -b 128 -l 16384 spaces prompts and blocks by 128."""
-    own = {"VLLM_PROMPT_SEQ_BUCKET_STEP": "128", "VLLM_DECODE_BLOCK_BUCKET_STEP": "128", "QUANT_CONFIG": CONFIG}
+    manual_env = {"VLLM_PROMPT_SEQ_BUCKET_STEP": "128", "VLLM_DECODE_BLOCK_BUCKET_STEP": "128", "QUANT_CONFIG": CONFIG}
     flags = ("--max-num-seqs", "128", "--max-model-len", "16384")
 
-    assert "about 6" in decided(DEEPSEEK_R1, *flags, variant=R1, **own).values["VLLM_SKIP_WARMUP"].because
+    assert "about 6" in decided(DEEPSEEK_R1, *flags, variant=R1, **manual_env).values["VLLM_SKIP_WARMUP"].because
     assert 12 * 60 < 12 * graphs(DEEPSEEK_R1, *flags, variant=R1, QUANT_CONFIG=CONFIG) < 3600
 
 
 def test_a_float8_warm_up_is_longer_without_recipes_and_hardly_longer_with_them() -> None:
     """The plugin's docs, managing warm-up: BF16 66 s and 23 s, FP8 504 s and 34 s."""
     plain, calibrated = (decided(LLAMA_8B, intents=SHORT, **env) for env in ({}, {"QUANT_CONFIG": "/q/g2.json"}))
-    minutes = [each.values["VLLM_SKIP_WARMUP"].because for each in (plain, calibrated)]
+    minutes = [decision.values["VLLM_SKIP_WARMUP"].because for decision in (plain, calibrated)]
 
     assert minutes[0].split(" graphs")[0] == minutes[1].split(" graphs")[0]
     assert 7 < seconds(minutes[1]) / seconds(minutes[0]) < 8.2
@@ -346,7 +351,9 @@ def test_a_start_that_outlasts_the_health_check_is_told_with_the_room_that_it_ne
     slow = {f"VLLM_{name}_BUCKET_STEP": "128" for name in ("PROMPT_SEQ", "DECODE_BLOCK")} | {"QUANT_CONFIG": CONFIG}
     flags = ("--max-model-len", "32768", "--max-num-seqs", "128", "--max-num-prefill-seqs", "8")
     finding = next(
-        each for each in told(decided(DEEPSEEK_R1, *flags, variant=R1, **slow).findings) if each.id == "HPU-050"
+        finding
+        for finding in told(decided(DEEPSEEK_R1, *flags, variant=R1, **slow).findings)
+        if finding.id == "HPU-050"
     )
     minutes = int(finding.found.split()[0])
 
@@ -367,9 +374,11 @@ def test_a_start_that_outlasts_the_health_check_is_told_with_the_room_that_it_ne
 )
 def test_what_the_manual_of_1_18_lists_as_unsupported_is_told(flags: tuple[str, ...], what: str) -> None:
     """The installation manual of vLLM, Intel Gaudi: beam search, LoRA, quantisation, chunked prefill."""
-    found = [each for each in told(decided(LLAMA_8B, *flags, variant=OLDEST).findings) if each.id == "HPU-051"]
+    unsupported = [
+        finding for finding in told(decided(LLAMA_8B, *flags, variant=OLDEST).findings) if finding.id == "HPU-051"
+    ]
 
-    assert [each.text for each in found] == [f"This stack does not support {what} on Gaudi."]
+    assert [finding.text for finding in unsupported] == [f"This stack does not support {what} on Gaudi."]
     assert "HPU-051" not in ids(decided(LLAMA_8B, *flags))
     assert "HPU-051" not in ids(decided(LLAMA_8B, "--no-enable-chunked-prefill", variant=OLDEST))
 
@@ -498,9 +507,9 @@ def test_more_than_four_gaudi2e_cards_need_host_nics() -> None:
 
 
 def test_without_cards_there_is_no_plan() -> None:
-    given = parse_given((LLAMA_8B.name,), {})
+    user_flags = parse_user_flags((LLAMA_8B.name,), {})
     with pytest.raises(EntrypointError) as error:
-        decide(profile(), host()._replace(devices=()), LLAMA_8B, given)
+        decide(profile(), host()._replace(devices=()), LLAMA_8B, user_flags)
 
     assert error.value.code == HOST
 
@@ -582,10 +591,13 @@ def unconverted(what: ModelFacts, variant: str) -> Finding:
 def test_quantisation_without_measurements_names_the_command_that_measures() -> None:
     findings = decided(LLAMA_8B, "--quantization", "inc").findings
 
-    said = next(finding for finding in told(findings) if finding.id == "HPU-046")
-    assert f"convert --model {LLAMA_8B.name} --output {LLAMA_8B.name}-measurements --kind calibrate" in said.remediation
-    named = decided(LLAMA_8B, "--quantization", "inc", QUANT_CONFIG="/m/maxabs_quant_g2.json").findings
-    assert "HPU-046" not in [finding.id for finding in named]
+    calibration_finding = next(finding for finding in told(findings) if finding.id == "HPU-046")
+    assert (
+        f"convert --model {LLAMA_8B.name} --output {LLAMA_8B.name}-measurements --kind calibrate"
+        in calibration_finding.remediation
+    )
+    config_findings = decided(LLAMA_8B, "--quantization", "inc", QUANT_CONFIG="/m/maxabs_quant_g2.json").findings
+    assert "HPU-046" not in [finding.id for finding in config_findings]
 
 
 def test_what_does_not_fit_names_the_script_that_halves_it() -> None:
@@ -652,7 +664,7 @@ def test_network_cards_are_missed_only_by_a_group_that_needs_them(
 ) -> None:
     grants = {} if there is None else {"/dev/infiniband/uverbs[0-9]*": there}
     facts = host("habana-gaudi2e-8x")._replace(grants=grants)
-    decision = decide(profile(), facts, QWEN_72B, parse_given((QWEN_72B.name, "-tp", cards), {}))
+    decision = decide(profile(), facts, QWEN_72B, parse_user_flags((QWEN_72B.name, "-tp", cards), {}))
 
     assert [name for name in ids(decision) if name in ("HPU-043", "HPU-053")] == found
 
@@ -663,7 +675,7 @@ def test_without_network_cards_a_model_stays_within_four_linked_cards_if_it_fits
     facts = host("habana-gaudi2e-8x")._replace(grants={"/dev/infiniband/uverbs[0-9]*": there})
 
     def chosen(what: ModelFacts) -> str:
-        decision = decide(profile(), facts, what, parse_given((what.name, "--max-model-len", "4096"), {}))
+        decision = decide(profile(), facts, what, parse_user_flags((what.name, "--max-model-len", "4096"), {}))
         return str(decision.values["--tensor-parallel-size"].value)
 
     assert chosen(QWEN_72B) == tensor

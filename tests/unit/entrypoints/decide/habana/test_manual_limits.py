@@ -9,7 +9,7 @@ from entrypoints.decide.habana.habana import decide
 from entrypoints.model.read import ModelFacts
 from entrypoints.model.weights import Weights
 from entrypoints.request.intents import NONE, Intents
-from entrypoints.request.vllm_flags import parse_given
+from entrypoints.request.vllm_flags import parse_user_flags
 from tests.support.sample import told
 from tests.unit.entrypoints.decide.habana.test_habana import (
     FORK,
@@ -30,8 +30,8 @@ from tests.unit.entrypoints.decide.habana.test_habana import (
 
 
 def ids(what: ModelFacts, *flags: str, variant: str = FORK, intents: Intents = NONE, **env: str) -> set[str]:
-    found = {finding.id for finding in decided(what, *flags, variant=variant, intents=intents, **env).findings}
-    return found - {"PLAN-025"}  # cards that one group leaves idle
+    finding_ids = {finding.id for finding in decided(what, *flags, variant=variant, intents=intents, **env).findings}
+    return finding_ids - {"PLAN-025"}  # cards that one group leaves idle
 
 
 @pytest.mark.parametrize(
@@ -134,9 +134,11 @@ def test_buckets_count_the_users_blocks(intents: Intents, tokens: int) -> None:
 
 
 def test_unknown_lengths_limit_a_large_concurrency_only() -> None:
-    known = decided(LLAMA_8B, intents=LONG._replace(concurrency=4096))
+    known_lengths = decided(LLAMA_8B, intents=LONG._replace(concurrency=4096))
     unknown = decided(LLAMA_8B, intents=Intents(concurrency=4096))
-    assert [item.id for each in (known, unknown) for item in each.findings if item.id != "PLAN-025"] == ["PLAN-026"] * 2
+    assert [
+        item.id for decision in (known_lengths, unknown) for item in decision.findings if item.id != "PLAN-025"
+    ] == ["PLAN-026"] * 2
     assert int(str(unknown.values["--max-num-seqs"].value)) < 512
     assert values(LLAMA_8B, intents=Intents(concurrency=128))["--max-num-seqs"] == "128"
 
@@ -144,9 +146,11 @@ def test_unknown_lengths_limit_a_large_concurrency_only() -> None:
 # --- the profiler ---------------------------------------------------------------------------------------------------
 
 
-def profiled(variant: str, *known: str) -> dict[str, str | bool]:
-    given = parse_given((LLAMA_8B.name,), {"VLLM_PROFILER_ENABLED": "true"})._replace(known=frozenset(known))
-    decision = decide(profile(variant), host(), LLAMA_8B, given)
+def profiled(variant: str, *option_strings: str) -> dict[str, str | bool]:
+    user_flags = parse_user_flags((LLAMA_8B.name,), {"VLLM_PROFILER_ENABLED": "true"})._replace(
+        known=frozenset(option_strings)
+    )
+    decision = decide(profile(variant), host(), LLAMA_8B, user_flags)
     return {name: value.value for name, value in decision.values.items() if "PROFILE" in name or "log-" in name}
 
 
@@ -171,10 +175,10 @@ def test_the_profiler_writes_to_the_volume_and_requests_are_logged() -> None:
 )
 def test_a_stack_that_does_not_convert_names_the_folder_to_serve(name: str, command: str) -> None:
     findings = told(decided(LLAMA_8B._replace(name=name, quantization="fp8"), variant=R1, intents=NONE).findings)
-    found = next(finding for finding in findings if finding.id == "HPU-041")
-    assert command in found.remediation
-    assert found.remediation.endswith("then serve --model /models/X-FP8-G2")
-    assert found.severity == "FAIL"
+    conversion_finding = next(finding for finding in findings if finding.id == "HPU-041")
+    assert command in conversion_finding.remediation
+    assert conversion_finding.remediation.endswith("then serve --model /models/X-FP8-G2")
+    assert conversion_finding.severity == "FAIL"
 
 
 # --- several hosts --------------------------------------------------------------------------------------------------

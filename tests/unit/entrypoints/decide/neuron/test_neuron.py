@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
-from entrypoints.checks.findings import FAIL, evaluate
+from entrypoints.checks.findings import FAIL, evaluate_checks
 from entrypoints.core.errors import DOES_NOT_FIT, HOST, USAGE, EntrypointError
 from entrypoints.core.records import Device, Facts, Link
 from entrypoints.decide.neuron.cores import as_cores, choose_cores, idle_cores
-from entrypoints.decide.neuron.neuron import buckets, decide
+from entrypoints.decide.neuron.neuron import decide, make_doubling_buckets
 from entrypoints.decide.records import Decision
 from entrypoints.model.read import ModelFacts
 from entrypoints.model.weights import Weights
 from entrypoints.request.intents import NONE, Intents
-from entrypoints.request.vllm_flags import parse_given
+from entrypoints.request.vllm_flags import parse_user_flags
 from tests.support.hosts import expect
 from tests.support.hosts.expect import profile_of, read
 from tests.support.hosts.models import LLAMA, SMOLLM2
@@ -40,28 +40,28 @@ def decided(
     intents: Intents = NONE,
     env: dict[str, str] | None = None,
 ) -> Decision:
-    return decide(profile_of(name), facts or host(name), model, parse_given(flags, env or {}, intents=intents))
+    return decide(profile_of(name), facts or host(name), model, parse_user_flags(flags, env or {}, intents=intents))
 
 
-def values(*words: Any, **named: Any) -> dict[str, str | bool]:
-    return {name: value.value for name, value in decided(*words, **named).values.items()}
+def values(*words: Any, **options: Any) -> dict[str, str | bool]:
+    return {name: value.value for name, value in decided(*words, **options).values.items()}
 
 
-def refused(*words: Any, **named: Any) -> EntrypointError:
+def refused(*words: Any, **options: Any) -> EntrypointError:
     with pytest.raises(EntrypointError) as error:
-        decided(*words, **named)
+        decided(*words, **options)
     return error.value
 
 
-def config(found: dict[str, str | bool]) -> Any:
-    return json.loads(str(found["--additional-config"]))
+def config(settings: dict[str, str | bool]) -> Any:
+    return json.loads(str(settings["--additional-config"]))
 
 
 # --- cores ----------------------------------------------------------------------------------------------------------
 
 
 def test_every_logical_core_is_a_rank_with_its_share_of_the_memory() -> None:
-    cores = as_cores(host(TRN2), parse_given((), {})).facts.devices
+    cores = as_cores(host(TRN2), parse_user_flags((), {})).facts.devices
 
     assert [core.number for core in cores] == list(range(64))
     assert {core.memory_total for core in cores} == {24 * GIB}
@@ -97,9 +97,35 @@ def test_nxd_inference_leaves_most_of_a_core_to_the_cache_for_throughput(
 ) -> None:
     assert LLAMA.weights
     model = LLAMA._replace(weights=LLAMA.weights._replace(elements=billions * 10**9))
-    found = decided(TRN1, model=model, intents=Intents(optimize="throughput")).values["--tensor-parallel-size"]
+    tensor_parallel = decided(TRN1, model=model, intents=Intents(optimize="throughput")).values[
+        "--tensor-parallel-size"
+    ]
 
-    assert (found.value, because in found.because) == (ranks, True)
+    assert (tensor_parallel.value, because in tensor_parallel.because) == (ranks, True)
+
+
+@pytest.mark.parametrize(
+    ("architecture", "width", "words", "spread"),
+    [
+        ("Qwen3MoeForCausalLM", 1536, (), True),  # 192 on each of 8 ranks
+        ("Qwen3MoeForCausalLM", 768, (), True),
+        ("Qwen3MoeForCausalLM", 1024, (), False),
+        ("Qwen3MoeForCausalLM", 1024, ("-tp", "16"), True),
+        ("GptOssForCausalLM", 2880, (), False),  # its class fills the width up
+    ],
+)
+def test_experts_are_spread_whole_where_the_kernel_has_no_slices(
+    architecture: str, width: int, words: tuple[str, ...], spread: bool
+) -> None:
+    assert LLAMA.geometry
+    experts = LLAMA._replace(
+        architecture=architecture, geometry=LLAMA.geometry._replace(experts=128, expert_width=width)
+    )
+    found = decided(TRN2, *words, model=experts)
+
+    assert ("--enable-expert-parallel" in found.values) == spread
+    if spread:
+        assert "multiple of 128" in found.values["--enable-expert-parallel"].because
 
 
 def test_engines_of_vllm_neuron_hold_all_experts_each() -> None:
@@ -110,9 +136,9 @@ def test_engines_of_vllm_neuron_hold_all_experts_each() -> None:
         weights=LLAMA.weights._replace(elements=8 * LLAMA.weights.elements),
         expert_share=0.9,
     )
-    found = decided(TRN2, model=experts, intents=Intents(optimize="throughput"))
+    decision = decided(TRN2, model=experts, intents=Intents(optimize="throughput"))
 
-    assert found.uses[0].weights * int(str(found.values["--tensor-parallel-size"].value)) > 110 * GIB
+    assert decision.uses[0].weights * int(str(decision.values["--tensor-parallel-size"].value)) > 110 * GIB
 
 
 def test_each_engine_gets_a_row_of_cores() -> None:
@@ -165,10 +191,10 @@ def test_devices_that_are_not_here_are_refused() -> None:
 def test_devices_that_a_process_holds_are_left_out_and_it_is_said() -> None:
     facts = host(TRN2)
     devices = tuple(device._replace(busy=device.number != 9) for device in facts.devices)
-    found = decided(TRN2, facts=facts._replace(devices=devices), intents=FAST)
+    decision = decided(TRN2, facts=facts._replace(devices=devices), intents=FAST)
 
-    assert found.values["NEURON_RT_VISIBLE_CORES"].value == "36-39"
-    assert [finding.found for finding in found.findings if finding.id == "PLAN-074"] == ["devices 0-8,10-15"]
+    assert decision.values["NEURON_RT_VISIBLE_CORES"].value == "36-39"
+    assert [finding.found for finding in decision.findings if finding.id == "PLAN-074"] == ["devices 0-8,10-15"]
 
 
 def test_a_machine_whose_devices_are_all_held_is_refused_by_their_numbers() -> None:
@@ -183,7 +209,7 @@ def test_without_a_device_there_is_no_plan() -> None:
 
 
 def test_links_join_the_cores_of_a_device_and_of_its_neighbours() -> None:
-    links = as_cores(host(INF2), parse_given((), {})).facts.links
+    links = as_cores(host(INF2), parse_user_flags((), {})).facts.links
     assert {Link(0, 1, "NeuronLink"), Link(0, 2, "NeuronLink")} <= set(links)
 
 
@@ -191,21 +217,21 @@ def test_links_join_the_cores_of_a_device_and_of_its_neighbours() -> None:
 
 
 def test_buckets_are_powers_of_two_and_the_length() -> None:
-    assert buckets(128, 1000) == (128, 256, 512, 1000)
-    assert buckets(128, 64) == (64,)
-    assert buckets(1, 8) == (1, 2, 4, 8)
-    assert buckets(100, 256) == (128, 256)
+    assert make_doubling_buckets(128, 1000) == (128, 256, 512, 1000)
+    assert make_doubling_buckets(128, 64) == (64,)
+    assert make_doubling_buckets(1, 8) == (1, 2, 4, 8)
+    assert make_doubling_buckets(100, 256) == (128, 256)
 
 
 def test_vllm_neuron_compiles_pieces_of_prompts_and_batches() -> None:
-    found = values(TRN2, intents=FAST)
+    settings = values(TRN2, intents=FAST)
 
-    assert config(found)["neuron_config"] == {
+    assert config(settings)["neuron_config"] == {
         "num_batched_tokens_buckets": [128, 256, 512, 1024, 2048],
         "num_seqs_buckets": [1, 2, 4, 8],
     }
-    assert found["--max-num-batched-tokens"] == "2048"
-    assert not {"--block-size", "--num-gpu-blocks-override"} & set(found)
+    assert settings["--max-num-batched-tokens"] == "2048"
+    assert not {"--block-size", "--num-gpu-blocks-override"} & set(settings)
 
 
 def test_vllm_neuron_takes_a_smaller_share_before_a_model_is_refused() -> None:
@@ -230,10 +256,10 @@ def test_the_largest_bucket_is_what_the_user_lets_be_computed_at_once() -> None:
 
 
 def test_nxd_inference_gets_its_block_count() -> None:
-    found = values(TRN1, "--max-model-len", "4096", "--max-num-seqs", "8")
+    settings = values(TRN1, "--max-model-len", "4096", "--max-num-seqs", "8")
 
-    assert (found["--num-gpu-blocks-override"], found["--block-size"]) == (str(4096 // 32 * 8), "32")
-    override = config(found)["override_neuron_config"]
+    assert (settings["--num-gpu-blocks-override"], settings["--block-size"]) == (str(4096 // 32 * 8), "32")
+    override = config(settings)["override_neuron_config"]
     assert (
         override["context_encoding_buckets"]
         == override["token_generation_buckets"]
@@ -243,35 +269,35 @@ def test_nxd_inference_gets_its_block_count() -> None:
 
 def test_the_manuals_example_of_nxd_inference() -> None:
     """--max-model-len 128 --max-num-seqs 4 --block-size 32 --num-gpu-blocks-override 16, in the vLLM User Guide."""
-    found = values(TRN1, "--max-model-len", "128", "--max-num-seqs", "4", "-tp", "2", model=SMOLLM2)
-    assert (found["--num-gpu-blocks-override"], found["--block-size"]) == ("16", "32")
+    settings = values(TRN1, "--max-model-len", "128", "--max-num-seqs", "4", "-tp", "2", model=SMOLLM2)
+    assert (settings["--num-gpu-blocks-override"], settings["--block-size"]) == ("16", "32")
 
 
 def test_one_sequence_goes_without_prefix_caching_which_would_answer_wrongly() -> None:
-    found = values(TRN1, "--max-num-seqs", "1")
+    settings = values(TRN1, "--max-num-seqs", "1")
 
-    assert found["--no-enable-prefix-caching"] is True
-    assert found["--num-gpu-blocks-override"] == "1"
-    assert "--block-size" not in found
+    assert settings["--no-enable-prefix-caching"] is True
+    assert settings["--num-gpu-blocks-override"] == "1"
+    assert "--block-size" not in settings
 
 
 def test_prefix_caching_that_the_user_turns_off_leaves_a_block_for_each_sequence() -> None:
-    found = values(TRN1, "--no-enable-prefix-caching", "--max-num-seqs", "4")
-    assert found["--num-gpu-blocks-override"] == "4"
+    settings = values(TRN1, "--no-enable-prefix-caching", "--max-num-seqs", "4")
+    assert settings["--num-gpu-blocks-override"] == "4"
 
 
 def test_transformers_neuronx_keeps_a_sequence_in_a_block() -> None:
-    found = values(OLD, "--max-model-len", "2048", "--max-num-seqs", "8")
+    settings = values(OLD, "--max-model-len", "2048", "--max-num-seqs", "8")
 
-    assert found["--block-size"] == "2048"
-    assert {found[f"NEURON_{kind}_BUCKETS"] for kind in ("CONTEXT_LENGTH", "TOKEN_GEN")} == {"128,256,512,1024,2048"}
+    assert settings["--block-size"] == "2048"
+    assert {settings[f"NEURON_{kind}_BUCKETS"] for kind in ("CONTEXT_LENGTH", "TOKEN_GEN")} == {"128,256,512,1024,2048"}
 
 
 def test_a_range_of_prompts_leaves_fewer_graphs() -> None:
-    found = values(TRN1, intents=Intents(input=(1000, 3000), output=(1, 1000)))
+    settings = values(TRN1, intents=Intents(input=(1000, 3000), output=(1, 1000)))
 
-    assert config(found)["override_neuron_config"]["context_encoding_buckets"] == [1024, 2048, 4000]
-    assert found["--max-model-len"] == "4000"
+    assert config(settings)["override_neuron_config"]["context_encoding_buckets"] == [1024, 2048, 4000]
+    assert settings["--max-model-len"] == "4000"
 
 
 def test_a_long_model_is_served_short_unless_asked_for_more() -> None:
@@ -298,27 +324,27 @@ def test_kv_heads_that_fit_no_size_are_kept_once_for_each_query_head() -> None:
 def test_padded_heads_take_the_memory_that_they_take() -> None:
     assert LLAMA.geometry
     odd = LLAMA._replace(geometry=LLAMA.geometry._replace(heads=40, kv_heads=10))
-    asked = ("-tp", "8", "--max-model-len", "32768")
+    flags = ("-tp", "8", "--max-model-len", "32768")
 
-    assert int(str(values(TRN1, *asked, model=odd)["--max-num-seqs"])) < int(
-        str(values(TRN1, *asked, model=LLAMA)["--max-num-seqs"])
+    assert int(str(values(TRN1, *flags, model=odd)["--max-num-seqs"])) < int(
+        str(values(TRN1, *flags, model=LLAMA)["--max-num-seqs"])
     )
 
 
 def test_idle_cores_are_rows_for_further_servers() -> None:
-    found = decided(TRN1, intents=Intents(optimize="throughput"))
-    ranks = int(str(found.values["--tensor-parallel-size"].value))
-    said = next(finding for finding in found.findings if finding.id == "NRN-004")
+    decision = decided(TRN1, intents=Intents(optimize="throughput"))
+    ranks = int(str(decision.values["--tensor-parallel-size"].value))
+    finding = next(finding for finding in decision.findings if finding.id == "NRN-004")
 
-    assert said.values["use"].startswith(f"start {32 // ranks - 1} more behind a router")
-    assert "PLAN-025" not in {finding.id for finding in found.findings}
+    assert finding.values["use"].startswith(f"start {32 // ranks - 1} more behind a router")
+    assert "PLAN-025" not in {finding.id for finding in decision.findings}
 
 
 def test_cores_that_are_too_few_for_another_server_of_this_size_are_told_too() -> None:
-    cores = as_cores(host(INF2), parse_given((), {})).facts.devices
-    said = next(idle_cores(cores, tuple(range(8)), 8))
+    cores = as_cores(host(INF2), parse_user_flags((), {})).facts.devices
+    finding = next(idle_cores(cores, tuple(range(8)), 8))
 
-    assert (said.found, said.values["use"][-3:]) == (
+    assert (finding.found, finding.values["use"][-3:]) == (
         f"cores 8-{len(cores) - 1} of {len(cores)}",
         f"-{len(cores) - 1}"[-3:],
     )
@@ -346,15 +372,15 @@ def test_a_model_that_is_too_large_is_refused() -> None:
 
 
 def test_more_sequences_than_memory_is_said_and_kept() -> None:
-    found = decided(TRN1, "-tp", "2", "--max-num-seqs", "64")
-    assert "PLAN-071" in [finding.id for finding in found.findings]
+    decision = decided(TRN1, "-tp", "2", "--max-num-seqs", "64")
+    assert "PLAN-071" in [finding.id for finding in decision.findings]
 
 
 def test_the_quantisation_that_breaks_and_a_small_host_are_said() -> None:
     small = host(TRN1)._replace(memory=host(TRN1).memory._replace(available=8 * GIB))
-    found = decided(TRN1, "--quantization", "neuron_quant", facts=small)
+    decision = decided(TRN1, "--quantization", "neuron_quant", facts=small)
 
-    assert {"PLAN-072", "PLAN-073"} <= {finding.id for finding in found.findings}
+    assert {"PLAN-072", "PLAN-073"} <= {finding.id for finding in decision.findings}
 
 
 @pytest.mark.parametrize(
@@ -369,18 +395,18 @@ def test_the_quantisation_that_breaks_and_a_small_host_are_said() -> None:
 )
 def test_instances_and_drivers_that_an_image_does_not_go_with_fail(machine: str, image: str, failing: set[str]) -> None:
     profile = expect.profile_in(image)
-    found = evaluate(profile["checks"], host(machine))
+    findings = evaluate_checks(profile["checks"], host(machine))
 
-    assert {finding.id for finding in found if finding.severity == FAIL and finding.id.startswith("NRN")} == failing
+    assert {finding.id for finding in findings if finding.severity == FAIL and finding.id.startswith("NRN")} == failing
 
 
 @pytest.mark.parametrize(
     ("name", "method", "said"), [(TRN2, "awq", 1), (TRN2, "fp8", 0), (INF2, "fp8", 1), (INF2, "", 0)]
 )
 def test_a_quantisation_that_the_platform_does_not_name_is_warned_of(name: str, method: str, said: int) -> None:
-    found = decided(name, model=SMOLLM2._replace(quantization=method)).findings
+    findings = decided(name, model=SMOLLM2._replace(quantization=method)).findings
 
-    assert [finding.found for finding in found if finding.id == "PLAN-075"] == [method] * said
+    assert [finding.found for finding in findings if finding.id == "PLAN-075"] == [method] * said
 
 
 @pytest.mark.parametrize(
@@ -395,5 +421,5 @@ def test_a_quantisation_that_the_platform_does_not_name_is_warned_of(name: str, 
     ],
 )
 def test_what_the_old_sdk_lacks_is_found(name: str, flags: tuple[str, ...], expected: list[str]) -> None:
-    found = decided(name, *flags, model=SMOLLM2).findings
-    assert [finding.id for finding in found if finding.id in ("NRN-005", "NRN-006")] == expected
+    findings = decided(name, *flags, model=SMOLLM2).findings
+    assert [finding.id for finding in findings if finding.id in ("NRN-005", "NRN-006")] == expected

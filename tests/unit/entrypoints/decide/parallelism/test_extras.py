@@ -9,8 +9,8 @@ import pytest
 from entrypoints.core.errors import HOST, USAGE, EntrypointError
 from entrypoints.core.records import Mount, Node
 from entrypoints.decide.parallelism.extras import read_extras
-from entrypoints.decide.parallelism.fit import fit
-from entrypoints.decide.parallelism.loading import notices
+from entrypoints.decide.parallelism.fit import fit_model
+from entrypoints.decide.parallelism.loading import find_loading_notices
 from entrypoints.decide.parallelism.offload import PRIVATE, SHARED, choose_offload
 from entrypoints.decide.parallelism.rules import Split
 from entrypoints.model.config import parse_config
@@ -78,12 +78,17 @@ def test_whole_experts_have_their_adapters_where_they_are() -> None:
 def test_adapters_that_leave_no_room_for_the_cache_shorten_the_sequence_and_are_named() -> None:
     small = host(1, 30)
     many = said("--enable-lora", "--max-loras", "32", "--max-lora-rank", "32")
-    plain, found = fit(small, described(LLAMA), said(), RULES), fit(small, described(LLAMA), many, RULES)
+    plain, adapter_placement = (
+        fit_model(small, described(LLAMA), said(), RULES),
+        fit_model(small, described(LLAMA), many, RULES),
+    )
 
     assert plain.kv_tokens is not None
-    assert found.kv_tokens is not None
-    assert (plain.kv_tokens - found.kv_tokens) * 32 * 8 * 128 * 2 * 2 == pytest.approx(64 * 2 * (BODY + ENDS), rel=0.01)
-    assert "LoRA adapters take 5.5 GiB" in found.values["--tensor-parallel-size"].because
+    assert adapter_placement.kv_tokens is not None
+    assert (plain.kv_tokens - adapter_placement.kv_tokens) * 32 * 8 * 128 * 2 * 2 == pytest.approx(
+        64 * 2 * (BODY + ENDS), rel=0.01
+    )
+    assert "LoRA adapters take 5.5 GiB" in adapter_placement.values["--tensor-parallel-size"].because
 
 
 # --- draft models ---------------------------------------------------------------------------------------------------
@@ -118,14 +123,14 @@ def test_what_is_no_object_is_refused(text: str) -> None:
 
 def test_a_draft_model_takes_weights_and_cache() -> None:
     draft = model(EAGLE, 1.0)
-    given = said("--speculative-config", '{"model": "d", "num_speculative_tokens": 3}')
-    plain = fit(host(1, 24), model(), said(), RULES)
-    found = fit(host(1, 24), with_draft(model(), draft), given, RULES)
+    user_flags = said("--speculative-config", '{"model": "d", "num_speculative_tokens": 3}')
+    plain = fit_model(host(1, 24), model(), said(), RULES)
+    placement = fit_model(host(1, 24), with_draft(model(), draft), user_flags, RULES)
     token = 2 * 2 * 8 * 128
     room = (plain.kv_tokens or 0) * 32 * token - 2 * 10**9
 
-    assert found.kv_tokens == pytest.approx(room / (33 * token), rel=0.01)
-    assert "the draft model takes 1.9 GiB" in found.values["--tensor-parallel-size"].because
+    assert placement.kv_tokens == pytest.approx(room / (33 * token), rel=0.01)
+    assert "the draft model takes 1.9 GiB" in placement.values["--tensor-parallel-size"].because
 
 
 def test_ranks_share_a_draft_model_unless_the_user_says_otherwise() -> None:
@@ -137,20 +142,20 @@ def test_ranks_share_a_draft_model_unless_the_user_says_otherwise() -> None:
 
 
 def test_a_models_own_predicting_layers_take_cache_only() -> None:
-    own = with_draft(described({**LLAMA, "num_nextn_predict_layers": 2}), None)
+    predicting_model = with_draft(described({**LLAMA, "num_nextn_predict_layers": 2}), None)
     medusa = with_draft(model(), model(None, 1.0))
 
-    assert own.geometry is not None
+    assert predicting_model.geometry is not None
     assert medusa.geometry is not None
-    assert own.geometry.kv_bytes(100, 2, 1) * 32 == LLAMA_8B.kv_bytes(100, 2, 1) * 34
-    assert read_extras(said("-sc", '{"method": "mtp"}')).draft_bytes(own, 1, 2) == 0
+    assert predicting_model.geometry.kv_bytes(100, 2, 1) * 32 == LLAMA_8B.kv_bytes(100, 2, 1) * 34
+    assert read_extras(said("-sc", '{"method": "mtp"}')).draft_bytes(predicting_model, 1, 2) == 0
     assert medusa.geometry.kv_bytes(100, 2, 1) == LLAMA_8B.kv_bytes(100, 2, 1)
 
 
 def test_a_draft_model_of_unknown_size_is_said() -> None:
     drafted = with_draft(model(), model(EAGLE, weights=None))
 
-    assert [each.id for each in notices({}, drafted, said(), drafted)] == ["PLAN-114"]
+    assert [notice.id for notice in find_loading_notices({}, drafted, said(), drafted)] == ["PLAN-114"]
 
 
 # --- the cache in the host's memory ---------------------------------------------------------------------------------
@@ -190,7 +195,7 @@ def test_the_cache_is_offloaded_on_request_only_and_the_users_size_wins() -> Non
     rules = RULES._replace(offload=PRIVATE)
     size = "--kv-offloading-size"
 
-    assert size in fit(host(2), model(), said(offload=True), rules).values
-    assert size not in fit(host(2), model(), said(), rules).values
-    assert size not in fit(host(2), model(), said(offload=True), RULES).values
-    assert size not in fit(host(2), model(), said(size, "7", offload=True), rules).values
+    assert size in fit_model(host(2), model(), said(offload=True), rules).values
+    assert size not in fit_model(host(2), model(), said(), rules).values
+    assert size not in fit_model(host(2), model(), said(offload=True), RULES).values
+    assert size not in fit_model(host(2), model(), said(size, "7", offload=True), rules).values

@@ -8,81 +8,83 @@ import pytest
 
 from entrypoints.core.errors import DOES_NOT_FIT, HOST, MODEL, USAGE, EntrypointError
 from entrypoints.core.records import Facts, Link
-from entrypoints.decide.parallelism.fit import Fit, Rules, fit
+from entrypoints.decide.parallelism.fit import Fit, Rules, fit_model
 from entrypoints.model.geometry import Geometry
 from entrypoints.model.read import ModelFacts
 from entrypoints.model.weights import Weights
+from tests.support.machines import machine
 from tests.support.many import GIB, LLAMA_8B, LLAMA_70B, RULES, device, host, model, said
+from tests.support.planned import models, plan, spread
 from tests.support.sample import told
 
 MIXTRAL = LLAMA_8B._replace(experts=8, expert_width=14336)
 
 
-def shape(found: Fit) -> tuple[int, int, int]:
-    return found.tensor, found.pipeline, found.data
+def shape(placement: Fit) -> tuple[int, int, int]:
+    return placement.tensor, placement.pipeline, placement.data
 
 
-def ids(found: Fit) -> list[int]:
-    return [chosen.number for chosen in found.devices]
+def ids(placement: Fit) -> list[int]:
+    return [chosen.number for chosen in placement.devices]
 
 
 def refused(code: int, *arguments: Any) -> EntrypointError:
     with pytest.raises(EntrypointError) as error:
-        fit(*arguments)
+        fit_model(*arguments)
     assert error.value.code == code
     assert error.value.hint
     return error.value
 
 
-def texts(found: Fit) -> str:
-    return "\n".join(f"{finding.id} {finding.text} {finding.found}" for finding in told(found.findings))
+def texts(placement: Fit) -> str:
+    return "\n".join(f"{finding.id} {finding.text} {finding.found}" for finding in told(placement.findings))
 
 
 # --- how many -------------------------------------------------------------------------------------------------------
 
 
 def test_a_small_model_gets_an_engine_on_every_device() -> None:
-    found = fit(host(8), model(), said(), RULES)
+    placement = fit_model(host(8), model(), said(), RULES)
 
-    assert (shape(found), ids(found), found.length) == ((1, 1, 8), list(range(8)), 131072)
-    assert "--max-model-len" not in found.values
-    assert found.findings == ()
-    assert "weights take less than 25% of one device" in found.values["--tensor-parallel-size"].because
-    assert found.values["--data-parallel-size"].because.endswith("8 devices serve, 1 in each")
-    assert found.values["--distributed-executor-backend"].value == "uni"
-    assert found.values["--gpu-memory-utilization"].value == "0.9"
+    assert (shape(placement), ids(placement), placement.length) == ((1, 1, 8), list(range(8)), 131072)
+    assert "--max-model-len" not in placement.values
+    assert placement.findings == ()
+    assert "weights take less than 25% of one device" in placement.values["--tensor-parallel-size"].because
+    assert placement.values["--data-parallel-size"].because.endswith("8 devices serve, 1 in each")
+    assert placement.values["--distributed-executor-backend"].value == "uni"
+    assert placement.values["--gpu-memory-utilization"].value == "0.9"
 
 
 def test_a_large_model_is_spread_over_all_devices_and_says_why_not_four() -> None:
-    found = fit(host(8), model(LLAMA_70B, 70.6), said(), RULES)
-    tensor = found.values["--tensor-parallel-size"]
+    placement = fit_model(host(8), model(LLAMA_70B, 70.6), said(), RULES)
+    tensor = placement.values["--tensor-parallel-size"]
 
-    assert shape(found) == (8, 1, 1)
+    assert shape(placement) == (8, 1, 1)
     assert "each reads 4.0 GiB of weights or more" in tensor.because
     assert "weights take 16.4 GiB" in tensor.because
     assert tensor.instead == ("4: slower answers; --optimize throughput chooses it",)
-    assert found.values["--distributed-executor-backend"].value == "mp"
+    assert placement.values["--distributed-executor-backend"].value == "mp"
 
 
 def test_groups_and_engines_share_out_the_devices() -> None:
-    found = fit(host(8), model(LLAMA_70B, 14), said("--max-model-len", "8192"), RULES)
+    placement = fit_model(host(8), model(LLAMA_70B, 14), said("--max-model-len", "8192"), RULES)
 
-    assert shape(found) == (4, 1, 2)
-    assert [text.partition(":")[0] for text in found.values["--tensor-parallel-size"].instead] == ["2", "8"]
-    assert "less than 4.0 GiB of weights per device" in found.values["--tensor-parallel-size"].instead[1]
+    assert shape(placement) == (4, 1, 2)
+    assert [text.partition(":")[0] for text in placement.values["--tensor-parallel-size"].instead] == ["2", "8"]
+    assert "less than 4.0 GiB of weights per device" in placement.values["--tensor-parallel-size"].instead[1]
 
 
 def test_a_narrower_group_that_leaves_none_idle_is_better() -> None:
-    found = fit(host(6), model(LLAMA_70B, 32), said(), RULES)
+    placement = fit_model(host(6), model(LLAMA_70B, 32), said(), RULES)
 
-    assert shape(found) == (2, 1, 3)
-    assert "4: 2 devices would stay idle" in found.values["--tensor-parallel-size"].instead
+    assert shape(placement) == (2, 1, 3)
+    assert "4: 2 devices would stay idle" in placement.values["--tensor-parallel-size"].instead
 
 
 def test_for_latency_as_many_as_have_something_to_do() -> None:
-    assert shape(fit(host(8), model(), said(optimize="latency"), RULES)) == (8, 1, 1)
+    assert shape(fit_model(host(8), model(), said(optimize="latency"), RULES)) == (8, 1, 1)
     small = model(LLAMA_8B, 0.5)
-    assert shape(fit(host(8), small, said(optimize="latency"), RULES)) == (1, 1, 8)
+    assert shape(fit_model(host(8), small, said(optimize="latency"), RULES)) == (1, 1, 8)
 
 
 @pytest.mark.parametrize(
@@ -97,10 +99,10 @@ def test_for_latency_as_many_as_have_something_to_do() -> None:
 def test_for_throughput_engines_that_run_most_sequences_each_up_to_the_default(
     billions: float, geometry: Geometry, memory: int, expected: tuple[int, int, int], because: str
 ) -> None:
-    found = fit(host(8, memory), model(geometry, billions), said(optimize="throughput"), RULES)
+    placement = fit_model(host(8, memory), model(geometry, billions), said(optimize="throughput"), RULES)
 
-    assert (shape(found), ids(found)) == (expected, list(range(8)))
-    assert because in found.values["--tensor-parallel-size"].because
+    assert (shape(placement), ids(placement)) == (expected, list(range(8)))
+    assert because in placement.values["--tensor-parallel-size"].because
 
 
 @pytest.mark.parametrize(("share", "expected", "because"), [
@@ -112,15 +114,15 @@ def test_for_throughput_a_group_leaves_the_cache_its_share(
     share: float, expected: tuple[int, int, int], because: str
 ) -> None:
     rules = RULES._replace(cache_share=share)
-    found = fit(host(8), model(LLAMA_70B, 70.6), said("--max-num-seqs", "64", optimize="throughput"), rules)
+    placement = fit_model(host(8), model(LLAMA_70B, 70.6), said("--max-num-seqs", "64", optimize="throughput"), rules)
 
-    assert shape(found) == expected
-    assert because in found.values["--tensor-parallel-size"].because
+    assert shape(placement) == expected
+    assert because in placement.values["--tensor-parallel-size"].because
 
 
 def test_the_cache_of_the_concurrency_takes_a_wider_group() -> None:
     narrow, wide = (
-        fit(host(8), model(LLAMA_70B, 70.6), said(*words, optimize="throughput"), RULES)
+        fit_model(host(8), model(LLAMA_70B, 70.6), said(*words, optimize="throughput"), RULES)
         for words in (("--max-num-seqs", "64"), ("--max-num-seqs", "400"))
     )
 
@@ -130,19 +132,19 @@ def test_the_cache_of_the_concurrency_takes_a_wider_group() -> None:
 
 
 def test_an_old_vllm_without_data_parallelism_names_the_idle_devices() -> None:
-    known = ("--model", "--tensor-parallel-size", "--gpu-memory-utilization")
-    found = fit(host(8), model(), said(known=known, optimize="throughput"), RULES)
+    option_strings = ("--model", "--tensor-parallel-size", "--gpu-memory-utilization")
+    placement = fit_model(host(8), model(), said(option_strings=option_strings, optimize="throughput"), RULES)
 
-    assert shape(found) == (1, 1, 1)
-    assert set(found.values) <= set(known)
-    assert "this stack runs one engine per server. devices 1-7 of 8" in texts(found)
+    assert shape(placement) == (1, 1, 1)
+    assert set(placement.values) <= set(option_strings)
+    assert "this stack runs one engine per server. devices 1-7 of 8" in texts(placement)
 
 
 def test_ranks_that_the_user_chose_leave_the_rest_idle_and_say_the_flag() -> None:
-    found = fit(host(4), model(), said("-tp", "2"), RULES)
+    placement = fit_model(host(4), model(), said("-tp", "2"), RULES)
 
-    assert shape(found) == (2, 1, 1)
-    idle = told(found.findings)[0]
+    assert shape(placement) == (2, 1, 1)
+    idle = told(placement.findings)[0]
     assert (idle.id, idle.found) == ("PLAN-025", "devices 2-3 of 4")
     assert idle.remediation == "set -dp 2, leave out -tp, or start another server with --devices 2-3"
 
@@ -150,25 +152,25 @@ def test_ranks_that_the_user_chose_leave_the_rest_idle_and_say_the_flag() -> Non
 def test_devices_that_serve_only_together_are_one_group() -> None:
     rules = RULES._replace(whole=True)
 
-    assert shape(fit(host(8), model(), said(), rules)) == (8, 1, 1)
-    assert shape(fit(host(8), model(), said(optimize="throughput"), rules)) == (1, 1, 8)
+    assert shape(fit_model(host(8), model(), said(), rules)) == (8, 1, 1)
+    assert shape(fit_model(host(8), model(), said(optimize="throughput"), rules)) == (1, 1, 8)
     assert (
         "no other process can use a part"
-        in fit(host(8), model(), said(), rules).values["--tensor-parallel-size"].because
+        in fit_model(host(8), model(), said(), rules).values["--tensor-parallel-size"].because
     )
 
 
 def test_heads_that_do_not_divide_are_said() -> None:
     qwen = Geometry(28, 0, 0, 28, 4, 128, 0, 32768, intermediate=18944)
-    found = fit(host(8), model(qwen, 7.6), said(optimize="latency"), RULES)
+    placement = fit_model(host(8), model(qwen, 7.6), said(optimize="latency"), RULES)
 
-    assert shape(found) == (4, 1, 2)
-    assert "8: 28 heads and 4 KV heads are not divisible by 8" in found.values["--tensor-parallel-size"].instead
+    assert shape(placement) == (4, 1, 2)
+    assert "8: 28 heads and 4 KV heads are not divisible by 8" in placement.values["--tensor-parallel-size"].instead
 
 
 def test_more_ranks_than_kv_heads_repeat_them() -> None:
     geometry = LLAMA_8B._replace(kv_heads=2)
-    tokens = [fit(host(8), model(geometry), said("-tp", str(n)), RULES).kv_tokens or 0 for n in (2, 4)]
+    tokens = [fit_model(host(8), model(geometry), said("-tp", str(n)), RULES).kv_tokens or 0 for n in (2, 4)]
 
     assert tokens[0] < tokens[1] < 1.4 * tokens[0]
 
@@ -177,14 +179,14 @@ def test_neurons_plugin_repeats_heads() -> None:
     qwen = Geometry(28, 0, 0, 28, 4, 128, 0, 32768, intermediate=18944)
     rules = RULES._replace(pads_heads=True, sizes=(1, 2, 8, 32))
 
-    assert shape(fit(host(32, 12), model(qwen, 7.6), said(optimize="latency"), rules))[0] == 8
+    assert shape(fit_model(host(32, 12), model(qwen, 7.6), said(optimize="latency"), rules))[0] == 8
 
 
 def test_three_devices_make_a_pipeline() -> None:
-    found = fit(host(3, 24), model(LLAMA_8B, 24), said(), RULES)
+    placement = fit_model(host(3, 24), model(LLAMA_8B, 24), said(), RULES)
 
-    assert shape(found) == (1, 3, 1)
-    assert "--pipeline-parallel-size" in found.values
+    assert shape(placement) == (1, 3, 1)
+    assert "--pipeline-parallel-size" in placement.values
 
 
 def test_without_pipelines_three_devices_are_two_or_too_few() -> None:
@@ -196,37 +198,37 @@ def test_without_pipelines_three_devices_are_two_or_too_few() -> None:
 
 def test_a_model_of_unknown_weights_and_shape_takes_one() -> None:
     hub = ModelFacts("owner/model", False, "", "", None, None, "owner/model is a hub id")
-    found = fit(host(8), hub, said(), RULES)
+    placement = fit_model(host(8), hub, said(), RULES)
 
-    assert (shape(found), found.length, found.kv_tokens) == ((1, 1, 1), None, None)
-    assert "hub id" in found.values["--tensor-parallel-size"].because
-    assert "set -tp" in told(found.findings)[0].remediation
+    assert (shape(placement), placement.length, placement.kv_tokens) == ((1, 1, 1), None, None)
+    assert "hub id" in placement.values["--tensor-parallel-size"].because
+    assert "set -tp" in told(placement.findings)[0].remediation
 
 
 def test_a_model_of_known_weights_and_unknown_cache_keeps_a_quarter() -> None:
     hybrid = model(None, 50)
-    found = fit(host(8), hybrid, said(), RULES)
+    placement = fit_model(host(8), hybrid, said(), RULES)
 
-    assert shape(found) == (8, 1, 1)
-    assert shape(fit(host(8), hybrid, said(optimize="throughput"), RULES)) == (2, 1, 4)
+    assert shape(placement) == (8, 1, 1)
+    assert shape(fit_model(host(8), hybrid, said(optimize="throughput"), RULES)) == (2, 1, 4)
 
 
 def test_a_wrong_configuration_is_an_error_unless_the_user_splits() -> None:
     broken = model(None, 8, problem="config.json: num_hidden_layers: missing")
 
     refused(MODEL, host(), broken, said(), RULES)
-    assert shape(fit(host(), broken, said("-tp", "2"), RULES)) == (2, 1, 1)
+    assert shape(fit_model(host(), broken, said("-tp", "2"), RULES)) == (2, 1, 1)
 
 
 # --- experts --------------------------------------------------------------------------------------------------------
 
 
 def test_experts_stay_whole_where_the_accelerator_says_so() -> None:
-    found = fit(host(8), model(MIXTRAL, 46.7), said(), RULES._replace(expert="tp"))
+    placement = fit_model(host(8), model(MIXTRAL, 46.7), said(), RULES._replace(expert="tp"))
 
-    assert found.values["--enable-expert-parallel"].value is True
-    assert "experts whole" in found.values["--enable-expert-parallel"].because
-    assert "--enable-expert-parallel" not in fit(host(8), model(MIXTRAL, 46.7), said(), RULES).values
+    assert placement.values["--enable-expert-parallel"].value is True
+    assert "experts whole" in placement.values["--enable-expert-parallel"].because
+    assert "--enable-expert-parallel" not in fit_model(host(8), model(MIXTRAL, 46.7), said(), RULES).values
 
 
 def test_experts_whose_blocks_would_be_cut_stay_whole_where_needed() -> None:
@@ -234,8 +236,10 @@ def test_experts_whose_blocks_would_be_cut_stay_whole_where_needed() -> None:
     facts = ModelFacts("q", True, "", "fp8", Weights(482 << 30, 0, 482 << 30), coder, "", group=128)
     h200 = host(8, 141)
 
-    assert shape(fit(h200, facts, said(), RULES._replace(expert="needed"))) == (8, 1, 1)
-    assert fit(h200, facts, said(), RULES._replace(expert="needed")).values["--enable-expert-parallel"].value is True
+    assert shape(fit_model(h200, facts, said(), RULES._replace(expert="needed"))) == (8, 1, 1)
+    assert (
+        fit_model(h200, facts, said(), RULES._replace(expert="needed")).values["--enable-expert-parallel"].value is True
+    )
     assert "cuts the 128 numbers" in refused(USAGE, h200, facts, said("-tp", "8"), RULES).message
 
 
@@ -243,13 +247,15 @@ def test_engines_share_out_the_experts() -> None:
     v3 = Geometry(61, 0, 0, 128, 128, 56, 576, 163840, hidden=7168, experts=256, expert_width=2048)
     facts = ModelFacts("v3", True, "", "fp8", Weights(690 << 30, 0, 690 << 30), v3, "", group=128, expert_share=0.96)
     rules = RULES._replace(expert="needed")
-    found = fit(host(8, 141), facts, said(optimize="throughput"), rules)
+    placement = fit_model(host(8, 141), facts, said(optimize="throughput"), rules)
 
-    assert shape(found) == (1, 1, 8)
-    assert "experts are distributed" in found.values["--data-parallel-size"].because
-    assert shape(fit(host(8, 141), facts, said(), rules)) == (8, 1, 1)
-    assert shape(fit(host(8, 141), facts, said("-dp", "8"), rules)) == (1, 1, 8)
-    assert fit(host(8, 80), facts, said("-dp", "16", "-dpl", "8", "--max-model-len", "8192", "--node-rank", "0"), rules)
+    assert shape(placement) == (1, 1, 8)
+    assert "experts are distributed" in placement.values["--data-parallel-size"].because
+    assert shape(fit_model(host(8, 141), facts, said(), rules)) == (8, 1, 1)
+    assert shape(fit_model(host(8, 141), facts, said("-dp", "8"), rules)) == (1, 1, 8)
+    assert fit_model(
+        host(8, 80), facts, said("-dp", "16", "-dpl", "8", "--max-model-len", "8192", "--node-rank", "0"), rules
+    )
 
 
 def test_engines_that_would_cut_an_experts_blocks_are_refused_or_keep_them_whole() -> None:
@@ -257,8 +263,8 @@ def test_engines_that_would_cut_an_experts_blocks_are_refused_or_keep_them_whole
     facts = ModelFacts("q", True, "", "fp8", Weights(482 << 30, 0, 482 << 30), coder, "", group=128, expert_share=0.9)
 
     assert "--enable-expert-parallel" in refused(USAGE, host(8, 141), facts, said("-dp", "8"), RULES).hint
-    found = fit(host(8, 141), facts, said("-dp", "8"), RULES._replace(expert="needed"))
-    assert found.values["--enable-expert-parallel"].value is True
+    placement = fit_model(host(8, 141), facts, said("-dp", "8"), RULES._replace(expert="needed"))
+    assert placement.values["--enable-expert-parallel"].value is True
 
 
 def test_quantised_groups_are_not_cut() -> None:
@@ -266,25 +272,51 @@ def test_quantised_groups_are_not_cut() -> None:
     facts = model(qwen, 20, group=128)
 
     assert "cuts the 128" in refused(USAGE, host(8), facts, said("-tp", "2"), RULES).message
-    assert shape(fit(host(8), facts._replace(group=0), said("-tp", "2"), RULES)) == (2, 1, 1)
+    assert shape(fit_model(host(8), facts._replace(group=0), said("-tp", "2"), RULES)) == (2, 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "devices", "words", "expected"),
+    [
+        ("nvidia/NVIDIA-Nemotron-3-Ultra-550B-A55B-NVFP4", "b200", 2, (), "tp2"),  # smaller steps, and slices
+        ("nvidia/NVIDIA-Nemotron-3-Ultra-550B-A55B-NVFP4", "b200", 2, ("-pp", "2"), "tp1 pp2"),
+        ("nvidia/NVIDIA-Nemotron-3-Ultra-550B-A55B-NVFP4", "b200", 4, (), "tp4 ep"),
+        ("nvidia/NVIDIA-Nemotron-3-Ultra-550B-A55B-BF16", "h100", 8, ("--nnodes", "2"), "tp8 pp2"),
+    ],
+)
+def test_whole_experts_and_large_steps_yield_to_the_full_length(
+    name: str, kind: str, devices: int, words: tuple[str, ...], expected: str
+) -> None:
+    found = plan(machine(kind, devices), models()[name], words)
+
+    assert spread(found).short() == expected
+    assert not spread(found).length
+
+
+@pytest.mark.parametrize(("words", "sliced"), [((), True), (("--enable-expert-parallel",), False)])
+def test_the_users_experts_stay_whole(words: tuple[str, ...], sliced: bool) -> None:
+    name = "nvidia/NVIDIA-Nemotron-3-Ultra-550B-A55B-NVFP4"
+    found = spread(plan(machine("b200", 2), models()[name], ("-tp", "2", "--max-num-batched-tokens", "8192", *words)))
+
+    assert found.experts != sliced
 
 
 # --- lengths --------------------------------------------------------------------------------------------------------
 
 
 def test_a_length_that_does_not_fit_is_shortened_to_what_does() -> None:
-    found = fit(host(1, 24), model(), said(), RULES)
+    placement = fit_model(host(1, 24), model(), said(), RULES)
 
-    assert found.length is not None
-    assert found.length % 16 == 0
-    assert 30000 < found.length < 40000
-    assert found.values["--max-model-len"].value == str(found.length)
-    assert "131072: vLLM would refuse to start" in found.values["--max-model-len"].instead
+    assert placement.length is not None
+    assert placement.length % 16 == 0
+    assert 30000 < placement.length < 40000
+    assert placement.values["--max-model-len"].value == str(placement.length)
+    assert "131072: vLLM would refuse to start" in placement.values["--max-model-len"].instead
 
 
 def test_more_devices_come_before_a_shorter_length() -> None:
-    assert (found := fit(host(2, 24), model(), said(), RULES)).length == 131072
-    assert shape(found) == (2, 1, 1)
+    assert (placement := fit_model(host(2, 24), model(), said(), RULES)).length == 131072
+    assert shape(placement) == (2, 1, 1)
 
 
 def test_the_users_length_is_refused_with_the_nearest_that_fits() -> None:
@@ -296,64 +328,64 @@ def test_the_users_length_is_refused_with_the_nearest_that_fits() -> None:
 
 @pytest.mark.parametrize("word", ["auto", "-1"])
 def test_a_length_left_to_vllm_stays_so(word: str) -> None:
-    found = fit(host(1, 24), model(), said("--max-model-len", word), RULES)
+    placement = fit_model(host(1, 24), model(), said("--max-model-len", word), RULES)
 
-    assert "--max-model-len" not in found.values
+    assert "--max-model-len" not in placement.values
 
 
 def test_ranges_give_the_length_and_concurrency_the_sequences() -> None:
-    found = fit(host(1), model(), said(input=(4, 3000), output=(10, 1000), concurrency=64), RULES)
+    placement = fit_model(host(1), model(), said(input=(4, 3000), output=(10, 1000), concurrency=64), RULES)
 
-    assert (found.length, found.sequences) == (4000, 64)
-    assert found.values["--max-model-len"].value == "4000"
-    assert found.values["--max-num-seqs"].value == "64"
+    assert (placement.length, placement.sequences) == (4000, 64)
+    assert placement.values["--max-model-len"].value == "4000"
+    assert placement.values["--max-num-seqs"].value == "64"
 
 
 def test_concurrency_that_the_cache_does_not_hold_is_said() -> None:
-    given = said(input=(4000, 4000), output=(1000, 1000), concurrency=256)
-    found = fit(host(1, 24), model(), given, RULES)
+    user_flags = said(input=(4000, 4000), output=(1000, 1000), concurrency=256)
+    placement = fit_model(host(1, 24), model(), user_flags, RULES)
 
-    assert found.sequences is not None
-    assert found.sequences < 16
-    assert "PLAN-026" in texts(found)
+    assert placement.sequences is not None
+    assert placement.sequences < 16
+    assert "PLAN-026" in texts(placement)
 
 
 def test_concurrency_takes_more_devices_before_it_waits() -> None:
-    given = said(input=(4000, 4000), output=(1000, 1000), concurrency=800)
-    found = fit(host(8), model(), given, RULES)
+    user_flags = said(input=(4000, 4000), output=(1000, 1000), concurrency=800)
+    placement = fit_model(host(8), model(), user_flags, RULES)
 
-    assert shape(found) == (2, 1, 4)
-    assert "do not fit fewer devices" in found.values["--tensor-parallel-size"].because
+    assert shape(placement) == (2, 1, 4)
+    assert "do not fit fewer devices" in placement.values["--tensor-parallel-size"].because
 
 
 def test_concurrency_of_unknown_lengths_is_limited_to_the_default_or_to_what_fits() -> None:
-    found = fit(host(1), model(), said(concurrency=4096), RULES)
-    assert int(str(found.values["--max-num-seqs"].value)) >= RULES.sequences
-    assert [finding.id for finding in found.findings if finding.id == "PLAN-026"] == ["PLAN-026"]
-    assert "the lengths are unknown" in found.values["--max-num-seqs"].because
-    few = fit(host(1), model(), said(concurrency=RULES.sequences), RULES)
+    placement = fit_model(host(1), model(), said(concurrency=4096), RULES)
+    assert int(str(placement.values["--max-num-seqs"].value)) >= RULES.sequences
+    assert [finding.id for finding in placement.findings if finding.id == "PLAN-026"] == ["PLAN-026"]
+    assert "the lengths are unknown" in placement.values["--max-num-seqs"].because
+    few = fit_model(host(1), model(), said(concurrency=RULES.sequences), RULES)
     assert few.values["--max-num-seqs"].value == str(RULES.sequences)
     assert "PLAN-026" not in [finding.id for finding in few.findings]
 
 
 def test_concurrency_beyond_the_tokens_of_a_step_is_said() -> None:
     short = {"input": (1, 1), "output": (1, 1)}
-    found = fit(host(1), model(), said(concurrency=1_000_000, **short), RULES)
+    placement = fit_model(host(1), model(), said(concurrency=1_000_000, **short), RULES)
 
-    assert found.values["--max-num-seqs"].value == str(RULES.chunk)
-    assert "every running sequence takes one" in found.values["--max-num-seqs"].because
-    assert "PLAN-026" in texts(found)
+    assert placement.values["--max-num-seqs"].value == str(RULES.chunk)
+    assert "every running sequence takes one" in placement.values["--max-num-seqs"].because
+    assert "PLAN-026" in texts(placement)
 
 
 def test_ranges_longer_than_the_model_are_refused() -> None:
-    given = said(input=(1, 131072), output=(1, 10))
+    user_flags = said(input=(1, 131072), output=(1, 10))
 
-    assert "131072" in refused(DOES_NOT_FIT, host(), model(), given, RULES).hint
+    assert "131072" in refused(DOES_NOT_FIT, host(), model(), user_flags, RULES).hint
 
 
 def test_an_fp8_cache_holds_twice_as_much() -> None:
     half, whole = (
-        fit(host(1, 24), model(), said(*words), RULES).kv_tokens or 0
+        fit_model(host(1, 24), model(), said(*words), RULES).kv_tokens or 0
         for words in (("--kv-cache-dtype", "fp8"), ("--kv-cache-dtype", "auto"))
     )
 
@@ -362,9 +394,9 @@ def test_an_fp8_cache_holds_twice_as_much() -> None:
 
 def test_a_sliding_layer_keeps_the_chunk_beside_its_window() -> None:
     gemma = LLAMA_8B._replace(sliding_layers=32, window=1024)
-    found = fit(host(1, 24), model(gemma), said("--max-num-batched-tokens", "1024"), RULES)
+    placement = fit_model(host(1, 24), model(gemma), said("--max-num-batched-tokens", "1024"), RULES)
 
-    assert (found.length, found.tensor) == (131072, 1)
+    assert (placement.length, placement.tensor) == (131072, 1)
 
 
 # --- what the user set ----------------------------------------------------------------------------------------------
@@ -372,11 +404,11 @@ def test_a_sliding_layer_keeps_the_chunk_beside_its_window() -> None:
 
 def test_what_the_user_set_is_not_among_the_values() -> None:
     words = ("-tp", "2", "-pp", "2", "-dp", "2", "--gpu-memory-utilization", "0.5", "--max-num-seqs", "7")
-    found = fit(host(8), model(), said(*words), RULES)
+    placement = fit_model(host(8), model(), said(*words), RULES)
 
-    assert shape(found) == (2, 2, 2)
-    assert found.sequences == 7
-    assert set(found.values) == {"--distributed-executor-backend"}
+    assert shape(placement) == (2, 2, 2)
+    assert placement.sequences == 7
+    assert set(placement.values) == {"--distributed-executor-backend"}
 
 
 def test_the_users_share_counts_and_is_refused_when_too_small() -> None:
@@ -400,31 +432,31 @@ def test_a_split_that_is_too_small_is_refused_with_one_that_fits() -> None:
 
 def test_several_hosts_are_the_users_to_set() -> None:
     big = model(LLAMA_70B._replace(layers=126, heads=128), 405)
-    found = fit(host(8), big, said("-tp", "8", "-pp", "2", env={"RAY_ADDRESS": "auto"}), RULES)
+    placement = fit_model(host(8), big, said("-tp", "8", "-pp", "2", env={"RAY_ADDRESS": "auto"}), RULES)
 
-    assert shape(found) == (8, 2, 1)
-    assert len(found.devices) == 8
-    assert found.values["--distributed-executor-backend"].value == "ray"
+    assert shape(placement) == (8, 2, 1)
+    assert len(placement.devices) == 8
+    assert placement.values["--distributed-executor-backend"].value == "ray"
 
 
 def test_several_hosts_without_ray_run_by_processes() -> None:
     big = model(LLAMA_70B._replace(layers=126, heads=128), 405)
-    found = fit(host(8), big, said("-tp", "8", "-pp", "2", "--nnodes", "2"), RULES)
+    placement = fit_model(host(8), big, said("-tp", "8", "-pp", "2", "--nnodes", "2"), RULES)
 
-    assert found.values["--distributed-executor-backend"].value == "mp"
+    assert placement.values["--distributed-executor-backend"].value == "mp"
 
 
 def test_engines_on_several_hosts_are_the_users_to_set() -> None:
-    found = fit(host(8), model(), said("-dp", "16", "--data-parallel-backend", "ray"), RULES)
+    placement = fit_model(host(8), model(), said("-dp", "16", "--data-parallel-backend", "ray"), RULES)
 
-    assert (shape(found), len(found.devices)) == ((1, 1, 16), 8)
+    assert (shape(placement), len(placement.devices)) == ((1, 1, 16), 8)
 
 
 def test_a_cache_of_the_users_size_is_taken_as_it_is() -> None:
-    found = fit(host(1), model(), said("--kv-cache-memory-bytes", "17G"), RULES)
+    placement = fit_model(host(1), model(), said("--kv-cache-memory-bytes", "17G"), RULES)
 
-    assert "--gpu-memory-utilization" not in found.values
-    assert found.kv_tokens == 17 * 8192
+    assert "--gpu-memory-utilization" not in placement.values
+    assert placement.kv_tokens == 17 * 8192
     refused(DOES_NOT_FIT, host(1), model(), said("--kv-cache-memory-bytes", "77G"), RULES)
 
 
@@ -451,37 +483,37 @@ def test_no_device_is_said() -> None:
     ],
 )
 def test_devices_that_cannot_serve_are_left_out_and_said(changes: dict[str, Any], said_so: str) -> None:
-    found = fit(changed(host(6), **changes), model(LLAMA_70B, 70.6), said(), RULES)
+    placement = fit_model(changed(host(6), **changes), model(LLAMA_70B, 70.6), said(), RULES)
 
-    assert ids(found) == [2, 3, 4, 5]
-    assert said_so in texts(found)
+    assert ids(placement) == [2, 3, 4, 5]
+    assert said_so in texts(placement)
 
 
 def test_devices_that_are_named_are_used_and_doubted() -> None:
     there = changed(host(4), busy=True, memory_used=40 * GIB)
-    found = fit(there, model(), said(devices=(0, 1)), RULES)
+    placement = fit_model(there, model(), said(devices=(0, 1)), RULES)
 
-    assert ids(found) == [0, 1]
-    assert "PLAN-024" in texts(found)
-    assert found.values["--gpu-memory-utilization"].value == "0.5"
+    assert ids(placement) == [0, 1]
+    assert "PLAN-024" in texts(placement)
+    assert placement.values["--gpu-memory-utilization"].value == "0.5"
 
 
 def test_nearly_alike_devices_serve_together_with_the_smallest_memory() -> None:
-    found = fit(changed(host(4, 48), memory_total=42 * GIB), model(LLAMA_70B, 70.6), said(), RULES)
-    unequal = told(found.findings)[0]
+    placement = fit_model(changed(host(4, 48), memory_total=42 * GIB), model(LLAMA_70B, 70.6), said(), RULES)
+    unequal = told(placement.findings)[0]
 
-    assert shape(found) == (4, 1, 1)
-    assert "of 37.8 GiB usable per device" in found.values["--tensor-parallel-size"].because
+    assert shape(placement) == (4, 1, 1)
+    assert "of 37.8 GiB usable per device" in placement.values["--tensor-parallel-size"].because
     assert (unequal.id, unequal.found) == ("PLAN-140", "42.0 GiB on 0-1, 48.0 GiB on 2-3")
     assert "12.0 GiB of the others stay unused" in unequal.text
 
 
 def test_a_desktops_memory_lowers_the_share() -> None:
     there = host(1, 16)._replace(devices=(device(0, 16, memory_used=2 * GIB),))
-    found = fit(there, model(billions=3), said(), RULES)
+    placement = fit_model(there, model(billions=3), said(), RULES)
 
-    assert found.values["--gpu-memory-utilization"].value == "0.87"
-    assert "87% is free" in found.values["--gpu-memory-utilization"].because
+    assert placement.values["--gpu-memory-utilization"].value == "0.87"
+    assert "87% is free" in placement.values["--gpu-memory-utilization"].because
 
 
 def test_a_device_that_is_not_there_is_refused() -> None:
@@ -498,7 +530,7 @@ def test_all_busy_is_said() -> None:
 def test_memory_that_nothing_tells_comes_from_the_rules_or_is_an_error() -> None:
     there = host(1)._replace(devices=(device(0, memory_total=None, memory_used=None),))
 
-    assert fit(there, model(), said(), RULES._replace(memory=96 * GIB)).length == 131072
+    assert fit_model(there, model(), said(), RULES._replace(memory=96 * GIB)).length == 131072
     refused(HOST, there, model(), said(), RULES)
 
 
@@ -512,17 +544,17 @@ def pairs(count: int) -> tuple[Link, ...]:
 
 
 def test_a_tensor_parallel_group_stays_on_the_fast_link() -> None:
-    found = fit(host(4, 48, links=pairs(4)), model(LLAMA_70B, 55), said("--max-model-len", "8192"), RULES)
+    placement = fit_model(host(4, 48, links=pairs(4)), model(LLAMA_70B, 55), said("--max-model-len", "8192"), RULES)
 
-    assert shape(found) == (2, 2, 1)
-    assert "join only 2 devices" in found.values["--tensor-parallel-size"].instead[1]
+    assert shape(placement) == (2, 2, 1)
+    assert "join only 2 devices" in placement.values["--tensor-parallel-size"].instead[1]
 
 
 def test_pairs_are_taken_whole() -> None:
     there = changed(host(4, links=pairs(4)), busy=False)
     there = there._replace(devices=(there.devices[0]._replace(busy=True), *there.devices[1:]))
 
-    assert ids(fit(there, model(), said("-tp", "2"), RULES)) == [2, 3]
+    assert ids(fit_model(there, model(), said("-tp", "2"), RULES)) == [2, 3]
 
 
 def test_a_group_stays_on_one_numa_node() -> None:
@@ -530,29 +562,31 @@ def test_a_group_stays_on_one_numa_node() -> None:
     nodes = (0, 1, 0, 1)
     there = there._replace(devices=tuple(d._replace(node=n) for d, n in zip(there.devices, nodes, strict=True)))
 
-    assert ids(fit(there, model(), said("-tp", "2", "-dp", "2"), RULES)) == [0, 2, 1, 3]
+    assert ids(fit_model(there, model(), said("-tp", "2", "-dp", "2"), RULES)) == [0, 2, 1, 3]
 
 
 def test_the_users_wider_group_is_kept_and_warned_of() -> None:
-    found = fit(host(4, links=pairs(4)), model(), said("-tp", "4"), RULES)
+    placement = fit_model(host(4, links=pairs(4)), model(), said("-tp", "4"), RULES)
 
-    assert shape(found) == (4, 1, 1)
-    assert "PLAN-027" in texts(found)
+    assert shape(placement) == (4, 1, 1)
+    assert "PLAN-027" in texts(placement)
 
 
 def test_all_joined_is_one_island() -> None:
-    found = fit(host(8, kind="NV18"), model(), said(optimize="latency"), RULES)
+    placement = fit_model(host(8, kind="NV18"), model(), said(optimize="latency"), RULES)
 
-    assert shape(found) == (8, 1, 1)
+    assert shape(placement) == (8, 1, 1)
 
 
 def test_rules_may_name_sizes_and_executors() -> None:
     rules: Rules = RULES._replace(sizes=(1, 8), executors=())
-    found = fit(host(8), model(LLAMA_70B, 70.6), said(), rules)
+    placement = fit_model(host(8), model(LLAMA_70B, 70.6), said(), rules)
 
-    assert shape(found) == (8, 1, 1)
-    assert "--distributed-executor-backend" not in found.values
-    assert "4: the runtime supports tensor-parallel sizes 1, 8 only" in found.values["--tensor-parallel-size"].instead
+    assert shape(placement) == (8, 1, 1)
+    assert "--distributed-executor-backend" not in placement.values
+    assert (
+        "4: the runtime supports tensor-parallel sizes 1, 8 only" in placement.values["--tensor-parallel-size"].instead
+    )
 
 
 def test_too_few_devices_for_the_runtime_are_said() -> None:
@@ -563,8 +597,8 @@ def test_too_few_devices_for_the_runtime_are_said() -> None:
 
 def test_sequences_that_keep_a_state_are_limited_to_those_that_fit() -> None:
     hybrid = LLAMA_8B._replace(cacheless=24, states=24 * 1_000_000)
-    found = fit(host(1, 40), model(hybrid), said(), RULES)
+    placement = fit_model(host(1, 40), model(hybrid), said(), RULES)
 
-    assert found.sequences is not None
-    assert 100 < found.sequences < 300
-    assert "keeps a state of 9" in found.values["--max-num-seqs"].because
+    assert placement.sequences is not None
+    assert 100 < placement.sequences < 300
+    assert "keeps a state of 9" in placement.values["--max-num-seqs"].because

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from entrypoints.core.errors import EntrypointError
 from entrypoints.core.records import Facts, Link
-from entrypoints.decide.parallelism.fit import Fit, Rules, fit
+from entrypoints.decide.parallelism.fit import Fit, Rules, fit_model
 from entrypoints.decide.parallelism.memory_use import stage_share
-from entrypoints.decide.parallelism.multimodal import encoder, read_inputs
+from entrypoints.decide.parallelism.multimodal import compute_encoder_memory, read_inputs
 from entrypoints.decide.parallelism.rules import Split
 from entrypoints.model.geometry import Geometry
 from entrypoints.model.multimodal_encoders import Tower
@@ -105,7 +105,7 @@ def questions(draw: st.DrawFn) -> Question:
 
 def answer(question: Question) -> Fit | None:
     try:
-        return fit(*question)
+        return fit_model(*question)
     except EntrypointError as error:
         refusal = error
     assert refusal.message
@@ -113,74 +113,76 @@ def answer(question: Question) -> Fit | None:
     return None
 
 
-def in_force(question: Question, found: Fit, flag: str) -> str | None:
-    chosen = found.values.get(flag)
+def in_force(question: Question, placement: Fit, flag: str) -> str | None:
+    chosen = placement.values.get(flag)
     return question.given.flag(flag) if chosen is None else str(chosen.value)
 
 
 @settings(max_examples=CASES)
 @given(questions())
 def test_a_plan_never_exceeds_memory(question: Question) -> None:
-    found = answer(question)
-    assume(found)
-    assert found
+    placement = answer(question)
+    assume(placement)
+    assert placement
     _, model, user, rules = question
-    split = Split(found.tensor, found.pipeline)
+    split = Split(placement.tensor, placement.pipeline)
     assert model.geometry
     assert model.weights
-    share = stage_share(model.geometry, found.pipeline)
+    share = stage_share(model.geometry, placement.pipeline)
     element = 1 if user.flag("--kv-cache-dtype") else 2
-    cache = model.geometry.kv_bytes(found.length or 1, element, split.tensor) * share
-    experts = model.expert_share * (1 - 1 / found.data)  # of which other engines hold a part
+    cache = model.geometry.kv_bytes(placement.length or 1, element, split.tensor) * share
+    experts = model.expert_share * (1 - 1 / placement.data)  # of which other engines hold a part
     weights = model.weights.loaded(2) * share * (1 - experts) / split.tensor
     peak = model.weights.peak(2) * share * (1 - experts) / split.tensor
-    images = encoder(model, read_inputs(user, rules.chunk), 2)
-    usable = float(in_force(question, found, "--gpu-memory-utilization") or 0)
-    memory = min(device.memory_total or 0 for device in found.devices)
+    images = compute_encoder_memory(model, read_inputs(user, rules.chunk), 2)
+    usable = float(in_force(question, placement, "--gpu-memory-utilization") or 0)
+    memory = min(device.memory_total or 0 for device in placement.devices)
 
     running = rules.reserved + max(rules.activations, images.activations) + images.cache
     assert weights + cache + running <= memory * usable
     assert peak + rules.reserved <= memory * usable
-    assert found.kv_tokens is not None
-    assert found.kv_tokens >= (found.length or 1)
+    assert placement.kv_tokens is not None
+    assert placement.kv_tokens >= (placement.length or 1)
 
 
 @settings(max_examples=CASES)
 @given(questions())
 def test_a_plan_never_breaks_divisibility_nor_takes_more_devices_than_are_sound(question: Question) -> None:
-    found = answer(question)
-    assume(found)
-    assert found
+    placement = answer(question)
+    assume(placement)
+    assert placement
     geometry, group = question.model.geometry, max(1, question.model.group)
     assert geometry
-    assert geometry.divides(found.tensor)
-    if found.tensor > 1 and geometry.intermediate and not geometry.experts:
-        assert geometry.intermediate % (found.tensor * group) == 0
-    assert len(set(found.devices)) == len(found.devices) == found.tensor * found.pipeline * found.data
-    assert all(device.health == "ok" for device in found.devices)
-    assert found.pipeline <= max(geometry.layers, question.given.number("--pipeline-parallel-size") or 1)
+    assert geometry.divides(placement.tensor)
+    if placement.tensor > 1 and geometry.intermediate and not geometry.experts:
+        assert geometry.intermediate % (placement.tensor * group) == 0
+    assert (
+        len(set(placement.devices)) == len(placement.devices) == placement.tensor * placement.pipeline * placement.data
+    )
+    assert all(device.health == "ok" for device in placement.devices)
+    assert placement.pipeline <= max(geometry.layers, question.given.number("--pipeline-parallel-size") or 1)
 
 
 @settings(max_examples=CASES)
 @given(questions())
 def test_a_plan_never_edits_what_the_user_set(question: Question) -> None:
-    found = answer(question)
-    assume(found)
-    assert found
+    placement = answer(question)
+    assume(placement)
+    assert placement
     user = question.given
-    assert not set(found.values) & set(user.flags)
-    assert found.tensor == (user.number("--tensor-parallel-size") or found.tensor)
-    assert found.pipeline == (user.number("--pipeline-parallel-size") or found.pipeline)
-    assert found.data == (user.number("--data-parallel-size") or found.data)
-    assert found.length == (user.number("--max-model-len") or found.length)
+    assert not set(placement.values) & set(user.flags)
+    assert placement.tensor == (user.number("--tensor-parallel-size") or placement.tensor)
+    assert placement.pipeline == (user.number("--pipeline-parallel-size") or placement.pipeline)
+    assert placement.data == (user.number("--data-parallel-size") or placement.data)
+    assert placement.length == (user.number("--max-model-len") or placement.length)
 
 
 @settings(max_examples=CASES)
 @given(questions())
 def test_the_same_question_has_the_same_answer_and_every_value_a_reason(question: Question) -> None:
-    found = answer(question)
-    assert found == answer(question)
-    assert all(value.because for value in (found.values.values() if found else ()))
+    placement = answer(question)
+    assert placement == answer(question)
+    assert all(value.because for value in (placement.values.values() if placement else ()))
 
 
 @settings(max_examples=CASES)

@@ -10,18 +10,19 @@ from hypothesis import strategies as st
 
 from entrypoints.core.errors import DOES_NOT_FIT, USAGE, EntrypointError
 from entrypoints.decide.parallelism.constraints import possible_splits
-from entrypoints.decide.parallelism.fit import Fit, Rules, fit
+from entrypoints.decide.parallelism.fit import Fit, Rules, fit_model
 from entrypoints.decide.parallelism.fit_input import read_case, read_space
 from entrypoints.decide.parallelism.hosts import (
     FABRIC,
+    NVLINK,
     RDMA,
     SLICE,
     SLICE_HOSTS,
     link_between,
-    reach,
+    make_reach_fields,
     read_reach,
 )
-from entrypoints.decide.parallelism.objective import ranked
+from entrypoints.decide.parallelism.objective import rank_splits
 from entrypoints.decide.parallelism.rules import Space, Split
 from entrypoints.decide.records import Thresholds
 from entrypoints.model.geometry import Geometry
@@ -44,7 +45,7 @@ def space(hosts: int = 2, between: str = "", aim: str | None = None, **changes: 
 
 def splits(what: ModelFacts, rules: Rules, there: Space) -> tuple[Split, ...]:
     case = read_case(host(8), what, said(), rules)._replace(space=there)
-    return ranked(case, possible_splits(case))
+    return rank_splits(case, possible_splits(case))
 
 
 def first(what: ModelFacts, rules: Rules = RULED, **changes: Any) -> Split:
@@ -52,60 +53,60 @@ def first(what: ModelFacts, rules: Rules = RULED, **changes: Any) -> Split:
 
 
 def on_hosts(*words: str, what: ModelFacts = DENSE, rules: Rules = RULED, memory: int = 80, **changes: Any) -> Fit:
-    return fit(host(8, memory, "NV18", **changes), what, said(*words), rules)
+    return fit_model(host(8, memory, "NV18", **changes), what, said(*words), rules)
 
 
-def shapes(found: tuple[Split, ...]) -> list[tuple[int, int, int]]:
-    return [(split.tensor, split.pipeline, split.engines) for split in found]
+def shapes(candidate_splits: tuple[Split, ...]) -> list[tuple[int, int, int]]:
+    return [(split.tensor, split.pipeline, split.engines) for split in candidate_splits]
 
 
 # --- which splits ---------------------------------------------------------------------------------------------------
 
 
 def test_a_dense_model_gets_stages_over_hosts_and_tensor_parallelism_inside() -> None:
-    found = on_hosts("--nnodes", "2")
+    placement = on_hosts("--nnodes", "2")
 
-    assert (found.tensor, found.pipeline) == (8, 2)
-    assert "only activations cross the link" in found.values["--pipeline-parallel-size"].because
+    assert (placement.tensor, placement.pipeline) == (8, 2)
+    assert "only activations cross the link" in placement.values["--pipeline-parallel-size"].because
 
 
 def test_a_dense_model_that_one_host_holds_gets_engines() -> None:
-    found = on_hosts("--nnodes", "2", what=model(LLAMA_70B, 70))
+    placement = on_hosts("--nnodes", "2", what=model(LLAMA_70B, 70))
 
-    assert (found.tensor, found.pipeline, found.data) == (8, 1, 1)
-    assert found.values["--data-parallel-size"].value == "2"
-    assert found.values["--data-parallel-size-local"].value == "1"
+    assert (placement.tensor, placement.pipeline, placement.data) == (8, 1, 1)
+    assert placement.values["--data-parallel-size"].value == "2"
+    assert placement.values["--data-parallel-size-local"].value == "1"
 
 
 def test_one_device_is_not_called_devices() -> None:
-    found = fit(host(1, 80, "NV18"), model(LLAMA_70B, 20), said("--nnodes", "2"), RULED)
+    placement = fit_model(host(1, 80, "NV18"), model(LLAMA_70B, 20), said("--nnodes", "2"), RULED)
 
-    assert "inside a host, 1 device on each of 2 equal hosts" in found.values["--tensor-parallel-size"].because
+    assert "inside a host, 1 device on each of 2 equal hosts" in placement.values["--tensor-parallel-size"].because
 
 
 def test_four_hosts_of_which_two_hold_the_model_run_two_pipelines() -> None:
-    found = on_hosts("--nnodes", "4")
+    placement = on_hosts("--nnodes", "4")
 
-    assert (found.tensor, found.pipeline) == (8, 2)
-    assert found.values["--data-parallel-size"].value == "2"
-    assert found.values["--data-parallel-size-local"].value == "1"
+    assert (placement.tensor, placement.pipeline) == (8, 2)
+    assert placement.values["--data-parallel-size"].value == "2"
+    assert placement.values["--data-parallel-size-local"].value == "1"
 
 
 def test_a_mixture_of_experts_spreads_them_over_hosts_that_rdma_joins() -> None:
-    found = on_hosts("--nnodes", "2", what=EXPERTS, kernel={"rdma_devices": "mlx5_0"})
+    placement = on_hosts("--nnodes", "2", what=EXPERTS, kernel={"rdma_devices": "mlx5_0"})
 
-    assert (found.tensor, found.pipeline) == (8, 1)
-    assert found.values["--data-parallel-size"].value == "2"
-    assert found.values["--enable-expert-parallel"].value is True
-    assert "RDMA" in found.values["--data-parallel-size"].because
+    assert (placement.tensor, placement.pipeline) == (8, 1)
+    assert placement.values["--data-parallel-size"].value == "2"
+    assert placement.values["--enable-expert-parallel"].value is True
+    assert "RDMA" in placement.values["--data-parallel-size"].because
 
 
 def test_a_mixture_of_experts_gets_stages_over_a_link_that_is_not_known() -> None:
-    found = on_hosts("--nnodes", "2", what=EXPERTS)
+    placement = on_hosts("--nnodes", "2", what=EXPERTS)
 
-    assert (found.tensor, found.pipeline) == (8, 2)
-    assert "--data-parallel-size" not in found.values
-    assert "not known" in found.values["--pipeline-parallel-size"].because
+    assert (placement.tensor, placement.pipeline) == (8, 2)
+    assert "--data-parallel-size" not in placement.values
+    assert "not known" in placement.values["--pipeline-parallel-size"].because
 
 
 def test_throughput_gives_a_mixture_of_experts_narrow_engines_on_every_host() -> None:
@@ -123,18 +124,26 @@ def test_tensor_parallelism_crosses_hosts_of_one_fabric() -> None:
     assert shapes(splits(DENSE, RULED, space(between=RDMA)))[-1] == (16, 1, 1)
 
 
-def test_ray_runs_one_engine_over_all_hosts() -> None:
-    found = splits(DENSE, RULED._replace(ways=("ray",)), space(hosts=4))
+def test_hosts_that_nvlink_joins_are_split_as_one_host() -> None:
+    large, small = model(None, 405), model(None, 8)
 
-    assert {split.engines for split in found} == {1}
-    assert (found[0].tensor, found[0].pipeline) == (8, 4)
+    assert shapes(splits(large, RULED, space(between=NVLINK)))[0] == (16, 1, 1)
+    assert shapes(splits(small, RULED, space(between=NVLINK)))[0] == (8, 1, 2)
+    assert shapes(splits(large, RULED, space(between=NVLINK, aim="throughput")))[0] == (1, 1, 16)
+
+
+def test_ray_runs_one_engine_over_all_hosts() -> None:
+    candidate_splits = splits(DENSE, RULED._replace(ways=("ray",)), space(hosts=4))
+
+    assert {split.engines for split in candidate_splits} == {1}
+    assert (candidate_splits[0].tensor, candidate_splits[0].pipeline) == (8, 4)
 
 
 def test_only_engines_cross_hosts_where_the_stack_can_do_nothing_else() -> None:
-    found = splits(DENSE, RULED._replace(ways=("engines",)), space(hosts=4))
+    candidate_splits = splits(DENSE, RULED._replace(ways=("engines",)), space(hosts=4))
 
-    assert all(split.world <= 8 for split in found)
-    assert found[0].engines == 4
+    assert all(split.world <= 8 for split in candidate_splits)
+    assert candidate_splits[0].engines == 4
 
 
 def test_an_image_for_one_host_refuses_several() -> None:
@@ -165,9 +174,9 @@ def test_the_runtimes_sizes_are_of_one_host() -> None:
     ],
 )
 def test_what_the_user_sets_is_kept(words: tuple[str, ...], expected: tuple[int, int, int]) -> None:
-    wanted = read_space(said("--nnodes", "2", *words), 8, 8)
+    user_space = read_space(said("--nnodes", "2", *words), 8, 8)
 
-    assert shapes(splits(DENSE, RULED, wanted))[0] == expected
+    assert shapes(splits(DENSE, RULED, user_space))[0] == expected
 
 
 def test_more_devices_than_all_hosts_have_are_refused() -> None:
@@ -204,7 +213,8 @@ def test_the_link_is_the_devices_own_else_what_the_kernel_shows() -> None:
     assert link_between(host(8, kernel={"rdma_devices": "mlx5_0"}), {}, "") == RDMA
     assert link_between(host(8), {}, FABRIC) == FABRIC
     joined = {"nvlink_cluster": "a1b2/3", "rdma_devices": "mlx5_0"}
-    assert link_between(host(4, kernel=joined), {}, "") == FABRIC
+    assert link_between(host(4, kernel=joined), {}, "") == NVLINK
+    assert link_between(host(4, kernel=joined), {"NCCL_MNNVL_ENABLE": "0"}, "") == RDMA
 
 
 def test_a_slice_is_a_fabric_if_the_environment_names_its_hosts() -> None:
@@ -215,7 +225,7 @@ def test_a_slice_is_a_fabric_if_the_environment_names_its_hosts() -> None:
 
 def test_a_stack_without_the_data_serves_on_one_host() -> None:
     assert read_reach(Thresholds({})).ways == ()
-    assert reach(Thresholds({"hosts_ways": {"value": ["ray"]}, "hosts_link": {"value": "rdma"}})) == {
+    assert make_reach_fields(Thresholds({"hosts_ways": {"value": ["ray"]}, "hosts_link": {"value": "rdma"}})) == {
         "ways": ("ray",),
         "link": "rdma",
     }

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from entrypoints.core.records import Memory, Use
-from entrypoints.decide.parallelism.fit import fit
-from entrypoints.decide.parallelism.loading import as_loaded, find_host_weights, notices
+from entrypoints.decide.parallelism.fit import fit_model
+from entrypoints.decide.parallelism.loading import as_loaded, find_host_weights, find_loading_notices
 from entrypoints.model.geometry import Geometry
 from entrypoints.model.read import ModelFacts
 from entrypoints.model.weights import Weights
@@ -49,7 +49,7 @@ def test_a_platform_without_kernels_unpacks_to_the_servers_type() -> None:
     assert loaded.weights
     assert loaded.weights.other == 0
     assert loaded.weights.loaded(2) == pytest.approx(58 * GIB * 16 / 4.25 + 2 * 10**9)
-    assert [each.id for each in notices(thresholds(), PACKED, said(), loaded)] == ["PLAN-112"]
+    assert [notice.id for notice in find_loading_notices(thresholds(), PACKED, said(), loaded)] == ["PLAN-112"]
 
 
 def test_nothing_changes_without_a_method_or_for_a_model_that_is_quantised_already() -> None:
@@ -58,30 +58,30 @@ def test_nothing_changes_without_a_method_or_for_a_model_that_is_quantised_alrea
 
 
 def test_a_method_of_unknown_size_counts_unquantised_and_says_so() -> None:
-    given = said("--quantization", "torchao")
-    loaded = as_loaded(thresholds(), PLAIN, given)
+    user_flags = said("--quantization", "torchao")
+    loaded = as_loaded(thresholds(), PLAIN, user_flags)
 
     assert loaded is PLAIN
-    assert [each.id for each in notices(thresholds(), PLAIN, given, loaded)] == ["PLAN-111"]
+    assert [notice.id for notice in find_loading_notices(thresholds(), PLAIN, user_flags, loaded)] == ["PLAN-111"]
 
 
 def test_sizes_that_the_configuration_leaves_out_are_named() -> None:
     model = PLAIN._replace(filled=("num_attention_heads=32",))
-    (found,) = notices(thresholds(), model, said(), model)
+    (notice,) = find_loading_notices(thresholds(), model, said(), model)
 
-    assert (found.id, found.found) == ("PLAN-110", "num_attention_heads=32")
+    assert (notice.id, notice.found) == ("PLAN-110", "num_attention_heads=32")
 
 
 def test_fewer_devices_hold_what_is_quantised_while_it_is_loaded() -> None:
-    given = said("--quantization", "fp8", "-tp", "1", "--max-model-len", "2048")
-    streamed = as_loaded(thresholds(), PLAIN, given)
-    at_once = as_loaded(thresholds(quantizes_while_loading=False), PLAIN, given)
+    user_flags = said("--quantization", "fp8", "-tp", "1", "--max-model-len", "2048")
+    streamed = as_loaded(thresholds(), PLAIN, user_flags)
+    at_once = as_loaded(thresholds(quantizes_while_loading=False), PLAIN, user_flags)
 
-    found = fit(host(1, 96), streamed, given, RULES)
+    placement = fit_model(host(1, 96), streamed, user_flags, RULES)
     assert "--quantization fp8 quantises linear layers to 8 bits" in streamed.conversion
-    assert found.uses[0].weights < 75 * GIB
+    assert placement.uses[0].weights < 75 * GIB
     with pytest.raises(Exception, match="until all are loaded"):
-        fit(host(1, 96), at_once, given, RULES)
+        fit_model(host(1, 96), at_once, user_flags, RULES)
 
 
 OFFLOADS, ON_CPU = "VLLM_OFFLOAD_WEIGHTS_BEFORE_QUANT", "--weights-load-device"
@@ -103,10 +103,10 @@ def test_weights_that_the_host_holds_before_they_are_quantised_need_its_memory(
 ) -> None:
     plain = ModelFacts("/m", True, "LlamaForCausalLM", "", Weights(65 * GIB, 65 * GIB // 2, 0), None, "")
     loaded = plain._replace(weights=Weights(65 * GIB, 0, 65 * GIB // 2))
-    seen = host()._replace(memory=Memory(128 * GIB, available * GIB, 0, 0))
+    host_facts = host()._replace(memory=Memory(128 * GIB, available * GIB, 0, 0))
     uses = [Use(at, at, 1, 1, 0, 0) for at in range(engines)]
 
-    assert [item.values["setting"] for item in find_host_weights(seen, plain, loaded, settings, uses)] == (
+    assert [item.values["setting"] for item in find_host_weights(host_facts, plain, loaded, settings, uses)] == (
         [told] if told else []
     )
-    assert not [*find_host_weights(seen, plain, plain, settings, uses)]  # nothing is quantised
+    assert not [*find_host_weights(host_facts, plain, plain, settings, uses)]  # nothing is quantised

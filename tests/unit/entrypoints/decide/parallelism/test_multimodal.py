@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from entrypoints.decide.parallelism.fit import fit
-from entrypoints.decide.parallelism.multimodal import encoder, read_inputs
+from entrypoints.decide.parallelism.fit import fit_model
+from entrypoints.decide.parallelism.multimodal import compute_encoder_memory, read_inputs
 from entrypoints.model.config import parse_config
 from entrypoints.model.geometry import Geometry
 from entrypoints.model.multimodal_encoders import parse_towers
@@ -28,17 +28,17 @@ def model(config: dict[str, object]) -> ModelFacts:
 
 
 def test_a_tower_of_any_size_is_counted_with_the_largest_image() -> None:
-    found = encoder(model(ANY_SIZE), read_inputs(said(), 8192), 2)
+    encoder_memory = compute_encoder_memory(model(ANY_SIZE), read_inputs(said(), 8192), 2)
 
-    assert found.cache == 16384 * 3584 * 2
-    assert found.activations == 4 * 16384 * (6 * 1280 + 2 * 3420) * 2
+    assert encoder_memory.cache == 16384 * 3584 * 2
+    assert encoder_memory.activations == 4 * 16384 * (6 * 1280 + 2 * 3420) * 2
 
 
 def test_a_step_computes_as_many_images_as_the_budget_holds() -> None:
-    found = encoder(model(FIXED), read_inputs(said(), 8192), 2)
+    encoder_memory = compute_encoder_memory(model(FIXED), read_inputs(said(), 8192), 2)
 
-    assert found.cache == 8192 * 3584 * 2
-    assert found.activations == 32 * 4096 * (6 * 1152 + 2 * 4304) * 2
+    assert encoder_memory.cache == 8192 * 3584 * 2
+    assert encoder_memory.activations == 32 * 4096 * (6 * 1152 + 2 * 4304) * 2
 
 
 def test_tiles_and_recordings_have_their_own_sizes() -> None:
@@ -61,21 +61,21 @@ def test_tiles_and_recordings_have_their_own_sizes() -> None:
     ],
 )
 def test_a_server_for_text_reserves_nothing(words: tuple[str, ...]) -> None:
-    assert encoder(model(ANY_SIZE), read_inputs(said(*words), 8192), 2).cache == 0
+    assert compute_encoder_memory(model(ANY_SIZE), read_inputs(said(*words), 8192), 2).cache == 0
 
 
 @pytest.mark.parametrize("kwargs", ['{"max_pixels": 802816}', "max_pixels=802816,min_pixels=3136"])
 def test_smaller_images_take_less(kwargs: str) -> None:
     small = read_inputs(said("--mm-processor-kwargs", kwargs), 512)
-    found = encoder(model(ANY_SIZE), small, 2)
+    encoder_memory = compute_encoder_memory(model(ANY_SIZE), small, 2)
 
-    assert found.cache == 1024 * 3584 * 2
-    assert found.activations == 4 * 1024 * (6 * 1280 + 2 * 3420) * 2
+    assert encoder_memory.cache == 1024 * 3584 * 2
+    assert encoder_memory.activations == 4 * 1024 * (6 * 1280 + 2 * 3420) * 2
 
 
 def test_the_plan_reserves_it_and_says_so() -> None:
-    with_images = fit(host(1, 80), model(ANY_SIZE), said(), RULES)
-    without = fit(host(1, 80), model(ANY_SIZE), said("--language-model-only"), RULES)
+    with_images = fit_model(host(1, 80), model(ANY_SIZE), said(), RULES)
+    without = fit_model(host(1, 80), model(ANY_SIZE), said("--language-model-only"), RULES)
     (tensor,) = (value for name, value in with_images.values.items() if name == "--tensor-parallel-size")
 
     assert with_images.uses[0].other > without.uses[0].other

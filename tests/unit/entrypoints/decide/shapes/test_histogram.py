@@ -8,17 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from entrypoints.decide.shapes.buckets import Range, limited, linear
+from entrypoints.decide.shapes.buckets import Range, make_limited_buckets, make_linear_buckets
 from entrypoints.decide.shapes.histogram import (
     best_linear,
     blocks_held,
-    compared,
+    compare_spacings,
+    compute_padding_share,
     decode_sizes,
-    describe,
-    optimal,
-    padding,
-    pieces,
+    describe_spacings,
+    find_optimal_buckets,
     prompt_sizes,
+    split_prompts,
 )
 
 CHAT = {150: 40.0, 300: 30.0, 700: 20.0, 2900: 9.0, 8000: 1.0}
@@ -26,21 +26,21 @@ CHAT = {150: 40.0, 300: 30.0, 700: 20.0, 2900: 9.0, 8000: 1.0}
 
 
 def test_two_lengths_take_two_buckets_without_padding() -> None:
-    assert optimal({128: 5, 1024: 1}, 2, 128) == (128, 1024)
-    assert padding((128, 1024), {128: 5, 1024: 1}) == 0
+    assert find_optimal_buckets({128: 5, 1024: 1}, 2, 128) == (128, 1024)
+    assert compute_padding_share((128, 1024), {128: 5, 1024: 1}) == 0
 
 
 def test_one_bucket_holds_the_longest() -> None:
-    assert optimal(CHAT, 1, 128) == (8064,)
+    assert find_optimal_buckets(CHAT, 1, 128) == (8064,)
 
 
 def test_the_end_is_always_held() -> None:
-    assert optimal(CHAT, 3, 128, 16384)[-1] == 16384
-    assert optimal({100: 1.0}, 1, 128, 1024) == (1024,)
+    assert find_optimal_buckets(CHAT, 3, 128, 16384)[-1] == 16384
+    assert find_optimal_buckets({100: 1.0}, 1, 128, 1024) == (1024,)
 
 
 def test_no_more_buckets_than_there_are_sizes() -> None:
-    assert optimal(CHAT, 100, 128) == (256, 384, 768, 2944, 8064)
+    assert find_optimal_buckets(CHAT, 100, 128) == (256, 384, 768, 2944, 8064)
 
 
 @given(
@@ -49,37 +49,44 @@ def test_no_more_buckets_than_there_are_sizes() -> None:
 )
 def test_no_other_choice_pads_less(sizes: dict[int, float], count: int) -> None:
     """Compared with every choice there is."""
-    chosen = optimal(sizes, count, 100)
+    chosen = find_optimal_buckets(sizes, count, 100)
     edges = sorted({-(-size // 100) * 100 for size in sizes})
-    others = ((*few, edges[-1]) for number in range(min(count, len(edges))) for few in combinations(edges[:-1], number))
+    other_choices = (
+        (*few, edges[-1]) for number in range(min(count, len(edges))) for few in combinations(edges[:-1], number)
+    )
 
     assert len(chosen) <= count
-    assert padding(chosen, sizes) <= min(padding(other, sizes) for other in others) + 1e-9
+    assert (
+        compute_padding_share(chosen, sizes)
+        <= min(compute_padding_share(choice, sizes) for choice in other_choices) + 1e-9
+    )
 
 
 @given(
     st.dictionaries(st.integers(1, 16000), st.integers(1, 9).map(float), min_size=1, max_size=60),
 )
 def test_the_best_of_as_many_is_never_worse_than_a_vendors_way(sizes: dict[int, float]) -> None:
-    for row in compared(sizes, Range(128, 128, 16384), 0.25):
+    for row in compare_spacings(sizes, Range(128, 128, 16384), 0.25):
         assert row.best <= row.padding + 1e-9
 
 
 def test_what_it_saves_for_a_chat() -> None:
-    rows = {row.name: row for row in compared(CHAT, Range(128, 128, 8192), 0.25)}
+    rows = {row.name: row for row in compare_spacings(CHAT, Range(128, 128, 8192), 0.25)}
 
     assert len(rows["linear"].buckets) == 64
     assert len(rows["padding-limited"].buckets) < 20
     assert rows["exponential"].best < rows["exponential"].padding
-    assert "at best" in describe(rows.values())
+    assert "at best" in describe_spacings(rows.values())
 
 
 def test_the_best_linear_range_keeps_to_the_number_of_graphs() -> None:
     few = best_linear(CHAT, 12, Range(128, 128, 8192))
 
-    assert len(linear(few)) <= 12
+    assert len(make_linear_buckets(few)) <= 12
     assert few.last >= 8192
-    assert padding(linear(few), CHAT) <= padding(linear(Range(1024, 1024, 8192)), CHAT)
+    assert compute_padding_share(make_linear_buckets(few), CHAT) <= compute_padding_share(
+        make_linear_buckets(Range(1024, 1024, 8192)), CHAT
+    )
 
 
 def test_requests_become_prompt_lengths() -> None:
@@ -87,8 +94,8 @@ def test_requests_become_prompt_lengths() -> None:
 
 
 def test_long_prompts_are_computed_in_pieces() -> None:
-    assert pieces({5000: 2.0, 100: 1.0}, 2048) == {2048: 4.0, 904: 2.0, 100: 1.0}
-    assert pieces({5000: 2.0}, None) == {5000: 2.0}
+    assert split_prompts({5000: 2.0, 100: 1.0}, 2048) == {2048: 4.0, 904: 2.0, 100: 1.0}
+    assert split_prompts({5000: 2.0}, None) == {5000: 2.0}
 
 
 def test_a_batch_holds_about_the_sum_of_its_sequences() -> None:
@@ -105,6 +112,8 @@ def test_equal_sequences_have_one_size() -> None:
 
 
 def test_limited_buckets_can_be_beaten_by_knowing_the_lengths() -> None:
-    plain = limited(Range(128, 128, 8192), 0.25)
+    plain = make_limited_buckets(Range(128, 128, 8192), 0.25)
 
-    assert padding(optimal(CHAT, len(plain), 128, 8192), CHAT) < padding(plain, CHAT)
+    assert compute_padding_share(find_optimal_buckets(CHAT, len(plain), 128, 8192), CHAT) < compute_padding_share(
+        plain, CHAT
+    )

@@ -24,14 +24,19 @@ from tests.support.hosts.trees import SAMPLES, sample
 Parse = Callable[[str], Any]
 
 PARSERS: dict[str, tuple[Parse, ...]] = {
-    "ascend": (npu_smi.parse_info, npu_smi.parse_mapping, npu_smi.parse_topology),
-    "cuda": (nvidia_smi.parse_table, nvidia_smi.parse_query, nvidia_smi.parse_topology, nvidia_smi.parse_list),
-    "enflame": (enflame.parse_query, enflame.parse_table, enflame.parse_columns),
-    "habana": (hl_smi.parse_table, hl_smi.parse_modules, hl_smi.parse_topology),
-    "neuron": (neuron_ls.parse_json, neuron_ls.parse_table),
-    "rocm": (amdsmi.parse_amd_smi, amdsmi.parse_rocm_smi, amdsmi.parse_rocminfo, amdsmi.parse_topology),
+    "ascend": (npu_smi.parse_info, npu_smi.parse_mapping, npu_smi.parse_npu_topology),
+    "cuda": (
+        nvidia_smi.parse_nvidia_table,
+        nvidia_smi.parse_query,
+        nvidia_smi.parse_nvidia_topology,
+        nvidia_smi.parse_list,
+    ),
+    "enflame": (enflame.parse_query, enflame.parse_efsmi_table, enflame.parse_columns),
+    "habana": (hl_smi.parse_hl_smi_table, hl_smi.parse_modules, hl_smi.parse_hl_smi_topology),
+    "neuron": (neuron_ls.parse_neuron_json, neuron_ls.parse_neuron_table),
+    "rocm": (amdsmi.parse_amd_smi, amdsmi.parse_rocm_smi, amdsmi.parse_rocminfo, amdsmi.parse_amd_topology),
     "tpu": (tpu.parse_tpu_info,),
-    "xpu": (xpusmi.parse_discovery, xpusmi.parse_topology),
+    "xpu": (xpusmi.parse_discovery, xpusmi.parse_xpu_topology),
 }
 
 
@@ -84,29 +89,29 @@ def test_the_parsers_of_every_folder_of_samples_are_listed() -> None:
 def test_a_sample_reads_the_same_in_every_disguise(name: str, parse: Parse) -> None:
     text = sample(name)
     plain = parse(text)
-    asked = {disguise: _asked(Result(0, change(text), ""), parse) for disguise, change in DISGUISES.items()}
+    readings = {disguise: _asked(Result(0, change(text), ""), parse) for disguise, change in DISGUISES.items()}
 
-    assert [disguise for disguise, (found, host) in asked.items() if found != plain or host.failures] == []
+    assert [disguise for disguise, (reading, host) in readings.items() if reading != plain or host.failures] == []
 
 
 def test_what_a_tool_printed_before_it_failed_counts_and_the_failure_too() -> None:
     text = sample("cuda/nvidia-smi.h100.r535.txt") + "WARNING: infoROM is corrupted at gpu 0000:1B:00.0\n"
-    found, host = _asked(Result(14, text, ""), nvidia_smi.parse_table)
+    table, host = _asked(Result(14, text, ""), nvidia_smi.parse_nvidia_table)
 
-    assert found.gpus[0].name == "NVIDIA H100 80GB HBM3"
+    assert table.gpus[0].name == "NVIDIA H100 80GB HBM3"
     assert [failure.found for failure in host.failures] == ["WARNING: infoROM is corrupted at gpu 0000:1B:00.0"]
 
 
 def test_two_sentences_of_a_tool_that_fails_are_both_told() -> None:
     words = "NVIDIA-SMI couldn't find libnvidia-ml.so library in your system.\nPlease also try adding the directory.\n"
-    _, host = _asked(Result(12, words, ""), nvidia_smi.parse_table)
+    _, host = _asked(Result(12, words, ""), nvidia_smi.parse_nvidia_table)
 
     assert "couldn't find libnvidia-ml.so" in host.failures[0].found
     assert len(host.failures) == 1
 
 
 def test_a_tool_that_hung_is_one_failure() -> None:
-    found, host = _asked(Result(TIMED_OUT, "", "tool: no answer within 20 s"), nvidia_smi.parse_table)
+    table, host = _asked(Result(TIMED_OUT, "", "tool: no answer within 20 s"), nvidia_smi.parse_nvidia_table)
 
-    assert found is None
+    assert table is None
     assert [failure.found for failure in host.failures] == ["tool: no answer within 20 s"]

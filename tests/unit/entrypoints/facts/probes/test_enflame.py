@@ -40,7 +40,7 @@ def text(name: str) -> str:
 
 @pytest.mark.parametrize("name", TABLES)
 def test_every_version_of_the_table_parses(name: str) -> None:
-    answer = enflame.parse_table(text(name))
+    answer = enflame.parse_efsmi_table(text(name))
 
     assert [(card.name, card.bus, (card.memory or 0) // MIB) for card in answer.cards] == TABLES[name]
     assert tuple(answer.versions[part] for part in ("tool", "driver", "firmware")) == VERSIONS[name]
@@ -69,9 +69,11 @@ def test_sizes_of_address_windows_are_not_taken_for_memory() -> None:
 
 
 def test_a_card_in_use_is_busy() -> None:
-    used = text("efsmi-q.s60.txt").replace("Used Size               : 0 MiB", "Used Size               : 30000 MiB")
+    busy_output = text("efsmi-q.s60.txt").replace(
+        "Used Size               : 0 MiB", "Used Size               : 30000 MiB"
+    )
 
-    assert enflame.parse_query(used).cards[0][4:] == (31129 * MIB, "ok", True, "TR6Y46010302")
+    assert enflame.parse_query(busy_output).cards[0][4:] == (31129 * MIB, "ok", True, "TR6Y46010302")
 
 
 def test_the_json_of_newer_versions_has_the_same_keys() -> None:
@@ -110,11 +112,19 @@ def test_addresses_are_the_kernels_whatever_the_domains_width(written: str, mean
 @pytest.mark.parametrize(
     ("parse", "wrong", "quoted"),
     [
-        (enflame.parse_table, "", "DEV, NAME"),
-        (enflame.parse_table, "Error: driver not loaded\n", "driver not loaded"),
-        (enflame.parse_table, text("efsmi.s60-2x.v1.4.0.505.txt").replace("49120MiB", "lots"), "lots"),
-        (enflame.parse_table, text("efsmi.s60-2x.v1.4.0.505.txt").replace("00:3e:00.0", "somewhere"), "somewhere"),
-        (enflame.parse_table, text("efsmi.s60-2x.v1.4.0.505.txt").replace("| 1      Enf", "| 0      Enf"), "once"),
+        (enflame.parse_efsmi_table, "", "DEV, NAME"),
+        (enflame.parse_efsmi_table, "Error: driver not loaded\n", "driver not loaded"),
+        (enflame.parse_efsmi_table, text("efsmi.s60-2x.v1.4.0.505.txt").replace("49120MiB", "lots"), "lots"),
+        (
+            enflame.parse_efsmi_table,
+            text("efsmi.s60-2x.v1.4.0.505.txt").replace("00:3e:00.0", "somewhere"),
+            "somewhere",
+        ),
+        (
+            enflame.parse_efsmi_table,
+            text("efsmi.s60-2x.v1.4.0.505.txt").replace("| 1      Enf", "| 0      Enf"),
+            "once",
+        ),
         (enflame.parse_query, "", "once"),
         (enflame.parse_query, "DEV ID 0\nDevice Mem Info\nTotal Size : 49 TB\n", "49 TB"),
         (enflame.parse_query, '{"devices": 1}', "devices"),
@@ -152,18 +162,18 @@ def said(stdout: str, rc: int = 0, stderr: str = "") -> dict[str, object]:
 
 def test_columns_take_their_addresses_from_the_kernel(tmp_path: Path) -> None:
     tree = cards(*(f"0000:{bus:02x}:00.0" for bus in range(1, 8)))
-    seen, host = probe(tmp_path, tree, {"efsmi --dmon -c 1": said(text("efsmi-dmon.s60-7x.txt"))})
+    result, host = probe(tmp_path, tree, {"efsmi --dmon -c 1": said(text("efsmi-dmon.s60-7x.txt"))})
 
     assert host.failures == []
-    assert [device.bus for device in seen.devices][-1] == "0000:07:00.0"
+    assert [device.bus for device in result.devices][-1] == "0000:07:00.0"
 
 
 def test_cards_without_the_tool_are_a_failure_that_says_what_is_missing(tmp_path: Path) -> None:
     tree = {**cards("0000:3d:00.0"), "sys/module/enflame/version": "1.6.3.12\n"}
-    seen, host = probe(tmp_path, tree, {})
+    result, host = probe(tmp_path, tree, {})
 
-    assert (seen.devices[0].memory_total, seen.devices[0].bus) == (None, "0000:3d:00.0")
-    assert seen.versions == {"driver": "1.6.3.12"}
+    assert (result.devices[0].memory_total, result.devices[0].bus) == (None, "0000:3d:00.0")
+    assert result.versions == {"driver": "1.6.3.12"}
     assert [failure.where for failure in host.failures] == ["efsmi"]
     assert "TopsRider" in host.failures[0].expected
 
@@ -179,7 +189,7 @@ def test_a_card_whose_memory_is_not_told_is_a_failure(tmp_path: Path) -> None:
 
 @fuzz
 def test_damaged_tables_never_give_a_traceback() -> None:
-    survives_damage(enflame.parse_table, *(text(name) for name in TABLES))
+    survives_damage(enflame.parse_efsmi_table, *(text(name) for name in TABLES))
 
 
 @fuzz

@@ -44,7 +44,7 @@ def test_every_layout_parses(name: str) -> None:
     answer = tpu.parse_tpu_info(text(name))
 
     assert [(chip.generation, chip.busy) for chip in answer.chips] == [(generation, busy)] * count
-    assert [used and used[1] / GIB for used in answer.usage] == ([total] * count if total else [])
+    assert [usage and usage[1] / GIB for usage in answer.usage] == ([total] * count if total else [])
 
 
 def test_the_library_names_its_version() -> None:
@@ -124,24 +124,24 @@ def said(stdout: str, rc: int = 0, stderr: str = "") -> dict[str, object]:
 
 def test_no_chip_is_no_failure(tmp_path: Path) -> None:
     network = pci("0000:00:03.0", "0x1ae0", "0x0042", "0x020000")
-    seen, host = probe(tmp_path, {**network, "dev/vfio/7": ""})
+    result, host = probe(tmp_path, {**network, "dev/vfio/7": ""})
 
-    assert (seen, host.failures) == (ProbeResult(), [])
+    assert (result, host.failures) == (ProbeResult(), [])
 
 
 def test_groups_name_the_file_where_the_kernel_does(tmp_path: Path) -> None:
     groups = {f"sys/kernel/iommu_groups/{9 - number}/devices/0000:00:{number + 4:02x}.0": "" for number in range(2)}
     files = {"dev/vfio/8": "", "dev/vfio/9": ""}
-    seen, _ = probe(tmp_path, {**chips("0x0063", 2, "accel-none"), **groups, **files})
+    result, _ = probe(tmp_path, {**chips("0x0063", 2, "accel-none"), **groups, **files})
 
-    assert [device.path for device in seen.devices] == ["/dev/vfio/9", "/dev/vfio/8"]
+    assert [device.path for device in result.devices] == ["/dev/vfio/9", "/dev/vfio/8"]
 
 
 def test_a_chip_of_two_dies_is_two_devices(tmp_path: Path) -> None:
-    both = pci("0000:00:04.0", "0x1ae0", "0x0076", "0x088000") | pci("0000:00:04.1", "0x1ae0", "0x0076", "0x088000")
-    seen, _ = probe(tmp_path, {**both, "dev/vfio/0": "", "dev/vfio/1": ""})
+    two_dies = pci("0000:00:04.0", "0x1ae0", "0x0076", "0x088000") | pci("0000:00:04.1", "0x1ae0", "0x0076", "0x088000")
+    result, _ = probe(tmp_path, {**two_dies, "dev/vfio/0": "", "dev/vfio/1": ""})
 
-    assert [(device.card, device.path) for device in seen.devices] == [(0, "/dev/vfio/0"), (0, "/dev/vfio/1")]
+    assert [(device.card, device.path) for device in result.devices] == [(0, "/dev/vfio/0"), (0, "/dev/vfio/1")]
 
 
 @pytest.mark.parametrize(
@@ -158,26 +158,26 @@ def test_four_chips_of_v7x_are_eight_devices_however_many_functions(tmp_path: Pa
     tree: Tree = {f"dev/vfio/{number}": "" for number in range(4)} | {"dev/vfio/vfio": ""}
     for address in addresses:
         tree |= pci(address, "0x1ae0", "0x0076", "0x088000")
-    seen, _ = probe(tmp_path, tree)
+    result, _ = probe(tmp_path, tree)
 
-    assert [device.card for device in seen.devices] == [0, 0, 1, 1, 2, 2, 3, 3]
-    assert [device.path for device in seen.devices] == [f"/dev/vfio/{number // 2}" for number in range(8)]
+    assert [device.card for device in result.devices] == [0, 0, 1, 1, 2, 2, 3, 3]
+    assert [device.path for device in result.devices] == [f"/dev/vfio/{number // 2}" for number in range(8)]
 
 
 def test_a_second_function_of_a_chip_of_one_die_is_no_device(tmp_path: Path) -> None:
     functions = pci("0000:00:04.0", "0x1ae0", "0x006f", "0x088000") | pci(
         "0000:00:04.1", "0x1ae0", "0x006f", "0x088000"
     )
-    seen, _ = probe(tmp_path, {**functions, "dev/vfio/0": ""})
+    result, _ = probe(tmp_path, {**functions, "dev/vfio/0": ""})
 
-    assert [(device.architecture, device.card) for device in seen.devices] == [("v6e", None)]
+    assert [(device.architecture, device.card) for device in result.devices] == [("v6e", None)]
 
 
 def test_both_dies_of_an_older_chip_share_its_file(tmp_path: Path) -> None:
     tree = {**chips("0x0027", 2, "accel"), "sys/bus/pci/devices/0000:00:04.0/subsystem_device": "0x004f\n"}
-    seen, _ = probe(tmp_path, tree)
+    result, _ = probe(tmp_path, tree)
 
-    assert [(device.architecture, device.path) for device in seen.devices] == [
+    assert [(device.architecture, device.path) for device in result.devices] == [
         ("v3", "/dev/accel0"),
         ("v3", "/dev/accel0"),
         ("v3", "/dev/accel1"),
@@ -186,19 +186,21 @@ def test_both_dies_of_an_older_chip_share_its_file(tmp_path: Path) -> None:
 
 
 def test_without_sys_the_environment_names_the_generation(tmp_path: Path) -> None:
-    seen, host = probe(tmp_path, {"dev/vfio/0": "", "dev/vfio/vfio": ""}, kind="v5litepod-1")
+    result, host = probe(tmp_path, {"dev/vfio/0": "", "dev/vfio/vfio": ""}, kind="v5litepod-1")
 
     assert host.failures == []
-    assert [(device.architecture, device.path) for device in seen.devices] == [("v5e", "/dev/vfio/0")]
+    assert [(device.architecture, device.path) for device in result.devices] == [("v5e", "/dev/vfio/0")]
 
 
 @pytest.mark.parametrize("groups", [True, False])
 def test_a_slice_of_four_chips_of_two_cores_is_eight_devices(tmp_path: Path, groups: bool) -> None:
     tree = {f"dev/vfio/{number}": "" for number in range(4)} | {"dev/vfio/vfio": ""}
-    seen, _host = probe(tmp_path, tree if groups else chips("0x0076", 4, "vfio/"), kind="tpu7x-8")
+    result, _host = probe(tmp_path, tree if groups else chips("0x0076", 4, "vfio/"), kind="tpu7x-8")
 
-    assert [(device.architecture, device.card) for device in seen.devices] == [("v7x", card // 2) for card in range(8)]
-    assert {device.path for device in seen.devices} == {f"/dev/vfio/{number}" for number in range(4)}
+    assert [(device.architecture, device.card) for device in result.devices] == [
+        ("v7x", card // 2) for card in range(8)
+    ]
+    assert {device.path for device in result.devices} == {f"/dev/vfio/{number}" for number in range(4)}
 
 
 def test_a_chip_of_unknown_generation_is_a_failure(tmp_path: Path) -> None:
@@ -219,9 +221,9 @@ def test_a_chip_of_unknown_generation_is_a_failure(tmp_path: Path) -> None:
     ],
 )
 def test_a_tool_that_fails_says_so_and_the_chips_stay(tmp_path: Path, answer: dict[str, object], found: str) -> None:
-    seen, host = probe(tmp_path, chips("0x006f", 1, "vfio/"), answer)
+    result, host = probe(tmp_path, chips("0x006f", 1, "vfio/"), answer)
 
-    assert len(seen.devices) == 1
+    assert len(result.devices) == 1
     assert [found in failure.found for failure in host.failures] == [True]
 
 

@@ -38,18 +38,18 @@ def _lengths(parse: Callable[[str], Any], text: str) -> int:
 
 
 CELLS = [
-    (hl_smi.parse_table, "habana/hl-smi.gaudi2-8x.hl-1.16.0.txt", r"\d+MiB / 98304MiB"),
-    (hl_smi.parse_table, "habana/hl-smi.gaudi2-8x.hl-1.16.0.txt", r"\d+MiB(?= / 98304MiB)"),
-    (hl_smi.parse_table, "habana/hl-smi.gaudi2-8x.hl-1.16.0.txt", r"0000:b3:00.0"),
+    (hl_smi.parse_hl_smi_table, "habana/hl-smi.gaudi2-8x.hl-1.16.0.txt", r"\d+MiB / 98304MiB"),
+    (hl_smi.parse_hl_smi_table, "habana/hl-smi.gaudi2-8x.hl-1.16.0.txt", r"\d+MiB(?= / 98304MiB)"),
+    (hl_smi.parse_hl_smi_table, "habana/hl-smi.gaudi2-8x.hl-1.16.0.txt", r"0000:b3:00.0"),
     (npu_smi.parse_info, "ascend/npu-smi-info.910b3-8x.txt", r"\d+ */ 65536"),
     (npu_smi.parse_info, "ascend/npu-smi-info.910b3-8x.txt", r"0000:C1:00.0"),
     (npu_smi.parse_info, "ascend/npu-smi-info.910b3-8x.txt", r"\bOK\b"),
     (enflame.parse_query, "enflame/efsmi-q-d.s60-2x.old.txt", r"(?<=Mem Size                : )\d+ MiB"),
     (enflame.parse_query, "enflame/efsmi-q-d.s60-2x.old.txt", r"(?<=Mem Usage               : )\d+ MiB"),
-    (enflame.parse_table, "enflame/efsmi.s60-2x.v1.4.0.505.txt", r"49120MiB"),
+    (enflame.parse_efsmi_table, "enflame/efsmi.s60-2x.v1.4.0.505.txt", r"49120MiB"),
     (enflame.parse_columns, "enflame/efsmi-dmon.s60-7x.txt", r"(?<=Sleep   )84.1"),
-    (neuron_ls.parse_table, "neuron/neuron-ls-t.trn1.32xlarge.txt", r"32 GB "),
-    (neuron_ls.parse_table, "neuron/neuron-ls-t.trn1.32xlarge.txt", r"10:1c.0"),
+    (neuron_ls.parse_neuron_table, "neuron/neuron-ls-t.trn1.32xlarge.txt", r"32 GB "),
+    (neuron_ls.parse_neuron_table, "neuron/neuron-ls-t.trn1.32xlarge.txt", r"10:1c.0"),
     (tpu.parse_tpu_info, "tpu/tpu-info.v4-4x.txt", r"0.00 GiB / 31.75 GiB"),
     (tpu.parse_tpu_info, "tpu/tpu-info.v4-4x.txt", r"0.00 GiB(?= / 31.75)"),
 ]
@@ -71,7 +71,7 @@ def test_json_of_neuron_ls_keeps_all_devices(key: str, value: str | None) -> Non
     devices = json.loads(sample("neuron/neuron-ls-j.trn1.2xlarge.txt"))
     devices = [{**device, "neuroncore_ids": [0, 1], key: value} for device in devices]
 
-    assert len(neuron_ls.parse_json(json.dumps(devices)).rows) == len(devices)
+    assert len(neuron_ls.parse_neuron_json(json.dumps(devices)).rows) == len(devices)
 
 
 def _changed(name: str, command: str, pattern: str) -> Host:
@@ -85,9 +85,9 @@ def _changed(name: str, command: str, pattern: str) -> Host:
 
 def test_an_npu_has_the_memory_of_its_model() -> None:
     host = _changed("ascend-910b4-1x", "npu-smi info", r"\d+ */ 32768")
-    seen = ascend.probe(host, Commands(host).run, {})
+    result = ascend.probe(host, Commands(host).run, {})
 
-    assert [(device.name, device.memory_total, device.memory_used) for device in seen.devices] == [
+    assert [(device.name, device.memory_total, device.memory_used) for device in result.devices] == [
         ("910B4", 32768 << 20, None)
     ]
     assert not [failure for failure in host.failures if "memory" in failure.found]
@@ -108,16 +108,16 @@ def test_a_gcu_has_the_memory_of_its_model() -> None:
     for answer in host["commands"].values():
         answer["stdout"] = re.sub(r"\d+ ?MiB", "N/A", answer["stdout"])
     opened = expect.opened(host)
-    seen = enflame.probe(opened, Commands(opened).run, {})
+    result = enflame.probe(opened, Commands(opened).run, {})
 
-    assert {device.memory_total for device in seen.devices} == {42976 << 20}
+    assert {device.memory_total for device in result.devices} == {42976 << 20}
     assert opened.failures == []
 
 
 @pytest.mark.parametrize(("name", "gib"), [("neuron-trn2n.48xlarge", 96), ("neuron-trn1.2xlarge", 32)])
 def test_a_neuron_device_has_the_memory_of_its_family(name: str, gib: int) -> None:
     host = _changed(name, "neuron-ls -j", r'(?<="memory_size": )\d+')
-    seen = neuron.probe(host, Commands(host).run, {})
+    result = neuron.probe(host, Commands(host).run, {})
 
-    assert {device.memory_total for device in seen.devices} == {gib << 30}
+    assert {device.memory_total for device in result.devices} == {gib << 30}
     assert host.failures == []

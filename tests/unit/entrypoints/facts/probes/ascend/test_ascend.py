@@ -42,14 +42,14 @@ def table(name: str) -> str:
     ],
 )
 def test_every_layout_of_the_table_is_read(name: str, version: str, count: int, first: tuple[Any, ...]) -> None:
-    found = npu_smi.parse_info(table(name))
+    info = npu_smi.parse_info(table(name))
 
-    chip = found.chips[0]
-    npu, number, kind, physical, logical, bus, used, total = first
-    assert (found.version, len(found.chips)) == (version, count)
+    chip = info.chips[0]
+    npu, number, kind, physical, logical, bus, memory_used, total = first
+    assert (info.version, len(info.chips)) == (version, count)
     assert (chip.npu, chip.chip, chip.name, chip.health) == (npu, number, kind, "OK")
     assert (chip.physical, chip.logical, chip.bus) == (physical, logical, bus)
-    assert (chip.memory_used, chip.memory_total) == (used * MIB, total * MIB)
+    assert (chip.memory_used, chip.memory_total) == (memory_used * MIB, total * MIB)
 
 
 def test_a_table_without_a_column_for_chips_has_one_a_card() -> None:
@@ -146,18 +146,18 @@ def test_no_damage_to_the_table_gives_anything_but_a_sentence() -> None:
 
 
 def test_the_mapping_names_logic_ids_and_passes_management_processors_over() -> None:
-    found = npu_smi.parse_mapping(sample("ascend/npu-smi-info-m.910b3.txt"))
+    mapping = npu_smi.parse_mapping(sample("ascend/npu-smi-info-m.910b3.txt"))
 
-    assert found == (
+    assert mapping == (
         npu_smi.NpuSmiMapping(0, 0, 0, None, "Ascend 910B3"),
         npu_smi.NpuSmiMapping(1, 0, 1, None, "Ascend 910B3"),
     )
 
 
 def test_the_mapping_of_an_a3_has_physical_ids_too() -> None:
-    found = npu_smi.parse_mapping(sample("ascend/npu-smi-info-m.a3.txt"))
+    mapping = npu_smi.parse_mapping(sample("ascend/npu-smi-info-m.a3.txt"))
 
-    assert [(place.npu, place.chip, place.logical, place.physical) for place in found] == [
+    assert [(place.npu, place.chip, place.logical, place.physical) for place in mapping] == [
         (0, 0, 0, 0),
         (0, 1, 1, 1),
         (1, 0, 2, 2),
@@ -165,9 +165,9 @@ def test_the_mapping_of_an_a3_has_physical_ids_too() -> None:
 
 
 def test_the_mapping_of_a_950_has_no_logic_ids() -> None:
-    found = npu_smi.parse_mapping(sample("ascend/npu-smi-info-m.950.txt"))
+    mapping = npu_smi.parse_mapping(sample("ascend/npu-smi-info-m.950.txt"))
 
-    assert [(place.npu, place.logical, place.physical) for place in found] == [(0, 0, 0), (1, 1, 1)]
+    assert [(place.npu, place.logical, place.physical) for place in mapping] == [(0, 0, 0), (1, 1, 1)]
 
 
 def test_the_mapping_of_the_manual_is_read() -> None:
@@ -195,26 +195,26 @@ def test_no_damage_to_the_mapping_gives_anything_but_a_sentence() -> None:
 
 
 def test_the_topology_names_links_and_cpus() -> None:
-    found = npu_smi.parse_topology(sample("ascend/npu-smi-topo.910b3-8x.txt"))
+    topology = npu_smi.parse_npu_topology(sample("ascend/npu-smi-topo.910b3-8x.txt"))
 
-    assert found.numbering == "NPU"
-    assert (len(found.links), set(found.links.values())) == (28, {"HCCS"})
-    assert (found.cpus[0][0], found.cpus[7][-1]) == (144, 71)
+    assert topology.numbering == "NPU"
+    assert (len(topology.links), set(topology.links.values())) == (28, {"HCCS"})
+    assert (topology.cpus[0][0], topology.cpus[7][-1]) == (144, 71)
 
 
 def test_the_topology_of_an_a3_counts_physical_ids_and_knows_no_cpus() -> None:
-    found = npu_smi.parse_topology(sample("ascend/npu-smi-topo.a3.txt"))
+    topology = npu_smi.parse_npu_topology(sample("ascend/npu-smi-topo.a3.txt"))
 
-    assert found.numbering == "Phy-ID"
-    assert (found.links[2, 3], found.links[2, 12], found.cpus) == ("SIO", "HCCS_SW", {})
+    assert topology.numbering == "Phy-ID"
+    assert (topology.links[2, 3], topology.links[2, 12], topology.cpus) == ("SIO", "HCCS_SW", {})
 
 
 def test_network_cards_in_the_topology_are_passed_over() -> None:
     text = "\t NPU0  NPU1  NIC0  CPU Affinity\nNPU0  X  HCCS  PIX  0-3, 8\nNPU1  HCCS  X  SYS  NA\nNIC0  PIX  SYS  X\n"
 
-    found = npu_smi.parse_topology(text)
+    topology = npu_smi.parse_npu_topology(text)
 
-    assert (dict(found.links), dict(found.cpus)) == ({(0, 1): "HCCS"}, {0: (0, 1, 2, 3, 8)})
+    assert (dict(topology.links), dict(topology.cpus)) == ({(0, 1): "HCCS"}, {0: (0, 1, 2, 3, 8)})
 
 
 @pytest.mark.parametrize(
@@ -222,12 +222,14 @@ def test_network_cards_in_the_topology_are_passed_over() -> None:
 )
 def test_a_topology_that_is_none_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="expected"):
-        npu_smi.parse_topology(text)
+        npu_smi.parse_npu_topology(text)
 
 
 @fuzz
 def test_no_damage_to_the_topology_gives_anything_but_a_sentence() -> None:
-    survives_damage(npu_smi.parse_topology, *(sample(f"ascend/npu-smi-topo.{name}.txt") for name in ("910b3-8x", "a3")))
+    survives_damage(
+        npu_smi.parse_npu_topology, *(sample(f"ascend/npu-smi-topo.{name}.txt") for name in ("910b3-8x", "a3"))
+    )
 
 
 @fuzz
@@ -251,18 +253,18 @@ def host(folder: Path, answers: dict[str, tuple[int, str]], tree: Tree) -> Host:
     return Host(str(folder))
 
 
-def probe(found: Host) -> ProbeResult:
-    return ascend.probe(found, Commands(found).run, {})
+def probe(npu_host: Host) -> ProbeResult:
+    return ascend.probe(npu_host, Commands(npu_host).run, {})
 
 
 FIVE = {"dev/davinci5": "", "dev/davinci_manager": ""}
 
 
 def test_without_devices_there_is_nothing_and_nothing_failed(tmp_path: Path) -> None:
-    found = host(tmp_path, {}, {"dev/davinci_manager": ""})
+    npu_host = host(tmp_path, {}, {"dev/davinci_manager": ""})
 
-    assert probe(found).devices == ()
-    assert found.failures == []
+    assert probe(npu_host).devices == ()
+    assert npu_host.failures == []
 
 
 def test_a_container_with_one_card_counts_it_as_0_and_knows_which_it_is(tmp_path: Path) -> None:
@@ -270,15 +272,15 @@ def test_a_container_with_one_card_counts_it_as_0_and_knows_which_it_is(tmp_path
         "npu-smi info": (0, table("910b4-1x")),
         "npu-smi info -t board -i 5": (0, sample("ascend/npu-smi-board.910.txt")),
     }
-    found = host(tmp_path, answers, FIVE)
+    npu_host = host(tmp_path, answers, FIVE)
 
-    seen = probe(found)
-    device = seen.devices[0]
+    result = probe(npu_host)
+    device = result.devices[0]
 
     assert (device.number, device.module_id, device.path, device.card) == (0, 5, "/dev/davinci5", None)
     assert (device.architecture, device.health, device.busy) == ("ascend910b", "ok", False)
-    assert (seen.versions["driver"], seen.versions["firmware"]) == ("25.5.2", "7.1.0.7.220")
-    assert found.failures == []
+    assert (result.versions["driver"], result.versions["firmware"]) == ("25.5.2", "7.1.0.7.220")
+    assert npu_host.failures == []
 
 
 def test_a_device_without_the_tool_is_counted_and_the_failure_says_what_to_mount(tmp_path: Path) -> None:
@@ -286,12 +288,12 @@ def test_a_device_without_the_tool_is_counted_and_the_failure_says_what_to_mount
         f"sys/bus/pci/devices/0000:41:00.0/{name}": text
         for name, text in (("vendor", "0x19e5\n"), ("device", "0xd802\n"), ("class", "0x120000\n"))
     }
-    found = host(tmp_path, {}, tree)
+    npu_host = host(tmp_path, {}, tree)
 
-    device = probe(found).devices[0]
+    device = probe(npu_host).devices[0]
 
     assert (device.architecture, device.memory_total, device.module_id) == ("ascend910b", None, 5)
-    assert "/usr/local/bin/npu-smi" in found.failures[0].expected
+    assert "/usr/local/bin/npu-smi" in npu_host.failures[0].expected
 
 
 @pytest.mark.parametrize(
@@ -305,18 +307,18 @@ def test_a_device_without_the_tool_is_counted_and_the_failure_says_what_to_mount
     ],
 )
 def test_a_tool_that_fails_is_one_failure_and_the_devices_remain(tmp_path: Path, answer: tuple[int, str]) -> None:
-    found = host(tmp_path, {"npu-smi info": answer}, FIVE)
+    npu_host = host(tmp_path, {"npu-smi info": answer}, FIVE)
 
-    assert len(probe(found).devices) == 1
-    assert [failure.where for failure in found.failures] == ["npu-smi info"]
-    assert len(found.failures[0].found) < 300
+    assert len(probe(npu_host).devices) == 1
+    assert [failure.where for failure in npu_host.failures] == ["npu-smi info"]
+    assert len(npu_host.failures[0].found) < 300
 
 
 def test_a_device_file_without_a_chip_is_a_failure(tmp_path: Path) -> None:
-    found = host(tmp_path, {"npu-smi info": (0, table("910b4-1x"))}, FIVE | {"dev/davinci6": ""})
+    npu_host = host(tmp_path, {"npu-smi info": (0, table("910b4-1x"))}, FIVE | {"dev/davinci6": ""})
 
-    assert len(probe(found).devices) == 1
-    assert "/dev/davinci6" in found.failures[0].found
+    assert len(probe(npu_host).devices) == 1
+    assert "/dev/davinci6" in npu_host.failures[0].found
 
 
 def test_cpus_come_from_the_topology_where_pci_does_not_tell(tmp_path: Path) -> None:
@@ -325,12 +327,12 @@ def test_cpus_come_from_the_topology_where_pci_does_not_tell(tmp_path: Path) -> 
         "npu-smi info -t topo": (0, sample("ascend/npu-smi-topo.910b3-8x.txt")),
     }
     tree = {f"dev/davinci{number}": "" for number in range(8)} | {"sys/devices/system/node/node6/cpulist": "144-167\n"}
-    found = host(tmp_path, answers, tree)
+    npu_host = host(tmp_path, answers, tree)
 
-    seen = probe(found)
+    result = probe(npu_host)
 
-    assert (seen.devices[0].node, seen.devices[0].cpus[0]) == (6, 144)
-    assert len(seen.links) == 28
+    assert (result.devices[0].node, result.devices[0].cpus[0]) == (6, 144)
+    assert len(result.links) == 28
 
 
 def test_versions_come_from_the_files_where_the_driver_says_it_is(tmp_path: Path) -> None:

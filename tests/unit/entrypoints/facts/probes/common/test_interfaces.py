@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from entrypoints.facts.probes.common.kernel_settings import interfaces
+from entrypoints.facts.probes.common.kernel_settings import list_running_interfaces
 from entrypoints.host.host import Host
 
 
@@ -26,4 +26,4 @@ def test_devices_of_their_own_come_before_bridges_and_loopback_never(
         (folder / "device" if name.startswith("enp") else folder).mkdir(parents=True)
         (folder / "operstate").write_text(f"{state}\n")
 
-    assert interfaces(Host(str(tmp_path))) == found
+    assert list_running_interfaces(Host(str(tmp_path))) == found

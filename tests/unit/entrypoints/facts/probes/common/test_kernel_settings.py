@@ -9,7 +9,7 @@ import pytest
 
 from entrypoints.facts.probes.common import acs
 from entrypoints.facts.probes.common.kernel_settings import read_settings
-from entrypoints.facts.probes.common.system import memory
+from entrypoints.facts.probes.common.system import read_memory
 from entrypoints.host.host import Host
 
 CPU = "sys/devices/system/cpu/cpu0/cpuidle"
@@ -29,9 +29,9 @@ def test_the_deepest_sleep_is_the_last_that_is_not_disabled(tmp_path: Path) -> N
         for number, state in enumerate(states)
         for name, value in zip(("name", "latency", "disable"), state, strict=True)
     }
-    found = read_settings(write(tmp_path, files), {})
+    settings = read_settings(write(tmp_path, files), {})
 
-    assert (found["deepest_idle"], found["idle_latency_us"]) == ("C1E", "4")
+    assert (settings["deepest_idle"], settings["idle_latency_us"]) == ("C1E", "4")
 
 
 @pytest.mark.parametrize(
@@ -47,10 +47,10 @@ def test_huge_pages_that_are_reserved_are_not_idle(
     tmp_path: Path, lines: str, expected: tuple[str | None, str | None]
 ) -> None:
     host = write(tmp_path, {"proc/meminfo": f"MemTotal: 1024 kB\n{lines}"})
-    memory(host)
-    found = read_settings(host, {})
+    read_memory(host)
+    settings = read_settings(host, {})
 
-    assert (found.get("hugepages_idle"), found.get("hugepage_kib")) == expected
+    assert (settings.get("hugepages_idle"), settings.get("hugepage_kib")) == expected
 
 
 def test_of_the_command_line_only_known_words_are_kept(tmp_path: Path) -> None:
@@ -64,11 +64,11 @@ def test_of_the_command_line_only_known_words_are_kept(tmp_path: Path) -> None:
 
 def test_a_live_hosts_command_line_and_clock_are_read_but_not_recorded_whole() -> None:
     host = Host("")
-    found = read_settings(host, {})
+    settings = read_settings(host, {})
 
     assert host.texts["/proc/cmdline"] == "" or host.texts["/proc/cmdline"].startswith(("pci=", "init_on_alloc="))
     assert len(Path("/proc/cmdline").read_text()) > len(host.texts["/proc/cmdline"])
-    assert int(found["clock"]) == pytest.approx(Path("/proc/self").stat().st_mtime, abs=86400)
+    assert int(settings["clock"]) == pytest.approx(Path("/proc/self").stat().st_mtime, abs=86400)
 
 
 def test_rdma_devices_are_named(tmp_path: Path) -> None:
@@ -108,14 +108,14 @@ def read(space: bytes) -> acs.Read:
     ],
 )
 def test_the_control_register_is_that_of_a_switchs_downstream_port(space: bytes, expected: str) -> None:
-    assert acs.control(read(space)) == expected
+    assert acs.read_acs_control(read(space)) == expected
 
 
 def test_a_list_of_capabilities_that_bites_its_tail_ends() -> None:
     space = bytearray(configuration())
     struct.pack_into("<I", space, 0x148, 0x1 | 0x1 << 16 | 0x100 << 20)
 
-    assert acs.control(read(bytes(space))) == ""
+    assert acs.read_acs_control(read(bytes(space))) == ""
 
 
 def ports(root: Path, *answers: str) -> Host:

@@ -26,7 +26,7 @@ NONE = "0000000000000000"
     ],
 )
 def test_a_capability_counts_as_given_where_it_may_be_had(status: dict[str, str], expected: tuple[str, ...]) -> None:
-    assert system.capabilities(status) == expected
+    assert system.read_capabilities(status) == expected
 
 
 @pytest.mark.parametrize(("status", "expected"), [({"capbnd": NICE}, "yes"), ({"capbnd": NONE}, "no"), ({}, None)])
@@ -39,11 +39,11 @@ def test_dockers_filter_lets_memory_policies_through_by_the_same_set(
 def test_the_folder_of_profiles_is_probed_where_it_is_or_would_be_made(tmp_path: Path) -> None:
     (tmp_path / "there").mkdir()
     (tmp_path / "file").touch()
-    found = [
-        system.mounts(Host("/"), {"VLLM_TORCH_PROFILER_DIR": str(tmp_path / name)})["profiles"]
+    mounts = [
+        system.read_mounts(Host("/"), {"VLLM_TORCH_PROFILER_DIR": str(tmp_path / name)})["profiles"]
         for name in ("there", "there/not/yet")
     ]
 
-    assert [(mount.path, mount.writable) for mount in found] == [(str(tmp_path / "there"), True)] * 2
-    assert "profiles" not in system.mounts(Host("/"), {})
-    assert not system.mounts(Host("/"), {"VLLM_TORCH_PROFILER_DIR": str(tmp_path / "file")})["profiles"].writable
+    assert [(mount.path, mount.writable) for mount in mounts] == [(str(tmp_path / "there"), True)] * 2
+    assert "profiles" not in system.read_mounts(Host("/"), {})
+    assert not system.read_mounts(Host("/"), {"VLLM_TORCH_PROFILER_DIR": str(tmp_path / "file")})["profiles"].writable

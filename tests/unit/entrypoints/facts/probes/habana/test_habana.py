@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 
-from entrypoints.checks.findings import evaluate
+from entrypoints.checks.findings import evaluate_checks
 from entrypoints.core.records import ProbeResult
-from entrypoints.facts.probes.habana.habana import MODULES_OF_PYTHON, PACKAGES, probe, software
+from entrypoints.facts.probes.habana.habana import MODULES_OF_PYTHON, PACKAGES, list_gaudi_packages, probe
 from entrypoints.facts.probes.habana.hl_smi import (
     digits_of,
     full_bus,
+    parse_hl_smi_table,
+    parse_hl_smi_topology,
     parse_modules,
-    parse_table,
-    parse_topology,
 )
 from entrypoints.host.commands import Commands
 from entrypoints.host.host import Host
@@ -55,7 +55,7 @@ TOPO = "hl-smi topo -c -N"
 def test_every_layout_of_the_table(
     text: str, name: str, first_bus: str, total: int, versions: Mapping[str, str]
 ) -> None:
-    table = parse_table(text)
+    table = parse_hl_smi_table(text)
 
     assert len(table.cards) == 8
     assert {card.name for card in table.cards} == {name}
@@ -65,27 +65,27 @@ def test_every_layout_of_the_table(
 
 
 def test_the_process_line_without_an_end_counts() -> None:
-    assert parse_table(GAUDI2).processes == {6}
-    assert parse_table(GAUDI2E).processes == frozenset()
+    assert parse_hl_smi_table(GAUDI2).processes == {6}
+    assert parse_hl_smi_table(GAUDI2E).processes == frozenset()
 
 
 def test_an_indented_table_and_wider_columns_are_the_same_table() -> None:
     indented = "".join(f"    {line}\n" for line in GAUDI3.splitlines())
     wider = GAUDI2E.replace("HL-288E             N/A", "HL-288E                   N/A").replace("MiB /", "MiB   /   ")
 
-    assert parse_table(indented) == parse_table(GAUDI3)
-    assert parse_table(wider) == parse_table(GAUDI2E)
+    assert parse_hl_smi_table(indented) == parse_hl_smi_table(GAUDI3)
+    assert parse_hl_smi_table(wider) == parse_hl_smi_table(GAUDI2E)
 
 
 def test_a_long_pci_domain_is_shortened_as_sysfs_writes_it() -> None:
-    table = parse_table(GAUDI2.replace("0000:b3:00.0", "00000000:B3:00.0"))
+    table = parse_hl_smi_table(GAUDI2.replace("0000:b3:00.0", "00000000:B3:00.0"))
 
     assert table.cards[0].bus == "0000:b3:00.0"
     assert full_bus("b3:00.0") == "0000:b3:00.0"
 
 
 def test_a_card_that_is_being_reset_has_no_memory() -> None:
-    table = parse_table(GAUDI2E.replace("768MiB /  98304MiB", "   N/A /       N/A", 1))
+    table = parse_hl_smi_table(GAUDI2E.replace("768MiB /  98304MiB", "   N/A /       N/A", 1))
 
     assert (table.cards[0].used, table.cards[0].total) == (None, None)
     assert table.cards[1].total == 98304 * MIB
@@ -103,7 +103,7 @@ def test_a_card_that_is_being_reset_has_no_memory() -> None:
 )
 def test_an_unknown_table_is_quoted(text: str, quoted: str) -> None:
     with pytest.raises(ValueError, match=quoted):
-        parse_table(text)
+        parse_hl_smi_table(text)
 
 
 def test_modules_by_the_headers_names() -> None:
@@ -118,18 +118,18 @@ def test_unknown_modules_are_refused(text: str) -> None:
 
 
 def test_places_by_module() -> None:
-    places = parse_topology(TOPOLOGY)
+    places = parse_hl_smi_topology(TOPOLOGY)
 
     assert places[0].node == 0
     assert places[7] == (1, (*range(40, 80), *range(120, 160)))
-    assert parse_topology("modID  CPU Affinity\n---  ---\n0  0-3, 8\n")[0] == (None, (0, 1, 2, 3, 8))
-    assert parse_topology("modID  CPU Affinity  NUMA Affinity\n0  N/A  -1\n")[0] == (None, ())
+    assert parse_hl_smi_topology("modID  CPU Affinity\n---  ---\n0  0-3, 8\n")[0] == (None, (0, 1, 2, 3, 8))
+    assert parse_hl_smi_topology("modID  CPU Affinity  NUMA Affinity\n0  N/A  -1\n")[0] == (None, ())
 
 
 @pytest.mark.parametrize("text", ["", "0 0-39 0\n", "modID CPU Affinity NUMA Affinity\nfirst 0-3 0\n"])
 def test_unknown_topologies_are_refused(text: str) -> None:
     with pytest.raises(ValueError, match="expected"):
-        parse_topology(text)
+        parse_hl_smi_topology(text)
 
 
 def test_versions_are_digits_and_dots() -> None:
@@ -141,9 +141,9 @@ def test_versions_are_digits_and_dots() -> None:
 @pytest.mark.parametrize(
     ("parse", "texts"),
     [
-        (parse_table, (GAUDI1, GAUDI2, BUSY, GAUDI2E, GAUDI3)),
+        (parse_hl_smi_table, (GAUDI1, GAUDI2, BUSY, GAUDI2E, GAUDI3)),
         (parse_modules, (MODULES,)),
-        (parse_topology, (TOPOLOGY,)),
+        (parse_hl_smi_topology, (TOPOLOGY,)),
     ],
 )
 def test_damage(parse: Any, texts: tuple[str, ...]) -> None:
@@ -188,20 +188,20 @@ def cards(*, nodes: bool = True, modules: bool = False) -> dict[str, str]:
 
 
 def test_no_gaudi_is_no_failure(tmp_path: Path) -> None:
-    other = pci("0000:01:00.0", "0x8086", "0x7d1d", "0x120000") | {"dev/accel/accel0": ""}
-    host, seen = host_with(tmp_path, {}, **other)
+    intel_npu = pci("0000:01:00.0", "0x8086", "0x7d1d", "0x120000") | {"dev/accel/accel0": ""}
+    host, result = host_with(tmp_path, {}, **intel_npu)
 
-    assert seen == ProbeResult()
+    assert result == ProbeResult()
     assert host.failures == []
 
 
 def test_the_tool_tells_modules_and_places_where_the_files_do_not(tmp_path: Path) -> None:
     modules = "index, module_id\n" + "".join(f"{number}, {7 - number}\n" for number in range(8))
-    _, seen = host_with(tmp_path, {"hl-smi": GAUDI2, ALL: modules, TOPO: TOPOLOGY}, **cards(nodes=False))
+    _, result = host_with(tmp_path, {"hl-smi": GAUDI2, ALL: modules, TOPO: TOPOLOGY}, **cards(nodes=False))
 
-    assert [device.module_id for device in seen.devices] == [7, 6, 5, 4, 3, 2, 1, 0]
-    assert [device.node for device in seen.devices] == [1, 1, 1, 1, 0, 0, 0, 0]
-    assert seen.devices[0].cpus[:2] == (40, 41)
+    assert [device.module_id for device in result.devices] == [7, 6, 5, 4, 3, 2, 1, 0]
+    assert [device.node for device in result.devices] == [1, 1, 1, 1, 0, 0, 0, 0]
+    assert result.devices[0].cpus[:2] == (40, 41)
 
 
 def test_another_containers_model_is_seen_by_its_memory(tmp_path: Path) -> None:
@@ -209,20 +209,20 @@ def test_another_containers_model_is_seen_by_its_memory(tmp_path: Path) -> None:
     tree: dict[str, str] = {}
     for bus in buses:
         tree |= pci(f"0000:{bus}:00.0", "0x1da3", "0x1020", "0x120000", 0, "0-39")
-    _, seen = host_with(tmp_path, {"hl-smi": BUSY}, **tree)
+    _, result = host_with(tmp_path, {"hl-smi": BUSY}, **tree)
 
-    assert [device.number for device in seen.devices if not device.busy] == [1]
-    assert [device.health for device in seen.devices if device.health != "ok"] == [
+    assert [device.number for device in result.devices if not device.busy] == [1]
+    assert [device.health for device in result.devices if device.health != "ok"] == [
         "21 uncorrectable events",
         "176 uncorrectable events",
     ]
 
 
 def test_without_the_tool_the_memory_is_a_failure(tmp_path: Path) -> None:
-    host, seen = host_with(tmp_path, {}, **cards(modules=True))
+    host, result = host_with(tmp_path, {}, **cards(modules=True))
 
-    assert len(seen.devices) == 8
-    assert (seen.devices[0].memory_total, seen.devices[0].module_id, seen.devices[0].architecture) == (
+    assert len(result.devices) == 8
+    assert (result.devices[0].memory_total, result.devices[0].module_id, result.devices[0].architecture) == (
         None,
         4,
         "gaudi2",
@@ -231,19 +231,19 @@ def test_without_the_tool_the_memory_is_a_failure(tmp_path: Path) -> None:
 
 
 def test_cards_that_were_not_passed_in_are_a_failure(tmp_path: Path) -> None:
-    host, seen = host_with(tmp_path, {}, **pci("0000:b3:00.0", "0x1da3", "0x1020", "0x120000"))
+    host, result = host_with(tmp_path, {}, **pci("0000:b3:00.0", "0x1da3", "0x1020", "0x120000"))
 
-    assert seen.devices == ()
+    assert result.devices == ()
     assert "--runtime=habana" in host.failures[0].expected
 
 
 def test_a_card_in_reset_says_so(tmp_path: Path) -> None:
     tree = cards(modules=True) | {"sys/class/accel/accel0/device/status": "In reset\n"}
     table = re.sub(r"\d+MiB / 98304MiB", "N/A / N/A", GAUDI2, count=1)
-    host, seen = host_with(tmp_path, {"hl-smi": table}, **tree)
+    host, result = host_with(tmp_path, {"hl-smi": table}, **tree)
 
-    assert (seen.devices[0].health, seen.devices[0].memory_total) == ("memory N/A", None)
-    assert (seen.devices[0].busy, seen.devices[1].memory_total) == (None, 98304 * MIB)
+    assert (result.devices[0].health, result.devices[0].memory_total) == ("memory N/A", None)
+    assert (result.devices[0].busy, result.devices[1].memory_total) == (None, 98304 * MIB)
     assert (host.failures[0].where, "reset" in host.failures[0].expected) == ("hl-smi: AIP 0", True)
 
 
@@ -255,24 +255,24 @@ def test_without_privilege_the_model_tells_the_memory(tmp_path: Path, status: st
     tree = {path: text for path, text in cards(modules=True).items() if not path.endswith("/status")}
     if status:
         tree |= {f"sys/class/accel/accel{number}/device/status": status for number in range(8)}
-    host, seen = host_with(tmp_path, {"hl-smi": UNREADABLE}, **tree)
+    host, result = host_with(tmp_path, {"hl-smi": UNREADABLE}, **tree)
 
-    assert {(device.memory_total, device.busy) for device in seen.devices} == {(98304 * MIB, None)}
-    assert all(device.health in ("ok", "") for device in seen.devices)
+    assert {(device.memory_total, device.busy) for device in result.devices} == {(98304 * MIB, None)}
+    assert all(device.health in ("ok", "") for device in result.devices)
     assert [failure.where for failure in host.failures] == ["hl-smi: AIP 0, 1, 2, 3, 4, 5, 6, 7"]
     assert "privilege" in host.failures[0].found
     assert "--privileged" in host.failures[0].expected
 
 
 def test_the_memory_of_an_unknown_model_is_not_guessed(tmp_path: Path) -> None:
-    host, seen = host_with(tmp_path, {"hl-smi": UNREADABLE.replace("HL-225", "HL-999")}, **cards(modules=True))
+    host, result = host_with(tmp_path, {"hl-smi": UNREADABLE.replace("HL-225", "HL-999")}, **cards(modules=True))
 
-    assert {device.memory_total for device in seen.devices} == {None}
+    assert {device.memory_total for device in result.devices} == {None}
     assert host.failures
 
 
 def test_a_card_without_name_and_address_is_kept() -> None:
-    table = parse_table(GAUDI2.replace("HL-225 ", "N/A    ", 1).replace("0000:b3:00.0", "N/A         ", 1))
+    table = parse_hl_smi_table(GAUDI2.replace("HL-225 ", "N/A    ", 1).replace("0000:b3:00.0", "N/A         ", 1))
 
     assert (len(table.cards), table.cards[0].name, table.cards[0].bus) == (8, "", "")
 
@@ -280,9 +280,9 @@ def test_a_card_without_name_and_address_is_kept() -> None:
 def test_an_old_drivers_files(tmp_path: Path) -> None:
     tree = {"dev/hl0": "", "sys/class/habanalabs/hl0/pci_addr": "0000:20:1d.0\n"}
     tree |= pci("0000:20:1d.0", "0x1da3", "0x1000", "0x120000", 0, "0-3")
-    _, seen = host_with(tmp_path, {"hl-smi": GAUDI1}, **tree)
+    _, result = host_with(tmp_path, {"hl-smi": GAUDI1}, **tree)
 
-    assert (seen.devices[0].path, seen.devices[0].architecture, seen.devices[0].node) == ("/dev/hl0", "gaudi", 0)
+    assert (result.devices[0].path, result.devices[0].architecture, result.devices[0].node) == ("/dev/hl0", "gaudi", 0)
 
 
 DIST = "/usr/local/lib/python3.10/dist-packages"
@@ -298,7 +298,7 @@ def test_the_vendors_packages_are_listed_with_those_that_are_missing(tmp_path: P
         (tmp_path / name.lstrip("/")).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name.lstrip("/")).touch()
 
-    assert software(Host(str(tmp_path))) == {
+    assert list_gaudi_packages(Host(str(tmp_path))) == {
         "habanalabs_firmware_tools": "missing",
         "habanalabs_graph": "installed",
         "habanalabs_rdma_core": "missing",
@@ -312,13 +312,17 @@ def test_the_vendors_packages_are_listed_with_those_that_are_missing(tmp_path: P
 
 
 def test_a_host_without_the_vendors_packages_says_nothing_of_them(tmp_path: Path) -> None:
-    assert software(Host(str(tmp_path))) == {}
+    assert list_gaudi_packages(Host(str(tmp_path))) == {}
 
 
 def test_each_package_of_the_manuals_verification_has_a_check() -> None:
     profile = expect.profile_in("habana1.18-vllm0.8")
     without = facts(versions={name.replace("-", "_"): "missing" for name in (*PACKAGES, *MODULES_OF_PYTHON)})
-    found = {finding.id for finding in evaluate(profile["checks"], without, {}) if finding.expected == "not missing"}
+    finding_ids = {
+        finding.id for finding in evaluate_checks(profile["checks"], without, {}) if finding.expected == "not missing"
+    }
 
-    assert found == {f"HPU-{number:03}" for number in range(15, 24)}
-    assert not [finding for finding in evaluate(profile["checks"], facts(), {}) if finding.expected == "not missing"]
+    assert finding_ids == {f"HPU-{number:03}" for number in range(15, 24)}
+    assert not [
+        finding for finding in evaluate_checks(profile["checks"], facts(), {}) if finding.expected == "not missing"
+    ]

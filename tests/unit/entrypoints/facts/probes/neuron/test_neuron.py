@@ -9,7 +9,13 @@ import pytest
 
 from entrypoints.core.records import Link, ProbeResult
 from entrypoints.facts.probes.neuron import neuron
-from entrypoints.facts.probes.neuron.neuron_ls import NeuronLsDevice, bus_address, parse_json, parse_size, parse_table
+from entrypoints.facts.probes.neuron.neuron_ls import (
+    NeuronLsDevice,
+    bus_address,
+    parse_neuron_json,
+    parse_neuron_size,
+    parse_neuron_table,
+)
 from entrypoints.host.commands import TIMED_OUT, Commands
 from entrypoints.host.host import Host
 from tests.support.damage import fuzz, survives_damage
@@ -46,10 +52,10 @@ def json_of(*devices: dict[str, object]) -> str:
 def test_every_layout_of_the_table_is_read(
     name: str, count: int, instance: str, grouping: str, first: tuple[object, ...]
 ) -> None:
-    found = parse_table(sample(f"neuron/{name}.txt"))
+    listing = parse_neuron_table(sample(f"neuron/{name}.txt"))
 
-    row = found.rows[0]
-    assert (len(found.rows), found.instance, found.grouping) == (count, instance, grouping)
+    row = listing.rows[0]
+    assert (len(listing.rows), listing.instance, listing.grouping) == (count, instance, grouping)
     assert (row.cores, (row.memory or 0) // GIB, row.bus, row.connected, row.node, row.processes) == first
 
 
@@ -60,11 +66,11 @@ def test_columns_are_known_by_their_headings_in_any_order_and_width() -> None:
         "| 00:1e.0    | 32 GiB | x   | 2         | 7      |\n"
     )
 
-    assert parse_table(text).rows == (NeuronLsDevice(7, 2, 32 * GIB, "0000:00:1e.0"),)
+    assert parse_neuron_table(text).rows == (NeuronLsDevice(7, 2, 32 * GIB, "0000:00:1e.0"),)
 
 
 def test_the_runtime_of_the_process_that_holds_a_device_is_told() -> None:
-    assert parse_table(sample("neuron/neuron-ls.inf2.xlarge-busy.txt")).rows[0].runtime == "2.28.23"
+    assert parse_neuron_table(sample("neuron/neuron-ls.inf2.xlarge-busy.txt")).rows[0].runtime == "2.28.23"
 
 
 @pytest.mark.parametrize(
@@ -82,7 +88,7 @@ def test_the_runtime_of_the_process_that_holds_a_device_is_told() -> None:
 )
 def test_an_unknown_table_is_an_error_that_quotes_the_line(text: str, quoted: str) -> None:
     with pytest.raises(ValueError, match="expected") as caught:
-        parse_table(text)
+        parse_neuron_table(text)
 
     assert quoted in str(caught.value) or not quoted
 
@@ -91,23 +97,23 @@ def test_an_unknown_table_is_an_error_that_quotes_the_line(text: str, quoted: st
 
 
 def test_json_tells_cores_memory_neighbours_and_who_holds_a_device() -> None:
-    found = parse_json(POD)
+    listing = parse_neuron_json(POD)
 
     cpus = (*range(48, 96), *range(144, 192))
-    assert found.rows == (NeuronLsDevice(0, 4, 96 * GIB, "0000:e1:00.0", (12, 1, 9, 14), cpus, 1, 2, "2.34.10"),)
-    assert (found.instance, found.grouping) == ("trn2.48xlarge", "2")
+    assert listing.rows == (NeuronLsDevice(0, 4, 96 * GIB, "0000:e1:00.0", (12, 1, 9, 14), cpus, 1, 2, "2.34.10"),)
+    assert (listing.instance, listing.grouping) == ("trn2.48xlarge", "2")
 
 
 def test_json_of_a_machine_with_one_device_has_no_neighbours_and_no_node() -> None:
-    found = parse_json(sample("neuron/neuron-ls-j.trn1.2xlarge.txt"))
+    listing = parse_neuron_json(sample("neuron/neuron-ls-j.trn1.2xlarge.txt"))
 
-    assert found.rows == (NeuronLsDevice(0, 2, 32 * GIB, "0000:00:1e.0", (), tuple(range(8)), None, 0, ""),)
+    assert listing.rows == (NeuronLsDevice(0, 2, 32 * GIB, "0000:00:1e.0", (), tuple(range(8)), None, 0, ""),)
 
 
 def test_the_documented_json_is_read_once_what_was_left_out_of_it_is_out() -> None:
     text = sample("neuron/neuron-ls-j.trn2n.txt").replace("  ...\n", "")
 
-    assert [(row.number, row.bus, row.connected) for row in parse_json(text).rows] == [
+    assert [(row.number, row.bus, row.connected) for row in parse_neuron_json(text).rows] == [
         (0, "0000:cc:00.0", (12, 3, 4, 1)),
         (15, "0000:f7:00.0", (11, 14, 3, 12)),
     ]
@@ -116,12 +122,14 @@ def test_the_documented_json_is_read_once_what_was_left_out_of_it_is_out() -> No
 def test_words_before_the_list_and_numbers_as_text_do_not_matter() -> None:
     text = "instance-type: trn1.2xlarge\n" + json_of({"neuron_device": "0", "numa_node": 1, "connected_to": ["1"]})
 
-    row = parse_json(text).rows[0]
+    row = parse_neuron_json(text).rows[0]
     assert (row.number, row.node, row.connected, row.memory) == (0, 1, (1,), 32 * GIB)
 
 
 def test_older_tools_that_list_no_core_numbers_count_them() -> None:
-    assert parse_json(json_of({"neuroncore_ids": None, "memory_size": None})).rows == (NeuronLsDevice(0, 2, None, ""),)
+    assert parse_neuron_json(json_of({"neuroncore_ids": None, "memory_size": None})).rows == (
+        NeuronLsDevice(0, 2, None, ""),
+    )
 
 
 @pytest.mark.parametrize(
@@ -143,23 +151,23 @@ def test_older_tools_that_list_no_core_numbers_count_them() -> None:
 )
 def test_json_that_is_not_understood_is_an_error(text: str) -> None:
     with pytest.raises(ValueError, match="expected"):
-        parse_json(text)
+        parse_neuron_json(text)
 
 
 def test_addresses_and_sizes() -> None:
     assert bus_address("00000000:CC:00.0") == "0000:cc:00.0"
-    assert [parse_size(text) for text in ("96 GB", "32GiB", "4096 MB", "7")] == [96 * GIB, 32 * GIB, 4 * GIB, 7]
+    assert [parse_neuron_size(text) for text in ("96 GB", "32GiB", "4096 MB", "7")] == [96 * GIB, 32 * GIB, 4 * GIB, 7]
 
 
 @fuzz
 def test_damaged_tables_are_never_a_traceback() -> None:
     names = ("trn2n", "trn2.48xlarge-pod", "inf2.xlarge-busy", "inf1.6xlarge-busy")
-    survives_damage(parse_table, *(sample(f"neuron/neuron-ls.{name}.txt") for name in names))
+    survives_damage(parse_neuron_table, *(sample(f"neuron/neuron-ls.{name}.txt") for name in names))
 
 
 @fuzz
 def test_damaged_json_is_never_a_traceback() -> None:
-    survives_damage(parse_json, POD, sample("neuron/neuron-ls-j.trn1.2xlarge.txt"))
+    survives_damage(parse_neuron_json, POD, sample("neuron/neuron-ls-j.trn1.2xlarge.txt"))
 
 
 @fuzz
@@ -180,9 +188,9 @@ def probe(tmp_path: Path, tree: Tree, answers: dict[str, tuple[int, str]]) -> tu
 
 
 def test_without_a_device_file_there_is_nothing_and_nothing_failed(tmp_path: Path) -> None:
-    seen, host = probe(tmp_path, {f"{SYSFS}/neuron0/core_count": "8\n"}, {"neuron-ls -j": (0, POD)})
+    result, host = probe(tmp_path, {f"{SYSFS}/neuron0/core_count": "8\n"}, {"neuron-ls -j": (0, POD)})
 
-    assert seen == ProbeResult()
+    assert result == ProbeResult()
     assert not host.failures
 
 
@@ -198,15 +206,15 @@ def test_device_files_driver_and_tool_make_a_device(tmp_path: Path) -> None:
         f"{SYSFS}/neuron0/stats/hardware/sram_ecc_uncorrected": "0\n",
         **pci("0000:e1:00.0", "0x1d0f", "0x7364", "0x088000", 1, "48-95"),
     }
-    seen, host = probe(tmp_path, tree, {"neuron-ls -j": (0, POD)})
+    result, host = probe(tmp_path, tree, {"neuron-ls -j": (0, POD)})
 
-    device = seen.devices[0]
+    device = result.devices[0]
     assert not host.failures
     assert (device.name, device.architecture, device.cores) == ("Trainium2", "trn2", 4)
     assert (device.memory_total, device.memory_used) == (96 * GIB, 2 * GIB)
     assert (device.bus, device.node, device.cpus) == ("0000:e1:00.0", 1, tuple(range(48, 96)))
     assert (device.health, device.busy, device.path) == ("ok", True, "/dev/neuron0")
-    assert seen.versions == {
+    assert result.versions == {
         "driver": "2.26.26.0",
         "runtime": "2.34.10",
         "instance": "trn2.48xlarge",
@@ -222,19 +230,19 @@ def test_errors_that_nothing_repairs_make_a_device_unhealthy(tmp_path: Path) -> 
 
 def test_a_tool_without_json_is_asked_for_its_table(tmp_path: Path) -> None:
     tree = {f"dev/neuron{number}": "" for number in range(16)}
-    seen, host = probe(tmp_path, tree, {"neuron-ls -j": (1, "unknown flag"), "neuron-ls": (0, TRN2N)})
+    result, host = probe(tmp_path, tree, {"neuron-ls -j": (1, "unknown flag"), "neuron-ls": (0, TRN2N)})
 
     assert not host.failures
-    assert [device.number for device in seen.devices] == list(range(16))
-    assert len(seen.links) == 32
-    assert seen.links[0] == Link(0, 1, "NeuronLink")
+    assert [device.number for device in result.devices] == list(range(16))
+    assert len(result.links) == 32
+    assert result.links[0] == Link(0, 1, "NeuronLink")
 
 
 def test_the_tool_is_found_where_its_package_puts_it(tmp_path: Path) -> None:
-    seen, host = probe(tmp_path, {"dev/neuron0": ""}, {"/opt/aws/neuron/bin/neuron-ls -j": (0, POD)})
+    result, host = probe(tmp_path, {"dev/neuron0": ""}, {"/opt/aws/neuron/bin/neuron-ls -j": (0, POD)})
 
     assert not host.failures
-    assert seen.devices[0].memory_total == 96 * GIB
+    assert result.devices[0].memory_total == 96 * GIB
 
 
 def test_neighbours_outside_the_container_are_no_links(tmp_path: Path) -> None:
@@ -249,11 +257,11 @@ def test_without_the_tool_files_tell_what_they_can_and_the_rest_is_a_failure(tmp
         f"{SYSFS}/neuron1/connected_devices": "0\n",
         "sys/devices/virtual/dmi/id/product_name": "inf2.24xlarge\n",
     }
-    seen, host = probe(tmp_path, tree, {})
+    result, host = probe(tmp_path, tree, {})
 
-    assert [device.architecture for device in seen.devices] == ["inf2", "inf2"]
-    assert seen.links == (Link(0, 1, "NeuronLink"),)
-    assert seen.devices[0].memory_total is None
+    assert [device.architecture for device in result.devices] == ["inf2", "inf2"]
+    assert result.links == (Link(0, 1, "NeuronLink"),)
+    assert result.devices[0].memory_total is None
     assert "aws-neuronx-tools" in host.failures[0].expected
 
 
@@ -271,14 +279,14 @@ def test_a_tool_that_fails_hangs_or_babbles_is_a_failure(
     tmp_path: Path, json_answer: tuple[int, str], table_answer: tuple[int, str] | None, found: str
 ) -> None:
     answers = {"neuron-ls -j": json_answer} | ({"neuron-ls": table_answer} if table_answer else {})
-    seen, host = probe(tmp_path, {"dev/neuron0": ""}, answers)
+    result, host = probe(tmp_path, {"dev/neuron0": ""}, answers)
 
-    assert len(seen.devices) == 1
+    assert len(result.devices) == 1
     assert found in host.failures[0].found
 
 
 def test_a_device_file_that_the_tool_does_not_list_is_a_failure(tmp_path: Path) -> None:
-    seen, host = probe(tmp_path, {"dev/neuron0": "", "dev/neuron1": ""}, {"neuron-ls -j": (0, POD)})
+    result, host = probe(tmp_path, {"dev/neuron0": "", "dev/neuron1": ""}, {"neuron-ls -j": (0, POD)})
 
-    assert seen.devices[1].busy is None
+    assert result.devices[1].busy is None
     assert host.failures[0].found == "no row for device 1"

@@ -9,7 +9,7 @@ import pytest
 
 from entrypoints.core.records import ProbeResult
 from entrypoints.facts.probes.rocm import kfd, rocm
-from entrypoints.facts.probes.rocm.amdsmi import parse_amd_smi, parse_rocm_smi, parse_rocminfo, parse_topology
+from entrypoints.facts.probes.rocm.amdsmi import parse_amd_smi, parse_amd_topology, parse_rocm_smi, parse_rocminfo
 from entrypoints.host.commands import Commands
 from entrypoints.host.host import Host
 from tests.support.damage import fuzz, survives_damage
@@ -41,17 +41,17 @@ def probe(tmp_path: Path, tree: Tree, env: dict[str, str] | None = None) -> tupl
     return rocm.probe(host, Commands(host).run, env or {}), host
 
 
-def answers(**found: tuple[int, str]) -> str:
-    return json.dumps({name: {"rc": rc, "stdout": out} for name, (rc, out) in found.items()})
+def answers(**outputs: tuple[int, str]) -> str:
+    return json.dumps({name: {"rc": rc, "stdout": out} for name, (rc, out) in outputs.items()})
 
 
 # --- the driver's files ---------------------------------------------------------------------------------------------
 
 
 def test_rocr_visible_devices_renumbers_by_place_or_unique_id(tmp_path: Path) -> None:
-    seen, _ = probe(tmp_path, recorded("rocm-mi300x-8x"), {"ROCR_VISIBLE_DEVICES": "3, GPU-00a0000000000002"})
+    result, _ = probe(tmp_path, recorded("rocm-mi300x-8x"), {"ROCR_VISIBLE_DEVICES": "3, GPU-00a0000000000002"})
 
-    assert [(device.number, device.path) for device in seen.devices] == [
+    assert [(device.number, device.path) for device in result.devices] == [
         (0, "/dev/dri/renderD131"),
         (1, "/dev/dri/renderD128"),
     ]
@@ -60,18 +60,18 @@ def test_rocr_visible_devices_renumbers_by_place_or_unique_id(tmp_path: Path) ->
 def test_uncorrected_errors_are_named_by_the_part_of_the_chip(tmp_path: Path) -> None:
     tree = recorded("rocm-mi300x-8x") | {"sys/bus/pci/devices/0000:26:00.0/ras/gfx_err_count": "ue: 2\nce: 9\n"}
 
-    seen, _ = probe(tmp_path, tree)
+    result, _ = probe(tmp_path, tree)
 
-    assert seen.devices[0].health == "uncorrected errors: gfx"
+    assert result.devices[0].health == "uncorrected errors: gfx"
 
 
 def test_what_a_virtual_function_leaves_empty_is_no_failure(tmp_path: Path) -> None:
     root = "sys/bus/pci/devices/0000:26:00.0"
     empty = {f"{root}/product_name": "\n", f"{root}/current_memory_partition": "UNKNOWN\n"}
 
-    seen, host = probe(tmp_path, recorded("rocm-mi300x-8x") | empty)
+    result, host = probe(tmp_path, recorded("rocm-mi300x-8x") | empty)
 
-    assert (seen.devices[0].name, "memory_partition" in seen.versions) == ("AMD Instinct MI300X", False)
+    assert (result.devices[0].name, "memory_partition" in result.versions) == ("AMD Instinct MI300X", False)
     assert host.failures == []
 
 
@@ -88,9 +88,9 @@ def test_a_gpu_without_a_known_model_asks_the_tool_for_its_name(tmp_path: Path) 
         "commands.json": answers(**{STATIC: (0, text("amd-smi-static.mi300x.json.txt"))}),
     }
 
-    seen, host = probe(tmp_path, tree)
+    result, host = probe(tmp_path, tree)
 
-    assert (seen.devices[0].name, seen.devices[0].bus) == ("AMD Instinct MI300X", bus)
+    assert (result.devices[0].name, result.devices[0].bus) == ("AMD Instinct MI300X", bus)
     assert host.failures == []
 
 
@@ -101,9 +101,9 @@ def test_a_node_that_the_kernel_hides_is_no_failure(tmp_path: Path, monkeypatch:
         return Path(path).read_bytes()
 
     monkeypatch.setattr("entrypoints.host.source.read_regular", denied)
-    seen, host = probe(tmp_path, recorded("rocm-mi300x-8x"))
+    result, host = probe(tmp_path, recorded("rocm-mi300x-8x"))
 
-    assert len(seen.devices) == 7
+    assert len(result.devices) == 7
     assert host.failures == []
 
 
@@ -112,16 +112,16 @@ def test_a_node_that_the_kernel_hides_is_no_failure(tmp_path: Path, monkeypatch:
     [(90402, "gfx942"), (90010, "gfx90a"), (110001, "gfx1101"), (120001, "gfx1201"), (90500, "gfx950")],
 )
 def test_a_target_version_is_written_as_compilers_write_it(version: int, name: str) -> None:
-    assert kfd.architecture(version) == name
+    assert kfd.format_gfx_target(version) == name
 
 
 # --- the tools ------------------------------------------------------------------------------------------------------
 
 
 def test_a_device_file_without_files_and_tools_is_a_failure(tmp_path: Path) -> None:
-    seen, host = probe(tmp_path, {"dev/kfd": ""})
+    result, host = probe(tmp_path, {"dev/kfd": ""})
 
-    assert seen.devices == ()
+    assert result.devices == ()
     assert [failure.where for failure in host.failures] == ["/dev/kfd"]
 
 
@@ -140,9 +140,9 @@ def test_rocm_smi_tells_the_model_and_whether_its_memory_is_used(
     integrated = {"Card Model": "0x13c0", "VRAM Total Memory (B)": "536870912"}
     printed = json.dumps({"card0": {**card, "VRAM Total Used Memory (B)": str(used)}, "card1": integrated})
 
-    seen, host = probe(tmp_path, {"dev/kfd": "", "commands.json": answers(**{ROCM_SMI: (0, printed)})})
+    result, host = probe(tmp_path, {"dev/kfd": "", "commands.json": answers(**{ROCM_SMI: (0, printed)})})
 
-    assert [(device.name, device.memory_used, device.busy) for device in seen.devices] == [(name, used, busy)]
+    assert [(device.name, device.memory_used, device.busy) for device in result.devices] == [(name, used, busy)]
     assert host.failures == []
 
 
@@ -160,20 +160,20 @@ def test_a_revision_in_sys_tells_which_card_it_is(tmp_path: Path) -> None:
 
 
 def test_wsl_has_rocminfo_alone(tmp_path: Path) -> None:
-    found = {"rocminfo": (0, text("rocminfo.mi308x.txt"))}
+    outputs = {"rocminfo": (0, text("rocminfo.mi308x.txt"))}
 
-    seen, host = probe(tmp_path, {"dev/dxg": "", "commands.json": answers(**found)})
+    result, host = probe(tmp_path, {"dev/dxg": "", "commands.json": answers(**outputs)})
 
-    assert [(device.architecture, device.memory_total) for device in seen.devices] == [("gfx942", 206141652992)]
+    assert [(device.architecture, device.memory_total) for device in result.devices] == [("gfx942", 206141652992)]
     assert host.failures == []
 
 
 def test_memory_that_nothing_tells_is_a_failure(tmp_path: Path) -> None:
-    found = {ROCM_SMI: (0, '{"card0": {"Card Series": "AMD Instinct MI999X"}, "card1": {"Card Model": "0x9999"}}')}
+    outputs = {ROCM_SMI: (0, '{"card0": {"Card Series": "AMD Instinct MI999X"}, "card1": {"Card Model": "0x9999"}}')}
 
-    seen, host = probe(tmp_path, {"dev/kfd": "", "commands.json": answers(**found)})
+    result, host = probe(tmp_path, {"dev/kfd": "", "commands.json": answers(**outputs)})
 
-    assert [device.name for device in seen.devices] == ["AMD Instinct MI999X", "0x9999"]
+    assert [device.name for device in result.devices] == ["AMD Instinct MI999X", "0x9999"]
     assert [failure.where for failure in host.failures] == ["the memory of GPU 0, 1"]
 
 
@@ -229,23 +229,23 @@ Device  Node  IDs              Temp        Power     Partitions          SCLK   
 """
 LINES = "".join(
     f"GPU[{number}]\t\t: {name}: {value}\n"
-    for number, used in ((0, 284 << 20), (1, 178 << 30))
+    for number, memory_used in ((0, 284 << 20), (1, 178 << 30))
     for name, value in (
         ("Card Series", "AMD Instinct MI300X"),
         ("VRAM Total Memory (B)", 196592 << 20),
-        ("VRAM Total Used Memory (B)", used),
+        ("VRAM Total Used Memory (B)", memory_used),
     )
 )
 
 
 def test_amd_smi_without_arguments_is_understood(tmp_path: Path) -> None:
-    seen, host = probe(tmp_path, {"dev/kfd": "", "commands.json": answers(**{"amd-smi": (0, SHOWN)})})
+    result, host = probe(tmp_path, {"dev/kfd": "", "commands.json": answers(**{"amd-smi": (0, SHOWN)})})
 
-    assert [(device.number, device.name, device.bus, device.memory_total) for device in seen.devices] == [
+    assert [(device.number, device.name, device.bus, device.memory_total) for device in result.devices] == [
         (0, "AMD Instinct MI355X", "0000:26:00.0", 294896 << 20),
         (1, "AMD Instinct MI355X", "0000:0d:00.0", 294896 << 20),
     ]
-    assert [device.memory_used for device in seen.devices] == [None, 283 << 20]
+    assert [device.memory_used for device in result.devices] == [None, 283 << 20]
     assert host.failures == []
 
 
@@ -258,39 +258,39 @@ def test_amd_smi_without_arguments_is_understood(tmp_path: Path) -> None:
     ],
 )
 def test_the_tables_of_rocm_smi_are_understood(tmp_path: Path, command: str, printed: str) -> None:
-    seen, host = probe(tmp_path, {"dev/kfd": "", "commands.json": answers(**{command: (0, printed)})})
+    result, host = probe(tmp_path, {"dev/kfd": "", "commands.json": answers(**{command: (0, printed)})})
 
-    assert [(device.number, device.name, device.memory_total) for device in seen.devices] == [
+    assert [(device.number, device.name, device.memory_total) for device in result.devices] == [
         (0, "AMD Instinct MI300X", 196592 << 20),
         (1, "AMD Instinct MI300X", 196592 << 20),
     ]
-    assert [device.busy for device in seen.devices] == [False, True]
+    assert [device.busy for device in result.devices] == [False, True]
     assert host.failures == []
 
 
 def test_a_partition_has_not_the_memory_of_its_model(tmp_path: Path) -> None:
     printed = CONCISE_6_3.replace("SPX", "CPX")
-    seen, host = probe(tmp_path, {"dev/kfd": "", "commands.json": answers(**{"rocm-smi": (0, printed)})})
+    result, host = probe(tmp_path, {"dev/kfd": "", "commands.json": answers(**{"rocm-smi": (0, printed)})})
 
-    assert [device.memory_total for device in seen.devices] == [None, None]
+    assert [device.memory_total for device in result.devices] == [None, None]
     assert [failure.where for failure in host.failures] == ["the memory of GPU 0, 1"]
 
 
 def test_a_form_that_a_version_lacks_is_no_failure_if_another_answers(tmp_path: Path) -> None:
-    found = {STATIC: (2, "amd-smi: error: unrecognized arguments: --asic"), "amd-smi": (0, SHOWN)}
-    seen, host = probe(tmp_path, {"dev/kfd": "", "commands.json": answers(**found)})
+    outputs = {STATIC: (2, "amd-smi: error: unrecognized arguments: --asic"), "amd-smi": (0, SHOWN)}
+    result, host = probe(tmp_path, {"dev/kfd": "", "commands.json": answers(**outputs)})
 
-    assert (len(seen.devices), host.failures) == (2, [])
+    assert (len(result.devices), host.failures) == (2, [])
 
 
 def _apu(carved: int, shared: int, counted: int) -> Tree:
     """Return the files of a processor with a GPU (Strix Halo); sizes in MiB, `counted` is what the kernel counts."""
     node, card = "sys/class/kfd/kfd/topology/nodes/1", "sys/bus/pci/devices/0000:c5:00.0"
-    named = "gfx_target_version 110501\ndevice_id 5510\nlocation_id 50432\ndomain 0\ndrm_render_minor 128\n"
+    properties = "gfx_target_version 110501\ndevice_id 5510\nlocation_id 50432\ndomain 0\ndrm_render_minor 128\n"
     return {
         "dev/kfd": "",
         "dev/dri/renderD128": "",
-        f"{node}/properties": named,
+        f"{node}/properties": properties,
         f"{node}/gpu_id": "11596\n",
         f"{node}/mem_banks/0/properties": f"heap_type 1\nsize_in_bytes {counted << 20}\n",
         f"{card}/product_name": "AMD Radeon 8060S\n",
@@ -312,10 +312,10 @@ def _apu(carved: int, shared: int, counted: int) -> Tree:
 def test_an_apu_says_which_memory_the_kernel_counts(
     tmp_path: Path, carved: int, shared: int, counted: int, used: int
 ) -> None:
-    seen, host = probe(tmp_path, _apu(carved, shared, counted))
+    result, host = probe(tmp_path, _apu(carved, shared, counted))
 
-    assert [(device.memory_total, device.memory_used) for device in seen.devices] == [(counted << 20, used << 20)]
-    assert seen.knobs == {
+    assert [(device.memory_total, device.memory_used) for device in result.devices] == [(counted << 20, used << 20)]
+    assert result.knobs == {
         "apu_memory_mib": str(counted), "apu_vram_mib": str(carved), "apu_gtt_mib": str(shared),
     }  # fmt: skip
     assert host.failures == []
@@ -343,7 +343,7 @@ def test_rocm_smi_tells_memory_in_bytes() -> None:
 
 @pytest.mark.parametrize("name", TOPOLOGIES)
 def test_topologies_give_each_pair_in_both_directions(name: str) -> None:
-    wires = parse_topology(text(name))
+    wires = parse_amd_topology(text(name))
     ends = {(first, second) for first, second, _ in wires}
 
     assert ends == {(second, first) for first, second in ends}
@@ -353,7 +353,7 @@ def test_topologies_give_each_pair_in_both_directions(name: str) -> None:
 def test_rocm_smi_writes_a_topology_as_json_too() -> None:
     printed = '{"system": {"(Topology) Link type between DRM devices 0 and 1": "XGMI"}}'
 
-    assert parse_topology(printed) == (("0", "1", "XGMI"),)
+    assert parse_amd_topology(printed) == (("0", "1", "XGMI"),)
 
 
 # --- damage ---------------------------------------------------------------------------------------------------------
@@ -371,7 +371,7 @@ def test_damaged_rocm_smi_never_gives_a_traceback() -> None:
 
 @fuzz
 def test_damaged_topologies_never_give_a_traceback() -> None:
-    survives_damage(parse_topology, *map(text, TOPOLOGIES))
+    survives_damage(parse_amd_topology, *map(text, TOPOLOGIES))
 
 
 @fuzz

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from entrypoints.checks.grants import examine
+from entrypoints.checks.grants import examine_facts
 from entrypoints.core.records import ProbeResult
 from entrypoints.facts.probes.xpu import xpu
-from entrypoints.facts.probes.xpu.xpusmi import parse_discovery, parse_topology
+from entrypoints.facts.probes.xpu.xpusmi import parse_discovery, parse_xpu_topology
 from entrypoints.host.commands import Commands
 from entrypoints.host.host import Host
 from tests.support.damage import fuzz, survives_damage
@@ -66,28 +66,28 @@ def test_a_driver_that_cannot_compute_is_a_failure(module: str, severity: str) -
     if module:
         changed["files"][f"/sys/bus/pci/drivers/{module}/0000:03:00.0"] = ""
     profile = profile_of("xpu-b580-1x")
-    found = {each.id: each for each in examine(profile, look(opened(changed), profile))}
+    findings = {finding.id: finding for finding in examine_facts(profile, look(opened(changed), profile))}
 
-    assert (found["XPU-001"].severity, found["XPU-004"].severity) == ("FAIL", severity)
-    assert found["XPU-004"].found == f"versions.module = {module or 'none'}"
+    assert (findings["XPU-001"].severity, findings["XPU-004"].severity) == ("FAIL", severity)
+    assert findings["XPU-004"].found == f"versions.module = {module or 'none'}"
 
 
 # --- the drivers' files ---------------------------------------------------------------------------------------------
 
 
 def test_a_composite_hierarchy_joins_the_tiles(tmp_path: Path) -> None:
-    seen, _ = probe(tmp_path, recorded("xpu-max1550-2x"), {"ZE_FLAT_DEVICE_HIERARCHY": "COMPOSITE"})
+    result, _ = probe(tmp_path, recorded("xpu-max1550-2x"), {"ZE_FLAT_DEVICE_HIERARCHY": "COMPOSITE"})
 
-    assert [(device.number, device.card, device.memory_total) for device in seen.devices] == [
+    assert [(device.number, device.card, device.memory_total) for device in result.devices] == [
         (0, None, 128 * GIB),
         (1, None, 128 * GIB),
     ]
 
 
 def test_a_card_nobody_knows_is_named_by_its_id_and_its_memory_is_a_failure(tmp_path: Path) -> None:
-    seen, host = probe(tmp_path, card("4d", "0xeeee", 128, "xe"))
+    result, host = probe(tmp_path, card("4d", "0xeeee", 128, "xe"))
 
-    assert seen.devices[0].name == "Intel Graphics [0xeeee]"
+    assert result.devices[0].name == "Intel Graphics [0xeeee]"
     assert [failure.where for failure in host.failures] == ["the memory of Intel Graphics [0xeeee] at 0000:4d:00.0"]
 
 
@@ -97,16 +97,16 @@ def test_a_card_nobody_knows_is_named_by_its_id_and_its_memory_is_a_failure(tmp_
 def test_one_dump_tells_all_cards_at_once(tmp_path: Path) -> None:
     tree = flex(**{DUMP: text("xpu-smi-discovery-dump.flex170-2x.csv.txt")})
 
-    seen, host = probe(tmp_path, tree)
+    result, host = probe(tmp_path, tree)
 
-    assert (seen.devices[0].memory_total, seen.versions["tool_driver"]) == (14248 * MIB, "16929133")
+    assert (result.devices[0].memory_total, result.versions["tool_driver"]) == (14248 * MIB, "16929133")
     assert host.failures == []
 
 
 def test_without_a_tool_the_table_of_models_tells(tmp_path: Path) -> None:
-    seen, host = probe(tmp_path, flex())
+    result, host = probe(tmp_path, flex())
 
-    assert (seen.devices[0].name, seen.devices[0].memory_total) == ("Intel Data Center GPU Flex 170", 14248 * MIB)
+    assert (result.devices[0].name, result.devices[0].memory_total) == ("Intel Data Center GPU Flex 170", 14248 * MIB)
     assert host.failures == []
 
 
@@ -114,19 +114,19 @@ def test_a_name_that_is_only_an_id_yields_to_the_table(tmp_path: Path) -> None:
     tree = card("03", "0xe223", 128, "xe")
     tree |= commands({"xpu-smi discovery -j": text("xpu-smi-discovery-j.b70-2x.txt")})
 
-    seen, _ = probe(tmp_path, tree)
+    result, _ = probe(tmp_path, tree)
 
-    assert (seen.devices[0].name, seen.devices[0].memory_total) == ("Intel Arc Pro B70", 32696 * MIB)
+    assert (result.devices[0].name, result.devices[0].memory_total) == ("Intel Arc Pro B70", 32696 * MIB)
 
 
 def test_cpus_that_the_machine_does_not_tell_come_from_the_topology(tmp_path: Path) -> None:
     tree = card("4d", "0xe20b", 128, "xe", node=-1, cpus="")
     tree |= commands({"xpu-smi topology -d 0": text("xpu-smi-topology-d.txt")})
 
-    seen, _ = probe(tmp_path, tree)
+    result, _ = probe(tmp_path, tree)
 
-    assert seen.devices[0].cpus[:2] == (0, 1)
-    assert len(seen.devices[0].cpus) == 48
+    assert result.devices[0].cpus[:2] == (0, 1)
+    assert len(result.devices[0].cpus) == 48
 
 
 @pytest.mark.parametrize(
@@ -158,7 +158,7 @@ def test_every_discovery_names_its_devices(name: str) -> None:
 
 
 def test_a_matrix_of_cards_without_tiles_is_understood() -> None:
-    places = parse_topology("     GPU 0|GPU 1|CPU Affinity\nGPU 0|S    |NODE |0-3\nGPU 1|NODE |S    |4-7\n")
+    places = parse_xpu_topology("     GPU 0|GPU 1|CPU Affinity\nGPU 0|S    |NODE |0-3\nGPU 1|NODE |S    |4-7\n")
 
     assert places.links == (("0", "1", "NODE"), ("1", "0", "NODE"))
     assert places.cpus == {"0": (0, 1, 2, 3), "1": (4, 5, 6, 7)}
@@ -168,7 +168,7 @@ def test_a_matrix_of_cards_without_tiles_is_understood() -> None:
 
 
 def test_a_matrix_without_bars_is_read_by_its_header() -> None:
-    places = parse_topology(text("xpu-smi-topology-m.b70-4x.txt"))
+    places = parse_xpu_topology(text("xpu-smi-topology-m.b70-4x.txt"))
 
     assert places.links[0] == ("0/0", "1/0", "NODE")
     assert len(places.links) == 12
@@ -177,7 +177,7 @@ def test_a_matrix_without_bars_is_read_by_its_header() -> None:
 
 def test_a_matrix_that_lacks_a_row_is_not_understood() -> None:
     with pytest.raises(ValueError, match="a row for each GPU"):
-        parse_topology(text("xpu-smi-topology-m.b70-4x.txt").partition("GPU 3/0  NODE")[0])
+        parse_xpu_topology(text("xpu-smi-topology-m.b70-4x.txt").partition("GPU 3/0  NODE")[0])
 
 
 @fuzz
@@ -187,7 +187,7 @@ def test_damaged_discoveries_never_give_a_traceback() -> None:
 
 @fuzz
 def test_damaged_topologies_never_give_a_traceback() -> None:
-    survives_damage(parse_topology, *map(text, TOPOLOGIES))
+    survives_damage(parse_xpu_topology, *map(text, TOPOLOGIES))
 
 
 # --- versions without `discovery`, and cells that the tool may not read ---------------------------------------------
@@ -211,7 +211,7 @@ REFUSED = {"rc": 105, "stdout": "", "stderr": "The following argument was not ex
 
 @pytest.mark.parametrize("printed", [BOXED, UNBOXED])
 def test_discovery_as_text_names_each_card(printed: str) -> None:
-    assert [(each.number, each.name, each.bus, each.memory) for each in parse_discovery(printed)] == [
+    assert [(gpu.number, gpu.name, gpu.bus, gpu.memory) for gpu in parse_discovery(printed)] == [
         (0, "Intel(R) Arc(TM) B580 Graphics", "0000:03:00.0", None),
         (1, "Intel(R) Arc(TM) B570 Graphics", "0000:04:00.0", 10216 * MIB),
     ]
@@ -220,9 +220,9 @@ def test_discovery_as_text_names_each_card(printed: str) -> None:
 def test_a_version_without_discovery_is_no_failure(tmp_path: Path) -> None:
     answers = {"xpu-smi": {"rc": 0, "stdout": text("xpu-smi.b580.v2.0.txt")}}
     answers |= dict.fromkeys((DUMP, "xpu-smi discovery -j", "xpu-smi discovery"), REFUSED)
-    seen, host = probe(tmp_path, {**card("03", "0xe20b", 128, "xe"), "commands.json": json.dumps(answers)})
+    result, host = probe(tmp_path, {**card("03", "0xe20b", 128, "xe"), "commands.json": json.dumps(answers)})
 
-    assert [(device.memory_total, device.memory_used) for device in seen.devices] == [(12216 * MIB, 239 * MIB)]
+    assert [(device.memory_total, device.memory_used) for device in result.devices] == [(12216 * MIB, 239 * MIB)]
     assert host.failures == []
 
 
@@ -238,9 +238,9 @@ def test_memory_that_the_tool_may_not_read_leaves_the_card(
     tmp_path: Path, cell: str, used: int | None, total: int
 ) -> None:
     table = text("xpu-smi.b580.v2.0.txt").replace("239MiB / 12216MiB", cell)
-    seen, _ = probe(tmp_path, {**card("03", "0xe20b", 128, "xe"), **commands({"xpu-smi": table})})
+    result, _ = probe(tmp_path, {**card("03", "0xe20b", 128, "xe"), **commands({"xpu-smi": table})})
 
-    assert [(device.memory_total, device.memory_used) for device in seen.devices] == [(total * MIB, used)]
+    assert [(device.memory_total, device.memory_used) for device in result.devices] == [(total * MIB, used)]
 
 
 @pytest.mark.parametrize(
@@ -257,6 +257,6 @@ def test_a_name_that_the_table_wraps_or_cuts_is_whole(
     table = text("xpu-smi.b580.v2.0.txt").replace("Arc(TM) B580   Off", first)
     wrapped = f"|      {second:40}|                            |                        |\n" if second else ""
     table = table.replace("| N/A    25C", f"{wrapped}| N/A    25C")
-    seen, _ = probe(tmp_path, {**card("03", device, 128, "xe"), **commands({"xpu-smi": table})})
+    result, _ = probe(tmp_path, {**card("03", device, 128, "xe"), **commands({"xpu-smi": table})})
 
-    assert [(each.name, each.memory_total) for each in seen.devices] == [(name, 12216 * MIB)]
+    assert [(gpu.name, gpu.memory_total) for gpu in result.devices] == [(name, 12216 * MIB)]

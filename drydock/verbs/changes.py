@@ -1,0 +1,158 @@
+"""Verbs that change what is in an image: lock, outdated, bump, recipes, project; and a project's own rows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from drydock.core.console import spell_commands, write_output
+from drydock.core.files import format_json
+from drydock.model.record import dump_record
+from drydock.repo.options import Check, Contexts, EachTarget, Insecure, Json, Supplied, Target, Verb
+from drydock.repo.task_helpers import choose_variants, here, report_written
+
+
+class LockOptions(EachTarget, Check, Contexts, Supplied, Json):
+    """Which locks are made, and what may move."""
+
+    upgrade: bool = False
+    """take the newest of everything that the stack allows; without it, valid pins stay"""
+    upgrade_package: tuple[str, ...] = ()
+    """take the newest of one distribution, of one source, or of `base`; repeatable"""
+
+
+@Verb
+def lock_rows(options: LockOptions) -> None:
+    """Pin all inputs of an image by hash in images/VARIANT/lock.json. Valid pins stay."""
+    from drydock.lock import lockfile
+
+    if options.check:
+        lockfile.read_current(here(), choose_variants(options.target))
+        return
+    from drydock.repo import locking
+
+    settings = locking.parse_lock_options(
+        options.target, options.context, options.supplied, options.upgrade_package, every=options.upgrade
+    )
+    locking.lock_variants(here(), choose_variants(options.target), settings, json=options.json)
+
+
+class LockDiffOptions(Json):
+    """Two locks."""
+
+    old: str
+    """variant, lock file or REVISION:VARIANT"""
+    new: str
+    """variant, lock file or REVISION:VARIANT"""
+
+
+@Verb
+def compare_locks(options: LockDiffOptions) -> None:
+    """Show the differences between two locks: packages, versions, sizes."""
+    from drydock.lock.lock_diff import diff_locks
+
+    write_output(diff_locks(here(), options.old, options.new, json=options.json))
+
+
+class OutdatedOptions(EachTarget, Json):
+    """Which locks are compared with their sources."""
+
+
+@Verb
+def list_outdated(options: OutdatedOptions) -> None:
+    """List what a new lock would change, and newer versions outside the stack's bounds. Writes nothing."""
+    from drydock.lock.drift import tasks as drift
+
+    drift.print_outdated_pins(here(), choose_variants(options.target), json=options.json)
+
+
+class BumpOptions(Target, Json):
+    """Which row takes which version."""
+
+    vllm: str = ""
+    """first write this version of vLLM into the stack, such as 0.32.1"""
+
+
+@Verb
+def bump_row(options: BumpOptions) -> None:
+    """Lock and render a variant and those that inherit its stack, and write docs and CI files: after a new version."""
+    from drydock.repo import update
+
+    written, errors = update.update_row(here(), options.target, options.vllm)
+    report_written(written, json=options.json)
+    update.raise_all_errors(errors)
+
+
+class RecipesOptions(Json):
+    """Where recipes are taken from."""
+
+    from_: str = ""
+    """REPOSITORY@COMMIT, a FOLDER of recipes, or FOLDER@COMMIT for a clone [default: drydock.yaml's]"""
+    root: str = ""
+    """folder of recorded hosts whose plans are compared [default: those that come with drydock]"""
+
+
+@Verb
+def take_recipes(options: RecipesOptions) -> None:
+    """Take the newest published recipes of vLLM, and show which plans of recorded hosts change."""
+    from drydock.repo import recipes
+
+    update = recipes.update_recipes(here(), options.from_, options.root)
+    write_output(
+        format_json(recipes.dump_recipes_update(update, here()))
+        if options.json
+        else recipes.format_update(update, here())
+    )
+
+
+class InitOptions(Json):
+    """Where a project is made."""
+
+    folder: str
+    """folder of the project, which is made if it is missing"""
+    ci: Literal["github", "gitlab", "none"] = "github"
+    """CI files: github, gitlab or none"""
+
+
+@Verb
+def make_project(options: InitOptions) -> None:
+    """Write a small project of your own, whose rows and settings lie over drydock's."""
+    from drydock.repo import init
+
+    project = init.init_project(Path(options.folder), options.ci)
+    if options.json:
+        files = [str(path) for path in project.files]
+        write_output(format_json({"wrote": files, "next": [*map(spell_commands, project.commands)]}))
+    else:
+        write_output(spell_commands(init.report_project(project)))
+
+
+class UpgradeOptions(Json):
+    """What an upgrade does."""
+
+    write: bool = False
+    """write it: locks, Dockerfiles and upgrade.json of these rows"""
+
+
+@Verb
+def upgrade_project(options: UpgradeOptions) -> None:
+    """Show what this drydock changes in the rows of a project that an older one made: pins, Dockerfile, plans."""
+    from drydock.repo import upgrade
+
+    upgrade.upgrade_project(here(), write=options.write, json=options.json)
+
+
+class ProjectPushOptions(Insecure, Json):
+    """Where a project is published."""
+
+    name: str
+    """REGISTRY/NAME, with or without :TAG"""
+
+
+@Verb
+def push_project(options: ProjectPushOptions) -> None:
+    """Publish your project's rows and files, and print the line with which other projects take them by digest."""
+    from drydock.publish import project
+
+    pushed = project.push_project(here(), options.name, insecure=options.insecure)
+    write_output(format_json(dump_record(pushed)) if options.json else project.format_from_line(pushed))

@@ -1,0 +1,171 @@
+"""Verbs that show whether an image is to be trusted: verify, audit, and those of an image in a registry."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from drydock.core.console import write_output
+from drydock.core.files import format_json
+from drydock.model.record import dump_record
+from drydock.repo.options import Advisories, Builder, Insecure, Json, Options, Platform, Trust, Verb, Verbose
+from drydock.repo.task_helpers import choose_variants, here, require_target
+
+
+class VerifyOptions(Builder, Verbose, Json):
+    """How a row is built again."""
+
+    target: str
+    """variant id, alias or accelerator to build again and compare"""
+    record: bool = False
+    """if both builds have the same digest, write it into the lock"""
+    from_foundation: bool = False
+    """do not build the kept foundation again, if it has the lock's digest"""
+
+
+@Verb
+def rebuild_row(options: VerifyOptions) -> None:
+    """Build again without cache or network and compare the digests."""
+    from drydock.build import verify
+    from drydock.build.job import prepare_job
+
+    job = prepare_job(here(), options.target)
+    builder = options.builder or None
+    verified = verify.verify_build(
+        job, builder=builder, recording=options.record, from_foundation=options.from_foundation
+    )
+    write_output(format_json(dump_record(verified)) if options.json else f"{verified.first}\n{verified.second}\n")
+    verify.settle_verification(job, verified, recording=options.record, builder=builder)
+
+
+class AuditOptions(Advisories, Platform, Json):
+    """What is audited."""
+
+    target: str = ""
+    """variant id, alias or accelerator; --advisories alone covers every variant"""
+
+
+@Verb
+def audit_row(options: AuditOptions) -> None:
+    """Search an image for secrets, build tools, unneeded privileges and writable paths, or for vulnerabilities."""
+    from drydock.build.job import BuildOptions, prepare_job
+    from drydock.examine import tasks
+
+    if options.advisories or options.database:
+        tasks.print_lock_advisories(
+            here(), choose_variants(options.target), options.database, options.ignore, json=options.json
+        )
+    else:
+        target = require_target("audit", options.target, "--advisories alone covers every variant")
+        tasks.audit_build(
+            prepare_job(here(), target, BuildOptions(platform=options.platform or None)), json=options.json
+        )
+
+
+class ImageOptions(Insecure, Json):
+    """An image in a registry."""
+
+    reference: str
+    """HOST/REPOSITORY[:TAG][@DIGEST]"""
+
+
+class ImageVerifyOptions(Trust, Builder, Verbose, Json):
+    """How an image in a registry is verified."""
+
+    reference: str
+    """HOST/REPOSITORY[:TAG][@DIGEST]: its blobs, signatures and attestations are verified, and it is rebuilt"""
+    registry_only: bool = False
+    """do not rebuild the image"""
+    mirror_of: str = ""
+    """HOST/REPOSITORY that the image was published to, if this is a mirror of it"""
+    max_age: int = 0
+    """refuse a channel that was last published more than this many days ago"""
+    unsigned: bool = False
+    """check no signature, only to look; the documents may come from anyone"""
+
+
+@Verb
+def verify_image(options: ImageVerifyOptions) -> None:
+    """Verify an image in a registry: blobs, signatures, attestations, and a rebuild that gives the same digest."""
+    from drydock.examine import tasks
+
+    settings = tasks.verify_options(
+        options.signers,
+        options.builder,
+        rebuild=not options.registry_only,
+        insecure=options.insecure,
+        mirror_of=options.mirror_of,
+        max_age=options.max_age,
+        unsigned=options.unsigned,
+    )
+    write_output(tasks.report_verification(here(), options.reference, settings, json=options.json))
+
+
+class ImageAuditOptions(Advisories, Trust, Json):
+    """Which image in a registry is audited, and whose signatures count."""
+
+    reference: str
+    """HOST/REPOSITORY[:TAG][@DIGEST]; with --advisories, what its attached bill of materials lists"""
+    platform: str = ""
+    """target platform, such as linux/arm64 [default: each]"""
+    unsigned: bool = False
+    """check no signature, only to look; the documents may come from anyone"""
+
+
+@Verb
+def audit_image(options: ImageAuditOptions) -> None:
+    """Search an image in a registry for secrets, build tools, privileges and writable paths, or for vulnerabilities."""
+    from drydock.examine import tasks
+
+    trusted = tasks.ReferenceOptions(options.signers, options.unsigned, options.insecure, options.platform)
+    if options.advisories or options.database:
+        words = (options.reference, trusted, options.database, options.ignore)
+        tasks.reference_advisories(here(), *words, json=options.json)
+    else:
+        tasks.audit_reference(here(), options.reference, trusted, json=options.json)
+
+
+@Verb
+def inspect_image(options: ImageOptions) -> None:
+    """Show the contents, age, variant and attestations of an image in a registry."""
+    from drydock.examine import tasks
+
+    write_output(tasks.report_inspection(here(), options.reference, json=options.json, insecure=options.insecure))
+
+
+class ImageDiffOptions(Insecure, Json):
+    """Two images in registries."""
+
+    old: str
+    """HOST/REPOSITORY[:TAG][@DIGEST] of the older image"""
+    new: str
+    """HOST/REPOSITORY[:TAG][@DIGEST] of the newer image"""
+    platform: str = ""
+    """platform to compare [default: first in common]"""
+
+
+@Verb
+def compare_images(options: ImageDiffOptions) -> None:
+    """Show the differences between two images in registries: packages, files, sizes, flags."""
+    from drydock.examine import tasks
+
+    compared = (options.old, options.new, options.platform)
+    write_output(tasks.report_differences(here(), *compared, json=options.json, insecure=options.insecure))
+
+
+class PolicyOptions(Options):
+    """Which policy is printed, and what it admits."""
+
+    kind: Literal["kyverno", "sigstore"]
+    """kyverno or sigstore"""
+    reference: str
+    """HOST/REPOSITORY of the images that the policy is about"""
+    verify_key: str
+    """file with the public key whose signatures are admitted"""
+
+
+@Verb
+def print_policy(options: PolicyOptions) -> None:
+    """Print the admission policy of a cluster that admits only what a key signed."""
+    from drydock.examine import admission
+
+    write_output(admission.make_admission_policy(options.kind, options.reference, options.verify_key))

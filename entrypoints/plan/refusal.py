@@ -1,0 +1,31 @@
+"""Something that this vLLM does not take. Pure."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from entrypoints.core.errors import REFUSED
+
+
+class Refusal(NamedTuple):
+    """Something that this vLLM does not take."""
+
+    name: str
+    """What `--vllm-accepts` names: an architecture, a method, a package, or the flag of a value."""
+    problem: str
+    expected: str
+    code: int = REFUSED
+    certain: bool = True
+    """False if another library may take it: then it is said, and nothing is refused."""
+    is_misspelt: bool = False
+    """Whether the value is probably wrong, so that no other image would take it."""
+    is_of_release: bool = False
+    """Whether the list of vLLM's release also holds for its forks and plugins, which do not change it."""
+    instead: str = ""
+    """What to do, where another image does not help."""
+
+
+def parse_minor(version: str) -> tuple[int, ...]:
+    """Return the first two numbers of a version of vLLM; empty if it has none."""
+    return tuple(int(number) for number in re.findall(r"\d+", version[:40])[:2])

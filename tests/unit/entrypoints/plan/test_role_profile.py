@@ -1,0 +1,98 @@
+"""Settings by role: which win, where they come from, and the files that they name."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from entrypoints.core.records import Reason, ServePlan
+from entrypoints.plan import plan as command
+from entrypoints.plan.plan import make_plan_document
+from entrypoints.request.roles import Role
+from entrypoints.request.vllm_flags import parse_user_flags
+from tests.support.hosts import expect
+from tests.support.hosts.models import SMOLLM2
+
+HOST = "cpu-xeon8380-2s"
+PROFILE = expect.profile_of(HOST)
+FACTS = expect.read(HOST, PROFILE)
+SEQUENCES, FILE = "--max-num-seqs", "EXTRA_CONFIG"
+
+
+def setting(name: str, value: Any, origin: str = "stack") -> dict[str, Any]:
+    return {"setting": name, "value": value, "origin": origin, "because": f"{origin}'s", "source": "page 7"}
+
+
+DECODE = {
+    "settings": [setting(SEQUENCES, 32), setting(FILE, "{files}/extra.json")],
+    "thresholds": {"shortest_context": {"value": 64, "because": "short", "source": "page 8"}},
+    "files": {
+        "extra.json": {
+            "content": {
+                "ranks": "{data_parallel}",
+                "more": ["{files}/more.json", "tp{tensor_parallel}"],
+                "kept": "{x}",
+            },
+            "because": "read by a plug-in",
+            "source": "page 9",
+        },
+    },
+}
+
+
+def plan(role: str, *flags: str, own: tuple[dict[str, Any], ...] = (), env: dict[str, str] | None = None) -> ServePlan:
+    given = parse_user_flags((SMOLLM2.name, *flags, "--kv-transfer-config", "{}"), env or {})._replace(role=Role(role))
+    profile = {
+        **PROFILE,
+        "settings": [*PROFILE["settings"], setting(SEQUENCES, 128), *own],
+        "roles": {"decode": DECODE},
+    }
+    return command.make_serve_plan(profile, FACTS, SMOLLM2, given)
+
+
+def reason(made: ServePlan, name: str) -> Reason:
+    return next(each for each in made.reasons if each.setting == name)
+
+
+@pytest.mark.parametrize(("role", "sequences"), [("serve", "128"), ("prefill", "128"), ("decode", "32")])
+def test_a_role_has_its_settings_and_no_other_role_has_them(role: str, sequences: str) -> None:
+    made = plan(role)
+    assert made.argv[made.argv.index(SEQUENCES) + 1] == sequences
+    assert (FILE in made.env) == (role == "decode")
+    assert bool(made.files) == (role == "decode")
+
+
+def test_the_reason_names_the_role_and_the_source() -> None:
+    found = reason(plan("decode"), SEQUENCES)
+    assert (found.value, found.origin, found.because) == ("32", "stack", "decode: stack's (page 7)")
+
+
+@pytest.mark.parametrize(
+    ("flags", "own", "env", "name", "expected"),
+    [
+        ((SEQUENCES, "9"), (), {}, SEQUENCES, ("9", "command line")),
+        ((), (setting(SEQUENCES, 16, "variant"),), {}, SEQUENCES, ("16", "variant")),
+        ((), (setting(SEQUENCES, 17, "project's stack"),), {}, SEQUENCES, ("17", "project's stack")),
+        ((), (setting(SEQUENCES, 18, "accelerator"),), {}, SEQUENCES, ("32", "stack")),
+        ((), (), {FILE: "/mine.json"}, FILE, ("/mine.json", "environment")),
+    ],
+)
+def test_what_is_stronger_than_the_stack_is_stronger_than_its_roles(
+    flags: tuple[str, ...], own: tuple[dict[str, Any], ...], env: dict[str, str], name: str, expected: tuple[str, str]
+) -> None:
+    found = reason(plan("decode", *flags, own=own, env=env), name)
+    assert (found.value, found.origin) == expected
+
+
+def test_files_have_the_servers_parallelism_and_a_place_of_their_own() -> None:
+    made = plan("decode", "--tensor-parallel-size", "3")
+    ((path, text),) = made.files.items()
+    assert path == made.env[FILE]
+    assert path.startswith("/cache/roles/")
+    folder = path.removesuffix("/extra.json")
+    assert json.loads(text) == {"ranks": 1, "more": [f"{folder}/more.json", "tp3"], "kept": "{x}"}
+    other = plan("decode", "--tensor-parallel-size", "1")
+    assert other.env[FILE] != path, "another server on the same cache has another file"
+    assert make_plan_document(made)["files"] == made.files
