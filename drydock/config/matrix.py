@@ -544,12 +544,12 @@ def _check_roles(path: KeyPath, roles: Roles, document: YamlDocument) -> Iterato
 
 
 def _check_translations(holder: AnyHost | Accelerator, document: YamlDocument) -> Iterator[Problem]:
-    """Check that a translation has the names in braces of its text."""
+    """Check that a translation has the names in braces of its text, and as many {}, which it may number: {1} {0}."""
     for language, texts in holder.translations.items():
         for text, translation in texts.items():
-            actual, expected = (sorted(re.findall(r"\{\w*\}", sentence)) for sentence in (translation, text))
+            actual, expected = (sorted(re.findall(r"\{[a-z_]\w*\}|\{(?=\d*\})", each)) for each in (translation, text))
             if actual != expected:
-                message = f"found {' '.join(actual) or 'no braces'}, expected {' '.join(expected) or 'no braces'}"
+                message = f"actual {' '.join(actual) or 'no braces'}, expected {' '.join(expected) or 'no braces'}"
                 yield document.problem(("translations", language, text), message), "write each name as in the text"
 
 

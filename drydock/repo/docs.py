@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from drydock.config.matrix import read_retired
 from drydock.core import errors
@@ -18,6 +18,7 @@ from drydock.model.variant import Variant
 from drydock.repo import environment, failures, pictures, reference, tables
 from drydock.repo.markdown import make_table
 from drydock.run.machine import make_natural_key
+from entrypoints.core.language import Translations, Words, translate
 
 END = "<!-- end -->"
 ARCHITECTURES = "tests/models/architectures.json"
@@ -56,7 +57,8 @@ def make_marked_tables(
     if any(variant.caches for variant in variants):
         tables_by_page[project / "docs/caches.md"] = {"caches": make_cache_table(variants)}
     if (project / ARCHITECTURES).is_file():
-        tables_by_page[project / "docs/fit.md"] = {"unknown": unknown_architectures(project)}
+        tables_by_page[project / "docs/fit.md"] = {"unknown": unknown_architectures(project, "en")}
+        tables_by_page[project / "docs/zh/fit.md"] = {"unknown": unknown_architectures(project, "zh")}
     return tables_by_page
 
 
@@ -99,20 +101,57 @@ def exit_codes() -> str:
     return make_table(("exit code", "meaning"), ((str(code), meaning) for code, meaning in sorted(meanings.items())))
 
 
-def unknown_architectures(project: Project) -> str:
+class _UnknownLabels(NamedTuple):
+    """What the table of unknown architectures says in one language."""
+
+    head: tuple[str, str, str]
+    many: str
+    """Where the names are if there are many."""
+    reasons: Words
+    """A reason of tests/models/architectures.json → the same in this language, as in a file *.zh.yaml."""
+
+
+_UNKNOWN = {
+    "en": _UnknownLabels(
+        ("what is not known", "number", "architectures"), f"see [tests/models](../{ARCHITECTURES})", {}
+    ),
+    "zh": _UnknownLabels(
+        ("未知的内容", "数量", "架构"),
+        f"见 [tests/models](../../{ARCHITECTURES})",
+        Translations(
+            {
+                "its configuration class has no defaults for {}: a configuration must name them": (
+                    "其配置类没有 {} 的默认值：配置中必须写明"
+                ),
+                "its configuration class is in the models' repositories, so its defaults are unknown: a file must name"
+                " all sizes": "其配置类在模型的仓库中，默认值未知：文件必须写明所有尺寸",
+                "its layers keep a state of their own (layer_types in config.json), whose size only vLLM knows": (
+                    "其各层保存自己的状态（config.json 的 layer_types），大小只有 vLLM 知道"
+                ),
+            }
+        ),
+    ),
+}
+
+
+def unknown_architectures(project: Project, language: str) -> str:
     """Return a line for each reason why architectures that vLLM registers are not understood from config.json alone."""
+    labels = _UNKNOWN[language]
     listed: dict[str, list[str]] = {}
     for name, row in json.loads((project / ARCHITECTURES).read_text())["architectures"].items():
         why = row.get("unknown") or row.get("cache")
         if why:
             listed.setdefault(why, []).append(f"`{name}`")
-    rows = ((why, str(len(names)), _shorten_names(sorted(names))) for why, names in sorted(listed.items()))
-    return make_table(("what is not known", "number", "architectures"), rows)
+    rows = (
+        (translate(labels.reasons, why), str(len(names)), _shorten_names(sorted(names), labels.many))
+        for why, names in sorted(listed.items())
+    )
+    return make_table(labels.head, rows)
 
 
-def _shorten_names(names: Sequence[str]) -> str:
+def _shorten_names(names: Sequence[str], many: str) -> str:
     """Return names, or where they are if there are many."""
-    return ", ".join(names) if len(names) <= _MOST_NAMES else f"see [tests/models](../{ARCHITECTURES})"
+    return ", ".join(names) if len(names) <= _MOST_NAMES else many
 
 
 def make_accelerator_table(variants: Iterable[Variant], rows: Iterable[Mapping[str, Any]]) -> str:

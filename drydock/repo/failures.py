@@ -11,6 +11,7 @@ from drydock.config.failures import read_failures
 from drydock.core.project import Project
 from drydock.model.checks import Failure
 from drydock.model.variant import Variant
+from drydock.repo.markdown import make_anchor
 from drydock.repo.reference import owners_of
 
 NAME = "failures.md"
@@ -39,8 +40,8 @@ _LABELS = {
 any: causes first, then what follows from them, then notes. It reads the whole log on standard input or in a file
 (`explain FILE`), and needs no device. The exit code is 13 if it knows nothing.
 
-Each entry has the line as it is printed, the cause, what to do, and where that is known from. *Before* names the
-finding with which `check` would have told it. Search this page for the words of your line.
+An entry's heading is the line as it is printed. Below it are the cause, what to do, and where that is known from.
+*Before* names the finding with which `check` would have told it. Search this page for the words of your line.
 
 Written by `./inv docs` from `templates/failures.yaml` and `templates/<accelerator>/failures.yaml`.
 """,
@@ -62,7 +63,8 @@ Written by `./inv docs` from `templates/failures.yaml` and `templates/<accelerat
 先列原因，再列后果，最后列提示。它读取标准输入或文件（`explain FILE`）中的整个日志，不需要设备。
 没有已知条目时退出码为 13。加上 `--lang zh`，输出为中文。
 
-每个条目有打印出来的原文、原因、处理方法和依据。“事前”列出 `check` 本可提前报告的检查项。请用日志中的词语搜索本页。
+每个条目的标题是打印出来的原文，其下是原因、处理方法和依据。
+“事前”列出 `check` 本可提前报告的检查项。请用日志中的词语搜索本页。
 
 本页由 `./inv docs` 根据 `templates/failures.yaml` 和 `templates/<accelerator>/failures.yaml` 生成。
 """,
@@ -105,22 +107,28 @@ def _format_failure(
     name: str, failure: Failure, labels: _Labels, words: Mapping[str, str], owners: Mapping[str, str]
 ) -> str:
     up = "../" if labels.folder else ""
-    before = f"[{failure.check}]({up}{_link_finding(failure.check, owners)})" if failure.check else ""
+    english = "（英文）" if labels.folder else ""
+    before = f"[{failure.check}]({up}{_link_finding(failure.check, owners)}){english}" if failure.check else ""
     source = failure.source.removeprefix("docs/")
     facts = (
         labels.fix.format(_escape_prose(words.get(failure.remedy, failure.remedy))),
         labels.before.format(before) if before else "",
-        labels.source.format(source if source == failure.source else f"{up}{source}"),
+        labels.source.format(source) if source == failure.source else labels.source.format(f"{up}{source}") + english,
     )
     cause = _escape_prose(words.get(failure.cause, failure.cause))
     listed = "".join(f"- {text}\n" for text in facts if text)
-    return f"\n### {name}\n\n    {failure.symptom}\n\n{cause}\n\n{listed}"
+    return f"\n### {make_anchor(name)}{_format_code(failure.symptom)}\n\n{cause}\n\n{listed}"
 
 
 def _link_finding(number: str, owners: Mapping[str, str]) -> str:
     prefix = number.partition("-")[0]
     owner = owners.get(prefix)
-    return f"reference/{owner}.md#findings" if owner else f"reference/findings.md#{prefix.lower()}"
+    return f"reference/{owner or 'findings'}.md#{number.lower()}"
+
+
+def _format_code(text: str) -> str:
+    """Return a line as code, whatever backticks it has."""
+    return f"`` {text} ``" if "`" in text else f"`{text}`"
 
 
 def _escape_prose(text: str) -> str:

@@ -21,6 +21,11 @@ def _escape_cell(text: str) -> str:
     return text.replace("|", "\\|").replace("\n", " ")
 
 
+def make_anchor(name: str) -> str:
+    """Return the place that a link to PAGE#NAME leads to, where NAME is no heading."""
+    return f'<a id="{name.lower()}"></a>'
+
+
 def each_once(items: Iterable[Iterable[tuple[Any, T]]]) -> list[tuple[T, list[int]]]:
     """Return every item once, in order, with the numbers of the variants that have it."""
     items_by_key: dict[Any, tuple[T, list[int]]] = {}

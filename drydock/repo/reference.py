@@ -13,7 +13,7 @@ from drydock.lock.vllm_lists import list_every
 from drydock.model.checks import Check, Condition, KnownFinding, Retired
 from drydock.model.variant import Variant
 from drydock.repo import environment, file_reference, tables, topology_tables
-from drydock.repo.markdown import each_once, format_accelerators, format_stacks, make_table
+from drydock.repo.markdown import each_once, format_accelerators, format_stacks, make_anchor, make_table
 from drydock.run.reasons import list_record_options
 from entrypoints.model.parsers import REASONING, TOOLS, Rule
 
@@ -226,9 +226,12 @@ def _format_retired_ids(retired: Iterable[Retired]) -> Iterator[str]:
 
 
 def _format_finding_items(rows: Iterable[_Row]) -> str:
-    """Return an item for each finding: its text, what is expected, and what to do."""
+    """Return an item for each finding: its text, what is expected, and what to do; an anchor for each id."""
     first: dict[str, str] = {}
-    return "".join(_format_finding_item(row, first) for row in rows)
+    items: dict[str, str] = {}
+    for row in rows:
+        items[row[0]] = items.get(row[0], "") + _format_finding_item(row, first)
+    return "".join(item.replace("- ", f"- {make_anchor(number)}", 1) for number, item in items.items())
 
 
 def _format_finding_item(row: _Row, first: dict[str, str]) -> str:

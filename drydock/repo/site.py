@@ -1,12 +1,13 @@
 """Pages of the repository → the site, in each language and of each release. IO: Zensical, git, links in build/site.
 
-mkdocs.yml has the settings and the navigation. docs/zh/NAME.md is docs/NAME.md in Chinese; where it is missing, the
-Chinese site shows the English page.
+mkdocs.yml has the settings and the navigation. docs/zh/NAME.md is docs/NAME.md in Chinese, and zh/docs/NAME.html in the
+site. The site of another language has only pages in that language; their links to other pages lead to the English site.
 """
 
 from __future__ import annotations
 
 import io
+import itertools
 import json
 import os
 import re
@@ -15,6 +16,7 @@ import subprocess
 import sys
 import tarfile
 from collections.abc import Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
@@ -41,6 +43,7 @@ class NpmFile(NamedTuple):
 
 
 LANGUAGES = {"en": "English", "zh": "中文"}
+ENGLISH = "en"
 START = "README.md"
 HERE = "main"
 """The version of the site that is no release."""
@@ -62,14 +65,18 @@ LOADED = {
 """What the theme would load, unchecked, from elsewhere: it draws diagrams, and searches a copy on a disk. Both MIT."""
 _LOADED = re.compile(r'"https://[^"]+/mermaid@[^"]+"')
 _LOCAL = f'new URL(JSON.parse(document.getElementById("__config").textContent).base+"/{DIAGRAMS}",location)'
-_LINK = re.compile(r"\]\(([^)#:\s]+)[^)\s]*\)")
+_LINK = re.compile(r"(?<=\]\()[^)#:\s]+(?=[^)\s]*\))")
+"""The path in a link or picture of a page."""
+_TABLES = "drydock.repo.site_tables"
+_SHARED = ("docs/site.css", "docs/pictures/*")
+"""Files of docs/ that the site of each language has."""
 _RELEASE = re.compile(r"v\d+\.\d+\.\d+")
 _LEAD = '<!doctype html><meta charset="utf-8"><meta http-equiv="refresh" content="0; url={0}/index.html">{0}\n'
 
 
 def serve_site(root: Path) -> None:
     """Serve the site in English until Ctrl-C. Raises BuildError."""
-    _run_zensical(stage_pages(root, "en"), "serve")
+    _run_zensical(stage_pages(root, ENGLISH), "serve")
 
 
 def publish_site(root: Path, output: Path) -> list[Path]:
@@ -93,11 +100,24 @@ def publish_site(root: Path, output: Path) -> list[Path]:
 def build_site(root: Path, output: Path, *, strict: bool = True) -> None:
     """Build the site of the pages below a root into a folder, other languages below it. Raises BuildError."""
     for language in list_languages(root):
-        folder, site_folder = stage_pages(root, language), output / _name_language_folder(language)
+        folder, made = stage_pages(root, language), output / _name_language_folder(language)
         _run_zensical(folder, "build", "--clean", *(["--strict"] if strict else []))
-        shutil.rmtree(site_folder, ignore_errors=True)
-        shutil.copytree(folder / "html", site_folder)
-        _keep_loaded(site_folder)
+        shutil.rmtree(made, ignore_errors=True)
+        shutil.copytree(folder / "html", made)
+        _keep_loaded(made)
+    _keep_page_in_switch(root, output)
+
+
+def _keep_page_in_switch(root: Path, output: Path) -> None:
+    """Let the language switch of each page lead to the same page, where the other language has it."""
+    sites = {each: set(map(_make_address, _list_places(root, each).values())) for each in list_languages(root)}
+    for language, other in itertools.product(sites, repeat=2):
+        link = re.compile(rf'(<(?:a|link)\b[^>]*\bhref=")[^"]*("[^>]*\bhreflang="{other}")')
+        for address in sites[language] & sites[other]:
+            page = output / _name_language_folder(language) / address
+            if page.suffix == ".html" and page.is_file():
+                target = os.path.relpath(output / _name_language_folder(other) / address, page.parent)
+                page.write_text(link.sub(rf"\g<1>{target}\g<2>", page.read_text()))
 
 
 def _keep_loaded(site: Path) -> None:
@@ -130,20 +150,74 @@ def _from_npm(npm_file: NpmFile) -> Path:
 
 def list_languages(root: Path) -> list[str]:
     """Return the languages that have pages, English first."""
-    return [language for language in LANGUAGES if language == "en" or (root / "docs" / language).is_dir()]
+    return [each for each in LANGUAGES if each == ENGLISH or (root / "docs" / each).is_dir()]
 
 
 def stage_pages(root: Path, language: str) -> Path:
-    """Return a folder with the settings and links to all pages and to the other files that they link to."""
+    """Return a folder with the settings, all pages of a language, and the other files that they link to."""
     folder = root / "build" / "site" / language
     shutil.rmtree(folder, ignore_errors=True)
-    shutil.copytree(root / "docs", folder / "pages" / "docs", copy_function=os.symlink)
-    for path in {*root.glob("*.md"), *_list_linked_files(root)}:
-        target = folder / "pages" / path.relative_to(root)
+    sites = {each: _list_places(root, each) for each in list_languages(root)}
+    for path, place_in_site in sites[language].items():
+        target = folder / "pages" / place_in_site
         target.parent.mkdir(parents=True, exist_ok=True)
-        target.symlink_to(path)
+        text = path.read_text() if path.suffix == ".md" else ""
+        linked = _relink_page(text, path, language, sites)
+        if linked == text:
+            target.symlink_to(path)  # `serve` sees an edit
+        else:
+            target.write_text(linked)
     (folder / SETTINGS).write_text(json.dumps(make_site_settings(root, language)))  # JSON is YAML
     return folder
+
+
+def _list_places(root: Path, language: str) -> dict[Path, Path]:
+    """Return each file that the site of a language has → its place there."""
+    docs, others = root / "docs", [root / "docs" / each for each in LANGUAGES if each != ENGLISH]
+    if language != ENGLISH:
+        translated = {
+            path: _locate_english_page(path.relative_to(docs / language)) for path in _list_files(docs / language)
+        }
+        return translated | {path: path.relative_to(root) for name in _SHARED for path in root.glob(name)}
+    pages = [path for path in _list_files(docs) if not any(map(path.is_relative_to, others))]
+    return {path: path.relative_to(root) for path in (*root.glob("*.md"), *pages, *_list_linked_files(root))}
+
+
+def _list_files(folder: Path) -> list[Path]:
+    return [path for path in sorted(folder.rglob("*")) if path.is_file()]
+
+
+def _locate_english_page(name: Path) -> Path:
+    """Return where the English site has the page that a file below docs/LANGUAGE/ translates."""
+    return name if str(name) == START else Path("docs") / name
+
+
+def _relink_page(text: str, source: Path, language: str, sites: Mapping[str, Mapping[Path, Path]]) -> str:
+    """Return a page's text with links to the places that pages have in the site of their language."""
+    here = sites[language][source]
+
+    def leads(link: re.Match[str]) -> str:
+        path = Path(os.path.normpath(source.parent / link[0]))
+        if path in sites[language]:
+            return os.path.relpath(sites[language][path], here.parent)
+        other = next((each for each, places in sites.items() if path in places), None)
+        if other is None:
+            return link[0]
+        return os.path.relpath(
+            _name_language_folder(other) + _make_address(sites[other][path]),
+            (_name_language_folder(language) / here).parent,
+        )
+
+    return _LINK.sub(leads, text)
+
+
+def _make_address(place_in_site: Path) -> str:
+    """Return the file of the site that a page becomes."""
+    if place_in_site.suffix != ".md":
+        return str(place_in_site)
+    return str(
+        place_in_site.with_name("index.html") if place_in_site.name == START else place_in_site.with_suffix(".html")
+    )
 
 
 def _list_linked_files(root: Path) -> Iterator[Path]:
@@ -157,59 +231,61 @@ def _list_linked_files(root: Path) -> Iterator[Path]:
 
 def make_site_settings(root: Path, language: str) -> dict[str, Any]:
     """Return the settings of the site in one language."""
-    site_settings: dict[str, Any] = yaml.safe_load((root / SETTINGS).read_text())
-    up = "" if language == "en" else "../"
-    site_settings |= {"docs_dir": "pages", "site_dir": "html"}
-    site_settings["nav"] = _translate_navigation(
-        root, site_settings["nav"], language, site_settings["extra"].pop("sections").get(language, {})
-    )
-    next(iter(site_settings["nav"][-1].values())).extend(_list_own_pages(root, language))
-    site_settings["theme"]["language"] = language
-    site_settings["extra"]["polyfills"] = [SEARCH]
-    site_settings["extra"]["homepage"] = _find_start_page(root, language)
-    if language != "en":
-        del site_settings["extra"]["version"]  # the theme looks for the list of versions next to the site
-    if len(codes := list_languages(root)) > 1:
-        links = {code: f"{up}{_name_language_folder(code)}{_find_start_page(root, code)}" for code in codes}
-        site_settings["extra"]["alternate"] = [
-            {"name": LANGUAGES[code], "link": links[code], "lang": code} for code in codes
+    options: dict[str, Any] = yaml.safe_load((root / SETTINGS).read_text())
+    options |= {"docs_dir": "pages", "site_dir": "html"}
+    sections = options["extra"].pop("sections").get(language, {})
+    pages = {str(place_in_site) for place_in_site in _list_places(root, language).values()}
+    navigation = _translate_navigation(options["nav"], pages, sections)
+    last = next(iter(options["nav"][-1]))
+    _add_own_pages(navigation, sections.get(last, last), list(_list_own_pages(root, language)))
+    options["nav"] = navigation
+    options["markdown_extensions"].append(_TABLES)
+    options["theme"]["language"] = language
+    options["extra"]["polyfills"] = [SEARCH]
+    options["extra"]["homepage"] = "index.html"
+    if language != ENGLISH:
+        del options["extra"]["version"]  # the theme looks for the list of versions next to the site
+    if len(names := list_languages(root)) > 1:
+        up = "" if language == ENGLISH else "../"
+        options["extra"]["alternate"] = [
+            {"name": LANGUAGES[each], "link": f"{up}{_name_language_folder(each)}index.html", "lang": each}
+            for each in names
         ]
-    return site_settings
+    return options
 
 
 def _list_own_pages(root: Path, language: str) -> Iterator[str]:
     """Yield the pages that only this language has, such as a glossary."""
     for path in sorted((root / "docs" / language).rglob("*.md")):
-        page = path.relative_to(root / "docs" / language)
-        if str(page) != START and not (root / "docs" / page).is_file():
-            yield str(path.relative_to(root))
+        place_in_site = _locate_english_page(path.relative_to(root / "docs" / language))
+        if not (root / place_in_site).is_file():
+            yield str(place_in_site)
+
+
+def _add_own_pages(navigation: list[Any], section: str, pages: list[str]) -> None:
+    """Add pages to the last section of the navigation, which may have no other page in this language."""
+    if pages and not (navigation and isinstance(navigation[-1], dict) and section in navigation[-1]):
+        navigation.append({section: []})
+    if pages:
+        navigation[-1][section].extend(pages)
 
 
 def _name_language_folder(language: str) -> str:
     """Return the folder of a language's site in the site."""
-    return "" if language == "en" else f"{language}/"
+    return "" if language == ENGLISH else f"{language}/"
 
 
-def _translate_navigation(root: Path, entry: Any, language: str, sections: Mapping[str, str]) -> Any:
-    """Return the navigation with a language's pages, where they exist, and its names of sections."""
-    if isinstance(entry, list):
-        return [_translate_navigation(root, item, language, sections) for item in entry]
-    if isinstance(entry, dict):
-        return {
-            sections.get(key, key): _translate_navigation(root, item, language, sections) for key, item in entry.items()
-        }
-    return _choose_page(root, entry, language)
-
-
-def _find_start_page(root: Path, language: str) -> str:
-    """Return the address of the start page in a language's site."""
-    return _choose_page(root, START, language).replace(START, "index.html")
-
-
-def _choose_page(root: Path, page: str, language: str) -> str:
-    """Return a page in a language, or in English."""
-    own_page = f"docs/{language}/{page.removeprefix('docs/')}"
-    return own_page if (root / own_page).is_file() else page
+def _translate_navigation(entries: list[Any], pages: AbstractSet[str], sections: Mapping[str, str]) -> list[Any]:
+    """Return the navigation with a language's names of sections, without the pages and sections that it lacks."""
+    navigation: list[Any] = []
+    for entry in entries:
+        if isinstance(entry, str):
+            navigation += [entry] if entry in pages else []
+            continue
+        for title, below in entry.items():
+            if translated := _translate_navigation(below, pages, sections):
+                navigation.append({sections.get(title, title): translated})
+    return navigation
 
 
 def _list_release_tags(root: Path) -> list[str]:
@@ -227,5 +303,6 @@ def _open_tag_archive(root: Path, tag: str) -> tarfile.TarFile:
 def _run_zensical(folder: Path, *words: str) -> None:
     """Run Zensical in a folder, its output on standard error. Raises BuildError."""
     command = (sys.executable, "-m", "zensical", *words)
-    if subprocess.run(command, cwd=folder, stdout=sys.stderr.fileno(), check=False).returncode:
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}  # it imports _TABLES
+    if subprocess.run(command, cwd=folder, env=environment, stdout=sys.stderr.fileno(), check=False).returncode:
         raise BuildError("the site cannot be built: see above")

@@ -8,7 +8,7 @@ from drydock.core.files import format_compact_json
 from drydock.model.topology_findings import FINDINGS
 from drydock.model.transfer import KvTransfer
 from drydock.model.variant import Variant
-from drydock.repo.markdown import make_table
+from drydock.repo.markdown import make_anchor, make_table
 
 Row = tuple[str, ...]
 
@@ -71,4 +71,5 @@ def roles(variants: Sequence[Variant]) -> str:
 def list_topology_findings() -> Iterator[str]:
     """Yield an item for each finding about a topology: its text, and what to do."""
     for number, finding in FINDINGS.items():
-        yield f"- **{number}** {finding.text.replace('{}', '…')}\n    - fix: {finding.remediation}\n"
+        text = finding.text.replace("{}", "…")
+        yield f"- {make_anchor(number)}**{number}** {text}\n    - fix: {finding.remediation}\n"

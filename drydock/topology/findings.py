@@ -1,11 +1,56 @@
-"""A finding of topologies as a line. Pure."""
+"""A finding of topologies as a line, and lines and findings in the user's language. IO: reads translations."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from drydock.config.project import DRYDOCK
+from drydock.config.strict_yaml import read_yaml
 from drydock.model.topology_findings import FINDINGS
+from entrypoints.core.language import Translations, Words, read_locale_language, translate
+from entrypoints.core.records import Finding
+
+_LINE = re.compile(r"([A-Z]+-\d+): (.*)", re.DOTALL)
 
 
 def format_topology_finding(number: str, detail: str) -> str:
     """Return a finding as one line: its id, what was found, what to do."""
-    definition = FINDINGS[number]
-    return f"{number}: {definition.text.format(detail)}; {definition.remediation}"
+    known = FINDINGS[number]
+    return f"{number}: {known.text.format(detail)}; {known.remediation}"
+
+
+def read_words(env: Mapping[str, str]) -> Words:
+    """Return drydock's translations into the language of the user's locale; none for English. Raises InputError."""
+    language = read_locale_language(env)
+    if not re.fullmatch("[a-z]{2}", language):
+        return {}
+    templates = (f"templates/host.{language}.yaml", f"templates/*/accelerator.{language}.yaml")
+    files = [path for name in templates for path in DRYDOCK.glob(name)]
+    files += Path(__file__).parent.glob(f"findings.{language}.yaml")
+    words: dict[str, str] = {}
+    for file in files:
+        words |= read_yaml(file, file.name).data["translations"][language]
+    return Translations(words)
+
+
+def translate_line(words: Words, line: str) -> str:
+    """Return a line of `finding` in the user's language; that of an image's check keeps its id and severity."""
+    match = _LINE.fullmatch(line)
+    if not match:
+        return translate(words, line)
+    number, text = match.groups()
+    known = FINDINGS.get(number)
+    remediation = known.remediation if known and text.endswith(f"; {known.remediation}") else ""
+    if not remediation:
+        return f"{number}: {translate(words, text)}"
+    text = text.removesuffix(f"; {remediation}")
+    return f"{number}: {translate(words, text)}{words.get('; ', '; ')}{translate(words, remediation)}"
+
+
+def translate_finding(words: Words, finding: Finding) -> Finding:
+    """Return a finding of a node in the user's language."""
+    texts = (finding.text, finding.found, finding.expected, finding.remediation)
+    text, found, expected, remediation = (translate(words, each) for each in texts)
+    return finding._replace(text=text, found=found, expected=expected, remediation=remediation)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -19,10 +20,12 @@ from drydock.run.container import check_bucket
 from drydock.run.engine import Here
 from drydock.topology import init, rehearsal
 from drydock.topology.entrypoint_client import Entrypoint, model_folder
+from drydock.topology.findings import read_words, translate_line
 from drydock.topology.plan import Images, plan_topology
 from drydock.topology.plan_model import Because, Rank, TopologyPlan, read_plan
 from drydock.topology.read import read_topology
 from drydock.topology.records import Topology
+from entrypoints.core.language import Words, translate, translate_phrase
 from entrypoints.core.parse import format_id_list
 
 ROUTER = "router"
@@ -134,11 +137,11 @@ def report_rehearsal(project: Project, plan: TopologyPlan, file: Path, model: st
 
 
 def format_topology_plan(plan: TopologyPlan) -> str:
-    """Format a plan: each rank's command, then the reasons, then what needs attention."""
-    return "".join(f"{line}\n" for line in _list_plan_lines(plan))
+    """Format a plan in the user's language: each rank's command, then the reasons, then what needs attention."""
+    return "".join(f"{line}\n" for line in _list_plan_lines(plan, read_words(os.environ)))
 
 
-def _list_plan_lines(plan: TopologyPlan) -> Iterator[str]:
+def _list_plan_lines(plan: TopologyPlan, words: Words) -> Iterator[str]:
     yield f"{plan.model} on {plan.image} ({plan.variant})"
     for replica in plan.replicas:
         yield ""
@@ -146,13 +149,13 @@ def _list_plan_lines(plan: TopologyPlan) -> Iterator[str]:
         for rank in replica.ranks:
             yield from _list_rank_lines(rank)
         for reason in replica.reasons:
-            yield from _list_reason_lines(reason)
+            yield from _list_reason_lines(reason, words)
     if plan.router:
         yield from ("", f"router on {plan.router.node} ({plan.router.address})", f"  {shlex.join(plan.router.argv)}")
     yield ""
     for reason in plan.reasons:
-        yield from _list_reason_lines(reason)
-    yield from ("", *plan.findings) if plan.findings else ()
+        yield from _list_reason_lines(reason, words)
+    yield from ("", *(translate_line(words, line) for line in plan.findings)) if plan.findings else ()
 
 
 def _list_rank_lines(rank: Rank) -> Iterator[str]:
@@ -164,6 +167,6 @@ def _list_rank_lines(rank: Rank) -> Iterator[str]:
         yield f"    {env} {shlex.join(words)}".rstrip()
 
 
-def _list_reason_lines(reason: Because) -> Iterator[str]:
-    yield f"  {reason.setting} = {reason.value}: {reason.because}"
-    yield from (f"      not {text}" for text in reason.instead)
+def _list_reason_lines(reason: Because, words: Words) -> Iterator[str]:
+    yield f"  {reason.setting} = {reason.value}: {translate(words, reason.because)}"
+    yield from (f"  {translate_phrase(words, '    not {}', translate(words, text))}" for text in reason.instead)

@@ -98,7 +98,7 @@ class Caches:
         if self._others:
             expected = f"files that only uid {os.getuid()} and root can write"
             unused = make_notice("PLAN-062", "; ".join(dict.fromkeys(self._others)), expected)
-            self._say(format_findings_log((make_finding(self._findings, unused),), self._words))
+            self._say(format_findings_log((make_finding(self._findings, unused, words=self._words),), self._words))
 
     def _check_volume(self, writers: list[str]) -> None:
         """Use private folders instead of the volume, or of its entries, if another user can replace what is there."""

@@ -36,8 +36,9 @@ def _has_pieces(text: str, pieces: list[str]) -> bool:
 def tell_unread(profile: Mapping[str, Any], facts: Facts) -> Iterator[Finding]:
     """Yield a finding for each failure of the probe, with its cause and remedy if they are known."""
     finding_texts, failures = profile.get("findings") or {}, profile.get("failures") or {}
+    words = profile.get("words") or {}
     for failure, notice in zip(facts.failures, list_unread_facts(facts), strict=True):
-        finding, cause = make_finding(finding_texts, notice), find_cause(failure.found, failures)
+        finding, cause = make_finding(finding_texts, notice, words=words), find_cause(failure.found, failures)
         if cause:
             text = f"{finding.text} {cause['cause']}"
             finding = finding._replace(text=text, remediation=cause["remedy"], source=cause["source"])

@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Any
 
 from entrypoints.core.errors import INTERNAL, EntrypointError
-from entrypoints.core.language import Words, translate_phrase
+from entrypoints.core.language import Words, translate, translate_phrase
 from entrypoints.core.records import Facts, Finding, Notice, to_json
 from entrypoints.core.text import format_one_line
 from entrypoints.core.units import MIB
@@ -57,25 +57,33 @@ def make_notice(number: str, observed: str, expected: str, /, **values: str) -> 
     return Notice(number, observed, expected, values)
 
 
-def make_finding(texts: Mapping[str, Mapping[str, str]], what: Notice, *, good: bool | None = False) -> Finding:
+def make_finding(
+    finding_texts: Mapping[str, Mapping[str, str]],
+    what: Notice,
+    *,
+    good: bool | None = False,
+    words: Words = IN_ENGLISH,
+) -> Finding:
     """Make a finding of a notice, with the profile's text for its id.
 
     `good` is true if nothing is the matter, and None if that is not known.
     Raises INTERNAL if the profile lacks the id, or the values do not match the names in its text.
     """
-    words = texts.get(what.id)
-    if words is None:
+    texts = finding_texts.get(what.id)
+    if texts is None:
         raise EntrypointError(INTERNAL, f"profile.json: findings: no {what.id}", _MISMATCH)
-    templates = (words["text"], words["passed"], words["remediation"], words["source"])
+    templates = (texts["text"], texts["passed"], texts["remediation"], texts["source"])
     unused = [name for name in what.values if not any(f"{{{name}}}" in template for template in templates)]
     if unused:
         raise EntrypointError(INTERNAL, f"profile.json: findings.{what.id}: no {{{unused[0]}}} in it", _MISMATCH)
     try:
-        text, passed, remediation, source = (template.format_map(what.values) for template in templates)
+        values = {name: translate(words, value) for name, value in what.values.items()}
+        text, passed, remediation, source = (template.format_map(values) for template in templates)
     except KeyError as error:
         raise EntrypointError(INTERNAL, f"profile.json: findings.{what.id}: no value for {error}", _MISMATCH) from error
-    severity, text = choose_outcome(words["severity"], text, passed, good=good)
-    return Finding(what.id, severity, text, what.found, what.expected, remediation, words["scope"], source)
+    severity, text = choose_outcome(texts["severity"], text, passed, good=good, words=words)
+    found, expected = translate(words, what.found), translate(words, what.expected)
+    return Finding(what.id, severity, text, found, expected, remediation, texts["scope"], source)
 
 
 def choose_outcome(

@@ -34,7 +34,10 @@ def examine_facts(profile: Mapping[str, Any], facts: Facts) -> tuple[Finding, ..
     return (
         *tell_unread(profile, facts),
         *evaluate_checks(profile["checks"], facts, profile.get("facts") or {}, profile.get("words") or {}),
-        *(make_finding(texts, notice) for notice in find_missing_grants(profile.get("run") or {}, facts)),
+        *(
+            make_finding(texts, notice, words=profile.get("words") or {})
+            for notice in find_missing_grants(profile.get("run") or {}, facts)
+        ),
     )
 
 

@@ -44,14 +44,29 @@ def main(argv: tuple[str, ...], env: Env) -> int:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGTERM, signal.SIGINT))
         return _RUN[arguments.verb](arguments, env)
     except EntrypointError as error:
+        from entrypoints.core.language import translate_error
         from entrypoints.core.redact import redact_text
 
-        tell_line(redact_text(f"drydock: {error}"))
+        tell_line(redact_text(f"drydock: {translate_error(_read_error_words(argv, env), error)}"))
         return error.code
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
     except Exception as error:  # noqa: BLE001 -- whatever it is, its exit code must not be one of vLLM's
         return _report_defect(error)
+
+
+def _read_error_words(argv: tuple[str, ...], env: Env) -> Mapping[str, str]:
+    """Return the translations for an error; none if the error is about the profile or the language itself."""
+    from itertools import pairwise
+
+    from entrypoints.core.language import FLAG, translate_profile
+
+    given = [word.partition("=")[2] for word in argv if word.startswith(f"{FLAG}=")]
+    given += [value for name, value in pairwise(argv) if name == FLAG]
+    try:
+        return translate_profile(read_profile(env), given[-1] if given else "", env).get("words") or {}
+    except EntrypointError:
+        return {}
 
 
 def _report_defect(error: Exception) -> int:
@@ -101,10 +116,8 @@ def _start_vllm(arguments: Arguments, env: Env, run: Any) -> int:
         return _print_vllm_help(arguments, env, profile)
     _check_files(profile, arguments, env)
     facts, _, plan = _make_plan(arguments, env, profile)
-    tell_line(
-        format_findings_log(sort_worst_first(select_problems(plan.findings)), profile.get("words") or {})
-        + reasons_text(plan)
-    )
+    words = profile.get("words") or {}
+    tell_line(format_findings_log(sort_worst_first(select_problems(plan.findings)), words) + reasons_text(plan, words))
     if arguments.options.strict and has_failures(plan.findings):
         tell_line("drydock: not started: a check is FAIL, and --strict is set")
         return CHECK_FAILED
@@ -157,12 +170,12 @@ def _run_plan(arguments: Arguments, env: Env) -> int:
         from entrypoints.cli.page import render_plan_page
 
         _write_output("--html", arguments.html, render_plan_page(profile["variant"], facts, plan))
-    as_data = arguments.options.json
+    as_data, words = arguments.options.json, profile.get("words") or {}
     if as_data and not arguments.rehearse:
         emit_json(make_plan_document(plan))
     elif not as_data and arguments.html != "-":
-        emit_text(f"{summary_text(profile, facts, redact_plan(plan))}{format_plan_text(plan)}")
-        tell_line(findings_text(sort_worst_first(worth_reading(profile, plan.findings)), profile.get("words") or {}))
+        emit_text(f"{summary_text(profile, facts, redact_plan(plan))}{format_plan_text(plan, words)}")
+        tell_line(findings_text(sort_worst_first(worth_reading(profile, plan.findings)), words))
     _refuse_unsupported_cards(profile, plan, arguments)
     return _print_rehearsal(arguments, env, profile, facts, (model, plan)) if arguments.rehearse else OK
 

@@ -92,6 +92,7 @@ def _choose_interface(profile: Profile, job: Job) -> dict[str, str]:
 
 def judge_collective(profile: Profile, facts: Facts, place: Place, measured: Measured) -> tuple[Finding, ...]:
     """Return whether the collective works, and whether it is as fast as published, where the vendor publishes that."""
+    words = profile.get("words") or {}
     best = max((figure.bus for figure in measured.figures), default=0.0)
     texts, where = (
         profile.get("findings") or {},
@@ -99,12 +100,12 @@ def judge_collective(profile: Profile, facts: Facts, place: Place, measured: Mea
     )
     observed = measured.failure or (f"{best:.2f} GB/s" if measured.figures else "told by the first host")
     works = make_notice("NET-011", observed, "right sums on every rank", where=where)
-    findings = [make_finding(texts, works, good=not measured.failure)]
+    findings = [make_finding(texts, works, good=not measured.failure, words=words)]
     expected = find_published_bandwidth(profile["thresholds"], facts, place)
     if expected and measured.figures and not measured.failure:
         share = float(profile["thresholds"]["fabric_share"]["value"])
         fast = make_notice("NET-012", f"{best:.1f} GB/s", f"at least {share:.0%} of {expected:g} GB/s", where=where)
-        findings.append(make_finding(texts, fast, good=best >= share * expected))
+        findings.append(make_finding(texts, fast, good=best >= share * expected, words=words))
     return tuple(findings)
 
 

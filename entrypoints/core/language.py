@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
-from entrypoints.core.errors import USAGE, EntrypointError
+from entrypoints.core.errors import EXIT_CODES, USAGE, EntrypointError
 
 ENGLISH = "en"
 FLAG = "--lang"
@@ -14,8 +15,29 @@ LOCALE = ("LC_ALL", "LC_MESSAGES", "LANG")
 _PARTS = ("checks", "findings", "settings", "caches", "recommended", "run", "failures")
 _SHOWN = ("text", "passed", "remediation", "because", "cause", "remedy")
 
+_HOLE = re.compile(r"\{\d?\}")
+_SEPARATORS = {"; ": "；", ": ": "：", ", ": "，"}
+"""What joins the parts of a text that code makes, and the same between translated parts, the widest first."""
+
+_VALUE = r"((?:(?!; ).)+?)"
+"""What braces stand for: a value has no semicolon."""
+_LEAST_LITERAL = 5
+"""Letters that a form has outside its braces: a shorter one, such as `not {}`, fits too many texts."""
+
 Words = Mapping[str, str]
 """English text → the same in the user's language; empty for English."""
+
+
+class Translations(dict[str, str]):
+    """Words, of which those with {} also stand for each text of their form."""
+
+    def __init__(self, words: Words) -> None:
+        super().__init__(words)
+        forms = [(text, _HOLE.split(text)) for text in words if _HOLE.search(text)]
+        sizes = {text: sum(map(len, literals)) for text, literals in forms}
+        forms = [form for form in forms if sizes[form[0]] >= _LEAST_LITERAL]
+        forms.sort(key=lambda form: -sizes[form[0]])  # what has most letters of its own fits best
+        self.forms = [(text, literals[0], literals[-1], literals) for text, literals in forms]
 
 
 def read_locale_language(env: Mapping[str, str]) -> str:
@@ -41,12 +63,44 @@ def translate_profile(profile: dict[str, Any], language: str, env: Mapping[str, 
             role: {**own, "settings": _translate_value(own["settings"], words)}
             for role, own in profile["roles"].items()
         }
-    return {**profile, **parts, "words": words} if words else profile
+    return {**profile, **parts, "words": Translations(words)} if words else profile
 
 
 def translate_phrase(words: Words, text: str, /, *values: str) -> str:
     """Return a phrase of the code in the user's language, with the values in place of its braces."""
     return words.get(text, text).format(*values)
+
+
+def translate(words: Words, text: str) -> str:
+    """Return a text that code has made, in the user's language: a reason, an error, a value in a finding.
+
+    The whole text, else its form (`{} devices would stay idle`), else each part between semicolons, colons and commas.
+    A part without a translation, such as a name or a message of the system, stays as it is.
+    """
+    if text in words:
+        return words[text]
+    if not isinstance(words, Translations) or not re.search("[A-Za-z]{2}", text):
+        return text
+    for form, first, last, literals in words.forms:
+        if text.startswith(first) and text.endswith(last):
+            values = re.fullmatch(_VALUE.join(map(re.escape, literals)), text, re.DOTALL)
+            if values:
+                return words[form].format(*(translate(words, value) for value in values.groups()))
+    for separator, translated_separator in _SEPARATORS.items():
+        parts = text.split(separator)
+        translations = [translate(words, part) for part in parts] if len(parts) > 1 else parts
+        if translations != parts:
+            return translated_separator.join(translations)
+    return text
+
+
+def translate_error(words: Words, error: EntrypointError) -> str:
+    """Return an error in the user's language; a message without a translation follows what its exit code means."""
+    message = translate(words, error.message)
+    if words and message == error.message:
+        message = f"{words.get(EXIT_CODES[error.code], EXIT_CODES[error.code])}：{message}"
+    hint = translate_phrase(words, "hint: {}", translate(words, error.hint)) if error.hint else ""
+    return f"{message}\n\n{hint}" if hint else message
 
 
 def _translate_value(value: Any, words: Words) -> Any:

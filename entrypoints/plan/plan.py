@@ -8,11 +8,12 @@ from typing import Any
 from entrypoints.accelerators import import_decider
 from entrypoints.cache.plan import choose_cache_folders, drop_unchosen_home, make_cache_plan, make_cache_settings
 from entrypoints.checks.causes import add_cause
-from entrypoints.checks.findings import INFO, make_finding, make_notice
+from entrypoints.checks.findings import IN_ENGLISH, INFO, make_finding, make_notice
 from entrypoints.checks.grants import examine_facts, explain_no_device
 from entrypoints.core.errors import USAGE, EntrypointError
 from entrypoints.core.exported import choose_exported_variables
 from entrypoints.core.folders import locate_private_root
+from entrypoints.core.language import Words, translate, translate_phrase
 from entrypoints.core.records import CachePlan, Facts, Finding, Notice, RankPlan, Reason, ServePlan, Value, to_json
 from entrypoints.core.redact import redact_argv, redact_env, redact_value
 from entrypoints.core.settings_precedence import (
@@ -174,7 +175,7 @@ def _make_plan_attempt(
         ),
         *(*exposed, *unguarded, *spread, *roles, *of_host),
     )
-    noticed = (make_finding(profile.get("findings") or {}, plan_notice) for plan_notice in notices)
+    noticed = _make_findings(profile, notices)
     layers = [*weaker_layers[:-1], (DEFAULT, cache_values), *user]
     hosts = across.hosts if across else 0
     ranks = tuple(_plan_rank(profile, across, decided, user_flags, layers, rank) for rank in range(hosts) if across)
@@ -183,7 +184,7 @@ def _make_plan_attempt(
         if across
         else over.make_serve_command(profile, chosen, _format_vllm_flags(chosen, user_flags), user_flags),
         env=_new_variables(chosen),
-        reasons=(*(_make_reason(*pair) for pair in sorted(chosen.items())), *limit_reasons(facts.limits), patience),
+        reasons=_list_reasons(chosen, (*limit_reasons(facts.limits), patience), profile.get("words") or {}),
         findings=(
             *examine_facts(profile, facts if across else placement.narrow_to_engine(facts, decision.uses)),
             *noticed,
@@ -395,6 +396,24 @@ def _make_reason(name: str, item: Chosen) -> Reason:
     return Reason(name, _format_setting_value(item.value.value), item.origin, item.value.because, same)
 
 
+def _make_findings(profile: Mapping[str, Any], notices: Iterable[Notice]) -> tuple[Finding, ...]:
+    """Return a finding for each notice, in the user's language."""
+    texts, words = profile.get("findings") or {}, profile.get("words") or {}
+    return tuple(make_finding(texts, notice, words=words) for notice in notices)
+
+
+def _list_reasons(chosen: Mapping[str, Chosen], others: Iterable[Reason], words: Words) -> tuple[Reason, ...]:
+    """Return a reason for each setting, sorted, then the others, in the user's language."""
+    reasons = (*(_make_reason(*pair) for pair in sorted(chosen.items())), *others)
+    return tuple(_translate_reason(words, reason) for reason in reasons)
+
+
+def _translate_reason(words: Words, reason: Reason) -> Reason:
+    """Return a reason in the user's language."""
+    instead = tuple(translate(words, text) for text in reason.instead)
+    return reason._replace(because=translate(words, reason.because), instead=instead)
+
+
 def _format_setting_value(value: str | bool) -> str:
     return str(value).lower() if isinstance(value, bool) else value
 
@@ -424,11 +443,11 @@ def make_plan_document(plan: ServePlan) -> dict[str, Any]:
     return result
 
 
-def format_plan_text(plan: ServePlan) -> str:
+def format_plan_text(plan: ServePlan, words: Words = IN_ENGLISH) -> str:
     """Format the command, the environment, the commands of several hosts, and one line for each reason."""
     public_plan = redact_plan(plan)
     ranks = "".join(_rank_text(rank) for rank in public_plan.ranks)
-    return f"{_command_text(public_plan.env, public_plan.argv)}\n{ranks}{reasons_text(public_plan)}"
+    return f"{_command_text(public_plan.env, public_plan.argv)}\n{ranks}{reasons_text(public_plan, words)}"
 
 
 def _rank_text(rank: RankPlan) -> str:
@@ -444,11 +463,11 @@ def _command_text(env: Mapping[str, str], argv: tuple[str, ...]) -> str:
     return "".join(f"{name}={quote(value)} \\\n" for name, value in env.items()) + f"{join(argv)}\n"
 
 
-def reasons_text(plan: ServePlan) -> str:
+def reasons_text(plan: ServePlan, words: Words = IN_ENGLISH) -> str:
     """Format the reasons, one line each, with the rejected alternatives below."""
     return "".join(
         f"{reason.setting} = {reason.value}  [{reason.origin}] {reason.because}\n"
-        + "".join(f"    not {text}\n" for text in reason.instead)
+        + "".join(f"{translate_phrase(words, '    not {}', text)}\n" for text in reason.instead)
         for reason in redact_plan(plan).reasons
     )
 

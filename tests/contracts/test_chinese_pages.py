@@ -43,3 +43,27 @@ def test_another_option_is_seen_and_another_comment_is_not() -> None:
     assert commands(page) == ["    ./inv demo", "    echo $#", "```sh", "./inv test", "```"]
     assert commands(page) == commands(page.replace("tries it", "试用"))
     assert commands(page) != commands(page.replace("test", "test --all"))
+
+
+@pytest.mark.parametrize("page", [*PAGES, ROOT / "docs" / "zh" / "glossary.md"], ids=lambda page: str(page.name))
+def test_a_link_to_an_english_page_says_so(page: Path) -> None:
+    links = re.findall(r"\[([^\]\n]*)\]\(([^)#\s]+\.md)[^)\s]*\)(（英文）)?", page.read_text(encoding="utf-8"))
+    english_links = [
+        (text, mark)
+        for text, target, mark in links
+        if "://" not in target and not (page.parent / target).resolve().is_relative_to(ROOT / "docs" / "zh")
+    ]
+    assert [text for text, mark in english_links if not mark and text != "English"] == []
+
+
+def count_rows(text: str) -> list[int]:
+    """Return the number of rows of each table of a page."""
+    return [len(table.splitlines()) for table in re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE)]
+
+
+def test_the_chinese_page_of_decisions_has_all_rows() -> None:
+    page = ROOT / "docs" / "zh" / "fit.md"
+    rows = count_rows(page.read_text(encoding="utf-8"))
+
+    assert len(rows) > 5
+    assert rows == count_rows(english(page).read_text(encoding="utf-8"))

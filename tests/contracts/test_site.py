@@ -13,8 +13,11 @@ import pytest
 import yaml
 
 import tasks
+from drydock.config.matrix import read_matrix
+from drydock.config.project import DRYDOCK
 from drydock.core.errors import InputError
 from drydock.core.paths import ROOT
+from drydock.model.topology_findings import FINDINGS
 from drydock.repo import commands, site
 
 pytest.importorskip("zensical", reason="there is no Zensical for this processor")
@@ -33,6 +36,8 @@ class Page(HTMLParser):
         self.loads: list[str] = []
         self.ids: set[str] = {""}
         self.language = ""
+        self.switch: dict[str, str] = {}
+        """Language → where the switch of languages leads."""
         self.feed(text)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
@@ -40,6 +45,8 @@ class Page(HTMLParser):
         self.ids.add(attributes.get("id", ""))
         if tag == "html":
             self.language = attributes["lang"]
+        if attributes.get("class") == "md-select__link" and "hreflang" in attributes:
+            self.switch[attributes["hreflang"]] = attributes["href"]
         if tag == "a" and "href" in attributes:
             self.links.append(attributes["href"])
         if "src" in attributes or (tag == "link" and "href" in attributes):
@@ -85,6 +92,41 @@ def test_nothing_is_loaded_from_elsewhere(made: Path) -> None:
     assert site.DIAGRAMS in bundle.read_text()
 
 
+def test_a_bar_in_code_of_a_table_has_no_backslash(made: Path) -> None:
+    code = [text for path in made.rglob("*.html") for text in re.findall("<code>(.*?)</code>", path.read_text())]
+    assert any("|" in text for text in code)
+    assert [text for text in code if r"\|" in text] == []
+
+
+def test_the_chinese_site_has_only_chinese_pages_and_the_switch_keeps_the_page(made: Path) -> None:
+    pages = of(made)
+    chinese = {path for path in pages if path.is_relative_to(made / "zh")}
+    assert {pages[path].language for path in chinese} == {"zh"}
+    assert not (made / "docs" / "zh").exists()
+    for path in chinese:
+        content = path.read_text().partition("<article")[2]
+        assert len(re.findall("[\u4e00-\u9fff]", content)) > 50
+        english = made / path.relative_to(made / "zh")
+        same = {language: (path.parent / target).resolve() for language, target in pages[path].switch.items()}
+        if english in pages:
+            assert same == {"en": english, "zh": path}
+            assert (english.parent / pages[english].switch["zh"]).resolve() == path
+        else:
+            assert same == {"en": made / "index.html", "zh": path}
+
+
+def test_each_finding_and_each_failure_has_an_anchor(made: Path) -> None:
+    pages = of(made)
+    findings = set.union(*(pages[path].ids for path in (made / "docs" / "reference").glob("*.html")))
+    variants = read_matrix(DRYDOCK)
+    numbers = {number for each in variants for number in (*each.findings, *(check.id for check in each.checks))}
+    assert {number.lower() for number in (*numbers, *FINDINGS)} <= findings
+
+    failures = (made / "docs" / "failures.html").read_text()
+    assert 'id="exit-model"' in failures
+    assert re.search("<h3[^>]*>.*<code>exit code 4</code>", failures)
+
+
 def names(entry: Any) -> Iterator[str]:
     """Yield the pages of the navigation."""
     if isinstance(entry, str):
@@ -120,8 +162,10 @@ def small(tmp_path: Path) -> Path:
         "README.md": "# Small\n\n[Run](docs/run.md)\n",
         "docs/run.md": "# Run\n\n[Data](../data.json) [Fit](fit.md#fit)\n",
         "docs/fit.md": "# Fit\n",
+        "docs/zh/README.md": "# 小\n",
         "docs/zh/run.md": "# 运行\n\n[Fit](../fit.md)\n",
         "docs/zh/glossary.md": "# 术语\n",
+        "docs/site.css": "",
         "data.json": "{}\n",
     }
     for name, text in pages.items():
@@ -130,7 +174,7 @@ def small(tmp_path: Path) -> Path:
     return tmp_path / "small"
 
 
-def test_another_language_has_its_own_pages_and_the_english_ones_that_it_lacks(
+def test_another_language_has_its_own_pages_and_links_to_the_english_ones_that_it_lacks(
     small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("NPM_CONFIG_REGISTRY", "http://127.0.0.1:1")
@@ -139,13 +183,16 @@ def test_another_language_has_its_own_pages_and_the_english_ones_that_it_lacks(
     site.build_site(small, tmp_path / "made")
     english, chinese = of(tmp_path / "made"), of(tmp_path / "made" / "zh")
 
-    page = chinese[tmp_path / "made" / "zh" / "docs" / "zh" / "run.html"]
+    page = chinese[tmp_path / "made" / "zh" / "docs" / "run.html"]
     assert page.language == "zh"
     assert english[tmp_path / "made" / "docs" / "run.html"].language == "en"
     assert [target for target in dead(english) if site.SEARCH not in target] == []
     links = {link.removeprefix("./") for link in page.links}
-    assert {"run.html", "../fit.html", "glossary.html"} <= links  # its navigation: Chinese, else English
-    assert "运行" in (tmp_path / "made" / "zh" / "docs" / "zh" / "run.html").read_text()
+    assert {"run.html", "../../docs/fit.html", "glossary.html"} <= links
+    assert sorted(path.name for path in chinese) == ["glossary.html", "index.html", "run.html"]
+    assert page.switch == {"en": "../../docs/run.html", "zh": "run.html"}
+    assert english[tmp_path / "made" / "docs" / "fit.html"].switch["zh"] == "../zh/index.html"
+    assert "运行" in (tmp_path / "made" / "zh" / "docs" / "run.html").read_text()
     assert (tmp_path / "made" / "data.json").read_text() == "{}\n"
     assert "WARNING: the site shows the text of its diagrams" in capfd.readouterr().err
 

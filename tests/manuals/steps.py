@@ -279,8 +279,9 @@ def _short(error: Exception) -> str:
 
 
 def anchors(page: str) -> set[str]:
-    """Return the anchors of a page's headings, as GitHub and site generators name them."""
-    return {*anchor_names(re.findall(r"^#+ (.+)$", page, re.MULTILINE))}
+    """Return the anchors of a page's headings, as GitHub and site generators name them, and those that it sets."""
+    headings = [re.sub("<[^>]*></a>", "", heading) for heading in re.findall(r"^#+ (.+)$", page, re.MULTILINE)]
+    return {*anchor_names(headings), *re.findall(r'<a id="([\w-]+)"></a>', page)}
 
 
 def anchor_names(headings: list[str]) -> list[str]:

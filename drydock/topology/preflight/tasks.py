@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 from pathlib import Path
 from typing import NamedTuple
@@ -14,6 +15,7 @@ from drydock.core.project import Project
 from drydock.model.variant import Variant
 from drydock.topology import tasks as topologies
 from drydock.topology.entrypoint_client import Entrypoint
+from drydock.topology.findings import read_words, translate_finding
 from drydock.topology.plan_model import TopologyPlan
 from drydock.topology.playbook.run import Ssh
 from drydock.topology.preflight import cluster, reach
@@ -109,7 +111,9 @@ def report_topology_check(findings: tuple[Finding, ...], junit: str, *, json: bo
         with explain_unwritable(Path(junit), "--junit"):
             write_atomically(Path(junit), format_junit(findings, "drydock.topology"))
     open_findings = [finding for finding in sort_worst_first(findings) if finding.severity != PASS]
-    text = f"{format_findings(open_findings)}{summarize_findings(findings)}\n"
+    words = {} if json else read_words(os.environ)
+    translated_findings = [translate_finding(words, finding) for finding in open_findings]
+    text = f"{format_findings(translated_findings, words)}{summarize_findings(findings)}\n"
     write_output(format_json(to_json(findings)) if json else spell_commands(text))
     if has_failures(findings):
         ids = ", ".join(sorted({finding.id for finding in findings if finding.severity == FAIL}))
