@@ -1,0 +1,231 @@
+"""An image of others becomes one of drydock's in a registry: two layers more, and no layer of it is changed. IO.
+
+The registry mounts the base's layers if it has them; else they are copied as they arrive. Nothing of them is unpacked,
+and nothing is stored here.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from drydock.attest import signing
+from drydock.build import adoption
+from drydock.core.console import as_lines
+from drydock.core.errors import InputError, StaleError
+from drydock.core.project import Project
+from drydock.inputs import indexes
+from drydock.model.record import Record
+from drydock.model.variant import Variant
+from drydock.oci.added_layers import AddedLayer, ExtendedImage, extend_image
+from drydock.oci.reference import Reference, parse
+from drydock.publish import push, tags
+from drydock.publish.base_image import BaseImage, BasePlatform
+from drydock.publish.push import PublishOptions
+from drydock.publish.repository import PublishedTag, Repository
+from drydock.registry.blobs import BlobContent, BytesContent, RemoteContent
+from drydock.registry.manifests import INDEX, Manifest, to_manifest
+
+
+class AdoptedImage(Record):
+    """What `adopt --json` prints."""
+
+    row: str
+    base: str
+    """The image of others, with the digest that is pinned."""
+    image: str
+    """Reference to pull: repository@digest."""
+    digest: str
+    platforms: Mapping[str, str]
+    """Platform → its manifest's digest; equal to `digest` if there is only one platform."""
+    layers: Mapping[str, int]
+    """Digest → bytes of each layer that was added."""
+    kept: Mapping[str, Any]
+    """Settings of the base that the image inherits: its volumes, and variables that change how programs start."""
+    replaced: Mapping[str, Any]
+    """Settings of the base that the image has otherwise: Entrypoint, User, …"""
+    licences: str
+    """As the base's label states them; empty if it states none."""
+    tag: PublishedTag | None
+    """None if nothing was written."""
+    blobs: Mapping[str, int]
+    """Number of blobs by outcome: uploaded, mounted, present."""
+    bytes_sent: int
+    bytes_read: int
+    """Bytes of the base's layers that were read to see what is in it; none of them is stored."""
+    signed: bool
+    seconds: float
+    written: tuple[str, ...] = ()
+    """Files of the row that were written."""
+
+
+class AssembledImage(NamedTuple):
+    """An image that a registry does not have yet."""
+
+    manifest: Manifest
+    """What the tag names: an index, or the manifest of the only platform."""
+    platforms: Mapping[str, Manifest]
+    blobs: Mapping[str, bytes]
+    """Digest → content of what was made here."""
+    layers: Sequence[AddedLayer]
+
+
+STARTS_PROGRAMS = ("LD_PRELOAD", "LD_LIBRARY_PATH", "PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP", "BASH_ENV", "ENV")
+"""Variables of a base that change how its programs start, and so are shown."""
+
+
+def assemble(project: Project, variant: Variant, base: BaseImage) -> AssembledImage:
+    """Return the image of a row on its base. It depends on the row, the entrypoint's files and the base's digest alone.
+
+    Raises InputError for additions that need a build, or a base that cannot be adopted; RegistryError for a base that
+    contradicts itself.
+    """
+    adoption.refuse_additions(variant)
+    layers = adoption.make_layers(project, variant)
+    images = {name: _extend(variant, base, each, layers) for name, each in base.platforms.items()}
+    manifests = {name: to_manifest(image.manifest) for name, image in images.items()}
+    blobs = {layer.digest: layer.data for layer in layers}
+    blobs |= {image.manifest["config"]["digest"]: image.config for image in images.values()}
+    return AssembledImage(_combine(manifests), manifests, blobs, layers)
+
+
+def _extend(variant: Variant, base: BaseImage, each: BasePlatform, layers: Sequence[AddedLayer]) -> ExtendedImage:
+    where = f"{base.where}@{each.manifest.digest}"
+    adoption.refuse_base(each.settings, where)
+    settings = adoption.make_settings(variant, each.settings, base.digest)
+    return extend_image(each.layers, each.config, layers, settings, variant.epoch, where)
+
+
+def _combine(manifests: Mapping[str, Manifest]) -> Manifest:
+    """Return the only manifest, or an index of all."""
+    if len(manifests) == 1:
+        return next(iter(manifests.values()))
+    entries = []
+    for platform, manifest in sorted(manifests.items()):
+        system, _, architecture = platform.partition("/")
+        entries.append({**manifest.descriptor(), "platform": {"architecture": architecture, "os": system}})
+    return to_manifest({"schemaVersion": 2, "mediaType": INDEX, "manifests": entries})
+
+
+def parse_destination(text: str) -> Reference:
+    """Return the repository that an image is written to. Raises InputError for a digest."""
+    where = parse(text)
+    if where.digest:
+        raise InputError(f"--to {text}: found a digest, expected REGISTRY/NAME, with or without a tag")
+    return where
+
+
+def choose_tag(where: Reference, variant: Variant) -> str:
+    """Return the tag to set: the one that the user names, else the row's channel that moves, as of `publish`."""
+    return where.tag or tags.channels(variant.id, tags.EDGE, default=False)[0]
+
+
+def push_image(
+    assembled: AssembledImage, variant: Variant, base: BaseImage, where: Reference, options: PublishOptions
+) -> AdoptedImage:
+    """Write an image into a registry, then sign it, then set its tag.
+
+    Raises RegistryError, CredentialsError, and TagError if the tag is that of another release.
+    """
+    started = time.monotonic()
+    signer = push.signer_of(options)
+    signing.require_signer(signer)
+    repository = open_destination(where, insecure=options.insecure)
+    tag = choose_tag(where, variant)
+    repository.plan_tag(assembled.manifest.digest, tag)
+    pushed = push.push_contents(repository, _list_blobs(assembled, base, repository))
+    for manifest in (*assembled.platforms.values(), assembled.manifest):
+        if repository.manifests.find(manifest.digest) is None:
+            repository.manifests.push(manifest)
+    push.attach(repository, [*assembled.platforms.values(), assembled.manifest], {}, options)
+    found = describe(assembled, variant, base, repository.where)
+    return found.model_copy(
+        update={
+            "tag": repository.tag(assembled.manifest, tag),
+            "blobs": {how: sum(blob.how == how for blob in pushed) for how in ("uploaded", "mounted", "present")},
+            "bytes_sent": sum(blob.size for blob in pushed if blob.how == "uploaded"),
+            "signed": signer is not None,
+            "seconds": round(time.monotonic() - started, 1),
+        }
+    )
+
+
+def open_destination(where: Reference, *, insecure: bool) -> Repository:
+    """Return the repository that an image is written to."""
+    access = indexes.access(indexes.read_indexes(), os.environ)
+    return Repository(where._replace(tag=""), access, insecure=insecure)
+
+
+def _list_blobs(
+    assembled: AssembledImage, base: BaseImage, repository: Repository
+) -> dict[str, tuple[BlobContent, int]]:
+    """Return what the registry needs: the base's layers, which it mounts if it has them, and what was made here."""
+    source = base.repository
+    blobs: dict[str, tuple[BlobContent, int]] = {}
+    for digest, size in base.layers.items():
+        if source.where.host == repository.where.host:
+            repository.note_blob(digest, source.where.repository)
+        blobs[digest] = RemoteContent(source.blobs, digest, size), size
+    return blobs | {digest: (BytesContent(data), len(data)) for digest, data in assembled.blobs.items()}
+
+
+def check_image(assembled: AssembledImage, variant: Variant, where: Reference, *, insecure: bool) -> None:
+    """Raise StaleError unless the tag in the registry names this image."""
+    repository = open_destination(where, insecure=insecure)
+    tag = choose_tag(where, variant)
+    found = repository.manifests.digest(tag)
+    if found != assembled.manifest.digest:
+        raise StaleError(
+            f"{repository.where.tagged(tag)}: {found or 'not found'}, expected {assembled.manifest.digest}, which the"
+            f" row {variant.id} and this entrypoint make",
+            hint="run it without --check to write that image",
+        )
+
+
+def describe(assembled: AssembledImage, variant: Variant, base: BaseImage, where: Reference) -> AdoptedImage:
+    """Return what an image is, before anything of it is pushed."""
+    settings = next(iter(base.platforms.values())).settings
+    programs = {name: settings.env[name] for name in STARTS_PROGRAMS if name in settings.env}
+    return AdoptedImage(
+        row=variant.id,
+        base=str(base.reference),
+        image=str(where.at(assembled.manifest.digest)),
+        digest=assembled.manifest.digest,
+        platforms={name: manifest.digest for name, manifest in assembled.platforms.items()},
+        layers={layer.digest: len(layer.data) for layer in assembled.layers},
+        kept={"Volumes": settings.volumes, **programs} if settings.volumes else programs,
+        replaced=settings.replaced,
+        licences=settings.labels.get(adoption.LICENCES, ""),
+        tag=None,
+        blobs={},
+        bytes_sent=0,
+        bytes_read=0,
+        signed=False,
+        seconds=0.0,
+    )
+
+
+def report(found: AdoptedImage) -> str:
+    """Return the result as text."""
+    lines = [found.image, f"base: {found.base}; licences: {found.licences or 'its labels state none'}"]
+    lines += [f"{name}: {digest}" for name, digest in found.platforms.items() if len(found.platforms) > 1]
+    lines.append(f"added: {len(found.layers)} layers, {sum(found.layers.values()) / 1e6:.1f} MB")
+    lines += [f"replaced: {name} {_shown(value)}" for name, value in found.replaced.items()]
+    lines += [f"kept: {name} {_shown(value)}" for name, value in found.kept.items()]
+    if found.tag:
+        lines.append(f"tag {found.tag.tag}: {'unchanged' if not found.tag.moves else found.tag.was or 'new'}")
+        counts = ", ".join(f"{count} {how}" for how, count in sorted(found.blobs.items()))
+        lines.append(f"blobs: {counts}; {found.bytes_sent / 1e6:.1f} MB sent in {found.seconds} s")
+    if found.bytes_read:
+        lines.append(f"read: {found.bytes_read / 1e6:.1f} MB of the base's layers, none of it stored")
+    if not found.signed and found.tag:
+        lines.append("not signed")
+    lines += [f"wrote {path}" for path in found.written]
+    return as_lines(lines)
+
+
+def _shown(value: Any) -> str:
+    """Return a value of a base in one line: others wrote it."""
+    return ascii(value)[:200]
