@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from drydock.build import render
 from drydock.core.errors import InputError, RegistryError
-from drydock.core.files import dumps
+from drydock.core.files import format_json
 from drydock.core.project import Project
 from drydock.lock import vllm_lists
 from drydock.model.variant import Variant
@@ -62,17 +62,17 @@ def read_settings(config: Mapping[str, Any], where: str) -> BaseSettings:
 
 
 def _read_names(settings: Mapping[str, Any], key: str, where: str) -> list[str]:
-    found = settings.get(key) or {}
-    if not isinstance(found, dict):
+    names = settings.get(key) or {}
+    if not isinstance(names, dict):
         raise RegistryError(f"{where}: its configuration has {key} of another form than the specification's")
-    return sorted(map(str, found))
+    return sorted(map(str, names))
 
 
 def refuse_base(base: BaseSettings, where: str) -> None:
     """Raise InputError for a base on which drydock's layers would not be what is run."""
-    if found := base.labels.get(VARIANT):
+    if row := base.labels.get(VARIANT):
         hint = "`./inv image inspect` shows it; a newer entrypoint comes with a newer build of that row"
-        raise InputError(f"{where}: is one of drydock's images already: the row {found!a:.80}", hint=hint)
+        raise InputError(f"{where}: is one of drydock's images already: the row {row!a:.80}", hint=hint)
     hiding = [name for name in base.volumes if f"/{FOLDER}/".startswith(f"/{name.strip('/')}/".replace("//", "/"))]
     if hiding:
         text = f"{where}: its VOLUME {hiding[0]!a:.80} would lie over /{FOLDER}, and keep an older entrypoint in use"
@@ -83,9 +83,9 @@ def refuse_additions(variant: Variant) -> None:
     """Raise InputError for what the project adds to its images and `adopt` cannot: it runs nothing in the image."""
     added = variant.additions
     keys = {"certificates": added.certificates, "files": added.files, "dockerfile": added.dockerfile}
-    if found := [f"additions.{key}" for key, value in keys.items() if value]:
+    if keys_in_use := [f"additions.{key}" for key, value in keys.items() if value]:
         raise InputError(
-            f"{variant.id}: {', '.join(found)}: expected none, since `adopt` runs nothing inside the image",
+            f"{variant.id}: {', '.join(keys_in_use)}: expected none, since `adopt` runs nothing inside the image",
             hint=f"`./inv build --target {variant.id}` builds an image with them on the same base",
         )
 
@@ -93,8 +93,8 @@ def refuse_additions(variant: Variant) -> None:
 def make_layers(project: Project, variant: Variant) -> list[AddedLayer]:
     """Return the layer of the entrypoint, equal for all adopted images, and that of the row. Raises InputError."""
     entrypoint = {f"{FOLDER}/entrypoints/{name}": data for name, data in project.entrypoint.items()}
-    known = {**render.image_files(project, variant), **_make_lists(project, variant)}
-    row = {f"{FOLDER}/{name}": data for name, data in known.items()}
+    texts = {**render.image_files(project, variant), **_make_lists(project, variant)}
+    row = {f"{FOLDER}/{name}": data for name, data in texts.items()}
     return [
         AddedLayer(make_tar({FOLDER: 0o755}, entrypoint, variant.epoch), "drydock adopt: the entrypoint"),
         AddedLayer(make_tar(CACHE, row, variant.epoch), "drydock adopt: what the entrypoint knows of the image"),
@@ -103,15 +103,15 @@ def make_layers(project: Project, variant: Variant) -> list[AddedLayer]:
 
 def _make_lists(project: Project, variant: Variant) -> dict[str, bytes]:
     """Return what is known of the release that the base says it has; nothing for a release that was never read."""
-    known = vllm_lists.find_lists(project, variant, None, variant.platforms[0])
-    return {vllm_lists.FILE: dumps({**known.lists, "assumed": known.assumed}).encode()} if known else {}
+    lists = vllm_lists.find_lists(project, variant, None, variant.platforms[0])
+    return {vllm_lists.FILE: format_json({**lists.lists, "assumed": lists.assumed}).encode()} if lists else {}
 
 
 def make_settings(variant: Variant, base: BaseSettings, digest: str) -> dict[str, Any]:
     """Return the settings of the new image's configuration; `digest` is that of the base."""
     command = [variant.interpreter, "-I", "-S", "/opt/drydock/entrypoints"]
     env = {"PATH": PATH.removeprefix("PATH="), **base.env, **OWN}
-    steps = render.steps(variant)
+    steps = render.make_dockerfile_steps(variant)
     return {
         "User": steps.run_as,
         "ExposedPorts": {name: {} for name in sorted({*base.ports, "8000/tcp", "8001/tcp"})},
@@ -137,5 +137,5 @@ SECOND = 1_000_000_000
 
 def _make_labels(variant: Variant, base: BaseSettings, digest: str) -> dict[str, str]:
     """Return the base's labels, and drydock's over them. The licences stay those that the base states, or none."""
-    own = {name: value for name, value in render.labels(variant).items() if name != LICENCES}
-    return {**base.labels, **own, BASE_DIGEST: digest, ADOPTED: "true"}
+    labels = {name: value for name, value in render.make_image_labels(variant).items() if name != LICENCES}
+    return {**base.labels, **labels, BASE_DIGEST: digest, ADOPTED: "true"}

@@ -14,7 +14,7 @@ from pathlib import PurePosixPath
 from typing import Any, NamedTuple
 
 from drydock.core.errors import RegistryError
-from drydock.core.files import compact
+from drydock.core.files import format_compact_json
 from drydock.oci import layout, strict
 from drydock.oci.layers import OPAQUE
 from drydock.oci.reference import DIGEST
@@ -139,7 +139,7 @@ def extend_image(
     }
     if history := _read_history(base, len(layers)):
         config["history"] = [*history, *({"created": created, "created_by": layer.created_by} for layer in added)]
-    data = compact(config).encode()
+    data = format_compact_json(config).encode()
     digest = f"sha256:{hashlib.sha256(data).hexdigest()}"
     manifest = {
         "schemaVersion": 2,
@@ -152,17 +152,17 @@ def extend_image(
 
 def _read_diff_ids(base: Mapping[str, Any], expected: int, where: str) -> list[str]:
     rootfs = base.get("rootfs")
-    found = rootfs.get("diff_ids") if isinstance(rootfs, dict) else None
-    if not isinstance(found, list) or not all(isinstance(item, str) and DIGEST.fullmatch(item) for item in found):
+    diff_ids = rootfs.get("diff_ids") if isinstance(rootfs, dict) else None
+    if not isinstance(diff_ids, list) or not all(isinstance(item, str) and DIGEST.fullmatch(item) for item in diff_ids):
         raise RegistryError(f"{where}: its configuration names no content of its layers (rootfs.diff_ids)")
-    if len(found) != expected:
-        raise RegistryError(f"{where}: its configuration names {len(found)} layers, and its manifest {expected}")
-    return found
+    if len(diff_ids) != expected:
+        raise RegistryError(f"{where}: its configuration names {len(diff_ids)} layers, and its manifest {expected}")
+    return diff_ids
 
 
 def _read_history(base: Mapping[str, Any], expected: int) -> list[dict[str, Any]]:
     """Return a base's history if it fits its layers; else none, which is allowed (config.md, "history")."""
-    found = base.get("history")
-    if not isinstance(found, list) or not all(isinstance(item, dict) for item in found):
+    history = base.get("history")
+    if not isinstance(history, list) or not all(isinstance(item, dict) for item in history):
         return []
-    return found if sum(not item.get("empty_layer") for item in found) == expected else []
+    return history if sum(not item.get("empty_layer") for item in history) == expected else []

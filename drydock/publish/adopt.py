@@ -20,13 +20,13 @@ from drydock.inputs import indexes
 from drydock.model.record import Record
 from drydock.model.variant import Variant
 from drydock.oci.added_layers import AddedLayer, ExtendedImage, extend_image
-from drydock.oci.reference import Reference, parse
+from drydock.oci.reference import Reference, parse_reference
 from drydock.publish import push, tags
 from drydock.publish.base_image import BaseImage, BasePlatform
 from drydock.publish.push import PublishOptions
 from drydock.publish.repository import PublishedTag, Repository
 from drydock.registry.blobs import BlobContent, BytesContent, RemoteContent
-from drydock.registry.manifests import INDEX, Manifest, to_manifest
+from drydock.registry.manifests import Manifest, to_manifest
 
 
 class AdoptedImage(Record):
@@ -76,7 +76,7 @@ STARTS_PROGRAMS = ("LD_PRELOAD", "LD_LIBRARY_PATH", "PYTHONPATH", "PYTHONHOME", 
 """Variables of a base that change how its programs start, and so are shown."""
 
 
-def assemble(project: Project, variant: Variant, base: BaseImage) -> AssembledImage:
+def assemble_image(project: Project, variant: Variant, base: BaseImage) -> AssembledImage:
     """Return the image of a row on its base. It depends on the row, the entrypoint's files and the base's digest alone.
 
     Raises InputError for additions that need a build, or a base that cannot be adopted; RegistryError for a base that
@@ -84,34 +84,25 @@ def assemble(project: Project, variant: Variant, base: BaseImage) -> AssembledIm
     """
     adoption.refuse_additions(variant)
     layers = adoption.make_layers(project, variant)
-    images = {name: _extend(variant, base, each, layers) for name, each in base.platforms.items()}
+    images = {name: _extend_platform(variant, base, platform, layers) for name, platform in base.platforms.items()}
     manifests = {name: to_manifest(image.manifest) for name, image in images.items()}
     blobs = {layer.digest: layer.data for layer in layers}
     blobs |= {image.manifest["config"]["digest"]: image.config for image in images.values()}
-    return AssembledImage(_combine(manifests), manifests, blobs, layers)
+    return AssembledImage(push.combine_platforms(manifests), manifests, blobs, layers)
 
 
-def _extend(variant: Variant, base: BaseImage, each: BasePlatform, layers: Sequence[AddedLayer]) -> ExtendedImage:
-    where = f"{base.where}@{each.manifest.digest}"
-    adoption.refuse_base(each.settings, where)
-    settings = adoption.make_settings(variant, each.settings, base.digest)
-    return extend_image(each.layers, each.config, layers, settings, variant.epoch, where)
-
-
-def _combine(manifests: Mapping[str, Manifest]) -> Manifest:
-    """Return the only manifest, or an index of all."""
-    if len(manifests) == 1:
-        return next(iter(manifests.values()))
-    entries = []
-    for platform, manifest in sorted(manifests.items()):
-        system, _, architecture = platform.partition("/")
-        entries.append({**manifest.descriptor(), "platform": {"architecture": architecture, "os": system}})
-    return to_manifest({"schemaVersion": 2, "mediaType": INDEX, "manifests": entries})
+def _extend_platform(
+    variant: Variant, base: BaseImage, platform: BasePlatform, layers: Sequence[AddedLayer]
+) -> ExtendedImage:
+    where = f"{base.where}@{platform.manifest.digest}"
+    adoption.refuse_base(platform.settings, where)
+    settings = adoption.make_settings(variant, platform.settings, base.digest)
+    return extend_image(platform.layers, platform.config, layers, settings, variant.epoch, where)
 
 
 def parse_destination(text: str) -> Reference:
     """Return the repository that an image is written to. Raises InputError for a digest."""
-    where = parse(text)
+    where = parse_reference(text)
     if where.digest:
         raise InputError(f"--to {text}: found a digest, expected REGISTRY/NAME, with or without a tag")
     return where
@@ -119,7 +110,7 @@ def parse_destination(text: str) -> Reference:
 
 def choose_tag(where: Reference, variant: Variant) -> str:
     """Return the tag to set: the one that the user names, else the row's channel that moves, as of `publish`."""
-    return where.tag or tags.channels(variant.id, tags.EDGE, default=False)[0]
+    return where.tag or tags.format_channel_tags(variant.id, tags.EDGE, default=False)[0]
 
 
 def push_image(
@@ -139,9 +130,9 @@ def push_image(
     for manifest in (*assembled.platforms.values(), assembled.manifest):
         if repository.manifests.find(manifest.digest) is None:
             repository.manifests.push(manifest)
-    push.attach(repository, [*assembled.platforms.values(), assembled.manifest], {}, options)
-    found = describe(assembled, variant, base, repository.where)
-    return found.model_copy(
+    push.attach_documents(repository, [*assembled.platforms.values(), assembled.manifest], {}, options)
+    described = describe_image(assembled, variant, base, repository.where)
+    return described.model_copy(
         update={
             "tag": repository.tag(assembled.manifest, tag),
             "blobs": {how: sum(blob.how == how for blob in pushed) for how in ("uploaded", "mounted", "present")},
@@ -154,7 +145,7 @@ def push_image(
 
 def open_destination(where: Reference, *, insecure: bool) -> Repository:
     """Return the repository that an image is written to."""
-    access = indexes.access(indexes.read_indexes(), os.environ)
+    access = indexes.make_index_access(indexes.read_indexes(), os.environ)
     return Repository(where._replace(tag=""), access, insecure=insecure)
 
 
@@ -175,16 +166,16 @@ def check_image(assembled: AssembledImage, variant: Variant, where: Reference, *
     """Raise StaleError unless the tag in the registry names this image."""
     repository = open_destination(where, insecure=insecure)
     tag = choose_tag(where, variant)
-    found = repository.manifests.digest(tag)
-    if found != assembled.manifest.digest:
+    digest = repository.manifests.digest(tag)
+    if digest != assembled.manifest.digest:
         raise StaleError(
-            f"{repository.where.tagged(tag)}: {found or 'not found'}, expected {assembled.manifest.digest}, which the"
+            f"{repository.where.tagged(tag)}: {digest or 'not found'}, expected {assembled.manifest.digest}, which the"
             f" row {variant.id} and this entrypoint make",
             hint="run it without --check to write that image",
         )
 
 
-def describe(assembled: AssembledImage, variant: Variant, base: BaseImage, where: Reference) -> AdoptedImage:
+def describe_image(assembled: AssembledImage, variant: Variant, base: BaseImage, where: Reference) -> AdoptedImage:
     """Return what an image is, before anything of it is pushed."""
     settings = next(iter(base.platforms.values())).settings
     programs = {name: settings.env[name] for name in STARTS_PROGRAMS if name in settings.env}
@@ -207,25 +198,25 @@ def describe(assembled: AssembledImage, variant: Variant, base: BaseImage, where
     )
 
 
-def report(found: AdoptedImage) -> str:
+def format_adopted(image: AdoptedImage) -> str:
     """Return the result as text."""
-    lines = [found.image, f"base: {found.base}; licences: {found.licences or 'its labels state none'}"]
-    lines += [f"{name}: {digest}" for name, digest in found.platforms.items() if len(found.platforms) > 1]
-    lines.append(f"added: {len(found.layers)} layers, {sum(found.layers.values()) / 1e6:.1f} MB")
-    lines += [f"replaced: {name} {_shown(value)}" for name, value in found.replaced.items()]
-    lines += [f"kept: {name} {_shown(value)}" for name, value in found.kept.items()]
-    if found.tag:
-        lines.append(f"tag {found.tag.tag}: {'unchanged' if not found.tag.moves else found.tag.was or 'new'}")
-        counts = ", ".join(f"{count} {how}" for how, count in sorted(found.blobs.items()))
-        lines.append(f"blobs: {counts}; {found.bytes_sent / 1e6:.1f} MB sent in {found.seconds} s")
-    if found.bytes_read:
-        lines.append(f"read: {found.bytes_read / 1e6:.1f} MB of the base's layers, none of it stored")
-    if not found.signed and found.tag:
+    lines = [image.image, f"base: {image.base}; licences: {image.licences or 'its labels state none'}"]
+    lines += [f"{name}: {digest}" for name, digest in image.platforms.items() if len(image.platforms) > 1]
+    lines.append(f"added: {len(image.layers)} layers, {sum(image.layers.values()) / 1e6:.1f} MB")
+    lines += [f"replaced: {name} {_show_value(value)}" for name, value in image.replaced.items()]
+    lines += [f"kept: {name} {_show_value(value)}" for name, value in image.kept.items()]
+    if image.tag:
+        lines.append(f"tag {image.tag.tag}: {'unchanged' if not image.tag.moves else image.tag.was or 'new'}")
+        counts = ", ".join(f"{count} {how}" for how, count in sorted(image.blobs.items()))
+        lines.append(f"blobs: {counts}; {image.bytes_sent / 1e6:.1f} MB sent in {image.seconds} s")
+    if image.bytes_read:
+        lines.append(f"read: {image.bytes_read / 1e6:.1f} MB of the base's layers, none of it stored")
+    if not image.signed and image.tag:
         lines.append("not signed")
-    lines += [f"wrote {path}" for path in found.written]
+    lines += [f"wrote {path}" for path in image.written]
     return as_lines(lines)
 
 
-def _shown(value: Any) -> str:
+def _show_value(value: Any) -> str:
     """Return a value of a base in one line: others wrote it."""
     return ascii(value)[:200]

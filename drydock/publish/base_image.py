@@ -25,9 +25,9 @@ from drydock.inputs import indexes
 from drydock.inputs.images import at_mirror
 from drydock.model.bases import GLIBC
 from drydock.oci import added_layers, strict
-from drydock.oci.layers import Entry, hide
+from drydock.oci.layers import Entry, apply_whiteout
 from drydock.oci.layout_diff import GZIP, ZSTD
-from drydock.oci.reference import Reference, parse
+from drydock.oci.reference import Reference, parse_reference
 from drydock.publish.repository import Repository
 from drydock.registry.manifests import Manifest
 from drydock.registry.platform_images import PlatformImages
@@ -91,7 +91,7 @@ class BaseImage(NamedTuple):
     @property
     def layers(self) -> dict[str, int]:
         """Return the digest and the size of each layer of all platforms."""
-        return {layer["digest"]: layer["size"] for each in self.platforms.values() for layer in each.layers}
+        return {layer["digest"]: layer["size"] for platform in self.platforms.values() for layer in platform.layers}
 
 
 class BaseFacts(NamedTuple):
@@ -108,7 +108,7 @@ class BaseFacts(NamedTuple):
 
     def over(self, other: BaseFacts) -> BaseFacts:
         """Return these facts, and others where these are empty."""
-        return BaseFacts(*(own or below for own, below in zip(self, other, strict=True)))
+        return BaseFacts(*(fact or other_fact for fact, other_fact in zip(self, other, strict=True)))
 
 
 def open_base(text: str, only: str = "", *, insecure: bool = False) -> BaseImage:
@@ -116,9 +116,9 @@ def open_base(text: str, only: str = "", *, insecure: bool = False) -> BaseImage
 
     Raises InputError, RegistryError for what engines could read in another way or not at all, CredentialsError.
     """
-    named = parse(text)
-    where = parse(at_mirror(text, read_mirrors(os.environ)))
-    access = indexes.access(indexes.read_indexes(), os.environ)
+    named = parse_reference(text)
+    where = parse_reference(at_mirror(text, read_mirrors(os.environ)))
+    access = indexes.make_index_access(indexes.read_indexes(), os.environ)
     repository = Repository(where._replace(tag="", digest=""), access, insecure=insecure)
     top = repository.manifests.find(where.name)
     if top is None:
@@ -140,8 +140,8 @@ def _read_platform(repository: Repository, manifest: Manifest) -> BasePlatform:
     for layer in layers:
         stated = repository.blobs.read_size(layer["digest"])
         if stated not in (None, layer["size"]):
-            found = f"the manifest says {layer['size']} bytes, and the registry has {stated}"
-            raise RegistryError(f"{where}: {layer['digest']}: {found}")
+            sizes = f"the manifest says {layer['size']} bytes, and the registry has {stated}"
+            raise RegistryError(f"{where}: {layer['digest']}: {sizes}")
     return BasePlatform(manifest, config, layers, read_settings(config, where))
 
 
@@ -154,7 +154,7 @@ def _read_blob(repository: Repository, manifest: Manifest) -> bytes:
 
 def read_stated_facts(base: BaseImage) -> BaseFacts:
     """Return what the labels and variables of a base say is in it. Platforms that differ say nothing."""
-    facts = {_read_settings_facts(each.settings) for each in base.platforms.values()}
+    facts = {_read_settings_facts(platform.settings) for platform in base.platforms.values()}
     return facts.pop() if len(facts) == 1 else BaseFacts()
 
 
@@ -207,7 +207,7 @@ def judge_files(files: Mapping[str, str], where: str) -> BaseFacts:
     """Return what files of an image (path → text) say is in it. Pure. Raises InputError."""
     if musl := next((path for path in files if "ld-musl-" in path), ""):
         raise InputError(f"{where}: has musl ({musl!a:.80}), and vLLM's wheels need glibc")
-    installed = [found for path in sorted(files) if (found := _INSTALLED.fullmatch(path))]
+    installed = [match for path in sorted(files) if (match := _INSTALLED.fullmatch(path))]
     if not installed:
         raise InputError(
             f"{where}: no vLLM in it: no folder vllm-VERSION.dist-info in any Python's packages",
@@ -234,7 +234,7 @@ def judge_files(files: Mapping[str, str], where: str) -> BaseFacts:
 def _note(notes: dict[str, _Note], entry: Entry) -> None:
     """Note a file that says what the image is, or forget those that a whiteout hides."""
     if entry.hides:
-        hide(notes, entry)
+        apply_whiteout(notes, entry)
     elif _NOTED.fullmatch(entry.path) and (not entry.path.endswith("/METADATA") or _INSTALLED.fullmatch(entry.path)):
         if len(notes) >= MOST_NOTES:
             raise tarfile.ReadError(f"more than {MOST_NOTES} files that say what the image is")

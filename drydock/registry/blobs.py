@@ -179,7 +179,7 @@ class Blobs:
         if response.status_code == requests.codes.not_found:
             raise RegistryError(f"{self.client.where}: {digest}: the registry does not have this blob")
         is_own = response.status_code == requests.codes.ok
-        return parse_size(response.headers.get("Content-Length", "")) if is_own else None
+        return parse_byte_count(response.headers.get("Content-Length", "")) if is_own else None
 
     def push(self, source: Path | BlobContent, digest: str, mount_from: str = "") -> Pushed:
         """Upload or mount a blob unless the registry has it. Two runs on one machine take turns at each blob.

@@ -16,16 +16,16 @@ from packaging.version import InvalidVersion, Version
 
 from drydock.build import adoption
 from drydock.config import matrix
-from drydock.config.rows import MATRIX, VARIANTS, rows
+from drydock.config.rows import MATRIX, VARIANTS, list_rows
 from drydock.config.strict_yaml import read_yaml
-from drydock.config.validation import validate
+from drydock.config.validation import validate_document
 from drydock.core.console import log
-from drydock.core.errors import InputError, nearest
+from drydock.core.errors import InputError, suggest_nearest
 from drydock.core.files import write_atomically
 from drydock.core.project import Project
 from drydock.core.yaml_writer import write_yaml
 from drydock.model.bases import GLIBC, ImageBase
-from drydock.model.record import IDENTIFIER, IDENTIFIER_AT_MOST, dump
+from drydock.model.record import IDENTIFIER, IDENTIFIER_AT_MOST, dump_record
 from drydock.model.variant import Stack, Variant
 from drydock.publish import adopt, base_image
 from drydock.publish.adopt import AdoptedImage
@@ -96,20 +96,20 @@ def adopt_image(project: Project, options: AdoptOptions) -> AdoptedImage:
     destination = adopt.parse_destination(options.to)
     project.check_writable(MATRIX)
     base = base_image.open_base(options.image, options.platform, insecure=options.publish.insecure)
-    for each in base.platforms.values():
-        adoption.refuse_base(each.settings, base.where)
+    for platform in base.platforms.values():
+        adoption.refuse_base(platform.settings, base.where)
     log(f"base: {base.reference}")
     options = options._replace(row=options.row or _name_row(base))
     facts = find_facts(project, base, options)
     row = _make_row(project, base, facts, options)
-    with _restored(project, (MATRIX, row.file), always=options.check):
+    with _restore_files(project, (MATRIX, row.file), always=options.check):
         written = _write_row(project, row, base)
-        variant = matrix.find(matrix.read_matrix(project), row.id)
-        assembled = adopt.assemble(project, variant, base)
+        variant = matrix.find_variant(matrix.read_matrix(project), row.id)
+        assembled = adopt.assemble_image(project, variant, base)
         if options.check:
             adopt.check_image(assembled, variant, destination, insecure=options.publish.insecure)
-            found = adopt.describe(assembled, variant, base, destination._replace(tag=""))
-            return found.model_copy(update={"bytes_read": _count_read(base, options)})
+            described = adopt.describe_image(assembled, variant, base, destination._replace(tag=""))
+            return described.model_copy(update={"bytes_read": _count_read(base, options)})
         pushed = adopt.push_image(assembled, variant, base, destination, options.publish)
     update = {"written": tuple(written), "bytes_read": _count_read(base, options)}
     return pushed.model_copy(update=update)
@@ -129,8 +129,8 @@ def find_facts(project: Project, base: BaseImage, options: AdoptOptions) -> Base
     The user's word comes first, then what its files say, then what the row has of the same digest, then its labels and
     variables. Raises InputError that names the option for each fact that nothing says.
     """
-    read = base_image.read_layer_facts(base) if options.read_layers else BaseFacts()
-    facts = options.facts.over(read).over(_read_written_facts(project, base, options.row))
+    read_facts = base_image.read_layer_facts(base) if options.read_layers else BaseFacts()
+    facts = options.facts.over(read_facts).over(_read_written_facts(project, base, options.row))
     facts = facts.over(base_image.read_stated_facts(base))
     missing = [name for name in OPTIONS if not getattr(facts, name)]
     if missing:
@@ -150,10 +150,11 @@ def _read_written_facts(project: Project, base: BaseImage, row: str) -> BaseFact
     """Return what the project's row says of the same digest, so that a second `adopt` needs no option."""
     for path in project.root.glob(f"templates/*/stacks/{row}.yaml"):
         if _is_of(path, base):
-            stack = validate(Stack, read_yaml(path, project.shown(path)))
+            stack = validate_document(Stack, read_yaml(path, project.shown(path)))
             if isinstance(stack.base, ImageBase) and stack.base.digest == base.digest and stack.vllm:
-                own = stack.base
-                return BaseFacts(stack.vllm.version, stack.python or "", own.python, own.release, path.parts[-3])
+                base_of_stack = stack.base
+                python, release = base_of_stack.python, base_of_stack.release
+                return BaseFacts(stack.vllm.version, stack.python or "", python, release, path.parts[-3])
     return BaseFacts()
 
 
@@ -183,7 +184,9 @@ def _make_row(project: Project, base: BaseImage, facts: BaseFacts, options: Adop
     variants = matrix.read_matrix(project)
     accelerators = sorted({variant.accelerator for variant in variants if variant.serves})
     if facts.accelerator not in accelerators:
-        raise InputError(f"--accelerator {facts.accelerator}: unknown", hint=nearest(facts.accelerator, accelerators))
+        raise InputError(
+            f"--accelerator {facts.accelerator}: unknown", hint=suggest_nearest(facts.accelerator, accelerators)
+        )
     sibling = choose_sibling(variants, facts)
     if sibling.setup:
         raise InputError(
@@ -202,11 +205,11 @@ def choose_sibling(variants: Sequence[Variant], facts: BaseFacts) -> Variant:
     wanted = Version(facts.vllm)
 
     def distance(variant: Variant) -> tuple[int, int, int, bool]:
-        own = Version(variant.vllm.version)
+        version = Version(variant.vllm.version)
         return (
-            abs(own.major - wanted.major),
-            abs(own.minor - wanted.minor),
-            abs(own.micro - wanted.micro),
+            abs(version.major - wanted.major),
+            abs(version.minor - wanted.minor),
+            abs(version.micro - wanted.micro),
             not variant.default,
         )
 
@@ -230,7 +233,7 @@ def _make_stack(base: BaseImage, facts: BaseFacts, options: AdoptOptions, siblin
         "python": facts.interpreter,
         "adopted": True,
     }
-    layers = [layer["mediaType"] for each in base.platforms.values() for layer in each.layers]
+    layers = [layer["mediaType"] for platform in base.platforms.values() for layer in platform.layers]
     is_zstd = any(media_type.endswith("zstd") for media_type in layers)
     stack = {
         "summary": f"vLLM {facts.vllm} for {sibling.title}, in an image of others whose layers stay as they are.",
@@ -242,7 +245,7 @@ def _make_stack(base: BaseImage, facts: BaseFacts, options: AdoptOptions, siblin
         "layers": [],
         "compression": {"algorithm": "zstd", "level": 3} if is_zstd else {"algorithm": "gzip", "level": 6},
     }
-    answers = [dump(answer) for answer in sibling.known_answers]  # of models, whatever image serves them
+    answers = [dump_record(answer) for answer in sibling.known_answers]  # of models, whatever image serves them
     return stack | ({"known_answers": answers} if answers else {})
 
 
@@ -272,9 +275,9 @@ def _add_row(project: Project, row: _AdoptedRow, line: str) -> str:
     if not path.is_file():
         return f"schema: 1\nvariants:\n  {line}\n"
     text = path.read_text(encoding="utf-8")
-    known = rows(read_yaml(path, MATRIX)).get(row.id)
-    if known is not None:
-        if (known.get("stack"), known.get("platforms")) != (row.id, [*row.platforms]):
+    row_of_project = list_rows(read_yaml(path, MATRIX)).get(row.id)
+    if row_of_project is not None:
+        if (row_of_project.get("stack"), row_of_project.get("platforms")) != (row.id, [*row.platforms]):
             text = f"{MATRIX}: {VARIANTS}.{row.id}: is another row than `{line}`"
             raise InputError(text, hint="choose another name with --row, or change that row")
         return text
@@ -288,7 +291,7 @@ def _add_row(project: Project, row: _AdoptedRow, line: str) -> str:
 
 
 @contextlib.contextmanager
-def _restored(project: Project, names: Sequence[str], *, always: bool) -> Iterator[None]:
+def _restore_files(project: Project, names: Sequence[str], *, always: bool) -> Iterator[None]:
     """Put files back as they were if the block fails, or `always`."""
     before = {project.root / name: _read(project.root / name) for name in names}
     try:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import requests
 
-from drydock.config.matrix import find, read_matrix
+from drydock.config.matrix import find_variant, read_matrix
 from drydock.core.errors import CredentialsError, DrydockError, InputError, RegistryError, StaleError
 from drydock.core.paths import ROOT
 from drydock.core.project import Project
@@ -210,7 +210,7 @@ def test_an_index_is_adopted_with_each_of_its_platforms_or_the_one_that_is_named
     assert [*adopted.platforms] == ["linux/amd64", "linux/arm64"]
     index = fetch(upstream.host, adopted_name(upstream), f"manifests/{adopted.digest}").json()
     assert {entry["platform"]["architecture"] for entry in index["manifests"]} == {"amd64", "arm64"}
-    assert find(read_matrix(project), adopted.row).platforms == ("linux/amd64", "linux/arm64")
+    assert find_variant(read_matrix(project), adopted.row).platforms == ("linux/amd64", "linux/arm64")
     one = adopt.adopt_image(make_project(tmp_path / "one"), options(upstream, platform="linux/arm64"))
     assert [*one.platforms] == ["linux/arm64"]
 
@@ -377,7 +377,7 @@ def test_what_nothing_says_is_asked_for_with_its_option(project: Project, upstre
 def test_layers_say_what_is_in_the_image(project: Project, upstream: Upstream) -> None:
     upstream.push("v0.33.0", [make_layer(FILES, "application/vnd.oci.image.layer.v1.tar+zstd"), make_layer({"x": b""})])
     adopted = adopt.adopt_image(project, options(upstream, facts=BaseFacts(), read_layers=True))
-    variant = find(read_matrix(project), adopted.row)
+    variant = find_variant(read_matrix(project), adopted.row)
     assert (variant.vllm.version, variant.python, variant.interpreter) == ("0.33.0", "3.12", "/usr/bin/python3")
     assert adopted.bytes_read == sum(
         layer["size"] for layer in read_image(upstream.host, adopted_name(upstream), adopted.digest)[0]["layers"][:2]
@@ -430,8 +430,8 @@ def test_layers_of_another_shape_have_their_sentence(
 def test_a_venv_whose_vllm_has_two_names_is_read(project: Project, upstream: Upstream) -> None:
     upstream.push("v0.33.0", [make_layer(CPU)], {"Env": ["VLLM_TARGET_DEVICE=cpu"]})
     adopted = adopt.adopt_image(project, options(upstream, facts=BaseFacts(), read_layers=True))
-    variant = find(read_matrix(project), adopted.row)
-    assert variant.known_answers == find(read_matrix(project), "cpu").known_answers
+    variant = find_variant(read_matrix(project), adopted.row)
+    assert variant.known_answers == find_variant(read_matrix(project), "cpu").known_answers
     assert (variant.accelerator, variant.interpreter, variant.vllm.version) == (
         "cpu",
         "/opt/venv/bin/python3",
