@@ -47,6 +47,7 @@ COMMANDS: dict[str, dict[str, Verb]] = {
         "outdated": changes.list_outdated,
         "bump": changes.bump_row,
         "recipes": changes.take_recipes,
+        "adopt": changes.adopt_image,
         "project init": changes.make_project,
         "project upgrade": changes.upgrade_project,
         "project push": changes.push_project,

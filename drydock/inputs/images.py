@@ -37,13 +37,15 @@ def at_mirror(reference: str, mirrors: Mirrors) -> str:
 def resolve_image(base: ImageBase, env: Mapping[str, str] = os.environ) -> LockedImageBase:
     """Return the base with the digest that its registry or mirror gives.
 
-    If neither answers, return the digest recorded in the matrix, marked as unverified, or none. Raises InputError if it
-    names something else than an image, such as a Helm chart.
+    If neither answers, return the digest recorded in the matrix, marked as unverified, or none. An adopted base keeps
+    the recorded digest, also after its tag has moved. Raises InputError if it names something else than an image, such
+    as a Helm chart.
     """
-    where = at_mirror(base.reference, read_mirrors(env))
+    name = f"{base.reference}@{base.digest}" if base.adopted else base.reference
+    where = at_mirror(name, read_mirrors(env))
     digest, server = (
         _ask_registry(where, env),
-        "the registry" if where == base.reference else "a mirror of the registry",
+        "the registry" if where == name else "a mirror of the registry",
     )
     values = {
         "kind": "image",

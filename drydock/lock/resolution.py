@@ -52,7 +52,7 @@ def resolve_variant(
         inputs_sha256=compute_checksum(lockfile.collect_lock_inputs(variant)),
         source_date_epoch=variant.epoch,
         compatibility_version=lockfile.COMPATIBILITY_VERSION,
-        platforms={platform: _keep_history(pins, old.get(platform)) for platform, pins in platforms.items()},
+        platforms={platform: _keep_history(variant, pins, old.get(platform)) for platform, pins in platforms.items()},
         content_sha256="0" * 64,
     )
     return lock.model_copy(update={"content_sha256": lockfile.content_sha256(lock)})
@@ -74,7 +74,7 @@ def fill_lock_platform(
     peers = tuple(pins for name, pins in lock.platforms.items() if name != platform)
     policy = Kept(old, same=True, without=frozenset(without), peers=peers)
     now = pinning.resolve_platform(variant, platform, folders, old.supplied, env, policy)
-    filled = lock.model_copy(update={"platforms": {**lock.platforms, platform: _keep_history(now, old)}})
+    filled = lock.model_copy(update={"platforms": {**lock.platforms, platform: _keep_history(variant, now, old)}})
     return filled.model_copy(update={"content_sha256": lockfile.content_sha256(filled)})
 
 
@@ -143,7 +143,7 @@ def _of_the_parent(project: Project, variant: Variant) -> Lock | None:
     return parent.model_copy(update={"platforms": pins})
 
 
-def _keep_history(pins: LockedPlatform, old: LockedPlatform | None) -> LockedPlatform:
+def _keep_history(variant: Variant, pins: LockedPlatform, old: LockedPlatform | None) -> LockedPlatform:
     """Keep from the old lock what still applies.
 
     This is a digest that a registry confirmed, the snapshot's time if the packages are the same, and the image's digest
@@ -151,7 +151,8 @@ def _keep_history(pins: LockedPlatform, old: LockedPlatform | None) -> LockedPla
     """
     if old is None:
         return pins
-    pins = _keep_fetched(_keep_confirmed(pins, old), old)
+    is_adopted = variant.base.kind == "image" and variant.base.adopted  # its digest is the stack's, never an older one
+    pins = _keep_fetched(pins if is_adopted else _keep_confirmed(pins, old), old)
     if isinstance(pins.base, LockedDebianBase) and isinstance(old.base, LockedDebianBase):
         same = pins.base.model_copy(update={"snapshot": old.base.snapshot})
         pins = pins.model_copy(update={"base": same}) if same == old.base else pins

@@ -86,7 +86,7 @@ def _compare_locked_base(variant: Variant, pins: LockedPlatform, where: str) -> 
     elif isinstance(base, ImageBase) and isinstance(locked, LockedImageBase):
         if base.reference != locked.reference:
             yield f"{where}.reference: locked with {locked.reference}, expected {base.reference}"
-        if base.digest not in (None, locked.digest) and not locked.verified:
+        if base.digest not in (None, locked.digest) and (base.adopted or not locked.verified):
             yield f"{where}.digest: locked with {locked.digest}, the stack states {base.digest}"
 
 

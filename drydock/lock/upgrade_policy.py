@@ -160,7 +160,7 @@ def _is_digest_of_base(locked_base: LockedImageBase, base: Base) -> bool:
     """Tell whether a digest is still that of the base: its registry gave it, or the stack states it."""
     if base.kind != "image" or locked_base.reference != base.reference:
         return False
-    return locked_base.verified or base.digest in (None, locked_base.digest)
+    return (locked_base.verified and not base.adopted) or base.digest in (None, locked_base.digest)
 
 
 def _is_requirement_met(wheel: LockedWheel, requirement: str) -> bool:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import Field, StringConstraints
+from pydantic import Field, StringConstraints, model_validator
 
 from drydock.model.names import AbsolutePath, ImageReference, OneLine, PackageName, Release, Suite
 from drydock.model.record import Digest, Record
@@ -60,6 +60,22 @@ class ImageBase(Record):
     python: AbsolutePath = Field(
         default="/usr/bin/python3", description="Optional: interpreter in the image that runs vLLM and the entrypoint."
     )
+    adopted: bool = Field(
+        default=False,
+        description="Optional: whether `adopt` wrote this base. Its digest is then locked, wherever the tag is.",
+        exclude_if=lambda adopted: not adopted,  # the key must not change locks of other bases
+    )
+
+    @model_validator(mode="after")
+    def _has_digest(self) -> Self:
+        if self.adopted and self.digest is None:
+            raise ValueError("adopted: true requires a digest: `./inv adopt` writes both")
+        return self
+
+    @property
+    def tag(self) -> str:
+        """Return the tag that the reference names; empty if it names none."""
+        return self.reference.rpartition("/")[2].partition(":")[2]
 
 
 Base = Annotated[DebianBase | ImageBase, Field(discriminator="kind")]

@@ -218,12 +218,17 @@ def read_layout(job: Job, folder: Path) -> Layout:
 
 def combine_manifests(layouts: Sequence[Layout]) -> Manifest:
     """Return the manifest that the tags name: that of the only platform, or an index. Pure."""
-    if len(layouts) == 1:
-        return layouts[0].manifest
+    return combine_platforms({layout.job.platform: layout.manifest for layout in layouts})
+
+
+def combine_platforms(manifests: Mapping[str, Manifest]) -> Manifest:
+    """Return the only manifest, or an index of those of all platforms. Pure."""
+    if len(manifests) == 1:
+        return next(iter(manifests.values()))
     entries = []
-    for layout in sorted(layouts, key=lambda layout: layout.job.platform):
-        system, _, architecture = layout.job.platform.partition("/")
-        entries.append({**layout.manifest.descriptor(), "platform": {"architecture": architecture, "os": system}})
+    for platform, manifest in sorted(manifests.items()):
+        system, _, architecture = platform.partition("/")
+        entries.append({**manifest.descriptor(), "platform": {"architecture": architecture, "os": system}})
     return to_manifest({"schemaVersion": 2, "mediaType": INDEX, "manifests": entries})
 
 

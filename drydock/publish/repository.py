@@ -61,11 +61,19 @@ class Repository:
 
     def push_blob(self, source: Path | BlobContent, digest: str) -> Pushed:
         """Push a blob; mount it if another repository of the registry is known to have it."""
-        location_file = self._known / digest.replace(":", "-")
+        location_file = self._find_location_file(digest)
         mount_from = location_file.read_text() if location_file.is_file() else ""
         pushed = self.blobs.push(source, digest, mount_from)
         write_atomically(location_file, self.where.repository)
         return pushed
+
+    def note_blob(self, digest: str, repository: str) -> None:
+        """Note that another repository of the registry has a blob, so that it is mounted and not uploaded."""
+        write_atomically(self._find_location_file(digest), repository)
+
+    def _find_location_file(self, digest: str) -> Path:
+        """Return the file that records which repository has a blob."""
+        return self._known / digest.replace(":", "-")
 
     def refer(self, subject: Manifest, media_type: str, data: bytes, name: str) -> Manifest:
         """Attach a document to a manifest, as an OCI artifact, and return the artifact's manifest."""

@@ -82,6 +82,62 @@ class FileContent(NamedTuple):
             raise InputError(f"{self.path}: {error.strerror}") from error
 
 
+class BytesContent(NamedTuple):
+    """Bytes in memory that are a blob."""
+
+    data: bytes
+
+    @property
+    def size(self) -> int:
+        """Return the number of bytes."""
+        return len(self.data)
+
+    def pieces(self, start: int, end: int) -> Iterator[bytes]:
+        """Yield the bytes from `start` up to `end`."""
+        for at in range(start, end, READ):
+            yield self.data[at : min(at + READ, end)]
+
+
+class RemoteContent:
+    """A blob of another repository, which is read while it is pushed and stored nowhere."""
+
+    def __init__(self, source: Blobs, digest: str, size: int) -> None:
+        self._source, self._digest, self.size = source, digest, size
+        self._hasher, self._hashed = hashlib.sha256(), 0
+        self._stream: Iterator[bytes] = iter(())
+        self._at = -1
+        """Where the stream continues: one request for all chunks, as long as none is sent again."""
+        self._rest = b""
+
+    def pieces(self, start: int, end: int) -> Iterator[bytes]:
+        """Yield the bytes from `start` up to `end`.
+
+        Raises RegistryError, before the last bytes, for bytes of another digest; TransientRequestError if the
+        connection breaks.
+        """
+        if start != self._at:
+            self._stream, self._at, self._rest = self._source.receive(self._digest, start), start, b""
+        while self._at < end:
+            received = self._rest or next(self._stream, b"")
+            if not received:
+                self._at = -1
+                raise TransientRequestError(f"ended after {start} of {self.size} bytes")
+            piece, self._rest = received[: end - self._at], received[end - self._at :]
+            self._at += len(piece)
+            self._check(piece)
+            yield piece
+
+    def _check(self, piece: bytes) -> None:
+        """Hash what was not hashed before. Raises RegistryError at the end for another digest."""
+        before = self._at - len(piece)
+        if before <= self._hashed < self._at:
+            self._hasher.update(piece[self._hashed - before :])
+            self._hashed = self._at
+        if self._hashed == self.size and f"sha256:{self._hasher.hexdigest()}" != self._digest:
+            where = self._source.client.where
+            raise RegistryError(f"{where}: {self._digest}: the registry sent sha256:{self._hasher.hexdigest()} instead")
+
+
 class Pushed(NamedTuple):
     """The result of pushing one blob."""
 
@@ -113,6 +169,18 @@ class Blobs:
         request = HttpRequest("HEAD", self.client.path(f"blobs/{digest}"))
         return bool(self.client.request(request, (200, 302, 303, 307, 308, 404)).ok)
 
+    def read_size(self, digest: str) -> int | None:
+        """Return the bytes of a blob as the registry states them; None if a storage server has it, or it is not said.
+
+        Raises RegistryError if the registry does not have it.
+        """
+        request = HttpRequest("HEAD", self.client.path(f"blobs/{digest}"))
+        response = self.client.request(request, (200, 302, 303, 307, 308, 404))
+        if response.status_code == requests.codes.not_found:
+            raise RegistryError(f"{self.client.where}: {digest}: the registry does not have this blob")
+        is_own = response.status_code == requests.codes.ok
+        return parse_byte_count(response.headers.get("Content-Length", "")) if is_own else None
+
     def push(self, source: Path | BlobContent, digest: str, mount_from: str = "") -> Pushed:
         """Upload or mount a blob unless the registry has it. Two runs on one machine take turns at each blob.
 
@@ -139,7 +207,7 @@ class Blobs:
         while True:
             since = time.monotonic()
             try:
-                for chunk in self._receive(digest, received):
+                for chunk in self.receive(digest, received):
                     hasher.update(chunk)
                     received, failures, waited = received + len(chunk), 0, 0.0
                     if received > at_most or pace.is_too_slow(received):
@@ -188,7 +256,8 @@ class Blobs:
 
     # --- pull -------------------------------------------------------------------------------------------------------
 
-    def _receive(self, digest: str, have: int) -> Iterator[bytes]:
+    def receive(self, digest: str, have: int = 0) -> Iterator[bytes]:
+        """Yield a blob's bytes after the first `have`, unchecked. Raises TransientRequestError if a retry may help."""
         headers = {"Range": f"bytes={have}-"} if have else {}
         request = HttpRequest("GET", self.client.path(f"blobs/{digest}"), headers=headers, stream=True)
         with self.client.attempt(request, (200, 206)) as response:

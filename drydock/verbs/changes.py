@@ -8,7 +8,7 @@ from typing import Literal
 from drydock.core.console import spell_commands, write_output
 from drydock.core.files import format_json
 from drydock.model.record import dump_record
-from drydock.repo.options import Check, Contexts, EachTarget, Insecure, Json, Supplied, Target, Verb
+from drydock.repo.options import Check, Contexts, EachTarget, Insecure, Json, Platform, Sign, Supplied, Target, Verb
 from drydock.repo.task_helpers import choose_variants, here, report_written
 
 
@@ -103,6 +103,60 @@ def take_recipes(options: RecipesOptions) -> None:
         if options.json
         else recipes.format_update(update, here())
     )
+
+
+class AdoptOptions(Sign, Platform, Insecure, Json):
+    """Which image is adopted, and what it does not say of itself."""
+
+    image: str
+    """image of others, such as docker.io/vllm/vllm-openai:v0.33.0; a tag is pinned by its digest"""
+    to: str
+    """REGISTRY/NAME, with or without :TAG, that the adopted image is written to"""
+    row: str = ""
+    """id of its row in matrix.yaml [default: the image's name and tag]"""
+    accelerator: str = ""
+    """which accelerator its vLLM is for, such as cuda [default: as its variables say]"""
+    vllm: str = ""
+    """its vLLM's version, such as 0.33.0 [default: as VLLM_VERSION in it says]"""
+    python: str = ""
+    """path of the Python in it that has vLLM [default: that of its VIRTUAL_ENV]"""
+    python_version: str = ""
+    """version of that Python, such as 3.12 [default: as PYTHON_VERSION in it says]"""
+    release: str = ""
+    """its distribution, such as ubuntu:22.04 [default: as its labels say]"""
+    glibc: str = ""
+    """version of its glibc, for a distribution that drydock does not know"""
+    read_layers: bool = False
+    """read the image's layers as a stream, to see what is in it; stores nothing"""
+    platform: str = ""
+    """only this platform, such as linux/arm64 [default: each of the image's]"""
+    check: bool = False
+    """write nothing; fail unless the image in the registry is the one that this would write"""
+
+
+@Verb
+def adopt_image(options: AdoptOptions) -> None:
+    """Make an image of others one of drydock's in a registry: two more layers and a row. No layer of it is pulled."""
+    from drydock.publish import adopt as adopted_images
+    from drydock.publish.base_image import BaseFacts
+    from drydock.publish.push import PublishOptions
+    from drydock.repo import adopt
+
+    facts = BaseFacts(options.vllm, options.python_version, options.python, options.release, options.accelerator)
+    signed = PublishOptions("", insecure=options.insecure, key=options.sign_key, keyless=options.keyless)
+    settings = adopt.AdoptOptions(
+        options.image,
+        options.to,
+        options.row,
+        facts,
+        options.glibc,
+        options.platform,
+        options.read_layers,
+        options.check,
+        signed,
+    )
+    adopted = adopt.adopt_image(here(), settings)
+    write_output(format_json(dump_record(adopted)) if options.json else adopted_images.format_adopted(adopted))
 
 
 class InitOptions(Json):

@@ -161,6 +161,10 @@ class _Platform:
 
     def _image(self, base: ImageBase) -> None:
         old = self.pins.base.digest
+        if base.adopted and not base.tag:
+            self._unasked(base.reference, "the stack names a digest, and no tag to follow")
+            return
+        adopt = f"./inv adopt {base.reference} --row {self.variant.id} --to REGISTRY/NAME" if base.adopted else ""
         try:
             tag = self._ask(base.reference, lambda: self.upstream.tag(base.reference, self.platform))
         except GoneError as error:
@@ -170,7 +174,7 @@ class _Platform:
             return
         if tag is not None and tag.digest != old:
             detail = self._prefix(base, old, tag.layers) if old else UNPINNED
-            self._note("base", base.reference, old, tag.digest, detail)
+            self._note("base", base.reference, old, tag.digest, detail, adopt)
 
     def _prefix(self, base: ImageBase, old: str | None, layers: tuple[str, ...]) -> str:
         """Return how many of the first layers are still the same; if all are, layers were only added."""

