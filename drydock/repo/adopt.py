@@ -16,6 +16,7 @@ from packaging.version import InvalidVersion, Version
 
 from drydock.build import adoption
 from drydock.config import matrix
+from drydock.config.layers import read_layers
 from drydock.config.rows import MATRIX, VARIANTS, list_rows
 from drydock.config.strict_yaml import read_yaml
 from drydock.config.validation import validate_document
@@ -36,6 +37,8 @@ WRITTEN = "# Written by `./inv adopt`, which writes it again for another digest 
 """First line of a stack that `adopt` may replace."""
 _VARIANTS = re.compile(r"^variants:[ \t]*(?:#.*)?$", re.MULTILINE)
 _ENTRY = re.compile(r"^(?P<indent> +)[^ #\n]", re.MULTILINE)
+COMPILED, ROCM_ARCHITECTURES = "compiled_architectures", "PYTORCH_ROCM_ARCH"
+"""Threshold of ROCm's stacks, and the variable with which vLLM's docker/Dockerfile.rocm_base sets what it states."""
 OPTIONS = {
     "accelerator": "--accelerator",
     "vllm": "--vllm",
@@ -196,7 +199,9 @@ def _make_row(project: Project, base: BaseImage, facts: BaseFacts, options: Adop
         )
     if not re.fullmatch(IDENTIFIER, options.row):
         raise InputError(f"--row {options.row}: invalid", hint="small letters, digits, '.', '_' and '-'")
-    return _AdoptedRow(options.row, facts.accelerator, _make_stack(base, facts, options, sibling), [*base.platforms])
+    return _AdoptedRow(
+        options.row, facts.accelerator, _make_stack(project, base, facts, options, sibling), [*base.platforms]
+    )
 
 
 def choose_sibling(variants: Sequence[Variant], facts: BaseFacts) -> Variant:
@@ -223,7 +228,9 @@ def _name_row(base: BaseImage) -> str:
     return f"{name}-{end}".lower()[:IDENTIFIER_AT_MOST]
 
 
-def _make_stack(base: BaseImage, facts: BaseFacts, options: AdoptOptions, sibling: Variant) -> dict[str, Any]:
+def _make_stack(
+    project: Project, base: BaseImage, facts: BaseFacts, options: AdoptOptions, sibling: Variant
+) -> dict[str, Any]:
     image = {
         "kind": "image",
         "reference": base.where,
@@ -246,7 +253,26 @@ def _make_stack(base: BaseImage, facts: BaseFacts, options: AdoptOptions, siblin
         "compression": {"algorithm": "zstd", "level": 3} if is_zstd else {"algorithm": "gzip", "level": 6},
     }
     answers = [dump_record(answer) for answer in sibling.known_answers]  # of models, whatever image serves them
-    return stack | ({"known_answers": answers} if answers else {})
+    thresholds = _find_thresholds(project, base, sibling)
+    return stack | {name: value for name, value in (("known_answers", answers), ("thresholds", thresholds)) if value}
+
+
+def _find_thresholds(project: Project, base: BaseImage, sibling: Variant) -> dict[str, Any]:
+    """Return the thresholds that decisions need and only stacks state: the base's own, else the sibling's."""
+    document = read_layers(project, f"templates/{sibling.accelerator}/accelerator.yaml")
+    missing = [name for name in sibling.thresholds if name not in (document.data.get("thresholds") or {})]
+    thresholds = {name: dump_record(sibling.thresholds[name]) for name in missing}
+    env = next(iter(base.platforms.values())).settings.env
+    if COMPILED in thresholds and re.fullmatch(r"gfx[0-9a-f]+(;gfx[0-9a-f]+)*", env.get(ROCM_ARCHITECTURES, "")):
+        thresholds[COMPILED] = {
+            "value": env[ROCM_ARCHITECTURES].split(";"),
+            "because": "the image has kernels for these architectures only; other GPUs are not used.",
+            "source": f"{ROCM_ARCHITECTURES} in the image",
+        }
+        missing.remove(COMPILED)
+    if missing:
+        log(f"assumed as in the stack {sibling.stack}, which has the nearest vLLM: {', '.join(missing)}")
+    return thresholds
 
 
 def _write_row(project: Project, row: _AdoptedRow, base: BaseImage) -> list[str]:

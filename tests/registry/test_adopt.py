@@ -439,6 +439,30 @@ def test_a_venv_whose_vllm_has_two_names_is_read(project: Project, upstream: Ups
     )
 
 
+@pytest.mark.parametrize(
+    ("accelerator", "vllm", "env", "host"),
+    [
+        ("rocm", "0.27.1", ["PYTORCH_ROCM_ARCH=gfx90a;gfx942"], "rocm-mi250x-4x"),
+        ("rocm", "0.27.1", ["ROCM_PATH=/opt/rocm"], "rocm-mi250x-4x"),
+        ("xpu", "0.30.0", ["VLLM_TARGET_DEVICE=xpu"], "xpu-arc-pro-b60-2x"),
+    ],
+)  # fmt: skip
+def test_a_row_is_planned_on_a_recorded_host(
+    project: Project, upstream: Upstream, accelerator: str, vllm: str, env: list[str], host: str
+) -> None:
+    upstream.push("v0.33.0", settings={"Env": env})
+    adopted = adopt.adopt_image(project, options(upstream, facts=STATED._replace(accelerator=accelerator, vllm=vllm)))
+    root = str(ROOT / "tests/hosts" / host / "host.json")
+    plan = json.loads(
+        verb(project.root, "plan", "--target", adopted.row, "--root", root, "--model", "Qwen/Qwen3-0.6B", "--json")
+    )
+    assert plan["argv"]
+    threshold = find_variant(read_matrix(project), adopted.row).thresholds.get("compiled_architectures")
+    if env[0].startswith("PYTORCH"):
+        assert threshold
+        assert threshold.value == ("gfx90a", "gfx942")
+
+
 # --- what is refused ------------------------------------------------------------------------------------------------
 
 
