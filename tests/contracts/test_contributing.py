@@ -136,7 +136,7 @@ from typing import Any
 
 from entrypoints.checks.findings import make_notice
 from entrypoints.core.records import Facts
-from entrypoints.decide.parallelism.fit import Rules, fit
+from entrypoints.decide.parallelism.fit import Rules, fit_model
 from entrypoints.decide.records import Decision, Thresholds
 from entrypoints.model.read import ModelFacts
 from entrypoints.request.vllm_flags import UserFlags
@@ -145,7 +145,7 @@ from entrypoints.request.vllm_flags import UserFlags
 def decide(profile: Mapping[str, Any], facts: Facts, model: ModelFacts, given: UserFlags) -> Decision:
     """Decide what fits."""
     usable = Thresholds(profile["thresholds"]).number("usable_share")
-    fitted = fit(facts, model, given, Rules(usable=usable, reserved=1 << 30, activations=1 << 30))
+    fitted = fit_model(facts, model, given, Rules(usable=usable, reserved=1 << 30, activations=1 << 30))
     fingers = make_notice("ABA-031", "no fingers", "ten", part="rod")
     return Decision(fitted.values, (*fitted.findings, fingers), uses=fitted.uses)
 ''',
@@ -173,22 +173,22 @@ WORDS = """
 from drydock.build import render
 from drydock.config.matrix import find_variant, read_matrix
 from drydock.config.project import DRYDOCK
-from drydock.inputs.wheels import environment
+from drydock.inputs.wheels import find_image_environment
 from entrypoints.cache.lifecycle import hash_variables
 from entrypoints.checks.grants import explain_no_device
 from entrypoints.cli.cli import main
 from entrypoints.decide.conversions import output_name
 from entrypoints.model.read import read_model
-from entrypoints.plan.plan import command
-from entrypoints.request.vllm_flags import parse_given
+from entrypoints.plan.plan import make_serve_plan
+from entrypoints.request.vllm_flags import parse_user_flags
 from tests.support.hosts import expect
 from tests.support.hosts.models import LLAMA
 variant = find_variant(read_matrix(DRYDOCK), "abacus")
-assert environment(variant.python, "linux/amd64", variant.base).glibc == 28
+assert find_image_environment(variant.python, "linux/amd64", variant.base).glibc == 28
 profile = expect.profile_of("abacus-rack")
 facts = expect.read("abacus-rack", profile)
 plans = [
-    command(profile, facts, LLAMA, parse_given((LLAMA.name,), env))
+    make_serve_plan(profile, facts, LLAMA, parse_user_flags((LLAMA.name,), env))
     for env in ({}, {"ABACUS_BEADS": "wood"}, {"ABACUS_BEADS": "glass"})
 ]
 shown = [reason.value for plan in plans for reason in plan.reasons if reason.setting == "ABACUS_BEADS"]
@@ -205,12 +205,12 @@ main(("serve", "owner/model"), {"DRYDOCK_PROFILE": str(path), "ABACUS_TABLE": "/
 """
 
 SAID = """
-from entrypoints.plan.plan import command
-from entrypoints.request.vllm_flags import parse_given
+from entrypoints.plan.plan import make_serve_plan
+from entrypoints.request.vllm_flags import parse_user_flags
 from tests.support.hosts import expect
 from tests.support.hosts.models import LLAMA
 profile = expect.profile_of("abacus-rack")
-plan = command(profile, expect.read("abacus-rack", profile), LLAMA, parse_given((LLAMA.name,), {}))
+plan = make_serve_plan(profile, expect.read("abacus-rack", profile), LLAMA, parse_user_flags((LLAMA.name,), {}))
 assert "A rod needs fingers." in [finding.text for finding in plan.findings if finding.id == "ABA-031"]
 """
 

@@ -134,11 +134,11 @@ sys.exit({code})
 TASK = """
 import sys
 from drydock.build import buildx
-from drydock.repo.task_helpers import verb
+from drydock.repo.options import Verb, Verbose
 from invoke.context import Context
 
-@verb()
-def build(_, verbose=False):
+@Verb
+def build(_: Verbose):
     target = {"target": "foundation", "context": ".", "contexts": {}, "output": ["type=oci,dest=."]}
     buildx.run_bake({"target": {"cpu": target}})
 
@@ -326,21 +326,21 @@ def test_ctrl_c_stops_buildx_and_says_the_command_that_resumes(builds: Builds, t
 TOGETHER = """
 import sys
 from drydock.build import buildx
-from drydock.core.console import emit, step
-from drydock.repo.task_helpers import verb
+from drydock.core.console import show_step, write_output
+from drydock.repo.options import Options, Verb
 from invoke.context import Context
 
 def plan(*names):
     target = {"context": ".", "contexts": {}, "output": ["type=oci,dest=."]}
     return {"target": dict.fromkeys(names, target)}
 
-@verb()
-def build(_):
+@Verb
+def build(_: Options):
     plans = [(plan("one", "two"), None), (plan("three"), "far")]
-    with step("build"):
+    with show_step("build"):
         ended = buildx.bake_together(plans, lambda seen: None, no_cache=True)
     for each in ended:
-        emit(f"{each.culprit or '-'} {type(each.error).__name__} {[*each.seen.targets]}\\n")
+        write_output(f"{each.culprit or '-'} {type(each.error).__name__} {[*each.seen.targets]}\\n")
 
 build(Context())
 """

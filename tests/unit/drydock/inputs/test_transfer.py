@@ -281,9 +281,10 @@ import sys
 from pathlib import Path
 from drydock.inputs.store import Store
 from drydock.config.access import Access
-from drydock.inputs.transfer import Wanted, download
+from drydock.inputs.transfer import Wanted, download_files
 home, *rest = sys.argv[1:]
-download(Store(Path(home)), [Wanted(u[-5:], s, int(n), (u,)) for s, n, u in zip(*[iter(rest)] * 3)], Access(pause=0.01))
+files = [Wanted(u[-5:], s, int(n), (u,)) for s, n, u in zip(*[iter(rest)] * 3)]
+download_files(Store(Path(home)), files, Access(pause=0.01))
 """
 
 

@@ -40,7 +40,9 @@ class Machine:
         server.files = {"/simple/uv/": b"", "/simple/pip/": b"", "/debian/dists/bookworm/InRelease": b""}
         server.files |= {"/api/models?limit=1": b"[]"}
         self.target = find_variant(read_matrix(DRYDOCK), "mi300x")
-        platform = doctor.lockfile.read_lock(doctor.lockfile.path_of(DRYDOCK, self.target.id)).platforms["linux/amd64"]
+        platform = doctor.lockfile.read_lock(doctor.lockfile.path_of_lock(DRYDOCK, self.target.id)).platforms[
+            "linux/amd64"
+        ]
         server.files[f"{BASE}{platform.base.digest}"] = b"{}"
 
     def mirror(self, host: str) -> None:

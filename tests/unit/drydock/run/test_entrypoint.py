@@ -25,9 +25,9 @@ BECOME = """
 from drydock.config.matrix import find_variant, read_matrix
 from drydock.config.project import DRYDOCK
 from drydock.core.paths import ROOT
-from drydock.run.entrypoint import become
+from drydock.run.entrypoint import exec_entrypoint
 host = ROOT / "tests" / "hosts" / "cpu-untuned-2s"
-become(DRYDOCK, find_variant(read_matrix(DRYDOCK), "cpu"), ("check", "--root", str(host)))
+exec_entrypoint(DRYDOCK, find_variant(read_matrix(DRYDOCK), "cpu"), ("check", "--root", str(host)))
 """
 
 
@@ -42,10 +42,10 @@ PLAN_WITH_VARIABLE = """
 from drydock.config.matrix import find_variant, read_matrix
 from drydock.config.project import DRYDOCK
 from drydock.core.paths import ROOT
-from drydock.run.entrypoint import become
+from drydock.run.entrypoint import exec_entrypoint
 host = str(ROOT / "tests" / "hosts" / "cpu-xeon8380-2s")
 words = ("plan", "--json", "--model", "Qwen/Qwen2-0.5B-Instruct", "--root", host)
-become(DRYDOCK, find_variant(read_matrix(DRYDOCK), "cpu"), words, ("VLLM_CPU_KVCACHE_SPACE=7", "FROM_SHELL"))
+exec_entrypoint(DRYDOCK, find_variant(read_matrix(DRYDOCK), "cpu"), words, ("VLLM_CPU_KVCACHE_SPACE=7", "FROM_SHELL"))
 """
 
 

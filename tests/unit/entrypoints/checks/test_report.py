@@ -75,7 +75,7 @@ def test_what_a_script_fixes_is_counted() -> None:
 
 
 def test_lines_wrap_at_the_width_with_the_details_indented() -> None:
-    long = finding("WARN", text="one two three " * 12, detail="/a-long-path/of-files " * 6, remediation="mend")
+    long = finding("WARN", text="one two three " * 12, found="/a-long-path/of-files " * 6, remediation="mend")
     lines = format_check_report([long], "cpu-x", (), Look(width=60, height=99)).splitlines()
 
     assert max(map(len, lines)) <= 60
@@ -97,7 +97,7 @@ def test_a_command_is_never_broken() -> None:
 
 
 def test_colours_are_the_only_escapes() -> None:
-    odd = finding("FAIL", text="red \x1b[31m", detail="a\nb")
+    odd = finding("FAIL", text="red \x1b[31m", found="a\nb")
     plain, coloured = (format_check_report([odd], "cpu-x", (), Look(width=40, coloured=how)) for how in (False, True))
 
     assert "\x1b" not in plain
