@@ -549,7 +549,7 @@ def _check_translations(holder: AnyHost | Accelerator, document: YamlDocument) -
         for text, translation in texts.items():
             actual, expected = (sorted(re.findall(r"\{[a-z_]\w*\}|\{(?=\d*\})", each)) for each in (translation, text))
             if actual != expected:
-                message = f"actual {' '.join(actual) or 'no braces'}, expected {' '.join(expected) or 'no braces'}"
+                message = f"found {' '.join(actual) or 'no braces'}, expected {' '.join(expected) or 'no braces'}"
                 yield document.problem(("translations", language, text), message), "write each name as in the text"
 
 

@@ -25,7 +25,7 @@ def node(path: str, **more: bool) -> dict[str, Any]:
 
 
 NODES = Run.model_validate({
-    "devices": [node("/dev/davinci[0-9]*", per_card=True), node("/dev/davinci_manager"), node("/dev/devmm_svm")],
+    "devices": [node("/dev/davinci[0-9]*", each=True), node("/dev/davinci_manager"), node("/dev/devmm_svm")],
     "usual": 8,
     "visible": word("ASCEND_RT_VISIBLE_DEVICES"),
     "groups": [word("HwHiAiUser")],
@@ -54,7 +54,7 @@ GPUS = Run.model_validate({"gpus": word("all"), "usual": 8, "visible": word("NVI
 """Docker's --gpus: as CUDA."""
 
 PRIVILEGED = Run.model_validate({
-    "devices": [node("/dev/accel[0-9]*", per_card=True)],
+    "devices": [node("/dev/accel[0-9]*", each=True)],
     "usual": 4,
     "visible": word("TPU_VISIBLE_CHIPS"),
     "user": word("0:0"),

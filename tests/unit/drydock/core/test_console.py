@@ -26,7 +26,7 @@ with show_step("fetch", 4_000_000) as shown:
     log("said meanwhile")
     shown.advance(3_000_000)
 try:
-    with step("build"):
+    with show_step("build"):
         time.sleep(0.2)
         raise ValueError
 except ValueError:

@@ -91,7 +91,7 @@ def test_for_another_machine_the_usual_cards_and_all_mounts_are_assumed(tmp_path
 
 def test_of_two_kinds_of_device_files_the_existing_one_is_passed(tmp_path: Path) -> None:
     record = Run.model_validate({
-        "devices": [node("/dev/vfio/[0-9]*", per_card=True), node("/dev/accel[0-9]*", per_card=True, optional=True)],
+        "devices": [node("/dev/vfio/[0-9]*", each=True), node("/dev/accel[0-9]*", each=True, optional=True)],
         "usual": 2,
     })  # fmt: skip
     here = made(record, machine(tmp_path / "v5e", ["/dev/accel0", "/dev/accel1"]))

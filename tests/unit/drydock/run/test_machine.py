@@ -36,7 +36,7 @@ def test_a_group_is_its_number_or_empty(tmp_path: Path) -> None:
     ],
 )
 def test_on_another_machine_the_usual_files_are_assumed(path: str, files: tuple[str, ...]) -> None:
-    assert assume_device_files(DeviceNode.model_validate(node(path, per_card=True)), range(2)) == files
+    assert assume_device_files(DeviceNode.model_validate(node(path, each=True)), range(2)) == files
 
 
 def test_a_shared_file_is_assumed_and_a_shared_pattern_is_not() -> None:
