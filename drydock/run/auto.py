@@ -88,11 +88,10 @@ def choose_variant(variants: Sequence[Variant], ask: Ask) -> Choice:
 
     Raises HostError if no variant fits, or devices cannot be read; TargetError if several accelerators would do.
     """
-    facts_by_accelerator = _probe_accelerators(
-        [variant for variant in variants if variant.default and _is_candidate(variant)], ask
-    )
+    candidates = {item.accelerator: item for item in variants if item.default and _is_candidate(item)}
+    facts_by_accelerator = _probe_accelerators([*candidates.values()], ask)
     present = [name for name, facts in facts_by_accelerator.items() if facts["devices"]]
-    _check_readable(facts_by_accelerator, present)
+    _check_readable(facts_by_accelerator, present, lambda name: ask(candidates[name], "check"))
     fits = {
         name: _judge_all(variants, name, facts_by_accelerator[name], ask)
         for name in present or ({PROCESSOR} & {*facts_by_accelerator})
@@ -114,6 +113,12 @@ def _is_candidate(variant: Variant) -> bool:
     return bool(variant.run.devices or variant.run.gpus) or variant.accelerator == PROCESSOR
 
 
+def _find_remedy(findings: Sequence[Mapping[str, Any]], failure: Mapping[str, Any]) -> str:
+    """Return what a check says to do about a probe's failure; empty if no finding is about it."""
+    remedies = (finding["remediation"] for finding in findings if finding["found"] == failure["found"])
+    return str(next(remedies, "")).rstrip(".")
+
+
 def _probe_accelerators(variants: Sequence[Variant], ask: Ask) -> dict[str, Facts]:
     """Return the facts, by accelerator. The probes run at the same time: each may wait for its vendor's tool."""
     with ThreadPoolExecutor() as pool:
@@ -121,22 +126,33 @@ def _probe_accelerators(variants: Sequence[Variant], ask: Ask) -> dict[str, Fact
         return dict(zip((variant.accelerator for variant in variants), facts, strict=True))
 
 
-def _check_readable(facts_by_accelerator: Mapping[str, Facts], present: Sequence[str]) -> None:
-    """Check that nothing hides a device, or what kind of card it is. Raises HostError.
+def _check_readable(
+    facts_by_accelerator: Mapping[str, Facts],
+    present: Sequence[str],
+    check: Callable[[str], Sequence[Mapping[str, Any]]],
+) -> None:
+    """Check that nothing hides a device, or what kind of card it is. Raises HostError, with the check's remedy.
 
     A probe that found nothing and failed at nothing, or at what every probe reads, found a machine without its devices.
+    `check` returns what the entrypoint's check finds, by accelerator: it knows causes and remedies of some failures.
     """
     unknown = [
         name for name in present if not all(card["architecture"] for card in facts_by_accelerator[name]["devices"])
     ]
     unread = [
-        f"{name}: {failure['where']}: {failure['found']}, expected {failure['expected']}"
+        (name, failure)
         for name in (unknown if present else facts_by_accelerator)
         for failure in facts_by_accelerator[name]["failures"]
         if not all(failure in facts["failures"] for facts in facts_by_accelerator.values())
     ]
     if unread:
-        raise HostError(*unread, hint="correct this, or name a target: ./inv matrix lists them")
+        messages = [
+            f"{name}: {failure['where']}: {failure['found']}, expected {failure['expected']}"
+            for name, failure in unread
+        ]
+        remedies = dict.fromkeys(remedy for name, failure in unread if (remedy := _find_remedy(check(name), failure)))
+        hint = "; ".join((*remedies, "or name a target: ./inv matrix lists them"))
+        raise HostError(*messages, hint=hint if remedies else "correct this, or name a target: ./inv matrix lists them")
 
 
 # --- which variants fit ---------------------------------------------------------------------------------------------

@@ -68,11 +68,19 @@ def find_not_imported() -> dict[str, str]:
     return words
 
 
+def find_class(module: typing.Any, name: str) -> typing.Any:
+    """Return an attribute of a module; None if it needs a package that the image lacks."""
+    try:
+        return getattr(module, name, None)
+    except ModuleNotFoundError:
+        return None
+
+
 def find_fallback() -> list[str]:
     """Return the classes of transformers that vLLM runs, of those without a class of vLLM's own."""
     transformers = import_module("transformers")
     own = import_module("vllm.model_executor.models.registry")._VLLM_MODELS
-    classes = {name: getattr(transformers, name, None) for name in dir(transformers) if name not in own}
+    classes = {name: find_class(transformers, name) for name in dir(transformers) if name not in own}
     return sorted(
         name
         for name, item in classes.items()

@@ -178,8 +178,10 @@ def test_a_device_that_cannot_be_read_is_an_error_and_not_a_guess(tmp_path: Path
     recorded = tmp_path / "host.json"
     recorded.write_text(json.dumps(host))
 
-    with pytest.raises(HostError, match=r"cuda: nvidia-smi.*Driver/library version mismatch"):
+    with pytest.raises(HostError, match=r"cuda: nvidia-smi.*Driver/library version mismatch") as error:
         auto.resolve_target(DRYDOCK, "auto", str(recorded))
+    assert error.value.hint.startswith("Reboot the host, or unload and load the nvidia modules")
+    assert error.value.hint.endswith("; or name a target: ./inv matrix lists them")
 
 
 @pytest.mark.parametrize("text", [None, "{", '{"files": 3}'])
