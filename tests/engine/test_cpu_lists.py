@@ -86,7 +86,12 @@ def test_the_architectures_that_only_transformers_has_are_those_that_vllm_takes(
 ) -> None:
     served = read_program(DRYDOCK).SERVED
 
-    assert recorded["fallback_architectures"] == [name for name in imported["fallback"] if served.fullmatch(name)]
+    runs = {name: runs for name, runs in imported["fallback"].items() if served.fullmatch(name)}
+    assert sum(runs.values()) > 200
+    # the files also name classes that transformers does not export, such as parts of a model
+    assert [name for name in recorded["fallback_architectures"] if name in runs] == [
+        name for name, is_run in runs.items() if is_run
+    ]
 
 
 def test_the_lists_of_the_locked_wheel_are_those_of_the_image(job: Job, recorded: dict[str, Any]) -> None:

@@ -76,18 +76,25 @@ def find_class(module: typing.Any, name: str) -> typing.Any:
         return None
 
 
-def find_fallback() -> list[str]:
-    """Return the classes of transformers that vLLM runs, of those without a class of vLLM's own."""
+def find_fallback() -> dict[str, bool]:
+    """Return each class of transformers that vLLM has none of its own for, and whether vLLM runs it."""
     transformers = import_module("transformers")
-    own = import_module("vllm.model_executor.models.registry")._VLLM_MODELS
-    classes = {name: find_class(transformers, name) for name in dir(transformers) if name not in own}
-    return sorted(
-        name
-        for name, item in classes.items()
-        if isinstance(item, type)
-        and issubclass(item, transformers.PreTrainedModel)
-        and (item.is_backend_compatible() or item._can_set_attn_implementation())
-    )
+    base = transformers.PreTrainedModel
+    served = import_module("vllm.model_executor.models.registry")._VLLM_MODELS
+    classes = {name: find_class(transformers, name) for name in dir(transformers) if name not in served}
+    return {
+        name: item.is_backend_compatible() or can_set_attention(item)
+        for name, item in sorted(classes.items())
+        if isinstance(item, type) and issubclass(item, base) and item is not base
+    }
+
+
+def can_set_attention(item: typing.Any) -> bool:
+    """Ask a class of transformers, and remove the answer that it keeps, which its subclasses would give too."""
+    answer = bool(item._can_set_attn_implementation())
+    if "_can_set_attn_implementation_cached_value" in vars(item):
+        del item._can_set_attn_implementation_cached_value
+    return answer
 
 
 if __name__ == "__main__":
