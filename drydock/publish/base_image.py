@@ -159,20 +159,20 @@ def read_stated_facts(base: BaseImage) -> BaseFacts:
 
 
 def _read_settings_facts(settings: BaseSettings) -> BaseFacts:
-    env, labels = settings.env, settings.labels
-    python = _PYTHON.match(env.get("PYTHON_VERSION", ""))  # of the official images of Python
-    virtual = env.get("VIRTUAL_ENV", "").rstrip("/")
-    vllm = env.get("VLLM_VERSION", "").removeprefix("v")
+    variables, labels = settings.env, settings.labels
+    python = _PYTHON.match(variables.get("PYTHON_VERSION", ""))  # of the official images of Python
+    virtual = variables.get("VIRTUAL_ENV", "").rstrip("/")
+    vllm = variables.get("VLLM_VERSION", "").removeprefix("v")
     release = ""
     if labels.get("org.opencontainers.image.ref.name") == "ubuntu":  # Ubuntu's own images, and what is built on them
         release = f"ubuntu:{labels.get('org.opencontainers.image.version', '')}"
-    toolkits = {accelerator for name, accelerator in TOOLKITS.items() if env.get(name)}
+    toolkits = {accelerator for name, accelerator in TOOLKITS.items() if variables.get(name)}
     return BaseFacts(
         vllm=vllm if _VERSION.fullmatch(vllm) else "",
         python=python[0] if python else "",
         interpreter=f"{virtual}/bin/python3" if virtual.startswith("/") else "",
         release=release if release in GLIBC else "",
-        accelerator=DEVICES.get(env.get("VLLM_TARGET_DEVICE", ""), toolkits.pop() if len(toolkits) == 1 else ""),
+        accelerator=DEVICES.get(variables.get("VLLM_TARGET_DEVICE", ""), toolkits.pop() if len(toolkits) == 1 else ""),
     )
 
 

@@ -44,7 +44,7 @@ class Field(NamedTuple):
         return self.name.rstrip("_").replace("_", "-")
 
 
-class Options:
+class VerbOptions:
     """Options of a verb, as values."""
 
     WORDS: ClassVar[tuple[str, ...]] = ()
@@ -62,11 +62,11 @@ class Options:
             setattr(self, name, tuple(value) if field.kind is list else value)
 
 
-_FIELDS: dict[type[Options], Mapping[str, Field]] = {}
+_FIELDS: dict[type[VerbOptions], Mapping[str, Field]] = {}
 """Record → its fields, once they were read."""
 
 
-def list_fields(record: type[Options]) -> Mapping[str, Field]:
+def list_fields(record: type[VerbOptions]) -> Mapping[str, Field]:
     """Return the fields of a record by name: its own first, then those of the records that it is made of."""
     if record not in _FIELDS:
         types = get_type_hints(record)
@@ -88,7 +88,7 @@ def _read_field(name: str, annotation: Any, default: Any) -> Field:
     return Field(name, annotation, default, ())
 
 
-def read_help(record: type[Options]) -> Mapping[str, str]:
+def read_help(record: type[VerbOptions]) -> Mapping[str, str]:
     """Return the help of each field: the docstring after it. Reads the source, which only help and pages need."""
     texts: dict[str, str] = {}
     for part in reversed(record.__mro__):
@@ -118,7 +118,7 @@ class Verb(Task[Any]):
 
     def __init__(self, function: Callable[[Any], None]) -> None:
         """Read the record from the function's annotation."""
-        self.record: type[Options] = next(iter(get_type_hints(function).values()))
+        self.record: type[VerbOptions] = next(iter(get_type_hints(function).values()))
         self.function = function
         super().__init__(self._run, name=function.__name__, positional=(), auto_shortflags=False)
         self.__doc__ = function.__doc__
@@ -158,28 +158,28 @@ def _to_argument(field: Field) -> Argument:
 # --- options that verbs share ---------------------------------------------------------------------------------------
 
 
-class Json(Options):
+class JsonOption(VerbOptions):
     """The result as JSON, if asked for."""
 
     json: bool = False
     """print the result as JSON on standard output"""
 
 
-class AlwaysJson(Options):
+class AlwaysJsonOption(VerbOptions):
     """The result is always JSON."""
 
     json: bool = False
     """accepted for scripts: the result is always JSON"""
 
 
-class Target(Options):
+class RowOption(VerbOptions):
     """A row."""
 
     target: str
     """variant id, alias or accelerator"""
 
 
-class TargetOrAuto(Options):
+class RowOrAutoOption(VerbOptions):
     """A row, or the one that fits a host."""
 
     target: str
@@ -188,70 +188,70 @@ class TargetOrAuto(Options):
     """with --target auto: fit a recorded host (facts --record host.json) instead of this machine"""
 
 
-class EachTarget(Options):
+class RowOrAllOption(VerbOptions):
     """A row, or each."""
 
     target: str = ""
     """variant id, alias or accelerator [default: every variant]"""
 
 
-class Check(Options):
+class CheckOption(VerbOptions):
     """Compare instead of writing."""
 
     check: bool = False
     """write nothing; fail if a file is outdated or was edited"""
 
 
-class Offline(Options):
+class OfflineOption(VerbOptions):
     """Without the network."""
 
     offline: bool = False
     """do not use the network; fail if something is missing"""
 
 
-class Builder(Options):
+class BuilderOption(VerbOptions):
     """Which BuildKit builds."""
 
     builder: str = ""
     """use this buildx builder instead of the engine's default"""
 
 
-class NoCache(Options):
+class NoCacheOption(VerbOptions):
     """Without BuildKit's cache."""
 
     no_cache: bool = False
     """do not use BuildKit's cache"""
 
 
-class Verbose(Options):
+class VerboseOption(VerbOptions):
     """How much is printed."""
 
     verbose: bool = False
     """-v for short: print all that is done and BuildKit's log instead of progress"""
 
 
-class Contexts(Options):
+class ContextOption(VerbOptions):
     """Build contexts that are replaced."""
 
     context: tuple[str, ...] = ()
     """NAME=FOLDER or NAME=docker-image://…: replace a named build context; repeatable"""
 
 
-class Platform(Options):
+class PlatformOption(VerbOptions):
     """For which architecture."""
 
     platform: str = ""
     """target platform, such as linux/arm64 [default: this machine's]"""
 
 
-class Insecure(Options):
+class InsecureOption(VerbOptions):
     """Plain HTTP."""
 
     insecure: bool = False
     """allow plain HTTP to a registry on another machine"""
 
 
-class Trust(Insecure):
+class TrustOptions(InsecureOption):
     """Whose signatures count."""
 
     verify_key: str = ""
@@ -269,7 +269,7 @@ class Trust(Insecure):
         return self.verify_key, self.identity, self.issuer, self.trusted_root
 
 
-class Sign(Options):
+class SignOptions(VerbOptions):
     """Who signs."""
 
     sign_key: str = ""
@@ -278,21 +278,21 @@ class Sign(Options):
     """sign with your OIDC identity instead of a key"""
 
 
-class Supplied(Options):
+class SuppliedOption(VerbOptions):
     """Files that only the user has."""
 
     supplied: tuple[str, ...] = ()
     """folder with files that only you have, such as a vendor's installer: pin them; repeatable"""
 
 
-class Locked(Supplied):
+class LockedOptions(SuppliedOption):
     """Whether inputs may be pinned."""
 
     locked: bool = False
     """pin nothing: fail if the lock lacks an input, as with CI=true"""
 
 
-class Advisories(Options):
+class AdvisoryOptions(VerbOptions):
     """Known vulnerabilities."""
 
     advisories: bool = False
@@ -303,14 +303,14 @@ class Advisories(Options):
     """with --advisories: accept the vulnerability with this id or alias; repeatable"""
 
 
-class RecordedHost(Options):
+class RecordedHostOption(VerbOptions):
     """Another host than this one."""
 
     root: str = ""
     """recorded host (facts --record host.json) instead of this machine"""
 
 
-class Environment(Options):
+class EnvironmentOption(VerbOptions):
     """Variables of the container."""
 
     env: tuple[str, ...] = ()

@@ -8,11 +8,22 @@ from typing import Literal
 from drydock.core.console import spell_commands, write_output
 from drydock.core.files import format_json
 from drydock.model.record import dump_record
-from drydock.repo.options import Check, Contexts, EachTarget, Insecure, Json, Platform, Sign, Supplied, Target, Verb
+from drydock.repo.options import (
+    CheckOption,
+    ContextOption,
+    InsecureOption,
+    JsonOption,
+    PlatformOption,
+    RowOption,
+    RowOrAllOption,
+    SignOptions,
+    SuppliedOption,
+    Verb,
+)
 from drydock.repo.task_helpers import choose_variants, here, report_written
 
 
-class LockOptions(EachTarget, Check, Contexts, Supplied, Json):
+class LockVerbOptions(RowOrAllOption, CheckOption, ContextOption, SuppliedOption, JsonOption):
     """Which locks are made, and what may move."""
 
     upgrade: bool = False
@@ -22,7 +33,7 @@ class LockOptions(EachTarget, Check, Contexts, Supplied, Json):
 
 
 @Verb
-def lock_rows(options: LockOptions) -> None:
+def lock_rows(options: LockVerbOptions) -> None:
     """Pin all inputs of an image by hash in images/VARIANT/lock.json. Valid pins stay."""
     from drydock.lock import lockfile
 
@@ -37,7 +48,7 @@ def lock_rows(options: LockOptions) -> None:
     locking.lock_variants(here(), choose_variants(options.target), settings, json=options.json)
 
 
-class LockDiffOptions(Json):
+class LockDiffOptions(JsonOption):
     """Two locks."""
 
     old: str
@@ -54,7 +65,7 @@ def compare_locks(options: LockDiffOptions) -> None:
     write_output(diff_locks(here(), options.old, options.new, json=options.json))
 
 
-class OutdatedOptions(EachTarget, Json):
+class OutdatedOptions(RowOrAllOption, JsonOption):
     """Which locks are compared with their sources."""
 
 
@@ -66,7 +77,7 @@ def list_outdated(options: OutdatedOptions) -> None:
     drift.print_outdated_pins(here(), choose_variants(options.target), json=options.json)
 
 
-class BumpOptions(Target, Json):
+class BumpOptions(RowOption, JsonOption):
     """Which row takes which version."""
 
     vllm: str = ""
@@ -83,7 +94,7 @@ def bump_row(options: BumpOptions) -> None:
     update.raise_all_errors(errors)
 
 
-class RecipesOptions(Json):
+class RecipesOptions(JsonOption):
     """Where recipes are taken from."""
 
     from_: str = ""
@@ -105,7 +116,7 @@ def take_recipes(options: RecipesOptions) -> None:
     )
 
 
-class AdoptOptions(Sign, Platform, Insecure, Json):
+class AdoptVerbOptions(SignOptions, PlatformOption, InsecureOption, JsonOption):
     """Which image is adopted, and what it does not say of itself."""
 
     image: str
@@ -135,7 +146,7 @@ class AdoptOptions(Sign, Platform, Insecure, Json):
 
 
 @Verb
-def adopt_image(options: AdoptOptions) -> None:
+def adopt_image(options: AdoptVerbOptions) -> None:
     """Make an image of others one of drydock's in a registry: two more layers and a row. No layer of it is pulled."""
     from drydock.publish import adopt as adopted_images
     from drydock.publish.base_image import BaseFacts
@@ -159,7 +170,7 @@ def adopt_image(options: AdoptOptions) -> None:
     write_output(format_json(dump_record(adopted)) if options.json else adopted_images.format_adopted(adopted))
 
 
-class InitOptions(Json):
+class ProjectInitOptions(JsonOption):
     """Where a project is made."""
 
     folder: str
@@ -169,7 +180,7 @@ class InitOptions(Json):
 
 
 @Verb
-def make_project(options: InitOptions) -> None:
+def make_project(options: ProjectInitOptions) -> None:
     """Write a small project of your own, whose rows and settings lie over drydock's."""
     from drydock.repo import init
 
@@ -181,7 +192,7 @@ def make_project(options: InitOptions) -> None:
         write_output(spell_commands(init.report_project(project)))
 
 
-class UpgradeOptions(Json):
+class ProjectUpgradeOptions(JsonOption):
     """What an upgrade does."""
 
     write: bool = False
@@ -189,14 +200,14 @@ class UpgradeOptions(Json):
 
 
 @Verb
-def upgrade_project(options: UpgradeOptions) -> None:
+def upgrade_project(options: ProjectUpgradeOptions) -> None:
     """Show what this drydock changes in the rows of a project that an older one made: pins, Dockerfile, plans."""
     from drydock.repo import upgrade
 
     upgrade.upgrade_project(here(), write=options.write, json=options.json)
 
 
-class ProjectPushOptions(Insecure, Json):
+class ProjectPushOptions(InsecureOption, JsonOption):
     """Where a project is published."""
 
     name: str

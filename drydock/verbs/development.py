@@ -13,13 +13,13 @@ from drydock.core.errors import InputError
 from drydock.core.files import format_json, write_atomically
 from drydock.core.paths import ROOT
 from drydock.model.record import dump_record
-from drydock.repo.options import Check, EachTarget, Json, Options, Target, Verb
+from drydock.repo.options import CheckOption, JsonOption, RowOption, RowOrAllOption, Verb, VerbOptions
 from drydock.repo.task_helpers import foundations_of, here, report_written
 
 CiFormat = Literal["github", "gitlab"]
 
 
-class SchemaOptions(Check, Json):
+class SchemaOptions(CheckOption, JsonOption):
     """What happens to the schemas."""
 
 
@@ -31,7 +31,7 @@ def write_schemas(options: SchemaOptions) -> None:
     schema.check_schemas(ROOT) if options.check else report_written(schema.write_schemas(ROOT), json=options.json)
 
 
-class ProveOptions(Target):
+class ProveOptions(RowOption):
     """What is proved."""
 
     model: str = ""
@@ -50,7 +50,7 @@ def prove_row(options: ProveOptions) -> None:
         docs.write(here(), read_matrix(here()))
 
 
-class TestOptions(Options):
+class TestOptions(VerbOptions):
     """Which tests are run, and by whom."""
 
     __test__ = False  # pytest's: no class of tests
@@ -86,7 +86,7 @@ def run_tests(options: TestOptions) -> None:
     )
 
 
-class LintOptions(Options):
+class LintOptions(VerbOptions):
     """Lint takes none."""
 
 
@@ -98,7 +98,7 @@ def run_linters(_: LintOptions) -> None:
     quality.run_linters(ROOT)
 
 
-class DocsOptions(Check, Json):
+class DocsOptions(CheckOption, JsonOption):
     """What is written of the pages."""
 
     serve: bool = False
@@ -129,7 +129,7 @@ def write_docs(options: DocsOptions) -> None:
         )
 
 
-class RequirementsOptions(Json):
+class RequirementsOptions(JsonOption):
     """What moves."""
 
     upgrade: bool = False
@@ -144,7 +144,7 @@ def resolve_requirements(options: RequirementsOptions) -> None:
     report_written(quality.lock_requirements(ROOT, upgrade=options.upgrade), json=options.json)
 
 
-class ReleaseOptions(Options):
+class ReleaseOptions(VerbOptions):
     """Which release is tagged."""
 
     version: str
@@ -167,7 +167,7 @@ def tag_release(options: ReleaseOptions) -> None:
     write_output(release.make_release(DRYDOCK, namespace, options.version, how))
 
 
-class ReleaseFilesOptions(Json):
+class ReleaseFilesOptions(JsonOption):
     """Where the files of a release go, and how they are signed."""
 
     output: str
@@ -198,7 +198,7 @@ def make_release_files(options: ReleaseFilesOptions) -> None:
 # --- benchmarks -----------------------------------------------------------------------------------------------------
 
 
-class BenchOptions(Json):
+class BenchOptions(JsonOption):
     """How a part is measured."""
 
     record: bool = False
@@ -229,7 +229,7 @@ def make_bench_verb(part: str) -> Verb:
     return Verb(measure)
 
 
-class PlotOptions(Options):
+class PlotOptions(VerbOptions):
     """What is drawn."""
 
     folder: str
@@ -253,7 +253,7 @@ def plot_results(options: PlotOptions) -> None:
 # --- CI -------------------------------------------------------------------------------------------------------------
 
 
-class CiOptions(Check, Json):
+class CiOptions(CheckOption, JsonOption):
     """Which workflows are written."""
 
     format: Literal["", "github", "gitlab"] = ""
@@ -274,7 +274,7 @@ def write_workflows(options: CiOptions) -> None:
         report_written(workflow.write(here(), variants, options.format), json=options.json)
 
 
-class CiChangedOptions(EachTarget, Json):
+class CiChangedOptions(RowOrAllOption, JsonOption):
     """What counts as changed."""
 
     since: str
@@ -298,7 +298,7 @@ def list_changed_rows(options: CiChangedOptions) -> None:
     )
 
 
-class CiPublishOptions(Target, Json):
+class CiPublishOptions(RowOption, JsonOption):
     """What a CI job publishes."""
 
     registry: str
@@ -321,7 +321,7 @@ def publish_from_ci(options: CiPublishOptions) -> None:
     write_output(format_json(dump_record(published)) if options.json else push.format_published_image(published))
 
 
-class CiProposeOptions(Options):
+class CiProposeOptions(VerbOptions):
     """What is proposed, and where."""
 
     format: CiFormat
@@ -342,7 +342,7 @@ def propose_update(options: CiProposeOptions) -> None:
     write_output(propose(here(), proposal.read_ci_server(options.format)))
 
 
-class CiVariablesOptions(Options):
+class CiVariablesOptions(VerbOptions):
     """Whose variables are listed or checked."""
 
     format: CiFormat

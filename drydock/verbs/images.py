@@ -12,23 +12,33 @@ from drydock.core.console import spell_commands, write_output
 from drydock.core.errors import InputError
 from drydock.core.files import format_json
 from drydock.repo.options import (
-    Builder,
-    Contexts,
-    Environment,
-    Json,
-    Locked,
-    NoCache,
-    Offline,
-    Platform,
-    TargetOrAuto,
-    Trust,
+    BuilderOption,
+    ContextOption,
+    EnvironmentOption,
+    JsonOption,
+    LockedOptions,
+    NoCacheOption,
+    OfflineOption,
+    PlatformOption,
+    RowOrAutoOption,
+    TrustOptions,
     Verb,
-    Verbose,
+    VerboseOption,
 )
 from drydock.repo.task_helpers import after_dashes, foundations_of, here, terminal_columns, words_of
 
 
-class BuildOptions(Locked, Contexts, Platform, Offline, NoCache, Builder, Trust, Verbose, Json):
+class BuildVerbOptions(
+    LockedOptions,
+    ContextOption,
+    PlatformOption,
+    OfflineOption,
+    NoCacheOption,
+    BuilderOption,
+    TrustOptions,
+    VerboseOption,
+    JsonOption,
+):
     """How to build rows."""
 
     WORDS = ("target",)
@@ -54,7 +64,7 @@ class BuildOptions(Locked, Contexts, Platform, Offline, NoCache, Builder, Trust,
 
 
 @Verb
-def build_rows(options: BuildOptions) -> None:
+def build_rows(options: BuildVerbOptions) -> None:
     """Build an image without network, load it into the engine and print its digest. Inputs without a pin get one."""
     from drydock.build import job
     from drydock.inputs import overrides
@@ -72,7 +82,7 @@ def build_rows(options: BuildOptions) -> None:
     building.build_rows(here(), which, how, json=options.json)
 
 
-class RunOptions(TargetOrAuto, Environment):
+class RunOptions(RowOrAutoOption, EnvironmentOption):
     """How to start a container."""
 
     model: str = ""
@@ -152,7 +162,7 @@ def run_container(options: RunOptions) -> None:
     sys.exit(run_module.run_target(here(), options.target, request, how))
 
 
-class DemoOptions(Verbose):
+class DemoOptions(VerboseOption):
     """What the demo starts."""
 
     topology: Literal["", "1p1d", "2p1d", "tp3"] = ""
@@ -172,7 +182,7 @@ def show_demo(options: DemoOptions) -> None:
         demo_module.run_demo(DRYDOCK)
 
 
-class MatrixOptions(Json):
+class MatrixOptions(JsonOption):
     """Which variants are listed."""
 
     WORDS = ("target",)
@@ -206,7 +216,7 @@ def list_matrix(options: MatrixOptions) -> None:
         )
 
 
-class ImagesOptions(Json):
+class ImagesOptions(JsonOption):
     """Which images of the engine are listed or removed."""
 
     prune: bool = False
@@ -230,7 +240,7 @@ def list_images(options: ImagesOptions) -> None:
         write_output(images_module.format_images(images, dt.datetime.now(dt.UTC)))
 
 
-class DoctorOptions(Json):
+class DoctorOptions(JsonOption):
     """What is asked."""
 
     target: str = ""

@@ -9,11 +9,11 @@ from typing import Literal
 from drydock.core.console import write_output
 from drydock.core.files import explain_unwritable, format_json, write_atomically
 from drydock.model.record import dump_record
-from drydock.repo.options import Json, Options, Verb
+from drydock.repo.options import JsonOption, Verb, VerbOptions
 from drydock.repo.task_helpers import here
 
 
-class InitOptions(Options):
+class TopologyInitOptions(VerbOptions):
     """What a topology.yaml is made from."""
 
     root: str
@@ -29,14 +29,14 @@ class InitOptions(Options):
 
 
 @Verb
-def init_topology(options: InitOptions) -> None:
+def init_topology(options: TopologyInitOptions) -> None:
     """Write a topology.yaml for several machines, from their recorded hosts."""
     from drydock.topology import tasks
 
     tasks.init_topology(here(), Path(options.root), Path(options.output), options.model, options.target, options.shape)
 
 
-class PlannedOptions(Options):
+class PlannedOptions(VerbOptions):
     """Whose plan it is."""
 
     model: str = ""
@@ -52,7 +52,7 @@ class FileOptions(PlannedOptions):
     """a topology.yaml, or its plan: topology plan --json"""
 
 
-class SshOptions(Options):
+class SshOptions(VerbOptions):
     """How nodes are reached."""
 
     user: str = ""
@@ -65,7 +65,7 @@ class SshOptions(Options):
     """run as root on the nodes, by sudo"""
 
 
-class PlanOptions(PlannedOptions, Json):
+class TopologyPlanOptions(PlannedOptions, JsonOption):
     """What is planned, and written."""
 
     file: str
@@ -77,7 +77,7 @@ class PlanOptions(PlannedOptions, Json):
 
 
 @Verb
-def plan_topology(options: PlanOptions) -> None:
+def plan_topology(options: TopologyPlanOptions) -> None:
     """Print what each node of a topology runs, and why."""
     from drydock.topology import page, tasks
 
@@ -90,7 +90,7 @@ def plan_topology(options: PlanOptions) -> None:
         sys.exit(tasks.report_rehearsal(here(), plan, Path(options.file), options.model))
 
 
-class DiffOptions(PlannedOptions, Json):
+class TopologyDiffOptions(PlannedOptions, JsonOption):
     """Two topologies."""
 
     old: str
@@ -100,7 +100,7 @@ class DiffOptions(PlannedOptions, Json):
 
 
 @Verb
-def compare_topologies(options: DiffOptions) -> None:
+def compare_topologies(options: TopologyDiffOptions) -> None:
     """Print what differs between the plans of two topologies."""
     from drydock.topology import plan_diff, tasks
 
@@ -113,7 +113,7 @@ def compare_topologies(options: DiffOptions) -> None:
     )
 
 
-class RenderOptions(PlannedOptions, Json):
+class TopologyRenderOptions(PlannedOptions, JsonOption):
     """What is rendered, for which engine."""
 
     plan: str
@@ -127,7 +127,7 @@ class RenderOptions(PlannedOptions, Json):
 
 
 @Verb
-def render_topology(options: RenderOptions) -> None:
+def render_topology(options: TopologyRenderOptions) -> None:
     """Write a planned topology for Compose, Kubernetes, Ansible or Slurm, or its ranktables."""
     from drydock.topology import render
 
@@ -139,7 +139,7 @@ def render_topology(options: RenderOptions) -> None:
         write_output("".join(f"wrote {path}\n" for path in written))
 
 
-class StartOptions(FileOptions, SshOptions):
+class TopologyStartOptions(FileOptions, SshOptions):
     """What is started or stopped, and how."""
 
     format: Literal["", "ansible", "compose"] = ""
@@ -148,7 +148,7 @@ class StartOptions(FileOptions, SshOptions):
     """folder for the rendered files [default: .cache/topology/NAME]"""
 
 
-class UpOptions(StartOptions, Json):
+class TopologyUpOptions(TopologyStartOptions, JsonOption):
     """What is started."""
 
     root: str = ""
@@ -158,7 +158,7 @@ class UpOptions(StartOptions, Json):
 
 
 @Verb
-def start_topology(options: UpOptions) -> None:
+def start_topology(options: TopologyUpOptions) -> None:
     """Render and start a topology by its engine's command, then verify it."""
     from drydock.topology import up, verify
     from drydock.topology.playbook.run import Ssh
@@ -173,7 +173,7 @@ def start_topology(options: UpOptions) -> None:
 
 
 @Verb
-def stop_topology(options: StartOptions) -> None:
+def stop_topology(options: TopologyStartOptions) -> None:
     """Stop what `topology up` started, and remove its containers. Models and compiled code stay."""
     from drydock.topology import up
     from drydock.topology.playbook.run import Ssh
@@ -182,12 +182,12 @@ def stop_topology(options: StartOptions) -> None:
     up.stop_topology(here(), Path(options.file), up.Options(options.format, options.output, ssh=ssh))
 
 
-class VerifyOptions(FileOptions, Json):
+class TopologyVerifyOptions(FileOptions, JsonOption):
     """Which topology is asked."""
 
 
 @Verb
-def verify_topology(options: VerifyOptions) -> None:
+def verify_topology(options: TopologyVerifyOptions) -> None:
     """Ask a running topology: a right answer of every pair of prefill and decode, and of the router."""
     from drydock.topology import verify
 
@@ -195,7 +195,7 @@ def verify_topology(options: VerifyOptions) -> None:
     write_output(verify.format_shown_answers(answers, json=options.json))
 
 
-class CheckOptions(FileOptions, SshOptions, Json):
+class TopologyCheckOptions(FileOptions, SshOptions, JsonOption):
     """Which nodes are checked, and where the report goes."""
 
     format: Literal["ansible", "kubernetes", "compose", "local"] = "ansible"
@@ -212,7 +212,7 @@ class CheckOptions(FileOptions, SshOptions, Json):
 
 
 @Verb
-def check_topology(options: CheckOptions) -> None:
+def check_topology(options: TopologyCheckOptions) -> None:
     """Check the nodes of a topology before it starts: image, model, driver, ports, network, recorded host."""
     from drydock.topology.playbook.run import Ssh
     from drydock.topology.preflight import tasks

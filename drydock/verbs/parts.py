@@ -9,22 +9,22 @@ from drydock.core.console import write_output
 from drydock.core.files import format_json
 from drydock.model.record import dump_record
 from drydock.repo.options import (
-    AlwaysJson,
-    Check,
-    Contexts,
-    EachTarget,
-    Json,
-    Locked,
-    Offline,
-    Platform,
-    Target,
+    AlwaysJsonOption,
+    CheckOption,
+    ContextOption,
+    JsonOption,
+    LockedOptions,
+    OfflineOption,
+    PlatformOption,
+    RowOption,
+    RowOrAllOption,
     Verb,
-    Verbose,
+    VerboseOption,
 )
 from drydock.repo.task_helpers import choose_variants, here, report_written
 
 
-class EngineOptions(AlwaysJson):
+class EngineOptions(AlwaysJsonOption):
     """What happens to the engine."""
 
     stop: bool = False
@@ -41,7 +41,9 @@ def start_engine(options: EngineOptions) -> None:
     )
 
 
-class FetchOptions(Target, Offline, Platform, Contexts, Locked, AlwaysJson, Verbose):
+class FetchOptions(
+    RowOption, OfflineOption, PlatformOption, ContextOption, LockedOptions, AlwaysJsonOption, VerboseOption
+):
     """What is downloaded."""
 
 
@@ -57,7 +59,7 @@ def fetch_inputs(options: FetchOptions) -> None:
     write_output(format_json(locking.fetch_pins(job)))
 
 
-class RenderOptions(EachTarget, Check, Json):
+class RenderRowOptions(RowOrAllOption, CheckOption, JsonOption):
     """What is rendered."""
 
     profile: bool = False
@@ -65,7 +67,7 @@ class RenderOptions(EachTarget, Check, Json):
 
 
 @Verb
-def render_rows(options: RenderOptions) -> None:
+def render_rows(options: RenderRowOptions) -> None:
     """Write images/VARIANT/Dockerfile from the matrix and the templates; in a project upgrade.json of its rows too."""
     from drydock.build import render
     from drydock.lock import lockfile
@@ -82,7 +84,7 @@ def render_rows(options: RenderOptions) -> None:
         report_written(row_record.write_rows(here(), locked), json=options.json)
 
 
-class BakeOptions(Target, Platform, Contexts, AlwaysJson):
+class BakeOptions(RowOption, PlatformOption, ContextOption, AlwaysJsonOption):
     """What the bake file builds."""
 
     output: str = "build/image"

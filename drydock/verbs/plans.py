@@ -6,11 +6,11 @@ from pathlib import Path
 
 from drydock.core.console import write_output
 from drydock.core.files import explain_unwritable, format_json, write_atomically
-from drydock.repo.options import Environment, Json, RecordedHost, Verb
+from drydock.repo.options import EnvironmentOption, JsonOption, RecordedHostOption, Verb
 from drydock.repo.task_helpers import after_dashes, here, terminal_columns
 
 
-class RowOptions(RecordedHost, Environment):
+class PlannedRowOptions(RecordedHostOption, EnvironmentOption):
     """A row whose verb is run here, on this machine or a recorded host."""
 
     target: str
@@ -21,7 +21,7 @@ class RowOptions(RecordedHost, Environment):
     """a variable that the container would have: NAME=VALUE, or NAME to pass it from your shell; repeatable"""
 
 
-class ModelOfRowOptions(RowOptions, Json):
+class ModelOfRowOptions(PlannedRowOptions, JsonOption):
     """A row, and the model that it would serve."""
 
     model: str = ""
@@ -40,7 +40,7 @@ def check_row(options: ModelOfRowOptions) -> None:
     _run_image_verb(options, "check", *_list_words(options))
 
 
-class ExplainOptions(RowOptions):
+class ExplainOptions(PlannedRowOptions):
     """A row, and what it shall explain."""
 
     target: str = "auto"
@@ -54,7 +54,7 @@ def explain_symptom(options: ExplainOptions) -> None:
 
 
 @Verb
-def run_image_verb(options: RowOptions) -> None:
+def run_image_verb(options: PlannedRowOptions) -> None:
     """Run a verb of an image on this machine, without the image: plan, check, facts, explain, version; after --."""
     _run_image_verb(options)
 
@@ -64,7 +64,7 @@ def _list_words(options: ModelOfRowOptions) -> tuple[str, ...]:
     return (*model, *(("--json",) if options.json else ()))
 
 
-def _run_image_verb(options: RowOptions, *words: str) -> None:
+def _run_image_verb(options: PlannedRowOptions, *words: str) -> None:
     """Become the image's entrypoint, with these words and those after --."""
     from drydock.inputs import model_images
     from drydock.run import auto
@@ -76,7 +76,7 @@ def _run_image_verb(options: RowOptions, *words: str) -> None:
     image_side.exec_entrypoint(here(), variant, words, options.env)
 
 
-class SizeOptions(Json):
+class SizeOptions(JsonOption):
     """A model, and how it shall be served."""
 
     model: str
@@ -112,7 +112,7 @@ def size_machines(options: SizeOptions) -> None:
         write_output(sizing.format_capacities(options.model, sizes, terminal_columns()))
 
 
-class CompareOptions(Json):
+class CompareOptions(JsonOption):
     """Two versions, and where the command is."""
 
     from_: str

@@ -9,11 +9,20 @@ from drydock.core.console import write_output
 from drydock.core.errors import InputError
 from drydock.core.files import format_json
 from drydock.model.record import dump_record
-from drydock.repo.options import Contexts, Insecure, Json, Offline, Sign, Target, Verb, Verbose
+from drydock.repo.options import (
+    ContextOption,
+    InsecureOption,
+    JsonOption,
+    OfflineOption,
+    RowOption,
+    SignOptions,
+    Verb,
+    VerboseOption,
+)
 from drydock.repo.task_helpers import choose_variants, foundations_of, here, registry_of
 
 
-class PublishOptions(Target, Sign, Insecure, Json):
+class PublishVerbOptions(RowOption, SignOptions, InsecureOption, JsonOption):
     """What is published, where, and how it is signed."""
 
     registry: str = ""
@@ -35,7 +44,7 @@ class PublishOptions(Target, Sign, Insecure, Json):
 
 
 @Verb
-def publish_images(options: PublishOptions) -> None:
+def publish_images(options: PublishVerbOptions) -> None:
     """Push the built images and their attestations by digest, then the tags."""
     from drydock.publish import push
 
@@ -56,7 +65,7 @@ def publish_images(options: PublishOptions) -> None:
     write_output(format_json(dump_record(published)) if options.json else push.format_published_image(published))
 
 
-class SharedFoundations(Insecure, Json):
+class SharedFoundations(InsecureOption, JsonOption):
     """Where foundations are shared."""
 
     registry: str = ""
@@ -90,7 +99,7 @@ def list_foundations(options: FoundationsOptions) -> None:
         write_output(foundation_use.format_uses(shared))
 
 
-class FoundationsPushOptions(SharedFoundations, Sign):
+class FoundationsPushOptions(SharedFoundations, SignOptions):
     """Which foundations are pushed."""
 
     target: str = ""
@@ -114,7 +123,7 @@ def push_foundations(options: FoundationsPushOptions) -> None:
         write_output(foundations.format_pushed_foundations(pushed))
 
 
-class BundleCreateOptions(Json):
+class BundleCreateOptions(JsonOption):
     """What a bundle contains."""
 
     output: str
@@ -136,7 +145,7 @@ def create_bundle(options: BundleCreateOptions) -> None:
     write_output(tasks.create_and_report(here(), *what, key=options.sign_key, models=options.model, json=options.json))
 
 
-class BundleLoadOptions(Contexts, Json):
+class BundleLoadOptions(ContextOption, JsonOption):
     """Which bundle is loaded, and how it is trusted."""
 
     file: str
@@ -164,7 +173,7 @@ def load_bundle(options: BundleLoadOptions) -> None:
     write_output(tasks.load_and_report(here(), Path(options.file), settings, json=options.json))
 
 
-class ModelPullOptions(Verbose, Json):
+class ModelPullOptions(VerboseOption, JsonOption):
     """Which model is downloaded, and from where."""
 
     name: str
@@ -194,7 +203,7 @@ def pull_model(options: ModelPullOptions) -> None:
     write_output(format_json(dump_record(pulled)) if options.json else models.format_pulled(pulled))
 
 
-class ModelPushOptions(Sign, Insecure, Json):
+class ModelPushOptions(SignOptions, InsecureOption, JsonOption):
     """Which model is pushed, and where."""
 
     folder: str
@@ -213,7 +222,7 @@ def push_model(options: ModelPushOptions) -> None:
     write_output(format_json(dump_record(pushed)) if options.json else model.format_pushed_model(pushed))
 
 
-class ModelDemoOptions(Offline, Json):
+class ModelDemoOptions(OfflineOption, JsonOption):
     """Which small model is made."""
 
     name: str = "smollm2"

@@ -7,11 +7,21 @@ from typing import Literal
 from drydock.core.console import write_output
 from drydock.core.files import format_json
 from drydock.model.record import dump_record
-from drydock.repo.options import Advisories, Builder, Insecure, Json, Options, Platform, Trust, Verb, Verbose
+from drydock.repo.options import (
+    AdvisoryOptions,
+    BuilderOption,
+    InsecureOption,
+    JsonOption,
+    PlatformOption,
+    TrustOptions,
+    Verb,
+    VerbOptions,
+    VerboseOption,
+)
 from drydock.repo.task_helpers import choose_variants, here, require_target
 
 
-class VerifyOptions(Builder, Verbose, Json):
+class RebuildOptions(BuilderOption, VerboseOption, JsonOption):
     """How a row is built again."""
 
     target: str
@@ -23,7 +33,7 @@ class VerifyOptions(Builder, Verbose, Json):
 
 
 @Verb
-def rebuild_row(options: VerifyOptions) -> None:
+def rebuild_row(options: RebuildOptions) -> None:
     """Build again without cache or network and compare the digests."""
     from drydock.build import verify
     from drydock.build.job import prepare_job
@@ -37,7 +47,7 @@ def rebuild_row(options: VerifyOptions) -> None:
     verify.settle_verification(job, verified, recording=options.record, builder=builder)
 
 
-class AuditOptions(Advisories, Platform, Json):
+class AuditOptions(AdvisoryOptions, PlatformOption, JsonOption):
     """What is audited."""
 
     target: str = ""
@@ -61,14 +71,14 @@ def audit_row(options: AuditOptions) -> None:
         )
 
 
-class ImageOptions(Insecure, Json):
+class ImageOptions(InsecureOption, JsonOption):
     """An image in a registry."""
 
     reference: str
     """HOST/REPOSITORY[:TAG][@DIGEST]"""
 
 
-class ImageVerifyOptions(Trust, Builder, Verbose, Json):
+class ImageVerifyOptions(TrustOptions, BuilderOption, VerboseOption, JsonOption):
     """How an image in a registry is verified."""
 
     reference: str
@@ -100,7 +110,7 @@ def verify_image(options: ImageVerifyOptions) -> None:
     write_output(tasks.report_verification(here(), options.reference, settings, json=options.json))
 
 
-class ImageAuditOptions(Advisories, Trust, Json):
+class ImageAuditOptions(AdvisoryOptions, TrustOptions, JsonOption):
     """Which image in a registry is audited, and whose signatures count."""
 
     reference: str
@@ -132,7 +142,7 @@ def inspect_image(options: ImageOptions) -> None:
     write_output(tasks.report_inspection(here(), options.reference, json=options.json, insecure=options.insecure))
 
 
-class ImageDiffOptions(Insecure, Json):
+class ImageDiffOptions(InsecureOption, JsonOption):
     """Two images in registries."""
 
     old: str
@@ -152,7 +162,7 @@ def compare_images(options: ImageDiffOptions) -> None:
     write_output(tasks.report_differences(here(), *compared, json=options.json, insecure=options.insecure))
 
 
-class PolicyOptions(Options):
+class PolicyOptions(VerbOptions):
     """Which policy is printed, and what it admits."""
 
     kind: Literal["kyverno", "sigstore"]

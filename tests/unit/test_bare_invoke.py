@@ -14,7 +14,7 @@ import invoke
 import pytest
 
 from drydock.core.paths import ROOT
-from drydock.repo.options import Options, Verb
+from drydock.repo.options import Verb, VerbOptions
 
 pytestmark = pytest.mark.checkout
 
@@ -84,7 +84,7 @@ def test_a_missing_module_of_drydock_is_a_defect_and_keeps_its_traceback() -> No
 
 
 def _import_in_a_verb(module: str) -> None:
-    def import_module(_: Options) -> None:
+    def import_module(_: VerbOptions) -> None:
         importlib.import_module(module)
 
     Verb(import_module).body(None)

@@ -134,11 +134,11 @@ sys.exit({code})
 TASK = """
 import sys
 from drydock.build import buildx
-from drydock.repo.options import Verb, Verbose
+from drydock.repo.options import Verb, VerboseOption
 from invoke.context import Context
 
 @Verb
-def build(_: Verbose):
+def build(_: VerboseOption):
     target = {"target": "foundation", "context": ".", "contexts": {}, "output": ["type=oci,dest=."]}
     buildx.run_bake({"target": {"cpu": target}})
 
@@ -327,7 +327,7 @@ TOGETHER = """
 import sys
 from drydock.build import buildx
 from drydock.core.console import show_step, write_output
-from drydock.repo.options import Options, Verb
+from drydock.repo.options import VerbOptions, Verb
 from invoke.context import Context
 
 def plan(*names):
@@ -335,7 +335,7 @@ def plan(*names):
     return {"target": dict.fromkeys(names, target)}
 
 @Verb
-def build(_: Options):
+def build(_: VerbOptions):
     plans = [(plan("one", "two"), None), (plan("three"), "far")]
     with show_step("build"):
         ended = buildx.bake_together(plans, lambda seen: None, no_cache=True)

@@ -7,13 +7,13 @@ from invoke.context import Context
 
 from drydock.core.errors import FetchError, InputError, TargetError
 from drydock.core.paths import ROOT
-from drydock.repo.options import NoCache, Options, Verb
+from drydock.repo.options import NoCacheOption, Verb, VerbOptions
 from drydock.repo.task_helpers import after_dashes, choose_variants, report_written, words_of
 
 
 def test_an_error_is_printed_with_its_hint_and_exits_with_its_code(capsys: pytest.CaptureFixture[str]) -> None:
     @Verb
-    def fails(_: Options) -> None:
+    def fails(_: VerbOptions) -> None:
         raise FetchError("x.whl: not to be had", hint="[try] another index")
 
     with pytest.raises(SystemExit) as raised:
@@ -24,7 +24,7 @@ def test_an_error_is_printed_with_its_hint_and_exits_with_its_code(capsys: pytes
 
 def test_other_exceptions_keep_their_traceback() -> None:
     @Verb
-    def defect(_: Options) -> None:
+    def defect(_: VerbOptions) -> None:
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
@@ -60,7 +60,7 @@ def test_an_interrupted_build_without_cache_does_not_promise_to_resume(
     no_cache: bool, again: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     @Verb
-    def build(_: NoCache) -> None:
+    def build(_: NoCacheOption) -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(SystemExit):
