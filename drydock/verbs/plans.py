@@ -90,6 +90,11 @@ class SizeOptions(JsonOption):
     html: str = ""
     """also write a page with the table to this file"""
 
+    def list_flags(self) -> tuple[str, ...]:
+        """Return the options that `plan` has too, as its words."""
+        numbers = {"--max-model-len": self.max_model_len, "--concurrency": self.concurrency}
+        return tuple(word for flag, number in numbers.items() if number for word in (flag, str(number)))
+
 
 @Verb
 def size_machines(options: SizeOptions) -> None:
@@ -97,11 +102,7 @@ def size_machines(options: SizeOptions) -> None:
     from drydock.topology import page
     from drydock.topology import size as sizing
 
-    words = after_dashes()
-    if options.concurrency:
-        words = ("--concurrency", str(options.concurrency), *words)
-    if options.max_model_len:
-        words = ("--max-model-len", str(options.max_model_len), *words)
+    words = (*options.list_flags(), *after_dashes())
     sizes = sizing.size_machines(here(), options.model, sizing.list_recorded_machines(here(), options.root), words)
     if options.html:
         with explain_unwritable(Path(options.html), "--html"):
