@@ -442,7 +442,7 @@ import os, sys
 sys.path.insert(0, sys.argv[1])
 from entrypoints.cli import cli
 from entrypoints.request.arguments import parse_arguments
-sys.exit(cli._bench(parse_arguments(tuple(sys.argv[2:]))._replace(root=os.environ.pop("ROOT")), dict(os.environ)))
+sys.exit(cli._run_bench(parse_arguments(tuple(sys.argv[2:]))._replace(root=os.environ.pop("ROOT")), dict(os.environ)))
 """
 """Program that calls `bench` for a recorded host, which its words cannot name."""
 

@@ -39,7 +39,7 @@ def kept(monkeypatch: pytest.MonkeyPatch, answers: Mapping[str, object]) -> dict
         for node, value in answers.items():
             path = Path(more["variables"]["preflight_folder"], f"{node}.json")
             path.write_text(value if isinstance(value, str) else json.dumps(value))
-        more["told"]("fatal: [n1]: UNREACHABLE!")
+        more["on_line"]("fatal: [n1]: UNREACHABLE!")
         raise EngineError("ansible-playbook: exit 4")
 
     monkeypatch.setattr(reach, "run_playbook", play)
