@@ -150,9 +150,11 @@ def _check_readable(
             f"{name}: {failure['where']}: {failure['found']}, expected {failure['expected']}"
             for name, failure in unread
         ]
-        remedies = dict.fromkeys(remedy for name, failure in unread if (remedy := _find_remedy(check(name), failure)))
-        hint = "; ".join((*remedies, "or name a target: ./inv matrix lists them"))
-        raise HostError(*messages, hint=hint if remedies else "correct this, or name a target: ./inv matrix lists them")
+        findings = {name: check(name) for name in dict.fromkeys(name for name, _ in unread)}
+        remedies = dict.fromkeys(filter(None, (_find_remedy(findings[name], failure) for name, failure in unread)))
+        advice = "; ".join(remedies)
+        hint = f"{f'{advice}; ' if advice else 'correct this, '}or name a target: ./inv matrix lists them"
+        raise HostError(*messages, hint=hint)
 
 
 # --- which variants fit ---------------------------------------------------------------------------------------------
