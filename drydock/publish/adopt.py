@@ -79,8 +79,7 @@ STARTS_PROGRAMS = ("LD_PRELOAD", "LD_LIBRARY_PATH", "PYTHONPATH", "PYTHONHOME", 
 def assemble_image(project: Project, variant: Variant, base: BaseImage) -> AssembledImage:
     """Return the image of a row on its base. It depends on the row, the entrypoint's files and the base's digest alone.
 
-    Raises InputError for additions that need a build, or a base that cannot be adopted; RegistryError for a base that
-    contradicts itself.
+    Raises InputError for additions that need a build, and RegistryError for a base that contradicts itself.
     """
     adoption.refuse_additions(variant)
     layers = adoption.make_layers(project, variant)
@@ -95,7 +94,6 @@ def _extend_platform(
     variant: Variant, base: BaseImage, platform: BasePlatform, layers: Sequence[AddedLayer]
 ) -> ExtendedImage:
     where = f"{base.where}@{platform.manifest.digest}"
-    adoption.refuse_base(platform.settings, where)
     settings = adoption.make_settings(variant, platform.settings, base.digest)
     return extend_image(platform.layers, platform.config, layers, settings, variant.epoch, where)
 

@@ -207,14 +207,14 @@ def _make_row(project: Project, base: BaseImage, facts: BaseFacts, options: Adop
 def choose_sibling(variants: Sequence[Variant], facts: BaseFacts) -> Variant:
     """Return the row of an accelerator with the nearest version of vLLM, of several the default one. Pure."""
     rows = [variant for variant in variants if variant.accelerator == facts.accelerator]
-    wanted = Version(facts.vllm)
+    of_base = Version(facts.vllm)
 
     def distance(variant: Variant) -> tuple[int, int, int, bool]:
         version = Version(variant.vllm.version)
         return (
-            abs(version.major - wanted.major),
-            abs(version.minor - wanted.minor),
-            abs(version.micro - wanted.micro),
+            abs(version.major - of_base.major),
+            abs(version.minor - of_base.minor),
+            abs(version.micro - of_base.micro),
             not variant.default,
         )
 
