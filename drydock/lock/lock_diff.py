@@ -66,7 +66,7 @@ def describe_changes(old: Lock | None, new: Lock) -> str:
     return _format_lock_diff(compare_packages(old, new), fields)
 
 
-def additions(parent: Lock, new: Lock) -> str:
+def format_additions(parent: Lock, new: Lock) -> str:
     """Return as text what a row's first lock pins otherwise than the lock of the row that it stands on.
 
     What a first lock always has of its own, such as its row's name, is left out.

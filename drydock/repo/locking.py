@@ -138,7 +138,7 @@ def _describe_changes(project: Project, variant: Variant, before: Lock | None, a
     from drydock.repo import row_record  # noqa: PLC0415 - few builds pin anything
 
     parent = row_record.parent_lock(project, variant) if before is None else None
-    return lock_diff.additions(parent, after) if parent else lock_diff.describe_changes(before, after)
+    return lock_diff.format_additions(parent, after) if parent else lock_diff.describe_changes(before, after)
 
 
 def _check_upgrade(upgrade: Upgrade, locks: Iterable[Lock | None]) -> None:

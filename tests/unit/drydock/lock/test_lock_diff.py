@@ -11,7 +11,7 @@ import pytest
 from drydock.core.errors import InputError, TargetError
 from drydock.core.paths import ROOT
 from drydock.core.project import Project
-from drydock.lock.lock_diff import additions, compare_packages, describe_changes, diff_locks, load_named_lock
+from drydock.lock.lock_diff import compare_packages, describe_changes, diff_locks, format_additions, load_named_lock
 from drydock.lock.lockfile import path_of_lock, write_lock
 from drydock.model.locked import Lock, LockedImageBase, LockedPlatform, LockedWheel
 
@@ -118,7 +118,7 @@ def test_a_revision_that_git_does_not_have_is_an_error(root: Path) -> None:
 
 def test_the_first_lock_says_what_is_new_to_the_row_it_stands_on(old: Lock, new: Lock) -> None:
     own = old.model_copy(update={"variant": "acme", "inputs_sha256": "0" * 64})
-    assert additions(old, own) == f"new: as {old.variant}\n"
-    told = additions(old, new.model_copy(update={"variant": "acme"})).splitlines()
+    assert format_additions(old, own) == f"new: as {old.variant}\n"
+    told = format_additions(old, new.model_copy(update={"variant": "acme"})).splitlines()
     assert told[0] == f"new against {old.variant}:"
     assert told[1:] == [line for line in describe_changes(old, new).splitlines() if line[:2] in ("+ ", "- ", "~ ")]
