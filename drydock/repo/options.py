@@ -184,8 +184,6 @@ class RowOrAutoOption(VerbOptions):
 
     target: str
     """variant id, alias or accelerator; auto: what fits this machine's devices and driver"""
-    root: str = ""
-    """with --target auto: fit a recorded host (facts --record host.json) instead of this machine"""
 
 
 class RowOrAllOption(VerbOptions):
@@ -301,20 +299,6 @@ class AdvisoryOptions(VerbOptions):
     """with --advisories: OSV records in a file, all.zip or folder; uses no network; repeatable"""
     ignore: tuple[str, ...] = ()
     """with --advisories: accept the vulnerability with this id or alias; repeatable"""
-
-
-class RecordedHostOption(VerbOptions):
-    """Another host than this one."""
-
-    root: str = ""
-    """recorded host (facts --record host.json) instead of this machine"""
-
-
-class EnvironmentOption(VerbOptions):
-    """Variables of the container."""
-
-    env: tuple[str, ...] = ()
-    """NAME=VALUE, or NAME to pass it from your shell (secrets only so); repeatable"""
 
 
 def make_collection(verbs: Mapping[str, Verb]) -> Collection:

@@ -14,7 +14,6 @@ from drydock.core.files import format_json
 from drydock.repo.options import (
     BuilderOption,
     ContextOption,
-    EnvironmentOption,
     JsonOption,
     LockedOptions,
     NoCacheOption,
@@ -82,7 +81,7 @@ def build_rows(options: BuildVerbOptions) -> None:
     building.build_rows(here(), which, how, json=options.json)
 
 
-class RunOptions(RowOrAutoOption, EnvironmentOption):
+class RunOptions(RowOrAutoOption):
     """How to start a container."""
 
     model: str = ""
@@ -129,6 +128,8 @@ class RunOptions(RowOrAutoOption, EnvironmentOption):
     """with --format kubernetes: add a PodMonitor, for vLLM's metrics and the status port's"""
     dra: str = ""
     """with --format kubernetes: claim the devices of this device class, instead of the device plugin's resource"""
+    env: tuple[str, ...] = ()
+    """NAME=VALUE, or NAME to pass it from your shell (secrets only so); repeatable"""
 
 
 @Verb

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from drydock.core.console import write_output
 from drydock.core.files import explain_unwritable, format_json, write_atomically
 from drydock.model.record import dump_record
 from drydock.repo.options import JsonOption, Verb, VerbOptions
 from drydock.repo.task_helpers import here
+
+if TYPE_CHECKING:
+    from drydock.topology.playbook.run import Ssh
 
 
 class TopologyInitOptions(VerbOptions):
@@ -63,6 +66,12 @@ class SshOptions(VerbOptions):
     """file with the nodes' host keys [default: ~/.ssh/known_hosts]"""
     become: bool = False
     """run as root on the nodes, by sudo"""
+
+    def make_ssh(self) -> Ssh:
+        """Return how Ansible logs in."""
+        from drydock.topology.playbook.run import Ssh
+
+        return Ssh(self.user, self.ssh_key, self.known_hosts, become=self.become)
 
 
 class TopologyPlanOptions(PlannedOptions, JsonOption):
@@ -161,13 +170,11 @@ class TopologyUpOptions(TopologyStartOptions, JsonOption):
 def start_topology(options: TopologyUpOptions) -> None:
     """Render and start a topology by its engine's command, then verify it."""
     from drydock.topology import up, verify
-    from drydock.topology.playbook.run import Ssh
 
-    ssh = Ssh(options.user, options.ssh_key, options.known_hosts, become=options.become)
     what = (options.format, options.output, options.model, options.target, options.root, options.wait)
     write_output(
         verify.format_shown_answers(
-            up.start_topology(here(), Path(options.file), up.Options(*what, ssh)), json=options.json
+            up.start_topology(here(), Path(options.file), up.Options(*what, options.make_ssh())), json=options.json
         )
     )
 
@@ -176,10 +183,8 @@ def start_topology(options: TopologyUpOptions) -> None:
 def stop_topology(options: TopologyStartOptions) -> None:
     """Stop what `topology up` started, and remove its containers. Models and compiled code stay."""
     from drydock.topology import up
-    from drydock.topology.playbook.run import Ssh
 
-    ssh = Ssh(options.user, options.ssh_key, options.known_hosts, become=options.become)
-    up.stop_topology(here(), Path(options.file), up.Options(options.format, options.output, ssh=ssh))
+    up.stop_topology(here(), Path(options.file), up.Options(options.format, options.output, ssh=options.make_ssh()))
 
 
 class TopologyVerifyOptions(FileOptions, JsonOption):
@@ -214,10 +219,16 @@ class TopologyCheckOptions(FileOptions, SshOptions, JsonOption):
 @Verb
 def check_topology(options: TopologyCheckOptions) -> None:
     """Check the nodes of a topology before it starts: image, model, driver, ports, network, recorded host."""
-    from drydock.topology.playbook.run import Ssh
     from drydock.topology.preflight import tasks
 
-    ssh = Ssh(options.user, options.ssh_key, options.known_hosts, become=options.become)
-    what = (options.format, options.model, options.target, options.root, ssh, options.namespace, options.fabric)
+    what = (
+        options.format,
+        options.model,
+        options.target,
+        options.root,
+        options.make_ssh(),
+        options.namespace,
+        options.fabric,
+    )
     findings = tasks.check_topology(here(), Path(options.file), tasks.CheckOptions(*what))
     tasks.report_topology_check(findings, options.junit, json=options.json)

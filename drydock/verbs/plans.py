@@ -6,15 +6,13 @@ from pathlib import Path
 
 from drydock.core.console import write_output
 from drydock.core.files import explain_unwritable, format_json, write_atomically
-from drydock.repo.options import EnvironmentOption, JsonOption, RecordedHostOption, Verb
+from drydock.repo.options import JsonOption, RowOrAutoOption, Verb
 from drydock.repo.task_helpers import after_dashes, here, terminal_columns
 
 
-class PlannedRowOptions(RecordedHostOption, EnvironmentOption):
+class PlannedRowOptions(RowOrAutoOption):
     """A row whose verb is run here, on this machine or a recorded host."""
 
-    target: str
-    """variant id, alias or accelerator; auto: what fits this machine's devices and driver"""
     root: str = ""
     """recorded host instead of this machine; also after --"""
     env: tuple[str, ...] = ()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from drydock.config.project import DRYDOCK
 from drydock.core.console import write_output
@@ -20,6 +21,9 @@ from drydock.repo.options import (
     VerboseOption,
 )
 from drydock.repo.task_helpers import choose_variants, foundations_of, here, registry_of
+
+if TYPE_CHECKING:
+    from drydock.publish.push import PublishOptions
 
 
 class PublishVerbOptions(RowOption, SignOptions, InsecureOption, JsonOption):
@@ -111,9 +115,8 @@ def push_foundations(options: FoundationsPushOptions) -> None:
     """Push foundations that `build` keeps, for `build --foundations` on other machines."""
     from drydock.publish import foundations, push
 
-    signing = push.PublishOptions("", insecure=options.insecure, key=options.sign_key, keyless=options.keyless)
     where = foundations_of(options.registry, "--registry")
-    signer = push.signer_of(signing)
+    signer = push.signer_of(_make_signing(options))
     pushed = foundations.push_foundations(
         here(), choose_variants(options.target), where, signer, insecure=options.insecure
     )
@@ -121,6 +124,13 @@ def push_foundations(options: FoundationsPushOptions) -> None:
         write_output(format_json({"pushed": [dump_record(foundation) for foundation in pushed]}))
     else:
         write_output(foundations.format_pushed_foundations(pushed))
+
+
+def _make_signing(options: FoundationsPushOptions | ModelPushOptions) -> PublishOptions:
+    """Return how something is signed that no release names."""
+    from drydock.publish.push import PublishOptions
+
+    return PublishOptions("", insecure=options.insecure, key=options.sign_key, keyless=options.keyless)
 
 
 class BundleCreateOptions(JsonOption):
@@ -215,10 +225,9 @@ class ModelPushOptions(SignOptions, InsecureOption, JsonOption):
 @Verb
 def push_model(options: ModelPushOptions) -> None:
     """Push a model as an image that containers mount, and print the address for `run --model`. Resumes."""
-    from drydock.publish import model, push
+    from drydock.publish import model
 
-    signing = push.PublishOptions("", insecure=options.insecure, key=options.sign_key, keyless=options.keyless)
-    pushed = model.push_model(Path(options.folder), options.name, signing)
+    pushed = model.push_model(Path(options.folder), options.name, _make_signing(options))
     write_output(format_json(dump_record(pushed)) if options.json else model.format_pushed_model(pushed))
 
 
