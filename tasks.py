@@ -8,9 +8,9 @@ from drydock.core.lacking_package import exit_without_package
 
 try:
     from drydock import INSTALLED
+    from drydock.cli import cli
+    from drydock.cli.options import Verb, make_collection
     from drydock.core.process import prepare_process, short_lived
-    from drydock.repo import cli
-    from drydock.repo.options import Verb, make_collection
     from drydock.verbs import changes, development, images, machines, parts, plans, shipping, trust
 except ImportError as error:  # a bare `invoke`, which is another Python than that of ./inv
     exit_without_package(error)

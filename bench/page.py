@@ -14,7 +14,7 @@ from bench.records import BenchmarkMachine, Figure, Goal, MeasuredPart, Measurem
 from drydock.core.errors import StaleError
 from drydock.core.files import format_compact_json, write_atomically
 from drydock.model.record import dump_record
-from drydock.repo.markdown import make_table as markdown_table
+from drydock.pages.markdown import make_table as markdown_table
 
 RECORDED = Path("docs/benchmarks.json")
 PAGE = Path("docs/benchmarks.md")

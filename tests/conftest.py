@@ -22,7 +22,7 @@ from drydock.core.console import log
 from drydock.engine import daemon as docker_engine
 from drydock.lock import proof
 from drydock.oci import layout as oci_layout
-from drydock.repo import docs
+from drydock.pages import docs
 from tests.support import damage
 
 os.environ["LC_ALL"] = "C.UTF-8"

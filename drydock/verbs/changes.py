@@ -5,10 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal
 
-from drydock.core.console import spell_commands, write_output
-from drydock.core.files import format_json
-from drydock.model.record import dump_record
-from drydock.repo.options import (
+from drydock.cli.options import (
     CheckOption,
     ContextOption,
     InsecureOption,
@@ -20,7 +17,10 @@ from drydock.repo.options import (
     SuppliedOption,
     Verb,
 )
-from drydock.repo.task_helpers import choose_variants, here, report_written
+from drydock.cli.task_helpers import choose_variants, here, report_written
+from drydock.core.console import spell_commands, write_output
+from drydock.core.files import format_json
+from drydock.model.record import dump_record
 
 
 class LockVerbOptions(RowOrAllOption, CheckOption, ContextOption, SuppliedOption, JsonOption):
@@ -40,7 +40,7 @@ def lock_rows(options: LockVerbOptions) -> None:
     if options.check:
         lockfile.read_current(here(), choose_variants(options.target))
         return
-    from drydock.repo import locking
+    from drydock.projects import locking
 
     settings = locking.parse_lock_options(
         options.target, options.context, options.supplied, options.upgrade_package, every=options.upgrade
@@ -87,7 +87,7 @@ class BumpOptions(RowOption, JsonOption):
 @Verb
 def bump_row(options: BumpOptions) -> None:
     """Lock and render a variant and those that inherit its stack, and write docs and CI files: after a new version."""
-    from drydock.repo import update
+    from drydock.projects import update
 
     written, errors = update.update_row(here(), options.target, options.vllm)
     report_written(written, json=options.json)
@@ -106,13 +106,13 @@ class RecipesOptions(JsonOption):
 @Verb
 def take_recipes(options: RecipesOptions) -> None:
     """Take the newest published recipes of vLLM, and show which plans of recorded hosts change."""
-    from drydock.repo import recipes
+    from drydock.projects import recipes_update
 
-    update = recipes.update_recipes(here(), options.from_, options.root)
+    update = recipes_update.update_recipes(here(), options.from_, options.root)
     write_output(
-        format_json(recipes.dump_recipes_update(update, here()))
+        format_json(recipes_update.dump_recipes_update(update, here()))
         if options.json
-        else recipes.format_update(update, here())
+        else recipes_update.format_update(update, here())
     )
 
 
@@ -148,14 +148,14 @@ class AdoptVerbOptions(SignOptions, PlatformOption, InsecureOption, JsonOption):
 @Verb
 def adopt_image(options: AdoptVerbOptions) -> None:
     """Make an image of others one of drydock's in a registry: two more layers and a row. No layer of it is pulled."""
+    from drydock.projects import adopt_verb
     from drydock.publish import adopt as adopted_images
     from drydock.publish.base_image import BaseFacts
     from drydock.publish.push import PublishOptions
-    from drydock.repo import adopt
 
     facts = BaseFacts(options.vllm, options.python_version, options.python, options.release, options.accelerator)
     signed = PublishOptions("", insecure=options.insecure, key=options.sign_key, keyless=options.keyless)
-    settings = adopt.AdoptOptions(
+    settings = adopt_verb.AdoptOptions(
         options.image,
         options.to,
         options.row,
@@ -166,7 +166,7 @@ def adopt_image(options: AdoptVerbOptions) -> None:
         options.check,
         signed,
     )
-    adopted = adopt.adopt_image(here(), settings)
+    adopted = adopt_verb.adopt_image(here(), settings)
     write_output(format_json(dump_record(adopted)) if options.json else adopted_images.format_adopted(adopted))
 
 
@@ -182,14 +182,14 @@ class ProjectInitOptions(JsonOption):
 @Verb
 def make_project(options: ProjectInitOptions) -> None:
     """Write a small project of your own, whose rows and settings lie over drydock's."""
-    from drydock.repo import init
+    from drydock.projects import init_verb
 
-    project = init.init_project(Path(options.folder), options.ci)
+    project = init_verb.init_project(Path(options.folder), options.ci)
     if options.json:
         files = [str(path) for path in project.files]
         write_output(format_json({"wrote": files, "next": [*map(spell_commands, project.commands)]}))
     else:
-        write_output(spell_commands(init.report_project(project)))
+        write_output(spell_commands(init_verb.report_project(project)))
 
 
 class ProjectUpgradeOptions(JsonOption):
@@ -202,7 +202,7 @@ class ProjectUpgradeOptions(JsonOption):
 @Verb
 def upgrade_project(options: ProjectUpgradeOptions) -> None:
     """Show what this drydock changes in the rows of a project that an older one made: pins, Dockerfile, plans."""
-    from drydock.repo import upgrade
+    from drydock.projects import upgrade
 
     upgrade.upgrade_project(here(), write=options.write, json=options.json)
 

@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from drydock import INSTALLED
+from drydock.cli.options import CheckOption, JsonOption, RowOption, RowOrAllOption, Verb, VerbOptions
+from drydock.cli.task_helpers import foundations_of, here, report_written
 from drydock.config.matrix import read_matrix
 from drydock.config.project import DRYDOCK
 from drydock.core.console import write_output
@@ -13,8 +15,6 @@ from drydock.core.errors import InputError
 from drydock.core.files import format_json, write_atomically
 from drydock.core.paths import ROOT
 from drydock.model.record import dump_record
-from drydock.repo.options import CheckOption, JsonOption, RowOption, RowOrAllOption, Verb, VerbOptions
-from drydock.repo.task_helpers import foundations_of, here, report_written
 
 CiFormat = Literal["github", "gitlab"]
 
@@ -26,7 +26,7 @@ class SchemaOptions(CheckOption, JsonOption):
 @Verb
 def write_schemas(options: SchemaOptions) -> None:
     """Write the JSON Schemas of matrix, stacks, locks and other files."""
-    from drydock.repo import schema
+    from drydock.pages import schema
 
     schema.check_schemas(ROOT) if options.check else report_written(schema.write_schemas(ROOT), json=options.json)
 
@@ -41,8 +41,8 @@ class ProveOptions(RowOption):
 @Verb
 def prove_row(options: ProveOptions) -> None:
     """Build an image, serve a model on this machine's device and record the proof."""
+    from drydock.pages import docs
     from drydock.prove import prove
-    from drydock.repo import docs
     from drydock.run import container
 
     prove.prove_image(here(), options.target, container.RunRequest(model=options.model) if options.model else None)
@@ -71,7 +71,7 @@ class TestOptions(VerbOptions):
 @Verb
 def run_tests(options: TestOptions) -> None:
     """Run the linters and the tests: about 20 minutes on two cores."""
-    from drydock.repo import quality
+    from drydock.quality import quality
 
     if options.ordinary_user:
         quality.run_as_ordinary_user(ROOT, options.kind or "engine", every=options.all)
@@ -93,7 +93,7 @@ class LintOptions(VerbOptions):
 @Verb
 def run_linters(_: LintOptions) -> None:
     """Run the linters and the type checker."""
-    from drydock.repo import quality
+    from drydock.quality import quality
 
     quality.run_linters(ROOT)
 
@@ -111,7 +111,7 @@ class DocsOptions(CheckOption, JsonOption):
 def write_docs(options: DocsOptions) -> None:
     """Write docs/reference/ and what else is generated in README.md and docs/, or make the site of all pages."""
     from bench import page
-    from drydock.repo import commands, docs, site
+    from drydock.pages import commands_page, docs, site
     from tasks import COMMANDS
 
     if options.serve:
@@ -120,12 +120,12 @@ def write_docs(options: DocsOptions) -> None:
         report_written(site.publish_site(ROOT, Path(options.site)), json=options.json)
     elif options.check:
         docs.check_pages(
-            here(), read_matrix(here()), [*page.find_stale_files(ROOT), *commands.find_stale_page(ROOT, COMMANDS)]
+            here(), read_matrix(here()), [*page.find_stale_files(ROOT), *commands_page.find_stale_page(ROOT, COMMANDS)]
         )
     else:
         written = docs.write(here(), read_matrix(here()))
         report_written(
-            [*written, *page.write_page(ROOT), *commands.write_commands_page(ROOT, COMMANDS)], json=options.json
+            [*written, *page.write_page(ROOT), *commands_page.write_commands_page(ROOT, COMMANDS)], json=options.json
         )
 
 
@@ -139,7 +139,7 @@ class RequirementsOptions(JsonOption):
 @Verb
 def resolve_requirements(options: RequirementsOptions) -> None:
     """Resolve pyproject.toml and requirements-*.in to requirements*.txt, with hashes."""
-    from drydock.repo import quality
+    from drydock.quality import quality
 
     report_written(quality.lock_requirements(ROOT, upgrade=options.upgrade), json=options.json)
 
@@ -159,10 +159,11 @@ class ReleaseOptions(VerbOptions):
 def tag_release(options: ReleaseOptions) -> None:
     """Check everything, write version, changelog and surface, commit and tag. Pushes nothing."""
     from bench import page
-    from drydock.repo import commands, release
+    from drydock.pages import commands_page
+    from drydock.releases import release
     from tasks import COMMANDS, namespace
 
-    outdated = [*page.find_stale_files(ROOT), *commands.find_stale_page(ROOT, COMMANDS)]
+    outdated = [*page.find_stale_files(ROOT), *commands_page.find_stale_page(ROOT, COMMANDS)]
     how = release.HowToRelease(verify=not options.no_verify, dry_run=options.dry_run, outdated=outdated)
     write_output(release.make_release(DRYDOCK, namespace, options.version, how))
 
@@ -183,8 +184,8 @@ class ReleaseFilesOptions(JsonOption):
 @Verb
 def make_release_files(options: ReleaseFilesOptions) -> None:
     """Build the files of the release at this commit, twice, and sign them. CI runs it for a tag."""
-    from drydock.repo import release_files
-    from drydock.repo.ci import upload
+    from drydock.ci import upload
+    from drydock.releases import release_files
 
     if options.upload:
         upload.check_upload_server(options.upload)
@@ -263,8 +264,8 @@ class CiOptions(CheckOption, JsonOption):
 @Verb
 def write_workflows(options: CiOptions) -> None:
     """Write the CI workflows from the matrix: test, build what changed, verify, publish, check for drift."""
-    from drydock.repo import ci_requirements
-    from drydock.repo.ci import workflow
+    from drydock.ci import workflow
+    from drydock.projects import ci_requirements
 
     variants = read_matrix(here())
     if options.check:
@@ -290,7 +291,7 @@ class CiChangedOptions(RowOrAllOption, JsonOption):
 @Verb
 def list_changed_rows(options: CiChangedOptions) -> None:
     """Print the variants whose inputs changed since a commit, of those that CI builds."""
-    from drydock.repo.ci import changed
+    from drydock.ci import changed
 
     selection = changed.Selection(options.target, options.only, options.large)
     write_output(
@@ -312,12 +313,12 @@ class CiPublishOptions(RowOption, JsonOption):
 @Verb
 def publish_from_ci(options: CiPublishOptions) -> None:
     """Log in with credentials of the environment, publish and sign the built image, and push its foundation."""
+    from drydock.ci import publishing
     from drydock.publish import push
-    from drydock.repo.ci import release
 
-    published = release.publish_release(here(), options.target, options.registry, options.ref, options.sign_key)
+    published = publishing.publish_release(here(), options.target, options.registry, options.ref, options.sign_key)
     if foundations := foundations_of(""):
-        release.push_foundation(here(), options.target, foundations, options.sign_key)
+        publishing.push_foundation(here(), options.target, foundations, options.sign_key)
     write_output(format_json(dump_record(published)) if options.json else push.format_published_image(published))
 
 
@@ -335,7 +336,7 @@ class CiProposeOptions(VerbOptions):
 @Verb
 def propose_update(options: CiProposeOptions) -> None:
     """Lock the variants that have drifted, push a branch and open a pull or merge request."""
-    from drydock.repo.ci import proposal
+    from drydock.projects import proposal
 
     propose = proposal.propose_first if options.unlocked else proposal.propose_locks
     propose = proposal.propose_recipes if options.recipes else propose
@@ -356,9 +357,9 @@ class CiVariablesOptions(VerbOptions):
 @Verb
 def list_ci_variables(options: CiVariablesOptions) -> None:
     """Print the commands that set the CI server's variables, or check that a release has those it needs."""
-    from drydock.repo.ci import variables
+    from drydock.ci import ci_variables
 
     if options.check:
-        variables.check_release_variables(options.format, options.registry)
+        ci_variables.check_release_variables(options.format, options.registry)
     else:
-        write_output(variables.format_all_variables(options.format))
+        write_output(ci_variables.format_all_variables(options.format))

@@ -6,12 +6,7 @@ import datetime as dt
 import sys
 from typing import Literal
 
-from drydock.config.matrix import find_matching_variants, find_variant, read_matrix
-from drydock.config.project import DRYDOCK
-from drydock.core.console import spell_commands, write_output
-from drydock.core.errors import InputError
-from drydock.core.files import format_json
-from drydock.repo.options import (
+from drydock.cli.options import (
     BuilderOption,
     ContextOption,
     JsonOption,
@@ -24,7 +19,12 @@ from drydock.repo.options import (
     Verb,
     VerboseOption,
 )
-from drydock.repo.task_helpers import after_dashes, foundations_of, here, terminal_columns, words_of
+from drydock.cli.task_helpers import after_dashes, foundations_of, here, terminal_columns, words_of
+from drydock.config.matrix import find_matching_variants, find_variant, read_matrix
+from drydock.config.project import DRYDOCK
+from drydock.core.console import spell_commands, write_output
+from drydock.core.errors import InputError
+from drydock.core.files import format_json
 
 
 class BuildVerbOptions(
@@ -67,18 +67,18 @@ def build_rows(options: BuildVerbOptions) -> None:
     """Build an image without network, load it into the engine and print its digest. Inputs without a pin get one."""
     from drydock.build import job
     from drydock.inputs import overrides
-    from drydock.repo import building
+    from drydock.projects import build_verb
 
     settings = job.BuildOptions(options.platform or None, options.offline, overrides.parse_contexts(options.context))
-    pull = building.make_foundation_pull(
+    pull = build_verb.make_foundation_pull(
         foundations_of(options.foundations), options.signers, insecure=options.insecure
     )
-    builders = building.parse_builders(options.builder)
-    how = building.RowOptions(
+    builders = build_verb.parse_builders(options.builder)
+    how = build_verb.RowOptions(
         settings, builders, options.no_cache, options.locked, options.supplied, options.stand_ins, pull
     )
-    which = building.Which(options.target, options.root, options.all_locked, options.changed_since)
-    building.build_rows(here(), which, how, json=options.json)
+    which = build_verb.Which(options.target, options.root, options.all_locked, options.changed_since)
+    build_verb.build_rows(here(), which, how, json=options.json)
 
 
 class RunOptions(RowOrAutoOption):
@@ -204,16 +204,18 @@ class MatrixOptions(JsonOption):
 @Verb
 def list_matrix(options: MatrixOptions) -> None:
     """List the variants, with versions, lock state and verification status."""
-    from drydock.repo import tables
+    from drydock.pages import matrix_table
 
-    project, variants = tables.list_project_variants(options.from_)
-    rows = tables.make_matrix_rows(project, find_matching_variants(variants, options.target))
-    rows = tables.select_rows(rows, tables.Filter(options.accelerator, options.proof, options.unlocked))
+    project, variants = matrix_table.list_project_variants(options.from_)
+    rows = matrix_table.make_matrix_rows(project, find_matching_variants(variants, options.target))
+    rows = matrix_table.select_rows(rows, matrix_table.Filter(options.accelerator, options.proof, options.unlocked))
     if options.explain:
-        write_output(tables.explain_rows(project, variants, rows, whole=bool(options.target), json=options.json))
+        write_output(matrix_table.explain_rows(project, variants, rows, whole=bool(options.target), json=options.json))
     else:
         write_output(
-            format_json({"variants": rows}) if options.json else tables.format_matrix_table(rows, terminal_columns())
+            format_json({"variants": rows})
+            if options.json
+            else matrix_table.format_matrix_table(rows, terminal_columns())
         )
 
 
@@ -251,7 +253,7 @@ class DoctorOptions(JsonOption):
 @Verb
 def examine_machine(options: DoctorOptions) -> None:
     """Ask engine, disk, mirrors and each server that a build needs, in ten seconds, and say what to do."""
-    from drydock.repo import doctor
+    from drydock.projects import doctor
 
     answers = doctor.examine_machine(
         here(), find_variant(read_matrix(here()), options.target) if options.target else None

@@ -6,11 +6,11 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from drydock.cli.options import JsonOption, Verb, VerbOptions
+from drydock.cli.task_helpers import here
 from drydock.core.console import write_output
 from drydock.core.files import explain_unwritable, format_json, write_atomically
 from drydock.model.record import dump_record
-from drydock.repo.options import JsonOption, Verb, VerbOptions
-from drydock.repo.task_helpers import here
 
 if TYPE_CHECKING:
     from drydock.topology.playbook.run import Ssh

@@ -4,11 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from drydock.config.matrix import find_variant, read_matrix
-from drydock.core.console import write_output
-from drydock.core.files import format_json
-from drydock.model.record import dump_record
-from drydock.repo.options import (
+from drydock.cli.options import (
     AlwaysJsonOption,
     CheckOption,
     ContextOption,
@@ -21,7 +17,11 @@ from drydock.repo.options import (
     Verb,
     VerboseOption,
 )
-from drydock.repo.task_helpers import choose_variants, here, report_written
+from drydock.cli.task_helpers import choose_variants, here, report_written
+from drydock.config.matrix import find_variant, read_matrix
+from drydock.core.console import write_output
+from drydock.core.files import format_json
+from drydock.model.record import dump_record
 
 
 class EngineOptions(AlwaysJsonOption):
@@ -52,7 +52,7 @@ def fetch_inputs(options: FetchOptions) -> None:
     """Download everything that a lock pins into the store and print the build contexts."""
     from drydock.build.job import BuildOptions
     from drydock.inputs import overrides
-    from drydock.repo import locking
+    from drydock.projects import locking
 
     settings = BuildOptions(options.platform or None, options.offline, overrides.parse_contexts(options.context))
     job = locking.job_of(here(), options.target, settings, locked=options.locked, supplied_folders=options.supplied)
@@ -71,7 +71,7 @@ def render_rows(options: RenderRowOptions) -> None:
     """Write images/VARIANT/Dockerfile from the matrix and the templates; in a project upgrade.json of its rows too."""
     from drydock.build import render
     from drydock.lock import lockfile
-    from drydock.repo import row_record
+    from drydock.projects import row_record_file
 
     if options.profile:
         write_output(render.profile_text(find_variant(read_matrix(here()), options.target)))
@@ -79,9 +79,9 @@ def render_rows(options: RenderRowOptions) -> None:
     locked = lockfile.read_current(here(), choose_variants(options.target))
     if options.check:
         for variant, lock in locked:
-            row_record.check_row_files(here(), variant, lock)
+            row_record_file.check_row_files(here(), variant, lock)
     else:
-        report_written(row_record.write_rows(here(), locked), json=options.json)
+        report_written(row_record_file.write_rows(here(), locked), json=options.json)
 
 
 class BakeOptions(RowOption, PlatformOption, ContextOption, AlwaysJsonOption):

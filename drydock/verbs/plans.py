@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from drydock.cli.options import JsonOption, RowOrAutoOption, Verb
+from drydock.cli.task_helpers import after_dashes, here, terminal_columns
 from drydock.core.console import write_output
 from drydock.core.files import explain_unwritable, format_json, write_atomically
-from drydock.repo.options import JsonOption, RowOrAutoOption, Verb
-from drydock.repo.task_helpers import after_dashes, here, terminal_columns
 
 
 class PlannedRowOptions(RowOrAutoOption):

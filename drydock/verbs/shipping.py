@@ -5,12 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from drydock.config.project import DRYDOCK
-from drydock.core.console import write_output
-from drydock.core.errors import InputError
-from drydock.core.files import format_json
-from drydock.model.record import dump_record
-from drydock.repo.options import (
+from drydock.cli.options import (
     ContextOption,
     InsecureOption,
     JsonOption,
@@ -20,7 +15,12 @@ from drydock.repo.options import (
     Verb,
     VerboseOption,
 )
-from drydock.repo.task_helpers import choose_variants, foundations_of, here, registry_of
+from drydock.cli.task_helpers import choose_variants, foundations_of, here, registry_of
+from drydock.config.project import DRYDOCK
+from drydock.core.console import write_output
+from drydock.core.errors import InputError
+from drydock.core.files import format_json
+from drydock.model.record import dump_record
 
 if TYPE_CHECKING:
     from drydock.publish.push import PublishOptions

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from drydock.core.console import write_output
-from drydock.core.files import format_json
-from drydock.model.record import dump_record
-from drydock.repo.options import (
+from drydock.cli.options import (
     AdvisoryOptions,
     BuilderOption,
     InsecureOption,
@@ -18,7 +15,10 @@ from drydock.repo.options import (
     VerbOptions,
     VerboseOption,
 )
-from drydock.repo.task_helpers import choose_variants, here, require_target
+from drydock.cli.task_helpers import choose_variants, here, require_target
+from drydock.core.console import write_output
+from drydock.core.files import format_json
+from drydock.model.record import dump_record
 
 
 class RebuildOptions(BuilderOption, VerboseOption, JsonOption):

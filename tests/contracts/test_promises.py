@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from drydock.cli import cli
+from drydock.cli.version import read_own_version
 from drydock.config import renamed
 from drydock.config.matrix import read_matrix
 from drydock.config.project import DRYDOCK
 from drydock.core.paths import ROOT
-from drydock.repo import cli, surface
-from drydock.repo.changelog import read_changelog
-from drydock.repo.version import read_own_version
+from drydock.releases import surface
+from drydock.releases.changelog import read_changelog
 from tasks import namespace
 
 RELEASES = read_changelog()

@@ -18,7 +18,7 @@ from drydock.config.project import DRYDOCK
 from drydock.core.errors import InputError
 from drydock.core.paths import ROOT
 from drydock.model.topology_findings import FINDINGS
-from drydock.repo import commands, site
+from drydock.pages import commands_page, site
 
 pytest.importorskip("zensical", reason="there is no Zensical for this processor")
 pytestmark = [pytest.mark.checkout, pytest.mark.xdist_group("site")]  # one at a time: it is built in build/site
@@ -142,8 +142,8 @@ def test_each_page_has_one_place_in_the_navigation() -> None:
 
 
 def test_the_page_of_commands_is_that_of_the_tasks() -> None:
-    text = (ROOT / commands.FILE).read_text()
-    assert commands.render_commands_page(tasks.COMMANDS) == text
+    text = (ROOT / commands_page.FILE).read_text()
+    assert commands_page.render_commands_page(tasks.COMMANDS) == text
     assert "| `--offline` | do not use the network" in text
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from drydock.core.paths import ROOT
-from drydock.repo.reference import FOLDER
+from drydock.pages.reference_pages import FOLDER
 
 pytestmark = pytest.mark.checkout
 

@@ -15,7 +15,7 @@ from drydock.build import build
 from drydock.build.job import Job
 from drydock.core.paths import cache_home
 from drydock.lock import lockfile
-from drydock.repo.ordinary_user import OrdinaryUser, ordinary_user
+from drydock.quality.ordinary_user import OrdinaryUser, ordinary_user
 from tests.support.servers import Registry
 from tests.support.small_image import VARIANT, Small
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from drydock.ci.workflow import PROJECT_TESTS
 from drydock.core.paths import CACHE, ROOT, cache_home
-from drydock.repo.ci.workflow import PROJECT_TESTS
 
 pytestmark = [pytest.mark.engine, pytest.mark.checkout]
 PAGE = ROOT / "docs" / "project.md"

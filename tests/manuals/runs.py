@@ -38,6 +38,7 @@ import yaml
 
 import tasks
 from drydock.build import buildx, render
+from drydock.cli import cli
 from drydock.config.matrix import find_variant
 from drydock.config.project import DRYDOCK
 from drydock.core.errors import DrydockError
@@ -45,7 +46,6 @@ from drydock.engine import daemon
 from drydock.inputs import overrides
 from drydock.lock import lockfile
 from drydock.model.variant import Variant
-from drydock.repo import cli
 from drydock.run import entrypoint
 from drydock.topology import known_answer
 from entrypoints.cli import fabricverb

@@ -21,10 +21,10 @@ from invoke.parser import Parser, ParserContext
 from pydantic import Field, model_validator
 
 import tasks
+from drydock.cli import cli
 from drydock.config.matrix import find_variant
 from drydock.core.errors import DrydockError
 from drydock.model.record import Record
-from drydock.repo import cli
 from entrypoints.core.errors import EntrypointError
 from entrypoints.request.arguments import parse_arguments
 from tests.support.hosts import expect

@@ -9,8 +9,8 @@ from typing import Any
 
 import yaml
 
-from drydock.repo.ci import workflow
-from drydock.repo.ci.release import PASSWORD, USER
+from drydock.ci import workflow
+from drydock.ci.publishing import PASSWORD, USER
 from tests.support.git import git
 from tests.support.servers import PASSWORD as RIGHT
 from tests.support.servers import Registry

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from drydock.ci.publishing import PASSWORD, USER
 from drydock.core.paths import cache_home
 from drydock.engine import debian
-from drydock.repo.ci.release import PASSWORD, USER
 from tests.pipelines.conftest import edit
 from tests.support.git import git
 from tests.support.servers import PASSWORD as RIGHT

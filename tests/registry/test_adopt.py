@@ -20,11 +20,11 @@ from drydock.core.paths import ROOT
 from drydock.core.project import Project
 from drydock.inputs.images import resolve_image
 from drydock.model.bases import ImageBase
+from drydock.projects import adopt_verb
+from drydock.projects.adopt_verb import AdoptOptions
 from drydock.publish.adopt import AdoptedImage
 from drydock.publish.base_image import BaseFacts
 from drydock.publish.push import PublishOptions
-from drydock.repo import adopt
-from drydock.repo.adopt import AdoptOptions
 from tests.registry.test_projects import verb
 from tests.support import layouts
 from tests.support.servers import Registry
@@ -114,7 +114,7 @@ def test_the_layers_stay_and_two_are_added_with_entrypoint_user_and_labels(
 ) -> None:
     base = make_layer(FILES)
     upstream.push("v0.33.0", [base])
-    adopted = adopt.adopt_image(project, options(upstream))
+    adopted = adopt_verb.adopt_image(project, options(upstream))
     manifest, config = read_image(upstream.host, adopted_name(upstream), adopted.digest)
     assert manifest["layers"][0] == base.descriptor
     assert len(manifest["layers"]) == len(config["rootfs"]["diff_ids"]) == len(config["history"]) == 3
@@ -135,7 +135,7 @@ def test_the_added_layers_have_the_entrypoint_and_what_it_knows_and_hide_what_a_
     project: Project, upstream: Upstream
 ) -> None:
     upstream.push("v0.33.0")
-    adopted = adopt.adopt_image(project, options(upstream))
+    adopted = adopt_verb.adopt_image(project, options(upstream))
     manifest, config = read_image(upstream.host, adopted_name(upstream), adopted.digest)
     entrypoint, row = (read_layer(upstream, layer["digest"]) for layer in manifest["layers"][1:])
     prefix = "opt/drydock/entrypoints/"
@@ -165,10 +165,10 @@ def test_the_base_is_mounted_and_none_of_its_layers_is_read_or_sent(project: Pro
     upstream.push(
         "v0.33.0", [make_layer({**FILES, "usr/big": bytes(10_000_000)}, "application/vnd.oci.image.layer.v1.tar")]
     )
-    adopted = adopt.adopt_image(project, options(upstream))
+    adopted = adopt_verb.adopt_image(project, options(upstream))
     assert adopted.blobs == {"uploaded": 3, "mounted": 1, "present": 0}
     assert adopted.bytes_sent < 4_000_000
-    again = adopt.adopt_image(project, options(upstream))
+    again = adopt_verb.adopt_image(project, options(upstream))
     assert (again.digest, again.bytes_sent, again.written) == (adopted.digest, 0, ())
 
 
@@ -180,7 +180,7 @@ def test_two_machines_and_two_registries_give_one_digest(
     for number, host in enumerate((upstream.host, other.host)):
         monkeypatch.setenv("DRYDOCK_CACHE", str(tmp_path / f"cache{number}"))
         project = make_project(tmp_path / f"acme{number}")
-        adopted = adopt.adopt_image(project, options(upstream, f"{host}/acme/two"))
+        adopted = adopt_verb.adopt_image(project, options(upstream, f"{host}/acme/two"))
         assert adopted.blobs["mounted"] == (1 if host == upstream.host else 0)
         digests.append(adopted.digest)
     assert digests[0] == digests[1]
@@ -195,7 +195,7 @@ def test_a_layer_larger_than_a_request_is_copied_in_pieces(
     monkeypatch.setattr("drydock.registry.blobs.CHUNK", 300_000)
     large = make_layer({**FILES, "usr/big": bytes(range(256)) * 4000}, "application/vnd.oci.image.layer.v1.tar")
     upstream.push("v0.33.0", [large])
-    adopt.adopt_image(project, options(upstream, f"{other.host}/acme/large"))
+    adopt_verb.adopt_image(project, options(upstream, f"{other.host}/acme/large"))
     assert fetch(other.host, "acme/large", f"blobs/{large.descriptor['digest']}").content == large.blob
 
 
@@ -206,26 +206,26 @@ def test_an_index_is_adopted_with_each_of_its_platforms_or_the_one_that_is_named
     entries = [upstream.push(f"one-{number}", platform=name) for number, name in enumerate(platforms)]
     upstream.push_index("v0.33.0", entries)
     project = make_project(tmp_path / "both")
-    adopted = adopt.adopt_image(project, options(upstream))
+    adopted = adopt_verb.adopt_image(project, options(upstream))
     assert [*adopted.platforms] == ["linux/amd64", "linux/arm64"]
     index = fetch(upstream.host, adopted_name(upstream), f"manifests/{adopted.digest}").json()
     assert {entry["platform"]["architecture"] for entry in index["manifests"]} == {"amd64", "arm64"}
     assert find_variant(read_matrix(project), adopted.row).platforms == ("linux/amd64", "linux/arm64")
-    one = adopt.adopt_image(make_project(tmp_path / "one"), options(upstream, platform="linux/arm64"))
+    one = adopt_verb.adopt_image(make_project(tmp_path / "one"), options(upstream, platform="linux/arm64"))
     assert [*one.platforms] == ["linux/arm64"]
 
 
 def test_an_image_in_dockers_format_is_named_by_the_oci_types(project: Project, upstream: Upstream) -> None:
     base = make_layer(FILES, DOCKER_LAYER)
     upstream.push("v0.33.0", [base], media_type=DOCKER_MANIFEST)
-    adopted = adopt.adopt_image(project, options(upstream))
+    adopted = adopt_verb.adopt_image(project, options(upstream))
     manifest, _ = read_image(upstream.host, adopted_name(upstream), adopted.digest)
     assert manifest["layers"][0] == {**base.descriptor, "mediaType": OCI_LAYER}
 
 
 def test_a_history_that_does_not_fit_the_layers_is_left_out(project: Project, upstream: Upstream) -> None:
     upstream.push("v0.33.0", config={"history": [{"created_by": "a"}, {"created_by": "b"}]})
-    adopted = adopt.adopt_image(project, options(upstream))
+    adopted = adopt_verb.adopt_image(project, options(upstream))
     assert "history" not in read_image(upstream.host, adopted_name(upstream), adopted.digest)[1]
 
 
@@ -236,7 +236,7 @@ def test_the_row_is_locked_with_the_digest_that_was_adopted_and_outdated_tells_t
     project: Project, upstream: Upstream
 ) -> None:
     upstream.push("v0.33.0")
-    adopted = adopt.adopt_image(project, options(upstream))
+    adopted = adopt_verb.adopt_image(project, options(upstream))
     upstream.push("v0.33.0", [make_layer(FILES, salt="moved")])
     verb(project.root, "lock", "--target", adopted.row)
     lock = json.loads((project.root / "images" / adopted.row / "lock.json").read_text())
@@ -244,7 +244,7 @@ def test_the_row_is_locked_with_the_digest_that_was_adopted_and_outdated_tells_t
     verb(project.root, "render", "--target", adopted.row)
     with pytest.raises(AssertionError, match=r"pins have drifted[\s\S]*adopt"):
         verb(project.root, "outdated", "--target", adopted.row)
-    moved = adopt.adopt_image(project, options(upstream))
+    moved = adopt_verb.adopt_image(project, options(upstream))
     assert moved.base != adopted.base
     with pytest.raises(AssertionError, match="the stack states"):
         verb(project.root, "lock", "--check", "--target", adopted.row)
@@ -266,10 +266,10 @@ def test_a_second_run_needs_no_option_and_check_compares_and_writes_nothing(
     project: Project, upstream: Upstream
 ) -> None:
     upstream.push("v0.33.0")
-    adopted = adopt.adopt_image(project, options(upstream))
+    adopted = adopt_verb.adopt_image(project, options(upstream))
     unstated = options(upstream, facts=BaseFacts())
-    assert adopt.adopt_image(project, unstated).digest == adopted.digest
-    checked = adopt.adopt_image(project, unstated._replace(check=True))
+    assert adopt_verb.adopt_image(project, unstated).digest == adopted.digest
+    checked = adopt_verb.adopt_image(project, unstated._replace(check=True))
     assert (checked.digest, checked.tag) == (adopted.digest, None)
     manifest = read_image(upstream.host, adopted_name(upstream), adopted.digest)[0]
     Upstream(upstream.host, adopted_name(upstream)).put_manifest(
@@ -277,7 +277,7 @@ def test_a_second_run_needs_no_option_and_check_compares_and_writes_nothing(
     )
     before = read_files(project)
     with pytest.raises(StaleError, match=adopted.digest):
-        adopt.adopt_image(project, unstated._replace(check=True))
+        adopt_verb.adopt_image(project, unstated._replace(check=True))
     assert read_files(project) == before
 
 
@@ -297,7 +297,7 @@ variants:
 def test_rows_and_comments_of_the_project_stay(tmp_path: Path, upstream: Upstream) -> None:
     upstream.push("v0.33.0")
     project = make_project(tmp_path / "acme", rows=ROWS)
-    adopt.adopt_image(project, options(upstream))
+    adopt_verb.adopt_image(project, options(upstream))
     text = (project.root / "matrix.yaml").read_text()
     assert [line for line in text.splitlines() if "vllm-openai" not in line] == ROWS.splitlines()
     assert {"acme-cpu", "vllm-openai-v0.33.0"} < {variant.id for variant in read_matrix(project)}
@@ -320,7 +320,7 @@ def test_a_name_that_is_taken_or_none_is_refused_and_the_project_stays_as_it_was
     project = make_project(tmp_path / "acme", rows=ROWS)
     before = read_files(project)
     with pytest.raises(DrydockError, match=said):
-        adopt.adopt_image(project, options(upstream, row=row))
+        adopt_verb.adopt_image(project, options(upstream, row=row))
     assert read_files(project) == before
 
 
@@ -330,7 +330,7 @@ def test_a_stack_that_the_user_wrote_is_not_overwritten(project: Project, upstre
     path.parent.mkdir(parents=True)
     path.write_text("inherits: drydock/cuda-13.0-0.33\n")
     with pytest.raises(InputError, match="exists, and is not of"):
-        adopt.adopt_image(project, options(upstream))
+        adopt_verb.adopt_image(project, options(upstream))
     assert path.read_text() == "inherits: drydock/cuda-13.0-0.33\n"
 
 
@@ -339,13 +339,13 @@ def test_labels_and_user_of_the_project_are_taken_and_what_needs_a_build_is_refu
 ) -> None:
     upstream.push("v0.33.0")
     own = make_project(tmp_path / "own", 'additions: {labels: {com.acme.team: inference}, user: "20000:0"}\n')
-    adopted = adopt.adopt_image(own, options(upstream))
+    adopted = adopt_verb.adopt_image(own, options(upstream))
     settings = read_image(upstream.host, adopted_name(upstream), adopted.digest)[1]["config"]
     assert (settings["User"], settings["Labels"]["com.acme.team"]) == ("20000:0", "inference")
     built = make_project(tmp_path / "built", "additions: {files: {/etc/motd: motd}}\n")
     (built.root / "motd").write_text("hello\n")
     with pytest.raises(InputError, match=r"additions\.files: expected none"):
-        adopt.adopt_image(built, options(upstream))
+        adopt_verb.adopt_image(built, options(upstream))
 
 
 def test_the_verb_prints_the_image_and_takes_the_options(project: Project, upstream: Upstream) -> None:
@@ -367,7 +367,7 @@ def test_the_verb_prints_the_image_and_takes_the_options(project: Project, upstr
 def test_what_nothing_says_is_asked_for_with_its_option(project: Project, upstream: Upstream) -> None:
     upstream.push("v0.33.0")
     with pytest.raises(InputError) as caught:
-        adopt.adopt_image(project, options(upstream, facts=BaseFacts()))
+        adopt_verb.adopt_image(project, options(upstream, facts=BaseFacts()))
     named = [problem.split(": ")[1] for problem in caught.value.problems]
     assert named == ["--vllm", "--python", "--python-version"]
     assert "its tag makes 0.33.0 likely" in caught.value.problems[0]
@@ -376,7 +376,7 @@ def test_what_nothing_says_is_asked_for_with_its_option(project: Project, upstre
 
 def test_layers_say_what_is_in_the_image(project: Project, upstream: Upstream) -> None:
     upstream.push("v0.33.0", [make_layer(FILES, "application/vnd.oci.image.layer.v1.tar+zstd"), make_layer({"x": b""})])
-    adopted = adopt.adopt_image(project, options(upstream, facts=BaseFacts(), read_layers=True))
+    adopted = adopt_verb.adopt_image(project, options(upstream, facts=BaseFacts(), read_layers=True))
     variant = find_variant(read_matrix(project), adopted.row)
     assert (variant.vllm.version, variant.python, variant.interpreter) == ("0.33.0", "3.12", "/usr/bin/python3")
     assert adopted.bytes_read == sum(
@@ -422,14 +422,14 @@ def test_layers_of_another_shape_have_their_sentence(
     upstream.push("v0.33.0", layers, {"Env": ["CUDA_VERSION=13.0.1"]})
     before = read_files(project)
     with pytest.raises((InputError, RegistryError), match=said) as caught:
-        adopt.adopt_image(project, options(upstream, facts=BaseFacts(), read_layers=True))
+        adopt_verb.adopt_image(project, options(upstream, facts=BaseFacts(), read_layers=True))
     assert str(caught.value).isprintable() or "\x1b" not in str(caught.value)
     assert read_files(project) == before
 
 
 def test_a_venv_whose_vllm_has_two_names_is_read(project: Project, upstream: Upstream) -> None:
     upstream.push("v0.33.0", [make_layer(CPU)], {"Env": ["VLLM_TARGET_DEVICE=cpu"]})
-    adopted = adopt.adopt_image(project, options(upstream, facts=BaseFacts(), read_layers=True))
+    adopted = adopt_verb.adopt_image(project, options(upstream, facts=BaseFacts(), read_layers=True))
     variant = find_variant(read_matrix(project), adopted.row)
     assert variant.known_answers == find_variant(read_matrix(project), "cpu").known_answers
     assert (variant.accelerator, variant.interpreter, variant.vllm.version) == (
@@ -451,7 +451,9 @@ def test_a_row_is_planned_on_a_recorded_host(
     project: Project, upstream: Upstream, accelerator: str, vllm: str, env: list[str], host: str
 ) -> None:
     upstream.push("v0.33.0", settings={"Env": env})
-    adopted = adopt.adopt_image(project, options(upstream, facts=STATED._replace(accelerator=accelerator, vllm=vllm)))
+    adopted = adopt_verb.adopt_image(
+        project, options(upstream, facts=STATED._replace(accelerator=accelerator, vllm=vllm))
+    )
     root = str(ROOT / "tests/hosts" / host / "host.json")
     plan = json.loads(
         verb(project.root, "plan", "--target", adopted.row, "--root", root, "--model", "Qwen/Qwen3-0.6B", "--json")
@@ -508,7 +510,7 @@ def test_a_base_that_contradicts_itself_or_may_not_be_copied_has_its_sentence(
     upstream.push("v0.33.0", **pushed)
     before = read_files(project)
     with pytest.raises((InputError, RegistryError), match=said):
-        adopt.adopt_image(project, options(upstream, f"{upstream.host}/acme/refused"))
+        adopt_verb.adopt_image(project, options(upstream, f"{upstream.host}/acme/refused"))
     assert read_files(project) == before
     assert requests.get(f"http://{upstream.host}/v2/acme/refused/tags/list", timeout=10).status_code == 404
 
@@ -535,7 +537,7 @@ def test_a_layer_that_the_registry_lost_or_changed_is_not_copied(
     harm(registry, layer)
     name = f"acme/{harm.__name__.strip('_')}"
     with pytest.raises(RegistryError, match=said):
-        adopt.adopt_image(project, options(upstream, f"{other.host}/{name}"))
+        adopt_verb.adopt_image(project, options(upstream, f"{other.host}/{name}"))
     assert not (project.root / "matrix.yaml").exists()
     assert requests.get(f"http://{other.host}/v2/{name}/tags/list", timeout=10).status_code == 404
 
@@ -548,25 +550,25 @@ def test_an_artifact_a_missing_tag_and_a_digest_as_destination_have_their_senten
     config = {"mediaType": "application/vnd.cncf.helm.config.v1+json", **empty}
     upstream.push("chart", manifest={"config": config})
     with pytest.raises(RegistryError, match="not an image, but an artifact"):
-        adopt.adopt_image(project, options(upstream, tag="chart"))
+        adopt_verb.adopt_image(project, options(upstream, tag="chart"))
     with pytest.raises(RegistryError, match="image not found"):
-        adopt.adopt_image(project, options(upstream, tag="v9.9.9"))
+        adopt_verb.adopt_image(project, options(upstream, tag="v9.9.9"))
     with pytest.raises(InputError, match="found a digest, expected REGISTRY/NAME"):
-        adopt.adopt_image(project, options(upstream, f"{upstream.host}/acme/vllm@sha256:{'0' * 64}"))
+        adopt_verb.adopt_image(project, options(upstream, f"{upstream.host}/acme/vllm@sha256:{'0' * 64}"))
 
 
 def test_an_accelerator_whose_scripts_must_run_is_refused(project: Project, upstream: Upstream) -> None:
     upstream.push("v0.33.0")
     with pytest.raises(InputError, match=r"needs the environment that /.*set_env\.sh exports"):
-        adopt.adopt_image(project, options(upstream, facts=STATED._replace(accelerator="ascend", vllm="0.23.0")))
+        adopt_verb.adopt_image(project, options(upstream, facts=STATED._replace(accelerator="ascend", vllm="0.23.0")))
     with pytest.raises(InputError, match="--accelerator cude: unknown"):
-        adopt.adopt_image(project, options(upstream, facts=STATED._replace(accelerator="cude")))
+        adopt_verb.adopt_image(project, options(upstream, facts=STATED._replace(accelerator="cude")))
 
 
 def test_a_registry_that_wants_credentials_says_so(project: Project, upstream: Upstream, guarded: Registry) -> None:
     upstream.push("v0.33.0")
     with pytest.raises(CredentialsError, match="requires credentials"):
-        adopt.adopt_image(project, options(upstream, f"{guarded.host}/acme/vllm"))
+        adopt_verb.adopt_image(project, options(upstream, f"{guarded.host}/acme/vllm"))
     assert not (project.root / "matrix.yaml").exists()
 
 
@@ -575,7 +577,7 @@ def test_the_image_is_signed_with_a_key(
 ) -> None:
     monkeypatch.setenv("COSIGN_PASSWORD", "")
     upstream.push("v0.33.0")
-    adopted = adopt.adopt_image(project, options(upstream, publish=PublishOptions("", key=str(key))))
+    adopted = adopt_verb.adopt_image(project, options(upstream, publish=PublishOptions("", key=str(key))))
     assert adopted.signed
     public = str(key.with_suffix(".pub"))
     command = [

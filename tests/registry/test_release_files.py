@@ -12,7 +12,7 @@ from drydock.attest import signing
 from drydock.attest.signing import Signer
 from drydock.core.errors import InputError, UntrustedError
 from drydock.core.project import Project
-from drydock.repo import release_files
+from drydock.releases import release_files
 from tests.support.git import git
 from tests.support.keys import key_pair
 from tests.support.released import copied

@@ -10,7 +10,7 @@ from pathlib import Path
 from drydock.config.matrix import read_matrix
 from drydock.core.paths import ROOT
 from drydock.core.project import Project
-from drydock.repo import surface
+from drydock.releases import surface
 from tasks import namespace
 from tests.support.git import git
 

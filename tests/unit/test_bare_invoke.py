@@ -13,8 +13,8 @@ from pathlib import Path
 import invoke
 import pytest
 
+from drydock.cli.options import Verb, VerbOptions
 from drydock.core.paths import ROOT
-from drydock.repo.options import Verb, VerbOptions
 
 pytestmark = pytest.mark.checkout
 

@@ -16,7 +16,7 @@ from drydock.core.paths import ROOT
 pytestmark = pytest.mark.checkout
 
 PATTERNS = ("*.md", "docs/**/*.md", "drydock/**/*.py", "bench/*.py")
-PAGES = [path for pattern in PATTERNS for path in sorted(ROOT.glob(pattern)) if path != ROOT / "drydock/repo/cli.py"]
+PAGES = [path for pattern in PATTERNS for path in sorted(ROOT.glob(pattern)) if path != ROOT / "drydock/cli/cli.py"]
 """Pages, and modules, whose hints contain commands; program.py has patterns of commands."""
 COMMAND = re.compile(r"""(?:\./inv|\bin/invoke|["`]invoke|    invoke) ([a-z][^`\n|#";:)]*)""")
 """A command ends with the code span, the line, a pipe or a comment."""

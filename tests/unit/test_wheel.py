@@ -238,7 +238,7 @@ def test_a_project_names_no_wheel_where_another_one_lies_now(
     other = tmp_path / made[0].name
     with zipfile.ZipFile(made[0]) as old, zipfile.ZipFile(other, "w") as new:
         for name in old.namelist():
-            new.writestr(name, old.read(name) + (b"# planted\n" if name.endswith("repo/cli.py") else b""))
+            new.writestr(name, old.read(name) + (b"# planted\n" if name.endswith("cli/cli.py") else b""))
     try:
         record.write_text(json.dumps({"url": other.as_uri(), "archive_info": {}}))
         planted = installed.drydock("project", "init", str(tmp_path / "planted"), "--ci", "none")
@@ -247,7 +247,7 @@ def test_a_project_names_no_wheel_where_another_one_lies_now(
     finally:
         record.write_text(recorded)
 
-    assert "drydock/repo/cli.py: differs from the drydock that is installed" in planted.stderr
+    assert "drydock/cli/cli.py: differs from the drydock that is installed" in planted.stderr
     assert "which pip cannot get" in gone.stderr
     assert not [*tmp_path.glob("*/*.whl")]
     assert "drydock_images-0.1.0-py3-none-any.whl \\" not in (tmp_path / "planted" / "requirements.txt").read_text()

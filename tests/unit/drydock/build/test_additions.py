@@ -10,6 +10,7 @@ import pytest
 
 from drydock.attest import components
 from drydock.build import plan, render, verify
+from drydock.cli import task_helpers
 from drydock.config import mirrors
 from drydock.config.matrix import find_variant, read_matrix
 from drydock.config.project import DRYDOCK
@@ -17,7 +18,6 @@ from drydock.core.errors import InputError
 from drydock.core.paths import ROOT
 from drydock.core.project import Project
 from drydock.inputs.others import read_current_project
-from drydock.repo import task_helpers
 
 CPU = "cpu-vllm0.32"
 CERTIFICATE = "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n"

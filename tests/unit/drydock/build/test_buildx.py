@@ -134,7 +134,7 @@ sys.exit({code})
 TASK = """
 import sys
 from drydock.build import buildx
-from drydock.repo.options import Verb, VerboseOption
+from drydock.cli.options import Verb, VerboseOption
 from invoke.context import Context
 
 @Verb
@@ -327,7 +327,7 @@ TOGETHER = """
 import sys
 from drydock.build import buildx
 from drydock.core.console import show_step, write_output
-from drydock.repo.options import VerbOptions, Verb
+from drydock.cli.options import VerbOptions, Verb
 from invoke.context import Context
 
 def plan(*names):

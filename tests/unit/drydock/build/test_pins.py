@@ -29,7 +29,7 @@ from drydock.lock import lockfile
 from drydock.lock.upgrade_policy import Upgrade
 from drydock.model.locked import LockedImageBase
 from drydock.model.variant import Variant
-from drydock.repo import locking
+from drydock.projects import locking
 from tests.support.fake_registry import Answer, Fake, Seen
 
 AMD64 = "linux/amd64"

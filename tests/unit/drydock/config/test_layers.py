@@ -23,9 +23,9 @@ from drydock.lock.lockfile import path_of_lock, read_lock
 from drydock.lock.proof import Proof, write_proof
 from drydock.model.locked import Lock
 from drydock.model.variant import Variant
-from drydock.repo import tables
-from drydock.repo.ci import proposal
-from drydock.repo.update import update_row
+from drydock.pages import matrix_table
+from drydock.projects import proposal
+from drydock.projects.update import update_row
 from drydock.run import entrypoint
 
 CPU = "cpu-vllm0.32"
@@ -218,7 +218,7 @@ def test_images_of_the_project_win(write: Write) -> None:
     text = path_of_lock(DRYDOCK, CPU).read_text()
     project = write({f"images/{CPU}/lock.json": text})
     assert path_of_lock(project, CPU) == project.root / f"images/{CPU}/lock.json"
-    assert tables.read_variant_state(project, find_variant(read_matrix(project), "cpu")).proof != "none"
+    assert matrix_table.read_variant_state(project, find_variant(read_matrix(project), "cpu")).proof != "none"
     assert (
         render.dockerfile_path(project, find_variant(read_matrix(project), "cpu")) == ROOT / f"images/{CPU}/Dockerfile"
     )
@@ -255,7 +255,7 @@ def test_locking_again_changes_nothing_below(copy: Path, tmp_path: Path, monkeyp
     variant = find_variant(read_matrix(project), "cpu")
     before, committed = contents(copy), read_lock(path_of_lock(project, CPU))
     write_proof(project, CPU, Proof())
-    monkeypatch.setattr("drydock.repo.docs.write", lambda *_: [])
+    monkeypatch.setattr("drydock.pages.docs.write", lambda *_: [])
     for unresolved, in_project in (({"vllm": "no answer"}, False), ({}, True)):
         pins = {
             name: platform_pins.model_copy(update={"tools": (), "unresolved": unresolved})

@@ -19,7 +19,7 @@ EMIT = "write_output('data\\n' * 10000)"
 def run(command: str, redirection: str = "", **variables: str) -> subprocess.CompletedProcess[str]:
     """Run Python with what a command of drydock begins with, in a shell that redirects its streams."""
     lines = ("from drydock.core.process import prepare_process", "prepare_process()",
-             "from drydock.core.console import write_output, log", "from drydock.repo.task_helpers import print_errors",
+             "from drydock.core.console import write_output, log", "from drydock.cli.task_helpers import print_errors",
              "with print_errors():", f"    {command}")  # fmt: skip
     argv = ["bash", "-c", f'"$0" -c "$1" {redirection}', sys.executable, "\n".join(lines)]
     env = {**os.environ, "PYTHONPATH": str(ROOT), **variables}

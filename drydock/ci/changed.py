@@ -1,0 +1,200 @@
+"""Which variants changed since a commit, by the checksum of their image's inputs. IO: git.
+
+It is the checksum that `verify` and proofs use: lock, Dockerfile, profile, entrypoint, tools, compression. A comment in
+a stack, a test or a page changes no image; a change to the entrypoint changes every image.
+"""
+
+from __future__ import annotations
+
+import io
+import json as js
+import os
+import tarfile
+import tempfile
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+from drydock.build.job import Job
+from drydock.ci.ci_rows import ARCHITECTURES, HOSTED_DISK, CiRow, LeftOut, list_ci_rows
+from drydock.ci.workflow import REQUIREMENTS
+from drydock.config.matrix import find_variant, read_matrix
+from drydock.core.console import log
+from drydock.core.errors import DrydockError, FetchError, InputError, suggest_nearest
+from drydock.core.files import format_json
+from drydock.core.project import Project
+from drydock.core.tar import open_tar, unpack_tar
+from drydock.inputs import git
+from drydock.lock import lockfile
+from drydock.model.record import Record, dump_record
+from drydock.model.variant import Variant
+
+FOLDERS = ("matrix.yaml", "templates", "entrypoints", "images")
+"""What the checksums of drydock's own rows cover; a project is read whole, as its additions may be in any folder."""
+CHANGED, ALL = "changed", "all"
+LARGE_HINT = (
+    "for a variant that needs more disk, use runners of your own: set DRYDOCK_RUNNER_AMD64 and"
+    " DRYDOCK_RELEASE_RUNNER_AMD64 on GitHub, DRYDOCK_LARGE_RUNNERS on GitLab (docs/ci.md)"
+)
+NO_COMMIT = "0" * 40
+"""What CI servers pass as the parent of the first commit."""
+
+
+class ChangedVariant(Record):
+    """A variant to build, and why."""
+
+    variant: str
+    platform: str
+    arch: str
+    why: str
+
+
+class Changes(Record):
+    """The output of `ci.changed --json`."""
+
+    since: str
+    changed: tuple[ChangedVariant, ...]
+    unchanged: tuple[str, ...]
+    left_out: tuple[LeftOut, ...]
+
+
+class Selection(NamedTuple):
+    """Which variants to report."""
+
+    target: str = ""
+    """Consider this variant only."""
+    only: str = CHANGED
+    """changed, all, or a variant to build whether it changed or not."""
+    large: str = ""
+    """Architectures, with spaces between, whose runners have disk for every variant; others count as hosted runners."""
+
+
+def format_changed_rows(project: Project, since: str, selection: Selection, *, json: bool, github: bool) -> str:
+    """Return what changed: one variant per line, a JSON object, or a line for $GITHUB_OUTPUT.
+
+    Raises InputError if `only` names a variant that cannot be built.
+    """
+    variants = read_matrix(project)
+    only_variant = selection.only if selection.only not in (CHANGED, ALL) else ""
+    one, large = selection.target or only_variant, _parse_architectures(selection.large)
+    since = since if selection.only == CHANGED else ""
+    comparison = compare_with_commit(project, [find_variant(variants, one)] if one else variants, since, large)
+    if only_variant and comparison.left_out:
+        raise InputError(*(f"{row.variant}: {row.why}" for row in comparison.left_out), hint=LARGE_HINT)
+    for row in comparison.changed:
+        log(f"{row.variant}: {row.why}")
+    for too_large in comparison.left_out:
+        if "disk" in too_large.why:
+            log(f"{too_large.variant}: not built: {too_large.why}")
+    if github:
+        return f"variants={js.dumps([dump_record(row) for row in comparison.changed])}\n"
+    return format_json(dump_record(comparison)) if json else "".join(f"{row.variant}\n" for row in comparison.changed)
+
+
+def compare_with_commit(
+    project: Project, variants: Sequence[Variant], since: str, large: Collection[str] = tuple(ARCHITECTURES.values())
+) -> Changes:
+    """Compare every variant that CI builds with its state at a commit.
+
+    A changed variant is left out if it does not fit a hosted runner and its architecture is not in `large`.
+    """
+    built, left_out = list_ci_rows(project, variants)
+    variants_by_id = {variant.id: variant for variant in variants}
+    try:
+        old, reason = _read_sums_at(project, since), "new, or its earlier inputs are incomplete"
+    except DrydockError as error:
+        old, reason = {}, f"cannot compare with an earlier commit: {error.problems[0]}"
+    row_reasons = [
+        (
+            row,
+            explain_rebuild(
+                old.get(row.variant, ""), compute_inputs_sum(project, variants_by_id[row.variant], row), reason
+            ),
+        )
+        for row in built
+    ]
+    too_large = [row for row, text in row_reasons if text and not (row.fits or row.arch in large)]
+    return Changes(
+        since=since,
+        changed=tuple(
+            ChangedVariant(variant=row.variant, platform=row.platform, arch=row.arch, why=text)
+            for row, text in row_reasons
+            if text and row not in too_large
+        ),
+        unchanged=tuple(row.variant for row, text in row_reasons if not text),
+        left_out=(*left_out, *(LeftOut(variant=row.variant, why=_too_large(row)) for row in too_large)),
+    )
+
+
+def _too_large(row: CiRow) -> str:
+    return f"disk: it needs {row.needs}, and a hosted runner has {HOSTED_DISK / 1e9:.0f} GB"
+
+
+def _parse_architectures(text: str) -> Collection[str]:
+    """Return the architectures in a text. Raises InputError for an unknown one."""
+    architectures = text.replace(",", " ").split()
+    for unknown in sorted(set(architectures) - set(ARCHITECTURES.values())):
+        raise InputError(f"--large {unknown}: unknown", hint=suggest_nearest(unknown, ARCHITECTURES.values()))
+    return architectures
+
+
+def explain_rebuild(old: str, new: str, unknown: str) -> str:
+    """Return why a variant must be built; empty if it has not changed. Pure."""
+    if old == new:
+        return ""
+    return f"inputs changed from {old[:12]} to {new[:12]}" if old else unknown
+
+
+def compute_inputs_sum(project: Project, variant: Variant, row: CiRow) -> str:
+    """Return the checksum of the inputs of a variant's image."""
+    pins = lockfile.read_lock(lockfile.path_of_lock(project, variant.id))
+    return Job(variant=variant, lock=pins, platform=row.platform, project=project).inputs_sha256
+
+
+def _read_sums_at(project: Project, since: str) -> Mapping[str, str]:
+    """Return variant → checksum at a commit, for variants that CI built then. Raises FetchError or InputError."""
+    if since in ("", NO_COMMIT):
+        raise InputError("no earlier commit was given")
+    if project.below and git.in_checkout(project.root, "diff", "--name-only", since, "--", REQUIREMENTS):
+        raise InputError(f"{REQUIREMENTS} changed, and with it drydock")
+    with tempfile.TemporaryDirectory(prefix="drydock-since-") as folder:
+        _unpack_inputs(project, since, Path(folder))
+        then = replace(project, root=Path(folder))
+        return dict(pair for variant in read_matrix(then) for pair in _list_old_sums(then, variant))
+
+
+def _list_old_sums(then: Project, variant: Variant) -> list[tuple[str, str]]:
+    """Return one variant's checksum at the commit; empty if its files were incomplete or did not match."""
+    try:
+        built, _ = list_ci_rows(then, [variant])
+        return [(row.variant, compute_inputs_sum(then, variant, row)) for row in built]
+    except (DrydockError, OSError):
+        return []  # so it is built, and `explain_rebuild` says so
+
+
+def resolve_commit(project: Project, revision: str) -> str:
+    """Return the commit of a revision; that of none, which CI servers pass for a first commit. Raises InputError."""
+    if revision == NO_COMMIT:
+        return revision
+    try:
+        whole = git.in_checkout(project.root, "rev-parse", "--verify", "--end-of-options", f"{revision}^{{commit}}")
+        return whole.strip()
+    except FetchError as error:
+        raise InputError(
+            f"--changed-since {revision}: {error.problems[0]}",
+            hint="name a commit, a tag or a branch that git knows here",
+        ) from error
+
+
+def _unpack_inputs(project: Project, since: str, folder: Path) -> None:
+    """Write the inputs as they were at a commit into a folder. Raises FetchError; InputError for a link out of it."""
+    there = git.in_checkout(project.root, "ls-tree", "--name-only", f"{since}^{{commit}}").split("\n")
+    names = there if project.below else [name for name in FOLDERS if name in there]
+    words = ("archive", "--format=tar", since, "--", *filter(None, names))
+    archive = git.run_limited_git(words, "git archive", git.network_environment(os.environ), cwd=project.root)
+    try:
+        with open_tar(io.BytesIO(archive), "r:") as tar:
+            unpack_tar(tar, folder)
+    except tarfile.TarError as error:
+        raise InputError(f"{since}: {error}") from error

@@ -1,0 +1,1 @@
+"""The pages of docs/, the tables in them, and the site that is made of them."""

@@ -1,0 +1,362 @@
+"""Data → the pages of docs/reference/: images, findings, one page an accelerator, topologies. Pure, but for locks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from packaging.version import Version
+
+from drydock.core.project import Project
+from drydock.lock.vllm_lists import list_every
+from drydock.model.checks import Check, Condition, KnownFinding, Retired
+from drydock.model.variant import Variant
+from drydock.pages import files_page, matrix_table, topology_tables, variables_page
+from drydock.pages.markdown import each_once, format_accelerators, format_stacks, make_anchor, make_table
+from drydock.run.reasons import list_record_options
+from entrypoints.model.parsers import REASONING, TOOLS, Rule
+
+FOLDER = Path("docs", "reference")
+NOTHING = "no further options"
+SIGNS = {
+    "eq": "=", "ne": "≠", "in": "one of", "not_in": "none of", "gte": "≥", "lte": "≤", "contains": "has",
+    "absent": "absent", "present": "present", "version_gte": "≥", "version_lt": "<",
+}  # fmt: skip
+SCRIPTED = "(`--fix-script`)"
+LONG = 60
+"""Characters of a fix above which a second finding refers to the first one with it."""
+
+_Row = tuple[str, ...]
+
+
+def render_reference_pages(
+    project: Project, variants: Sequence[Variant], rows: Iterable[Mapping[str, Any]], retired: Sequence[Retired]
+) -> dict[Path, str]:
+    """Return each page with its text. `rows` are those of `matrix`."""
+    names = sorted({variant.accelerator for variant in variants})
+    owners = owners_of(variants)
+    texts = {"images": render_images_page(variants, rows), "findings": render_findings_page(variants, owners, retired)}
+    texts |= {name: render_accelerator_page(variants, name, owners) for name in names} | {
+        "topology": render_topology_tables(variants)
+    }
+    texts |= {
+        "parsers": render_parsers_page(project),
+        "variables": variables_page.render_variables_page(variants),
+        "files": files_page.render_files_page(),
+    }
+    return {project.root / FOLDER / f"{name}.md": text for name, text in texts.items()}
+
+
+# --- parsers --------------------------------------------------------------------------------------------------------
+
+
+_PARSERS = """# Parsers of tool calls and reasoning
+
+    docker run --rm --mount "type=bind,src=$PWD/model,dst=/models/m,ro" IMG plan --model /models/m | grep parser
+
+Which of vLLM's parsers a server gets: [how they are chosen](../container.md#tool-calls-and-reasoning). A row is for
+these architectures of `config.json`. If it has marks, the chat template must contain all of them. The first row that a
+model meets counts. Of two parsers, the first one that the image's vLLM has is taken. *In vLLM* is the oldest version
+among drydock's rows that has the parser.
+
+`docs/` and `vllm/` are folders of [vLLM's repository](https://github.com/vllm-project/vllm), `recipes` are files below
+`models/` of [its recipes](https://github.com/vllm-project/recipes). If the source also adds a chat template, which
+vLLM's wheel does not contain, `plan` names it. Written by `./inv docs` from `entrypoints/model/parsers.py`.
+"""
+
+
+def render_parsers_page(project: Project) -> str:
+    """Return the page of vLLM's parsers."""
+    head = ("family", "architectures", "marks", "parser", "in vLLM", "source")
+    tables_of = {"Tool calls": (TOOLS, "tool_parsers"), "Reasoning": (REASONING, "reasoning_parsers")}
+    parts = (
+        f"\n## {title}\n\n{make_table(head, (_make_parser_row(rule, first_versions(project, kind)) for rule in rules))}"
+        for title, (rules, kind) in tables_of.items()
+    )
+    return _PARSERS + "".join(parts)
+
+
+def first_versions(project: Project, kind: str) -> dict[str, str]:
+    """Return name → the oldest vLLM of drydock's rows that has it in a list."""
+    versions: dict[str, str] = {}
+    for lists in sorted(list_every(project), key=lambda lists: Version(lists.version)):
+        for name in lists.lists.get(kind, ()):
+            versions.setdefault(name, lists.version)
+    return versions
+
+
+def _make_parser_row(rule: Rule, since: Mapping[str, str]) -> Sequence[str]:
+    lists = (rule.architectures, rule.marks, rule.parsers)
+    versions = ", ".join(since.get(name, "none of drydock's rows") for name in rule.parsers)
+    source = f"{rule.source}; adds `{rule.template}`" if rule.template else rule.source
+    return rule.family, *(", ".join(f"`{text}`" for text in names) for names in lists), versions, source
+
+
+# --- images ---------------------------------------------------------------------------------------------------------
+
+
+_IMAGES = """# Images
+
+What each image is made of, and how far tests have shown it to work. Written by `./inv docs` from `matrix.yaml`, the
+locks and the results of tests; `./inv matrix --json` has more of each image, such as its digest and its base's tag.
+
+The tiers, from weakest to strongest: `rendered` (the Dockerfile renders and passes lint), `stand-in` (the image builds
+and starts on stand-in inputs), `packages` (built from the real packages), `hardware` (served a real model on the real
+device). The date is the day on which the tier was shown. A tier of *earlier inputs* was shown of an older foundation or
+entrypoint, and not yet of today's. *Foundation reproduced*: two builds without cache gave the same layers below the
+entrypoint. `images/IMAGE/proof.json` names tests, digests and commits. *Locked* names the inputs that are not pinned:
+[build pins them](../lock.md#unpinned-inputs) where it reaches their server.
+
+Every image builds without network, unless the table says otherwise.
+"""
+
+
+def render_images_page(variants: Iterable[Variant], rows: Iterable[Mapping[str, Any]]) -> str:
+    """Return the page of images: a table for each accelerator."""
+    rows_by_accelerator: dict[str, list[Mapping[str, Any]]] = {}
+    titles = {variant.accelerator: variant.title for variant in variants}
+    for row in rows:
+        rows_by_accelerator.setdefault(row["accelerator"], []).append(row)
+    head = ("image", "aliases", "vLLM", "base", "platforms", "locked", "tier")
+    parts = (
+        f"\n## {titles[name]}\n\n{make_table(head, map(_make_image_row, image_rows))}"
+        for name, image_rows in sorted(rows_by_accelerator.items())
+    )
+    return _IMAGES + "".join(parts)
+
+
+def _make_image_row(row: Mapping[str, Any]) -> Sequence[str]:
+    locked = matrix_table.format_locked(row) + ("" if row["hermetic"] else "; needs a network to build")
+    platforms = ", ".join(platform.removeprefix("linux/") for platform in row["platforms"])
+    base = row["base"] if row["base"].startswith("debian:") else row["base"].rpartition(":")[0]
+    names = (f"`{row['id']}`", ", ".join(row["aliases"]), row["vllm"], base, platforms)
+    return *names, locked, describe_proof(row)
+
+
+def describe_proof(row: Mapping[str, Any]) -> str:
+    """Return the tier that was shown, with its day, and a stronger one that was shown of earlier inputs."""
+    current = f"{row['proof']}, {row['date']}" if row["date"] else str(row["proof"])
+    reproduced = "; foundation reproduced" if row["reproduced"] else ""
+    earlier = f"; of earlier inputs: {row['earlier_proof']}" if row["earlier_proof"] else ""
+    return current + reproduced + earlier
+
+
+# --- findings -------------------------------------------------------------------------------------------------------
+
+
+_FINDINGS = """# Findings
+
+A finding is a line of `check`, and of `plan`: what is wrong, what was found, what was expected, and what to do. Its id
+is a contract: an id has one meaning in every image and every version, and a retired id is never used again. Scripts and
+alerts can rely on it.
+
+The prefix tells which part reports the finding:
+
+{prefixes}
+Some PLAN ids are of one accelerator only: they are older than the prefixes and keep their names.
+[An example](../container.md#check-the-hosts-tuning) shows one finding as `check` prints it.
+
+- Severity and text are those of a condition that is not met. A check whose condition is met is PASS, with the text
+  `passed` of its file. A check whose fact cannot be read is UNKNOWN. *host* or *container* says where to fix it.
+- *Expected* shows where a check reads its fact in a container, and the value that it expects. Code makes the findings
+  that have no such line. The same id can expect another value for another stack.
+- *Fix* says what to do, or names the finding above it with the same fix. `(--fix-script)`: `check --fix-script` prints
+  the change as a script, which also keeps it across restarts.
+- A finding that not all images have names its accelerators, or stacks of an accelerator.
+- Words in braces are filled in when the finding is made.
+
+`check` prints the source of each finding. Written by `./inv docs` from `templates/host.yaml` and
+`templates/<accelerator>/`.
+"""
+
+
+def owners_of(variants: Sequence[Variant]) -> dict[str, str]:
+    """Return prefix → the only accelerator that has findings with it."""
+    holders: dict[str, set[str]] = {}
+    for variant in variants:
+        for row in _list_variant_findings(variant):
+            holders.setdefault(row[0].partition("-")[0], set()).add(variant.accelerator)
+    shared = set(variants[0].findings)
+    for variant in variants:
+        shared &= set(variant.findings)
+    common = {number.partition("-")[0] for number in shared}
+    return {prefix: min(names) for prefix, names in holders.items() if len(names) == 1 and prefix not in common}
+
+
+_MEANINGS = {
+    "HOST": "settings of any host",
+    "IMG": "the image itself",
+    "NET": "the network between hosts, and between devices",
+    "PLAN": "decisions that accelerators share",
+    "PROBE": "facts that could not be read",
+    "RUN": "options of the container",
+    "TOPO": "the plan of several machines",
+}
+
+
+_REPLACED = """Each id, with those that replace it; `retired` in `templates/host.yaml` has what it meant:
+
+"""
+
+
+def render_findings_page(variants: Sequence[Variant], owners: Mapping[str, str], retired: Iterable[Retired]) -> str:
+    """Return the page of the findings that accelerators share, with the retired ids."""
+    rows = list(_list_finding_rows(variants, format_accelerators))
+    shared = sorted({row[0].partition("-")[0] for row in rows} - owners.keys())
+    index = [(prefix, _MEANINGS.get(prefix, ""), f"[below](#{prefix.lower()})") for prefix in shared]
+    index += [("TOPO", _MEANINGS["TOPO"], "[topology](topology.md#findings)")]
+    titles = {variant.accelerator: variant.title for variant in variants}
+    index += [(prefix, titles[name], f"[{name}]({name}.md#findings)") for prefix, name in owners.items()]
+    parts = (
+        f"\n## {prefix}\n\n{_format_finding_items(row for row in rows if row[0].startswith(prefix))}"
+        for prefix in shared
+    )
+    old = "".join(f"- {line}\n" for line in _format_retired_ids(retired))
+    introduction = _FINDINGS.format(prefixes=make_table(("prefix", "about", "list"), sorted(index)))
+    return f"{introduction}{''.join(parts)}\n## Retired\n\n{_REPLACED}{old}"
+
+
+def _format_retired_ids(retired: Iterable[Retired]) -> Iterator[str]:
+    """Yield each retired id with the ids that have its meanings now, or with a meaning that no id has."""
+    replaced: dict[str, list[str]] = {}
+    for old in retired:
+        replaced.setdefault(old.id, []).append(old.replaced_by or f"none ({old.meaning})")
+    yield from (f"{number}: {', '.join(now)}" for number, now in replaced.items())
+
+
+def _format_finding_items(rows: Iterable[_Row]) -> str:
+    """Return an item for each finding: its text, what is expected, and what to do; an anchor for each id."""
+    first: dict[str, str] = {}
+    items: dict[str, str] = {}
+    for row in rows:
+        items[row[0]] = items.get(row[0], "") + _format_finding_item(row, first)
+    return "".join(item.replace("- ", f"- {make_anchor(number)}", 1) for number, item in items.items())
+
+
+def _format_finding_item(row: _Row, first: dict[str, str]) -> str:
+    """Return an item; `first` has each fix that was written before, with its finding."""
+    number, severity, text, expected, fix, holders = row
+    of = "" if holders == "all" else f", {holders}"
+    if (same := first.setdefault(fix, number)) != number and len(fix) > LONG:
+        fix = f"as {same}"
+    lines = (f"    - {label}: {words}\n" for label, words in (("expected", expected), ("fix", fix)) if words)
+    return f"- **{number}** {severity}{of}: {text}\n{''.join(lines)}"
+
+
+def _list_finding_rows(
+    variants: Sequence[Variant], name_holders: Callable[[Sequence[Variant], Sequence[int]], str]
+) -> Iterator[_Row]:
+    """Yield each finding of some variants once, by id, with the variants that have it as `name_holders` says."""
+    finding_rows = each_once(((row, row) for row in _list_variant_findings(variant)) for variant in variants)
+    for row, holders in sorted(finding_rows, key=lambda entry: entry[0][0]):
+        yield (*row, name_holders(variants, holders))
+
+
+def _list_variant_findings(variant: Variant) -> Iterator[_Row]:
+    texts: list[tuple[str, Check | KnownFinding]] = [(check.id, check) for check in variant.checks]
+    for number, finding in (*texts, *variant.findings.items()):
+        check = finding if isinstance(finding, Check) else None
+        fix = f"{finding.remediation} {SCRIPTED}" if check and check.fix else finding.remediation
+        severity = f"{finding.severity} {finding.scope}"
+        yield number, severity, finding.text, _format_expected(check, variant.facts) if check else "", fix
+
+
+def _format_expected(condition: Condition, places: Mapping[str, str]) -> str:
+    """Return where a fact is read and what is expected: /proc/sys/vm/swappiness ≤ 10."""
+    value = condition.expected
+    text = ", ".join(map(str, value)) if isinstance(value, tuple) else "" if value is None else str(value)
+    return f"`{places.get(condition.fact, condition.fact)}` {SIGNS[condition.operator]} {text}".rstrip()
+
+
+# --- an accelerator -------------------------------------------------------------------------------------------------
+
+
+_ACCELERATOR = """# {title}: reference
+
+Options and findings of the {title} images ([how to use them](../{guide}.md)). Written by `./inv docs` from
+`templates/{name}/`.
+"""
+_OPTIONS = """
+## Container options
+
+`./inv run --target {name}` sets these options, where the machine and the server need them:
+
+"""
+_OWN = """
+## Findings
+
+Of {title} only ([how to read them](findings.md)):
+
+"""
+_THRESHOLDS = """
+## Thresholds
+
+Decisions compare with `thresholds` in `templates/{name}/accelerator.yaml` or in a stack (`templates/{name}/stacks/`),
+each with its reason and source. `plan` prints those that decided something.
+"""
+
+
+def render_accelerator_page(variants: Sequence[Variant], name: str, owners: Mapping[str, str]) -> str:
+    """Return an accelerator's page."""
+    accelerator_variants = [variant for variant in variants if variant.accelerator == name]
+    prefixes = {prefix for prefix, owner in owners.items() if owner == name}
+    rows = [
+        row for row in _list_finding_rows(accelerator_variants, format_stacks) if row[0].partition("-")[0] in prefixes
+    ]
+    guide = name if accelerator_variants[0].serves else "topology"
+    texts = {"title": accelerator_variants[0].title, "name": name, "guide": guide}
+    parts = [_ACCELERATOR.format(**texts), _OPTIONS.format(**texts), render_run_options(accelerator_variants)]
+    if rows:
+        parts += [_OWN.format(**texts), _format_finding_items(rows)]
+    if any(variant.thresholds for variant in accelerator_variants):
+        parts.append(_THRESHOLDS.format(**texts))
+    return "".join(parts)
+
+
+def render_run_options(variants: Sequence[Variant]) -> str:
+    """Return the options that containers of one accelerator are started with: a table for each group of stacks."""
+    option_holders = each_once(((word, word) for word in _list_run_options(variant)) for variant in variants)
+    groups: dict[str, list[tuple[str, str]]] = {}
+    for (option, because), holders in option_holders:
+        groups.setdefault(format_stacks(variants, holders), []).append((f"`{option}`", because))
+    every = {of: make_table(("option", "reason"), lines) for of, lines in groups.items()}
+    parts = (text if of == "all" else f"Stacks: {of}\n\n{text}" for of, text in every.items())
+    return "\n".join(parts)
+
+
+def _list_run_options(variant: Variant) -> Iterator[tuple[str, str]]:
+    """Yield each option with its reason, and the oldest engine where the vendor says more of it than run.md."""
+    options = [(option, because) for option, because, _ in list_record_options(variant.run)]
+    yield from options or [(NOTHING, "the options that every container gets are enough")]
+    engine, _, layers = variant.compression.summary.partition(": ")
+    if variant.compression.because:
+        yield f"engine: {engine}", f"{layers}. {variant.compression.because}"
+
+
+# --- topologies -----------------------------------------------------------------------------------------------------
+
+
+_TOPOLOGY = """# Topologies: reference
+
+Written by `./inv docs`. [Several machines](../topology.md) explains how they are used, and
+[Files](files.md#topologyyaml) has the keys of a topology.yaml.
+"""
+_CONNECTORS = """How prefill and decode servers exchange the KV cache: `--kv-transfer-config` of prefill, `kv_role` of
+decode. `kv_transfer` in `templates/` has the sources.
+
+"""
+_ROLES = """What stacks set for servers of one role only: `--role`, which a topology's groups give their servers. A
+setting of yours wins. In all other images the roles differ in their connector only.
+
+"""
+
+
+def render_topology_tables(variants: Sequence[Variant]) -> str:
+    """Return the page of topologies: connectors, settings of roles, findings."""
+    parts = {
+        "Connectors": _CONNECTORS + topology_tables.format_connectors(variants),
+        "Roles": _ROLES + topology_tables.roles(variants),
+        "Findings": "".join(topology_tables.list_topology_findings()),
+    }
+    return _TOPOLOGY + "".join(f"\n## {heading}\n\n{text}" for heading, text in parts.items())

@@ -1,0 +1,336 @@
+"""Asks everything that a build needs, at once: engine, disk, mirrors, certificates, and each server. IO.
+
+A server is asked as `fetch` and `build` ask it: by this machine's own pip, apt, git, docker and mirrors.yaml.
+"""
+
+from __future__ import annotations
+
+import email.utils
+import os
+import shutil
+import ssl
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+import requests
+
+from drydock.build.job import choose_platform
+from drydock.config.access import Access, redact_url
+from drydock.config.mirrors import DEBIAN, DEFAULT, find_mirrors_file, read_mirrors, rewrite_url
+from drydock.core import http, network_settings
+from drydock.core.amounts import byte_count
+from drydock.core.console import as_lines
+from drydock.core.errors import (
+    DiskFullError,
+    DrydockError,
+    EngineError,
+    FetchError,
+    GoneError,
+    IndexFailedError,
+    RegistryError,
+)
+from drydock.core.files import check_cache_folder
+from drydock.core.http import TransientRequestError
+from drydock.core.paths import cache_home
+from drydock.core.project import Project
+from drydock.engine import daemon
+from drydock.inputs import debs, git, hub, images
+from drydock.inputs.indexes import Indexes, make_index_access, page_of, pips_default, read_indexes
+from drydock.inputs.transfer import request_options
+from drydock.lock import lockfile
+from drydock.model.locked import LockedImageBase, LockedPlatform
+from drydock.model.variant import Variant
+from drydock.oci.reference import parse_reference
+from drydock.projects import ci_requirements
+from drydock.registry.client import Client, HttpRequest
+from drydock.registry.manifests import ACCEPTED
+
+PATIENCE = 5.0
+"""Seconds for one answer of a server."""
+LONGEST = 7.0
+"""Seconds for one check, after which it has failed; all run at the same time."""
+LARGEST_SKEW = 300.0
+"""Seconds that this machine's clock may differ from a server's: signatures and tokens are refused for more."""
+LEAST_FREE = 20_000_000_000
+"""Bytes that an image and what it is built from take, if no lock says more: of a base image no lock has the size."""
+ROOM = 4
+"""How often the bytes of a lock's files are needed: the files, the layers, the layout and the engine's image."""
+PROBE = "pip"
+"""Package whose page an index is asked for, without a target."""
+SUITE = "bookworm"
+"""Suite that a Debian archive is asked for, without a target."""
+OK, WARN, FAIL = "ok", "warn", "FAIL"
+
+
+class Diagnosis(NamedTuple):
+    """What one check found."""
+
+    name: str
+    state: str
+    found: str
+    """What was asked, and what came."""
+    remedy: str = ""
+    code: int = 0
+
+
+class Question(NamedTuple):
+    """Returns what it found; raises DrydockError for what a build would fail at, with the remedy as hint."""
+
+    name: str
+    run: Callable[[], str]
+    state: str = FAIL
+    """What a failure means; WARN if a build does without."""
+
+
+def examine_machine(
+    project: Project, variant: Variant | None, env: Mapping[str, str] = os.environ
+) -> tuple[Diagnosis, ...]:
+    """Run all checks at once, for what one variant needs or else for what most do."""
+    pins = None
+    if variant:
+        lock = lockfile.read_lock(lockfile.path_of_lock(project, variant.id))
+        pins = lock.platforms[choose_platform(variant, None)]
+    dates: list[tuple[float, str]] = []
+    try:
+        checks = [*_list_machine_checks(project, pins, env), *_list_server_checks(variant, pins, env, dates)]
+    except DrydockError as error:  # the configuration itself
+        return (_make_failed_diagnosis(Question("configuration", str), error),)
+    return (*_at_once(checks), _check_clock(dates))
+
+
+def choose_exit_code(answers: Iterable[Diagnosis]) -> int:
+    """Return the exit code: that of the first failure."""
+    return next((answer.code for answer in answers if answer.state == FAIL), 0)
+
+
+def format_diagnoses(answers: Sequence[Diagnosis]) -> str:
+    """Return one line for each check, and below a failure what to do: once, if it is the cause of several."""
+    width = max(len(answer.name) for answer in answers)
+    lines = [f"{a.state:5} {a.name:{width}}  {a.found}" for a in answers]
+    causes = {(a.found, a.remedy): a for a in reversed(answers)}
+    remedies = [
+        f"{'':{width + 7}} → {a.remedy}".replace("\n", " ") if a.remedy and causes[a.found, a.remedy] is a else ""
+        for a in answers
+    ]
+    return as_lines(line for pair in zip(lines, remedies, strict=True) for line in pair if line)
+
+
+def _at_once(checks: Sequence[Question]) -> Iterator[Diagnosis]:
+    """Yield the answers, in order. A check that takes too long goes on in its thread, which nothing waits for."""
+    futures: list[Future[str]] = [Future() for _ in checks]
+    for check, future in zip(checks, futures, strict=True):
+        threading.Thread(target=_answer_question, args=(check, future), daemon=True).start()
+    end = time.monotonic() + LONGEST
+    for check, future in zip(checks, futures, strict=True):
+        try:
+            yield Diagnosis(check.name, OK, future.result(max(0.0, end - time.monotonic())))
+        except TimeoutError:
+            yield _make_failed_diagnosis(
+                check, FetchError(f"no answer within {LONGEST:g} s", hint="check the network and proxy")
+            )
+        except DrydockError as error:
+            yield _make_failed_diagnosis(check, error)
+
+
+def _answer_question(check: Question, future: Future[str]) -> None:
+    try:
+        future.set_result(check.run())
+    except BaseException as error:  # noqa: BLE001 - raised again where the answer is awaited
+        future.set_exception(error)
+
+
+def _make_failed_diagnosis(check: Question, error: DrydockError) -> Diagnosis:
+    state = WARN if isinstance(error, GoneError) else check.state
+    return Diagnosis(check.name, state, "; ".join(error.problems), error.hint, error.code)
+
+
+# --- this machine ---------------------------------------------------------------------------------------------------
+
+
+def _list_machine_checks(project: Project, pins: LockedPlatform | None, env: Mapping[str, str]) -> Iterator[Question]:
+    yield Question("engine", _check_engine)
+    yield Question("disk", lambda: _check_disk(pins, env))
+    yield Question("mirrors", lambda: _check_mirrors(env))
+    yield Question("proxy", lambda: _check_proxy(make_index_access(read_indexes(env), env), env))
+    yield Question("certificates", lambda: _check_certificates(make_index_access(read_indexes(env), env), env))
+    if project.below:
+        yield Question("project", lambda: _check_project_pins(project), WARN)
+
+
+def _check_engine() -> str:
+    engine = daemon.find_engine()
+    if not engine:
+        raise EngineError("no Docker engine answers", hint="`./inv engine` starts one, or installs it on Debian")
+    return "; ".join((f"Docker {engine.version}, buildx {engine.buildx}, BuildKit {engine.buildkit}", *engine.limits))
+
+
+def _check_disk(pins: LockedPlatform | None, env: Mapping[str, str]) -> str:
+    folder = cache_home(env)
+    there = next(path for path in (folder, *folder.parents) if path.exists())
+    check_cache_folder(there)
+    free, needed_bytes = shutil.disk_usage(there).free, ROOM * sum(_list_wheel_sizes(pins))
+    if pins is None or isinstance(pins.base, LockedImageBase):
+        needed_bytes = max(needed_bytes, LEAST_FREE)
+    message = f"{folder}:{byte_count(free, None)} free, a build needs{byte_count(needed_bytes, None)}"
+    if free < needed_bytes:
+        raise DiskFullError(message, hint="docker builder prune; or set DRYDOCK_CACHE to a folder on a larger disk")
+    return message
+
+
+def _check_project_pins(project: Project) -> str:
+    ci_requirements.check_requirements(project)
+    return f"{project.root}: CI installs this drydock, by its hash"
+
+
+def _list_wheel_sizes(pins: LockedPlatform | None) -> Iterator[int]:
+    if pins:
+        yield from (wheel.size for wheels in (*pins.layers.values(), pins.build, pins.tools) for wheel in wheels)
+
+
+def _check_mirrors(env: Mapping[str, str]) -> str:
+    mirrors, path = read_mirrors(env), find_mirrors_file(env)
+    count = len(mirrors.registries) + len(mirrors.git) + len(mirrors.indexes)
+    return f"{path}: {count} mirrors" if path.is_file() else f"none: there is no {path}"
+
+
+def _check_proxy(reached: Access, env: Mapping[str, str]) -> str:
+    names = [name for name in network_settings.PROXY_VARIABLES if env.get(name)]
+    for proxy in (*(env[name] for name in names), *reached.proxies.values()):
+        network_settings.check_proxy(proxy, env)
+    return ", ".join(f"{name}={redact_url(env[name])}" for name in names) or "none is set"
+
+
+def _check_certificates(reached: Access, env: Mapping[str, str]) -> str:
+    network_settings.check_all_certificates(env)
+    path = reached.certificates or requests.utils.DEFAULT_CA_BUNDLE_PATH
+    network_settings.check_certificates(path, env)
+    network_settings.check_client_certificate(reached.client_certificate, env)
+    if Path(path).is_dir():
+        return path
+    return f"{path}: {len(ssl.create_default_context(cafile=path).get_ca_certs())} authorities"
+
+
+def _check_clock(dates: Sequence[tuple[float, str]]) -> Diagnosis:
+    """Compare this machine's clock with the Date of the servers that answered."""
+    skews = [abs(when - email.utils.parsedate_to_datetime(date).timestamp()) for when, date in dates]
+    if not skews:
+        return Diagnosis("clock", WARN, "no server answered with its time")
+    message = f"{min(skews):.0f} s from the servers'"
+    if min(skews) < LARGEST_SKEW:
+        return Diagnosis("clock", OK, message)
+    return Diagnosis("clock", FAIL, message, "set it: timedatectl set-ntp true", FetchError.code)
+
+
+# --- servers --------------------------------------------------------------------------------------------------------
+
+
+def _list_server_checks(
+    variant: Variant | None, pins: LockedPlatform | None, env: Mapping[str, str], dates: list[tuple[float, str]]
+) -> Iterator[Question]:
+    mirrors, places, file = read_mirrors(env), read_indexes(env), find_mirrors_file(env)
+    base, reached = pins.base if pins else None, make_index_access(read_indexes(env), env)
+    pages = [*_list_index_pages(places, variant, pins)]
+    for index, package in pages:
+        key = DEFAULT if index == places.main else redact_url(index)
+        hint = f'set PIP_INDEX_URL (or pip.conf); or in {file}: indexes: {{"{key}": "https://MIRROR/simple"}}'
+        page, absent = (
+            page_of(rewrite_url(index, mirrors.indexes), package),
+            GoneError if pages[1:] else IndexFailedError,
+        )
+        yield Question("index", partial(_ask_server, page, reached, dates, hint, absent))
+    for place in places.find_links:
+        folder = place if "://" in place else Path(place).absolute().as_uri()
+        yield Question(
+            "find-links", partial(_ask_server, folder, reached, dates, "correct PIP_FIND_LINKS, or pip.conf"), WARN
+        )
+    if not isinstance(base, LockedImageBase):
+        hint = f'set DRYDOCK_DEBIAN_MIRROR; or in {file}: indexes: {{{DEBIAN}: "https://MIRROR/debian"}}'
+        for root in debs.read_mirrors(env).main:
+            release = f"{root}/dists/{base.suite if base else SUITE}/InRelease"
+            yield Question("debian", partial(_ask_server, release, debs.read_apt_access(env), dates, hint))
+    else:
+        yield Question("registry", partial(_ask_base_registry, base, reached, env))
+    for source in pins.sources if pins else ():
+        if source.repository:
+            yield Question("git", partial(_ask_git_server, source.repository, env))
+        elif source.url:
+            hint = f'in {file}: indexes: {{"{source.url.rpartition("/")[0]}": "https://MIRROR/…"}}'
+            yield Question(
+                "source", partial(_ask_server, rewrite_url(source.url, mirrors.indexes), reached, dates, hint)
+            )
+    yield Question("hub", partial(_ask_model_hub, env, dates), WARN)
+
+
+def _list_index_pages(
+    places: Indexes, variant: Variant | None, pins: LockedPlatform | None
+) -> Iterator[tuple[str, str]]:
+    """Yield each index with a package that it should have."""
+    special = {name: index.url for index in variant.indexes for name in index.packages} if variant else {}
+    wheels = (*(wheel for layer in pins.layers.values() for wheel in layer), *pins.tools) if pins else ()
+    usual = [wheel.name for wheel in wheels if wheel.name not in special]
+    if not places.no_index and (usual or not pins):
+        for index in (places.main or pips_default(), *places.extra):
+            yield index, (usual or [PROBE])[0]
+    pinned = {wheel.name for wheel in wheels}
+    yield from {url: (url, name) for name, url in special.items() if name in pinned}.values()
+
+
+def _ask_server(
+    url: str,
+    reached: Access,
+    dates: list[tuple[float, str]],
+    hint: str,
+    absent: type[FetchError] = FetchError,
+) -> str:
+    """Ask a server for a page. Raises FetchError that says what was asked and what came, `absent` for a 404."""
+    address, path = redact_url(url), Path(url.removeprefix("file://"))
+    if url.startswith("file:"):
+        if not path.exists():
+            raise absent(f"{address}: no such file or folder", hint=hint)
+        return address
+    try:
+        options = request_options(reached, url) | {"timeout": PATIENCE}
+        with http.Session() as session, session.get(url, stream=True, **options) as answer:
+            dates += [(time.time(), answer.headers["Date"])] if "Date" in answer.headers else []
+            code = answer.status_code
+    except requests.RequestException as problem:
+        raise FetchError(f"{address}: {http.explain_request_error(problem)}", hint=hint) from problem
+    if code >= requests.codes.bad_request:
+        raise (absent if code == requests.codes.not_found else FetchError)(
+            f"{address}: the server answered {code}", hint=hint
+        )
+    return address
+
+
+def _ask_model_hub(env: Mapping[str, str], dates: list[tuple[float, str]]) -> str:
+    """Ask the hub of models. Raises FetchError, and InputError where it would get the token without TLS."""
+    hint = "set HF_ENDPOINT=https://MIRROR; a model may also be a folder"
+    return _ask_server(f"{hub.find_hub_endpoint(env)}/api/models?limit=1", hub.read_hub_access(env), dates, hint)
+
+
+def _ask_base_registry(base: LockedImageBase, reached: Access, env: Mapping[str, str]) -> str:
+    """Ask the registry of a base, or its mirror, for the base."""
+    where = parse_reference(images.at_mirror(base.reference, read_mirrors(env)))
+    client = Client(where, reached._replace(timeout=PATIENCE, patience=LONGEST), env=env)
+    request = HttpRequest("HEAD", client.path(f"manifests/{base.digest or where.name}"), headers={"Accept": ACCEPTED})
+    hint = f"--context base=docker-image://IMAGE; or in {find_mirrors_file(env)}: registries: "
+    hint += f'{{"{parse_reference(base.reference).host}": "HOST/PATH"}}'
+    try:
+        client.attempt(request, (200,))
+    except TransientRequestError as error:
+        raise RegistryError(f"{where}: {error}", hint=hint) from error
+    except RegistryError as error:
+        error.hint = error.hint or hint
+        raise
+    return str(where)
+
+
+def _ask_git_server(repository: str, env: Mapping[str, str]) -> str:
+    words = ("ls-remote", "--end-of-options", repository, "HEAD")
+    git.run_limited_git(words, "git", git.network_environment(env), limits=git.Limits(PATIENCE))
+    return redact_url(repository)

@@ -1,0 +1,294 @@
+"""Lock changes by CI: of what has drifted, is vulnerable or is not locked yet. Push a branch, open a request. IO."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from drydock.build import render
+from drydock.ci.ci_rows import list_ci_rows, list_unlocked_rows
+from drydock.ci.ci_variables import TOKEN, how_to_set
+from drydock.ci.workflow import BRANCH, PATHS
+from drydock.config import matrix
+from drydock.core.console import log
+from drydock.core.errors import DriftError, FetchError, InputError, suggest_nearest
+from drydock.core.files import format_json, write_atomically
+from drydock.core.project import Project
+from drydock.examine.advisories import find as known
+from drydock.examine.advisories.databases import Database, OsvService
+from drydock.examine.advisories.record import Advisories, format_advisory_changes
+from drydock.examine.advisories.record import format_advisories as summary
+from drydock.lock import lockfile, resolution
+from drydock.lock.drift.ask import LiveUpstream, Upstream
+from drydock.lock.drift.find import find_drift, raise_if_found
+from drydock.lock.drift.record import Drift, format_drift
+from drydock.lock.recipes import recipes_lock
+from drydock.model.locked import Lock
+from drydock.model.variant import Variant
+from drydock.pages import docs
+from drydock.projects.recipes_update import format_update, update_recipes
+
+
+class LockRequest(NamedTuple):
+    """A request to merge."""
+
+    branch: str
+    """It belongs to drydock: each run replaces it."""
+    title: str
+
+
+UPDATE = LockRequest("drydock/locks", "Update locks")
+FIRST = LockRequest("drydock/first-locks", "Lock what was not locked")
+RECIPES = LockRequest("drydock/recipes", "Take newer recipes of vLLM")
+NOTE = (
+    "Their digests are void, and their proofs are of earlier inputs: run `./inv verify --target … --record` and"
+    " `./inv test --record`."
+)
+NOTHING = "nothing to propose\n"
+MAX_BODY = 60_000
+"""Characters. GitHub rejects a body of more than 65,536."""
+GENERATED = ("images", "docs", "README.md", recipes_lock.FACTS, recipes_lock.LOCK)
+"""What locking, rendering and `./inv recipes` write."""
+IDENTITY = ("user.name=drydock", "user.email=drydock@localhost", "commit.gpgSign=false")
+CREDENTIALS = f'!f() {{ echo username=x-access-token; echo "password=${TOKEN}"; }}; f'
+"""A git credential helper that reads the token from the environment, because any user can read arguments
+(https://git-scm.com/docs/gitfaq, "How do I specify my credentials when pushing over HTTP?"). GitHub requires this user
+name, GitLab accepts any."""
+
+
+class Server(NamedTuple):
+    """The server to push to, as the CI job's environment describes it."""
+
+    form: str
+    """github or gitlab."""
+    repository: str
+    """URL to push to."""
+    token: str
+    host: str = ""
+    """GitHub's host."""
+    name: str = ""
+    """GitHub's OWNER/NAME."""
+
+
+def read_ci_server(form: str, env: Mapping[str, str] = os.environ) -> Server:
+    """Read the server's address and token from the CI job's environment. Raises InputError if a variable is missing."""
+    if form not in PATHS:
+        raise InputError(f"--format {form}: unknown", hint=suggest_nearest(form, PATHS))
+    names = {
+        "github": ("GITHUB_SERVER_URL", "GITHUB_REPOSITORY", TOKEN),
+        "gitlab": ("CI_PROJECT_URL", TOKEN),
+    }[form]
+    missing = [name for name in names if not env.get(name)]
+    if missing:
+        raise InputError(*(f"{name} is not set" for name in missing), hint=how_to_set(form, missing))
+    if form == "gitlab":
+        return Server(form, f"{env['CI_PROJECT_URL']}.git", env[TOKEN])
+    url, name = env["GITHUB_SERVER_URL"], env["GITHUB_REPOSITORY"]
+    return Server(form, f"{url}/{name}.git", env[TOKEN], url.partition("://")[2], name)
+
+
+def propose_locks(project: Project, to: Server, world: Upstream | None = None, database: Database | None = None) -> str:
+    """Lock the drifted and the vulnerable variants that CI builds, push the change and open a request to merge it.
+
+    Returns what was done. Raises DriftError if an input drifted that only a change to a stack can fix, AdvisoryError if
+    the new locks have known vulnerabilities, NotAskedError if nothing was found but not every source could be checked.
+    """
+    project.check_writable("locks")
+    _refuse_edits(project)
+    variants, database = matrix.read_matrix(project), database or OsvService()
+    ids = {row.variant for row in list_ci_rows(project, variants)[0]}
+    built = [variant for variant in variants if variant.id in ids]
+    drift, before = find_drift(project, built, world or LiveUpstream()), known.find_advisories(project, built, database)
+    log(format_drift(drift))
+    log(summary(before))
+    outdated = {change.variant for change in drift.drifted} | find_fixable_variants(before)
+    relocked = relock_variants(project, [variant for variant in variants if variant.id in outdated])
+    after = known.find_advisories(project, built, database) if relocked else before
+    message = (
+        f"{NOTE}\n\n{format_advisory_changes(before, after)}\n{format_drift(drift.model_copy(update={'beyond': ()}))}"
+    )
+    outcome = _offer_request(project, to, UPDATE, message) if relocked else ""
+    if not outcome:
+        raise_if_found(drift)
+        _settle_known(after)
+        return NOTHING
+    _settle_rest(drift)
+    _settle_known(after.model_copy(update={"not_asked": ()}))  # the request says what was not asked
+    return outcome
+
+
+def propose_first(project: Project, to: Server) -> str:
+    """Lock the project's variants that are not locked, as far as this machine reaches their sources.
+
+    The rest is as in `propose_locks`. Valid pins stay as they are. Returns what was done.
+    """
+    project.check_writable("locks")
+    _refuse_edits(project)
+    changed = relock_variants(project, list_unlocked_rows(project, matrix.read_matrix(project)), first=True)
+    lines = (f"- {project.name_of(path)}" for path in changed)
+    return (
+        changed and _offer_request(project, to, FIRST, "\n".join(("These locks pin more now:", "", *lines)))
+    ) or NOTHING
+
+
+def propose_recipes(project: Project, to: Server) -> str:
+    """Take newer published recipes; the request says which plans of recorded hosts change. Returns what was done."""
+    project.check_writable(recipes_lock.LOCK)
+    _refuse_edits(project)
+    message = format_update(update_recipes(project), project)
+    log(message)
+    return _offer_request(project, to, RECIPES, message) or NOTHING
+
+
+def _offer_request(project: Project, to: Server, request: LockRequest, message: str) -> str:
+    """Commit what changed, push it and open a request; return what was done, empty if nothing changed."""
+    if not _run_project_git(project, "status", "--porcelain", "--", *GENERATED):
+        return ""
+    body = message[:MAX_BODY]
+    commit = _commit_generated(project, request, f"{request.title}\n\n{body}")
+    push_branch(project, to, request)
+    opened = _open_pull_request(to, request, body) if to.form == "github" else "GitLab opens the merge request"
+    return f"pushed {commit[:12]} to {request.branch}: {opened}\n"
+
+
+def find_fixable_variants(advisories: Advisories) -> set[str]:
+    """Return the variants with a vulnerability for which there is a fixed version: a new lock may take it. Pure."""
+    return {variant for item in advisories.findings if item.advisory.fixed_in for variant in item.variants}
+
+
+def _settle_known(advisories: Advisories) -> None:
+    """Raise as `audit --advisories` does, but not for what no database covers, which a new lock cannot change."""
+    known.raise_if_found(advisories.model_copy(update={"not_covered": ()}))
+
+
+def relock_variants(project: Project, variants: Sequence[Variant], *, first: bool = False) -> list[Path]:
+    """Lock and render variants again; return the locks that changed.
+
+    With `first`, valid pins stay. The old lock is kept if the new one pins less, because an index or a git host was not
+    reached, or with `first` no more.
+    """
+    changed = []
+    for variant in variants:
+        path = lockfile.path_of_lock(project, variant.id)
+        old, old_bytes = lockfile.read_previous(path), path.read_bytes() if path.is_file() else b""
+        lock_paths = (resolution.resolve_and_write if first else resolution.take_newest)(project, [variant])
+        if not lock_paths:
+            continue
+        new = lockfile.read_lock(lock_paths[0])
+        if old and (pins_less(old, new) or (first and not pins_less(new, old))):
+            if lock_paths == [path]:
+                write_atomically(path, old_bytes)
+            else:  # the old one is in a lower layer
+                lock_paths[0].unlink()
+            log(f"{variant.id}: kept the old lock: {'it pins as much' if first else 'an input could not be checked'}")
+            continue
+        render.write_dockerfile(project, variant, new)
+        changed += lock_paths
+    if not project.below:
+        docs.write(project, matrix.read_matrix(project))
+    return changed
+
+
+def pins_less(old: Lock, new: Lock) -> bool:
+    """Return whether the new lock leaves unresolved what the old one pinned."""
+    return any(
+        set(pins.unresolved) - set(old.platforms[platform].unresolved)
+        for platform, pins in new.platforms.items()
+        if platform in old.platforms
+    )
+
+
+def _settle_rest(drift: Drift) -> None:
+    """Raise DriftError for drifted inputs that a stack pins: locking again does not change them."""
+    rest = [change for change in drift.drifted if not change.command.startswith("./inv lock")]
+    if rest:
+        raise DriftError(
+            *(f"{change.variant}: {change.name}: {change.detail}" for change in rest),
+            hint="; ".join(dict.fromkeys(change.command for change in rest)),
+        )
+
+
+def _refuse_edits(project: Project) -> None:
+    """Raise InputError if generated files have uncommitted edits, which would end up in the commit."""
+    edited = _run_project_git(project, "status", "--porcelain", "--", *GENERATED)
+    if edited:
+        raise InputError(*edited.splitlines(), hint="commit or revert these edits: the lock change covers these paths")
+
+
+def _commit_generated(project: Project, request: LockRequest, message: str) -> str:
+    """Commit the generated files to the branch, return to the previous one, and return the commit."""
+    paths = [name for name in GENERATED if (project.root / name).exists()]
+    _run_project_git(project, "checkout", "--quiet", "-B", request.branch)
+    try:
+        _run_project_git(project, "add", "--all", "--", *paths)
+        _run_project_git(project, "commit", "--quiet", "--no-verify", "-m", message, "--", *paths, config=IDENTITY)
+    finally:
+        _run_project_git(project, "checkout", "--quiet", "-")
+    return _run_project_git(project, "rev-parse", request.branch)
+
+
+def push_branch(project: Project, to: Server, request: LockRequest) -> None:
+    """Replace the branch on the server; on GitLab, open a merge request for it.
+
+    Source: https://docs.gitlab.com/topics/git/commit/, "Push options".
+    """
+    request_options = ("create", f"target={BRANCH}", f"title={request.title}", "remove_source_branch")
+    options = [f"--push-option=merge_request.{option}" for option in request_options] if to.form == "gitlab" else []
+    _run_project_git(
+        project,
+        "push",
+        "--force",
+        *options,
+        to.repository,
+        request.branch,
+        config=make_git_credentials(to),
+        token=to.token,
+    )
+
+
+def make_git_credentials(to: Server) -> tuple[str, ...]:
+    """Return the git settings that send the token to this repository alone, and ask no other credential helper."""
+    return "credential.helper=", f"credential.{to.repository}.helper={CREDENTIALS}"
+
+
+def _run_project_git(project: Project, verb: str, *words: str, config: Sequence[str] = (), token: str = "") -> str:
+    command = ["git", "-C", str(project.root), *(word for setting in config for word in ("-c", setting)), verb, *words]
+    env = {**os.environ, "GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C", TOKEN: token}
+    result = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+    if result.returncode:
+        message = (result.stderr.strip() or f"exit {result.returncode}").splitlines()[-1]
+        raise FetchError(f"git {verb}: {message}", hint=f"check that {TOKEN} may write to the repository")
+    return result.stdout.strip()
+
+
+def _open_pull_request(to: Server, request: LockRequest, body: str) -> str:
+    """Open a pull request, or update the open one; return its URL. https://docs.github.com/en/rest/pulls/pulls."""
+    owner, pulls, content = to.name.partition("/")[0], f"repos/{to.name}/pulls", {"title": request.title, "body": body}
+    number = _call_github_api(to, f"{pulls}?state=open&head={owner}:{request.branch}", "--jq", ".[0].number // empty")
+    if number:
+        return _call_github_api(to, f"{pulls}/{number}", "--method", "PATCH", *_JSON, content=content)
+    return _call_github_api(to, pulls, *_JSON, content={**content, "head": request.branch, "base": BRANCH})
+
+
+_JSON = ("--input", "-", "--jq", ".html_url")
+
+
+def _call_github_api(to: Server, path: str, *options: str, content: Mapping[str, str] | None = None) -> str:
+    """Call GitHub's own command line, which hosted runners have; it reads the token from the environment."""
+    env = {**os.environ, "GH_TOKEN": to.token, "GH_ENTERPRISE_TOKEN": to.token, "GH_PROMPT_DISABLED": "1"}
+    command = ["gh", "api", "--hostname", to.host, *options, path]
+    try:
+        result = subprocess.run(
+            command, env=env, input=format_json(content) if content else "", capture_output=True, text=True, check=False
+        )
+    except FileNotFoundError as error:
+        raise FetchError("gh: not found", hint="the branch is pushed; install gh on the runner") from error
+    if result.returncode:
+        raise FetchError(
+            f"gh api {path.partition('?')[0]}: {result.stderr.strip()[:200]}",
+            hint="the branch is pushed; allow Actions to create pull requests (Settings, Actions, General)",
+        )
+    return result.stdout.strip()

@@ -1,0 +1,175 @@
+"""One command after a version changed: locks, Dockerfiles, docs and CI files of a row and of those that inherit. IO."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType, ModuleType
+
+from drydock.ci import workflow
+from drydock.config.matrix import find_variant, read_matrix, stack_files
+from drydock.config.strict_yaml import KeyPath, YamlDocument, read_yaml
+from drydock.core.console import log
+from drydock.core.errors import DrydockError, InputError
+from drydock.core.files import write_atomically
+from drydock.core.project import Project
+from drydock.lock import lockfile, resolution
+from drydock.model.locked import Lock
+from drydock.model.variant import Variant
+from drydock.pages import docs
+from drydock.projects import locking, row_record_file
+
+VERSION: KeyPath = ("vllm", "version")
+
+
+def update_row(project: Project, target: str, version: str = "") -> tuple[list[Path], list[DrydockError]]:
+    """Set vLLM's version if one is given, and write all that follows; return the files that changed, and the errors.
+
+    Raises TargetError, or InputError for a version that cannot be set: then nothing is written.
+    """
+    project.check_writable("templates")
+    variants = read_matrix(project)
+    variant = find_variant(variants, target)
+    if version:
+        file = _find_version_file(project, variant)
+        rows = [item for item in variants if _find_version_file(project, item) == file]
+        changed_paths = _set_version(project, variant, file, rows, version)
+    else:
+        file = stack_files(project, variant)[0]
+        rows, changed_paths = [item for item in variants if file in stack_files(project, item)], []
+    variants, errors = read_matrix(project), list[DrydockError]()
+    follow = [functools.partial(lock_and_render, project, find_variant(variants, row.id), errors) for row in rows]
+    if not project.below:
+        pages: Sequence[ModuleType] = (docs, workflow)
+    else:
+        pages = (workflow,) if workflow.list_present_workflows(project) else ()
+    for step in (*follow, *(functools.partial(item.write, project, variants) for item in pages)):
+        try:
+            changed_paths += step()
+        except DrydockError as error:
+            errors.append(error)
+    return changed_paths, errors
+
+
+def raise_all_errors(errors: Sequence[DrydockError]) -> None:
+    """Raise one error with every problem and every hint, each once; its exit code is that of the first."""
+    if errors:
+        problems = dict.fromkeys(problem for error in errors for problem in error.problems)
+        hints = dict.fromkeys(error.hint for error in errors if error.hint)
+        raise type(errors[0])(*problems, hint="\n".join(hints))
+
+
+def lock_and_render(
+    project: Project,
+    variant: Variant,
+    errors: list[DrydockError],
+    start_locks: Mapping[str, Lock] = MappingProxyType({}),
+    *,
+    upgraded: bool = False,
+) -> list[Path]:
+    """Lock a variant and write its Dockerfile, which needs no input that stays unresolved.
+
+    `start_locks` has the pins to start from, see `resolve_and_write`; `upgraded` is as in `row_record.write_row_files`.
+    """
+    lock_paths = resolution.resolve_and_write(project, [variant], start_locks=start_locks)
+    lock = lockfile.read_lock(lockfile.path_of_lock(project, variant.id))
+    if missing := locking.list_unresolved_inputs({variant.id: lock}):
+        errors.append(locking.unresolved_error(missing))
+    return [*lock_paths, *row_record_file.write_row_files(project, variant, lock, upgraded=upgraded)]
+
+
+# --- vLLM's version ---------------------------------------------------------------------------------------------------
+
+
+def _find_version_file(project: Project, variant: Variant) -> Path:
+    """Return the stack file that says the version of a variant's vLLM."""
+    files = stack_files(project, variant)
+    return next((name for name in files if VERSION in read_yaml(name, str(name)).places), files[0])
+
+
+def check_version(variant: Variant, version: str) -> None:
+    """Raise InputError for a version that no index has, with the newest. Where no index answers, nothing is known."""
+    if not any(text.startswith(variant.vllm.distribution) for text in variant.requirements):
+        return
+    from drydock.inputs.uv import ResolveRequest  # noqa: PLC0415 - what speaks to indexes is not needed otherwise
+    from drydock.inputs.wheels import find_image_environment, list_offered_wheels  # noqa: PLC0415 - as above
+
+    target = find_image_environment(variant.python, variant.platforms[0], variant.base)
+    ask = functools.partial(ResolveRequest, no_deps=True, public=variant.indexes)
+    try:
+        list_offered_wheels(ask((f"{variant.vllm.distribution}=={version}",)), target)
+    except InputError as error:
+        try:
+            newest = list_offered_wheels(ask((variant.vllm.distribution,)), target)
+        except DrydockError:
+            return
+        message = f"--vllm {version}: no index has {variant.vllm.distribution} {version} for {variant.platforms[0]}"
+        raise InputError(message, hint=f"the newest is {newest[0].version}; nothing was changed") from error
+
+
+def _set_version(project: Project, variant: Variant, file: Path, rows: Iterable[Variant], version: str) -> list[Path]:
+    """Write the version into these rows' stack files; put the old text back if the matrix refuses it."""
+    if not re.fullmatch(r"\d+(\.\d+)+[0-9a-z.]*", version):
+        raise InputError(f"--vllm {version}: expected a version such as 0.32.1")
+    lines = [stack_files(project, row) for row in rows]
+    names = dict.fromkeys(name for line in lines for name in line[: line.index(file) + 1])
+    if foreign := [name for name in (file, *names) if not project.is_own(name)]:
+        owner = project.owner_of(foreign[0])
+        hint = f"write a stack of your own that inherits it: `inherits: {owner}/{foreign[0].stem}`"
+        raise InputError(f"--vllm {version}: {foreign[0]} is {owner}'s own", hint=hint)
+    check_version(variant, version)
+    before = {name: name.read_bytes().decode() for name in names}
+    after = _edit_versions(project, variant, file, names, version)
+    changed_paths = [path for path, text in after.items() if write_atomically(path, text)]
+    try:
+        read_matrix(project)
+    except InputError as error:
+        for path in changed_paths:
+            write_atomically(path, before[path])
+        hint = (
+            f"nothing was changed; change {project.shown(file)} and what is named here by hand, then leave --vllm out"
+        )
+        raise InputError(*(f"--vllm {version}: {problem}" for problem in error.problems), hint=hint) from error
+    for path in changed_paths:
+        for number, line in enumerate(after[path].splitlines(), 1):
+            if re.search(rf"(?<![\w.])v?{re.escape(variant.vllm.version)}(?![\w.])", line):
+                log(f"{project.shown(path)}:{number}: still says {variant.vllm.version}: {line.strip()}")
+    return changed_paths
+
+
+def _edit_versions(
+    project: Project, variant: Variant, file: Path, names: Iterable[Path], version: str
+) -> dict[Path, str]:
+    """Return the new text of each file. Raises InputError unless each place has the old version exactly once."""
+    old, pin = variant.vllm.version, f"{variant.vllm.distribution}=="
+    pinned = re.compile(rf"{re.escape(variant.vllm.distribution)}(\[[\w, -]+\])?==")
+    texts: dict[Path, str] = {}
+    pins = 0
+    for name in names:
+        document = read_yaml(name, project.shown(name))
+        lines = name.read_bytes().decode().splitlines(keepends=True)
+        required = enumerate(document.data.get("requirements") or ())
+        matches = ((at, pinned.match(text)) for at, text in required)
+        places: dict[KeyPath, str] = {("requirements", at): match[0] for at, match in matches if match}
+        pins += len(places)
+        for path, start in {**places, **({VERSION: ""} if name == file else {})}.items():
+            number = document.places[path].line - 1
+            lines[number] = _replace_once(document, path, lines[number], start + old, start + version)
+        texts[name] = "".join(lines)
+    if not pins:
+        text = f"--vllm {version}: no requirement {pin}{old} in {', '.join(project.shown(path) for path in texts)}"
+        raise InputError(
+            text, hint=f"vLLM comes from elsewhere: change {project.shown(file)} by hand, then leave --vllm out"
+        )
+    return texts
+
+
+def _replace_once(document: YamlDocument, path: KeyPath, line: str, old: str, new: str) -> str:
+    """Replace what a line has exactly once; a part of a longer version or name does not count."""
+    text, count = re.subn(rf"(?<![\w.-]){re.escape(old)}(?![\w.])", new, line)
+    if count != 1:
+        problem = document.problem(path, f"found {old} {count} times in this line, expected once")
+        raise InputError(problem, hint="put each value on a line of its own, or set the version by hand")
+    return text

@@ -1,0 +1,1 @@
+"""Releases of drydock: their files, changelog, and what their versions promise."""

@@ -1,1 +1,0 @@
-"""The repository itself: verbs, tables, documentation, schemas, linters, CI files."""

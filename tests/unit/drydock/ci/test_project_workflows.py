@@ -1,0 +1,99 @@
+"""CI of a project of one's own: it installs drydock and builds the rows that are not drydock's as they are."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from drydock.build import render
+from drydock.ci import changed, workflow
+from drydock.ci.ci_rows import CiRow
+from drydock.config.matrix import find_variant, read_matrix
+from drydock.core.errors import StaleError
+from drydock.core.paths import ROOT
+from drydock.core.project import Project
+from drydock.lock import lockfile, resolution
+from drydock.projects import init_verb
+from drydock.quality import quality
+from tests.support.git import git
+
+ROW = "acme-cpu"
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    """A committed project with one row, which has a label more than drydock's and so needs no network."""
+    root = tmp_path / "acme"
+    init_verb.write_new_project(root, "github")
+    (root / "matrix.yaml").write_text(f"schema: 1\nvariants:\n  {ROW}: {{inherits: drydock/cpu-vllm0.32}}\n")
+    new_project = Project(root, (ROOT,))
+    row = find_variant(read_matrix(new_project), ROW)
+    resolution.resolve_and_write(new_project, [row])
+    render.write_dockerfile(new_project, row, lockfile.read_lock(lockfile.path_of_lock(new_project, ROW)))
+    workflow.write(new_project, read_matrix(new_project))
+    git(root, "init", "--quiet", "--initial-branch=main")
+    git(root, "add", "--all")
+    git(root, "commit", "--quiet", "--message=x")
+    return new_project
+
+
+def check_form(root: Path, form: str) -> None:
+    subprocess.run([sys.executable, "-m", *quality.schema_check(form)], cwd=root, check=True)
+
+
+@pytest.mark.parametrize("form", workflow.PATHS)
+def test_it_installs_drydock_and_builds_the_projects_rows(project: Project, form: str) -> None:
+    workflow.write(project, read_matrix(project), form)
+    text = (project.root / workflow.PATHS[form]).read_text()
+    check_form(project.root, form)
+    assert "./inv" not in text
+    installs = [".venv/bin/pip install --quiet --require-hashes --requirement requirements.txt", workflow.EXPORTS[form]]
+    for job in (yaml.safe_load(text)["jobs"] if form == "github" else yaml.safe_load(text)).values():
+        if isinstance(job, dict) and "drydock " in str(job):
+            assert all(command in yaml.safe_dump(job, width=1000) for command in installs)
+    assert ROW in text
+    assert "cpu-text-vllm0.32" not in text
+
+
+def test_a_new_project_has_valid_workflows_that_are_up_to_date(tmp_path: Path) -> None:
+    for form in workflow.PATHS:
+        init_verb.write_new_project(tmp_path / form, form)
+        check_form(tmp_path / form, form)
+        new_project = Project(tmp_path / form, (ROOT,))
+        workflow.check_workflows(new_project, read_matrix(new_project))
+
+
+@pytest.mark.parametrize("row", ["123", "no", "null", "2024-01-01", "1e3", "0x10"])
+@pytest.mark.parametrize("form", workflow.PATHS)
+def test_a_row_whose_id_looks_like_no_text_is_text_in_a_workflow(form: str, row: str) -> None:
+    built = CiRow(variant=row, accelerator="cpu", platform="linux/amd64", arch="amd64", disk=1)
+    text = yaml.safe_load(workflow.render_workflow(form, (built,), (), is_own_project=True))
+    if form == "github":
+        assert text[True]["workflow_dispatch"]["inputs"]["variant"]["options"][-1] == row
+    else:
+        assert text["build"]["parallel"]["matrix"][0]["VARIANT"] == row
+
+
+def test_only_the_workflow_that_the_project_has_is_checked(project: Project) -> None:
+    assert workflow.list_present_workflows(project) == ["github"]
+    workflow.check_workflows(project, read_matrix(project))
+    with pytest.raises(StaleError, match=r"github/workflows/drydock.yml: outdated"):
+        workflow.check_workflows(project, ())
+
+
+def test_what_changed_is_found_in_every_file_of_the_project(project: Project) -> None:
+    def why() -> list[str]:
+        return [row.why for row in changed.compare_with_commit(project, read_matrix(project), "HEAD").changed]
+
+    assert why() == []
+    settings = project.root / "drydock.yaml"
+    settings.write_text(settings.read_text().replace("additions: {}", "additions: {labels: {com.acme.team: x}}"))
+    row = find_variant(read_matrix(project), ROW)
+    render.write_dockerfile(project, row, lockfile.read_lock(lockfile.path_of_lock(project, ROW)))
+    assert ["inputs changed" in reason for reason in why()] == [True]
+    (project.root / "requirements.txt").write_text("drydock==99\n")
+    assert all("requirements.txt changed" in reason for reason in why())

@@ -1,0 +1,68 @@
+"""How tasks report errors, what --target selects, and how arguments are split."""
+
+from __future__ import annotations
+
+import pytest
+from invoke.context import Context
+
+from drydock.cli.options import NoCacheOption, Verb, VerbOptions
+from drydock.cli.task_helpers import after_dashes, choose_variants, report_written, words_of
+from drydock.core.errors import FetchError, InputError, TargetError
+from drydock.core.paths import ROOT
+
+
+def test_an_error_is_printed_with_its_hint_and_exits_with_its_code(capsys: pytest.CaptureFixture[str]) -> None:
+    @Verb
+    def fails(_: VerbOptions) -> None:
+        raise FetchError("x.whl: not to be had", hint="[try] another index")
+
+    with pytest.raises(SystemExit) as raised:
+        fails(Context())
+    assert raised.value.code == FetchError.code
+    assert capsys.readouterr() == ("", "error: x.whl: not to be had\n\nhint: [try] another index\n")
+
+
+def test_other_exceptions_keep_their_traceback() -> None:
+    @Verb
+    def defect(_: VerbOptions) -> None:
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        defect(Context())
+
+
+def test_no_target_selects_every_variant_and_an_unknown_one_is_an_error() -> None:
+    everything = choose_variants("")
+    assert choose_variants("cpu")[0] in everything
+    with pytest.raises(TargetError, match="unknown target 'cup'"):
+        choose_variants("cup")
+
+
+def test_written_files_are_reported_relative_to_the_repository(capsys: pytest.CaptureFixture[str]) -> None:
+    report_written([ROOT / "images" / "a" / "Dockerfile"])
+    report_written([])
+    assert capsys.readouterr().err == "wrote images/a/Dockerfile\nnothing to do\n"
+
+
+def test_arguments_after_dashes_are_not_split() -> None:
+    assert after_dashes(["inv", "run", "--", "--override", '{"a b": 1}']) == ("--override", '{"a b": 1}')
+    assert after_dashes(["inv", "run"]) == ()
+
+
+def test_the_text_of_an_option_is_split_like_in_a_shell() -> None:
+    assert words_of("--arguments", "--a 'b c'") == ("--a", "b c")
+    with pytest.raises(InputError, match="--arguments it's: No closing quotation"):
+        words_of("--arguments", "it's")
+
+
+@pytest.mark.parametrize(("no_cache", "again"), [(False, "resume"), (True, "start again")])
+def test_an_interrupted_build_without_cache_does_not_promise_to_resume(
+    no_cache: bool, again: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    @Verb
+    def build(_: NoCacheOption) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(SystemExit):
+        build(Context(), no_cache=no_cache)
+    assert f"interrupted; to {again}, run: " in capsys.readouterr().err

