@@ -12,12 +12,12 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from bench import images, plain_image
-from bench.records import Figure, Goal, Measurement
+from bench import compared_images, plain_image
+from bench.bench_records import Figure, Goal, Measurement
 from bench.turns import in_turns, time_work
 from drydock.build import build
-from drydock.build.job import prepare_job
-from drydock.config.project import DRYDOCK
+from drydock.build.build_job import prepare_job
+from drydock.config.project_choice import DRYDOCK
 
 COMMAND = "./inv bench build"
 PLAIN = "plain, with a filled pip cache"
@@ -80,7 +80,7 @@ def _measure_small(builds: _Builds, rounds: int) -> list[Measurement]:
 @contextlib.contextmanager
 def _open_builds() -> Iterator[_Builds]:
     """Make a folder for builds; at the end it goes, with the images of the builds."""
-    with images.make_temporary_folder() as folder:
+    with compared_images.make_temporary_folder() as folder:
         builds = _Builds(folder)
         try:
             yield builds
@@ -105,7 +105,7 @@ class _Builds:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.inputs = plain_image.fetch_plain_contexts()
-        self.of = images.build_ours()
+        self.of = compared_images.build_ours()
         self.number = itertools.count(1)
         self.newest: Path | None = None
 
@@ -121,7 +121,9 @@ class _Builds:
 
     def ours_edited(self) -> float:
         """Build drydock's image after an edit, with the previous build's layout and image present, as for a user."""
-        return self._ours(lambda _: self.of.below, images.copy_edited_entrypoint(self.folder, next(self.number)))
+        return self._ours(
+            lambda _: self.of.below, compared_images.copy_edited_entrypoint(self.folder, next(self.number))
+        )
 
     def ours_again(self) -> float:
         """Build again without changes."""
@@ -132,14 +134,14 @@ class _Builds:
         """Build again without changes, on the command line."""
         build.build_image(self.of.job)
         return time_work(
-            lambda: images.run_docker_command(
+            lambda: compared_images.run_docker_command(
                 [sys.executable, "-m", "invoke", "build", "--target", self.of.job.variant.id]
             )
         )
 
     def _foundation(self, number: int) -> Path:
         below = self.folder / f"foundation-{number}"
-        images.make_foundation(self.of, below)
+        compared_images.make_foundation(self.of, below)
         return below
 
     def _ours(
@@ -149,8 +151,8 @@ class _Builds:
         output = self.folder / f"ours-{number}"
 
         def make() -> None:
-            images.make_ours(self.of, output, foundation(number), entrypoints, no_cache=no_cache)
-            images.load_bench_image(output, str(number), [before] if before else [])
+            compared_images.make_ours(self.of, output, foundation(number), entrypoints, no_cache=no_cache)
+            compared_images.load_bench_image(output, str(number), [before] if before else [])
 
         seconds = time_work(make)
         self.forget()
@@ -161,8 +163,10 @@ class _Builds:
         """Remove drydock's newest image and its layout."""
         if self.newest:
             number = self.newest.name.rpartition("-")[2]
-            images.run_docker_command(["docker", "image", "rm", "--force", images.name_image(number)])
-            images.run_docker_command(["rm", "-rf", str(self.newest), str(self.folder / f"foundation-{number}")])
+            compared_images.run_docker_command(["docker", "image", "rm", "--force", compared_images.name_image(number)])
+            compared_images.run_docker_command(
+                ["rm", "-rf", str(self.newest), str(self.folder / f"foundation-{number}")]
+            )
         self.newest = None
 
     def plain(self) -> float:
@@ -171,7 +175,7 @@ class _Builds:
 
     def plain_edited(self) -> float:
         """Build the plain image after an edit of its script, which its Dockerfile copies last."""
-        return self._plain(images.copy_edited_plain(self.folder, next(self.number)))
+        return self._plain(compared_images.copy_edited_plain(self.folder, next(self.number)))
 
     def plain_again(self) -> float:
         """Build the plain image again without changes."""
@@ -181,5 +185,5 @@ class _Builds:
         images_made: list[str] = []
         seconds = time_work(lambda: images_made.append(plain_image.build_plain_image(self.inputs, source, *options)))
         if source != plain_image.FOLDER:
-            images.run_docker_command(["docker", "image", "rm", "--force", *images_made])
+            compared_images.run_docker_command(["docker", "image", "rm", "--force", *images_made])
         return seconds

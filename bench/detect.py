@@ -10,8 +10,8 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from bench import guard, startup
-from bench.records import Goal, Measurement
+from bench import cleanup_guard, startup
+from bench.bench_records import Goal, Measurement
 from bench.turns import in_turns, timed_command
 from drydock.core.errors import HostError
 from drydock.inputs.indexes import read_indexes, uv_environment
@@ -33,7 +33,7 @@ NOTE = (
 
 def measure_detection(rounds: int) -> list[Measurement]:
     """Compare each verb with the detector, alternately. Raises HostError if one of them fails."""
-    with tempfile.TemporaryDirectory(dir=guard.make_bench_folder()) as name:
+    with tempfile.TemporaryDirectory(dir=cleanup_guard.make_bench_folder()) as name:
         folder = Path(name)
         paths = startup.stage_entrypoint(folder, HOST)
         verbs = {

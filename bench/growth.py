@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from bench import startup
-from bench.records import Figure, Goal, Measurement
+from bench.bench_records import Figure, Goal, Measurement
 from bench.turns import in_turns, timed_command
 from drydock.config.matrix import find_variant, read_matrix
-from drydock.config.project import DRYDOCK, FILE, VARIABLE
+from drydock.config.project_choice import DRYDOCK, FILE, VARIABLE
 from drydock.config.rows import MATRIX
 from drydock.core.files import compute_checksum
 from drydock.core.paths import ROOT

@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
-from bench import images, ship
-from bench.records import Figure, Goal, Measurement
+from bench import compared_images, ship
+from bench.bench_records import Figure, Goal, Measurement
 from bench.turns import in_turns, time_work
 from drydock.core.errors import BuildError
 from drydock.core.paths import CACHE, ROOT, cache_home
@@ -31,7 +31,7 @@ TWO = f"{COUNT} rows in one build on two builders"
 
 def measure_many(rounds: int) -> list[Measurement]:
     """Measure each way alternately."""
-    with images.make_temporary_folder() as folder:
+    with compared_images.make_temporary_folder() as folder:
         machine = _second_machine(folder, rounds)
         many = _measure_ten_rows(folder, rounds)
     return [
@@ -47,7 +47,7 @@ def _make_many_row(what: str, against: str, goal: Goal, figures: Mapping[str, Fi
 
 
 def _second_machine(folder: Path, rounds: int) -> Mapping[str, Figure]:
-    of, numbers = images.build_ours(), itertools.count()
+    of, numbers = compared_images.build_ours(), itertools.count()
     name = of.job.variant.id
 
     def run(*words: str, **changes: str) -> str:
@@ -76,7 +76,7 @@ def _second_machine(folder: Path, rounds: int) -> Mapping[str, Figure]:
 
 
 def _measure_ten_rows(folder: Path, rounds: int) -> Mapping[str, Figure]:
-    small = Small(folder / "ten", images.build_ours().job.lock)
+    small = Small(folder / "ten", compared_images.build_ours().job.lock)
     names = [VARIANT, *(f"row{number}-stand-in" for number in range(1, COUNT))]
     for name in names[1:]:
         small.add_row(name, stub_vllm() | {"vllm/row.py": f"ROW = {name!r}\n"})
@@ -102,8 +102,8 @@ def _measure_ten_rows(folder: Path, rounds: int) -> Mapping[str, Figure]:
 def _remove_row_images(rows: Iterable[str]) -> None:
     """Remove the images of rows from the engine."""
     for row in rows:
-        names = images.run_docker_command(
+        names = compared_images.run_docker_command(
             ["docker", "image", "ls", "--format", "{{.Repository}}:{{.Tag}}", f"drydock/{row}"]
         ).split()
         if names:
-            images.run_docker_command(["docker", "image", "rm", "--force", *names])
+            compared_images.run_docker_command(["docker", "image", "rm", "--force", *names])

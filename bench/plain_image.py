@@ -13,9 +13,9 @@ from pathlib import Path
 
 import docker
 
-from bench import guard
+from bench import cleanup_guard
 from drydock.config.matrix import find_variant, read_matrix
-from drydock.config.project import DRYDOCK
+from drydock.config.project_choice import DRYDOCK
 from drydock.core.console import log
 from drydock.core.errors import EngineError
 from drydock.core.paths import ROOT
@@ -110,7 +110,8 @@ def build_plain_image(inputs: dict[str, str], folder: Path = FOLDER, *options: s
     """Build the plain image into the engine; return its id. Raises EngineError with buildx's last line."""
     ran = subprocess.run(
         make_plain_command(
-            folder, inputs, "--load", "--label", LABEL, "--label", f"{guard.LABEL}={guard.run_id()}", *options
+            folder, inputs, "--load", "--label", LABEL,
+            "--label", f"{cleanup_guard.LABEL}={cleanup_guard.run_id()}", *options
         ),
         check=False, capture_output=True, text=True,
     )  # fmt: skip

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from html import escape
 
-from bench.records import Figure, Measurement
+from bench.bench_records import Figure, Measurement
 
 WIDTH, LABEL, LINE, BAR = 860, 390, 44, 14
 OURS, THEIRS, INK, GOAL = "#2563a8", "#b9b4a8", "#1b1b1b", "#c2410c"

@@ -7,8 +7,22 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
-from bench import building, detect, facts, growth, guard, many, page, plain_image, serve, ship, size, start, tool
-from bench.records import MeasuredPart, Measurement, Report
+from bench import (
+    bench_machine,
+    bench_page,
+    building,
+    cleanup_guard,
+    detect,
+    growth,
+    image_size,
+    many,
+    plain_image,
+    serve,
+    ship,
+    start,
+    tool,
+)
+from bench.bench_records import MeasuredPart, Measurement, Report
 from drydock.core.console import log
 from drydock.core.errors import InputError, suggest_nearest
 from drydock.core.files import format_json
@@ -30,7 +44,7 @@ BENCHES: Mapping[str, Bench] = {
     "build": Bench(building.measure_builds, 2, building.measure_cached_builds),
     "start": Bench(start.measure_starts, 2, start.measure_short_starts),
     "serve": Bench(serve.measure_serving, 2),
-    "size": Bench(size.measure_sizes, 1),
+    "size": Bench(image_size.measure_sizes, 1),
     "ship": Bench(ship.measure_shipping, 2),
     "many": Bench(many.measure_many, 1),
     "growth": Bench(growth.measure_growth, 3, partial(growth.measure_growth, 1)),
@@ -59,9 +73,9 @@ def run_benchmarks(name: str, rounds: int, parts: dict[str, MeasuredPart], *, sh
     log(
         f"bench measures once: {', '.join(names)}"
         if short
-        else announce_bench(names, rounds, page.read_report(ROOT).parts)
+        else announce_bench(names, rounds, bench_page.read_report(ROOT).parts)
     )
-    with guard.guard_run():
+    with cleanup_guard.guard_run():
         try:
             for part in names:
                 parts[part] = measure_part(BENCHES[part], rounds, short=short)
@@ -83,7 +97,8 @@ def announce_bench(names: Sequence[str], rounds: int, recorded: Mapping[str, Mea
         lines.append(f"  {name:6} {count} round{'s' if count > 1 else ''}, {time_}")
     if any(name in recorded for name in names):
         lines.append(
-            f"about {_format_minutes(total)} in all, by the last recorded run ({page.RECORDED}); builds come on top"
+            f"about {_format_minutes(total)} in all, by the last recorded run ({bench_page.RECORDED});"
+            " builds come on top"
         )
     return "\n".join(["bench measures:", *lines])
 
@@ -94,11 +109,11 @@ def _format_minutes(seconds: float) -> str:
 
 def measure_part(bench: Bench, rounds: int, *, short: bool = False) -> MeasuredPart:
     """Measure one part."""
-    machine, begin = facts.read_machine(), time.monotonic()
+    machine, begin = bench_machine.read_machine(), time.monotonic()
     count = 1 if short else rounds or bench.rounds
     rows = tuple(bench.short() if short and bench.short else bench.measure(count))
     return MeasuredPart(
-        commit=facts.read_marked_commit(),
+        commit=bench_machine.read_marked_commit(),
         date=time.strftime("%Y-%m-%d", time.gmtime()),
         machine=machine,
         rounds=count,
@@ -114,4 +129,4 @@ def format_parts(parts: Mapping[str, MeasuredPart], *, json: bool, short: bool =
     rows = [row for part in parts.values() for row in part.rows]
     if not rows:
         return ""
-    return page.format_ratios(rows) if short else page.format_rows_table(rows)
+    return bench_page.format_ratios(rows) if short else bench_page.format_rows_table(rows)

@@ -14,8 +14,16 @@ from typing import NamedTuple
 
 from docker.models.containers import Container
 
-from bench.records import Figure, Goal, Measurement
-from bench.servers import HELPED, Way, complete_prompt, first_answer, make_unguarded_way, prepare_ways, run_server
+from bench.bench_records import Figure, Goal, Measurement
+from bench.compared_servers import (
+    HELPED,
+    Way,
+    complete_prompt,
+    first_answer,
+    make_unguarded_way,
+    prepare_ways,
+    run_server,
+)
 from drydock.core.console import log
 
 COMMAND = "./inv bench serve"

@@ -16,14 +16,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from bench import images, plain_image
-from bench.records import Figure, Goal, Measurement
+from bench import compared_images, plain_image
+from bench.bench_records import Figure, Goal, Measurement
 from bench.turns import time_work
-from drydock.build.job import Job
+from drydock.build.build_job import Job
 from drydock.core.errors import EngineError
 from drydock.engine import debian
 from drydock.inputs import indexes
-from drydock.oci import layout as oci
+from drydock.oci import image_layout as oci
 from drydock.oci.reference import Reference
 from drydock.publish import push
 from drydock.publish.repository import Repository
@@ -53,13 +53,13 @@ class Shipped(NamedTuple):
 
 def measure_shipping(rounds: int) -> list[Measurement]:
     """Push, then edit and push again once per round; another engine pulls each."""
-    of, inputs = images.build_ours(), plain_image.fetch_plain_contexts()
+    of, inputs = compared_images.build_ours(), plain_image.fetch_plain_contexts()
     with (
-        images.make_temporary_folder() as folder,
+        compared_images.make_temporary_folder() as folder,
         run_registry(folder / "registry") as host,
         _start_second_engine(folder, host) as pull,
     ):
-        content = images.read_blobs(of.layout)
+        content = compared_images.read_blobs(of.layout)
         push_ours(of.job, of.layout, host, folder)
         whole = pull(_name_ours(host, of.layout))
         ours = [_edit_ours(of, folder, host, number, pull) for number in range(1, rounds + 1)]
@@ -113,7 +113,7 @@ def _make_edit_row(ours: list[float], theirs: list[float]) -> Measurement:
     )
 
 
-def _make_bump_row(job: Job, content: list[images.Content]) -> Measurement:
+def _make_bump_row(job: Job, content: list[compared_images.Content]) -> Measurement:
     """Return the bytes that a new vLLM wheel changes: the blobs with vLLM's files, and the config."""
     layers = job.lock.platforms[job.platform].layers.values()
     wheel = next(wheel.size for wheels in layers for wheel in wheels if wheel.name == VLLM)
@@ -129,9 +129,9 @@ def _make_bump_row(job: Job, content: list[images.Content]) -> Measurement:
     )
 
 
-def _edit_ours(of: images.Ours, folder: Path, host: str, number: int, pull: Pull) -> Shipped:
+def _edit_ours(of: compared_images.Ours, folder: Path, host: str, number: int, pull: Pull) -> Shipped:
     output = folder / f"ours-{number}"
-    images.make_ours(of, output, of.below, images.copy_edited_entrypoint(folder, number))
+    compared_images.make_ours(of, output, of.below, compared_images.copy_edited_entrypoint(folder, number))
     before = count_stored_bytes(folder / "registry")
     push_ours(of.job, output, host, folder)
     name = _name_ours(host, output)
@@ -140,10 +140,10 @@ def _edit_ours(of: images.Ours, folder: Path, host: str, number: int, pull: Pull
 
 
 def _edit_plain(inputs: dict[str, str], folder: Path, host: str, number: int, pull: Pull) -> Shipped:
-    image = plain_image.build_plain_image(inputs, images.copy_edited_plain(folder, number))
+    image = plain_image.build_plain_image(inputs, compared_images.copy_edited_plain(folder, number))
     before = count_stored_bytes(folder / "registry")
     push_plain(image, host)
-    images.run_docker_command(["docker", "image", "rm", "--force", image])
+    compared_images.run_docker_command(["docker", "image", "rm", "--force", image])
     return Shipped(float(count_stored_bytes(folder / "registry") - before), pull(f"{host}/plain"))
 
 
@@ -159,11 +159,11 @@ def push_ours(job: Job, layout: Path, host: str, state: Path) -> None:
 def push_plain(image: str, host: str) -> None:
     """Push an image from the engine with `docker push`."""
     name = f"{host}/plain:latest"
-    images.run_docker_command(["docker", "tag", image, name])
+    compared_images.run_docker_command(["docker", "tag", image, name])
     try:
-        images.run_docker_command(["docker", "push", "--quiet", name])
+        compared_images.run_docker_command(["docker", "push", "--quiet", name])
     finally:
-        images.run_docker_command(["docker", "image", "rm", name])
+        compared_images.run_docker_command(["docker", "image", "rm", name])
 
 
 def count_stored_bytes(folder: Path) -> int:

@@ -23,10 +23,10 @@ from urllib.parse import urlsplit
 
 from docker.models.containers import Container
 
-from bench import guard
+from bench import cleanup_guard
 from drydock.build import build
-from drydock.build.job import prepare_job
-from drydock.config.project import DRYDOCK
+from drydock.build.build_job import prepare_job
+from drydock.config.project_choice import DRYDOCK
 from drydock.core.console import log, write_output
 from drydock.prove import demo, smollm2
 
@@ -189,7 +189,7 @@ class _Clients:
 
 @contextlib.contextmanager
 def _serve_model() -> Iterator[Container]:
-    image, labels = build.build_image(prepare_job(DRYDOCK, "cpu")).image, guard.make_run_labels()
+    image, labels = build.build_image(prepare_job(DRYDOCK, "cpu")).image, cleanup_guard.make_run_labels()
     with demo.run_model_server(image, smollm2.make_small_model(image, labels=labels), labels=labels) as container:
         yield container
 
@@ -199,7 +199,7 @@ def main(argv: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.soak", description=__doc__)
     parser.add_argument("--seconds", type=float, default=SECONDS)
     seconds = parser.parse_args(argv).seconds
-    with guard.guard_run(), _serve_model() as container:
+    with cleanup_guard.guard_run(), _serve_model() as container:
         demo.wait_until_ready(container)
         log(f"soaking for {seconds:g} s")
         result = soak_server(container, seconds)

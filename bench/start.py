@@ -12,9 +12,9 @@ from typing import Literal
 
 import docker
 
-from bench import guard
-from bench.records import Figure, Goal, Measurement
-from bench.servers import HELPED, Way, Ways, first_answer, in_memory, is_right_answer, prepare_ways, run_server
+from bench import cleanup_guard
+from bench.bench_records import Figure, Goal, Measurement
+from bench.compared_servers import HELPED, Way, Ways, first_answer, in_memory, is_right_answer, prepare_ways, run_server
 from bench.turns import in_turns
 from drydock.core.console import log
 
@@ -86,7 +86,7 @@ class _Starts:
     def __init__(self, compared: Ways) -> None:
         self.ways = compared
         self.answers: dict[str, list[str]] = {}
-        self.volume = f"drydock-bench-{guard.run_id()}"
+        self.volume = f"drydock-bench-{cleanup_guard.run_id()}"
 
     def seconds(self, way: Way, *, fresh: bool = False, files: Literal["keep", "forget"] = "keep") -> float:
         """Return the seconds until a server answers. drydock's uses the last start's cache, unless `fresh`."""

@@ -24,7 +24,7 @@ from typing import NamedTuple
 
 from drydock.build import render
 from drydock.config.matrix import find_variant, read_matrix
-from drydock.config.project import DRYDOCK
+from drydock.config.project_choice import DRYDOCK
 from drydock.core.paths import ROOT
 
 MACHINES = {

@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Iterator
 
 from bench import startup
-from bench.records import Figure, Goal, Measurement
+from bench.bench_records import Figure, Goal, Measurement
 from drydock.core.console import log
 
 START = Goal(compares="ours", sense="at most", limit=100)

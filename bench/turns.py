@@ -6,7 +6,7 @@ import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
 
-from bench.records import Figure, Unit
+from bench.bench_records import Figure, Unit
 from drydock.core.console import log
 from drydock.core.errors import HostError
 

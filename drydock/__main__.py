@@ -7,9 +7,9 @@ from functools import partial
 from pathlib import Path
 
 from drydock.build import build, buildx
-from drydock.build.job import BuildOptions, prepare_job
-from drydock.build.steps import run_steps
-from drydock.config.project import make_layered_project
+from drydock.build.build_job import BuildOptions, prepare_job
+from drydock.build.build_steps import run_steps
+from drydock.config.project_choice import make_layered_project
 from drydock.core.console import log, write_output
 from drydock.core.errors import DrydockError
 from drydock.core.files import format_json

@@ -15,13 +15,13 @@ import hypothesis
 import pytest
 
 from drydock.build import build
-from drydock.build.job import Job, prepare_job
+from drydock.build.build_job import Job, prepare_job
 from drydock.config.matrix import read_matrix
-from drydock.config.project import DRYDOCK
+from drydock.config.project_choice import DRYDOCK
 from drydock.core.console import log
 from drydock.engine import daemon as docker_engine
 from drydock.lock import proof
-from drydock.oci import layout as oci_layout
+from drydock.oci import image_layout as oci_layout
 from drydock.pages import docs
 from tests.support import damage
 
@@ -90,7 +90,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """Run groups of engine tests side by side."""
     if config.getvalue("dist") != "loadgroup":
         return None
-    from tests.support.groups import ByGroup  # noqa: PLC0415 - of a plugin that a run without workers does not need
+    from tests.support.xdist_groups import ByGroup  # noqa: PLC0415 - of a plugin that a run without workers does not need
 
     return ByGroup(config, log)
 

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 from drydock.attest import components, contents, licences, provenance
-from drydock.build.job import ATTACHED, Job
+from drydock.build.build_job import ATTACHED, Job
 from drydock.core.errors import UntrustedError
 from drydock.core.files import format_compact_json, format_json
 from drydock.lock import lockfile, proof
 from drydock.lock.recipes import recipes_lock
 from drydock.model.record import dump_record
-from drydock.oci import layout as oci
+from drydock.oci import image_layout as oci
 from drydock.registry.manifests import Manifest
 
 LOCK = "application/vnd.drydock.lock.v1+json"

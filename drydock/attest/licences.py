@@ -9,7 +9,7 @@ from license_expression import ExpressionError, LicenseWithExceptionSymbol, get_
 from pydantic import Field
 
 from drydock.attest.contents import ImageContents, Package
-from drydock.config.layers import read_layers
+from drydock.config.project_layers import read_layers
 from drydock.config.validation import validate_document
 from drydock.core.console import log
 from drydock.core.errors import LicenceError

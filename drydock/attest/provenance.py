@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from drydock.attest.components import list_build_inputs, list_locked_components
-from drydock.build.job import Job
+from drydock.build.build_job import Job
 from drydock.config import matrix
-from drydock.config.access import redact_url
 from drydock.config.rows import MATRIX
+from drydock.config.server_access import redact_url
 from drydock.core.commit import is_in_repository, read_commit, read_head, run_git
 from drydock.core.files import parse_any_json
 from drydock.core.project import Project

@@ -15,7 +15,7 @@ from drydock.core.project import Project
 from drydock.lock import vllm_lists
 from drydock.model.variant import Variant
 from drydock.oci.added_layers import AddedLayer, make_tar
-from drydock.oci.layout import PATH
+from drydock.oci.image_layout import PATH
 
 FOLDER = "opt/drydock"
 """Where an image has the entrypoint and what it knows."""

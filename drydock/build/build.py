@@ -9,16 +9,16 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from drydock.build import buildx, checkouts, foundation, plan, routes
-from drydock.build.job import ATTACHED, Job, layouts_lock
-from drydock.build.steps import Steps, run_steps
+from drydock.build import bake_plan, buildx, checkouts, foundation, routes
+from drydock.build.build_job import ATTACHED, Job, layouts_lock
+from drydock.build.build_steps import Steps, run_steps
 from drydock.core.console import log
 from drydock.core.errors import FetchError, UntrustedError
 from drydock.core.paths import cache_home
-from drydock.engine import daemon, loading
+from drydock.engine import daemon, image_loading
 from drydock.inputs.store import default_store, whole_folder
 from drydock.model.record import Record
-from drydock.oci import layout as oci
+from drydock.oci import image_layout as oci
 
 REMOTE = ("docker-image://", "https://")
 """Contexts that the builder gets from the network."""
@@ -64,10 +64,10 @@ def refuse_pulls(job: Job, contexts: Mapping[str, str]) -> None:
 
 def bake_file(job: Job, contexts: Mapping[str, str], output: Path) -> dict[str, Any]:
     """Return the job's docker-bake.json, given what `fetch_contexts` returns."""
-    contents = plan.make_bake_plan(
+    contents = bake_plan.make_bake_plan(
         job.variant, job.lock, job.platform, contexts, job.context, output, exported=job.export
     )
-    return plan.add_labels(contents, job.stand_in_labels)
+    return bake_plan.add_labels(contents, job.stand_in_labels)
 
 
 def build_image(  # noqa: PLR0913 - all but the job have defaults
@@ -112,7 +112,7 @@ def build_in_steps(  # noqa: PLR0913 - as above
     if (
         quick
         and is_layout_usable(job, oci.is_sized_layout)
-        and loading.has_image_if_running(_image_of(job), oci.read_digest(job.layout))
+        and image_loading.has_image_if_running(_image_of(job), oci.read_digest(job.layout))
     ):
         log(f"{job.variant.id}: up to date: already built from the same inputs and loaded")
         _settle_job(job, into_engine=True)
@@ -163,9 +163,11 @@ def _make_built(job: Job, clock: Clock) -> Built:
 
 def load_into_engine(layout: Path, image: str) -> bool:
     """Load a layout into the engine; return false if the engine has it already."""
-    if loading.has_complete_image(image, oci.read_digest(layout)):
+    if image_loading.has_complete_image(image, oci.read_digest(layout)):
         return False
-    loading.load_layout(layout, image, (index.parent for index in cache_home().glob("images/*/*/[!.]*/index.json")))
+    image_loading.load_layout(
+        layout, image, (index.parent for index in cache_home().glob("images/*/*/[!.]*/index.json"))
+    )
     return True
 
 
@@ -174,8 +176,8 @@ def settle_checkout(root: Path, image: str, platform: str, layouts: Mapping[str,
     repository = image.rpartition(":")[0]
     names = {kind: str(path.relative_to(cache_home())) for kind, path in layouts.items()}
     if in_engine:
-        loading.tag_latest(image)
-        checkouts.keep_build(root, repository, platform, {**names, "image": image}, loading.remove_image_name)
+        image_loading.tag_latest(image)
+        checkouts.keep_build(root, repository, platform, {**names, "image": image}, image_loading.remove_image_name)
     else:
         checkouts.keep_build(root, repository, platform, names)
 
@@ -229,8 +231,8 @@ def _make_layout(job: Job, clock: Clock, *, no_cache: bool, may_pull: bool, pull
         routes.check_routes(job.project, contexts)
         with whole_folder(job.foundation, replace=True) as temporary:
             # Without labels: images with and without stand-ins in later stages share a foundation.
-            exported = plan.choose_export(job.foundation_recipe)
-            foundation_plan = plan.make_bake_plan(
+            exported = bake_plan.choose_export(job.foundation_recipe)
+            foundation_plan = bake_plan.make_bake_plan(
                 job.variant, job.lock, job.platform, contexts, job.context, temporary, exported=exported
             )
             yield from foundation.build_foundation(foundation_plan, temporary)

@@ -12,8 +12,8 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from drydock.build.plan import list_plan_folders
-from drydock.build.progress import Log
+from drydock.build.bake_plan import list_plan_folders
+from drydock.build.build_progress import Log
 from drydock.config.mirrors import find_mirrors_file, read_mirrors
 from drydock.core.console import is_quiet, is_verbose, log, printable, show_step
 from drydock.core.errors import BuildError, DiskFullError, DrydockError, EngineError, RegistryError

@@ -23,12 +23,12 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from drydock.build.plan import escape_hcl
-from drydock.build.steps import Steps
+from drydock.build.bake_plan import escape_hcl
+from drydock.build.build_steps import Steps
 from drydock.core.console import log
 from drydock.core.files import link_or_copy, parse_any_json, write_atomically
 from drydock.model.variant import Variant
-from drydock.oci import layout as oci
+from drydock.oci import image_layout as oci
 
 STAGE = "foundation"
 REST = "\nFROM base AS entrypoint\n"

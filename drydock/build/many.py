@@ -18,10 +18,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from drydock.build import build, buildx, foundation, plan
-from drydock.build.job import Job
-from drydock.build.progress import Log
-from drydock.build.steps import Plan, Steps
+from drydock.build import bake_plan, build, buildx, foundation
+from drydock.build.build_job import Job
+from drydock.build.build_progress import Log
+from drydock.build.build_steps import Plan, Steps
 from drydock.core.console import Step, log, show_step
 from drydock.core.errors import DrydockError, EngineError
 from drydock.core.files import hold_lock_file, link_or_copy
@@ -30,7 +30,7 @@ from drydock.engine import daemon
 from drydock.inputs import wheels as resolve
 from drydock.inputs.store import whole_folder
 from drydock.model.record import Record
-from drydock.oci import layout as oci
+from drydock.oci import image_layout as oci
 
 
 class ManyOptions(NamedTuple):
@@ -129,7 +129,7 @@ class _Row:
     @property
     def name(self) -> str:
         """Return the name of the row's target in a bake file."""
-        return plan.bake_name(self.job.variant.id)
+        return bake_plan.bake_name(self.job.variant.id)
 
     @property
     def target(self) -> Mapping[str, Any]:
@@ -144,7 +144,7 @@ class _Row:
     @property
     def is_exported(self) -> bool:
         """Tell whether what the row bakes is there, whole."""
-        return oci.is_sound_layout(Path(plan.read_destination(self.target)))
+        return oci.is_sound_layout(Path(bake_plan.read_destination(self.target)))
 
     def _steps(self, options: ManyOptions, engine: Callable[[], object]) -> Steps[build.Built]:
         with show_step(self.job.variant.id) as self.shown:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from drydock.build.job import Job
+from drydock.build.build_job import Job
 from drydock.core.console import log
 from drydock.core.errors import UnresolvedError
 from drydock.core.files import hold_lock_file

@@ -17,8 +17,8 @@ import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from drydock.build.job import DEFAULTS, BuildOptions, Job, prepare_job
-from drydock.config.project import DRYDOCK
+from drydock.build.build_job import DEFAULTS, BuildOptions, Job, prepare_job
+from drydock.config.project_choice import DRYDOCK
 from drydock.core.console import log
 from drydock.core.errors import InputError
 from drydock.core.files import compute_checksum
@@ -26,7 +26,7 @@ from drydock.core.project import Project
 from drydock.inputs import fetch
 from drydock.inputs.store import default_store, whole_folder
 from drydock.model.variant import Build, Supplied, Variant
-from drydock.oci import layout as oci
+from drydock.oci import image_layout as oci
 
 Files = dict[str, bytes]
 """Path in a context → content."""

@@ -19,7 +19,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import IO, Any
 
-from drydock.bundle.contents import Blob
+from drydock.bundle.bundle_records import Blob
 from drydock.core.console import byte_progress
 from drydock.core.errors import DiskFullError, FetchError, InputError
 from drydock.core.files import (
@@ -34,7 +34,7 @@ from drydock.core.files import (
 from drydock.core.paths import cache_home
 from drydock.core.tar import members, open_tar
 from drydock.oci.reference import DIGEST
-from drydock.registry.client import LARGEST
+from drydock.registry.registry_client import LARGEST
 
 LAYOUT = b'{"imageLayoutVersion":"1.0.0"}'
 INDEX = "index.json"

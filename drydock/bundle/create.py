@@ -14,8 +14,10 @@ from typing import Any, NamedTuple
 from drydock.attest import documents, signing
 from drydock.attest.provenance import read_origin
 from drydock.bundle import archive
-from drydock.bundle import models as model_folders
-from drydock.bundle.contents import (
+from drydock.bundle import bundle_models as model_folders
+from drydock.bundle.bundle_inputs import Gathered, gather_inputs
+from drydock.bundle.bundle_models import GatheredModel
+from drydock.bundle.bundle_records import (
     BUNDLE,
     NAME,
     REPOSITORY_FILE,
@@ -28,8 +30,6 @@ from drydock.bundle.contents import (
     make_blob,
     make_title_annotation,
 )
-from drydock.bundle.inputs import Gathered, gather_inputs
-from drydock.bundle.models import GatheredModel
 from drydock.config import matrix
 from drydock.config.rows import MATRIX
 from drydock.core.console import as_lines

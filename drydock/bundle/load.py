@@ -19,19 +19,12 @@ from pydantic import ValidationError
 
 from drydock.attest import documents
 from drydock.build import build
-from drydock.build.job import (
-    ARCHITECTURES,
-    ATTACHED,
-    BuildOptions,
-    image_name,
-    layouts_lock,
-    prepare_job,
-)
-from drydock.bundle import models as model_folders
+from drydock.build.build_job import ARCHITECTURES, ATTACHED, BuildOptions, image_name, layouts_lock, prepare_job
+from drydock.bundle import bundle_models as model_folders
 from drydock.bundle.archive import Archive, check_free_space
-from drydock.bundle.contents import BUNDLE, COMMIT, SOURCE, STORED, TITLE, Bundle, BundledImage, BundleOrigin
+from drydock.bundle.bundle_records import BUNDLE, COMMIT, SOURCE, STORED, TITLE, Bundle, BundledImage, BundleOrigin
+from drydock.bundle.bundle_trust import check_own_build, check_recorded, kept_image_folder, open_trusted
 from drydock.bundle.create import not_included
-from drydock.bundle.trust import check_own_build, check_recorded, kept_image_folder, open_trusted
 from drydock.core.console import as_lines, byte_progress
 from drydock.core.errors import DrydockError, FetchError, InputError, suggest_nearest
 from drydock.core.files import write_atomically
@@ -41,7 +34,7 @@ from drydock.engine import daemon
 from drydock.inputs import fetch, git_objects, supplied
 from drydock.inputs.store import Store, default_store, whole_folder
 from drydock.model.record import Record
-from drydock.oci import layout as oci
+from drydock.oci import image_layout as oci
 
 
 class LoadedImage(Record):

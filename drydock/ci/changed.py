@@ -16,7 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-from drydock.build.job import Job
+from drydock.build.build_job import Job
 from drydock.ci.ci_rows import ARCHITECTURES, HOSTED_DISK, CiRow, LeftOut, list_ci_rows
 from drydock.ci.workflow import REQUIREMENTS
 from drydock.config.matrix import find_variant, read_matrix

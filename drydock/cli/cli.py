@@ -25,7 +25,7 @@ from drydock.cli import version
 from drydock.cli.options import Field, Verb, list_fields, make_collection
 from drydock.cli.task_helpers import print_errors
 from drydock.config.matrix import read_matrix
-from drydock.config.project import OPTION, VARIABLE, find_project, read_settings
+from drydock.config.project_choice import OPTION, VARIABLE, find_project, read_settings
 from drydock.config.renamed import current_option, current_value, current_verb
 from drydock.core.console import spell_commands, write_output
 from drydock.core.errors import DrydockError, InputError, suggest_nearest

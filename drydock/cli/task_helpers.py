@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from drydock.config.matrix import find_variant, read_matrix
-from drydock.config.project import read_settings
+from drydock.config.project_choice import read_settings
 from drydock.core.commit import GitFailedError
 from drydock.core.console import log, write_output
 from drydock.core.errors import DrydockError, InputError, explain_os_error

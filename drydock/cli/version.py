@@ -7,7 +7,7 @@ import tomllib
 
 from drydock import INSTALLED
 from drydock.config.matrix import read_matrix
-from drydock.config.project import DRYDOCK
+from drydock.config.project_choice import DRYDOCK
 from drydock.core.commit import GitFailedError, read_commit
 from drydock.core.console import log
 from drydock.core.paths import ROOT

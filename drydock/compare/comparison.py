@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from drydock.compare.changes import ChangedDefault, ChangedNames, changed_defaults, changed_lists
+from drydock.compare.compared_variables import FAILS, OF_DRYDOCK, judge_variables, split_variables
 from drydock.compare.flags import JudgedFlag, Sides, judge_flag, settings_of
 from drydock.compare.host_plans import ChangedPlan, PlannedSide, compare_plans, find_recorded_hosts
 from drydock.compare.judgment import AS_THE_RELEASE, Judgment, Verdict, soften_judgment, worst_of
 from drydock.compare.pasted_command import PastedCommand
 from drydock.compare.served_model import read_served_model
-from drydock.compare.variables import FAILS, OF_DRYDOCK, judge_variables, split_variables
+from drydock.compare.version_changes import ChangedDefault, ChangedNames, changed_defaults, changed_lists
 from drydock.compare.vllm_parser import VllmParser, split_words
 from drydock.compare.vllm_version import ServedVersion, find_served_version
 from drydock.core.project import Project

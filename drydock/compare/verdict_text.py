@@ -11,10 +11,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from drydock.compare.changes import ChangedDefault, ChangedNames
 from drydock.compare.comparison import Comparison
 from drydock.compare.host_plans import ChangedPlan, ChangedSetting
 from drydock.compare.judgment import Judgment, Verdict
+from drydock.compare.version_changes import ChangedDefault, ChangedNames
 from drydock.compare.vllm_version import ServedVersion
 from drydock.core.console import as_lines
 from drydock.core.errors import BlockedError, ManualError, UncertainError

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from packaging.version import InvalidVersion, Version
 
-from drydock.build.job import choose_platform
+from drydock.build.build_job import choose_platform
 from drydock.config.matrix import find_variant, read_matrix
 from drydock.core.errors import InputError, StaleError, TargetError
 from drydock.core.project import Project

@@ -12,9 +12,9 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from drydock.config.layers import MORE, merge_layers, read_layers
 from drydock.config.matrix import ADDED, HOST, MERGED, ROLES, find_lineage, read_stacks
-from drydock.config.project import FILE
+from drydock.config.project_choice import FILE
+from drydock.config.project_layers import MORE, merge_layers, read_layers
 from drydock.config.rows import ADDITIONS, VARIANTS, read_rows, with_more_blocks
 from drydock.config.strict_yaml import KeyPath, Position, YamlDocument, locate_problem, read_yaml
 from drydock.core.console import as_lines

@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import NamedTuple
 
-from drydock.config.layers import merge_layers, read_layers
 from drydock.config.matrix import HOST, read_retired
+from drydock.config.project_layers import merge_layers, read_layers
 from drydock.config.strict_yaml import YamlDocument
 from drydock.config.validation import validate_document
 from drydock.core.files import format_json

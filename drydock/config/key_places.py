@@ -13,7 +13,7 @@ from pydantic import BaseModel
 from drydock.config.strict_yaml import KeyPath
 from drydock.core.errors import suggest_nearest
 from drydock.model.additions import Additions
-from drydock.model.project import ProjectDefaults, ProjectFile
+from drydock.model.project_record import ProjectDefaults, ProjectFile
 from drydock.model.record import Setting
 from drydock.model.variant import Accelerator, Matrix, MatrixRow, Stack
 

@@ -19,9 +19,9 @@ from packaging.utils import canonicalize_name
 
 from drydock.config import finding_ids
 from drydock.config.finding_ids import StackFile
-from drydock.config.layers import MORE, merge_layers, read_layers
-from drydock.config.project import FILE as PROJECT_FILE
-from drydock.config.project import read_settings
+from drydock.config.project_choice import FILE as PROJECT_FILE
+from drydock.config.project_choice import read_settings
+from drydock.config.project_layers import MORE, merge_layers, read_layers
 from drydock.config.rows import MATRIX, own_rows, read_rows
 from drydock.config.strict_yaml import KeyPath, YamlDocument, read_yaml
 from drydock.config.validation import Problem, combine_problems, validate_document
@@ -31,9 +31,9 @@ from drydock.model.additions import Additions
 from drydock.model.bases import Base, DebianBase
 from drydock.model.checks import AnyHost, Retired
 from drydock.model.distributions import Layer
+from drydock.model.kv_transfer import KvTransfer
 from drydock.model.record import IDENTIFIER, Setting, get_inherited_fields
 from drydock.model.running import Run
-from drydock.model.transfer import KvTransfer
 from drydock.model.variant import (
     Accelerator,
     Listed,

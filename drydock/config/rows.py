@@ -11,8 +11,8 @@ import difflib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from drydock.config.layers import MORE, merge_layers
-from drydock.config.project import FILE
+from drydock.config.project_choice import FILE
+from drydock.config.project_layers import MORE, merge_layers
 from drydock.config.strict_yaml import KeyPath, Position, YamlDocument, read_yaml
 from drydock.config.validation import Problem, combine_problems
 from drydock.core.project import LOWEST, Project

@@ -1,7 +1,8 @@
 """A project: a folder whose files lie over those of lower layers. IO.
 
 drydock's own files are the lowest layer, and this repository is a project with nothing below it. A file of a higher
-layer stands for the file of the same name below; what YAML files of several layers say is merged in config/layers.py.
+layer stands for the file of the same name below; what YAML files of several layers say is merged in
+config/project_layers.py.
 """
 
 from __future__ import annotations

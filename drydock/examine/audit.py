@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from drydock.attest import contents
-from drydock.build.job import Job
+from drydock.build.build_job import Job
 from drydock.config.matrix import read_matrix
 from drydock.core.console import as_lines
 from drydock.core.errors import HardeningError, InputError
@@ -26,8 +26,8 @@ from drydock.inputs import indexes
 from drydock.model.bases import DebianBase, ImageBase
 from drydock.model.record import Record
 from drydock.model.variant import Variant
+from drydock.oci import image_layout as oci
 from drydock.oci import layers
-from drydock.oci import layout as oci
 
 KEPT = ("etc/passwd", "etc/group", "etc/shadow", "var/lib/dpkg/status")
 KEPT_BELOW = ("var/lib/dpkg/status.d/",)

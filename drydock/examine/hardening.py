@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple
 
 from pydantic import Field
 
-from drydock.config.layers import read_layers
+from drydock.config.project_layers import read_layers
 from drydock.config.validation import validate_document
 from drydock.core.project import Project
 from drydock.model.record import Because, Record

@@ -10,11 +10,11 @@ from typing import Any, NamedTuple
 
 import docker.errors
 
-from drydock.build.job import OWN, STAND_INS
+from drydock.build.build_job import OWN, STAND_INS
 from drydock.config.matrix import find_variant, read_matrix
 from drydock.core.errors import EngineError, InputError, RegistryError
 from drydock.core.project import Project
-from drydock.engine import loading
+from drydock.engine import image_loading
 from drydock.engine.connection import connect_engine
 from drydock.inputs import indexes
 from drydock.inputs.store import default_store
@@ -122,7 +122,7 @@ def is_local_name(text: str) -> bool:
         return True
     if "/" in text:
         return False
-    return loading.LABEL in _read_local_labels(text)
+    return image_loading.LABEL in _read_local_labels(text)
 
 
 def refuse_row_name(project: Project, text: str) -> None:

@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 
 from drydock.attest import bom, components, contents, documents, provenance, signing
 from drydock.build import build
-from drydock.build.job import BuildOptions, choose_platform, prepare_job
-from drydock.build.verify import format_difference
+from drydock.build.build_job import BuildOptions, choose_platform, prepare_job
+from drydock.build.rebuild import format_difference
 from drydock.config import matrix
 from drydock.core.console import as_lines, log
 from drydock.core.errors import DrydockError, InputError, NotReproducibleError, UntrustedError

@@ -18,15 +18,15 @@ from urllib.parse import quote
 from debian.deb822 import Deb822
 from debian.debfile import DebFile
 
-from drydock.config.access import Access
 from drydock.config.mirrors import DEBIAN, find_mirrors_file, rewrite_url
 from drydock.config.mirrors import read_mirrors as read_substitutes
+from drydock.config.server_access import Access
 from drydock.config.validation import make_record
 from drydock.core import http
 from drydock.core.errors import DrydockError, FetchError, GoneError, InputError
 from drydock.core.files import disk_full, parse_byte_count
+from drydock.inputs.downloads import Wanted, download_files, run_patiently
 from drydock.inputs.store import Store
-from drydock.inputs.transfer import Wanted, download_files, run_patiently
 from drydock.model.locked import LockedDeb
 
 ARCHITECTURES = {

@@ -20,7 +20,7 @@ from drydock.core.files import format_json, join_below
 from drydock.core.project import Project
 from drydock.engine import daemon
 from drydock.inputs import debs as apt
-from drydock.inputs import images, rootfs, sources, supplied
+from drydock.inputs import image_digests, rootfs, sources, supplied
 from drydock.inputs import wheels as resolve
 from drydock.inputs.store import Store, default_store
 from drydock.inputs.uv import Environment
@@ -34,7 +34,7 @@ from drydock.model.locked import (
     LockedWheel,
 )
 from drydock.model.variant import Supplied, Variant
-from drydock.oci import layout as oci
+from drydock.oci import image_layout as oci
 
 MEGABYTE = 1_000_000
 SHOWN = 5
@@ -178,7 +178,7 @@ def _make_image_context(base: LockedImageBase, platform: str, store: Store, env:
         raise UnresolvedError(f"{base.reference}: the base has no pinned digest")
     if oci.is_intact_layout(image_folder(base.digest, platform, store)):
         return f"oci-layout://{image_folder(base.digest, platform, store)}@{base.digest}"
-    reference = images.at_mirror(base.reference, mirrors.read_mirrors(env))
+    reference = image_digests.at_mirror(base.reference, mirrors.read_mirrors(env))
     return f"docker-image://{reference}@{base.digest}"
 
 

@@ -10,11 +10,11 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import IO, NamedTuple
 
-from drydock.config.access import Access, redact_url
 from drydock.config.mirrors import git_environment, read_mirrors
+from drydock.config.server_access import Access, redact_url
 from drydock.core.commit import REPOSITORY_VARIABLES
 from drydock.core.errors import DiskFullError, FetchError, InputError
-from drydock.inputs.transfer import run_patiently
+from drydock.inputs.downloads import run_patiently
 
 TIMEOUT = 1800
 """Seconds for one git command: fetching PyTorch takes minutes on a slow connection."""

@@ -14,11 +14,11 @@ from urllib.parse import quote, urlencode, urlsplit
 
 import requests
 
-from drydock.config.access import Access, redact_url
+from drydock.config.server_access import Access, redact_url
 from drydock.core import http
 from drydock.core.errors import FetchError, InputError
 from drydock.core.files import parse_json_object
-from drydock.inputs.transfer import read_answer
+from drydock.inputs.downloads import read_answer
 from drydock.oci.reference import is_loopback
 
 MODELSCOPE = "modelscope:"

@@ -12,11 +12,11 @@ from functools import partial
 from typing import Any
 from urllib.parse import unquote, urldefrag, urlsplit
 
-from drydock.config.access import Access, redact_url
+from drydock.config.server_access import Access, redact_url
 from drydock.core.errors import FetchError
 from drydock.core.files import parse_json_object, read_bounded
+from drydock.inputs.downloads import WORKERS, local_path, read_answer
 from drydock.inputs.indexes import Indexes, page_of, pips_default
-from drydock.inputs.transfer import WORKERS, local_path, read_answer
 
 ACCEPTED = (
     "application/vnd.pypi.simple.v1+json, application/vnd.pypi.simple.v1+html;q=0.2, text/html;q=0.01, */*;q=0.001"

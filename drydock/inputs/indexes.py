@@ -17,8 +17,8 @@ from functools import partial
 from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
 
-from drydock.config.access import Access
 from drydock.config.mirrors import DEFAULT, Mirrors, find_mirrors_file, read_mirrors, rewrite_url
+from drydock.config.server_access import Access
 from drydock.core.errors import FetchError
 from drydock.core.http import parse_origin
 from drydock.inputs.pip_keyring import add_password

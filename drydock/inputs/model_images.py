@@ -18,13 +18,13 @@ from drydock.core.errors import InputError, RegistryError, UntrustedError
 from drydock.core.files import format_json, hold_lock_file, parse_json_object
 from drydock.core.paths import cache_home
 from drydock.core.tar import small_files
-from drydock.inputs import images, pinned_project
+from drydock.inputs import image_digests, pinned_project
 from drydock.inputs.hub import MOST_FILES, unsafe_paths
 from drydock.inputs.models import MANIFEST, ModelFolder
 from drydock.inputs.others import OCI
 from drydock.inputs.store import whole_folder
 from drydock.model.running import MODELS
-from drydock.oci import layout
+from drydock.oci import image_layout
 from drydock.oci.reference import Reference, parse_reference
 from drydock.registry.blobs import Blobs
 
@@ -96,14 +96,16 @@ def weights_size(model_folder: ModelFolder) -> int:
 
 def _fetch_small_files(where: Reference, env: Mapping[str, str]) -> dict[str, bytes]:
     """Return the files of the first layer, each below one folder."""
-    mirror = parse_reference(images.at_mirror(str(where), mirrors.read_mirrors(env)))
-    manifests = images.open_manifests(mirror, env)
+    mirror = parse_reference(image_digests.at_mirror(str(where), mirrors.read_mirrors(env)))
+    manifests = image_digests.open_manifests(mirror, env)
     manifest = manifests.find(where.digest)
     if manifest is None:
         raise RegistryError(f"{mirror}: the registry has no such image")
     layers = manifest.content.get("layers", ())
-    if not layers or layers[0]["mediaType"] != layout.LAYER or layers[0]["size"] > LARGEST:
-        text = f"{where}: not a model, expected a first layer of type {layout.LAYER} and at most {LARGEST >> 20} MiB"
+    if not layers or layers[0]["mediaType"] != image_layout.LAYER or layers[0]["size"] > LARGEST:
+        text = (
+            f"{where}: not a model, expected a first layer of type {image_layout.LAYER} and at most {LARGEST >> 20} MiB"
+        )
         raise UntrustedError(text, hint=_HINT)
     blobs = Blobs(manifests.client, cache_home(env) / "uploads")
     data = b"".join(blobs.pull(layers[0]["digest"], at_most=layers[0]["size"]))

@@ -16,7 +16,7 @@ from typing import Literal
 
 from pydantic import Field, ValidationError
 
-from drydock.config.access import Access
+from drydock.config.server_access import Access
 from drydock.core.console import as_lines, log
 from drydock.core.errors import DiskFullError, FetchError, InputError
 from drydock.core.files import (
@@ -29,9 +29,9 @@ from drydock.core.files import (
 )
 from drydock.core.paths import cache_home
 from drydock.inputs import hub
+from drydock.inputs.downloads import Wanted, download_files
 from drydock.inputs.hub import USUAL, HubAddress, HubFile, ModelListing, unsafe_paths
 from drydock.inputs.store import Store, place_file, whole_folder
-from drydock.inputs.transfer import Wanted, download_files
 from drydock.model.names import OneLine
 from drydock.model.record import Count, Record, Sha256, dump_record
 

@@ -14,12 +14,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from drydock.config import mirrors
-from drydock.config.project import FILE, find_project, make_layered_project, read_settings
+from drydock.config.project_choice import FILE, find_project, make_layered_project, read_settings
 from drydock.core.errors import DrydockError, InputError, UntrustedError
 from drydock.core.paths import CACHE, ROOT
 from drydock.core.project import Project
 from drydock.inputs.store import default_store
-from drydock.model.project import ProjectFile
+from drydock.model.project_record import ProjectFile
 
 OCI, GIT = "oci://", "git+"
 FORMS = "expected a folder, oci://HOST/NAME@sha256:…, or git+https://HOST/PATH@COMMIT"

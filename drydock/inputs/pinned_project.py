@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from drydock.config import mirrors
-from drydock.config.project import FILE
+from drydock.config.project_choice import FILE
 from drydock.config.rows import MATRIX
 from drydock.core.console import log
 from drydock.core.errors import FetchError, InputError, RegistryError, UntrustedError
 from drydock.core.paths import cache_home
-from drydock.inputs import git, git_objects, images, project_files
+from drydock.inputs import git, git_objects, image_digests, project_files
 from drydock.inputs.others import GIT, OCI
 from drydock.inputs.store import Store
 from drydock.oci import strict
@@ -34,8 +34,8 @@ def fetch_project_files(address: str, store: Store, env: Mapping[str, str]) -> d
 
 def _fetch_artefact(address: str, store: Store, env: Mapping[str, str]) -> dict[str, bytes]:
     where = by_digest(address, env, "project push")
-    mirror = parse_reference(images.at_mirror(str(where), mirrors.read_mirrors(env)))
-    repository = images.open_manifests(mirror, env)
+    mirror = parse_reference(image_digests.at_mirror(str(where), mirrors.read_mirrors(env)))
+    repository = image_digests.open_manifests(mirror, env)
     data = _read_kept(where.digest, store)
     if data is None:
         manifest = repository.find(where.digest)
@@ -102,9 +102,9 @@ def _strip_algorithm(digest: str) -> str:
 
 def _hint_at_digest(where: Reference, env: Mapping[str, str], verb: str) -> str:
     """Return what to write instead of a tag: what the registry says is only shown."""
-    mirror = parse_reference(images.at_mirror(str(where), mirrors.read_mirrors(env)))
+    mirror = parse_reference(image_digests.at_mirror(str(where), mirrors.read_mirrors(env)))
     try:
-        digest = images.open_manifests(mirror, env).digest(mirror.name)
+        digest = image_digests.open_manifests(mirror, env).digest(mirror.name)
     except RegistryError:
         digest = None
     if digest:
@@ -145,7 +145,7 @@ def _commit_now(repository: str, name: str, env: Mapping[str, str]) -> str:
     words = ("ls-remote", "--end-of-options", repository, name or "HEAD")
     try:
         output = git.run_limited_git(
-            words, repository, git.network_environment(env), limits=git.Limits(images.PATIENCE)
+            words, repository, git.network_environment(env), limits=git.Limits(image_digests.PATIENCE)
         ).decode()
     except FetchError:
         output = ""

@@ -15,7 +15,7 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from drydock.config.project import FILE
+from drydock.config.project_choice import FILE
 from drydock.config.rows import ADDITIONS, MATRIX, list_rows
 from drydock.config.strict_yaml import YamlDocument, parse_yaml
 from drydock.core.errors import InputError, UntrustedError

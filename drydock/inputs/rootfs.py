@@ -25,7 +25,7 @@ from drydock.core.files import compute_checksum, hold_lock_file
 from drydock.engine import daemon
 from drydock.inputs.store import Store, whole_folder
 from drydock.model.locked import LockedDeb
-from drydock.oci.layout import is_intact_layout, path_of_blob, read_digest, read_manifest, write_layout
+from drydock.oci.image_layout import is_intact_layout, path_of_blob, read_digest, read_manifest, write_layout
 from drydock.oci.layout_diff import open_decompressed
 
 MERGED = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")

@@ -17,9 +17,9 @@ from drydock.core.console import log
 from drydock.core.errors import InputError
 from drydock.core.files import join_below
 from drydock.inputs import git, git_objects, source_tree, wheels
+from drydock.inputs.downloads import Wanted, download_files
 from drydock.inputs.indexes import make_index_access, read_indexes
 from drydock.inputs.store import Store, whole_folder
-from drydock.inputs.transfer import Wanted, download_files
 from drydock.inputs.uv import Environment
 from drydock.model.locked import LockedSource
 from drydock.model.variant import SourceCode

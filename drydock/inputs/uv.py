@@ -20,8 +20,8 @@ from drydock.config.validation import make_record
 from drydock.core.errors import IndexFailedError, InputError
 from drydock.core.files import read_bounded
 from drydock.core.network_settings import check_certificate_folders, check_certificates, check_client_certificate
+from drydock.inputs.downloads import run_patiently
 from drydock.inputs.indexes import Indexes, make_index_access, uv_environment
-from drydock.inputs.transfer import run_patiently
 from drydock.model.locked import LockedWheel
 from drydock.model.variant import PublicIndex
 

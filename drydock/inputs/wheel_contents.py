@@ -21,7 +21,7 @@ from typing import IO, NamedTuple
 from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
 from packaging.version import InvalidVersion, Version
 
-from drydock.config.access import Access
+from drydock.config.server_access import Access
 from drydock.core.console import log
 from drydock.core.errors import InputError
 from drydock.core.files import open_regular
@@ -79,7 +79,7 @@ def read_local_wheel(path: Path, filename: str) -> WheelContents:
 
 def read_remote_wheel(url: str, filename: str, size: int, access: Access) -> WheelContents:
     """Read a wheel on a server. Raises FetchError, InputError for a file that is no wheel, and NoRangesError."""
-    from drydock.inputs.transfer import read_answer  # noqa: PLC0415 - what only checks wheels speaks to no server
+    from drydock.inputs.downloads import read_answer  # noqa: PLC0415 - what only checks wheels speaks to no server
 
     def read_range(start: int, end: int) -> bytes:
         answer = read_answer(url, filename, access, end - start, {"Range": f"bytes={start}-{end - 1}"})

@@ -17,10 +17,11 @@ from packaging.specifiers import SpecifierSet
 from packaging.tags import Tag, compatible_tags, cpython_tags
 from packaging.utils import canonicalize_name, parse_wheel_filename
 
-from drydock.config.access import Access
 from drydock.config.mirrors import find_mirrors_file, rewrite_url
+from drydock.config.server_access import Access
 from drydock.core.console import log, show_step
 from drydock.core.errors import FetchError, GoneError, IndexFailedError, InputError
+from drydock.inputs.downloads import WORKERS, Wanted, ask_sizes, ask_status, download_files, local_path
 from drydock.inputs.index_pages import read_yanked
 from drydock.inputs.indexes import (
     Indexes,
@@ -32,7 +33,6 @@ from drydock.inputs.indexes import (
     split_indexes,
 )
 from drydock.inputs.store import Store
-from drydock.inputs.transfer import WORKERS, Wanted, ask_sizes, ask_status, download_files, local_path
 from drydock.inputs.uv import FAILED_HINT, INDEX_HINT, WHEEL_HINT, Candidate, Environment, ResolveRequest, run_uv
 from drydock.inputs.wheel_contents import (
     NoRangesError,

@@ -9,13 +9,13 @@ from typing import NamedTuple
 
 from drydock.core.console import log
 from drydock.core.errors import DrydockError, FetchError, IndexFailedError, InputError
-from drydock.inputs import debs, fetch, images, rootfs, sources, supplied
+from drydock.inputs import debs, fetch, image_digests, rootfs, sources, supplied
 from drydock.inputs import wheels as resolve
 from drydock.inputs.store import Store, default_store
 from drydock.inputs.uv import UV_MACHINES, Environment, ResolveRequest
 from drydock.lock import upgrade_policy
-from drydock.lock.layers import assign_wheels_to_layers
 from drydock.lock.upgrade_policy import Kept
+from drydock.lock.wheel_layers import assign_wheels_to_layers
 from drydock.model.bases import DebianBase
 from drydock.model.locked import (
     LockedDebianBase,
@@ -27,7 +27,7 @@ from drydock.model.locked import (
     SuppliedFolders,
 )
 from drydock.model.variant import Variant
-from drydock.oci import layout as oci
+from drydock.oci import image_layout as oci
 
 BOOTSTRAP = ("apt", "mmdebstrap")
 
@@ -149,7 +149,7 @@ def _pin_base(place: ResolveTarget, unresolved: dict[str, str]) -> LockedDebianB
         return old.base
     if isinstance(base, DebianBase):
         return _pin_debian_base(place, base, unresolved)
-    image = place.kept.image(base) or images.resolve_image(base, place.env)
+    image = place.kept.image(base) or image_digests.resolve_image(base, place.env)
     if image.digest is None:
         unresolved["base"] = base.unresolved or "the machine that locked did not reach its registry"
     return image

@@ -105,7 +105,7 @@ FINDINGS: Mapping[str, Known] = {
     "TOPO-027": Known(
         "{} is not the machine that was recorded",
         "record the node again (facts --record host.json), and plan again",
-        "drydock/topology/plan.py decides by the recorded host",
+        "drydock/topology/topology_plan.py decides by the recorded host",
         passed="{} is the machine that was recorded",
     ),
     "TOPO-028": Known(

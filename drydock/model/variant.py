@@ -16,6 +16,7 @@ from drydock.model.bases import Base
 from drydock.model.caches import Caches
 from drydock.model.checks import Check, Condition, Findings, Places, Translations
 from drydock.model.distributions import Exclusion, Layer, Override, Trim
+from drydock.model.kv_transfer import KvTransfer, Transfers
 from drydock.model.names import (
     AbsolutePath,
     ArchiveUrl,
@@ -40,7 +41,6 @@ from drydock.model.names import (
 )
 from drydock.model.record import Because, Epoch, Identifier, Platform, Record, Scalar, Setting, Sha256, Source
 from drydock.model.running import Run
-from drydock.model.transfer import KvTransfer, Transfers
 from drydock.model.variables import Variables
 
 Inherited = Annotated[str, StringConstraints(pattern=r"^([a-z0-9][a-z0-9._-]{0,62}/)?[a-z0-9][a-z0-9._-]{0,62}$")]

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from drydock.core.errors import RegistryError
 from drydock.core.files import format_compact_json
-from drydock.oci import layout, strict
+from drydock.oci import image_layout, strict
 from drydock.oci.layers import OPAQUE
 from drydock.oci.reference import DIGEST
 
@@ -51,7 +51,7 @@ class AddedLayer(NamedTuple):
 
     def descriptor(self) -> dict[str, Any]:
         """Return the descriptor of the blob."""
-        return {"mediaType": layout.LAYER, "digest": self.digest, "size": len(self.data)}
+        return {"mediaType": image_layout.LAYER, "digest": self.digest, "size": len(self.data)}
 
 
 class ExtendedImage(NamedTuple):
@@ -97,7 +97,11 @@ def list_layers(manifest: Mapping[str, Any], where: str) -> list[dict[str, Any]]
     if problems:
         raise RegistryError(*(f"{where}: {problem}" for problem in problems))
     return [
-        {"mediaType": f"{layout.LAYER}{TYPES[layer['mediaType']]}", "digest": layer["digest"], "size": layer["size"]}
+        {
+            "mediaType": f"{image_layout.LAYER}{TYPES[layer['mediaType']]}",
+            "digest": layer["digest"],
+            "size": layer["size"],
+        }
         for layer in manifest["layers"]
     ]
 
@@ -144,7 +148,7 @@ def extend_image(
     manifest = {
         "schemaVersion": 2,
         "mediaType": strict.MANIFEST,
-        "config": {"mediaType": layout.CONFIG, "digest": digest, "size": len(data)},
+        "config": {"mediaType": image_layout.CONFIG, "digest": digest, "size": len(data)},
         "layers": [*layers, *(layer.descriptor() for layer in added)],
     }
     return ExtendedImage(manifest, data)

@@ -20,7 +20,7 @@ import zstandard
 from drydock.core.differences import find_differences
 from drydock.core.errors import BuildError, UntrustedError
 from drydock.core.tar import members, open_tar
-from drydock.oci import layout as oci
+from drydock.oci import image_layout as oci
 
 TAR = re.compile(r"\.tar(?:[.+](?:gzip|zstd))?$")
 """End of the media type of a layer that is an archive of files."""

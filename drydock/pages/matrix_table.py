@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from rich.console import Console
 from rich.table import Table
 
-from drydock.build.job import Job
+from drydock.build.build_job import Job
 from drydock.cli.task_helpers import here
 from drydock.config import explain
 from drydock.config.matrix import State, describe_variant, read_matrix

@@ -14,7 +14,7 @@ from drydock.model.checks import Check, Condition, KnownFinding, Retired
 from drydock.model.variant import Variant
 from drydock.pages import files_page, matrix_table, topology_tables, variables_page
 from drydock.pages.markdown import each_once, format_accelerators, format_stacks, make_anchor, make_table
-from drydock.run.reasons import list_record_options
+from drydock.run.option_reasons import list_record_options
 from entrypoints.model.parsers import REASONING, TOOLS, Rule
 
 FOLDER = Path("docs", "reference")

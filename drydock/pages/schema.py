@@ -15,17 +15,17 @@ from pydantic import BaseModel
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core.core_schema import ModelSchema
 
-from drydock.bundle.contents import Bundle
+from drydock.bundle.bundle_records import Bundle
 from drydock.config.mirrors import Mirrors
 from drydock.core.errors import StaleError
 from drydock.core.files import format_json, write_atomically
 from drydock.lock.proof import Proof
 from drydock.model.checks import AnyHost, Failures
 from drydock.model.locked import Lock
-from drydock.model.project import ProjectFile
+from drydock.model.project_record import ProjectFile
 from drydock.model.record import Record
 from drydock.model.variant import Accelerator, Matrix, Profile, Stack
-from drydock.topology.records import Topology
+from drydock.topology.topology_records import Topology
 
 RECORDS: dict[str, type[Record]] = {
     "accelerator": Accelerator,

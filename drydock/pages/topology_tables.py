@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from drydock.core.files import format_compact_json
+from drydock.model.kv_transfer import KvTransfer
 from drydock.model.topology_findings import FINDINGS
-from drydock.model.transfer import KvTransfer
 from drydock.model.variant import Variant
 from drydock.pages.markdown import make_anchor, make_table
 

@@ -16,7 +16,7 @@ from packaging.version import InvalidVersion, Version
 
 from drydock.build import adoption
 from drydock.config import matrix
-from drydock.config.layers import read_layers
+from drydock.config.project_layers import read_layers
 from drydock.config.rows import MATRIX, VARIANTS, list_rows
 from drydock.config.strict_yaml import read_yaml
 from drydock.config.validation import validate_document

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from drydock.build import build as builder
 from drydock.build import many
 from drydock.build.build import Pull
-from drydock.build.job import DEFAULTS, BuildOptions, Job, choose_platform
+from drydock.build.build_job import DEFAULTS, BuildOptions, Job, choose_platform
 from drydock.build.many import Outcome
 from drydock.ci import changed
 from drydock.ci.ci_rows import CiRow, list_ci_rows

@@ -19,9 +19,9 @@ from typing import NamedTuple
 
 import requests
 
-from drydock.build.job import choose_platform
-from drydock.config.access import Access, redact_url
+from drydock.build.build_job import choose_platform
 from drydock.config.mirrors import DEBIAN, DEFAULT, find_mirrors_file, read_mirrors, rewrite_url
+from drydock.config.server_access import Access, redact_url
 from drydock.core import http, network_settings
 from drydock.core.amounts import byte_count
 from drydock.core.console import as_lines
@@ -39,16 +39,16 @@ from drydock.core.http import TransientRequestError
 from drydock.core.paths import cache_home
 from drydock.core.project import Project
 from drydock.engine import daemon
-from drydock.inputs import debs, git, hub, images
+from drydock.inputs import debs, git, hub, image_digests
+from drydock.inputs.downloads import request_options
 from drydock.inputs.indexes import Indexes, make_index_access, page_of, pips_default, read_indexes
-from drydock.inputs.transfer import request_options
 from drydock.lock import lockfile
 from drydock.model.locked import LockedImageBase, LockedPlatform
 from drydock.model.variant import Variant
 from drydock.oci.reference import parse_reference
 from drydock.projects import ci_requirements
-from drydock.registry.client import Client, HttpRequest
 from drydock.registry.manifests import ACCEPTED
+from drydock.registry.registry_client import Client, HttpRequest
 
 PATIENCE = 5.0
 """Seconds for one answer of a server."""
@@ -315,7 +315,7 @@ def _ask_model_hub(env: Mapping[str, str], dates: list[tuple[float, str]]) -> st
 
 def _ask_base_registry(base: LockedImageBase, reached: Access, env: Mapping[str, str]) -> str:
     """Ask the registry of a base, or its mirror, for the base."""
-    where = parse_reference(images.at_mirror(base.reference, read_mirrors(env)))
+    where = parse_reference(image_digests.at_mirror(base.reference, read_mirrors(env)))
     client = Client(where, reached._replace(timeout=PATIENCE, patience=LONGEST), env=env)
     request = HttpRequest("HEAD", client.path(f"manifests/{base.digest or where.name}"), headers={"Accept": ACCEPTED})
     hint = f"--context base=docker-image://IMAGE; or in {find_mirrors_file(env)}: registries: "

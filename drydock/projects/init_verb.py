@@ -12,10 +12,10 @@ from typing import NamedTuple
 
 from packaging.version import Version
 
-from drydock.build.job import ARCHITECTURES
+from drydock.build.build_job import ARCHITECTURES
 from drydock.ci import workflow
 from drydock.config.matrix import read_matrix
-from drydock.config.project import DRYDOCK, FILE, OPTION
+from drydock.config.project_choice import DRYDOCK, FILE, OPTION
 from drydock.core.console import as_lines, log
 from drydock.core.errors import DrydockError, InputError, suggest_nearest
 from drydock.core.files import write_atomically

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from drydock.build import build, pins
-from drydock.build.job import BuildOptions, Job, prepare_job
+from drydock.build.build_job import BuildOptions, Job, prepare_job
 from drydock.config.matrix import read_matrix
 from drydock.core.console import log, write_output
 from drydock.core.errors import FetchError, InputError, StaleError, UnresolvedError
@@ -64,7 +64,7 @@ def job_of(
 
 def fetch_pins(job: Job) -> dict[str, str]:
     """Fetch everything that a job's lock pins, the base image too; return the build contexts. Raises FetchError."""
-    from drydock.bundle.inputs import fetch_base  # noqa: PLC0415 - a build does not need it
+    from drydock.bundle.bundle_inputs import fetch_base  # noqa: PLC0415 - a build does not need it
 
     base = job.pins.base
     if isinstance(base, LockedImageBase) and not job.offline and "base" not in job.context_overrides:

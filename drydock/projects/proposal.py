@@ -17,14 +17,14 @@ from drydock.core.console import log
 from drydock.core.errors import DriftError, FetchError, InputError, suggest_nearest
 from drydock.core.files import format_json, write_atomically
 from drydock.core.project import Project
-from drydock.examine.advisories import find as known
+from drydock.examine.advisories import advisory_search as known
+from drydock.examine.advisories.advisory_record import Advisories, format_advisory_changes
+from drydock.examine.advisories.advisory_record import format_advisories as summary
 from drydock.examine.advisories.databases import Database, OsvService
-from drydock.examine.advisories.record import Advisories, format_advisory_changes
-from drydock.examine.advisories.record import format_advisories as summary
 from drydock.lock import lockfile, resolution
 from drydock.lock.drift.ask import LiveUpstream, Upstream
-from drydock.lock.drift.find import find_drift, raise_if_found
-from drydock.lock.drift.record import Drift, format_drift
+from drydock.lock.drift.drift_record import Drift, format_drift
+from drydock.lock.drift.drift_search import find_drift, raise_if_found
 from drydock.lock.recipes import recipes_lock
 from drydock.model.locked import Lock
 from drydock.model.variant import Variant

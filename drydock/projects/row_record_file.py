@@ -12,11 +12,11 @@ from typing import Any
 from packaging.version import InvalidVersion, Version
 
 from drydock.build import render
-from drydock.build.job import ARCHITECTURES
+from drydock.build.build_job import ARCHITECTURES
 from drydock.cli import version
 from drydock.config import rows as row_ids
 from drydock.config.matrix import read_matrix
-from drydock.config.project import read_settings
+from drydock.config.project_choice import read_settings
 from drydock.config.strict_yaml import YamlDocument
 from drydock.config.validation import validate_document
 from drydock.core.console import log
@@ -30,7 +30,7 @@ from drydock.model.row_record import HostPlan, RowRecord, Upgraded
 from drydock.model.variant import Variant
 from drydock.run import entrypoint
 from drydock.run.auto import PROCESSOR
-from drydock.topology.read import explain_unreadable_host
+from drydock.topology.topology_file import explain_unreadable_host
 
 FILE = "upgrade.json"
 HOSTS = "hosts/*/host.json"

@@ -14,7 +14,7 @@ from typing import Any
 from docker.models.containers import Container
 
 from drydock.build import build
-from drydock.build.job import Job, committed_digest, prepare_job
+from drydock.build.build_job import Job, committed_digest, prepare_job
 from drydock.core.console import log, write_output
 from drydock.core.errors import BuildError, GoneError
 from drydock.core.project import Project

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import yaml
 
 from drydock.build import build
-from drydock.build.job import prepare_job
+from drydock.build.build_job import prepare_job
 from drydock.core.console import log, write_output
 from drydock.core.errors import BuildError, EngineError, InputError, VerifyError, suggest_nearest
 from drydock.core.files import format_json
@@ -28,12 +28,12 @@ from drydock.model.record import dump_record
 from drydock.prove import smollm2
 from drydock.prove.demo import EXPECTED, QUESTION, TARGET, build_or_relock
 from drydock.run.access import API_KEY
-from drydock.topology import keys, known_answer, up
-from drydock.topology import tasks as topologies
-from drydock.topology.arguments import choose_served_name, make_node_url
+from drydock.topology import known_answer, topology_keys, up
+from drydock.topology import topology_tasks as topologies
 from drydock.topology.known_answer import NoAnswer, ShownAnswers
 from drydock.topology.plan_model import TopologyPlan, read_plan
 from drydock.topology.ports import API
+from drydock.topology.topology_arguments import choose_served_name, make_node_url
 
 ROUTER = "router"
 HOST = "host.json"
@@ -111,7 +111,7 @@ def serve_topology(project: Project, name: str, model: Path, image: str, router:
 
 def key_in(folder: Path) -> str:
     """Return the key of a topology that runs, from the folder of its rendered files."""
-    return keys.ensure_secrets(folder, (API_KEY,))[API_KEY]
+    return topology_keys.ensure_secrets(folder, (API_KEY,))[API_KEY]
 
 
 def remove_volumes(project: str) -> None:

@@ -19,7 +19,7 @@ from typing import Any
 from docker.models.containers import Container as Running
 
 from drydock.build import build
-from drydock.build.job import Job, prepare_job
+from drydock.build.build_job import Job, prepare_job
 from drydock.core.console import as_lines, log, write_output
 from drydock.core.errors import BuildError, EngineError
 from drydock.core.project import Project
@@ -31,7 +31,7 @@ from drydock.run import docker as manifests
 from drydock.run.access import LOOPBACK
 from drydock.run.container import Container, RunRequest, make_container
 from drydock.run.engine import Here
-from drydock.run.run import require_image
+from drydock.run.run_verb import require_image
 
 SERVED = "proof"
 """The served model name."""

@@ -16,13 +16,13 @@ from typing import IO, Any, NamedTuple, cast
 import zstandard
 
 from drydock.build.adoption import BaseSettings, read_settings
-from drydock.build.job import ARCHITECTURES
+from drydock.build.build_job import ARCHITECTURES
 from drydock.config.mirrors import read_mirrors
 from drydock.core.console import byte_progress, log
 from drydock.core.errors import InputError, RegistryError
 from drydock.core.tar import members, open_tar
 from drydock.inputs import indexes
-from drydock.inputs.images import at_mirror
+from drydock.inputs.image_digests import at_mirror
 from drydock.model.bases import GLIBC
 from drydock.oci import added_layers, strict
 from drydock.oci.layers import Entry, apply_whiteout

@@ -15,8 +15,8 @@ from drydock.inputs import git, indexes
 from drydock.model.record import Record
 from drydock.publish.foundations import find_locked_jobs, parse_foundations_address
 from drydock.publish.repository import Repository
-from drydock.registry.client import RefusedError
 from drydock.registry.manifests import fallback_tag
+from drydock.registry.registry_client import RefusedError
 
 KEY_LENGTH = 64
 LOCKS = "images/*/lock.json"

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from drydock.attest import signing
 from drydock.build.build import Pull
-from drydock.build.job import Job
+from drydock.build.build_job import Job
 from drydock.core.console import Step, as_lines, log, show_step
 from drydock.core.errors import DrydockError, InputError, RegistryError, UntrustedError
 from drydock.core.files import parse_json_object, read_bounded
@@ -28,7 +28,7 @@ from drydock.inputs.store import whole_folder
 from drydock.lock import lockfile
 from drydock.model.record import Record
 from drydock.model.variant import Variant
-from drydock.oci import layout as oci
+from drydock.oci import image_layout as oci
 from drydock.oci.reference import Reference, parse_reference
 from drydock.publish.push import Layout, push_blobs, push_manifests, read_layout
 from drydock.publish.repository import Repository

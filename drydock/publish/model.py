@@ -23,7 +23,7 @@ from drydock.inputs import indexes
 from drydock.inputs.models import MANIFEST, ModelFile, ModelFolder, as_pulled, files_of
 from drydock.inputs.others import OCI
 from drydock.model.record import Record, dump_record
-from drydock.oci import layout, strict
+from drydock.oci import image_layout, strict
 from drydock.oci.reference import parse_reference
 from drydock.publish import tags
 from drydock.publish.push import WORKERS, PublishOptions, attach_documents, push_contents, signer_of
@@ -115,8 +115,10 @@ def push_model(folder: Path, name: str, options: PublishOptions) -> PushedModel:
     image = to_manifest({
         "schemaVersion": 2,
         "mediaType": strict.MANIFEST,
-        "config": {"mediaType": layout.CONFIG, "digest": config_digest, "size": len(config)},
-        "layers": [{"mediaType": layout.LAYER, "digest": digest, "size": layers[digest].size} for digest in layers],
+        "config": {"mediaType": image_layout.CONFIG, "digest": config_digest, "size": len(config)},
+        "layers": [
+            {"mediaType": image_layout.LAYER, "digest": digest, "size": blob.size} for digest, blob in layers.items()
+        ],
     })  # fmt: skip
     tag = where.tag or image.digest.removeprefix("sha256:")[:12]
     if tags.is_release(tag):

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from drydock.attest import documents, signing
 from drydock.attest.documents import Attached
-from drydock.build.job import BuildOptions, Job, prepare_job
+from drydock.build.build_job import BuildOptions, Job, prepare_job
 from drydock.config import matrix
 from drydock.core.console import as_lines, byte_progress, log
 from drydock.core.errors import InputError, RegistryError
@@ -25,7 +25,7 @@ from drydock.core.project import Project
 from drydock.inputs import indexes
 from drydock.model.record import Record
 from drydock.model.variant import Variant
-from drydock.oci import layout as oci
+from drydock.oci import image_layout as oci
 from drydock.oci import strict
 from drydock.oci.reference import Reference, parse_reference
 from drydock.publish import bindings, tags

@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from drydock.config.access import Access
+from drydock.config.server_access import Access
 from drydock.core.errors import RegistryError, TagError, UntrustedError
 from drydock.core.files import disk_full, hold_lock_file, parse_any_json, write_atomically
 from drydock.core.paths import cache_home
@@ -17,8 +17,8 @@ from drydock.oci import strict
 from drydock.oci.reference import Reference
 from drydock.publish import tags
 from drydock.registry.blobs import BlobContent, Blobs, Pushed
-from drydock.registry.client import Client
 from drydock.registry.manifests import EMPTY, MANIFEST, Manifest, Manifests, to_manifest
+from drydock.registry.registry_client import Client
 
 
 class PublishedTag(Record):

@@ -38,7 +38,7 @@ USUAL_ELSEWHERE = f"{KINDS['unit']} and not slow and not checkout"
 """What runs with another Python without --all."""
 WITH_ENGINE = ("engine", "packages", "topology", "cluster", "oracle", "ci")
 ENGINE_GROUPS = 3
-"""Groups of engine tests that may run side by side (tests/support/groups.py)."""
+"""Groups of engine tests that may run side by side (tests/support/xdist_groups.py)."""
 
 PYTHON_FILES = ("bench", "drydock", "entrypoints", "templates", "tests", "tasks.py", "hatch_build.py", "inv")
 LINTERS = {

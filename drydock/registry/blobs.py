@@ -29,7 +29,7 @@ from drydock.core.files import (
     write_atomically,
 )
 from drydock.core.http import TransientRequestError
-from drydock.registry.client import ATTEMPTS, Client, HttpRequest, RefusedError
+from drydock.registry.registry_client import ATTEMPTS, Client, HttpRequest, RefusedError
 
 CHUNK = 64 << 20
 """Bytes of one PATCH. An interrupted chunk is sent again as a whole unless the registry reports its offset."""

@@ -20,7 +20,7 @@ from drydock.core.files import format_compact_json, hold_lock_file, parse_any_js
 from drydock.core.http import TransientRequestError
 from drydock.oci import strict
 from drydock.oci.reference import DIGEST
-from drydock.registry.client import Client, HttpRequest, RefusedError
+from drydock.registry.registry_client import Client, HttpRequest, RefusedError
 
 MANIFEST, INDEX = strict.MANIFEST, strict.INDEX
 EMPTY = "application/vnd.oci.empty.v1+json"

@@ -16,7 +16,7 @@ from invoke.collection import Collection
 from packaging.version import Version
 
 from drydock.build import render
-from drydock.build.job import Job
+from drydock.build.build_job import Job
 from drydock.ci import workflow
 from drydock.config import renamed
 from drydock.config.matrix import read_matrix

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from invoke.collection import Collection
 
 from drydock.build import render
-from drydock.build.job import STAND_IN
+from drydock.build.build_job import STAND_IN
 from drydock.core import errors
 from drydock.core.errors import DrydockError, InputError
 from drydock.core.files import format_json, parse_json_object

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from packaging.version import Version
 
-from drydock.build.job import ARCHITECTURES
+from drydock.build.build_job import ARCHITECTURES
 from drydock.config.matrix import find_variant, read_matrix
 from drydock.core.console import log
 from drydock.core.errors import HostError, InputError, TargetError

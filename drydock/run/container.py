@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
 
-from drydock.build.job import OWN, STAND_INS
+from drydock.build.build_job import OWN, STAND_INS
 from drydock.core.errors import InputError
 from drydock.inputs.others import OCI
 from drydock.model.record import Record
@@ -181,7 +181,7 @@ class Container(Record):
     native: bool
     """Whether this machine has the accelerator."""
     notes: tuple[str, ...]
-    """Other remarks than the reason for each option (drydock/run/reasons.py)."""
+    """Other remarks than the reason for each option (drydock/run/option_reasons.py)."""
     beyond: tuple[str, ...]
     """The chosen cards that this machine, which has others, does not have."""
     missing: tuple[str, ...]

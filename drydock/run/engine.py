@@ -17,7 +17,7 @@ import docker
 import docker.errors
 
 from drydock.build import checkouts
-from drydock.build.job import ARCHITECTURES, STAND_IN
+from drydock.build.build_job import ARCHITECTURES, STAND_IN
 from drydock.core.errors import DrydockError, EngineError, HostError, UntrustedError
 from drydock.core.project import Project
 from drydock.engine import daemon

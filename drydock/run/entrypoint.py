@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from drydock.build import render
-from drydock.build.job import choose_platform
+from drydock.build.build_job import choose_platform
 from drydock.config.matrix import read_matrix
 from drydock.core.console import log
 from drydock.core.errors import HostError, InputError

@@ -36,7 +36,7 @@ BUCKET_SECRET = "bucket"  # noqa: S105 - its name
 KEY_SECRET = "vllm-api-key"  # noqa: S105 - its name
 """Has the key that clients must send, as API_KEY. Without it, a pod that requires a key does not start.
 
-The ranks of a server on several nodes have what they share there too: drydock/topology/keys.py."""
+The ranks of a server on several nodes have what they share there too: drydock/topology/topology_keys.py."""
 IMAGE_VOLUMES = "an image volume, which Kubernetes 1.36 has, on nodes with containerd 2.1 or CRI-O"
 """Source: KEP-4639 (stable in 1.36; before, behind the gate ImageVolume), containerd's release 2.1.0."""
 DEVICES = "devices"

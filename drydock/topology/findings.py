@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from drydock.config.project import DRYDOCK
+from drydock.config.project_choice import DRYDOCK
 from drydock.config.strict_yaml import read_yaml
 from drydock.model.topology_findings import FINDINGS
 from entrypoints.core.language import Translations, Words, read_locale_language, translate

@@ -15,7 +15,7 @@ from drydock.config.validation import Problem, combine_problems
 from drydock.model.names import UNSEEN
 from drydock.topology.findings import format_topology_finding
 from drydock.topology.plan_model import Because
-from drydock.topology.records import Group, Node, Topology
+from drydock.topology.topology_records import Group, Node, Topology
 from entrypoints.core.parse import format_id_list
 from entrypoints.core.text import format_count
 

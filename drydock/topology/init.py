@@ -15,9 +15,9 @@ from drydock.core.console import log, spell_commands
 from drydock.core.errors import InputError, suggest_nearest
 from drydock.core.files import parse_any_json, read_bounded
 from drydock.model.record import IDENTIFIER_AT_MOST
-from drydock.topology.arguments import explain_bad_address, is_ip
-from drydock.topology.read import HOST_AT_MOST, explain_unreadable_host
-from drydock.topology.records import Topology
+from drydock.topology.topology_arguments import explain_bad_address, is_ip
+from drydock.topology.topology_file import HOST_AT_MOST, explain_unreadable_host
+from drydock.topology.topology_records import Topology
 
 HOST_FILE = "host.json"
 _HEAD = """\

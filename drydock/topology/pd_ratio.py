@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from drydock.topology.findings import format_topology_finding
-from drydock.topology.records import Goals, Group
+from drydock.topology.topology_records import Goals, Group
 
 PROMPT_TOKENS_PER_ANSWER_TOKEN = 73_700 / 14_800
 TOLERANCE = 2.0

@@ -15,7 +15,7 @@ from drydock.core.files import parse_json_object, read_bounded
 from drydock.model.names import OneLine
 from drydock.model.record import Count, Identifier, Record
 from drydock.model.variant import Role
-from drydock.topology.records import ApiKey, Port
+from drydock.topology.topology_records import ApiKey, Port
 
 PLAN_AT_MOST = 64 << 20
 """Bytes of a plan as JSON; a thousand ranks have half of that."""

@@ -7,20 +7,12 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from drydock.core.errors import InputError
-from drydock.model.transfer import KvTransfer
+from drydock.model.kv_transfer import KvTransfer
 from drydock.model.variant import Variant
 from drydock.run.access import HOST_FLAG
-from drydock.topology import transfer
-from drydock.topology.arguments import (
-    DEVICES,
-    choose_served_name,
-    choose_user_devices,
-    is_ip,
-    list_goal_flags,
-    read_user_port,
-)
+from drydock.topology import kv_transfer_options
 from drydock.topology.groups import Placement, spans_clusters
-from drydock.topology.network import Wires
+from drydock.topology.node_network import Wires
 from drydock.topology.ports import (
     API,
     FLAGS,
@@ -33,8 +25,16 @@ from drydock.topology.ports import (
     allocate_ports,
     number_ports,
 )
-from drydock.topology.read import Read
-from drydock.topology.records import Group, Node, Topology
+from drydock.topology.topology_arguments import (
+    DEVICES,
+    choose_served_name,
+    choose_user_devices,
+    is_ip,
+    list_goal_flags,
+    read_user_port,
+)
+from drydock.topology.topology_file import Read
+from drydock.topology.topology_records import Group, Node, Topology
 
 RAY = "ray"
 STALL = "--stall-seconds"
@@ -140,8 +140,8 @@ def list_rank_words(context: Context, placement: Placement, rank: int) -> tuple[
         options |= _list_node_words(context, placement, rank)
     if context.transfer:
         options["--role"] = group.role
-        options |= transfer.list_transfer_flags(context.transfer)
-        options[transfer.CONFIG] = _connector(context, placement)
+        options |= kv_transfer_options.list_transfer_flags(context.transfer)
+        options[kv_transfer_options.CONFIG] = _connector(context, placement)
     default_options = {name: value for name, value in options.items() if name not in _list_flag_names(group.flags)}
     return (*(word for pair in default_options.items() for word in pair), *group.flags)
 
@@ -152,9 +152,9 @@ def _connector(context: Context, placement: Placement) -> str:
     if moved is None:
         return ""
     if not context.shapes:
-        return transfer.format_transfer_config(moved.model_copy(update={"config": {}}), role, {}, 0)
-    lease = transfer.compute_lease(context.shapes[each.name].stall for each in context.topology.groups)
-    return transfer.format_transfer_config(moved, role, _list_connector_names(context, placement), lease)
+        return kv_transfer_options.format_transfer_config(moved.model_copy(update={"config": {}}), role, {}, 0)
+    lease = kv_transfer_options.compute_lease(context.shapes[each.name].stall for each in context.topology.groups)
+    return kv_transfer_options.format_transfer_config(moved, role, _list_connector_names(context, placement), lease)
 
 
 def _list_flag_names(flags: Iterable[str]) -> set[str]:
@@ -213,7 +213,7 @@ def make_rank_environment(context: Context, placement: Placement, node: Node) ->
     if spans_clusters(placement.nodes, context.clusters):
         env[NVLINK_BETWEEN_NODES] = "0"  # each node alone would take its own cluster for a link to the others
     if moved and context.shapes:
-        env |= transfer.make_transfer_environment(moved, _list_connector_names(context, placement))
+        env |= kv_transfer_options.make_transfer_environment(moved, _list_connector_names(context, placement))
         env |= dict.fromkeys(moved.address, node.address) if is_ip(node.address) else {}
         ports = context.slots[placement.slot]
         env |= {port.variable: str(ports[purpose]) for purpose, port in moved.ports.items() if port.variable}

@@ -17,11 +17,11 @@ from drydock.core.errors import InputError
 from drydock.core.project import Project
 from drydock.run import container as containers
 from drydock.run import docker, entrypoint
-from drydock.run import run as run_module
+from drydock.run import run_verb as run_module
 from drydock.run.container import Container, RunRequest
 from drydock.run.engine import Here
 from drydock.topology.plan_model import Rank, Replica, TopologyPlan
-from drydock.topology.read import read_topology
+from drydock.topology.topology_file import read_topology
 
 REFUSED = 14
 """Exit code in entrypoints/core/errors.py."""

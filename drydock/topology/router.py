@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from drydock.model.transfer import KvTransfer
+from drydock.model.kv_transfer import KvTransfer
 from drydock.model.variant import Variant
-from drydock.topology.arguments import is_ip, make_node_url
 from drydock.topology.plan_model import Replica, RouterPlan
 from drydock.topology.ports import API
-from drydock.topology.records import Topology
+from drydock.topology.topology_arguments import is_ip, make_node_url
+from drydock.topology.topology_records import Topology
 
 PROGRAM = "vllm-router"
 HEALTH = (

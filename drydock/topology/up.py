@@ -18,11 +18,11 @@ from drydock.engine import compose as plugin
 from drydock.model.record import IDENTIFIER_AT_MOST
 from drydock.run.access import API_KEY
 from drydock.run.docker import PYTHON, START_SECONDS
-from drydock.topology import keys, known_answer, verify
-from drydock.topology import tasks as topologies
+from drydock.topology import known_answer, topology_keys, verify
+from drydock.topology import topology_tasks as topologies
 from drydock.topology.known_answer import ShownAnswers
 from drydock.topology.plan_model import TopologyPlan
-from drydock.topology.playbook.run import Ssh, run_playbook
+from drydock.topology.playbook.playbook_run import Ssh, run_playbook
 from drydock.topology.render import compose, find_host_commands, folder, write_plan
 from drydock.topology.render.parts import is_unpublished, list_node_addresses, name_rank_container
 
@@ -54,7 +54,7 @@ def start_topology(project: Project, file: Path, options: Options) -> ShownAnswe
         compose.make_engine_network(plan)  # raises InputError if one engine's network cannot have the nodes' addresses
     output = choose_output_folder(project, file, options.output)
     write_plan(project, plan, options.format, output, find_host_commands(file, plan, options.hosts))
-    secrets = keys.ensure_secrets(output, keys.list_secret_names(plan))
+    secrets = topology_keys.ensure_secrets(output, topology_keys.list_secret_names(plan))
     if options.format == ANSIBLE:
         run_playbook(output, ("check", "ranktable", "run"), ssh=options.ssh, variables={"topology_secrets": secrets})
         return verify.prove_plan(plan, secrets.get(API_KEY, ""))

@@ -11,8 +11,8 @@ from drydock.core.errors import InputError, VerifyError
 from drydock.core.files import format_json
 from drydock.core.project import Project
 from drydock.run.access import API_KEY
-from drydock.topology import keys, known_answer
-from drydock.topology import tasks as topologies
+from drydock.topology import known_answer, topology_keys
+from drydock.topology import topology_tasks as topologies
 from drydock.topology.known_answer import KnownTopology, ShownAnswers, Unproven, make_server_url
 from drydock.topology.plan_model import TopologyPlan
 from drydock.topology.ports import API
@@ -23,8 +23,9 @@ def verify_topology(project: Project, file: Path, model: str = "", target: str =
     """Ask the servers of a topology.yaml or a plan at their addresses. Raises InputError and VerifyError."""
     plan = topologies.plan_topology_file(project, file, model, target)
     key = os.environ.get(API_KEY, "")
-    if keys.list_router_secrets(plan) and not key:
-        hint = f"compose: `export $(cat FOLDER/{keys.make_secret_file_name(API_KEY)})`, in the folder that render wrote"
+    if topology_keys.list_router_secrets(plan) and not key:
+        secret_file = topology_keys.make_secret_file_name(API_KEY)
+        hint = f"compose: `export $(cat FOLDER/{secret_file})`, in the folder that render wrote"
         raise InputError(f"{API_KEY}: not in the environment, and the servers require the key", hint=hint)
     return prove_plan(plan, key)
 

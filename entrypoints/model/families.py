@@ -3,7 +3,7 @@
 transformers writes only what differs from the class's defaults into a nested configuration (`to_diff_dict` in
 configuration_utils.py), and fills in the rest when it reads the file. A text names the type of a nested part.
 
-`python tests/support/families.py VLLM` writes the table, from the classes themselves.
+`python tests/evidence/families.py VLLM` writes the table, from the classes themselves.
 """
 # ruff: noqa: E501 -- a table
 

@@ -1,6 +1,6 @@
 """What vLLM's CPU backend refuses of a model, by the processor's instructions and by its kernels. Pure.
 
-vLLM says it while it builds the model's classes; `tests.support.oracle` asks these classes. Sources, in vLLM 0.32:
+vLLM says it while it builds the model's classes; `tests.evidence.oracle` asks these classes. Sources, in vLLM 0.32:
 platforms/cpu.py, v1/attention/backends/cpu_attn.py, and below model_executor: kernels/linear/scaled_mm/cpu.py,
 layers/fused_moe/experts/cpu_moe.py and layers/fused_moe/config.py.
 """

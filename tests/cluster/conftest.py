@@ -12,13 +12,13 @@ from typing import NamedTuple
 import pytest
 
 from drydock.build import build
-from drydock.build.job import prepare_job
-from drydock.config.project import DRYDOCK
+from drydock.build.build_job import prepare_job
+from drydock.config.project_choice import DRYDOCK
 from drydock.prove import smollm2
 from tests.support.kubernetes import cluster as clusters
-from tests.support.kubernetes import images
+from tests.support.kubernetes import cluster_images
 from tests.support.kubernetes.cluster import Cluster
-from tests.support.kubernetes.node import SYSCTLS
+from tests.support.kubernetes.cluster_node import SYSCTLS
 from tests.support.kubernetes.space import Space, default_class
 from tests.support.small_image import Small
 from tests.support.topology_files import SMOLLM2, write_model
@@ -74,8 +74,8 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     assert not lacking, f"a test cluster needs {', '.join(lacking)}"
     folder = tmp_path_factory.mktemp("cluster")
     layout = Path(Small(folder / "small", prepare_job(DRYDOCK, "cpu").lock).build()["layout"])
-    image, newer = images.serving(layout), images.serving(layout, Labels={"newer": "yes"})
-    images.write_archive(folder / "images.tar", layout, image, newer, images.sandbox(layout))
+    image, newer = cluster_images.serving(layout), cluster_images.serving(layout, Labels={"newer": "yes"})
+    cluster_images.write_archive(folder / "images.tar", layout, image, newer, cluster_images.sandbox(layout))
     model = write_model(folder / "smollm2", SMOLLM2)
     home = folder / "kubernetes"
     home.mkdir()
@@ -96,8 +96,8 @@ def real(world: World, tmp_path_factory: pytest.TempPathFactory) -> Real:
     references = {}
     for name, built in builds.items():
         layout = Path(built.layout)
-        image = images.own(layout)
-        images.write_archive(archive, layout, image)
+        image = cluster_images.own(layout)
+        cluster_images.write_archive(archive, layout, image)
         for node in world.cluster.nodes:
             world.cluster.load(node, archive)
         references[name] = image.reference

@@ -16,8 +16,8 @@ import pytest
 from drydock.prove.demo import EXPECTED, QUESTION
 from drydock.prove.demo_topology import SMALL
 from tests.cluster.conftest import Real, World
-from tests.support.kubernetes import names, rendered, sets
-from tests.support.kubernetes.answers import START_WITHIN, asking, base_of, chat
+from tests.support.kubernetes import cluster_names, rendered, sets
+from tests.support.kubernetes.cluster_answers import START_WITHIN, asking, base_of, chat
 from tests.support.kubernetes.space import Space
 
 GROUP, LEADER, WORKER, OTHER = "whole", "whole-0", "whole-0-1", "whole-0-2"
@@ -57,7 +57,7 @@ def server(
     world: World, real: Real, space: Space, disk: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[str]:
     """The address of a ready server."""
-    start_names = names.start_names(world.cluster)
+    start_names = cluster_names.start_names(world.cluster)
     space.kubectl("create", "secret", "generic", "vllm-api-key", "--from-literal=DRYDOCK_GROUP_SECRET=a-secret")
     topology_objects = objects(world, real, tmp_path_factory.mktemp("planned"))
     whole = rendered.named(topology_objects, "LeaderWorkerSet")
@@ -67,7 +67,7 @@ def server(
     space.apply(sharing(item) for item in sets.pods(whole, space.name))
 
     def ready() -> bool:
-        names.write_names(start_names, space.pods())
+        cluster_names.write_names(start_names, space.pods())
         return len(space.ready()) == len(PLACES)
 
     space.until(ready, "every pod of the server", START_WITHIN)

@@ -13,7 +13,7 @@ from tests.support.waiting import wait_until
 STARTED = """
 import sys, time
 from pathlib import Path
-from tests.support.kubernetes.network import networks
+from tests.support.kubernetes.cluster_network import networks
 print(*(network.holder.pid for network in networks(2, Path(sys.argv[1]))), flush=True)
 time.sleep(600)
 """

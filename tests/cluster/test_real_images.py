@@ -13,7 +13,7 @@ from drydock.prove.demo_topology import SHAPES, SMALL
 from drydock.topology.known_answer import read_tokens_received
 from tests.cluster.conftest import Real, World
 from tests.support.kubernetes import rendered
-from tests.support.kubernetes.answers import START_WITHIN, asking, base_of, chat
+from tests.support.kubernetes.cluster_answers import START_WITHIN, asking, base_of, chat
 from tests.support.kubernetes.space import Space
 
 KEY = "a-secret-of-the-test"

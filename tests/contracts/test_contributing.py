@@ -161,7 +161,7 @@ LINES = (
 RENDER = """
 from drydock.build import render
 from drydock.config.matrix import find_variant, read_matrix
-from drydock.config.project import DRYDOCK
+from drydock.config.project_choice import DRYDOCK
 variants = read_matrix(DRYDOCK)
 variant = find_variant(variants, "abacus")
 folder = DRYDOCK.root / "images" / variant.id
@@ -172,7 +172,7 @@ folder.mkdir()
 WORDS = """
 from drydock.build import render
 from drydock.config.matrix import find_variant, read_matrix
-from drydock.config.project import DRYDOCK
+from drydock.config.project_choice import DRYDOCK
 from drydock.inputs.wheels import find_image_environment
 from entrypoints.cache.lifecycle import hash_variables
 from entrypoints.checks.grants import explain_no_device
@@ -182,7 +182,7 @@ from entrypoints.model.read import read_model
 from entrypoints.plan.plan import make_serve_plan
 from entrypoints.request.vllm_flags import parse_user_flags
 from tests.support.hosts import expect
-from tests.support.hosts.models import LLAMA
+from tests.support.hosts.host_models import LLAMA
 variant = find_variant(read_matrix(DRYDOCK), "abacus")
 assert find_image_environment(variant.python, "linux/amd64", variant.base).glibc == 28
 profile = expect.profile_of("abacus-rack")
@@ -208,7 +208,7 @@ SAID = """
 from entrypoints.plan.plan import make_serve_plan
 from entrypoints.request.vllm_flags import parse_user_flags
 from tests.support.hosts import expect
-from tests.support.hosts.models import LLAMA
+from tests.support.hosts.host_models import LLAMA
 profile = expect.profile_of("abacus-rack")
 plan = make_serve_plan(profile, expect.read("abacus-rack", profile), LLAMA, parse_user_flags((LLAMA.name,), {}))
 assert "A rod needs fingers." in [finding.text for finding in plan.findings if finding.id == "ABA-031"]

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from drydock.config.matrix import find_variant, read_matrix
-from drydock.config.project import DRYDOCK
+from drydock.config.project_choice import DRYDOCK
 from drydock.core.paths import ROOT
 from drydock.lock.lockfile import path_of_lock, read_lock
 from drydock.run.container import Container, RunRequest, make_container

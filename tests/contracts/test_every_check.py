@@ -9,7 +9,7 @@ from typing import Any
 
 from drydock.build.render import make_profile
 from drydock.config.matrix import read_matrix
-from drydock.config.project import DRYDOCK
+from drydock.config.project_choice import DRYDOCK
 from drydock.core.paths import ROOT
 from entrypoints.checks.findings import is_condition_met, judge_checks
 from tests.support.cases import for_each

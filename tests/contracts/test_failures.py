@@ -9,14 +9,14 @@ from typing import Any
 from drydock.build.render import make_profile
 from drydock.config.failures import read_failures
 from drydock.config.matrix import read_matrix
-from drydock.config.project import DRYDOCK
+from drydock.config.project_choice import DRYDOCK
 from drydock.core.paths import ROOT
 from drydock.lock.vllm_lists import list_every
 from drydock.model.record import dump_record
 from entrypoints.checks.symptoms import add_failures, explain_log
 from entrypoints.core.errors import EXIT_CODES, OK
 from entrypoints.request.arguments import FLAGS
-from tests.manuals.steps import anchors
+from tests.evidence.manual_steps import anchors
 from tests.support.cases import for_each
 
 VARIANTS = read_matrix(DRYDOCK)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from drydock.config.matrix import read_matrix, read_retired
-from drydock.config.project import DRYDOCK
+from drydock.config.project_choice import DRYDOCK
 from drydock.core.paths import ROOT
 from drydock.model.checks import KnownFinding
 from drydock.model.variant import Variant

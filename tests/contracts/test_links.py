@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from drydock.core.paths import ROOT
-from tests.manuals.steps import anchors
+from tests.evidence.manual_steps import anchors
 
 OTHERS = {"docs/build-repro.md"}
 """Pages of other projects that comments name."""
@@ -43,7 +43,7 @@ def test_a_page_that_a_program_names_exists() -> None:
     """Messages, templates and comments name pages as docs/build.md or docs/fit.md#several-hosts."""
     sources = [
         path
-        for folder in ("drydock", "entrypoints", "templates", "bench", "examples", "tests/manuals")
+        for folder in ("drydock", "entrypoints", "templates", "bench", "examples", "tests/manuals", "tests/evidence")
         for path in sorted((ROOT / folder).rglob("*"))
         if path.suffix in (".py", ".yaml", ".j2") or path.name == "Dockerfile"
     ]

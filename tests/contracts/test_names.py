@@ -1,10 +1,10 @@
-"""Names that can be searched, as figures: functions of one word, names that many share, variables that say nothing."""
+"""Names that can be searched: functions of one word, names that many share, variables that say nothing, and files."""
 
 from __future__ import annotations
 
 import ast
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -74,3 +74,49 @@ def test_names_can_be_searched(folder: str) -> None:
 def test_names_that_cannot_be_searched_are_measured(tmp_path: Path) -> None:
     (tmp_path / "a.py").write_text("def write(found): pass\ndef write_lock(lock): pass\n")
     assert measure_names(tmp_path) == Figures(0.5, 0.0, 0.5)
+
+
+SAME_EVERYWHERE = {
+    "ascend", "cpu", "cuda", "enflame", "habana", "neuron", "rocm", "tpu", "xpu",  # the probe and the decisions of each
+    "access", "benchmark", "bucket", "caches", "cli", "cluster", "collective", "compose", "draining", "errors",
+    "families", "findings", "flags", "foundations", "git", "hub", "intents", "kubernetes", "many", "parsers", "pods",
+    "ports", "ranks", "recipes", "roles", "router", "standins", "tar", "vllm_lists",
+}  # fmt: skip
+"""Files' names that stand for the same thing in each folder: a feature on both sides, or in a test's helper too."""
+DIFFERENT_IN_THE_IMAGE = {
+    "files": "a model's, and how a file is written",
+    "guard": "what is closed, and what closes it inside vLLM",
+    "limits": "of a process, and of Gaudi's stack",
+    "memory": "of an accelerator, and of the CPU",
+    "plan": "the command, and what it keeps of caches",
+    "record": "a recorded host, and the base of all records",
+    "records": "the base of the image's records, and those of decisions",
+    "stub_vllm": "what is imported in place of vLLM, and what answers in its place",
+}
+"""Names of the image side that have two meanings, each with both: a new file takes another name."""
+BY_TOOLS = {"__init__", "__main__", "conftest", "sitecustomize"}
+"""Names that Python and pytest look for."""
+
+
+def list_repeated_files(folders: Iterable[Path]) -> dict[str, list[str]]:
+    """Return the names that several modules have; a test has the name of the module or feature that it tests."""
+    paths: dict[str, list[str]] = {}
+    for folder in folders:
+        for path in sorted(folder.rglob("*.py")):
+            if path.stem not in BY_TOOLS and not path.stem.startswith("test_"):
+                paths.setdefault(path.stem, []).append(str(path.relative_to(folder.parent)))
+    return {name: places for name, places in paths.items() if len(places) > 1}
+
+
+def test_a_files_name_is_unique_or_stands_for_the_same_thing() -> None:
+    repeated = list_repeated_files(ROOT / folder for folder in GOALS)
+    listed = {*SAME_EVERYWHERE, *DIFFERENT_IN_THE_IMAGE}
+    assert {name: places for name, places in repeated.items() if name not in listed} == {}
+    assert listed - set(repeated) == set()
+
+
+def test_a_files_name_that_two_folders_have_is_seen(tmp_path: Path) -> None:
+    for name in ("a/tasks.py", "b/c/tasks.py", "b/conftest.py", "a/conftest.py"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    assert list_repeated_files([tmp_path / "a", tmp_path / "b"]) == {"tasks": ["a/tasks.py", "b/c/tasks.py"]}

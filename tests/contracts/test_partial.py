@@ -17,7 +17,7 @@ from entrypoints.host.host import Host
 from entrypoints.plan.plan import make_serve_plan
 from entrypoints.request.vllm_flags import parse_user_flags
 from tests.support.hosts import expect
-from tests.support.hosts.models import MODELS
+from tests.support.hosts.host_models import MODELS
 
 MODEL = next(iter(MODELS.values()))
 PROFILES = {variant.id: expect.profile_in(variant.id) for variant in expect.VARIANTS}

@@ -8,7 +8,7 @@ import re
 import pytest
 
 from drydock.config.matrix import read_matrix
-from drydock.config.project import DRYDOCK
+from drydock.config.project_choice import DRYDOCK
 from drydock.core.paths import ROOT
 from drydock.run.container import API_PORT, STATUS_PORT
 from drydock.topology.ports import RAY_WORKERS

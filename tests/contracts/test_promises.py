@@ -6,7 +6,7 @@ from drydock.cli import cli
 from drydock.cli.version import read_own_version
 from drydock.config import renamed
 from drydock.config.matrix import read_matrix
-from drydock.config.project import DRYDOCK
+from drydock.config.project_choice import DRYDOCK
 from drydock.core.paths import ROOT
 from drydock.releases import surface
 from drydock.releases.changelog import read_changelog

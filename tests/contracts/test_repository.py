@@ -13,9 +13,9 @@ import pytest
 from jinja2 import Environment, nodes
 
 from drydock.build import render
-from drydock.build.job import prepare_job
+from drydock.build.build_job import prepare_job
 from drydock.config.matrix import read_matrix
-from drydock.config.project import DRYDOCK
+from drydock.config.project_choice import DRYDOCK
 from drydock.core.paths import ROOT
 from drydock.lock import lockfile, proof
 from drydock.model.variant import Variant

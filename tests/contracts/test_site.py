@@ -14,7 +14,7 @@ import yaml
 
 import tasks
 from drydock.config.matrix import read_matrix
-from drydock.config.project import DRYDOCK
+from drydock.config.project_choice import DRYDOCK
 from drydock.core.errors import InputError
 from drydock.core.paths import ROOT
 from drydock.model.topology_findings import FINDINGS

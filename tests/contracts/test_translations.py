@@ -12,7 +12,7 @@ from typing import Any
 from drydock.build.render import make_profile
 from drydock.config.failures import read_failures
 from drydock.config.matrix import read_matrix
-from drydock.config.project import DRYDOCK
+from drydock.config.project_choice import DRYDOCK
 from drydock.core.paths import ROOT
 from drydock.model.record import dump_record
 from drydock.model.topology_findings import FINDINGS

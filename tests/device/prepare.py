@@ -13,7 +13,7 @@ sys.path.insert(0, str(ROOT))
 
 from drydock.build.render import image_files  # noqa: E402 - after the path is set
 from drydock.config.matrix import find_variant, read_matrix  # noqa: E402 - as above
-from drydock.config.project import DRYDOCK  # noqa: E402 - as above
+from drydock.config.project_choice import DRYDOCK  # noqa: E402 - as above
 
 
 def prepare(folder: Path, target: str = "cuda") -> None:

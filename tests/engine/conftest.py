@@ -9,8 +9,8 @@ import pytest
 from docker.models.containers import Container
 
 from drydock.build import build
-from drydock.build.job import Job, prepare_job
-from drydock.config.project import DRYDOCK
+from drydock.build.build_job import Job, prepare_job
+from drydock.config.project_choice import DRYDOCK
 from drydock.core.paths import ROOT
 from drydock.prove import demo, smollm2
 from tests.support import caches

@@ -14,7 +14,7 @@ import docker
 import pytest
 
 from drydock.build import build
-from drydock.build.job import Job
+from drydock.build.build_job import Job
 from drydock.core.errors import BuildError
 from drydock.engine.daemon import wait_for
 from tests.support.second_buildkit import remote_builder

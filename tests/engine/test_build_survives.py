@@ -19,7 +19,7 @@ import docker
 import pytest
 
 from drydock.build import build
-from drydock.build.job import Job
+from drydock.build.build_job import Job
 from drydock.core.errors import BuildError, DiskFullError, EngineError, StaleError
 from drydock.engine.run_container import run_to_end
 from drydock.oci.layout_diff import compare_layouts

@@ -13,8 +13,8 @@ import pytest
 from docker.models.containers import Container
 
 from drydock.build import build, render
-from drydock.build.job import Job
-from drydock.config.project import DRYDOCK
+from drydock.build.build_job import Job
+from drydock.config.project_choice import DRYDOCK
 from drydock.lock import lockfile
 from drydock.prove import demo
 from tests.support import bucket, planted_home

@@ -15,10 +15,10 @@ from docker.errors import NotFound
 from testcontainers.core.network import Network
 
 from drydock.build import build
-from drydock.config.project import DRYDOCK
+from drydock.config.project_choice import DRYDOCK
 from drydock.prove import demo_topology
-from drydock.topology.preflight import tasks as preflight
-from drydock.topology.preflight.tasks import CheckOptions
+from drydock.topology.preflight import preflight_tasks as preflight
+from drydock.topology.preflight.preflight_tasks import CheckOptions
 from entrypoints.core import errors
 from tests.support.started_containers import run_container, start_container
 

@@ -11,8 +11,8 @@ import pytest
 
 from drydock.build import build
 from drydock.engine.run_container import run_to_end
-from tests.support import ranks
-from tests.support.ranks import ADDRESS, CLUSTERS
+from tests.evidence import ranks_page
+from tests.evidence.ranks_page import ADDRESS, CLUSTERS
 
 pytestmark = pytest.mark.proves("cpu-vllm0.32", "packages")
 
@@ -36,9 +36,9 @@ for argv in json.loads(open(sys.argv[1]).read()):
 
 def of_vllm() -> list[tuple[str, ...]]:
     """Return the commands of all hosts that are vLLM's, not Ray's, and for a vLLM whose flags this image's has."""
-    known_models = ranks.models()
+    known_models = ranks_page.models()
     rank_groups = (
-        ranks.plan(cluster, known_models[cluster.model], "--master-addr", ADDRESS).ranks for cluster in CLUSTERS
+        ranks_page.plan(cluster, known_models[cluster.model], "--master-addr", ADDRESS).ranks for cluster in CLUSTERS
     )
     excluded_words = {"ray.scripts.scripts", "--device"}  # vLLM 0.9, of Enflame, has --device
     return [rank.argv for group in rank_groups for rank in group if not excluded_words.intersection(rank.argv)]

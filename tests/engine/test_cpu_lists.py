@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from drydock.build import build
-from drydock.build.job import Job
-from drydock.config.project import DRYDOCK
+from drydock.build.build_job import Job
+from drydock.config.project_choice import DRYDOCK
 from drydock.engine.run_container import run_to_end
 from drydock.lock.vllm_lists import find_lists, read_program
 from tests.support import imported_lists

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from drydock.build import build
-from tests.support import oracle
+from tests.evidence import oracle
 
 
 def compare(built: build.Built, cases: Iterable[oracle.Case], folder: Path) -> oracle.Compared:

@@ -12,11 +12,11 @@ import pytest
 from docker.models.containers import Container
 
 from drydock.build import build
-from drydock.config.project import DRYDOCK
+from drydock.config.project_choice import DRYDOCK
 from drydock.core.paths import ROOT
 from drydock.run.engine import Here
 from drydock.topology import rehearsal
-from drydock.topology.tasks import plan_topology_file
+from drydock.topology.topology_tasks import plan_topology_file
 from tests.support.started_containers import run_container, start_container
 
 pytestmark = [pytest.mark.proves("cpu-vllm0.32", "packages"), pytest.mark.timeout(600)]

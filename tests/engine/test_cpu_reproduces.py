@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from drydock.build import build
-from drydock.build.job import Job
+from drydock.build.build_job import Job
 from drydock.core.files import format_json
 from drydock.core.paths import ROOT
-from drydock.oci.layout import read_digest
+from drydock.oci.image_layout import read_digest
 
 CUT_OFF = ["unshare", "--net"]
 """A network namespace without any interface; the engine is reached through its Unix socket all the same."""

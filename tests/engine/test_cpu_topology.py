@@ -8,8 +8,8 @@ import docker
 import pytest
 
 from drydock.build import build
-from drydock.build.job import prepare_job
-from drydock.config.project import DRYDOCK
+from drydock.build.build_job import prepare_job
+from drydock.config.project_choice import DRYDOCK
 from drydock.prove import demo_topology
 from drydock.prove.demo import EXPECTED
 from drydock.topology import known_answer, verify

@@ -14,17 +14,17 @@ import pytest
 
 from drydock.attest.signing import Trust
 from drydock.build import build
-from drydock.build.job import Job
+from drydock.build.build_job import Job
 from drydock.bundle.create import create_bundle
-from drydock.config.project import DRYDOCK
+from drydock.config.project_choice import DRYDOCK
 from drydock.core.paths import ROOT
 from drydock.core.project import Project
 from drydock.examine.verify_published import VerifyOptions, verify_reference
 from drydock.prove import demo
 from drydock.publish.push import Published, PublishOptions, publish_image
 from tests.support.cut_off import CutOff
-from tests.support.keys import key_pair
 from tests.support.servers import Registry
+from tests.support.signing_keys import key_pair
 from tests.support.small_image import VARIANT, Small
 
 pytestmark = pytest.mark.slow

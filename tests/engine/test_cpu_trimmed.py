@@ -10,7 +10,7 @@ from fnmatch import fnmatchcase
 import pytest
 
 from drydock.build import build
-from drydock.build.job import Job
+from drydock.build.build_job import Job
 from drydock.engine.run_container import run_to_end
 from drydock.inputs.store import default_store
 from drydock.model.distributions import Trim

@@ -14,7 +14,7 @@ import pytest
 
 from drydock.build import build
 from drydock.config.matrix import find_variant
-from drydock.config.project import DRYDOCK
+from drydock.config.project_choice import DRYDOCK
 from drydock.core.paths import ROOT
 from drydock.run import entrypoint
 from entrypoints.core import errors

@@ -9,9 +9,9 @@ import pytest
 
 from drydock.attest import bom, components, contents, licences
 from drydock.build import build
-from drydock.build.job import Job
+from drydock.build.build_job import Job
 from drydock.config.matrix import read_matrix
-from drydock.config.project import DRYDOCK
+from drydock.config.project_choice import DRYDOCK
 from drydock.core.paths import ROOT
 from drydock.examine import audit, hardening
 from drydock.lock.lockfile import path_of_lock, read_lock

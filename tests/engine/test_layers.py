@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from drydock.build import build, buildx, plan, render
-from drydock.build.job import Job
+from drydock.build import bake_plan, build, buildx, render
+from drydock.build.build_job import Job
 from drydock.inputs import fetch
 from drydock.inputs.store import default_store
 from drydock.model.distributions import Layer
-from drydock.oci import layout
+from drydock.oci import image_layout
 from tests.support.small_image import locked, stub_vllm
 
 
@@ -24,8 +24,8 @@ def blobs(job: Job, contexts: Mapping[str, str], layers: Sequence[Layer], folder
         (files / name).write_bytes(content)
     output = folder / "layout"
     output.mkdir()
-    buildx.run_bake(plan.make_bake_plan(variant, job.lock, job.platform, contexts, files, output), no_cache=True)
-    return [layer["digest"] for layer in layout.read_manifest(output)["layers"]]
+    buildx.run_bake(bake_plan.make_bake_plan(variant, job.lock, job.platform, contexts, files, output), no_cache=True)
+    return [layer["digest"] for layer in image_layout.read_manifest(output)["layers"]]
 
 
 def test_a_layer_is_the_same_blob_whatever_lies_below_it(job: Job, tmp_path: Path) -> None:

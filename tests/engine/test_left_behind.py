@@ -18,13 +18,13 @@ import docker
 import pytest
 from docker.errors import DockerException
 
-from bench import guard
+from bench import cleanup_guard
 from drydock.build import build
-from drydock.build import images as listing
-from drydock.config.project import DRYDOCK
+from drydock.build import engine_images as listing
+from drydock.config.project_choice import DRYDOCK
 from drydock.core.paths import ROOT
 from drydock.core.project import Project
-from drydock.engine import loading
+from drydock.engine import image_loading
 from drydock.run import engine
 
 REPOSITORY = "drydock/left-behind"
@@ -35,7 +35,7 @@ def imported(tag: str) -> str:
     content = io.BytesIO()
     with tarfile.open(fileobj=content, mode="w") as archive:
         archive.addfile(tarfile.TarInfo(tag))
-    change = f"LABEL {loading.LABEL}=left-behind"
+    change = f"LABEL {image_loading.LABEL}=left-behind"
     command = ["docker", "import", "--change", change, "--change", 'CMD ["/none"]', "-", f"{REPOSITORY}:{tag}"]
     subprocess.run(command, input=content.getvalue(), check=True, capture_output=True)
     return str(docker.from_env().images.get(f"{REPOSITORY}:{tag}").id)
@@ -45,12 +45,12 @@ def imported(tag: str) -> str:
 def images() -> Iterator[docker.models.images.ImageCollection]:
     with contextlib.closing(docker.from_env()) as client:
         yield client.images
-        for image in client.images.list(all=True, filters={"label": f"{loading.LABEL}=left-behind"}):
+        for image in client.images.list(all=True, filters={"label": f"{image_loading.LABEL}=left-behind"}):
             client.images.remove(str(image.id), force=True)
 
 
 def ids(images: docker.models.images.ImageCollection) -> set[str]:
-    return {str(image.id) for image in images.list(filters={"label": f"{loading.LABEL}=left-behind"})}
+    return {str(image.id) for image in images.list(filters={"label": f"{image_loading.LABEL}=left-behind"})}
 
 
 def built_in(checkout: Path, tag: str) -> str:
@@ -142,7 +142,7 @@ def test_a_killed_benchmark_leaves_nothing_in_the_engine(built: build.Built) -> 
 def left(run: str) -> list[str]:
     """Return what the engine has of a benchmark."""
     with contextlib.closing(docker.from_env()) as client, contextlib.suppress(DockerException):
-        containers = client.containers.list(all=True, filters={"label": f"{guard.LABEL}={run}"})
+        containers = client.containers.list(all=True, filters={"label": f"{cleanup_guard.LABEL}={run}"})
         volumes = client.volumes.list(filters={"name": run})
         tags = [tag for image in client.images.list(name="drydock-bench/*") for tag in image.tags if run in tag]
         return [*(str(container.id) for container in containers), *(volume.name for volume in volumes), *tags]

@@ -11,8 +11,8 @@ import docker.errors
 import pytest
 
 from drydock.build import build
-from drydock.build.job import Job
-from drydock.config.project import DRYDOCK
+from drydock.build.build_job import Job
+from drydock.config.project_choice import DRYDOCK
 from drydock.core.errors import UntrustedError
 from drydock.engine import daemon
 from drydock.prove import demo, prove
@@ -20,8 +20,8 @@ from drydock.publish import model as publishing
 from drydock.publish.push import PublishOptions
 from drydock.run.container import Container, RunRequest
 from drydock.run.engine import Here
-from drydock.run.run import require_image
-from tests.support.models import write
+from drydock.run.run_verb import require_image
+from tests.support.model_folder import write
 from tests.support.servers import Registry
 
 CACHE = f"drydock-test-model-{os.getpid()}"

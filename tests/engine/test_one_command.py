@@ -14,9 +14,9 @@ import docker
 import pytest
 
 from drydock.build import build, buildx, standins
-from drydock.build.job import prepare_job
+from drydock.build.build_job import prepare_job
 from drydock.config.matrix import find_variant, read_matrix
-from drydock.config.project import DRYDOCK
+from drydock.config.project_choice import DRYDOCK
 from drydock.core.paths import ROOT
 from drydock.core.project import Project
 from drydock.lock import lockfile

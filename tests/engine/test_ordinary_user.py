@@ -12,7 +12,7 @@ import docker
 import pytest
 
 from drydock.build import build
-from drydock.build.job import Job
+from drydock.build.build_job import Job
 from drydock.core.paths import cache_home
 from drydock.lock import lockfile
 from drydock.quality.ordinary_user import OrdinaryUser, ordinary_user

@@ -16,12 +16,12 @@ import docker
 import pytest
 
 from drydock.build import build
-from drydock.build.job import BuildOptions, prepare_job
+from drydock.build.build_job import BuildOptions, prepare_job
 from drydock.config.matrix import read_matrix
-from drydock.config.project import DRYDOCK
+from drydock.config.project_choice import DRYDOCK
 from drydock.lock import lockfile
 from drydock.model.variant import Variant
-from drydock.oci.layout import read_digest
+from drydock.oci.image_layout import read_digest
 from tests.engine.test_standins import hosts, planned
 from tests.support.hosts import expect
 from tests.support.sample import write_model

@@ -14,14 +14,14 @@ import docker
 import pytest
 
 from drydock.build import build, buildx
-from drydock.build.job import STAND_IN, BuildOptions, Job, prepare_job
+from drydock.build.build_job import STAND_IN, BuildOptions, Job, prepare_job
 from drydock.core.errors import EngineError
 from drydock.core.project import Project
-from drydock.engine import loading
+from drydock.engine import image_loading
 from drydock.engine.run_container import run_to_end
 from drydock.inputs import rootfs
 from drydock.inputs.store import default_store
-from drydock.oci import layout as oci
+from drydock.oci import image_layout as oci
 from tests.support import layouts
 from tests.support.small_image import VARIANT, Small
 
@@ -92,12 +92,12 @@ def layers(layout: Path) -> list[str]:
 
 
 def test_the_engine_is_sent_only_what_it_lacks(first: Rebuilt, second: Rebuilt, names: list[str]) -> None:
-    loading.load_layout(first.layout, names[0])
-    engine_layers = loading.list_held_blobs([first.layout])
-    loading.load_layout(second.layout, names[1], [first.layout])
+    image_loading.load_layout(first.layout, names[0])
+    engine_layers = image_loading.list_held_blobs([first.layout])
+    image_loading.load_layout(second.layout, names[1], [first.layout])
 
     assert set(layers(first.layout)) <= engine_layers
-    assert loading.is_whole(second.said.digest, names[1])
+    assert image_loading.is_whole(second.said.digest, names[1])
     last_line = run_to_end(names[1], ["tail", "-1", "/opt/drydock/entrypoints/cli/cli.py"])
     assert last_line == b"# edit 1\n"
 
@@ -107,11 +107,11 @@ def test_an_image_that_lost_a_blob_on_the_way_is_not_taken_for_whole(tmp_path: P
     layout = tmp_path / "layout"  # not of a build: its blobs are in the engine, whose BuildKit wrote them
     digest = oci.write_layout(layout, tmp_path / "layer.tar", "linux/amd64", 0, "tests")
     with contextlib.suppress(EngineError):  # some engines say that blobs are missing
-        loading.send_layout(layout, names[0], set(layers(layout)))
-    assert not loading.is_whole(digest, names[0])
+        image_loading.send_layout(layout, names[0], set(layers(layout)))
+    assert not image_loading.is_whole(digest, names[0])
 
-    loading.load_layout(layout, names[0])
-    assert loading.is_whole(digest, names[0])
+    image_loading.load_layout(layout, names[0])
+    assert image_loading.is_whole(digest, names[0])
 
 
 def test_after_an_edit_the_foundation_stays_and_one_small_layer_is_new(first: Rebuilt, second: Rebuilt) -> None:

@@ -15,8 +15,8 @@ import pytest
 from docker.models.containers import Container
 
 from drydock.build import build
-from drydock.build.job import prepare_job
-from drydock.config.project import DRYDOCK
+from drydock.build.build_job import prepare_job
+from drydock.config.project_choice import DRYDOCK
 from entrypoints.core import errors
 from tests.support.ports import free_port
 from tests.support.started_containers import run_container, start_container

@@ -16,16 +16,16 @@ import pytest
 from docker.models.containers import Container as Running
 
 from drydock.build import build
-from drydock.build.job import Job
-from drydock.config.project import DRYDOCK
+from drydock.build.build_job import Job
+from drydock.config.project_choice import DRYDOCK
 from drydock.core.errors import HostError
 from drydock.engine import daemon
 from drydock.model.running import Run
 from drydock.prove import demo, prove
-from drydock.run import docker, run
+from drydock.run import docker, run_verb
 from drydock.run.container import Bind, Container, RunRequest
 from drydock.run.engine import Here
-from drydock.run.run import require_image
+from drydock.run.run_verb import require_image
 from tests.support.containers import machine, made
 
 pytestmark = pytest.mark.proves("cpu-vllm0.32", "hardware")
@@ -160,7 +160,7 @@ def test_a_command_gets_the_users_variables_and_files_and_its_exit_code_comes_ba
         env=(f"MINE={value}",), volumes=(f"{tmp_path}:/data/in:ro",), arguments=("python3", "/data/in/script.py"),
     )  # fmt: skip
     try:
-        code = run.run_on_engine(DRYDOCK, "cpu", request, here=Here(DRYDOCK))
+        code = run_verb.run_on_engine(DRYDOCK, "cpu", request, here=Here(DRYDOCK))
         assert code == 5
         assert capfd.readouterr().out == f"{value!r}\nfrom the host\n"
     finally:

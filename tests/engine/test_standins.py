@@ -20,10 +20,10 @@ import docker
 import pytest
 
 from drydock.build import standins
-from drydock.build.job import prepare_job
+from drydock.build.build_job import prepare_job
 from drydock.build.standins import SERVED
 from drydock.config.matrix import read_matrix
-from drydock.config.project import DRYDOCK
+from drydock.config.project_choice import DRYDOCK
 from drydock.core.console import log
 from drydock.core.errors import BuildError
 from drydock.core.paths import ROOT

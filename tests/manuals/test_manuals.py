@@ -7,10 +7,10 @@ from collections.abc import Mapping
 
 import pytest
 
-from tests.manuals import compare
-from tests.manuals.compare import Better, Line, Serve, Start
+from tests.evidence import manual_commands
+from tests.evidence.manual_commands import Better, Line, Serve, Start
 
-MANUALS = compare.manuals()
+MANUALS = manual_commands.manuals()
 SERVES = [(row, manual.script) for manual in MANUALS for row in manual.serves]
 STARTS = [row for manual in MANUALS for row in manual.starts]
 
@@ -21,12 +21,12 @@ def wrong(lines: list[Line]) -> list[str]:
 
 @pytest.mark.parametrize(("row", "script"), SERVES, ids=lambda value: getattr(value, "name", ""))
 def test_the_plan_has_a_serve_commands_settings_or_gives_a_reason(row: Serve, script: Mapping[str, str]) -> None:
-    assert wrong(compare.compare_serve(row, script)) == []
+    assert wrong(manual_commands.compare_serve(row, script)) == []
 
 
 @pytest.mark.parametrize("row", STARTS, ids=lambda row: row.name)
 def test_a_container_has_a_start_commands_options_or_a_reason(row: Start) -> None:
-    assert wrong(compare.compare_start(row)) == []
+    assert wrong(manual_commands.compare_start(row)) == []
 
 
 def test_each_seed_has_its_table() -> None:
@@ -49,7 +49,11 @@ GAUDI, SCRIPT = next((row, script) for row, script in SERVES if "-a 127.0.0.1" i
 
 def problems(row: Serve | Start, **changes: object) -> str:
     changed = row.model_copy(update=changes)
-    comparison = compare.compare_serve(changed, {}) if isinstance(changed, Serve) else compare.compare_start(changed)
+    comparison = (
+        manual_commands.compare_serve(changed, {})
+        if isinstance(changed, Serve)
+        else manual_commands.compare_start(changed)
+    )
     return "; ".join(wrong(comparison))
 
 
@@ -80,10 +84,10 @@ def test_a_scripts_options_must_match_the_request_and_the_plan() -> None:
     longer = GAUDI.model_copy(update={"command": GAUDI.command.replace("800,1024", "800,2048")})
     more = GAUDI.model_copy(update={"command": GAUDI.command.replace("-t 4", "-t 8")})
 
-    assert wrong(compare.compare_serve(longer, SCRIPT)) == ["--input-range=800,2048: the row requests 800,1024"]
-    assert wrong(compare.compare_serve(more, SCRIPT)) == ["--tensor-parallel-size=8: ours is 4"]
+    assert wrong(manual_commands.compare_serve(longer, SCRIPT)) == ["--input-range=800,2048: the row requests 800,1024"]
+    assert wrong(manual_commands.compare_serve(more, SCRIPT)) == ["--tensor-parallel-size=8: ours is 4"]
     with pytest.raises(KeyError, match="-y"):
-        compare.settings("bash script.sh -y 1", SCRIPT)
+        manual_commands.settings("bash script.sh -y 1", SCRIPT)
 
 
 def test_a_setting_that_drydock_chooses_must_not_be_listed_as_the_users() -> None:

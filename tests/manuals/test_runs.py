@@ -7,29 +7,29 @@ import shlex
 import pytest
 
 from drydock.config.matrix import find_variant
-from drydock.config.project import DRYDOCK
+from drydock.config.project_choice import DRYDOCK
 from drydock.lock import lockfile, vllm_lists
-from tests.manuals import account, compare, runs, steps
-from tests.manuals.compare import Serve, Start
-from tests.manuals.steps import Account, Step
+from tests.evidence import manual_account, manual_commands, manual_runs, manual_steps
+from tests.evidence.manual_commands import Serve, Start
+from tests.evidence.manual_steps import Account, Step
 from tests.support.hosts import expect
 
-ACCOUNTS = steps.accounts()
-MANUALS = compare.manuals()
+ACCOUNTS = manual_steps.accounts()
+MANUALS = manual_commands.manuals()
 SERVES = [(row, manual.script) for manual in MANUALS for row in manual.serves]
 STARTS = [row for manual in MANUALS for row in manual.starts]
 
 
 @pytest.mark.parametrize("known", ACCOUNTS, ids=lambda known: known.seed)
 def test_every_step_is_true_or_out_of_scope(known: Account) -> None:
-    outcomes = {answer.step.lines: answer.outcome for answer in account.answers(known)}
-    allowed = (runs.FOUND, account.OUT)
+    outcomes = {answer.step.lines: answer.outcome for answer in manual_account.answers(known)}
+    allowed = (manual_runs.FOUND, manual_account.OUT)
     assert {lines: outcome for lines, outcome in outcomes.items() if outcome.verdict not in allowed} == {}
 
 
 @pytest.mark.parametrize("row", STARTS, ids=lambda row: row.name)
 def test_options_of_docker_run_that_are_passed_on_pass_the_parser_of_run(row: Start) -> None:
-    assert runs.problem_of_options(row.target, row.yours) == ""
+    assert manual_runs.problem_of_options(row.target, row.yours) == ""
 
 
 OF_THE_PLUGIN = {"gcu3.4-vllm0.8": {"--quantization-param-path"}}
@@ -47,7 +47,7 @@ def known_flags(target: str) -> frozenset[str]:
 
 @pytest.mark.parametrize(("row", "script"), SERVES, ids=lambda each: getattr(each, "name", ""))
 def test_flags_that_are_passed_on_are_flags_of_the_rows_vllm(row: Serve, script: dict[str, str]) -> None:
-    given = compare.settings(row.command, script)
+    given = manual_commands.settings(row.command, script)
     flags = known_flags(row.target) | OF_THE_PLUGIN.get(row.target, set())
     assert [name for name in row.yours if name.startswith("-") and known_flags(row.target) and name not in flags] == []
     assert {*row.yours} <= {*given}
@@ -59,7 +59,7 @@ GAUDI = next(known for known in ACCOUNTS if known.seed == "gaudi2e-manual-1.22.m
 
 
 def word(do: str, **more: object) -> tuple[str, str]:
-    return runs.judge(Step.model_validate({"lines": "1", "what": "a step", "do": do, **more}), GAUDI)
+    return manual_runs.judge(Step.model_validate({"lines": "1", "what": "a step", "do": do, **more}), GAUDI)
 
 
 @pytest.mark.parametrize(
@@ -96,12 +96,12 @@ def test_a_command_that_does_not_do_it_is_not_true(do: str, more: dict[str, str]
     ],
 )
 def test_an_option_that_run_does_not_take_is_a_problem(options: tuple[str, ...], problem: str) -> None:
-    found = runs.problem_of_options("cpu", options)
+    found = manual_runs.problem_of_options("cpu", options)
     assert problem in found
     assert bool(problem) == bool(found)
 
 
 def test_words_of_a_printed_command_are_options_and_arguments() -> None:
     printed = "docker run \\\n  --rm \\\n  --env A=b \\\n  --read-only \\\n  image:tag \\\n  serve --model 'a b'\n"
-    assert runs.words_of_docker(printed) == (("--rm", "--env=A=b", "--read-only"), ("serve", "--model", "a b"))
-    assert shlex.join(runs.words_of_docker(printed).arguments) == "serve --model 'a b'"
+    assert manual_runs.words_of_docker(printed) == (("--rm", "--env=A=b", "--read-only"), ("serve", "--model", "a b"))
+    assert shlex.join(manual_runs.words_of_docker(printed).arguments) == "serve --model 'a b'"

@@ -7,13 +7,13 @@ from itertools import pairwise
 
 import pytest
 
-from tests.manuals import compare, page, steps
-from tests.manuals.account import NOT_IN_DRYDOCK, stem
-from tests.manuals.steps import Account, Section
+from tests.evidence import manual_commands, manual_steps, manuals_page
+from tests.evidence.manual_account import NOT_IN_DRYDOCK, stem
+from tests.evidence.manual_steps import Account, Section
 
-ACCOUNTS = steps.accounts()
+ACCOUNTS = manual_steps.accounts()
 EACH = pytest.mark.parametrize("account", ACCOUNTS, ids=lambda account: account.seed)
-ROWS = {manual.seed: (*manual.serves, *manual.starts) for manual in compare.manuals()}
+ROWS = {manual.seed: (*manual.serves, *manual.starts) for manual in manual_commands.manuals()}
 
 
 def ends(account: Account) -> list[tuple[Section, int]]:
@@ -23,11 +23,11 @@ def ends(account: Account) -> list[tuple[Section, int]]:
 
 
 def covered(account: Account) -> list[int]:
-    return [number for step in account.steps for number in steps.numbers(step.lines)]
+    return [number for step in account.steps for number in manual_steps.numbers(step.lines)]
 
 
 def prose(account: Account) -> list[int]:
-    return [number for section in account.sections for part in section.prose for number in steps.numbers(part)]
+    return [number for section in account.sections for part in section.prose for number in manual_steps.numbers(part)]
 
 
 def test_each_manual_has_an_account() -> None:
@@ -40,7 +40,7 @@ def test_sections_follow_the_manual_and_contain_their_steps(account: Account) ->
     assert all(one.line < later.line for one, later in pairwise(account.sections))
     for section, end in ends(account):
         for lines in (*(step.lines for step in section.steps), *section.prose):
-            line_numbers = steps.numbers(lines)
+            line_numbers = manual_steps.numbers(lines)
             assert section.line < line_numbers[0] <= line_numbers[-1] < end, f"{section.title}: {lines}"
 
 
@@ -52,9 +52,9 @@ def test_a_line_is_in_one_step_only(account: Account) -> None:
 
 @EACH
 def test_no_line_of_the_manual_is_left_out(account: Account) -> None:
-    manual = steps.manual(account.seed)
+    manual = manual_steps.manual(account.seed)
     if manual is None:
-        pytest.skip(f"{steps.MANUALS} does not name the folder of the manuals")
+        pytest.skip(f"{manual_steps.MANUALS} does not name the folder of the manuals")
     covered_lines = {*covered(account)}
     assert {section.line for section in account.sections} == manual.headings
     assert max(manual.headings | manual.code | manual.text) == account.lines
@@ -65,10 +65,10 @@ def test_no_line_of_the_manual_is_left_out(account: Account) -> None:
 
 def test_every_command_exists() -> None:
     ours = {command for account in ACCOUNTS for step in account.steps for command in step.do}
-    page_text = (steps.ROOT / "docs" / "topology.md").read_text()
+    page_text = (manual_steps.ROOT / "docs" / "topology.md").read_text()
     page_commands = {*re.findall(r"^ *\$ (\./inv \w+ [^>\n#]+)", page_text, re.MULTILINE)}
     assert len(page_commands) >= 15
-    assert {steps.problem(command) for command in ours | page_commands} - {""} == set()
+    assert {manual_steps.problem(command) for command in ours | page_commands} - {""} == set()
 
 
 @EACH
@@ -76,8 +76,8 @@ def test_every_link_has_its_target(account: Account) -> None:
     assert account.steps
     for step in account.steps:
         name, _, heading = step.page.partition("#")
-        text = (steps.ROOT / name).read_text() if name else ""
-        assert not heading or heading in steps.anchors(text), step.page
+        text = (manual_steps.ROOT / name).read_text() if name else ""
+        assert not heading or heading in manual_steps.anchors(text), step.page
         assert step.says in text, step.lines
         assert not step.go or step.go.startswith("https://"), step.go
 
@@ -88,13 +88,15 @@ def test_each_compared_command_is_at_its_step(account: Account) -> None:
     assert {name for step in account.steps for name in step.compare} == set(rows)
     for step in account.steps:
         for name in step.compare:
-            assert {*steps.numbers(rows[name].lines)} & {*steps.numbers(step.lines)}, f"{name}: {step.lines}"
+            assert {*manual_steps.numbers(rows[name].lines)} & {*manual_steps.numbers(step.lines)}, (
+                f"{name}: {step.lines}"
+            )
 
 
 @pytest.fixture(scope="module")
 def pages() -> dict[str, str]:
     """Return the pages by name."""
-    return {path.stem: text for path, text in page.pages().items()}
+    return {path.stem: text for path, text in manuals_page.pages().items()}
 
 
 @EACH
@@ -108,9 +110,9 @@ def test_the_page_of_a_manual_has_every_heading_and_step(account: Account, pages
 
 @pytest.mark.golden
 def test_the_pages_are_current() -> None:
-    current = {path: path.read_text() for path in sorted(page.REFERENCE.glob("manuals*/*.md"))}
-    current[page.REFERENCE / "manuals.md"] = (page.REFERENCE / "manuals.md").read_text()
-    assert current == page.pages(), "review the difference, then run page.py"
+    current = {path: path.read_text() for path in sorted(manuals_page.REFERENCE.glob("manuals*/*.md"))}
+    current[manuals_page.REFERENCE / "manuals.md"] = (manuals_page.REFERENCE / "manuals.md").read_text()
+    assert current == manuals_page.pages(), "review the difference, then run page.py"
 
 
 # --- the account itself can fail ------------------------------------------------------------------------------------
@@ -132,4 +134,4 @@ def test_the_pages_are_current() -> None:
     ],
 )
 def test_a_command_that_does_not_exist_is_a_problem(command: str, problem: str) -> None:
-    assert problem in steps.problem(command)
+    assert problem in manual_steps.problem(command)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support import measured_memory as measured
+from tests.evidence import measured_memory as measured
 
 MEAN_ERROR = 0.02
 OVER_CLAIM = 0.03
@@ -53,4 +53,4 @@ def test_the_halves_share_no_model() -> None:
 
 @pytest.mark.golden
 def test_the_page_of_memory_is_what_is_planned() -> None:
-    assert measured.PAGE.read_text() == measured.write_page(), "run tests/support/measured_memory.py"
+    assert measured.PAGE.read_text() == measured.write_page(), "run tests/evidence/measured_memory.py"

@@ -12,7 +12,8 @@ from entrypoints.core.errors import EntrypointError
 from entrypoints.model.config import parse_config
 from entrypoints.model.geometry import parse_geometry
 from entrypoints.model.parameters import estimate_weights
-from tests.support import decisions, machines, planned, published
+from tests.evidence import decisions, published
+from tests.support import machines, planned
 from tests.support.planned import configurations
 
 BODIES = configurations()
@@ -60,7 +61,7 @@ def test_there_are_forty_models() -> None:
     ],
 )
 def test_the_pages_are_what_is_decided(file: Path, page: Callable[[], str]) -> None:
-    assert file.read_text() == page(), "read the difference, then run tests/support/decisions.py"
+    assert file.read_text() == page(), "read the difference, then run tests/evidence/decisions.py"
 
 
 def test_the_shown_models_are_known() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.support import oracle
+from tests.evidence import oracle
 from tests.support.planned import configurations
 
 

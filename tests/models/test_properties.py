@@ -22,7 +22,7 @@ from entrypoints.core.units import GIB
 from entrypoints.model.read import ModelFacts
 from entrypoints.request.flags import CACHE_TYPE, DTYPE, LENGTH, UTILISATION
 from entrypoints.request.intents import NONE
-from tests.support.decisions import AIMS, SHOWN
+from tests.evidence.decisions import AIMS, SHOWN
 from tests.support.hosts import expect
 from tests.support.machines import Machine
 from tests.support.planned import Spread, host, models, plan, spread

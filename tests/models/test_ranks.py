@@ -9,16 +9,16 @@ import pytest
 
 from entrypoints.core.errors import EntrypointError
 from entrypoints.core.records import RankPlan
-from tests.support import ranks
-from tests.support.ranks import ADDRESS, CLUSTERS, Cluster
+from tests.evidence import ranks_page
+from tests.evidence.ranks_page import ADDRESS, CLUSTERS, Cluster
 
-KNOWN = ranks.models()
+KNOWN = ranks_page.models()
 SHORT = {"-tp": "--tensor-parallel-size", "-pp": "--pipeline-parallel-size", "-dp": "--data-parallel-size"}
 
 
 @cache
 def made(cluster: Cluster, *flags: str) -> tuple[RankPlan, ...]:
-    return ranks.plan(cluster, KNOWN[cluster.model], "--master-addr", ADDRESS, *flags).ranks
+    return ranks_page.plan(cluster, KNOWN[cluster.model], "--master-addr", ADDRESS, *flags).ranks
 
 
 def flag(rank: RankPlan, name: str, default: str = "") -> str:
@@ -30,12 +30,12 @@ def number(rank: RankPlan, name: str) -> int:
 
 
 def test_the_page_is_up_to_date() -> None:
-    assert ranks.page() == ranks.PAGE.read_text(), "python tests/support/ranks.py"
+    assert ranks_page.page() == ranks_page.PAGE.read_text(), "python tests/evidence/ranks_page.py"
 
 
 @pytest.mark.parametrize("cluster", CLUSTERS)
 def test_one_host_does_not_hold_the_model_and_the_hint_says_how_many_do(cluster: Cluster) -> None:
-    assert "--nnodes" in ranks.refusal(cluster)
+    assert "--nnodes" in ranks_page.refusal(cluster)
 
 
 @pytest.mark.parametrize("cluster", CLUSTERS)
@@ -43,7 +43,7 @@ def test_every_host_has_one_command_and_all_devices_work(cluster: Cluster) -> No
     rank_plans = made(cluster)
     head = rank_plans[0]
     world = number(head, "--tensor-parallel-size") * number(head, "--pipeline-parallel-size")
-    devices = len(ranks.expect.read(cluster.host, ranks.expect.profile_of(cluster.host)).devices)
+    devices = len(ranks_page.expect.read(cluster.host, ranks_page.expect.profile_of(cluster.host)).devices)
 
     assert [rank.rank for rank in rank_plans] == list(range(cluster.hosts))
     assert world * number(head, "--data-parallel-size") == cluster.hosts * devices
@@ -85,7 +85,7 @@ def test_each_host_plans_for_itself_what_the_first_planned_for_it(cluster: Clust
     last = cluster.hosts - 1
     model = KNOWN[cluster.model]
     planned = made(cluster)[last]
-    host_plan = ranks.plan(cluster, model, "--master-addr", ADDRESS, "--node-rank", str(last))
+    host_plan = ranks_page.plan(cluster, model, "--master-addr", ADDRESS, "--node-rank", str(last))
 
     assert sorted(host_plan.argv) == sorted(planned.argv)
     assert host_plan.env == planned.env
@@ -96,15 +96,15 @@ def test_each_host_plans_for_itself_what_the_first_planned_for_it(cluster: Clust
 @pytest.mark.parametrize("aim", [None, "latency", "throughput"])
 @pytest.mark.parametrize("hosts", [2, pytest.param(4, marks=pytest.mark.slow)])
 def test_nothing_is_refused_that_half_of_the_memory_holds(host: str, aim: str | None, hosts: int) -> None:
-    profile = ranks.expect.profile_of(host)
-    devices = ranks.expect.read(host, profile).devices
+    profile = ranks_page.expect.profile_of(host)
+    devices = ranks_page.expect.read(host, profile).devices
     memory = {"v6e": 31, "v5p": 95}.get(devices[0].architecture, (devices[0].memory_total or 0) >> 30) << 30
     for model in KNOWN.values():
         even = model.geometry is not None and model.geometry.divides(len(devices)) and not model.quantization
         if not even or not model.weights or model.weights.loaded(2) * 2 > memory * len(devices) * hosts:
             continue
         try:
-            serve_plan = ranks.plan(Cluster(host, hosts, model.name, aim), model)
+            serve_plan = ranks_page.plan(Cluster(host, hosts, model.name, aim), model)
         except EntrypointError as error:
             pytest.fail(f"{model.name}: {error}")
         assert len(serve_plan.ranks) == hosts

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from drydock.build import build
-from drydock.build.job import prepare_job
-from drydock.config.project import DRYDOCK
+from drydock.build.build_job import prepare_job
+from drydock.config.project_choice import DRYDOCK
 from tests.support.git import git
-from tests.support.keys import key_pair
 from tests.support.servers import Registry
+from tests.support.signing_keys import key_pair
 from tests.support.small_image import VARIANT, Small
 
 INV = f"""#!/bin/sh

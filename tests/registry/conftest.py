@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.keys import key_pair
 from tests.support.local_registry import LocalRepository
 from tests.support.servers import Registry
 from tests.support.signed_image import AMD64, Signed
+from tests.support.signing_keys import key_pair
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -17,9 +17,9 @@ from drydock.core.errors import InputError, UntrustedError
 from drydock.core.project import Project
 from drydock.examine.admission import make_admission_policy
 from drydock.publish.push import PublishOptions, publish_image
-from tests.support.keys import key_pair
 from tests.support.local_registry import VARIANT
 from tests.support.signed_image import Signed
+from tests.support.signing_keys import key_pair
 
 
 def trusted(text: str) -> tuple[list[str], str]:

@@ -18,7 +18,7 @@ from drydock.config.matrix import find_variant, read_matrix
 from drydock.core.errors import CredentialsError, DrydockError, InputError, RegistryError, StaleError
 from drydock.core.paths import ROOT
 from drydock.core.project import Project
-from drydock.inputs.images import resolve_image
+from drydock.inputs.image_digests import resolve_image
 from drydock.model.bases import ImageBase
 from drydock.projects import adopt_verb
 from drydock.projects.adopt_verb import AdoptOptions

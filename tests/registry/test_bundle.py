@@ -20,10 +20,10 @@ import pytest
 
 from drydock.attest import signing
 from drydock.build import checkouts
-from drydock.build.job import BuildOptions, prepare_job
+from drydock.build.build_job import BuildOptions, prepare_job
 from drydock.bundle import load as loading
 from drydock.bundle.archive import Archive, index_of, write_archive
-from drydock.bundle.contents import BUNDLE, DEB, INPUTS, WHEEL, make_artifact, make_blob
+from drydock.bundle.bundle_records import BUNDLE, DEB, INPUTS, WHEEL, make_artifact, make_blob
 from drydock.bundle.create import Created, create_bundle
 from drydock.bundle.load import LoadOptions, format_loaded_bundle, load_bundle
 from drydock.core.errors import DiskFullError, FetchError, InputError, NotReproducibleError, UntrustedError
@@ -37,9 +37,9 @@ from drydock.model.record import dump_record
 from drydock.publish import push
 from drydock.publish.push import PublishOptions, publish_image
 from tests.support.filled_registry import StockedRepository
-from tests.support.keys import key_pair
 from tests.support.local_registry import PLATFORMS, VARIANT
 from tests.support.servers import Registry
+from tests.support.signing_keys import key_pair
 from tests.support.small_disk import small_disk
 
 

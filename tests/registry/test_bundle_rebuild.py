@@ -12,17 +12,17 @@ from pathlib import Path
 import pytest
 
 from drydock.build import build
-from drydock.build.job import Job, prepare_job
-from drydock.config.access import Access
-from drydock.config.project import DRYDOCK
+from drydock.build.build_job import Job, prepare_job
+from drydock.config.project_choice import DRYDOCK
+from drydock.config.server_access import Access
 from drydock.core.project import Project
-from drydock.inputs import fetch, images, rootfs
+from drydock.inputs import fetch, image_digests, rootfs
 from drydock.inputs.store import default_store
 from drydock.lock import lockfile
 from drydock.lock.drift.ask import LiveUpstream
 from drydock.model.bases import ImageBase
 from drydock.model.locked import Lock, LockedDebianBase, LockedImageBase
-from drydock.oci import layout as oci
+from drydock.oci import image_layout as oci
 from drydock.oci.reference import parse_reference
 from drydock.publish.repository import Repository
 from drydock.registry.manifests import MANIFEST, Manifest
@@ -148,7 +148,7 @@ def test_load_rebuild_the_same_digest_run(
 
 def test_a_tag_is_asked_at_the_mirror_and_the_lock_says_so(on_image: OnImage, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DRYDOCK_MIRRORS", str(on_image.mirrors))
-    base_image = images.resolve_image(ImageBase(kind="image", reference=REFERENCE, release="bookworm"))
+    base_image = image_digests.resolve_image(ImageBase(kind="image", reference=REFERENCE, release="bookworm"))
     assert (base_image.digest, base_image.verified) == (oci.read_digest(on_image.base), True)
     assert (base_image.reference, base_image.source) == (REFERENCE, "a mirror of the registry")
     assert LiveUpstream().tag(REFERENCE, "linux/amd64").digest == base_image.digest

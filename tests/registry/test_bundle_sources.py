@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from drydock.bundle.archive import Archive, index_of, write_archive
-from drydock.bundle.contents import (
+from drydock.bundle.bundle_records import (
     BUNDLE,
     COMMIT,
     INPUTS,

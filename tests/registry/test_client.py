@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from drydock.config.access import Access
+from drydock.config.server_access import Access
 from drydock.core.errors import CredentialsError, RegistryError
 from drydock.oci.reference import parse_reference
 from drydock.registry import blobs as blobs_module
 from drydock.registry.blobs import Blobs
-from drydock.registry.client import Client
 from drydock.registry.manifests import EMPTY, MANIFEST, Manifest, Manifests, fallback_tag, to_manifest
+from drydock.registry.registry_client import Client
 from tests.support.servers import PASSWORD, FaultyProxy, Registry
 
 QUICK = Access(pause=0.01, timeout=10)

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from drydock.attest.signing import Signer
-from drydock.build.job import Job
-from drydock.config.access import Access
+from drydock.build.build_job import Job
+from drydock.config.server_access import Access
 from drydock.core.errors import InputError, RegistryError, UntrustedError
 from drydock.lock import lockfile
-from drydock.oci import layout as oci
+from drydock.oci import image_layout as oci
 from drydock.publish import foundation_use, foundations
 from drydock.publish.push import push_blobs, read_layout
 from drydock.publish.repository import Repository

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from drydock.attest import documents, signing
-from drydock.config.access import Access
+from drydock.config.server_access import Access
 from drydock.core import http
 from drydock.core.errors import CredentialsError, InputError, RegistryError, TagError
 from drydock.inputs import model_images
@@ -16,7 +16,7 @@ from drydock.oci.reference import parse_reference
 from drydock.publish import model as publishing
 from drydock.publish.push import PublishOptions
 from drydock.publish.repository import Repository
-from tests.support.models import FILES, write
+from tests.support.model_folder import FILES, write
 from tests.support.servers import FaultyProxy, Registry
 
 

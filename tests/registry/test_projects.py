@@ -12,12 +12,12 @@ import pytest
 
 from drydock.build import render
 from drydock.config.matrix import find_variant, read_matrix
-from drydock.config.project import DRYDOCK, read_settings
+from drydock.config.project_choice import DRYDOCK, read_settings
 from drydock.core.errors import InputError
 from drydock.core.paths import ROOT
 from drydock.core.project import Project
 from drydock.inputs import others
-from drydock.publish import project as publishing
+from drydock.publish import project_push as publishing
 from tests.support.projects import ACME, VENDOR, write
 from tests.support.servers import Registry
 

@@ -15,14 +15,14 @@ from pathlib import Path
 import pytest
 
 from drydock.attest import documents, signing
-from drydock.config.access import Access
+from drydock.config.server_access import Access
 from drydock.core.errors import InputError, RegistryError, TagError
 from drydock.core.project import Project
 from drydock.oci.reference import parse_reference
 from drydock.publish import bindings, push
 from drydock.publish.push import Published, PublishOptions, list_built_layouts, publish_image
 from drydock.publish.repository import Repository
-from drydock.registry import client
+from drydock.registry import registry_client
 from drydock.registry.manifests import INDEX
 from tests.support.local_registry import VARIANT, LocalRepository
 from tests.support.servers import Registry
@@ -268,7 +268,7 @@ def test_a_full_disk_of_the_registry_is_said_and_no_tag_is_set(tmp_path: Path, m
         full = Registry(disk / "registry")
         full.start()
         try:
-            monkeypatch.setattr(client, "ATTEMPTS", 2)
+            monkeypatch.setattr(registry_client, "ATTEMPTS", 2)
             monkeypatch.setenv("DRYDOCK_CACHE", str(local.cache))
             with pytest.raises(RegistryError, match="the registry answered 5") as caught:
                 publish_image(Project(local.root), VARIANT, PublishOptions(f"{full.host}/full", release="1.0.0"))

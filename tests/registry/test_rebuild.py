@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from drydock.build import build
-from drydock.build.job import prepare_job
+from drydock.build.build_job import prepare_job
 from drydock.build.standins import SERVED
-from drydock.config.project import DRYDOCK
+from drydock.config.project_choice import DRYDOCK
 from drydock.core.errors import NotReproducibleError
 from drydock.core.project import Project
 from drydock.examine import audit

@@ -14,8 +14,8 @@ from drydock.core.errors import InputError, UntrustedError
 from drydock.core.project import Project
 from drydock.releases import release_files
 from tests.support.git import git
-from tests.support.keys import key_pair
 from tests.support.released import copied
+from tests.support.signing_keys import key_pair
 from tests.support.sigstore import ISSUER, Sigstore, token
 
 

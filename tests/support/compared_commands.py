@@ -12,9 +12,9 @@ from drydock.compare.judgment import Judgment, Verdict, worst_of
 from drydock.compare.pasted_command import PastedCommand
 from drydock.compare.vllm_parser import VllmParser
 from drydock.compare.vllm_version import ServedVersion, find_served_version
-from drydock.config.project import DRYDOCK
+from drydock.config.project_choice import DRYDOCK
 from drydock.lock.vllm_lists import list_every
-from tests.support.published import Record, records
+from tests.evidence.published import Record, records
 
 Words = tuple[str, ...]
 TRIED = {

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from drydock.config.matrix import find_variant, read_matrix
-from drydock.config.project import DRYDOCK
+from drydock.config.project_choice import DRYDOCK
 from drydock.core.paths import ROOT
 from drydock.model.running import Run
 from drydock.model.variant import Variant

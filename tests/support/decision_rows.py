@@ -18,7 +18,7 @@ from entrypoints.request.intents import Intents
 from entrypoints.request.roles import SERVE
 from entrypoints.request.vllm_flags import parse_user_flags
 from tests.support.hosts import expect
-from tests.support.hosts.models import LLAMA
+from tests.support.hosts.host_models import LLAMA
 
 
 class Row(NamedTuple):

@@ -12,7 +12,7 @@ from typing import Any
 import zstandard
 
 from drydock.build import foundation
-from drydock.oci import layout as oci
+from drydock.oci import image_layout as oci
 from tests.support import layouts
 
 EPOCH = "1795219200"

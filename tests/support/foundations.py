@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 import zstandard
 
-from drydock.build.job import Job
+from drydock.build.build_job import Job
 from drydock.model.locked import LockedFoundation, LockedImage
-from drydock.oci import layout as oci
+from drydock.oci import image_layout as oci
 from drydock.oci import strict
 from tests.support import layouts
 from tests.support.fake_registry import Answer, Fake, Seen

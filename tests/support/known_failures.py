@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from drydock.config.failures import read_failures
-from drydock.config.project import DRYDOCK
+from drydock.config.project_choice import DRYDOCK
 from drydock.model.record import dump_record
 from entrypoints.checks.symptoms import add_failures, explain_log
 from tests.support.sample import KNOWN, PROFILE

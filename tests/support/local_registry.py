@@ -24,17 +24,17 @@ from typing import Any
 import zstandard
 
 from drydock.build import render
-from drydock.build.job import BuildOptions, Job, prepare_job
+from drydock.build.build_job import BuildOptions, Job, prepare_job
 from drydock.build.standins import make_stub_wheel
 from drydock.config import matrix
-from drydock.config.project import DRYDOCK
+from drydock.config.project_choice import DRYDOCK
 from drydock.core.files import compute_checksum
 from drydock.core.paths import ROOT
 from drydock.core.project import Project
 from drydock.lock import lockfile
 from drydock.model.locked import Lock, LockedDebianBase, LockedImageBase, LockedPlatform, LockedWheel
-from drydock.oci import layout as oci
-from drydock.oci.layout import PATH
+from drydock.oci import image_layout as oci
+from drydock.oci.image_layout import PATH
 from tests.support import layouts
 from tests.support.recorded import record
 

@@ -23,7 +23,7 @@ from testcontainers.core.wait_strategies import ExecWaitStrategy
 from drydock.core.files import hold_lock_file
 from drydock.core.paths import cache_home
 from drydock.engine import debian
-from drydock.topology.playbook.run import Ssh
+from drydock.topology.playbook.playbook_run import Ssh
 from tests.support.servers import Registry
 from tests.support.started_containers import make_container
 

@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(ROOT))
 
 from drydock.config.matrix import find_variant  # noqa: E402
-from drydock.config.project import DRYDOCK  # noqa: E402
+from drydock.config.project_choice import DRYDOCK  # noqa: E402
 from drydock.lock.lockfile import path_of_lock, read_previous  # noqa: E402
 from drydock.lock.vllm_lists import find_lists  # noqa: E402
 from drydock.topology import size  # noqa: E402

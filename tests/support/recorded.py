@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from drydock.build.job import Job
+from drydock.build.build_job import Job
 from drydock.lock import lockfile
 from drydock.model.locked import LockedImage
 

@@ -19,18 +19,18 @@ from typing import Any, NamedTuple, Self
 
 import docker
 
-from drydock.config.project import DRYDOCK
+from drydock.config.project_choice import DRYDOCK
 from drydock.core.files import format_json
 from drydock.model.record import dump_record
 from drydock.prove import demo_topology, smollm2
 from drydock.prove.demo_topology import PROJECT
 from drydock.topology import known_answer, up, verify
-from drydock.topology import tasks as topologies
-from drydock.topology.arguments import make_node_url
+from drydock.topology import topology_tasks as topologies
 from drydock.topology.known_answer import Ask, NoAnswer, ShownAnswers
 from drydock.topology.plan_model import Rank, read_plan
 from drydock.topology.ports import API, STATUS
 from drydock.topology.render.parts import name_rank_container
+from drydock.topology.topology_arguments import make_node_url
 from drydock.topology.up import Options
 from tests.support.waiting import wait_until
 

@@ -10,7 +10,7 @@ import pytest
 
 from drydock.attest import documents
 from drydock.attest.signing import Trust
-from drydock.config.access import Access
+from drydock.config.server_access import Access
 from drydock.core.errors import UntrustedError
 from drydock.core.project import Project
 from drydock.examine import verify_published

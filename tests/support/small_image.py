@@ -13,14 +13,14 @@ from pathlib import Path
 from typing import Any
 
 from drydock.build import standins
-from drydock.build.job import prepare_job
+from drydock.build.build_job import prepare_job
 from drydock.config import matrix
 from drydock.core.files import compute_checksum
 from drydock.core.paths import ROOT, cache_home
 from drydock.core.project import Project
 from drydock.inputs.store import default_store
 from drydock.lock import lockfile
-from drydock.lock.layers import assign_wheels_to_layers
+from drydock.lock.wheel_layers import assign_wheels_to_layers
 from drydock.model.locked import Lock, LockedWheel
 from tests.support.recorded import record
 

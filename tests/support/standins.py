@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from drydock.build import build, buildx, plan, standins
-from drydock.config.project import DRYDOCK
+from drydock.build import bake_plan, build, buildx, standins
+from drydock.config.project_choice import DRYDOCK
 from drydock.model.variant import Variant
 
 PLATFORM = "linux/amd64"
@@ -39,5 +39,5 @@ def build_layouts(folder: Path, variants: Sequence[Variant]) -> dict[str, Path]:
     for layout in layouts.values():
         layout.mkdir(parents=True)  # BuildKit asks for rights to the folder above one that is missing
     export = "type=oci,tar=false,force-compression=true"
-    bake(variants, lambda variant: f"{export},{plan.format_compression(variant)},dest={layouts[variant.id]}")
+    bake(variants, lambda variant: f"{export},{bake_plan.format_compression(variant)},dest={layouts[variant.id]}")
     return layouts

@@ -13,7 +13,7 @@ from typing import Any
 import yaml
 
 from drydock.config.matrix import find_variant, read_matrix
-from drydock.config.project import DRYDOCK
+from drydock.config.project_choice import DRYDOCK
 from drydock.core.paths import ROOT
 from drydock.model.variant import Role, Variant
 from drydock.topology.plan_model import Rank, Replica, RouterPlan, TopologyPlan

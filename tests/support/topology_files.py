@@ -13,13 +13,13 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(ROOT))
 
 from drydock.config.matrix import find_variant, read_matrix  # noqa: E402 - after the path is set
-from drydock.config.project import DRYDOCK  # noqa: E402
+from drydock.config.project_choice import DRYDOCK  # noqa: E402
 from drydock.core.files import format_json  # noqa: E402
 from drydock.topology.entrypoint_client import Entrypoint, model_folder  # noqa: E402
-from drydock.topology.plan import Images, plan_topology  # noqa: E402
 from drydock.topology.plan_diff import split_command_options  # noqa: E402
 from drydock.topology.plan_model import Rank, Replica, TopologyPlan  # noqa: E402
-from drydock.topology.read import read_topology  # noqa: E402
+from drydock.topology.topology_file import read_topology  # noqa: E402
+from drydock.topology.topology_plan import Images, plan_topology  # noqa: E402
 
 EXAMPLES = ROOT / "examples" / "topologies"
 EXPECTED = ROOT / "tests" / "unit" / "drydock" / "topology" / "shapes.json"

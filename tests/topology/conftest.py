@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from drydock.build import build
-from drydock.build.job import prepare_job
-from drydock.config.project import DRYDOCK
+from drydock.build.build_job import prepare_job
+from drydock.config.project_choice import DRYDOCK
 from drydock.core.files import write_atomically
 from drydock.core.paths import ROOT
 from drydock.prove import demo_topology

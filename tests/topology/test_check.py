@@ -5,8 +5,8 @@ from __future__ import annotations
 import secrets
 from pathlib import Path
 
-from drydock.config.project import DRYDOCK
-from drydock.topology.preflight.tasks import CheckOptions, check_topology
+from drydock.config.project_choice import DRYDOCK
+from drydock.topology.preflight.preflight_tasks import CheckOptions, check_topology
 from tests.support.running_topology import planned
 
 

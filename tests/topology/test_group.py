@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from drydock.topology.arguments import make_node_url
 from drydock.topology.ports import API
+from drydock.topology.topology_arguments import make_node_url
 from tests.support.running_topology import Cluster, Note, planned, question, started
 from tests.support.waiting import wait_until
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from drydock.config.matrix import find_variant, read_matrix
-from drydock.config.project import DRYDOCK
+from drydock.config.project_choice import DRYDOCK
 from drydock.run import podman
 from drydock.run.container import Container, RunRequest, make_container
 from tests.support.containers import recorded

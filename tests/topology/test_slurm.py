@@ -16,19 +16,19 @@ import pytest
 import yaml
 
 from drydock.build import build, standins
-from drydock.config.project import DRYDOCK
+from drydock.config.project_choice import DRYDOCK
 from drydock.core.files import format_json
 from drydock.core.paths import ROOT
 from drydock.model.record import dump_record
 from drydock.prove import demo_topology, smollm2
 from drydock.prove.demo import EXPECTED, QUESTION
 from drydock.run.access import API_KEY
-from drydock.topology import tasks as topologies
-from drydock.topology.arguments import choose_served_name, make_node_url
+from drydock.topology import topology_tasks as topologies
 from drydock.topology.plan_model import Rank, Replica, TopologyPlan
 from drydock.topology.ports import API, STATUS
 from drydock.topology.render import slurm, write_plan
-from tests.support.kubernetes.network import Network, networks
+from drydock.topology.topology_arguments import choose_served_name, make_node_url
+from tests.support.kubernetes.cluster_network import Network, networks
 from tests.support.waiting import wait_until
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "podman", "runc")

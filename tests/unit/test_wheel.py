@@ -25,9 +25,9 @@ pytestmark = pytest.mark.checkout
 NOT_INSTALLED = {"bench", "docs", "lint", "release", "requirements", "schema", "test"}
 INPUTS = """
 import json
-from drydock.build.job import BuildOptions, prepare_job
+from drydock.build.build_job import BuildOptions, prepare_job
 from drydock.config.matrix import read_matrix
-from drydock.config.project import DRYDOCK
+from drydock.config.project_choice import DRYDOCK
 print(json.dumps({
     f"{variant.id} {platform}": prepare_job(DRYDOCK, variant.id, BuildOptions(platform)).inputs_sha256
     for variant in read_matrix(DRYDOCK) for platform in variant.platforms

@@ -17,8 +17,8 @@ from drydock.attest.bom import IMAGE_ID
 from drydock.core.console import log
 from drydock.core.errors import UntrustedError
 from drydock.examine.advisories import osv
-from drydock.examine.advisories.find import RELEASES, PinnedPackages
-from drydock.examine.advisories.record import PYPI, NotChecked, PinnedPackage, clean_outside_text
+from drydock.examine.advisories.advisory_record import PYPI, NotChecked, PinnedPackage, clean_outside_text
+from drydock.examine.advisories.advisory_search import RELEASES, PinnedPackages
 from drydock.examine.remote_image import Image
 from drydock.examine.signatures import HINT, Signatures
 from drydock.lock import lockfile

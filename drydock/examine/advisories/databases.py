@@ -20,9 +20,9 @@ from drydock.config.mirrors import rewrite_url
 from drydock.core.errors import FetchError, InputError
 from drydock.core.files import open_regular, read_bounded
 from drydock.examine.advisories import osv
-from drydock.examine.advisories.record import Advisory, PinnedPackage, clean_outside_text
+from drydock.examine.advisories.advisory_record import Advisory, PinnedPackage, clean_outside_text
 from drydock.inputs import indexes
-from drydock.inputs.transfer import UnansweredError, read_answer
+from drydock.inputs.downloads import UnansweredError, read_answer
 
 SERVICE = "https://api.osv.dev/v1/query"
 """https://google.github.io/osv.dev/post-v1-query/."""

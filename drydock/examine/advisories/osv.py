@@ -15,7 +15,7 @@ from packaging.version import Version
 from pydantic import BaseModel, ConfigDict, StringConstraints, ValidationError
 
 from drydock.core.errors import InputError
-from drydock.examine.advisories.record import PYPI, Advisory, PinnedPackage, clean_outside_text
+from drydock.examine.advisories.advisory_record import PYPI, Advisory, PinnedPackage, clean_outside_text
 
 R = TypeVar("R", bound=BaseModel)
 UNIMPORTANT = "unimportant"

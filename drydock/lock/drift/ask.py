@@ -17,7 +17,7 @@ from drydock.config.mirrors import read_mirrors
 from drydock.core.errors import DrydockError, GoneError, InputError
 from drydock.core.paths import cache_home
 from drydock.inputs import debs, indexes, sources, wheels
-from drydock.inputs.images import at_mirror, open_manifests
+from drydock.inputs.image_digests import at_mirror, open_manifests
 from drydock.inputs.indexes import Indexes
 from drydock.inputs.uv import Candidate, Environment, ResolveRequest
 from drydock.model.locked import LockedDeb

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from drydock.config.project import read_settings
+from drydock.config.project_choice import read_settings
 from drydock.config.strict_yaml import YamlDocument
 from drydock.config.validation import validate_document
 from drydock.core.errors import InputError, StaleError

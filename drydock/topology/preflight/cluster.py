@@ -19,7 +19,7 @@ from drydock.core.console import log
 from drydock.core.errors import EngineError
 from drydock.core.files import parse_json_object
 from drydock.run.docker import PYTHON
-from drydock.topology.playbook.run import shorten_machine_text
+from drydock.topology.playbook.playbook_run import shorten_machine_text
 from drydock.topology.preflight.node_request import PROGRAM, NodeRequest, add_all_reduce
 from drydock.topology.preflight.node_response import AT_MOST, NodeImage, NodeResponse
 from drydock.topology.preflight.pods import LONGEST, CheckPod, adapt_to_pod, format_pod_list

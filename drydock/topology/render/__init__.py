@@ -21,13 +21,13 @@ from drydock.run.docker import unknown_groups
 from drydock.run.kubernetes import KEY_SECRET
 from drydock.run.kubernetes import list_cluster_remarks as pod_remarks
 from drydock.run.podman import engine_remarks, image_remarks
-from drydock.topology import keys
-from drydock.topology import tasks as topologies
+from drydock.topology import topology_keys
+from drydock.topology import topology_tasks as topologies
 from drydock.topology.plan_model import TopologyPlan
-from drydock.topology.read import HOST_AT_MOST, read_topology
 from drydock.topology.render import ansible, compose, folder, kubernetes, ranktable, readme, slurm
 from drydock.topology.render.chips import Commands, read_chip_address
 from drydock.topology.render.parts import RANKTABLES, make_placed_ranks, wants_ranktables
+from drydock.topology.topology_file import HOST_AT_MOST, read_topology
 
 FORMATS = ("compose", "kubernetes", "disaggregatedset", "ansible", "slurm", "ranktable")
 """disaggregatedset: as kubernetes, with prefill and decode in one DisaggregatedSet."""
@@ -61,7 +61,7 @@ def write_plan(
         log(text)
     changed = folder.replace_rendered_files(output, "kubernetes" if kind in _PODS else kind, {**commands, **files})
     if kind in ("compose", "slurm"):
-        keys.ensure_secrets(output, keys.list_secret_names(plan))
+        topology_keys.ensure_secrets(output, topology_keys.list_secret_names(plan))
     return changed
 
 
@@ -106,7 +106,7 @@ def render_plan(plan: TopologyPlan, variant: Variant, kind: str, hosts: Mapping[
 
 def list_setup_remarks(plan: TopologyPlan, variant: Variant, kind: str) -> tuple[str, ...]:
     """Return what must be set up outside the files."""
-    names = keys.list_secret_names(plan)
+    names = topology_keys.list_secret_names(plan)
     if kind == "ansible" and names:
         where = "the shell that runs it, or the variable topology_secrets, such as of a vault"
         return (f"the playbook takes {' and '.join(names)} from {where}",)

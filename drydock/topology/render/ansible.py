@@ -15,8 +15,7 @@ from drydock.core.files import compute_checksum
 from drydock.model.variant import Variant
 from drydock.run.container import Container
 from drydock.run.docker import ASK_EVERY, CACHE, ENTRYPOINT_WORDS, START_SECONDS, STOP_SECONDS, TMP
-from drydock.topology import keys
-from drydock.topology.arguments import make_node_url
+from drydock.topology import topology_keys
 from drydock.topology.plan_model import RouterPlan, TopologyPlan
 from drydock.topology.render.compose import make_healthcheck
 from drydock.topology.render.parts import (
@@ -31,7 +30,8 @@ from drydock.topology.render.parts import (
     make_router_check,
     wants_ranktables,
 )
-from drydock.topology.render.text import Unsafe, format_yaml
+from drydock.topology.render.quoted_text import Unsafe, format_yaml
+from drydock.topology.topology_arguments import make_node_url
 
 FOLDER = Path(__file__).parent
 RANKTABLE_FOLDER = "/etc/drydock/ranktables"
@@ -114,7 +114,7 @@ def _make_host_variables(
     router = plan.router if plan.router and plan.router.node == node else None
     secrets = {
         *(name for item in node_ranks for name in item.secrets),
-        *(keys.list_router_secrets(plan) if router else ()),
+        *(topology_keys.list_router_secrets(plan) if router else ()),
     }
     read = any(wants_ranktables(item.env) for item in node_ranks)
     models = {item.container.model for item in node_ranks if item.container.model}
@@ -128,7 +128,7 @@ def _make_host_variables(
         "topology_folders": sorted(model.source for model in models if model.kind == "bind"),
         "topology_devices": sorted({path for item in node_ranks for path in item.container.devices}),
         "topology_ranks": [_make_rank_options(item) for item in node_ranks],
-        "topology_routers": [_make_router_options(router, keyed=bool(keys.list_router_secrets(plan)))]
+        "topology_routers": [_make_router_options(router, keyed=bool(topology_keys.list_router_secrets(plan)))]
         if router
         else [],
         "topology_ranktable_folder": RANKTABLE_FOLDER,

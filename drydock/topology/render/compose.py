@@ -27,8 +27,7 @@ from drydock.run.docker import (
     TMP,
     compose_project,
 )
-from drydock.topology import keys
-from drydock.topology.arguments import is_ip
+from drydock.topology import topology_keys
 from drydock.topology.plan_model import RouterPlan, TopologyPlan
 from drydock.topology.render.parts import (
     RANKTABLES,
@@ -42,7 +41,8 @@ from drydock.topology.render.parts import (
     make_router_check,
     wants_ranktables,
 )
-from drydock.topology.render.text import format_yaml
+from drydock.topology.render.quoted_text import format_yaml
+from drydock.topology.topology_arguments import is_ip
 
 NETWORK = "nodes"
 INTERFACE = "GLOO_SOCKET_IFNAME"
@@ -102,7 +102,7 @@ def make_engine_project(plan: TopologyPlan, ranks: Sequence[Placed], *, hold: bo
         if router:
             published = {} if shared else _make_port_entry(router.port)
             service = _make_router_service(router, compute_start_period(ranks)) | _list_secret_files(
-                keys.list_router_secrets(plan)
+                topology_keys.list_router_secrets(plan)
             )
             services[router.name] = service | joined | published
     if not plan.router:
@@ -120,7 +120,7 @@ def make_machine_project(plan: TopologyPlan, ranks: Sequence[Placed], node: str)
     }
     if plan.router and plan.router.node == node:
         service = _make_router_service(plan.router, compute_start_period(ranks)) | _list_secret_files(
-            keys.list_router_secrets(plan), "../../"
+            topology_keys.list_router_secrets(plan), "../../"
         )
         services[plan.router.name] = service | host
     volumes = {"volumes": {"cache": {"name": node_ranks[0].container.cache}}} if node_ranks else {}
@@ -155,8 +155,8 @@ def _list_shell_variables(item: Placed) -> tuple[str, ...]:
 
 
 def _list_secret_files(names: Sequence[str], folder: str = "./") -> dict[str, Any]:
-    """Return the files that have the secrets of a service: drydock/topology/keys.py."""
-    return {"env_file": [f"{folder}{keys.make_secret_file_name(name)}" for name in names]} if names else {}
+    """Return the files that have the secrets of a service: drydock/topology/topology_keys.py."""
+    return {"env_file": [f"{folder}{topology_keys.make_secret_file_name(name)}" for name in names]} if names else {}
 
 
 def make_healthcheck(item: Placed) -> dict[str, Any]:

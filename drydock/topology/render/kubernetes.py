@@ -17,7 +17,7 @@ from drydock.run.container import name_of
 from drydock.run.docker import ASK_EVERY, ENTRYPOINT_WORDS, START_SECONDS, STOP_SECONDS, TMP, USER
 from drydock.run.kubernetes import CACHE_SIZE, KEY_SECRET, PRESTOP_SECONDS, from_secret
 from drydock.run.user_options import HOST
-from drydock.topology import keys
+from drydock.topology import topology_keys
 from drydock.topology.plan_model import RouterPlan, TopologyPlan
 from drydock.topology.render import pods, verify_job
 from drydock.topology.render.parts import (
@@ -28,7 +28,7 @@ from drydock.topology.render.parts import (
     make_placed_ranks,
     make_router_check,
 )
-from drydock.topology.render.text import format_yaml
+from drydock.topology.render.quoted_text import format_yaml
 
 WORKLOAD = "app.kubernetes.io/instance"
 HOSTNAME = "kubernetes.io/hostname"
@@ -115,7 +115,11 @@ def make_cluster_objects(plan: TopologyPlan, variant: Variant, *, disaggregated:
     objects.append(_make_network_policy(all_workloads, open_to_clients=plan.router is None))
     return [
         *objects,
-        *(_make_router_objects(plan.router, all_workloads, keys.list_router_secrets(plan)) if plan.router else ()),
+        *(
+            _make_router_objects(plan.router, all_workloads, topology_keys.list_router_secrets(plan))
+            if plan.router
+            else ()
+        ),
     ]
 
 

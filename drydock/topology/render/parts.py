@@ -32,9 +32,9 @@ from drydock.run.container import (
 )
 from drydock.run.docker import ENTRYPOINT_WORDS
 from drydock.run.machine import Machine
-from drydock.topology import keys
-from drydock.topology.arguments import explain_bad_address, is_ip, make_node_url
+from drydock.topology import topology_keys
 from drydock.topology.plan_model import Rank, Replica, RouterPlan, TopologyPlan
+from drydock.topology.topology_arguments import explain_bad_address, is_ip, make_node_url
 
 RANKTABLES = "/ranktables"
 """Folder of the ranktables in a container. A rank gets it if one of its variables names a file in it."""
@@ -85,7 +85,7 @@ def make_placed_ranks(plan: TopologyPlan, variant: Variant) -> tuple[Placed, ...
             replica=replica,
             rank=rank,
             container=_make_rank_container(plan, variant, replica, rank),
-            secrets=keys.list_replica_secrets(plan, replica),
+            secrets=topology_keys.list_replica_secrets(plan, replica),
         )
         for replica in plan.replicas
         for rank in replica.ranks

@@ -15,10 +15,10 @@ from pydantic import Field, StringConstraints
 from drydock.core.errors import InputError
 from drydock.core.files import format_json, parse_any_json
 from drydock.model.record import Record, dump_record
-from drydock.topology.arguments import is_ip
 from drydock.topology.plan_model import Rank, Replica, TopologyPlan
 from drydock.topology.render.chips import Commands, read_chip_address, read_chip_super_pod
 from drydock.topology.render.parts import RANKTABLES
+from drydock.topology.topology_arguments import is_ip
 
 CONFIG = "--kv-transfer-config"
 READ_BY: Mapping[str, Mapping[str, str]] = {

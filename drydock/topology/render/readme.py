@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from drydock.core.console import spell_commands
 from drydock.run.access import API_KEY
 from drydock.run.kubernetes import KEY_SECRET
-from drydock.topology import keys
+from drydock.topology import topology_keys
 from drydock.topology.plan_model import TopologyPlan
 from drydock.topology.render import compose, slurm, verify_job
 from drydock.topology.render.kubernetes import SERVER
@@ -39,8 +39,8 @@ def _format_console_block(*lines: str) -> tuple[str, ...]:
 
 def _describe_verify(plan: TopologyPlan | None = None) -> list[str]:
     """Return the command that asks; with a plan, after the one that reads the key from this folder."""
-    keyed = plan and API_KEY in keys.list_secret_names(plan)
-    before = [f"export $(cat FOLDER/{keys.make_secret_file_name(API_KEY)})    # this folder"] if keyed else []
+    keyed = plan and API_KEY in topology_keys.list_secret_names(plan)
+    before = [f"export $(cat FOLDER/{topology_keys.make_secret_file_name(API_KEY)})    # this folder"] if keyed else []
     return [f"In the checkout, ask {_ASKED}:", *_format_console_block(*before, "./inv topology verify PLAN")]
 
 
@@ -64,7 +64,7 @@ def _describe_compose(plan: TopologyPlan) -> list[str]:
 
 def _describe_ansible(plan: TopologyPlan) -> list[str]:
     play = "ansible-playbook --inventory inventory.yml playbook.yml"
-    export = [f"export {name}=…" for name in keys.list_secret_names(plan)]
+    export = [f"export {name}=…" for name in topology_keys.list_secret_names(plan)]
     return [
         "The playbook takes secrets from the shell that runs it, or from the variable topology_secrets. What a model's",
         "hub or bucket requires, such as HF_TOKEN, it takes from the shell.",
@@ -119,7 +119,7 @@ def _describe_kubernetes(plan: TopologyPlan, *, disaggregated: bool = False) -> 
         if is_there
     ]
     job = verify_job.FOLDER
-    names = keys.list_secret_names(plan)
+    names = topology_keys.list_secret_names(plan)
     secret = ["The pods start only with their Secret:", *_format_console_block(format_secret_command(names))]
     return [
         *(secret if names else []),

@@ -17,7 +17,7 @@ from drydock.run import podman
 from drydock.run.container import is_local
 from drydock.run.docker import CACHE, ENTRYPOINT_WORDS, STOP_SECONDS, TMP
 from drydock.run.user_options import HOST
-from drydock.topology import keys
+from drydock.topology import topology_keys
 from drydock.topology.plan_model import RouterPlan, TopologyPlan
 from drydock.topology.render.parts import (
     RANKTABLES,
@@ -29,7 +29,7 @@ from drydock.topology.render.parts import (
     make_placed_ranks,
     wants_ranktables,
 )
-from drydock.topology.render.text import quote_shell_word
+from drydock.topology.render.quoted_text import quote_shell_word
 
 SCRIPT = "topology.sbatch"
 _SCRIPT = Template("""\
@@ -95,14 +95,14 @@ def _format_batch_script(plan: TopologyPlan, ranks: Sequence[Placed]) -> str:
         count=len(nodes),
         nodes=",".join(nodes),
         seconds=STOP_SECONDS - 2,
-        secrets="".join(map(_format_secret_lines, keys.list_secret_names(plan))),
+        secrets="".join(map(_format_secret_lines, topology_keys.list_secret_names(plan))),
         cases="".join(_format_node_case(plan, node, group_by_node(ranks).get(node, ())) for node in nodes),
     )
 
 
 def _format_secret_lines(name: str) -> str:
     """Return the lines that read a secret from the folder of the job, so that no argument has it."""
-    return f"{name}=$(sed 's/^[^=]*=//' {keys.make_secret_file_name(name)})\nexport {name}\n"
+    return f"{name}=$(sed 's/^[^=]*=//' {topology_keys.make_secret_file_name(name)})\nexport {name}\n"
 
 
 def _format_node_case(plan: TopologyPlan, node: str, node_ranks: Sequence[Placed]) -> str:
@@ -113,7 +113,9 @@ def _format_node_case(plan: TopologyPlan, node: str, node_ranks: Sequence[Placed
     starts = [_format_start_command(item.name, _list_rank_options(item)) for item in node_ranks]
     if plan.router and plan.router.node == node:
         starts.append(
-            _format_start_command(plan.router.name, _list_router_options(plan.router, keys.list_router_secrets(plan)))
+            _format_start_command(
+                plan.router.name, _list_router_options(plan.router, topology_keys.list_router_secrets(plan))
+            )
         )
     lines = "\n".join([*pulls, *starts]).replace("\n", "\n  ")
     return f"{quote_shell_word(node)})\n  {lines}\n  ;;\n"

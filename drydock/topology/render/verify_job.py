@@ -13,12 +13,12 @@ from typing import Any
 from drydock.core.files import format_compact_json
 from drydock.run.docker import PYTHON, USER
 from drydock.run.kubernetes import KEY_SECRET, from_secret
-from drydock.topology import keys, known_answer
+from drydock.topology import known_answer, topology_keys
 from drydock.topology.known_answer import make_server_url
 from drydock.topology.plan_model import TopologyPlan
 from drydock.topology.ports import API
 from drydock.topology.render import pods
-from drydock.topology.render.text import format_yaml
+from drydock.topology.render.quoted_text import format_yaml
 
 FOLDER = "verify"
 JOB = "verify"
@@ -72,7 +72,7 @@ def _make_job(plan: TopologyPlan, question: str) -> dict[str, Any]:
         **pods.make_pull_policy(image),
         "command": [PYTHON, "-I", "-S", f"{MOUNT}/{PROGRAM.name}"],
         "args": [question.replace("$", "$$")],
-        "env": [from_secret(name, KEY_SECRET, optional=False) for name in keys.list_router_secrets(plan)],
+        "env": [from_secret(name, KEY_SECRET, optional=False) for name in topology_keys.list_router_secrets(plan)],
         "securityContext": {
             "allowPrivilegeEscalation": False,
             "readOnlyRootFilesystem": True,

@@ -17,7 +17,7 @@ sys.path.insert(0, str(ROOT))
 
 from drydock.build import render  # noqa: E402 - after the path is set
 from drydock.config.matrix import find_variant, read_matrix  # noqa: E402
-from drydock.config.project import DRYDOCK  # noqa: E402
+from drydock.config.project_choice import DRYDOCK  # noqa: E402
 from entrypoints.checks.grants import examine_facts  # noqa: E402
 from entrypoints.core.errors import EntrypointError  # noqa: E402
 from entrypoints.core.records import Facts, to_json  # noqa: E402
@@ -29,7 +29,7 @@ from entrypoints.host.host import Host  # noqa: E402
 from entrypoints.model.read import ModelFacts  # noqa: E402
 from entrypoints.plan.plan import make_plan_document, make_serve_plan  # noqa: E402 - after the path is set
 from entrypoints.request.vllm_flags import parse_user_flags  # noqa: E402
-from tests.support.hosts.models import MODELS  # noqa: E402
+from tests.support.hosts.host_models import MODELS  # noqa: E402
 from tests.support.hosts.trees import HOSTS  # noqa: E402
 
 VARIANTS = read_matrix(DRYDOCK)

@@ -20,7 +20,7 @@ from drydock.core.paths import cache_home
 from drydock.inputs.debs import fetch_packages
 from drydock.inputs.store import default_store
 from drydock.model.locked import LockedDeb
-from tests.support.kubernetes import pins
+from tests.support.kubernetes import cluster_pins
 
 MODULE = "k8s.io/kubernetes"
 PROGRAMS = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kube-proxy")
@@ -51,17 +51,22 @@ def binaries() -> Path:
 
 def key() -> str:
     """Return the key of the pins and of the recipe: this file."""
-    packages = [pin.sha256 for pin in (*pins.SOURCE, *pins.TOOLCHAIN, *pins.AROUND)]
-    return compute_checksum([packages, pins.VERSION, Path(__file__).read_text()])[:16]
+    packages = [pin.sha256 for pin in (*cluster_pins.SOURCE, *cluster_pins.TOOLCHAIN, *cluster_pins.AROUND)]
+    return compute_checksum([packages, cluster_pins.VERSION, Path(__file__).read_text()])[:16]
 
 
 def _made(work: Path) -> Path:
-    fetch_packages((*pins.SOURCE, *pins.TOOLCHAIN, *pins.AROUND), pins.SNAPSHOT, default_store(), os.environ)
+    fetch_packages(
+        (*cluster_pins.SOURCE, *cluster_pins.TOOLCHAIN, *cluster_pins.AROUND),
+        cluster_pins.SNAPSHOT,
+        default_store(),
+        os.environ,
+    )
     log("Kubernetes: compiling it from Debian's source, once; this takes 6 to 20 minutes")
     work.mkdir(exist_ok=True)
     go, source, target = work / "go", work / "gopath" / "src" / MODULE, work / "made"
-    _unpack(pins.TOOLCHAIN, go)
-    _unpack(pins.AROUND, target / "root")
+    _unpack(cluster_pins.TOOLCHAIN, go)
+    _unpack(cluster_pins.AROUND, target / "root")
     if not source.exists():
         _prepare(source, go)
     _generate(source, work)
@@ -81,11 +86,11 @@ def _prepare(source: Path, go: Path) -> None:
     source.parent.mkdir(parents=True, exist_ok=True)
     unpacked = source.with_name("unpacked")
     shutil.rmtree(unpacked, ignore_errors=True)
-    for pin in pins.SOURCE:
+    for pin in cluster_pins.SOURCE:
         link = source.parent / Path(pin.filename).name
         link.unlink(missing_ok=True)
         link.symlink_to(default_store().path(pin.sha256))
-    description = source.parent / Path(pins.SOURCE[0].filename).name
+    description = source.parent / Path(cluster_pins.SOURCE[0].filename).name
     _run("dpkg-source", "--no-check", "--extract", description, unpacked)
     for module in NEWER:
         shutil.rmtree(unpacked / "vendor" / module)
@@ -136,9 +141,9 @@ def _build(work: Path, program: Path, package: str) -> None:
 
 def _flags() -> str:
     """Return the linker's flags: no symbols, and the version that the programs report."""
-    major, minor, _ = pins.VERSION.removeprefix("v").split(".")
+    major, minor, _ = cluster_pins.VERSION.removeprefix("v").split(".")
     values = {
-        "gitVersion": pins.VERSION,
+        "gitVersion": cluster_pins.VERSION,
         "gitMajor": major,
         "gitMinor": minor,
         "gitCommit": "0" * 40,

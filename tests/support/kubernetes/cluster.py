@@ -19,10 +19,10 @@ from typing import Any, NamedTuple
 from drydock.core.console import log
 from tests.support.kubernetes import cgroups
 from tests.support.kubernetes.binaries import binaries
-from tests.support.kubernetes.keys import make_keys
-from tests.support.kubernetes.network import Network, networks
-from tests.support.kubernetes.node import Node
-from tests.support.kubernetes.processes import end, start
+from tests.support.kubernetes.cluster_keys import make_keys
+from tests.support.kubernetes.cluster_network import Network, networks
+from tests.support.kubernetes.cluster_node import Node
+from tests.support.kubernetes.cluster_processes import end, start
 from tests.support.waiting import wait_until
 
 TOOLS = ("dpkg-deb", "dpkg-source", "ip", "iptables", "nsenter", "openssl", "patch", "setpriv", "unshare")
@@ -112,7 +112,7 @@ class Cluster:
             cgroup=f"{self.group}-{name}",
             archive=str(self.archive),
         )
-        script = Path(__file__).with_name("node.py")
+        script = Path(__file__).with_name("cluster_node.py")
         command = network.inside(*ALONE, sys.executable, "-I", script, json.dumps(node._asdict()))
         self.processes[name] = start(self.log / name, *command)
 

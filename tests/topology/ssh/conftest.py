@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from drydock.build.job import prepare_job
-from drydock.config.project import DRYDOCK
+from drydock.build.build_job import prepare_job
+from drydock.config.project_choice import DRYDOCK
 from tests.support.machines_ssh import Machines, machines, registry
 from tests.support.pushed import push
 from tests.support.servers import Registry

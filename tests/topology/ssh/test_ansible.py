@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from drydock.config.project import DRYDOCK
+from drydock.config.project_choice import DRYDOCK
 from drydock.core.files import format_json
 from drydock.model.record import dump_record
-from drydock.topology import render, tasks
-from drydock.topology.playbook.run import run_playbook
+from drydock.topology import render, topology_tasks
+from drydock.topology.playbook.playbook_run import run_playbook
 from tests.support import serving_ssh
 from tests.support.machines_ssh import Machine, Machines
 
@@ -22,7 +22,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory, two: Machines, image: str) 
     """The rendered playbook of two servers; both machines have the model."""
     work_folder = tmp_path_factory.mktemp("rendered")
     file, model = serving_ssh.write(work_folder, two, image)
-    plan = tasks.plan_topology_file(DRYDOCK, file, str(model), "cpu")
+    plan = topology_tasks.plan_topology_file(DRYDOCK, file, str(model), "cpu")
     (work_folder / "plan.json").write_text(format_json(dump_record(plan)))
     render.render_topology(DRYDOCK, work_folder / "plan.json", "ansible", work_folder / "rendered")
     return work_folder / "rendered"

@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 import pytest
 
-from drydock.config.project import DRYDOCK
-from drydock.topology.preflight.tasks import CheckOptions, check_topology
+from drydock.config.project_choice import DRYDOCK
+from drydock.topology.preflight.preflight_tasks import CheckOptions, check_topology
 from entrypoints.core.records import Finding
 from tests.support import serving_ssh
 from tests.support.machines_ssh import Machine, Machines

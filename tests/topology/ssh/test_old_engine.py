@@ -16,7 +16,7 @@ from typing import NamedTuple
 import pytest
 
 from drydock.config.matrix import read_matrix
-from drydock.config.project import DRYDOCK
+from drydock.config.project_choice import DRYDOCK
 from tests.support.machines_ssh import Machine, machines, registry
 from tests.support.pushed import AS_BUILT, push
 from tests.support.standins import PLATFORM, build_layouts

@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 
 from drydock.build import build
-from drydock.build.job import prepare_job
-from drydock.config.project import DRYDOCK
+from drydock.build.build_job import prepare_job
+from drydock.config.project_choice import DRYDOCK
 from drydock.core.files import format_json
 from drydock.model.record import dump_record
 from drydock.prove import demo_topology, smollm2
-from drydock.topology import tasks as topologies
+from drydock.topology import topology_tasks as topologies
 from drydock.topology import up
 from drydock.topology.known_answer import ShownAnswers
 from drydock.topology.up import Options

@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 
 from bench import growth
-from bench.records import Figure
+from bench.bench_records import Figure
 from drydock.config.matrix import find_variant, read_matrix
-from drydock.config.project import DRYDOCK
+from drydock.config.project_choice import DRYDOCK
 from drydock.core.paths import ROOT
 from drydock.lock import lockfile
 from drydock.run import entrypoint

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from bench import facts, turns
+from bench import bench_machine, turns
 
 
 def test_measures_alternate_and_reverse_their_order() -> None:
@@ -17,7 +17,7 @@ def test_measures_alternate_and_reverse_their_order() -> None:
 
 
 def test_the_machine_is_read_from_the_machine() -> None:
-    machine = facts.read_machine()
+    machine = bench_machine.read_machine()
     assert machine.cpus >= 1
     assert machine.memory > 1 << 28
     assert json.loads(machine.model_dump_json())["kernel"]

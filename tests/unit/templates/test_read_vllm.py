@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from drydock.config.project import DRYDOCK
+from drydock.config.project_choice import DRYDOCK
 from drydock.core.paths import ROOT
 from drydock.lock.vllm_lists import PROGRAM, read_program
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from drydock.attest.components import Component, find_lock_mismatches, list_locked_components
 from drydock.attest.contents import ImageContents, Package
 from drydock.config.matrix import find_variant, read_matrix
-from drydock.config.project import DRYDOCK
+from drydock.config.project_choice import DRYDOCK
 from drydock.lock import lockfile
 
 CPU = find_variant(read_matrix(DRYDOCK), "cpu")

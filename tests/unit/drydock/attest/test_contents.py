@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from drydock.attest.contents import ImageContents, read_contents
-from drydock.oci import layout as oci
+from drydock.oci import image_layout as oci
 from tests.support import layouts
 
 SITE = "opt/venv/lib/python3.11/site-packages"

@@ -13,7 +13,7 @@ from drydock.attest.licences import (
     make_licence_inventory,
     read_policy,
 )
-from drydock.config.project import DRYDOCK
+from drydock.config.project_choice import DRYDOCK
 from drydock.core.errors import LicenceError
 
 POLICY = read_policy(DRYDOCK)

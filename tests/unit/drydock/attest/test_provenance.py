@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from drydock.attest import provenance
-from drydock.build.job import Job, prepare_job
-from drydock.config.project import DRYDOCK
+from drydock.build.build_job import Job, prepare_job
+from drydock.config.project_choice import DRYDOCK
 from drydock.core.commit import GitFailedError
 from drydock.core.paths import ROOT
 from drydock.core.project import Project

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from drydock.attest import components
-from drydock.build import plan, render, verify
+from drydock.build import bake_plan, rebuild, render
 from drydock.cli import task_helpers
 from drydock.config import mirrors
 from drydock.config.matrix import find_variant, read_matrix
-from drydock.config.project import DRYDOCK
+from drydock.config.project_choice import DRYDOCK
 from drydock.core.errors import InputError
 from drydock.core.paths import ROOT
 from drydock.core.project import Project
@@ -65,8 +65,10 @@ def test_every_image_of_a_project_gets_what_drydock_yaml_says(write: Callable[..
     assert "--mount=type=bind,source=project/certificates,target=/certificates" in text
     assert "--mount=type=bind,source=project/files,target=/files" in text
     assert f"install -D --mode 0644 /files/motd /row/{ours.epoch}/etc/acme/motd; " in text
-    assert plan.choose_export(text) == plan.REWRITING, "no one knows what a line of the project's leaves behind"
-    assert plan.choose_export(text.replace("RUN rm -f /usr/bin/passwd\n", "")) == plan.EXPORT
+    assert bake_plan.choose_export(text) == bake_plan.REWRITING, (
+        "no one knows what a line of the project's leaves behind"
+    )
+    assert bake_plan.choose_export(text.replace("RUN rm -f /usr/bin/passwd\n", "")) == bake_plan.EXPORT
     assert "# tuning: our scanner wants it\nRUN rm -f /usr/bin/passwd\n" in text
     assert "\nUSER 20000:0\n" in text
     assert 'com.acme.team="inference"' in text
@@ -147,8 +149,8 @@ def test_the_projects_registry_and_mirrors_are_the_defaults(
 def test_a_second_build_has_what_the_project_adds(write: Callable[..., Project], tmp_path: Path) -> None:
     project = write()
     variant = find_variant(read_matrix(project), CPU)
-    verify._copy_inputs(project.root, tmp_path / "copy", variant.additions)
-    verify._copy_inputs(ROOT, tmp_path / "below", variant.additions)
+    rebuild._copy_inputs(project.root, tmp_path / "copy", variant.additions)
+    rebuild._copy_inputs(ROOT, tmp_path / "below", variant.additions)
     copied = Project(tmp_path / "copy", (tmp_path / "below",))
     assert find_variant(read_matrix(copied), CPU) == variant
     assert render.own_files(copied, variant) == render.own_files(project, variant)

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from drydock.build import buildx
-from drydock.build.progress import Log
+from drydock.build.build_progress import Log
 from drydock.core.errors import BuildError, DiskFullError, RegistryError
 from drydock.core.paths import ROOT
 from drydock.engine.daemon import wait_for

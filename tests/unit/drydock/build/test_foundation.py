@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from drydock.build import foundation
-from drydock.build.steps import run_steps
+from drydock.build.build_steps import run_steps
 from drydock.core.paths import ROOT
-from drydock.oci import layout as oci
+from drydock.oci import image_layout as oci
 from tests.support.fake_buildkit import BuildKit
 from tests.support.other_users import as_user, only_root, reachable_folder
 

@@ -10,8 +10,8 @@ import pytest
 
 from drydock.build import build, foundation
 from drydock.core.errors import FetchError
-from drydock.engine import daemon, loading
-from drydock.oci import layout as oci
+from drydock.engine import daemon, image_loading
+from drydock.oci import image_layout as oci
 from tests.support import layouts
 from tests.support.local_registry import PLATFORMS, LocalRepository
 
@@ -91,12 +91,12 @@ def test_an_image_that_the_engine_has_is_checked_by_the_sizes_of_its_blobs(
 ) -> None:
     hashed: list[Path] = []
     monkeypatch.setattr(oci, "is_sound_layout", lambda layout: bool(hashed.append(layout)))
-    monkeypatch.setattr(loading, "tag_latest", lambda _: None)
-    monkeypatch.setattr(loading, "has_image_if_running", lambda *_: True)
+    monkeypatch.setattr(image_loading, "tag_latest", lambda _: None)
+    monkeypatch.setattr(image_loading, "has_image_if_running", lambda *_: True)
     assert build.build_image(kept.job).digest == kept.digest
     assert hashed == []
     kept.layer.write_bytes(b"short")
-    monkeypatch.setattr(loading, "has_complete_image", lambda *_: True)
+    monkeypatch.setattr(image_loading, "has_complete_image", lambda *_: True)
     assert build.build_image(kept.job).digest == kept.digest
     assert kept.builds == 1
 

@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 
 from drydock.build import build, buildx, many
+from drydock.build.build_job import Job
+from drydock.build.build_progress import Log
 from drydock.build.buildx import Ended
-from drydock.build.job import Job
-from drydock.build.progress import Log
 from drydock.core.errors import BuildError, EngineError, FetchError
 from drydock.core.files import hold_lock_file
-from drydock.engine import daemon, loading
-from drydock.oci import layout as oci
+from drydock.engine import daemon, image_loading
+from drydock.oci import image_layout as oci
 from tests.support.fake_buildkit import BuildKit
 from tests.support.local_registry import PLATFORMS, VARIANT, LocalRepository
 
@@ -46,10 +46,10 @@ class Builders:
         patch.setattr(many.resolve, "is_native_platform", lambda platform: platform == AMD64)
         patch.setattr(build, "fetch_contexts", self._fetch)
         patch.setattr(buildx, "bake_together", self._bake)
-        patch.setattr(loading, "has_image_if_running", lambda image, _: image in self.loaded)
-        patch.setattr(loading, "has_complete_image", lambda image, _: image in self.loaded)
-        patch.setattr(loading, "load_layout", lambda _, image, *__: self.loaded.append(image))
-        patch.setattr(loading, "tag_latest", lambda _: None)
+        patch.setattr(image_loading, "has_image_if_running", lambda image, _: image in self.loaded)
+        patch.setattr(image_loading, "has_complete_image", lambda image, _: image in self.loaded)
+        patch.setattr(image_loading, "load_layout", lambda _, image, *__: self.loaded.append(image))
+        patch.setattr(image_loading, "tag_latest", lambda _: None)
 
     def job(self, name: str, epoch: int = 1, platform: str = AMD64) -> Job:
         """Return a row like the repository's; rows of one epoch have the same foundation."""

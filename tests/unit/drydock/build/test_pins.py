@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 from packaging.requirements import Requirement
 
-from drydock.build import build, plan
-from drydock.build.job import BuildOptions, Job, prepare_job
+from drydock.build import bake_plan, build
+from drydock.build.build_job import BuildOptions, Job, prepare_job
 from drydock.build.standins import make_stub_wheel
 from drydock.config.matrix import find_variant, read_matrix
-from drydock.config.project import DRYDOCK
+from drydock.config.project_choice import DRYDOCK
 from drydock.core.errors import FetchError, InputError, UnresolvedError
 from drydock.core.paths import ROOT
 from drydock.core.project import Project
@@ -171,10 +171,10 @@ def test_one_command_pins_just_what_is_open_and_gives_a_bake_file(
     assert f"commit images/{locked_job.variant.id}/lock.json to share it" in stderr
     contexts = dict.fromkeys(("wheels", "tools", "entrypoints"), "/x")
     contexts["base"] = f"docker-image://{base.reference}@{base.digest}"
-    bake = plan.make_bake_plan(
+    bake = bake_plan.make_bake_plan(
         locked_job.variant, locked_job.lock, AMD64, contexts, locked_job.context, site.root / "out"
     )
-    assert bake["target"][plan.bake_name(locked_job.variant.id)]["contexts"]["base"].endswith(str(base.digest))
+    assert bake["target"][bake_plan.bake_name(locked_job.variant.id)]["contexts"]["base"].endswith(str(base.digest))
 
 
 def test_a_tag_of_source_code_becomes_its_commit_and_what_has_none_stays_open(
@@ -404,7 +404,7 @@ def test_fetch_brings_the_base_image_and_offline_asks_for_it(site: Site, monkeyp
     site.offer("gaudi2")
     pinned = job(site, "gaudi2")
     brought: list[object] = []
-    monkeypatch.setattr("drydock.bundle.inputs.fetch_base", lambda base, *_: brought.append(base.digest))
+    monkeypatch.setattr("drydock.bundle.bundle_inputs.fetch_base", lambda base, *_: brought.append(base.digest))
     monkeypatch.setattr(build, "fetch_contexts", lambda _: {"base": f"docker-image://x@{pinned.pins.base.digest}"})
     locking.fetch_pins(pinned)
     assert brought == [pinned.pins.base.digest]

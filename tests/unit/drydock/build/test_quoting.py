@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from drydock.build import quoting, render
 from drydock.config.matrix import read_matrix
-from drydock.config.project import DRYDOCK
+from drydock.config.project_choice import DRYDOCK
 from drydock.config.strict_yaml import parse_yaml
 from drydock.config.validation import validate_document
 from drydock.core.errors import InputError

@@ -9,7 +9,7 @@ import pytest
 
 from drydock.build import render
 from drydock.config.matrix import read_matrix
-from drydock.config.project import DRYDOCK
+from drydock.config.project_choice import DRYDOCK
 from drydock.core.errors import InputError, StaleError
 from drydock.core.files import compute_checksum
 from drydock.core.paths import ROOT

@@ -18,13 +18,13 @@ import pytest
 from debian.debfile import DebFile
 
 from drydock.build import standins
-from drydock.build.job import BuildOptions, prepare_job
+from drydock.build.build_job import BuildOptions, prepare_job
 from drydock.config.matrix import read_matrix
-from drydock.config.project import DRYDOCK
+from drydock.config.project_choice import DRYDOCK
 from drydock.core.errors import InputError, UntrustedError
 from drydock.inputs import fetch
 from drydock.model.variant import Variant
-from drydock.oci import layout as oci
+from drydock.oci import image_layout as oci
 from entrypoints.serve.watch import parse_running
 
 ROWS = [variant for variant in read_matrix(DRYDOCK) if variant.serves]

@@ -11,7 +11,7 @@ import pytest
 
 from drydock.bundle import archive
 from drydock.bundle.archive import Archive, index_of, write_archive
-from drydock.bundle.contents import Blob, make_blob
+from drydock.bundle.bundle_records import Blob, make_blob
 from drydock.core.errors import DiskFullError, FetchError, InputError
 from drydock.core.tar import unpack_tar
 from tests.support.small_disk import small_disk

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from drydock.bundle.contents import BundledImage
+from drydock.bundle.bundle_records import BundledImage
 from drydock.bundle.load import engine_platforms
 
 NOTHING = f"sha256:{'0' * 64}"

@@ -21,7 +21,7 @@ from drydock.ci import ci_variables as variables_of
 from drydock.ci.changed import Selection
 from drydock.ci.ci_rows import HOSTED_DISK, estimate_disk, list_ci_rows, list_unlocked_rows
 from drydock.config.matrix import find_variant, read_matrix
-from drydock.config.project import DRYDOCK
+from drydock.config.project_choice import DRYDOCK
 from drydock.core.errors import (
     AdvisoryError,
     BuildError,
@@ -34,9 +34,9 @@ from drydock.core.errors import (
 )
 from drydock.core.paths import ROOT
 from drydock.core.project import Project
-from drydock.examine.advisories.record import Advisory, PinnedPackage
+from drydock.examine.advisories.advisory_record import Advisory, PinnedPackage
 from drydock.lock import lockfile
-from drydock.lock.drift.record import Drift, DriftedPin
+from drydock.lock.drift.drift_record import Drift, DriftedPin
 from drydock.model.locked import Lock, LockedPlatform, LockedWheel
 from drydock.model.variant import Variant
 from drydock.projects import proposal

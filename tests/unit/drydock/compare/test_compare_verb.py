@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from drydock.compare.compare_tasks import print_comparison, read_command
 from drydock.compare.comparison import ComparedCommand, Comparison, compare_command
 from drydock.compare.pasted_command import PastedCommand, parse_command_words
-from drydock.compare.tasks import print_comparison, read_command
 from drydock.compare.verdict_text import format_comparison
 from drydock.compare.vllm_version import find_served_version
-from drydock.config.project import DRYDOCK
+from drydock.config.project_choice import DRYDOCK
 from drydock.core.errors import BlockedError, DrydockError, InputError, ManualError, TargetError, UncertainError
 from drydock.topology.size import HOSTS
 

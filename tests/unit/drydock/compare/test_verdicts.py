@@ -9,7 +9,7 @@ import pytest
 from drydock.compare.comparison import ComparedCommand, Comparison, compare_command
 from drydock.compare.judgment import Judgment, Verdict
 from drydock.compare.pasted_command import parse_command_words
-from drydock.config.project import DRYDOCK
+from drydock.config.project_choice import DRYDOCK
 
 MODEL = "Qwen/Qwen3-8B"
 

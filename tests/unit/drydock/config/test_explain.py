@@ -10,7 +10,7 @@ import pytest
 from drydock.config import explain as module
 from drydock.config.explain import Explained, Origin, explain_row
 from drydock.config.matrix import find_variant, read_matrix
-from drydock.config.project import DRYDOCK, read_settings
+from drydock.config.project_choice import DRYDOCK, read_settings
 from drydock.core.paths import ROOT
 from drydock.core.project import Project
 from drydock.inputs import others

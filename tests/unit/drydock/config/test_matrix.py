@@ -9,7 +9,7 @@ import pytest
 
 from drydock.build import render
 from drydock.config.matrix import State, describe_variant, find_variant, read_matrix
-from drydock.config.project import DRYDOCK
+from drydock.config.project_choice import DRYDOCK
 from drydock.core.errors import InputError, TargetError
 from drydock.core.project import Project
 

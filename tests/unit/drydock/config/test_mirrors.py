@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from drydock.config.access import Access
 from drydock.config.mirrors import NONE, Mirrors, git_environment, read_mirrors, rewrite_url
+from drydock.config.server_access import Access
 from drydock.core.errors import FetchError, InputError
 from drydock.inputs import debs, indexes
+from drydock.inputs.downloads import Wanted, download_files
 from drydock.inputs.fetch import _make_image_context
 from drydock.inputs.git import network_environment, run_limited_git
 from drydock.inputs.store import Store
-from drydock.inputs.transfer import Wanted, download_files
 from drydock.model.locked import LockedImageBase
-from drydock.oci import layout
+from drydock.oci import image_layout
 
 if TYPE_CHECKING:
     from tests.support.loopback import Loopback
@@ -78,7 +78,7 @@ def test_a_base_that_is_here_is_taken_from_here(env: dict[str, str], tmp_path: P
     layer = tmp_path / "layer.tar"
     layer.write_bytes(b"layer")
     new_layout = tmp_path / "made"
-    digest = layout.write_layout(new_layout, layer, "linux/amd64", 0, "tests")
+    digest = image_layout.write_layout(new_layout, layer, "linux/amd64", 0, "tests")
     folder = tmp_path / "store" / "images" / "linux-amd64" / digest.removeprefix("sha256:")
     folder.parent.mkdir(parents=True)
     new_layout.rename(folder)

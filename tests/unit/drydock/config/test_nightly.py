@@ -6,7 +6,7 @@ import pytest
 from packaging.requirements import Requirement
 
 from drydock.config.matrix import find_variant, read_matrix
-from drydock.config.project import DRYDOCK
+from drydock.config.project_choice import DRYDOCK
 
 VARIANT = find_variant(read_matrix(DRYDOCK), "cuda-nightly")
 

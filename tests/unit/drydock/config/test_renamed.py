@@ -17,7 +17,7 @@ from drydock.config.renamed import (
 from drydock.config.strict_yaml import parse_yaml
 from drydock.config.validation import validate_document
 from drydock.core.errors import InputError
-from drydock.model.project import ProjectFile
+from drydock.model.project_record import ProjectFile
 
 TABLE = (
     OldName("build", "--quick", "--fast", "0.2.0"),

@@ -13,12 +13,10 @@ from typing import Any
 import pytest
 
 from drydock.config.matrix import find_variant, read_matrix
-from drydock.config.project import DRYDOCK
+from drydock.config.project_choice import DRYDOCK
 from drydock.core.errors import AdvisoryError, InputError, NetworkSettingsError, NotAskedError
-from drydock.examine.advisories import databases, find, osv
-from drydock.examine.advisories.databases import OsvFiles, OsvService, read_osv_documents
-from drydock.examine.advisories.find import list_pinned_packages, not_covered
-from drydock.examine.advisories.record import (
+from drydock.examine.advisories import advisory_search, databases, osv
+from drydock.examine.advisories.advisory_record import (
     Advisories,
     Advisory,
     NotChecked,
@@ -26,8 +24,10 @@ from drydock.examine.advisories.record import (
     format_advisories,
     format_advisory_changes,
 )
+from drydock.examine.advisories.advisory_search import list_pinned_packages, not_covered
+from drydock.examine.advisories.databases import OsvFiles, OsvService, read_osv_documents
 from drydock.lock import lockfile
-from drydock.verbs import trust
+from drydock.verbs import trust_verbs
 from tests.support.damage import fuzz, survives_damage
 from tests.support.loopback import Handler, Loopback
 from tests.support.osv_records import record
@@ -35,7 +35,7 @@ from tests.support.osv_records import record
 CPU = find_variant(read_matrix(DRYDOCK), "cpu")
 PINS = lockfile.read_lock(lockfile.path_of_lock(DRYDOCK, CPU.id)).platforms["linux/amd64"]
 SUBJECTS = tuple(dict.fromkeys(list_pinned_packages(CPU, PINS)))
-EVERYTHING = find.read_pinned(DRYDOCK, [CPU]).subjects
+EVERYTHING = advisory_search.read_pinned(DRYDOCK, [CPU]).subjects
 DEBIAN = "Debian:12"
 ONE = PinnedPackage("PyPI", "example", "1.5")
 GLIBC = PinnedPackage(DEBIAN, "glibc", "2.36-9+deb12u4")
@@ -319,7 +319,7 @@ def test_an_unreachable_service_costs_one_wait_and_is_reported(
     point_to("http://127.0.0.1:9", tmp_path, monkeypatch)
     monkeypatch.setattr("drydock.core.http.time.sleep", lambda _: None)
     with pytest.raises(SystemExit) as ended:
-        trust.audit_row.body(None, target="cpu", advisories=True)
+        trust_verbs.audit_row.body(None, target="cpu", advisories=True)
     assert ended.value.code == 16
     stdout = capsys.readouterr().out
     refused = "OSV: http://127.0.0.1:9/v1/query: the connection was refused (asked 5 times)"
@@ -338,7 +338,7 @@ VULNERABLE = record({"introduced": "0"}, name="jinja2")
 def audited(tmp_path: Path, *contents: Any, ignored: tuple[str, ...] = ()) -> Advisories:
     for number, content in enumerate(contents):
         (tmp_path / f"{number}.json").write_text(json.dumps(content))
-    return find.find_advisories(DRYDOCK, [CPU], OsvFiles([tmp_path]), ignored)
+    return advisory_search.find_advisories(DRYDOCK, [CPU], OsvFiles([tmp_path]), ignored)
 
 
 def test_not_checked_is_not_clean(tmp_path: Path) -> None:
@@ -348,17 +348,17 @@ def test_not_checked_is_not_clean(tmp_path: Path) -> None:
     assert {item.why for item in report.not_asked} == {f"the database has no OSV records of {DEBIAN}"}
     assert report.sources == ("1 OSV records of PyPI, the newest of 2026-11-20",)
     with pytest.raises(NotAskedError, match="inputs were not checked"):
-        find.raise_if_found(report)
+        advisory_search.raise_if_found(report)
     complete = audited(tmp_path, unrelated, record({"introduced": "0"}, name="unrelated", ecosystem=DEBIAN))
     assert complete.not_asked == complete.not_covered == ()
-    find.raise_if_found(complete)
+    advisory_search.raise_if_found(complete)
 
 
 def test_a_finding_is_an_error_and_names_package_fix_and_variants(tmp_path: Path) -> None:
     report = audited(tmp_path, VULNERABLE)
     assert f"jinja2 {JINJA}: PYSEC-2026-1 (CVE-2026-1): no fixed version: {CPU.id}\n" in format_advisories(report)
     with pytest.raises(AdvisoryError, match="1 known vulnerabilities"):
-        find.raise_if_found(report)
+        advisory_search.raise_if_found(report)
 
 
 @pytest.mark.parametrize(("ignored", "settled"), [("PYSEC-2026-1", True), ("CVE-2026-1", True), ("CVE-2026-10", False)])
@@ -403,7 +403,7 @@ def test_the_exit_code_says_what_the_service_knows_of_a_lock(
 ) -> None:
     server.files = dict.fromkeys(map(question, EVERYTHING), b"{}") | {f"/v1/query PyPI jinja2 {JINJA}": answer}
     with pytest.raises(SystemExit) if code else nullcontext() as ended:
-        trust.audit_row.body(None, target="cpu", advisories=True, json=True, ignore=ignored)
+        trust_verbs.audit_row.body(None, target="cpu", advisories=True, json=True, ignore=ignored)
     assert (ended.value.code if ended else None) == code
     report = json.loads(capsys.readouterr().out)
     assert [item["package"] for item in report["findings"]] == ["jinja2"] * (code == 18)
@@ -414,12 +414,12 @@ def test_the_exit_code_says_what_the_service_knows_of_a_lock(
 def test_the_verbs_print_and_exit(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "osv.json").write_text(json.dumps(VULNERABLE))
     with pytest.raises(SystemExit) as ended:
-        trust.audit_row.body(None, target="cpu", advisories=True, json=True, database=[str(tmp_path)])
+        trust_verbs.audit_row.body(None, target="cpu", advisories=True, json=True, database=[str(tmp_path)])
     assert ended.value.code == 18
     assert json.loads(capsys.readouterr().out)["findings"][0]["package"] == "jinja2"
     with pytest.raises(SystemExit) as ended:
-        trust.audit_row.body(None, target="cpu", advisories=True, database=[str(tmp_path / "none.json")])
+        trust_verbs.audit_row.body(None, target="cpu", advisories=True, database=[str(tmp_path / "none.json")])
     assert ended.value.code == 2
     with pytest.raises(SystemExit) as ended:
-        trust.audit_row.body(None)
+        trust_verbs.audit_row.body(None)
     assert ended.value.code == 2

@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 import pytest
 
 from drydock.build import render
-from drydock.build.job import Job, prepare_job
+from drydock.build.build_job import Job, prepare_job
 from drydock.config.matrix import read_matrix
-from drydock.config.project import DRYDOCK
+from drydock.config.project_choice import DRYDOCK
 from drydock.core.errors import HardeningError, InputError
 from drydock.core.paths import ROOT
 from drydock.examine import audit, hardening

@@ -8,10 +8,10 @@ from typing import Any
 import docker.errors
 import pytest
 
-from drydock.config.project import DRYDOCK
+from drydock.config.project_choice import DRYDOCK
 from drydock.core.errors import InputError
-from drydock.engine import loading
-from drydock.examine import image, image_diff, remote_image, tasks
+from drydock.engine import image_loading
+from drydock.examine import examine_tasks, image, image_diff, remote_image
 
 
 def engine_with(labels: dict[str, str] | None) -> Any:
@@ -43,12 +43,12 @@ def test_a_local_image_is_said_to_be_local_before_anything_is_asked(monkeypatch:
 @pytest.mark.parametrize(
     ("name", "labels", "expected"),
     [
-        ("mine:dev", {loading.LABEL: "cpu-vllm0.32"}, True),
+        ("mine:dev", {image_loading.LABEL: "cpu-vllm0.32"}, True),
         ("debian:12", {}, False),
         ("mine:dev", None, False),
-        ("acme/cpu:dev", {loading.LABEL: "cpu-vllm0.32"}, False),
-        ("docker.io/drydock/cpu", {loading.LABEL: "cpu-vllm0.32"}, False),
-        ("127.0.0.1:5000/cpu", {loading.LABEL: "cpu-vllm0.32"}, False),
+        ("acme/cpu:dev", {image_loading.LABEL: "cpu-vllm0.32"}, False),
+        ("docker.io/drydock/cpu", {image_loading.LABEL: "cpu-vllm0.32"}, False),
+        ("127.0.0.1:5000/cpu", {image_loading.LABEL: "cpu-vllm0.32"}, False),
     ],
 )
 def test_a_name_without_a_slash_is_local_if_the_engine_has_it_from_drydock(
@@ -64,7 +64,11 @@ def test_a_name_without_a_slash_is_local_if_the_engine_has_it_from_drydock(
     ("labels", "state", "advice"),
     [
         (None, "it has no image on this machine", "`./inv build --target cpu"),
-        ({loading.LABEL: "cpu-vllm0.32"}, "drydock/cpu-vllm0.32 is in this machine's engine", "docker image inspect"),
+        (
+            {image_loading.LABEL: "cpu-vllm0.32"},
+            "drydock/cpu-vllm0.32 is in this machine's engine",
+            "docker image inspect",
+        ),
     ],
 )
 def test_a_rows_name_is_no_image_of_docker_hub(
@@ -72,15 +76,15 @@ def test_a_rows_name_is_no_image_of_docker_hub(
 ) -> None:
     monkeypatch.setattr(remote_image, "Repository", lambda *_, **__: pytest.fail("asked a registry"))
     monkeypatch.setattr(remote_image, "connect_engine", engine_with(labels))
-    looking = tasks.verify_options(("", "", "", ""), "", rebuild=False, insecure=False, unsigned=True)
-    options = tasks.ReferenceOptions(("", "", "", ""), unsigned=True, insecure=False, platform="")
+    looking = examine_tasks.verify_options(("", "", "", ""), "", rebuild=False, insecure=False, unsigned=True)
+    options = examine_tasks.ReferenceOptions(("", "", "", ""), unsigned=True, insecure=False, platform="")
 
     for ask in (
-        lambda: tasks.report_inspection(DRYDOCK, name),
-        lambda: tasks.report_differences(DRYDOCK, "r.example/acme/cpu:1", name),
-        lambda: tasks.report_verification(DRYDOCK, name, looking),
-        lambda: tasks.audit_reference(DRYDOCK, name, options, json=False),
-        lambda: tasks.reference_advisories(DRYDOCK, name, options, (), (), json=False),
+        lambda: examine_tasks.report_inspection(DRYDOCK, name),
+        lambda: examine_tasks.report_differences(DRYDOCK, "r.example/acme/cpu:1", name),
+        lambda: examine_tasks.report_verification(DRYDOCK, name, looking),
+        lambda: examine_tasks.audit_reference(DRYDOCK, name, options, json=False),
+        lambda: examine_tasks.reference_advisories(DRYDOCK, name, options, (), (), json=False),
     ):
         with pytest.raises(InputError, match=r"the row cpu-vllm0\.32 of the matrix") as error:
             ask()

@@ -19,7 +19,7 @@ from drydock.core.errors import InputError, RegistryError, UntrustedError
 from drydock.core.files import format_json
 from drydock.examine import image, image_diff
 from drydock.inputs import indexes
-from drydock.inputs.images import resolve_image
+from drydock.inputs.image_digests import resolve_image
 from drydock.model.bases import ImageBase
 from drydock.model.record import dump_record
 from drydock.oci.strict import CONFIGS, DOCKER_INDEX, DOCKER_MANIFEST, INDEX, MANIFEST

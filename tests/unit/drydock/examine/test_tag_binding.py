@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from drydock.attest import documents
-from drydock.config.project import DRYDOCK
+from drydock.config.project_choice import DRYDOCK
 from drydock.core.errors import InputError, UntrustedError
-from drydock.examine import tag_binding, tasks
+from drydock.examine import examine_tasks, tag_binding
 from drydock.examine.tag_binding import Named
 from drydock.oci.reference import parse_reference
 from drydock.publish import bindings
@@ -136,19 +136,19 @@ def test_a_digest_is_valid_as_long_as_one_of_its_tags() -> None:
 
 def test_the_age_is_a_number_of_days() -> None:
     with pytest.raises(InputError, match="--max-age -1: expected a number of days"):
-        tasks.verify_options(("key", "", "", ""), "", rebuild=False, insecure=False, max_age=-1)
+        examine_tasks.verify_options(("key", "", "", ""), "", rebuild=False, insecure=False, max_age=-1)
 
 
 def test_a_key_and_an_identity_exclude_each_other() -> None:
     with pytest.raises(InputError, match="--verify-key and --identity exclude each other"):
-        tasks.verify_options(("key", "me", "https://issuer", ""), "", rebuild=False, insecure=False)
+        examine_tasks.verify_options(("key", "me", "https://issuer", ""), "", rebuild=False, insecure=False)
 
 
 def test_without_key_or_identity_only_looking_is_possible() -> None:
     def refused(key: str, *, unsigned: bool) -> InputError:
-        options = tasks.verify_options((key, "", "", ""), "", rebuild=False, insecure=False, unsigned=unsigned)
+        options = examine_tasks.verify_options((key, "", "", ""), "", rebuild=False, insecure=False, unsigned=unsigned)
         with pytest.raises(InputError) as caught:
-            tasks.report_verification(DRYDOCK, "r.example/a/b:c", options)
+            examine_tasks.report_verification(DRYDOCK, "r.example/a/b:c", options)
         return caught.value
 
     assert "image verify: found neither --verify-key nor --identity" in str(refused("", unsigned=False))

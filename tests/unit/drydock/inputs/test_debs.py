@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from drydock.config.access import Access
+from drydock.config.server_access import Access
 from drydock.core.errors import FetchError, GoneError, InputError
 from drydock.core.http import send_no_password
 from drydock.inputs import debs
@@ -30,8 +30,8 @@ from drydock.inputs.debs import (
     read_mirrors,
     resolve_packages,
 )
+from drydock.inputs.downloads import _choose_auth
 from drydock.inputs.store import Store
-from drydock.inputs.transfer import _choose_auth
 from drydock.model.locked import LockedDeb
 from tests.support.hashes import sha256
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from drydock.config.matrix import read_matrix
-from drydock.config.project import DRYDOCK
+from drydock.config.project_choice import DRYDOCK
 from drydock.core.errors import FetchError, UnresolvedError
 from drydock.core.project import Project
 from drydock.inputs import fetch as fetching

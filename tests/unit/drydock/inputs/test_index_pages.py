@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from drydock.config.access import Access
+from drydock.config.server_access import Access
 from drydock.core.errors import FetchError
 from drydock.inputs.index_pages import parse_html, parse_page, read_page, read_yanked
 from drydock.inputs.indexes import parse_config

@@ -14,11 +14,11 @@ from drydock.core.errors import DrydockError, InputError, RegistryError, Untrust
 from drydock.inputs import model_images
 from drydock.inputs.models import MANIFEST, ModelFile, ModelFolder
 from drydock.publish.model import layers_of
-from drydock.registry import client
+from drydock.registry import registry_client
 from tests.support import layouts
 from tests.support.fake_registry import Answer, Fake, Seen
 from tests.support.hashes import sha256
-from tests.support.models import FILES, write
+from tests.support.model_folder import FILES, write
 
 TYPE = "application/vnd.oci.image.manifest.v1+json"
 
@@ -30,7 +30,7 @@ def digest_of(data: bytes) -> str:
 @pytest.fixture(autouse=True)
 def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DRYDOCK_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(client, "ATTEMPTS", 1)
+    monkeypatch.setattr(registry_client, "ATTEMPTS", 1)
 
 
 class Model:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from drydock.config.access import Access
+from drydock.config.server_access import Access
 from drydock.core.errors import DiskFullError, FetchError, InputError
 from drydock.inputs import hub, models
 from drydock.inputs.hub import HubAddress

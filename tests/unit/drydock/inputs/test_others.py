@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 
 from drydock.config.matrix import find_variant, read_matrix
-from drydock.config.project import DRYDOCK, find_project, read_settings
+from drydock.config.project_choice import DRYDOCK, find_project, read_settings
 from drydock.core.errors import DrydockError, FetchError, InputError, RegistryError, UntrustedError
 from drydock.core.paths import ROOT
 from drydock.core.project import Project
 from drydock.inputs import git as git_module
 from drydock.inputs import others, pinned_project, project_files
-from drydock.registry import client
+from drydock.registry import registry_client
 from tests.support import layouts
 from tests.support.fake_registry import Answer, Fake, Seen
 from tests.support.git import git
@@ -31,7 +31,7 @@ Change = Callable[[dict[str, Any]], None]
 @pytest.fixture(autouse=True)
 def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DRYDOCK_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(client, "ATTEMPTS", 1)
+    monkeypatch.setattr(registry_client, "ATTEMPTS", 1)
 
 
 class Published:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from drydock.config.project import DRYDOCK
+from drydock.config.project_choice import DRYDOCK
 from drydock.core.errors import FetchError, StaleError
 from drydock.examine.hardening import SETID
 from drydock.inputs import debs as apt
@@ -17,7 +17,7 @@ from drydock.inputs import fetch, rootfs
 from drydock.inputs.store import Store
 from drydock.lock.lockfile import path_of_lock, read_lock
 from drydock.model.locked import LockedDeb, LockedDebianBase
-from drydock.oci import layout as oci
+from drydock.oci import image_layout as oci
 from tests.support import layouts
 from tests.support.hashes import sha256
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from drydock.build.job import prepare_job
-from drydock.config.project import DRYDOCK
+from drydock.build.build_job import prepare_job
+from drydock.config.project_choice import DRYDOCK
 from drydock.core.errors import FetchError, InputError
 from drydock.core.project import Project
 from drydock.inputs import overrides, supplied

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from drydock.config.access import Access
+from drydock.config.server_access import Access
 from drydock.core.errors import InputError
 from drydock.inputs.wheel_contents import (
     WINDOW,

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import strategies as st
 
-from drydock.config.project import DRYDOCK
+from drydock.config.project_choice import DRYDOCK
 from drydock.config.strict_yaml import parse_yaml
 from drydock.config.validation import validate_document
 from drydock.core.errors import DrydockError, InputError, StaleError

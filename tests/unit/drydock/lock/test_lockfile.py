@@ -9,11 +9,10 @@ from pathlib import Path
 import pytest
 
 from drydock.config.matrix import read_matrix
-from drydock.config.project import DRYDOCK
+from drydock.config.project_choice import DRYDOCK
 from drydock.core.errors import StaleError
 from drydock.core.paths import ROOT
 from drydock.core.project import Project
-from drydock.lock.layers import assign_wheels_to_layers
 from drydock.lock.lockfile import (
     check_lock_inputs,
     collect_lock_inputs,
@@ -24,6 +23,7 @@ from drydock.lock.lockfile import (
     write_lock,
 )
 from drydock.lock.resolution import _keep_history, resolve_and_write, resolve_variant
+from drydock.lock.wheel_layers import assign_wheels_to_layers
 from drydock.model.bases import DebianBase
 from drydock.model.distributions import Exclusion, Override
 from drydock.model.locked import (

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from drydock.config.project import DRYDOCK
+from drydock.config.project_choice import DRYDOCK
 from drydock.lock.vllm_details import FlagDetails, KeyDetails, VariableDetails, VllmDetails, read_details
 from drydock.lock.vllm_lists import list_every, read_program, read_stored_details
 

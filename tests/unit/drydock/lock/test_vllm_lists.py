@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from drydock.config.matrix import find_variant, read_matrix
-from drydock.config.project import DRYDOCK
+from drydock.config.project_choice import DRYDOCK
 from drydock.core.files import parse_any_json
 from drydock.core.paths import ROOT
 from drydock.core.project import Project

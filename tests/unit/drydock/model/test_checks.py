@@ -9,7 +9,7 @@ import pytest
 from pydantic import ValidationError
 
 from drydock.config.matrix import read_matrix
-from drydock.config.project import DRYDOCK
+from drydock.config.project_choice import DRYDOCK
 from drydock.model.checks import Check, Command, Fix
 from drydock.model.variant import Variant
 from tests.support.cases import for_each

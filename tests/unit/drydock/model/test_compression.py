@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from drydock.config.matrix import read_matrix
-from drydock.config.project import DRYDOCK
+from drydock.config.project_choice import DRYDOCK
 from drydock.model.variant import Compression, Variant
 from tests.support.cases import for_each
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from drydock.core.errors import BuildError
-from drydock.oci import layout as oci
+from drydock.oci import image_layout as oci
 from drydock.oci.layout_diff import LayoutDifference, compare_layouts
 from tests.support import layouts
 

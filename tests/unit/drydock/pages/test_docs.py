@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from drydock.config.matrix import read_matrix
-from drydock.config.project import DRYDOCK
+from drydock.config.project_choice import DRYDOCK
 from drydock.core.errors import StaleError
 from drydock.pages import docs
 

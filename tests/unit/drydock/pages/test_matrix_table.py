@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from drydock.build.job import Job
+from drydock.build.build_job import Job
 from drydock.config.matrix import read_matrix
-from drydock.config.project import DRYDOCK
+from drydock.config.project_choice import DRYDOCK
 from drydock.core.errors import InputError
 from drydock.core.paths import ROOT
 from drydock.core.project import Project

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from drydock.config.project import DRYDOCK
+from drydock.config.project_choice import DRYDOCK
 from drydock.pages import pictures
 from drydock.prove.demo import EXPECTED, QUESTION
 

@@ -13,11 +13,11 @@ import pytest
 
 from drydock.build import build as builder
 from drydock.build import many
-from drydock.build.job import BuildOptions, Job
+from drydock.build.build_job import BuildOptions, Job
 from drydock.build.many import Outcome
 from drydock.ci.ci_rows import CiRow
 from drydock.config.matrix import find_variant, read_matrix
-from drydock.config.project import DRYDOCK
+from drydock.config.project_choice import DRYDOCK
 from drydock.core.errors import InputError, TargetError, UnresolvedError
 from drydock.core.project import Project
 from drydock.projects import build_verb, locking

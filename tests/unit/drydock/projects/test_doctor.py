@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from drydock.config.matrix import find_variant, read_matrix
-from drydock.config.project import DRYDOCK
+from drydock.config.project_choice import DRYDOCK
 from drydock.core.errors import FetchError, NetworkSettingsError, RegistryError
 from drydock.core.paths import ROOT
 from drydock.core.project import Project

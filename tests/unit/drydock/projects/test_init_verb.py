@@ -9,7 +9,7 @@ import yaml
 
 from drydock.ci import workflow
 from drydock.config.matrix import find_variant, read_matrix
-from drydock.config.project import DRYDOCK, read_settings
+from drydock.config.project_choice import DRYDOCK, read_settings
 from drydock.core.errors import BuildError, InputError
 from drydock.core.paths import ROOT
 from drydock.core.project import Project

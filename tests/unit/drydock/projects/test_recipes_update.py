@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from drydock.config.matrix import find_variant, read_matrix
-from drydock.config.project import DRYDOCK
+from drydock.config.project_choice import DRYDOCK
 from drydock.core.errors import InputError
 from drydock.core.project import Project
 from drydock.projects import recipes_update

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import pytest
 
 from drydock.build import build
-from drydock.build.job import Job
-from drydock.config.project import DRYDOCK
+from drydock.build.build_job import Job
+from drydock.config.project_choice import DRYDOCK
 from drydock.core.errors import FetchError, GoneError
 from drydock.core.project import Project
 from drydock.model.variant import Variant

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from drydock.config.project import DRYDOCK
+from drydock.config.project_choice import DRYDOCK
 from drydock.core.errors import InputError
 from drydock.prove import demo_topology
-from drydock.topology.read import read_topology
+from drydock.topology.topology_file import read_topology
 from tests.support.topology_files import HOSTS
 
 SUBNET = ipaddress.IPv4Network("172.16.213.0/28")

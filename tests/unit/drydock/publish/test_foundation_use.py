@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from drydock.build.job import Job
+from drydock.build.build_job import Job
 from drydock.core.errors import InputError, RegistryError
 from drydock.inputs import indexes
 from drydock.lock import lockfile

@@ -14,13 +14,13 @@ from pathlib import Path
 import pytest
 
 from drydock.build import build, foundation
-from drydock.build.job import Job
+from drydock.build.build_job import Job
 from drydock.core.errors import InputError
 from drydock.engine import daemon
 from drydock.inputs import indexes
 from drydock.lock import lockfile
 from drydock.model.record import dump_record
-from drydock.oci import layout as oci
+from drydock.oci import image_layout as oci
 from drydock.oci import strict
 from drydock.publish import foundations
 from tests.support import layouts

@@ -21,7 +21,7 @@ from drydock.model.record import dump_record
 from drydock.publish import model as publishing
 from drydock.publish.model import TarContent, layers_of
 from drydock.registry.blobs import FileContent
-from tests.support.models import FILES, write
+from tests.support.model_folder import FILES, write
 
 
 def recorded(folder: Path) -> None:

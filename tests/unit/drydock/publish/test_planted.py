@@ -14,7 +14,7 @@ from drydock.attest.documents import make_documents
 from drydock.core.errors import UntrustedError
 from drydock.core.project import Project
 from drydock.lock import proof
-from drydock.oci import layout as oci
+from drydock.oci import image_layout as oci
 from drydock.publish.push import PublishOptions, list_built_layouts, publish_image
 from tests.support.filled_registry import StockedRepository
 from tests.support.local_registry import PLATFORMS, SITE, VARIANT, Change, Link

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from drydock.config.matrix import read_matrix
-from drydock.config.project import DRYDOCK
+from drydock.config.project_choice import DRYDOCK
 from drydock.core.errors import InputError
 from drydock.publish import tags
 

@@ -7,12 +7,12 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from drydock.config.access import Access
+from drydock.config.server_access import Access
 from drydock.core.errors import RegistryError
 from drydock.oci.reference import parse_reference
 from drydock.registry import blobs as blobs_module
 from drydock.registry.blobs import Blobs
-from drydock.registry.client import Client
+from drydock.registry.registry_client import Client
 from tests.support.fake_registry import Answer, Fake, Seen
 
 QUICK = Access(pause=0.001, timeout=5)

@@ -15,12 +15,12 @@ from pathlib import Path
 
 import pytest
 
-from drydock.config.access import Access
+from drydock.config.server_access import Access
 from drydock.core.errors import RegistryError
 from drydock.oci.reference import parse_reference
 from drydock.registry.blobs import Blobs
-from drydock.registry.client import LARGEST, Client, HttpRequest, parse_challenges
 from drydock.registry.manifests import MANIFEST, MOST_PAGES, Manifests
+from drydock.registry.registry_client import LARGEST, Client, HttpRequest, parse_challenges
 from tests.support.fake_registry import Answer, Fake, Seen
 
 HASTY = Access(pause=0.001, timeout=5, patience=1)

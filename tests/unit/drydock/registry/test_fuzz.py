@@ -10,7 +10,7 @@ from drydock.core.errors import DrydockError, InputError
 from drydock.model.record import dump_record
 from drydock.oci.reference import parse_reference
 from drydock.registry.blobs import _range_end
-from drydock.registry.client import format_registry_errors, parse_challenges
+from drydock.registry.registry_client import format_registry_errors, parse_challenges
 from tests.support.damage import fuzz, survives_damage
 
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from drydock.config.access import Access
+from drydock.config.server_access import Access
 from drydock.core.errors import CredentialsError, RegistryError
 from drydock.oci.reference import parse_reference
-from drydock.registry.client import Client
 from drydock.registry.manifests import INDEX, MANIFEST, Manifest, Manifests, fallback_tag, to_manifest
+from drydock.registry.registry_client import Client
 from tests.support.fake_registry import Answer, Fake, Seen
 
 QUICK = Access(pause=0.001, timeout=5)

@@ -12,14 +12,14 @@ from typing import Any
 
 import pytest
 
-from drydock.build import build, job, pins
+from drydock.build import build, build_job, pins
 from drydock.config.matrix import find_variant
-from drydock.config.project import DRYDOCK
+from drydock.config.project_choice import DRYDOCK
 from drydock.core.errors import HostError, InputError, TargetError
 from drydock.core.paths import ROOT
 from drydock.engine import daemon
 from drydock.model.variant import Variant
-from drydock.run import auto, entrypoint, run
+from drydock.run import auto, entrypoint, run_verb
 from drydock.run.container import RunRequest
 from drydock.run.engine import LocalImage
 from entrypoints.checks.grants import examine_facts
@@ -284,18 +284,18 @@ def test_the_recorded_host_is_read_from_the_entrypoint_s_words(words: tuple[str,
 def test_run_with_auto_builds_what_is_not_built_yet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     built: list[str] = []
     monkeypatch.setattr(daemon, "ensure_engine", lambda: None)
-    monkeypatch.setattr(job, "prepare_job", lambda _, target: target)
+    monkeypatch.setattr(build_job, "prepare_job", lambda _, target: target)
     monkeypatch.setattr(pins, "pin_missing", lambda job: job)
-    monkeypatch.setattr(run.Here, "own", lambda *_: "")
+    monkeypatch.setattr(run_verb.Here, "own", lambda *_: "")
     monkeypatch.setattr(
         build, "build_image", lambda job: built.append(job) or SimpleNamespace(image=f"drydock/{job}:1")
     )
     local_image = LocalImage(f"sha256:{'ab' * 32}")
-    monkeypatch.setattr(run.Here, "image", lambda *_: local_image if built else None)
-    monkeypatch.setattr(run.Here, "attach", lambda _, argv, _wanted, **_more: built.extend(argv[:2]) or 0)
-    here = run.Building(DRYDOCK)
+    monkeypatch.setattr(run_verb.Here, "image", lambda *_: local_image if built else None)
+    monkeypatch.setattr(run_verb.Here, "attach", lambda _, argv, _wanted, **_more: built.extend(argv[:2]) or 0)
+    here = run_verb.Building(DRYDOCK)
     here.machine = machine(tmp_path)
 
-    run.run_on_engine(DRYDOCK, "cpu", RunRequest(model="org/model"), here=here)
+    run_verb.run_on_engine(DRYDOCK, "cpu", RunRequest(model="org/model"), here=here)
 
     assert built == ["cpu-vllm0.32", "docker", "run"]

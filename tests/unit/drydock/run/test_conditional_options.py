@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from drydock.config.matrix import find_variant, read_matrix
-from drydock.config.project import DRYDOCK
+from drydock.config.project_choice import DRYDOCK
 from drydock.run.container import Container, RunRequest, make_container
 from drydock.run.machine import Machine
-from drydock.run.reasons import format_option_reasons, list_record_options
+from drydock.run.option_reasons import format_option_reasons, list_record_options
 from tests.support.containers import recorded
 
 VARIANTS = read_matrix(DRYDOCK)

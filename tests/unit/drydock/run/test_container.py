@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from drydock.config.matrix import read_matrix
-from drydock.config.project import DRYDOCK
+from drydock.config.project_choice import DRYDOCK
 from drydock.core.errors import InputError
 from drydock.model.running import Run
 from drydock.model.variant import Variant
 from drydock.run.container import FROM_THE_SHELL, is_native, name_of, parse_numbers
-from drydock.run.reasons import list_record_options
+from drydock.run.option_reasons import list_record_options
 from tests.support.cases import for_each
 from tests.support.containers import GPUS, NODES, PRIVILEGED, RUNTIME, machine, made, node
 

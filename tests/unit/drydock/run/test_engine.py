@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from drydock.config.matrix import find_variant, read_matrix
-from drydock.config.project import DRYDOCK
+from drydock.config.project_choice import DRYDOCK
 from drydock.core.errors import EngineError, HostError
 from drydock.run import engine
 from drydock.run.container import Container, RunRequest, make_container

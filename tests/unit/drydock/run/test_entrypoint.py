@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from drydock.config.matrix import find_variant, read_matrix
-from drydock.config.project import DRYDOCK
+from drydock.config.project_choice import DRYDOCK
 from drydock.core.errors import InputError
 from drydock.run.entrypoint import describe_unchecked, exec_entrypoint, with_root
 from tests.support import terminal
@@ -23,7 +23,7 @@ def test_a_root_before_the_dashes_is_the_entrypoints() -> None:
 
 BECOME = """
 from drydock.config.matrix import find_variant, read_matrix
-from drydock.config.project import DRYDOCK
+from drydock.config.project_choice import DRYDOCK
 from drydock.core.paths import ROOT
 from drydock.run.entrypoint import exec_entrypoint
 host = ROOT / "tests" / "hosts" / "cpu-untuned-2s"
@@ -40,7 +40,7 @@ def test_check_has_colours_on_a_terminal_unless_told_otherwise() -> None:
 
 PLAN_WITH_VARIABLE = """
 from drydock.config.matrix import find_variant, read_matrix
-from drydock.config.project import DRYDOCK
+from drydock.config.project_choice import DRYDOCK
 from drydock.core.paths import ROOT
 from drydock.run.entrypoint import exec_entrypoint
 host = str(ROOT / "tests" / "hosts" / "cpu-xeon8380-2s")

@@ -12,15 +12,15 @@ from typing import Any
 import pytest
 
 from drydock.config.matrix import find_variant, read_matrix
-from drydock.config.project import DRYDOCK
+from drydock.config.project_choice import DRYDOCK
 from drydock.core.errors import InputError
 from drydock.core.paths import ROOT
 from drydock.model.variant import Variant
-from drydock.run import node_selectors, run
+from drydock.run import node_selectors, run_verb
 from drydock.run.container import RunRequest
 from drydock.run.engine import Here
-from drydock.run.run import How
-from tests.unit.drydock.run.test_run import FakeHere
+from drydock.run.run_verb import How
+from tests.unit.drydock.run.test_run_verb import FakeHere
 
 ACCELERATOR, TOPOLOGY = "cloud.google.com/gke-tpu-accelerator", "cloud.google.com/gke-tpu-topology"
 AMD64 = {"kubernetes.io/arch": "amd64"}
@@ -40,7 +40,7 @@ def manifest(
 ) -> tuple[dict[str, Any], str]:
     """Return the pod's specification, and what was said."""
     run_request = RunRequest(model="a/b", **request)
-    run.run_on_engine(DRYDOCK, target, run_request, How("kubernetes", json=True), here=Recorded(folder))
+    run_verb.run_on_engine(DRYDOCK, target, run_request, How("kubernetes", json=True), here=Recorded(folder))
     data = json.loads(capsys.readouterr().out)
     return data["kubernetes"][1]["spec"]["template"]["spec"], "\n".join(data["remarks"])
 
@@ -71,7 +71,7 @@ def test_a_file_that_is_no_recorded_host_is_refused_also_where_nodes_have_no_kin
     topology = tmp_path / "topology.yaml"
     topology.write_text("model: a/b\n")
     with pytest.raises(InputError, match=f"--root {re.escape(str(topology))}"):
-        run.run_on_engine(
+        run_verb.run_on_engine(
             DRYDOCK,
             "cpu",
             RunRequest(model="a/b", host=str(topology)),

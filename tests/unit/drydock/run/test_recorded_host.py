@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from drydock.config.matrix import find_variant, read_matrix
-from drydock.config.project import DRYDOCK
+from drydock.config.project_choice import DRYDOCK
 from drydock.run import container
 from drydock.run.container import Container, RunRequest
 from drydock.run.machine import Machine

@@ -16,17 +16,17 @@ import pytest
 import yaml
 from kubernetes_validate import validate
 
-from drydock.config.project import DRYDOCK
+from drydock.config.project_choice import DRYDOCK
 from drydock.core.errors import InputError
 from drydock.model.running import Run
-from drydock.run import docker, kubernetes, run, user_options
+from drydock.run import docker, kubernetes, run_verb, user_options
 from drydock.run.container import Container, RunRequest
-from drydock.run.reasons import format_option_reasons
-from drydock.run.run import How
+from drydock.run.option_reasons import format_option_reasons
+from drydock.run.run_verb import How
 from entrypoints.core.redact import is_secret
 from tests.support.containers import GPUS, NODES, PRIVILEGED, RUNTIME, machine, made
 from tests.support.unknown import UNKNOWN, VALUE
-from tests.unit.drydock.run.test_run import CPU, ID, PRINT, FakeHere
+from tests.unit.drydock.run.test_run_verb import CPU, ID, PRINT, FakeHere
 
 MODEL = RunRequest(model="org/model")
 SCHEMAS = "1.36"
@@ -37,7 +37,7 @@ def printed(
     request: RunRequest, form: str, folder: Path, capsys: pytest.CaptureFixture[str], target: str = "cpu"
 ) -> Any:
     """Return what --print --json gives in one format."""
-    run.run_on_engine(DRYDOCK, target, request, How(form, only_print=True, json=True), here=FakeHere(folder))
+    run_verb.run_on_engine(DRYDOCK, target, request, How(form, only_print=True, json=True), here=FakeHere(folder))
     return json.loads(capsys.readouterr().out)
 
 
@@ -63,9 +63,9 @@ def test_a_value_reaches_every_format_as_it_is(value: str, tmp_path: Path, capsy
     request = MODEL.model_copy(update={"env": (f"VLLM_SOME_NAME={value}",)})
 
     assert f"VLLM_SOME_NAME={value}" in printed(request, "docker", tmp_path, capsys)["docker"]
-    run.run_on_engine(DRYDOCK, "cpu", request, PRINT, here=FakeHere(tmp_path))
+    run_verb.run_on_engine(DRYDOCK, "cpu", request, PRINT, here=FakeHere(tmp_path))
     assert f"VLLM_SOME_NAME={value}" in shlex.split(capsys.readouterr().out.replace(" \\\n", " "))
-    run.run_on_engine(DRYDOCK, "cpu", request, How("compose"), here=FakeHere(tmp_path))
+    run_verb.run_on_engine(DRYDOCK, "cpu", request, How("compose"), here=FakeHere(tmp_path))
     (compose_service,) = yaml.safe_load(capsys.readouterr().out)["services"].values()
     assert compose_service["environment"]["VLLM_SOME_NAME"] == value.replace("$", "$$")
     assert variables(printed(request, "kubernetes", tmp_path, capsys))["VLLM_SOME_NAME"] == value.replace("$", "$$")
@@ -81,7 +81,7 @@ def test_an_unknown_variables_value_is_in_no_text(
     for env in (allowed_variables, UNKNOWN):
         request = MODEL.model_copy(update={"env": tuple(env)})
         for how in (How(form, only_print=True), How(form, only_print=True, json=True)):
-            run.run_on_engine(DRYDOCK, "cpu", request, how, here=FakeHere(tmp_path))
+            run_verb.run_on_engine(DRYDOCK, "cpu", request, how, here=FakeHere(tmp_path))
             output = "".join(capsys.readouterr())
             assert VALUE not in output
             assert all(word.partition("=")[0] in output for word in env)
@@ -91,7 +91,7 @@ def test_an_unknown_variables_value_reaches_a_container_that_is_started(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     here = FakeHere(tmp_path, [CPU])
-    run.run_on_engine(DRYDOCK, "cpu", MODEL.model_copy(update={"env": (f"HFTOKEN={VALUE}",)}), How(), here=here)
+    run_verb.run_on_engine(DRYDOCK, "cpu", MODEL.model_copy(update={"env": (f"HFTOKEN={VALUE}",)}), How(), here=here)
     assert f"HFTOKEN={VALUE}" in here.became
     assert VALUE not in "".join(capsys.readouterr())
 
@@ -169,9 +169,9 @@ def test_a_named_variable_must_be_there_before_a_start(
 
     for how in (How(), How("kubernetes")):
         with pytest.raises(InputError, match="your shell has no such variable"):
-            run.run_on_engine(DRYDOCK, "cpu", request, how, here=here)
+            run_verb.run_on_engine(DRYDOCK, "cpu", request, how, here=here)
     assert here.became == []
-    run.run_on_engine(DRYDOCK, "cpu", request, PRINT, here=here)  # for another machine
+    run_verb.run_on_engine(DRYDOCK, "cpu", request, PRINT, here=here)  # for another machine
     assert "--env VLLM_NOT_THERE" in capsys.readouterr().out
 
 
@@ -211,7 +211,7 @@ def test_a_misspelling_is_a_warning_and_an_unknown_name_is_not(
 ) -> None:
     names = ("HF_ENDPONT=x", "VLLM_SKIP_WARMUPS=1", "LD_PRELOAD=/x.so", "MINE=1", "https_proxy=http://p")
     request = MODEL.model_copy(update={"env": names})
-    run.run_on_engine(DRYDOCK, "gaudi2", request, PRINT, here=FakeHere(tmp_path))
+    run_verb.run_on_engine(DRYDOCK, "gaudi2", request, PRINT, here=FakeHere(tmp_path))
     out, err = capsys.readouterr()
 
     assert "--env HF_ENDPONT: nothing documents this name; did you mean HF_ENDPOINT?" in err
@@ -283,7 +283,7 @@ def test_a_volume_covers_nothing_that_the_container_has(target: str, tmp_path: P
     request = RunRequest(model=str(tmp_path / "m"), volumes=(f"/a:{target}",))
 
     with pytest.raises(InputError, match=f"--volume …:{target}: ") as raised:
-        run.run_on_engine(DRYDOCK, "cpu", request, PRINT, here=FakeHere(tmp_path))
+        run_verb.run_on_engine(DRYDOCK, "cpu", request, PRINT, here=FakeHere(tmp_path))
     assert raised.value.hint == "choose another path in the container"
 
 
@@ -331,7 +331,7 @@ def test_a_network_of_the_engine_keeps_the_published_ports(tmp_path: Path, capsy
     assert compose_service["ports"][0] == "127.0.0.1:8000:8000"
     assert data["compose"]["networks"] == {"mine": {"external": True}}
     with pytest.raises(InputError, match="a pod is in the cluster's network"):
-        run.run_on_engine(DRYDOCK, "cpu", request, How("kubernetes"), here=FakeHere(tmp_path))
+        run_verb.run_on_engine(DRYDOCK, "cpu", request, How("kubernetes"), here=FakeHere(tmp_path))
 
 
 def test_another_network_than_the_records_is_said(tmp_path: Path) -> None:
@@ -350,9 +350,11 @@ def test_another_network_than_the_records_is_said(tmp_path: Path) -> None:
 def test_words_that_begin_with_a_flag_are_those_of_serve(tmp_path: Path) -> None:
     here = FakeHere(tmp_path, [CPU])
 
-    run.run_on_engine(DRYDOCK, "cpu", MODEL.model_copy(update={"arguments": ("--max-model-len", "512")}), here=here)
+    run_verb.run_on_engine(
+        DRYDOCK, "cpu", MODEL.model_copy(update={"arguments": ("--max-model-len", "512")}), here=here
+    )
     assert here.became[-5:] == ["serve", "--model", "org/model", "--max-model-len", "512"]
-    run.run_on_engine(DRYDOCK, "cpu", MODEL.model_copy(update={"arguments": ("serve", "--x")}), here=here)
+    run_verb.run_on_engine(DRYDOCK, "cpu", MODEL.model_copy(update={"arguments": ("serve", "--x")}), here=here)
     assert here.became[-4:] == ["serve", "--model", "org/model", "--x"]
     assert "--publish" in here.became
 
@@ -375,7 +377,7 @@ def test_words_that_begin_with_a_flag_are_those_of_serve(tmp_path: Path) -> None
 def test_another_word_is_a_verb_or_a_command(words: Sequence[str], expected: Sequence[str], tmp_path: Path) -> None:
     here = FakeHere(tmp_path, [CPU])
 
-    assert run.run_on_engine(DRYDOCK, "cpu", MODEL.model_copy(update={"arguments": words}), here=here) == 7
+    assert run_verb.run_on_engine(DRYDOCK, "cpu", MODEL.model_copy(update={"arguments": words}), here=here) == 7
     assert here.became[here.became.index(CPU) + 1 :] == [*expected]
     assert here.became[:3] == ["docker", "run", "--rm"]
     assert not {"--publish", "--restart", "--tty"} & set(here.became)
@@ -386,11 +388,11 @@ def test_a_terminal_is_passed_through_where_there_is_one(tmp_path: Path, monkeyp
     here, shell = FakeHere(tmp_path, [CPU]), RunRequest(arguments=("bash",))
     monkeypatch.setattr(FakeHere, "terminal", lambda _: True)
 
-    run.run_on_engine(DRYDOCK, "cpu", shell, here=here)
+    run_verb.run_on_engine(DRYDOCK, "cpu", shell, here=here)
     assert here.became[2:5] == ["--rm", "--interactive", "--tty"]
-    run.run_on_engine(DRYDOCK, "cpu", MODEL, here=here)
+    run_verb.run_on_engine(DRYDOCK, "cpu", MODEL, here=here)
     assert "--tty" not in here.became
-    run.run_on_engine(DRYDOCK, "cpu", shell, How(detach=True), here=here)
+    run_verb.run_on_engine(DRYDOCK, "cpu", shell, How(detach=True), here=here)
     assert "--tty" not in here.became
 
 
@@ -399,12 +401,12 @@ def test_only_serve_needs_a_model(tmp_path: Path, capsys: pytest.CaptureFixture[
 
     for words in ((), ("--dtype", "half"), ("serve",)):
         with pytest.raises(InputError, match="--model: found none"):
-            run.run_on_engine(DRYDOCK, "cpu", RunRequest(arguments=words), here=here)
-    run.run_on_engine(DRYDOCK, "cpu", RunRequest(arguments=("facts",)), here=here)
+            run_verb.run_on_engine(DRYDOCK, "cpu", RunRequest(arguments=words), here=here)
+    run_verb.run_on_engine(DRYDOCK, "cpu", RunRequest(arguments=("facts",)), here=here)
     assert here.became[-1] == "facts"
     model = RunRequest(model=str(tmp_path), arguments=("nvidia-smi",))
     capsys.readouterr()
-    run.run_on_engine(DRYDOCK, "cpu", model, here=here)
+    run_verb.run_on_engine(DRYDOCK, "cpu", model, here=here)
     assert (
         f"nvidia-smi gets no --model: in the container the model is /models/{tmp_path.name}" in capsys.readouterr().err
     )
@@ -417,12 +419,12 @@ def test_what_runs_once_asks_for_no_key_and_keeps_its_own_words(
     monkeypatch.setenv("VLLM_API_KEY", "")
     here = FakeHere(tmp_path, [CPU])
 
-    run.run_on_engine(
+    run_verb.run_on_engine(
         DRYDOCK, "cpu", RunRequest(address="0.0.0.0", arguments=("curl", "--api-key", "s3cret")), here=here
     )
     assert here.became[-3:] == ["curl", "--api-key", "s3cret"]
     assert "s3cret" not in capsys.readouterr().err
-    run.run_on_engine(
+    run_verb.run_on_engine(
         DRYDOCK, "cpu", MODEL.model_copy(update={"arguments": ("warm", "--api-key", "s3cret")}), here=here
     )
     assert "s3cret" not in here.became
@@ -457,7 +459,7 @@ def test_a_verb_is_a_job_in_kubernetes_that_no_service_selects(record: Run, tmp_
 def test_a_detached_verb_says_how_to_read_its_log(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     here = FakeHere(tmp_path, [CPU])
 
-    run.run_on_engine(
+    run_verb.run_on_engine(
         DRYDOCK, "cpu", RunRequest(arguments=("warm", "--model", "org/m")), How(detach=True, json=True), here=here
     )
     out, err = capsys.readouterr()
@@ -475,14 +477,14 @@ def test_any_command_gives_a_name_that_docker_accepts(word: str, tmp_path: Path)
     assert name.strip("-").replace("-", "").isalnum()
 
 
-@pytest.mark.parametrize("form", run.WRITERS)
+@pytest.mark.parametrize("form", run_verb.WRITERS)
 def test_the_same_request_gives_the_same_bytes(form: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     request = MODEL.model_copy(update={
         "env": ("B=2", "A=1", "HF_TOKEN"), "volumes": ("/b:/x", "/a:/y:ro"), "network": "host", "arguments": ("plan",),
     })  # fmt: skip
     texts = set()
     for _ in range(2):
-        run.run_on_engine(DRYDOCK, "cpu", request, How(form, only_print=True), here=FakeHere(tmp_path))
+        run_verb.run_on_engine(DRYDOCK, "cpu", request, How(form, only_print=True), here=FakeHere(tmp_path))
         texts.add(capsys.readouterr().out)
 
     assert len(texts) == 1
@@ -510,7 +512,7 @@ def test_docker_compose_reads_the_same_values(
         "env": ("HF_TOKEN", *(f"VLLM_{place}={value}" for place, value in enumerate(HOSTILE))),
         "volumes": (f"{tmp_path}/a $b:/data/in:ro",), "network": "mine", "arguments": ("bash", "-c", "echo $HOME"),
     })  # fmt: skip
-    run.run_on_engine(DRYDOCK, "cpu", request, How("compose"), here=FakeHere(tmp_path))
+    run_verb.run_on_engine(DRYDOCK, "cpu", request, How("compose"), here=FakeHere(tmp_path))
     argv = ["docker", "compose", "-f", "-", "config", "--format", "json"]
     result = subprocess.run(argv, input=capsys.readouterr().out, capture_output=True, text=True, check=False)
 
@@ -574,7 +576,9 @@ def test_a_monitor_reads_the_metrics_of_both_ports(tmp_path: Path) -> None:
 def test_claims_and_monitors_that_cannot_be(target: str, options: dict[str, Any], said: str) -> None:
     how = How(options.pop("format", "docker"), only_print=True)
     with pytest.raises(InputError, match=said):
-        run.run_on_engine(DRYDOCK, target, RunRequest(model="org/model", **options), how, here=run.Here(DRYDOCK))
+        run_verb.run_on_engine(
+            DRYDOCK, target, RunRequest(model="org/model", **options), how, here=run_verb.Here(DRYDOCK)
+        )
 
 
 def test_a_model_that_is_an_image_is_an_image_volume(tmp_path: Path) -> None:

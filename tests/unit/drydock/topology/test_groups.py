@@ -6,7 +6,7 @@ import pytest
 
 from drydock.core.errors import InputError
 from drydock.topology.groups import check_placements, collect_node_traits, compare_traits, is_joined, place_replicas
-from drydock.topology.records import Group, Node, Topology
+from drydock.topology.topology_records import Group, Node, Topology
 
 H100 = {"name": "NVIDIA H100 80GB HBM3", "architecture": "9.0", "memory_total": 80 << 30}
 FACTS: dict[str, Any] = {

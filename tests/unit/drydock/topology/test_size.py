@@ -11,11 +11,11 @@ import pytest
 from invoke import Context
 
 from drydock.config.matrix import read_matrix
-from drydock.config.project import DRYDOCK
+from drydock.config.project_choice import DRYDOCK
 from drydock.core.errors import HostError, InputError
 from drydock.run.entrypoint import DoesNotFitError
-from drydock.topology import page, size
-from drydock.verbs import plans
+from drydock.topology import size, topology_page
+from drydock.verbs import plan_verbs
 
 EMPTY = size.Capacity("h100-8x", "8 x H100", "cuda13.0-vllm0.33")
 PLAN = {
@@ -49,7 +49,7 @@ def test_flags_after_the_dashes_are_those_of_plan(monkeypatch: pytest.MonkeyPatc
     plan_flags: list[Sequence[str]] = []
     monkeypatch.setattr(sys, "argv", ["inv", "size", "m", "--", "--enable-lora"])
     monkeypatch.setattr(size, "size_machines", lambda *arguments: [plan_flags.append(arguments[3])] * 0)
-    plans.size_machines.body(Context(), model="m", max_model_len=5)
+    plan_verbs.size_machines.body(Context(), model="m", max_model_len=5)
     assert plan_flags == [("--max-model-len", "5", "--enable-lora")]
 
 
@@ -155,7 +155,7 @@ def test_the_page_has_the_answer_and_every_machine() -> None:
         size.find_fewest_hosts(EMPTY, Image(PLAN)),
         size.find_fewest_hosts(EMPTY._replace(machine="<b>"), Image(PLAN, hosts=99)),
     ]
-    page_text = page.render_sizes_page("owner/model", size_rows)
+    page_text = topology_page.render_sizes_page("owner/model", size_rows)
     assert "<b>1 alone</b>" in page_text
     assert "11,000" in page_text
     assert "&lt;b&gt;" in page_text

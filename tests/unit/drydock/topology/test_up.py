@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from drydock.config.project import DRYDOCK
+from drydock.config.project_choice import DRYDOCK
 from drydock.core.errors import EngineError, InputError, VerifyError
 from drydock.core.files import format_json
 from drydock.model.record import dump_record

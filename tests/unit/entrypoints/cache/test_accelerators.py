@@ -13,7 +13,7 @@ from entrypoints.plan.plan import make_serve_plan
 from entrypoints.request.vllm_flags import parse_user_flags
 from tests.support.cases import for_each
 from tests.support.hosts.expect import VARIANTS, profile_of, read
-from tests.support.hosts.models import SMOLLM2
+from tests.support.hosts.host_models import SMOLLM2
 
 DEVICE = re.compile(r"/cache/compiled/(.+)-[0-9a-f]{12}/(.+)")
 PLAN = re.compile(r"/cache/compiled/(.+)-[0-9a-f]{12}-[0-9a-f]{12}/(.+)")

@@ -18,7 +18,7 @@ from entrypoints.cache.plan import (
 )
 from entrypoints.core.records import CachePlan, Device, Mount, Value
 from entrypoints.core.settings_precedence import COMMAND_LINE, DECISION, ENVIRONMENT, Chosen
-from tests.support.hosts.models import SMOLLM2
+from tests.support.hosts.host_models import SMOLLM2
 from tests.support.sample import GIB, PROFILE, cache, facts
 
 WRITABLE = Mount("/cache", exists=True, writable=True, free=100 * GIB, total=200 * GIB, filesystem="ext4")

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from drydock.config.failures import failures_text
-from drydock.config.project import DRYDOCK
+from drydock.config.project_choice import DRYDOCK
 from entrypoints.checks.causes import add_cause, find_cause, tell_unread
 from entrypoints.core.errors import HOST, USAGE, EntrypointError
 from entrypoints.core.records import Failure, Finding

@@ -10,8 +10,8 @@ from entrypoints.accelerators import ACCELERATORS
 from entrypoints.checks.grants import examine_facts, explain_no_device, find_missing_grants, parse_docker_size
 from entrypoints.core.errors import HOST
 from entrypoints.core.records import Facts, Failure, Finding, Limits, Mount
+from tests.support.fit_hosts import device
 from tests.support.hosts import expect
-from tests.support.many import device
 from tests.support.sample import GIB, KNOWN, check, facts, told
 
 MIB = 1 << 20

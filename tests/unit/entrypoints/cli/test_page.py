@@ -20,7 +20,7 @@ from entrypoints.request.vllm_flags import parse_user_flags
 from tests.support import sample
 from tests.support.cases import for_each
 from tests.support.hosts import expect
-from tests.support.hosts.models import MODELS
+from tests.support.hosts.host_models import MODELS
 
 VOID = ("meta", "br", "circle", "line")
 HOSTILE = '"><script>alert(1)</script><img src=//example.org>'

@@ -21,7 +21,7 @@ from entrypoints.request.intents import NONE, Intents
 from entrypoints.request.roles import Role
 from entrypoints.request.vllm_flags import parse_user_flags
 from tests.support.hosts import expect
-from tests.support.hosts.models import LLAMA
+from tests.support.hosts.host_models import LLAMA
 from tests.support.sample import told
 
 A2, ONE, A3, CLOUD, DUO = (f"ascend-{name}" for name in ("910b3-8x", "910b4-1x", "a3-8x2", "cloudmatrix384", "310p3"))

@@ -10,7 +10,7 @@ from entrypoints.core.records import Facts
 from entrypoints.model.read import ModelFacts
 from entrypoints.model.weights import Weights
 from tests.support.decision_rows import Row, check, with_devices
-from tests.support.hosts.models import LLAMA, SMOLLM2
+from tests.support.hosts.host_models import LLAMA, SMOLLM2
 
 H100, PCIE, V100, MIG = "cuda-h100-8x", "cuda-rtx4090-8x", "cuda-v100-8x", "cuda-a100-mig"
 OLD, GB10, GB200 = "cuda-h100-1x-r535", "cuda-gb10", "cuda-gb200-4x"

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from drydock.config.matrix import read_matrix
-from drydock.config.project import DRYDOCK
+from drydock.config.project_choice import DRYDOCK
 from entrypoints.core.errors import DOES_NOT_FIT, HOST, MODEL, USAGE, EntrypointError
 from entrypoints.core.records import Device
 from entrypoints.decide.enflame import decide, find_vendor_table

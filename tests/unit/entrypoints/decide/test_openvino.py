@@ -12,7 +12,7 @@ from entrypoints.model.read import ModelFacts
 from entrypoints.request.intents import NONE, Intents
 from entrypoints.request.vllm_flags import parse_user_flags
 from tests.support.hosts.expect import profile_of, read
-from tests.support.hosts.models import LLAMA, SMOLLM2
+from tests.support.hosts.host_models import LLAMA, SMOLLM2
 
 GIB = 1 << 30
 NAME = "openvino-xeon8380-2s"

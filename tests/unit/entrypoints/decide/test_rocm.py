@@ -14,7 +14,7 @@ from entrypoints.model.weights import Weights
 from entrypoints.request.vllm_flags import parse_user_flags
 from tests.support.decision_rows import Row, check, profile_of, with_devices
 from tests.support.hosts import expect
-from tests.support.hosts.models import LLAMA
+from tests.support.hosts.host_models import LLAMA
 
 MI300, MI355, MI250, RADEON = "rocm-mi300x-8x", "rocm-mi355x-8x", "rocm-mi250x-4x", "rocm-rx7900xtx-2x"
 VISIBLE, AITER, CHANNELS, NUMA = "HIP_VISIBLE_DEVICES", "VLLM_ROCM_USE_AITER", "NCCL_MIN_NCHANNELS", "--numa-bind"

@@ -9,7 +9,7 @@ import pytest
 from entrypoints.core.records import Device, Facts
 from entrypoints.decide.tpu import token_paddings
 from tests.support.decision_rows import Row, check
-from tests.support.hosts.models import LLAMA, SMOLLM2
+from tests.support.hosts.host_models import LLAMA, SMOLLM2
 
 V6E, TENSOR, VISIBLE, BOUNDS = (
     "tpu-v6e-8x",

@@ -9,7 +9,7 @@ import pytest
 from entrypoints.core.records import Facts
 from entrypoints.model.read import ModelFacts
 from tests.support.decision_rows import Row, check, with_devices
-from tests.support.hosts.models import LLAMA, SMOLLM2
+from tests.support.hosts.host_models import LLAMA, SMOLLM2
 
 B60, MAX1550, MAX1100, FLEX = "xpu-arc-pro-b60-2x", "xpu-max1550-2x", "xpu-max1100-1x", "xpu-flex170-1x"
 MASK, DTYPE, EXECUTOR = "ZE_AFFINITY_MASK", "--dtype", "--distributed-executor-backend"

@@ -10,7 +10,7 @@ from entrypoints.core.records import Processor
 from entrypoints.model.config import parse_config
 from entrypoints.model.read import ModelFacts, parse_model
 from entrypoints.plan.cpu_limits import find_cpu_refusals
-from tests.support import oracle
+from tests.evidence import oracle
 from tests.support.planned import models
 from tests.support.sample import facts
 

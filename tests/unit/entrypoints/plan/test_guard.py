@@ -16,7 +16,7 @@ from entrypoints.plan import plan as command
 from entrypoints.request.access import ALLOWED_HOSTS, Access
 from entrypoints.request.flags import MIDDLEWARE
 from entrypoints.request.vllm_flags import parse_user_flags
-from tests.support.hosts.models import SMOLLM2
+from tests.support.hosts.host_models import SMOLLM2
 from tests.support.sample import PROFILE, facts
 
 KEY = "VLLM_API_KEY"

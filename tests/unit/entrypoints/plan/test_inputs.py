@@ -12,7 +12,7 @@ from entrypoints.model.config import parse_config
 from entrypoints.model.read import ModelFacts
 from entrypoints.plan.plan import make_serve_plan
 from entrypoints.request.vllm_flags import parse_user_flags
-from tests.support.hosts.models import SMOLLM2
+from tests.support.hosts.host_models import SMOLLM2
 from tests.support.sample import PROFILE, facts
 
 LACKS = {"audio": {"because": "it lacks soundfile and PyAV", "instead": "cpu", "source": "test"}}

@@ -12,7 +12,7 @@ from entrypoints.model.read import ModelFacts, read_model
 from entrypoints.plan.later_downloads import choose_vocabulary, find_later_downloads
 from entrypoints.request.vllm_flags import UserFlags, parse_user_flags
 from entrypoints.request.vllm_lists import VllmLists
-from tests.support.hosts.models import SMOLLM2
+from tests.support.hosts.host_models import SMOLLM2
 from tests.support.sample import facts, write_model
 
 GPT_OSS = SMOLLM2._replace(name="/models/gpt-oss", architecture="GptOssForCausalLM")

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from drydock.config.project import DRYDOCK
+from drydock.config.project_choice import DRYDOCK
 from drydock.lock.vllm_lists import list_every, lists_path, read_lists
 from drydock.run.entrypoint import CONFIGURATIONS
 from entrypoints.core.errors import USAGE, EntrypointError
@@ -19,7 +19,7 @@ from entrypoints.plan import plan as command
 from entrypoints.request.intents import Intents
 from entrypoints.request.vllm_flags import parse_user_flags
 from entrypoints.request.vllm_lists import VllmLists
-from tests.support.hosts.models import SMOLLM2
+from tests.support.hosts.host_models import SMOLLM2
 from tests.support.sample import PROFILE, facts
 
 AUTO, TOOL, REASON = "--enable-auto-tool-choice", "--tool-call-parser", "--reasoning-parser"

@@ -13,7 +13,7 @@ from entrypoints.plan.plan import make_serve_plan
 from entrypoints.request.intents import Intents
 from entrypoints.request.vllm_flags import parse_user_flags
 from tests.support.hosts import expect
-from tests.support.hosts.models import LLAMA
+from tests.support.hosts.host_models import LLAMA
 from tests.support.sample import facts
 
 PROFILE = {"variables": {"devices": ["CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES"]}}

@@ -8,7 +8,7 @@ from typing import Any
 from entrypoints.core.records import Limits, Reason, ServePlan
 from entrypoints.plan import plan as command
 from entrypoints.request.vllm_flags import parse_user_flags
-from tests.support.hosts.models import SMOLLM2
+from tests.support.hosts.host_models import SMOLLM2
 from tests.support.sample import PROFILE, check, facts
 
 

@@ -15,10 +15,10 @@ from entrypoints.request.arguments import Options
 from entrypoints.request.flags import GROUP_SECRET
 from entrypoints.request.vllm_flags import parse_user_flags
 from entrypoints.serve.launch import prepare_host, run_first
-from tests.support import ranks
+from tests.evidence import ranks_page
+from tests.evidence.ranks_page import Cluster
 from tests.support.hosts import expect
-from tests.support.hosts.models import LLAMA, SMOLLM2
-from tests.support.ranks import Cluster
+from tests.support.hosts.host_models import LLAMA, SMOLLM2
 
 PROFILES = {name: expect.profile_of(name) for name in ("cuda-h100-8x", "cpu-xeon8380-2s", "openvino-xeon8380-2s")}
 FACTS = {name: expect.read(name, profile) for name, profile in PROFILES.items()}
@@ -131,14 +131,14 @@ def test_every_communicator_gets_the_users_interface() -> None:
 @pytest.mark.parametrize(
     ("cluster", "counted", "interface"),
     [
-        (Cluster("habana-gaudi3-8x", 2, ranks.DEEPSEEK + ranks.BFLOAT16), (), "HCCL_SOCKET_IFNAME"),
-        (Cluster("enflame-s60-8x", 4, ranks.R1_AWQ), ("--num-gpus", "8"), "ECCL_SOCKET_IFNAME"),
+        (Cluster("habana-gaudi3-8x", 2, ranks_page.DEEPSEEK + ranks_page.BFLOAT16), (), "HCCL_SOCKET_IFNAME"),
+        (Cluster("enflame-s60-8x", 4, ranks_page.R1_AWQ), ("--num-gpus", "8"), "ECCL_SOCKET_IFNAME"),
     ],
 )
 def test_ray_starts_the_ranks_where_the_platform_needs_it(
     cluster: Cluster, counted: tuple[str, ...], interface: str
 ) -> None:
-    serve_plan = ranks.plan(cluster, ranks.models()[cluster.model], "--master-addr", "10.0.0.1")
+    serve_plan = ranks_page.plan(cluster, ranks_page.models()[cluster.model], "--master-addr", "10.0.0.1")
     head, worker = serve_plan.ranks[:2]
 
     assert serve_plan.before == head.before
@@ -149,8 +149,8 @@ def test_ray_starts_the_ranks_where_the_platform_needs_it(
 
 
 def test_vllm_does_not_get_the_number_of_hosts_with_ray() -> None:
-    model = ranks.models()[ranks.DEEPSEEK + ranks.BFLOAT16]
-    serve_plan = ranks.plan(Cluster("habana-gaudi3-8x", 2, ""), model, "--master-addr", "h", "--node-rank", "0")
+    model = ranks_page.models()[ranks_page.DEEPSEEK + ranks_page.BFLOAT16]
+    serve_plan = ranks_page.plan(Cluster("habana-gaudi3-8x", 2, ""), model, "--master-addr", "h", "--node-rank", "0")
 
     assert not {"--nnodes", "--node-rank", "--master-addr", "--master-port"} & set(serve_plan.argv)
 

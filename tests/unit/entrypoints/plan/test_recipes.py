@@ -22,7 +22,7 @@ from entrypoints.request.recipes import RecipeChoice
 from entrypoints.request.vllm_flags import parse_user_flags
 from entrypoints.request.vllm_lists import VllmLists
 from tests.support.hosts import expect
-from tests.support.hosts.models import LLAMA
+from tests.support.hosts.host_models import LLAMA
 
 MODEL = LLAMA._replace(name="abacus/Abacus-9", local=False)
 FACTS: dict[str, Any] = {

@@ -13,7 +13,7 @@ from entrypoints.plan.plan import make_plan_document
 from entrypoints.request.roles import Role
 from entrypoints.request.vllm_flags import parse_user_flags
 from tests.support.hosts import expect
-from tests.support.hosts.models import SMOLLM2
+from tests.support.hosts.host_models import SMOLLM2
 
 HOST = "cpu-xeon8380-2s"
 PROFILE = expect.profile_of(HOST)

@@ -14,7 +14,7 @@ from entrypoints.request.arguments import parse_arguments
 from entrypoints.request.roles import Role, parse_role
 from entrypoints.request.vllm_flags import parse_user_flags
 from tests.support.hosts import expect
-from tests.support.hosts.models import SMOLLM2
+from tests.support.hosts.host_models import SMOLLM2
 
 HOST = "cpu-xeon8380-2s"
 PROFILE = expect.profile_of(HOST)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from drydock.config.project import DRYDOCK
+from drydock.config.project_choice import DRYDOCK
 from drydock.lock.vllm_lists import lists_path, read_lists
 from entrypoints.core.errors import REFUSED, USAGE, EntrypointError
 from entrypoints.core.records import ServePlan
@@ -17,7 +17,7 @@ from entrypoints.plan.vllm_limits import check_limits
 from entrypoints.request.vllm_flags import parse_user_flags
 from entrypoints.request.vllm_lists import VllmLists
 from entrypoints.request.vllm_successors import SUCCESSORS
-from tests.support.hosts.models import SMOLLM2
+from tests.support.hosts.host_models import SMOLLM2
 from tests.support.sample import PROFILE, facts
 
 

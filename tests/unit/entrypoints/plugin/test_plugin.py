@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from drydock.config.project import DRYDOCK
+from drydock.config.project_choice import DRYDOCK
 from drydock.core.paths import ROOT
 from entrypoints.decide.cpu.executor import PLUGIN
 

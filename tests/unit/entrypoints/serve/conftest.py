@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.support.ports import free_port
-from tests.support.running import Run, Running, Start
+from tests.support.running_server import Run, Running, Start
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from entrypoints.host.processes import is_running
 from entrypoints.plan.guard import NAME
 from entrypoints.serve.draining import DrainFile
 from tests.support.ports import free_port
-from tests.support.running import Run, Running, get
+from tests.support.running_server import Run, Running, get
 
 STALL = 1.5
 """Seconds; a step of the stub takes none."""

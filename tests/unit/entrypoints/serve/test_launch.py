@@ -20,7 +20,7 @@ from entrypoints.request.arguments import Options
 from entrypoints.serve.health import PROMPT
 from entrypoints.serve.launch import as_member, bind_cpus, enter_work_folder, make_vllm_environment
 from tests.support.ports import free_port
-from tests.support.running import Run, is_running
+from tests.support.running_server import Run, is_running
 
 
 def test_it_is_alive_before_ready_and_ready_only_after_the_known_answer(run: Run) -> None:

@@ -26,7 +26,7 @@ from entrypoints.serve.ports import bound_at
 from entrypoints.serve.status import Response, StatusServer
 from tests.support.hosts import expect
 from tests.support.ports import free_port
-from tests.support.running import Run
+from tests.support.running_server import Run
 
 HERE, THERE = "127.0.0.2", "127.0.0.3"
 KNOWN = expect.profile_of("cpu-xeon8380-2s")["findings"]

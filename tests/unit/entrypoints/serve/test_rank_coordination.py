@@ -19,7 +19,7 @@ from entrypoints.serve.rank_coordination import Leader
 from entrypoints.serve.rank_protocol import Member
 from entrypoints.serve.watch import SharedState
 from tests.support.ports import free_port
-from tests.support.running import Run, Running, get
+from tests.support.running_server import Run, Running, get
 
 PATIENCE = 5.0
 """Seconds: on a busy machine a rank may be silent for some."""

@@ -15,7 +15,7 @@ from entrypoints.core.errors import HOST, EntrypointError
 from entrypoints.serve.phases import IMPORT, READY, State
 from entrypoints.serve.ports import CLIENTS_AT_MOST, listen_on_status_port
 from entrypoints.serve.status import HEAD_AT_MOST, Response, StatusServer, answer_path, format_metrics
-from tests.support.running import get
+from tests.support.running_server import get
 
 STARTING = State(entered=(("plan", 0.0), (IMPORT, 0.1)))
 READY_STATE = State(entered=(("plan", 0.0), (IMPORT, 0.1), (READY, 9.0)), healthy=True, verified=True, notes=("right",))

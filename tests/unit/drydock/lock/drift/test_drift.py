@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from drydock.config.matrix import find_variant, read_matrix
-from drydock.config.project import DRYDOCK
+from drydock.config.project_choice import DRYDOCK
 from drydock.core.errors import DriftError, FetchError, GoneError, InputError, NotAskedError
 from drydock.inputs.indexes import Indexes
 from drydock.inputs.uv import Candidate, Environment, ResolveRequest
 from drydock.lock.drift.ask import LiveUpstream, Offer, Tag, find_absent_names, find_origin_index
-from drydock.lock.drift.find import find_drift, raise_if_found
-from drydock.lock.drift.record import Drift, format_drift
+from drydock.lock.drift.drift_record import Drift, format_drift
+from drydock.lock.drift.drift_search import find_drift, raise_if_found
 from drydock.lock.lockfile import path_of_lock, read_lock
 from drydock.model.bases import ImageBase
 from drydock.model.locked import LockedDeb, LockedDebianBase
@@ -189,7 +189,7 @@ def test_a_source_without_tag_or_branch_is_told_as_one_that_nobody_can_ask() -> 
 
 def find_unlocked(variant: Variant) -> Drift:
     """Look at a variant whose lock is of other inputs."""
-    from drydock.lock.drift import find as module  # noqa: PLC0415 - one test's
+    from drydock.lock.drift import drift_search as module  # noqa: PLC0415 - one test's
 
     notes = module.Notes()
     upstream = Echo(variant)

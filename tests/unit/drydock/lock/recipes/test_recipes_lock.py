@@ -12,7 +12,7 @@ import pytest
 from drydock.attest.components import published_recipes
 from drydock.build import render
 from drydock.config.matrix import find_variant, read_matrix
-from drydock.config.project import DRYDOCK
+from drydock.config.project_choice import DRYDOCK
 from drydock.core.errors import InputError, StaleError
 from drydock.core.project import Project
 from drydock.inputs.store import Store

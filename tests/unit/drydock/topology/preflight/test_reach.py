@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from drydock.config.project import DRYDOCK
+from drydock.config.project_choice import DRYDOCK
 from drydock.core.errors import EngineError, InputError, PreflightError
-from drydock.topology.preflight import reach, tasks
+from drydock.topology.preflight import preflight_tasks, reach
 from drydock.topology.preflight.node_request import NodeRequest
 from drydock.topology.preflight.node_response import NodeResponse
 from entrypoints.core.records import Finding
@@ -103,7 +103,9 @@ def test_a_failure_ends_the_task_with_its_code_after_everything_is_written(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(PreflightError, match="not ready to start: TOPO-026") as failure:
-        tasks.report_topology_check((finding("PASS"), finding("FAIL")), str(tmp_path / "junit.xml"), json=False)
+        preflight_tasks.report_topology_check(
+            (finding("PASS"), finding("FAIL")), str(tmp_path / "junit.xml"), json=False
+        )
     text = capsys.readouterr().out
     assert failure.value.code == 20
     assert "n0: found; expected free" in text
@@ -112,10 +114,10 @@ def test_a_failure_ends_the_task_with_its_code_after_everything_is_written(
 
 
 def test_what_is_only_a_warning_does_not_end_it(capsys: pytest.CaptureFixture[str]) -> None:
-    tasks.report_topology_check((finding("PASS"), finding("WARN")), "", json=True)
+    preflight_tasks.report_topology_check((finding("PASS"), finding("WARN")), "", json=True)
     assert [json_finding["severity"] for json_finding in json.loads(capsys.readouterr().out)] == ["PASS", "WARN"]
 
 
 def test_an_unknown_format_is_an_error() -> None:
     with pytest.raises(InputError, match="--format nomad: unknown format"):
-        tasks.check_topology(DRYDOCK, Path("x"), tasks.CheckOptions("nomad"))
+        preflight_tasks.check_topology(DRYDOCK, Path("x"), preflight_tasks.CheckOptions("nomad"))

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from drydock.config.project import DRYDOCK
+from drydock.config.project_choice import DRYDOCK
 from drydock.core.errors import InputError
 from drydock.model.record import dump_record
-from drydock.topology import tasks
+from drydock.topology import topology_tasks
 from drydock.topology.plan_model import TopologyPlan
 from drydock.topology.render import FORMATS, render_topology
 from tests.support import topologies
@@ -71,7 +71,7 @@ def test_other_formats_and_files_of_the_user_stay(tmp_path: Path) -> None:
 def test_a_topology_yaml_renders_as_its_plan(tmp_path: Path) -> None:
     source = EXAMPLES / "deepseek-gaudi3-2nodes.yaml"
     model = str(write_model(tmp_path / "model", "deepseek-ai/DeepSeek-R1"))
-    plan = tasks.plan_topology_file(DRYDOCK, source, model)
+    plan = topology_tasks.plan_topology_file(DRYDOCK, source, model)
     render_topology(DRYDOCK, source, "kubernetes", tmp_path / "yaml", model=model)
     assert content(tmp_path / "yaml") == content(render_into(tmp_path / "plan", plan, "kubernetes"))
 

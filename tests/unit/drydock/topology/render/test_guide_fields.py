@@ -14,10 +14,10 @@ import yaml
 from drydock.core.errors import InputError
 from drydock.core.paths import ROOT
 from drydock.topology.plan_model import TopologyPlan
-from drydock.topology.read import read_topology
-from drydock.topology.records import Group, Topology
 from drydock.topology.render import FORMATS, find_host_commands, render_plan
 from drydock.topology.render.parts import uses_rdma
+from drydock.topology.topology_file import read_topology
+from drydock.topology.topology_records import Group, Topology
 from tests.support import topologies
 from tests.support.hosts import cloudmatrix
 from tests.support.topology_files import EXAMPLES, planned

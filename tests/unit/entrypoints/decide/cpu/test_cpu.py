@@ -13,7 +13,7 @@ from entrypoints.model.read import ModelFacts
 from entrypoints.request.intents import Intents
 from entrypoints.request.roles import PREFILL, Role
 from entrypoints.request.vllm_flags import parse_user_flags
-from tests.support.hosts.models import LLAMA, SMOLLM2
+from tests.support.hosts.host_models import LLAMA, SMOLLM2
 from tests.support.sample import GIB, IOMP, PROFILE, TCMALLOC, facts
 
 

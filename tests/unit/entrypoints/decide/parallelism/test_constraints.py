@@ -20,7 +20,7 @@ from entrypoints.model.config import parse_config
 from entrypoints.model.geometry import Geometry, parse_geometry
 from entrypoints.model.read import parse_model
 from entrypoints.model.weights import Weights
-from tests.support.many import GIB, LLAMA_8B, LLAMA_70B, host, model, said
+from tests.support.fit_hosts import GIB, LLAMA_8B, LLAMA_70B, host, model, said
 from tests.support.planned import configurations, models
 
 RULES = Rules(usable=0.9, reserved=0, activations=0)

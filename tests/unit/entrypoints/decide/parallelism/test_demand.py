@@ -10,7 +10,7 @@ from entrypoints.model.geometry import Rope
 from entrypoints.model.read import ModelFacts
 from entrypoints.request.intents import Intents
 from entrypoints.request.vllm_flags import parse_user_flags
-from tests.support.hosts.models import LLAMA
+from tests.support.hosts.host_models import LLAMA
 
 LONG = ("--max-model-len", "131072")
 TOO_LONG = ("--max-model-len", "131073")

@@ -18,7 +18,7 @@ from entrypoints.decide.parallelism.devices import (
     find_islands,
     rate_link,
 )
-from tests.support.many import device
+from tests.support.fit_hosts import device
 
 
 def cards(count: int, nodes: tuple[int, ...] = ()) -> tuple[Device, ...]:

@@ -17,7 +17,7 @@ from entrypoints.model.config import parse_config
 from entrypoints.model.read import ModelFacts, parse_model, with_draft
 from entrypoints.model.weights import Weights
 from entrypoints.request.speculative import Drafting, parse_drafting
-from tests.support.many import GIB, LLAMA_8B, RULES, device, host, model, said
+from tests.support.fit_hosts import GIB, LLAMA_8B, RULES, device, host, model, said
 
 LLAMA = {
     "model_type": "llama", "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8,

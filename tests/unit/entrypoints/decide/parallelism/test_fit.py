@@ -12,8 +12,8 @@ from entrypoints.decide.parallelism.fit import Fit, Rules, fit_model
 from entrypoints.model.geometry import Geometry
 from entrypoints.model.read import ModelFacts
 from entrypoints.model.weights import Weights
+from tests.support.fit_hosts import GIB, LLAMA_8B, LLAMA_70B, RULES, device, host, model, said
 from tests.support.machines import machine
-from tests.support.many import GIB, LLAMA_8B, LLAMA_70B, RULES, device, host, model, said
 from tests.support.planned import models, plan, spread
 from tests.support.sample import told
 

@@ -18,7 +18,7 @@ from entrypoints.model.multimodal_encoders import Tower
 from entrypoints.model.read import ModelFacts
 from entrypoints.model.weights import Weights
 from entrypoints.request.vllm_flags import UserFlags
-from tests.support.many import GIB, RULES, host, said
+from tests.support.fit_hosts import GIB, RULES, host, said
 
 CASES = 200
 

@@ -27,7 +27,7 @@ from entrypoints.decide.parallelism.rules import Space, Split
 from entrypoints.decide.records import Thresholds
 from entrypoints.model.geometry import Geometry
 from entrypoints.model.read import ModelFacts
-from tests.support.many import LLAMA_70B, RULES, host, model, said
+from tests.support.fit_hosts import LLAMA_70B, RULES, host, model, said
 
 MIXTURE = Geometry(
     60, 0, 0, 128, 128, 128, 576, 131072, hidden=7168, vocabulary=129280, intermediate=18432, experts=256,

@@ -12,7 +12,7 @@ from entrypoints.decide.parallelism.loading import as_loaded, find_host_weights,
 from entrypoints.model.geometry import Geometry
 from entrypoints.model.read import ModelFacts
 from entrypoints.model.weights import Weights
-from tests.support.many import GIB, RULES, host, said
+from tests.support.fit_hosts import GIB, RULES, host, said
 
 NUMBERS = 70 * 10**9
 SHAPE = Geometry(80, 0, 0, 64, 8, 128, 0, 8192, 0, 8192, 128256, 28672)

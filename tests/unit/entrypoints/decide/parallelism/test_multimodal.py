@@ -11,7 +11,7 @@ from entrypoints.model.geometry import Geometry
 from entrypoints.model.multimodal_encoders import parse_towers
 from entrypoints.model.read import ModelFacts
 from entrypoints.model.weights import Weights
-from tests.support.many import RULES, host, said
+from tests.support.fit_hosts import RULES, host, said
 
 ANY_SIZE = {"vision_config": {"hidden_size": 1280, "depth": 32, "patch_size": 14, "spatial_merge_size": 2,
                               "intermediate_size": 3420}}  # fmt: skip

@@ -1,0 +1,173 @@
+"""Image sizes, unpacked and as pulled, and the share of blobs common to several variants. IO."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from packaging.version import Version
+
+from bench import compared_images, plain_image
+from bench.bench_records import Figure, Goal, Measurement
+from drydock.config.matrix import find_variant, read_matrix
+from drydock.config.project_choice import DRYDOCK
+from drydock.lock import lockfile as locks
+from drydock.model.locked import LockedDeb, LockedDebianBase, LockedPlatform, LockedWheel
+from drydock.model.variant import Variant
+
+COMMAND = "./inv bench size"
+TEXT = "cpu-text"
+"""The target for text models only."""
+HALF = Goal(compares="ratio", sense="at most", limit=0.5)
+TWO_FIFTHS = Goal(compares="ratio", sense="at most", limit=0.4)
+SHARED = Goal(compares="ratio", sense="at least", limit=0.6)
+UPGRADES = (
+    ("cuda13.0-vllm0.27", "cuda13.0-vllm0.33"),
+    ("habana1.21-fork0.8", "habana1.22-fork0.9"),
+    ("habana1.22-fork0.9", "habana1.23-plugin0.16"),
+)
+"""Rows of which a node has the first and then gets the second."""
+MARGIN = 1.5
+"""Goal of an upgrade, as a multiple of its lower limit."""
+PLATFORM = "linux/amd64"
+"""Left out of a row's title."""
+
+Key = tuple[str, ...]
+
+
+def measure_sizes(_: int) -> list[Measurement]:
+    """Build the images if needed and measure them, once, because sizes do not vary."""
+    mine, text, theirs = _build_contents("cpu"), _build_contents(TEXT), _build_contents(None)
+    return [
+        *_compare_sizes("image", mine, theirs, HALF),
+        *_compare_sizes("image for text only", text, theirs, TWO_FIFTHS),
+        *compare_shared_blobs(read_matrix(DRYDOCK)),
+        *compare_upgrades(read_matrix(DRYDOCK)),
+    ]
+
+
+def _build_contents(target: str | None) -> list[compared_images.Content]:
+    """Build a target, or the plain image if None; return its contents."""
+    if target:
+        return compared_images.read_blobs(compared_images.build_ours(target).layout)
+    with compared_images.make_temporary_folder() as folder:
+        compared_images.make_plain(plain_image.fetch_plain_contexts(), folder / "image")
+        return compared_images.read_blobs(folder / "image")
+
+
+def _compare_sizes(
+    what: str, mine: list[compared_images.Content], theirs: list[compared_images.Content], goal: Goal
+) -> Iterator[Measurement]:
+    for how, ours, plains in (
+        ("uncompressed", sum(blob.unpacked for blob in mine), sum(blob.unpacked for blob in theirs)),
+        ("as pulled", sum(blob.size for blob in mine), sum(blob.size for blob in theirs)),
+    ):
+        yield _make_size_row(f"{what}, {how}", "plain", (ours, plains), goal, "")
+
+
+def _make_size_row(what: str, against: str, bytes_of: tuple[float, float], goal: Goal, note: str) -> Measurement:
+    ours, theirs = (Figure(unit="B", values=(size,)) for size in bytes_of)
+    return Measurement(what=what, against=against, goal=goal, ours=ours, theirs=theirs, command=COMMAND, note=note)
+
+
+class Held(NamedTuple):
+    """The blobs of one variant's image for one platform, according to its lock."""
+
+    blobs: Mapping[Key, float]
+    """Key → bytes. Blobs with the same key are identical."""
+    wheels: Mapping[Key, float]
+    """As `blobs`, but with one layer per wheel, the finest possible division."""
+    pins: tuple[LockedWheel, ...]
+
+
+def compare_shared_blobs(variants: tuple[Variant, ...]) -> Iterator[Measurement]:
+    """Return for each accelerator and platform how many bytes are in blobs that several variants share."""
+    of: dict[str, list[Held]] = {}
+    for variant in variants:
+        for platform, pins in locks.read_lock(locks.path_of_lock(DRYDOCK, variant.id)).platforms.items():
+            if any(pins.layers.values()):
+                of.setdefault(f"{variant.accelerator} {platform}", []).append(make_held(variant, pins))
+    for name, group in of.items():
+        if len(group) > 1:
+            what = f"blobs shared between variants, {name.removesuffix(f' {PLATFORM}')}"
+            blobs = [image.blobs for image in group]
+            yield _make_size_row(
+                what, "all blobs", (count_repeated_bytes(blobs), _sum_blobs(blobs)), SHARED, _describe_sharing(group)
+            )
+
+
+def compare_upgrades(variants: Sequence[Variant]) -> Iterator[Measurement]:
+    """Return how many bytes of the next release's image a node lacks that has the one before."""
+    for old, new in UPGRADES:
+        before, after = (_read_held(find_variant(variants, name)) for name in (old, new))
+        lacks, least = (
+            _count_lacking_bytes(before.blobs, after.blobs),
+            _count_lacking_bytes(before.wheels, after.wheels),
+        )
+        total = _sum_blobs([after.blobs])
+        goal = Goal(compares="ratio", sense="at most", limit=min(1, round(MARGIN * least / total, 2)))
+        note = f"The lower limit is {least / total:.2f}, with one layer per wheel."
+        yield _make_size_row(
+            f"bytes pulled for an upgrade, {old} → {new}", "the whole image", (lacks, total), goal, note
+        )
+
+
+def _read_held(variant: Variant) -> Held:
+    return make_held(variant, locks.read_lock(locks.path_of_lock(DRYDOCK, variant.id)).platforms[PLATFORM])
+
+
+def _count_lacking_bytes(before: Mapping[Key, float], after: Mapping[Key, float]) -> float:
+    return sum(size for key, size in after.items() if key not in before)
+
+
+def make_held(variant: Variant, pins: LockedPlatform) -> Held:
+    """Return a variant's blobs: its wheels, and its base if the lock has its size."""
+    pressed = f"{variant.compression.algorithm} {variant.compression.level}"
+    prefix = (variant.python, pressed, str(variant.epoch))
+    base = pins.base if isinstance(pins.base, LockedDebianBase) and pins.base.digest else None
+    below = {(str(base.digest),): _count_bytes(base.packages)} if base else {}
+    layers = [wheels for wheels in pins.layers.values() if wheels]
+    wheels = tuple(wheel for layer in layers for wheel in layer)
+    return Held(
+        below | {(*prefix, *sorted(wheel.sha256 for wheel in layer)): _count_bytes(layer) for layer in layers},
+        below | {(*prefix, wheel.sha256): float(wheel.size) for wheel in wheels},
+        wheels,
+    )
+
+
+def count_repeated_bytes(blob_sets: Sequence[Mapping[Key, float]]) -> float:
+    """Return the bytes of blobs that occur more than once, counting each occurrence."""
+    often = Counter(key for blobs in blob_sets for key in blobs)
+    return sum(size for blobs in blob_sets for key, size in blobs.items() if often[key] > 1)
+
+
+def _describe_sharing(group: Sequence[Held]) -> str:
+    """Describe how many variants were compared, the best possible ratio, and the largest packages not shared."""
+    blobs, finest = [member.blobs for member in group], [member.wheels for member in group]
+    distinct = sum({key: size for member in blobs for key, size in member.items()}.values())
+    alone = _list_unshared_packages(group)
+    shared, by_wheel = distinct / _sum_blobs(blobs), count_repeated_bytes(finest) / _sum_blobs(finest)
+    return (
+        f"{len(group)} variants have locked wheels. A registry with all of them stores {shared:.2f} of "
+        f"the sum. With one layer per wheel, the ratio would be {by_wheel:.2f}."
+        + (f" Most of the rest is in one variant only: {'; '.join(alone)}." if alone else "")
+    )
+
+
+def _list_unshared_packages(group: Sequence[Held]) -> list[str]:
+    """Return the three packages with the most bytes in wheels of one variant only, with their versions."""
+    often = Counter(wheel.sha256 for image in group for wheel in image.pins)
+    of: dict[str, list[LockedWheel]] = {}
+    for wheel in (wheel for image in group for wheel in image.pins if often[wheel.sha256] == 1):
+        of.setdefault(wheel.name, []).append(wheel)
+    largest = sorted(of, key=lambda name: -_count_bytes(of[name]))[:3]
+    return [f"{name} {', '.join(sorted((w.version for w in of[name]), key=Version))}" for name in largest]
+
+
+def _count_bytes(files: Sequence[LockedWheel | LockedDeb]) -> float:
+    return float(sum(file.size for file in files))
+
+
+def _sum_blobs(blob_sets: Sequence[Mapping[Key, float]]) -> float:
+    return sum(sum(blobs.values()) for blobs in blob_sets)

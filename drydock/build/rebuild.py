@@ -1,0 +1,226 @@
+"""Builds a variant a second time without any cache, in a different environment, and compares every digest. IO.
+
+The second build runs offline in its own process: in a copy of the repository in another folder, with other file times
+and modes, an empty cache folder that shares only the content-addressed store (so source code is checked and unpacked
+again), no BuildKit cache, and another umask, locale and time zone. Its RUN steps also
+run at another time of day.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from drydock.build import build
+from drydock.build.build_job import Job, committed_digest
+from drydock.build.render import vllm_interpreter
+from drydock.config.project_choice import FILE
+from drydock.core.console import log
+from drydock.core.errors import BuildError, NotReproducibleError
+from drydock.core.files import link_or_copy
+from drydock.core.paths import cache_home
+from drydock.core.process import in_ci
+from drydock.engine import daemon
+from drydock.engine.run_container import run_to_end
+from drydock.lock import lockfile, proof
+from drydock.model.additions import Additions
+from drydock.model.locked import LockedFoundation, LockedImage
+from drydock.model.record import Record
+from drydock.oci import image_layout as oci
+from drydock.oci.layout_diff import LayoutDifference, compare_layouts
+
+INPUT_FOLDERS = ("drydock", "entrypoints", "images", "templates")
+INPUT_FILES = (FILE, "matrix.yaml", "tasks.py", "pyproject.toml")
+CACHE = "cache"
+"""The second build's cache folder, in its temporary one."""
+SHARED = ("store",)
+"""Folders of the cache with fetched files, which each use checks: the second build must not use the network."""
+CIRCUMSTANCES = {"TZ": "Pacific/Kiritimati", "LC_ALL": "tr_TR.UTF-8", "LANG": "tr_TR.UTF-8", "PYTHONHASHSEED": "12345"}
+OTHER_MTIME = 981173106
+"""2001-02-03: the time of the copied files."""
+
+
+class Verified(Record):
+    """What `verify --json` prints."""
+
+    reproducible: bool
+    first: str
+    second: str
+    committed: str | None
+    """The lock's digest, if it was made from the same inputs."""
+    matches_committed: bool | None
+    differences: tuple[Mapping[str, str], ...]
+    foundation: str | None = None
+    """Digest of the foundation if both builds have the same, else null."""
+
+
+def verify_build(
+    job: Job, *, builder: str | None = None, recording: bool = False, from_foundation: bool = False
+) -> Verified:
+    """Build twice and compare; return differences by layer, path and field.
+
+    With `from_foundation`, a kept foundation whose digest is the lock's is not built again: two builds have agreed on
+    it already. With `recording`, raises InputError if the digest cannot be written.
+    """
+    if recording:
+        job.project.check_writable(f"images/{job.variant.id}/lock.json")
+    fresh = recording and not oci.is_sound_layout(job.foundation)  # both builds must show the digest of the foundation
+    first = build.build_image(job, builder=builder, hash_kept=True, no_cache=fresh)
+    import_vllm(job, first.image)
+    committed_below = job.committed_foundation if from_foundation else None
+    shared = committed_below is not None and _read_sound_digest(job.foundation) == committed_below
+    log(f"{first.digest}: now building again {'on the same foundation' if shared else 'without cache'}")
+    with tempfile.TemporaryDirectory(prefix="drydock-verify-", dir=_large_temporary_folder()) as folder:
+        again = Path(folder, CACHE, job.foundation.relative_to(cache_home()))
+        if shared:
+            shutil.copytree(job.foundation, again, copy_function=link_or_copy)
+        second = _build_elsewhere(job, Path(folder), builder, below="kept" if shared else "")
+        differences = compare_layouts(Path(first.layout), Path(second["layout"]))
+        below = {_read_sound_digest(job.foundation), _read_sound_digest(again)}
+    committed = committed_digest(job.lock, job.platform, first.inputs_sha256)
+    return Verified(
+        reproducible=first.digest == second["digest"],
+        first=first.digest,
+        second=second["digest"],
+        committed=committed,
+        matches_committed=None if committed is None else committed == first.digest,
+        differences=tuple(difference._asdict() for difference in differences),
+        foundation=below.pop() if len(below) == 1 else None,
+    )
+
+
+def settle_verification(
+    job: Job,
+    verified: Verified,
+    *,
+    recording: bool,
+    builder: str | None = None,
+    env: Mapping[str, str] = os.environ,
+) -> None:
+    """Raise NotReproducibleError unless both builds, and the committed digest if there is one, are the same.
+
+    With `recording`, write the digest into the lock. It replaces another one, except in CI.
+    """
+    if not verified.reproducible:
+        raise NotReproducibleError(
+            f"{job.variant.id}: the second build differs from the first", *map(format_difference, verified.differences)
+        )
+    if verified.matches_committed is False and (not recording or in_ci(env)):
+        raise NotReproducibleError(
+            f"{job.variant.id}: both builds gave {verified.first}, the lock has {verified.committed}",
+            hint="compare BuildKit with `image.buildkit` in the lock; on a machine that is no CI,"
+            f" `./inv verify --target {job.variant.id} --record` writes the new digest",
+        )
+    if recording and not (verified.matches_committed and verified.foundation in (None, job.committed_foundation)):
+        record_digests(job, verified, builder)
+
+
+def record_digests(job: Job, verified: Verified, builder: str | None = None) -> None:
+    """Write the digest of two identical builds into the lock, and that their foundations agree into the proof."""
+    below = verified.foundation
+    image = LockedImage(
+        foundation=LockedFoundation(digest=below, key=job.foundation_key) if below else None,
+        digest=verified.first,
+        inputs_sha256=job.inputs_sha256,
+        buildkit=daemon.buildkit_version(builder),
+        buildx=daemon.ensure_engine().buildx,
+    )
+    pins = job.pins.model_copy(update={"image": image})
+    changed = job.lock.model_copy(update={"platforms": {**job.lock.platforms, job.platform: pins}})
+    lockfile.write_own(job.project, changed)
+    if below:
+        _prove_foundation(job, below)
+
+
+def import_vllm(job: Job, image: str) -> None:
+    """Import vLLM in an image, unless that was shown of its foundation. Raises BuildError with vLLM's last line.
+
+    A build reads vLLM's files and imports nothing, so a package that is missing or damaged would be seen at the start.
+    """
+    recorded = proof.read_proof(job.project, job.variant.id) or proof.Proof()
+    evidence = recorded.foundation.get(proof.IMPORTED)
+    if not job.variant.serves or (evidence and evidence.inputs_sha256 == job.foundation_key):
+        return
+    log(f"{job.variant.id}: importing vLLM, once for this foundation")
+    run_to_end(image, (vllm_interpreter(job.variant), "-c", "import vllm"), network_mode="none")
+
+
+def _prove_foundation(job: Job, foundation: str) -> None:
+    """Write into the variant's proof that two builds gave the same foundation, and that vLLM imports in it."""
+    command = f"./inv verify --target {job.variant.id} --record"
+    recorded = proof.read_proof(job.project, job.variant.id) or proof.Proof()
+    evidence = proof.make_evidence(job.project, digest=foundation, inputs_sha256=job.foundation_key, tests=(command,))
+    kinds = (proof.REPRODUCED, *((proof.IMPORTED,) if job.variant.serves else ()))
+    foundations = proof.replace_evidence(recorded.foundation, dict.fromkeys(kinds, evidence))
+    proof.write_proof(job.project, job.variant.id, recorded.model_copy(update={"foundation": foundations}))
+
+
+def format_difference(difference: LayoutDifference | Mapping[str, str]) -> str:
+    """Return one difference as a line."""
+    values = difference if isinstance(difference, Mapping) else difference._asdict()
+    return "{where}: {path}: {field}: {first} → {second}".format(**values)
+
+
+def _build_elsewhere(job: Job, folder: Path, builder: str | None, below: str = "") -> dict[str, str]:
+    copies = [folder / f"a different folder {number}" for number in range(len(job.project.layers))]
+    for layer, copy in zip(job.project.layers, copies, strict=True):
+        _copy_inputs(layer, copy, job.variant.additions)
+    cache = folder / CACHE
+    cache.mkdir(exist_ok=True)
+    for shared in SHARED:
+        (cache_home() / shared).mkdir(parents=True, exist_ok=True)
+        (cache / shared).symlink_to(cache_home() / shared)
+    command = [sys.executable, "-m", "drydock", job.variant.id, job.platform, builder or "", below, *map(str, copies)]
+    process = subprocess.run(
+        command,
+        cwd=folder,
+        env={**os.environ, **CIRCUMSTANCES, "DRYDOCK_CACHE": str(cache), "PYTHONPATH": str(copies[-1])},
+        umask=0o077,
+        stdout=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    if process.returncode:
+        raise BuildError(
+            f"the second build of {job.variant.id} failed: exit {process.returncode}", hint="see its output above"
+        )
+    result: dict[str, str] = json.loads(process.stdout)
+    return result
+
+
+def _copy_inputs(layer: Path, copy: Path, additions: Additions) -> None:
+    ignore = shutil.ignore_patterns("__pycache__", ".*")
+    copy.mkdir(parents=True)
+    for name in (*INPUT_FOLDERS, *filter(None, [additions.certificates])):
+        if (layer / name).is_dir():
+            shutil.copytree(layer / name, copy / name, ignore=ignore)
+    for name in (*INPUT_FILES, *additions.files.values()):
+        if (layer / name).is_file():
+            (copy / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(layer / name, copy / name)
+    for path in _walk_folder(copy):
+        path.chmod(0o700 if path.is_dir() else 0o600)
+        os.utime(path, (OTHER_MTIME, OTHER_MTIME))
+
+
+def _walk_folder(folder: Path) -> Iterator[Path]:
+    yield folder
+    yield from folder.rglob("*")
+
+
+def _read_sound_digest(layout: Path) -> str | None:
+    """Return the digest of a layout; None if it does not exist or is damaged."""
+    return oci.read_digest(layout) if oci.is_sound_layout(layout) else None
+
+
+def _large_temporary_folder() -> Path:
+    """Return a folder for gigabytes of temporary files: on the disk of the cache, since /tmp may be in memory."""
+    folder = cache_home() / "tmp"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder

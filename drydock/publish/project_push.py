@@ -1,0 +1,82 @@
+"""Push a project to a registry, for other projects to take by digest. IO."""
+
+from __future__ import annotations
+
+import os
+
+from drydock.build.render import own_files
+from drydock.config.matrix import read_matrix
+from drydock.config.project_choice import FILE, read_settings
+from drydock.config.rows import own_rows
+from drydock.core.errors import InputError
+from drydock.core.project import Project
+from drydock.inputs import indexes, project_files
+from drydock.inputs.others import GIT, OCI
+from drydock.model.record import Record
+from drydock.oci.reference import parse_reference
+from drydock.publish.repository import Repository
+from drydock.registry.manifests import EMPTY, MANIFEST, to_manifest
+
+
+class PushedProject(Record):
+    """What `project push --json` prints."""
+
+    address: str
+    """What others write under `from`."""
+    digest: str
+    tag: str
+    """A tag that keeps the artefact from being collected as garbage; nothing is taken by it."""
+    files: tuple[str, ...]
+    rows: tuple[str, ...]
+
+
+def push_project(project: Project, name: str, *, insecure: bool = False) -> PushedProject:
+    """Push the files of a project; the same files have the same digest. Raises InputError or RegistryError."""
+    where = parse_reference(name.removeprefix(OCI))
+    if where.digest:
+        raise InputError(f"{name}: found a digest, expected REGISTRY/NAME, with or without a tag")
+    _check_pushable(project)
+    files = project_files.in_folder(project.root)
+    repository = Repository(where, indexes.make_index_access(indexes.read_indexes(), os.environ), insecure=insecure)
+    config, layer = (repository.push_bytes(data) for data in (b"{}", project_files.pack_project(files)))
+    manifest = to_manifest(
+        {
+            "schemaVersion": 2,
+            "mediaType": MANIFEST,
+            "artifactType": project_files.KIND,
+            "config": {"mediaType": EMPTY, **config},
+            "layers": [{"mediaType": project_files.LAYER, **layer}],
+        }
+    )
+    tag = where.tag or manifest.digest.removeprefix("sha256:")[:12]
+    repository.manifests.push(manifest)
+    repository.manifests.push(manifest, tag)
+    return PushedProject(
+        address=f"{OCI}{where.at(manifest.digest)}",
+        digest=manifest.digest,
+        tag=tag,
+        files=tuple(files),
+        rows=tuple(sorted(own_rows(Project(project.root)))),
+    )
+
+
+def _check_pushable(project: Project) -> None:
+    """Raise InputError for a project that others cannot take: its own rows and additions must be right."""
+    settings = read_settings(project)
+    if settings is None:
+        raise InputError(
+            f"{project.root}: found no {FILE}: only a project is pushed", hint="`./inv project init DIR` makes one"
+        )
+    folders = [folder for folder in settings.from_ if not folder.startswith((OCI, GIT))]
+    if folders:
+        hint = "push that project too, and take it by the address that is printed"
+        raise InputError(
+            *(f"{FILE}: from: {folder} is a folder, which others do not have" for folder in folders), hint=hint
+        )
+    for variant in read_matrix(project):
+        own_files(project, variant)
+
+
+def format_from_line(pushed: PushedProject) -> str:
+    """Return the line for the drydock.yaml of a project that takes this one."""
+    return f'from: ["{pushed.address}"]\n'  # quoted: an IPv6 host has brackets
