@@ -16,7 +16,6 @@ from typing import NamedTuple
 from bench import cleanup_guard, plain_image
 from drydock.build import build, buildx, foundation
 from drydock.build.build_job import Job, prepare_job
-from drydock.build.build_steps import run_steps
 from drydock.config.project_choice import DRYDOCK
 from drydock.core.errors import EngineError
 from drydock.engine import daemon, image_loading
@@ -115,9 +114,8 @@ def copy_edited_plain(where: Path, number: int) -> Path:
 def make_foundation(of: Ours, output: Path) -> None:
     """Build drydock's foundation into an OCI layout as `build` does, with no BuildKit cache."""
     output.mkdir(parents=True)  # else bake asks for permission to write to a new folder
-    run_steps(
-        foundation.build_foundation(build.bake_file(of.job, of.contexts, output), output),
-        partial(buildx.run_bake, no_cache=True),
+    foundation.build_foundation(
+        build.bake_file(of.job, of.contexts, output), output, partial(buildx.run_bake, no_cache=True)
     )
 
 
@@ -125,8 +123,8 @@ def make_ours(of: Ours, output: Path, below: Path, entrypoints: Path | None = No
     """Build drydock's image into an OCI layout as `build` does, on an existing foundation."""
     output.mkdir(parents=True)
     contexts = {**of.contexts, **({"entrypoints": str(entrypoints)} if entrypoints else {})}
-    steps = foundation.complete_image(build.bake_file(of.job, contexts, output), output, below)
-    run_steps(steps, partial(buildx.run_bake, no_cache=no_cache))
+    plan = build.bake_file(of.job, contexts, output)
+    foundation.complete_image(plan, output, below, partial(buildx.run_bake, no_cache=no_cache))
 
 
 def make_plain(inputs: dict[str, str], output: Path, source: Path = plain_image.FOLDER) -> None:

@@ -8,7 +8,6 @@ from pathlib import Path
 
 from drydock.build import build, buildx
 from drydock.build.build_job import BuildOptions, prepare_job
-from drydock.build.build_steps import run_steps
 from drydock.config.project_choice import make_layered_project
 from drydock.core.console import log, write_output
 from drydock.core.errors import DrydockError
@@ -26,7 +25,7 @@ def main(arguments: list[str]) -> int:
     try:
         job = prepare_job(project, target, BuildOptions(platform=platform, offline=True))
         bake = partial(buildx.run_bake, builder=builder or None, no_cache=True)
-        built = run_steps(build.build_in_steps(job, None, no_cache=not below, into_engine=False), bake)
+        built = build.build_image(job, bake=bake, no_cache=not below, into_engine=False)
     except DrydockError as error:
         log(str(error))
         return error.code

@@ -11,7 +11,7 @@ from typing import Any
 
 from drydock.build import bake_plan, buildx, checkouts, foundation, routes
 from drydock.build.build_job import ATTACHED, Job, layouts_lock
-from drydock.build.build_steps import Steps, run_steps
+from drydock.build.buildx import Bake
 from drydock.core.console import log
 from drydock.core.errors import FetchError, UntrustedError
 from drydock.core.paths import cache_home
@@ -74,6 +74,8 @@ def build_image(  # noqa: PLR0913 - all but the job have defaults
     job: Job,
     *,
     builder: str | None = None,
+    engine: Callable[[], object] | None = None,
+    bake: Bake | None = None,
     no_cache: bool = False,
     into_engine: bool = True,
     hash_kept: bool = False,
@@ -83,30 +85,16 @@ def build_image(  # noqa: PLR0913 - all but the job have defaults
     """Build an image, unless it was built from the same inputs before, and load it, unless the engine has it.
 
     Without `may_pull` the builder uses no network either: a base that the store lacks is an error, as is an engine that
-    is not installed. `pull` is asked for a foundation that is not kept.
+    is not installed. `pull` is asked for a foundation that is not kept. `engine` ensures that the engine runs, and
+    `bake` builds a plan; rows that are built at once replace both.
 
     A kept layout counts only with the digest that is recorded for its inputs, if any is, and if it is not damaged: by
     the sizes of its blobs if the engine has the image, else or with `hash_kept` by their hashes. Raises FetchError,
     EngineError, BuildError or DiskFullError; an interrupted build leaves no partial layout.
     """
-    engine = partial(daemon.ensure_engine, install=may_pull) if into_engine or builder is None else None
-    how = {"no_cache": no_cache, "into_engine": into_engine, "hash_kept": hash_kept, "may_pull": may_pull}
-    return run_steps(
-        build_in_steps(job, engine, **how, pull=pull), partial(buildx.run_bake, builder=builder, no_cache=no_cache)
-    )
-
-
-def build_in_steps(  # noqa: PLR0913 - as above
-    job: Job,
-    engine: Callable[[], object] | None,
-    *,
-    no_cache: bool = False,
-    into_engine: bool = True,
-    hash_kept: bool = False,
-    may_pull: bool = True,
-    pull: Pull | None = None,
-) -> Steps[Built]:
-    """Build an image as `build` does, but yield each plan to be baked; `engine` makes sure of the engine, if needed."""
+    if into_engine or builder is None:
+        engine = engine or partial(daemon.ensure_engine, install=may_pull)
+    bake = bake or partial(buildx.run_bake, builder=builder, no_cache=no_cache)
     clock = Clock()
     quick = into_engine and not no_cache and not hash_kept
     if (
@@ -121,7 +109,7 @@ def build_in_steps(  # noqa: PLR0913 - as above
         engine()
         clock.lap("engine")
     with layouts_lock(job.variant.id, job.platform):
-        yield from _make_layout(job, clock, no_cache=no_cache, may_pull=may_pull, pull=pull)
+        _make_layout(job, clock, bake, no_cache=no_cache, may_pull=may_pull, pull=pull)
         if into_engine and load_into_engine(job.layout, _image_of(job)):
             clock.lap("load")
         _settle_job(job, into_engine=into_engine)
@@ -205,7 +193,7 @@ class Clock:
         return round(time.monotonic() - self._start, 1)
 
 
-def _make_layout(job: Job, clock: Clock, *, no_cache: bool, may_pull: bool, pull: Pull | None) -> Steps[None]:
+def _make_layout(job: Job, clock: Clock, bake: Bake, *, no_cache: bool, may_pull: bool, pull: Pull | None) -> None:
     if not no_cache and is_layout_usable(job, oci.is_sound_layout):
         origin = "loaded from a bundle of" if (job.layout / ATTACHED).is_dir() else "already built from"
         log(f"{job.variant.id}: up to date: {origin} the same inputs")
@@ -235,15 +223,15 @@ def _make_layout(job: Job, clock: Clock, *, no_cache: bool, may_pull: bool, pull
             foundation_plan = bake_plan.make_bake_plan(
                 job.variant, job.lock, job.platform, contexts, job.context, temporary, exported=exported
             )
-            yield from foundation.build_foundation(foundation_plan, temporary)
+            foundation.build_foundation(foundation_plan, temporary, bake)
         clock.lap("foundation")
     try:
         with whole_folder(job.layout, replace=True) as temporary:
-            yield from foundation.complete_image(bake_file(job, contexts, temporary), temporary, job.foundation)
+            foundation.complete_image(bake_file(job, contexts, temporary), temporary, job.foundation, bake)
     except foundation.DamagedError:
         log(f"{job.variant.id}: {job.foundation} is damaged: a layer was changed on the disk")
         shutil.rmtree(job.foundation)
-        yield from _make_layout(job, clock, no_cache=no_cache, may_pull=may_pull, pull=pull)
+        _make_layout(job, clock, bake, no_cache=no_cache, may_pull=may_pull, pull=pull)
         return
     clock.lap("build")
     if job.recorded_digest not in (None, oci.read_digest(job.layout)):

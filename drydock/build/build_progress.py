@@ -8,8 +8,7 @@ from __future__ import annotations
 import base64
 import json
 import re
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 EXPORT = "exporting to "
@@ -23,29 +22,15 @@ NUMBERED = re.compile(r"[\w.-]+ \d+/\d+(?=\])")
 """Stage and number of a step that is an instruction of a Dockerfile."""
 
 
-class Target:
-    """What one of several targets did so far."""
-
-    def __init__(self) -> None:
-        self.now = ""
-        self.exported = False
-        self.failed = ""
-        """Its step that failed, as it begins a line of the log."""
-        self.ended = 0.0
-        """When its last step ended, by time.monotonic()."""
-        self.done: dict[str, bool] = {}
-        """Instruction → whether it did not have to run: it was in the cache, or ran for another target."""
-
-
 class Log:
     """A build's output in the form of BuildKit's plain log, and what the build does now."""
 
-    def __init__(self, targets: Sequence[str] = ()) -> None:
-        self.targets = {name: Target() for name in targets}
-        """By name: buildx writes it before the name of each step, if there is more than one."""
+    def __init__(self) -> None:
         self.lines: list[str] = []
         self.now = ""
         """Name of the step that began last, without the options of its instruction."""
+        self.done: dict[str, bool] = {}
+        """Instruction → whether it did not have to run: it was in the cache, or ran for another build."""
         self.exporting = False
         self.bytes = 0
         """Bytes that were read, sent or written so far."""
@@ -69,10 +54,9 @@ class Log:
         for output in event.get("logs") or ():
             self._read_output(output)
 
-    def failing(self, count: int, target: str = "") -> list[str]:
+    def failing(self, count: int) -> list[str]:
         """Return the last lines of the step that failed, with its name first; nothing if no step failed."""
-        step = self.targets[target].failed if target else self._failed
-        mine = [line for line in self.lines if line.startswith(f"{step} ")]
+        mine = [line for line in self.lines if line.startswith(f"{self._failed} ")]
         return mine if len(mine) <= count else [mine[0], *mine[-count + 1 :]]
 
     def _read_vertex(self, vertex: Mapping[str, Any]) -> None:
@@ -101,19 +85,9 @@ class Log:
         self._add(key, whole)
 
     def _count_step(self, vertex: Mapping[str, Any], name: str) -> None:
-        first = re.match(r"\[([\w-]+)", name)
-        key = next(iter(self.targets)) if len(self.targets) == 1 else first[1] if first else ""
-        if key not in self.targets or not vertex.get("started"):
-            return
-        target, step = self.targets[key], NUMBERED.search(name)
-        target.now = OPTIONS.sub(r"\1 ", name, count=1).replace(f"[{key}] ", "").replace(f"[{key} ", "[")
-        if step:
-            target.done[step[0]] = target.done.get(step[0], False) or bool(vertex.get("cached"))
-        if vertex.get("error"):
-            target.failed = target.failed or f"#{self._numbers.get(vertex['digest'], 0)}"
-        if vertex.get("completed"):
-            target.ended = time.monotonic()
-            target.exported = target.exported or (EXPORT in name and not vertex.get("error"))
+        step = NUMBERED.search(name)
+        if step and vertex.get("started"):
+            self.done[step[0]] = self.done.get(step[0], False) or bool(vertex.get("cached"))
 
     def _count(self, key: tuple[str, str], current: int) -> None:
         self.bytes += max(0, current - self._bytes.get(key, 0))

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import os
-import queue
 import re
 import subprocess
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NoReturn
 
 from drydock.build.bake_plan import list_plan_folders
 from drydock.build.build_progress import Log
 from drydock.config.mirrors import find_mirrors_file, read_mirrors
-from drydock.core.console import is_quiet, is_verbose, log, printable, show_step
+from drydock.core.console import Step, is_quiet, is_verbose, log, printable, show_step
 from drydock.core.errors import BuildError, DiskFullError, DrydockError, EngineError, RegistryError
 from drydock.core.files import format_json, write_atomically
 from drydock.core.paths import cache_home
@@ -45,7 +44,22 @@ STOPS_WITHIN = 15
 """Seconds after which a buildx that must stop is killed."""
 
 
-def run_bake(plan: Mapping[str, Any], *, builder: str | None = None, no_cache: bool = False) -> None:
+Plan = Mapping[str, Any]
+"""A docker-bake.json of one target."""
+Bake = Callable[[Plan], object]
+"""Builds a plan."""
+_ROW_PROCESSES: dict[subprocess.Popen[str], bool] = {}
+"""Bake of a row that is built at once with others, in a thread → whether it was stopped."""
+_ROWS_LOCK = threading.Lock()
+CANCELLED = "context canceled"
+"""What buildx says in the end if Ctrl-C reaches it."""
+
+
+class StoppedError(BuildError):
+    """A bake was stopped."""
+
+
+def run_bake(plan: Plan, *, builder: str | None = None, no_cache: bool = False) -> None:
     """Build a plan; write progress to standard error.
 
     Raises BuildError, DiskFullError or EngineError.
@@ -57,64 +71,55 @@ def run_bake(plan: Mapping[str, Any], *, builder: str | None = None, no_cache: b
         _log_progress(command, plan)
 
 
-class Ended(NamedTuple):
-    """How a bake ended that ran with others."""
+def run_row_bake(plan: Plan, row: str, step: Step, *, builder: str | None = None, no_cache: bool = False) -> Log:
+    """Build a plan of one of several rows that are built at once; return the build's log.
 
-    seen: Log
-    error: DrydockError | None
-    culprit: str
-    """The target that failed, and ended the others of its bake; empty if none did, or none is named."""
-
-
-def bake_together(
-    plans: Sequence[tuple[Mapping[str, Any], str | None]], notice: Callable[[Log], object], *, no_cache: bool = False
-) -> list[Ended]:
-    """Build plans at the same time, each with its builder; call `notice` with the log of the one that went on.
-
-    A failure is in the result, and stops no other plan. If this is interrupted, all are stopped.
+    `step` shows what the build does; without a terminal each line of its log begins with the row. Raises as `run_bake`
+    does.
     """
-    logs = [Log([*plan["target"]]) for plan, _ in plans]
-    lines: queue.SimpleQueue[tuple[int, str | None]] = queue.SimpleQueue()
-    with contextlib.ExitStack() as running:
-        processes = []
-        for number, (plan, builder) in enumerate(plans):
-            command = [*_make_bake_command(plan, builder, no_cache=no_cache), "--progress=rawjson"]
-            processes.append(running.enter_context(_start_buildx(command, plan)))
-            threading.Thread(target=_read_into, args=(lines, number, processes[-1]), daemon=True).start()
-        for _ in plans:
-            while (read := lines.get())[1] is not None:
-                log_of = logs[read[0]]
-                count = len(log_of.lines)
-                log_of.read(str(read[1]).rstrip())
-                for line in () if is_quiet() else log_of.lines[count:]:
-                    log(line)
-                notice(log_of)
-        return [_finish_bake(process, build_log) for process, build_log in zip(processes, logs, strict=True)]
-
-
-def _read_into(lines: queue.SimpleQueue[tuple[int, str | None]], number: int, process: subprocess.Popen[str]) -> None:
-    """Hand on what a process writes, with its number, then None."""
-    try:
+    build_log = Log()
+    command = [*_make_bake_command(plan, builder, no_cache=no_cache), "--progress=rawjson"]
+    with _start_buildx(command, plan) as process, _as_running(process):
         for line in _read_progress(process):
-            lines.put((number, line))
+            before, count = build_log.bytes, len(build_log.lines)
+            build_log.read(line.rstrip())
+            step.advance(build_log.bytes - before)
+            step.note(build_log.now)
+            for new_line in () if is_quiet() else build_log.lines[count:]:
+                log(f"{row}: {new_line}")
+        if process.wait():
+            if _ROW_PROCESSES[process] or any(CANCELLED in text for text in build_log.lines[-1:]):
+                raise StoppedError(f"{row}: stopped")
+            _raise_build_error(process.returncode, build_log, row)
+    return build_log
+
+
+def stop_row_bakes(*, kill: bool = False) -> None:
+    """End the bakes of rows that run in this process's threads. Each of them then fails."""
+    with _ROWS_LOCK:
+        for process in _ROW_PROCESSES:
+            _ROW_PROCESSES[process] = True
+            process.kill() if kill else process.terminate()
+
+
+@contextlib.contextmanager
+def _as_running(process: subprocess.Popen[str]) -> Iterator[None]:
+    with _ROWS_LOCK:
+        _ROW_PROCESSES[process] = False
+    try:
+        yield
     finally:
-        lines.put((number, None))
+        with _ROWS_LOCK:
+            del _ROW_PROCESSES[process]
 
 
-def _finish_bake(process: subprocess.Popen[str], build_log: Log) -> Ended:
-    if not process.wait():
-        return Ended(build_log, None, "")
-    match = re.search(r"^ERROR: target ([\w-]+): ", "\n".join(build_log.lines), re.MULTILINE)
-    culprit = next(iter(build_log.targets)) if len(build_log.targets) == 1 else match[1] if match else ""
-    hint = _keep_log(build_log.lines, culprit or "-".join(build_log.targets)[:100]) if is_quiet() else FAILING_STEP
-    # What buildx itself says in the end; of the other targets' steps some report the end of the connection.
-    lines = [line for line in build_log.lines if not line.startswith("#")] if match else build_log.lines
-    error = _make_build_error(process.returncode, lines, hint)
-    for line in (
-        build_log.failing(TAIL, culprit) if is_quiet() and culprit and not isinstance(error, RegistryError) else ()
-    ):
+def _raise_build_error(code: int, build_log: Log, name: str) -> NoReturn:
+    """Raise the error of a build that failed; where its log was not written, write the end of the failing step."""
+    hint = _keep_log(build_log.lines, name) if is_quiet() else FAILING_STEP
+    error = _make_build_error(code, build_log.lines, hint)
+    for line in build_log.failing(TAIL) if is_quiet() and not isinstance(error, RegistryError) else ():
         log(line)
-    return Ended(build_log, error, culprit)
+    raise error
 
 
 def _make_bake_command(plan: Mapping[str, Any], builder: str | None, *, no_cache: bool) -> list[str]:
@@ -147,12 +152,7 @@ def _show_progress(command: Sequence[str], plan: Mapping[str, Any]) -> None:
     with contextlib.ExitStack() as steps, _start_buildx([*command, "--progress=rawjson"], plan) as process:
         _follow_build(process, build_log, steps, _name_stage(plan))
         if process.wait():
-            error = _make_build_error(
-                process.returncode, build_log.lines, _keep_log(build_log.lines, "-".join(plan["target"]))
-            )
-            for line in () if isinstance(error, RegistryError) else build_log.failing(TAIL):
-                log(line)
-            raise error
+            _raise_build_error(process.returncode, build_log, "-".join(plan["target"]))
 
 
 def _follow_build(process: subprocess.Popen[str], build_log: Log, steps: contextlib.ExitStack, title: str) -> None:

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from drydock.build.bake_plan import escape_hcl
-from drydock.build.build_steps import Steps
+from drydock.build.buildx import Bake
 from drydock.core.console import log
 from drydock.core.files import link_or_copy, parse_any_json, write_atomically
 from drydock.model.variant import Variant
@@ -52,15 +52,15 @@ def list_foundation_contexts(variant: Variant) -> tuple[str, ...]:
     return ("wheels", *(source.name for source in variant.sources), *(item.name for item in variant.supplied))
 
 
-def build_foundation(plan: Mapping[str, Any], layout: Path) -> Steps[None]:
+def build_foundation(plan: Mapping[str, Any], layout: Path, bake: Bake) -> None:
     """Build the foundation of a plan of one target into a folder."""
     edited = copy.deepcopy(dict(plan))
     (target,) = edited["target"].values()
     target |= {"target": STAGE, "output": [f"{_read_export_options(target)},dest={escape_hcl(str(layout))}"]}
-    yield edited
+    bake(edited)
 
 
-def complete_image(plan: Mapping[str, Any], layout: Path, foundation: Path) -> Steps[None]:
+def complete_image(plan: Mapping[str, Any], layout: Path, foundation: Path, bake: Bake) -> None:
     """Build a plan of one target into the folder `layout`, on top of a foundation that is `oci.sized`.
 
     Raises DamagedError: its layers are hashed while BuildKit works, which does not read them.
@@ -75,13 +75,13 @@ def complete_image(plan: Mapping[str, Any], layout: Path, foundation: Path) -> S
     _link_foundation_blobs(layout, foundation)
     with ThreadPoolExecutor(max_workers=1) as executor:
         sound = executor.submit(oci.is_sound_layout, foundation)
-        yield edited
+        bake(edited)
     if not sound.result():
         raise DamagedError
     if not _settle_layers(layout, foundation):
         log("this BuildKit changes the times of files in its base image: building without the kept foundation")
         _empty_folder(layout)
-        yield plan
+        bake(plan)
     _settle_history(layout)
     _remove_unnamed_blobs(layout)
 

@@ -1,36 +1,41 @@
-"""Builds many rows at once: what they bake next goes into one `buildx bake`, so BuildKit does shared work once. IO.
+"""Builds many rows at once, a few at a time, each as if it were built alone; BuildKit shares their steps. IO.
 
-The first bake has the foundations that are missing, and the images of those that are kept; the second the other images.
-If a target fails, buildx cancels the rest of its bake. So the rest is baked again, each target by itself and all at the
-same time: a second failure stops no other. BuildKit has kept what was complete, and shares work between bakes too.
+Rows of one foundation wait for each other: the first makes it, the others copy it. With several builders each row stays
+with one, which has its platform. The largest row comes first, and goes to the builder that has the fewest bytes to
+install.
 
-With several builders each row stays with one, which has its platform. The largest row comes first, and goes to the
-builder that has the fewest bytes to install.
+One `buildx bake` of all rows is no faster (`./inv bench many`), and buildx ends all of its targets if one fails.
 """
 
 from __future__ import annotations
 
-import contextlib
-import functools
 import shutil
+import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from concurrent.futures import Future
+from contextlib import nullcontext
+from functools import partial
+from typing import Literal, NamedTuple
 
-from drydock.build import bake_plan, build, buildx, foundation
+from drydock.build import build, buildx
 from drydock.build.build_job import Job
 from drydock.build.build_progress import Log
-from drydock.build.build_steps import Plan, Steps
-from drydock.core.console import Step, log, show_step
+from drydock.core.console import log, show_step
 from drydock.core.errors import DrydockError, EngineError
-from drydock.core.files import hold_lock_file, link_or_copy
+from drydock.core.files import link_or_copy
 from drydock.core.paths import cache_home
+from drydock.core.threads import start_daemon
 from drydock.engine import daemon
 from drydock.inputs import wheels as resolve
 from drydock.inputs.store import whole_folder
 from drydock.model.record import Record
 from drydock.oci import image_layout as oci
+
+AT_ONCE = 4
+"""Rows that one builder builds at the same time: ten took longer on two cores, and each holds a buildx of 60 MB."""
+NOTICED_WITHIN = 2.0
+"""Seconds in which Ctrl-C reaches drydock after it has reached buildx."""
 
 
 class ManyOptions(NamedTuple):
@@ -51,7 +56,7 @@ class Outcome(Record):
     platform: str
     state: Literal["built", "up to date", "failed", "left out"]
     seconds: float = 0
-    """From the begin of each of its own steps to its end. Rows that are built together overlap."""
+    """Of its build, with what it waited for other rows."""
     cached: str = ""
     """What did not have to be built: image, foundation, or how many of its steps."""
     image: str = ""
@@ -79,134 +84,126 @@ def record_failure(variant: str, platform: str, error: DrydockError, seconds: fl
 def build_all(jobs: Sequence[Job], options: ManyOptions = ManyOptions()) -> list[Outcome]:  # noqa: B008 - immutable
     """Build rows, one of each variant, and load them into the engine; return what came of each, in their order.
 
-    A row that fails stops no other. Raises EngineError if there is no engine or builder; an interrupted build leaves no
-    partial layout of any row.
+    A row that fails stops no other. Raises EngineError if there is no engine or builder; an interrupted build stops all
+    rows and leaves no partial layout of any.
     """
     if not jobs:
         return []
-    engine = functools.cache(functools.partial(_ensure_engine, install=options.may_pull))
-    rows = [_Row(job, options, engine) for job in jobs]
-    _assign_builders(rows, options.builders, engine)
-    # Each row holds its lock to the end: a second run like this one, in another order, would wait for ever.
-    with hold_lock_file(cache_home() / "many.lock"), show_step("build"), contextlib.ExitStack() as tidy:
-        for row in rows:
-            tidy.callback(row.steps.close)
-        new: Sequence[_Row] = [row for row in rows if not row.outcome]
-        while True:
-            new = _start_rows(new, share=not options.no_cache)
-            if not (waiting := [row for row in rows if row.plan]):
-                return [row.outcome for row in rows if row.outcome]
-            errors = _bake_rows(waiting, no_cache=options.no_cache)
-            for row in waiting:
-                row.advance(errors.get(row.name))
-
-
-class _NoEngineError(EngineError):
-    """No row can be built."""
-
-
-def _ensure_engine(*, install: bool) -> object:
-    try:
-        return daemon.ensure_engine(install=install)
-    except EngineError as error:
-        raise _NoEngineError(*error.problems, hint=error.hint) from error
-
-
-class _Row:
-    """A row that is being built: the generator of its plans, and what is known of it so far."""
-
-    def __init__(self, job: Job, options: ManyOptions, engine: Callable[[], object]) -> None:
-        self.job = job
-        self.builder: str | None = None
-        self.plan: Plan | None = None
-        self.outcome: Outcome | None = None
-        self.shown: Step | None = None
-        self.seconds = 0.0
-        self._done: dict[str, bool] = {}
-        self._baked = self._made_foundation = False
-        self.steps = self._steps(options, engine)
-
-    @property
-    def name(self) -> str:
-        """Return the name of the row's target in a bake file."""
-        return bake_plan.bake_name(self.job.variant.id)
-
-    @property
-    def target(self) -> Mapping[str, Any]:
-        """Return what the row bakes next; empty if that is nothing."""
-        return self.plan["target"][self.name] if self.plan else {}
-
-    @property
-    def makes_foundation(self) -> bool:
-        """Tell whether the row bakes its foundation next."""
-        return self.target.get("target") == foundation.STAGE
-
-    @property
-    def is_exported(self) -> bool:
-        """Tell whether what the row bakes is there, whole."""
-        return oci.is_sound_layout(Path(bake_plan.read_destination(self.target)))
-
-    def _steps(self, options: ManyOptions, engine: Callable[[], object]) -> Steps[build.Built]:
-        with show_step(self.job.variant.id) as self.shown:
-            steps = build.build_in_steps(
-                self.job, engine, no_cache=options.no_cache, may_pull=options.may_pull, pull=options.pull
-            )
-            return (yield from steps)
-
-    def advance(self, error: DrydockError | None = None) -> None:
-        """Go on to the next plan, or to the end."""
-        begin, self.plan = time.monotonic(), None
+    run = _Run(options)
+    builders = _assign_builders(jobs, options.builders, run.ensure_engine)
+    with show_step("build"):
+        futures = {
+            job.variant.id: start_daemon(partial(run.build_row, job, builders[job.variant.id]))
+            for job in sorted(jobs, key=lambda job: -_sum_wheel_bytes(job))
+        }
         try:
-            self.plan = self.steps.throw(error) if error else next(self.steps)
-        except StopIteration as end:
-            self.seconds += time.monotonic() - begin
-            self.outcome = self._built(end.value)
-        except _NoEngineError:
+            return [futures[job.variant.id].result() for job in jobs]
+        except BaseException:
+            run.stop(futures.values())
             raise
-        except DrydockError as reason:
-            self.outcome = record_failure(self.job.variant.id, self.job.platform, reason, self.seconds)
-        else:
-            self.seconds += time.monotonic() - begin
-            self._baked = True
-            self._made_foundation = self._made_foundation or self.makes_foundation
-
-    def note(self, build_log: Log, begin: float) -> None:
-        """Take over what a bake has done for this row, at its end."""
-        target = build_log.targets[self.name]
-        self.seconds += max(0.0, target.ended - begin)
-        self._done = {**target.done, **self._done}
-
-    def _built(self, built: build.Built) -> Outcome:
-        recorded = self.job.recorded_digest
-        cached = "image" if not self._baked else "foundation"
-        if self._made_foundation:
-            cached = f"{sum(self._done.values())} of {len(self._done)} steps"
-        return Outcome(
-            variant=built.variant,
-            platform=built.platform,
-            state="built" if self._baked else "up to date",
-            seconds=round(self.seconds, 1),
-            cached=cached,
-            image=built.image,
-            digest=built.digest,
-            recorded="not recorded" if not recorded else "as committed" if recorded == built.digest else "differs",
-        )
 
 
-def _start_rows(rows: Iterable[_Row], *, share: bool) -> list[_Row]:
-    """Start rows; return those that wait, because another row makes the foundation that they have in common."""
-    making: set[str] = set()
-    later = []
-    for row in rows:
-        if share and row.job.foundation.name in making:
-            later.append(row)
-            continue
-        if share:
-            _share_foundation(row.job)
-        row.advance()
-        if row.makes_foundation:
-            making.add(row.job.foundation.name)
-    return later
+class _Run:
+    """What the rows of one call have in common."""
+
+    def __init__(self, options: ManyOptions) -> None:
+        self._options = options
+        self._engine_lock = threading.Lock()
+        self._has_engine = False
+        self._engine_error: EngineError | None = None
+        self._foundation_locks: dict[str, threading.Lock] = {}
+        self._places = threading.Semaphore(AT_ONCE * max(1, len(options.builders)))
+        self._stopped = threading.Event()
+
+    def ensure_engine(self) -> None:
+        """Make sure of the engine, once for all rows. Raises EngineError, the same for all."""
+        with self._engine_lock:
+            if self._engine_error:
+                raise self._engine_error
+            if self._has_engine:
+                return
+            try:
+                daemon.ensure_engine(install=self._options.may_pull)
+            except EngineError as error:
+                self._engine_error = error
+                raise
+            self._has_engine = True
+
+    def build_row(self, job: Job, builder: str | EngineError | None) -> Outcome:
+        """Build a row; return what came of it. Raises EngineError if there is no engine."""
+        begin = time.monotonic()
+        try:
+            if isinstance(builder, EngineError):
+                raise builder
+            foundation_lock = self._foundation_locks.setdefault(job.foundation.name, threading.Lock())
+            with nullcontext() if self._options.no_cache else foundation_lock, self._places:
+                if not self._options.no_cache:
+                    _share_foundation(job)
+                return self._build(job, builder)
+        except DrydockError as error:
+            if error is self._engine_error or self._stopped.is_set():
+                raise
+            if isinstance(error, buildx.StoppedError) and self._stopped.wait(NOTICED_WITHIN):
+                raise
+            return record_failure(job.variant.id, job.platform, error, time.monotonic() - begin)
+
+    def _build(self, job: Job, builder: str | None) -> Outcome:
+        logs: list[Log] = []
+        name = job.variant.id
+        self._refuse_stopped(name)
+        with show_step(name) as step:
+
+            def bake(plan: buildx.Plan) -> None:
+                self._refuse_stopped(name)
+                logs.append(buildx.run_row_bake(plan, name, step, builder=builder, no_cache=self._options.no_cache))
+
+            built = build.build_image(
+                job,
+                builder=builder,
+                engine=self.ensure_engine,
+                bake=bake,
+                no_cache=self._options.no_cache,
+                may_pull=self._options.may_pull,
+                pull=self._options.pull,
+            )
+        return _make_outcome(job, built, logs)
+
+    def _refuse_stopped(self, name: str) -> None:
+        if self._stopped.is_set():
+            raise buildx.StoppedError(f"{name}: stopped")
+
+    def stop(self, futures: Iterable[Future[Outcome]]) -> None:
+        """Stop the bakes of all rows, and wait until the rows have tidied up.
+
+        A row that waits for a server or another run cannot be stopped: it ends with this process, as if it were killed.
+        """
+        self._stopped.set()
+        waiting = list(futures)
+        begin = time.monotonic()
+        while not all(future.done() for future in waiting) and time.monotonic() - begin < buildx.STOPS_WITHIN:
+            buildx.stop_row_bakes()
+            time.sleep(0.1)
+        buildx.stop_row_bakes(kill=True)
+
+
+def _make_outcome(job: Job, built: build.Built, logs: Sequence[Log]) -> Outcome:
+    steps: dict[str, bool] = {}
+    for build_log in logs:
+        steps = {**build_log.done, **steps}
+    cached = "image" if not logs else "foundation"
+    if "foundation" in built.phases:
+        cached = f"{sum(steps.values())} of {len(steps)} steps"
+    recorded = job.recorded_digest
+    return Outcome(
+        variant=built.variant,
+        platform=built.platform,
+        state="built" if logs else "up to date",
+        seconds=built.seconds,
+        cached=cached,
+        image=built.image,
+        digest=built.digest,
+        recorded="not recorded" if not recorded else "as committed" if recorded == built.digest else "differs",
+    )
 
 
 def _share_foundation(job: Job) -> None:
@@ -221,25 +218,29 @@ def _share_foundation(job: Job) -> None:
             return
 
 
-def _assign_builders(rows: Sequence[_Row], builders: Sequence[str], engine: Callable[[], object]) -> None:
-    """Choose the builder of each row; buildx chooses among its nodes. A row for which no builder has a node fails.
+def _assign_builders(
+    jobs: Sequence[Job], builders: Sequence[str], ensure_engine: Callable[[], object]
+) -> dict[str, str | EngineError | None]:
+    """Return the builder of each row by its variant, or why none can build it; buildx chooses among its nodes.
 
     Raises EngineError for a builder that does not answer.
     """
-    if not builders and all(resolve.is_native_platform(row.job.platform) for row in rows):
-        return
+    assigned: dict[str, str | EngineError | None] = dict.fromkeys(job.variant.id for job in jobs)
+    if not builders and all(resolve.is_native_platform(job.platform) for job in jobs):
+        return assigned
     if not builders:
-        engine()
-    names: Sequence[str | None] = builders or (None,)
-    load = dict.fromkeys(names, 0)
-    has = {builder: daemon.list_builder_platforms(builder) for builder in load}
-    for row in sorted(rows, key=lambda row: -_sum_wheel_bytes(row.job)):
-        able = [builder for builder in load if row.job.platform in has[builder]]
+        ensure_engine()
+    load: dict[str | None, int] = dict.fromkeys(builders or (None,), 0)
+    platforms = {builder: daemon.list_builder_platforms(builder) for builder in load}
+    for job in sorted(jobs, key=lambda job: -_sum_wheel_bytes(job)):
+        able = [builder for builder in load if job.platform in platforms[builder]]
         if not able:
-            row.advance(_no_node(row.job.platform, has))
+            assigned[job.variant.id] = _no_node(job.platform, platforms)
             continue
-        row.builder = min(able, key=lambda builder: load[builder])
-        load[row.builder] += _sum_wheel_bytes(row.job)
+        builder = min(able, key=lambda builder: load[builder])
+        assigned[job.variant.id] = builder
+        load[builder] += _sum_wheel_bytes(job)
+    return assigned
 
 
 def _no_node(platform: str, has: Mapping[str | None, Iterable[str]]) -> EngineError:
@@ -252,43 +253,3 @@ def _no_node(platform: str, has: Mapping[str | None, Iterable[str]]) -> EngineEr
 
 def _sum_wheel_bytes(job: Job) -> int:
     return 1 + sum(wheel.size for layer in job.pins.layers.values() for wheel in layer)
-
-
-def _bake_rows(rows: Sequence[_Row], *, no_cache: bool) -> dict[str, DrydockError]:
-    """Bake the plans of rows; return the errors of those that failed, by name."""
-    by_builder = [[row for row in rows if row.builder == builder] for builder in {row.builder: 0 for row in rows}]
-    errors, rest = _bake_groups(by_builder, no_cache=no_cache)
-    if rest:
-        names = ", ".join(row.job.variant.id for row in rest)
-        log(f"going on with {names}: the failure of another row stopped them")
-        errors |= _bake_groups([[row] for row in rest], no_cache=no_cache)[0]
-    return errors
-
-
-def _bake_groups(groups: Sequence[Sequence[_Row]], *, no_cache: bool) -> tuple[dict[str, DrydockError], list[_Row]]:
-    """Bake groups of rows at the same time; return errors by name, and rows that the failure of another one stopped."""
-    plans = [(_merge_plans([row.plan for row in group if row.plan]), group[0].builder) for group in groups]
-    rows = {row.name: row for group in groups for row in group}
-    begin = time.monotonic()
-
-    def show(build_log: Log) -> None:
-        for name, target in build_log.targets.items():
-            if (row_step := rows[name].shown) and target.now:
-                row_step.note(target.now)
-
-    errors: dict[str, DrydockError] = {}
-    rest: list[_Row] = []
-    for group, ended in zip(groups, buildx.bake_together(plans, show, no_cache=no_cache), strict=True):
-        for row in group:
-            row.note(ended.seen, begin)
-            if ended.error and row.name == ended.culprit:
-                errors[row.name] = ended.error
-            elif ended.error and not (ended.seen.targets[row.name].exported and row.is_exported):
-                rest.append(row)
-    return errors, rest
-
-
-def _merge_plans(plans: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the bake file with the targets of several."""
-    targets = {name: target for plan in plans for name, target in plan["target"].items()}
-    return {"group": {"default": {"targets": [*targets]}}, "target": targets}

@@ -7,7 +7,7 @@ import hashlib
 import io
 import json
 import tarfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -61,13 +61,3 @@ def put(folder: Path, data: bytes) -> dict[str, Any]:
 def dumped(value: Any) -> bytes:
     """Return JSON without spaces, as BuildKit writes a config."""
     return json.dumps(value, separators=(",", ":")).encode()
-
-
-def without_plan(work: Callable[..., object]) -> Callable[..., Iterator[Any]]:
-    """Return a step of a build that does its work without a plan to bake: foundation.make or complete in tests."""
-
-    def step(*arguments: Any) -> Iterator[Any]:
-        work(*arguments)
-        yield from ()
-
-    return step

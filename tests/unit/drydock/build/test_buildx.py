@@ -96,26 +96,12 @@ def test_what_a_program_writes_piece_by_piece_is_one_line() -> None:
     assert log.lines[2:] == ["#1 c"]
 
 
-def test_each_of_several_targets_has_its_steps_and_its_end() -> None:
-    log = Log(["one", "two"])
-    shared = ("[one foundation 1/2] RUN --mount=a --network=none uv", "[two foundation 1/2] RUN --mount=a uv")
-    log.read(vertex("install", shared[0]))
-    log.read(vertex("install", shared[1], completed="2", cached=True))
-    assert (log.targets["one"].now, log.targets["one"].done) == ("[foundation 1/2] RUN uv", {"foundation 1/2": False})
-    assert log.targets["two"].done == {"foundation 1/2": True}
-    log.read(vertex("install", shared[1], completed="2", cached=True))
-    assert log.lines.count("#1 CACHED") == 1
-    log.read(vertex("export", "[two] exporting to oci image format", completed="3"))
-    log.read(vertex("other", "[one] exporting to oci image format", completed="3", error="EOF"))
-    log.read(vertex("base", "[two x 1/1] RUN b"))
-    log.read(vertex("base", "[two x 1/1] RUN b", completed="3", error="exit code: 3"))
-    assert log.failing(2, "two") == ["#4 [two x 1/1] RUN b", "#4 ERROR: exit code: 3"]
-    assert [target.exported for target in log.targets.values()] == [False, True]
-
-    alone = Log(["one"])
-    alone.read(vertex("install", "[foundation 1/2] RUN a", completed="2"))
-    alone.read(vertex("export", "exporting to oci image format", completed="3"))
-    assert (alone.targets["one"].done, alone.targets["one"].exported) == ({"foundation 1/2": False}, True)
+def test_the_instructions_of_a_build_are_counted_with_those_that_were_cached() -> None:
+    log = Log()
+    log.read(vertex("install", "[foundation 1/2] RUN --mount=a --network=none uv", completed="2"))
+    log.read(vertex("other", "[foundation 2/2] RUN cp", completed="2", cached=True))
+    log.read(vertex("export", "[internal] load build context", completed="2"))
+    assert log.done == {"foundation 1/2": False, "foundation 2/2": True}
 
 
 FAKE = """#!{python}
@@ -323,50 +309,52 @@ def test_ctrl_c_stops_buildx_and_says_the_command_that_resumes(builds: Builds, t
     assert {path.name for path in tmp_path.iterdir()} == {"bin", "called"}
 
 
-TOGETHER = """
+ROWS = """
 import sys
 from drydock.build import buildx
 from drydock.core.console import show_step, write_output
-from drydock.cli.options import VerbOptions, Verb
+from drydock.core.errors import DrydockError
+from drydock.core.threads import start_daemon
+from drydock.repo.options import VerbOptions, Verb
 from invoke.context import Context
 
-def plan(*names):
+def bake(row, builder):
     target = {"context": ".", "contexts": {}, "output": ["type=oci,dest=."]}
-    return {"target": dict.fromkeys(names, target)}
+    with show_step(row) as step:
+        buildx.run_row_bake({"target": {row: target}}, row, step, builder=builder, no_cache=True)
 
 @Verb
 def build(_: VerbOptions):
-    plans = [(plan("one", "two"), None), (plan("three"), "far")]
     with show_step("build"):
-        ended = buildx.bake_together(plans, lambda seen: None, no_cache=True)
-    for each in ended:
-        write_output(f"{each.culprit or '-'} {type(each.error).__name__} {[*each.seen.targets]}\\n")
+        futures = [start_daemon(lambda: bake("one", None)), start_daemon(lambda: bake("two", "far"))]
+        try:
+            for future in futures:
+                try:
+                    future.result()
+                except DrydockError as error:
+                    write_output(f"{type(error).__name__}\\n")
+        except BaseException:
+            buildx.stop_row_bakes()
+            for future in futures:
+                future.exception()
+            raise
 
 build(Context())
 """
 
 
-def test_several_bakes_run_at_once_each_with_its_builder_and_name_what_failed(builds: Builds) -> None:
-    cancelled = vertex("export", "[one] exporting to oci image format", error="error reading from server: EOF")
-    builds.command([cancelled, "ERROR: target two: failed to solve: exit code: 3"], 1)
+def test_rows_bake_at_once_each_with_its_builder_and_name_their_lines(builds: Builds) -> None:
+    builds.command([BEGIN[0], "ERROR: failed to solve: exit code: 3"], 1)
     env = {**os.environ, **builds.env}
-    ran = subprocess.run(
-        [sys.executable, "-c", TOGETHER], env=env, capture_output=True, text=True, check=False, timeout=60
-    )
-    assert ran.stdout.splitlines() == ["two BuildError ['one', 'two']", "three BuildError ['three']"], ran.stderr
+    ran = subprocess.run([sys.executable, "-c", ROWS], env=env, capture_output=True, text=True, check=False, timeout=60)
+    assert ran.stdout.splitlines() == ["BuildError"] * 2, ran.stderr
+    assert {"one: ERROR: failed to solve: exit code: 3", "two: ERROR: failed to solve: exit code: 3"} <= {
+        *ran.stderr.splitlines()
+    }
     words = {line for line in builds.called.read_text().splitlines() if line.startswith("buildx")}
     raw = "--no-cache --file - --progress=rawjson"
     assert words == {f"buildx bake {raw}", f"buildx bake --builder far {raw}"}
     assert "\x1b" not in ran.stderr
-
-
-def test_a_lost_engine_names_no_target(builds: Builds) -> None:
-    builds.command(["ERROR: Cannot connect to the Docker daemon"], 1)
-    ran = subprocess.run(
-        [sys.executable, "-c", TOGETHER], env={**os.environ, **builds.env}, capture_output=True, text=True, check=False,
-        timeout=60,
-    )  # fmt: skip
-    assert ran.stdout.splitlines() == ["- EngineError ['one', 'two']", "three EngineError ['three']"]
 
 
 def interrupt(process: subprocess.Popen[bytes], call_log: Path) -> None:
@@ -375,10 +363,10 @@ def interrupt(process: subprocess.Popen[bytes], call_log: Path) -> None:
     process.send_signal(signal.SIGINT)
 
 
-def test_ctrl_c_stops_all_bakes(builds: Builds, tmp_path: Path) -> None:
+def test_ctrl_c_stops_the_bakes_of_all_rows(builds: Builds, tmp_path: Path) -> None:
     builds.command(BEGIN, 0, 60)
     code, terminal_output = terminal.run(
-        [sys.executable, "-c", TOGETHER], builds.env, awaited="build",
+        [sys.executable, "-c", ROWS], builds.env, awaited="build",
         then=lambda process: interrupt(process, builds.called),
     )  # fmt: skip
     assert code == 130

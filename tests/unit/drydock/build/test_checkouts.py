@@ -9,7 +9,7 @@ import pytest
 
 from drydock.build import build, checkouts, foundation
 from drydock.core.errors import InputError
-from drydock.engine import daemon, image_loading
+from drydock.engine import daemon
 from drydock.oci import image_layout as oci
 from tests.support import layouts
 from tests.support.local_registry import PLATFORMS, VARIANT, LocalRepository
@@ -110,14 +110,12 @@ def test_a_build_in_one_checkout_leaves_the_layouts_and_the_image_of_another(
     monkeypatch.setattr(daemon, "ensure_engine", lambda **_: None)
     monkeypatch.setattr(build, "fetch_contexts", lambda *_: {"entrypoints": ""})
     monkeypatch.setattr(build, "bake_file", lambda *_: {})
-    monkeypatch.setattr(
-        foundation, "build_foundation", layouts.without_plan(lambda _, layout: layouts.write(layout, b""))
-    )
-    monkeypatch.setattr(image_loading, "has_complete_image", lambda *_: False)
-    monkeypatch.setattr(image_loading, "has_image_if_running", lambda *_: False)
-    monkeypatch.setattr(image_loading, "load_layout", lambda _, image, *__: loaded.append(image))
-    monkeypatch.setattr(image_loading, "tag_latest", lambda image: loaded.append(f"latest is {image}"))
-    monkeypatch.setattr(image_loading, "remove_image_name", engine.remove)
+    monkeypatch.setattr(foundation, "build_foundation", lambda _, layout, __: layouts.write(layout, b""))
+    monkeypatch.setattr(loading, "has_complete_image", lambda *_: False)
+    monkeypatch.setattr(loading, "has_image_if_running", lambda *_: False)
+    monkeypatch.setattr(loading, "load_layout", lambda _, image, *__: loaded.append(image))
+    monkeypatch.setattr(loading, "tag_latest", lambda image: loaded.append(f"latest is {image}"))
+    monkeypatch.setattr(loading, "remove_image_name", engine.remove)
     here, there = (LocalRepository(tmp_path / name, platforms=(AMD64,), salt=name) for name in ("here", "there"))
 
     def built(local: LocalRepository) -> build.Built:
@@ -135,8 +133,9 @@ def test_a_build_in_one_checkout_leaves_the_layouts_and_the_image_of_another(
     with (there.root / "entrypoints" / "cli" / "cli.py").open("a") as module:
         module.write("\n# an edit\n")
     there.forget(AMD64)
-    edited = layouts.without_plan(lambda _, layout, __: layouts.write(layout, b"edited", suffix=""))
-    monkeypatch.setattr(foundation, "complete_image", edited)
+    monkeypatch.setattr(
+        foundation, "complete_image", lambda _, layout, *__: layouts.write(layout, b"edited", suffix="")
+    )
     third = built(there)
 
     assert engine.removed == [second.image]

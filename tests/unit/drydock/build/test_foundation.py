@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from drydock.build import foundation
-from drydock.build.build_steps import run_steps
 from drydock.core.paths import ROOT
 from drydock.oci import image_layout as oci
 from tests.support.fake_buildkit import BuildKit
@@ -34,7 +33,7 @@ def buildkit() -> BuildKit:
 def made(buildkit: BuildKit, tmp_path: Path) -> Path:
     layout = tmp_path / "foundation"
     layout.mkdir()
-    run_steps(foundation.build_foundation(plan(tmp_path / "elsewhere"), layout), buildkit)
+    foundation.build_foundation(plan(tmp_path / "elsewhere"), layout, buildkit)
     buildkit.rewritten, buildkit.sent = [], []
     return layout
 
@@ -42,7 +41,7 @@ def made(buildkit: BuildKit, tmp_path: Path) -> Path:
 def completed(buildkit: BuildKit, foundation_layout: Path, name: str) -> Path:
     layout = foundation_layout.parent / name
     layout.mkdir()
-    run_steps(foundation.complete_image(plan(layout), layout, foundation_layout), buildkit)
+    foundation.complete_image(plan(layout), layout, foundation_layout, buildkit)
     return layout
 
 
@@ -68,7 +67,7 @@ def test_two_layers_of_a_foundation_may_be_equal(tmp_path: Path) -> None:
     buildkit = BuildKit([b"same", b"same"], [b"entrypoint"])
     below = tmp_path / "foundation"
     below.mkdir()
-    run_steps(foundation.build_foundation(plan(tmp_path / "elsewhere"), below), buildkit)
+    foundation.build_foundation(plan(tmp_path / "elsewhere"), below, buildkit)
 
     assert content(completed(buildkit, below, "image")) == in_one_go(buildkit, tmp_path / "whole")
 
@@ -104,8 +103,8 @@ def test_builder_and_cache_are_handed_on(buildkit: BuildKit, tmp_path: Path) -> 
     foundation_layout.mkdir()
     layout.mkdir()
     bake = partial(buildkit, builder="b", no_cache=True)
-    run_steps(foundation.build_foundation(plan(layout), foundation_layout), bake)
-    run_steps(foundation.complete_image(plan(layout), layout, foundation_layout), bake)
+    foundation.build_foundation(plan(layout), foundation_layout, bake)
+    foundation.complete_image(plan(layout), layout, foundation_layout, bake)
 
     assert buildkit.asked == [{"builder": "b", "no_cache": True}] * 2
 
@@ -115,7 +114,7 @@ def test_an_ordinary_user_builds_although_blobs_of_buildx_are_read_only() -> Non
     def build() -> str:
         buildkit, below = BuildKit([], [b"entrypoint"]), folder / "foundation"
         below.mkdir()
-        run_steps(foundation.build_foundation(plan(folder / "elsewhere"), below), buildkit)
+        foundation.build_foundation(plan(folder / "elsewhere"), below, buildkit)
         return oci.read_digest(completed(buildkit, below, "image"))
 
     with reachable_folder() as folder:

@@ -31,10 +31,8 @@ class Kept:
         patch.setattr(daemon, "ensure_engine", lambda **_: None)
         patch.setattr(build, "fetch_contexts", lambda *_: {"entrypoints": ""})
         patch.setattr(build, "bake_file", lambda *_: {})
-        patch.setattr(
-            foundation, "build_foundation", layouts.without_plan(lambda _, layout: layouts.write(layout, b""))
-        )
-        patch.setattr(foundation, "complete_image", layouts.without_plan(self._complete))
+        patch.setattr(foundation, "build_foundation", lambda _, layout, __: layouts.write(layout, b""))
+        patch.setattr(foundation, "complete_image", self._complete)
 
     def _complete(self, _: Any, layout: Path, *__: Any) -> None:
         self.builds += 1

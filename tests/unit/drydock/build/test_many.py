@@ -1,11 +1,13 @@
-"""Rows that are built at once: one bake for all, no row stops another, and what comes of each."""
+"""Rows that are built at once: no row stops another, and what comes of each."""
 
 from __future__ import annotations
 
 import dataclasses
 import shutil
+import signal
+import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +16,9 @@ import pytest
 from drydock.build import build, buildx, many
 from drydock.build.build_job import Job
 from drydock.build.build_progress import Log
-from drydock.build.buildx import Ended
 from drydock.core.errors import BuildError, EngineError, FetchError
 from drydock.core.files import hold_lock_file
-from drydock.engine import daemon, image_loading
+from drydock.engine import daemon
 from drydock.oci import image_layout as oci
 from tests.support.fake_buildkit import BuildKit
 from tests.support.local_registry import PLATFORMS, VARIANT, LocalRepository
@@ -32,8 +33,13 @@ class Builders:
     def __init__(self, folder: Path, patch: pytest.MonkeyPatch) -> None:
         self.local = LocalRepository(folder, platforms=PLATFORMS)
         shutil.rmtree(self.local.cache)
-        self.bakes: list[list[tuple[str | None, list[str]]]] = []
-        self.fails: dict[str, BaseException] = {}
+        self.bakes: list[tuple[str | None, str]] = []
+        self.fails: dict[str, BuildError] = {}
+        self.running: set[str] = set()
+        self.most_running = 0
+        self.hangs = threading.Event()
+        self.stopped = threading.Event()
+        self.is_hanging = False
         self.fetch_fails: dict[str, Exception] = {}
         self.loaded: list[str] = []
         self.engines = 0
@@ -45,11 +51,12 @@ class Builders:
         )
         patch.setattr(many.resolve, "is_native_platform", lambda platform: platform == AMD64)
         patch.setattr(build, "fetch_contexts", self._fetch)
-        patch.setattr(buildx, "bake_together", self._bake)
-        patch.setattr(image_loading, "has_image_if_running", lambda image, _: image in self.loaded)
-        patch.setattr(image_loading, "has_complete_image", lambda image, _: image in self.loaded)
-        patch.setattr(image_loading, "load_layout", lambda _, image, *__: self.loaded.append(image))
-        patch.setattr(image_loading, "tag_latest", lambda _: None)
+        patch.setattr(buildx, "run_row_bake", self._bake)
+        patch.setattr(buildx, "stop_row_bakes", lambda **_: self.stopped.set())
+        patch.setattr(loading, "has_image_if_running", lambda image, _: image in self.loaded)
+        patch.setattr(loading, "has_complete_image", lambda image, _: image in self.loaded)
+        patch.setattr(loading, "load_layout", lambda _, image, *__: self.loaded.append(image))
+        patch.setattr(loading, "tag_latest", lambda _: None)
 
     def job(self, name: str, epoch: int = 1, platform: str = AMD64) -> Job:
         """Return a row like the repository's; rows of one epoch have the same foundation."""
@@ -66,23 +73,24 @@ class Builders:
             raise self.fetch_fails[job.variant.id]
         return {"entrypoints": "/e", "base": "oci-layout:///b@sha256:1"}
 
-    def _bake(self, plans: Sequence[tuple[Any, str | None]], notice: Callable[[Log], object], **_: Any) -> list[Ended]:
-        self.bakes.append([(builder, [*plan["target"]]) for plan, builder in plans])
-        return [self._one(plan["target"], notice) for plan, _ in plans]
-
-    def _one(self, targets: Mapping[str, Any], notice: Callable[[Log], object]) -> Ended:
-        build_log = Log([*targets])
-        for name in targets:
-            if name in self.fails:
-                if isinstance(error := self.fails[name], KeyboardInterrupt):
-                    raise error
-                return Ended(build_log, FAILS, name)
-            self.buildkit({"target": {name: targets[name]}})
-            target_progress = build_log.targets[name]
-            target_progress.now, target_progress.exported, target_progress.ended = "RUN", True, time.monotonic()
-            target_progress.done |= {"foundation 1/2": False, "foundation 2/2": True}
-            notice(build_log)
-        return Ended(build_log, None, "")
+    def _bake(self, plan: buildx.Plan, row: str, _: object, *, builder: str | None, **__: Any) -> Log:
+        self.bakes.append((builder, row))
+        self.running.add(row)
+        self.most_running = max(self.most_running, len(self.running))
+        try:
+            if self.is_hanging:
+                self.hangs.set()
+                assert self.stopped.wait(30)
+                raise buildx.StoppedError(f"{row}: stopped")
+            if row in self.fails:
+                raise self.fails[row]
+            time.sleep(0.05)  # rows overlap
+            self.buildkit(plan)
+        finally:
+            self.running.discard(row)
+        build_log = Log()
+        build_log.done = {"foundation 1/2": False, "foundation 2/2": True}
+        return build_log
 
     def partial(self) -> list[Path]:
         """Return what is left of broken-off builds."""
@@ -98,44 +106,50 @@ def states(outcomes: Sequence[many.Outcome]) -> dict[str, str]:
     return {outcome.variant: outcome.state for outcome in outcomes}
 
 
-def test_one_bake_makes_all_foundations_and_one_all_images(builders: Builders) -> None:
+def test_each_row_is_built_as_if_alone_and_then_up_to_date(builders: Builders) -> None:
     rows = [builders.job("a1.0", 1), builders.job("b", 2)]
     first, second = many.build_all(rows)
 
-    assert builders.bakes == [[(None, ["a1_0", "b"])]] * 2
+    assert sorted(builders.bakes) == [(None, "a1.0"), (None, "a1.0"), (None, "b"), (None, "b")]
     assert (first.state, first.cached, first.recorded, first.exit_code) == ("built", "1 of 2 steps", "not recorded", 0)
     assert [first.digest, second.digest] == [oci.read_digest(row.layout) for row in rows]
-    assert builders.loaded == [first.image, second.image]
+    assert sorted(builders.loaded) == sorted([first.image, second.image])
     assert (builders.engines, builders.partial()) == (1, [])
 
     assert states(many.build_all(rows)) == {"a1.0": "up to date", "b": "up to date"}
-    assert (len(builders.bakes), builders.engines) == (2, 1)
+    assert (len(builders.bakes), builders.engines) == (4, 1)
+
+
+def test_a_few_rows_are_built_at_a_time(builders: Builders, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(many, "AT_ONCE", 2)
+    outcomes = many.build_all([builders.job(name, number) for number, name in enumerate("abcde")])
+
+    assert set(states(outcomes).values()) == {"built"}
+    assert builders.most_running == 2
 
 
 def test_rows_with_one_recipe_share_a_foundation_that_is_made_once(builders: Builders) -> None:
     rows = [builders.job("a"), builders.job("b"), builders.job("c", 3)]
     outcomes = many.build_all(rows)
 
-    assert [names for ((_, names),) in builders.bakes] == [["a", "c"], ["a", "b", "c"]]
-    assert [outcome.cached for outcome in outcomes] == ["1 of 2 steps", "foundation", "1 of 2 steps"]
-    assert oci.is_sound_layout(rows[1].foundation)
+    assert sorted(outcome.cached for outcome in outcomes[:2]) == ["1 of 2 steps", "foundation"]
+    assert outcomes[2].cached == "1 of 2 steps"
+    assert len(builders.bakes) == 5
+    assert all(oci.is_sound_layout(row.foundation) for row in rows)
     assert rows[0].foundation.name == rows[1].foundation.name
 
+    builders.bakes.clear()
     many.build_all(rows[:2], many.ManyOptions(no_cache=True))
-    assert [names for ((_, names),) in builders.bakes[2:]] == [["a", "b"], ["a", "b"]]
+    assert len(builders.bakes) == 4
 
 
-def test_a_row_that_fails_stops_no_other_and_the_rest_is_baked_at_once_each_by_itself(
-    builders: Builders, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_row_that_fails_stops_no_other(builders: Builders, capsys: pytest.CaptureFixture[str]) -> None:
     builders.fails = {"b": FAILS, "c": FAILS}
     outcomes = many.build_all([builders.job(name, number) for number, name in enumerate("abcd")])
 
     assert states(outcomes) == {"a": "built", "b": "failed", "c": "failed", "d": "built"}
-    # a was exported before b failed
-    assert builders.bakes == [[(None, [*"abcd"])], [(None, ["c"]), (None, ["d"])], [(None, ["a", "d"])]]
     assert [outcome.exit_code for outcome in outcomes] == [0, BuildError.code, BuildError.code, 0]
-    assert "going on with c, d" in capsys.readouterr().err
+    assert "b: error: docker buildx bake: ERROR: exit code: 3" in capsys.readouterr().err
     assert builders.partial() == []
 
 
@@ -145,7 +159,7 @@ def test_a_row_whose_inputs_cannot_be_fetched_fails_before_the_bake(builders: Bu
 
     assert (failed.state, failed.why, failed.hint, failed.exit_code) == ("failed", "a wheel: 404", "lock again", 4)
     assert built.state == "built"
-    assert [names for ((_, names),) in builders.bakes] == [["b"], ["b"]]
+    assert builders.bakes == [(None, "b")] * 2
 
 
 def test_another_digest_than_the_recorded_one_is_told(builders: Builders) -> None:
@@ -160,8 +174,14 @@ def test_another_digest_than_the_recorded_one_is_told(builders: Builders) -> Non
 
 
 def test_ctrl_c_leaves_no_partial_layout_and_no_lock(builders: Builders) -> None:
-    builders.fails = {"b": KeyboardInterrupt()}
+    builders.is_hanging = True
     rows = [builders.job(name, number) for number, name in enumerate("abc")]
+
+    def interrupt() -> None:
+        if builders.hangs.wait(30):
+            signal.raise_signal(signal.SIGINT)
+
+    threading.Thread(target=interrupt).start()
     with pytest.raises(KeyboardInterrupt):
         many.build_all(rows)
 
@@ -171,7 +191,7 @@ def test_ctrl_c_leaves_no_partial_layout_and_no_lock(builders: Builders) -> None
         folder = row.layout.parent
         with hold_lock_file(folder.parent / f"{folder.name}.lock"):  # would wait if it were held
             pass
-    builders.fails = {}
+    builders.is_hanging = False
     assert set(states(many.build_all(rows)).values()) == {"built"}
 
 
@@ -192,12 +212,10 @@ def test_builders_share_the_rows_and_each_row_stays_with_one_that_has_its_platfo
     outcomes = many.build_all([*rows, *arm], many.ManyOptions(["one", "both"]))
 
     assert set(states(outcomes).values()) == {"built"}
-    assert len(builders.bakes) == 2
-    for bake in builders.bakes:
-        where = {name: builder for builder, names in bake for name in names}
-        assert [where["arm1"], where["arm2"]] == ["both", "both"]
-        assert {where["a"], where["b"]} & {"one"}
-    assert [sorted(names) for _, names in builders.bakes[0]] == [sorted(names) for _, names in builders.bakes[1]]
+    builder_by_row = {row: builder for builder, row in builders.bakes}
+    assert len(set(builders.bakes)) == len(rows) + len(arm)
+    assert [builder_by_row["arm1"], builder_by_row["arm2"]] == ["both", "both"]
+    assert "one" in {builder_by_row["a"], builder_by_row["b"]}
 
 
 def test_a_platform_that_no_builder_has_fails_that_row_alone(builders: Builders) -> None:

@@ -23,7 +23,6 @@ from drydock.model.record import dump_record
 from drydock.oci import image_layout as oci
 from drydock.oci import strict
 from drydock.publish import foundations
-from tests.support import layouts
 from tests.support.fake_registry import Answer
 from tests.support.foundations import Change, Shared, left, record, row_without_foundation, unchanged, write
 from tests.support.local_registry import PLATFORMS
@@ -303,8 +302,8 @@ def builds(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[
     monkeypatch.setattr(daemon, "ensure_engine", lambda **_: None)
     monkeypatch.setattr(build, "fetch_contexts", lambda *_: {"entrypoints": ""})
     monkeypatch.setattr(build, "bake_file", lambda *_: {})
-    monkeypatch.setattr(foundation, "build_foundation", layouts.without_plan(make))
-    monkeypatch.setattr(foundation, "complete_image", layouts.without_plan(complete))
+    monkeypatch.setattr(foundation, "build_foundation", make)
+    monkeypatch.setattr(foundation, "complete_image", complete)
     return built_parts
 
 
