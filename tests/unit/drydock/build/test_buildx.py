@@ -315,7 +315,7 @@ from drydock.build import buildx
 from drydock.core.console import show_step, write_output
 from drydock.core.errors import DrydockError
 from drydock.core.threads import start_daemon
-from drydock.repo.options import VerbOptions, Verb
+from drydock.cli.options import VerbOptions, Verb
 from invoke.context import Context
 
 def bake(row, builder):

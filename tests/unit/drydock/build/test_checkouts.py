@@ -9,7 +9,7 @@ import pytest
 
 from drydock.build import build, checkouts, foundation
 from drydock.core.errors import InputError
-from drydock.engine import daemon
+from drydock.engine import daemon, image_loading
 from drydock.oci import image_layout as oci
 from tests.support import layouts
 from tests.support.local_registry import PLATFORMS, VARIANT, LocalRepository
@@ -111,11 +111,11 @@ def test_a_build_in_one_checkout_leaves_the_layouts_and_the_image_of_another(
     monkeypatch.setattr(build, "fetch_contexts", lambda *_: {"entrypoints": ""})
     monkeypatch.setattr(build, "bake_file", lambda *_: {})
     monkeypatch.setattr(foundation, "build_foundation", lambda _, layout, __: layouts.write(layout, b""))
-    monkeypatch.setattr(loading, "has_complete_image", lambda *_: False)
-    monkeypatch.setattr(loading, "has_image_if_running", lambda *_: False)
-    monkeypatch.setattr(loading, "load_layout", lambda _, image, *__: loaded.append(image))
-    monkeypatch.setattr(loading, "tag_latest", lambda image: loaded.append(f"latest is {image}"))
-    monkeypatch.setattr(loading, "remove_image_name", engine.remove)
+    monkeypatch.setattr(image_loading, "has_complete_image", lambda *_: False)
+    monkeypatch.setattr(image_loading, "has_image_if_running", lambda *_: False)
+    monkeypatch.setattr(image_loading, "load_layout", lambda _, image, *__: loaded.append(image))
+    monkeypatch.setattr(image_loading, "tag_latest", lambda image: loaded.append(f"latest is {image}"))
+    monkeypatch.setattr(image_loading, "remove_image_name", engine.remove)
     here, there = (LocalRepository(tmp_path / name, platforms=(AMD64,), salt=name) for name in ("here", "there"))
 
     def built(local: LocalRepository) -> build.Built:

@@ -18,7 +18,7 @@ from drydock.build.build_job import Job
 from drydock.build.build_progress import Log
 from drydock.core.errors import BuildError, EngineError, FetchError
 from drydock.core.files import hold_lock_file
-from drydock.engine import daemon
+from drydock.engine import daemon, image_loading
 from drydock.oci import image_layout as oci
 from tests.support.fake_buildkit import BuildKit
 from tests.support.local_registry import PLATFORMS, VARIANT, LocalRepository
@@ -53,10 +53,10 @@ class Builders:
         patch.setattr(build, "fetch_contexts", self._fetch)
         patch.setattr(buildx, "run_row_bake", self._bake)
         patch.setattr(buildx, "stop_row_bakes", lambda **_: self.stopped.set())
-        patch.setattr(loading, "has_image_if_running", lambda image, _: image in self.loaded)
-        patch.setattr(loading, "has_complete_image", lambda image, _: image in self.loaded)
-        patch.setattr(loading, "load_layout", lambda _, image, *__: self.loaded.append(image))
-        patch.setattr(loading, "tag_latest", lambda _: None)
+        patch.setattr(image_loading, "has_image_if_running", lambda image, _: image in self.loaded)
+        patch.setattr(image_loading, "has_complete_image", lambda image, _: image in self.loaded)
+        patch.setattr(image_loading, "load_layout", lambda _, image, *__: self.loaded.append(image))
+        patch.setattr(image_loading, "tag_latest", lambda _: None)
 
     def job(self, name: str, epoch: int = 1, platform: str = AMD64) -> Job:
         """Return a row like the repository's; rows of one epoch have the same foundation."""
