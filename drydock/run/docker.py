@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from shlex import join
 from typing import Any
 
+from drydock.core.dollars import double_dollars_of_texts
 from drydock.core.errors import InputError
 from drydock.core.yaml_writer import write_yaml
 from drydock.run.access import API_KEY, LOOPBACK, bracket_address
@@ -163,12 +164,12 @@ def compose_text(container: Container) -> str:
 
 def compose_project(container: Container) -> dict[str, Any]:
     """Return the content of a compose.yaml with one service."""
-    service = _without_interpolation(_make_compose_service(container))
+    service = double_dollars_of_texts(_make_compose_service(container))
     if container.key_required:
         service["environment"][API_KEY] = KEY_WANTED
     volumes = {"volumes": {"cache": {"name": container.cache}}} if _cache_kind(container) == "volume" else {}
     networks = {"networks": {container.network: {"external": True}}} if service.get("networks") else {}
-    return {"services": {container.name: service}, **networks, **_without_interpolation(volumes)}
+    return {"services": {container.name: service}, **networks, **double_dollars_of_texts(volumes)}
 
 
 def _make_compose_service(container: Container) -> dict[str, Any]:
@@ -240,15 +241,6 @@ def _reserve_gpus(container: Container) -> dict[str, Any]:
     _, _, numbers = container.gpus.partition("device=")
     chosen = {"device_ids": numbers.split(",")} if numbers else {"count": "all"}
     return {"resources": {"reservations": {"devices": [{"driver": "nvidia", "capabilities": ["gpu"], **chosen}]}}}
-
-
-def _without_interpolation(value: Any) -> Any:
-    """Double every dollar sign, because compose interpolates variables."""
-    if isinstance(value, str):
-        return value.replace("$", "$$")
-    if isinstance(value, list):
-        return [_without_interpolation(item) for item in value]
-    return {key: _without_interpolation(item) for key, item in value.items()} if isinstance(value, dict) else value
 
 
 # --- comments -------------------------------------------------------------------------------------------------------

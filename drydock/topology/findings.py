@@ -9,7 +9,7 @@ from pathlib import Path
 from drydock.config.project_choice import DRYDOCK
 from drydock.config.strict_yaml import read_yaml
 from drydock.model.topology_findings import FINDINGS
-from entrypoints.core.language import Translations, Words, read_locale_language, translate
+from entrypoints.core.language import Translations, Words, read_locale_language, translate_text
 from entrypoints.core.records import Finding
 
 _LINE = re.compile(r"([A-Z]+-\d+): (.*)", re.DOTALL)
@@ -39,18 +39,18 @@ def translate_line(words: Words, line: str) -> str:
     """Return a line of `finding` in the user's language; that of an image's check keeps its id and severity."""
     match = _LINE.fullmatch(line)
     if not match:
-        return translate(words, line)
+        return translate_text(words, line)
     number, text = match.groups()
     known = FINDINGS.get(number)
     remediation = known.remediation if known and text.endswith(f"; {known.remediation}") else ""
     if not remediation:
-        return f"{number}: {translate(words, text)}"
+        return f"{number}: {translate_text(words, text)}"
     text = text.removesuffix(f"; {remediation}")
-    return f"{number}: {translate(words, text)}{words.get('; ', '; ')}{translate(words, remediation)}"
+    return f"{number}: {translate_text(words, text)}{words.get('; ', '; ')}{translate_text(words, remediation)}"
 
 
 def translate_finding(words: Words, finding: Finding) -> Finding:
     """Return a finding of a node in the user's language."""
     texts = (finding.text, finding.found, finding.expected, finding.remediation)
-    text, found, expected, remediation = (translate(words, each) for each in texts)
+    text, found, expected, remediation = (translate_text(words, each) for each in texts)
     return finding._replace(text=text, found=found, expected=expected, remediation=remediation)

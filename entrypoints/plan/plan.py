@@ -13,7 +13,7 @@ from entrypoints.checks.grants import examine_facts, explain_no_device
 from entrypoints.core.errors import USAGE, EntrypointError
 from entrypoints.core.exported import choose_exported_variables
 from entrypoints.core.folders import locate_private_root
-from entrypoints.core.language import Words, translate, translate_phrase
+from entrypoints.core.language import Words, translate_phrase, translate_text
 from entrypoints.core.records import CachePlan, Facts, Finding, Notice, RankPlan, Reason, ServePlan, Value, to_json
 from entrypoints.core.redact import redact_argv, redact_env, redact_value
 from entrypoints.core.settings_precedence import (
@@ -552,8 +552,8 @@ def _list_reasons(chosen: Mapping[str, Chosen], others: Iterable[Reason], words:
 
 def _translate_reason(words: Words, reason: Reason) -> Reason:
     """Return a reason in the user's language."""
-    instead = tuple(translate(words, text) for text in reason.instead)
-    return reason._replace(because=translate(words, reason.because), instead=instead)
+    instead = tuple(translate_text(words, text) for text in reason.instead)
+    return reason._replace(because=translate_text(words, reason.because), instead=instead)
 
 
 def _format_setting_value(value: str | bool) -> str:

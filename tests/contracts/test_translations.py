@@ -20,7 +20,7 @@ from drydock.topology.findings import format_topology_finding, read_words, trans
 from entrypoints.checks.findings import COMPARISONS
 from entrypoints.checks.symptoms import add_failures
 from entrypoints.core.errors import DOES_NOT_FIT, EXIT_CODES, OK, USAGE, EntrypointError
-from entrypoints.core.language import Translations, translate, translate_error, translate_profile
+from entrypoints.core.language import Translations, translate_error, translate_profile, translate_text
 from tests.support.cases import for_each
 
 PROFILES = [
@@ -135,7 +135,7 @@ def test_reasons_and_errors_of_recorded_hosts_are_chinese() -> None:
     english = {
         (name, text): translation
         for name, text in texts
-        if not CHINESE.search(translation := translate(words[name], text)) or ENGLISH.search(translation)
+        if not CHINESE.search(translation := translate_text(words[name], text)) or ENGLISH.search(translation)
     }
 
     assert len(texts) > 500
