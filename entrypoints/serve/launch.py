@@ -70,7 +70,7 @@ def prepare_host(
     """
     from entrypoints.cache.lifecycle import Caches
 
-    if plan.group and any(finding.id == "PLAN-121" for finding in plan.findings):
+    if plan.group and not plan.group.address_given:
         message = f"{NODES} {plan.group.hosts}: the address of the first host is not given"
         raise EntrypointError(USAGE, message, f"give the same {MASTER} ADDRESS on every host")
     os.umask(choose_umask(env))
