@@ -48,6 +48,20 @@ PAUSE = (PYTHON, "-I", "-S", "-c")
 """Not each image has a `sleep`, nor has Kubernetes before 1.30."""
 _ESCALATES = "SYS_ADMIN"
 """The API rejects allowPrivilegeEscalation: false together with this capability or privileged: true."""
+POD_FIELDS = {
+    "--env": "env",
+    "--cap-add": "capabilities",
+    "--security-opt": "securityContext",
+    "--group-add": "supplementalGroups",
+    "--mount": "hostPath",
+    "--shm-size": "emptyDir for /dev/shm",
+    "--ipc": "hostIPC",
+    "--network": "hostNetwork",
+    "--user": "runAsUser",
+    "--privileged": "privileged",
+    "--host": "args: --host",
+}
+"""Docker's option → the field of a pod. What is not here, a pod does not have."""
 
 
 def kubernetes_text(container: Container) -> str:
