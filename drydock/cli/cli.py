@@ -33,7 +33,6 @@ from drydock.core.paths import PROGRAM
 from drydock.core.process import check_current_folder, prepare_process
 from drydock.inputs import others
 
-
 Commands = Mapping[str, Mapping[str, Verb]]
 """Heading → verb as it is typed → what it does: the table of tasks.py."""
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import cache
 
-from drydock.config.project_layers import merge_layers, read_layers
 from drydock.config.project_choice import DRYDOCK
+from drydock.config.project_layers import merge_layers, read_layers
 from drydock.config.validation import validate_document
 from drydock.model.topology_findings import TopologyFinding, TopologyFindings
 

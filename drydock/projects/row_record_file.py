@@ -30,8 +30,8 @@ from drydock.model.row_record import HostPlan, RowRecord, Upgraded
 from drydock.model.variant import Variant
 from drydock.run import entrypoint
 from drydock.run.auto import PROCESSOR
-from drydock.topology.topology_file import explain_unreadable_host
 from drydock.run.recorded_plans import PlanQuestion, RecordedPlan, make_recorded_plans
+from drydock.topology.topology_file import explain_unreadable_host
 
 FILE = "upgrade.json"
 HOSTS = "hosts/*/host.json"

@@ -24,7 +24,6 @@ from drydock.cli.task_helpers import after_dashes, foundations_of, here, termina
 from drydock.config.matrix import find_matching_variants, find_variant, read_matrix
 from drydock.config.project_choice import DRYDOCK
 from drydock.core.console import spell_commands, write_output
-from drydock.core.errors import InputError
 from drydock.core.files import format_json
 
 

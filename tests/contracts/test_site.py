@@ -15,10 +15,10 @@ import yaml
 import tasks
 from drydock.config.matrix import read_matrix
 from drydock.config.project_choice import DRYDOCK
+from drydock.config.topology_finding_file import read_topology_findings
 from drydock.core.errors import InputError
 from drydock.core.paths import ROOT
 from drydock.pages import commands_page, site
-from drydock.config.topology_finding_file import read_topology_findings
 
 pytest.importorskip("zensical", reason="there is no Zensical for this processor")
 pytestmark = [pytest.mark.checkout, pytest.mark.xdist_group("site")]  # one at a time: it is built in build/site

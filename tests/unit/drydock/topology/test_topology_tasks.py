@@ -9,11 +9,11 @@ import pytest
 
 from drydock.config.matrix import read_retired
 from drydock.config.project_choice import DRYDOCK
+from drydock.config.topology_finding_file import read_topology_findings
 from drydock.core.errors import InputError
 from drydock.core.files import format_json
 from drydock.model.record import dump_record
 from drydock.topology import init, topology_tasks
-from drydock.config.topology_finding_file import read_topology_findings
 from drydock.topology import render as rendering
 from drydock.topology.plan_model import PLAN_AT_MOST
 from drydock.topology.topology_file import HOST_AT_MOST, read_topology
