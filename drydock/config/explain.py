@@ -12,10 +12,11 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from drydock.config.matrix import ADDED, HOST, MERGED, ROLES, find_lineage, read_stacks
+from drydock.config.matrix import HOST, find_lineage, read_stacks
 from drydock.config.project_choice import FILE
-from drydock.config.project_layers import MORE, merge_layers, read_layers
+from drydock.config.project_layers import MORE, merge_layers, move_places, read_layers
 from drydock.config.rows import ADDITIONS, VARIANTS, read_rows, with_more_blocks
+from drydock.config.stack_layers import ADDED, MERGED, Whole, merge_stack_files, name_layered_key, wrap_values
 from drydock.config.strict_yaml import KeyPath, Position, YamlDocument, locate_problem, read_yaml
 from drydock.core.console import as_lines
 from drydock.core.files import format_json
@@ -80,19 +81,12 @@ def explain_row(project: Project, variant: Variant) -> Explained:
     line, _ = find_lineage(variant.stack, files)
     row = (VARIANTS, variant.id)
     inherits = matrix.places.get((*row, "inherits"))
-    replacing = (at for at, name in enumerate(line) if _BY_ID in files[name].document.data)
-    newest = next(
-        (at for at in replacing if _BY_ID not in files[line[at]].adds), len(line)
-    )  # older checks do not count
     documents = [
         YamlDocument("", {ADDITIONS: {}, _OF_LISTS: {}}, {}),
         _read_project_additions(project),
         _shape_document(read_layers(project, HOST), (), ("summary",)) if (project / HOST).is_file() else None,
         _shape_document(read_layers(project, f"templates/{variant.accelerator}/accelerator.yaml"), (), ("summary",)),
-        *(
-            _shape_document(files[name].document, (), () if place <= newest else (_BY_ID,), files[name].adds)
-            for place, name in reversed([*enumerate(line)])
-        ),
+        _shape_document(merge_stack_files([files[name] for name in reversed(line)]), ()),
         _shape_document(YamlDocument(matrix.name, {"epoch": matrix.data.get("epoch")}, matrix.places), ()),
         _shape_document(with_more_blocks(matrix), row),
     ]
@@ -106,15 +100,7 @@ def explain_row(project: Project, variant: Variant) -> Explained:
     )
 
 
-class _Whole(NamedTuple):
-    """A value that is replaced as a whole, though it may be a table or a list."""
-
-    value: Any
-
-
-def _shape_document(
-    document: YamlDocument, path: KeyPath, without: Sequence[str] = (), adds: Iterable[str] = ()
-) -> YamlDocument:
+def _shape_document(document: YamlDocument, path: KeyPath, without: Sequence[str] = ()) -> YamlDocument:
     """Return what a file says about a row, in a shape that layers.py lays over weaker files as matrix.py does."""
     data: dict[str, Any] = {}
     places: dict[KeyPath, Position] = {(): Position(1, 1, None, document.name)}
@@ -125,30 +111,21 @@ def _shape_document(
         if field in without or (field in _NO_VALUES and field != "summary"):
             continue
         if field == _BY_ID and isinstance(value, list):
-            data[field] = {entry["id"]: _Whole(entry) for entry in value}
+            data[field] = {entry["id"]: Whole(entry) for entry in value}
             for number, entry in enumerate(value):
-                places |= _move_places(document, (*path, field, number), (field, entry["id"]))
+                moved = move_places(document, (*path, field, number), (field, entry["id"]))
+                places |= {at: place._replace(before=None) for at, place in moved.items()}  # of another id
             places[(field,)] = document.places[(*path, field)].within(document.name)
             continue
         if field == _OF_LISTS:
             more = {key: f"{key}{MORE}" if isinstance(inner, list) else key for key, inner in value.items()}
             data[field] = {more[key]: inner for key, inner in value.items()}
             for key, name in more.items():
-                places |= _move_places(document, (*path, field, key), (field, name))
+                places |= move_places(document, (*path, field, key), (field, name))
             continue
-        name = f"{field}{MORE}" if field in (*_LISTS, *adds) and isinstance(value, list) else field
-        places |= _move_places(document, (*path, field), (name,))
-        if field == ADDITIONS or isinstance(value, list):
-            data[name] = value
-        else:
-            if field == ROLES and isinstance(value, dict):
-                data[field] = {
-                    role: {part: {key: _Whole(inner) for key, inner in table.items()} for part, table in own.items()}
-                    for role, own in value.items()
-                }
-                continue
-            is_table = field in _TABLES and isinstance(value, dict)
-            data[field] = {key: _Whole(inner) for key, inner in value.items()} if is_table else _Whole(value)
+        name = name_layered_key(field, value, _LISTS)
+        places |= move_places(document, (*path, field), (name,))
+        data[name] = value if field == ADDITIONS else wrap_values(field, value, _TABLES)
     return YamlDocument(document.name, data, places)
 
 
@@ -162,30 +139,21 @@ def _read_project_additions(project: Project) -> YamlDocument | None:
     return _shape_document(YamlDocument(FILE, {ADDITIONS: added}, document.places), ())
 
 
-def _move_places(document: YamlDocument, old: KeyPath, new: KeyPath) -> dict[KeyPath, Position]:
-    """Return the places of a value under another path, each with its file."""
-    return {
-        (*new, *path[len(old) :]): place.within(document.name)
-        for path, place in document.places.items()
-        if path[: len(old)] == old
-    }
-
-
 # --- what came out --------------------------------------------------------------------------------------------------
 
 
 def _list_origins(project: Project, whole: YamlDocument, path: KeyPath, value: Any) -> Iterator[Origin]:
     """Yield the values at a path: one, or several if they are from several files."""
-    inner = value.value if isinstance(value, _Whole) else value
+    inner = value.value if isinstance(value, Whole) else value
     places = {at: place for at, place in whole.places.items() if at[: len(path)] == path}
     files = {place.file for at, place in places.items() if at != path}
     if isinstance(value, dict) or (len(files) > 1 and isinstance(inner, dict)):
         for key, child in inner.items():
             is_table = isinstance(value, dict)
-            yield from _list_origins(project, whole, (*path, key), child if is_table else _Whole(child))
+            yield from _list_origins(project, whole, (*path, key), child if is_table else Whole(child))
     elif len(files) > 1 and isinstance(inner, list):
         for number, child in enumerate(inner):
-            yield from _list_origins(project, whole, (*path, number), _Whole(child))
+            yield from _list_origins(project, whole, (*path, number), Whole(child))
     else:
         place = places.get((*path, "value")) or next(at for at in places.values() if at.file in (files or {at.file}))
         key = locate_problem("", path, "")[2:-2]

@@ -8,12 +8,12 @@ from typing import NamedTuple
 from drydock.config.matrix import HOST, read_retired
 from drydock.config.project_layers import merge_layers, read_layers
 from drydock.config.strict_yaml import YamlDocument
+from drydock.config.topology_finding_file import read_topology_findings
 from drydock.config.validation import validate_document
 from drydock.core.files import format_json
 from drydock.core.project import Project
 from drydock.model.checks import Failures, FindingElsewhere, Retired
 from drydock.model.record import dump_record
-from drydock.model.topology_findings import FINDINGS
 
 
 def read_failures(project: Project, accelerator: str = "") -> Failures:
@@ -65,7 +65,7 @@ def _read_findings_elsewhere(project: Project) -> dict[str, FindingElsewhere]:
         number: FindingElsewhere(
             text=finding.text.replace("{}", "…"), remediation=finding.remediation, source=finding.source
         )
-        for number, finding in FINDINGS.items()
+        for number, finding in read_topology_findings().items()
     }
     retired: dict[str, list[Retired]] = {}
     for entry in read_retired(project):

@@ -23,6 +23,7 @@ from drydock.config.project_choice import FILE as PROJECT_FILE
 from drydock.config.project_choice import read_settings
 from drydock.config.project_layers import MORE, merge_layers, read_layers
 from drydock.config.rows import MATRIX, own_rows, read_rows
+from drydock.config.stack_layers import ROLES, merge_stack_files
 from drydock.config.strict_yaml import KeyPath, YamlDocument, read_yaml
 from drydock.config.validation import Problem, combine_problems, validate_document
 from drydock.core.errors import InputError, TargetError, suggest_nearest
@@ -49,7 +50,6 @@ from drydock.model.variant import (
     StackContents,
     Threshold,
     Variant,
-    join_roles,
     settings_of_role,
 )
 from entrypoints.core.settings_precedence import (
@@ -103,15 +103,26 @@ def _read_matrix(project: Project, _contents: tuple[tuple[Path, bytes], ...]) ->
         {*matrix.variants} if not settings or settings.rows == "all" else _choose_rows(project, settings.rows, matrix)
     )
     return tuple(
-        _expand_variant(name, matrix, stacks[row.stack], accelerators[files[row.stack].accelerator], every).model_copy(
+        _expand_variant(name, matrix, holders.stack, holders.accelerator, every).model_copy(
             update={
-                "settings": _resolve_settings(project, name, row, files, accelerators, document),
-                "roles": _roles(project, row, files, accelerators),
+                "settings": _resolve_settings(project, name, row, holders, document),
+                "roles": _resolve_roles(project, holders),
             }
         )
         for name, row in sorted(matrix.variants.items())
         if name in chosen
+        for holders in [_find_holders(row.stack, stacks, files, accelerators)]
     )
+
+
+def _find_holders(
+    stack: str,
+    stacks: Mapping[str, Stack],
+    files: Mapping[str, StackFile],
+    accelerators: Mapping[str, Accelerator],
+) -> Holders:
+    line, _ = find_lineage(stack, files)
+    return Holders(accelerators[files[stack].accelerator], stacks[stack], [files[name] for name in line])
 
 
 def _choose_rows(project: Project, names: Sequence[str], matrix: Matrix) -> set[str]:
@@ -402,28 +413,14 @@ def _known_as(parent: str, heir: StackFile, files: Mapping[str, StackFile]) -> s
     return name if is_alone else parent
 
 
-MERGED = ("env", "serve", "caches", "thresholds")
-"""Tables, which are merged with what is inherited, key by key."""
 ROLES_OF_SERVERS: tuple[Role, ...] = ("serve", "prefill", "decode")
-ROLES = "roles"
-"""The table of tables by role, which is merged role by role and key by key."""
-ADDED = ("trim", "system_sources", "recommended")
-"""Lists that are added to what is inherited; another one replaces it, unless its key ends with +."""
 
 
 def _merge_stacks(oldest_first: Sequence[StackFile]) -> Stack:
-    values: dict[str, Any] = {}
-    for file in oldest_first:
-        for field in file.stack.model_fields_set:
-            value = getattr(file.stack, field)
-            if field in MERGED:
-                value = {**values.get(field, {}), **value}
-            elif field == ROLES:
-                value = join_roles(values.get(field, {}), value)
-            elif field in ADDED or field in file.adds:
-                value = (*values.get(field, ()), *value)
-            values[field] = value
-    return Stack.model_construct(**values)
+    """Return a stack with what it inherits. Raises InputError."""
+    if len(oldest_first) == 1:
+        return oldest_first[0].stack
+    return validate_document(Stack, merge_stack_files(oldest_first))
 
 
 # --- checks ---------------------------------------------------------------------------------------------------------
@@ -735,25 +732,25 @@ def _choose_kv_transfer(stack: Stack, accelerator: Accelerator) -> KvTransfer | 
     )
 
 
+class Holders(NamedTuple):
+    """What a row inherits settings from."""
+
+    accelerator: Accelerator
+    stack: Stack
+    """With what it inherits."""
+    files: Sequence[StackFile]
+    """The stack's file and those that it inherits from, the nearest first."""
+
+
 def _resolve_settings(
-    project: Project,
-    name: str,
-    row: MatrixRow,
-    files: Mapping[str, StackFile],
-    accelerators: Mapping[str, Accelerator],
-    document: YamlDocument,
+    project: Project, name: str, row: MatrixRow, holders: Holders, document: YamlDocument
 ) -> tuple[ResolvedSetting, ...]:
     """Return the settings of a row. What a project wrote has an origin of its own, which is stronger."""
-    line, _ = find_lineage(row.stack, files)
-    accelerator, stack = (
-        accelerators[files[row.stack].accelerator],
-        _merge_stacks([files[ancestor] for ancestor in reversed(line)]),
-    )
-    is_own_stack = functools.partial(_is_in_own_stack, project, [files[ancestor] for ancestor in line])
+    is_own_stack = functools.partial(_is_in_own_stack, project, holders.files)
     is_own_row = functools.partial(_is_in_own_row, project, document, name)
     layers = (
-        (ACCELERATOR, _collect_settings(accelerator)),
-        *_divide_settings(_collect_settings(stack), STACK, OWN_STACK, is_own_stack),
+        (ACCELERATOR, _collect_settings(holders.accelerator)),
+        *_divide_settings(_collect_settings(holders.stack), STACK, OWN_STACK, is_own_stack),
         *_divide_settings(_collect_settings(row), VARIANT, OWN_VARIANT, is_own_row),
     )
     return _resolved(layers)
@@ -767,17 +764,12 @@ def _resolved(layers: Iterable[tuple[str, Mapping[str, Setting]]]) -> tuple[Reso
     )
 
 
-def _roles(
-    project: Project, row: MatrixRow, files: Mapping[str, StackFile], accelerators: Mapping[str, Accelerator]
-) -> dict[Role, ResolvedRole]:
-    """Return what servers of each role get. What a project wrote has an origin of its own, as in `_settings`."""
-    line, _ = find_lineage(row.stack, files)
-    of_accelerator = accelerators[files[row.stack].accelerator].roles
-    of_stack = _merge_stacks([files[it] for it in reversed(line)]).roles
+def _resolve_roles(project: Project, holders: Holders) -> dict[Role, ResolvedRole]:
+    """Return what servers of each role get. What a project wrote has an origin of its own, as in _resolve_settings."""
     resolved: dict[Role, ResolvedRole] = {}
     for role in ROLES_OF_SERVERS:
-        own, inherited = settings_of_role(of_stack, role), settings_of_role(of_accelerator, role)
-        is_own = functools.partial(_is_in_own_role, project, [files[it] for it in line], role)
+        own, inherited = (settings_of_role(holder.roles, role) for holder in (holders.stack, holders.accelerator))
+        is_own = functools.partial(_is_in_own_role, project, holders.files, role)
         layers = ((ACCELERATOR, inherited.settings), *_divide_settings(own.settings, STACK, OWN_STACK, is_own))
         both = inherited | own
         if both != RoleSettings():

@@ -6,7 +6,7 @@ replaced; and a list whose key ends with `+` is added to the list below.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from functools import cached_property, reduce
 from typing import Any, NamedTuple
 
@@ -43,19 +43,23 @@ def _lay_over(below: YamlDocument, above: YamlDocument) -> YamlDocument:
         return above
     changes = _Changes(set(), {})
     data = _merge_tables(below.data, above.data, (), changes)
-    return YamlDocument(above.name, data, _Places(below, above, changes))
+
+    def compute_places() -> dict[KeyPath, Position]:
+        below_places = {path: place.within(below.name) for path, place in below.places.items()}
+        return _merge_places(below_places, above.places, changes)
+
+    return YamlDocument(above.name, data, LazyPlaces(compute_places))
 
 
-class _Places(Mapping[KeyPath, Position]):
-    """Positions of what two documents make, computed when one is asked for: few commands report any."""
+class LazyPlaces(Mapping[KeyPath, Position]):
+    """Positions that are computed when one is asked for: few commands report any."""
 
-    def __init__(self, below: YamlDocument, above: YamlDocument, changes: _Changes) -> None:
-        self._below, self._above, self._changes = below, above, changes
+    def __init__(self, compute: Callable[[], dict[KeyPath, Position]]) -> None:
+        self._compute = compute
 
     @cached_property
     def _all(self) -> dict[KeyPath, Position]:
-        below = {path: place.within(self._below.name) for path, place in self._below.places.items()}
-        return _merge_places(below, self._above.places, self._changes)
+        return self._compute()
 
     def __getitem__(self, path: KeyPath) -> Position:
         return self._all[path]
@@ -93,7 +97,7 @@ def _merge_places(
     places = {path: place for path, place in below.items() if path not in old}
     for path, place in above.items():
         if _find_holder(path, changes.replaced) is not None:
-            places[path] = place._replace(before=old.get(path, place.before))
+            places[path] = _append_before(place, old[path]) if path in old else place
         elif (added_key := _find_holder(path, changes.added)) is not None:
             name, first = changes.added[added_key]
             if path == added_key:
@@ -101,6 +105,20 @@ def _merge_places(
             elif isinstance(number := path[len(added_key)], int):
                 places[*name, first + number, *path[len(added_key) + 1 :]] = place
     return places
+
+
+def _append_before(place: Position, oldest: Position) -> Position:
+    """Return a place that replaces another one after those that it replaces already."""
+    return place._replace(before=_append_before(place.before, oldest) if place.before else oldest)
+
+
+def move_places(document: YamlDocument, old: KeyPath, new: KeyPath) -> dict[KeyPath, Position]:
+    """Return the places of a value under another path, each with its file."""
+    return {
+        (*new, *path[len(old) :]): place.within(document.name)
+        for path, place in document.places.items()
+        if path[: len(old)] == old
+    }
 
 
 def _find_holder(path: KeyPath, paths: Container[KeyPath]) -> KeyPath | None:

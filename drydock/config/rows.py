@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from drydock.config.project_choice import FILE
-from drydock.config.project_layers import MORE, merge_layers
+from drydock.config.project_layers import MORE, merge_layers, move_places
 from drydock.config.strict_yaml import KeyPath, Position, YamlDocument, read_yaml
 from drydock.config.validation import Problem, combine_problems
 from drydock.core.project import LOWEST, Project
@@ -144,15 +144,6 @@ def _with_parents(lower_rows: Known, below: YamlDocument, above: YamlDocument) -
     return YamlDocument(below.name, {**below.data, VARIANTS: all_rows}, places)
 
 
-def _move_places(source: YamlDocument, old: KeyPath, new: KeyPath) -> dict[KeyPath, Position]:
-    """Return the places of a value under another path."""
-    return {
-        (*new, *path[len(old) :]): place.within(source.name)
-        for path, place in source.places.items()
-        if path[: len(old)] == old
-    }
-
-
 def _with_additions(project: Project, layer: str, above: YamlDocument) -> YamlDocument:
     """Return the rows of another project, each with what all images of that project get."""
     path = project.named[layer] / FILE
@@ -162,7 +153,7 @@ def _with_additions(project: Project, layer: str, above: YamlDocument) -> YamlDo
         return above
     places: dict[KeyPath, Position] = {}
     for name in list_rows(above):
-        places |= _move_places(settings, (ADDITIONS,), (VARIANTS, name, ADDITIONS))
+        places |= move_places(settings, (ADDITIONS,), (VARIANTS, name, ADDITIONS))
     common = YamlDocument(settings.name, {VARIANTS: {name: {ADDITIONS: added} for name in list_rows(above)}}, places)
     return merge_layers((common, with_more_blocks(above)))
 
@@ -176,5 +167,5 @@ def with_more_blocks(document: YamlDocument) -> YamlDocument:
             more = {f"{key}{MORE}" if key == BLOCKS else key: value for key, value in added.items()}
             all_rows[name] = {**row, ADDITIONS: more}
             old = (VARIANTS, name, ADDITIONS, BLOCKS)
-            places |= _move_places(document, old, (*old[:-1], f"{BLOCKS}{MORE}"))
+            places |= move_places(document, old, (*old[:-1], f"{BLOCKS}{MORE}"))
     return YamlDocument(document.name, {**document.data, VARIANTS: all_rows}, places)

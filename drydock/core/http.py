@@ -8,10 +8,8 @@ import email.utils
 import random
 import socket
 import ssl
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Future
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -22,6 +20,7 @@ from drydock.core.console import log
 from drydock.core.errors import FetchError
 from drydock.core.files import parse_byte_count
 from drydock.core.network_settings import check_request
+from drydock.core.threads import start_daemon
 
 RETRIED = (408, 425, 429, 500, 502, 503, 504, 509)
 """HTTP status codes after which another attempt may succeed. 509 (bandwidth exceeded) is in no RFC; hosts send it."""
@@ -77,15 +76,7 @@ class Session(requests.Session):
         check_request(request.url or "", options)
         if not options.get("stream"):
             return self._follow(request, options)
-        answer: Future[requests.Response] = Future()
-
-        def fulfil() -> None:
-            try:
-                answer.set_result(self._follow(request, options))
-            except BaseException as error:  # noqa: BLE001 - raised again where the answer is awaited
-                answer.set_exception(error)
-
-        threading.Thread(target=fulfil, daemon=True).start()
+        answer = start_daemon(lambda: self._follow(request, options))
         try:
             return answer.result(self.longest_wait)
         except TimeoutError as error:

@@ -34,13 +34,14 @@ from drydock.inputs.hub import USUAL, HubAddress, HubFile, ModelListing, unsafe_
 from drydock.inputs.store import Store, place_file, whole_folder
 from drydock.model.names import OneLine
 from drydock.model.record import Count, Record, Sha256, dump_record
+from entrypoints.core.weight_files import OTHER_FRAMEWORKS, PICKLED, SAFETENSORS
 
 MANIFEST = "drydock-model.json"
 """In a folder that was pulled: where it is from, and the hash of each file."""
 _MANIFEST_AT_MOST = 16 << 20
 _SLACK = 64 << 20
 """Bytes to leave free on the disk."""
-_OTHER_FORMATS = (".bin", ".pt", ".pth", ".ckpt", ".h5", ".msgpack", ".onnx", ".onnx_data", ".tflite")
+_OTHER_FORMATS = (*PICKLED, *OTHER_FRAMEWORKS)
 """Weights in formats that vLLM does not read where there are safetensors."""
 _OTHER_FOLDERS = ("original", "onnx", "openvino", "coreml", ".git", ".cache")
 """Folders with other forms of the same weights. Source: vLLM, weight_utils.py, which ignores `original/**/*`."""
@@ -135,7 +136,7 @@ def _is_other(path: str, files: Iterable[HubFile]) -> bool:
     """Return whether a file is of no use to vLLM, because the same weights are there as safetensors."""
     if PurePosixPath(path).parts[0] in _OTHER_FOLDERS and "/" in path:
         return True
-    safetensors = any("/" not in file.path and file.path.endswith(".safetensors") for file in files)
+    safetensors = any("/" not in file.path and file.path.endswith(SAFETENSORS) for file in files)
     return safetensors and path.endswith(_OTHER_FORMATS)
 
 

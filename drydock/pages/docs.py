@@ -18,7 +18,7 @@ from drydock.model.variant import Variant
 from drydock.pages import failures_page, matrix_table, pictures, reference_pages, variables_page
 from drydock.pages.markdown import make_table
 from drydock.run.machine import make_natural_key
-from entrypoints.core.language import Translations, Words, translate
+from entrypoints.core.language import Translations, Words, translate_text
 
 END = "<!-- end -->"
 ARCHITECTURES = "tests/models/architectures.json"
@@ -143,7 +143,7 @@ def unknown_architectures(project: Project, language: str) -> str:
         if why:
             listed.setdefault(why, []).append(f"`{name}`")
     rows = (
-        (translate(labels.reasons, why), str(len(names)), _shorten_names(sorted(names), labels.many))
+        (translate_text(labels.reasons, why), str(len(names)), _shorten_names(sorted(names), labels.many))
         for why, names in sorted(listed.items())
     )
     return make_table(labels.head, rows)

@@ -24,6 +24,7 @@ from drydock.model.checks import AnyHost, Failures
 from drydock.model.locked import Lock
 from drydock.model.project_record import ProjectFile
 from drydock.model.record import Record
+from drydock.model.topology_findings import TopologyFindings
 from drydock.model.variant import Accelerator, Matrix, Profile, Stack
 from drydock.topology.topology_records import Topology
 
@@ -31,6 +32,7 @@ RECORDS: dict[str, type[Record]] = {
     "accelerator": Accelerator,
     "bundle": Bundle,
     "failures": Failures,
+    "topology_findings": TopologyFindings,
     "host": AnyHost,
     "lock": Lock,
     "matrix": Matrix,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from drydock.config.topology_finding_file import read_topology_findings
 from drydock.core.files import format_compact_json
 from drydock.model.kv_transfer import KvTransfer
-from drydock.model.topology_findings import FINDINGS
 from drydock.model.variant import Variant
 from drydock.pages.markdown import make_anchor, make_table
 
@@ -70,6 +70,6 @@ def roles(variants: Sequence[Variant]) -> str:
 
 def list_topology_findings() -> Iterator[str]:
     """Yield an item for each finding about a topology: its text, and what to do."""
-    for number, finding in FINDINGS.items():
+    for number, finding in read_topology_findings().items():
         text = finding.text.replace("{}", "…")
         yield f"- {make_anchor(number)}**{number}** {text}\n    - fix: {finding.remediation}\n"

@@ -9,10 +9,8 @@ import email.utils
 import os
 import shutil
 import ssl
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -38,6 +36,7 @@ from drydock.core.files import check_cache_folder
 from drydock.core.http import TransientRequestError
 from drydock.core.paths import cache_home
 from drydock.core.project import Project
+from drydock.core.threads import start_daemon
 from drydock.engine import daemon
 from drydock.inputs import debs, git, hub, image_digests
 from drydock.inputs.downloads import request_options
@@ -122,9 +121,7 @@ def format_diagnoses(answers: Sequence[Diagnosis]) -> str:
 
 def _at_once(checks: Sequence[Question]) -> Iterator[Diagnosis]:
     """Yield the answers, in order. A check that takes too long goes on in its thread, which nothing waits for."""
-    futures: list[Future[str]] = [Future() for _ in checks]
-    for check, future in zip(checks, futures, strict=True):
-        threading.Thread(target=_answer_question, args=(check, future), daemon=True).start()
+    futures = [start_daemon(check.run) for check in checks]
     end = time.monotonic() + LONGEST
     for check, future in zip(checks, futures, strict=True):
         try:
@@ -135,13 +132,6 @@ def _at_once(checks: Sequence[Question]) -> Iterator[Diagnosis]:
             )
         except DrydockError as error:
             yield _make_failed_diagnosis(check, error)
-
-
-def _answer_question(check: Question, future: Future[str]) -> None:
-    try:
-        future.set_result(check.run())
-    except BaseException as error:  # noqa: BLE001 - raised again where the answer is awaited
-        future.set_exception(error)
 
 
 def _make_failed_diagnosis(check: Question, error: DrydockError) -> Diagnosis:

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from drydock.core.console import log
 from drydock.core.differences import find_differences
-from drydock.core.errors import DrydockError, StaleError
+from drydock.core.errors import StaleError
 from drydock.core.files import parse_any_json
 from drydock.core.project import Project
 from drydock.inputs.store import default_store
 from drydock.lock.recipes import recipe_files, recipes_lock
 from drydock.lock.recipes.recipe_texts import Recipes
-from drydock.run import entrypoint, recorded_host
+from drydock.run import recorded_host
+from drydock.run.recorded_plans import PlanQuestion, make_recorded_plans
 from drydock.topology.init import find_hosts
 from drydock.topology.size import Recorded, list_recorded_machines
 
@@ -102,17 +102,15 @@ def _list_questions(recorded: Iterable[Recorded], models: Iterable[str]) -> list
 
 
 def _make_recipe_plans(project: Project, questions: Iterable[tuple[Recorded, str]], *more: str) -> list[Plan]:
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        return [*pool.map(lambda pair: _make_recipe_plan(project, pair[0], pair[1], more), questions)]
-
-
-def _make_recipe_plan(project: Project, host: Recorded, model: str, more: Sequence[str]) -> Plan:
-    words = ("plan", "--json", "--root", str(host.path), "--model", model, *more)
-    try:
-        plan = entrypoint.answer_for_container(project, host.variant, words, {})
-    except DrydockError as error:
-        return {"no plan": error.problems[0]}
-    return {reason["setting"]: reason["value"] for reason in plan["reasons"]}
+    plans = make_recorded_plans(
+        project, [PlanQuestion(host.variant, host.path, ("--model", model, *more)) for host, model in questions]
+    )
+    return [
+        {"no plan": plan.problem}
+        if plan.error
+        else {reason["setting"]: reason["value"] for reason in plan.document["reasons"]}
+        for plan in plans
+    ]
 
 
 def _compare_plans(

@@ -30,6 +30,7 @@ from drydock.model.row_record import HostPlan, RowRecord, Upgraded
 from drydock.model.variant import Variant
 from drydock.run import entrypoint
 from drydock.run.auto import PROCESSOR
+from drydock.run.recorded_plans import PlanQuestion, RecordedPlan, make_recorded_plans
 from drydock.topology.topology_file import explain_unreadable_host
 
 FILE = "upgrade.json"
@@ -231,39 +232,71 @@ def plan_on_hosts(project: Project, variant: Variant) -> dict[str, HostPlan]:
     A row for processors is planned on every host of its architecture. Raises InputError.
     """
     hosts = sorted(project.root.glob(HOSTS))
+    questions = [_make_host_question(project, variant, host) for host in hosts]
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        host_plans = [*pool.map(lambda host: _plan_on_host(project, variant, host), hosts)]
-    return {host.parent.name: plan for host, plan in zip(hosts, host_plans, strict=True) if plan}
+        facts = [*pool.map(lambda question: _read_host_facts(project, question), questions)]
+    usable = [
+        (question, facts_or_error)
+        for question, facts_or_error in zip(questions, facts, strict=True)
+        if isinstance(facts_or_error, HostError) or _is_for_host(variant, facts_or_error)
+    ]
+    plans = make_recorded_plans(project, [question for question, _ in usable])
+    return {
+        question.host.parent.name: HostPlan(error=facts_or_error.problems[0])
+        if isinstance(facts_or_error, HostError)
+        else _make_host_plan(question, plan)
+        for (question, facts_or_error), plan in zip(usable, plans, strict=True)
+    }
 
 
-def _plan_on_host(project: Project, variant: Variant, host: Path) -> HostPlan | None:
-    name = str(host.relative_to(project.root))
+def _make_host_question(project: Project, variant: Variant, host: Path) -> PlanQuestion:
+    """Return what is asked of a host. Raises InputError for one that cannot be read."""
+    name = host.relative_to(project.root)
     if problem := explain_unreadable_host(host):
         raise InputError(f"{name}: {problem}", hint="record it again: facts --record host.json; or remove the folder")
     words = _read_serve_words(host.with_name(SERVE), project)
+    return PlanQuestion(variant, name, words, _OFFLINE, _make_path_variable(), project.root)
 
-    def ask(*arguments: str) -> Any:
-        return entrypoint.answer_for_container(
-            project, variant, (*arguments, "--root", name), _OFFLINE, _make_path_variable(), project.root
-        )
 
+def _read_host_facts(project: Project, question: PlanQuestion) -> Any:
+    """Return a host's facts, or the HostError that there are none. Raises InputError."""
     try:
-        facts = ask("facts")
-        machine = facts["processor"]["architecture"]
-        if ARCHITECTURES.get(machine, f"linux/{machine}") not in variant.platforms:
-            return None
-        if not facts["devices"] and variant.accelerator != PROCESSOR:
-            return None
-        plan = ask("plan", "--json", *words)
+        return entrypoint.answer_for_container(
+            project,
+            question.variant,
+            ("facts", "--root", str(question.host)),
+            question.container_env,
+            _make_path_variable(),
+            question.folder,
+        )
     except HostError as error:
-        return HostPlan(error=error.problems[0])
+        return error
     except DrydockError as error:
-        raise InputError(*(f"{name}: {problem}" for problem in error.problems), hint=error.hint) from error
-    env = {name: value for name, value in plan["env"].items() if name not in plan["cache"]["folders"]}
+        raise _name_host(question.host, error) from error
+
+
+def _is_for_host(variant: Variant, facts: Mapping[str, Any]) -> bool:
+    """Return whether a host has a row's architecture, and its devices if it needs any."""
+    machine = facts["processor"]["architecture"]
+    platform = ARCHITECTURES.get(machine, f"linux/{machine}")
+    return platform in variant.platforms and bool(facts["devices"] or variant.accelerator == PROCESSOR)
+
+
+def _make_host_plan(question: PlanQuestion, plan: RecordedPlan) -> HostPlan:
+    if isinstance(plan.error, HostError):
+        return HostPlan(error=plan.problem)
+    if plan.error:
+        raise _name_host(question.host, plan.error)
     wrong = {
-        finding["id"]: finding["severity"] for finding in plan["findings"] if finding["severity"] in ("FAIL", "WARN")
+        finding["id"]: finding["severity"]
+        for finding in plan.document["findings"]
+        if finding["severity"] in ("FAIL", "WARN")
     }
-    return HostPlan(argv=plan["argv"], env=env, findings=wrong)
+    return HostPlan(argv=plan.document["argv"], env=plan.list_variables(), findings=wrong)
+
+
+def _name_host(host: Path, error: DrydockError) -> InputError:
+    return InputError(*(f"{host}: {problem}" for problem in error.problems), hint=error.hint)
 
 
 def _make_path_variable() -> dict[str, str]:

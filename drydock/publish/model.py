@@ -30,8 +30,8 @@ from drydock.publish.push import WORKERS, PublishOptions, attach_documents, push
 from drydock.publish.repository import Repository
 from drydock.registry.blobs import FileContent
 from drydock.registry.manifests import to_manifest
+from entrypoints.core.weight_files import WEIGHTS
 
-WEIGHTS = (".safetensors", ".bin", ".gguf", ".pt", ".pth")
 SMALL, SMALL_IN_ALL = 24 << 20, 64 << 20
 """Bytes of a small file, and of all of them. The largest published index of weights has 20 MB."""
 MOST_LAYERS = 100

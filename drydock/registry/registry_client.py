@@ -14,7 +14,6 @@ import re
 import threading
 import time
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlencode, urljoin, urlsplit, urlunsplit
@@ -27,6 +26,7 @@ from drydock.core import http
 from drydock.core.errors import CredentialsError, InputError, RegistryError
 from drydock.core.files import SLOWEST, parse_any_json, parse_byte_count
 from drydock.core.http import TransientRequestError
+from drydock.core.threads import start_daemon
 from drydock.oci.reference import DOCKER_HUB, DOCKER_HUB_API, Reference, is_loopback
 from drydock.registry.credentials import Credentials, read_credentials
 
@@ -204,8 +204,7 @@ class Client:
         The timeout of requests starts again with each byte, so a slow server could keep it waiting without end.
         """
         seconds = self.access.patience + (parse_byte_count(request.headers.get("Content-Length", "")) or 0) / SLOWEST
-        answer: Future[requests.Response] = Future()
-        threading.Thread(target=_set_response, args=(answer, send), daemon=True).start()
+        answer = start_daemon(send)
         try:
             return answer.result(seconds)
         except TimeoutError as error:
@@ -417,13 +416,6 @@ def _parse_json_object(response: requests.Response) -> dict[str, Any]:
     except ValueError:
         return {}
     return value if isinstance(value, dict) else {}
-
-
-def _set_response(answer: Future[requests.Response], send: Callable[[], requests.Response]) -> None:
-    try:
-        answer.set_result(send())
-    except BaseException as error:  # noqa: BLE001 - raised again where the answer is awaited
-        answer.set_exception(error)
 
 
 def _read_limited_body(response: requests.Response, **options: Any) -> None:

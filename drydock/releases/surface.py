@@ -15,11 +15,11 @@ from invoke.collection import Collection
 
 from drydock.build import render
 from drydock.build.build_job import STAND_IN
+from drydock.config.topology_finding_file import read_topology_findings
 from drydock.core import errors
 from drydock.core.errors import DrydockError, InputError
 from drydock.core.files import format_json, parse_json_object
 from drydock.core.paths import ROOT
-from drydock.model.topology_findings import FINDINGS
 from drydock.model.variant import Variant
 from drydock.pages import schema
 from entrypoints.core import errors as image_errors
@@ -64,7 +64,7 @@ def collect_surface(tasks: Collection, variants: Sequence[Variant]) -> dict[str,
             for name, code in vars(image_errors).items()
             if name.isupper() and isinstance(code, int)
         },
-        "findings": dict.fromkeys([*_collect_finding_ids(variants), *FINDINGS], ""),
+        "findings": dict.fromkeys([*_collect_finding_ids(variants), *read_topology_findings()], ""),
         "labels": dict.fromkeys([*labels, STAND_IN], ""),
         "keys": _collect_file_keys(),
     }

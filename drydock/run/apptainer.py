@@ -22,6 +22,15 @@ VARIABLE = "APPTAINERENV_"
 RUNTIMES = {"nvidia": "--nv", "habana": "--intel-hpu"}
 """Container runtime → the flag that gives the same devices and libraries. --intel-hpu is of Apptainer 1.5, and reads
 HABANA_VISIBLE_DEVICES."""
+OPTIONS = {
+    "--env": "--env",
+    "--device": "--bind",
+    "--mount": "--mount",
+    "--host": "--host",
+    "--runtime": "runtime",
+    "--gpus": "--nv",
+}
+"""Docker's option → Apptainer's. What is not here, Apptainer's user decides."""
 CHOSEN = "CUDA_VISIBLE_DEVICES"
 """Selects among the cards of --nv, which gives all of them."""
 
@@ -89,7 +98,7 @@ def _make_command_parts(container: Container) -> Iterable[tuple[str, ...]]:
     flag = RUNTIMES.get(container.runtime or ("nvidia" if container.gpus else ""))
     yield from ((flag,),) if flag else ()
     for path in container.devices:
-        yield "--bind", path
+        yield OPTIONS["--device"], path
     for bind in binds_of(container):
         yield "--mount", format_mount(bind)
     yield "--mount", format_mount(Bind(source=container.cache, target=CACHE, read_only=False))

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from shlex import join
 from typing import Any
 
+from drydock.core.dollars import double_dollars_of_texts
 from drydock.core.errors import InputError
 from drydock.core.yaml_writer import write_yaml
 from drydock.run.access import API_KEY, LOOPBACK, bracket_address
@@ -155,6 +156,27 @@ def _wrap_value(value: str) -> tuple[str, ...]:
 
 # --- compose --------------------------------------------------------------------------------------------------------
 
+COMPOSE_KEYS = {
+    "--runtime": "runtime",
+    "--gpus": "deploy",
+    "--device": "devices",
+    "--env": "environment",
+    "--cap-add": "cap_add",
+    "--security-opt": "security_opt",
+    "--group-add": "group_add",
+    "--mount": "volumes",
+    "--ulimit": "ulimits",
+    "--cpuset-cpus": "cpuset",
+    "--shm-size": "shm_size",
+    "--ipc": "ipc",
+    "--network": "network_mode",
+    "--user": "user",
+    "--publish": "ports",
+    "--privileged": "privileged",
+    "--host": "command: --host",
+}
+"""Docker's option → the key of a compose file that has its value."""
+
 
 def compose_text(container: Container) -> str:
     """Format a compose.yaml with one service."""
@@ -163,12 +185,12 @@ def compose_text(container: Container) -> str:
 
 def compose_project(container: Container) -> dict[str, Any]:
     """Return the content of a compose.yaml with one service."""
-    service = _without_interpolation(_make_compose_service(container))
+    service = double_dollars_of_texts(_make_compose_service(container))
     if container.key_required:
-        service["environment"][API_KEY] = KEY_WANTED
+        service[COMPOSE_KEYS["--env"]][API_KEY] = KEY_WANTED
     volumes = {"volumes": {"cache": {"name": container.cache}}} if _cache_kind(container) == "volume" else {}
     networks = {"networks": {container.network: {"external": True}}} if service.get("networks") else {}
-    return {"services": {container.name: service}, **networks, **_without_interpolation(volumes)}
+    return {"services": {container.name: service}, **networks, **double_dollars_of_texts(volumes)}
 
 
 def _make_compose_service(container: Container) -> dict[str, Any]:
@@ -187,24 +209,24 @@ def _make_compose_service(container: Container) -> dict[str, Any]:
         "stop_grace_period": f"{STOP_SECONDS}s",
         "read_only": True,
         "tmpfs": [f"{TMP}:exec,mode=1777"],
-        "privileged": container.privileged,
+        COMPOSE_KEYS["--privileged"]: container.privileged,
         "cap_drop": [] if container.privileged else ["ALL"],
-        "cap_add": [] if container.privileged else list(container.capabilities),
-        "security_opt": [_with_colon(word) for word in container.security],
-        "group_add": list(container.groups),
-        "user": container.user,
-        "runtime": container.runtime,
-        "devices": [f"{path}:{path}" for path in container.devices],
-        "cpuset": container.cpuset_cpus,
-        "shm_size": container.shm,
-        "ipc": container.ipc,
-        "network_mode": container.network if container.network in MODES else "",
+        COMPOSE_KEYS["--cap-add"]: [] if container.privileged else list(container.capabilities),
+        COMPOSE_KEYS["--security-opt"]: [_with_colon(word) for word in container.security],
+        COMPOSE_KEYS["--group-add"]: list(container.groups),
+        COMPOSE_KEYS["--user"]: container.user,
+        COMPOSE_KEYS["--runtime"]: container.runtime,
+        COMPOSE_KEYS["--device"]: [f"{path}:{path}" for path in container.devices],
+        COMPOSE_KEYS["--cpuset-cpus"]: container.cpuset_cpus,
+        COMPOSE_KEYS["--shm-size"]: container.shm,
+        COMPOSE_KEYS["--ipc"]: container.ipc,
+        COMPOSE_KEYS["--network"]: container.network if container.network in MODES else "",
         "networks": [container.network] if container.network not in ("", *MODES) else [],
-        "ports": list(_list_published_ports(container)),
-        "ulimits": dict(map(_parse_ulimit, container.ulimits)),
-        "environment": {**_make_docker_environment(container), **dict.fromkeys(by_name(container))},
-        "volumes": [*map(_compose_bind, binds_of(container)), cache],
-        "deploy": _reserve_gpus(container),
+        COMPOSE_KEYS["--publish"]: list(_list_published_ports(container)),
+        COMPOSE_KEYS["--ulimit"]: dict(map(_parse_ulimit, container.ulimits)),
+        COMPOSE_KEYS["--env"]: {**_make_docker_environment(container), **dict.fromkeys(by_name(container))},
+        COMPOSE_KEYS["--mount"]: [*map(_compose_bind, binds_of(container)), cache],
+        COMPOSE_KEYS["--gpus"]: _reserve_gpus(container),
     }
     return {key: value for key, value in service.items() if value}
 
@@ -240,15 +262,6 @@ def _reserve_gpus(container: Container) -> dict[str, Any]:
     _, _, numbers = container.gpus.partition("device=")
     chosen = {"device_ids": numbers.split(",")} if numbers else {"count": "all"}
     return {"resources": {"reservations": {"devices": [{"driver": "nvidia", "capabilities": ["gpu"], **chosen}]}}}
-
-
-def _without_interpolation(value: Any) -> Any:
-    """Double every dollar sign, because compose interpolates variables."""
-    if isinstance(value, str):
-        return value.replace("$", "$$")
-    if isinstance(value, list):
-        return [_without_interpolation(item) for item in value]
-    return {key: _without_interpolation(item) for key, item in value.items()} if isinstance(value, dict) else value
 
 
 # --- comments -------------------------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from itertools import chain
 from typing import Any
 
+from drydock.core.dollars import double_dollars
 from drydock.core.yaml_writer import write_yaml
 from drydock.run.access import API_KEY
 from drydock.run.container import API_PORT, FOR_BUCKETS, FROM_THE_SHELL, STATUS_PORT, Bind, Container, is_local
@@ -47,6 +48,20 @@ PAUSE = (PYTHON, "-I", "-S", "-c")
 """Not each image has a `sleep`, nor has Kubernetes before 1.30."""
 _ESCALATES = "SYS_ADMIN"
 """The API rejects allowPrivilegeEscalation: false together with this capability or privileged: true."""
+POD_FIELDS = {
+    "--env": "env",
+    "--cap-add": "capabilities",
+    "--security-opt": "securityContext",
+    "--group-add": "supplementalGroups",
+    "--mount": "hostPath",
+    "--shm-size": "emptyDir for /dev/shm",
+    "--ipc": "hostIPC",
+    "--network": "hostNetwork",
+    "--user": "runAsUser",
+    "--privileged": "privileged",
+    "--host": "args: --host",
+}
+"""Docker's option → the field of a pod. What is not here, a pod does not have."""
 
 
 def kubernetes_text(container: Container) -> str:
@@ -216,7 +231,7 @@ def _make_container_spec(container: Container) -> dict[str, Any]:
         "name": "vllm",
         "image": container.image,
         **({"imagePullPolicy": "Never"} if is_local(container.image) else {}),
-        "args": [_double_dollars(word) for word in container.arguments],
+        "args": [double_dollars(word) for word in container.arguments],
         **({} if container.once else {"ports": _list_pod_ports(container)}),
         "env": list(_list_pod_environment(container)),
         **({"resources": resources} if resources else {}),
@@ -243,11 +258,6 @@ def _make_probes_and_hooks(container: Container) -> dict[str, Any]:
     }
 
 
-def _double_dollars(text: str) -> str:
-    """Double every dollar sign, because Kubernetes expands $(NAME) in args and env, also for secrets."""
-    return text.replace("$", "$$")
-
-
 def _choose_container_port(container: Container, usual: int) -> int:
     """Return the port inside the container: with the host's network, the requested one."""
     return usual - API_PORT + container.port if container.network == HOST else usual
@@ -255,7 +265,7 @@ def _choose_container_port(container: Container, usual: int) -> int:
 
 def _list_pod_environment(container: Container) -> Iterable[Mapping[str, Any]]:
     for name, value in merge_variables(container.env, container).items():
-        yield {"name": name, "value": _double_dollars(value)}
+        yield {"name": name, "value": double_dollars(value)}
     for name in container.downloads:
         if name not in (*container.named, *container.given):
             yield from_secret(name, secret_of(name), optional=True)

@@ -2,71 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 
 from drydock.model.running import Run, Word
-from drydock.run import podman
+from drydock.run import apptainer, docker, kubernetes, podman
 from drydock.run.access import EVERY_ADDRESS, LOOPBACK, bracket_address, is_exposed
 from drydock.run.container import Bind, Container, text_of
-from drydock.run.docker import merge_variables
 from drydock.run.user_options import HOST
 from entrypoints.request.access import ALLOWED_HOSTS
 
-COMPOSE = {
-    "--runtime": "runtime",
-    "--gpus": "deploy",
-    "--device": "devices",
-    "--env": "environment",
-    "--cap-add": "cap_add",
-    "--security-opt": "security_opt",
-    "--group-add": "group_add",
-    "--mount": "volumes",
-    "--ulimit": "ulimits",
-    "--cpuset-cpus": "cpuset",
-    "--shm-size": "shm_size",
-    "--ipc": "ipc",
-    "--network": "network_mode",
-    "--user": "user",
-    "--publish": "ports",
-    "--privileged": "privileged",
-    "--host": "command: --host",
+NAMES: Mapping[str, Callable[[str], str]] = {
+    "docker": str,
+    "compose": lambda option: docker.COMPOSE_KEYS.get(option, ""),
+    "kubernetes": lambda option: kubernetes.POD_FIELDS.get(option, ""),
+    "quadlet": podman.name_unit_key,
+    "apptainer": lambda option: apptainer.OPTIONS.get(option, ""),
 }
-"""Docker's option → the key of a compose file that has its value."""
-KUBERNETES = {
-    "--env": "env",
-    "--cap-add": "capabilities",
-    "--security-opt": "securityContext",
-    "--group-add": "supplementalGroups",
-    "--mount": "hostPath",
-    "--shm-size": "emptyDir for /dev/shm",
-    "--ipc": "hostIPC",
-    "--network": "hostNetwork",
-    "--user": "runAsUser",
-    "--privileged": "privileged",
-    "--host": "args: --host",
-}
-"""Docker's option → the field of a pod. What is not here, a pod does not have."""
-_PODMAN = (
-    *("--runtime", "--security-opt", "--group-add", "--ulimit", "--ipc", "--privileged"),
-    *("--cpuset-cpus", "--cpuset-mems"),
-)
-QUADLET = {
-    **podman.KEYS,
-    **{option: f"PodmanArgs={option}" for option in _PODMAN},
-    "--gpus": f"AddDevice {podman.CDI}",
-    "--host": "Exec: --host",
-}
-"""Docker's option → the key of a unit that has its value."""
-APPTAINER = {"--env": "--env", "--device": "--bind", "--mount": "--mount", "--host": "--host"}
-"""Docker's option → Apptainer's. What is not here, Apptainer's user decides."""
-NAMES: Mapping[str, Mapping[str, str]] = {
-    "docker": {},
-    "compose": COMPOSE,
-    "kubernetes": KUBERNETES,
-    "quadlet": QUADLET,
-    "apptainer": APPTAINER | {"--runtime": "runtime", "--gpus": "--nv"},
-}
+"""Format → what it calls an option of Docker's; empty for one that it does not have."""
 
 
 def list_record_options(run: Run) -> Iterable[tuple[str, str, str]]:
@@ -96,14 +49,14 @@ def list_record_options(run: Run) -> Iterable[tuple[str, str, str]]:
 
 def format_option_reasons(run: Run, container: Container, form: str) -> Iterable[str]:
     """Yield the reason for each option that this container has, named as in this format."""
-    names = NAMES[form]
+    name_option = NAMES[form]
     for option, value, because in (
         *_of_record(run, container, form),
         *_of_user(run, container),
         *_of_address(container, form),
     ):
-        if form == "docker" or option in names:
-            yield f"{names.get(option, option)}{f' {value}' if value else ''}: {because}"
+        if name := name_option(option):
+            yield f"{name}{f' {value}' if value else ''}: {because}"
     if form == "kubernetes" and container.device_class:
         yield f"claim {container.device_class}: {container.count}: its driver gives the pod its devices"
     elif form == "kubernetes" and container.resource:
@@ -177,7 +130,7 @@ def _of_address(container: Container, form: str) -> Iterable[tuple[str, str, str
     because = f"other machines can connect; --port {LOOPBACK}:{container.port} does not let them"
     because = because if is_exposed(container.address) else only
     yield ("--host", container.address, because) if container.network == HOST else ("--publish", where, because)
-    if ALLOWED_HOSTS in merge_variables(container.env, container) and ALLOWED_HOSTS not in container.given:
+    if ALLOWED_HOSTS in docker.merge_variables(container.env, container) and ALLOWED_HOSTS not in container.given:
         because = f"names by which a server without a key answers; --env {ALLOWED_HOSTS}=NAME,… is for a proxy's"
         yield "--env", f"{ALLOWED_HOSTS}={container.env[ALLOWED_HOSTS]}", because
 

@@ -31,6 +31,8 @@ KEYS = {
     "--mount": "Mount",
 }
 """Option → the key of a unit. Others are PodmanArgs: Podman 4.9 has no keys for them, or reads only the last Ulimit."""
+_ELSEWHERE = {"--gpus": f"AddDevice {CDI}", "--host": "Exec: --host"}
+"""Option → what has its value: cards are devices of CDI, and the server's own option is part of the command."""
 RESTART_SECONDS = 10
 """Between two starts, so that systemd never counts five of them within ten seconds and gives up."""
 _PLAIN = re.compile(r"[\w@:/.,=+\[\]-]+", re.ASCII)
@@ -135,6 +137,11 @@ def _list_secrets(container: Container) -> tuple[str, ...]:
 
 def _file(container: Container) -> str:
     return f"%E/drydock/{container.name}.env"
+
+
+def name_unit_key(option: str) -> str:
+    """Return what has the value of an option in a unit."""
+    return _ELSEWHERE.get(option) or KEYS.get(option) or f"PodmanArgs={option}"
 
 
 def _make_unit_key(flag: str, *values: str, secrets: Sequence[str]) -> tuple[str, str]:

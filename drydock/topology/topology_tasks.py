@@ -25,7 +25,7 @@ from drydock.topology.plan_model import Because, Rank, TopologyPlan, read_plan
 from drydock.topology.topology_file import read_topology
 from drydock.topology.topology_plan import Images, plan_topology
 from drydock.topology.topology_records import Topology
-from entrypoints.core.language import Words, translate, translate_phrase
+from entrypoints.core.language import Words, translate_phrase, translate_text
 from entrypoints.core.parse import format_id_list
 
 ROUTER = "router"
@@ -168,5 +168,5 @@ def _list_rank_lines(rank: Rank) -> Iterator[str]:
 
 
 def _list_reason_lines(reason: Because, words: Words) -> Iterator[str]:
-    yield f"  {reason.setting} = {reason.value}: {translate(words, reason.because)}"
-    yield from (f"  {translate_phrase(words, '    not {}', translate(words, text))}" for text in reason.instead)
+    yield f"  {reason.setting} = {reason.value}: {translate_text(words, reason.because)}"
+    yield from (f"  {translate_phrase(words, '    not {}', translate_text(words, text))}" for text in reason.instead)

@@ -14,6 +14,7 @@ from drydock.cli.options import (
     NoCacheOption,
     OfflineOption,
     PlatformOption,
+    PruneOptions,
     RowOrAutoOption,
     TrustOptions,
     Verb,
@@ -23,7 +24,6 @@ from drydock.cli.task_helpers import after_dashes, foundations_of, here, termina
 from drydock.config.matrix import find_matching_variants, find_variant, read_matrix
 from drydock.config.project_choice import DRYDOCK
 from drydock.core.console import spell_commands, write_output
-from drydock.core.errors import InputError
 from drydock.core.files import format_json
 
 
@@ -40,6 +40,7 @@ class BuildVerbOptions(
 ):
     """How to build rows."""
 
+    TAKES_AUTO = True
     WORDS = ("target",)
     target: tuple[str, ...] = ()
     """variant id, alias or accelerator; auto: what fits this machine's devices and driver; several, with commas between
@@ -221,7 +222,7 @@ def list_matrix(options: MatrixOptions) -> None:
         )
 
 
-class ImagesOptions(JsonOption):
+class ImagesOptions(PruneOptions, JsonOption):
     """Which images of the engine are listed or removed."""
 
     prune: bool = False
@@ -235,8 +236,7 @@ def list_images(options: ImagesOptions) -> None:
     """List drydock's images in the engine, and which checkouts keep them."""
     from drydock.build import engine_images as images_module
 
-    if options.yes and not options.prune:
-        raise InputError("--yes: nothing to confirm", hint="add --prune")
+    options.check_prune()
     images = images_module.list_engine_images(here())
     images = images_module.prune_images(images, yes=options.yes) if options.prune else images
     if options.json:

@@ -10,6 +10,7 @@ from drydock.cli.options import (
     InsecureOption,
     JsonOption,
     OfflineOption,
+    PruneOptions,
     RowOption,
     SignOptions,
     Verb,
@@ -76,7 +77,7 @@ class SharedFoundations(InsecureOption, JsonOption):
     """HOST/REPOSITORY [default: drydock.yaml's `foundations`]"""
 
 
-class FoundationsOptions(SharedFoundations):
+class FoundationsOptions(PruneOptions, SharedFoundations):
     """Which foundations are listed or deleted."""
 
     keep: str = ""
@@ -92,8 +93,7 @@ def list_foundations(options: FoundationsOptions) -> None:
     """List the foundations in a registry, and which rows need them."""
     from drydock.publish import foundation_use
 
-    if options.yes and not options.prune:
-        raise InputError("--yes: nothing to confirm", hint="add --prune")
+    options.check_prune()
     where = foundations_of(options.registry, "--registry")
     repository, shared = foundation_use.list_shared_foundations(here(), where, options.keep, insecure=options.insecure)
     shared = foundation_use.prune_foundations(repository, shared, yes=options.yes) if options.prune else shared

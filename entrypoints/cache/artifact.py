@@ -29,7 +29,7 @@ from entrypoints.cache.entries import (
 )
 from entrypoints.core.errors import HOST, USAGE, EntrypointError
 from entrypoints.core.folders import list_files, make_executable, make_folder, read_bounded, read_regular, remove_folder
-from entrypoints.core.parse import parse_untrusted_json
+from entrypoints.core.parse import name_oci_architecture, parse_untrusted_json
 from entrypoints.core.tar import members, open_tar
 
 KIND = "application/vnd.drydock.cache.v1"
@@ -52,8 +52,6 @@ _EXPECTED = "expected an OCI image layout, as `cache export` writes it"
 _LEVEL = 1
 """Level of gzip: it halves compiled code; a higher level would take minutes."""
 
-_MACHINES = {"x86_64": "amd64", "aarch64": "arm64"}
-
 
 # --- export ---------------------------------------------------------------------------------------------------------
 
@@ -66,7 +64,7 @@ def export_entries(entries: Iterable[KeptEntry], folder: str) -> str:
         layer, content = _write_layer(entry, folder)
         layers.append(layer)
         contents.append(content)
-    system = {"architecture": _MACHINES.get(os.uname().machine, os.uname().machine), "os": "linux"}
+    system = {"architecture": name_oci_architecture(os.uname().machine), "os": "linux"}
     config = _write_json_blob(folder, {**system, "config": {}, "rootfs": {"type": "layers", "diff_ids": contents}})
     manifest = {
         "schemaVersion": 2,

@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Any
 
 from entrypoints.core.errors import INTERNAL, EntrypointError
-from entrypoints.core.language import Words, translate, translate_phrase
+from entrypoints.core.language import Words, translate_phrase, translate_text
 from entrypoints.core.records import Facts, Finding, Notice, to_json
 from entrypoints.core.text import format_one_line
 from entrypoints.core.units import MIB
@@ -77,12 +77,12 @@ def make_finding(
     if unused:
         raise EntrypointError(INTERNAL, f"profile.json: findings.{what.id}: no {{{unused[0]}}} in it", _MISMATCH)
     try:
-        values = {name: translate(words, value) for name, value in what.values.items()}
+        values = {name: translate_text(words, value) for name, value in what.values.items()}
         text, passed, remediation, source = (template.format_map(values) for template in templates)
     except KeyError as error:
         raise EntrypointError(INTERNAL, f"profile.json: findings.{what.id}: no value for {error}", _MISMATCH) from error
     severity, text = choose_outcome(texts["severity"], text, passed, good=good, words=words)
-    found, expected = translate(words, what.found), translate(words, what.expected)
+    found, expected = translate_text(words, what.found), translate_text(words, what.expected)
     return Finding(what.id, severity, text, found, expected, remediation, texts["scope"], source)
 
 
@@ -160,7 +160,7 @@ def _list_values(value: Any) -> Iterable[Any]:
     return value if isinstance(value, (list, tuple)) else (value,)
 
 
-def _parse_version_numbers(value: Any) -> tuple[int, ...]:
+def _parse_candidate_version(value: Any) -> tuple[int, ...]:
     """Return the numbers of a version; a candidate sorts before its release: 25.5.rc1 → (25, 5, -1, 1) < 25.5.0."""
     import re
 
@@ -170,7 +170,7 @@ def _parse_version_numbers(value: Any) -> tuple[int, ...]:
 
 def _is_at_least(actual: Any, expected: Any) -> bool | None:
     """Compare two versions, the shorter one padded with zeros; None if one has no number."""
-    actual_version, expected_version = _parse_version_numbers(actual), _parse_version_numbers(expected)
+    actual_version, expected_version = _parse_candidate_version(actual), _parse_candidate_version(expected)
     if not actual_version or not expected_version:
         return None
     length = max(len(actual_version), len(expected_version))

@@ -12,7 +12,7 @@ from entrypoints.cache.entries import COMPILED, KeptEntry, Unusable, is_in_use, 
 from entrypoints.cache.trust import choose_umask, find_writer, is_shared
 from entrypoints.core.errors import HOST, OK, USAGE, EntrypointError
 from entrypoints.core.folders import make_folder, remove_folder
-from entrypoints.core.text import emit_text, format_one_line, tell_user
+from entrypoints.core.text import emit_text, format_one_line, print_message
 
 Env = Mapping[str, str]
 USAGE_TEXT = "cache list [--json] | export FILE|DIR|- [NAME …] | import FILE|DIR | remove NAME …"
@@ -83,7 +83,7 @@ def _export_cache(root: str, rest: Sequence[str], env: Env) -> int:
             _pack_into(target, layout)
     finally:
         remove_folder(layout)
-    _tell_as_drydock(f"exported {len(entries)} entries to {target}: {digest}")
+    print_message(f"exported {len(entries)} entries to {target}: {digest}")
     return OK
 
 
@@ -149,17 +149,13 @@ def _remove_cache_entries(root: str, rest: Sequence[str], _: Env) -> int:
         if is_in_use(entries[name]):
             raise EntrypointError(HOST, f"{entries[name]}: in use by a server", "stop that server first")
         remove_folder(entries[name])
-        _tell_as_drydock(f"removed {name}")
+        print_message(f"removed {name}")
     return OK
 
 
 def _tell_lines(lines: Iterable[str]) -> None:
     for line in lines:
-        _tell_as_drydock(line)
-
-
-def _tell_as_drydock(text: str) -> None:
-    tell_user(f"drydock: {text}")
+        print_message(line)
 
 
 _VERBS = {"list": _list_cache, "export": _export_cache, "import": _import_cache, "remove": _remove_cache_entries}

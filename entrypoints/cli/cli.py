@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from entrypoints.core.errors import CHECK_FAILED, DOES_NOT_FIT, HOST, INTERNAL, MODEL, OK, USAGE, EntrypointError
-from entrypoints.core.text import emit_printable, emit_text, format_one_line, printable, tell_user
+from entrypoints.core.text import emit_printable, emit_text, format_one_line, print_message, printable, tell_user
 from entrypoints.request.access import KEY_FILE, Access, parse_keys
 from entrypoints.request.arguments import VERBS, Arguments, parse_arguments
 from entrypoints.request.flags import (
@@ -131,7 +131,9 @@ _HELP_IN_PARTS = (0, 11)
 
 def _print_vllm_help(arguments: Arguments, env: Env, profile: Mapping[str, Any]) -> int:
     """Replace this process by vLLM's own help, which needs no model and no plan. Raises USAGE."""
-    in_parts = tuple(map(int, profile["vllm"].split(".")[:2])) >= _HELP_IN_PARTS
+    from entrypoints.core.parse import parse_version_numbers
+
+    in_parts = parse_version_numbers(profile["vllm"]) >= _HELP_IN_PARTS
     words = [word for word in arguments.vllm if word.partition("=")[0] == "--help"] if in_parts else ["--help"]
     return _run_exec(arguments._replace(vllm=(profile["python"], "-m", profile["module"], *words)), env)
 
@@ -347,7 +349,6 @@ def _make_download_environment(env: Env, facts: Any, profile: Mapping[str, Any])
     from entrypoints.cache.plan import make_download_plan
     from entrypoints.cache.trust import choose_umask
     from entrypoints.core.folders import locate_private_root
-    from entrypoints.serve.launch import print_message as say_line
 
     hub = _make_hub_environment(env, facts, profile)
     if "cache" not in facts.mounts:
@@ -355,7 +356,9 @@ def _make_download_environment(env: Env, facts: Any, profile: Mapping[str, Any])
     os.umask(choose_umask(env))
     planned = make_download_plan(profile, env, facts.mounts, facts.user[0])
     unset = {name: folder for name, folder in planned.folders.items() if name not in env}
-    caches = Caches(planned._replace(folders=unset), locate_private_root(env, facts.user[0]), env, say_line, profile)
+    caches = Caches(
+        planned._replace(folders=unset), locate_private_root(env, facts.user[0]), env, print_message, profile
+    )
     caches.open()
     return caches.environment(hub)
 

@@ -15,7 +15,8 @@ from typing import Any, NamedTuple
 
 from entrypoints.core.errors import HOST, MODEL, OK, USAGE, EntrypointError
 from entrypoints.core.folders import copy_folder, remove_folder
-from entrypoints.core.text import tell_user
+from entrypoints.core.text import print_message
+from entrypoints.core.weight_files import WEIGHTS
 from entrypoints.decide.conversions import Conversion, choose_conversion
 from entrypoints.model.read import MARK, ModelFacts, read_model
 
@@ -23,7 +24,6 @@ Env = Mapping[str, str]
 
 USAGE_TEXT = "usage: convert --model DIR --output DIR [--kind KIND] [FLAG …]; other flags are passed to the script"
 _OWN = ("--model", "--output", "--kind")
-_WEIGHTS = (".safetensors", ".bin", ".pt", ".gguf")
 _SMALL = 1 << 20
 """Bytes: configurations that contain the path of their folder are smaller."""
 _GIB = 1 << 30
@@ -52,7 +52,7 @@ def run_convert(tokens: Sequence[str], env: Env, profile: Mapping[str, Any], fol
     _require_programs(job, env)
     _check_disk_room(job, model)
     _convert_model(job, env, profile["variant"])
-    _tell_as_drydock(_format_serve_hint(job))
+    print_message(_format_serve_hint(job))
     return OK
 
 
@@ -130,7 +130,7 @@ def _find_missing_modules(job: ConversionJob) -> list[str]:
 
 def _check_disk_room(job: ConversionJob, model: ModelFacts) -> None:
     """Raise HOST if the disk has no room for the result."""
-    files = [path for path in job.model.iterdir() if path.suffix in _WEIGHTS]
+    files = [path for path in job.model.iterdir() if path.suffix in WEIGHTS]
     weights = model.weights.on_disk if model.weights else sum(path.stat().st_size for path in files)
     place = job.output.parent
     disk = os.statvfs(place)
@@ -140,7 +140,7 @@ def _check_disk_room(job: ConversionJob, model: ModelFacts) -> None:
         raise EntrypointError(HOST, message, "mount a larger volume for --output")
     leftovers = [path.name for path in place.iterdir() if path.name.startswith(f".{job.output.name}.")]
     if leftovers:
-        _tell_as_drydock(
+        print_message(
             f"{place}: found {', '.join(leftovers)} of another conversion; remove it if no conversion is running"
         )
 
@@ -158,7 +158,7 @@ def _convert_model(job: ConversionJob, env: Env, variant: str) -> None:
             copy_folder(str(job.scripts), str(scripts))
             places = {"python": job.python, "scripts": scripts, "model": job.model, "output": result}
             argv = (*job.conversion.command(**{name: str(path) for name, path in places.items()}), *job.more)
-            _tell_as_drydock(" ".join(argv))
+            print_message(" ".join(argv))
             _run_script(argv, scripts, {**env, **job.conversion.env})
             _keep_script_files(job, scripts, result)
             _complete_result(job, result, variant)
@@ -260,7 +260,7 @@ def _add_files(model: Path, result: Path) -> None:
 
     for source in model.iterdir():
         target = result / source.name
-        if source.is_file() and source.suffix not in _WEIGHTS and not target.exists():
+        if source.is_file() and source.suffix not in WEIGHTS and not target.exists():
             copyfile(source, target)
 
 
@@ -297,7 +297,3 @@ def _format_serve_hint(job: ConversionJob) -> str:
     )
     model = job.output if job.conversion.gives == "model" else job.model
     return f"wrote {job.output}; to serve it: docker run{variables} … IMG serve --model {model}"
-
-
-def _tell_as_drydock(text: str) -> None:
-    tell_user(f"drydock: {text}")

@@ -12,7 +12,7 @@ from entrypoints.checks.logs import read_log
 from entrypoints.checks.symptoms import CONSEQUENCE, Match, explain_log, find_first_error, find_ids, format_matches
 from entrypoints.checks.unknown_flags import describe_names
 from entrypoints.core.errors import NOT_KNOWN, OK, USAGE, EntrypointError
-from entrypoints.core.text import emit_text, tell_user
+from entrypoints.core.text import emit_text, print_message
 from entrypoints.request.vllm_lists import VllmLists
 
 _STDIN = "-"
@@ -80,6 +80,6 @@ def _tell_first_error(text: str, profile: Mapping[str, Any], matches: Sequence[M
     if not matches:
         nothing = f"image {profile['variant']} knows no failure with these lines"
         hint = _OTHER_IMAGE.format(find_ids(text)[0]) if find_ids(text) else _ELSEWHERE
-        tell_user(f"drydock: explain: {nothing}{error_text}\n\nhint: {hint}")
+        print_message(f"explain: {nothing}{error_text}\n\nhint: {hint}")
     elif error_text:
-        tell_user(f"drydock: explain: the cause is not known{error_text}")
+        print_message(f"explain: the cause is not known{error_text}")

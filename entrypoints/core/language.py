@@ -71,7 +71,7 @@ def translate_phrase(words: Words, text: str, /, *values: str) -> str:
     return words.get(text, text).format(*values)
 
 
-def translate(words: Words, text: str) -> str:
+def translate_text(words: Words, text: str) -> str:
     """Return a text that code has made, in the user's language: a reason, an error, a value in a finding.
 
     The whole text, else its form (`{} devices would stay idle`), else each part between semicolons, colons and commas.
@@ -85,10 +85,10 @@ def translate(words: Words, text: str) -> str:
         if text.startswith(first) and text.endswith(last):
             values = re.fullmatch(_VALUE.join(map(re.escape, literals)), text, re.DOTALL)
             if values:
-                return words[form].format(*(translate(words, value) for value in values.groups()))
+                return words[form].format(*(translate_text(words, value) for value in values.groups()))
     for separator, translated_separator in _SEPARATORS.items():
         parts = text.split(separator)
-        translations = [translate(words, part) for part in parts] if len(parts) > 1 else parts
+        translations = [translate_text(words, part) for part in parts] if len(parts) > 1 else parts
         if translations != parts:
             return translated_separator.join(translations)
     return text
@@ -96,10 +96,10 @@ def translate(words: Words, text: str) -> str:
 
 def translate_error(words: Words, error: EntrypointError) -> str:
     """Return an error in the user's language; a message without a translation follows what its exit code means."""
-    message = translate(words, error.message)
+    message = translate_text(words, error.message)
     if words and message == error.message:
         message = f"{words.get(EXIT_CODES[error.code], EXIT_CODES[error.code])}：{message}"
-    hint = translate_phrase(words, "hint: {}", translate(words, error.hint)) if error.hint else ""
+    hint = translate_phrase(words, "hint: {}", translate_text(words, error.hint)) if error.hint else ""
     return f"{message}\n\n{hint}" if hint else message
 
 

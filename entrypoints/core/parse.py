@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -49,6 +50,16 @@ def parse_number(text: str) -> int:
     if not is_number(digits):
         raise ValueError("a decimal number")
     return int(digits)
+
+
+def parse_version_numbers(version: str) -> tuple[int, ...]:
+    """Return the first three numbers of a version; empty for none. A candidate equals its release: 0.9.1rc2 → 0.9.1."""
+    return tuple(int(number) for number in re.findall(r"\d+", version[:40])[:3])
+
+
+def name_oci_architecture(machine: str) -> str:
+    """Return what OCI's platforms call a machine that `uname -m` names."""
+    return {"x86_64": "amd64", "aarch64": "arm64"}.get(machine, machine)
 
 
 def parse_line(text: str) -> str:

@@ -309,6 +309,8 @@ class Group(NamedTuple):
     """Whether this host's vLLM has no server."""
     ray: bool = False
     """Whether Ray starts the ranks."""
+    address_given: bool = True
+    """Whether the user named rank 0's address; if not, `address` stands for it."""
 
 
 class ServePlan(NamedTuple):

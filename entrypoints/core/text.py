@@ -1,6 +1,6 @@
 """Text of a model folder, a recorded host or a cache entry, in a form that a terminal can show.
 
-Pure, except `emit_text`, `emit_printable` and `tell_user`.
+Pure, except `emit_text`, `emit_printable`, `tell_user` and `print_message`.
 """
 
 from __future__ import annotations
@@ -60,6 +60,11 @@ def tell_user(text: str) -> None:
     reader does not read and the pipe is full, lines are dropped until it reads.
     """
     _log.write(f"{printable(text)}\n")
+
+
+def print_message(text: str) -> None:
+    """Write a line of drydock's own to standard error. IO."""
+    tell_user(f"drydock: {text}")
 
 
 class _Log:

@@ -11,7 +11,7 @@ from typing import Any
 
 from entrypoints.checks.findings import make_notice
 from entrypoints.core.errors import DOES_NOT_FIT, MODEL, USAGE, EntrypointError
-from entrypoints.core.parse import format_id_list, parse_id_list
+from entrypoints.core.parse import format_id_list, parse_id_list, parse_version_numbers
 from entrypoints.core.records import Facts, Notice, Value
 from entrypoints.decide.decision_input import Case, element_bytes
 from entrypoints.decide.parallelism.experts import beside_adapters
@@ -69,7 +69,7 @@ class AscendCase(Case):
     @property
     def version(self) -> tuple[int, ...]:
         """The version of vLLM."""
-        return _parse_driver_version(self.profile["vllm"])
+        return parse_version_numbers(self.profile["vllm"])
 
     @property
     def is_eager(self) -> bool:
@@ -317,9 +317,9 @@ def _choose_graph_mode(case: AscendCase, fitted: Fit) -> dict[str, Value]:
         return {}
     if case.architecture == DUO:
         return {GRAPHS: _graphs_of_duo(case, fitted)}
-    driver = _parse_driver_version(case.facts.versions.get("driver", ""))
+    driver = parse_version_numbers(case.facts.versions.get("driver", ""))
     oldest = str(case.thresholds.table["driver_for_mixed_graphs"]["value"])
-    if not driver or driver >= _parse_driver_version(oldest) or case.version < _MIXES_GRAPHS:
+    if not driver or driver >= parse_version_numbers(oldest) or case.version < _MIXES_GRAPHS:
         return {}
     because = (
         f"driver {case.facts.versions['driver']}, older than {oldest}, has too few streams for both kinds of graphs"
@@ -473,10 +473,3 @@ def _long_mask(case: AscendCase) -> Iterator[Notice]:
     length = case.given.flag(LENGTH)
     if case.architecture == DUO and length in ("-1", "auto"):
         yield make_notice("NPU-046", f"{LENGTH} {length}", f"at most {most}", most=str(most))
-
-
-def _parse_driver_version(text: str) -> tuple[int, ...]:
-    """Return a version's first three numbers; a release candidate or beta equals its release."""
-    import re
-
-    return tuple(int(number) for number in re.findall(r"\d+", text[:40])[:3])

@@ -88,10 +88,6 @@ def find_default_conversion(profile: Mapping[str, Any], model: ModelFacts) -> Co
     return next((conversion for conversion in list_model_conversions(profile) if conversion.takes == takes), None)
 
 
-def _takes_images(model: ModelFacts) -> bool:
-    return not model.quantization and "image" in model.modalities
-
-
 def convert_command(profile: Mapping[str, Any], model: str, conversion: Conversion | None = None) -> str:
     """Return the command that converts a model, for a hint; a script needs the folder of a model of a hub."""
     kind = f" --kind {conversion.kind}" if conversion and conversion.takes == ANY else ""

@@ -18,7 +18,7 @@ from entrypoints.decide.decision_input import Case
 from entrypoints.decide.records import GIB, Decision, does_not_fit, gib
 from entrypoints.model.geometry import Geometry
 from entrypoints.model.read import ModelFacts
-from entrypoints.request.flags import LENGTH, PREFIXES
+from entrypoints.request.flags import BATCHED, LENGTH, PREFIXES
 from entrypoints.request.vllm_flags import UserFlags
 
 DEVICE = "VLLM_OPENVINO_DEVICE"
@@ -200,9 +200,7 @@ def _choose_chunked_prefill(case: OpenvinoCase) -> dict[str, Value]:
     batch = max(tokens, case.given.number("--max-num-seqs") or case.given.intents.concurrency or _SEQUENCES)
     return {
         "--enable-chunked-prefill": Value(value=True, because=because),
-        "--max-num-batched-tokens": Value(
-            str(batch), f"{README}: {tokens} tokens, but at least the number of concurrent sequences"
-        ),
+        BATCHED: Value(str(batch), f"{README}: {tokens} tokens, but at least the number of concurrent sequences"),
     }
 
 

@@ -20,6 +20,7 @@ from entrypoints.decide.parallelism.hosts import make_reach_fields
 from entrypoints.decide.parallelism.visible import restricted_by_number
 from entrypoints.decide.records import Decision, Thresholds
 from entrypoints.model.read import ModelFacts
+from entrypoints.request.flags import BATCHED
 from entrypoints.request.vllm_flags import UserFlags, parse_count
 
 CACHE = "VLLM_XLA_CACHE_PATH"
@@ -169,7 +170,7 @@ def _compiled_shapes(case: Case, chosen: Fit) -> Iterator[Notice]:
     if case.given.variable("SKIP_JAX_PRECOMPILE") in ("1", "true", "True"):
         return
     user_flags, numbers = case.given, case.thresholds
-    most = user_flags.number("--max-num-batched-tokens") or numbers.whole("batched_tokens")
+    most = user_flags.number(BATCHED) or numbers.whole("batched_tokens")
     least = _read_count_variable(user_flags, LEAST) or numbers.whole("least_token_bucket")
     tokens = token_paddings(least, most, _read_count_variable(user_flags, GAP))
     requests = token_paddings(numbers.whole("least_request_bucket"), chosen.sequences or _SEQUENCES, 0)

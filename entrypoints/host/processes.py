@@ -9,8 +9,8 @@ import os
 from collections.abc import Iterator
 from typing import NamedTuple
 
-WEIGHTS = (".safetensors", ".gguf", ".bin", ".pt", ".pth")
-"""File name extensions of weights."""
+from entrypoints.core.weight_files import WEIGHTS
+
 TITLE = "VLLM::"
 """How the titles of vLLM's engine cores and workers begin, on every rank."""
 _LISTEN = "0A"

@@ -7,12 +7,12 @@ from hashlib import sha256
 from typing import TYPE_CHECKING
 
 from entrypoints.core.folders import read_bounded
+from entrypoints.core.weight_files import WEIGHTS
 from entrypoints.model.files import FILE_AT_MOST
 
 if TYPE_CHECKING:
     from entrypoints.model.hub import Hub
 
-_WEIGHTS = (".safetensors", ".bin", ".gguf", ".pt")
 _CONFIGS = ("config.json", "params.json")
 _SAMPLES = 8
 """Weight files to read from: reading hundreds would take as long as the rest of the start."""
@@ -47,7 +47,7 @@ def _hash_folder(folder: str) -> str:
     names = sorted(os.listdir(folder))
     for config in [name for name in names if name in _CONFIGS]:
         digest.update(read_bounded(os.path.join(folder, config), FILE_AT_MOST))
-    weights = [name for name in names if name.endswith(_WEIGHTS)]
+    weights = [name for name in names if name.endswith(WEIGHTS)]
     for name in weights:
         digest.update(f"{name} {os.path.getsize(os.path.join(folder, name))}\n".encode())
     for name in weights[:: -(-len(weights) // _SAMPLES) or 1]:

@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from entrypoints.core.parse import parse_version_numbers
 from entrypoints.core.records import Facts
 from entrypoints.model.read import ModelFacts
-from entrypoints.plan.refusal import Refusal, parse_minor
+from entrypoints.plan.refusal import Refusal
 from entrypoints.request.flags import KV_TRANSFER
 
 Settings = Mapping[str, str | bool]
@@ -31,7 +32,7 @@ INSTEAD_OF_AMX = "use a processor with AMX (Sapphire Rapids or newer), an unquan
 
 def find_cpu_refusals(version: str, facts: Facts, model: ModelFacts, settings: Settings) -> Iterator[Refusal]:
     """Yield what this vLLM has no kernel for on this processor. What is not known is not refused."""
-    minor = parse_minor(version)
+    minor = parse_version_numbers(version)[:2]
     if minor < FP8_FROM:
         return
     yield from _refused_by_class(minor, model)

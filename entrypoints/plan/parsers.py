@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Any
 
 from entrypoints.checks.findings import make_notice
 from entrypoints.core.errors import USAGE, EntrypointError
+from entrypoints.core.parse import parse_version_numbers
 from entrypoints.core.records import Notice, Value
 from entrypoints.model.parsers import REASONING, TOOLS, Rule
 from entrypoints.model.read import ModelFacts
@@ -70,7 +70,7 @@ def _find_parser(
     names = user_flags.vllm.names(_LISTS[option])
     if rule is None or (option == REASONING_PARSER and _lacks_reasoning(user_flags)):
         return rule, ""
-    version = tuple(map(int, re.findall(r"\d+", vllm[:40])[:2])) or (9999,)  # a name is that of the main branch
+    version = parse_version_numbers(vllm)[:2] or (9999,)  # a name is that of the main branch
     usable = (name for name in rule.parsers if version >= _USABLE_SINCE.get((option, name), (0,)))
     return rule, next((name for name in usable if names is None or name in names), "")
 

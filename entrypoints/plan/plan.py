@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from entrypoints.accelerators import import_decider
 from entrypoints.cache.plan import choose_cache_folders, drop_unchosen_home, make_cache_plan, make_cache_settings
@@ -13,7 +13,7 @@ from entrypoints.checks.grants import examine_facts, explain_no_device
 from entrypoints.core.errors import USAGE, EntrypointError
 from entrypoints.core.exported import choose_exported_variables
 from entrypoints.core.folders import locate_private_root
-from entrypoints.core.language import Words, translate, translate_phrase
+from entrypoints.core.language import Words, translate_phrase, translate_text
 from entrypoints.core.records import CachePlan, Facts, Finding, Notice, RankPlan, Reason, ServePlan, Value, to_json
 from entrypoints.core.redact import redact_argv, redact_env, redact_value
 from entrypoints.core.settings_precedence import (
@@ -84,6 +84,64 @@ def make_serve_plan(
     return plan_with_recipe(user_flags, attempt) if user_flags.recipe.name else attempt(user_flags)
 
 
+class PlanRequest(NamedTuple):
+    """What the user asks of a host, with what the image's makers and a recipe add to it."""
+
+    facts: Facts
+    flags: UserFlags
+    """With the recommended flags and the recipe's; the variables are the user's own."""
+    decision_flags: UserFlags
+    """As decisions see them: also with the variables of the recipe and of the project."""
+    published: ModelFacts
+    """The model as its files describe it."""
+    model: ModelFacts
+    """The model as the user's overrides change it."""
+    loaded: ModelFacts
+    """The model with its weights as they lie in memory."""
+    across: over.Across | None
+    """Several hosts; None for one."""
+    stated: dict[str, Value]
+    """What the command line sets."""
+    recommended: dict[str, Value]
+    notices: tuple[Notice, ...]
+    """What the request lacks to be safe."""
+
+
+class PlanDefaults(NamedTuple):
+    """Settings that hold if nothing else sets them."""
+
+    exported: dict[str, Value]
+    """The variables that the scripts of the base image export."""
+    values: dict[str, Value]
+    """All of them."""
+
+
+class DecidedSettings(NamedTuple):
+    """The decision, with what follows from the model's parsers, the role and the ranks."""
+
+    decision: Decision
+    common: dict[str, Value]
+    """Of every host."""
+    this_host: dict[str, Value]
+    """With those of this host's rank."""
+    files: dict[str, str]
+    """Path → text of the files that vLLM gets."""
+    notices: tuple[Notice, ...]
+
+
+class Cascade(NamedTuple):
+    """The layers of settings, and what wins."""
+
+    stated: Sequence[tuple[str, Mapping[str, Value]]]
+    """All layers but the decision, which differs between ranks."""
+    chosen: Mapping[str, Chosen]
+    cache: CachePlan
+
+    def settled(self) -> dict[str, str | bool]:
+        """Return the value of each setting."""
+        return {name: item.value.value for name, item in self.chosen.items()}
+
+
 def _make_plan_attempt(
     profile: Mapping[str, Any],
     facts: Facts,
@@ -92,118 +150,200 @@ def _make_plan_attempt(
     drain_timeout: float,
     stall: float | None,
 ) -> ServePlan:
-    """Make the plan with the recipe that `user_flags` has."""
-    user_flags, secret, exposed = guard.api_key(user_flags)
-    user_flags, unguarded = guard.add_middleware(
-        user_flags, keyed=bool(secret or user_flags.variable(API_KEY_VARIABLE))
+    """Make the plan with the recipe that `user_flags` has. Each value needs only those above it."""
+    request = _read_request(profile, facts, model, user_flags)
+    defaults = _choose_defaults(profile, request, drain_timeout)
+    decision = _make_decision(profile, request)
+    profile, role_files = _fill_role(profile, request, decision.values)
+    settings = _choose_settings(profile, request, decision, role_files)
+    cascade = _merge_cascade(profile, request, defaults, settings)
+    patience = _choose_patience(profile, request, cascade, stall)
+    notices = _collect_notices(profile, request, settings, cascade, float(patience.value))
+    return _assemble_plan(profile, request, settings, cascade, patience, notices)
+
+
+def _read_request(
+    profile: Mapping[str, Any], facts: Facts, published: ModelFacts, user_flags: UserFlags
+) -> PlanRequest:
+    """Return the request. Raises HOST if the image needs a device and there is none, and USAGE for contradictions."""
+    flags, secret, exposed = guard.api_key(user_flags)
+    flags, unguarded = guard.add_middleware(flags, keyed=bool(secret or flags.variable(API_KEY_VARIABLE)))
+    stated = _command_line(flags) | guard.read_guard_settings(flags) | parsers.read_tool_choice(flags)
+    flags, recommended = apply_recommended(profile, facts, published, flags)
+    flags = flags._replace(vllm=flags.vllm.narrow_rows(facts.processor.architecture))
+    decision_flags = apply_recipe(flags.recipe, with_own_settings(profile, flags))
+    flags = decision_flags._replace(env=flags.env)
+    no_device = explain_no_device(profile, facts, flags.env)
+    if no_device:
+        raise add_cause(no_device, profile, facts)
+    inputs.check_speech(profile, published)
+    model = as_overridden(published, flags, profile["vllm"])
+    check_length(model, flags, {item["setting"] for item in profile["settings"]})
+    across = over.read_across(profile, facts, flags)  # before weights are looked at: it refuses impossible ranks
+    return PlanRequest(
+        facts=facts,
+        flags=flags,
+        decision_flags=decision_flags,
+        published=published,
+        model=model,
+        loaded=loading.as_loaded(profile["thresholds"], model, flags),
+        across=across,
+        stated=stated | secret | _choose_modelscope(flags),
+        recommended=recommended,
+        notices=(*exposed, *unguarded),
     )
-    stated = _command_line(user_flags) | guard.read_guard_settings(user_flags) | parsers.read_tool_choice(user_flags)
-    user_flags, advised = apply_recommended(profile, facts, model, user_flags)
-    user_flags = user_flags._replace(vllm=user_flags.vllm.narrow_rows(facts.processor.architecture))
-    flags_with_recipe = apply_recipe(user_flags.recipe, with_own_settings(profile, user_flags))
-    user_flags = flags_with_recipe._replace(env=user_flags.env)
-    nothing = explain_no_device(profile, facts, user_flags.env)
-    if nothing:
-        raise add_cause(nothing, profile, facts)
-    inputs.check_speech(profile, model)
-    published, model = model, as_overridden(model, user_flags, profile["vllm"])
-    check_length(model, user_flags, {item["setting"] for item in profile["settings"]})
-    across = over.read_across(profile, facts, user_flags)
-    decide: Callable[..., Decision] = import_decider(profile["accelerator"]).decide
-    loaded = loading.as_loaded(profile["thresholds"], model, user_flags)
-    try:
-        decision = decide(profile, facts, loaded, flags_with_recipe)
-    except EntrypointError as error:
-        raise add_cause(error, profile, facts) from error
-    _check_offload(profile, user_flags, decision.values)
-    profile, role_files = _fill_role(profile, facts, model, user_flags, decision.values)
-    exported = _read_base_exports(profile, user_flags.env)
-    defaults = (
+
+
+def _choose_defaults(profile: Mapping[str, Any], request: PlanRequest, drain_timeout: float) -> PlanDefaults:
+    """Return the defaults; `drain_timeout` is in seconds."""
+    model, flags = request.model, request.flags
+    exported = _read_base_exports(profile, flags.env)
+    values = (
         exported
-        | _make_default_values(model, user_flags)
-        | choose_draining(user_flags, drain_timeout)
-        | guard.make_guard_defaults(model, user_flags, exported)
+        | _make_default_values(model, flags)
+        | choose_draining(flags, drain_timeout)
+        | guard.make_guard_defaults(model, flags, exported)
     )
-    reading, unread = parsers.choose_parsers(profile, model, user_flags)
-    decided = {
+    return PlanDefaults(exported, values)
+
+
+def _make_decision(profile: Mapping[str, Any], request: PlanRequest) -> Decision:
+    """Let the accelerator decide. Raises its errors, each with what the checks know of its cause."""
+    decide: Callable[..., Decision] = import_decider(profile["accelerator"]).decide
+    try:
+        decision = decide(profile, request.facts, request.loaded, request.decision_flags)
+    except EntrypointError as error:
+        raise add_cause(error, profile, request.facts) from error
+    _check_offload(profile, request.flags, decision.values)
+    return decision
+
+
+def _choose_settings(
+    profile: Mapping[str, Any], request: PlanRequest, decision: Decision, role_files: Mapping[str, str]
+) -> DecidedSettings:
+    """Return the decided settings with those of the parsers, the role and the rank, of which the last ones win."""
+    parser_settings, parser_notices = parsers.choose_parsers(profile, request.model, request.flags)
+    common = {
         **decision.values,
-        **reading,
-        **role_settings(profile, facts, user_flags),
-        **choose_vocabulary(model, user_flags),
+        **parser_settings,
+        **role_settings(profile, request.facts, request.flags),
+        **choose_vocabulary(request.model, request.flags),
     }
-    values = {**decided, **(over.rank_settings(across, decision.values, user_flags, across.rank) if across else {})}
-    published_values = (RECIPE, {**user_flags.recipe.flags, **user_flags.recipe.env})
-    weaker_layers = [(DEFAULT, defaults), *_list_profile_layers(profile), published_values, (DECISION, values)]
-    settable = {name for _, values in weaker_layers for name in values} | _CACHED | profile["caches"].keys()
-    user_variables = {
-        name: value
-        for name, value in _list_user_variables(facts, user_flags).items()
-        if name not in {*exported, PYTHON_PATH}
-    }
-    listed = _select_user_variables(user_variables, settable, tuple(profile["variables"]["shown"]))
-    user = [
-        (RECOMMENDATION, advised),
-        (ENVIRONMENT, listed),
-        (COMMAND_LINE, stated | secret | _choose_modelscope(user_flags)),
+    across, this_host = request.across, common
+    if across:
+        this_host = common | over.rank_settings(across, decision.values, request.flags, across.rank)
+    return DecidedSettings(decision, common, this_host, {**decision.files, **role_files}, parser_notices)
+
+
+def _merge_cascade(
+    profile: Mapping[str, Any], request: PlanRequest, defaults: PlanDefaults, settings: DecidedSettings
+) -> Cascade:
+    """Lay the settings over one another. Those of the caches depend on all others, and are defaults themselves."""
+    recipe = request.flags.recipe
+    weaker = [
+        (DEFAULT, defaults.values),
+        *_list_profile_layers(profile),
+        (RECIPE, {**recipe.flags, **recipe.env}),
     ]
-    cache, cache_values = _plan_caches(profile, facts, model, user_flags, merge_setting_layers([*weaker_layers, *user]))
-    chosen = merge_setting_layers([*weaker_layers, (DEFAULT, cache_values), *user])
-    silent = across is not None and not over.is_client_facing(user_flags, across.rank)
-    patience = SILENT if silent else stall_reason(profile["accelerator"], model, chosen, stall)
-    download = _check_download_space(facts, model, chosen["HF_HOME"].value.value if "HF_HOME" in chosen else None)
-    changed = (
-        *length_notices(published, model),
-        *loading.find_loading_notices(profile["thresholds"], model, user_flags, loaded),
+    decided = (DECISION, settings.this_host)
+    settable = {name for _, values in (*weaker, decided) for name in values} | _CACHED | profile["caches"].keys()
+    variables = {
+        name: value
+        for name, value in _list_user_variables(request.facts, request.flags).items()
+        if name not in {*defaults.exported, PYTHON_PATH}
+    }
+    user = [
+        (RECOMMENDATION, request.recommended),
+        (ENVIRONMENT, _select_user_variables(variables, settable, tuple(profile["variables"]["shown"]))),
+        (COMMAND_LINE, request.stated),
+    ]
+    without_caches = merge_setting_layers([*weaker, decided, *user])
+    cache, cache_values = _plan_caches(profile, request, without_caches)
+    stated = [*weaker, (DEFAULT, cache_values), *user]
+    return Cascade(stated, merge_setting_layers([*stated, decided]), cache)
+
+
+def _choose_patience(profile: Mapping[str, Any], request: PlanRequest, cascade: Cascade, stall: float | None) -> Reason:
+    """Return after how many seconds without progress the server is not ready, and why; `stall` is the user's."""
+    across = request.across
+    if across and not over.is_client_facing(request.flags, across.rank):
+        return SILENT
+    return stall_reason(profile["accelerator"], request.model, cascade.chosen, stall)
+
+
+def _collect_notices(
+    profile: Mapping[str, Any], request: PlanRequest, settings: DecidedSettings, cascade: Cascade, patience: float
+) -> tuple[Notice, ...]:
+    """Return what is to be said of this plan. Raises what `check_limits` and `role_notices` raise."""
+    facts, model, flags, loaded = request.facts, request.model, request.flags, request.loaded
+    uses, settled = settings.decision.uses, cascade.settled()
+    roles = role_notices(profile, flags, settled, patience)
+    return (
+        *flags.recipe.notices,
+        *settings.decision.findings,
+        *settings.notices,
+        *length_notices(request.published, model),
+        *loading.find_loading_notices(profile["thresholds"], model, flags, loaded),
+        *_find_model_notices(profile, facts, model, flags, settled),
+        *_check_download_space(facts, model, settled.get("HF_HOME")),
+        *_check_hub_answer(model),
+        *request.notices,
+        *(over.find_rank_notices(request.across, flags) if request.across else ()),
+        *roles,
+        *loading.find_host_weights(facts, model, loaded, settled, uses),
+        *placement.find_distant(profile, facts, flags, uses),
     )
-    spread = over.find_rank_notices(across, user_flags) if across else ()
-    settled = {name: item.value.value for name, item in chosen.items()}
-    roles = role_notices(profile, user_flags, settled, float(patience.value))
-    of_model = _find_notices(profile, facts, model, user_flags, settled)
-    of_host = (
-        *loading.find_host_weights(facts, model, loaded, settled, decision.uses),
-        *placement.find_distant(profile, facts, user_flags, decision.uses),
+
+
+def _plan_ranks(
+    profile: Mapping[str, Any], request: PlanRequest, settings: DecidedSettings, cascade: Cascade
+) -> tuple[RankPlan, ...]:
+    """Return the commands of several hosts; none for one host."""
+    across = request.across
+    if not across:
+        return ()
+    return tuple(
+        _plan_rank(profile, across, settings.common, request.flags, cascade.stated, rank)
+        for rank in range(across.hosts)
     )
-    notices = (
-        *(
-            *user_flags.recipe.notices,
-            *decision.findings,
-            *unread,
-            *changed,
-            *of_model,
-            *download,
-            *_check_hub_answer(model),
-        ),
-        *(*exposed, *unguarded, *spread, *roles, *of_host),
-    )
-    noticed = _make_findings(profile, notices)
-    layers = [*weaker_layers[:-1], (DEFAULT, cache_values), *user]
-    hosts = across.hosts if across else 0
-    ranks = tuple(_plan_rank(profile, across, decided, user_flags, layers, rank) for rank in range(hosts) if across)
+
+
+def _assemble_plan(
+    profile: Mapping[str, Any],
+    request: PlanRequest,
+    settings: DecidedSettings,
+    cascade: Cascade,
+    patience: Reason,
+    notices: Iterable[Notice],
+) -> ServePlan:
+    """Return the plan of this host, with the commands of all hosts and its findings."""
+    facts, flags, across, decision = request.facts, request.flags, request.across, settings.decision
+    ranks, chosen = _plan_ranks(profile, request, settings, cascade), cascade.chosen
+    if across:
+        argv = ranks[across.rank].argv
+    else:
+        argv = over.make_serve_command(profile, chosen, _format_vllm_flags(chosen, flags), flags)
+    examined = facts if across else placement.narrow_to_engine(facts, decision.uses)
     return ServePlan(
-        argv=ranks[across.rank].argv
-        if across
-        else over.make_serve_command(profile, chosen, _format_vllm_flags(chosen, user_flags), user_flags),
+        argv=argv,
         env=_new_variables(chosen),
         reasons=_list_reasons(chosen, (*limit_reasons(facts.limits), patience), profile.get("words") or {}),
-        findings=(
-            *examine_facts(profile, facts if across else placement.narrow_to_engine(facts, decision.uses)),
-            *noticed,
-        ),
-        model=model.name,
+        findings=(*examine_facts(profile, examined), *_make_findings(profile, notices)),
+        model=request.model.name,
         host=str(chosen[ADDRESS].value.value),
         port=parse_count(str(chosen[PORT].value.value), PORT, 0, "", HIGHEST_PORT),
         limits=choose_raised_limits(facts.limits),
-        cache=cache,
-        files={**decision.files, **role_files},
+        cache=cascade.cache,
+        files=settings.files,
         uses=decision.uses,
         stall=float(patience.value),
         ranks=ranks,
         before=ranks[across.rank].before if across else (),
-        group=over.make_group(across, decision.values, user_flags) if across else None,
+        group=over.make_group(across, decision.values, flags) if across else None,
     )
 
 
-def _find_notices(
+def _find_model_notices(
     profile: Mapping[str, Any],
     facts: Facts,
     model: ModelFacts,
@@ -219,17 +359,18 @@ def _find_notices(
 
 
 def _fill_role(
-    profile: Mapping[str, Any], facts: Facts, model: ModelFacts, given: UserFlags, decided: Mapping[str, Value]
+    profile: Mapping[str, Any], request: PlanRequest, decided: Mapping[str, Value]
 ) -> tuple[Mapping[str, Any], dict[str, str]]:
     """Return the profile and the files of the role, with the server's parallelism in them."""
+    facts, flags = request.facts, request.flags
     parallel = {
-        name: given.number(flag) or (int(str(decided[flag].value)) if flag in decided else 1)
+        name: flags.number(flag) or (int(str(decided[flag].value)) if flag in decided else 1)
         for name, flag in (("tensor_parallel", TENSOR), ("data_parallel", DATA))
     }
     if "cache" in facts.mounts:
-        root = choose_cache_folders(given.env, facts.mounts, facts.user[0], local_model=model.local).shared
+        root = choose_cache_folders(flags.env, facts.mounts, facts.user[0], local_model=request.model.local).shared
     else:
-        root = locate_private_root(given.env, facts.user[0])
+        root = locate_private_root(flags.env, facts.user[0])
     return fill_role(profile, f"{root}/roles", parallel)
 
 
@@ -273,13 +414,14 @@ def _plan_rank(
 
 
 def _plan_caches(
-    profile: Mapping[str, Any], facts: Facts, model: ModelFacts, user_flags: UserFlags, chosen: Mapping[str, Chosen]
+    profile: Mapping[str, Any], request: PlanRequest, chosen: Mapping[str, Chosen]
 ) -> tuple[CachePlan, dict[str, Value]]:
     """Plan the caches; `chosen` are all settings that name them."""
+    facts, env = request.facts, request.flags.env
     if "cache" not in facts.mounts:
         return CachePlan(), {}
-    plan = make_cache_plan(profile, facts, model, user_flags.env, chosen)
-    return plan, make_cache_settings(profile, plan, facts.mounts["cache"], user_flags.env)
+    plan = make_cache_plan(profile, facts, request.model, env, chosen)
+    return plan, make_cache_settings(profile, plan, facts.mounts["cache"], env)
 
 
 def _check_download_space(facts: Facts, model: ModelFacts, folder: str | bool | None) -> tuple[Notice, ...]:
@@ -410,8 +552,8 @@ def _list_reasons(chosen: Mapping[str, Chosen], others: Iterable[Reason], words:
 
 def _translate_reason(words: Words, reason: Reason) -> Reason:
     """Return a reason in the user's language."""
-    instead = tuple(translate(words, text) for text in reason.instead)
-    return reason._replace(because=translate(words, reason.because), instead=instead)
+    instead = tuple(translate_text(words, text) for text in reason.instead)
+    return reason._replace(because=translate_text(words, reason.because), instead=instead)
 
 
 def _format_setting_value(value: str | bool) -> str:

@@ -245,7 +245,7 @@ def devices_of_rank(across: Across, values: Mapping[str, Value], user_flags: Use
 def make_group(across: Across, values: Mapping[str, Value], user_flags: UserFlags) -> Group:
     """Return the place of this host among the others."""
     silent = not is_client_facing(user_flags, across.rank)
-    return Group(across.rank, across.hosts, across.address, silent, uses_ray(across, values, user_flags))
+    return Group(across.rank, across.hosts, across.address, silent, uses_ray(across, values, user_flags), across.given)
 
 
 def uses_ray(across: Across, values: Mapping[str, Value], user_flags: UserFlags) -> bool:

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from entrypoints.checks.findings import make_notice
 from entrypoints.core.errors import USAGE, EntrypointError
+from entrypoints.core.parse import parse_version_numbers
 from entrypoints.core.records import Facts, Notice, Value
 from entrypoints.model.read import ModelFacts
 from entrypoints.plan.recipe_cards import GENERATION_OF, USUAL_GENERATIONS, Card, find_card
@@ -112,7 +113,8 @@ def _find_obstacle(
 ) -> Notice | None:
     """Return why the whole recipe is not for this image or this hardware."""
     least_vllm = _read_plain_word(published.facts.get("least_vllm"))
-    least, mine = _parse_recipe_version(least_vllm), _parse_recipe_version(profile["vllm"])
+    # a branch's name has no version and counts as newest
+    least, mine = parse_version_numbers(least_vllm), parse_version_numbers(profile["vllm"])
     nightly = bool(published.facts.get("nightly"))
     if mine and ((nightly and not least) or mine < least):
         expected = f"vLLM {least_vllm or 'of its main branch'}{' or a nightly build' * nightly}"
@@ -131,16 +133,11 @@ def _find_obstacle(
 def _rows_with(lists: VllmLists, least: tuple[int, ...], *, nightly: bool) -> str:
     """Return the rows of this accelerator with such a vLLM, as options; how to find one if they are not known."""
     versions = lists.lists.get("versions", {})
-    rows = [row for row, version in sorted(versions.items()) if least and _parse_recipe_version(version) >= least]
+    rows = [row for row, version in sorted(versions.items()) if least and parse_version_numbers(version) >= least]
     rows = rows or [row for row in sorted(versions) if nightly and "nightly" in row]
     if rows:
         return f"--target {' or '.join(rows)}"
     return "no row of this accelerator has it" if versions else "a row of ./inv matrix with it"
-
-
-def _parse_recipe_version(version: str) -> tuple[int, ...]:
-    """Return the first three numbers of a version; none of a branch's name, which counts as newest."""
-    return tuple(map(int, re.findall(r"\d{1,4}", version[:40])[:3]))
 
 
 def _describe_verification(case: Case) -> str:

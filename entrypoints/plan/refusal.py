@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import NamedTuple
 
 from entrypoints.core.errors import REFUSED
@@ -24,8 +23,3 @@ class Refusal(NamedTuple):
     """Whether the list of vLLM's release also holds for its forks and plugins, which do not change it."""
     instead: str = ""
     """What to do, where another image does not help."""
-
-
-def parse_minor(version: str) -> tuple[int, ...]:
-    """Return the first two numbers of a version of vLLM; empty if it has none."""
-    return tuple(int(number) for number in re.findall(r"\d+", version[:40])[:2])

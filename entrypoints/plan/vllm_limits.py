@@ -14,10 +14,11 @@ from typing import Any
 
 from entrypoints.checks.findings import make_notice
 from entrypoints.core.errors import USAGE, EntrypointError
+from entrypoints.core.parse import parse_version_numbers
 from entrypoints.core.records import Facts, Notice
 from entrypoints.model.read import ModelFacts
 from entrypoints.plan.cpu_limits import find_cpu_refusals
-from entrypoints.plan.refusal import Refusal, parse_minor
+from entrypoints.plan.refusal import Refusal
 from entrypoints.request.flags import (
     DTYPE,
     EXECUTOR,
@@ -263,7 +264,7 @@ def _refused_stages(vllm: str, model: ModelFacts, user_flags: UserFlags, setting
     """
     first = STAGED_DRAFTS.get(model.model_type, ONE_STAGE_FROM)
     stages = str(settings.get(PIPELINE, "1"))
-    if stages != "1" and DRAFTED_FROM <= parse_minor(vllm) < first and parse_drafting(user_flags).own:
+    if stages != "1" and DRAFTED_FROM <= parse_version_numbers(vllm)[:2] < first and parse_drafting(user_flags).own:
         problem = f"{PIPELINE} {stages} with {SPECULATION} of the model's own layers (MTP)"
         yield Refusal("mtp-stages", problem, f"one of the two, or vLLM {'.'.join(map(str, ONE_STAGE_FROM))} or later")
 

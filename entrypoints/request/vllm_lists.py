@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from entrypoints.core.parse import name_oci_architecture
+
 ACCEPT = "--vllm-accepts"
 """drydock's flag: vLLM takes what it names, whatever the lists say; repeatable."""
-_OCI_NAMES = {"x86_64": "amd64", "aarch64": "arm64"}
-"""What `uname -m` prints → the name in OCI's platforms, where they differ."""
 BOOLEAN = "boolean"
 """A flag that also exists with `--no-` before its name (templates/tools/read_vllm.py)."""
 
@@ -52,7 +52,7 @@ class VllmLists(NamedTuple):
         if not self.lists.get("rows"):
             return self
         platforms: Mapping[str, list[str]] = self.lists.get("row_platforms", {})
-        platform = f"linux/{_OCI_NAMES.get(architecture, architecture)}"
+        platform = f"linux/{name_oci_architecture(architecture)}"
         rows = {
             name: [row for row in row_names if platform in platforms.get(row, (platform,))]
             for name, row_names in self.lists["rows"].items()

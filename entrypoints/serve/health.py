@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from entrypoints.core.errors import NOT_READY, OK, WRONG_ANSWER, EntrypointError
-from entrypoints.core.text import tell_user
+from entrypoints.core.text import print_message
 from entrypoints.host.processes import command_line
 from entrypoints.request.flags import ADDRESS, PORT
 from entrypoints.request.network import parse_port
@@ -97,7 +97,7 @@ def main(argv: Sequence[str], env: Mapping[str, str]) -> int:
     """Return 0 if the server in this container is ready, else NOT_READY or WRONG_ANSWER; print the reason on stderr."""
     code, reason = check_health(argv, command_line(1), env)
     if reason:
-        tell_user(f"drydock: {reason}")
+        print_message(reason)
     return code
 
 

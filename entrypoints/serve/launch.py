@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from entrypoints.cache.trust import choose_umask
 from entrypoints.core.errors import HOST, USAGE, EntrypointError
 from entrypoints.core.folders import locate_private_root, write_cache_file
-from entrypoints.core.text import tell_user
+from entrypoints.core.text import print_message
 from entrypoints.host.limits import apply_limits
 from entrypoints.host.processes import read_process_age
 from entrypoints.request.flags import GROUP_SECRET, MASTER, NODES, SECRET_FILE, SHUTDOWN, SOCKET
@@ -70,7 +70,7 @@ def prepare_host(
     """
     from entrypoints.cache.lifecycle import Caches
 
-    if plan.group and any(finding.id == "PLAN-121" for finding in plan.findings):
+    if plan.group and not plan.group.address_given:
         message = f"{NODES} {plan.group.hosts}: the address of the first host is not given"
         raise EntrypointError(USAGE, message, f"give the same {MASTER} ADDRESS on every host")
     os.umask(choose_umask(env))
@@ -174,11 +174,6 @@ def make_spawner(plan: ServePlan, env: Mapping[str, str]) -> Callable[[], int]:
             raise _cannot_run(plan, error) from error
 
     return spawn
-
-
-def print_message(text: str) -> None:
-    """Print one line on standard error."""
-    tell_user(f"drydock: {text}")
 
 
 def _cannot_run(plan: ServePlan, error: OSError) -> EntrypointError:

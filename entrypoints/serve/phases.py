@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from entrypoints.host.processes import WEIGHTS, Process
+from entrypoints.core.weight_files import WEIGHTS
+from entrypoints.host.processes import Process
 
 PLAN = "plan"
 """From the start of this process until vLLM is spawned."""

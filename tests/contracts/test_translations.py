@@ -13,14 +13,14 @@ from drydock.build.render import make_profile
 from drydock.config.failures import read_failures
 from drydock.config.matrix import read_matrix
 from drydock.config.project_choice import DRYDOCK
+from drydock.config.topology_finding_file import read_topology_findings
 from drydock.core.paths import ROOT
 from drydock.model.record import dump_record
-from drydock.model.topology_findings import FINDINGS
 from drydock.topology.findings import format_topology_finding, read_words, translate_line
 from entrypoints.checks.findings import COMPARISONS
 from entrypoints.checks.symptoms import add_failures
 from entrypoints.core.errors import DOES_NOT_FIT, EXIT_CODES, OK, USAGE, EntrypointError
-from entrypoints.core.language import Translations, translate, translate_error, translate_profile
+from entrypoints.core.language import Translations, translate_error, translate_profile, translate_text
 from tests.support.cases import for_each
 
 PROFILES = [
@@ -135,7 +135,7 @@ def test_reasons_and_errors_of_recorded_hosts_are_chinese() -> None:
     english = {
         (name, text): translation
         for name, text in texts
-        if not CHINESE.search(translation := translate(words[name], text)) or ENGLISH.search(translation)
+        if not CHINESE.search(translation := translate_text(words[name], text)) or ENGLISH.search(translation)
     }
 
     assert len(texts) > 500
@@ -145,7 +145,9 @@ def test_reasons_and_errors_of_recorded_hosts_are_chinese() -> None:
 
 def test_each_text_of_a_finding_of_topologies_is_chinese() -> None:
     words = read_words({"LANG": "zh_CN.UTF-8"})
-    texts = [text for known in FINDINGS.values() for text in (known.text, known.passed, known.remediation)]
+    texts = [
+        text for known in read_topology_findings().values() for text in (known.text, known.passed, known.remediation)
+    ]
     assert [
         text for text in texts if text.strip("{}") and text not in words and f"{text}; the first" not in words
     ] == []

@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from drydock.config.topology_finding_file import read_topology_findings
 from drydock.core.errors import InputError
-from drydock.model.topology_findings import FINDINGS
 from drydock.topology.preflight.node_request import NodeRequest
 from drydock.topology.preflight.node_response import Chip, NodeImage, NodeResponse, Output, read_facts, read_findings
 from drydock.topology.render.chips import read_chip_address as chip_address
@@ -78,7 +78,7 @@ def _make_node_finding(
     number: str, node: str, observed: str, expected: str, *, good: bool | None, bad: str = FAIL
 ) -> Finding:
     """Return a finding; `good` is None if it is not known."""
-    definition = FINDINGS[number]
+    definition = read_topology_findings()[number]
     texts = (template.format(f"node {node}") for template in (definition.text, definition.passed))
     severity, text = choose_outcome(bad, *texts, good=good)
     return Finding(

@@ -13,6 +13,7 @@ import ipaddress
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from drydock.core.dollars import double_dollars_of_texts
 from drydock.core.errors import InputError
 from drydock.model.variant import Variant
 from drydock.run.access import LOOPBACK
@@ -144,7 +145,7 @@ def _make_rank_service(item: Placed, cache: str) -> dict[str, Any]:
         **_choose_pull_policy(item.container.image),
         "init": False,
         "healthcheck": make_healthcheck(item),
-        "environment": _escape_dollars(item.env) | dict.fromkeys(_list_shell_variables(item)),
+        "environment": double_dollars_of_texts(item.env) | dict.fromkeys(_list_shell_variables(item)),
         "volumes": [*service["volumes"], *tables],
     }
 
@@ -192,7 +193,7 @@ def _make_router_service(router: RouterPlan, seconds: int) -> dict[str, Any]:
         "image": router.image,
         **_choose_pull_policy(router.image),
         "entrypoint": [*ENTRYPOINT_WORDS],
-        "command": _escape_dollars(list_router_words(router)),
+        "command": double_dollars_of_texts(list_router_words(router)),
         "init": False,
         "restart": "unless-stopped",
         "stop_grace_period": f"{STOP_SECONDS}s",
@@ -261,7 +262,7 @@ def _make_node_network(node: str, address: str, node_ranks: Sequence[Placed]) ->
     )
     if len(names) > 1:
         raise InputError(f"node {node}: its ranks use the interfaces {', '.join(names)}, expected one")
-    interface = {"interface_name": _escape_dollars(names[0])} if names else {}
+    interface = {"interface_name": double_dollars_of_texts(names[0])} if names else {}
     return {"hostname": name_of(node), "networks": {NETWORK: where | interface}}
 
 
@@ -300,15 +301,3 @@ def _find_subnet(numbers: Sequence[str]) -> ipaddress.IPv4Network | ipaddress.IP
 
 def _has_room(network: ipaddress.IPv4Network | ipaddress.IPv6Network, address_count: int) -> bool:
     return network.num_addresses - 2 > address_count
-
-
-# --- text -----------------------------------------------------------------------------------------------------------
-
-
-def _escape_dollars(value: Any) -> Any:
-    """Double every dollar sign, because Compose interpolates variables; not in keys, which are checked."""
-    if isinstance(value, str):
-        return value.replace("$", "$$")
-    if isinstance(value, Mapping):
-        return {key: _escape_dollars(item) for key, item in value.items()}
-    return [_escape_dollars(item) for item in value]

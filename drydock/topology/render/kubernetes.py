@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from drydock.core.dollars import double_dollars
 from drydock.core.errors import InputError
 from drydock.model.variant import Variant
 from drydock.run.access import EVERY_ADDRESS, LOOPBACK
@@ -440,7 +441,7 @@ def _remove_server_lists(words: Sequence[str]) -> Iterator[str]:
         if word.startswith("--"):
             listing = word.partition("=")[0] in LISTS
         if not listing:
-            yield word.replace("$", "$$")
+            yield double_dollars(word)
         elif not word.startswith("--") and not word.startswith(("http://", "https://")):
             raise InputError(
                 f"router: found {word!r} in a list of servers, expected addresses: labels cannot carry it",

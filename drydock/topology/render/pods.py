@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from drydock.core.dollars import double_dollars
 from drydock.core.errors import InputError
 from drydock.run import kubernetes
 from drydock.run.access import EVERY_ADDRESS, HOST_FLAG
@@ -114,8 +115,8 @@ def _rewrite_word(item: Placed, flag: str, word: str, numbers: Mapping[str, str]
     if filled := _replace_pod_word(item, flag, word):
         return filled
     if flag == CONFIG:
-        return _escape_expansion(_NUMBER_OF_JSON.sub(lambda found: numbers.get(found[0], found[0]), word))
-    return numbers.get(word, word) if flag.endswith("-port") else _escape_expansion(word)
+        return double_dollars(_NUMBER_OF_JSON.sub(lambda found: numbers.get(found[0], found[0]), word))
+    return numbers.get(word, word) if flag.endswith("-port") else double_dollars(word)
 
 
 def _replace_pod_word(item: Placed, flag: str, word: str) -> str:
@@ -159,7 +160,7 @@ def _make_variables(item: Placed, numbers: Mapping[str, str], *, host_network: b
         else:
             yield {
                 "name": name,
-                "value": _escape_expansion(numbers.get(value, value) if name.endswith("_PORT") else value),
+                "value": double_dollars(numbers.get(value, value) if name.endswith("_PORT") else value),
             }
 
 
@@ -184,11 +185,6 @@ def _make_secret_variables(item: Placed) -> Iterator[dict[str, Any]]:
         if name not in item.rank.env:
             yield kubernetes.from_secret(name, kubernetes.secret_of(name), optional=True)
     yield from (kubernetes.from_secret(name, kubernetes.KEY_SECRET, optional=False) for name in item.secrets)
-
-
-def _escape_expansion(text: str) -> str:
-    """Double every dollar sign, because Kubernetes expands $(NAME) in args and env."""
-    return text.replace("$", "$$")
 
 
 # --- ports, resources, volumes --------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from drydock.core.dollars import double_dollars
 from drydock.core.files import format_compact_json
 from drydock.run.docker import PYTHON, USER
 from drydock.run.kubernetes import KEY_SECRET, from_secret
@@ -71,7 +72,7 @@ def _make_job(plan: TopologyPlan, question: str) -> dict[str, Any]:
         "image": image,
         **pods.make_pull_policy(image),
         "command": [PYTHON, "-I", "-S", f"{MOUNT}/{PROGRAM.name}"],
-        "args": [question.replace("$", "$$")],
+        "args": [double_dollars(question)],
         "env": [from_secret(name, KEY_SECRET, optional=False) for name in topology_keys.list_router_secrets(plan)],
         "securityContext": {
             "allowPrivilegeEscalation": False,

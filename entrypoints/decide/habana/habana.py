@@ -40,11 +40,12 @@ from entrypoints.decide.parallelism.hosts import CARDS, make_reach_fields
 from entrypoints.decide.parallelism.rules import Rules
 from entrypoints.decide.records import Decision
 from entrypoints.model.read import ModelFacts
-from entrypoints.request.flags import EXPERT, LENGTH, QUANTIZATION, SEQUENCES, UTILISATION
+from entrypoints.request.flags import BATCHED, EXPERT, LENGTH, QUANTIZATION, SEQUENCES, UTILISATION
+from entrypoints.request.flags import BLOCK as BLOCK_SIZE
 from entrypoints.request.vllm_flags import UserFlags
 
 MODULES, MODULE = "HABANA_VISIBLE_MODULES", "HLS_MODULE_ID"
-BATCHED, PREFILLS, BLOCK_SIZE = "--max-num-batched-tokens", "--max-num-prefill-seqs", "--block-size"
+PREFILLS = "--max-num-prefill-seqs"
 CPUS = "DRYDOCK_CPUS"
 _TRIES = 4
 """The largest number of fits: one for each doubling of the cards."""

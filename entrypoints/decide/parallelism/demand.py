@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
 from entrypoints.checks.findings import make_notice
 from entrypoints.core.errors import DOES_NOT_FIT, USAGE, EntrypointError
-from entrypoints.core.parse import parse_untrusted_json
+from entrypoints.core.parse import parse_untrusted_json, parse_version_numbers
 from entrypoints.core.records import Notice
 from entrypoints.model.config import optional_table
 from entrypoints.model.geometry import override_geometry
@@ -123,7 +122,7 @@ def as_overridden(model: ModelFacts, user_flags: UserFlags, vllm: str) -> ModelF
 
     `vllm` is the image's version.
     """
-    version = tuple(int(number) for number in re.findall(r"\d+", vllm[:40])[:2])
+    version = parse_version_numbers(vllm)[:2]
     for flag in (OVERRIDES, ROPE):
         text = user_flags.flag(flag) or "{}"
         if model.geometry is None:

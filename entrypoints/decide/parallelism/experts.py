@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-
+from entrypoints.core.parse import parse_version_numbers
 from entrypoints.decide.parallelism.rules import Rules
 from entrypoints.request.vllm_flags import UserFlags
 
@@ -32,7 +31,7 @@ def beside_adapters(
     """
     if user_flags.flag(ADAPTERS) != "True":
         return rules
-    version = tuple(int(number) for number in re.findall(r"\d+", vllm[:40])[:3])
+    version = parse_version_numbers(vllm)
     if since is not None and version >= since and user_flags.flag(SHARDED_ADAPTERS) != "True":
         return rules
     return rules._replace(expert="")

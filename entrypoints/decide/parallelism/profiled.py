@@ -8,9 +8,9 @@ to start-up logs: docs/reference/memory.md.
 
 from __future__ import annotations
 
-import re
 from typing import NamedTuple
 
+from entrypoints.core.parse import parse_version_numbers
 from entrypoints.decide.parallelism.multimodal import Encoder
 from entrypoints.decide.parallelism.rules import Split
 from entrypoints.decide.records import Thresholds
@@ -53,7 +53,7 @@ class Step(NamedTuple):
 
 def read_profiling(numbers: Thresholds, vllm: str, *, eager: bool) -> Profiling:
     """Return the numbers of an accelerator whose thresholds name them, for a version of vLLM."""
-    version = tuple(int(number) for number in re.findall(r"\d+", vllm[:40])[:3])
+    version = parse_version_numbers(vllm)
     captures = not eager and version >= _GRAPHS_SINCE
     return Profiling(
         numbers.number("sampling_logit_bytes"),

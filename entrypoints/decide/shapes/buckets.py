@@ -113,14 +113,6 @@ def _find_free_step(ideal: float, spread: Range, taken_sizes: set[int]) -> int:
     return min(steps, key=lambda size: abs(size - ideal)) if steps else above
 
 
-def pad_beyond_buckets(size: int, step: int) -> int:
-    """Return the padded size, at run time, of a size beyond all buckets."""
-    if size <= 1:
-        return size
-    wide: int = math.ceil(size ** (1 / 3)) * step
-    return math.ceil(size / wide) * wide
-
-
 def find_bucket(size: int, buckets: Buckets) -> int | None:
     """Return the smallest bucket that holds a size; None if no bucket does."""
     from bisect import bisect_left
@@ -141,24 +133,12 @@ def prompt_graphs(batches: Buckets, lengths: Buckets, budget: int) -> tuple[Grap
     return tuple(graph for graph in every if graph[0] * graph[1] <= budget) or every
 
 
-def decode_graphs(batches: Buckets, blocks: Buckets, most: int | None = None) -> tuple[Graph, ...]:
-    """Return the decode graphs: each batch with at least as many blocks as sequences.
-
-    Numbers of blocks above `most` become one graph with `most` blocks.
-    """
-    graphs = []
-    for batch in batches:
-        for count in blocks:
-            if most is not None and count >= most:
-                graphs.append((batch, most))
-                break
-            if batch <= count:
-                graphs.append((batch, count))
-    return tuple(graphs)
-
-
 def count_decode_graphs(batches: Buckets, blocks: Buckets, most: int | None = None) -> int:
-    """Return the number of `decode_graphs` without building them; linear buckets make tens of thousands."""
+    """Return the number of decode graphs: each batch with at least as many blocks as sequences.
+
+    Numbers of blocks above `most` become one graph with `most` blocks. The graphs are counted and not listed, because
+    linear buckets make tens of thousands.
+    """
     from bisect import bisect_left
 
     below = blocks if most is None else blocks[: bisect_left(blocks, most)]

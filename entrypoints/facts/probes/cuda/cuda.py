@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from itertools import pairwise
 from typing import NamedTuple
 
-from entrypoints.core.parse import parse_fields
+from entrypoints.core.parse import parse_fields, parse_version_numbers
 from entrypoints.core.records import Device, Link, ProbeResult
 from entrypoints.facts.probes.common.pci import read_pci_affinity
 from entrypoints.facts.probes.common.steps import drop_empty_values
@@ -361,7 +361,7 @@ def _list_gpu_links(places: tuple[CudaDevice, ...], topology: NvidiaSmiTopology 
 
 def _describe_gpu_versions(gpus: tuple[Gpu, ...], table: NvidiaSmiTable | None, kernel: str) -> dict[str, str]:
     """Return the driver's version, the newest CUDA that it supports, and the lowest and highest compute capability."""
-    capabilities = sorted((gpu.capability for gpu in gpus if gpu.capability), key=_parse_version_numbers)
+    capabilities = sorted((gpu.capability for gpu in gpus if gpu.capability), key=parse_version_numbers)
     driver = kernel or (table.driver if table else "") or gpus[0].driver
     versions = {
         "driver": driver,
@@ -371,10 +371,6 @@ def _describe_gpu_versions(gpus: tuple[Gpu, ...], table: NvidiaSmiTable | None, 
         "compute_capability_highest": capabilities[-1] if capabilities else "",
     }
     return drop_empty_values(versions)
-
-
-def _parse_version_numbers(version: str) -> tuple[int, ...]:
-    return tuple(int(number) for number in re.findall(r"\d+", version[:40]))
 
 
 def _read_driver_modes(gpus: tuple[Gpu, ...]) -> dict[str, str]:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from os.path import basename, dirname
 from typing import NamedTuple
 
-from entrypoints.core.parse import parse_line, parse_number
+from entrypoints.core.parse import parse_line, parse_number, parse_version_numbers
 from entrypoints.core.records import Device, ProbeResult
 from entrypoints.core.units import MIB
 from entrypoints.facts.probes.common import pci
@@ -270,7 +270,7 @@ def _read_driver_card(host: Host, folder: str, path: str) -> DriverCard:
 def _read_gaudi_versions(host: Host, nodes: Iterable[DriverCard]) -> dict[str, str]:
     """Return the versions in files: that of the loaded driver, and the oldest firmware of the cards."""
     driver = digits_of(host.parsed("/sys/module/habanalabs/version", parse_line, ""))
-    firmware = sorted(filter(None, (digits_of(node.firmware) for node in nodes)), key=_make_version_key)
+    firmware = sorted(filter(None, (digits_of(node.firmware) for node in nodes)), key=parse_version_numbers)
     versions = {"driver": driver, "firmware": firmware[0] if firmware else ""}
     return drop_empty_values(versions) | list_gaudi_packages(host)
 
@@ -287,10 +287,6 @@ def list_gaudi_packages(host: Host) -> dict[str, str]:
     if not packages:
         return {}
     return {name.replace("-", "_"): packages.get(name, "missing") for name in (*PACKAGES, *MODULES_OF_PYTHON)}
-
-
-def _make_version_key(version: str) -> tuple[int, ...]:
-    return tuple(int(part[:9]) for part in version.split("."))
 
 
 # --- module, NUMA node and CPUs of a card ---------------------------------------------------------------------------

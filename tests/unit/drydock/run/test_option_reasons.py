@@ -12,8 +12,9 @@ from drydock.model.running import Run
 from drydock.model.variant import Variant
 from drydock.run import docker, kubernetes
 from drydock.run.container import Container, RunRequest, make_container
+from drydock.run.kubernetes import POD_FIELDS
 from drydock.run.machine import Machine
-from drydock.run.option_reasons import KUBERNETES, format_option_reasons
+from drydock.run.option_reasons import format_option_reasons
 from tests.support.cases import for_each
 from tests.support.containers import GPUS, NODES, PRIVILEGED, RECORDS, RUNTIME, machine, made
 
@@ -51,7 +52,7 @@ def test_the_reasons_are_those_of_the_printed_command(variant: Variant) -> None:
     reason_names = {
         line.partition(":")[0].partition(" ")[0] for line in format_option_reasons(variant.run, spec, "kubernetes")
     }
-    assert reason_names <= {name.partition(" ")[0].rstrip(":") for name in (*KUBERNETES.values(), "limits")}
+    assert reason_names <= {name.partition(" ")[0].rstrip(":") for name in (*POD_FIELDS.values(), "limits")}
 
 
 def test_each_reason_has_the_value_that_is_passed(tmp_path: Path) -> None:

@@ -9,10 +9,10 @@ import pytest
 
 from drydock.config.matrix import read_retired
 from drydock.config.project_choice import DRYDOCK
+from drydock.config.topology_finding_file import read_topology_findings
 from drydock.core.errors import InputError
 from drydock.core.files import format_json
 from drydock.model.record import dump_record
-from drydock.model.topology_findings import FINDINGS
 from drydock.topology import init, topology_tasks
 from drydock.topology import render as rendering
 from drydock.topology.plan_model import PLAN_AT_MOST
@@ -258,9 +258,9 @@ def test_a_too_long_name_is_refused(name: str, tmp_path: Path) -> None:
 
 
 def test_findings_have_the_prefix_of_topologies() -> None:
-    assert [*FINDINGS] == sorted(FINDINGS)
-    assert all(re.fullmatch(r"TOPO-\d{3}", name) for name in FINDINGS)
-    assert not {item.id for item in read_retired(DRYDOCK)} & {*FINDINGS}
+    assert [*read_topology_findings()] == sorted(read_topology_findings())
+    assert all(re.fullmatch(r"TOPO-\d{3}", name) for name in read_topology_findings())
+    assert not {item.id for item in read_retired(DRYDOCK)} & {*read_topology_findings()}
 
 
 @pytest.mark.parametrize(

@@ -107,3 +107,22 @@ def test_whatever_is_not_understood_is_a_value_error(parser: object, text: str) 
         expected = str(error)
 
     assert expected
+
+
+@pytest.mark.parametrize(
+    ("version", "numbers"),
+    [
+        ("0.32.1", (0, 32, 1)),
+        ("v0.9.1rc2", (0, 9, 1)),
+        ("0.11.0+gaudi.1.22", (0, 11, 0)),
+        ("0.33", (0, 33)),
+        ("main", ()),
+        ("", ()),
+    ],
+)
+def test_a_version_is_its_first_three_numbers(version: str, numbers: tuple[int, ...]) -> None:
+    assert parse.parse_version_numbers(version) == numbers
+
+
+def test_architectures_have_the_names_of_oci_platforms() -> None:
+    assert [parse.name_oci_architecture(name) for name in ("x86_64", "aarch64", "s390x")] == ["amd64", "arm64", "s390x"]

@@ -10,17 +10,30 @@ from hypothesis import strategies as st
 
 from entrypoints.decide.shapes.buckets import (
     Buckets,
+    Graph,
     Range,
     count_decode_graphs,
     count_doublings,
-    decode_graphs,
     find_bucket,
     make_exponential_buckets,
     make_limited_buckets,
     make_linear_buckets,
-    pad_beyond_buckets,
     prompt_graphs,
 )
+
+
+def list_decode_graphs(batches: Buckets, blocks: Buckets, most: int | None = None) -> tuple[Graph, ...]:
+    """Return what is counted: each batch with at least as many blocks; those above `most` become one with `most`."""
+    graphs = []
+    for batch in batches:
+        for count in blocks:
+            if most is not None and count >= most:
+                graphs.append((batch, most))
+                break
+            if batch <= count:
+                graphs.append((batch, count))
+    return tuple(graphs)
+
 
 # --- the manuals' examples
 
@@ -41,7 +54,7 @@ def test_the_24_prompt_buckets_of_the_seed() -> None:
 
 def test_the_48_decode_buckets_of_the_seed() -> None:
     """INFO hpu_model_runner.py:509] Generated 48 decode buckets, for bs:[1, 128, 4], seq:[128, 128, 2048]."""
-    graphs = decode_graphs(make_linear_buckets(Range(1, 128, 4)), make_linear_buckets(Range(128, 128, 2048)))
+    graphs = list_decode_graphs(make_linear_buckets(Range(1, 128, 4)), make_linear_buckets(Range(128, 128, 2048)))
 
     assert graphs == tuple((batch, blocks) for batch in (1, 2, 4) for blocks in range(128, 2049, 128))
     assert len(graphs) == 48
@@ -84,7 +97,7 @@ def test_the_42_decode_buckets_of_the_forks_log() -> None:
     blocks = make_exponential_buckets(Range(128, 128, 5746), count_doublings(5746))
 
     assert blocks == (128, 256, 384, 512, 640, 768, 896, 1024, 1408, 1792, 2432, 3328, 4352, 5746)
-    assert len(decode_graphs((1, 2, 4), blocks)) == 42
+    assert len(list_decode_graphs((1, 2, 4), blocks)) == 42
 
 
 def test_long_prompts_are_spaced_evenly_above() -> None:
@@ -93,13 +106,6 @@ def test_long_prompts_are_spaced_evenly_above() -> None:
 
     assert buckets[:6] == (128, 256, 384, 512, 640, 768)
     assert buckets[6:] == (1152, 3072, 4992, 6912, 8832, 10752, 12672, 14592, 16384)
-
-
-def test_what_is_beyond_all_buckets() -> None:
-    """calc_fallback_value's own examples."""
-    assert pad_beyond_buckets(31, 32) == 128
-    assert pad_beyond_buckets(4001, 32) == 4096
-    assert pad_beyond_buckets(1, 32) == 1
 
 
 # --- graphs
@@ -111,8 +117,8 @@ def test_a_budget_leaves_out_large_batches_of_long_prompts() -> None:
 
 
 def test_a_batch_has_a_block_for_each_sequence_at_least() -> None:
-    assert decode_graphs((1, 256), (128, 256)) == ((1, 128), (1, 256), (256, 256))
-    assert decode_graphs((1,), (128, 256, 384), most=200) == ((1, 128), (1, 200))
+    assert list_decode_graphs((1, 256), (128, 256)) == ((1, 128), (1, 256), (256, 256))
+    assert list_decode_graphs((1,), (128, 256, 384), most=200) == ((1, 128), (1, 200))
 
 
 # --- what always holds
@@ -148,13 +154,8 @@ def test_linear_and_exponential_buckets_ascend(spread: Range) -> None:
         assert not buckets or buckets[-1] <= spread.last
 
 
-@given(st.integers(1, 100_000), st.integers(1, 256))
-def test_the_fallback_holds_what_it_is_for(size: int, step: int) -> None:
-    assert pad_beyond_buckets(size, step) >= size
-
-
 @pytest.mark.parametrize("most", [None, 1, 128, 130, 5000, 10**6])
 def test_decode_graphs_are_counted_as_they_are_listed(most: int | None) -> None:
     batches, blocks = make_linear_buckets(Range(1, 32, 256)), make_linear_buckets(Range(128, 128, 4096))
 
-    assert count_decode_graphs(batches, blocks, most) == len(decode_graphs(batches, blocks, most))
+    assert count_decode_graphs(batches, blocks, most) == len(list_decode_graphs(batches, blocks, most))

@@ -1,0 +1,76 @@
+"""Stacks laid over those that they inherit from, as documents: each value keeps its position. Pure.
+
+Tables are merged key by key, some lists are added to what is inherited, and everything else is replaced as a whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+from drydock.config.finding_ids import StackFile
+from drydock.config.project_layers import MORE, LazyPlaces, merge_layers, move_places
+from drydock.config.renamed import with_new_keys
+from drydock.config.strict_yaml import YamlDocument
+from drydock.model.variant import Stack
+
+MERGED = ("env", "serve", "caches", "thresholds")
+"""Tables, which are merged with what is inherited, key by key."""
+ROLES = "roles"
+"""The table of tables by role, which is merged role by role and key by key."""
+ADDED = ("trim", "system_sources", "recommended")
+"""Lists that are added to what is inherited; another one replaces it, unless its key ends with +."""
+
+
+class Whole(NamedTuple):
+    """A value that is replaced as a whole, though it may be a table or a list."""
+
+    value: Any
+
+
+def merge_stack_files(oldest_first: Sequence[StackFile]) -> YamlDocument:
+    """Return a stack with what it inherits."""
+    layers = [_shape_stack(file) for file in oldest_first]
+    merged = merge_layers([YamlDocument("", {}, {}), *layers])
+    return YamlDocument(layers[-1].name, unwrap_values(merged.data), merged.places)
+
+
+def _shape_stack(file: StackFile) -> YamlDocument:
+    """Return a stack's file in a shape that layers.py lays over others by the rule of stacks."""
+    document = with_new_keys(Stack.__name__, file.document)
+    names = {key: name_layered_key(key, value, (*ADDED, *file.adds)) for key, value in document.data.items()}
+    return YamlDocument(
+        document.name,
+        {names[key]: wrap_values(key, value, MERGED) for key, value in document.data.items()},
+        LazyPlaces(
+            lambda: {
+                new: place
+                for key, name in names.items()
+                for new, place in move_places(document, (key,), (name,)).items()
+            }
+        ),
+    )
+
+
+def name_layered_key(key: str, value: Any, added: Iterable[str]) -> str:
+    """Return the key under which layers.py adds a list, or replaces a value."""
+    return f"{key}{MORE}" if key in added and isinstance(value, list) else key
+
+
+def wrap_values(key: str, value: Any, tables: Iterable[str]) -> Any:
+    """Return the value of a key with all marked that is replaced as a whole."""
+    if key == ROLES and isinstance(value, dict):
+        return {
+            role: {part: {name: Whole(inner) for name, inner in table.items()} for part, table in parts.items()}
+            for role, parts in value.items()
+        }
+    if key in tables and isinstance(value, dict):
+        return {name: Whole(inner) for name, inner in value.items()}
+    return value if isinstance(value, list) else Whole(value)
+
+
+def unwrap_values(value: Any) -> Any:
+    """Return a merged value without the marks."""
+    if isinstance(value, Whole):
+        return value.value
+    return {key: unwrap_values(inner) for key, inner in value.items()} if isinstance(value, dict) else value
