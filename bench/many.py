@@ -16,11 +16,11 @@ from pathlib import Path
 
 from bench import compared_images, ship
 from bench.bench_records import Figure, Goal, Measurement
+from bench.second_buildkit import remote_builder
+from bench.small_project import VARIANT, SmallProject
 from bench.turns import in_turns, time_work
 from drydock.core.errors import BuildError
 from drydock.core.paths import CACHE, ROOT, cache_home
-from tests.support.second_buildkit import remote_builder
-from tests.support.small_image import VARIANT, Small, stub_vllm
 
 COMMAND = "./inv bench many"
 COUNT = 10
@@ -76,10 +76,11 @@ def _second_machine(folder: Path, rounds: int) -> Mapping[str, Figure]:
 
 
 def _measure_ten_rows(folder: Path, rounds: int) -> Mapping[str, Figure]:
-    small = Small(folder / "ten", compared_images.build_ours().job.lock)
+    job = compared_images.build_ours().job
+    small = SmallProject(folder / "ten", job.lock)
     names = [VARIANT, *(f"row{number}-stand-in" for number in range(1, COUNT))]
     for name in names[1:]:
-        small.add_row(name, stub_vllm() | {"vllm/row.py": f"ROW = {name!r}\n"})
+        small.add_row(name, small.make_vllm(job.variant) | {"vllm/row.py": f"ROW = {name!r}\n"})
 
     def built(targets: Sequence[str], *words: str, **changes: str) -> None:
         result = small.invoke("build", "--target", ",".join(targets), "--no-cache", "--offline", *words, **changes)

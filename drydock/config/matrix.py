@@ -266,8 +266,8 @@ def describe_variant(variant: Variant, state: State) -> dict[str, Any]:
 def read_stacks(project: Project) -> dict[str, StackFile]:
     """Read every stack, by id; the file is named for the stack, and the folder for its accelerator.
 
-    A stack that inherits the one of its own name below takes that name; the other one is drydock/NAME then, or after
-    the name of its layer.
+    A stack that inherits the one of its own name below takes that name. The lower stack is then called LAYER/NAME, such
+    as drydock/NAME.
     """
     accelerators = {path.parent.name for path in project.glob(ACCELERATORS)}
     files: dict[str, StackFile] = {}

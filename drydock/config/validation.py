@@ -107,6 +107,7 @@ def _describe_actual(document: YamlDocument, path: KeyPath, value: Any) -> str:
 
 
 _LONGEST = 60
+"""Characters of a value in a message: with its path and what was expected, it stays one line of a terminal."""
 _SCALARS = ("bool", "int", "float", "str", "constrained-str")
 """What pydantic appends to the path for each alternative of a scalar."""
 

@@ -18,6 +18,7 @@ KEY = re.compile(r"-----BEGIN PUBLIC KEY-----\n(?:[A-Za-z0-9+/=]+\n)+-----END PU
 LONGEST_KEY = 1 << 14
 """Bytes."""
 LONGEST_NAME = 63
+"""Characters of an object: a label of DNS (RFC 1123), which any kind of name may be."""
 NOTE = "# Reads the signatures' tags: publish with --signature-tags. The versions that accept it: docs/publish.md\n"
 
 

@@ -13,8 +13,12 @@ T = TypeVar("T")
 
 def make_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """Return a table."""
-    lines = [head, ["---"] * len(head), *rows]
-    return "".join(f"| {' | '.join(map(_escape_cell, line))} |\n" for line in lines)
+    return format_rows([head, ["---"] * len(head), *rows])
+
+
+def format_rows(rows: Iterable[Sequence[str]]) -> str:
+    """Return lines of a table, without its head."""
+    return "".join(f"| {' | '.join(map(_escape_cell, row))} |\n" for row in rows)
 
 
 def _escape_cell(text: str) -> str:

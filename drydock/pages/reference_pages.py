@@ -159,8 +159,8 @@ Some PLAN ids are of one accelerator only: they are older than the prefixes and 
 
 - Severity and text are those of a condition that is not met. A check whose condition is met is PASS, with the text
   `passed` of its file. A check whose fact cannot be read is UNKNOWN. *host* or *container* says where to fix it.
-- *Expected* shows where a check reads its fact in a container, and the value that it expects. Code makes the findings
-  that have no such line. The same id can expect another value for another stack.
+- *Expected* shows where a check reads its fact in a container, and the value that it expects. Findings without this
+  line come from code, not from a check in YAML. The same id can expect another value for another stack.
 - *Fix* says what to do, or names the finding above it with the same fix. `(--fix-script)`: `check --fix-script` prints
   the change as a script, which also keeps it across restarts.
 - A finding that not all images have names its accelerators, or stacks of an accelerator.

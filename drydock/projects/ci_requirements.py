@@ -44,6 +44,7 @@ _OLD_HEAD = "# What CI installs: `pip install -r requirements.txt`."
 HINT = "`./inv project upgrade --write` writes the wheel of this drydock with its hash, and keeps what you added"
 _INCLUDES = re.compile(r"(?:-r|--requirement)[ =]*(?P<file>\S+)")
 _AT_MOST = 4 << 20
+"""Bytes of a file of requirements: a project is read before anyone has reviewed it."""
 
 
 class RequirementLine(NamedTuple):

@@ -42,6 +42,7 @@ MODEL = "Qwen/Qwen3-0.6B"
 """What is planned where no such file says otherwise: vLLM's own default."""
 _AT_MOST = 4 << 20
 _WORDS_AT_MOST = 64 << 10
+"""Bytes of a record, and of the file `serve`: a project is read before anyone has reviewed it."""
 _PROSE = {"because", "passed", "published", "remediation", "source", "text", "title"}
 """Keys of a profile that only people read."""
 _NAMES = ("id", "setting", "name", "model", "path", "folder")
@@ -142,7 +143,7 @@ def check_row_files(project: Project, variant: Variant, lock: Lock) -> None:
 
 
 def _keep_upgrade_fields(project: Project, new: RowRecord, row: str) -> RowRecord:
-    """Return the record with what only an upgrade changes, so that `upgrade` still says all that a new drydock does."""
+    """Return the record with the old version and pins: only `upgrade` may move them, else it would not report them."""
     old = read_row_record(project, row)
     if old is None:
         return new

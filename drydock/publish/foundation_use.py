@@ -19,6 +19,7 @@ from drydock.registry.manifests import fallback_tag
 from drydock.registry.registry_client import RefusedError
 
 KEY_LENGTH = 64
+"""Digits of a SHA-256: a tag of this form is a foundation, any other one belongs to another tool."""
 LOCKS = "images/*/lock.json"
 
 

@@ -35,7 +35,9 @@ from drydock.publish.repository import Repository
 from drydock.registry.manifests import MANIFEST, Manifest
 
 CLAIM = "io.drydock.foundation"
-"""What a signature says in addition to the digest: the key. Else the signature of another foundation would do."""
+"""What a signature says in addition to the digest: the key.
+
+Without it, a signature of another foundation would be accepted."""
 LAYERS = tuple(f"{oci.LAYER}{suffix}" for suffix in ("", "+gzip", "+zstd"))
 LARGEST, MOST_LAYERS = 64 << 30, 127
 """Bytes of all blobs, and layers: containerd's limit."""

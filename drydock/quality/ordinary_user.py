@@ -19,6 +19,7 @@ from drydock.core.paths import CACHE, cache_home
 from drydock.quality import other_pythons
 
 UID = 1000
+"""The first user that Debian gives a login: FIRST_UID of adduser.conf(5)."""
 PARENT = Path("/var/tmp")  # noqa: S108 - a folder in it is made by mkdtemp
 """Where homes are made: a folder that every user can reach, on a disk with room for a store."""
 FETCHED = ("store", "bases", "foundations", "images", "models")

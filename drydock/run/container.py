@@ -27,6 +27,7 @@ from entrypoints.core.redact import redact_text
 from entrypoints.model import bucket
 
 API_PORT, STATUS_PORT = 8000, 8001
+"""vLLM's default port (`vllm serve --help`), and the supervisor's own."""
 FROM_THE_SHELL = ("HF_TOKEN", "HF_ENDPOINT")
 """Variables for downloads from the hub, passed by name, so that no secret is printed or stored."""
 FOR_BUCKETS: Mapping[str, tuple[str, ...]] = {

@@ -35,6 +35,7 @@ AS_GZIP = "copy the image with `skopeo copy --dest-compress-format gzip --dest-f
 """What to do where the engine cannot be updated. The copy has another digest."""
 PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 STDERR = 2
+"""The descriptor of standard error: what a tool prints is no data of ours."""
 
 
 class LocalImage(NamedTuple):

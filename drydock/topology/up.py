@@ -29,6 +29,7 @@ from drydock.topology.render.parts import is_unpublished, list_node_addresses, n
 COMPOSE, ANSIBLE = "compose", "ansible"
 FORMATS = (COMPOSE, ANSIBLE)
 STDERR = 2
+"""The descriptor of standard error: what a tool prints is no data of ours."""
 _IN_CLUSTERS = ("kubernetes", "disaggregatedset", "slurm")
 
 

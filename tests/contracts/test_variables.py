@@ -24,8 +24,7 @@ def read_by_code() -> Iterator[str]:
     for folder in ("bench", "drydock", "entrypoints", "templates"):
         for path in (path for path in (ROOT / folder).rglob("*") if path.suffix in (".py", ".j2", ".yml")):
             text = path.read_text()
-            if path.name != "environment.py":
-                yield from OWN.findall(text)
+            yield from OWN.findall(text)
             if folder in ("drydock", "entrypoints"):
                 yield from READ.findall(text)
 
@@ -35,3 +34,7 @@ def test_the_page_has_each_variable_that_code_reads_and_no_other_of_drydock() ->
     assert {"DRYDOCK_CACHE", "DRYDOCK_OFFLINE", "HF_TOKEN", "TMPDIR"} <= code_variables
     assert code_variables - NAMED == set()
     assert set(OWN.findall(PAGE)) - code_variables == set()
+
+
+def test_each_place_of_a_table_is_filled() -> None:
+    assert re.findall(r"^\{.*\}$", PAGE, re.MULTILINE) == []

@@ -13,12 +13,14 @@ from typing import Any
 import docker
 import pytest
 
+from bench.second_buildkit import remote_builder
+from bench.small_project import VARIANT
 from drydock.build import build
 from drydock.build.build_job import Job
 from drydock.core.errors import BuildError
 from drydock.engine.daemon import wait_for
-from tests.support.second_buildkit import remote_builder
-from tests.support.small_image import VARIANT, Small, stub_vllm
+from tests.support.cut_off import skip_without_second_engine
+from tests.support.small_image import Small, stub_vllm
 
 OTHER, BROKEN = "other-stand-in", "broken-stand-in"
 ROWS = f"{VARIANT},{OTHER}"
@@ -71,6 +73,7 @@ def test_rows_that_were_built_at_once_are_those_that_are_built_alone(small: Smal
 def test_two_buildkits_share_the_rows_and_make_the_same_images(
     small: Small, digests: dict[str, str], tmp_path: Path
 ) -> None:
+    skip_without_second_engine()
     with remote_builder("far", tmp_path) as (name, engine, env):
         words = ["build", "--target", ROWS, "--builder", f"default,{name}", "--no-cache", "--offline", "--json"]
         result = small.invoke(*words, BUILDX_CONFIG=env["BUILDX_CONFIG"])

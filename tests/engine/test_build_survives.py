@@ -18,6 +18,7 @@ from typing import Any
 import docker
 import pytest
 
+from bench.small_project import VARIANT
 from drydock.build import build
 from drydock.build.build_job import Job
 from drydock.core.errors import BuildError, DiskFullError, EngineError, StaleError
@@ -25,7 +26,7 @@ from drydock.engine.run_container import run_to_end
 from drydock.oci.layout_diff import compare_layouts
 from tests.support import terminal
 from tests.support.small_disk import small_disk
-from tests.support.small_image import VARIANT, Small
+from tests.support.small_image import Small
 
 
 @pytest.fixture(scope="module")

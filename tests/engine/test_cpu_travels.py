@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import pytest
 
+from bench.small_project import VARIANT
 from drydock.attest.signing import Trust
 from drydock.build import build
 from drydock.build.build_job import Job
@@ -25,7 +26,7 @@ from drydock.publish.push import Published, PublishOptions, publish_image
 from tests.support.cut_off import CutOff
 from tests.support.servers import Registry
 from tests.support.signing_keys import key_pair
-from tests.support.small_image import VARIANT, Small
+from tests.support.small_image import Small
 
 pytestmark = pytest.mark.slow
 STAND_INS = ("cuda13.0-vllm0.33", "tpu-vllm0.21")

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from bench.small_project import locked
 from drydock.build import bake_plan, build, buildx, render
 from drydock.build.build_job import Job
 from drydock.inputs import fetch
 from drydock.inputs.store import default_store
 from drydock.model.distributions import Layer
 from drydock.oci import image_layout
-from tests.support.small_image import locked, stub_vllm
+from tests.support.small_image import stub_vllm
 
 
 def blobs(job: Job, contexts: Mapping[str, str], layers: Sequence[Layer], folder: Path) -> list[str]:

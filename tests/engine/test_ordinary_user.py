@@ -11,13 +11,14 @@ from typing import Any
 import docker
 import pytest
 
+from bench.small_project import VARIANT
 from drydock.build import build
 from drydock.build.build_job import Job
 from drydock.core.paths import cache_home
 from drydock.lock import lockfile
 from drydock.quality.ordinary_user import OrdinaryUser, ordinary_user
 from tests.support.servers import Registry
-from tests.support.small_image import VARIANT, Small
+from tests.support.small_image import Small
 
 pytestmark = pytest.mark.skipif(
     os.geteuid() != 0, reason="only root can become another user; as an ordinary user, all tests show this"

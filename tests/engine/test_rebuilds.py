@@ -13,6 +13,7 @@ from typing import NamedTuple
 import docker
 import pytest
 
+from bench.small_project import VARIANT
 from drydock.build import build, buildx
 from drydock.build.build_job import STAND_IN, BuildOptions, Job, prepare_job
 from drydock.core.errors import EngineError
@@ -23,7 +24,7 @@ from drydock.inputs import rootfs
 from drydock.inputs.store import default_store
 from drydock.oci import image_layout as oci
 from tests.support import layouts
-from tests.support.small_image import VARIANT, Small
+from tests.support.small_image import Small
 
 NAME = "drydock-test/rebuilt"
 

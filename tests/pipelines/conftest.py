@@ -9,13 +9,14 @@ from pathlib import Path
 
 import pytest
 
+from bench.small_project import VARIANT
 from drydock.build import build
 from drydock.build.build_job import prepare_job
 from drydock.config.project_choice import DRYDOCK
 from tests.support.git import git
 from tests.support.servers import Registry
 from tests.support.signing_keys import key_pair
-from tests.support.small_image import VARIANT, Small
+from tests.support.small_image import Small
 
 INV = f"""#!/bin/sh
 case "$1" in lint|test) exit 0;; docs) mkdir -p public; exit 0;; esac # other kinds of tests run these

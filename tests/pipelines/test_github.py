@@ -9,12 +9,13 @@ from typing import Any
 
 import yaml
 
+from bench.small_project import VARIANT
 from drydock.ci import workflow
 from drydock.ci.publishing import PASSWORD, USER
 from tests.support.git import git
 from tests.support.servers import PASSWORD as RIGHT
 from tests.support.servers import Registry
-from tests.support.small_image import VARIANT, Small
+from tests.support.small_image import Small
 
 
 class Runner:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from bench.small_project import VARIANT
 from drydock.ci.publishing import PASSWORD, USER
 from drydock.core.paths import cache_home
 from drydock.engine import debian
@@ -19,7 +20,7 @@ from tests.pipelines.conftest import edit
 from tests.support.git import git
 from tests.support.servers import PASSWORD as RIGHT
 from tests.support.servers import Registry
-from tests.support.small_image import VARIANT, Small
+from tests.support.small_image import Small
 
 PACKAGES = ("node@22.23.3", "gitlab-ci-local@4.75.1")
 IGNORED = (

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from bench.second_engine import PROBE
+from bench.small_project import VARIANT
 from drydock.build import build
 from drydock.build.build_job import Job, prepare_job
 from drydock.config.project_choice import DRYDOCK
@@ -26,9 +28,9 @@ from drydock.oci import image_layout as oci
 from drydock.oci.reference import parse_reference
 from drydock.publish.repository import Repository
 from drydock.registry.manifests import MANIFEST, Manifest
-from tests.support.cut_off import PROBE, CutOff
+from tests.support.cut_off import CutOff
 from tests.support.servers import Registry
-from tests.support.small_image import VARIANT, Small
+from tests.support.small_image import Small
 
 REFERENCE = "registry.example/bases/debian:1"
 

@@ -44,7 +44,7 @@ def test_publishing_again_attaches_nothing_new_but_signatures(signed: Signed) ->
     signed.verify()
 
 
-def test_a_digest_that_was_recorded_again_makes_no_liar_of_the_first_lock(signed: Signed, key: Path) -> None:
+def test_a_re_recorded_digest_keeps_the_first_lock_valid(signed: Signed, key: Path) -> None:
     path = lockfile.path_of_lock(Project(signed.local.root), VARIANT)
     pins = signed.local.lock.platforms[AMD64]
     inputs = signed.local.job(AMD64).inputs_sha256

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from bench.small_project import VARIANT
 from drydock.build import build
 from drydock.build.build_job import prepare_job
 from drydock.build.standins import SERVED
@@ -25,7 +26,7 @@ from drydock.publish.push import Published, PublishOptions, publish_image
 from tests.engine.test_standins import MODEL, run
 from tests.support.sample import write_model
 from tests.support.servers import Registry
-from tests.support.small_image import VARIANT, Small
+from tests.support.small_image import Small
 
 
 @pytest.fixture(scope="module")

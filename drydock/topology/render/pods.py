@@ -37,6 +37,7 @@ _PLACES = {"--node-rank": "$(LWS_WORKER_INDEX)", "--nnodes": "$(LWS_GROUP_SIZE)"
 _NUMBER_OF_JSON = re.compile(r"(?<=:)\d+(?=[,}])")
 """A number that is a value of compact JSON; the connector's port is one."""
 _LONGEST_PORT_NAME = 15
+"""Characters: Kubernetes takes names of services as IANA does (RFC 6335, section 5.1)."""
 
 
 def make_pod_template(item: Placed, ports: Mapping[str, int], node_addresses: Iterable[str]) -> dict[str, Any]:

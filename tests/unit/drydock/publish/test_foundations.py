@@ -93,7 +93,7 @@ def drip(_: Answer) -> Answer:
     """Send a byte now and then, for longer than anybody waits."""
 
     def pieces() -> Iterator[bytes]:
-        for _ in range(200):
+        for _ in range(2400):  # two minutes
             threading.Event().wait(0.05)
             yield b"x"
 
@@ -145,7 +145,7 @@ def test_a_fault_is_one_line_and_leaves_nothing(
     registry.faults[part] = FAULTS[fault]
     since = time.monotonic()
     assert not pulled(committed, registry)
-    assert time.monotonic() - since < 5
+    assert time.monotonic() - since < 60
     assert left(committed) == []
     messages = [line for line in capsys.readouterr().err.splitlines() if not line.startswith("pull")]
     assert len(messages) == 1

@@ -23,7 +23,9 @@ from drydock.registry.manifests import MANIFEST, MOST_PAGES, Manifests
 from drydock.registry.registry_client import LARGEST, Client, HttpRequest, parse_challenges
 from tests.support.fake_registry import Answer, Fake, Seen
 
-HASTY = Access(pause=0.001, timeout=5, patience=1)
+PATIENT = Access(pause=0.001, timeout=60, patience=60)
+"""What ends a test of this kind is never the clock, whatever else the machine does."""
+HASTY = PATIENT._replace(timeout=5, patience=1)
 MIB = b" " * (1 << 20)
 DATA = b"a blob" * 1000
 DIGEST = f"sha256:{hashlib.sha256(DATA).hexdigest()}"
@@ -31,17 +33,17 @@ DIGEST = f"sha256:{hashlib.sha256(DATA).hexdigest()}"
 
 def drip() -> Iterator[bytes]:
     """Give a byte now and then, for longer than any test waits. Other tests patch time.sleep."""
-    for _ in range(60):
+    for _ in range(1200):
         threading.Event().wait(0.05)
         yield b" "
 
 
-def manifests(fake: Fake, folder: Path) -> Manifests:
-    return Manifests(Client(parse_reference(f"{fake.host}/a/b"), HASTY, env={"HOME": str(folder)}), folder)
+def manifests(fake: Fake, folder: Path, access: Access = PATIENT) -> Manifests:
+    return Manifests(Client(parse_reference(f"{fake.host}/a/b"), access, env={"HOME": str(folder)}), folder)
 
 
-def blobs(fake: Fake, folder: Path) -> Blobs:
-    return Blobs(Client(parse_reference(f"{fake.host}/a/b"), HASTY, env={"HOME": str(folder)}), folder)
+def blobs(fake: Fake, folder: Path, access: Access = PATIENT) -> Blobs:
+    return Blobs(Client(parse_reference(f"{fake.host}/a/b"), access, env={"HOME": str(folder)}), folder)
 
 
 def always(*, status: int = 200, headers: dict[str, str] | None = None, body: Iterable[bytes] | bytes = b"") -> Fake:
@@ -50,7 +52,6 @@ def always(*, status: int = 200, headers: dict[str, str] | None = None, body: It
 
 ENDLESS: dict[str, tuple[Callable[[], Answer], str]] = {
     "without end": (lambda: Answer(200, {}, itertools.repeat(MIB)), "larger than 4194304 bytes"),
-    "a byte now and then": (lambda: Answer(200, {}, drip()), "no complete answer in 1 s"),
     "compressed zeros": (
         lambda: Answer(200, {"Content-Encoding": "gzip"}, gzip.compress(bytes(8 << 20))),
         "larger than 4194304 bytes",
@@ -71,6 +72,11 @@ def test_an_endless_manifest_is_an_error(name: str, tmp_path: Path) -> None:
         manifests(fake, tmp_path).find("v1")
 
 
+def test_a_byte_now_and_then_is_an_error(tmp_path: Path) -> None:
+    with always(body=drip()) as fake, pytest.raises(RegistryError, match="no complete answer in 1 s"):
+        manifests(fake, tmp_path, HASTY).find("v1")
+
+
 def test_an_endless_error_is_cut(tmp_path: Path) -> None:
     with always(status=400, body=itertools.repeat(MIB)) as fake, pytest.raises(RegistryError, match=r"answered 400$"):
         manifests(fake, tmp_path).find("v1")
@@ -83,7 +89,7 @@ def test_endless_interim_answers_are_an_error(tmp_path: Path) -> None:
         connection, _ = server.accept()
         with connection:
             try:
-                for _ in range(60):
+                for _ in range(1200):
                     connection.sendall(b"HTTP/1.1 100 Continue\r\n\r\n")
                     threading.Event().wait(0.05)
             except OSError:
@@ -126,9 +132,8 @@ def test_a_list_without_end_is_an_error(tmp_path: Path) -> None:
     def answer(_: Seen) -> Answer:
         return Answer(200, {"Link": f'</v2/a/b/tags/list?last={next(pages)}>; rel="next"'}, b'{"tags": ["v1"]}')
 
-    access = HASTY._replace(patience=60)
     with Fake(answer) as fake, pytest.raises(RegistryError, match="the list tags/list does not end"):
-        Manifests(Client(parse_reference(f"{fake.host}/a/b"), access, env={"HOME": str(tmp_path)}), tmp_path).tags()
+        manifests(fake, tmp_path).tags()
     assert next(pages) <= MOST_PAGES
 
 
@@ -154,7 +159,7 @@ def test_a_blob_without_end_is_an_error(tmp_path: Path) -> None:
 
 def test_a_blob_that_hardly_arrives_is_an_error(tmp_path: Path) -> None:
     with always(body=drip()) as fake, pytest.raises(RegistryError, match="slower than 10000 bytes in a second"):
-        list(blobs(fake, tmp_path).pull(DIGEST, 1 << 30))
+        list(blobs(fake, tmp_path, HASTY).pull(DIGEST, 1 << 30))
 
 
 @pytest.mark.parametrize("length", ["many", "-1", "\xb2", "9" * 5000, ""])
@@ -170,10 +175,10 @@ def test_an_invalid_retry_after_is_ignored(value: str, tmp_path: Path) -> None:
 
 
 def test_a_header_of_spaces_takes_no_time() -> None:
-    start = time.monotonic()
+    start = time.thread_time()
     for header in (" " * 60_000, "a" * 60_000, "a " * 30_000, 'a="' * 20_000, "-" * 60_000):
         parse_challenges(header)
-    assert time.monotonic() - start < 2
+    assert time.thread_time() - start < 2
 
 
 def test_a_largest_manifest_is_accepted(tmp_path: Path) -> None:

@@ -16,6 +16,8 @@ from drydock.topology.known_answer import NoAnswer, ask_server
 
 class Handler(BaseHTTPRequestHandler):
     keys: ClassVar[list[str | None]] = []
+    over: ClassVar[threading.Event] = threading.Event()
+    """Set once the client has given up: until then an answer is slow, for a minute at most."""
 
     def log_message(self, *_: object) -> None:
         pass
@@ -23,18 +25,18 @@ class Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         self.keys.append(self.headers["Authorization"])
         if self.path == "/silent":
-            time.sleep(2)
+            self.over.wait(60)
         if self.path == "/slow-head":
-            for letter in b"HTTP/1.1 200 OK" * 10:
+            for letter in b"HTTP/1.1 200 OK" * 80:
                 self.wfile.write(bytes([letter]))
-                time.sleep(0.05)
+                self.over.wait(0.05)
         self.send_response(302 if self.path == "/moved" else 200)
         self.send_header("Location", "/elsewhere")
         self.end_headers()
         if self.path == "/drip":
-            for _ in range(100):
+            for _ in range(1200):
                 self.wfile.write(b"#")
-                time.sleep(0.05)
+                self.over.wait(0.05)
         self.wfile.write(b"[]" if self.path == "/list" else b"{" * 10 if self.path == "/deep" else b"x" * 5000)
 
     def do_POST(self) -> None:
@@ -45,10 +47,12 @@ class Handler(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def address() -> Iterator[str]:
+    Handler.over.clear()
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True
     threading.Thread(target=server.serve_forever, daemon=True).start()
     yield f"http://127.0.0.1:{server.server_address[1]}"
+    Handler.over.set()
     server.shutdown()
 
 
@@ -67,7 +71,7 @@ def test_a_slow_answer_is_no_answer(address: str, path: str) -> None:
     begun = time.monotonic()
     with pytest.raises(NoAnswer):
         ask_server(f"{address}/{path}", None, 0.5)
-    assert time.monotonic() - begun < 2
+    assert time.monotonic() - begun < 30
 
 
 def test_a_redirect_is_not_followed(address: str) -> None:

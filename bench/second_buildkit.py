@@ -14,7 +14,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from tests.support.cut_off import CutOff
+from bench.second_engine import SecondEngine
 
 UPGRADE = b"POST /grpc HTTP/1.1\r\nHost: docker\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n"
 
@@ -55,12 +55,12 @@ def _copy(source: socket.socket, target: socket.socket) -> None:
 
 
 @contextlib.contextmanager
-def remote_builder(name: str, settings: Path) -> Iterator[tuple[str, CutOff, Mapping[str, str]]]:
+def remote_builder(name: str, settings: Path) -> Iterator[tuple[str, SecondEngine, Mapping[str, str]]]:
     """Yield a builder on a second BuildKit, the engine it belongs to, and the environment in which buildx knows it.
 
     The machine's own builders stay as they are: buildx keeps its settings in the folder.
     """
-    engine = CutOff()
+    engine = SecondEngine()
     path = engine.folder / "buildkit.sock"
     tunnel = _Tunnel(path, engine.host.removeprefix("unix://"))
     env = {**os.environ, "BUILDX_CONFIG": str(settings)}

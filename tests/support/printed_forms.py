@@ -1,0 +1,41 @@
+"""A container as `run --print --json` gives it in each format, and its parts."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from drydock.config.project_choice import DRYDOCK
+from drydock.run import run_verb
+from drydock.run.container import RunRequest
+from drydock.run.run_verb import How
+from tests.unit.drydock.run.test_run_verb import FakeHere
+
+MODEL = RunRequest(model="org/model")
+SCHEMAS = "1.36"
+HOSTILE = ["a\nb: c", "$HOME $(id) ${X}", 'it\'s "quoted"', "a=b=c", " ", "", "雪", "`id`", "- x", "\\", "{{x}}"]
+
+
+def printed(
+    request: RunRequest, form: str, folder: Path, capsys: pytest.CaptureFixture[str], target: str = "cpu"
+) -> Any:
+    """Return what --print --json gives in one format."""
+    run_verb.run_on_engine(DRYDOCK, target, request, How(form, only_print=True, json=True), here=FakeHere(folder))
+    return json.loads(capsys.readouterr().out)
+
+
+def service(data: Any) -> dict[str, Any]:
+    (compose_service,) = data["compose"]["services"].values()
+    return compose_service  # type: ignore[no-any-return] - as JSON gives it
+
+
+def pod(data: Any) -> dict[str, Any]:
+    workload = next(item for item in data["kubernetes"] if item["kind"] in ("Deployment", "Job"))
+    return workload["spec"]["template"]["spec"]  # type: ignore[no-any-return] - as JSON gives it
+
+
+def variables(data: Any) -> dict[str, Any]:
+    return {item["name"]: item.get("value", item.get("valueFrom")) for item in pod(data)["containers"][0]["env"]}
