@@ -12,6 +12,7 @@ from drydock.core import errors
 from drydock.core.errors import DrydockError, StaleError
 from drydock.core.files import write_atomically
 from drydock.core.project import Project
+from drydock.lock import kind_runs
 from drydock.lock.proof import TIERS
 from drydock.model.caches import Cache
 from drydock.model.variant import Variant
@@ -50,6 +51,8 @@ def make_marked_tables(
     if project.below:
         return {}
     tables_by_page = {project / "README.md": {"accelerators": make_accelerator_table(variants, rows)}}
+    if kinds := kind_runs.read_kinds(project):
+        tables_by_page[project / "CONTRIBUTING.md"] = {"kinds of tests": make_kinds_table(kinds)}
     if (project / "docs/build.md").is_file():
         tables_by_page[project / "docs/build.md"] = {"exit codes": exit_codes()}
     if (project / "docs/container.md").is_file():
@@ -89,6 +92,17 @@ def fill_tables(page: Path, page_tables: Mapping[str, str]) -> str:
             )
         text = f"{before}{opening}{rows}{closing}{after}"
     return text
+
+
+def make_kinds_table(kinds: Mapping[str, kind_runs.KindOfTests]) -> str:
+    """Return a line for each kind of tests that runs only if named, with its last run."""
+    rows = []
+    for name, kind in kinds.items():
+        last = kind.last
+        numbers = (str(last.passed), str(last.skipped), str(last.minutes)) if last else ("", "", "")
+        when = f"{last.date}, {last.commit[:12]}" if last else "not yet"
+        rows.append((f"`{name}`", kind.shows, when, *numbers))
+    return make_table(("kind", "what it shows", "last passed", "passed", "skipped", "minutes"), rows)
 
 
 def exit_codes() -> str:

@@ -15,8 +15,10 @@ from drydock.ci import workflow
 from drydock.core.console import log
 from drydock.core.errors import BuildError, InputError
 from drydock.core.files import write_atomically
+from drydock.core.project import Project
 from drydock.inputs.indexes import read_indexes, uv_environment
 from drydock.inputs.uv import uv_binary
+from drydock.lock import kind_runs
 from drydock.quality import installed, other_pythons
 from drydock.quality.ordinary_user import ordinary_user
 
@@ -65,10 +67,13 @@ def run_tests(
     `python`, they run with another Python. The usual tests end with some of the distribution's Python; with `every`,
     with all unit tests of it, and those of the engine as an ordinary user.
 
-    With `record`, the results of engine tests, slow ones too, are written into proof.json. Raises BuildError if a test
-    failed.
+    With `record`, the results of engine tests, slow ones too, are written into proof.json, and the run of a kind that
+    runs only if named into tests/kinds.json. Raises BuildError if a test failed.
     """
     _check_kind(kind)
+    project = Project(root)
+    recorded = record and kind in kind_runs.read_kinds(project)
+    commit = kind_runs.require_commit(project) if recorded else ""
     if record and wheel:
         raise InputError("--record: proofs are of the checkout", hint="leave --installed out")
     if not (kind or wheel or python):
@@ -76,7 +81,11 @@ def run_tests(
     interpreter = other_pythons.interpreter_of(python) if python else Path(sys.executable)
     selected = {kind: KINDS[kind]} if kind else USUAL
     usual = ("" if every or record else " and not slow") + (" and not checkout" if wheel else "")
-    with installed.make_wheel_environment(root) if wheel else nullcontext((interpreter, root)) as (program, folder):
+    with (
+        installed.make_wheel_environment(root) if wheel else nullcontext((interpreter, root)) as (program, folder),
+        tempfile.TemporaryDirectory() as reports,
+    ):
+        report = Path(reports, "junit.xml")
         failed = [
             marks
             for name, marks in selected.items()
@@ -89,10 +98,13 @@ def run_tests(
                     "-m",
                     marks + usual,
                     *_make_pytest_options(name, every=every, record=record),
+                    *((f"--junitxml={report}",) if recorded else ()),
                 ),
                 **({"PYTHONPATH": str(folder)} if wheel else {}),
             )
         ]
+        if recorded and not failed:
+            kind_runs.record_run(project, kind, commit, report)
     if not (kind or wheel or python or record):
         failed += _fail_with_distribution_python(root, every=every)
     if failed:

@@ -24,7 +24,7 @@ from drydock.config.validation import Problem, combine_problems
 from drydock.core.errors import DrydockError, InputError
 from drydock.core.files import write_atomically
 from drydock.core.project import Project
-from drydock.lock import lockfile
+from drydock.lock import kind_runs, lockfile
 from drydock.model.variant import Variant
 from drydock.pages import docs, schema
 from drydock.quality import quality
@@ -131,7 +131,7 @@ def compute_least_version(last: str, changes: SurfaceChanges, unreleased: Releas
 
 def _find_problems(state: ReleaseState, checks: Checks) -> Iterator[Problem]:
     """Yield what is wrong, of everything that is quick to check."""
-    for check in (_check_repository, _check_release_version, _check_changelog, _old_names):
+    for check in (_check_repository, _check_release_version, _check_changelog, _old_names, _check_kinds_of_tests):
         yield from check(state)
     for file_check in checks(state):
         try:
@@ -194,6 +194,12 @@ def _old_names(state: ReleaseState) -> Iterator[Problem]:
             f"drydock/config/renamed.py: {old.name} has warned since the release after {old.after}",
             f"remove the entry, and name {old.name} under {REMOVED}",
         )
+
+
+def _check_kinds_of_tests(state: ReleaseState) -> Iterator[Problem]:
+    for name, kind in kind_runs.read_kinds(state.project).items():
+        if why := kind_runs.explain_outdated_kind(state.project, kind):
+            yield f"tests of kind {name}: {why}", f"./inv test --kind {name} --record, and commit {kind_runs.FILE}"
 
 
 def _list_generated_checks(state: ReleaseState) -> Iterator[Callable[[], None]]:

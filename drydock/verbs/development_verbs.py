@@ -59,7 +59,7 @@ class TestOptions(VerbOptions):
     all: bool = False
     """also run slow tests, every variant's stand-in and all rounds of fuzz tests, as CI does at night"""
     record: bool = False
-    """with all engine tests, and write their results into images/VARIANT/proof.json"""
+    """with all engine tests: write results into images/VARIANT/proof.json, and that a named kind passed"""
     installed: bool = False
     """test this checkout's wheel, installed in an environment of its own"""
     python: str = ""

@@ -31,7 +31,7 @@ from tests.support.hosts import expect
 
 ROOT = Path(__file__).resolve().parents[2]
 MANUALS = ROOT / "tests" / "manuals"
-MANUALS = "DRYDOCK_MANUALS"
+MANUALS_VARIABLE = "DRYDOCK_MANUALS"
 """The variable with the folder of the manuals."""
 
 CLIENTS = ("ansible-playbook", "curl")
@@ -197,7 +197,7 @@ def numbers(lines: str) -> list[int]:
 
 def manual(seed: str) -> Block | None:
     """Read a manual from the folder that DRYDOCK_MANUALS names; None if the variable is not set."""
-    folder = os.environ.get(MANUALS)
+    folder = os.environ.get(MANUALS_VARIABLE)
     return blocks((Path(folder) / seed).read_text()) if folder else None
 
 

@@ -54,7 +54,7 @@ def test_a_line_is_in_one_step_only(account: Account) -> None:
 def test_no_line_of_the_manual_is_left_out(account: Account) -> None:
     manual = manual_steps.manual(account.seed)
     if manual is None:
-        pytest.skip(f"{manual_steps.MANUALS} does not name the folder of the manuals")
+        pytest.skip(f"{manual_steps.MANUALS_VARIABLE} does not name the folder of the manuals")
     covered_lines = {*covered(account)}
     assert {section.line for section in account.sections} == manual.headings
     assert max(manual.headings | manual.code | manual.text) == account.lines

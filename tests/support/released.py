@@ -10,6 +10,7 @@ from pathlib import Path
 from drydock.config.matrix import read_matrix
 from drydock.core.paths import ROOT
 from drydock.core.project import Project
+from drydock.lock import kind_runs
 from drydock.releases import surface
 from tasks import namespace
 from tests.support.git import git
@@ -47,6 +48,7 @@ def copied(folder: Path) -> Path:
     version = folder / "pyproject.toml"
     version.write_text(re.sub('^version = "[^"]*"$', 'version = "0.1.0"', version.read_text(), flags=re.MULTILINE))
     (folder / "CHANGELOG.md").write_text(CHANGELOG)
+    (folder / kind_runs.FILE).write_text('{"kinds": {}}')  # its commits are not of this repository
     present = surface.collect_surface(namespace, read_matrix(Project(folder)))
     (folder / surface.FILE).write_text(surface.format_surface("0.1.0", present))
     git(folder, "init", "--quiet", "--initial-branch=main")
