@@ -4,8 +4,8 @@ The Dockerfile's stage `foundation`, with everything from wheels and vendors, is
 that layout in place of the stage, as the image named by FROM: they need neither BuildKit's cache nor the wheels, and
 BuildKit copies its layers without reading them. The result is bit for bit the image that the plan builds in one run;
 `verify` compares them. One text in it is made the same for all versions of BuildKit. Where a project's own lines make
-the export set times (`plan.export`), it does so only above the foundation; in one run, the layers below would be
-described as changed, too.
+the export set times (`bake_plan.choose_export`), it does so only above the foundation; in one run, the layers below
+would be described as changed, too.
 
 Sources: Dockerfile reference, FROM, on named contexts that replace a stage; BuildKit's
 exporter/containerimage/writer.go (rewriteRemoteWithEpoch) on which layers it keeps, and exporter/oci/export.go on

@@ -71,7 +71,8 @@ def lock_and_render(
 ) -> list[Path]:
     """Lock a variant and write its Dockerfile, which needs no input that stays unresolved.
 
-    `start_locks` has the pins to start from, see `resolve_and_write`; `upgraded` is as in `row_record.write_row_files`.
+    `start_locks` has the pins to start from, see `resolve_and_write`; `upgraded` is as in
+    `row_record_file.write_row_files`.
     """
     lock_paths = resolution.resolve_and_write(project, [variant], start_locks=start_locks)
     lock = lockfile.read_lock(lockfile.path_of_lock(project, variant.id))

@@ -1,8 +1,8 @@
 """Writes what is expected of each recorded host: `python tests/support/hosts/expect.py`, then read the difference.
 
-facts.json, findings.json and plan.json: a plan for each model of models.py, or the error that there is none. A finding
-is written without what its check says of it in the profile. host.json is written as `facts --record` writes it, because
-most of them are edited by hand.
+facts.json, findings.json and plan.json: a plan for each model of host_models.py, or the error that there is none. A
+finding is written without what its check says of it in the profile. host.json is written as `facts --record`
+writes it, because most of them are edited by hand.
 """
 
 from __future__ import annotations
