@@ -1,7 +1,8 @@
-"""What upstream attached to a base is carried along, and images of the official ones' shapes, and odd ones, are adopted."""
+"""What upstream attached to a base is carried along; images of the official ones' shapes, and odd ones, are adopted."""
 
 from __future__ import annotations
 
+import base64
 import json
 import subprocess
 from pathlib import Path
@@ -11,16 +12,19 @@ import pytest
 import requests
 
 from drydock.attest import signing
+from drydock.build import adoption
 from drydock.config.matrix import find_variant, read_matrix
+from drydock.config.project_choice import DRYDOCK
 from drydock.core.errors import CredentialsError, InputError, LicenceError, RegistryError, UntrustedError
 from drydock.core.project import Project
+from drydock.oci import image_layout as oci
+from drydock.projects import adopt_verb
+from drydock.projects.adopt_verb import BaseFacts
 from drydock.publish.adopt import AdoptedImage, format_adopted
 from drydock.registry.manifests import Manifest, Manifests
-from drydock.repo import adopt
-from drydock.repo.adopt import BaseFacts
 from tests.registry.test_adopt import adopted_name, fetch, make_project, options, other, project, read_files, upstream
 from tests.support import layouts
-from tests.support.servers import Registry
+from tests.support.servers import PASSWORD, Registry
 from tests.support.upstream_image import FILES, SETTINGS, Layer, Upstream, make_layer, wrap_layer
 
 __all__ = ["other", "project", "upstream"]  # fixtures
@@ -73,7 +77,7 @@ def test_signature_and_bill_of_materials_are_carried_into_another_registry_and_v
     plain = ("--tlog-upload=false", "--use-signing-config=false", "--new-bundle-format=false")
     cosign("sign", "--yes", "--allow-http-registry", *plain, "--key", str(key), image)
     trust = signing.Trust(key=str(key.with_suffix(".pub")))
-    adopted = adopt.adopt_image(project, options(upstream, f"{other.host}/acme/carried", trust=trust))
+    adopted = adopt_verb.adopt_image(project, options(upstream, f"{other.host}/acme/carried", trust=trust))
     assert adopted.upstream_verified
     assert {document.kind for document in adopted.upstream} == {"application/spdx+json", "signature"}
     assert {document.subject for document in adopted.upstream} == {subject["digest"]}
@@ -99,7 +103,7 @@ def test_a_base_without_the_signature_that_is_required_is_refused_before_anythin
     trust = signing.Trust(key=str(key.with_suffix(".pub")))
     before = read_files(project)
     with pytest.raises(UntrustedError, match="no valid signature"):
-        adopt.adopt_image(project, options(upstream, trust=trust))
+        adopt_verb.adopt_image(project, options(upstream, trust=trust))
     assert read_files(project) == before
     assert read_manifest(upstream.host, adopted_name(upstream), "latest").status_code == 404
 
@@ -112,11 +116,11 @@ def test_attestations_of_buildkit_and_the_index_are_carried_if_every_platform_is
     attested = upstream.push("attested", [make_layer({"statement": b"{}"})], platform="unknown/unknown")
     entry = {**attested, "annotations": {**about, "vnd.docker.reference.digest": images[0]["digest"]}}
     index = upstream.push_index("v0.33.0", [*images, entry])
-    both = adopt.adopt_image(make_project(tmp_path / "both"), options(upstream, f"{other.host}/acme/both"))
+    both = adopt_verb.adopt_image(make_project(tmp_path / "both"), options(upstream, f"{other.host}/acme/both"))
     assert [document.kind for document in both.upstream] == ["BuildKit's attestation"]
     assert fetch(other.host, "acme/both", f"manifests/{index}").json()["manifests"][2]["digest"] == attested["digest"]
     one = options(upstream, f"{other.host}/acme/one", platform="linux/amd64")
-    adopt.adopt_image(make_project(tmp_path / "one"), one)
+    adopt_verb.adopt_image(make_project(tmp_path / "one"), one)
     assert read_manifest(other.host, "acme/one", index).status_code == 404
     assert fetch(other.host, "acme/one", f"manifests/{images[0]['digest']}").ok
 
@@ -128,7 +132,7 @@ def test_a_document_that_the_registry_lost_is_left_out_and_the_image_is_whole(
     digest = attach_document(upstream, upstream.push("v0.33.0"), "text/plain", data)
     lost = fetch(upstream.host, upstream.name, f"manifests/{digest}").json()["layers"][0]["digest"]
     registry.blob_file(lost).unlink()
-    adopted = adopt.adopt_image(project, options(upstream, f"{other.host}/acme/lost"))
+    adopted = adopt_verb.adopt_image(project, options(upstream, f"{other.host}/acme/lost"))
     assert adopted.upstream == ()
     assert f"not carried along: text/plain {digest}" in capsys.readouterr().err
     assert fetch(other.host, "acme/lost", f"manifests/{adopted.digest}").ok
@@ -138,10 +142,10 @@ def test_a_licence_that_the_policy_denies_is_not_pushed_again(project: Project, 
     labels = {**SETTINGS["Labels"], "org.opencontainers.image.licenses": "Apache-2.0 AND AGPL-3.0-only"}
     upstream.push("v0.33.0", settings={**SETTINGS, "Labels": labels})
     with pytest.raises(LicenceError, match=r"AGPL-3\.0-only"):
-        adopt.adopt_image(project, options(upstream))
+        adopt_verb.adopt_image(project, options(upstream))
     labels["org.opencontainers.image.licenses"] = "as in the file LICENSE"
     upstream.push("v0.33.0", settings={**SETTINGS, "Labels": labels})
-    adopted = adopt.adopt_image(project, options(upstream))
+    adopted = adopt_verb.adopt_image(project, options(upstream))
     assert "licences: as in the file LICENSE" in format_adopted(adopted)
 
 
@@ -203,31 +207,59 @@ XPU_FILES = {
 
 
 @pytest.mark.parametrize(
-    ("files", "settings", "accelerator", "vllm", "python"),
+    ("files", "settings", "expected"),
     [
-        (CUDA_FILES, CUDA_SETTINGS, "cuda", "0.27.1", "/usr/bin/python3"),
-        (ASCEND_FILES, ASCEND_SETTINGS, "ascend", "0.23.0", f"/{PYTHON_OF_CANN}/bin/python3"),
-        (XPU_FILES, {"Env": ["VLLM_TARGET_DEVICE=xpu"]}, "xpu", "0.30.0", "/opt/venv/bin/python3"),
+        (CUDA_FILES, CUDA_SETTINGS, ("cuda", "0.27.1", "/usr/bin/python3")),
+        (ASCEND_FILES, ASCEND_SETTINGS, ("ascend", "0.23.0", f"/{PYTHON_OF_CANN}/bin/python3")),
+        (XPU_FILES, {"Env": ["VLLM_TARGET_DEVICE=xpu"]}, ("xpu", "0.30.0", "/opt/venv/bin/python3")),
     ],
     ids=["cuda", "ascend", "xpu"],
 )
 def test_an_image_of_the_official_ones_shape_says_what_is_in_it(
-    project: Project, upstream: Upstream, files: dict[str, bytes], settings: dict[str, Any], accelerator: str,
-    vllm: str, python: str,
-) -> None:  # fmt: skip
+    project: Project, upstream: Upstream, files: dict[str, bytes], settings: dict[str, Any], expected: tuple[str, ...]
+) -> None:
     upstream.push("v1", [make_layer(files)], settings)
-    adopted = adopt.adopt_image(project, options(upstream, tag="v1", facts=UNSAID, read_layers=True))
+    adopted = adopt_verb.adopt_image(project, options(upstream, tag="v1", facts=UNSAID, read_layers=True))
     variant = find_variant(read_matrix(project), adopted.row)
-    assert (variant.accelerator, variant.vllm.version, variant.interpreter) == (accelerator, vllm, python)
+    assert (variant.accelerator, variant.vllm.version, variant.interpreter) == expected
     image = read_config(upstream.host, adopted_name(upstream), adopted)
     assert image["User"] == "10001:0"
     assert {*settings["Env"]} <= {*image["Env"]}
     assert adopted.replaced.get("Entrypoint") == settings.get("Entrypoint")
 
 
+@pytest.mark.parametrize(
+    ("row", "settings", "files"),
+    [
+        ("cuda-official-vllm0.27", CUDA_SETTINGS, CUDA_FILES),
+        ("ascend-official-vllm0.23", ASCEND_SETTINGS, ASCEND_FILES),
+    ],
+)
+def test_drydocks_rows_on_official_images_are_assembled_on_images_of_that_shape(
+    tmp_path: Path, row: str, settings: dict[str, Any], files: dict[str, bytes]
+) -> None:
+    variant = find_variant(read_matrix(DRYDOCK), row)
+    assert f"{variant.interpreter[1:]}" in files
+    base, layer = tmp_path / "base", make_layer(files)
+    config = {"os": "linux", "architecture": "amd64", "config": settings}
+    config |= {"rootfs": {"type": "layers", "diff_ids": [layer.diff_id]}}
+    described = {
+        "mediaType": "application/vnd.oci.image.config.v1+json",
+        **layouts.put(base, json.dumps(config).encode()),
+    }
+    layers = [{"mediaType": layer.descriptor["mediaType"], **layouts.put(base, layer.blob)}]
+    manifest = {"schemaVersion": 2, "mediaType": oci.MANIFEST, "config": described, "layers": layers}
+    oci.write_index(base, {"mediaType": oci.MANIFEST, **layouts.put(base, json.dumps(manifest).encode())})
+    adoption.write_layout(DRYDOCK, variant, str(variant.base.digest), base, tmp_path / "made")  # type: ignore[union-attr]
+    made = oci.read_config(tmp_path / "made")["config"]
+    assert made["Entrypoint"] == [variant.interpreter, "-I", "-S", "/opt/drydock/entrypoints"]
+    assert made["Labels"]["io.drydock.adopted"] == "true"
+    assert oci.is_sound_layout(tmp_path / "made")
+
+
 def test_what_a_shell_would_have_set_is_said_not_to_be_in_effect(project: Project, upstream: Upstream) -> None:
     upstream.push("v1", [make_layer(ASCEND_FILES)], ASCEND_SETTINGS)
-    adopted = adopt.adopt_image(project, options(upstream, tag="v1", facts=UNSAID, read_layers=True))
+    adopted = adopt_verb.adopt_image(project, options(upstream, tag="v1", facts=UNSAID, read_layers=True))
     text = format_adopted(adopted)
     assert "LD_PRELOAD, LD_LIBRARY_PATH, /usr/local/Ascend/ascend-toolkit/set_env.sh of /root/.bashrc" in text
     assert "kept: LD_LIBRARY_PATH" in text
@@ -237,7 +269,7 @@ def test_the_same_without_the_variables_of_its_scripts_is_refused(project: Proje
     plain = {**ASCEND_SETTINGS, "Env": ["ASCEND_TOOLKIT_HOME=/usr/local/Ascend/cann-9.1.0"]}
     upstream.push("v1", [make_layer(ASCEND_FILES)], plain)
     with pytest.raises(InputError, match=r"needs the environment that /usr/local/Ascend/ascend-toolkit/set_env\.sh"):
-        adopt.adopt_image(project, options(upstream, tag="v1", facts=UNSAID, read_layers=True))
+        adopt_verb.adopt_image(project, options(upstream, tag="v1", facts=UNSAID, read_layers=True))
 
 
 # --- odd images -----------------------------------------------------------------------------------------------------
@@ -248,7 +280,7 @@ def test_schema_1_has_its_sentence(project: Project, upstream: Upstream, monkeyp
     schema_1 = Manifest(json.dumps(content).encode(), "application/vnd.docker.distribution.manifest.v1+prettyjws")
     monkeypatch.setattr(Manifests, "receive", lambda *_: schema_1)
     with pytest.raises(RegistryError, match=r"schema 1, which engines no longer pull") as caught:
-        adopt.adopt_image(project, options(upstream))
+        adopt_verb.adopt_image(project, options(upstream))
     assert "build and push it again" in caught.value.hint
 
 
@@ -262,11 +294,11 @@ def test_an_index_within_an_index_is_adopted_and_one_within_many_is_not(tmp_path
 
     inner = upstream.push_index("inner", [image])
     outer = wrap(inner, "v0.33.0")
-    adopted = adopt.adopt_image(make_project(tmp_path / "two"), options(upstream))
+    adopted = adopt_verb.adopt_image(make_project(tmp_path / "two"), options(upstream))
     assert (adopted.base.partition("@")[2], [*adopted.platforms]) == (outer, ["linux/amd64"])
     wrap(wrap(outer, "three"), "v0.34.0")
     with pytest.raises(RegistryError, match="3 indexes within one another"):
-        adopt.adopt_image(make_project(tmp_path / "four"), options(upstream, tag="v0.34.0"))
+        adopt_verb.adopt_image(make_project(tmp_path / "four"), options(upstream, tag="v0.34.0"))
 
 
 WHITEOUTS = wrap_layer(layouts.tar([("opt/.wh.drydock", b"", {}), (".wh.cache", b"", {})]))
@@ -283,7 +315,7 @@ WHITEOUTS = wrap_layer(layouts.tar([("opt/.wh.drydock", b"", {}), (".wh.cache", 
 )
 def test_whiteouts_and_each_compression_are_adopted(project: Project, upstream: Upstream, layers: list[Layer]) -> None:
     upstream.push("v0.33.0", layers)
-    adopted = adopt.adopt_image(project, options(upstream))
+    adopted = adopt_verb.adopt_image(project, options(upstream))
     manifest = fetch(upstream.host, adopted_name(upstream), f"manifests/{adopted.digest}").json()
     assert [layer["digest"] for layer in manifest["layers"][:-2]] == [layer.descriptor["digest"] for layer in layers]
 
@@ -291,18 +323,27 @@ def test_whiteouts_and_each_compression_are_adopted(project: Project, upstream: 
 def test_upstreams_health_check_is_replaced_and_shown(project: Project, upstream: Upstream) -> None:
     check = {"Test": ["CMD-SHELL", "curl -f http://localhost:8000/health"], "Interval": 30_000_000_000}
     upstream.push("v0.33.0", settings={**SETTINGS, "Healthcheck": check})
-    adopted = adopt.adopt_image(project, options(upstream))
+    adopted = adopt_verb.adopt_image(project, options(upstream))
     assert adopted.replaced["Healthcheck"] == check
     assert "replaced: Healthcheck" in format_adopted(adopted)
 
 
 def test_a_private_base_is_read_with_dockers_credentials_and_refused_without(
-    project: Project, guarded: Registry, upstream: Upstream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    project: Project, guarded: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    base = Upstream(guarded.host, "acme/private")
+    private = options(base, f"{guarded.host}/acme/adopted")
     with pytest.raises(CredentialsError, match="requires credentials"):
-        base = options(upstream)._replace(image=f"{guarded.host}/acme/private:v1")
-        adopt.adopt_image(project, base)
+        adopt_verb.adopt_image(project, private)
     assert not (project.root / "matrix.yaml").exists()
+    (tmp_path / "netrc").write_text(f"machine 127.0.0.1 login someone password {PASSWORD!r}\n".replace("'", '"'))
+    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
+    base.push("v0.33.0")
+    monkeypatch.delenv("NETRC")
+    auth = base64.b64encode(f"someone:{PASSWORD}".encode()).decode()
+    (tmp_path / "config.json").write_text(json.dumps({"auths": {guarded.host: {"auth": auth}}}))
+    monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
+    assert adopt_verb.adopt_image(project, private).blobs["mounted"] == 1
 
 
 @pytest.mark.parametrize("python", ["3.9", "2.7", "3", "3.x"])
@@ -312,4 +353,4 @@ def test_a_python_that_does_not_run_the_entrypoint_has_its_sentence(
     upstream.push("v0.33.0")
     facts = BaseFacts("0.33.0", python, "/usr/bin/python3", "ubuntu:24.04", "cuda")
     with pytest.raises(InputError, match=r"--python-version .*: expected 3\.10 or later"):
-        adopt.adopt_image(project, options(upstream, facts=facts))
+        adopt_verb.adopt_image(project, options(upstream, facts=facts))

@@ -234,8 +234,8 @@ def test_upgrade_compare_and_ci_know_the_row(project: Project, adopted_digest: s
     upgraded = json.loads(verb(project.root, "project", "upgrade", "--json"))
     assert not upgraded.get("gone")
     command = ("--", "vllm", "serve", "Qwen/Qwen3-0.6B", "--max-model-len", "4096")
-    compared = verb(project.root, "compare", "--from", "cuda13.0-vllm0.27", "--to", ROW, *command)
-    assert "0.33.0" in compared
+    with pytest.raises(AssertionError, match=rf"nothing breaks that is known, .* for {ROW}"):  # of its release it knows
+        verb(project.root, "compare", "--from", "cuda13.0-vllm0.27", "--to", ROW, *command)
     built, left_out = list_ci_rows(project, [find_variant(read_matrix(project), ROW)])
     assert not left_out
     assert [(row.variant, row.disk) for row in built] == [(ROW, None)]
@@ -318,9 +318,9 @@ def test_facts_of_another_form_have_their_sentence(
     file = tmp_path / "facts.json"
     file.write_text(text)
     before = read_files(project)
+    unsaid = options(upstream, facts=STATED._replace(vllm=""), facts_file=str(file))
     with pytest.raises(InputError, match=said):
-        facts = STATED._replace(vllm="")
-        adopt_verb.adopt_image(project, options(upstream, facts=facts, facts_file=str(file)))
+        adopt.adopt_image(project, unsaid)
     assert read_files(project) == before
     with pytest.raises(InputError, match="No such file"):
         adopt_verb.adopt_image(project, options(upstream, facts_file=str(tmp_path / "none.json")))
