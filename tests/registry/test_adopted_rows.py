@@ -320,7 +320,7 @@ def test_facts_of_another_form_have_their_sentence(
     before = read_files(project)
     unsaid = options(upstream, facts=STATED._replace(vllm=""), facts_file=str(file))
     with pytest.raises(InputError, match=said):
-        adopt.adopt_image(project, unsaid)
+        adopt_verb.adopt_image(project, unsaid)
     assert read_files(project) == before
     with pytest.raises(InputError, match="No such file"):
         adopt_verb.adopt_image(project, options(upstream, facts_file=str(tmp_path / "none.json")))
