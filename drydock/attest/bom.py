@@ -119,7 +119,7 @@ def _make_spdx_package(spdx_id: str, part: Component, version: str = "") -> Pack
         license_declared=spdx_licensing.parse(part.licence) if part.licence else SpdxNoAssertion(),
         license_concluded=SpdxNoAssertion(),
         copyright_text=SpdxNoAssertion(),
-        comment=f"part of the wheel of {part.within}" if part.within else None,
+        comment=f"part of the wheel of {part.within}" if part.within else part.remark or None,
         external_references=[purl],
     )
 

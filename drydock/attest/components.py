@@ -35,6 +35,8 @@ class Component(NamedTuple):
     licence: str = ""
     within: str = ""
     """Name of the Python distribution whose wheel contains this package."""
+    remark: str = ""
+    """What else a reader must know of it."""
 
     @property
     def purl(self) -> str:
@@ -99,6 +101,22 @@ def list_build_inputs(pins: LockedPlatform) -> tuple[Component, ...]:
     if not isinstance(pins.base, LockedDebianBase) and pins.base.digest:
         inputs.append(Component("oci", pins.base.reference.rpartition(":")[0] or pins.base.reference, pins.base.digest))
     return tuple(inputs)
+
+
+def make_base_component(pins: LockedPlatform, licence: str) -> Component:
+    """Return the base of an adopted image: named by its digest, and nothing in it is vouched for."""
+    base = pins.base
+    name = "" if isinstance(base, LockedDebianBase) else base.reference.rpartition(":")[0] or base.reference
+    remark = "the base image of an adopted image: its publisher vouches for it, and drydock only names its digest"
+    return Component("oci", name, base.digest or "", licence=licence, remark=remark)
+
+
+def make_layer_component(digest: str) -> Component:
+    """Return a layer that drydock added to an adopted image."""
+    sha256 = digest.removeprefix("sha256:")
+    return Component(
+        "file", f"layer-{sha256[:12]}.tar", "", sha256=sha256, licence="Apache-2.0", remark="added by drydock"
+    )
 
 
 def published_recipes(lock: RecipesLock | None) -> tuple[Component, ...]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 from drydock.attest import components, contents, licences, provenance
+from drydock.build import adoption
 from drydock.build.build_job import ATTACHED, Job
 from drydock.core.errors import UntrustedError
 from drydock.core.files import format_compact_json, format_json
@@ -69,6 +70,10 @@ def make_documents(job: Job, layout: Path, manifest: Manifest, subject: str) -> 
 
     Raises LicenceError, and UntrustedError if image and lock differ, or if the bill of materials is not valid SPDX.
     """
+    if job.is_adopted:
+        if (layout / ATTACHED).is_dir():
+            return tuple(_of_the_bundle(layout / ATTACHED))
+        return make_adopted_documents(job, manifest, subject, oci.read_config(layout)["config"]["Labels"])
     pins = job.pins
     image_contents = contents.read_contents(
         manifest.content, partial(oci.path_of_blob, layout), components.base_layers(pins)
@@ -87,6 +92,36 @@ def make_documents(job: Job, layout: Path, manifest: Manifest, subject: str) -> 
         *components.published_recipes(recipes_lock.read_lock(job.project)),
     )
     statement = provenance.make_statement(job, layout, manifest.digest, subject, os.environ)
+    return (
+        Attached(LOCK, lockfile.path_of_lock(job.project, job.variant.id).read_bytes()),
+        Attached(LICENCES, format_compact_json(dump_record(inventory)).encode()),
+        Attached(PROVENANCE, format_compact_json(statement).encode()),
+        _make_bom_document(job, manifest, parts),
+        *_make_proof_document(job),
+    )
+
+
+def make_adopted_documents(
+    job: Job, manifest: Manifest, subject: str, labels: Mapping[str, str]
+) -> tuple[Attached, ...]:
+    """Return the documents about an adopted image, given its labels.
+
+    They vouch for the two added layers. Of the base they give the digest and the licences that its label states, and
+    nothing of its contents. Raises LicenceError if the policy denies such a licence.
+    """
+    policy = licences.read_policy(job.project)
+    base = components.make_base_component(job.pins, labels.get(adoption.LICENCES, ""))
+    licences.refuse_licence(base.licence, base.name, policy)
+    inventory = licences.Inventory(
+        image=manifest.digest, packages=(licences.judge_base(base.name, base.version, base.licence, policy),)
+    )
+    layers = manifest.content["layers"][-adoption.ADDED_LAYERS :]
+    parts = (
+        base if licences.is_spdx(base.licence) else base._replace(licence=""),
+        *(components.make_layer_component(layer["digest"]) for layer in layers),
+        *components.published_recipes(recipes_lock.read_lock(job.project)),
+    )
+    statement = provenance.make_adopted_statement(job, layers, manifest.digest, subject, os.environ)
     return (
         Attached(LOCK, lockfile.path_of_lock(job.project, job.variant.id).read_bytes()),
         Attached(LICENCES, format_compact_json(dump_record(inventory)).encode()),

@@ -96,6 +96,34 @@ def make_licence_inventory(image: str, contents: ImageContents, policy: LicenceP
     return Inventory(image=image, packages=tuple(_judge_package(package, policy) for package in contents.packages))
 
 
+def refuse_licence(text: str, where: str, policy: LicencePolicy) -> None:
+    """Raise LicenceError for a licence, as an image's label states it, that the policy denies."""
+    try:
+        expression = SPDX.parse(text)
+    except ExpressionError:  # free text: the policy has identifiers only
+        return
+    if expression is None or _is_allowed(expression, set(policy.allow)):
+        return
+    keys = set(SPDX.license_keys(text))
+    denied = [f"{where}: {item.licence}: {item.because}" for item in policy.deny if item.licence in keys]
+    if denied:
+        raise LicenceError(*denied, hint=f"see deny in {FILE}")
+
+
+def judge_base(name: str, digest: str, licence: str, policy: LicencePolicy) -> Licensed:
+    """Return the licence of an adopted image's base, as its label states it."""
+    is_known = is_spdx(licence)
+    return Licensed(
+        kind="oci",
+        name=name,
+        version=digest,
+        licence=licence if is_known else "",
+        said=(licence[:LONGEST],) if licence else (),
+        verdict="allowed" if is_known and _is_allowed(SPDX.parse(licence), set(policy.allow)) else "unknown",
+        because="as the base's label states it; packages in the base may have others",
+    )
+
+
 def enforce_licences(inventory: Inventory, policy: LicencePolicy) -> None:
     """Raise LicenceError if the policy refuses a package; log the packages with unknown verdict."""
     denied = [_format_licence(item) for item in inventory.packages if item.verdict == "denied"]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import datetime as dt
 import hashlib
 import platform
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,8 +25,8 @@ from drydock.model.locked import LockedDebianBase, LockedPlatform
 
 STATEMENT = "https://in-toto.io/Statement/v1"
 PREDICATE = "https://slsa.dev/provenance/v1"
-BUILD_TYPE = "urn:drydock:build:v1"
-"""docs/publish.md describes its parameters."""
+BUILD_TYPE, ADOPTED_TYPE = "urn:drydock:build:v1", "urn:drydock:adopt:v1"
+"""docs/publish.md describes their parameters."""
 LOCAL = "urn:drydock:builder:local"
 """Builder outside a known CI; does not identify the machine."""
 
@@ -72,6 +72,40 @@ def make_statement(job: Job, layout: Path, digest: str, subject: str, env: Mappi
                 "builder": {"id": read_builder_id(env), "version": {"python": platform.python_version()}},
                 "metadata": {"invocationId": job.inputs_sha256, "finishedOn": _read_finish_time(layout)},
                 "byproducts": _list_byproducts(job.pins),
+            },
+        },
+    }
+
+
+def make_adopted_statement(
+    job: Job, layers: Sequence[Mapping[str, Any]], digest: str, subject: str, env: Mapping[str, str]
+) -> dict[str, Any]:
+    """Return the statement about an adopted image: these layers were added to a base, which is named by its digest.
+
+    It has no time: whoever adopts the same image from the same commit makes the same statement.
+    """
+    origin = read_origin(job.project)
+    external = {"variant": job.variant.id, "platform": job.platform, "source": _make_source(origin)}
+    internal = {
+        "inputsSha256": job.inputs_sha256,
+        "sourceDateEpoch": job.lock.source_date_epoch,
+        "base": job.pins.base.digest,
+        "addedLayers": [layer["digest"] for layer in layers],
+    }
+    return {
+        "_type": STATEMENT,
+        "subject": [{"name": subject, "digest": {"sha256": digest.removeprefix("sha256:")}}],
+        "predicateType": PREDICATE,
+        "predicate": {
+            "buildDefinition": {
+                "buildType": ADOPTED_TYPE,
+                "externalParameters": external,
+                "internalParameters": internal,
+                "resolvedDependencies": list_dependencies(job, origin),
+            },
+            "runDetails": {
+                "builder": {"id": read_builder_id(env), "version": {"python": platform.python_version()}},
+                "metadata": {"invocationId": job.inputs_sha256},
             },
         },
     }

@@ -6,16 +6,20 @@ Nothing runs inside the base: what needs a step there, a build does. Pure, excep
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from drydock.build import render
 from drydock.core.errors import InputError, RegistryError
-from drydock.core.files import format_json
+from drydock.core.files import format_json, link_or_copy
 from drydock.core.project import Project
 from drydock.lock import vllm_lists
 from drydock.model.variant import Variant
-from drydock.oci.added_layers import AddedLayer, make_tar
+from drydock.oci import image_layout as oci
+from drydock.oci import strict
+from drydock.oci.added_layers import AddedLayer, ExtendedImage, extend_image, list_layers, make_tar
 from drydock.oci.image_layout import PATH
+from drydock.registry.manifests import to_manifest
 
 FOLDER = "opt/drydock"
 """Where an image has the entrypoint and what it knows."""
@@ -27,6 +31,8 @@ LICENCES = "org.opencontainers.image.licenses"
 BASE_DIGEST = "org.opencontainers.image.base.digest"
 ADOPTED = "io.drydock.adopted"
 """Label that tells an adopted image from one that drydock built on the same base."""
+ADDED_LAYERS = 2
+"""The last layers of an adopted image: all that drydock vouches for."""
 VARIANT = "io.drydock.variant"
 _CHANGED = ("Entrypoint", "Cmd", "User", "WorkingDir", "Healthcheck", "StopSignal", "OnBuild", "Shell")
 """Settings of the base that the new image has otherwise, or not at all."""
@@ -41,6 +47,24 @@ class BaseSettings(NamedTuple):
     ports: Sequence[str]
     replaced: Mapping[str, Any]
     """Settings that drydock's image has otherwise: Entrypoint, User, …"""
+
+
+class BaseParts(NamedTuple):
+    """A base for one platform: its layers as the new manifest names them, and what its configuration says."""
+
+    layers: Sequence[Mapping[str, Any]]
+    config: Mapping[str, Any]
+    settings: BaseSettings
+
+
+def read_parts(manifest: Mapping[str, Any], config: bytes, where: str) -> BaseParts:
+    """Return the parts of a base.
+
+    Raises RegistryError for what contradicts itself, may not be copied, or no engine can read.
+    """
+    layers = list_layers(manifest, where)
+    content = strict.read_config(config, where)
+    return BaseParts(layers, content, read_settings(content, where))
 
 
 def read_settings(config: Mapping[str, Any], where: str) -> BaseSettings:
@@ -86,14 +110,14 @@ def refuse_additions(variant: Variant) -> None:
     if keys_in_use := [f"additions.{key}" for key, value in keys.items() if value]:
         raise InputError(
             f"{variant.id}: {', '.join(keys_in_use)}: expected none, since `adopt` runs nothing inside the image",
-            hint=f"`./inv build --target {variant.id}` builds an image with them on the same base",
+            hint="without `adopted: true` in its stack, `./inv build` builds an image with them on the same base",
         )
 
 
 def make_layers(project: Project, variant: Variant) -> list[AddedLayer]:
     """Return the layer of the entrypoint, equal for all adopted images, and that of the row. Raises InputError."""
     entrypoint = {f"{FOLDER}/entrypoints/{name}": data for name, data in project.entrypoint.items()}
-    texts = {**render.image_files(project, variant), **_make_lists(project, variant)}
+    texts = {**render.image_files(project, variant), **make_lists(project, variant)}
     row = {f"{FOLDER}/{name}": data for name, data in texts.items()}
     return [
         AddedLayer(make_tar({FOLDER: 0o755}, entrypoint, variant.epoch), "drydock adopt: the entrypoint"),
@@ -101,10 +125,46 @@ def make_layers(project: Project, variant: Variant) -> list[AddedLayer]:
     ]
 
 
-def _make_lists(project: Project, variant: Variant) -> dict[str, bytes]:
+def make_lists(project: Project, variant: Variant) -> dict[str, bytes]:
     """Return what is known of the release that the base says it has; nothing for a release that was never read."""
     lists = vllm_lists.find_lists(project, variant, None, variant.platforms[0])
     return {vllm_lists.FILE: format_json({**lists.lists, "assumed": lists.assumed}).encode()} if lists else {}
+
+
+def extend_base(
+    variant: Variant, base: BaseParts, digest: str, added: Sequence[AddedLayer], where: str
+) -> ExtendedImage:
+    """Return the image of a row on its base; `digest` is the base's, that of its index if it has one.
+
+    Raises RegistryError for a base that contradicts itself.
+    """
+    settings = make_settings(variant, base.settings, digest)
+    return extend_image(base.layers, base.config, added, settings, variant.epoch, where)
+
+
+def write_layout(project: Project, variant: Variant, digest: str, base: Path, folder: Path) -> None:
+    """Write the OCI layout of a row's image, given that of its base, whose layers are linked.
+
+    The image is the one that `adopt` writes into a registry. Raises InputError for additions that need a build, and
+    RegistryError for a base that contradicts itself.
+    """
+    refuse_additions(variant)
+    image_digest, manifest = oci.find_image(base)
+    config = oci.path_of_blob(base, manifest["config"]["digest"]).read_bytes()
+    where = f"base {image_digest}"
+    parts = read_parts(manifest, config, where)
+    refuse_base(parts.settings, where)
+    added = make_layers(project, variant)
+    image = extend_base(variant, parts, digest, added, where)
+    new_manifest = to_manifest(image.manifest)
+    contents = {layer.digest: layer.data for layer in added}
+    contents |= {image.manifest["config"]["digest"]: image.config, new_manifest.digest: new_manifest.data}
+    oci.path_of_blob(folder, new_manifest.digest).parent.mkdir(parents=True)
+    for name in {layer["digest"] for layer in parts.layers}:
+        link_or_copy(oci.path_of_blob(base, name), oci.path_of_blob(folder, name))
+    for name, data in contents.items():
+        oci.path_of_blob(folder, name).write_bytes(data)
+    oci.write_index(folder, new_manifest.descriptor())
 
 
 def make_settings(variant: Variant, base: BaseSettings, digest: str) -> dict[str, Any]:

@@ -9,14 +9,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from drydock.build import bake_plan, buildx, checkouts, foundation, routes
+from drydock.build import adoption, bake_plan, buildx, checkouts, foundation, routes
 from drydock.build.build_job import ATTACHED, Job, layouts_lock
 from drydock.build.buildx import Bake
 from drydock.core.console import log
-from drydock.core.errors import FetchError, UntrustedError
+from drydock.core.errors import FetchError, InputError, StaleError, UntrustedError
 from drydock.core.paths import cache_home
 from drydock.engine import daemon, image_loading
 from drydock.inputs.store import default_store, whole_folder
+from drydock.model.locked import LockedImageBase
 from drydock.model.record import Record
 from drydock.oci import image_layout as oci
 
@@ -62,6 +63,15 @@ def refuse_pulls(job: Job, contexts: Mapping[str, str]) -> None:
         )
 
 
+def refuse_bake(job: Job) -> None:
+    """Raise InputError for an image that BuildKit does not build."""
+    if job.is_adopted:
+        raise InputError(
+            f"{job.variant.id}: adopted: BuildKit builds nothing of it, and would build another image",
+            hint=f"`./inv build --target {job.variant.id}` adds two layers to its base",
+        )
+
+
 def bake_file(job: Job, contexts: Mapping[str, str], output: Path) -> dict[str, Any]:
     """Return the job's docker-bake.json, given what `fetch_contexts` returns."""
     contents = bake_plan.make_bake_plan(
@@ -92,7 +102,7 @@ def build_image(  # noqa: PLR0913 - all but the job have defaults
     the sizes of its blobs if the engine has the image, else or with `hash_kept` by their hashes. Raises FetchError,
     EngineError, BuildError or DiskFullError; an interrupted build leaves no partial layout.
     """
-    if into_engine or builder is None:
+    if into_engine or (builder is None and not job.is_adopted):
         engine = engine or partial(daemon.ensure_engine, install=may_pull)
     bake = bake or partial(buildx.run_bake, builder=builder, no_cache=no_cache)
     clock = Clock()
@@ -198,6 +208,9 @@ def _make_layout(job: Job, clock: Clock, bake: Bake, *, no_cache: bool, may_pull
         origin = "loaded from a bundle of" if (job.layout / ATTACHED).is_dir() else "already built from"
         log(f"{job.variant.id}: up to date: {origin} the same inputs")
         return
+    if job.is_adopted:
+        _write_adopted_layout(job, clock, may_pull=may_pull)
+        return
     have_foundation = not no_cache and oci.is_sized_layout(job.foundation)
     if pull and may_pull and not (no_cache or have_foundation):
         have_foundation = pull(job)
@@ -234,6 +247,29 @@ def _make_layout(job: Job, clock: Clock, bake: Bake, *, no_cache: bool, may_pull
         _make_layout(job, clock, bake, no_cache=no_cache, may_pull=may_pull, pull=pull)
         return
     clock.lap("build")
+    _warn_of_other_digest(job)
+
+
+def _write_adopted_layout(job: Job, clock: Clock, *, may_pull: bool) -> None:
+    """Write the image of an adopted row: its base from the store or its registry, and two layers. Nothing is built."""
+    from drydock.inputs import base_images  # noqa: PLC0415 - it imports what speaks to servers
+
+    base = job.pins.base
+    if not isinstance(base, LockedImageBase):
+        raise StaleError(
+            f"{job.variant.id}: its lock has no image as base", hint=f"./inv lock --target {job.variant.id}"
+        )
+    layout = base_images.fetch_base(base, job.platform, default_store(), offline=job.offline or not may_pull)
+    clock.lap("fetch")
+    for partial_layout in job.layout.parent.glob(".*"):
+        shutil.rmtree(partial_layout)
+    with whole_folder(job.layout, replace=True) as temporary:
+        adoption.write_layout(job.project, job.variant, str(base.digest), layout, temporary)
+    clock.lap("build")
+    _warn_of_other_digest(job)
+
+
+def _warn_of_other_digest(job: Job) -> None:
     if job.recorded_digest not in (None, oci.read_digest(job.layout)):
         log(
             f"{job.variant.id}: built {oci.read_digest(job.layout)}, but {job.recorded_digest} is recorded for the same"

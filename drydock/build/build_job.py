@@ -16,7 +16,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
 
-from drydock.build import bake_plan, foundation, render
+from drydock.build import adoption, bake_plan, foundation, render
 from drydock.config import matrix
 from drydock.core.errors import InputError, UntrustedError
 from drydock.core.files import hold_lock_file
@@ -74,7 +74,14 @@ class Job:
         """Return the files of the build's own context: the committed Dockerfile, and what is rendered for the image."""
         dockerfile = render.dockerfile_path(self.project, self.variant).read_bytes()
         files = {render.DOCKERFILE: dockerfile, **render.image_files(self.project, self.variant)}
+        if self.is_adopted:  # else vLLM's lists are read in the image
+            files |= adoption.make_lists(self.project, self.variant)
         return files | render.own_files(self.project, self.variant)
+
+    @property
+    def is_adopted(self) -> bool:
+        """Tell whether the image is its base with two layers more; one with stand-ins is built as others are."""
+        return self.variant.is_adopted and not self.context_overrides
 
     @property
     def export(self) -> str:

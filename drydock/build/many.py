@@ -190,14 +190,15 @@ def _make_outcome(job: Job, built: build.Built, logs: Sequence[Log]) -> Outcome:
     steps: dict[str, bool] = {}
     for build_log in logs:
         steps = {**build_log.done, **steps}
-    cached = "image" if not logs else "foundation"
+    is_built = bool(logs) or "build" in built.phases  # an adopted image is assembled without a builder
+    cached = "image" if not is_built else "foundation" if logs else ""
     if "foundation" in built.phases:
         cached = f"{sum(steps.values())} of {len(steps)} steps"
     recorded = job.recorded_digest
     return Outcome(
         variant=built.variant,
         platform=built.platform,
-        state="built" if logs else "up to date",
+        state="built" if is_built else "up to date",
         seconds=built.seconds,
         cached=cached,
         image=built.image,
@@ -226,6 +227,7 @@ def _assign_builders(
     Raises EngineError for a builder that does not answer.
     """
     assigned: dict[str, str | EngineError | None] = dict.fromkeys(job.variant.id for job in jobs)
+    jobs = [job for job in jobs if not job.is_adopted]  # nothing of them is built
     if not builders and all(resolve.is_native_platform(job.platform) for job in jobs):
         return assigned
     if not builders:

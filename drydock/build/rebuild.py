@@ -42,6 +42,8 @@ CACHE = "cache"
 SHARED = ("store",)
 """Folders of the cache with fetched files, which each use checks: the second build must not use the network."""
 CIRCUMSTANCES = {"TZ": "Pacific/Kiritimati", "LC_ALL": "tr_TR.UTF-8", "LANG": "tr_TR.UTF-8", "PYTHONHASHSEED": "12345"}
+NOT_BUILT = "none: two layers were added to a base"
+"""What a lock has in place of BuildKit's version for an adopted image."""
 OTHER_MTIME = 981173106
 """2001-02-03: the time of the copied files."""
 
@@ -70,6 +72,8 @@ def verify_build(
     """
     if recording:
         job.project.check_writable(f"images/{job.variant.id}/lock.json")
+    if job.is_adopted:
+        return _verify_adopted(job)
     fresh = recording and not oci.is_sound_layout(job.foundation)  # both builds must show the digest of the foundation
     first = build.build_image(job, builder=builder, hash_kept=True, no_cache=fresh)
     import_vllm(job, first.image)
@@ -92,6 +96,24 @@ def verify_build(
         matches_committed=None if committed is None else committed == first.digest,
         differences=tuple(difference._asdict() for difference in differences),
         foundation=below.pop() if len(below) == 1 else None,
+    )
+
+
+def _verify_adopted(job: Job) -> Verified:
+    """Assemble an adopted image twice and compare. Its base is the publisher's; what is in it is not tried here."""
+    first = build.build_image(job, into_engine=False, hash_kept=True)
+    log(f"{first.digest}: now assembling it again, in another folder and process")
+    with tempfile.TemporaryDirectory(prefix="drydock-verify-", dir=_large_temporary_folder()) as folder:
+        second = _build_elsewhere(job, Path(folder), None)
+        is_same = first.digest == second["digest"]
+        differences = () if is_same else compare_layouts(Path(first.layout), Path(second["layout"]))
+    return Verified(
+        reproducible=is_same,
+        first=first.digest,
+        second=second["digest"],
+        committed=(committed := committed_digest(job.lock, job.platform, first.inputs_sha256)),
+        matches_committed=None if committed is None else committed == first.digest,
+        differences=tuple(difference._asdict() for difference in differences),
     )
 
 
@@ -128,8 +150,8 @@ def record_digests(job: Job, verified: Verified, builder: str | None = None) -> 
         foundation=LockedFoundation(digest=below, key=job.foundation_key) if below else None,
         digest=verified.first,
         inputs_sha256=job.inputs_sha256,
-        buildkit=daemon.buildkit_version(builder),
-        buildx=daemon.ensure_engine().buildx,
+        buildkit=NOT_BUILT if job.is_adopted else daemon.buildkit_version(builder),
+        buildx=NOT_BUILT if job.is_adopted else daemon.ensure_engine().buildx,
     )
     pins = job.pins.model_copy(update={"image": image})
     changed = job.lock.model_copy(update={"platforms": {**job.lock.platforms, job.platform: pins}})

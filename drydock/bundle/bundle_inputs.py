@@ -21,14 +21,11 @@ from drydock.bundle.bundle_records import (
     make_artifact,
     make_title_annotation,
 )
-from drydock.config.mirrors import read_mirrors
-from drydock.core.errors import FetchError
 from drydock.core.files import file_sha256
-from drydock.examine import remote_image
 from drydock.inputs import debs as apt
-from drydock.inputs import fetch, git_objects, sources, wheels
-from drydock.inputs.image_digests import at_mirror
-from drydock.inputs.store import Store, default_store, place_file, whole_folder
+from drydock.inputs import git_objects, sources, wheels
+from drydock.inputs.base_images import fetch_base
+from drydock.inputs.store import Store, default_store
 from drydock.model.locked import (
     LockedDeb,
     LockedDebianBase,
@@ -36,7 +33,6 @@ from drydock.model.locked import (
     LockedPlatform,
     LockedWheel,
 )
-from drydock.oci import image_layout as oci
 from drydock.registry.manifests import Manifest
 
 
@@ -115,28 +111,3 @@ def _list_source_blobs(pins: LockedPlatform, store: Store) -> Iterator[Entry]:
             title, pack = f"sources/{source.name}.pack", git_objects.pack_path(str(source.commit), store)
             blob = Blob(f"sha256:{file_sha256(pack)}", pack.stat().st_size, pack)
             yield f"{title} {blob.digest}", (blob, SOURCE, {TITLE: title, COMMIT: str(source.commit)})
-
-
-def fetch_base(base: LockedImageBase, platform: str, store: Store) -> Path:
-    """Return the OCI layout of a locked base image; pull it from its registry or a mirror if needed.
-
-    Raises FetchError, RegistryError or CredentialsError.
-    """
-    final = fetch.image_folder(str(base.digest), platform, store)
-    if oci.is_intact_layout(final):
-        return final
-    image = remote_image.open_image(f"{at_mirror(base.reference, read_mirrors())}@{base.digest}")
-    if platform not in image.platforms:
-        raise FetchError(
-            f"{base.reference}@{base.digest}: platforms are {', '.join(image.platforms)}, expected {platform}"
-        )
-    manifest = image.platforms[platform]
-    with whole_folder(final, replace=True) as layout:
-        for descriptor in (manifest.content["config"], *manifest.content["layers"]):
-            place_file(
-                image.blob(descriptor["digest"]), oci.path_of_blob(layout, descriptor["digest"]), executable=False
-            )
-        for item in (*image.indexes, manifest):
-            oci.path_of_blob(layout, item.digest).write_bytes(item.data)
-        oci.write_index(layout, image.manifest.descriptor())
-    return final

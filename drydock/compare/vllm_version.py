@@ -45,7 +45,8 @@ def find_served_version(project: Project, option: str, target: str) -> ServedVer
 
     Raises InputError, TargetError and StaleError.
     """
-    number = _NUMBER.fullmatch(target)
+    is_row = any(variant.answers_to(target) for variant in read_matrix(project))  # such as vllm-openai-0.33.0
+    number = None if is_row else _NUMBER.fullmatch(target)
     return _find_by_number(project, option, *number.groups("")) if number else _find_row(project, option, target)
 
 

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from drydock.attest import contents
+from drydock.build import adoption
 from drydock.build.build_job import Job
 from drydock.config.matrix import read_matrix
 from drydock.core.console import as_lines
@@ -104,7 +105,9 @@ def _audit_image(project: Project, subject: AuditedImage, extra: Sequence[Patter
     base = variant.base if variant else None
     requested = base.packages if isinstance(base, DebianBase) else ()
     findings = (*hardening.find_violations(observed, policy, requested), *hardening.find_network_steps(dockerfile))
-    base_layers = len(subject.manifest["layers"]) - hardening.own_layers(dockerfile)
+    is_adopted = variant is not None and variant.is_adopted
+    own_layers = adoption.ADDED_LAYERS if is_adopted else hardening.own_layers(dockerfile)
+    base_layers = len(subject.manifest["layers"]) - own_layers
     of_base = [item for item in findings if isinstance(base, ImageBase) and _of_base(item, base_layers)]
     own_findings = [item for item in findings if item not in of_base]
     return Audited(

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from drydock.attest import bom, components, contents, documents, provenance, signing
-from drydock.build import build
+from drydock.build import adoption, build
 from drydock.build.build_job import BuildOptions, choose_platform, prepare_job
 from drydock.build.rebuild import format_difference
 from drydock.config import matrix
@@ -256,12 +256,31 @@ class _Check:
         """Check that every package in the layers is in the bill of materials."""
         document = _require_documents(referrers, documents.BOM, platform)[0].json()
         listed = {purl for purl, _ in bom.list_bom_packages(document)}
-        layers = contents.read_contents(self.image.platforms[platform].content, self.image.blob)
+        content = self.image.platforms[platform].content
+        if self._is_adopted(platform):
+            content = {**content, "layers": content["layers"][-adoption.ADDED_LAYERS :]}
+        layers = contents.read_contents(content, self.image.blob)
         purls = {components.make_component(package).purl for package in layers.packages}
         missing = sorted(purls - listed)
         if missing:
             raise UntrustedError(f"{platform}: in the image but not in its bill of materials: {', '.join(missing[:5])}")
-        self.shown.append(f"{platform}: the bill of materials matches the layers")
+        if self._is_adopted(platform):
+            self.shown.append(f"{platform}: the bill of materials names the base, and matches the layers added to it")
+            self.not_shown.append(f"{platform}: what is in the base: its publisher vouches for it")
+        else:
+            self.shown.append(f"{platform}: the bill of materials matches the layers")
+
+    def _is_adopted(self, platform: str) -> bool:
+        """Tell whether an image is one of others with layers added. Raises UntrustedError for another base."""
+        labels = self.image.config(platform)["config"]["Labels"]
+        if labels.get(adoption.ADOPTED) != "true":
+            return False
+        locked = self.lock.platforms[platform].base.digest if self.lock else None
+        if labels.get(adoption.BASE_DIGEST) != locked:
+            raise UntrustedError(
+                f"{platform}: the label names the base {labels.get(adoption.BASE_DIGEST)!a}, not {locked}"
+            )
+        return True
 
 
 def _names_each_platform_once(entries: Sequence[Mapping[str, Any]]) -> bool:

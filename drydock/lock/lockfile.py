@@ -122,7 +122,7 @@ def collect_lock_inputs(variant: Variant) -> dict[str, Any]:
         "overrides": [override.requirement for override in variant.overrides],
         "exclude": [exclusion.name for exclusion in variant.exclude],
         "layers": [dump_record(layer) for layer in variant.layers],
-        "base": dump_record(variant.base),
+        "base": {name: value for name, value in dump_record(variant.base).items() if name != "written_to"},
         "platforms": list(variant.platforms),
         "epoch": variant.epoch,
         "build_requirements": list(variant.build_requirements),

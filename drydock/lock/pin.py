@@ -115,6 +115,8 @@ def _pin_wheels(place: ResolveTarget, unresolved: dict[str, str]) -> tuple[Layer
 
 
 def _pin_tools(place: ResolveTarget, unresolved: dict[str, str]) -> tuple[LockedWheel, ...]:
+    if place.variant.is_adopted:  # nothing is built
+        return ()
     if place.kept.tools():
         return place.kept.tools()
     if place.target.machine in UV_MACHINES:

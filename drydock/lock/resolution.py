@@ -151,8 +151,8 @@ def _keep_history(variant: Variant, pins: LockedPlatform, old: LockedPlatform | 
     """
     if old is None:
         return pins
-    is_adopted = variant.base.kind == "image" and variant.base.adopted  # its digest is the stack's, never an older one
-    pins = _keep_fetched(pins if is_adopted else _keep_confirmed(pins, old), old)
+    # The digest of an adopted base is the stack's, never an older one.
+    pins = _keep_fetched(pins if variant.is_adopted else _keep_confirmed(pins, old), old)
     if isinstance(pins.base, LockedDebianBase) and isinstance(old.base, LockedDebianBase):
         same = pins.base.model_copy(update={"snapshot": old.base.snapshot})
         pins = pins.model_copy(update={"base": same}) if same == old.base else pins

@@ -65,11 +65,18 @@ class ImageBase(Record):
         description="Optional: whether `adopt` wrote this base. Its digest is then locked, wherever the tag is.",
         exclude_if=lambda adopted: not adopted,  # the key must not change locks of other bases
     )
+    written_to: ImageReference | None = Field(
+        default=None,
+        description="Optional: where `adopt` wrote the image, such as ghcr.io/acme/vllm:TAG; `run` pulls it.",
+        exclude_if=lambda written_to: written_to is None,  # as above
+    )
 
     @model_validator(mode="after")
     def _has_digest(self) -> Self:
         if self.adopted and self.digest is None:
             raise ValueError("adopted: true requires a digest: `./inv adopt` writes both")
+        if self.written_to and not self.adopted:
+            raise ValueError("written_to requires adopted: true: `./inv adopt` writes both")
         return self
 
     @property

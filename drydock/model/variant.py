@@ -617,6 +617,11 @@ class Variant(StackContents, ResolvedServing, Listed):
         """Return the path of the interpreter that runs the entrypoint."""
         return self.base.python if self.base.kind == "image" else "/usr/bin/python3"
 
+    @property
+    def is_adopted(self) -> bool:
+        """Tell whether the image is one of others with two layers more, so that nothing is built."""
+        return self.base.kind == "image" and self.base.adopted
+
     def answers_to(self, target: str) -> bool:
         """Return whether a target means this variant: its id, an alias, or its accelerator if it is the default."""
         return target in (self.id, *self.aliases) or (self.default and target == self.accelerator)

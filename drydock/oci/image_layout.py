@@ -59,6 +59,19 @@ def _read_index_entry(folder: Path) -> dict[str, Any]:
     return descriptor
 
 
+def find_image(folder: Path) -> tuple[str, dict[str, Any]]:
+    """Return digest and manifest of the only image in a layout, which an index may lead to. Raises ValueError."""
+    pending = [read_digest(folder)]
+    while pending:
+        digest = pending.pop(0)
+        if path_of_blob(folder, digest).is_file():  # an index also names the images of other platforms
+            content = parse_any_json(_read_small_blob(path_of_blob(folder, digest)))
+            if "manifests" not in content:
+                return digest, content
+            pending += [item["digest"] for item in content["manifests"]]
+    raise ValueError(f"{folder}: no image in it")
+
+
 def path_of_blob(folder: Path, digest: str) -> Path:
     """Return the path of a blob. Raises ValueError for an invalid digest, which could lead out of the folder."""
     if not DIGEST.fullmatch(digest):

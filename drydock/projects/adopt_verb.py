@@ -1,7 +1,7 @@
 """`adopt`: an image of others becomes a row of the project, and one of drydock's images in a registry. IO.
 
-The row is a stack whose base is that image by digest, and that adds no packages. So `lock`, `render`, `build`, `plan`,
-`outdated` and `bundle` know it as any other row.
+The row is a stack whose base is that image by digest, and that adds no packages. So `lock`, `build`, `verify`,
+`publish`, `plan`, `outdated` and `bundle` know it as any other row.
 """
 
 from __future__ import annotations
@@ -14,27 +14,39 @@ from typing import Any, NamedTuple
 
 from packaging.version import InvalidVersion, Version
 
-from drydock.build import adoption
+from drydock.attest import licences
+from drydock.attest.signing import Trust
+from drydock.build import adoption, build
+from drydock.build.build_job import BuildOptions, choose_platform, prepare_job
 from drydock.config import matrix
 from drydock.config.project_layers import read_layers
 from drydock.config.rows import MATRIX, VARIANTS, list_rows
 from drydock.config.strict_yaml import read_yaml
-from drydock.config.validation import validate_document
+from drydock.config.validation import make_record, validate_document
 from drydock.core.console import log
 from drydock.core.errors import InputError, suggest_nearest
-from drydock.core.files import write_atomically
+from drydock.core.files import parse_json_object, read_bounded, write_atomically
 from drydock.core.project import Project
 from drydock.core.yaml_writer import write_yaml
+from drydock.lock import lockfile, resolution
 from drydock.model.bases import GLIBC, ImageBase
-from drydock.model.record import IDENTIFIER, IDENTIFIER_AT_MOST, dump_record
+from drydock.model.record import IDENTIFIER, IDENTIFIER_AT_MOST, Digest, Record, dump_record
 from drydock.model.variant import Stack, Variant
-from drydock.publish import adopt, base_image
-from drydock.publish.adopt import AdoptedImage
-from drydock.publish.base_image import BaseFacts, BaseImage
+from drydock.oci.reference import Reference
+from drydock.projects import row_record_file
+from drydock.publish import adopt, base_image, tags, upstream
+from drydock.publish.adopt import AdoptedImage, AssembledImage
+from drydock.publish.base_image import BaseContents, BaseFacts, BaseImage
 from drydock.publish.push import PublishOptions
 
 WRITTEN = "# Written by `./inv adopt`, which writes it again for another digest of the same image.\n"
 """First line of a stack that `adopt` may replace."""
+ROW_FILES = ("lock.json", "Dockerfile", row_record_file.FILE)
+"""Files of a row in its folder below images/."""
+LARGEST_FACTS = 1 << 20
+"""Bytes of a file for --facts; what `adopt --json` prints has a few thousand."""
+OLDEST_PYTHON = Version("3.10")
+"""The oldest Python that runs the entrypoint."""
 _VARIANTS = re.compile(r"^variants:[ \t]*(?:#.*)?$", re.MULTILINE)
 _ENTRY = re.compile(r"^(?P<indent> +)[^ #\n]", re.MULTILINE)
 COMPILED, ROCM_ARCHITECTURES = "compiled_architectures", "PYTORCH_ROCM_ARCH"
@@ -60,7 +72,8 @@ class AdoptOptions(NamedTuple):
     """Options of `adopt`."""
 
     image: str
-    to: str
+    to: str = ""
+    """REGISTRY/NAME, with or without a tag; where the row's image was written before if empty."""
     row: str = ""
     """Id of the row; made of the image's name if empty."""
     facts: BaseFacts = BaseFacts()
@@ -70,6 +83,12 @@ class AdoptOptions(NamedTuple):
     platform: str = ""
     """The only platform; else each of the image's."""
     read_layers: bool = False
+    facts_file: str = ""
+    """File that says what is in the image, instead of its layers: `--json` prints it."""
+    load: bool = False
+    """Whether the engine gets the image; without `to`, no registry does."""
+    trust: Trust = Trust()
+    """Whose signature the base must have; anyone's, or none, if it names no one."""
     check: bool = False
     """Whether to compare the image in the registry with this one, and write nothing."""
     publish: PublishOptions = PublishOptions("")
@@ -91,31 +110,103 @@ class _AdoptedRow(NamedTuple):
 
 
 def adopt_image(project: Project, options: AdoptOptions) -> AdoptedImage:
-    """Write a row for an image of others, and the image that it makes into a registry.
+    """Write a row for an image of others with its lock, and the image that it makes into a registry or the engine.
 
-    If anything fails, the project is as it was. Raises InputError for what the image does not say, RegistryError,
-    CredentialsError, and StaleError with `check`.
+    If anything fails, the project is as it was. Raises InputError for what the image does not say, UntrustedError for a
+    base without the signature that the user requires, LicenceError, RegistryError, CredentialsError, and StaleError
+    with `check`.
     """
-    destination = adopt.parse_destination(options.to)
+    if options.check and options.load:
+        raise InputError("--check writes nothing, and --load does", hint="leave one of them out")
+    if options.facts_file and options.read_layers:
+        raise InputError("--facts and --read-layers both say what is in the image", hint="leave one of them out")
     project.check_writable(MATRIX)
     base = base_image.open_base(options.image, options.platform, insecure=options.publish.insecure)
-    for platform in base.platforms.values():
-        adoption.refuse_base(platform.settings, base.where)
     log(f"base: {base.reference}")
-    options = options._replace(row=options.row or _name_row(base))
-    facts = find_facts(project, base, options)
-    row = _make_row(project, base, facts, options)
-    with _restore_files(project, (MATRIX, row.file), always=options.check):
+    is_verified = upstream.check_signature(base, options.trust)
+    _refuse_base(project, base)
+    options = _read_facts_file(options._replace(row=options.row or _name_row(base)), base)
+    written_to = _find_written_to(project, options)
+    destination = adopt.parse_destination(written_to) if options.to or not options.load else None
+    contents = _find_contents(project, base, options)
+    row = _make_row(project, base, contents.facts, options, written_to)
+    names = (MATRIX, row.file, *(f"images/{row.id}/{name}" for name in ROW_FILES))
+    with _restore_files(project, names, always=options.check):
         written = _write_row(project, row, base)
         variant = matrix.find_variant(matrix.read_matrix(project), row.id)
         assembled = adopt.assemble_image(project, variant, base)
-        if options.check:
+        if options.check and destination:
             adopt.check_image(assembled, variant, destination, insecure=options.publish.insecure)
-            described = adopt.describe_image(assembled, variant, base, destination._replace(tag=""))
-            return described.model_copy(update={"bytes_read": _count_read(base, options)})
-        pushed = adopt.push_image(assembled, variant, base, destination, options.publish)
-    update = {"written": tuple(written), "bytes_read": _count_read(base, options)}
-    return pushed.model_copy(update=update)
+        if options.check:
+            where = destination or base.repository.where
+            adopted = adopt.describe_image(assembled, variant, base, where._replace(tag=""))
+        else:
+            written += _lock_row(project, variant)
+            adopted = _deliver_image(project, variant, assembled, base, options, destination)
+    return adopted.model_copy(
+        update={
+            "written": tuple(written),
+            "bytes_read": _count_read(base, options),
+            "facts": _dump_facts(contents.facts, options.glibc, base),
+            "not_in_effect": contents.shell_variables,
+            "upstream_verified": is_verified,
+        }
+    )
+
+
+def _refuse_base(project: Project, base: BaseImage) -> None:
+    """Raise InputError for a base that no layer makes ours, LicenceError for one that may not be pushed again."""
+    policy = licences.read_policy(project)
+    for platform in base.platforms.values():
+        adoption.refuse_base(platform.settings, base.where)
+        licences.refuse_licence(platform.settings.labels.get(adoption.LICENCES, ""), base.where, policy)
+
+
+def _find_written_to(project: Project, options: AdoptOptions) -> str:
+    """Return where the row's image is written to, with a tag; empty for one that only the engine gets.
+
+    Raises InputError if nothing says it.
+    """
+    if options.to:
+        where = adopt.parse_destination(options.to)
+        tag = where.tag or tags.format_channel_tags(options.row, tags.EDGE, default=False)[0]
+        return f"{where.scheme}://{where.tagged(tag)}" if where.scheme else str(where.tagged(tag))
+    for variant in matrix.read_matrix(project):
+        if variant.id == options.row and isinstance(variant.base, ImageBase) and variant.base.written_to:
+            return variant.base.written_to
+    if options.load:
+        return ""
+    raise InputError("--to REGISTRY/NAME: missing", hint="or --load, which puts the image into the engine only")
+
+
+def _lock_row(project: Project, variant: Variant) -> list[str]:
+    """Lock and render the row; return the names of files that changed. Of the base only the digest is asked for."""
+    paths = resolution.resolve_and_write(project, [variant])
+    lock = lockfile.read_lock(lockfile.path_of_lock(project, variant.id))
+    paths += row_record_file.write_row_files(project, variant, lock)
+    return [project.name_of(path) for path in paths]
+
+
+def _deliver_image(
+    project: Project,
+    variant: Variant,
+    assembled: AssembledImage,
+    base: BaseImage,
+    options: AdoptOptions,
+    destination: Reference | None,
+) -> AdoptedImage:
+    """Write an image into a registry, and with --load into the engine; return what was written."""
+    jobs = [prepare_job(project, variant.id, BuildOptions(platform=name)) for name in base.platforms]
+    if destination:
+        adopted = adopt.push_image(jobs, assembled, base, destination, options.publish)
+    else:
+        adopted = adopt.describe_image(assembled, variant, base, base.repository.where)
+    if not options.load:
+        return adopted
+    platform = choose_platform(variant, options.platform or None)
+    built = build.build_image(next(job for job in jobs if job.platform == platform))
+    image = adopted.image if destination else built.image
+    return adopted.model_copy(update={"loaded": built.image, "image": image})
 
 
 def _count_read(base: BaseImage, options: AdoptOptions) -> int:
@@ -126,14 +217,53 @@ def _count_read(base: BaseImage, options: AdoptOptions) -> int:
 # --- what is in the image -------------------------------------------------------------------------------------------
 
 
-def find_facts(project: Project, base: BaseImage, options: AdoptOptions) -> BaseFacts:
+class FactsFile(Record):
+    """What `--facts` reads: the options of `adopt` that say what is in an image. All may be missing."""
+
+    digest: Digest | None = None
+    """Digest of the image that it is about."""
+    accelerator: str = ""
+    vllm: str = ""
+    python: str = ""
+    python_version: str = ""
+    release: str = ""
+    glibc: str = ""
+
+
+def _read_facts_file(options: AdoptOptions, base: BaseImage) -> AdoptOptions:
+    """Return the options with what a file says where they say nothing. Raises InputError for another image's file."""
+    if not options.facts_file:
+        return options
+    path = Path(options.facts_file)
+    try:
+        content = parse_json_object(read_bounded(path, LARGEST_FACTS), str(path), InputError)
+    except OSError as error:
+        raise InputError(f"--facts {path}: {error.strerror or error}") from error
+    values = content.get("facts", content)  # of `adopt --json`, only this part
+    if not isinstance(values, dict):
+        raise InputError(f"--facts {path}: facts: expected a JSON object, found {type(values).__name__}")
+    facts = make_record(FactsFile, str(path), values)
+    if facts.digest not in (None, base.digest):
+        text = f"--facts {path}: is about the image {facts.digest}, and {base.where} is {base.digest}"
+        raise InputError(text, hint="--read-layers reads this image")
+    of_file = BaseFacts(facts.vllm, facts.python_version, facts.python, facts.release, facts.accelerator)
+    return options._replace(facts=options.facts.over(of_file), glibc=options.glibc or facts.glibc)
+
+
+def _dump_facts(facts: BaseFacts, glibc: str, base: BaseImage) -> dict[str, str]:
+    """Return what is in a base as `--facts` takes it."""
+    named = {OPTIONS[name].removeprefix("--").replace("-", "_"): getattr(facts, name) for name in OPTIONS}
+    return {"digest": base.digest, **named, **({"glibc": glibc} if glibc else {})}
+
+
+def _find_contents(project: Project, base: BaseImage, options: AdoptOptions) -> BaseContents:
     """Return what is in a base.
 
     The user's word comes first, then what its files say, then what the row has of the same digest, then its labels and
     variables. Raises InputError that names the option for each fact that nothing says.
     """
-    read_facts = base_image.read_layer_facts(base) if options.read_layers else BaseFacts()
-    facts = options.facts.over(read_facts).over(_read_written_facts(project, base, options.row))
+    contents = base_image.read_layer_facts(base) if options.read_layers else BaseContents(BaseFacts(), {})
+    facts = options.facts.over(contents.facts).over(_read_written_facts(project, base, options.row))
     facts = facts.over(base_image.read_stated_facts(base))
     missing = [name for name in OPTIONS if not getattr(facts, name)]
     if missing:
@@ -146,7 +276,7 @@ def find_facts(project: Project, base: BaseImage, options: AdoptOptions) -> Base
         hint = f"or --read-layers, which reads its layers ({size / 1e6:.0f} MB) as a stream and stores nothing"
         raise InputError(*problems, hint="" if options.read_layers else hint)
     _check_facts(facts, base, options)
-    return facts
+    return contents._replace(facts=facts)
 
 
 def _read_written_facts(project: Project, base: BaseImage, row: str) -> BaseFacts:
@@ -173,6 +303,9 @@ def _check_facts(facts: BaseFacts, base: BaseImage, options: AdoptOptions) -> No
         Version(facts.vllm)
     except InvalidVersion as error:
         raise InputError(f"--vllm {facts.vllm}: expected a version, such as 0.33.0") from error
+    if not re.fullmatch(r"3\.\d+", facts.python) or Version(facts.python) < OLDEST_PYTHON:
+        problem = f"{base.where}: --python-version {facts.python}: expected {OLDEST_PYTHON} or later, such as 3.12"
+        raise InputError(problem, hint="the entrypoint runs on the image's own Python")
     if facts.release not in GLIBC and not options.glibc:
         raise InputError(
             f"{base.where}: --glibc: missing: {facts.release} has a glibc that drydock does not know",
@@ -183,7 +316,9 @@ def _check_facts(facts: BaseFacts, base: BaseImage, options: AdoptOptions) -> No
 # --- the row --------------------------------------------------------------------------------------------------------
 
 
-def _make_row(project: Project, base: BaseImage, facts: BaseFacts, options: AdoptOptions) -> _AdoptedRow:
+def _make_row(
+    project: Project, base: BaseImage, facts: BaseFacts, options: AdoptOptions, written_to: str
+) -> _AdoptedRow:
     variants = matrix.read_matrix(project)
     accelerators = sorted({variant.accelerator for variant in variants if variant.serves})
     if facts.accelerator not in accelerators:
@@ -191,17 +326,36 @@ def _make_row(project: Project, base: BaseImage, facts: BaseFacts, options: Adop
             f"--accelerator {facts.accelerator}: unknown", hint=suggest_nearest(facts.accelerator, accelerators)
         )
     sibling = choose_sibling(variants, facts)
-    if sibling.setup:
+    if scripts := _list_missing_scripts(sibling, base):
         raise InputError(
-            f"{base.where}: vLLM for {sibling.title} needs the environment that {sibling.setup[0]} exports, and `adopt`"
-            " runs no script of the image",
+            f"{base.where}: vLLM for {sibling.title} needs the environment that {scripts[0]} exports: the variables of"
+            " the image do not have it, and `adopt` runs no script of the image",
             hint=f"write a stack with this image as `base` and with `setup`, as {sibling.stack} has it, and build it",
         )
     if not re.fullmatch(IDENTIFIER, options.row):
         raise InputError(f"--row {options.row}: invalid", hint="small letters, digits, '.', '_' and '-'")
     return _AdoptedRow(
-        options.row, facts.accelerator, _make_stack(project, base, facts, options, sibling), [*base.platforms]
+        options.row,
+        facts.accelerator,
+        _make_stack(project, base, facts, options, sibling, written_to),
+        [*base.platforms],
     )
+
+
+def _list_missing_scripts(sibling: Variant, base: BaseImage) -> list[str]:
+    """Return the vendor's scripts whose environment the image's own variables do not have.
+
+    Images of CANN have it: their Dockerfiles set what set_env.sh exports. Each script exports paths of its own folder.
+    """
+    values = [
+        part
+        for platform in base.platforms.values()
+        for value in platform.settings.env.values()
+        for part in value.split(":")
+    ]
+    return [
+        script for script in sibling.setup if not any(part.startswith(f"{Path(script).parent}/") for part in values)
+    ]
 
 
 def choose_sibling(variants: Sequence[Variant], facts: BaseFacts) -> Variant:
@@ -229,7 +383,12 @@ def _name_row(base: BaseImage) -> str:
 
 
 def _make_stack(
-    project: Project, base: BaseImage, facts: BaseFacts, options: AdoptOptions, sibling: Variant
+    project: Project,
+    base: BaseImage,
+    facts: BaseFacts,
+    options: AdoptOptions,
+    sibling: Variant,
+    written_to: str,
 ) -> dict[str, Any]:
     image = {
         "kind": "image",
@@ -240,6 +399,8 @@ def _make_stack(
         "python": facts.interpreter,
         "adopted": True,
     }
+    if written_to:
+        image["written_to"] = written_to.rpartition("://")[2]
     layers = [layer["mediaType"] for platform in base.platforms.values() for layer in platform.layers]
     is_zstd = any(media_type.endswith("zstd") for media_type in layers)
     stack = {

@@ -64,7 +64,7 @@ def job_of(
 
 def fetch_pins(job: Job) -> dict[str, str]:
     """Fetch everything that a job's lock pins, the base image too; return the build contexts. Raises FetchError."""
-    from drydock.bundle.bundle_inputs import fetch_base  # noqa: PLC0415 - a build does not need it
+    from drydock.inputs.base_images import fetch_base  # noqa: PLC0415 - most builds do not need it
 
     base = job.pins.base
     if isinstance(base, LockedImageBase) and not job.offline and "base" not in job.context_overrides:

@@ -8,23 +8,26 @@ from __future__ import annotations
 
 import os
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from drydock.attest import signing
+from drydock.attest import documents, signing
 from drydock.build import adoption
+from drydock.build.build_job import Job
 from drydock.core.console import as_lines
 from drydock.core.errors import InputError, StaleError
 from drydock.core.project import Project
 from drydock.inputs import indexes
 from drydock.model.record import Record
 from drydock.model.variant import Variant
-from drydock.oci.added_layers import AddedLayer, ExtendedImage, extend_image
+from drydock.oci.added_layers import AddedLayer
 from drydock.oci.reference import Reference, parse_reference
-from drydock.publish import push, tags
+from drydock.publish import push, tags, upstream
 from drydock.publish.base_image import BaseImage, BasePlatform
 from drydock.publish.push import PublishOptions
 from drydock.publish.repository import PublishedTag, Repository
+from drydock.publish.upstream import UpstreamDocument
 from drydock.registry.blobs import BlobContent, BytesContent, RemoteContent
 from drydock.registry.manifests import Manifest, to_manifest
 
@@ -48,6 +51,14 @@ class AdoptedImage(Record):
     """Settings of the base that the image has otherwise: Entrypoint, User, …"""
     licences: str
     """As the base's label states them; empty if it states none."""
+    facts: Mapping[str, str]
+    """What is in the base, as `--facts` takes it."""
+    not_in_effect: Mapping[str, tuple[str, ...]]
+    """File of the base for shells → variables that it sets: the entrypoint starts no shell."""
+    upstream: tuple[UpstreamDocument, ...]
+    """What is attached to the base, and was carried along."""
+    upstream_verified: bool
+    """Whether the base's signature was checked with the key or identity that the user names."""
     tag: PublishedTag | None
     """None if nothing was written."""
     blobs: Mapping[str, int]
@@ -55,8 +66,12 @@ class AdoptedImage(Record):
     bytes_sent: int
     bytes_read: int
     """Bytes of the base's layers that were read to see what is in it; none of them is stored."""
+    documents: Mapping[str, tuple[str, ...]]
+    """Digest → file names of drydock's own documents that are attached to it."""
     signed: bool
     seconds: float
+    loaded: str = ""
+    """Name in the engine, with --load."""
     written: tuple[str, ...] = ()
     """Files of the row that were written."""
 
@@ -83,19 +98,18 @@ def assemble_image(project: Project, variant: Variant, base: BaseImage) -> Assem
     """
     adoption.refuse_additions(variant)
     layers = adoption.make_layers(project, variant)
-    images = {name: _extend_platform(variant, base, platform, layers) for name, platform in base.platforms.items()}
+    images = {
+        name: adoption.extend_base(variant, platform.parts, base.digest, layers, _name_platform(base, platform))
+        for name, platform in base.platforms.items()
+    }
     manifests = {name: to_manifest(image.manifest) for name, image in images.items()}
     blobs = {layer.digest: layer.data for layer in layers}
     blobs |= {image.manifest["config"]["digest"]: image.config for image in images.values()}
     return AssembledImage(push.combine_platforms(manifests), manifests, blobs, layers)
 
 
-def _extend_platform(
-    variant: Variant, base: BaseImage, platform: BasePlatform, layers: Sequence[AddedLayer]
-) -> ExtendedImage:
-    where = f"{base.where}@{platform.manifest.digest}"
-    settings = adoption.make_settings(variant, platform.settings, base.digest)
-    return extend_image(platform.layers, platform.config, layers, settings, variant.epoch, where)
+def _name_platform(base: BaseImage, platform: BasePlatform) -> str:
+    return f"{base.where}@{platform.manifest.digest}"
 
 
 def parse_destination(text: str) -> Reference:
@@ -112,15 +126,18 @@ def choose_tag(where: Reference, variant: Variant) -> str:
 
 
 def push_image(
-    assembled: AssembledImage, variant: Variant, base: BaseImage, where: Reference, options: PublishOptions
+    jobs: Sequence[Job], assembled: AssembledImage, base: BaseImage, where: Reference, options: PublishOptions
 ) -> AdoptedImage:
-    """Write an image into a registry, then sign it, then set its tag.
+    """Write an image into a registry with its documents, then sign it, then set its tag.
+
+    There is a job for each platform.
 
     Raises RegistryError, CredentialsError, and TagError if the tag is that of another release.
     """
     started = time.monotonic()
     signer = push.signer_of(options)
     signing.require_signer(signer)
+    variant = jobs[0].variant
     repository = open_destination(where, insecure=options.insecure)
     tag = choose_tag(where, variant)
     repository.plan_tag(assembled.manifest.digest, tag)
@@ -128,10 +145,18 @@ def push_image(
     for manifest in (*assembled.platforms.values(), assembled.manifest):
         if repository.manifests.find(manifest.digest) is None:
             repository.manifests.push(manifest)
-    push.attach_documents(repository, [*assembled.platforms.values(), assembled.manifest], {}, options)
+    attached = {
+        assembled.platforms[job.platform].digest: documents.make_adopted_documents(
+            job, assembled.platforms[job.platform], str(repository.where), base.platforms[job.platform].settings.labels
+        )
+        for job in jobs
+    }
+    push.attach_documents(repository, [*assembled.platforms.values(), assembled.manifest], attached, options)
     described = describe_image(assembled, variant, base, repository.where)
     return described.model_copy(
         update={
+            "upstream": upstream.carry_documents(base, repository),
+            "documents": {digest: tuple(item.name for item in items) for digest, items in attached.items()},
             "tag": repository.tag(assembled.manifest, tag),
             "blobs": {how: sum(blob.how == how for blob in pushed) for how in ("uploaded", "mounted", "present")},
             "bytes_sent": sum(blob.size for blob in pushed if blob.how == "uploaded"),
@@ -187,6 +212,11 @@ def describe_image(assembled: AssembledImage, variant: Variant, base: BaseImage,
         kept={"Volumes": settings.volumes, **programs} if settings.volumes else programs,
         replaced=settings.replaced,
         licences=settings.labels.get(adoption.LICENCES, ""),
+        facts={},
+        not_in_effect={},
+        upstream=(),
+        upstream_verified=False,
+        documents={},
         tag=None,
         blobs={},
         bytes_sent=0,
@@ -203,6 +233,11 @@ def format_adopted(image: AdoptedImage) -> str:
     lines.append(f"added: {len(image.layers)} layers, {sum(image.layers.values()) / 1e6:.1f} MB")
     lines += [f"replaced: {name} {_show_value(value)}" for name, value in image.replaced.items()]
     lines += [f"kept: {name} {_show_value(value)}" for name, value in image.kept.items()]
+    lines += [
+        f"not in effect, since no shell is started: {', '.join(map(_show_name, names))} of /{path}"
+        for path, names in image.not_in_effect.items()
+    ]
+    lines += _format_upstream(image)
     if image.tag:
         lines.append(f"tag {image.tag.tag}: {'unchanged' if not image.tag.moves else image.tag.was or 'new'}")
         counts = ", ".join(f"{count} {how}" for how, count in sorted(image.blobs.items()))
@@ -213,6 +248,21 @@ def format_adopted(image: AdoptedImage) -> str:
         lines.append("not signed")
     lines += [f"wrote {path}" for path in image.written]
     return as_lines(lines)
+
+
+def _format_upstream(image: AdoptedImage) -> list[str]:
+    """Return what the base's publisher attached, and whether its signature was checked."""
+    kinds = Counter(_show_name(document.kind) for document in image.upstream)
+    attached = ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items())) or "nothing"
+    checked = (
+        "its signature is valid" if image.upstream_verified else "no signature was checked: --verify-key names one"
+    )
+    return [f"attached to the base: {attached}; {checked}"] if image.tag or image.upstream_verified else []
+
+
+def _show_name(text: str) -> str:
+    """Return a name of others, without anything that a terminal could take for a command."""
+    return ascii(text)[1:-1][:80]
 
 
 def _show_value(value: Any) -> str:

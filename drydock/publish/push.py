@@ -37,6 +37,7 @@ WORKERS = 4
 """Number of blobs that are pushed at the same time."""
 LONGEST = 36500
 """Days after which a tag may expire."""
+INSTEAD = ", then `./inv verify --record`; or `./inv adopt IMAGE --to REGISTRY/NAME`, which needs no build"
 Documents = Mapping[str, tuple[Attached, ...]]
 """Digest → documents to attach to it."""
 
@@ -184,7 +185,7 @@ def list_built_layouts(project: Project, variant: Variant) -> list[Layout]:
     if len(missing) == len(job_folders):
         raise InputError(
             f"{variant.id}: no image was built from the current inputs",
-            hint=f"./inv build --target {variant.id}",
+            hint=f"./inv build --target {variant.id}{INSTEAD if variant.is_adopted else ''}",
         )
     if missing:
         log(f"{variant.id}: skipping platforms that are not built: {', '.join(missing)}")

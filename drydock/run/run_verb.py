@@ -126,6 +126,8 @@ def run_on_engine(project: Project, target: str, request: RunRequest, how: How =
     _check_bucket(project, variant, request.model)
     if how.form == "apptainer":
         request = apptainer.adapt_request(request, variant.accelerator)
+    if not request.image and variant.is_adopted and not request.stand_ins:
+        request = _take_adopted(variant, request, here)
     ours = "" if request.image else f"{STAND_INS if request.stand_ins else OWN}{variant.id}"
     if ours:
         request = request.model_copy(update={"image": here.own(ours) or f"{ours}:latest"})
@@ -152,6 +154,14 @@ def run_on_engine(project: Project, target: str, request: RunRequest, how: How =
         return here.attach(argv, container, terminal=terminal)
     _report_started(here.detach(argv, container), container, json=how.json)
     return 0
+
+
+def _take_adopted(variant: Variant, request: RunRequest, here: Here) -> RunRequest:
+    """Return the request with the image that `adopt` wrote into a registry, unless this checkout has it built."""
+    base = variant.base
+    if base.kind != "image" or not base.written_to or here.own(f"{OWN}{variant.id}"):
+        return request
+    return request.model_copy(update={"image": base.written_to})
 
 
 def run_target(project: Project, target: str, request: RunRequest, how: How) -> int:

@@ -15,6 +15,7 @@ from drydock.cli.options import (
     RowOrAllOption,
     SignOptions,
     SuppliedOption,
+    TrustOptions,
     Verb,
 )
 from drydock.cli.task_helpers import choose_variants, here, report_written
@@ -116,13 +117,17 @@ def take_recipes(options: RecipesOptions) -> None:
     )
 
 
-class AdoptVerbOptions(SignOptions, PlatformOption, InsecureOption, JsonOption):
+class AdoptVerbOptions(SignOptions, PlatformOption, TrustOptions, JsonOption):
     """Which image is adopted, and what it does not say of itself."""
 
     image: str
     """image of others, such as docker.io/vllm/vllm-openai:v0.33.0; a tag is pinned by its digest"""
-    to: str
-    """REGISTRY/NAME, with or without :TAG, that the adopted image is written to"""
+    to: str = ""
+    """REGISTRY/NAME, with or without :TAG, that the adopted image is written to [default: as before]"""
+    load: bool = False
+    """put the image into the engine too; without --to only there"""
+    facts: str = ""
+    """JSON file that says what is in the image, as --json prints it; its layers are not read then"""
     row: str = ""
     """id of its row in matrix.yaml [default: the image's name and tag]"""
     accelerator: str = ""
@@ -148,6 +153,7 @@ class AdoptVerbOptions(SignOptions, PlatformOption, InsecureOption, JsonOption):
 @Verb
 def adopt_image(options: AdoptVerbOptions) -> None:
     """Make an image of others one of drydock's in a registry: two more layers and a row. No layer of it is pulled."""
+    from drydock.attest import signing
     from drydock.projects import adopt_verb
     from drydock.publish import adopt as adopted_images
     from drydock.publish.base_image import BaseFacts
@@ -160,11 +166,14 @@ def adopt_image(options: AdoptVerbOptions) -> None:
         options.to,
         options.row,
         facts,
-        options.glibc,
-        options.platform,
-        options.read_layers,
-        options.check,
-        signed,
+        glibc=options.glibc,
+        platform=options.platform,
+        read_layers=options.read_layers,
+        facts_file=options.facts,
+        load=options.load,
+        trust=signing.trust_of(options.signers, insecure=options.insecure),
+        check=options.check,
+        publish=signed,
     )
     adopted = adopt_verb.adopt_image(here(), settings)
     write_output(format_json(dump_record(adopted)) if options.json else adopted_images.format_adopted(adopted))

@@ -101,4 +101,5 @@ def print_bake_file(options: BakeOptions) -> None:
     contexts = overrides.parse_contexts(options.context)
     settings = BuildOptions(options.platform or None, offline=True, context_overrides=contexts)
     job = prepare_job(here(), options.target, settings)
+    build.refuse_bake(job)
     write_output(format_json(build.bake_file(job, build.fetch_contexts(job), Path(options.output).absolute())))

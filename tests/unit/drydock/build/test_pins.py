@@ -404,7 +404,7 @@ def test_fetch_brings_the_base_image_and_offline_asks_for_it(site: Site, monkeyp
     site.offer("gaudi2")
     pinned = job(site, "gaudi2")
     brought: list[object] = []
-    monkeypatch.setattr("drydock.bundle.bundle_inputs.fetch_base", lambda base, *_: brought.append(base.digest))
+    monkeypatch.setattr("drydock.inputs.base_images.fetch_base", lambda base, *_: brought.append(base.digest))
     monkeypatch.setattr(build, "fetch_contexts", lambda _: {"base": f"docker-image://x@{pinned.pins.base.digest}"})
     locking.fetch_pins(pinned)
     assert brought == [pinned.pins.base.digest]
