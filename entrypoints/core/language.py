@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from entrypoints.core.errors import EXIT_CODES, USAGE, EntrypointError
@@ -21,6 +21,10 @@ _SEPARATORS = {"; ": "；", ": ": "：", ", ": "，"}
 
 _VALUE = r"((?:(?!; ).)+?)"
 """What braces stand for: a value has no semicolon."""
+_PARENTHESES = re.compile(r"(.+?) \(([^()]*(?:\([^()]*\))?)\)", re.DOTALL)
+"""A text that ends with a remark, in which there may be one more."""
+_ENGLISH = re.compile("[a-z]{2,}(?= [a-z])")
+"""A word before another one: what a translation has of it is left over from English."""
 _LEAST_LITERAL = 5
 """Letters that a form has outside its braces: a shorter one, such as `not {}`, fits too many texts."""
 
@@ -38,6 +42,8 @@ class Translations(dict[str, str]):
         forms = [form for form in forms if sizes[form[0]] >= _LEAST_LITERAL]
         forms.sort(key=lambda form: -sizes[form[0]])  # what has most letters of its own fits best
         self.forms = [(text, literals[0], literals[-1], literals) for text, literals in forms]
+        self.made: dict[str, str] = {}
+        """What `translate` has returned: parts of a text without a translation are asked for many times."""
 
 
 def read_locale_language(env: Mapping[str, str]) -> str:
@@ -81,14 +87,34 @@ def translate_text(words: Words, text: str) -> str:
         return words[text]
     if not isinstance(words, Translations) or not re.search("[A-Za-z]{2}", text):
         return text
+    if text not in words.made:
+        words.made[text] = min((*_translate_forms(words, text), _translate_parts(words, text)), key=_count_english)
+    return words.made[text]
+
+
+def _count_english(text: str) -> int:
+    return len(_ENGLISH.findall(text))
+
+
+def _translate_forms(words: Translations, text: str) -> Iterator[str]:
+    """Yield the translation of each form that fits a text, with its values translated too, the longest form first."""
     for form, first, last, literals in words.forms:
-        if text.startswith(first) and text.endswith(last):
+        if text.startswith(first) and text.endswith(last) and all(literal in text for literal in literals):
             values = re.fullmatch(_VALUE.join(map(re.escape, literals)), text, re.DOTALL)
             if values:
-                return words[form].format(*(translate_text(words, value) for value in values.groups()))
+                yield words[form].format(*(translate_text(words, value) for value in values.groups()))
+
+
+def _translate_parts(words: Translations, text: str) -> str:
+    """Return a text of which the parts are translated, or the text itself if no part has a translation."""
+    remark = _PARENTHESES.fullmatch(text)
+    if remark:
+        head, inside = (translate_text(words, part) for part in remark.groups())
+        return f"{head}（{inside}）" if (head, inside) != remark.groups() else text
     for separator, translated_separator in _SEPARATORS.items():
-        parts = text.split(separator)
-        translations = [translate_text(words, part) for part in parts] if len(parts) > 1 else parts
+        head, found, rest = text.partition(separator)  # the first only: a form may have separators of its own
+        parts = (head, rest) if found else (text,)
+        translations = tuple(translate_text(words, part) for part in parts) if found else parts
         if translations != parts:
             return translated_separator.join(translations)
     return text
