@@ -15,7 +15,7 @@ LOCALE = ("LC_ALL", "LC_MESSAGES", "LANG")
 _PARTS = ("checks", "findings", "settings", "caches", "recommended", "run", "failures")
 _SHOWN = ("text", "passed", "remediation", "because", "cause", "remedy")
 
-_HOLE = re.compile(r"\{\d?\}")
+HOLE = re.compile(r"\{\d?\}")
 _SEPARATORS = {"; ": "；", ": ": "：", ", ": "，"}
 """What joins the parts of a text that code makes, and the same between translated parts, the widest first."""
 
@@ -37,7 +37,7 @@ class Translations(dict[str, str]):
 
     def __init__(self, words: Words) -> None:
         super().__init__(words)
-        forms = [(text, _HOLE.split(text)) for text in words if _HOLE.search(text)]
+        forms = [(text, HOLE.split(text)) for text in words if HOLE.search(text)]
         sizes = {text: sum(map(len, literals)) for text, literals in forms}
         forms = [form for form in forms if sizes[form[0]] >= _LEAST_LITERAL]
         forms.sort(key=lambda form: -sizes[form[0]])  # what has most letters of its own fits best

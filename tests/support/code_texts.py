@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable, Iterator, Mapping
-from functools import cache
+from functools import cache, partial
 from itertools import product
 from pathlib import Path
 from typing import NamedTuple
@@ -91,25 +91,26 @@ def _render(node: ast.expr, names: Names, depth: int = 0) -> list[str]:
     """Return the texts that an expression can have."""
     if depth > _DEEPEST:
         return ["{}"]
-    if isinstance(node, ast.Constant):
-        return [str(node.value)] if isinstance(node.value, str | int | float) else []
-    if isinstance(node, ast.JoinedStr):
-        return _join_parts([_render(part, names, depth + 1) for part in node.values])
-    if isinstance(node, ast.FormattedValue):
-        plain = node.format_spec is None and not isinstance(node.value, ast.Constant | ast.BinOp)
-        return (_render(node.value, names, depth + 1) if plain else []) or ["{}"]
-    if isinstance(node, ast.IfExp):
-        return [*_render(node.body, names, depth + 1), *_render(node.orelse, names, depth + 1)]
-    if isinstance(node, ast.BoolOp):
-        return [text for value in node.values for text in _render(value, names, depth + 1)]
-    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
-        return _join_parts([_render(part, names, depth + 1) or ["{}"] for part in (node.left, node.right)])
-    if isinstance(node, ast.Tuple):
-        return [text for value in node.elts for text in _render(value, names, depth + 1)]
-    if isinstance(node, ast.Name) and node.id in names:
-        others = {name: values for name, values in names.items() if name != node.id}
-        return [text for value in names[node.id] for text in _render(value, others, depth + 1)]
-    return ["{}"]
+    render = partial(_render, names=names, depth=depth + 1)
+    match node:
+        case ast.Constant(value=str() | int() | float() as value):
+            texts = [str(value)]
+        case ast.JoinedStr(values=parts):
+            texts = _join_parts([render(part) for part in parts])
+        case ast.FormattedValue(value=ast.Name() | ast.IfExp() | ast.JoinedStr() as value, format_spec=None):
+            texts = render(value) or ["{}"]
+        case ast.IfExp(body=body, orelse=orelse):
+            texts = [*render(body), *render(orelse)]
+        case ast.BoolOp(values=values) | ast.Tuple(elts=values):
+            texts = [text for value in values for text in render(value)]
+        case ast.BinOp(left=left, op=ast.Add(), right=right):
+            texts = _join_parts([render(left), render(right)])
+        case ast.Name(id=name) if name in names:
+            others = {other: values for other, values in names.items() if other != name}
+            texts = [text for value in names[name] for text in _render(value, others, depth + 1)]
+        case _:
+            texts = ["{}"]
+    return texts
 
 
 def _join_parts(parts: list[list[str]]) -> list[str]:
