@@ -274,7 +274,8 @@ def run_in_chinese(profile: Path, *words: str) -> tuple[int, list[str]]:
 def test_a_plan_a_check_and_an_error_are_chinese_in_every_line(host: str, tmp_path: Path) -> None:
     profile, model = tmp_path / "profile.json", str(write_model(tmp_path / "model"))
     profile.write_text(json.dumps(expect.profile_of(host)))
-    facts = {*LATIN.findall((HOSTS / host / "facts.json").read_text())}  # such as powersave
+    expected_values = json.dumps([image_check["expected"] for image_check in expect.profile_of(host)["checks"]])
+    facts = {*LATIN.findall((HOSTS / host / "facts.json").read_text() + expected_values)}  # such as powersave
     recording = ("--root", str(HOSTS / host))
     plan, check, error = (
         run_in_chinese(profile, *words, *recording)
