@@ -43,7 +43,7 @@ class Translations(dict[str, str]):
         forms.sort(key=lambda form: -sizes[form[0]])  # what has most letters of its own fits best
         self.forms = [(text, literals[0], literals[-1], literals) for text, literals in forms]
         self.made: dict[str, str] = {}
-        """What `translate` has returned: parts of a text without a translation are asked for many times."""
+        """What `translate_text` has returned: parts of a text without a translation are asked for many times."""
 
 
 def read_locale_language(env: Mapping[str, str]) -> str:
@@ -88,12 +88,25 @@ def translate_text(words: Words, text: str) -> str:
     if not isinstance(words, Translations) or not re.search("[A-Za-z]{2}", text):
         return text
     if text not in words.made:
-        words.made[text] = min((*_translate_forms(words, text), _translate_parts(words, text)), key=_count_english)
+        words.made[text] = _choose_translation(words, text)
     return words.made[text]
 
 
-def _count_english(text: str) -> int:
-    return len(_ENGLISH.findall(text))
+def _choose_translation(words: Translations, text: str) -> str:
+    """Return the first translation of a text that leaves no English over, else the one that leaves least."""
+    best, least = text, len(text)
+    for translation in _list_translations(words, text):
+        left = len(_ENGLISH.findall(translation))
+        if not left:
+            return translation
+        if left < least:
+            best, least = translation, left
+    return best
+
+
+def _list_translations(words: Translations, text: str) -> Iterator[str]:
+    yield from _translate_forms(words, text)
+    yield _translate_parts(words, text)
 
 
 def _translate_forms(words: Translations, text: str) -> Iterator[str]:
