@@ -59,6 +59,7 @@ def make_marked_tables(
         tables_by_page[project / "docs/container.md"] = {"variables": variables_page.make_image_table()}
     if any(variant.caches for variant in variants):
         tables_by_page[project / "docs/caches.md"] = {"caches": make_cache_table(variants)}
+        tables_by_page[project / "docs/zh/caches.md"] = {"caches": make_cache_table(variants, _CHINESE_CACHES, "全部")}
     if (project / ARCHITECTURES).is_file():
         tables_by_page[project / "docs/fit.md"] = {"unknown": unknown_architectures(project, "en")}
         tables_by_page[project / "docs/zh/fit.md"] = {"unknown": unknown_architectures(project, "zh")}
@@ -208,8 +209,13 @@ def _format_version_range(variants: Iterable[Variant]) -> str:
     return " to ".join(dict.fromkeys((versions[0], versions[-1])))
 
 
-def make_cache_table(variants: Sequence[Variant]) -> str:
-    """Return the caches that are kept between starts, and the accelerators that use them."""
+_CHINESE_CACHES = ("变量", "范围", "加速器")
+
+
+def make_cache_table(
+    variants: Sequence[Variant], head: Sequence[str] = ("variable", "scope", "accelerators"), everywhere: str = "all"
+) -> str:
+    """Return the caches that are kept between starts, and the accelerators that use them; `everywhere` means all."""
     every = {variant.accelerator for variant in variants}
     holders: dict[str, set[str]] = {}
     caches_by_key: dict[str, tuple[str, Cache]] = {}
@@ -219,10 +225,7 @@ def make_cache_table(variants: Sequence[Variant]) -> str:
             caches_by_key[key] = (name, cache)
             holders.setdefault(key, set()).add(variant.accelerator)
     rows = (
-        (f"`{name}`", cache.scope, _format_holders(every, holders[key])) for key, (name, cache) in caches_by_key.items()
+        (f"`{name}`", cache.scope, everywhere if holders[key] == every else ", ".join(sorted(holders[key])))
+        for key, (name, cache) in caches_by_key.items()
     )
-    return make_table(("variable", "scope", "accelerators"), rows)
-
-
-def _format_holders(every: set[str], some: set[str]) -> str:
-    return "all" if some == every else ", ".join(sorted(some))
+    return make_table(head, rows)

@@ -321,7 +321,7 @@ def list_finding_details(finding: Finding, words: Words = IN_ENGLISH) -> tuple[s
     """Return what to do about a finding, what was found, and its source; nothing for PASS."""
     if finding.severity == PASS:
         return ()
-    place = f" ({finding.read})" if finding.read else ""
+    place = f" ({translate_text(words, finding.read)})" if finding.read else ""
     return (
         translate_phrase(words, f"fix ({finding.scope}): {{}}", finding.remediation),
         translate_phrase(words, "found {}; expected {}", f"{finding.found}{place}", finding.expected),

@@ -109,6 +109,7 @@ def _run_warm(arguments: Arguments, env: Env) -> int:
 def _start_vllm(arguments: Arguments, env: Env, run: Any) -> int:
     gc.disable()  # planning makes many records and little garbage
     from entrypoints.checks.findings import format_findings_log, has_failures, sort_worst_first
+    from entrypoints.core.language import translate_text
     from entrypoints.plan.plan import reasons_text, select_problems
 
     profile = _read_localized_profile(arguments, env)
@@ -119,7 +120,7 @@ def _start_vllm(arguments: Arguments, env: Env, run: Any) -> int:
     words = profile.get("words") or {}
     tell_line(format_findings_log(sort_worst_first(select_problems(plan.findings)), words) + reasons_text(plan, words))
     if arguments.options.strict and has_failures(plan.findings):
-        tell_line("drydock: not started: a check is FAIL, and --strict is set")
+        tell_line(f"drydock: {translate_text(words, 'not started: a check is FAIL, and --strict is set')}")
         return CHECK_FAILED
     code: int = run(plan, profile, facts, env, arguments.options)
     return code

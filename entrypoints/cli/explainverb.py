@@ -12,6 +12,7 @@ from entrypoints.checks.logs import read_log
 from entrypoints.checks.symptoms import CONSEQUENCE, Match, explain_log, find_first_error, find_ids, format_matches
 from entrypoints.checks.unknown_flags import describe_names
 from entrypoints.core.errors import NOT_KNOWN, OK, USAGE, EntrypointError
+from entrypoints.core.language import translate_phrase, translate_text
 from entrypoints.core.text import emit_text, print_message
 from entrypoints.request.vllm_lists import VllmLists
 
@@ -73,13 +74,14 @@ def _add_name_hints(match: Match, text: str, lists: Callable[[], VllmLists], pro
 
 def _tell_first_error(text: str, profile: Mapping[str, Any], matches: Sequence[Match]) -> None:
     """Say on standard error that no cause is known, and what the first error is."""
+    words = profile.get("words") or {}
     error = find_first_error(text)
-    error_text = (
-        f"\n    the first error is: {error}" if error and error not in {match.line for match in matches} else ""
-    )
+    known = error in {match.line for match in matches}
+    error_text = f"\n    {translate_phrase(words, 'the first error is: {}', error)}" if error and not known else ""
     if not matches:
-        nothing = f"image {profile['variant']} knows no failure with these lines"
+        nothing = translate_text(words, f"image {profile['variant']} knows no failure with these lines")
         hint = _OTHER_IMAGE.format(find_ids(text)[0]) if find_ids(text) else _ELSEWHERE
-        print_message(f"explain: {nothing}{error_text}\n\nhint: {hint}")
+        hint_text = translate_phrase(words, "hint: {}", translate_text(words, hint))
+        print_message(f"explain: {nothing}{error_text}\n\n{hint_text}")
     elif error_text:
-        print_message(f"explain: the cause is not known{error_text}")
+        print_message(f"explain: {translate_text(words, 'the cause is not known')}{error_text}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from entrypoints.core.errors import EXIT_CODES, USAGE, EntrypointError
@@ -15,12 +15,16 @@ LOCALE = ("LC_ALL", "LC_MESSAGES", "LANG")
 _PARTS = ("checks", "findings", "settings", "caches", "recommended", "run", "failures")
 _SHOWN = ("text", "passed", "remediation", "because", "cause", "remedy")
 
-_HOLE = re.compile(r"\{\d?\}")
+HOLE = re.compile(r"\{\d?\}")
 _SEPARATORS = {"; ": "；", ": ": "：", ", ": "，"}
 """What joins the parts of a text that code makes, and the same between translated parts, the widest first."""
 
 _VALUE = r"((?:(?!; ).)+?)"
 """What braces stand for: a value has no semicolon."""
+_PARENTHESES = re.compile(r"(.+?) \(([^()]*(?:\([^()]*\))?)\)", re.DOTALL)
+"""A text that ends with a remark, in which there may be one more."""
+_ENGLISH = re.compile("[a-z]{2,}(?= [a-z])")
+"""A word before another one: what a translation has of it is left over from English."""
 _LEAST_LITERAL = 5
 """Letters that a form has outside its braces: a shorter one, such as `not {}`, fits too many texts."""
 
@@ -33,11 +37,13 @@ class Translations(dict[str, str]):
 
     def __init__(self, words: Words) -> None:
         super().__init__(words)
-        forms = [(text, _HOLE.split(text)) for text in words if _HOLE.search(text)]
+        forms = [(text, HOLE.split(text)) for text in words if HOLE.search(text)]
         sizes = {text: sum(map(len, literals)) for text, literals in forms}
         forms = [form for form in forms if sizes[form[0]] >= _LEAST_LITERAL]
         forms.sort(key=lambda form: -sizes[form[0]])  # what has most letters of its own fits best
         self.forms = [(text, literals[0], literals[-1], literals) for text, literals in forms]
+        self.made: dict[str, str] = {}
+        """What `translate_text` has returned: parts of a text without a translation are asked for many times."""
 
 
 def read_locale_language(env: Mapping[str, str]) -> str:
@@ -81,14 +87,47 @@ def translate_text(words: Words, text: str) -> str:
         return words[text]
     if not isinstance(words, Translations) or not re.search("[A-Za-z]{2}", text):
         return text
+    if text not in words.made:
+        words.made[text] = _choose_translation(words, text)
+    return words.made[text]
+
+
+def _choose_translation(words: Translations, text: str) -> str:
+    """Return the first translation of a text that leaves no English over, else the one that leaves least."""
+    best, least = text, len(text)
+    for translation in _list_translations(words, text):
+        left = len(_ENGLISH.findall(translation))
+        if not left:
+            return translation
+        if left < least:
+            best, least = translation, left
+    return best
+
+
+def _list_translations(words: Translations, text: str) -> Iterator[str]:
+    yield from _translate_forms(words, text)
+    yield _translate_parts(words, text)
+
+
+def _translate_forms(words: Translations, text: str) -> Iterator[str]:
+    """Yield the translation of each form that fits a text, with its values translated too, the longest form first."""
     for form, first, last, literals in words.forms:
-        if text.startswith(first) and text.endswith(last):
+        if text.startswith(first) and text.endswith(last) and all(literal in text for literal in literals):
             values = re.fullmatch(_VALUE.join(map(re.escape, literals)), text, re.DOTALL)
             if values:
-                return words[form].format(*(translate_text(words, value) for value in values.groups()))
+                yield words[form].format(*(translate_text(words, value) for value in values.groups()))
+
+
+def _translate_parts(words: Translations, text: str) -> str:
+    """Return a text of which the parts are translated, or the text itself if no part has a translation."""
+    remark = _PARENTHESES.fullmatch(text)
+    if remark:
+        head, inside = (translate_text(words, part) for part in remark.groups())
+        return f"{head}（{inside}）" if (head, inside) != remark.groups() else text
     for separator, translated_separator in _SEPARATORS.items():
-        parts = text.split(separator)
-        translations = [translate_text(words, part) for part in parts] if len(parts) > 1 else parts
+        head, found, rest = text.partition(separator)  # the first only: a form may have separators of its own
+        parts = (head, rest) if found else (text,)
+        translations = tuple(translate_text(words, part) for part in parts) if found else parts
         if translations != parts:
             return translated_separator.join(translations)
     return text

@@ -236,6 +236,7 @@ def _run_supervised(
 ) -> int:
     import time
 
+    from entrypoints.core.language import translate_text
     from entrypoints.host.events import explain_limit_events, limit_events
     from entrypoints.plan import guard
     from entrypoints.serve.draining import VARIABLE, DrainFile
@@ -283,10 +284,12 @@ def _run_supervised(
     caches.close(patient=until_ready)
     if suspects:
         _restart_without_suspects(end.cause, suspects)
+    words = profile.get("words") or {}
     if end.code:
-        print_message("what it means: docker logs CONTAINER 2>&1 | docker run -i IMG explain")
+        print_message(translate_text(words, "what it means: docker logs CONTAINER 2>&1 | docker run -i IMG explain"))
     remedies = profile.get("thresholds", {}).get("memory_remedies", {}).get("value", ())
-    print_message(f"ended with exit code {end.code}: {end.cause}{advise_on_memory(end, remedies)}")
+    cause = f"ended with exit code {end.code}: {end.cause}{advise_on_memory(end, remedies)}"
+    print_message(translate_text(words, cause))
     return end.code
 
 

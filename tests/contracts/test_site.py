@@ -98,6 +98,17 @@ def test_a_bar_in_code_of_a_table_has_no_backslash(made: Path) -> None:
     assert [text for text in code if r"\|" in text] == []
 
 
+def test_each_code_of_a_page_has_an_end(made: Path) -> None:
+    """A list of headings lost the end of one, and the whole page was in the letters of code."""
+    unequal = [
+        path.name
+        for path in made.rglob("*.html")
+        if (text := path.read_text()).count("<code>") + text.count("<code ") != text.count("</code>")
+    ]
+    assert unequal == []
+    assert "pid<wbr" in (made / "docs" / "failures.html").read_text()
+
+
 def test_the_chinese_site_has_only_chinese_pages_and_the_switch_keeps_the_page(made: Path) -> None:
     pages = of(made)
     chinese = {path for path in pages if path.is_relative_to(made / "zh")}

@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import ast
+import contextlib
+import errno
+import io
+import itertools
 import json
+import os
 import re
 from collections.abc import Iterator
 from functools import cache
+from pathlib import Path
 from typing import Any
+
+import pytest
 
 from drydock.build.render import make_profile
 from drydock.config.failures import read_failures
@@ -19,9 +27,14 @@ from drydock.model.record import dump_record
 from drydock.topology.findings import format_topology_finding, read_words, translate_line
 from entrypoints.checks.findings import COMPARISONS
 from entrypoints.checks.symptoms import add_failures
-from entrypoints.core.errors import DOES_NOT_FIT, EXIT_CODES, OK, USAGE, EntrypointError
-from entrypoints.core.language import Translations, translate_error, translate_profile, translate_text
+from entrypoints.cli import cli
+from entrypoints.core.errors import CHECK_FAILED, DOES_NOT_FIT, EXIT_CODES, OK, USAGE, EntrypointError
+from entrypoints.core.language import HOLE, Translations, translate_error, translate_profile, translate_text
 from tests.support.cases import for_each
+from tests.support.code_texts import CodeText, list_code_texts
+from tests.support.hosts import expect
+from tests.support.hosts.trees import HOSTS
+from tests.support.sample import write_model
 
 PROFILES = [
     add_failures(dump_record(make_profile(variant)), dump_record(read_failures(DRYDOCK, variant.accelerator)))
@@ -82,6 +95,10 @@ def test_every_text_has_its_translation_and_each_translation_a_text() -> None:
         assert unused == [], "left over in a file *.zh.yaml"
 
 
+SYSTEM_MESSAGES = ("Name or service not known", "timed out", "Expecting property name enclosed in double quotes: line")
+"""What the name service, sockets and Python's json say in errors of ours."""
+
+
 @cache
 def strings_of_code() -> str:
     """Return every string of the entrypoint, with {} for each value in it, one a line."""
@@ -93,6 +110,8 @@ def strings_of_code() -> str:
                 strings.append("".join(map(str, parts)))
             elif isinstance(node, ast.Constant) and isinstance(node.value, str):
                 strings.append(node.value)
+    strings += (code_text.text for code_text in list_code_texts())
+    strings += (*map(os.strerror, errno.errorcode), *SYSTEM_MESSAGES)
     strings += (json.dumps(profile | {"translations": {}}, ensure_ascii=False) for profile in PROFILES)
     return "\n".join(strings)
 
@@ -115,8 +134,6 @@ def test_a_translation_of_a_text_that_the_code_no_longer_makes_is_left_over() ->
 
 
 CHINESE = re.compile("[\u4e00-\u9fff]")
-ENGLISH = re.compile(r"(?<![\w/.-])[a-z]+(?: [a-z]+){3,}")
-"""Four English words in a row: a text that is translated in part only."""
 
 
 def recorded_texts() -> Iterator[tuple[str, str]]:
@@ -130,12 +147,11 @@ def recorded_texts() -> Iterator[tuple[str, str]]:
 
 
 def test_reasons_and_errors_of_recorded_hosts_are_chinese() -> None:
-    words = {profile["accelerator"]: Translations(profile["translations"]["zh"]) for profile in PROFILES}
     texts = {(name, text) for name, text in recorded_texts() if re.search("[a-z]{3} ", text)}
     english = {
         (name, text): translation
         for name, text in texts
-        if not CHINESE.search(translation := translate_text(words[name], text)) or ENGLISH.search(translation)
+        if not CHINESE.search(translation := translate_text(WORDS_OF[name], text)) or find_english(translation)
     }
 
     assert len(texts) > 500
@@ -154,7 +170,7 @@ def test_each_text_of_a_finding_of_topologies_is_chinese() -> None:
 
     line = format_topology_finding("TOPO-007", "decode differ: replica 2 has 4 ranks")
     assert translate_line(words, line) == (
-        "TOPO-007: decode 的各副本不同：副本 2 为 4 ranks；路由给每个副本相同的份额；为每种节点各写一个组"
+        "TOPO-007: decode 的各副本不同：副本 2 为 4 个 rank；路由给每个副本相同的份额；为每种节点各写一个组"
     )
     assert translate_line({}, line) == line
     assert read_words({"LANG": "C.UTF-8"}) == read_words({"LANG": "../x"}) == {}
@@ -173,6 +189,120 @@ def test_a_fatal_error_is_chinese_even_if_its_message_has_no_translation() -> No
         "m：-tp 2 时，每个设备可用 43.2 GiB，权重占 219.0 GiB，运行时和激活占 3.5 GiB"
     )
     assert translate_error({}, EntrypointError(OK, "as it is", "do it")) == "as it is\n\nhint: do it"
+
+
+KEPT = re.compile(
+    r"`[^`]+`|\{\w*\}|(?<!\w)--?[A-Za-z][\w.-]*(?:[= ][A-Z]{2,}\b|=\S+)?|[\w.-]*/[\w./*<>…-]+|\w+[._=:]\w[\w.:=,*-]*"
+    r"|\b\w*[A-Z0-9_]\w*[A-Z0-9_]\w*\b|\b[a-z]+-[\w-]+"
+)
+"""What is no word of a language: between backticks, options, paths, names with points, digits or capitals."""
+LATIN = re.compile("[A-Za-z][a-z]+")
+NEVER_KEPT = frozenset(
+    LATIN.findall(
+        "all an and any are as at be been but by can cannot each every for from given has have if in is it its less "
+        "more need needs no none not of on one only or other over set so such than that the their them these this to "
+        "too two until use was which will with without would"
+    )
+)
+"""English words that no name has, though a command or a quoted message in a Chinese text may."""
+
+
+def list_latin_words(text: str) -> list[str]:
+    return LATIN.findall(KEPT.sub("~", text))
+
+
+NAMED_LISTS = ("quantisations", "config_types", "connectors", "executors")
+"""Lists of a vLLM whose names stand in texts."""
+
+
+@cache
+def list_names() -> frozenset[str]:
+    """Return the Latin words that Chinese texts have on purpose, such as token and kernel, and names of methods."""
+    lists = [json.loads(path.read_text()) for path in sorted((ROOT / "templates" / "vllm").glob("vllm-*.json"))]
+    methods = " ".join(
+        name for vllm_lists in lists for kind in NAMED_LISTS for name in vllm_lists["lists"].get(kind, ())
+    )
+    chinese = {word for _, translation in PAIRS for word in list_latin_words(translation)}
+    libraries = (library for image_profile in PROFILES for library in image_profile.get("libraries") or ())
+    return frozenset({*chinese - NEVER_KEPT, *LATIN.findall(methods), *libraries, *WORDS_OF})
+
+
+def find_english(text: str) -> list[str]:
+    """Return the words of a Chinese text that are left over from English."""
+    return [word for word in list_latin_words(text) if word not in list_names()]
+
+
+WORDS_OF = {
+    image_profile["accelerator"]: Translations(image_profile["translations"]["zh"]) for image_profile in PROFILES
+}
+
+
+def insert_values(text: str) -> str:
+    """Return a text of the code with a value for each brace; one that continues a word, such as a plural, is empty."""
+    numbers = itertools.count(2)
+    return re.sub(r"\{\}", lambda _: str(next(numbers)), re.sub(r"(?<=[a-z])\{\}", "", text))
+
+
+PROSE = [text for text in list_code_texts() if re.search("[a-z]{2} [a-z]{2}", KEPT.sub("~", text.text))]
+
+
+@for_each(PROSE, lambda code_text: code_text.place)
+def test_errors_reasons_and_values_of_the_code_are_chinese(code_text: CodeText) -> None:
+    named = re.match(r"entrypoints/decide/(\w+)", code_text.place)
+    names = [named[1]] if named and named[1] in WORDS_OF else list(WORDS_OF)
+    text = insert_values(code_text.text)
+    translations = [translate_text(WORDS_OF[name], text) for name in names]
+    assert any(CHINESE.search(translation) and not find_english(translation) for translation in translations), text
+
+
+SHOWN_HOSTS = ("ascend-a3-8x2", "enflame-s60-8x", "habana-gaudi2e-untuned")
+COMMAND_LINE = re.compile(r"\w+=\S* \\|.*-m vllm\..*|[\w.-]+: (?:\d+ [A-Z]+(?:, )?)+")
+"""Lines of a plan that are a command, and the sum of a check: `ascend9.1-a3: 1 WARN, 17 PASS`."""
+UNTRANSLATED = re.compile(r"；依据：.*|\[[a-z ]+\]|^\S+ = \S+|\S*/test_\S+")
+"""A source, which is the title of a document; the layer of a setting; a setting; paths of the test."""
+
+
+def run_in_chinese(profile: Path, *words: str) -> tuple[int, list[str]]:
+    """Run the command line in a Chinese locale; return the exit code and what both streams say."""
+    streams = io.StringIO()
+    with contextlib.redirect_stdout(streams), contextlib.redirect_stderr(streams):
+        code = cli.main(words, {"LANG": "zh_CN.UTF-8", "DRYDOCK_PROFILE": str(profile)})
+    return code, [line for line in streams.getvalue().splitlines() if line.strip()]
+
+
+@pytest.mark.parametrize("host", SHOWN_HOSTS)
+def test_a_plan_a_check_and_an_error_are_chinese_in_every_line(host: str, tmp_path: Path) -> None:
+    profile, model = tmp_path / "profile.json", str(write_model(tmp_path / "model"))
+    profile.write_text(json.dumps(expect.profile_of(host)))
+    expected_values = json.dumps([image_check["expected"] for image_check in expect.profile_of(host)["checks"]])
+    facts = {*LATIN.findall((HOSTS / host / "facts.json").read_text() + expected_values)}  # such as powersave
+    recording = ("--root", str(HOSTS / host))
+    plan, check, error = (
+        run_in_chinese(profile, *words, *recording)
+        for words in (("plan", model), ("check",), ("plan", model, "--tensor-parallel-size", "64"))
+    )
+
+    assert (plan[0], check[0], error[0]) == (OK, CHECK_FAILED if host.startswith("habana") else OK, USAGE)
+    assert len(plan[1]) > 50
+    assert len(error[1]) == 2  # the message and its hint
+    for line in (*plan[1], *check[1], *error[1]):
+        if COMMAND_LINE.fullmatch(line):
+            continue
+        assert CHINESE.search(line), line
+        assert {*find_english(UNTRANSLATED.sub("~", line))} <= facts, line
+
+
+def test_a_text_that_is_english_in_part_is_found() -> None:
+    assert find_english("应为 the first of 5 names") == ["the", "first", "of", "names"]
+    assert find_english("请减小 --max-model-len，或给出 MODEL 的 token 数（`serve`）") == []
+
+
+@for_each(PAIRS, lambda pair: str(pair[0]))
+def test_a_translation_takes_every_value(text: str, translation: str) -> None:
+    values = [f"<{number}>" for number in range(len(HOLE.findall(text)))]
+    if values:
+        shown = translation.format(*values)
+        assert all(value in shown for value in values)
 
 
 @for_each(PAIRS, lambda pair: str(pair[0]))
