@@ -28,8 +28,11 @@ from drydock.topology.init import find_hosts
 
 HOSTS = ROOT / "tests" / "hosts"
 """Recorded hosts that come with drydock, each in a folder ACCELERATOR-MACHINE."""
-VARIANT = "variant"
-"""File next to such a host.json that names its variant, where that is not the accelerator's default."""
+SERVED_BY = "served-by"
+"""File next to such a host.json that names the row of `--target auto`, where that is not the accelerator's default.
+
+A test compares it with what auto chooses. The file `variant` there names the row of the tests' plans instead.
+"""
 ODD = "odd"
 """File next to such a host.json that says in a line why it is for tests, and no machine that anyone would buy."""
 COUNTS = (1, 2, 4, 8, 16)
@@ -100,8 +103,8 @@ def list_recorded_machines(project: Project, folder: str = "") -> list[Recorded]
 
 
 def _make_recorded_machine(variants: Sequence[Variant], path: Path) -> Recorded:
-    name, variant_file = path.parent.name, path.with_name(VARIANT)
-    target = variant_file.read_text(encoding="utf-8").strip() if variant_file.is_file() else name.partition("-")[0]
+    name, row_file = path.parent.name, path.with_name(SERVED_BY)
+    target = row_file.read_text(encoding="utf-8").strip() if row_file.is_file() else name.partition("-")[0]
     return Recorded(name, path, find_variant(variants, target))
 
 

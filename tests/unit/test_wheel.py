@@ -131,6 +131,7 @@ def test_a_wheel_has_every_file_of_the_package_and_of_the_image_side(made: list[
         "images",
         "templates",
         "tests/hosts/*/host.json",
+        "tests/hosts/*/served-by",
         "tests/hosts/*/variant",
     )
     listed = subprocess.run(["git", "ls-files", "-z", *kept], cwd=ROOT, capture_output=True, text=True, check=True)

@@ -22,6 +22,7 @@ from drydock.model.variant import Variant
 from drydock.run import auto, entrypoint, run_verb
 from drydock.run.container import RunRequest
 from drydock.run.engine import LocalImage
+from drydock.topology import size
 from entrypoints.checks.grants import examine_facts
 from entrypoints.core.records import Facts, to_json
 from tests.support.containers import machine
@@ -74,6 +75,18 @@ def test_every_recorded_host_gets_a_variant_of_its_accelerator(host: str) -> Non
     assert chosen.variant.id == OTHER_THAN_PLANNED.get(host, expect.profile_of(host)["variant"])
     assert chosen.variant.accelerator == host.partition("-")[0].replace("openvino", "cpu")
     assert any(line.startswith(f"{chosen.variant.id}: ") for line in chosen.reasons)
+
+
+@pytest.mark.parametrize("host", [path.parent.name for path in sorted(size.HOSTS.glob("*/host.json"))])
+def test_size_plans_a_recorded_host_with_the_row_of_auto(host: str) -> None:
+    folder = size.HOSTS / host
+    if (folder / size.ODD).is_file():
+        assert not (folder / size.SERVED_BY).is_file()
+        return
+    if host.startswith("openvino"):  # runs on a processor, and only who names it gets it
+        return
+    machines = {machine.name: machine for machine in size.list_recorded_machines(DRYDOCK)}
+    assert machines[host].variant.id == choose(host).variant.id
 
 
 def test_the_hosts_named_above_are_those_that_differ() -> None:
