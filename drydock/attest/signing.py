@@ -19,7 +19,8 @@ from typing import NamedTuple
 
 from drydock.core.errors import InputError, RegistryError, UntrustedError
 from drydock.core.files import parse_any_json
-from drydock.oci.reference import Reference, is_loopback
+from drydock.core.network_settings import is_loopback
+from drydock.oci.reference import Reference
 
 INSTALL_HINT = "install it: apt-get install -t testing cosign, or from https://github.com/sigstore/cosign/releases"
 PASSWORD_HINT = "set COSIGN_PASSWORD to the key's password"  # noqa: S105 - a hint

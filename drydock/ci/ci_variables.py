@@ -11,7 +11,8 @@ from typing import NamedTuple
 
 from drydock.ci import publishing
 from drydock.core.errors import InputError, suggest_nearest
-from drydock.oci.reference import is_loopback, parse_reference
+from drydock.core.network_settings import is_loopback
+from drydock.oci.reference import parse_reference
 from drydock.registry.credentials import read_credentials
 
 REGISTRY, KEY, KEY_PASSWORD = "DRYDOCK_REGISTRY", "DRYDOCK_COSIGN_KEY", "COSIGN_PASSWORD"

@@ -19,7 +19,7 @@ import urllib3
 from drydock.core.console import log
 from drydock.core.errors import FetchError
 from drydock.core.files import parse_byte_count
-from drydock.core.network_settings import check_request
+from drydock.core.network_settings import check_request, is_loopback
 from drydock.core.threads import start_daemon
 
 RETRIED = (408, 425, 429, 500, 502, 503, 504, 509)
@@ -107,10 +107,12 @@ TRANSIENT = (requests.ConnectionError, requests.Timeout, requests.exceptions.Chu
 class TransientRequestError(Exception):
     """An attempt failed, but another one may succeed. Never shown to the user."""
 
-    def __init__(self, reason: str, pause: float | None = None) -> None:
+    def __init__(self, reason: str, pause: float | None = None, *, is_refused_here: bool = False) -> None:
         super().__init__(reason)
         self.pause = pause
         """Seconds that the server requests."""
+        self.is_refused_here = is_refused_here
+        """Whether this machine itself refused the connection: nothing listens, and a first request need not wait."""
 
 
 def refuse_transient_status(response: requests.Response, server: str = "the server", message: str = "") -> None:
@@ -128,8 +130,17 @@ def failures_named(what: str) -> Iterator[None]:
     except requests.RequestException as error:
         distrusted = any(isinstance(cause, ssl.SSLCertVerificationError) for cause in _list_causes(error))
         if isinstance(error, TRANSIENT) and not distrusted:
-            raise TransientRequestError(explain_request_error(error)) from error
+            raise make_transient_error(error) from error
         raise FetchError(f"{what}: {explain_request_error(error)}") from error
+
+
+def make_transient_error(error: requests.RequestException) -> TransientRequestError:
+    """Return the error of an attempt that failed before there was an answer."""
+    request: requests.PreparedRequest | requests.Request | None = error.request
+    host = urlsplit(request.url or "").hostname if request else None
+    is_refused = any(isinstance(cause, ConnectionRefusedError) for cause in _list_causes(error))
+    is_refused_here = is_refused and is_loopback(host or "")
+    return TransientRequestError(explain_request_error(error), is_refused_here=is_refused_here)
 
 
 def retry_after(response: requests.Response) -> float | None:

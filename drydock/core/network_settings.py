@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import importlib.util
+import ipaddress
 import os
 import re
 import ssl
@@ -162,3 +163,12 @@ def _explain_file(path: str, error: OSError, unreadable: str) -> str:
     if not isinstance(error, ssl.SSLError):
         return str(error.strerror)
     return unreadable if size else "is empty"
+
+
+def is_loopback(host: str) -> bool:
+    """Tell whether a host, with or without a port, is this machine (RFC 6761, 6.3)."""
+    bare = host.rpartition(":")[0] if re.search(r":\d+$", host) else host
+    try:
+        return ipaddress.ip_address(bare.strip("[]")).is_loopback
+    except ValueError:
+        return bare == "localhost" or bare.endswith(".localhost")

@@ -19,7 +19,7 @@ from docker.context.config import get_current_context_name
 from docker.tls import TLSConfig
 
 from drydock.core.errors import EngineError
-from drydock.oci.reference import is_loopback
+from drydock.core.network_settings import is_loopback
 
 HOST, CONTEXT = "DOCKER_HOST", "DOCKER_CONTEXT"
 DEFAULT = "default"

@@ -27,8 +27,8 @@ from drydock.core.console import log_detail, show_step
 from drydock.core.errors import FetchError, GoneError
 from drydock.core.files import SLOWEST, Pace, open_regular, parse_byte_count
 from drydock.core.http import TransientRequestError
+from drydock.core.network_settings import is_loopback
 from drydock.inputs.store import Store
-from drydock.oci.reference import is_loopback
 
 CHUNK = 1 << 16
 """Bytes read at once; an incomplete chunk is lost if the connection breaks."""
@@ -187,6 +187,8 @@ def ask_patiently(ask_once: Callable[[], T], what: str, url: str, access: Access
                 return ask_once()
         except TransientRequestError as error:
             failures, waited = failures + 1, waited + time.monotonic() - started
+            if error.is_refused_here:
+                raise UnansweredError(f"{what}: {redact_url(url)}: {error}") from error
             if failures == ATTEMPTS or waited > access.patience:
                 raise UnansweredError(f"{what}: {redact_url(url)}: {error} (asked {failures} times)") from error
             http.pause_before_retry(failures, error, access.pause, urlsplit(url).hostname or "")
@@ -280,7 +282,7 @@ def _with_retries(transfer: Transfer, pin: Wanted, url: str, file: BufferedRando
             now = file.seek(0, 2)
             failures = 1 if now > have else failures + 1
             have = now
-            if failures >= ATTEMPTS:
+            if failures >= ATTEMPTS or (error.is_refused_here and not have):
                 raise FetchError(f"{pin.name} from {redact_url(url)}: {error}") from error
             server = urlsplit(url).hostname or ""
             http.pause_before_retry(failures, error, transfer.access.pause, server, transfer.stopped.wait)

@@ -18,8 +18,8 @@ from drydock.config.server_access import Access, redact_url
 from drydock.core import http
 from drydock.core.errors import FetchError, InputError
 from drydock.core.files import parse_json_object
+from drydock.core.network_settings import is_loopback
 from drydock.inputs.downloads import read_answer
-from drydock.oci.reference import is_loopback
 
 MODELSCOPE = "modelscope:"
 """Before the id of a model on ModelScope, as for `serve`."""

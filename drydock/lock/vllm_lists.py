@@ -152,7 +152,7 @@ def _newest_processors(project: Project) -> Mapping[str, Any]:
 
 NEVER_EXTENDED = (
     *("architectures", "removed_architectures", "tool_parsers", "reasoning_parsers", "platforms", "float16_refused"),
-    "imports",
+    *("imports", "constructor_packages"),
 )
 """Lists of a release that are assumed for a fork, and for a vLLM with a plugin. To the others these often add."""
 OFTEN_EXTENDED = ("flags", "variables")
@@ -317,20 +317,29 @@ def read_program(project: Project) -> ModuleType:
     return module
 
 
-def find_other_rows(project: Project, variant: Variant, known_lists: KnownLists) -> dict[str, list[str]]:
-    """Return what a row does not take, architecture, quantisation or package → rows of the accelerator that take it."""
-    rows: dict[str, list[str]] = {}
+COMPARED = (
+    *("architectures", "quantisations", "packages", "tool_parsers", "reasoning_parsers", "load_formats", "executors"),
+    *("connectors", "model_types"),
+)
+"""Lists of which another row may have an entry that a row lacks."""
+
+
+def find_other_rows(project: Project, variant: Variant, known_lists: KnownLists) -> dict[str, dict[str, list[str]]]:
+    """Return list → entry that a row does not have → rows of the accelerator that have it."""
+    rows: dict[str, dict[str, list[str]]] = {}
     for row, lists in _lists_of_rows(project, variant.accelerator).items():
-        for kind in ("architectures", "quantisations", "packages") if row != variant.id else ():
+        for kind in COMPARED if row != variant.id else ():
             own = {*known_lists.lists.get(kind, ())}
             for name in sorted(_usable(kind, lists) - _usable(kind, known_lists.lists)):
                 if name not in own or "packages" in lists:  # else it is not known that the row has what is missing here
-                    rows.setdefault(name, []).append(row)
+                    rows.setdefault(kind, {}).setdefault(name, []).append(row)
     return rows
 
 
 def _usable(kind: str, lists: Mapping[str, Any]) -> set[str]:
     """Return the entries of a list, without architectures that require a package which the image lacks."""
+    if kind == "model_types":
+        return {*lists.get("config_types", ()), *lists.get("transformers_types", ())}
     missing = {
         architecture
         for architecture, packages in lists.get("required_packages", {}).items()

@@ -113,6 +113,8 @@ class Check(Condition):
     """Stable name, such as CPU-001; never reused for another check."""
     severity: Literal["INFO", "WARN", "FAIL"]
     """Severity of the finding if the condition is not met."""
+    stops: bool = False
+    """Whether the server does not start, or ends, with it: of two findings of one severity it is named first."""
     scope: Literal["host", "container"]
     """Where it is fixed: on the host, or in the options of the container."""
     text: Template = Field(
@@ -148,6 +150,8 @@ class KnownFinding(Record):
 
     severity: Literal["INFO", "WARN", "FAIL"]
     """What it is called."""
+    stops: bool = False
+    """Whether the server does not start, or ends, with it: of two findings of one severity it is named first."""
     scope: Literal["host", "container"]
     """Who can change it."""
     text: Template = Field(description="Required: what is the matter, one or two sentences.")
@@ -195,6 +199,8 @@ class Failure(Record):
     remedy: Line = Field(description="Required: what to do about it, with the command or setting.")
     check: FindingId | None = None
     """The finding that tells it before."""
+    scope: Literal["host", "container"] = "container"
+    """Where the remedy is applied: on the host, or in the options of the container."""
     source: Annotated[str, StringConstraints(pattern=r"^(https://[^\s<>()]+|docs/[a-z0-9/.#-]+)$")]
     """Address of the vendor's page, issue or file that it is from, or a page of ours."""
 

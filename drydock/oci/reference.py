@@ -6,7 +6,6 @@ reference without a host.
 
 from __future__ import annotations
 
-import ipaddress
 import re
 from typing import NamedTuple
 
@@ -82,15 +81,6 @@ def parse_reference(text: str) -> Reference:
 def strip_credentials(text: str) -> str:
     """Return a reference without the credentials that a user may have written before its host."""
     return _CREDENTIALS.sub("", text)
-
-
-def is_loopback(host: str) -> bool:
-    """Tell whether a host, with or without a port, is this machine."""
-    bare = host.rpartition(":")[0] if re.search(r":\d+$", host) else host
-    try:
-        return ipaddress.ip_address(bare.strip("[]")).is_loopback
-    except ValueError:
-        return bare == "localhost" or bare.endswith(".localhost")
 
 
 def _split_host(text: str) -> tuple[str, str, str]:

@@ -26,8 +26,9 @@ from drydock.core import http
 from drydock.core.errors import CredentialsError, InputError, RegistryError
 from drydock.core.files import SLOWEST, parse_any_json, parse_byte_count
 from drydock.core.http import TransientRequestError
+from drydock.core.network_settings import is_loopback
 from drydock.core.threads import start_daemon
-from drydock.oci.reference import DOCKER_HUB, DOCKER_HUB_API, Reference, is_loopback
+from drydock.oci.reference import DOCKER_HUB, DOCKER_HUB_API, Reference
 from drydock.registry.credentials import Credentials, read_credentials
 
 ATTEMPTS = 8
@@ -90,6 +91,7 @@ class Client:
         self._env = env
         self._scheme = _choose_scheme(where, insecure=insecure)
         self._insecure = insecure or is_loopback(where.host)
+        self._has_answered = False
         self._root = f"{self._scheme}://{DOCKER_HUB_API if where.host == DOCKER_HUB else where.host}"
         self._local = threading.local()
         self._lock = threading.Lock()
@@ -124,7 +126,8 @@ class Client:
                 return self.attempt(request, expected)
             except TransientRequestError as error:
                 failures, waited = failures + 1, waited + time.monotonic() - started
-                if failures == ATTEMPTS or waited > self.access.patience:
+                is_absent = error.is_refused_here and not self._has_answered
+                if failures == ATTEMPTS or waited > self.access.patience or is_absent:
                     raise self.unanswered(self._describe(request), error, failures, waited) from error
                 self.pause(failures, error)
 
@@ -155,6 +158,8 @@ class Client:
             return RegistryError(
                 f"{what}: no complete answer in {self.access.patience:g} s: {error}", hint="try again later"
             )
+        if error.is_refused_here:
+            return RegistryError(f"{what}: {error}", hint=f"start the registry, or correct {self.where.host}")
         return RegistryError(
             f"{what}: {error} (asked {failures} times)", hint="try again later; `./inv doctor` asks each server once"
         )
@@ -193,9 +198,10 @@ class Client:
                 hint=f"copy its CA certificate to {CERTIFICATES / self.where.host / 'ca.crt'}",
             ) from error
         except http.TRANSIENT as error:
-            raise TransientRequestError(http.explain_request_error(error)) from error
+            raise http.make_transient_error(error) from error
         except requests.RequestException as error:
             raise RegistryError(f"{self._describe(request)}: {http.explain_request_error(error)}") from error
+        self._has_answered = True
         return self._refuse_downgrade(response)
 
     def _in_time(self, request: HttpRequest, send: Callable[[], requests.Response]) -> requests.Response:

@@ -26,6 +26,7 @@ from drydock.core.errors import HostError, InputError, TargetError
 from drydock.core.project import Project
 from drydock.model.variant import Variant
 from drydock.run import entrypoint
+from entrypoints.checks.findings import MACHINE_FACTS
 
 AUTO = "auto"
 PROCESSOR = "cpu"
@@ -37,8 +38,8 @@ Facts = Mapping[str, Any]
 Ask = Callable[[Variant, str], Any]
 """Variant and verb (facts, check) → what the entrypoint prints."""
 
-_DECIDING = ("versions.", "derived.architectures", "derived.names")
-"""Facts about drivers and cards. Everything else can be changed on the host, or in the options of the container."""
+_DECIDING = ("versions.", *MACHINE_FACTS)
+"""Facts about drivers, cards and processors, with which a plan ends too if they are FAIL."""
 
 
 class Fit(NamedTuple):

@@ -30,6 +30,7 @@ from drydock.run.access import API_KEY
 from drydock.run.container import FROM_THE_SHELL
 from drydock.run.recorded_host import CONFIGURATIONS, KNOWN_MODELS
 from drydock.run.user_options import parse_variables
+from entrypoints.checks.findings import MACHINE_FACTS
 
 WITHOUT_IMAGE = ("plan", "check", "facts", "explain", "version", "help")
 """Verbs that need nothing of the image but its profile."""
@@ -84,14 +85,25 @@ def _lists_of(project: Project, variant: Variant) -> dict[str, bytes]:
     known_lists = _find_known(project, variant)
     if known_lists is None:
         return {}
-    rows = vllm_lists.find_other_rows(project, variant, known_lists)
-    row_names = {row for names in rows.values() for row in names}
-    platforms = {
-        row_variant.id: row_variant.platforms for row_variant in read_matrix(project) if row_variant.id in row_names
+    row_facts = {
+        "rows": vllm_lists.find_other_rows(project, variant, known_lists),
+        "versions": vllm_lists.find_versions(project, variant),
+        "row_platforms": {row.id: row.platforms for row in _list_rows(project, variant)},
+        "row_checks": {row.id: _list_machine_checks(row) for row in _list_rows(project, variant)},
     }
-    versions = vllm_lists.find_versions(project, variant)
-    row_facts = {"rows": rows, "row_platforms": platforms, "versions": versions}
     return {vllm_lists.FILE: format_json({**known_lists.lists, "assumed": known_lists.assumed, **row_facts}).encode()}
+
+
+def _list_rows(project: Project, variant: Variant) -> list[Variant]:
+    """Return the rows of the same accelerator that serve."""
+    return [row for row in read_matrix(project) if row.accelerator == variant.accelerator and row.serves]
+
+
+def _list_machine_checks(variant: Variant) -> list[dict[str, Any]]:
+    """Return the conditions of a row's checks of which a FAIL means that it does not run on a machine."""
+    deciding = (check for check in variant.checks if check.severity == "FAIL" and check.fact.startswith(MACHINE_FACTS))
+    fields = {"fact", "operator", "expected", "when"}
+    return [check.model_dump(mode="json", include=fields) for check in deciding]
 
 
 def _hub_caches(env: Mapping[str, str]) -> list[str]:

@@ -41,7 +41,9 @@ def tell_unread(profile: Mapping[str, Any], facts: Facts) -> Iterator[Finding]:
         finding, cause = make_finding(finding_texts, notice, words=words), find_cause(failure.found, failures)
         if cause:
             text = f"{finding.text} {cause['cause']}"
-            finding = finding._replace(text=text, remediation=cause["remedy"], source=cause["source"])
+            finding = finding._replace(
+                text=text, remediation=cause["remedy"], source=cause["source"], scope=cause["scope"]
+            )
         yield finding
 
 

@@ -83,7 +83,8 @@ def make_finding(
         raise EntrypointError(INTERNAL, f"profile.json: findings.{what.id}: no value for {error}", _MISMATCH) from error
     severity, text = choose_outcome(texts["severity"], text, passed, good=good, words=words)
     found, expected = translate_text(words, what.found), translate_text(words, what.expected)
-    return Finding(what.id, severity, text, found, expected, remediation, texts["scope"], source)
+    stops = severity != PASS and bool(texts.get("stops"))
+    return Finding(what.id, severity, text, found, expected, remediation, texts["scope"], source, stops=stops)
 
 
 def choose_outcome(
@@ -227,6 +228,7 @@ def _judge_check(check: Mapping[str, Any], values: Mapping[str, Any], place: str
         scope=check["scope"],
         source=check["source"],
         read=place,
+        stops=severity != PASS and bool(check.get("stops")),
         fix={} if severity == PASS else {name: part for name, part in (check.get("fix") or {}).items() if part},
     )
 
@@ -269,14 +271,31 @@ def has_failures(findings: Iterable[Finding]) -> bool:
     return any(finding.severity == FAIL for finding in findings)
 
 
-_OF_CARDS = ("derived.architectures", "versions.compute_capability", "versions.compute_capability_highest")
-"""Facts that name the cards. A check that compares one says for which cards the image has kernels."""
+MACHINE_FACTS = (
+    *("derived.architectures", "derived.names", "processor.", "versions.compute_capability", "versions.driver"),
+    *("versions.module", "kernel.cuda_compat", "kernel.gpu_brand"),
+)
+"""Beginnings of the names of facts about cards, drivers and processors. Everything else can be changed without another
+machine, driver or image. `--target auto` chooses a row by them."""
 
 
-def find_unsupported_cards(checks: Iterable[Mapping[str, Any]], findings: Iterable[Finding]) -> Finding | None:
-    """Return the finding that the image has no kernels for a card that is there; None without one."""
-    comparing = {check["id"] for check in checks if check["fact"] in _OF_CARDS and check["operator"] != "present"}
-    return next((finding for finding in findings if finding.severity == FAIL and finding.id in comparing), None)
+def find_unsupported(checks: Iterable[Mapping[str, Any]], findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """Return the findings that this image does not run on a machine: its cards, its driver or its processor."""
+    deciding = {check["id"] for check in checks if check["fact"].startswith(MACHINE_FACTS)}
+    return tuple(finding for finding in findings if finding.severity == FAIL and finding.id in deciding)
+
+
+_OF_CONTAINERS = ("PROBE-", "RUN-", "NET-")
+"""Beginnings of the ids of findings that code makes of the container and the network, and not of the plan."""
+
+
+def find_refused_settings(finding_texts: Mapping[str, Any], findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """Return the findings that vLLM, or its plugin, does not start with what is planned."""
+    return tuple(
+        finding
+        for finding in findings
+        if finding.severity == FAIL and finding.id in finding_texts and not finding.id.startswith(_OF_CONTAINERS)
+    )
 
 
 def count_severities(findings: Iterable[Finding]) -> dict[str, int]:
@@ -294,8 +313,8 @@ def summarize_findings(findings: Iterable[Finding]) -> str:
 
 
 def sort_worst_first(findings: Iterable[Finding]) -> list[Finding]:
-    """Sort findings by severity; those of one severity keep their order."""
-    return sorted(findings, key=lambda finding: SEVERITIES.index(finding.severity))
+    """Sort findings by severity, then those first that stop a server; the others keep their order."""
+    return sorted(findings, key=lambda finding: (SEVERITIES.index(finding.severity), not finding.stops))
 
 
 def format_findings(findings: Iterable[Finding], words: Words = IN_ENGLISH) -> str:

@@ -9,7 +9,17 @@ import signal
 from collections.abc import Mapping
 from typing import Any
 
-from entrypoints.core.errors import CHECK_FAILED, DOES_NOT_FIT, HOST, INTERNAL, MODEL, OK, USAGE, EntrypointError
+from entrypoints.core.errors import (
+    CHECK_FAILED,
+    DOES_NOT_FIT,
+    HOST,
+    INTERNAL,
+    MODEL,
+    OK,
+    REFUSED,
+    USAGE,
+    EntrypointError,
+)
 from entrypoints.core.text import emit_printable, emit_text, format_one_line, print_message, printable, tell_user
 from entrypoints.request.access import KEY_FILE, Access, parse_keys
 from entrypoints.request.arguments import VERBS, Arguments, parse_arguments
@@ -179,18 +189,26 @@ def _run_plan(arguments: Arguments, env: Env) -> int:
     elif not as_data and arguments.html != "-":
         emit_text(f"{summary_text(profile, facts, redact_plan(plan))}{format_plan_text(plan, words)}")
         tell_line(findings_text(sort_worst_first(worth_reading(profile, plan.findings)), words))
-    _refuse_unsupported_cards(profile, plan, arguments)
+    _refuse_plan(profile, facts, plan, arguments, read_vllm_lists(env))
     return _print_rehearsal(arguments, env, profile, facts, (model, plan)) if arguments.rehearse else OK
 
 
-def _refuse_unsupported_cards(profile: Mapping[str, Any], plan: Any, arguments: Arguments) -> None:
-    """Raise HOST for cards that the image has no kernels for, unless the user overrules the check."""
-    from entrypoints.checks.findings import find_unsupported_cards
+def _refuse_plan(profile: Mapping[str, Any], facts: Any, plan: Any, arguments: Arguments, lists: VllmLists) -> None:
+    """Raise HOST for a machine that the image does not run on, REFUSED for settings that end vLLM's start.
 
-    finding = find_unsupported_cards(profile["checks"], plan.findings)
-    if finding and finding.id not in arguments.accepted:
-        hint = f"{finding.remediation}; {ACCEPT} {finding.id} plans for them all the same"
-        raise EntrypointError(HOST, f"{finding.id}: {finding.text}", hint)
+    The user overrules each by the id of its finding.
+    """
+    from entrypoints.checks.findings import find_refused_settings, find_unsupported
+    from entrypoints.plan.other_rows import describe_fitting_rows
+
+    refused = tuple((REFUSED, finding, "") for finding in find_refused_settings(profile["findings"], plan.findings))
+    unsupported = find_unsupported(profile["checks"], plan.findings)
+    rows = describe_fitting_rows(lists, facts) if unsupported else ""
+    for code, finding, instead in (*((HOST, finding, rows) for finding in unsupported), *refused):
+        if finding.id not in arguments.accepted:
+            overrule = f"{ACCEPT} {finding.id} plans for it all the same"
+            hint = "; ".join(filter(None, (finding.remediation, instead, overrule)))
+            raise EntrypointError(code, f"{finding.id}: {finding.text}", hint)
 
 
 def _print_rehearsal(

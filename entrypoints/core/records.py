@@ -215,6 +215,8 @@ class Finding(NamedTuple):
     fix: Mapping[str, Any] = MappingProxyType({})
     """How to fix it on the host (Fix in drydock/model/checks.py); empty if nothing is wrong or there is no
     automatic fix."""
+    stops: bool = False
+    """Whether the server does not start, or ends, with it."""
 
 
 class Reason(NamedTuple):

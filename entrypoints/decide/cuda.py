@@ -56,7 +56,7 @@ def decide(profile: Mapping[str, Any], facts: Facts, model: ModelFacts, user_fla
         **choose_numa(case, fit_result),
         **choose_all_reduce(case, fit_result),
         **choose_eager(case, fit_result),
-        **choose_kernels("cuda", {device.architecture for device in fit_result.devices}, model, user_flags),
+        **choose_kernels(profile, {device.architecture for device in fit_result.devices}, model, user_flags),
     }
     return Decision(values, (*fit_result.findings, *_find_cuda_notices(case, fit_result)), uses=fit_result.uses)
 

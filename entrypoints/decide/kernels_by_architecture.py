@@ -6,9 +6,10 @@ recipe wins. Source: github.com/vllm-project/recipes at 8959cf64 (2026-08-21), t
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
 
+from entrypoints.core.parse import parse_version_numbers
 from entrypoints.core.records import Value
 from entrypoints.model.read import ModelFacts
 from entrypoints.request.flags import BLOCK
@@ -57,12 +58,31 @@ RULES = (
 """What is left out: settings for speed alone, and backends of attention, whose names change with versions."""
 
 
-def choose_kernels(accelerator: str, cards: set[str], model: ModelFacts, given: UserFlags) -> dict[str, Value]:
+LEAST = {
+    "tencent/Hy3": (0, 26),
+    "internlm/Intern-S1": (0, 10),
+    "stepfun-ai/Step-3.5-Flash": (0, 11),
+    "poolside/Laguna-S-2.1": (0, 25),
+    "XiaomiMiMo/MiMo-V2-Flash": (0, 11),
+    "MiniMaxAI/MiniMax-M3": (0, 24),
+    "moonshotai/Kimi-K3": (0, 27),
+    "deepseek-ai/DeepSeek-V4-Flash": (0, 20),
+    "deepseek-ai/DeepSeek-V3.2-Exp": (0, 12),
+    "dots-studio/dots3-note-prev": (0, 28),
+    "thinkingmachines/Inkling": (0, 26),
+    "openai/gpt-oss-120b": (0, 10),
+}
+"""Recipe → the first vLLM that it is published for, its min_vllm_version. Kernels of an older one were not tried."""
+
+
+def choose_kernels(
+    profile: Mapping[str, Any], cards: set[str], model: ModelFacts, given: UserFlags
+) -> dict[str, Value]:
     """Return the settings of the rules for this architecture on these cards, as far as this vLLM has them."""
     return {
         rule.setting: Value(rule.value, f"recipe {rule.recipe} sets it for {model.architecture}", _instead(rule))
-        for rule in _matching(accelerator, cards, model)
-        if _is_known(rule.setting, given)
+        for rule in _matching(profile["accelerator"], cards, model)
+        if parse_version_numbers(profile["vllm"])[:2] >= LEAST[rule.recipe] and _is_known(rule.setting, given)
     }
 
 

@@ -53,7 +53,7 @@ def decide(profile: Mapping[str, Any], facts: Facts, model: ModelFacts, user_fla
         **chosen.values,
         **_choose_hip_gpus(facts, chosen, user_flags),
         **_choose_aiter_kernels(chosen, model, thresholds),
-        **choose_kernels("rocm", _list_architectures(chosen), model, user_flags),
+        **choose_kernels(profile, _list_architectures(chosen), model, user_flags),
         **_choose_rccl_settings(usable, chosen, thresholds),
         **_choose_numa_binding(usable, chosen, user_flags),
     }

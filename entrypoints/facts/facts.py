@@ -36,7 +36,6 @@ def collect_facts(host: Host, commands: Commands, profile: Mapping[str, Any], en
         from entrypoints.facts.probes.common import acs
 
         kernel |= acs.redirecting_ports(host)
-    libraries: Mapping[str, Mapping[str, str]] = profile["libraries"]
     facts = Facts(
         accelerator=profile["accelerator"],
         processor=cpu.read_processor(host, architecture),
@@ -50,13 +49,25 @@ def collect_facts(host: Host, commands: Commands, profile: Mapping[str, Any], en
         devices=probed.devices,
         user=_read_user_ids(host, status),
         failures=(),
-        files={name: host.exists(paths[architecture]) for name, paths in libraries.items() if architecture in paths},
+        files=_find_libraries(host, profile, architecture),
         links=probed.links,
         versions=probed.versions,
         capabilities=system.read_capabilities(status),
         grants=_list_grants(host, profile.get("run", {})),
     )
     return facts._replace(failures=tuple(host.failures), refused=dict(host.refused))
+
+
+def _find_libraries(host: Host, profile: Mapping[str, Any], architecture: str) -> dict[str, bool]:
+    """Return whether the image has its libraries, by name. Outside an image it is taken to have what it installs."""
+    libraries: Mapping[str, Mapping[str, str]] = profile["libraries"]
+    paths = {
+        name: by_architecture[architecture]
+        for name, by_architecture in libraries.items()
+        if architecture in by_architecture
+    }
+    is_image = bool(paths) and host.exists(profile["python"])
+    return {name: host.exists(path) or not is_image for name, path in paths.items()}
 
 
 def _list_grants(host: Host, run: Mapping[str, Any]) -> dict[str, bool]:

@@ -10,7 +10,7 @@ from entrypoints.cache.plan import choose_cache_folders, drop_unchosen_home, mak
 from entrypoints.checks.causes import add_cause
 from entrypoints.checks.findings import IN_ENGLISH, INFO, make_finding, make_notice
 from entrypoints.checks.grants import examine_facts, explain_no_device
-from entrypoints.core.errors import USAGE, EntrypointError
+from entrypoints.core.errors import DOES_NOT_FIT, USAGE, EntrypointError
 from entrypoints.core.exported import choose_exported_variables
 from entrypoints.core.folders import locate_private_root
 from entrypoints.core.language import Words, translate_phrase, translate_text
@@ -170,7 +170,6 @@ def _read_request(
     flags, unguarded = guard.add_middleware(flags, keyed=bool(secret or flags.variable(API_KEY_VARIABLE)))
     stated = _command_line(flags) | guard.read_guard_settings(flags) | parsers.read_tool_choice(flags)
     flags, recommended = apply_recommended(profile, facts, published, flags)
-    flags = flags._replace(vllm=flags.vllm.narrow_rows(facts.processor.architecture))
     decision_flags = apply_recipe(flags.recipe, with_own_settings(profile, flags))
     flags = decision_flags._replace(env=flags.env)
     no_device = explain_no_device(profile, facts, flags.env)
@@ -213,6 +212,7 @@ def _make_decision(profile: Mapping[str, Any], request: PlanRequest) -> Decision
     try:
         decision = decide(profile, request.facts, request.loaded, request.decision_flags)
     except EntrypointError as error:
+        _check_limits_of_large_model(error, profile, request)
         raise add_cause(error, profile, request.facts) from error
     _check_offload(profile, request.flags, decision.values)
     return decision
@@ -341,6 +341,13 @@ def _assemble_plan(
         before=ranks[across.rank].before if across else (),
         group=over.make_group(across, decision.values, flags) if across else None,
     )
+
+
+def _check_limits_of_large_model(error: EntrypointError, profile: Mapping[str, Any], request: PlanRequest) -> None:
+    """Raise what `check_limits` raises for a model that does not fit: more memory helps nothing if vLLM refuses it."""
+    if error.code == DOES_NOT_FIT:
+        stated = {name: flag.value for name, flag in request.flags.flags.items()}
+        check_limits(profile, request.facts, request.model, request.flags, stated)
 
 
 def _find_model_notices(
@@ -530,9 +537,9 @@ def _new_variables(chosen: Mapping[str, Chosen]) -> dict[str, str]:
 
 def _make_reason(name: str, item: Chosen) -> Reason:
     overridden = (
-        f"{_format_setting_value(value.value)} ({origin}): {value.because}"
+        f"{_format_setting_value(value.value)} ({origin}, overruled by {item.origin}): {value.because}"
         for origin, value in item.overridden
-        if value.because
+        if value.because and value.value != item.value.value
     )
     same = item.value.instead + tuple(overridden)
     return Reason(name, _format_setting_value(item.value.value), item.origin, item.value.because, same)

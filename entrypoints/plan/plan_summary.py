@@ -61,7 +61,8 @@ def devices_text(facts: Facts, numbers: Iterable[int] | None = None) -> str:
     kinds: dict[str, int] = {}
     for device in facts.devices:
         if number_set is None or device.number in number_set:
-            kinds[device.name] = kinds.get(device.name, 0) + 1
+            name = device.name or device.architecture
+            kinds[name] = kinds.get(name, 0) + 1
     processor = facts.processor.model or facts.processor.architecture
     kinds = kinds or {processor: len({cpu.socket for cpu in facts.cpus}) or 1}
     return ", ".join(f"{count} x {name}" for name, count in kinds.items())

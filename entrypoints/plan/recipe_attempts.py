@@ -7,6 +7,7 @@ from collections.abc import Callable
 from entrypoints.checks.findings import make_notice
 from entrypoints.core.errors import EntrypointError
 from entrypoints.core.records import ServePlan
+from entrypoints.request.flags import TENSOR
 from entrypoints.request.recipes import Recipe
 from entrypoints.request.vllm_flags import Flag, UserFlags
 
@@ -48,7 +49,7 @@ def _list_attempts(recipe: Recipe) -> list[Recipe]:
     from entrypoints.request.recipe_limits import SIZES  # only a plan with a recipe needs its tables
 
     smaller = recipe._replace(
-        flags={name: value for name, value in recipe.flags.items() if name not in SIZES},
+        flags={name: value for name, value in recipe.flags.items() if name not in {*SIZES, TENSOR}},
         env={name: value for name, value in recipe.env.items() if name not in SIZES},
     )
     nothing = recipe._replace(flags={}, env={})

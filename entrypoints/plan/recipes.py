@@ -1,8 +1,9 @@
 """Which settings a published recipe gives a model on this host. Pure.
 
 A recipe is stronger than a decision and weaker than the project's own settings, a recommendation and the user. It sets
-flags and variables for kernels, caches and parsers. It never sets the parallelism, and lengths and memory only where it
-names the hardware: drydock knows the devices that it was handed, and a recipe does not.
+flags and variables for kernels, caches and parsers. Of the parallelism it sets a tensor-parallel size that it names for
+this card, and lengths and memory only where it names the hardware: drydock knows the devices that it was handed, and a
+recipe does not.
 """
 
 from __future__ import annotations
@@ -20,7 +21,16 @@ from entrypoints.model.read import ModelFacts
 from entrypoints.plan.recipe_cards import GENERATION_OF, USUAL_GENERATIONS, Card, find_card
 from entrypoints.plan.recipe_file import RecipeFacts
 from entrypoints.plan.vllm_limits import find_flag_refusals
-from entrypoints.request.flags import AUTO_TOOLS, REASONING_PARSER, REMOTE_CODE, TOOL_PARSER
+from entrypoints.request.flags import (
+    AUTO_TOOLS,
+    DATA,
+    NODES,
+    PIPELINE,
+    REASONING_PARSER,
+    REMOTE_CODE,
+    TENSOR,
+    TOOL_PARSER,
+)
 from entrypoints.request.recipe_limits import (
     VALUE,
     WORTH_SAYING,
@@ -31,11 +41,14 @@ from entrypoints.request.recipe_limits import (
     refuse_variable,
 )
 from entrypoints.request.recipes import FEATURE, NOTHING_PUBLISHED, Recipe, RecipeChoice
+from entrypoints.request.roles import SERVE
 from entrypoints.request.vllm_flags import UserFlags
 from entrypoints.request.vllm_lists import VllmLists
 
 _ALWAYS_ON = ("tool_calling", "reasoning")
 _PARSERS = (TOOL_PARSER, AUTO_TOOLS, REASONING_PARSER)
+SPLIT = (TENSOR, PIPELINE, DATA, NODES)
+"""Options that split a server over devices and machines."""
 _GENERATES = {"--runner": ("auto", "generate"), "--convert": ("auto", "none")}
 
 
@@ -82,7 +95,9 @@ def choose_recipe(
     case = Case(
         published.facts, card, user_flags, (*_usual_features(published.facts, model, user_flags), *choice.features)
     )
-    settings = _within_vllm(_collect_recipe_settings(case), user_flags.vllm)
+    collected = _collect_recipe_settings(case)
+    _add_tensor_size(collected, case, facts)
+    settings = _within_vllm(collected, user_flags.vllm)
     level = _describe_verification(case)
     flags = {
         flag: Value(value, f"recipe {name}, {level}") for flag, value in _as_flags(settings.flags, user_flags).items()
@@ -187,6 +202,30 @@ def _collect_recipe_settings(case: Case) -> Settings:
             settings.left_out[name] = "the recipe does not have it on this hardware"
     _drop_unwanted(settings, case.given)
     return settings
+
+
+def _add_tensor_size(settings: Settings, case: Case, facts: Facts) -> None:
+    """Add the tensor-parallel size that the recipe names for this card, or for all cards if this one is verified.
+
+    A user who sets any size of the server has decided how it is split.
+    """
+    sizes, card = case.facts.get("tp"), case.card
+    if card is None or case.given.role.name != SERVE or any(name in case.given.flags for name in SPLIT):
+        return
+    is_verified = card.name in _read_plain_words(case.facts, "verified")
+    if isinstance(sizes, dict):
+        size = sizes.get(card.name, sizes.get("default") if is_verified else None)
+    else:
+        size = sizes if is_verified else None
+    count = len(facts.devices) or len(facts.nodes)
+    if not isinstance(size, int) or size < 1:
+        return
+    if size < count and case.given.intents.optimize == "latency":  # one engine would leave the other devices idle
+        return
+    if size > count:
+        settings.left_out[TENSOR] = f"the recipe names {size} devices, and this machine has {count}"
+    else:
+        settings.flags[TENSOR] = str(size)
 
 
 def _parts_of(case: Case, on: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:

@@ -22,4 +22,8 @@ class Refusal(NamedTuple):
     is_of_release: bool = False
     """Whether the list of vLLM's release also holds for its forks and plugins, which do not change it."""
     instead: str = ""
-    """What to do, where another image does not help."""
+    """What to do, if no other row takes it."""
+    kind: str = ""
+    """The list of which `name` is no entry, where rows differ in it."""
+    since: tuple[int, ...] = ()
+    """The first two numbers of the first vLLM that takes it, where that decides."""

@@ -16,8 +16,10 @@ from entrypoints.checks.findings import make_notice
 from entrypoints.core.errors import USAGE, EntrypointError
 from entrypoints.core.parse import parse_version_numbers
 from entrypoints.core.records import Facts, Notice
+from entrypoints.decide.parallelism.multimodal import TEXT_ONLY
 from entrypoints.model.read import ModelFacts
 from entrypoints.plan.cpu_limits import find_cpu_refusals
+from entrypoints.plan.other_rows import describe_taking_rows
 from entrypoints.plan.refusal import Refusal
 from entrypoints.request.flags import (
     DTYPE,
@@ -106,27 +108,26 @@ def check_limits(
             notices.append(make_notice("PLAN-150", refusal.problem, refusal.expected, origin=origin))
         else:
             message = f"{refusal.problem}: vLLM {profile['vllm']} would refuse it; expected {refusal.expected}"
-            raise EntrypointError(refusal.code, message, _make_refusal_hint(refusal, user_flags.vllm))
+            hint = _make_refusal_hint(refusal, user_flags.vllm, facts, profile["variant"])
+            raise EntrypointError(refusal.code, message, hint)
     return (*notices, *note_fallback(user_flags.vllm, model, settings), *unknown_variables(user_flags))
 
 
-def _make_refusal_hint(refusal: Refusal, lists: VllmLists) -> str:
-    """Return the rows that take it, if they are known: they are where the image was planned and not built."""
+def _make_refusal_hint(refusal: Refusal, lists: VllmLists, facts: Facts, variant: str) -> str:
+    """Return the rows that take it, or what else to do, and how to overrule it."""
     overrule = f"{ACCEPT} {refusal.name} starts it all the same"
     if refusal.code == USAGE or refusal.is_misspelt:
         return overrule
-    rows: Mapping[str, list[str]] = lists.lists.get("rows", {})
-    if refusal.name in rows:
-        return f"--target {' or '.join(rows[refusal.name])} takes it; {overrule}"
-    if refusal.instead:
-        return f"{refusal.instead}; {overrule}"
-    return f"./inv run --target auto --model MODEL --print names an image that takes it; {overrule}"
+    differs_by_row = refusal.kind or refusal.since
+    advice = describe_taking_rows(lists, refusal, facts, variant) if differs_by_row else refusal.instead
+    return f"{advice}; {overrule}" if advice else overrule
 
 
 def find_refusals(lists: VllmLists, model: ModelFacts, user_flags: UserFlags, settings: Settings) -> Iterator[Refusal]:
     """Yield what the lists do not have. What is not known is not refused."""
     yield from _refused_architecture(lists, model, settings)
     yield from _missing_model_packages(lists, model, settings)
+    yield from _missing_constructor_packages(lists, model, settings)
     yield from _refused_model_type(lists, model, settings)
     yield from _refused_quantisation(lists, model, settings)
     yield from _refused_float16(lists, model, settings)
@@ -155,7 +156,8 @@ def _refused_architecture(lists: VllmLists, model: ModelFacts, settings: Setting
         if implementation == "auto" and FALLBACK in names:
             yield from _refused_fallback(lists, model, settings, removed=problem.partition(",")[2])
         else:
-            yield Refusal(model.architecture, problem, f"one of its {len(names)} architectures")
+            expected = f"one of its {len(names)} architectures"
+            yield Refusal(model.architecture, problem, expected, kind="architectures")
 
 
 def _refused_fallback(
@@ -169,7 +171,8 @@ def _refused_fallback(
         expected = f"one of vLLM's {len(lists.names('architectures') or ())} architectures"
         yield Refusal(model.architecture, problem, expected, certain=False)
     elif model.architecture not in served:
-        yield Refusal(model.architecture, problem, "an architecture of vLLM, or one that it runs with transformers")
+        expected = "an architecture of vLLM, or one that it runs with transformers"
+        yield Refusal(model.architecture, problem, expected, kind="architectures")
     elif "mxfp4" in model.quantization:  # source: vllm/model_executor/models/transformers/base.py
         problem = f"{problem} with quantisation {model.quantization}, which vLLM runs with transformers"
         yield Refusal(model.architecture, problem, "another quantisation", instead="use an unquantised copy")
@@ -214,7 +217,28 @@ def _missing_model_packages(lists: VllmLists, model: ModelFacts, settings: Setti
         if lists.lacks_package(package):
             problem = f"architecture {architecture} requires the package {package}, which this image lacks"
             instead = f"add {package} to the packages of a row of your own (docs/project.md)"
-            yield Refusal(architecture, problem, f"the package {package}", instead=instead)
+            yield Refusal(architecture, problem, f"the package {package}", instead=instead, kind="architectures")
+
+
+def _missing_constructor_packages(lists: VllmLists, model: ModelFacts, settings: Settings) -> Iterator[Refusal]:
+    """Yield packages that the image lacks, and that the constructor of the class or of the processor imports.
+
+    A server of text alone constructs no processor. Source: templates/tools/read_vllm.py, read_constructor_packages and
+    read_processor_packages; vllm/multimodal/processing/context.py, get_hf_processor.
+    """
+    names = lists.names("architectures")
+    architecture = _find_class(model.architecture, names) if names else ""
+    if not architecture or settings.get(TEXT_ONLY):
+        return
+    packages = dict.fromkeys(lists.lists.get("constructor_packages", {}).get(architecture, ()), "the class")
+    if architecture not in lists.lists.get("own_processors", ()) and settings.get(IMPLEMENTATION, "auto") in OF_VLLM:
+        of_processor: list[str] = lists.lists.get("processor_packages", {}).get(model.model_type, [])
+        packages |= dict.fromkeys(of_processor, "the processor")
+    for package, owner in packages.items():
+        if lists.lacks_package(package):
+            problem = f"{owner} of {architecture} requires the package {package}, which this image lacks"
+            instead = f"add {package} to the packages of a row of your own (docs/project.md)"
+            yield Refusal(package, problem, f"the package {package}", instead=instead, kind="packages")
 
 
 def _refused_model_type(lists: VllmLists, model: ModelFacts, settings: Settings) -> Iterator[Refusal]:
@@ -234,7 +258,7 @@ def _refused_model_type(lists: VllmLists, model: ModelFacts, settings: Settings)
         expected = f"{REMOTE_CODE}, if the model brings code of its own; or {expected}"
     if model.remote_code:
         expected = f"{REMOTE_CODE}, which runs the model's own code to read its configuration"
-    yield Refusal(model.model_type, f"model type {model.model_type}", expected)
+    yield Refusal(model.model_type, f"model type {model.model_type}", expected, kind="model_types")
 
 
 def _refused_float16(lists: VllmLists, model: ModelFacts, settings: Settings) -> Iterator[Refusal]:
@@ -253,7 +277,7 @@ def _refused_quantisation(lists: VllmLists, model: ModelFacts, settings: Setting
     if names is None or not method or {method, *METHOD_NAMES.get(method, ())} & names:
         return
     origin = f"{QUANTIZATION} {method}" if stated else f"quantisation method {method}"
-    yield Refusal(method, origin, _find_close_names(method, names))
+    yield Refusal(method, origin, _find_close_names(method, names), kind="quantisations")
 
 
 def _refused_stages(vllm: str, model: ModelFacts, user_flags: UserFlags, settings: Settings) -> Iterator[Refusal]:
@@ -266,7 +290,8 @@ def _refused_stages(vllm: str, model: ModelFacts, user_flags: UserFlags, setting
     stages = str(settings.get(PIPELINE, "1"))
     if stages != "1" and DRAFTED_FROM <= parse_version_numbers(vllm)[:2] < first and parse_drafting(user_flags).own:
         problem = f"{PIPELINE} {stages} with {SPECULATION} of the model's own layers (MTP)"
-        yield Refusal("mtp-stages", problem, f"one of the two, or vLLM {'.'.join(map(str, ONE_STAGE_FROM))} or later")
+        expected = f"one of the two, or vLLM {'.'.join(map(str, first))} or later"
+        yield Refusal("mtp-stages", problem, expected, since=first)
 
 
 def _refused_names(lists: VllmLists, settings: Settings) -> Iterator[Refusal]:
@@ -289,15 +314,16 @@ def _refused_names(lists: VllmLists, settings: Settings) -> Iterator[Refusal]:
             continue
         if option == EXECUTOR and "." in value:  # the path of a class of the user's
             continue
-        yield Refusal(value, f"{option} {value}", _find_close_names(value, names), is_misspelt=_is_like(value, names))
+        expected, is_misspelt = _find_close_names(value, names), _is_like(value, names)
+        yield Refusal(value, f"{option} {value}", expected, is_misspelt=is_misspelt, kind=kind)
     connectors = lists.names("connectors")
     if connectors is None:
         return
     for connector in named_connectors(settings):
         if connector not in connectors:
             problem = f"{KV_TRANSFER}: connector {connector}"
-            is_misspelt = _is_like(connector, connectors)
-            yield Refusal(connector, problem, _find_close_names(connector, connectors), is_misspelt=is_misspelt)
+            expected, is_misspelt = _find_close_names(connector, connectors), _is_like(connector, connectors)
+            yield Refusal(connector, problem, expected, is_misspelt=is_misspelt, kind="connectors")
 
 
 def named_connectors(settings: Settings) -> tuple[str, ...]:
@@ -331,7 +357,9 @@ def _missing_packages(lists: VllmLists, model: ModelFacts, settings: Settings) -
         distributions = PACKAGES.get((option, value), ())
         if distributions and not packages.intersection(distributions):
             problem = f"{option} {value} requires the package {distributions[0]}, which this image lacks"
-            yield Refusal(distributions[0], problem, f"the package {' or '.join(distributions)}")
+            expected = f"the package {' or '.join(distributions)}"
+            instead = f"add {distributions[0]} to the packages of a row of your own (docs/project.md)"
+            yield Refusal(distributions[0], problem, expected, instead=instead, kind="packages")
 
 
 def find_refused_value(takes: Any, name: str, value: str | bool, flag_text: str) -> Iterator[Refusal]:

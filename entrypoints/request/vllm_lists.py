@@ -10,8 +10,6 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from entrypoints.core.parse import name_oci_architecture
-
 ACCEPT = "--vllm-accepts"
 """drydock's flag: vLLM takes what it names, whatever the lists say; repeatable."""
 BOOLEAN = "boolean"
@@ -46,20 +44,6 @@ class VllmLists(NamedTuple):
     def refuse_float16(self, model_type: str) -> str:
         """Return why this vLLM refuses float16 for a model type; empty if it takes it, or that is not known."""
         return str(self.lists.get("float16_refused", {}).get(model_type, "")).partition(".")[0].lower()
-
-    def narrow_rows(self, architecture: str) -> VllmLists:
-        """Return the lists with those other rows only that have an image for a machine's architecture."""
-        if not self.lists.get("rows"):
-            return self
-        platforms: Mapping[str, list[str]] = self.lists.get("row_platforms", {})
-        platform = f"linux/{name_oci_architecture(architecture)}"
-        rows = {
-            name: [row for row in row_names if platform in platforms.get(row, (platform,))]
-            for name, row_names in self.lists["rows"].items()
-        }
-        return self._replace(
-            lists={**self.lists, "rows": {name: row_names for name, row_names in rows.items() if row_names}}
-        )
 
     def option_strings(self) -> frozenset[str]:
         """Return every option string of the server, empty if they are not known or only assumed."""

@@ -72,12 +72,15 @@ OPTIONAL = (
         "soundfile",
     ),
     *("open-clip-torch", "tensorizer", "terratorch", "timm", "torchaudio", "torchvision", "xgrammar"),
+    *("kaldi-native-fbank", "num2words"),
 )
 """Distributions that vLLM needs for some options or models only. Source: its requirements/ and setup.py, extras."""
 IMPORTED_BY_MODELS = {
     "av": "av",
+    "kaldi_native_fbank": "kaldi-native-fbank",
     "librosa": "librosa",
     "mamba_ssm": "mamba-ssm",
+    "num2words": "num2words",
     "open_clip": "open-clip-torch",
     "soundfile": "soundfile",
     "terratorch": "terratorch",
@@ -332,12 +335,12 @@ def read_imports(package: Package) -> dict[str, list[str]] | None:
     without the table of architectures, or if this version does not keep it in literals.
     """
     reader = ImportReader(package)
-    needed = {name: sorted(reader.needs(module)) for name, module in _modules_of_architectures(package)}
+    needed = {name: sorted(reader.needs(module)) for name, module, _ in _modules_of_architectures(package)}
     return {name: words for name, words in needed.items() if words} if needed else None
 
 
-def _modules_of_architectures(package: Package) -> Iterator[tuple[str, str]]:
-    """Yield each architecture with the path of its module, from tables {name: (module, class)}."""
+def _modules_of_architectures(package: Package) -> Iterator[tuple[str, str, str]]:
+    """Yield each architecture with the path of its module and its class, from tables {name: (module, class)}."""
     for path in ("model_executor/models/registry.py", "model_executor/models/__init__.py"):
         for table in (value for value in assignments(package.tree(path)).values() if isinstance(value, ast.Dict)):
             for key, value in zip(table.keys, table.values, strict=True):
@@ -346,7 +349,8 @@ def _modules_of_architectures(package: Package) -> Iterator[tuple[str, str]]:
                 module = getattr(value.elts[0], "value", None)
                 if isinstance(module, str):
                     name = module.removeprefix("vllm.").replace(".", "/")
-                    yield str(key.value), name if name != module else f"model_executor/models/{module}"
+                    path_of_module = name if name != module else f"model_executor/models/{module}"
+                    yield str(key.value), path_of_module, str(getattr(value.elts[-1], "value", ""))
 
 
 JOINED = ("imports", "processors", "fallback", "attention")
@@ -413,6 +417,102 @@ class ImportReader:
         )
         for name in names:
             yield by_name[name].removeprefix("vllm.").replace(".", "/") if name in by_name else f"{path}/{name}"
+
+    def modules_of(self, module: str) -> set[str]:
+        """Return the modules of vLLM that a module itself imports."""
+        return self._read(module)[1]
+
+
+LAZY = re.compile(r"""LazyLoader\(["']\w+["'], globals\(\), ["'](\w+)["']\)""")
+"""A module that vLLM imports when it is first used."""
+OF_PROCESSORS = "transformers_utils/processors/"
+"""vLLM's own classes that prepare pictures, sound and films."""
+
+
+def read_constructor_packages(package: Package) -> dict[str, list[str]] | None:
+    """Return architecture → what the constructors of its class and of vLLM's processor for it need.
+
+    The import of the class succeeds without them, and the server ends a little later: a method of the class imports
+    them and raises, or the processor's module imports them when it is first used.
+    """
+    reader = ImportReader(package)
+    needed: dict[str, list[str]] = {}
+    for architecture, module, class_name in _modules_of_architectures(package):
+        words = {*_raised_in_methods(package, f"{module}.py", class_name)}
+        for name in reader.modules_of(module):
+            if name.startswith(OF_PROCESSORS):
+                words.update(LAZY.findall(package.text(f"{name}.py")))
+        packages = sorted(IMPORTED_BY_MODELS[word] for word in words if word in IMPORTED_BY_MODELS)
+        if packages:
+            needed[architecture] = packages
+    return needed or None
+
+
+def read_own_processors(package: Package) -> list[str]:
+    """Return the architectures for which vLLM has a processor of its own, and constructs none of transformers."""
+    reader = ImportReader(package)
+    modules = ((name, reader.modules_of(module)) for name, module, _ in _modules_of_architectures(package))
+    return sorted(name for name, imported in modules if any(path.startswith(OF_PROCESSORS) for path in imported))
+
+
+def _raised_in_methods(package: Package, path: str, class_name: str) -> Iterator[str]:
+    """Yield the modules that methods of a class import, and raise ImportError without."""
+    if "except ImportError" not in package.text(path):  # most files: their syntax is not read
+        return
+    for node in package.tree(path).body:
+        if isinstance(node, ast.ClassDef) and node.name == class_name:
+            for attempt in (child for child in ast.walk(node) if isinstance(child, ast.Try)):
+                if any(isinstance(line, ast.Raise) for handler in attempt.handlers for line in handler.body):
+                    imports = (line for line in attempt.body if isinstance(line, ast.Import))
+                    yield from (alias.name.partition(".")[0] for line in imports for alias in line.names)
+
+
+def read_processor_packages(root: Path) -> dict[str, list[str]]:
+    """Return model type → what the constructors of its processors in transformers need, as vLLM names them.
+
+    vLLM constructs a processor before the server is ready, also where its class can be imported without the packages.
+    A constructor calls requires_backends, or raises if a module is not there; a decorator `requires` does the same.
+    """
+    package = Package(root, "transformers", ("models/",), PROCESSING)
+    needed: dict[str, set[str]] = {}
+    for path in package.every_name():
+        text = package.text(path)
+        if "requires" not in text and "raise ImportError" not in text:
+            continue
+        for node in package.tree(path).body:
+            if isinstance(node, ast.ClassDef) and CONSTRUCTED.fullmatch(node.name):
+                words = {*_words_of_constructor(node)} & IMPORTED_BY_MODELS.keys() - {
+                    "torchvision"
+                }  # see read_processors
+                needed.setdefault(path.split("/")[1], set()).update(IMPORTED_BY_MODELS[word] for word in words)
+    return {model_type: sorted(words) for model_type, words in needed.items() if words}
+
+
+CONSTRUCTED = re.compile(r"\w+(?:(?<!Image)(?<!Video)Processor|FeatureExtractor)")
+"""Classes without which there is no processor. One of pictures has a slower one in its place."""
+
+
+def _words_of_constructor(node: ast.ClassDef) -> Iterator[str]:
+    """Yield the modules that a class of transformers requires whenever it is constructed."""
+    for decorator in node.decorator_list:
+        if isinstance(decorator, ast.Call) and _last_name(decorator.func) == "requires":
+            yield from _texts_in(decorator)
+    for function in node.body:
+        if not (isinstance(function, ast.FunctionDef) and function.name == "__init__"):
+            continue
+        for line in function.body:
+            called = line.value if isinstance(line, ast.Expr) else None
+            if isinstance(called, ast.Call) and _last_name(called.func) == "requires_backends":
+                yield from _texts_in(called)
+            test = line.test if isinstance(line, ast.If) and isinstance(line.body[0], ast.Raise) else None
+            if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not) and isinstance(test.operand, ast.Name):
+                yield test.operand.id
+
+
+def _texts_in(node: ast.AST) -> Iterator[str]:
+    yield from (
+        child.value for child in ast.walk(node) if isinstance(child, ast.Constant) if isinstance(child.value, str)
+    )
 
 
 def loaded_names(text: str) -> Iterator[tuple[str, tuple[str, ...]]]:
@@ -817,6 +917,8 @@ def read_package(root: Path) -> dict[str, Any]:
         or read_texts(package, "config.py", "_FLOAT16_NOT_SUPPORTED_MODELS"),
         "config_types": read_config_types(package),
         "imports": read_imports(package),
+        "constructor_packages": read_constructor_packages(package),
+        "own_processors": read_own_processors(package),
         "fallback": read_fallback(package),
         "flags": read_flags(package),
         "inverses": read_inverses(package),
@@ -831,6 +933,7 @@ def read_library(root: Path) -> dict[str, Any]:
     lists = {
         "transformers_types": read_model_types(root),
         "processors": read_processors(root),
+        "processor_packages": read_processor_packages(root),
         "attention": read_attention(root),
     }
     return {name: value for name, value in lists.items() if value}

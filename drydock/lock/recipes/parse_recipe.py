@@ -101,7 +101,7 @@ class _Recipe:
             "nightly": self.model.get("nightly_required") == "true",
             "precision": _match_text(_NAME, variant.get("precision")),
             "vram_gb": _parse_whole_number(variant.get("vram_minimum_gb")),
-            "tp": _parse_tensor_sizes(variant.get("tp")),
+            "tp": _parse_tensor_sizes(variant.get("tp")) or _parse_tensor_sizes(self._one_node().get("tp")),
             "verified": self._hardware("verified"),
             "unsupported": self._hardware("unsupported"),
             "only_on": [word for word in _read_text_list(variant, "supported_hardware") if _NAME.fullmatch(word)],
@@ -112,6 +112,10 @@ class _Recipe:
         facts["needs_code"] = self.left_out.pop("--trust-remote-code", None) is not None
         facts["left_out"] = dict(sorted(self.left_out.items()))
         return {key: value for key, value in facts.items() if value}
+
+    def _one_node(self) -> dict[str, Any]:
+        """Return what the recipe says of tensor parallelism on one machine, the only strategy that names its size."""
+        return _get_table(_get_table(self.document, "strategy_overrides"), "single_node_tp")
 
     def _model_id(self, table: Table) -> str:
         return _match_text(MODEL_ID, table.get("model_id"))

@@ -103,11 +103,13 @@ def brief(findings: list[dict[str, Any]], profile: dict[str, Any]) -> list[dict[
 def _said(check: dict[str, Any], finding: dict[str, Any], places: dict[str, str]) -> dict[str, Any]:
     constant = {key: check[key] for key in ("remediation", "scope", "source")}
     text = check["passed" if finding["severity"] == "PASS" else "text"]
+    constant["stops"] = check["stops"] and finding["severity"] != "PASS"
     return {**constant, "text": text, "read": places.get(check["fact"], ""), "fix": {}}
 
 
 def _brief(finding: dict[str, Any], profile_values: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in finding.items() if key not in profile_values or value != profile_values[key]}
+    stated = {key: value for key, value in finding.items() if key != "stops" or value}
+    return {key: value for key, value in stated.items() if key not in profile_values or value != profile_values[key]}
 
 
 def _plan(profile: dict[str, Any], facts: Facts, model: ModelFacts) -> dict[str, Any]:

@@ -3,7 +3,8 @@ from __future__ import annotations
 import pytest
 
 from drydock.core.errors import InputError
-from drydock.oci.reference import is_loopback, parse_reference
+from drydock.core.network_settings import is_loopback
+from drydock.oci.reference import parse_reference
 
 DIGEST = f"sha256:{'a' * 64}"
 

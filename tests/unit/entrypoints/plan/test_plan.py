@@ -43,7 +43,7 @@ def test_what_the_user_sets_wins_and_says_what_it_overrode() -> None:
     serve_plan = plan("--dtype", "float32", VLLM_CPU_KVCACHE_SPACE="1")
 
     assert reason(serve_plan, "--dtype").origin == "command line"
-    assert any(text.startswith("bfloat16 (decision)") for text in reason(serve_plan, "--dtype").instead)
+    assert any(text.startswith("bfloat16 (decision, overruled by ") for text in reason(serve_plan, "--dtype").instead)
     assert reason(serve_plan, "VLLM_CPU_KVCACHE_SPACE").origin == "environment"
     assert "VLLM_CPU_KVCACHE_SPACE" not in serve_plan.env
 
@@ -210,7 +210,7 @@ def test_a_recommendation_is_stronger_than_a_decision_and_weaker_than_the_user()
         "recommendation",
         "measured on our hosts",
     )
-    assert any(text.startswith("bfloat16 (decision)") for text in dtype_reason.instead)
+    assert any(text.startswith("bfloat16 (decision, overruled by ") for text in dtype_reason.instead)
     mine = plan("--dtype", "half", profile=advised())
     assert reason(mine, "--dtype").value == "half"
     assert "float32" not in mine.argv

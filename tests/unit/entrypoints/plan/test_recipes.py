@@ -144,7 +144,8 @@ def test_the_projects_own_stack_and_row_win_over_a_recipe(origin: str) -> None:
     plan = planned(profile={"settings": own_setting(origin)})
     assert origins(plan)["--block-size"] == f"{origin} 64"
     reason = next(reason for reason in plan.reasons if reason.setting == "--block-size")
-    assert reason.instead == ("32 (recipe): recipe abacus/Abacus-9 of 2026-08-03, verified on h100",)
+    overruled = f"32 (recipe, overruled by {origin}): recipe abacus/Abacus-9 of 2026-08-03, verified on h100"
+    assert reason.instead == (overruled,)
 
 
 @pytest.mark.parametrize("origin", ["accelerator", "stack", "variant"])

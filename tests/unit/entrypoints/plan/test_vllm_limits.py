@@ -60,7 +60,8 @@ def test_a_configuration_that_vllm_takes_has_no_finding() -> None:
 
 
 def test_an_architecture_that_this_vllm_lacks_is_refused_with_the_rows_that_take_it() -> None:
-    old = {**lists_of("0.6.1.post1"), "rows": {"Qwen3ForCausalLM": ["cuda13.0-vllm0.33"]}}
+    rows = {"architectures": {"Qwen3ForCausalLM": ["cuda13.0-vllm0.33"]}}
+    old = {**lists_of("0.6.1.post1"), "rows": rows, "row_platforms": {"cuda13.0-vllm0.33": ["linux/amd64"]}}
     error = refused(lists=old, architecture="Qwen3ForCausalLM")
 
     assert error.code == REFUSED
@@ -73,15 +74,34 @@ def test_an_architecture_that_this_vllm_lacks_is_refused_with_the_rows_that_take
     ("platforms", "named"),
     [
         ({"amd": ["linux/amd64"], "arm": ["linux/arm64"]}, "--target amd takes it"),
-        ({"amd": ["linux/arm64", "linux/amd64"], "arm": ["linux/amd64"]}, "--target amd or arm takes it"),
-        ({"amd": ["linux/arm64"], "arm": ["linux/s390x"]}, "./inv run --target auto"),
+        ({"amd": ["linux/arm64", "linux/amd64"], "arm": ["linux/amd64"]}, "--target amd or arm take it"),
+        ({"amd": ["linux/arm64"], "arm": ["linux/s390x"]}, "no row here that runs on this machine takes it"),
     ],
 )
 def test_rows_for_another_machine_are_not_named(platforms: dict[str, list[str]], named: str) -> None:
-    rows = {"rows": {"Qwen3ForCausalLM": ["amd", "arm"]}, "row_platforms": platforms}
+    rows = {"rows": {"architectures": {"Qwen3ForCausalLM": ["amd", "arm"]}}, "row_platforms": platforms}
     error = refused(lists={**lists_of("0.6.1.post1"), **rows}, architecture="Qwen3ForCausalLM")
 
     assert error.hint.startswith(named)
+
+
+def test_a_row_for_other_cards_or_drivers_is_not_named() -> None:
+    condition = {"fact": "processor.flags", "operator": "contains", "expected": ["avx2"], "when": []}
+    needs_other = {**condition, "expected": ["avx99"]}
+    rows = {
+        "rows": {"architectures": {"Qwen3ForCausalLM": ["old", "new"]}},
+        "row_platforms": {"old": ["linux/amd64"], "new": ["linux/amd64"]},
+        "row_checks": {"old": [condition], "new": [needs_other]},
+    }
+    error = refused(lists={**lists_of("0.6.1.post1"), **rows}, architecture="Qwen3ForCausalLM")
+
+    assert error.hint.startswith("--target old takes it")
+
+
+def test_an_image_knows_no_rows_and_says_who_does() -> None:
+    error = refused(lists=lists_of("0.6.1.post1"), architecture="Qwen3ForCausalLM")
+
+    assert error.hint.startswith("in a checkout of drydock, ./inv plan --target ")
 
 
 def test_an_architecture_that_transformers_may_serve_is_a_warning() -> None:
@@ -320,7 +340,7 @@ NGRAM = '{"method": "ngram", "num_speculative_tokens": 1}'
 def test_drafting_layers_of_the_model_have_stages_in_some_versions_only(
     vllm: str, family: str, words: tuple[str, ...], is_refused: bool
 ) -> None:
-    model, profile = SMOLLM2._replace(model_type=family), {"vllm": vllm, "accelerator": "cuda"}
+    model, profile = SMOLLM2._replace(model_type=family), {"vllm": vllm, "accelerator": "cuda", "variant": "x"}
     user_flags = parse_user_flags(words, {})
     settings = {name: flag.value for name, flag in user_flags.flags.items()}
     if not is_refused:
@@ -343,7 +363,8 @@ PICTURES = {
 @pytest.mark.parametrize("words", [(), ("--language-model-only",), ("--limit-mm-per-prompt", '{"image": 0}')])
 @pytest.mark.parametrize("architecture", ["LlavaForConditionalGeneration", "LlavaForSequenceClassification"])
 def test_a_class_that_cannot_be_imported_is_refused_for_text_too(words: tuple[str, ...], architecture: str) -> None:
-    lists = {**PICTURES, "packages": ["av"], "rows": {"LlavaForConditionalGeneration": ["cpu-full"]}}
+    rows = {"architectures": {"LlavaForConditionalGeneration": ["cpu-full"]}}
+    lists = {**PICTURES, "packages": ["av"], "rows": rows, "row_platforms": {"cpu-full": ["linux/amd64"]}}
     error = refused(*words, lists=lists, architecture=architecture)
 
     assert error.code == REFUSED
@@ -352,6 +373,40 @@ def test_a_class_that_cannot_be_imported_is_refused_for_text_too(words: tuple[st
     assert "packages of a row of your own" in refused(lists={**lists, "rows": {}}, architecture=architecture).hint
     accepted = plan(*words, lists=lists, architecture=architecture, accepted=("LlavaForConditionalGeneration",))
     assert list(findings(accepted)) == ["PLAN-152"]
+
+
+CONSTRUCTED = {
+    "architectures": [
+        "SmolVLMForConditionalGeneration",
+        "DeepseekVLV2ForCausalLM",
+        "CohereAsrForConditionalGeneration",
+    ],
+    "constructor_packages": {"DeepseekVLV2ForCausalLM": ["timm"]},
+    "processor_packages": {"smolvlm": ["num2words"], "cohere_asr": ["librosa"]},
+    "own_processors": ["CohereAsrForConditionalGeneration"],
+}
+
+
+@pytest.mark.parametrize(
+    ("architecture", "model_type", "package"),
+    [
+        ("SmolVLMForConditionalGeneration", "smolvlm", "num2words"),
+        ("DeepseekVLV2ForCausalLM", "deepseek_vl_v2", "timm"),
+        ("CohereAsrForConditionalGeneration", "cohere_asr", ""),
+    ],
+)
+def test_what_a_constructor_imports_is_refused_without_its_package(
+    architecture: str, model_type: str, package: str
+) -> None:
+    model = {"architecture": architecture, "model_type": model_type}
+    if not package:  # vLLM's own processor
+        assert findings(plan(lists={**CONSTRUCTED, "packages": []}, **model)) == {}
+        return
+    error = refused(lists={**CONSTRUCTED, "packages": []}, **model)
+    assert error.code == REFUSED
+    assert f"requires the package {package}, which this image lacks" in error.message
+    assert findings(plan("--language-model-only", lists={**CONSTRUCTED, "packages": []}, **model)) == {}
+    assert findings(plan(lists={**CONSTRUCTED, "packages": [package]}, **model)) == {}
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,73 @@
+"""Rows that take what this one refuses, and run on this machine. Pure.
+
+Only planning without an image knows other rows: they lie in the lists that drydock/run/entrypoint.py writes. An image
+knows none, because it would change with each of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from entrypoints.checks.findings import is_condition_met
+from entrypoints.core.parse import name_oci_architecture, parse_version_numbers
+from entrypoints.core.records import Facts
+from entrypoints.facts.derived import derive_facts
+from entrypoints.plan.refusal import Refusal
+from entrypoints.request.vllm_lists import VllmLists
+
+ROWS, PLATFORMS, CHECKS, VERSIONS = "rows", "row_platforms", "row_checks", "versions"
+"""Names of the lists: list → entry → rows that have it; row → its platforms, what a machine must be, vLLM's version."""
+
+
+def list_fitting_rows(lists: VllmLists, facts: Facts) -> tuple[str, ...]:
+    """Return the rows that have an image for this machine, and whose checks of cards and drivers it passes."""
+    platforms: Mapping[str, Sequence[str]] = lists.lists.get(PLATFORMS, {})
+    checks: Mapping[str, Sequence[Mapping[str, Any]]] = lists.lists.get(CHECKS, {})
+    platform = f"linux/{name_oci_architecture(facts.processor.architecture)}"
+    values = facts._asdict() | {"derived": derive_facts(facts)}
+    return tuple(row for row in platforms if platform in platforms[row] and _passes_checks(checks.get(row, ()), values))
+
+
+def _passes_checks(checks: Sequence[Mapping[str, Any]], values: Mapping[str, Any]) -> bool:
+    """Return whether a machine passes checks; a fact that is not known decides nothing."""
+    return not any(
+        is_condition_met(check, values) is False
+        for check in checks
+        if all(is_condition_met(condition, values) for condition in check.get("when", ()))
+    )
+
+
+def find_taking_rows(lists: VllmLists, refusal: Refusal, facts: Facts) -> tuple[str, ...] | None:
+    """Return the rows that run on this machine and take what is refused; None if rows are not known."""
+    if ROWS not in lists.lists:
+        return None
+    if refusal.since:
+        versions: Mapping[str, str] = lists.lists.get(VERSIONS, {})
+        taking = {row for row, version in versions.items() if parse_version_numbers(version)[:2] >= refusal.since}
+    else:
+        taking = {*lists.lists[ROWS].get(refusal.kind, {}).get(refusal.name, ())}
+    return tuple(row for row in list_fitting_rows(lists, facts) if row in taking)
+
+
+def describe_taking_rows(lists: VllmLists, refusal: Refusal, facts: Facts, variant: str) -> str:
+    """Return which rows take what is refused, or what else to do."""
+    rows = find_taking_rows(lists, refusal, facts)
+    if rows is None:
+        in_checkout = (
+            f"in a checkout of drydock, ./inv plan --target {variant} --model MODEL names the rows that take it"
+        )
+        return refusal.instead or in_checkout
+    if rows:
+        return f"--target {' or '.join(rows)} {'takes' if len(rows) == 1 else 'take'} it"
+    return "; ".join(filter(None, ("no row here that runs on this machine takes it", refusal.instead)))
+
+
+def describe_fitting_rows(lists: VllmLists, facts: Facts) -> str:
+    """Return which rows run on this machine as it is, or that none does; empty in an image, which knows none."""
+    if CHECKS not in lists.lists:
+        return ""
+    rows = list_fitting_rows(lists, facts)
+    if not rows:
+        return "no row here runs on this machine as it is"
+    return f"--target {' or '.join(rows)} {'runs' if len(rows) == 1 else 'run'} on this machine as it is"
