@@ -220,11 +220,9 @@ def _add_tensor_size(settings: Settings, case: Case, facts: Facts) -> None:
     count = len(facts.devices) or len(facts.nodes)
     if not isinstance(size, int) or size < 1:
         return
-    if size < count and case.given.intents.optimize == "latency":  # one engine would leave the other devices idle
-        return
     if size > count:
         settings.left_out[TENSOR] = f"the recipe names {size} devices, and this machine has {count}"
-    else:
+    elif size == count:  # with fewer, one engine would leave the other devices idle: drydock spreads over all
         settings.flags[TENSOR] = str(size)
 
 

@@ -24,6 +24,7 @@ from entrypoints.plan.refusal import Refusal
 from entrypoints.request.flags import (
     DTYPE,
     EXECUTOR,
+    EXPERT,
     KV_TRANSFER,
     LOAD_FORMAT,
     OVERRIDES,
@@ -75,6 +76,7 @@ STAGED_DRAFTS = {"glm_ocr": (0, 16), "nemotron_h": (0, 18), "qwen4_exp": (0, 29)
 model_executor/models/*mtp*.py with SupportsPP among their bases."""
 PLUGINS = {TOOL_PARSER: "--tool-parser-plugin", REASONING_PARSER: "--reasoning-parser-plugin"}
 """Option → the option with which a user's file adds to its names."""
+EPLB = "--enable-eplb"
 IMPLEMENTATION, OF_VLLM, OF_TRANSFORMERS = "--model-impl", ("auto", "vllm"), "transformers"
 """The option that chooses between vLLM's classes and those of transformers, and its values that take either first."""
 SERVED = re.compile(r"\w+(?:ForCausalLM|ForConditionalGeneration|LMHeadModel|For(?:Sequence|Token)Classification)")
@@ -98,6 +100,7 @@ def check_limits(
     refusals = (
         *find_refusals(user_flags.vllm, model, user_flags, settings),
         *_refused_stages(profile["vllm"], model, user_flags, settings),
+        *_refused_by_values(model, user_flags, settings),
         *(find_cpu_refusals(profile["vllm"], facts, model, settings) if profile["accelerator"] == "cpu" else ()),
     )
     for refusal in refusals:
@@ -292,6 +295,25 @@ def _refused_stages(vllm: str, model: ModelFacts, user_flags: UserFlags, setting
         problem = f"{PIPELINE} {stages} with {SPECULATION} of the model's own layers (MTP)"
         expected = f"one of the two, or vLLM {'.'.join(map(str, first))} or later"
         yield Refusal("mtp-stages", problem, expected, since=first)
+
+
+OF_FILES = ("awq", "awq_marlin", "gptq", "gptq_marlin", "modelopt", "modelopt_fp4", "modelopt_mxfp8")
+"""Methods that read how the weights were quantised, and fail for weights that were not."""
+
+
+def _refused_by_values(model: ModelFacts, user_flags: UserFlags, settings: Settings) -> Iterator[Refusal]:
+    """Yield what the user set, and vLLM's configuration refuses whatever the hardware is.
+
+    Source: vllm/model_executor/model_loader/weight_utils.py, get_quant_config (Cannot find the config file for);
+    vllm/config/parallel.py (enable_expert_parallel must be True to use EPLB).
+    """
+    method = settings.get(QUANTIZATION)
+    if method in OF_FILES and not model.quantization and QUANTIZATION in user_flags.flags:
+        problem = f"{QUANTIZATION} {method} for weights that are not quantised"
+        expected = "a model that was quantised so, or --quantization fp8, which quantises while loading"
+        yield Refusal(str(method), problem, expected, is_of_release=True)
+    if settings.get(EPLB) in (True, "true", "True") and settings.get(EXPERT) not in (True, "true", "True"):
+        yield Refusal(EPLB, f"{EPLB} without {EXPERT}", "both, for a model with experts", is_of_release=True)
 
 
 def _refused_names(lists: VllmLists, settings: Settings) -> Iterator[Refusal]:

@@ -98,7 +98,7 @@ def test_most_recommendations_agree() -> None:
 
 
 def test_a_recipe_changes_no_placement_of_a_published_recommendation() -> None:
-    """A recipe never names the parallelism, and what does not fit of it is left out."""
+    """A recipe names a size for all devices at most, and what does not fit of it is left out."""
     recommendations = {(record.model, record.on): record for record in RECORDS if record.hosts == 1}
     differing = [
         name for name, record in recommendations.items() if spread_of(record, recipes=True) != spread_of(record)

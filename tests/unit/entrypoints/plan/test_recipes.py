@@ -133,6 +133,26 @@ def test_what_the_user_sets_wins(change: dict[str, Any], expected: tuple[str, st
     assert origins(planned(**change))[setting] == value
 
 
+@pytest.mark.parametrize(
+    ("size", "words", "expected", "left_out"),
+    [
+        (8, (), "recipe 8", ""),
+        ({"h100": 8}, (), "recipe 8", ""),
+        ({"h200": 8}, (), None, ""),  # for another card
+        (4, (), None, ""),  # the other four would be idle
+        (16, (), None, "--tensor-parallel-size: the recipe names 16 devices, and this machine has 8"),
+        (8, ("-tp", "2"), "command line 2", ""),
+        (8, ("-dp", "2"), None, ""),
+    ],
+)
+def test_a_tensor_parallel_size_for_all_devices_is_used(
+    size: int | dict[str, int], words: tuple[str, ...], expected: str | None, left_out: str
+) -> None:
+    plan = planned(words, {**FACTS, "tp": size})
+    assert origins(plan).get("--tensor-parallel-size") == expected
+    assert findings(plan).get("PLAN-163", "") == left_out
+
+
 def own_setting(origin: str) -> list[dict[str, Any]]:
     """Return the settings of a profile with one that has this origin."""
     added = {"setting": "--block-size", "value": 64, "origin": origin, "because": "measured", "source": "us"}

@@ -447,3 +447,24 @@ def test_a_vllm_that_pairs_enable_and_disable_takes_both() -> None:
     strings = VllmLists(lists_of("0.33.0")).option_strings()
     assert {"--disable-log-requests", "--enable-log-requests", "--no-enable-log-requests"} <= strings
     assert "--disable-log-requests" not in VllmLists(lists_of("0.32.0")).option_strings()
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (("--quantization", "awq"), "--quantization awq for weights that are not quantised"),
+        (("--quantization", "gptq_marlin"), "--quantization gptq_marlin for weights that are not quantised"),
+        (("--enable-eplb",), "--enable-eplb without --enable-expert-parallel"),
+    ],
+)
+def test_what_vllm_s_configuration_refuses_is_refused(words: tuple[str, ...], problem: str) -> None:
+    error = refused(*words)
+    assert (error.code, error.message.partition(":")[0]) == (REFUSED, problem)
+
+
+def test_quantising_while_loading_is_taken() -> None:
+    model, profile = SMOLLM2, {"vllm": "0.33.0", "accelerator": "cuda", "variant": "x"}
+    for words in (("--quantization", "fp8"), ("--enable-eplb", "--enable-expert-parallel")):
+        user_flags = parse_user_flags(words, {})
+        settings = {name: flag.value for name, flag in user_flags.flags.items()}
+        assert check_limits(profile, facts(), model, user_flags, settings) == ()

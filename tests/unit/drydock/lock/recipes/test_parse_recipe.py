@@ -74,6 +74,12 @@ def test_each_checkpoint_has_the_facts_of_its_recipe() -> None:
     assert "Prose" not in str(facts)
 
 
+def test_the_strategy_for_one_machine_names_a_size_where_the_checkpoint_does_not() -> None:
+    entries = parsed(f"{RECIPE}strategy_overrides: {{single_node_tp: {{tp: {{h200: 8}}}}, pd_cluster: {{tp: 1}}}}\n")
+    assert entries["abacus/Abacus-9"]["tp"] == {"h200": 8}
+    assert entries["abacus/Abacus-9-FP8"]["tp"] == {"h200": 2, "default": 4}
+
+
 def test_a_variant_adds_to_its_recipe() -> None:
     facts = parsed()["abacus/Abacus-9-FP8"]
     assert facts["least_vllm"] == "0.25"
