@@ -311,7 +311,8 @@ def _refused_by_values(model: ModelFacts, user_flags: UserFlags, settings: Setti
     if method in OF_FILES and not model.quantization and QUANTIZATION in user_flags.flags:
         problem = f"{QUANTIZATION} {method} for weights that are not quantised"
         expected = "a model that was quantised so, or --quantization fp8, which quantises while loading"
-        yield Refusal(str(method), problem, expected, is_of_release=True)
+        instead = "if quant_config.json or quantize_config.json lies next to the weights, vLLM takes it"
+        yield Refusal(str(method), problem, expected, is_of_release=True, instead=instead)
     if settings.get(EPLB) in (True, "true", "True") and settings.get(EXPERT) not in (True, "true", "True"):
         yield Refusal(EPLB, f"{EPLB} without {EXPERT}", "both, for a model with experts", is_of_release=True)
 

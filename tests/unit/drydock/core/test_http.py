@@ -144,3 +144,17 @@ def test_only_what_may_pass_is_asked_again() -> None:
             raise error
     with pytest.raises(TransientRequestError, match="refused"), http.failures_named("page"):
         raise requests.ConnectionError(ConnectionRefusedError())
+
+
+@pytest.mark.parametrize(
+    ("url", "cause", "expected"),
+    [
+        ("http://127.0.0.1:9/v2/", ConnectionRefusedError(), True),
+        ("http://localhost:9/v2/", ConnectionRefusedError(), True),
+        ("https://r.example/v2/", ConnectionRefusedError(), False),
+        ("http://127.0.0.1:9/v2/", TimeoutError(), False),
+    ],
+)
+def test_only_this_machine_knows_that_nothing_listens(url: str, cause: OSError, expected: bool) -> None:
+    error = requests.ConnectionError(cause, request=requests.Request("GET", url).prepare())
+    assert http.make_transient_error(error).is_refused_here is expected

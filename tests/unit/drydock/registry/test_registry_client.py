@@ -111,6 +111,16 @@ def test_transient_failures_are_retried(tmp_path: Path, status: int) -> None:
         assert client(fake, tmp_path).request(REQUEST, (200,)).ok
 
 
+def test_a_registry_of_this_machine_that_does_not_run_is_asked_once(tmp_path: Path) -> None:
+    pauses: list[int] = []
+    with Fake(lambda _: Answer(200)) as fake:
+        stopped = client(fake, tmp_path)
+    stopped.pause = lambda failures, _: pauses.append(failures)  # type: ignore[method-assign]
+    with pytest.raises(RegistryError, match="the connection was refused") as raised:
+        stopped.request(REQUEST, (200,))
+    assert (pauses, "start the registry" in str(raised.value)) == ([], True)
+
+
 def test_persistent_failures_are_an_error(tmp_path: Path) -> None:
     with Fake(lambda _: Answer(503)) as fake:
         with pytest.raises(RegistryError, match=rf"503 Service Unavailable \(asked {ATTEMPTS} times\)"):

@@ -74,3 +74,16 @@ def test_an_error_about_anything_else_stays() -> None:
 
     assert add_cause(error, {"failures": _failures("cuda")}, failed_facts) is error
     assert add_cause(EntrypointError(HOST, "a", "b"), {}, failed_facts).hint == "b"
+
+
+@pytest.mark.parametrize(
+    ("accelerator", "line", "scope"),
+    [
+        ("cuda", "Failed to initialize NVML: Driver/library version mismatch", "host"),
+        ("cuda", "Failed to initialize NVML: Unknown Error", "container"),
+        ("ascend", "dcmi model initialized failed, because the device is used. ret is -8020", "host"),
+        ("ascend", "nobody knows this line", "container"),
+    ],
+)
+def test_a_remedy_is_labelled_with_the_place_where_it_is_applied(accelerator: str, line: str, scope: str) -> None:
+    assert _told(accelerator, line).scope == scope

@@ -788,7 +788,31 @@ def test_a_plan_for_cards_without_kernels_is_no_success(words: tuple[str, ...], 
 
     assert ended == code
     assert "vllm" in printed.getvalue()
-    assert ("--vllm-accepts GCU-001 plans for them" in told.getvalue()) == (code != errors.OK)
+    assert ("--vllm-accepts GCU-001 plans for it" in told.getvalue()) == (code != errors.OK)
+
+
+@pytest.mark.parametrize(
+    ("host", "row", "words", "code", "named"),
+    [
+        ("neuron-trn1.2xlarge", "trn1", (), errors.HOST, "NRN-012"),  # a driver that is too old
+        ("cuda-v100-8x", "v100", (), errors.HOST, "CUDA-124"),
+        ("cuda-v100-8x", "v100", ("--vllm-accepts", "CUDA-124"), errors.OK, ""),
+        ("cuda-v100-8x", "cuda11.8-vllm0.6", (), errors.OK, ""),
+        ("cuda-v100-8x", "cuda11.8-vllm0.6", ("--dtype", "bfloat16"), errors.REFUSED, "CUDA-031"),
+    ],
+)
+def test_what_a_machine_or_vllm_refuses_is_no_success(
+    host: str, row: str, words: tuple[str, ...], code: int, named: str, tmp_path: Path
+) -> None:
+    (tmp_path / "profile.json").write_text(json.dumps(expect.profile_in(row)))
+    model, told = str(write_model(tmp_path / "model")), io.StringIO()
+    env = {"DRYDOCK_PROFILE": str(tmp_path / "profile.json")}
+
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(told):
+        ended = cli.main(["plan", model, "--root", str(HOSTS / host), *words], env)
+
+    assert ended == code
+    assert not named or f"drydock: {named}: " in told.getvalue()
 
 
 @pytest.mark.parametrize(("version", "asked"), [("0.8.5", "--help"), ("0.10.2", "--help"), ("0.32.0", "--help=all")])

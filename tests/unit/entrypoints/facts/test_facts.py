@@ -14,6 +14,7 @@ from entrypoints.core.records import Facts
 from entrypoints.facts.facts import collect_facts
 from entrypoints.host.commands import Commands
 from entrypoints.host.host import Host
+from tests.support.hosts import expect
 from tests.support.hosts.trees import GIB, tree, write
 from tests.support.sample import PROFILE, told
 
@@ -122,3 +123,18 @@ def test_a_recorded_mount_table_of_the_wrong_shape_is_a_failure(tmp_path: Path) 
     facts = read(write(tmp_path, {**CGROUP2, "mounts.json": json.dumps({"cache": {"size": 3}})}))
 
     assert [failure.where for failure in facts.failures] == ["/mounts.json"]
+
+
+@pytest.mark.parametrize(
+    ("present", "expected"),
+    [
+        ((), {"iomp": True, "tcmalloc": True}),  # outside an image: what the image installs
+        (("/opt/venv/bin/python3",), {"iomp": False, "tcmalloc": False}),
+        (("/opt/venv/bin/python3", "/opt/venv/lib/libiomp5.so"), {"iomp": True, "tcmalloc": False}),
+    ],
+)
+def test_libraries_are_missing_in_an_image_only(present: tuple[str, ...], expected: dict[str, bool]) -> None:
+    document = expect.document("cpu-xeon8380-2s")
+    files = {path: text for path, text in document["files"].items() if "tcmalloc" not in path and "iomp" not in path}
+    host = expect.opened({**document, "files": files | dict.fromkeys(present, "")})
+    assert expect.look(host, expect.profile_of("cpu-xeon8380-2s")).files == expected

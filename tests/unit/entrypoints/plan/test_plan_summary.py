@@ -79,3 +79,11 @@ def test_what_the_user_has_set_is_not_proposed() -> None:
 def test_the_lines_have_the_users_language() -> None:
     words = {"no finding needs attention": "没有需要处理的检查项"}
     assert lines(plan({}), {**PROFILE, "words": words})[2] == "# 没有需要处理的检查项"
+
+
+def test_of_two_findings_what_stops_the_server_is_named_first() -> None:
+    stopping = WARNING._replace(id="PLAN-063", stops=True)
+    serve_plan = plan({}, (use(0),), findings=(NOTE, WARNING, stopping))
+    assert any("look at WARN PLAN-063" in line for line in lines(serve_plan))
+    failing = WARNING._replace(id="RUN-001", severity="FAIL")
+    assert any("look at FAIL RUN-001" in line for line in lines(serve_plan._replace(findings=(stopping, failing))))
