@@ -203,6 +203,49 @@ def test_what_the_import_of_a_class_needs_is_read_through_modules(tmp_path: Path
     assert imports == {"A": GEMMA3, "C": ["timm", *GEMMA3], "D": ["torchaudio"]}
 
 
+CONSTRUCTING = {
+    "model_executor/models/registry.py": '_VLLM_MODELS = {"A": ("tower", "A"), "B": ("tower", "B"), '
+    '"C": ("sound", "C")}',
+    "model_executor/models/tower.py": "class A:\n    def tower(self):\n        try:\n            import timm\n"
+    "        except ImportError as e:\n            raise ImportError('install timm') from e\n"
+    "class B:\n    def tower(self):\n        try:\n            import timm\n"
+    "        except ImportError:\n            timm = None\n",
+    "model_executor/models/sound.py": "from vllm.transformers_utils.processors.sound import Own\n",
+    "transformers_utils/processors/sound.py": 'knf = LazyLoader("knf", globals(), "kaldi_native_fbank")\n',
+}
+
+
+def test_what_constructors_of_vllm_need_is_read(tmp_path: Path) -> None:
+    lists = read_vllm.read_package(write_package(tmp_path, CONSTRUCTING))
+
+    assert lists["constructor_packages"] == {"A": ["timm"], "C": ["kaldi-native-fbank"]}
+    assert lists["own_processors"] == ["C"]
+
+
+def test_what_constructors_of_processors_need_is_read(tmp_path: Path) -> None:
+    texts = {
+        "small/processing_small.py": "class SmallProcessor:\n    def __init__(self):\n        if not num2words:\n"
+        "            raise ImportError('num2words')\n",
+        "sound/feature_extraction_sound.py": "class SoundFeatureExtractor:\n    def __init__(self):\n"
+        "        requires_backends(self, ['torchaudio', 'torch'])\n",
+        "later/processing_later.py": "class LaterProcessor:\n    def save(self):\n"
+        "        requires_backends(self, ['soundfile'])\n",
+        "marked/processing_marked.py": "@requires(backends=('librosa',))\nclass MarkedProcessor: 1\n",
+        "pictures/image_processing_pictures.py": "@requires(backends=('torchaudio',))\n"
+        "class PicturesImageProcessor: 1\n",
+    }
+    for name, text in texts.items():
+        path = tmp_path / "transformers/models" / name
+        path.parent.mkdir(parents=True)
+        path.write_text(text)
+
+    assert read_vllm.read_library(tmp_path)["processor_packages"] == {
+        "marked": ["librosa"],
+        "small": ["num2words"],
+        "sound": ["torchaudio"],
+    }
+
+
 def test_what_transformers_needs_joins_the_architectures(tmp_path: Path) -> None:
     folder = tmp_path / "transformers/models/gemma3"
     folder.mkdir(parents=True)
