@@ -18,9 +18,10 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))
 
+from drydock.config.project_choice import DRYDOCK
 from drydock.core.errors import HostError
 from drydock.run.entrypoint import DoesNotFitError
-from drydock.topology.size import Capacity, find_fewest_hosts
+from drydock.topology.size import Capacity, find_fewest_hosts, list_recorded_machines
 from entrypoints.core.errors import DOES_NOT_FIT, HOST, EntrypointError
 from entrypoints.core.records import to_json
 from entrypoints.model.read import ModelFacts
@@ -153,17 +154,17 @@ detail, also for your own machines and lengths: [fit](../fit.md#which-machine).
 A cell names the machines for one server, if more than one, the parallelism (`tp4` tensor, `pp2` pipeline, `dp2` data
 parallel, `ep` whole experts on each rank), and how many requests of the longest length the KV cache holds. `?`: only
 vLLM knows. `no`: the model does not fit 16 of them, or the image does not serve it. Machines are those of
-`tests/hosts/` that are free and serve one of these models.
+`tests/hosts/` that `./inv size` names and that serve one of these models, with the row of `--target auto`.
 """
 
 
 def sizes() -> str:
     """Return docs/reference/sizes.md."""
-    known_models, names = models(), [name for name in expect.names() if not name.endswith(("-busy", "-held"))]
-    parts = [_SIZES]
-    for accelerator in sorted({name.partition("-")[0] for name in names}):
-        hosts = [name for name in names if name.startswith(f"{accelerator}-")]
-        columns = {name: [_size(host(name), known_models[model]) for model in WELL_KNOWN] for name in hosts}
+    known_models, parts = models(), [_SIZES]
+    rows_of_hosts = {machine.name: machine.variant.id for machine in list_recorded_machines(DRYDOCK)}
+    for accelerator in sorted({name.partition("-")[0] for name in rows_of_hosts}):
+        hosts = [(name, row) for name, row in rows_of_hosts.items() if name.startswith(f"{accelerator}-")]
+        columns = {name: [_size(host(name, row), known_models[model]) for model in WELL_KNOWN] for name, row in hosts}
         size_columns = {name.partition("-")[2]: cells for name, cells in columns.items() if {*cells} != {REFUSED}}
         rows = ([model, *cells] for model, *cells in zip(WELL_KNOWN, *size_columns.values(), strict=True))
         parts.append(f"## {accelerator}\n\n{table(['model', *size_columns], rows)}")

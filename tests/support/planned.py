@@ -167,9 +167,9 @@ def intents_of(values: Mapping[str, Any]) -> Intents:
 
 
 @cache
-def host(name: str) -> Machine:
-    """Return a recorded host, as it is."""
-    profile = expect.profile_of(name)
+def host(name: str, row: str = "") -> Machine:
+    """Return a recorded host, as it is; with the row of the tests' plans, or another one."""
+    profile = expect.profile_in(row) if row else expect.profile_of(name)
     return Machine(profile, expect.read(name, profile))
 
 
