@@ -96,11 +96,8 @@ def decide(profile: Mapping[str, Any], facts: Facts, model: ModelFacts, user_fla
     }
     if not user_flags.variable(COUNT):
         values |= choose_cores(fitted.pool, fitted.devices, fitted.tensor, fitted.data)
-    fit_findings = tuple(
-        finding for finding in fitted.findings if finding.id != "PLAN-025"
-    )  # NRN-004 names cores instead
     idle = idle_cores(fitted.pool, _list_serving_cores(fitted, values), fitted.tensor)
-    findings = (*fit_findings, *idle, *_find_neuron_notices(case, engine), *_left_out(cores.left_out))
+    findings = (*fitted.findings, *idle, *_find_neuron_notices(case, engine), *_left_out(cores.left_out))
     return Decision(values, findings, uses=tuple(_list_core_uses(cores.facts.devices, fitted, values)))
 
 
@@ -139,6 +136,7 @@ def _make_neuron_rules(facts: Facts, model: ModelFacts, thresholds: Thresholds, 
     usable = thresholds.number("usable_share")
     smallest = min((device.memory_total or 0 for device in facts.devices), default=0)
     return Rules(
+        names_idle=False,  # NRN-004 names cores
         **make_reach_fields(thresholds),
         usable=usable,
         reserved=int(smallest * (1 - usable)) if engine.capped else thresholds.bytes("runtime_memory_gib"),

@@ -264,7 +264,7 @@ def _choose_fit_executor(case: FitCase, split: Split) -> dict[str, Value]:
 def _check_idle_devices(case: FitCase, devices: tuple[Device, ...], split: Split) -> Iterator[Notice]:
     """Yield a notice with the idle devices, and the flag that would use them."""
     idle = tuple(device for device in case.pool.devices if device not in devices)
-    if not idle or LOCAL in case.given.flags:
+    if not (idle and case.rules.names_idle) or LOCAL in case.given.flags:
         return
     because, use = _why_idle(case, split, len(idle))
     idle_devices = f"devices {format_numbers(idle)} of {len(case.pool.devices)}"

@@ -56,6 +56,8 @@ class Rules(NamedTuple):
     """Values of --distributed-executor-backend that may be chosen; () leaves it to vLLM."""
     whole: bool = False
     """Whether all devices serve one model together, since no process can share them (a TPU slice)."""
+    names_idle: bool = True
+    """Whether idle devices are reported by their numbers (PLAN-025); a decision that counts in cores does it itself."""
     chip: int = 1
     """Devices of one chip, which only one process can use: an engine takes whole chips."""
     sequences: int = 256
