@@ -243,7 +243,11 @@ def insert_values(text: str) -> str:
     return re.sub(r"\{\}", lambda _: str(next(numbers)), re.sub(r"(?<=[a-z])\{\}", "", text))
 
 
-PROSE = [text for text in list_code_texts() if re.search("[a-z]{2} [a-z]{2}", KEPT.sub("~", text.text))]
+PROSE = [
+    text
+    for text in list_code_texts()
+    if re.search("[a-z]{2} [a-z]{2}", KEPT.sub("~", text.text)) and not COMMAND.fullmatch(text.text)
+]
 
 
 @for_each(PROSE, lambda code_text: code_text.place)

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from drydock.core.paths import ROOT
 
-TEXT_ARGUMENTS = {"EntrypointError": 1, "does_not_fit": 0, "make_notice": 1, "Value": 1, "Reason": 3}
+TEXT_ARGUMENTS = {"EntrypointError": 1, "does_not_fit": 0, "make_notice": 1, "Value": 1, "Reason": 3, "Refusal": 1}
 """Functions that take texts for users, and their first argument that is one."""
 _DEEPEST = 6
 """Names and expressions that are looked into."""
@@ -31,7 +31,10 @@ class CodeText(NamedTuple):
 
 @cache
 def list_code_texts() -> tuple[CodeText, ...]:
-    """Return the texts of each call in TEXT_ARGUMENTS, one for each branch of a conditional expression."""
+    """Return the texts of each call in TEXT_ARGUMENTS, and those that functions of decisions return.
+
+    A conditional expression has a text for each of its branches.
+    """
     return tuple(sorted(set(_read_texts())))
 
 
@@ -42,10 +45,20 @@ def _read_texts() -> Iterator[CodeText]:
             if not isinstance(function, ast.FunctionDef):
                 continue
             names = {**constants, **_collect_assignments(ast.walk(function))}
-            for call in ast.walk(function):
-                if isinstance(call, ast.Call):
-                    place = f"{path.relative_to(ROOT)}:{call.lineno}"
-                    yield from (CodeText(place, text) for text in _render_arguments(call, names))
+            described = _returns_text(function) and path.is_relative_to(ROOT / "entrypoints" / "decide")
+            for node in ast.walk(function):
+                texts: Iterable[str] = ()
+                if isinstance(node, ast.Call):
+                    texts = _render_arguments(node, names)
+                elif (
+                    described and isinstance(node, ast.Return) and isinstance(node.value, ast.JoinedStr | ast.Constant)
+                ):
+                    texts = _render(node.value, names)
+                yield from (CodeText(f"{path.relative_to(ROOT)}:{node.lineno}", text) for text in texts)
+
+
+def _returns_text(function: ast.FunctionDef) -> bool:
+    return isinstance(function.returns, ast.Name) and function.returns.id == "str"
 
 
 @cache
