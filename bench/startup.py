@@ -10,6 +10,7 @@ import argparse
 import compileall
 import json
 import os
+import resource
 import shutil
 import socket
 import statistics
@@ -139,6 +140,10 @@ class Start(NamedTuple):
     floor: float
     """The imports that the entrypoint needs, and the stub."""
     serve: float
+    interpreter_cpu: float
+    """CPU time of the bare interpreter."""
+    serve_cpu: float
+    """CPU time of `serve` and the stub."""
 
 
 def measure_each_start(runs: int, machine: str) -> Iterator[Start]:
@@ -149,12 +154,25 @@ def measure_each_start(runs: int, machine: str) -> Iterator[Start]:
         env = make_entrypoint_environment(folder)
         modules = list_needed_modules(folder, paths, env)
         for _ in range(runs):
-            yield Start(time_interpreter(env), time_floor(folder, modules, env), time_serve(folder, paths, env))
+            before = _read_child_cpu()
+            interpreter = time_interpreter(env)
+            interpreter_cpu = _read_child_cpu() - before
+            floor = time_floor(folder, modules, env)
+            before = _read_child_cpu()
+            serve = time_serve(folder, paths, env)
+            yield Start(interpreter, floor, serve, interpreter_cpu, _read_child_cpu() - before)
+
+
+def _read_child_cpu() -> float:
+    """Return the CPU time of all processes that this one has waited for, in milliseconds."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return (used.ru_utime + used.ru_stime) * 1000
 
 
 def summarize_starts(runs: int, machine: str) -> dict[str, float]:
     """Return the medians and minima, in milliseconds."""
-    interpreter, least, whole = zip(*measure_each_start(runs, machine), strict=True)
+    starts = [*measure_each_start(runs, machine)]
+    interpreter, least, whole = ([start[place] for start in starts] for place in range(3))
     return {
         "runs": runs,
         "interpreter_median_ms": round(statistics.median(interpreter), 1),
@@ -162,6 +180,8 @@ def summarize_starts(runs: int, machine: str) -> dict[str, float]:
         "floor_min_ms": round(min(least), 1),
         "serve_median_ms": round(statistics.median(whole), 1),
         "serve_min_ms": round(min(whole), 1),
+        "interpreter_cpu_ms": round(min(start.interpreter_cpu for start in starts), 1),
+        "serve_cpu_ms": round(min(start.serve_cpu for start in starts), 1),
     }
 
 

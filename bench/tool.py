@@ -17,7 +17,8 @@ STARTS = 3
 def measure_tool(rounds: int) -> Iterator[Measurement]:
     """Compare the entrypoint on recorded hosts, from process start to vLLM's start, with the bare interpreter."""
     for machine in startup.MACHINES:
-        interpreter, least, whole = zip(*startup.measure_each_start(rounds * STARTS, machine), strict=True)
+        starts = zip(*startup.measure_each_start(rounds * STARTS, machine), strict=True)
+        interpreter, least, whole, *_ = starts
         log(f"entrypoint on {machine}: {min(whole):.0f} ms, bare interpreter {min(interpreter):.0f} ms")
         yield Measurement(
             what=f"entrypoint: process start → start of vLLM, {machine}",

@@ -1,6 +1,7 @@
 """The start-up budget: 100 ms from process start to the start of vLLM, the median of starts on a quiet machine.
 
-A bare interpreter, started in turns with it, tells how quiet the machine is; on a busy one the budget is a ratio.
+A bare interpreter, started in turns with it, tells how quiet the machine is; on a busy one the budget is a ratio of CPU
+time, which waiting for a core does not change.
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ BUDGET_MS = 100
 """Where this was written 27 on cpu and 31 to 34 elsewhere; a vendor's tool takes its own time on top."""
 QUIET_MS = 10
 """A bare interpreter's median on a machine that does nothing else; 7 to 9 ms where this was written."""
-RATIO = 12
-"""Starts of the entrypoint to those of a bare interpreter, by their medians: 3 on cpu and 4 to 5 elsewhere."""
+RATIO = 24
+"""CPU time of the entrypoint to that of a bare interpreter, the least of each: 10 to 13 at a load of 15."""
 RUNS, TRIES = 9, 3
 """Another try is for what begins or ends on the machine in the middle of one."""
 
@@ -24,7 +25,8 @@ def too_slow(measured: dict[str, float]) -> str:
     whole, bare = measured["serve_median_ms"], measured["interpreter_median_ms"]
     if bare <= QUIET_MS and whole > BUDGET_MS:
         return f"{whole} ms, expected at most {BUDGET_MS}; a bare interpreter takes {bare}"
-    return f"{whole / bare:.1f} bare interpreters, expected at most {RATIO}" if whole > RATIO * bare else ""
+    ratio = measured["serve_cpu_ms"] / measured["interpreter_cpu_ms"]
+    return f"CPU time of {ratio:.1f} bare interpreters, expected at most {RATIO}" if ratio > RATIO else ""
 
 
 @pytest.mark.parametrize("machine", MACHINES)
