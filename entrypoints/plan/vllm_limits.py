@@ -233,13 +233,13 @@ def _missing_constructor_packages(lists: VllmLists, model: ModelFacts, settings:
     architecture = _find_class(model.architecture, names) if names else ""
     if not architecture or settings.get(TEXT_ONLY):
         return
-    packages = dict.fromkeys(lists.lists.get("constructor_packages", {}).get(architecture, ()), "the class")
+    packages: set[str] = {*lists.lists.get("constructor_packages", {}).get(architecture, ())}
     if architecture not in lists.lists.get("own_processors", ()) and settings.get(IMPLEMENTATION, "auto") in OF_VLLM:
         of_processor: list[str] = lists.lists.get("processor_packages", {}).get(model.model_type, [])
-        packages |= dict.fromkeys(of_processor, "the processor")
-    for package, owner in packages.items():
+        packages |= {*of_processor}
+    for package in sorted(packages):
         if lists.lacks_package(package):
-            problem = f"{owner} of {architecture} requires the package {package}, which this image lacks"
+            problem = f"architecture {architecture} requires the package {package}, which this image lacks"
             instead = f"add {package} to the packages of a row of your own (docs/project.md)"
             yield Refusal(package, problem, f"the package {package}", instead=instead, kind="packages")
 
