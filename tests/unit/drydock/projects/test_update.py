@@ -34,7 +34,9 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         update.resolution, "resolve_and_write", lambda root, rows, **__: [root / rows[0].id / "lock.json"]
     )
     monkeypatch.setattr(update.lockfile, "read_lock", lambda _: SimpleNamespace(platforms={}))
-    monkeypatch.setattr(update.row_record, "write_row_files", lambda root, row, _, **__: [root / row.id / "Dockerfile"])
+    monkeypatch.setattr(
+        update.row_record_file, "write_row_files", lambda root, row, _, **__: [root / row.id / "Dockerfile"]
+    )
     monkeypatch.setattr(update, "check_version", lambda *_: None)
     monkeypatch.setattr(update.docs, "write", lambda root, _: [root / "page.md"])
     monkeypatch.setattr(update.workflow, "write", lambda root, _: [root / "ci.yml"])
