@@ -120,6 +120,7 @@ def take_recipes(options: RecipesOptions) -> None:
 class AdoptVerbOptions(SignOptions, PlatformOption, TrustOptions, JsonOption):
     """Which image is adopted, and what it does not say of itself."""
 
+    WORDS = ("to",)
     image: str
     """image of others, such as docker.io/vllm/vllm-openai:v0.33.0; a tag is pinned by its digest"""
     to: str = ""
