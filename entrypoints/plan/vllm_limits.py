@@ -22,16 +22,19 @@ from entrypoints.plan.cpu_limits import find_cpu_refusals
 from entrypoints.plan.other_rows import describe_taking_rows
 from entrypoints.plan.refusal import Refusal
 from entrypoints.request.flags import (
+    BATCHED,
     DTYPE,
     EXECUTOR,
     EXPERT,
     KV_TRANSFER,
+    LENGTH,
     LOAD_FORMAT,
     OVERRIDES,
     PIPELINE,
     QUANTIZATION,
     REASONING_PARSER,
     REMOTE_CODE,
+    SEQUENCES,
     SPECULATION,
     TOOL_PARSER,
 )
@@ -76,7 +79,7 @@ STAGED_DRAFTS = {"glm_ocr": (0, 16), "nemotron_h": (0, 18), "qwen4_exp": (0, 29)
 model_executor/models/*mtp*.py with SupportsPP among their bases."""
 PLUGINS = {TOOL_PARSER: "--tool-parser-plugin", REASONING_PARSER: "--reasoning-parser-plugin"}
 """Option → the option with which a user's file adds to its names."""
-EPLB = "--enable-eplb"
+EPLB, CHUNKED = "--enable-eplb", "--enable-chunked-prefill"
 IMPLEMENTATION, OF_VLLM, OF_TRANSFORMERS = "--model-impl", ("auto", "vllm"), "transformers"
 """The option that chooses between vLLM's classes and those of transformers, and its values that take either first."""
 SERVED = re.compile(r"\w+(?:ForCausalLM|ForConditionalGeneration|LMHeadModel|For(?:Sequence|Token)Classification)")
@@ -315,6 +318,30 @@ def _refused_by_values(model: ModelFacts, user_flags: UserFlags, settings: Setti
         yield Refusal(str(method), problem, expected, is_of_release=True, instead=instead)
     if settings.get(EPLB) in (True, "true", "True") and settings.get(EXPERT) not in (True, "true", "True"):
         yield Refusal(EPLB, f"{EPLB} without {EXPERT}", "both, for a model with experts", is_of_release=True)
+    yield from _refused_batch(model, user_flags, settings)
+
+
+def _refused_batch(model: ModelFacts, user_flags: UserFlags, settings: Settings) -> Iterator[Refusal]:
+    """Yield a batch that holds fewer tokens than sequences, or less than the longest prompt that it must hold whole.
+
+    Source: vllm/config/scheduler.py, verify_max_model_len, and _verify_args of releases before 0.11.
+    """
+    if not {BATCHED, SEQUENCES, CHUNKED} & user_flags.flags.keys():
+        return
+    tokens, sequences = _read_count(settings.get(BATCHED)), _read_count(settings.get(SEQUENCES))
+    if tokens and sequences and tokens < sequences:
+        problem = f"{BATCHED} {tokens} with {SEQUENCES} {sequences}"
+        yield Refusal(BATCHED, problem, "at least one token for each sequence", is_of_release=True)
+    length = _read_count(settings.get(LENGTH)) or (model.geometry and model.geometry.max_length) or 0
+    is_whole = settings.get(CHUNKED) in (False, "false", "False")
+    if tokens and length and is_whole and tokens < length:
+        problem = f"{BATCHED} {tokens} without chunked prefill, for requests of {length} tokens"
+        yield Refusal(BATCHED, problem, f"{LENGTH} or more tokens in a batch, or chunked prefill", is_of_release=True)
+
+
+def _read_count(value: str | bool | None) -> int:
+    """Return a number of the command line; 0 for what is none."""
+    return int(value) if isinstance(value, str) and re.fullmatch("[0-9]{1,9}", value) else 0
 
 
 def _refused_names(lists: VllmLists, settings: Settings) -> Iterator[Refusal]:

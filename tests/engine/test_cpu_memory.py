@@ -8,10 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from docker.models.containers import Container
 
 from drydock.build import build
 from drydock.engine.run_container import run_to_end
 from drydock.prove import demo
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.proves("cpu-vllm0.32", "hardware")
 
@@ -44,6 +46,18 @@ def test_the_kv_cache_holds_as_many_tokens_as_planned(built: build.Built, model:
     (tokens,) = found(built.image, model, r"KV cache size: ([\d,]+) tokens")
 
     assert planned(built.image, model)["cache"] / TOKEN == pytest.approx(tokens, rel=WITHIN)
+
+
+def test_a_server_says_once_what_vllm_measured_against_the_plan(built: build.Built, model: Path) -> None:
+    with demo.run_model_server(built.image, model) as container:
+        demo.wait_until_ready(container)
+        wait_until(lambda: _list_memory_lines(container), "the comparison", within=30)
+        (line,) = _list_memory_lines(container)
+    assert re.search(r"KV cache [\d,]+ tokens, planned [\d,]+ \([+-]\d+\.\d%\)", line)
+
+
+def _list_memory_lines(container: Container) -> list[str]:
+    return [line for line in container.logs().decode().splitlines() if line.startswith("drydock: memory: ")]
 
 
 def test_vllms_own_profile_of_its_worker_agrees(built: build.Built, model: Path) -> None:

@@ -455,6 +455,14 @@ def test_a_vllm_that_pairs_enable_and_disable_takes_both() -> None:
         (("--quantization", "awq"), "--quantization awq for weights that are not quantised"),
         (("--quantization", "gptq_marlin"), "--quantization gptq_marlin for weights that are not quantised"),
         (("--enable-eplb",), "--enable-eplb without --enable-expert-parallel"),
+        (
+            ("--max-num-batched-tokens", "64", "--max-num-seqs", "128"),
+            "--max-num-batched-tokens 64 with --max-num-seqs 128",
+        ),
+        (
+            ("--no-enable-chunked-prefill", "--max-num-batched-tokens", "4096", "--max-model-len", "8192"),
+            "--max-num-batched-tokens 4096 without chunked prefill, for requests of 8192 tokens",
+        ),
     ],
 )
 def test_what_vllm_s_configuration_refuses_is_refused(words: tuple[str, ...], problem: str) -> None:
@@ -464,7 +472,12 @@ def test_what_vllm_s_configuration_refuses_is_refused(words: tuple[str, ...], pr
 
 def test_quantising_while_loading_is_taken() -> None:
     model, profile = SMOLLM2, {"vllm": "0.33.0", "accelerator": "cuda", "variant": "x"}
-    for words in (("--quantization", "fp8"), ("--enable-eplb", "--enable-expert-parallel")):
+    for words in (
+        ("--quantization", "fp8"),
+        ("--enable-eplb", "--enable-expert-parallel"),
+        ("--max-num-batched-tokens", "4096", "--max-num-seqs", "128", "--max-model-len", "8192"),
+        ("--no-enable-chunked-prefill", "--max-num-batched-tokens", "8192", "--max-model-len", "8192"),
+    ):
         user_flags = parse_user_flags(words, {})
         settings = {name: flag.value for name, flag in user_flags.flags.items()}
         assert check_limits(profile, facts(), model, user_flags, settings) == ()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import logging.config
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,9 +16,12 @@ from entrypoints.serve import measured
 @pytest.fixture
 def logger() -> Iterator[logging.Logger]:
     vllm_logger = logging.getLogger("vllm")
-    before, level = list(vllm_logger.handlers), vllm_logger.level
+    before, level, factory = list(vllm_logger.handlers), vllm_logger.level, logging.getLogRecordFactory()
     vllm_logger.setLevel(logging.INFO)
+    memory_report._begun.clear()
     yield vllm_logger
+    memory_report._begun.clear()
+    logging.setLogRecordFactory(factory)
     vllm_logger.handlers[:] = before
     vllm_logger.setLevel(level)
 
@@ -30,6 +34,8 @@ def test_lines_of_the_memory_are_appended_and_no_others(
     monkeypatch.setenv(memory_report.VARIABLE, str(file))
     memory_report.start()
     memory_report.start()
+    # vLLM configures its logger after it has loaded plugins
+    logging.config.dictConfig({"version": 1, "disable_existing_loggers": False, "loggers": {"vllm": {"level": "INFO"}}})
     part = logger.getChild("v1.worker.gpu_worker")
     part.info("Available KV cache memory: %s GiB", "19.53")
     part.info("Using max model len 8192")
@@ -63,7 +69,7 @@ def test_the_file_is_bounded_and_no_link_is_followed(
     logger.info("Model loading took 1 GiB")
     assert target.read_text() == ""
 
-    logger.handlers[:] = [memory_report.MemoryLines(str(target))]
+    logging.setLogRecordFactory(memory_report.CopyingFactory(str(target), logging.LogRecord))
     for _ in range(100):
         logger.info("Model loading took %s", "x" * 2000)
     assert target.stat().st_size <= memory_report.FILE_AT_MOST + memory_report.LINE_AT_MOST + 1
