@@ -17,7 +17,7 @@ from drydock.lock import lockfile, proof
 from drydock.lock.recipes import recipes_lock
 from drydock.model.record import dump_record
 from drydock.oci import image_layout as oci
-from drydock.registry.manifests import Manifest
+from drydock.oci.manifest import Manifest
 
 LOCK = "application/vnd.drydock.lock.v1+json"
 PROVENANCE = "application/vnd.in-toto+json"

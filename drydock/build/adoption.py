@@ -19,7 +19,7 @@ from drydock.oci import image_layout as oci
 from drydock.oci import strict
 from drydock.oci.added_layers import AddedLayer, ExtendedImage, extend_image, list_layers, make_tar
 from drydock.oci.image_layout import PATH
-from drydock.registry.manifests import to_manifest
+from drydock.oci.manifest import to_manifest
 
 FOLDER = "opt/drydock"
 """Where an image has the entrypoint and what it knows."""

@@ -33,7 +33,7 @@ from drydock.model.locked import (
     LockedPlatform,
     LockedWheel,
 )
-from drydock.registry.manifests import Manifest
+from drydock.oci.manifest import Manifest
 
 
 class Gathered(NamedTuple):

@@ -33,7 +33,7 @@ from drydock.inputs.models import (
 )
 from drydock.inputs.store import whole_folder
 from drydock.model.record import dump_record
-from drydock.registry.manifests import Manifest
+from drydock.oci.manifest import Manifest
 
 
 class GatheredModel(NamedTuple):

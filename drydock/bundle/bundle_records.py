@@ -16,7 +16,8 @@ from pydantic import Field, StringConstraints
 from drydock.inputs.models import ModelFolder
 from drydock.model.locked import LockedFile
 from drydock.model.record import Digest, Identifier, Platform, Record, Sha256
-from drydock.registry.manifests import EMPTY, MANIFEST, Manifest, to_manifest
+from drydock.oci.manifest import Manifest, to_manifest
+from drydock.registry.manifests import EMPTY, MANIFEST
 
 BUNDLE = "application/vnd.drydock.bundle.v1+json"
 INPUTS = "application/vnd.drydock.inputs.v1+json"

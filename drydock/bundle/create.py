@@ -41,8 +41,8 @@ from drydock.inputs.store import Store
 from drydock.lock.recipes import recipes_lock
 from drydock.model.locked import LockedImageBase
 from drydock.model.record import Record, dump_record
+from drydock.oci.manifest import Manifest
 from drydock.publish import push
-from drydock.registry.manifests import Manifest
 
 
 class Created(Record):

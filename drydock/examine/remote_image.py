@@ -19,9 +19,9 @@ from drydock.engine.connection import connect_engine
 from drydock.inputs import indexes
 from drydock.inputs.store import default_store
 from drydock.oci import strict
+from drydock.oci.manifest import Manifest
 from drydock.oci.reference import Reference, parse_reference
 from drydock.publish.repository import Referrer, Repository
-from drydock.registry.manifests import Manifest
 from drydock.registry.platform_images import PlatformImages
 
 

@@ -16,9 +16,10 @@ from drydock.inputs.image_digests import at_mirror
 from drydock.inputs.store import Store, place_file, whole_folder
 from drydock.model.locked import LockedImageBase
 from drydock.oci import image_layout as oci
+from drydock.oci.manifest import Manifest
 from drydock.oci.reference import parse_reference
 from drydock.registry.blobs import Blobs
-from drydock.registry.manifests import Manifest, Manifests
+from drydock.registry.manifests import Manifests
 from drydock.registry.platform_images import PlatformImages
 from drydock.registry.registry_client import Client
 

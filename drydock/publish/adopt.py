@@ -22,6 +22,7 @@ from drydock.inputs import indexes
 from drydock.model.record import Record
 from drydock.model.variant import Variant
 from drydock.oci.added_layers import AddedLayer
+from drydock.oci.manifest import Manifest, to_manifest
 from drydock.oci.reference import Reference, parse_reference
 from drydock.publish import push, tags, upstream
 from drydock.publish.base_image import BaseImage, BasePlatform
@@ -29,7 +30,6 @@ from drydock.publish.push import PublishOptions
 from drydock.publish.repository import PublishedTag, Repository
 from drydock.publish.upstream import UpstreamDocument
 from drydock.registry.blobs import BlobContent, BytesContent, RemoteContent
-from drydock.registry.manifests import Manifest, to_manifest
 
 
 class AdoptedImage(Record):

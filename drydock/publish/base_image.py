@@ -26,9 +26,9 @@ from drydock.inputs.image_digests import at_mirror
 from drydock.model.bases import GLIBC
 from drydock.oci.layers import Entry, apply_whiteout
 from drydock.oci.layout_diff import GZIP, ZSTD
+from drydock.oci.manifest import Manifest
 from drydock.oci.reference import Reference, parse_reference
 from drydock.publish.repository import Repository
-from drydock.registry.manifests import Manifest
 from drydock.registry.platform_images import PlatformImages
 
 PLATFORMS = frozenset(ARCHITECTURES.values())

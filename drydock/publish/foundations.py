@@ -29,10 +29,11 @@ from drydock.lock import lockfile
 from drydock.model.record import Record
 from drydock.model.variant import Variant
 from drydock.oci import image_layout as oci
+from drydock.oci.manifest import Manifest
 from drydock.oci.reference import Reference, parse_reference
 from drydock.publish.push import Layout, push_blobs, push_manifests, read_layout
 from drydock.publish.repository import Repository
-from drydock.registry.manifests import MANIFEST, Manifest
+from drydock.registry.manifests import MANIFEST
 
 CLAIM = "io.drydock.foundation"
 """What a signature says in addition to the digest: the key.

@@ -24,12 +24,12 @@ from drydock.inputs.models import MANIFEST, ModelFile, ModelFolder, as_pulled, f
 from drydock.inputs.others import OCI
 from drydock.model.record import Record, dump_record
 from drydock.oci import image_layout, strict
+from drydock.oci.manifest import to_manifest
 from drydock.oci.reference import parse_reference
 from drydock.publish import tags
 from drydock.publish.push import WORKERS, PublishOptions, attach_documents, push_contents, signer_of
 from drydock.publish.repository import Repository
 from drydock.registry.blobs import FileContent
-from drydock.registry.manifests import to_manifest
 from entrypoints.core.weight_files import WEIGHTS
 
 SMALL, SMALL_IN_ALL = 24 << 20, 64 << 20

@@ -13,9 +13,10 @@ from drydock.core.project import Project
 from drydock.inputs import indexes, project_files
 from drydock.inputs.others import GIT, OCI
 from drydock.model.record import Record
+from drydock.oci.manifest import to_manifest
 from drydock.oci.reference import parse_reference
 from drydock.publish.repository import Repository
-from drydock.registry.manifests import EMPTY, MANIFEST, to_manifest
+from drydock.registry.manifests import EMPTY, MANIFEST
 
 
 class PushedProject(Record):

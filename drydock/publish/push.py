@@ -27,11 +27,12 @@ from drydock.model.record import Record
 from drydock.model.variant import Variant
 from drydock.oci import image_layout as oci
 from drydock.oci import strict
+from drydock.oci.manifest import Manifest, to_manifest
 from drydock.oci.reference import Reference, parse_reference
 from drydock.publish import bindings, tags
 from drydock.publish.repository import PublishedTag, Repository
 from drydock.registry.blobs import BlobContent, Pushed, check_file
-from drydock.registry.manifests import INDEX, MANIFEST, Manifest, to_manifest
+from drydock.registry.manifests import INDEX, MANIFEST
 
 WORKERS = 4
 """Number of blobs that are pushed at the same time."""

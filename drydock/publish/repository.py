@@ -14,10 +14,11 @@ from drydock.core.files import disk_full, hold_lock_file, parse_any_json, write_
 from drydock.core.paths import cache_home
 from drydock.model.record import Record
 from drydock.oci import strict
+from drydock.oci.manifest import Manifest, to_manifest
 from drydock.oci.reference import Reference
 from drydock.publish import tags
 from drydock.registry.blobs import BlobContent, Blobs, Pushed
-from drydock.registry.manifests import EMPTY, MANIFEST, Manifest, Manifests, to_manifest
+from drydock.registry.manifests import EMPTY, MANIFEST, Manifests
 from drydock.registry.registry_client import Client
 
 

@@ -15,10 +15,11 @@ from drydock.attest.signing import Trust
 from drydock.core.console import log
 from drydock.core.errors import DrydockError, RegistryError, UntrustedError
 from drydock.model.record import Digest, Record
+from drydock.oci.manifest import Manifest
 from drydock.publish.base_image import BaseImage
 from drydock.publish.repository import Repository
 from drydock.registry.blobs import LARGEST_DOCUMENT, RemoteContent
-from drydock.registry.manifests import Manifest, fallback_tag
+from drydock.registry.manifests import fallback_tag
 
 COSIGN_TAGS = {".sig": "signature", ".att": "attestation", ".sbom": "bill of materials"}
 """End of a tag that cosign writes → what it names."""

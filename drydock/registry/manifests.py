@@ -7,18 +7,18 @@ schema" for registries that have no referrers API.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import requests
 
 from drydock.core.errors import CredentialsError, RegistryError
-from drydock.core.files import format_compact_json, hold_lock_file, parse_any_json
+from drydock.core.files import hold_lock_file, parse_any_json
 from drydock.core.http import TransientRequestError
 from drydock.oci import strict
+from drydock.oci.manifest import Manifest, to_manifest
 from drydock.oci.reference import DIGEST
 from drydock.registry.registry_client import Client, HttpRequest, RefusedError
 
@@ -46,38 +46,6 @@ IMMUTABLE_HINT = (
     "if all tags of this repository are immutable, exclude `sha256-*` there, under which registries without a referrers"
     " API list signatures and documents, and the channels, which move"
 )
-
-
-class Manifest(NamedTuple):
-    """A manifest as bytes, since the digest is that of the bytes."""
-
-    data: bytes
-    media_type: str
-
-    @property
-    def digest(self) -> str:
-        """Return the sha256 of its bytes."""
-        return f"sha256:{hashlib.sha256(self.data).hexdigest()}"
-
-    @property
-    def content(self) -> dict[str, Any]:
-        """Return the parsed content."""
-        value: dict[str, Any] = parse_any_json(self.data)
-        return value
-
-    @property
-    def is_index(self) -> bool:
-        """Tell whether it is an index, not an image."""
-        return self.media_type in strict.INDEXES
-
-    def descriptor(self) -> dict[str, Any]:
-        """Return the descriptor with which another manifest refers to it."""
-        return {"mediaType": self.media_type, "digest": self.digest, "size": len(self.data)}
-
-
-def to_manifest(content: Mapping[str, Any]) -> Manifest:
-    """Return the manifest with this content, in canonical form."""
-    return Manifest(format_compact_json(content).encode(), str(content["mediaType"]))
 
 
 class Manifests:

@@ -11,9 +11,10 @@ from typing import Any
 
 from drydock.core.errors import RegistryError
 from drydock.oci import strict
+from drydock.oci.manifest import Manifest
 from drydock.oci.reference import DIGEST
 from drydock.registry.blobs import Blobs
-from drydock.registry.manifests import Manifest, Manifests
+from drydock.registry.manifests import Manifests
 
 DEEPEST = 3
 """Indexes within one another. Each level costs a request, and no tool writes more than two."""

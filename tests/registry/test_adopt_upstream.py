@@ -18,10 +18,11 @@ from drydock.config.project_choice import DRYDOCK
 from drydock.core.errors import CredentialsError, InputError, LicenceError, RegistryError, UntrustedError
 from drydock.core.project import Project
 from drydock.oci import image_layout as oci
+from drydock.oci.manifest import Manifest
 from drydock.projects import adopt_verb
 from drydock.projects.adopt_verb import BaseFacts
 from drydock.publish.adopt import AdoptedImage, format_adopted
-from drydock.registry.manifests import Manifest, Manifests
+from drydock.registry.manifests import Manifests
 from tests.registry.test_adopt import adopted_name, fetch, make_project, options, other, project, read_files, upstream
 from tests.support import layouts
 from tests.support.servers import PASSWORD, Registry

@@ -25,9 +25,10 @@ from drydock.lock.drift.ask import LiveUpstream
 from drydock.model.bases import ImageBase
 from drydock.model.locked import Lock, LockedDebianBase, LockedImageBase
 from drydock.oci import image_layout as oci
+from drydock.oci.manifest import Manifest
 from drydock.oci.reference import parse_reference
 from drydock.publish.repository import Repository
-from drydock.registry.manifests import MANIFEST, Manifest
+from drydock.registry.manifests import MANIFEST
 from tests.support.cut_off import CutOff
 from tests.support.servers import Registry
 from tests.support.small_image import Small

@@ -11,10 +11,11 @@ import pytest
 
 from drydock.config.server_access import Access
 from drydock.core.errors import CredentialsError, RegistryError
+from drydock.oci.manifest import Manifest, to_manifest
 from drydock.oci.reference import parse_reference
 from drydock.registry import blobs as blobs_module
 from drydock.registry.blobs import Blobs
-from drydock.registry.manifests import EMPTY, MANIFEST, Manifest, Manifests, fallback_tag, to_manifest
+from drydock.registry.manifests import EMPTY, MANIFEST, Manifests, fallback_tag
 from drydock.registry.registry_client import Client
 from tests.support.servers import PASSWORD, FaultyProxy, Registry
 

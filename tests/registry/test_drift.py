@@ -9,7 +9,8 @@ import pytest
 
 from drydock.core.errors import GoneError, RegistryError
 from drydock.lock.drift.ask import LiveUpstream, Tag
-from drydock.registry.manifests import INDEX, Manifest, to_manifest
+from drydock.oci.manifest import Manifest, to_manifest
+from drydock.registry.manifests import INDEX
 from tests.registry.test_client import blobs, image, manifests
 from tests.support.ports import free_port
 from tests.support.servers import Registry

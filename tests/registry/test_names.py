@@ -14,11 +14,12 @@ from drydock.attest.signing import Trust
 from drydock.core.errors import UntrustedError
 from drydock.core.project import Project
 from drydock.examine import verify_published
+from drydock.oci.manifest import to_manifest
 from drydock.oci.reference import parse_reference
 from drydock.publish import bindings
 from drydock.publish.bindings import DAY
 from drydock.publish.push import PublishOptions, publish_image
-from drydock.registry.manifests import INDEX, to_manifest
+from drydock.registry.manifests import INDEX
 from tests.support.local_registry import VARIANT
 from tests.support.signed_image import Signed
 

@@ -15,10 +15,11 @@ from drydock.core.errors import UntrustedError
 from drydock.core.project import Project
 from drydock.examine import verify_published
 from drydock.examine.remote_image import open_image
+from drydock.oci.manifest import to_manifest
 from drydock.oci.reference import parse_reference
 from drydock.publish.push import Published, PublishOptions, publish_image
 from drydock.publish.repository import Repository
-from drydock.registry.manifests import INDEX, fallback_tag, to_manifest
+from drydock.registry.manifests import INDEX, fallback_tag
 from tests.support.local_registry import VARIANT, LocalRepository
 from tests.support.servers import Registry
 

@@ -22,9 +22,10 @@ from drydock.inputs.indexes import Indexes
 from drydock.inputs.uv import Candidate, Environment, ResolveRequest
 from drydock.model.locked import LockedDeb
 from drydock.model.variant import SourceCode
+from drydock.oci.manifest import Manifest
 from drydock.oci.reference import Reference, parse_reference
 from drydock.registry.blobs import Blobs
-from drydock.registry.manifests import Manifest, Manifests
+from drydock.registry.manifests import Manifests
 from drydock.registry.platform_images import PlatformImages
 
 ABSENT = re.compile(

@@ -322,7 +322,7 @@ def test_an_unreachable_service_costs_one_wait_and_is_reported(
         trust_verbs.audit_row.body(None, target="cpu", advisories=True)
     assert ended.value.code == 16
     stdout = capsys.readouterr().out
-    refused = "OSV: http://127.0.0.1:9/v1/query: the connection was refused (asked 5 times)"
+    refused = "OSV: http://127.0.0.1:9/v1/query: the connection was refused"
     assert f"not asked: {refused}: {len(EVERYTHING)}: " in stdout
     assert "\nasked: " not in stdout
     assert f"0 package versions checked: 0 known vulnerabilities, 0 settled; {len(EVERYTHING)} not asked" in stdout

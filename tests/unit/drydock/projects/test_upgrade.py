@@ -280,9 +280,11 @@ def test_a_plan_that_ends_with_an_error_is_shown(hosted: Two) -> None:
     assert plan.new.startswith("meta-llama/Meta-Llama-3.1-405B: needs 380.7 GiB per rank")
 
 
-def test_a_check_that_warns_now_is_shown(hosted: Two) -> None:
+def test_a_processor_that_is_refused_now_is_shown(hosted: Two) -> None:
     hosted.newer(replaced("templates/cpu/accelerator.yaml", "avx2", "avx2048"))
-    assert upgrade.ValueChange("check CPU-001", None, "FAIL") in hosted.change().plans["xeon"]
+    (plan,) = hosted.change().plans["xeon"]
+    assert (plan.name, plan.old) == ("plan", "a command")
+    assert str(plan.new).startswith("CPU-001: ")
 
 
 def test_the_difference_of_the_dockerfile_is_shown(acme: Two) -> None:

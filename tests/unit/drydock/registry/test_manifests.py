@@ -9,8 +9,9 @@ import pytest
 
 from drydock.config.server_access import Access
 from drydock.core.errors import CredentialsError, RegistryError
+from drydock.oci.manifest import Manifest, to_manifest
 from drydock.oci.reference import parse_reference
-from drydock.registry.manifests import INDEX, MANIFEST, Manifest, Manifests, fallback_tag, to_manifest
+from drydock.registry.manifests import INDEX, MANIFEST, Manifests, fallback_tag
 from drydock.registry.registry_client import Client
 from tests.support.fake_registry import Answer, Fake, Seen
 
