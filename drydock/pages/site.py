@@ -26,7 +26,7 @@ import yaml
 from drydock.core.commit import run_git
 from drydock.core.console import log
 from drydock.core.errors import BuildError, FetchError, InputError
-from drydock.core.files import format_json
+from drydock.core.files import format_json, hold_lock_file
 from drydock.core.tar import unpack_tar
 from drydock.inputs import git
 from drydock.inputs.store import default_store, place_file
@@ -99,12 +99,13 @@ def publish_site(root: Path, output: Path) -> list[Path]:
 
 def build_site(root: Path, output: Path, *, strict: bool = True) -> None:
     """Build the site of the pages below a root into a folder, other languages below it. Raises BuildError."""
-    for language in list_languages(root):
-        folder, made = stage_pages(root, language), output / _name_language_folder(language)
-        _run_zensical(folder, "build", "--clean", *(["--strict"] if strict else []))
-        shutil.rmtree(made, ignore_errors=True)
-        shutil.copytree(folder / "html", made)
-        _keep_loaded(made)
+    with hold_lock_file(root / "build" / "site.lock"):  # the staged pages are those of the checkout
+        for language in list_languages(root):
+            folder, made = stage_pages(root, language), output / _name_language_folder(language)
+            _run_zensical(folder, "build", "--clean", *(["--strict"] if strict else []))
+            shutil.rmtree(made, ignore_errors=True)
+            shutil.copytree(folder / "html", made)
+            _keep_loaded(made)
     _keep_page_in_switch(root, output)
 
 
