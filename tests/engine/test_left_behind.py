@@ -109,15 +109,15 @@ def test_two_checkouts_run_their_own_image_whatever_latest_names(
 BENCH = """
 import sys, time
 import docker
-from bench import guard, images
-with guard.guard_run():
+from bench import cleanup_guard, compared_images
+with cleanup_guard.guard_run():
     client = docker.from_env()
-    volume = client.volumes.create(f"drydock-bench-{guard.run_id()}")
-    name, _, tag = images.name_image("1").rpartition(":")
+    volume = client.volumes.create(f"drydock-bench-{cleanup_guard.run_id()}")
+    name, _, tag = compared_images.name_image("1").rpartition(":")
     client.images.get(sys.argv[1]).tag(name, tag)
-    client.containers.run(sys.argv[1], ["sleep", "99"], detach=True, labels=dict(guard.make_run_labels()),
+    client.containers.run(sys.argv[1], ["sleep", "99"], detach=True, labels=dict(cleanup_guard.make_run_labels()),
                           volumes={volume.name: {"bind": "/cache", "mode": "rw"}})
-    print(guard.run_id(), flush=True)
+    print(cleanup_guard.run_id(), flush=True)
     time.sleep(99)
 """
 

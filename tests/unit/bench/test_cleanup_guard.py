@@ -20,12 +20,12 @@ from tests.support.waiting import wait_until
 BENCH = """
 import os, subprocess, sys, tempfile, time
 from pathlib import Path
-from bench import guard, images
-with guard.guard_run():
+from bench import cleanup_guard, compared_images
+with cleanup_guard.guard_run():
     server = subprocess.Popen(["sleep", "61"])
     ignored = "import signal, time; signal.signal(15, signal.SIG_IGN); time.sleep(61)" if "deaf" in sys.argv else ""
     deaf = subprocess.Popen([sys.executable, "-c", ignored], start_new_session=True)
-    with images.make_temporary_folder() as folder, tempfile.TemporaryDirectory() as other:
+    with compared_images.make_temporary_folder() as folder, tempfile.TemporaryDirectory() as other:
         (folder / "registry").mkdir()
         assert Path(other).parent == folder.parent
         time.sleep(0.5)
