@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from drydock.attest import components, contents, licences, provenance
 from drydock.build import adoption
@@ -92,13 +92,7 @@ def make_documents(job: Job, layout: Path, manifest: Manifest, subject: str) -> 
         *components.published_recipes(recipes_lock.read_lock(job.project)),
     )
     statement = provenance.make_statement(job, layout, manifest.digest, subject, os.environ)
-    return (
-        Attached(LOCK, lockfile.path_of_lock(job.project, job.variant.id).read_bytes()),
-        Attached(LICENCES, format_compact_json(dump_record(inventory)).encode()),
-        Attached(PROVENANCE, format_compact_json(statement).encode()),
-        _make_bom_document(job, manifest, parts),
-        *_make_proof_document(job),
-    )
+    return _attach_documents(job, manifest, inventory, statement, parts)
 
 
 def make_adopted_documents(
@@ -122,6 +116,16 @@ def make_adopted_documents(
         *components.published_recipes(recipes_lock.read_lock(job.project)),
     )
     statement = provenance.make_adopted_statement(job, layers, manifest.digest, subject, os.environ)
+    return _attach_documents(job, manifest, inventory, statement, parts)
+
+
+def _attach_documents(
+    job: Job,
+    manifest: Manifest,
+    inventory: licences.Inventory,
+    statement: Mapping[str, Any],
+    parts: tuple[components.Component, ...],
+) -> tuple[Attached, ...]:
     return (
         Attached(LOCK, lockfile.path_of_lock(job.project, job.variant.id).read_bytes()),
         Attached(LICENCES, format_compact_json(dump_record(inventory)).encode()),

@@ -46,35 +46,12 @@ def make_statement(job: Job, layout: Path, digest: str, subject: str, env: Mappi
 
     It contains only what this machine did.
     """
-    origin = read_origin(job.project)
-    return {
-        "_type": STATEMENT,
-        "subject": [{"name": subject, "digest": {"sha256": digest.removeprefix("sha256:")}}],
-        "predicateType": PREDICATE,
-        "predicate": {
-            "buildDefinition": {
-                "buildType": BUILD_TYPE,
-                "externalParameters": {
-                    "variant": job.variant.id,
-                    "platform": job.platform,
-                    "source": _make_source(origin),
-                },
-                "internalParameters": {
-                    "inputsSha256": job.inputs_sha256,
-                    "sourceDateEpoch": job.lock.source_date_epoch,
-                    "export": job.export,
-                    "network": "none",
-                    "contexts": sorted(job.context_overrides),
-                },
-                "resolvedDependencies": list_dependencies(job, origin),
-            },
-            "runDetails": {
-                "builder": {"id": read_builder_id(env), "version": {"python": platform.python_version()}},
-                "metadata": {"invocationId": job.inputs_sha256, "finishedOn": _read_finish_time(layout)},
-                "byproducts": _list_byproducts(job.pins),
-            },
-        },
-    }
+    internal = {"export": job.export, "network": "none", "contexts": sorted(job.context_overrides)}
+    statement = _make_common_statement(job, BUILD_TYPE, internal, digest, subject, env)
+    details = statement["predicate"]["runDetails"]
+    details["metadata"]["finishedOn"] = _read_finish_time(layout)
+    details["byproducts"] = _list_byproducts(job.pins)
+    return statement
 
 
 def make_adopted_statement(
@@ -84,23 +61,29 @@ def make_adopted_statement(
 
     It has no time: whoever adopts the same image from the same commit makes the same statement.
     """
+    internal = {"base": job.pins.base.digest, "addedLayers": [layer["digest"] for layer in layers]}
+    return _make_common_statement(job, ADOPTED_TYPE, internal, digest, subject, env)
+
+
+def _make_common_statement(
+    job: Job, build_type: str, internal: Mapping[str, Any], digest: str, subject: str, env: Mapping[str, str]
+) -> dict[str, Any]:
+    """Return what a statement says of every image, with the `internal` parameters of this type of build."""
     origin = read_origin(job.project)
-    external = {"variant": job.variant.id, "platform": job.platform, "source": _make_source(origin)}
-    internal = {
-        "inputsSha256": job.inputs_sha256,
-        "sourceDateEpoch": job.lock.source_date_epoch,
-        "base": job.pins.base.digest,
-        "addedLayers": [layer["digest"] for layer in layers],
-    }
+    common = {"inputsSha256": job.inputs_sha256, "sourceDateEpoch": job.lock.source_date_epoch}
     return {
         "_type": STATEMENT,
         "subject": [{"name": subject, "digest": {"sha256": digest.removeprefix("sha256:")}}],
         "predicateType": PREDICATE,
         "predicate": {
             "buildDefinition": {
-                "buildType": ADOPTED_TYPE,
-                "externalParameters": external,
-                "internalParameters": internal,
+                "buildType": build_type,
+                "externalParameters": {
+                    "variant": job.variant.id,
+                    "platform": job.platform,
+                    "source": _make_source(origin),
+                },
+                "internalParameters": {**common, **internal},
                 "resolvedDependencies": list_dependencies(job, origin),
             },
             "runDetails": {

@@ -45,7 +45,7 @@ def _list_set_variables(variants: Sequence[Variant]) -> Iterator[tuple[str, ...]
     settings = (
         (
             ((item.setting, item.value, because),) * 2
-            for item, because in _stated(variant)
+            for item, because in _list_stated_settings(variant)
             if not item.setting.startswith("-")
         )
         for variant in variants
@@ -54,12 +54,12 @@ def _list_set_variables(variants: Sequence[Variant]) -> Iterator[tuple[str, ...]
         yield f"`{name}`", f"`{value}`", format_accelerators(variants, holders), because
 
 
-def _stated(variant: Variant) -> Iterator[tuple[ResolvedSetting, str]]:
+def _list_stated_settings(variant: Variant) -> Iterator[tuple[ResolvedSetting, str]]:
     """Yield each setting with its reason, which names the role that has it; those of two roles once."""
     yield from ((item, item.because) for item in variant.settings)
     of_roles: dict[str, tuple[ResolvedSetting, list[str]]] = {}
-    for role, own in variant.roles.items():
-        for item in own.settings:
+    for role, profile in variant.roles.items():
+        for item in profile.settings:
             of_roles.setdefault(item.model_dump_json(), (item, []))[1].append(role)
     for item, roles in of_roles.values():
         yield item, f"{' and '.join(roles)}: {item.because}"

@@ -16,8 +16,8 @@ _LINE = re.compile(r"([A-Z]+-\d+): (.*)", re.DOTALL)
 
 def format_topology_finding(number: str, detail: str) -> str:
     """Return a finding as one line: its id, what was found, what to do."""
-    known = read_topology_findings()[number]
-    return f"{number}: {known.text.format(detail)}; {known.remediation}"
+    finding = read_topology_findings()[number]
+    return f"{number}: {finding.text.format(detail)}; {finding.remediation}"
 
 
 def read_words(env: Mapping[str, str]) -> Words:
@@ -40,8 +40,8 @@ def translate_line(words: Words, line: str) -> str:
     if not match:
         return translate_text(words, line)
     number, text = match.groups()
-    known = read_topology_findings().get(number)
-    remediation = known.remediation if known and text.endswith(f"; {known.remediation}") else ""
+    finding = read_topology_findings().get(number)
+    remediation = finding.remediation if finding and text.endswith(f"; {finding.remediation}") else ""
     if not remediation:
         return f"{number}: {translate_text(words, text)}"
     text = text.removesuffix(f"; {remediation}")
