@@ -108,14 +108,17 @@ def clean_engine(run: str) -> None:
     import docker  # noqa: PLC0415 - slow, and the guard starts with each benchmark
     from docker.errors import DockerException  # noqa: PLC0415 - as above
 
+    from drydock.engine.connection import inspect_images  # noqa: PLC0415 - as above
+
     of_run: dict[str, str | list[str] | bool] = {"label": f"{LABEL}={run}"}
     with contextlib.suppress(DockerException), contextlib.closing(docker.from_env()) as client:
-        for container in client.containers.list(all=True, filters=of_run):
+        for container in client.containers.list(all=True, ignore_removed=True, filters=of_run):
             container.remove(force=True, v=True)
         for volume in client.volumes.list(filters={"name": run}):
             volume.remove(force=True)
-        names = [tag for image in client.images.list(name="drydock-bench/*") for tag in image.tags if run in tag]
-        for name in (*names, *(str(image.id) for image in client.images.list(all=True, filters=of_run))):
+        names = [tag for image in inspect_images(client, "drydock-bench/*") for tag in image["RepoTags"] if run in tag]
+        labelled_images = inspect_images(client, label=f"{LABEL}={run}", intermediate=True)
+        for name in (*names, *(image["Id"] for image in labelled_images)):
             with contextlib.suppress(DockerException):
                 client.images.remove(name, force=True)
 

@@ -19,6 +19,7 @@ from drydock.config.project_choice import DRYDOCK
 from drydock.core.console import log
 from drydock.core.errors import EngineError
 from drydock.core.paths import ROOT
+from drydock.engine.connection import inspect_images
 from drydock.inputs import fetch
 from drydock.lock import lockfile, resolution
 from drydock.model.bases import DebianBase
@@ -123,8 +124,9 @@ def build_plain_image(inputs: dict[str, str], folder: Path = FOLDER, *options: s
 
 def remove_plain_images() -> None:
     """Remove every plain image from the engine. BuildKit's cache is kept."""
-    for image in docker.from_env().images.list(all=True, filters={"label": LABEL}):
-        docker.from_env().images.remove(str(image.id), force=True)
+    client = docker.from_env()
+    for image in inspect_images(client, label=LABEL, intermediate=True):
+        client.images.remove(image["Id"], force=True)
 
 
 if __name__ == "__main__":

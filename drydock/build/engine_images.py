@@ -16,7 +16,7 @@ from drydock.config.matrix import read_matrix
 from drydock.core.console import as_lines, log
 from drydock.core.project import Project
 from drydock.engine import daemon, image_loading
-from drydock.engine.connection import connect_engine
+from drydock.engine.connection import connect_engine, inspect_images
 from drydock.lock import lockfile
 
 COMMITTED, OTHER, STAND_IN = "committed", "not committed", "stand-in"
@@ -44,7 +44,7 @@ def list_engine_images(project: Project) -> list[EngineImage]:
     committed, kept_names = {*_list_committed_digests(project)}, checkouts.list_kept_names()
     try:
         client = connect_engine()
-        image_attrs = [image.attrs for image in client.images.list()]
+        image_attrs = inspect_images(client)
         containers = client.api.containers(all=True)
     except docker.errors.DockerException as error:
         raise daemon.make_unreachable_error(error) from error

@@ -6,12 +6,13 @@ knows the first only, or reads contexts from the current folder if there is no c
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 import docker
@@ -105,6 +106,21 @@ def connect_engine() -> docker.DockerClient:
         return docker.from_env()
     endpoint = read_context(context)
     return docker.DockerClient(base_url=endpoint.address, tls=_make_tls_config(endpoint))
+
+
+def inspect_images(
+    client: docker.DockerClient, name: str = "", label: str = "", *, intermediate: bool = False
+) -> list[dict[str, Any]]:
+    """Return what the engine reports of its images, of all or of those with a name or a label.
+
+    docker-py's own list fails if another process removes an image between its two requests. Raises DockerException.
+    """
+    filters = {"label": label} if label else {}
+    images = []
+    for digest in client.api.images(name or None, quiet=True, all=intermediate, filters=filters):
+        with contextlib.suppress(docker.errors.ImageNotFound):
+            images.append(client.images.get(digest).attrs)
+    return images
 
 
 def _make_tls_config(endpoint: Endpoint) -> TLSConfig | bool:

@@ -23,7 +23,7 @@ import docker.errors
 from drydock.core.console import Step, log, show_step
 from drydock.core.errors import EngineError
 from drydock.core.files import parse_any_json
-from drydock.engine.connection import connect_engine
+from drydock.engine.connection import connect_engine, inspect_images
 from drydock.oci import image_layout as oci
 
 _Content = io.BufferedReader | io.BytesIO
@@ -147,7 +147,7 @@ def _query_images(name: str | None = None) -> list[dict[str, Any]]:
     params = {"manifests": "true", "filters": json.dumps({"reference": [name]} if name else {})}
     with contextlib.closing(connect_engine()) as client:
         answer = client.api.get(f"{client.api.base_url}/{API}/images/json", params=params)
-        return answer.json() if answer.ok else [image.attrs for image in client.images.list(name)]
+        return answer.json() if answer.ok else inspect_images(client, name or "")
 
 
 def send_layout(layout: Path, reference: str, present: Collection[str]) -> None:

@@ -18,6 +18,7 @@ from bench.small_project import VARIANT
 from drydock.build import build
 from drydock.build.build_job import Job
 from drydock.core.errors import BuildError
+from drydock.engine.connection import inspect_images
 from drydock.engine.daemon import wait_for
 from tests.support.cut_off import skip_without_second_engine
 from tests.support.small_image import Small, stub_vllm
@@ -33,10 +34,10 @@ def small(job: Job, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Small]
     project.add_row(OTHER, stub_vllm() | {"vllm/other.py": f"A = {time.time()}\n"})
     project.add_row(BROKEN, stub_vllm() | {"vllm/envs.py": "environment_variables = {\n"})
     yield project
-    images = docker.from_env().images
+    client = docker.from_env()
     for row in (VARIANT, OTHER, BROKEN):
-        for image in images.list(name=f"drydock/{row}"):
-            images.remove(image.id, force=True)
+        for image in inspect_images(client, f"drydock/{row}"):
+            client.images.remove(image["Id"], force=True)
 
 
 def rows(stdout: str) -> dict[str, dict[str, Any]]:

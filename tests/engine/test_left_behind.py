@@ -25,6 +25,7 @@ from drydock.config.project_choice import DRYDOCK
 from drydock.core.paths import ROOT
 from drydock.core.project import Project
 from drydock.engine import image_loading
+from drydock.engine.connection import inspect_images
 from drydock.run import engine
 
 REPOSITORY = "drydock/left-behind"
@@ -45,12 +46,12 @@ def imported(tag: str) -> str:
 def images() -> Iterator[docker.models.images.ImageCollection]:
     with contextlib.closing(docker.from_env()) as client:
         yield client.images
-        for image in client.images.list(all=True, filters={"label": f"{image_loading.LABEL}=left-behind"}):
-            client.images.remove(str(image.id), force=True)
+        for image in inspect_images(client, label=f"{image_loading.LABEL}=left-behind", intermediate=True):
+            client.images.remove(image["Id"], force=True)
 
 
 def ids(images: docker.models.images.ImageCollection) -> set[str]:
-    return {str(image.id) for image in images.list(filters={"label": f"{image_loading.LABEL}=left-behind"})}
+    return {image["Id"] for image in inspect_images(images.client, label=f"{image_loading.LABEL}=left-behind")}
 
 
 def built_in(checkout: Path, tag: str) -> str:
@@ -142,8 +143,10 @@ def test_a_killed_benchmark_leaves_nothing_in_the_engine(built: build.Built) -> 
 def left(run: str) -> list[str]:
     """Return what the engine has of a benchmark."""
     with contextlib.closing(docker.from_env()) as client, contextlib.suppress(DockerException):
-        containers = client.containers.list(all=True, filters={"label": f"{cleanup_guard.LABEL}={run}"})
+        containers = client.containers.list(
+            all=True, ignore_removed=True, filters={"label": f"{cleanup_guard.LABEL}={run}"}
+        )
         volumes = client.volumes.list(filters={"name": run})
-        tags = [tag for image in client.images.list(name="drydock-bench/*") for tag in image.tags if run in tag]
+        tags = [tag for image in inspect_images(client, "drydock-bench/*") for tag in image["RepoTags"] if run in tag]
         return [*(str(container.id) for container in containers), *(volume.name for volume in volumes), *tags]
     return ["the engine does not answer"]

@@ -15,6 +15,7 @@ from drydock.build.build_job import Job
 from drydock.config.project_choice import DRYDOCK
 from drydock.core.errors import UntrustedError
 from drydock.engine import daemon
+from drydock.engine.connection import inspect_images
 from drydock.prove import demo, prove
 from drydock.publish import model as publishing
 from drydock.publish.push import PublishOptions
@@ -35,7 +36,8 @@ def registry(tmp_path: Path) -> Iterator[Registry]:
     yield server
     server.stop()
     client = engine_client.from_env()
-    for name in {name for image in client.images.list() for name in image.attrs["RepoDigests"] if server.host in name}:
+    digests = {name for image in inspect_images(client) for name in image["RepoDigests"]}
+    for name in (name for name in digests if server.host in name):
         client.images.remove(name)
     try:
         client.volumes.get(CACHE).remove()

@@ -133,7 +133,7 @@ def test_what_docker_refuses_is_our_error_and_nothing_is_left(
         try:
             with pytest.raises(HostError) as raised:
                 Here(DRYDOCK).detach(argv, container_spec) if detached else Here(DRYDOCK).attach(argv, container_spec)
-            container_names = [container.name for container in client.containers.list(all=True)]
+            container_names = [container.name for container in client.containers.list(all=True, ignore_removed=True)]
         finally:
             placeholder.remove(force=True)
             client.volumes.get(cache).remove() if client.volumes.list(filters={"name": cache}) else None

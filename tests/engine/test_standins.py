@@ -27,6 +27,7 @@ from drydock.config.project_choice import DRYDOCK
 from drydock.core.console import log
 from drydock.core.errors import BuildError
 from drydock.core.paths import ROOT
+from drydock.engine.connection import inspect_images
 from drydock.model.variant import Variant
 from drydock.prove import demo
 from entrypoints.core.errors import EntrypointError
@@ -82,10 +83,10 @@ def built(engine: object, request: pytest.FixtureRequest) -> Iterator[None]:
     reporter = request.config.pluginmanager.get_plugin("terminalreporter")
     reporter.write_line(f"\n{message}") if reporter else log(message)
     yield
-    images = docker.from_env().images
+    client = docker.from_env()
     for variant in VARIANTS:
-        for built_image in images.list(name=image(variant.id)):
-            images.remove(built_image.id, force=True)
+        for built_image in inspect_images(client, image(variant.id)):
+            client.images.remove(built_image["Id"], force=True)
 
 
 def asked_for(items: Sequence[pytest.Item]) -> set[str]:
@@ -107,7 +108,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.usefixtures("built")
 @pytest.mark.parametrize("variant", cases())
 def test_the_committed_dockerfile_builds_and_its_image_starts_what_was_planned(variant: Variant, model: Path) -> None:
-    if not docker.from_env().images.list(name=image(variant.id)):
+    if not inspect_images(docker.from_env(), image(variant.id)):
         bake([variant])
     host, expected = planned(variant, model)
     ran = run(image(variant.id), model, "serve", "--root", f"/hosts/{host}", "--exec", "--model", MODEL)

@@ -29,7 +29,7 @@ def committed() -> str:
 
 
 def attrs(digest: str, *tags: str, loaded: str = "2026-11-25T09:00:00.123456789Z") -> Any:
-    return SimpleNamespace(attrs={"Id": digest, "RepoTags": tags, "Size": 2e9, "Metadata": {"LastTagTime": loaded}})
+    return {"Id": digest, "RepoTags": tags, "Size": 2e9, "Metadata": {"LastTagTime": loaded}}
 
 
 @pytest.fixture
@@ -45,8 +45,19 @@ def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
         attrs(f"sha256:{'e' * 64}"),
     ]
     running = [{"Names": ["/server"], "ImageID": OTHER}]
+    inspected = {image["Id"]: image for image in images}
+
+    def get_image(digest: str) -> Any:
+        if digest not in inspected:
+            raise docker.errors.ImageNotFound("another process removed it")
+        return SimpleNamespace(attrs=inspected[digest])
+
     client = SimpleNamespace(
-        images=SimpleNamespace(list=lambda: images), api=SimpleNamespace(containers=lambda **_: running)
+        api=SimpleNamespace(
+            images=lambda *_, **_options: [*inspected, f"sha256:{'f' * 64}"],
+            containers=lambda **_: running,
+        ),
+        images=SimpleNamespace(get=get_image),
     )
     monkeypatch.setattr(docker, "from_env", lambda: client)
     removed: list[str] = []
