@@ -10,17 +10,17 @@ from typing import NamedTuple
 from bench import (
     bench_machine,
     bench_page,
-    building,
+    build_rows,
     cleanup_guard,
-    detect,
-    growth,
-    image_size,
-    many,
+    detect_rows,
+    growth_rows,
+    many_rows,
     plain_image,
-    serve,
-    ship,
-    start,
-    tool,
+    serve_rows,
+    ship_rows,
+    size_rows,
+    start_rows,
+    tool_rows,
 )
 from bench.bench_records import MeasuredPart, Measurement, Report
 from drydock.core.console import log
@@ -41,15 +41,17 @@ class Bench(NamedTuple):
 
 
 BENCHES: Mapping[str, Bench] = {
-    "build": Bench(building.measure_builds, 2, building.measure_cached_builds),
-    "start": Bench(start.measure_starts, 2, start.measure_short_starts),
-    "serve": Bench(serve.measure_serving, 2),
-    "size": Bench(image_size.measure_sizes, 1),
-    "ship": Bench(ship.measure_shipping, 2),
-    "many": Bench(many.measure_many, 1),
-    "growth": Bench(growth.measure_growth, 3, partial(growth.measure_growth, 1)),
+    "build": Bench(build_rows.measure_builds, 2, build_rows.measure_cached_builds),
+    "start": Bench(start_rows.measure_starts, 2, start_rows.measure_short_starts),
+    "serve": Bench(serve_rows.measure_serving, 2),
+    "size": Bench(size_rows.measure_sizes, 1),
+    "ship": Bench(ship_rows.measure_shipping, 2),
+    "many": Bench(many_rows.measure_many, 1),
+    "growth": Bench(growth_rows.measure_growth, 3, partial(growth_rows.measure_growth, 1)),
     "tool": Bench(
-        lambda rounds: [*tool.measure_tool(rounds), *detect.measure_detection(rounds)], 7, partial(tool.measure_tool, 1)
+        lambda rounds: [*tool_rows.measure_tool(rounds), *detect_rows.measure_detection(rounds)],
+        7,
+        partial(tool_rows.measure_tool, 1),
     ),
 }
 """Part → its benchmark, in the order of the page."""

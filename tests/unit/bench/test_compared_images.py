@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bench import PARTS, bench_page, building, compared_images, image_size, plain_image, run, serve, ship
+from bench import PARTS, bench_page, build_rows, compared_images, plain_image, run, serve_rows, ship_rows, size_rows
 from bench.compared_servers import is_right_answer
 from drydock.build.build_job import prepare_job
 from drydock.config.matrix import read_matrix
@@ -98,13 +98,13 @@ def test_an_edit_changes_one_file_and_each_edit_is_different(tmp_path: Path) -> 
 
 def test_layers_in_several_variants_count_as_shared() -> None:
     variants = read_matrix(DRYDOCK)
-    rows = {row.what.rpartition(", ")[2]: row for row in image_size.compare_shared_blobs(variants)}
+    rows = {row.what.rpartition(", ")[2]: row for row in size_rows.compare_shared_blobs(variants)}
 
     assert {"cuda", "ascend linux/arm64"} <= set(rows), "a row for each platform that several variants are locked for"
     assert all(row.theirs and 0 <= row.ours.median <= row.theirs.median for row in rows.values())
     alone = tuple(variant for variant in variants if variant.id == "cpu-vllm0.32")
-    assert list(image_size.compare_shared_blobs(alone)) == []
-    (twice,) = image_size.compare_shared_blobs((*alone, alone[0].model_copy(update={"stack": "again"})))
+    assert list(size_rows.compare_shared_blobs(alone)) == []
+    (twice,) = size_rows.compare_shared_blobs((*alone, alone[0].model_copy(update={"stack": "again"})))
     assert twice.value == 1
     assert "stores 0.50 of the sum" in twice.note
     assert "one variant only" not in twice.note
@@ -112,26 +112,26 @@ def test_layers_in_several_variants_count_as_shared() -> None:
 
 def test_an_upgrade_pulls_no_layer_that_the_node_has(monkeypatch: pytest.MonkeyPatch) -> None:
     variants = read_matrix(DRYDOCK)
-    upgrades = [*image_size.compare_upgrades(variants)]
+    upgrades = [*size_rows.compare_upgrades(variants)]
     assert all(row.theirs and 0 < row.ours.median <= row.theirs.median for row in upgrades)
     assert upgrades[0].ours.median < 0.75 * (upgrades[0].theirs or upgrades[0].ours).median, (
         "most of CUDA's libraries stay"
     )
-    name = image_size.UPGRADES[0][0]
-    monkeypatch.setattr(image_size, "UPGRADES", [(name, name)])
-    assert [row.ours.median for row in image_size.compare_upgrades(variants)] == [0]
+    name = size_rows.UPGRADES[0][0]
+    monkeypatch.setattr(size_rows, "UPGRADES", [(name, name)])
+    assert [row.ours.median for row in size_rows.compare_upgrades(variants)] == [0]
 
 
 def test_a_layer_depends_on_its_python_version_and_wheels_limit_sharing() -> None:
     (one,) = (variant for variant in read_matrix(DRYDOCK) if variant.id == "cpu-vllm0.32")
-    pins = lockfile.read_lock(lockfile.path_of_lock(DRYDOCK, one.id)).platforms[image_size.PLATFORM]
-    mine, newer = image_size.make_held(one, pins), image_size.make_held(one.model_copy(update={"python": "3.12"}), pins)
+    pins = lockfile.read_lock(lockfile.path_of_lock(DRYDOCK, one.id)).platforms[size_rows.PLATFORM]
+    mine, newer = size_rows.make_held(one, pins), size_rows.make_held(one.model_copy(update={"python": "3.12"}), pins)
     base = sum(deb.size for deb in pins.base.packages) if isinstance(pins.base, LockedDebianBase) else 0
 
-    assert image_size.count_repeated_bytes([mine.blobs, newer.blobs]) == 2 * base > 0
+    assert size_rows.count_repeated_bytes([mine.blobs, newer.blobs]) == 2 * base > 0
     assert sum(mine.blobs.values()) == sum(mine.wheels.values())
     bumped = {**pins.layers, "vllm": (pins.layers["vllm"][0].model_copy(update={"sha256": "0" * 64}),)}
-    after = image_size.make_held(one, pins.model_copy(update={"layers": bumped}))
+    after = size_rows.make_held(one, pins.model_copy(update={"layers": bumped}))
     changed = {key for key in after.blobs if key not in mine.blobs}
     assert [after.blobs[key] for key in changed] == [pins.layers["vllm"][0].size], "a vLLM bump changes its layer alone"
 
@@ -140,18 +140,24 @@ def test_stored_bytes_are_counted_in_a_registrys_folder(tmp_path: Path) -> None:
     blob = tmp_path / "data" / "docker" / "registry" / "v2" / "blobs" / "sha256" / "ab" / "abc" / "data"
     blob.parent.mkdir(parents=True)
     blob.write_bytes(bytes(300))
-    assert ship.count_stored_bytes(tmp_path) == 300
+    assert ship_rows.count_stored_bytes(tmp_path) == 300
 
 
 def test_every_part_of_the_page_can_be_measured() -> None:
     assert set(run.BENCHES) == set(bench_page.TITLES)
     assert tuple(run.BENCHES) == PARTS
-    assert set(building.NOTES) == {building.EMPTY, building.FIRST, building.EDITED, building.NOTHING, building.PROCESS}
+    assert set(build_rows.NOTES) == {
+        build_rows.EMPTY,
+        build_rows.FIRST,
+        build_rows.EDITED,
+        build_rows.NOTHING,
+        build_rows.PROCESS,
+    }
 
 
 def test_there_are_enough_prompts_and_all_differ() -> None:
-    assert len(set(serve.PROMPTS)) == len(serve.PROMPTS) >= max(serve.REQUESTS.values())
-    assert QUESTION not in serve.PROMPTS
+    assert len(set(serve_rows.PROMPTS)) == len(serve_rows.PROMPTS) >= max(serve_rows.REQUESTS.values())
+    assert QUESTION not in serve_rows.PROMPTS
 
 
 def test_only_the_answer_that_transformers_gives_is_correct() -> None:
@@ -160,11 +166,11 @@ def test_only_the_answer_that_transformers_gives_is_correct() -> None:
 
 
 def test_visits_become_rows_with_medians_and_answers() -> None:
-    ours = serve.Visit("ours", ("a", "b"), {1: 30.0, 8: 200.0, 32: 600.0})
-    eager = serve.Visit("plain eager", ("a", "c"), {1: 20.0, 8: 100.0, 32: 500.0})
-    default = serve.Visit("plain default", ("a", "b"), {1: 30.0, 8: 100.0, 32: 500.0})
+    ours = serve_rows.Visit("ours", ("a", "b"), {1: 30.0, 8: 200.0, 32: 600.0})
+    eager = serve_rows.Visit("plain eager", ("a", "c"), {1: 20.0, 8: 100.0, 32: 500.0})
+    default = serve_rows.Visit("plain default", ("a", "b"), {1: 30.0, 8: 100.0, 32: 500.0})
     bare = ours._replace(name="without the guard")
-    rows = serve.rows_of([ours, eager, default, bare, ours._replace(speeds={1: 40.0, 8: 200.0, 32: 600.0})])
+    rows = serve_rows.rows_of([ours, eager, default, bare, ours._replace(speeds={1: 40.0, 8: 200.0, 32: 600.0})])
 
     assert [(row.what.split(", ")[1], row.against, row.met) for row in rows[:4]] == [
         ("1 client", "plain eager", True),

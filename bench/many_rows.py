@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
-from bench import compared_images, ship
+from bench import compared_images, ship_rows
 from bench.bench_records import Figure, Goal, Measurement
 from bench.second_buildkit import remote_builder
 from bench.small_project import VARIANT, SmallProject
@@ -69,7 +69,7 @@ def _second_machine(folder: Path, rounds: int) -> Mapping[str, Figure]:
             raise BuildError(f"{name}: the foundation was not pulled: {outputs[0][-500:]}")
         return seconds
 
-    with ship.run_registry(folder / "foundations") as host:
+    with ship_rows.run_registry(folder / "foundations") as host:
         run("foundations.push", "--target", name, "--registry", f"{host}/foundations")
         measures: dict[str, Callable[[], float]] = {PULLED: lambda: measure(host), BUILT: lambda: measure("")}
         return in_turns(measures, rounds, "s")
