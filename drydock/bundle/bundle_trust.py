@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from drydock.attest import signing
+from drydock.attest import cosign
 from drydock.build.build_job import layouts_folder, recorded_digest
 from drydock.bundle.archive import Archive
 from drydock.bundle.bundle_records import BundledImage
@@ -42,7 +42,7 @@ def _verify_signature(archive: Archive, key: str) -> None:
     if not archive.signature:
         raise UntrustedError(f"{archive.path}: not signed, but --verify-key {key} requires a signature", hint=hint)
     try:
-        signing.check_data(archive.index_bytes, archive.signature, key)
+        cosign.check_data(archive.index_bytes, archive.signature, key)
     except UntrustedError as error:
         raise UntrustedError(*(f"{archive.path}: {problem}" for problem in error.problems), hint=hint) from error
 

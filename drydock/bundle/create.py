@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from drydock.attest import documents, signing
+from drydock.attest import cosign, documents
 from drydock.attest.provenance import read_origin
 from drydock.bundle import archive
 from drydock.bundle import bundle_models as model_folders
@@ -87,7 +87,7 @@ def create_bundle(
     """
     started = time.monotonic()
     _check_output(output)
-    signing.require_signer(signing.Signer(key) if key else None)
+    cosign.require_signer(cosign.Signer(key) if key else None)
     variants = matrix.read_matrix(project)
     chosen = {variant.id: variant for variant in (matrix.find_variant(variants, target) for target in targets)}
     layouts = {name: push.list_built_layouts(project, variant) for name, variant in sorted(chosen.items())}
@@ -96,7 +96,7 @@ def create_bundle(
         parts = [_make_bundled_part(layout) for variant_layouts in layouts.values() for layout in variant_layouts]
         entries, blobs = _assemble_index(parts, layouts, gathered, project)
         index = archive.index_of(entries)
-        archive.write_archive(output, index, blobs, signing.sign_data(index, signing.Signer(key)) if key else b"")
+        archive.write_archive(output, index, blobs, cosign.sign_data(index, cosign.Signer(key)) if key else b"")
     return Created(
         file=str(output),
         bundle=make_blob(index).digest,

@@ -100,7 +100,7 @@ def _open_trusted(
     project: Project, reference: str, options: ReferenceOptions
 ) -> tuple[Image, tuple[str, ...], Signatures]:
     """Return an image whose signatures are valid, and those of the chosen platforms."""
-    from drydock.attest.signing import trust_of
+    from drydock.attest.cosign import trust_of
     from drydock.examine.remote_image import choose_platforms, open_image, refuse_row_name
     from drydock.examine.signatures import Signatures, require_trust
     from drydock.oci.reference import parse_reference
@@ -144,7 +144,7 @@ def verify_options(
 
     Raises InputError if options that require each other are incomplete.
     """
-    from drydock.attest.signing import trust_of
+    from drydock.attest.cosign import trust_of
     from drydock.examine import verify_published
 
     trust = trust_of(trust_in, insecure=insecure)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from drydock.attest import documents, signing
+from drydock.attest import cosign, documents
 from drydock.core.errors import InputError, UntrustedError
 from drydock.oci.reference import Reference
 
@@ -15,7 +15,7 @@ NO_SIGNATURE = "no signatures found"
 """What cosign says if no one has signed a digest."""
 
 
-def require_trust(trust: signing.Trust, verb: str, *, unsigned: bool) -> None:
+def require_trust(trust: cosign.Trust, verb: str, *, unsigned: bool) -> None:
     """Raise InputError unless the user says whose signatures count, or that none are checked."""
     if trust.required and unsigned:
         raise InputError("--unsigned excludes --verify-key and --identity")
@@ -39,7 +39,7 @@ def copy_hint(mirror_of: str, where: Reference, digest: str) -> str:
 class Signatures:
     """Checks signatures, if there is a key or an identity to check them with."""
 
-    def __init__(self, trust: signing.Trust, reference: Reference, mirror_of: str = "") -> None:
+    def __init__(self, trust: cosign.Trust, reference: Reference, mirror_of: str = "") -> None:
         self._trust, self._named, self._mirror_of = trust, reference, mirror_of
         self.required = trust.required
         self.shown: list[str] = []
@@ -49,7 +49,7 @@ class Signatures:
         if not self.required:
             return
         try:
-            signing.check_digest_signature(where, self._trust)
+            cosign.check_digest_signature(where, self._trust)
         except UntrustedError as error:
             raise UntrustedError(*(f"{name}: {problem}" for problem in error.problems), hint=HINT) from error
         self.shown.append(f"signature of {name} ({where.digest})")
@@ -88,7 +88,7 @@ class Signatures:
     def _first_signed(self, where: Reference, artifacts: Sequence[str]) -> str:
         for artifact in artifacts[:MOST_CHECKED]:
             try:
-                signing.check_digest_signature(where.at(artifact), self._trust)
+                cosign.check_digest_signature(where.at(artifact), self._trust)
             except UntrustedError:
                 continue
             return artifact

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from drydock.attest import bom, components, contents, documents, provenance, signing
+from drydock.attest import bom, components, contents, cosign, documents, provenance
 from drydock.build import adoption, build
 from drydock.build.build_job import BuildOptions, choose_platform, prepare_job
 from drydock.build.rebuild import format_difference
@@ -40,7 +40,7 @@ from drydock.publish.repository import Referrer
 class VerifyOptions(NamedTuple):
     """Options of `image verify`."""
 
-    trust: signing.Trust = signing.Trust()
+    trust: cosign.Trust = cosign.Trust()
     rebuild: bool = True
     builder: str = ""
     mirror_of: str = ""

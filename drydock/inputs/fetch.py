@@ -102,7 +102,9 @@ def _refuse_unresolved(variant: Variant, pins: LockedPlatform, without: Collecti
         )
 
 
-def fetch_wheels(wheels: Sequence[LockedWheel], *, offline: bool = False, env: Mapping[str, str] = os.environ) -> None:
+def fetch_native_wheels(
+    wheels: Sequence[LockedWheel], *, offline: bool = False, env: Mapping[str, str] = os.environ
+) -> None:
     """Fetch wheels for this machine's own Python into the store."""
     store = default_store(env)
     if offline:

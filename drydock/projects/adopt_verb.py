@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from packaging.version import InvalidVersion, Version
 
 from drydock.attest import licences
-from drydock.attest.signing import Trust
+from drydock.attest.cosign import Trust
 from drydock.build import adoption, build
 from drydock.build.build_job import BuildOptions, choose_platform, prepare_job
 from drydock.config import matrix

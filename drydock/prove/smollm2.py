@@ -62,7 +62,7 @@ def make_small_model(
     final = cache_home() / "models" / f"{recipe.name}-{key}"
     with hold_lock_file(final.with_suffix(".lock")):
         if not final.is_dir():
-            fetch.fetch_wheels(wheels, offline=offline)
+            fetch.fetch_native_wheels(wheels, offline=offline)
             with whole_folder(final) as temporary:
                 log(f"converting {recipe.name} to safetensors")
                 _convert_to_safetensors(image, wheels, recipe, temporary, labels)

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from drydock.attest import documents, signing
+from drydock.attest import cosign, documents
 from drydock.build import adoption
 from drydock.build.build_job import Job
 from drydock.core.console import as_lines
@@ -136,7 +136,7 @@ def push_image(
     """
     started = time.monotonic()
     signer = push.signer_of(options)
-    signing.require_signer(signer)
+    cosign.require_signer(signer)
     variant = jobs[0].variant
     repository = open_destination(where, insecure=options.insecure)
     tag = choose_tag(where, variant)

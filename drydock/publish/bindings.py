@@ -14,7 +14,7 @@ from typing import Annotated, Literal, NamedTuple, Self
 from packaging.version import Version
 from pydantic import Field, StringConstraints, ValidationError, model_validator
 
-from drydock.attest import documents, signing
+from drydock.attest import cosign, documents
 from drydock.core.console import log
 from drydock.core.errors import TagError, UntrustedError
 from drydock.core.files import format_json
@@ -140,7 +140,7 @@ def bind_tag(
 
 
 def read_channel_bindings(
-    repository: Repository, planned: Iterable[PublishedTag], signer: signing.Signer | None
+    repository: Repository, planned: Iterable[PublishedTag], signer: cosign.Signer | None
 ) -> dict[str, Binding]:
     """Return what the channels among these tags name now, by tag, as this signer's key has signed it.
 
@@ -152,7 +152,7 @@ def read_channel_bindings(
     return {tag: binding for tag, binding in current_bindings if binding}
 
 
-def _read_current_binding(repository: Repository, item: PublishedTag, signer: signing.Signer | None) -> Binding | None:
+def _read_current_binding(repository: Repository, item: PublishedTag, signer: cosign.Signer | None) -> Binding | None:
     candidates = []
     for document in repository.documents(item.was or "", (documents.TAG,)):
         try:
@@ -166,7 +166,7 @@ def _read_current_binding(repository: Repository, item: PublishedTag, signer: si
     candidates.sort(key=lambda pair: pair[0].counter, reverse=True)
     key = signer if signer and signer.key else None
     return next(
-        (binding for binding, where in candidates[:CANDIDATES] if key is None or signing.signed_by([where], key)), None
+        (binding for binding, where in candidates[:CANDIDATES] if key is None or cosign.signed_by([where], key)), None
     )
 
 

@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from drydock.attest import signing
+from drydock.attest import cosign
 from drydock.build.build import Pull
 from drydock.build.build_job import Job
 from drydock.core.console import Step, as_lines, log, show_step
@@ -55,7 +55,7 @@ class Source(NamedTuple):
     """Where foundations are pulled from, and whose signatures count where no lock has a digest."""
 
     where: Reference
-    trust: signing.Trust
+    trust: cosign.Trust
 
 
 class PushedFoundation(Record):
@@ -85,7 +85,7 @@ def make_registry_pull(registry: str, trust_in: Sequence[str], *, insecure: bool
 
     `trust_in` is key, identity, issuer and trusted root. Raises InputError.
     """
-    trust = signing.trust_of(trust_in, insecure=insecure)
+    trust = cosign.trust_of(trust_in, insecure=insecure)
     if registry:
         return partial(pull_foundation, Source(parse_foundations_address(registry), trust))
     if trust.required or insecure:
@@ -122,7 +122,7 @@ def _pull_trusted(source: Source, job: Job) -> None:
         raise RegistryError(f"{source.where} does not have {committed or job.foundation_key}")
     if not committed:
         trust = source.trust._replace(claims={CLAIM: job.foundation_key}, patience=GRACE)
-        signing.check_digest_signature(source.where.at(received.digest), trust)
+        cosign.check_digest_signature(source.where.at(received.digest), trust)
     manifest = repository.manifests.read(received, received.digest)
     blobs = _list_foundation_blobs(manifest, str(source.where))
     size = sum(blobs.values())
@@ -198,7 +198,7 @@ def _check_config(layout: Path, manifest: Manifest, platform: str) -> None:
 
 
 def push_foundations(
-    project: Project, variants: Sequence[Variant], registry: str, signer: signing.Signer | None, *, insecure: bool
+    project: Project, variants: Sequence[Variant], registry: str, signer: cosign.Signer | None, *, insecure: bool
 ) -> list[PushedFoundation]:
     """Push the kept foundations of variants, each under its key, and sign them if a signer is given.
 
@@ -208,7 +208,7 @@ def push_foundations(
     if not kept_jobs:
         text = "no foundation is kept here of " + (variants[0].id if len(variants) == 1 else "any row")
         raise InputError(text, hint="run `./inv build --target TARGET` first")
-    signing.require_signer(signer)
+    cosign.require_signer(signer)
     access = indexes.make_index_access(indexes.read_indexes(), os.environ)
     repository = Repository(parse_foundations_address(registry), access, insecure=insecure)
     layouts = [_read_kept(job) for job in kept_jobs]
@@ -227,12 +227,12 @@ def _read_kept(job: Job) -> Layout:
     return layout
 
 
-def _push_foundation(repository: Repository, layout: Layout, signer: signing.Signer | None) -> PushedFoundation:
+def _push_foundation(repository: Repository, layout: Layout, signer: cosign.Signer | None) -> PushedFoundation:
     job, digest = layout.job, layout.manifest.digest
     pushed = push_blobs(repository, [layout])
     push_manifests(repository, [layout], layout.manifest)
     if signer:
-        signing.sign_digests([repository.where.at(digest)], signer._replace(claims={CLAIM: job.foundation_key}))
+        cosign.sign_digests([repository.where.at(digest)], signer._replace(claims={CLAIM: job.foundation_key}))
     repository.tag(layout.manifest, job.foundation_key)  # at last: a tag names what is whole
     return PushedFoundation(
         variant=job.variant.id,

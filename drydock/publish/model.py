@@ -15,7 +15,7 @@ from itertools import chain
 from math import ceil
 from pathlib import Path
 
-from drydock.attest import documents, model_bom, signing
+from drydock.attest import cosign, documents, model_bom
 from drydock.core.console import as_lines, log
 from drydock.core.errors import FetchError, InputError
 from drydock.core.files import file_sha256, format_compact_json, format_json, read_bounded
@@ -104,7 +104,7 @@ def push_model(folder: Path, name: str, options: PublishOptions) -> PushedModel:
     if where.digest:
         raise InputError(f"{name}: found a digest, expected REGISTRY/NAME, with or without a tag")
     signer = signer_of(options)
-    signing.require_signer(signer)
+    cosign.require_signer(signer)
     access = indexes.make_index_access(indexes.read_indexes(), os.environ)
     repository = Repository(where, access, insecure=options.insecure)
     repository.push_bytes(b"{}")  # a part of the bill of materials: without access, no file is hashed in vain

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from drydock.attest import documents, signing
+from drydock.attest import cosign, documents
 from drydock.attest.documents import Attached
 from drydock.build.build_job import BuildOptions, Job, prepare_job
 from drydock.config import matrix
@@ -120,7 +120,7 @@ def publish_image(project: Project, target: str, options: PublishOptions) -> Pub
         raise InputError(f"--expires {options.expires}: expected a number of days, from 1 to {LONGEST}")
     variant = matrix.find_variant(matrix.read_matrix(project), target)
     repository, tags = repository_of(variant, options), tags_of(variant, options)
-    signing.require_signer(signer)
+    cosign.require_signer(signer)
     layouts = list_built_layouts(project, variant)
     for layout in layouts:
         layout.job.require_recorded(layout.manifest.digest)
@@ -302,18 +302,18 @@ def attach_documents(
         _restore_referrers(repository, manifest, artifacts)
     signer = signer_of(options)
     if signer:
-        signing.sign_digests([repository.where.at(digest) for digest in dict.fromkeys(digests)], signer)
+        cosign.sign_digests([repository.where.at(digest) for digest in dict.fromkeys(digests)], signer)
     if signer and options.signature_tags:
-        signing.sign_digests([repository.where.at(digest) for digest in images], signer._replace(as_tag=True))
+        cosign.sign_digests([repository.where.at(digest) for digest in images], signer._replace(as_tag=True))
 
 
-def signer_of(options: PublishOptions) -> signing.Signer | None:
+def signer_of(options: PublishOptions) -> cosign.Signer | None:
     """Return who signs, or None if nothing is signed. Raises InputError."""
     if options.key and options.keyless:
         raise InputError("--sign-key and --sign-keyless exclude each other")
     if not (options.key or options.keyless):
         return None
-    return signing.Signer("" if options.keyless else options.key, options.insecure, options.signing_config)
+    return cosign.Signer("" if options.keyless else options.key, options.insecure, options.signing_config)
 
 
 def _restore_referrers(repository: Repository, manifest: Manifest, artifacts: Sequence[Manifest]) -> None:

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from drydock.attest import signing
-from drydock.attest.signing import Trust
+from drydock.attest import cosign
+from drydock.attest.cosign import Trust
 from drydock.core.console import log
 from drydock.core.errors import DrydockError, RegistryError, UntrustedError
 from drydock.model.record import Digest, Record
@@ -49,11 +49,11 @@ def check_signature(base: BaseImage, trust: Trust) -> bool:
         return False
     where = base.repository.where.at(base.digest)
     try:
-        signing.check_digest_signature(where, trust)
+        cosign.check_digest_signature(where, trust)
     except UntrustedError:
         if not trust.key:
             raise
-        signing.check_digest_signature(where, trust._replace(as_tag=True))
+        cosign.check_digest_signature(where, trust._replace(as_tag=True))
     return True
 
 

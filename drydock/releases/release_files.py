@@ -19,12 +19,12 @@ from pathlib import Path
 
 from packaging.utils import canonicalize_name
 
-from drydock.attest import bom, licences, signing
+from drydock.attest import bom, cosign, licences
 from drydock.attest.bom import BomSubject
 from drydock.attest.components import Component
 from drydock.attest.contents import Package
+from drydock.attest.cosign import Signer
 from drydock.attest.licences import LicencePolicy
-from drydock.attest.signing import Signer
 from drydock.ci.ci_variables import KEY
 from drydock.cli.version import DISTRIBUTION, read_own_version
 from drydock.core.commit import read_commit, run_git
@@ -53,7 +53,7 @@ def make_release_files(
     epoch = _commit_time(root, f"v{read_own_version()}")
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise InputError(f"{folder}: is not an empty folder", hint="name a new one")
-    signing.require_signer(signed_by, env)
+    cosign.require_signer(signed_by, env)
     with tempfile.TemporaryDirectory(prefix="drydock-") as temporary:
         packages = _built_twice(root, Path(temporary), env)
         contents = {path.name: path.read_bytes() for path in packages}
@@ -62,7 +62,7 @@ def make_release_files(
     sums = "".join(f"{compute_sha256(data)}  {name}\n" for name, data in sorted(contents.items())).encode()
     contents[CHECKSUMS] = sums
     if signed_by:
-        contents[SIGNATURE] = signing.sign_data(sums, signed_by, env)
+        contents[SIGNATURE] = cosign.sign_data(sums, signed_by, env)
     for name, data in contents.items():
         write_atomically(folder / name, data)
     return [folder / name for name in contents]

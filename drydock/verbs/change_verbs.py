@@ -154,7 +154,7 @@ class AdoptVerbOptions(SignOptions, PlatformOption, TrustOptions, JsonOption):
 @Verb
 def adopt_image(options: AdoptVerbOptions) -> None:
     """Make an image of others one of drydock's in a registry: two more layers and a row. No layer of it is pulled."""
-    from drydock.attest import signing
+    from drydock.attest import cosign
     from drydock.projects import adopt_verb
     from drydock.publish import adopt as adopted_images
     from drydock.publish.base_image import BaseFacts
@@ -172,7 +172,7 @@ def adopt_image(options: AdoptVerbOptions) -> None:
         read_layers=options.read_layers,
         facts_file=options.facts,
         load=options.load,
-        trust=signing.trust_of(options.signers, insecure=options.insecure),
+        trust=cosign.trust_of(options.signers, insecure=options.insecure),
         check=options.check,
         publish=signed,
     )

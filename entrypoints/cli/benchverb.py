@@ -120,13 +120,13 @@ def _measure_requests(
 
 def _measure_offline(arguments: Arguments, scene: Scene, program: Program, kit: Kit, load: Load) -> Result:
     """Measure a model without a server, with the plan's flags, environment, limits and caches."""
-    from entrypoints.plan.plan import reasons_text
+    from entrypoints.plan.plan_text import format_reasons_text
     from entrypoints.serve.launch import prepare_host
 
     facts, _, plan = scene.plan(arguments)
     if plan.group:
         raise EntrypointError(USAGE, f"--kind {arguments.bench.kind}: measures one host", "measure several by --url")
-    scene.say(reasons_text(plan))
+    scene.say(format_reasons_text(plan))
     caches, env = prepare_host(plan, scene.profile, facts, scene.env, arguments.options)
     flags = without_server(plan.argv[plan.argv.index("-m") + 2 :])
     try:

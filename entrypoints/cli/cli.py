@@ -120,7 +120,7 @@ def _start_vllm(arguments: Arguments, env: Env, run: Any) -> int:
     gc.disable()  # planning makes many records and little garbage
     from entrypoints.checks.findings import format_findings_log, has_failures, sort_worst_first
     from entrypoints.core.language import translate_text
-    from entrypoints.plan.plan import reasons_text, select_problems
+    from entrypoints.plan.plan_text import format_reasons_text, select_problems
 
     profile = _read_localized_profile(arguments, env)
     if any(word.partition("=")[0] == "--help" for word in arguments.vllm):
@@ -128,7 +128,9 @@ def _start_vllm(arguments: Arguments, env: Env, run: Any) -> int:
     _check_files(profile, arguments, env)
     facts, _, plan = _make_plan(arguments, env, profile)
     words = profile.get("words") or {}
-    tell_line(format_findings_log(sort_worst_first(select_problems(plan.findings)), words) + reasons_text(plan, words))
+    tell_line(
+        format_findings_log(sort_worst_first(select_problems(plan.findings)), words) + format_reasons_text(plan, words)
+    )
     if arguments.options.strict and has_failures(plan.findings):
         tell_line(f"drydock: {translate_text(words, 'not started: a check is FAIL, and --strict is set')}")
         return CHECK_FAILED
@@ -167,8 +169,8 @@ def _check_files(profile: Mapping[str, Any], arguments: Arguments, env: Env) -> 
 def _run_plan(arguments: Arguments, env: Env) -> int:
     from entrypoints.checks.findings import format_findings as findings_text
     from entrypoints.checks.findings import sort_worst_first
-    from entrypoints.plan.plan import format_plan_text, make_plan_document, redact_plan, worth_reading
     from entrypoints.plan.plan_summary import summary_text
+    from entrypoints.plan.plan_text import format_plan_text, make_plan_document, redact_plan, worth_reading
 
     if arguments.diff:
         return _print_plan_diff(arguments)
@@ -217,7 +219,7 @@ def _print_rehearsal(
     """Let vLLM check a model's plan; print what it said, with --json the plan too. Raises REFUSED, HOST."""
     from entrypoints.cli import rehearse
     from entrypoints.core.records import to_json
-    from entrypoints.plan.plan import make_plan_document
+    from entrypoints.plan.plan_text import make_plan_document
     from entrypoints.serve.launch import make_vllm_environment
 
     model, plan = planned

@@ -23,8 +23,8 @@ from entrypoints.core.errors import EntrypointError
 from entrypoints.core.records import Facts, Finding, RankPlan, ServePlan, Use
 from entrypoints.core.redact import redact_text
 from entrypoints.core.text import format_count
-from entrypoints.plan.plan import redact_plan
 from entrypoints.plan.plan_summary import devices_text, measure_load, settings_of, split_words
+from entrypoints.plan.plan_text import redact_plan
 from entrypoints.request.flags import DATA, PIPELINE, SEQUENCES, TENSOR
 
 _OPEN = ("FAIL", "WARN", "UNKNOWN")

@@ -8,14 +8,14 @@ from typing import Any, NamedTuple
 from entrypoints.accelerators import import_decider
 from entrypoints.cache.plan import choose_cache_folders, drop_unchosen_home, make_cache_plan, make_cache_settings
 from entrypoints.checks.causes import add_cause
-from entrypoints.checks.findings import IN_ENGLISH, INFO, make_finding, make_notice
+from entrypoints.checks.findings import make_finding, make_notice
 from entrypoints.checks.grants import examine_facts, explain_no_device
 from entrypoints.core.errors import DOES_NOT_FIT, USAGE, EntrypointError
 from entrypoints.core.exported import choose_exported_variables
 from entrypoints.core.folders import locate_private_root
-from entrypoints.core.language import Words, translate_phrase, translate_text
-from entrypoints.core.records import CachePlan, Facts, Finding, Notice, RankPlan, Reason, ServePlan, Value, to_json
-from entrypoints.core.redact import redact_argv, redact_env, redact_value
+from entrypoints.core.language import Words, translate_text
+from entrypoints.core.records import CachePlan, Facts, Finding, Notice, RankPlan, Reason, ServePlan, Value
+from entrypoints.core.redact import redact_value
 from entrypoints.core.settings_precedence import (
     COMMAND_LINE,
     DECISION,
@@ -34,7 +34,7 @@ from entrypoints.decide.records import Decision
 from entrypoints.host.limits import choose_raised_limits
 from entrypoints.host.limits import make_limit_reasons as limit_reasons
 from entrypoints.model.read import ModelFacts
-from entrypoints.plan import guard, inputs, parsers, placement
+from entrypoints.plan import guard_settings, inputs, parsers, placement
 from entrypoints.plan import ranks as over
 from entrypoints.plan.later_downloads import choose_vocabulary, find_later_downloads
 from entrypoints.plan.recipe_attempts import apply_recipe, plan_with_recipe
@@ -166,9 +166,9 @@ def _read_request(
     profile: Mapping[str, Any], facts: Facts, published: ModelFacts, user_flags: UserFlags
 ) -> PlanRequest:
     """Return the request. Raises HOST if the image needs a device and there is none, and USAGE for contradictions."""
-    flags, secret, exposed = guard.api_key(user_flags)
-    flags, unguarded = guard.add_middleware(flags, keyed=bool(secret or flags.variable(API_KEY_VARIABLE)))
-    stated = _command_line(flags) | guard.read_guard_settings(flags) | parsers.read_tool_choice(flags)
+    flags, secret, exposed = guard_settings.read_api_key(user_flags)
+    flags, unguarded = guard_settings.add_middleware(flags, keyed=bool(secret or flags.variable(API_KEY_VARIABLE)))
+    stated = _command_line(flags) | guard_settings.read_guard_settings(flags) | parsers.read_tool_choice(flags)
     flags, recommended = apply_recommended(profile, facts, published, flags)
     decision_flags = apply_recipe(flags.recipe, with_own_settings(profile, flags))
     flags = decision_flags._replace(env=flags.env)
@@ -201,7 +201,7 @@ def _choose_defaults(profile: Mapping[str, Any], request: PlanRequest, drain_tim
         exported
         | _make_default_values(model, flags)
         | choose_draining(flags, drain_timeout)
-        | guard.make_guard_defaults(model, flags, exported)
+        | guard_settings.choose_request_limits(model, flags, exported)
     )
     return PlanDefaults(exported, values)
 
@@ -565,72 +565,3 @@ def _translate_reason(words: Words, reason: Reason) -> Reason:
 
 def _format_setting_value(value: str | bool) -> str:
     return str(value).lower() if isinstance(value, bool) else value
-
-
-# --- showing --------------------------------------------------------------------------------------------------------
-
-
-def redact_plan(plan: ServePlan) -> ServePlan:
-    """Return the plan without secrets, for printing."""
-    reasons = (
-        reason._replace(
-            value=redact_value(reason.setting, reason.value),
-            because=redact_value("", reason.because),
-            instead=tuple(redact_value(reason.setting, text) for text in reason.instead),
-        )
-        for reason in plan.reasons
-    )
-    ranks = (rank._replace(argv=redact_argv(rank.argv), env=redact_env(rank.env)) for rank in plan.ranks)
-    return plan._replace(
-        argv=redact_argv(plan.argv), env=redact_env(plan.env), reasons=tuple(reasons), ranks=tuple(ranks)
-    )
-
-
-def make_plan_document(plan: ServePlan) -> dict[str, Any]:
-    """Return the plan as `plan --json` prints it."""
-    result: dict[str, Any] = to_json(redact_plan(plan))
-    return result
-
-
-def format_plan_text(plan: ServePlan, words: Words = IN_ENGLISH) -> str:
-    """Format the command, the environment, the commands of several hosts, and one line for each reason."""
-    public_plan = redact_plan(plan)
-    ranks = "".join(_rank_text(rank) for rank in public_plan.ranks)
-    return f"{_command_text(public_plan.env, public_plan.argv)}\n{ranks}{reasons_text(public_plan, words)}"
-
-
-def _rank_text(rank: RankPlan) -> str:
-    from shlex import join
-
-    before = "".join(f"{join(words)}\n" for words in rank.before)
-    return f"rank {rank.rank}:\n{before}{_command_text(rank.env, rank.argv)}\n"
-
-
-def _command_text(env: Mapping[str, str], argv: tuple[str, ...]) -> str:
-    from shlex import join, quote
-
-    return "".join(f"{name}={quote(value)} \\\n" for name, value in env.items()) + f"{join(argv)}\n"
-
-
-def reasons_text(plan: ServePlan, words: Words = IN_ENGLISH) -> str:
-    """Format the reasons, one line each, with the rejected alternatives below."""
-    return "".join(
-        f"{reason.setting} = {reason.value}  [{reason.origin}] {reason.because}\n"
-        + "".join(f"{translate_phrase(words, '    not {}', text)}\n" for text in reason.instead)
-        for reason in redact_plan(plan).reasons
-    )
-
-
-def select_problems(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    """Return the findings that need attention."""
-    return tuple(finding for finding in findings if finding.severity in ("WARN", "FAIL", "UNKNOWN"))
-
-
-def worth_reading(profile: Mapping[str, Any], findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    """Return the findings that need attention, and what the decisions say of this plan (INFO)."""
-    of_decisions = profile.get("findings") or {}
-    return tuple(
-        finding
-        for finding in findings
-        if select_problems((finding,)) or (finding.severity == INFO and finding.id in of_decisions)
-    )

@@ -238,7 +238,7 @@ def _run_supervised(
 
     from entrypoints.core.language import translate_text
     from entrypoints.host.events import explain_limit_events, limit_events
-    from entrypoints.plan import guard
+    from entrypoints.plan import guard_settings
     from entrypoints.serve.draining import VARIABLE, DrainFile
     from entrypoints.serve.exit_status import advise_on_memory
     from entrypoints.serve.job import ServeJob
@@ -266,7 +266,7 @@ def _run_supervised(
         drain_pause=options.drain_pause,
         stall=plan.stall,
         engines=len({use.engine for use in plan.uses}) or 1,
-        refuses=guard.NAME in plan.argv,
+        refuses=guard_settings.NAME in plan.argv,
         drain_file=drain_file,
         drains_itself=find_flag_value(plan.argv, SHUTDOWN) not in ("", "0"),
         until_ready=until_ready,

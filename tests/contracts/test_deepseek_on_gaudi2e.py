@@ -16,7 +16,7 @@ from drydock.lock.lockfile import path_of_lock, read_lock
 from drydock.run.container import Container, RunRequest, make_container
 from drydock.run.kubernetes import make_objects
 from entrypoints.core.records import ServePlan
-from entrypoints.plan.plan import worth_reading
+from entrypoints.plan.plan_text import worth_reading
 from tests.support.containers import recorded
 from tests.support.machines import machine
 from tests.support.planned import models, plan

@@ -79,14 +79,12 @@ def test_names_that_cannot_be_searched_are_measured(tmp_path: Path) -> None:
 SAME_EVERYWHERE = {
     "ascend", "cpu", "cuda", "enflame", "habana", "neuron", "rocm", "tpu", "xpu",  # the probe and the decisions of each
     "access", "benchmark", "bucket", "caches", "cli", "cluster", "collective", "compose", "draining", "errors",
-    "families", "findings", "flags", "foundations", "git", "hub", "intents", "kubernetes", "many", "parsers", "pods",
+    "families", "findings", "flags", "foundations", "git", "hub", "intents", "kubernetes", "parsers", "pods",
     "ports", "ranks", "recipes", "roles", "router", "standins", "tar", "vllm_lists",
 }  # fmt: skip
 """Files' names that stand for the same thing in each folder: a feature on both sides, or in a test's helper too."""
 DIFFERENT_IN_THE_IMAGE = {
     "files": "a model's, and how a file is written",
-    "guard": "what is closed, and what closes it inside vLLM",
-    "limits": "of a process, and of Gaudi's stack",
     "memory": "of an accelerator, and of the CPU",
     "plan": "the command, and what it keeps of caches",
     "record": "a recorded host, and the base of all records",

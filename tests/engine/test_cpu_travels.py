@@ -13,7 +13,7 @@ from typing import NamedTuple
 import pytest
 
 from bench.small_project import VARIANT
-from drydock.attest.signing import Trust
+from drydock.attest.cosign import Trust
 from drydock.build import build
 from drydock.build.build_job import Job
 from drydock.bundle.create import create_bundle

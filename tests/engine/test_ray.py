@@ -97,7 +97,7 @@ def _wheels(*names: str) -> list[str]:
     layers = lock.platforms["linux/amd64"].layers.values()
     wheels = [wheel for layer in layers for wheel in layer if wheel.name in names]
     assert len(wheels) == len(names)
-    fetch.fetch_wheels(wheels, offline=False)
+    fetch.fetch_native_wheels(wheels, offline=False)
     return [wheel.sha256 for wheel in wheels]
 
 

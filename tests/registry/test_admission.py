@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from drydock.attest.signing import Trust, check_digest_signature
+from drydock.attest.cosign import Trust, check_digest_signature
 from drydock.core.errors import InputError, UntrustedError
 from drydock.core.project import Project
 from drydock.examine.admission import make_admission_policy

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import requests
 
-from drydock.attest import signing
+from drydock.attest import cosign
 from drydock.build import adoption
 from drydock.config.matrix import find_variant, read_matrix
 from drydock.config.project_choice import DRYDOCK
@@ -39,7 +39,7 @@ def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COSIGN_PASSWORD", "")
 
 
-def cosign(*words: str) -> None:
+def run_cosign(*words: str) -> None:
     subprocess.run(["cosign", *words], check=True, capture_output=True)
 
 
@@ -76,8 +76,8 @@ def test_signature_and_bill_of_materials_are_carried_into_another_registry_and_v
     image = f"{upstream.host}/{upstream.name}@{subject['digest']}"
     bill = attach_document(upstream, subject, "application/spdx+json", b'{"spdxVersion": "SPDX-2.3"}')
     plain = ("--tlog-upload=false", "--use-signing-config=false", "--new-bundle-format=false")
-    cosign("sign", "--yes", "--allow-http-registry", *plain, "--key", str(key), image)
-    trust = signing.Trust(key=str(key.with_suffix(".pub")))
+    run_cosign("sign", "--yes", "--allow-http-registry", *plain, "--key", str(key), image)
+    trust = cosign.Trust(key=str(key.with_suffix(".pub")))
     adopted = adopt_verb.adopt_image(project, options(upstream, f"{other.host}/acme/carried", trust=trust))
     assert adopted.upstream_verified
     assert {document.kind for document in adopted.upstream} == {"application/spdx+json", "signature"}
@@ -86,7 +86,7 @@ def test_signature_and_bill_of_materials_are_carried_into_another_registry_and_v
     copied = fetch(other.host, "acme/carried", f"manifests/{bill}").json()
     assert fetch(other.host, "acme/carried", f"blobs/{copied['layers'][0]['digest']}").json()["spdxVersion"]
     public = ("--insecure-ignore-tlog=true", "--allow-http-registry", "--new-bundle-format=false")
-    cosign("verify", "--key", trust.key, *public, f"{other.host}/acme/carried@{subject['digest']}")
+    run_cosign("verify", "--key", trust.key, *public, f"{other.host}/acme/carried@{subject['digest']}")
     label = read_config(other.host, "acme/carried", adopted)["Labels"]["org.opencontainers.image.base.digest"]
     assert label == subject["digest"]
 
@@ -101,7 +101,7 @@ def test_a_base_without_the_signature_that_is_required_is_refused_before_anythin
     project: Project, upstream: Upstream, key: Path
 ) -> None:
     upstream.push("v0.33.0")
-    trust = signing.Trust(key=str(key.with_suffix(".pub")))
+    trust = cosign.Trust(key=str(key.with_suffix(".pub")))
     before = read_files(project)
     with pytest.raises(UntrustedError, match="no valid signature"):
         adopt_verb.adopt_image(project, options(upstream, trust=trust))

@@ -176,7 +176,7 @@ def test_image_verify_checks_signatures_documents_and_base_and_assembles_it_agai
     monkeypatch.setenv("COSIGN_PASSWORD", "")
     upstream.push("v0.33.0")
     adopted = adopt_verb.adopt_image(project, options(upstream, publish=PublishOptions("", key=str(key))))
-    trust = verify_published.signing.Trust(key=str(key.with_suffix(".pub")))
+    trust = verify_published.cosign.Trust(key=str(key.with_suffix(".pub")))
     trusted = verify_published.verify_reference(project, adopted.image, VerifyOptions(trust))
     assert trusted.rebuilt == adopted.digest
     assert any("names the base" in line for line in trusted.shown)
@@ -194,7 +194,7 @@ def test_an_image_whose_label_names_another_base_than_its_lock_is_not_trusted(
     assert other in lock.read_text()
     image = verify_published.open_image(adopted.image)
     check = verify_published._Check(image, VerifyOptions(unsigned=True), verify_published.Signatures(
-        verify_published.signing.Trust(), image.where))  # fmt: skip
+        verify_published.cosign.Trust(), image.where))  # fmt: skip
     check.lock = verify_published.lockfile.read_lock(lock)
     with pytest.raises(UntrustedError, match="label names the base"):
         check._is_adopted("linux/amd64")

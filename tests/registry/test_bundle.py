@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import pytest
 
-from drydock.attest import signing
+from drydock.attest import cosign
 from drydock.build import checkouts
 from drydock.build.build_job import BuildOptions, prepare_job
 from drydock.bundle import load as loading
@@ -255,7 +255,7 @@ class Forgery(NamedTuple):
 
 
 def other_key(archive: Archive, folder: Path) -> bytes:
-    return signing.sign_data(archive.index_bytes, signing.Signer(str(key_pair(folder))))
+    return cosign.sign_data(archive.index_bytes, cosign.Signer(str(key_pair(folder))))
 
 
 def without_one(archive: Archive) -> bytes:

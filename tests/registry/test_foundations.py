@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from drydock.attest.signing import Signer
+from drydock.attest.cosign import Signer
 from drydock.build.build_job import Job
 from drydock.config.server_access import Access
 from drydock.core.errors import InputError, RegistryError, UntrustedError

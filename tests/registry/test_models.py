@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from drydock.attest import documents, signing
+from drydock.attest import cosign, documents
 from drydock.config.server_access import Access
 from drydock.core import http
 from drydock.core.errors import CredentialsError, InputError, RegistryError, TagError
@@ -37,10 +37,10 @@ def test_a_model_is_pushed_once_and_signed_with_its_bill(registry: Registry, tmp
     assert first.bytes_sent > sum(map(len, FILES.values()))
     assert second.bytes_sent == 0
     where = parse_reference(first.model.removeprefix("oci://"))
-    trust = signing.Trust(str(key.with_suffix(".pub")))
-    signing.check_digest_signature(where, trust)
+    trust = cosign.Trust(str(key.with_suffix(".pub")))
+    cosign.check_digest_signature(where, trust)
     (bill,) = Repository(where.at(""), Access()).documents(first.digest, {documents.MODEL_BOM})
-    signing.check_digest_signature(where.at(bill.manifest), trust)
+    cosign.check_digest_signature(where.at(bill.manifest), trust)
     assert {component["name"] for component in bill.json()["components"]} == FILES.keys()
     model = model_images.describe_model_image(first.model)
     assert (model / "config.json").read_bytes() == FILES["config.json"]

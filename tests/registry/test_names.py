@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from drydock.attest import documents, signing
-from drydock.attest.signing import Trust
+from drydock.attest import cosign, documents
+from drydock.attest.cosign import Trust
 from drydock.core.errors import UntrustedError
 from drydock.core.project import Project
 from drydock.examine import verify_published
@@ -106,7 +106,7 @@ def test_what_an_earlier_version_published_is_still_verified_by_its_release_tag(
     assert manifest
     fields = {"schema": 1, "image": signed.done.digest, "repository": "published/cpu", "tag": f"{VARIANT}-1.0.0"}
     artifact = signed.repository.refer(manifest, documents.RELEASE, json.dumps(fields).encode(), "release.json")
-    signing.sign_digests([parse_reference(signed.where).at(artifact.digest)], signing.Signer(str(key)))
+    cosign.sign_digests([parse_reference(signed.where).at(artifact.digest)], cosign.Signer(str(key)))
     assert signed.verify().digest == signed.done.digest
     assert "published before channels were signed" in signed.refused(f"{signed.where}:stable")
     publish_image(

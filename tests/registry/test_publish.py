@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from drydock.attest import documents, signing
+from drydock.attest import cosign, documents
 from drydock.config.server_access import Access
 from drydock.core.errors import InputError, RegistryError, TagError
 from drydock.core.project import Project
@@ -128,9 +128,9 @@ def test_a_channel_counts_on_from_what_our_key_signed(
     for data in (planted.data, b"{}"):
         there.refer(manifest, planted.media_type, data, planted.name)
     publish_image(Project(local.root), VARIANT, options._replace(release="1.4.0"))
-    signed = signing.signed_by(
+    signed = cosign.signed_by(
         [there.where.at(item.manifest) for item in there.documents(first.digest, (documents.TAG,))],
-        signing.Signer(str(key)),
+        cosign.Signer(str(key)),
     )
     tag_documents = [
         bindings.parse_binding(item.data, "here")

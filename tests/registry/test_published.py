@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from drydock.attest import bom, documents
-from drydock.attest.signing import Trust
+from drydock.attest.cosign import Trust
 from drydock.core.errors import UntrustedError
 from drydock.core.project import Project
 from drydock.examine import audit, image_diff, verify_published

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from drydock.attest import signing
-from drydock.attest.signing import Signer
+from drydock.attest import cosign
+from drydock.attest.cosign import Signer
 from drydock.core.errors import InputError, UntrustedError
 from drydock.core.project import Project
 from drydock.releases import release_files
@@ -27,15 +27,15 @@ def test_a_release_is_signed_with_a_key(tmp_path: Path) -> None:
     *_, sums, signature = release_files.make_release_files(Project(folder), tmp_path / "dist", Signer(str(key)))
 
     public = str(key.with_suffix(".pub"))
-    signing.check_data(sums.read_bytes(), signature.read_bytes(), public)
+    cosign.check_data(sums.read_bytes(), signature.read_bytes(), public)
     with pytest.raises(UntrustedError):
-        signing.check_data(sums.read_bytes() + b"\n", signature.read_bytes(), public)
+        cosign.check_data(sums.read_bytes() + b"\n", signature.read_bytes(), public)
 
 
 def test_a_key_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:
     key_pair(tmp_path)
     with pytest.raises(InputError, match="signing with /nowhere"):
-        signing.sign_data(b"data", Signer("/nowhere"))
+        cosign.sign_data(b"data", Signer("/nowhere"))
 
 
 def test_data_is_signed_with_an_identity(tmp_path: Path) -> None:
@@ -44,7 +44,7 @@ def test_data_is_signed_with_an_identity(tmp_path: Path) -> None:
     services.start()
     environment = {**os.environ, "SIGSTORE_ID_TOKEN": token("release@example.org")}
     try:
-        signed = signing.sign_data(b"data", Signer("", config=services.config), environment)
+        signed = cosign.sign_data(b"data", Signer("", config=services.config), environment)
     finally:
         services.stop()
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from drydock.attest import documents
-from drydock.attest.signing import Trust
+from drydock.attest.cosign import Trust
 from drydock.config.server_access import Access
 from drydock.core.errors import UntrustedError
 from drydock.core.project import Project

@@ -17,12 +17,10 @@ from entrypoints.core.errors import DOES_NOT_FIT, USAGE, EntrypointError
 from entrypoints.core.parse import format_id_list, parse_id_list
 from entrypoints.core.records import Device, Facts, Notice, Value
 from entrypoints.core.text import format_count
-from entrypoints.decide.habana.graphs import BLOCK, GraphDemand, Warmup, choose_graphs, round_up
-from entrypoints.decide.habana.lengths import (
+from entrypoints.decide.habana.execution_modes import (
     LINKED,
     NICS,
     QUANT,
-    SCRIPT,
     SKIP,
     HabanaCase,
     choose_execution_mode,
@@ -33,19 +31,20 @@ from entrypoints.decide.habana.lengths import (
     keeps_bfloat16_cache,
     model_settings,
 )
-from entrypoints.decide.habana.limits import check_manual_limits
+from entrypoints.decide.habana.graphs import BLOCK, Warmup, choose_graphs
+from entrypoints.decide.habana.lengths import choose_gaudi_lengths, make_graph_demand
+from entrypoints.decide.habana.manual_limits import check_manual_limits
 from entrypoints.decide.habana.profiler import choose_gaudi_profiler
 from entrypoints.decide.parallelism.fit import Fit, fit_model
 from entrypoints.decide.parallelism.hosts import CARDS, make_reach_fields
 from entrypoints.decide.parallelism.rules import Rules
 from entrypoints.decide.records import Decision
 from entrypoints.model.read import ModelFacts
-from entrypoints.request.flags import BATCHED, EXPERT, LENGTH, QUANTIZATION, SEQUENCES, UTILISATION
 from entrypoints.request.flags import BLOCK as BLOCK_SIZE
+from entrypoints.request.flags import EXPERT, LENGTH, QUANTIZATION, UTILISATION
 from entrypoints.request.vllm_flags import UserFlags
 
 MODULES, MODULE = "HABANA_VISIBLE_MODULES", "HLS_MODULE_ID"
-PREFILLS = "--max-num-prefill-seqs"
 CPUS = "DRYDOCK_CPUS"
 _TRIES = 4
 """The largest number of fits: one for each doubling of the cards."""
@@ -55,13 +54,13 @@ def decide(profile: Mapping[str, Any], facts: Facts, model: ModelFacts, user_fla
     """Choose every setting that the user did not set. Raises as `fit_model`, and USAGE for invalid numbers."""
     case = HabanaCase(profile, _select_user_modules(facts, user_flags), model, user_flags)
     chosen = _fit_cards(case)
-    demand = _graph_demand(case, chosen)
+    demand = make_graph_demand(case, chosen)
     warmup = choose_graphs(demand, case.thresholds, user_flags.env)
     folder = f"{_find_cache_root(case)}/buckets"
     values = {
         **_choose_parallelism(case, chosen),
         **_choose_gaudi_utilisation(case, chosen),
-        **_choose_gaudi_lengths(case, chosen, demand),
+        **choose_gaudi_lengths(case, chosen, demand),
         **_resolve_bucket_files(warmup, folder),
         **_choose_warmup(case, warmup),
         **choose_execution_mode(case, chosen),
@@ -282,71 +281,7 @@ def _choose_bound_cores(case: HabanaCase, devices: tuple[Device, ...]) -> dict[s
     }
 
 
-# --- lengths and graphs ---------------------------------------------------------------------------------------------
-
-
-def _graph_demand(case: HabanaCase, chosen: Fit) -> GraphDemand:
-    thresholds, user_flags = case.thresholds, case.given
-    length = chosen.length or thresholds.whole("usual_length")
-    sequences = chosen.sequences or _choose_decode_batch(case, chosen)
-    whole, least = bool(thresholds.number("whole_prompts")), thresholds.whole("batched_tokens")
-    budget = user_flags.number(BATCHED) or (round_up(max(length, least), BLOCK) if whole else least)
-    prompts = user_flags.number(PREFILLS) or _count_step_prompts(case, budget, sequences)
-    block = user_flags.number(BLOCK_SIZE) or BLOCK
-    blocks = chosen.kv_tokens // block if chosen.kv_tokens else None
-    return GraphDemand(length, sequences, min(prompts, sequences), budget, user_flags.intents, blocks, block, whole)
-
-
-def _choose_decode_batch(case: HabanaCase, chosen: Fit) -> int:
-    """Return the manual's usual batch, or the number of sequences of the given ranges that the KV cache holds."""
-    usual, intents = case.thresholds.whole("decode_sequences"), case.given.intents
-    if not (intents.input and intents.output and chosen.kv_tokens):
-        return usual
-    typical = max(1, (sum(intents.input) + sum(intents.output)) // 2)
-    return max(1, min(usual, chosen.kv_tokens // typical))
-
-
-def _count_step_prompts(case: HabanaCase, budget: int, sequences: int) -> int:
-    """Return how many prompts one step computes: few for low latency, a full step for high throughput."""
-    shortest = case.given.intents.input[0] if case.given.intents.input else 1
-    fixed = case.thresholds.whole("prefill_sequences")
-    if not fixed:  # 1.21 fills a step with prompts of the shortest length
-        return max(1, min(budget // shortest, sequences))
-    if case.given.intents.optimize == "throughput":
-        return max(1, min(case.thresholds.whole("batched_tokens") // round_up(shortest, BLOCK), sequences))
-    return fixed
-
-
-def _choose_gaudi_lengths(case: HabanaCase, chosen: Fit, demand: GraphDemand) -> dict[str, Value]:
-    thresholds, values = case.thresholds, {}
-    if not chosen.sequences:
-        because = "the manual's usual batch for decoding"
-        if demand.sequences < thresholds.whole("decode_sequences"):
-            because = "the KV cache holds this many sequences of the given ranges; vLLM would preempt more"
-        values[SEQUENCES] = Value(
-            str(demand.sequences), because, ("256, vLLM's default: twice as many graphs to warm up",)
-        )
-    model_length = case.model.geometry.max_length if case.model.geometry else None
-    if (
-        chosen.length
-        and model_length
-        and chosen.length < model_length
-        and not {LENGTH} & {*chosen.values, *case.given.flags}
-    ):
-        because = "the manual's usual length: one step computes a whole prompt, and each length needs another graph"
-        values[LENGTH] = Value(
-            str(chosen.length), because, (f"{model_length}, the model's own: set --max-model-len for it",)
-        )
-    if thresholds.number("whole_prompts") and chosen.length:
-        because = f"one step computes a whole prompt: the tokens of the longest one, but at least the value of {SCRIPT}"
-        values[BATCHED] = Value(str(demand.budget), because)
-    if thresholds.number("prefill_flag"):
-        because = "one prompt at a time gives the first token soonest"
-        if demand.prompts != 1:
-            because = "the number of short prompts that fill one step"
-        instead = ("more: a longer wait for the first token; --optimize throughput chooses more",)
-        values[PREFILLS] = Value(str(demand.prompts), because, instead if demand.prompts == 1 else ())
-    return values
+# --- graphs ---------------------------------------------------------------------------------------------------------
 
 
 def _resolve_bucket_files(warmup: Warmup, folder: str) -> dict[str, Value]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from entrypoints.core.records import Value
-from entrypoints.decide.habana.lengths import HabanaCase
+from entrypoints.decide.habana.execution_modes import HabanaCase
 
 PROFILER, TRACE = "VLLM_PROFILER_ENABLED", "VLLM_PROFILE_FILE"
 FOLDER = "DRYDOCK_WORK_FOLDER"

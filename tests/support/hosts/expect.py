@@ -27,7 +27,8 @@ from entrypoints.facts.record import dump_recorded_host as recorded  # noqa: E40
 from entrypoints.host.commands import Commands  # noqa: E402
 from entrypoints.host.host import Host  # noqa: E402
 from entrypoints.model.read import ModelFacts  # noqa: E402
-from entrypoints.plan.plan import make_plan_document, make_serve_plan  # noqa: E402 - after the path is set
+from entrypoints.plan.plan import make_serve_plan  # noqa: E402 - after the path is set
+from entrypoints.plan.plan_text import make_plan_document  # noqa: E402 - after the path is set
 from entrypoints.request.vllm_flags import parse_user_flags  # noqa: E402
 from tests.support.hosts.host_models import MODELS  # noqa: E402
 from tests.support.hosts.trees import HOSTS  # noqa: E402

@@ -153,7 +153,7 @@ def test_an_unresolved_context_is_named_with_a_hint(variant: Variant, lock: Lock
 def test_wheels_for_this_machines_python_are_fetched_by_hash(lock: Lock, env: dict[str, str]) -> None:
     wheels = lock.platforms["linux/amd64"].layers["all"]
     with pytest.raises(FetchError, match="not in the store: 1 pinned input "):
-        fetching.fetch_wheels(wheels, offline=True, env=env)
-    fetching.fetch_wheels(wheels, env=env)
-    fetching.fetch_wheels(wheels, offline=True, env=env)
+        fetching.fetch_native_wheels(wheels, offline=True, env=env)
+    fetching.fetch_native_wheels(wheels, env=env)
+    fetching.fetch_native_wheels(wheels, offline=True, env=env)
     assert default_store(env).has(wheels[0].sha256, wheels[0].size)

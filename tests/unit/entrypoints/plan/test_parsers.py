@@ -16,6 +16,7 @@ from entrypoints.core.errors import USAGE, EntrypointError
 from entrypoints.core.records import ServePlan
 from entrypoints.model.parsers import REASONING, TOOLS
 from entrypoints.plan import plan as command
+from entrypoints.plan import plan_text
 from entrypoints.request.intents import Intents
 from entrypoints.request.vllm_flags import parse_user_flags
 from entrypoints.request.vllm_lists import VllmLists
@@ -193,8 +194,8 @@ def test_a_parser_that_this_vllm_lacks_is_not_chosen() -> None:
 
 
 def test_a_template_that_the_wheel_lacks_is_named_unless_one_is_given() -> None:
-    text = command.reasons_text(plan(template=LLAMA_3))
-    reasons = command.reasons_text(plan("--chat-template", "/t.jinja", template=LLAMA_3))
+    text = plan_text.format_reasons_text(plan(template=LLAMA_3))
+    reasons = plan_text.format_reasons_text(plan("--chat-template", "/t.jinja", template=LLAMA_3))
 
     assert "[decision] Llama 3.1 to 3.3: the chat template has Environment: ipython (docs/features/tool" in text
     assert "not --chat-template examples/tool_chat_template_llama3.1_json.jinja: the source adds it" in text

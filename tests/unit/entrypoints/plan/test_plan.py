@@ -7,6 +7,7 @@ from typing import Any
 
 from entrypoints.core.records import Limits, Reason, ServePlan
 from entrypoints.plan import plan as command
+from entrypoints.plan import plan_text
 from entrypoints.request.vllm_flags import parse_user_flags
 from tests.support.hosts.host_models import SMOLLM2
 from tests.support.sample import PROFILE, check, facts
@@ -108,7 +109,7 @@ def test_findings_come_from_the_checks_and_the_users_choices() -> None:
 
 
 def test_json_has_the_promised_keys() -> None:
-    printed = command.make_plan_document(plan())
+    printed = plan_text.make_plan_document(plan())
 
     assert {"argv", "env", "reasons", "findings"} <= printed.keys()
     assert {"setting", "value", "origin", "because"} <= printed["reasons"][0].keys()
@@ -117,9 +118,9 @@ def test_json_has_the_promised_keys() -> None:
 def test_secrets_are_hidden_wherever_a_plan_is_printed_and_kept_where_it_is_executed() -> None:
     serve_plan = plan("--api-key", "sk-1", "--hf-token=hf-2", HF_TOKEN="hf-3", VLLM_API_KEY="sk-4")  # noqa: S106 - made up
     printed = (
-        json.dumps(command.make_plan_document(serve_plan))
-        + command.format_plan_text(serve_plan)
-        + command.reasons_text(serve_plan)
+        json.dumps(plan_text.make_plan_document(serve_plan))
+        + plan_text.format_plan_text(serve_plan)
+        + plan_text.format_reasons_text(serve_plan)
     )
 
     assert not [secret for secret in ("sk-1", "hf-2", "hf-3", "sk-4") if secret in printed]
@@ -128,7 +129,7 @@ def test_secrets_are_hidden_wherever_a_plan_is_printed_and_kept_where_it_is_exec
 
 
 def test_text_can_be_pasted_into_a_shell() -> None:
-    text = command.format_plan_text(plan())
+    text = plan_text.format_plan_text(plan())
 
     assert text.startswith("DO_NOT_TRACK=1 \\\n")
     assert " \\\n/opt/venv/bin/python3 -m vllm.entrypoints.openai.api_server --" in text
@@ -137,7 +138,7 @@ def test_text_can_be_pasted_into_a_shell() -> None:
 def test_only_findings_that_need_attention_are_wrong() -> None:
     serve_plan = plan(profile={**PROFILE, "checks": [check(), check(id="CPU-002", fact="kernel.none")]})
 
-    assert [finding.id for finding in command.select_problems(serve_plan.findings)] == ["CPU-002", "PLAN-092"]
+    assert [finding.id for finding in plan_text.select_problems(serve_plan.findings)] == ["CPU-002", "PLAN-092"]
 
 
 def test_vllm_gets_the_drain_timeout_if_it_has_the_flag() -> None:

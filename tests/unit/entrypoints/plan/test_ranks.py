@@ -10,6 +10,7 @@ import pytest
 from entrypoints.core.errors import USAGE, EntrypointError
 from entrypoints.core.records import RankPlan, ServePlan
 from entrypoints.plan import plan as command
+from entrypoints.plan import plan_text
 from entrypoints.plan.ranks import HEAD
 from entrypoints.request.arguments import Options
 from entrypoints.request.flags import GROUP_SECRET
@@ -41,21 +42,21 @@ def words(rank: RankPlan) -> str:
 
 def test_one_host_has_no_ranks() -> None:
     assert plan("cuda-h100-8x").ranks == ()
-    assert "rank 0:" not in command.format_plan_text(plan("cuda-h100-8x"))
+    assert "rank 0:" not in plan_text.format_plan_text(plan("cuda-h100-8x"))
 
 
 def test_every_host_is_shown_as_text_and_as_json() -> None:
     serve_plan = plan("cuda-h100-8x", "--nnodes", "2", "--master-addr", "10.0.0.1")
 
-    text = command.format_plan_text(serve_plan)
+    text = plan_text.format_plan_text(serve_plan)
     assert text.index("rank 0:") < text.index("rank 1:")
-    assert [rank["rank"] for rank in command.make_plan_document(serve_plan)["ranks"]] == [0, 1]
+    assert [rank["rank"] for rank in plan_text.make_plan_document(serve_plan)["ranks"]] == [0, 1]
 
 
 def test_secrets_are_redacted_in_every_rank() -> None:
     serve_plan = plan("cuda-h100-8x", "--nnodes", "2", "--api-key", "abcdef123456")
 
-    assert "abcdef123456" not in command.format_plan_text(serve_plan)
+    assert "abcdef123456" not in plan_text.format_plan_text(serve_plan)
 
 
 def test_a_rank_without_a_server_is_started_by_the_module_that_has_headless() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from entrypoints.core.records import Reason, ServePlan
 from entrypoints.plan import plan as command
-from entrypoints.plan.plan import make_plan_document
+from entrypoints.plan.plan_text import make_plan_document
 from entrypoints.request.roles import Role
 from entrypoints.request.vllm_flags import parse_user_flags
 from tests.support.hosts import expect

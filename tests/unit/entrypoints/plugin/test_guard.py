@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from drydock.core.paths import ROOT
-from entrypoints.plan.guard import ADMIN_VARIABLE, MOST_VARIABLE
+from entrypoints.plan.guard_settings import ADMIN_VARIABLE, MOST_VARIABLE
 from entrypoints.request.access import ALLOWED_HOSTS
 
 PLUGIN = ROOT / "entrypoints" / "plugin"

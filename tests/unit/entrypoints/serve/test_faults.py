@@ -15,7 +15,7 @@ import pytest
 
 from entrypoints.core import errors
 from entrypoints.host.processes import is_running
-from entrypoints.plan.guard import NAME
+from entrypoints.plan.guard_settings import NAME
 from entrypoints.serve.draining import DrainFile
 from tests.support.ports import free_port
 from tests.support.running_server import Run, Running, get

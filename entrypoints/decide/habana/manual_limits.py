@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from entrypoints.checks.findings import make_notice
 from entrypoints.core.parse import is_number
 from entrypoints.core.records import Notice
+from entrypoints.decide.habana.execution_modes import COLLECTIVES, LAZY, QUANT, HabanaCase, is_eager
 from entrypoints.decide.habana.graphs import GraphDemand
-from entrypoints.decide.habana.lengths import COLLECTIVES, LAZY, QUANT, HabanaCase, is_eager
 from entrypoints.decide.parallelism.fit import Fit
 from entrypoints.request.flags import TENSOR
 

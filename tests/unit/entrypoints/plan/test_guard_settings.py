@@ -11,7 +11,7 @@ from entrypoints.core.errors import HOST, USAGE, EntrypointError
 from entrypoints.core.records import ServePlan, Value
 from entrypoints.decide.cpu.executor import PLUGIN, PYTHON_PATH
 from entrypoints.model.read import ModelFacts
-from entrypoints.plan import guard
+from entrypoints.plan import guard_settings, plan_text
 from entrypoints.plan import plan as command
 from entrypoints.request.access import ALLOWED_HOSTS, Access
 from entrypoints.request.flags import MIDDLEWARE
@@ -45,11 +45,11 @@ def setting(serve_plan: ServePlan, name: str) -> tuple[str, str]:
 
 
 def test_the_name_that_vllm_gets_is_that_of_the_class() -> None:
-    package, module, name = guard.NAME.split(".")
+    package, module, name = guard_settings.NAME.split(".")
     source = (ROOT / "entrypoints" / "plugin" / package / f"{module}.py").read_text()
     assert f"class {name}:" in source
-    assert f'"{guard.MOST_VARIABLE}"' in source
-    assert f'"{guard.ADMIN_VARIABLE}"' in source
+    assert f'"{guard_settings.MOST_VARIABLE}"' in source
+    assert f'"{guard_settings.ADMIN_VARIABLE}"' in source
     assert f'"{ALLOWED_HOSTS}"' in source
 
 
@@ -74,7 +74,7 @@ def test_keys_are_moved_from_the_command_line_to_the_environment(
     assert not [word for word in serve_plan.argv if "sk-" in word or word.startswith("--api")]
     assert setting(serve_plan, KEY)[1] == "command line"
     assert about_keys(serve_plan) == ["PLAN-090"]
-    assert "sk-" not in command.format_plan_text(serve_plan)
+    assert "sk-" not in plan_text.format_plan_text(serve_plan)
 
 
 def test_keys_of_a_file_of_a_variable_and_of_vllms_configuration(tmp_path: Path) -> None:
@@ -118,9 +118,9 @@ def test_keys_from_two_places_and_places_without_a_key_are_refused(
 def test_every_server_loads_the_middleware_after_the_users_own() -> None:
     serve_plan = plan("--middleware", "my.Own", option_strings=("--model", MIDDLEWARE))
 
-    assert plan().argv[plan().argv.index(MIDDLEWARE) + 1] == guard.NAME
-    assert serve_plan.argv[-4:] == (MIDDLEWARE, "my.Own", MIDDLEWARE, guard.NAME)
-    assert setting(serve_plan, MIDDLEWARE) == (f"my.Own, {guard.NAME}", "command line")
+    assert plan().argv[plan().argv.index(MIDDLEWARE) + 1] == guard_settings.NAME
+    assert serve_plan.argv[-4:] == (MIDDLEWARE, "my.Own", MIDDLEWARE, guard_settings.NAME)
+    assert setting(serve_plan, MIDDLEWARE) == (f"my.Own, {guard_settings.NAME}", "command line")
 
 
 def test_a_vllm_that_cannot_load_it_serves_without_a_key_only() -> None:
@@ -139,7 +139,7 @@ def test_a_vllm_that_cannot_load_it_serves_without_a_key_only() -> None:
 def test_the_plugin_comes_after_the_folders_of_the_user_and_the_base(env: str, exported: str, path: str) -> None:
     base = {PYTHON_PATH: Value(exported, "the base image")} if exported else {}
     user_flags = parse_user_flags(("m",), {PYTHON_PATH: env})
-    assert guard.make_guard_defaults(SMOLLM2, user_flags, base)[PYTHON_PATH].value == path
+    assert guard_settings.choose_request_limits(SMOLLM2, user_flags, base)[PYTHON_PATH].value == path
     assert exported or plan(PYTHONPATH=env).env[PYTHON_PATH] == path
 
 
@@ -155,7 +155,7 @@ def test_the_plugin_comes_after_the_folders_of_the_user_and_the_base(env: str, e
 def test_the_limit_of_bodies(modalities: tuple[str, ...], most: str, env: str, expected: tuple[str, str]) -> None:
     model = SMOLLM2._replace(modalities=modalities)
     serve_plan = plan(access=Access(most=most), model=model, DRYDOCK_MAX_REQUEST_BYTES=env)
-    assert setting(serve_plan, guard.MOST_VARIABLE) == expected
+    assert setting(serve_plan, guard_settings.MOST_VARIABLE) == expected
 
 
 @pytest.mark.parametrize(("flag", "env"), [("0", ""), ("much", ""), ("", "64M"), ("", "0"), ("", "9" * 5000)])
@@ -165,8 +165,8 @@ def test_a_limit_that_is_no_number_of_bytes_is_refused(flag: str, env: str) -> N
 
 
 def test_administration_is_closed_until_the_user_opens_it() -> None:
-    assert setting(plan(), guard.ADMIN_VARIABLE) == ("0", "default")
-    assert setting(plan(access=Access(admin=True)), guard.ADMIN_VARIABLE) == ("1", "command line")
+    assert setting(plan(), guard_settings.ADMIN_VARIABLE) == ("0", "default")
+    assert setting(plan(access=Access(admin=True)), guard_settings.ADMIN_VARIABLE) == ("1", "command line")
 
 
 @pytest.mark.parametrize("names", ["llm.example", "llm.example, 10.0.0.7,[fd00::7]", "localhost,LLM_1.example."])

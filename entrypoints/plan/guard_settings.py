@@ -21,11 +21,11 @@ from entrypoints.request.vllm_flags import UserFlags, parse_count, remove_flag
 
 NAME = "drydock_plugin.guard.Guard"
 MOST_VARIABLE, ADMIN_VARIABLE = "DRYDOCK_MAX_REQUEST_BYTES", "DRYDOCK_ADMIN_ENDPOINTS"
-OF_TEXT, OF_MEDIA = 32 * MIB, 256 * MIB
+MAX_BODY_OF_TEXT, MAX_BODY_OF_MEDIA = 32 * MIB, 256 * MIB
 """Bytes of a body. 32 MiB hold the text of a million tokens several times; images and recordings come as base64."""
 
 
-def api_key(user_flags: UserFlags) -> tuple[UserFlags, dict[str, Value], tuple[Notice, ...]]:
+def read_api_key(user_flags: UserFlags) -> tuple[UserFlags, dict[str, Value], tuple[Notice, ...]]:
     """Move the keys from vLLM's command line to its environment, which other users of the host cannot read.
 
     Raises USAGE for keys from two places, and for a place without a key that a client can send.
@@ -71,10 +71,10 @@ def add_middleware(user_flags: UserFlags, keyed: bool) -> tuple[UserFlags, tuple
     return user_flags, ()
 
 
-def make_guard_defaults(model: ModelFacts, user_flags: UserFlags, exported: Mapping[str, Value]) -> dict[str, Value]:
+def choose_request_limits(model: ModelFacts, user_flags: UserFlags, exported: Mapping[str, Value]) -> dict[str, Value]:
     """Return the settings of the middleware."""
     media = " and ".join(model.modalities)
-    most, what = (OF_MEDIA, f"a request with {media}") if media else (OF_TEXT, "a request of text")
+    most, what = (MAX_BODY_OF_MEDIA, f"a request with {media}") if media else (MAX_BODY_OF_TEXT, "a request of text")
     values = {
         MOST_VARIABLE: Value(str(most), f"bytes of the largest body: {what}; {MOST} changes it", ("vLLM: no limit",)),
         ADMIN_VARIABLE: Value("0", f"what administers the server is closed; {ADMIN} opens it"),
@@ -94,7 +94,7 @@ def read_guard_settings(user_flags: UserFlags) -> dict[str, Value]:
         most = parse_count(text, f"{MOST} {text}", 1, "bytes")
         values[MOST_VARIABLE] = Value(str(most), f"given as {MOST} {text}")
     elif not re.fullmatch("0*[1-9][0-9]{0,17}", variable):
-        raise EntrypointError(USAGE, f"{MOST_VARIABLE}={variable}: expected bytes, such as {OF_TEXT}")
+        raise EntrypointError(USAGE, f"{MOST_VARIABLE}={variable}: expected bytes, such as {MAX_BODY_OF_TEXT}")
     hosts = user_flags.env.get(ALLOWED_HOSTS)
     if hosts is not None:
         check_allowed_hosts(hosts)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from drydock.attest.signing import Signer, Trust, check_data, check_digest_signature, require_signer, sign_digests
+from drydock.attest.cosign import Signer, Trust, check_data, check_digest_signature, require_signer, sign_digests
 from drydock.core.errors import InputError, RegistryError, UntrustedError
 from drydock.oci.reference import parse_reference
 
