@@ -15,6 +15,7 @@ from drydock.ci.ci_rows import HOSTED_DISK, CiRow, LeftOut, list_ci_rows
 from drydock.core.errors import InputError, StaleError, suggest_nearest
 from drydock.core.files import write_atomically
 from drydock.core.project import Project
+from drydock.lock.kind_runs import read_kinds
 from drydock.model.variant import Variant
 
 PATHS = {"github": ".github/workflows/drydock.yml", "gitlab": ".gitlab-ci.yml"}
@@ -29,6 +30,8 @@ REQUIREMENTS = "requirements.txt"
 INSTALLS = ("python3 -m venv .venv", f".venv/bin/pip install --quiet --require-hashes --requirement {REQUIREMENTS}")
 EXPORTS = {"github": 'echo "$PWD/.venv/bin" >> "$GITHUB_PATH"', "gitlab": "export PATH=$PWD/.venv/bin:$PATH"}
 """Commands that install drydock for a project's jobs; a checkout has ./inv."""
+WEEKLY = "17 3 * * 0"
+"""When GitHub starts what takes hours: on Sundays."""
 BRANCH = "main"
 """The branch whose commits are published."""
 
@@ -56,11 +59,16 @@ ACTIONS = {
 
 
 def render_workflow(
-    form: str, built: Sequence[CiRow], left_out: Sequence[LeftOut], *, is_own_project: bool = False
+    form: str,
+    built: Sequence[CiRow],
+    left_out: Sequence[LeftOut],
+    kinds: Sequence[str] = (),
+    *,
+    is_own_project: bool = False,
 ) -> str:
     """Return one workflow, with `is_own_project` that of a project of one's own.
 
-    Raises InputError for an unknown format.
+    `kinds`: of tests that run once a week. Raises InputError for an unknown format.
     """
     if form not in PATHS:
         raise InputError(f"--format {form}: unknown", hint=suggest_nearest(form, PATHS))
@@ -89,6 +97,8 @@ def render_workflow(
         "large": [row for row in built if not row.fits],
         "hosted_gb": HOSTED_DISK // 10**9,
         "left_out": left_out,
+        "kinds": kinds,
+        "weekly": WEEKLY,
         "branch": BRANCH,
         "actions": ACTIONS,
     }
@@ -99,9 +109,11 @@ def render_all_workflows(project: Project, variants: Sequence[Variant], form: st
     """Return path → text of one workflow, or of each; of a project of one's own, of each that it has."""
     built, left_out = list_ci_rows(project, variants)
     forms = [form] if form else (project.below and list_present_workflows(project)) or PATHS
-    is_own_project = bool(project.below)
+    is_own_project, kinds = bool(project.below), sorted(read_kinds(project))
     return {
-        project.root / PATHS.get(name, name): render_workflow(name, built, left_out, is_own_project=is_own_project)
+        project.root / PATHS.get(name, name): render_workflow(
+            name, built, left_out, kinds, is_own_project=is_own_project
+        )
         for name in forms
     }
 

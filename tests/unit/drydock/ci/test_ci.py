@@ -35,7 +35,7 @@ from drydock.core.errors import (
 from drydock.core.paths import ROOT
 from drydock.core.project import Project
 from drydock.examine.advisories.advisory_record import Advisory, PinnedPackage
-from drydock.lock import lockfile
+from drydock.lock import kind_runs, lockfile
 from drydock.lock.drift.drift_record import Drift, DriftedPin
 from drydock.model.locked import Lock, LockedPlatform, LockedWheel
 from drydock.model.variant import Variant
@@ -122,12 +122,22 @@ def test_actions_are_pinned_by_commit_and_permissions_are_the_least() -> None:
         "release-files": {"contents": "write", "id-token": "write"},
         "pages": {**read, "pages": "write", "id-token": "write"},
         "nightly": read,
+        "weekly": read,
         "bench": read,
         "drift": {"contents": "write", "pull-requests": "write"},
         "first-locks": {"contents": "write", "pull-requests": "write"},
     }
     assert all(step["with"]["persist-credentials"] is False for job in jobs.values()
                for step in job["steps"] if "checkout" in step.get("uses", ""))  # fmt: skip
+
+
+def test_every_kind_that_runs_only_if_named_runs_once_a_week() -> None:
+    kinds = sorted(kind_runs.read_kinds(DRYDOCK))
+    assert "cluster" in kinds
+    weekly = loaded("github")["jobs"]["weekly"]
+    assert weekly["strategy"]["matrix"]["kind"] == loaded("gitlab")["weekly"]["parallel"]["matrix"][0]["KIND"] == kinds
+    cron = weekly["if"].partition("'")[2].rstrip("'")
+    assert cron in [item["cron"] for item in loaded("github")[True]["schedule"]]
 
 
 def test_every_variant_is_built_or_left_out_with_a_reason() -> None:

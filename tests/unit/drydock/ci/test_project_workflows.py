@@ -56,6 +56,7 @@ def test_it_installs_drydock_and_builds_the_projects_rows(project: Project, form
         if isinstance(job, dict) and "drydock " in str(job):
             assert all(command in yaml.safe_dump(job, width=1000) for command in installs)
     assert ROW in text
+    assert 'drydock verify --target "$VARIANT"' in text
     assert "cpu-text-vllm0.32" not in text
 
 
