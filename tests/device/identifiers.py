@@ -9,26 +9,32 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 _HEX = "[0-9A-Fa-f]"
+_KEY = (
+    r"(?:serial|unique[ _]?id|uuid|guid|\bsn\b|\bs/n|die[ _-]?id|machine[ _-]?id|asset[ _]?tag|host[ _]?name|\bpdi\b)"
+)
 _SERIAL = re.compile(
-    r"""((?:serial|unique)[ _]?(?:number|num|no|id)?["']?\s*(?:[:=>|]\s*)+["']?)"""
+    rf"""({_KEY}[ _-]?(?:number|num|no|id)?["']?[ \t]*(?:[:=>|#][ \t]*)+["']?)"""
     r"""(?!N/A|\[|None|Unknown|Not )(\w[\w.-]{2,})""",
     re.IGNORECASE,
 )
-"""A key such as `Serial Number :`, `"serial_number":`, `<serial>` or `unique_id=`, and its value."""
+"""A key such as `Serial Number :`, `"asic_serial":`, `<serial>`, `Dev SN :` or `unique_id=`, and its value."""
+_COLUMN = re.compile(rf"{_KEY}|^\s*mac\b", re.IGNORECASE)
+"""What the head of a column with identifiers has, in an answer with commas."""
 _FORMS = (
     (re.compile(rf"\b{_HEX}{{8}}-(?:{_HEX}{{4}}-){{3}}{_HEX}{{12}}\b"), "00000000-0000-0000-0000-{:012d}"),
     (re.compile(rf"\b(?:{_HEX}{{2}}:){{5,}}{_HEX}{{2}}\b"), "02:00:00:00:00:{:02d}"),
+    (re.compile(rf"\b(?:{_HEX}{{2}}-){{5,}}{_HEX}{{2}}\b"), "02-00-00-00-00-{:02d}"),
     (re.compile(rf"\b(?:{_HEX}{{4}}:){{3}}{_HEX}{{4}}\b"), "0000:0000:0000:{:04d}"),
     (re.compile(rf"(?<=\b[ew][nlw]x){_HEX}{{12}}\b"), "{:012d}"),
     (re.compile(rf"\b{_HEX}{{32,}}\b"), "{:032d}"),
 )
-"""UUID, MAC address, GUID of InfiniBand, network interface that is named by its MAC address, id of a container."""
+"""UUID, MAC address, serial number of PCI, GUID of InfiniBand, an interface named by its MAC address, a container."""
 _SHORTEST = 4
 """Characters of a value that the machine reports as its own. `0` or `N/A` identifies none."""
 _MACHINE_FILES = (
@@ -44,10 +50,22 @@ class Identifiers:
     def __init__(self, values: Iterable[str], vocabulary: str = "") -> None:
         """Take the values that the machine reports as its own. One that is a word of the vocabulary identifies none."""
         words = {*re.split(r"[^\w.-]+", vocabulary.lower()), "localhost", "none", "unknown", "default"}
-        stripped = {value.strip() for value in values}
-        self.values = {value for value in stripped if len(value) >= _SHORTEST and value.lower() not in words}
-        self.values = {value for value in self.values if set(value) - {*"0:-"}}  # as of the loopback interface
+        self._words = words
+        self.values: set[str] = set()
         self._replacements: dict[str, str] = {}
+        self._add(values)
+
+    def _add(self, values: Iterable[str]) -> None:
+        for value in map(str.strip, values):
+            is_word = len(value) < _SHORTEST or value.lower() in self._words
+            if not is_word and set(value) - {*"0:-x"}:  # zeros are as of the loopback interface
+                self.values.add(value)
+
+    def learn(self, texts: Iterable[str]) -> None:
+        """Take what texts give as serial numbers, by a key or in a column: elsewhere it may stand without the key."""
+        for text in texts:
+            self._add(match[2] for match in _SERIAL.finditer(text))
+            self._add(_read_columns(text))
 
     def remove(self, value: Any) -> Any:
         """Return a JSON value without identifiers: texts, and the keys and items of objects and lists."""
@@ -74,9 +92,17 @@ class Identifiers:
         return self._replace(match[0], form)
 
     def _replace(self, value: str, form: str) -> str:
-        if value in self._replacements.values():
+        if any(replacement in value for replacement in self._replacements.values()):  # such as GPU-00000000-…
             return value
         return self._replacements.setdefault(value.lower(), form.format(len(self._replacements)))
+
+
+def _read_columns(text: str) -> Iterator[str]:
+    """Yield the values below the heads of columns with identifiers, in an answer with commas."""
+    head, *lines = text.splitlines() or [""]
+    columns = [number for number, name in enumerate(head.split(",")) if _COLUMN.search(name)]
+    for cells in (line.split(",") for line in lines):
+        yield from (cells[number] for number in columns if len(cells) == head.count(",") + 1)
 
 
 def _whole(value: str) -> re.Pattern[str]:

@@ -30,6 +30,11 @@ ZEROS = "00000000-0000-0000-0000-000000000000"
         ("<serial>1654922004412</serial>", "<serial>000000000</serial>"),
         ("Serial\t\t: 00000000abcdef01", "Serial\t\t: 000000000"),
         ("unique_id: 0x9246aa0b", "unique_id: 000000000"),
+        ("PCI Device Serial Number 1c-36-ff-ff-ff-2f-11-00", "PCI Device Serial Number 02-00-00-00-00-00"),
+        ("ether 5E-2F-00-AA-BB-CC", "ether 02-00-00-00-00-00"),
+        ("| Dev SN : A0A1650510676 |", "| Dev SN : 000000000 |"),
+        ("asset tag: 4711-08; S/N=PW0123", "asset tag: 000000000; S/N=000000001"),
+        ("Die ID   : B44C11E0.30A8", "Die ID   : 000000000"),
         ("name rack7-gpu03.example.com, RACK7-GPU03", "name removed-0, removed-1"),
     ],
 )
@@ -66,6 +71,23 @@ def test_a_value_has_the_same_replacement_everywhere() -> None:
     assert len({*values[:2], UUID, other_uuid}) == 4
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "GPU[0] : Serial Number: PCB052211-0097",
+        "index, name, serial\n0, MI300X, PCB052211-0097\n",
+        '{"board_serial": "PCB052211-0097"}',
+        "UUID : PCB052211-0097",
+    ],
+)
+def test_a_serial_number_is_removed_also_where_no_key_says_what_it_is(text: str) -> None:
+    identifiers = Identifiers([])
+    identifiers.learn([text, ""])
+
+    assert identifiers.remove("found PCB052211-0097!") == "found removed-0!"
+    assert identifiers.remaining_in(text) == ["PCB052211-0097"]
+
+
 def test_a_machine_called_by_a_word_of_drydock_keeps_that_word() -> None:
     assert Identifiers(["cuda"], '{"accelerator": "cuda"}').remove("cuda") == "cuda"
 
@@ -93,6 +115,7 @@ def test_the_machine_says_its_own_values(tmp_path: Path) -> None:
 def test_a_record_without_identifiers_gives_the_same_facts(name: str) -> None:
     profile, identifiers = expect.profile_of(name), Identifiers([])
     record = json.loads((expect.HOSTS / name / expect.FILE).read_text())
+    identifiers.learn(answer["stdout"] for answer in record["commands"].values())
     whole, reduced = (
         to_json(expect.look(Host(source=parse_record(json.dumps(value))), profile))
         for value in (record, identifiers.remove(record))
