@@ -35,6 +35,8 @@ _FORMS = (
     (re.compile(rf"\b{_HEX}{{32,}}\b"), "{:032d}"),
 )
 """UUID, MAC address, serial number of PCI, GUID of InfiniBand, an interface named by its MAC address, a container."""
+_REDUCED = re.compile(r"0{8}-0000-0000-0000-|^0{8}\d{1,4}$|^02([:-])00\1|^removed-\d+$")
+"""A value that this module has replaced before: a record may be reduced twice."""
 _SHORTEST = 4
 """Characters of a value that the machine reports as its own. `0` or `N/A` identifies none."""
 _MACHINE_FILES = (
@@ -58,7 +60,8 @@ class Identifiers:
     def _add(self, values: Iterable[str]) -> None:
         for value in map(str.strip, values):
             is_word = len(value) < _SHORTEST or value.lower() in self._words
-            if not is_word and set(value) - {*"0:-x"}:  # zeros are as of the loopback interface
+            is_zero = not set(value) - {*"0:-x"} or _REDUCED.search(value)  # as of the loopback interface
+            if not is_word and not is_zero:
                 self.values.add(value)
 
     def learn(self, texts: Iterable[str]) -> None:
