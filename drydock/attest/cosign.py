@@ -7,6 +7,7 @@ signatures can be verified without a network.
 
 from __future__ import annotations
 
+import base64
 import os
 import re
 import shutil
@@ -15,7 +16,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from drydock.core.errors import InputError, RegistryError, UntrustedError
 from drydock.core.files import parse_any_json
@@ -118,18 +119,7 @@ def sign_digests(digests: Sequence[Reference], signer: Signer, env: Mapping[str,
 
 def check_digest_signature(where: Reference, trust: Trust, env: Mapping[str, str] = os.environ) -> None:
     """Raise UntrustedError unless a digest has a valid signature by the accepted signer."""
-    if trust.key:
-        options: tuple[str, ...] = (
-            "--key",
-            trust.key,
-            "--insecure-ignore-tlog=true",
-            *_choose_bundle_format(as_tag=trust.as_tag),
-        )
-    elif trust.identity and trust.issuer:
-        options = ("--certificate-identity", trust.identity, "--certificate-oidc-issuer", trust.issuer)
-        options += _root_options(trust.root)
-    else:
-        raise InputError("--identity requires --issuer", hint="such as https://token.actions.githubusercontent.com")
+    options = (*_trust_options(trust), *(_choose_bundle_format(as_tag=trust.as_tag) if trust.key else ()))
     options += (*_transport_options(where, insecure=trust.insecure), *_make_annotation_options(trust.claims))
     result = _run_cosign(("verify", *options, _without_scheme(where)), env, trust.patience)
     if result.returncode:
@@ -139,34 +129,72 @@ def check_digest_signature(where: Reference, trust: Trust, env: Mapping[str, str
         raise UntrustedError(f"{where}: the signature that cosign verified is for another digest")
 
 
+def _trust_options(trust: Trust) -> tuple[str, ...]:
+    """Return cosign's options to verify with a key or an identity. Raises InputError if there is neither."""
+    if trust.key:
+        return ("--key", trust.key, "--insecure-ignore-tlog=true")
+    if trust.identity and trust.issuer:
+        identity = ("--certificate-identity", trust.identity, "--certificate-oidc-issuer", trust.issuer)
+        return (*identity, *_root_options(trust.root))
+    raise InputError("--identity requires --issuer", hint="such as https://token.actions.githubusercontent.com")
+
+
 def sign_data(data: bytes, signer: Signer, env: Mapping[str, str] = os.environ) -> bytes:
     """Return the signature of these bytes, as a Sigstore bundle. Works offline with a key that is a file.
 
     Raises InputError if the key cannot be read, or not with this password; RegistryError if no identity was given.
     """
+    return _sign_file(("sign-blob",), data, signer, env)
+
+
+def sign_statement(statement: bytes, signer: Signer, env: Mapping[str, str] = os.environ) -> bytes:
+    """Return an in-toto statement in a signed envelope (DSSE), as a Sigstore bundle. Otherwise like `sign_data`."""
+    return _sign_file(("attest-blob", "--statement"), statement, signer, env)
+
+
+def _sign_file(verb: tuple[str, ...], data: bytes, signer: Signer, env: Mapping[str, str]) -> bytes:
     with tempfile.TemporaryDirectory(prefix="drydock-") as folder:
         data_file, signature_file = Path(folder, "data"), Path(folder, "signature")
         data_file.write_bytes(data)
-        files = ("--bundle", str(signature_file), str(data_file))
-        result = _run_cosign(("sign-blob", "--yes", *_signer_options(signer), *files), env)
+        name, *before = verb
+        options = ("--yes", *_signer_options(signer), "--bundle", str(signature_file))
+        result = _run_cosign((name, *options, *before, str(data_file)), env)
         if result.returncode and signer.key:
             raise InputError(f"signing with {signer.key}: {_find_cosign_error(result.stderr)}", hint=PASSWORD_HINT)
         if result.returncode:
-            raise RegistryError(f"cosign sign-blob: exit {result.returncode}: {_find_cosign_error(result.stderr)}")
+            raise RegistryError(f"cosign {name}: exit {result.returncode}: {_find_cosign_error(result.stderr)}")
         return signature_file.read_bytes()
 
 
 def check_data(data: bytes, signature: bytes, key: str, env: Mapping[str, str] = os.environ) -> None:
     """Raise UntrustedError unless this is a signature of these bytes by a public key's owner. Works offline."""
     with tempfile.TemporaryDirectory(prefix="drydock-") as folder:
-        data_file, signature_file = Path(folder, "data"), Path(folder, "signature")
+        data_file = Path(folder, "data")
         data_file.write_bytes(data)
-        signature_file.write_bytes(signature)
-        files = ("--bundle", str(signature_file), str(data_file))
-        result = _run_cosign(("verify-blob", "--key", key, "--insecure-ignore-tlog=true", *files), env)
-        if result.returncode:
-            _refuse_public_key(key, _find_cosign_error(result.stderr))
-            raise UntrustedError(f"no valid signature: {_find_cosign_error(result.stderr)}")
+        _check_bundle(("verify-blob",), signature, str(data_file), Trust(key), env)
+
+
+def check_statement(bundle: bytes, predicate: str, trust: Trust, env: Mapping[str, str] = os.environ) -> Any:
+    """Return the in-toto statement in a signed envelope. Works offline with a key. What it is about is not compared.
+
+    Raises UntrustedError unless the accepted signer has signed it, with this type of predicate.
+    """
+    verb = ("verify-blob-attestation", "--check-claims=false", "--type", predicate)
+    _check_bundle(verb, bundle, os.devnull, trust, env)
+    try:  # what cosign verified: the envelope's payload
+        return parse_any_json(base64.b64decode(parse_any_json(bundle.decode())["dsseEnvelope"]["payload"]).decode())
+    except (LookupError, TypeError, ValueError) as error:
+        raise UntrustedError(f"no statement in the signed envelope: {error!r}") from error
+
+
+def _check_bundle(verb: tuple[str, ...], bundle: bytes, file: str, trust: Trust, env: Mapping[str, str]) -> None:
+    with tempfile.NamedTemporaryFile(prefix="drydock-") as bundle_file:
+        bundle_file.write(bundle)
+        bundle_file.flush()
+        result = _run_cosign((*verb, *_trust_options(trust), "--bundle", bundle_file.name, file), env)
+    if result.returncode:
+        _refuse_public_key(trust.key, _find_cosign_error(result.stderr))
+        raise UntrustedError(f"no valid signature: {_find_cosign_error(result.stderr)}")
 
 
 def _refuse_public_key(key: str, message: str) -> None:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from drydock.build.build_job import Job
     from drydock.examine.remote_image import Image
     from drydock.examine.signatures import Signatures
-    from drydock.examine.verify_published import VerifyOptions
+    from drydock.examine.verify_published import Trusted, VerifyOptions
     from drydock.model.variant import Variant
 
 
@@ -154,17 +154,24 @@ def verify_options(
 
 
 def report_verification(project: Project, reference: str, options: VerifyOptions, *, json: bool = False) -> str:
-    """Return the result of a verification, or the policy.
-
-    Raises InputError, also if nothing says whose signatures count; UntrustedError or NotReproducibleError.
-    """
+    """Return the result of a verification, or the policy. Raises what `verify_published_image` does."""
     from drydock.examine import admission, verify_published
-    from drydock.examine.remote_image import refuse_row_name
-    from drydock.examine.signatures import require_trust
 
     if options.policy:
         return admission.make_admission_policy(options.policy, reference, options.trust.key)
+    verified = verify_published_image(project, reference, options)
+    return format_json(dump_record(verified)) if json else verify_published.format_trusted(verified)
+
+
+def verify_published_image(project: Project, reference: str, options: VerifyOptions) -> Trusted:
+    """Verify an image in a registry.
+
+    Raises InputError, also if nothing says whose signatures count; UntrustedError or NotReproducibleError.
+    """
+    from drydock.examine import verify_published
+    from drydock.examine.remote_image import refuse_row_name
+    from drydock.examine.signatures import require_trust
+
     refuse_row_name(project, reference)
     require_trust(options.trust, "verify", unsigned=options.unsigned)
-    verified = verify_published.verify_reference(project, reference, options)
-    return format_json(dump_record(verified)) if json else verify_published.format_trusted(verified)
+    return verify_published.verify_reference(project, reference, options)

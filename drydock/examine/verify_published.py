@@ -65,6 +65,10 @@ class Trusted(Record):
     """The checks that were skipped, each with the reason."""
     rebuilt: str | None
     """Digest of the build on this machine."""
+    platforms: Mapping[str, str]
+    """Platform → digest of its manifest."""
+    source_date_epoch: int
+    """Of the attached lock. Unix seconds."""
 
 
 def verify_reference(project: Project, reference: str, options: VerifyOptions) -> Trusted:
@@ -93,6 +97,8 @@ def verify_reference(project: Project, reference: str, options: VerifyOptions) -
         shown=tuple(check.shown),
         not_shown=tuple(check.not_shown),
         rebuilt=rebuilt,
+        platforms={platform: manifest.digest for platform, manifest in image.platforms.items()},
+        source_date_epoch=check.lock.source_date_epoch if check.lock else 0,
     )
 
 

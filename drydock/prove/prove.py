@@ -11,22 +11,27 @@ import json
 import os
 import re
 import socket
+import time
 import urllib.error
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from docker.models.containers import Container as Running
 
+from drydock.attest.signing import Signer, require_signer
 from drydock.build import build
 from drydock.build.build_job import Job, prepare_job
+from drydock.core.commit import read_commit
 from drydock.core.console import as_lines, log, write_output
 from drydock.core.errors import BuildError, EngineError
+from drydock.core.files import write_atomically
 from drydock.core.project import Project
 from drydock.engine import daemon
 from drydock.engine.connection import connect_engine
 from drydock.lock import proof
-from drydock.prove import demo, smollm2
+from drydock.oci import image_layout as oci
+from drydock.prove import demo, served_statement, smollm2
 from drydock.run import docker as manifests
 from drydock.run.access import LOOPBACK
 from drydock.run.container import Container, RunRequest, make_container
@@ -42,18 +47,33 @@ Docker = Callable[[Sequence[str]], str]
 """Runs a docker command and returns its standard output."""
 
 
-def prove_image(project: Project, target: str, request: RunRequest | None = None, here: Here | None = None) -> None:
+class StatementFile(NamedTuple):
+    """Where the signed statement is written, and who signs it."""
+
+    signer: Signer
+    path: Path
+
+
+def prove_image(
+    project: Project,
+    target: str,
+    request: RunRequest | None = None,
+    here: Here | None = None,
+    statement: StatementFile | None = None,
+) -> None:
     """Build, record, serve and ask; write the tier `hardware` into the variant's proof.json and print the results.
 
-    Raises the DrydockError of any stage: HostError without the device, BuildError without a correct answer.
+    With `statement`, what was seen is written there, signed. Raises the DrydockError of any stage: HostError without
+    the device, BuildError without a correct answer.
     """
     here = here or Here(project)
+    require_signer(statement.signer if statement else None)
     job = prepare_job(project, target)
     project.check_writable(f"images/{job.variant.id}/proof.json")
     built = build.build_image(job)
     container = what_to_start(job, built, request or RunRequest(model=str(smollm2.make_small_model(built.image))), here)
     container = require_image(container, target, here)
-    facts = json.loads(daemon.run_docker(manifests.docker_argv(container, command=("facts",))))
+    facts = ask_container(container, "facts")
     where = record_proof_host(
         container,
         project.root
@@ -62,15 +82,58 @@ def prove_image(project: Project, target: str, request: RunRequest | None = None
         / f"{job.variant.accelerator}-{make_folder_name(describe_proof_devices(facts))}",
         daemon.run_docker,
     )
+    plan = ask_container(container, "plan", "--json", *container.arguments[1:]) if statement else {}
+    began = int(time.time())
     with run_proof_container(container) as running:
         demo.wait_until_ready(running)
+        ready = int(time.time())
         answer_lines = collect_answers(running)
+        log_text = running.logs().decode(errors="replace")
+    if statement:
+        served = describe_served(job, facts, plan, answer_lines, log_text, (began, ready, int(time.time())))
+        signed = served_statement.sign_served(served, built.digest, statement.signer)
+        statement.path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(statement.path, signed)
     tests = (name_served_model(container, facts),)
     evidence = proof.make_evidence(project, digest=built.digest, inputs_sha256=built.inputs_sha256, tests=tests)
     before = proof.read_proof(project, job.variant.id) or proof.Proof()
     image = proof.replace_evidence(before.image, {"hardware": evidence})
     proof.write_proof(project, job.variant.id, before.model_copy(update={"image": image}))
-    write_output(format_proof_report(built, facts, where, answer_lines))
+    write_output(format_proof_report(built, facts, where, answer_lines, statement.path if statement else None))
+
+
+def ask_container(container: Container, *command: str) -> Any:
+    """Return the JSON that a verb of the image's entrypoint prints, in a container like the one that serves."""
+    return json.loads(daemon.run_docker(manifests.docker_argv(container, command=command)))
+
+
+def describe_served(
+    job: Job,
+    facts: Mapping[str, Any],
+    plan: Mapping[str, Any],
+    answer_lines: Sequence[str],
+    log_text: str,
+    times: tuple[int, int, int],
+) -> served_statement.Served:
+    """Return what a statement says; `times` are when serving began, was ready and ended. Unix seconds."""
+    began, ready, ended = times
+    kept = oci.is_sound_layout(job.foundation)
+    return served_statement.Served(
+        variant=job.variant.id,
+        platform=job.platform,
+        foundation=oci.read_digest(job.foundation) if kept else job.committed_foundation,
+        inputs_sha256=job.inputs_sha256,
+        commit=read_commit(job.project.root),
+        host=served_statement.reduce_facts(facts),
+        checks=served_statement.list_checks(plan["findings"]),
+        command=tuple(plan["argv"]),
+        environment=plan["env"],
+        known_answer=tuple(" ".join(line.split()) for line in answer_lines),
+        memory=served_statement.find_memory_lines(log_text),
+        began=began,
+        ready=ready,
+        ended=ended,
+    )
 
 
 def what_to_start(job: Job, built: build.Built, request: RunRequest, here: Here) -> Container:
@@ -166,13 +229,21 @@ def make_folder_name(text: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-") or "machine"
 
 
-def format_proof_report(built: build.Built, facts: Mapping[str, Any], where: Path, answer_lines: Sequence[str]) -> str:
+def format_proof_report(
+    built: build.Built,
+    facts: Mapping[str, Any],
+    where: Path,
+    answer_lines: Sequence[str],
+    statement: Path | None = None,
+) -> str:
     """Return the results, one per line."""
+    signed = f"{statement} (signed)" if statement else "not written: --sign-key or --keyless signs what was seen"
     lines = [
         f"image   {built.image}",
         f"digest  {built.digest}",
         f"device  {describe_proof_devices(facts)}",
         f"host    {where}/host.json (review it, then move its folder to tests/hosts/ to keep it)",
         *(f"answer  {line}" for line in answer_lines),
+        f"statement  {signed}",
     ]
     return as_lines(lines)

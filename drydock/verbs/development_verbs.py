@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from drydock import INSTALLED
-from drydock.cli.options import CheckOption, JsonOption, RowOption, RowOrAllOption, Verb, VerbOptions
+from drydock.cli.options import CheckOption, JsonOption, RowOption, RowOrAllOption, SignOptions, Verb, VerbOptions
 from drydock.cli.task_helpers import foundations_of, here, report_written
 from drydock.config.matrix import read_matrix
 from drydock.config.project_choice import DRYDOCK
@@ -31,11 +31,13 @@ def write_schemas(options: SchemaOptions) -> None:
     schema.check_schemas(ROOT) if options.check else report_written(schema.write_schemas(ROOT), json=options.json)
 
 
-class ProveOptions(RowOption):
-    """What is proved."""
+class ProveOptions(RowOption, SignOptions):
+    """What is proved, and who signs what was seen."""
 
     model: str = ""
     """folder or hub id of the model [default: SmolLM2-135M-Instruct]"""
+    output: str = ""
+    """with a signature: file for the statement [default: build/statements/TARGET.sigstore.json]"""
 
 
 @Verb
@@ -43,9 +45,13 @@ def prove_row(options: ProveOptions) -> None:
     """Build an image, serve a model on this machine's device and record the proof."""
     from drydock.pages import docs
     from drydock.prove import prove
+    from drydock.publish import push
     from drydock.run import container
 
-    prove.prove_image(here(), options.target, container.RunRequest(model=options.model) if options.model else None)
+    request = container.RunRequest(model=options.model) if options.model else None
+    signed = push.signer_of(push.PublishOptions("", key=options.sign_key, keyless=options.keyless))
+    file = Path(options.output or here().root / f"build/statements/{options.target}.sigstore.json")
+    prove.prove_image(here(), options.target, request, statement=prove.StatementFile(signed, file) if signed else None)
     if not INSTALLED:
         docs.write(here(), read_matrix(here()))
 

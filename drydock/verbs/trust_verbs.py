@@ -17,11 +17,26 @@ from drydock.cli.options import (
 )
 from drydock.cli.task_helpers import choose_variants, here, require_target
 from drydock.core.console import write_output
+from drydock.core.errors import InputError
 from drydock.core.files import format_json
 from drydock.model.record import dump_record
 
 
-class RebuildOptions(BuilderOption, VerboseOption, JsonOption):
+class StatementOptions(VerbOptions):
+    """What `prove` saw of the image."""
+
+    statement: str = ""
+    """signed file that `prove` wrote: check that it is about this image, and show what it says"""
+    root: str = ""
+    """with --statement: recorded host (facts --record host.json) that it must be about"""
+
+    def check_statement(self) -> None:
+        """Raise InputError for a host that nothing is compared with."""
+        if self.root and not self.statement:
+            raise InputError("--root: requires --statement, which is compared with the host")
+
+
+class RebuildOptions(StatementOptions, BuilderOption, VerboseOption, JsonOption):
     """How a row is built again."""
 
     target: str
@@ -30,14 +45,26 @@ class RebuildOptions(BuilderOption, VerboseOption, JsonOption):
     """if both builds have the same digest, write it into the lock"""
     from_foundation: bool = False
     """do not build the kept foundation again, if it has the lock's digest"""
+    verify_key: str = ""
+    """with --statement: accept a signature made with this public key"""
 
 
 @Verb
 def rebuild_row(options: RebuildOptions) -> None:
-    """Build again without cache or network and compare the digests."""
+    """Build again without cache or network and compare the digests, or verify what `prove` saw."""
     from drydock.build import rebuild
     from drydock.build.build_job import prepare_job
 
+    options.check_statement()
+    if options.record and options.statement:
+        raise InputError("--record and --statement exclude each other: a statement is read, and nothing is built")
+    if options.statement:
+        from drydock.prove import served_statement
+
+        words = (options.target, options.statement, options.verify_key, options.root)
+        shown = served_statement.verify_row_statement(here(), *words)
+        write_output(served_statement.format_shown_statement(shown, json=options.json))
+        return
     job = prepare_job(here(), options.target)
     builder = options.builder or None
     verified = rebuild.verify_build(
@@ -78,7 +105,7 @@ class ImageOptions(InsecureOption, JsonOption):
     """HOST/REPOSITORY[:TAG][@DIGEST]"""
 
 
-class ImageVerifyOptions(TrustOptions, BuilderOption, VerboseOption, JsonOption):
+class ImageVerifyOptions(StatementOptions, TrustOptions, BuilderOption, VerboseOption, JsonOption):
     """How an image in a registry is verified."""
 
     reference: str
@@ -98,6 +125,7 @@ def verify_image(options: ImageVerifyOptions) -> None:
     """Verify an image in a registry: blobs, signatures, attestations, and a rebuild that gives the same digest."""
     from drydock.examine import examine_tasks
 
+    options.check_statement()
     settings = examine_tasks.verify_options(
         options.signers,
         options.builder,
@@ -107,7 +135,15 @@ def verify_image(options: ImageVerifyOptions) -> None:
         max_age=options.max_age,
         unsigned=options.unsigned,
     )
-    write_output(examine_tasks.report_verification(here(), options.reference, settings, json=options.json))
+    if not options.statement:
+        write_output(examine_tasks.report_verification(here(), options.reference, settings, json=options.json))
+        return
+    from drydock.prove import served_statement
+
+    trusted = examine_tasks.verify_published_image(here(), options.reference, settings)
+    words = (options.statement, settings.trust, options.root)
+    shown = served_statement.verify_image_statement(here(), trusted, *words)
+    write_output(served_statement.format_shown_statement(shown, trusted, json=options.json))
 
 
 class ImageAuditOptions(AdvisoryOptions, TrustOptions, JsonOption):

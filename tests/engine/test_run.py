@@ -7,6 +7,7 @@ import json
 import os
 import socket
 import tarfile
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -15,18 +16,21 @@ import docker as engine_client
 import pytest
 from docker.models.containers import Container as Running
 
+from drydock.attest.signing import Signer, Trust
 from drydock.build import build
 from drydock.build.build_job import Job
 from drydock.config.project_choice import DRYDOCK
 from drydock.core.errors import HostError
 from drydock.engine import daemon
 from drydock.model.running import Run
-from drydock.prove import demo, prove
+from drydock.prove import demo, prove, served_statement
+from drydock.prove.served_statement import ServedSubject
 from drydock.run import docker, run_verb
 from drydock.run.container import Bind, Container, RunRequest
 from drydock.run.engine import Here
 from drydock.run.run_verb import require_image
 from tests.support.containers import machine, made
+from tests.support.signing_keys import key_pair
 
 pytestmark = pytest.mark.proves("cpu-vllm0.32", "hardware")
 
@@ -42,8 +46,18 @@ def wanted(job: Job, built: build.Built, model: Path) -> Iterator[Container]:
 
 
 @pytest.fixture(scope="module")
-def running(wanted: Container) -> Iterator[Running]:
-    """The same, ready."""
+def answers(wanted: Container) -> tuple[Any, Any]:
+    """What the image's entrypoint says before it serves: its facts, and its plan."""
+    return (
+        prove.ask_container(wanted, "facts"),
+        prove.ask_container(wanted, "plan", "--json", *wanted.arguments[1:]),
+    )
+
+
+@pytest.fixture(scope="module")
+def running(wanted: Container, answers: tuple[Any, Any]) -> Iterator[Running]:
+    """The same, ready. Its name is that of the containers that answered."""
+    del answers
     with prove.run_proof_container(wanted) as server:
         demo.wait_until_ready(server)
         yield server
@@ -78,6 +92,24 @@ def test_the_right_answer_is_compared_and_given(running: Running) -> None:
 
     assert any(line.startswith("prefill and decode agree") for line in answer_lines)
     assert demo.EXPECTED in answer_lines[-1]
+
+
+def test_what_prove_saw_is_signed_and_read(
+    job: Job, built: build.Built, running: Running, answers: tuple[Any, Any], tmp_path: Path
+) -> None:
+    key, now = key_pair(tmp_path), int(time.time())
+    log_text = running.logs().decode(errors="replace")
+    served = prove.describe_served(job, *answers, prove.collect_answers(running), log_text, (now, now, now))
+    path = tmp_path / "statement.sigstore.json"
+    path.write_bytes(served_statement.sign_served(served, built.digest, Signer(str(key))))
+    host = served_statement.reduce_facts(answers[0])
+    subject = ServedSubject((built.digest,), job.lock.source_date_epoch, host=host)
+
+    assert served_statement.read_served(str(path), Trust(str(key.with_suffix(".pub"))), subject) == served
+    assert any("Available KV cache memory" in line or "KV cache size" in line for line in served.memory)
+    assert served.command
+    assert {"PASS"} <= {*served.checks.values()}
+    assert os.uname().nodename not in path.read_text()
 
 
 def test_the_check_inside_misses_nothing_that_run_gives(running: Running) -> None:

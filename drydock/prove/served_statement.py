@@ -1,0 +1,314 @@
+"""What `prove` saw, as an in-toto statement that is signed, and whether a statement is about an image and a host.
+
+Sources: https://github.com/in-toto/attestation/blob/main/spec/v1/statement.md; the envelope is DSSE in a Sigstore
+bundle, as `cosign attest-blob` writes it. A statement has no serial number and no name of the machine: what is taken
+from the facts is listed here. IO.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+import time
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pydantic import ValidationError
+
+from drydock.attest import signing
+from drydock.attest.provenance import STATEMENT
+from drydock.build.build_job import prepare_job, recorded_digest
+from drydock.config.matrix import find_variant, read_matrix
+from drydock.core.console import as_lines
+from drydock.core.errors import InputError, UntrustedError
+from drydock.core.files import format_compact_json, format_json, read_bounded
+from drydock.core.project import Project
+from drydock.examine.verify_published import Trusted, format_trusted
+from drydock.model.names import OneLine
+from drydock.model.record import Count, Digest, Epoch, Identifier, Platform, Record, Sha256, dump_record
+from drydock.model.variant import Variant
+from drydock.publish.bindings import CLOCK_SKEW
+from drydock.run.entrypoint import ask_entrypoint
+
+PREDICATE = "urn:drydock:served:v1"
+"""docs/run.md describes its fields."""
+SIZE_AT_MOST = 1 << 20
+"""Bytes of a signed statement; one has about 10 kB."""
+MEMORY_MARKS = ("Model loading took ", "Available KV cache memory: ", " KV cache size: ", "Maximum concurrency for ",
+                "Actual usage is ", " GPU blocks: ")  # fmt: skip
+"""Parts of vLLM's lines on its memory, as in entrypoints/plugin/drydock_plugin/memory_report.py."""
+MEMORY_LINES, LINE_AT_MOST = 64, 300
+"""Each rank writes its own lines."""
+_BEFORE_MESSAGE = re.compile(r"^.*?\] (?=\S)")
+"""Process, level, time and place of a line of vLLM's log."""
+
+
+class ServedDevice(Record):
+    """One device, as the image's entrypoint found it."""
+
+    name: OneLine
+    memory_total: Count | None
+    architecture: OneLine | None
+
+
+class ServedHost(Record):
+    """What a statement says of the host: the kind of machine, nothing that only this machine has."""
+
+    accelerator: Identifier
+    architecture: OneLine
+    processor: OneLine
+    processors: Count
+    numa_nodes: Count
+    memory_total: Count
+    kernel: OneLine
+    devices: tuple[ServedDevice, ...]
+    versions: Mapping[OneLine, OneLine]
+
+
+class Served(Record):
+    """The predicate: what was served where, and what was seen."""
+
+    variant: Identifier
+    platform: Platform
+    foundation: Digest | None
+    """None if it is not kept on the machine, or the row has none."""
+    inputs_sha256: Sha256
+    commit: str
+    """Of the checkout, with a + if its files differed; empty if unknown."""
+    host: ServedHost
+    checks: Mapping[OneLine, OneLine]
+    """Finding id → severity."""
+    command: tuple[str, ...]
+    """The plan: vLLM's command."""
+    environment: Mapping[str, str]
+    """The plan: the variables that are added."""
+    known_answer: tuple[OneLine, ...]
+    """The results of the known-answer test, then the question and the answer."""
+    memory: tuple[OneLine, ...]
+    """What vLLM logged of its memory."""
+    began: Epoch
+    """Unix seconds: when the container was started."""
+    ready: Epoch
+    ended: Epoch
+
+
+class ServedSubject(NamedTuple):
+    """The image that a statement must be about."""
+
+    digests: Collection[str]
+    epoch: int
+    """SOURCE_DATE_EPOCH of the image: nothing of it can have been seen before. Unix seconds."""
+    foundation: str | None = None
+    """Its digest; None if it is not known here."""
+    host: ServedHost | None = None
+    """The host that it must be about; None for any."""
+
+
+# --- what is taken from a machine -----------------------------------------------------------------------------------
+
+
+def reduce_facts(facts: Mapping[str, Any]) -> ServedHost:
+    """Return what a statement says of a host, from the facts that the entrypoint prints. Pure."""
+    return ServedHost(
+        accelerator=facts["accelerator"],
+        architecture=facts["processor"]["architecture"],
+        processor=facts["processor"]["model"] or "unknown",
+        processors=len(facts["cpus"]),
+        numa_nodes=len(facts["nodes"]),
+        memory_total=facts["memory"]["total"],
+        kernel=facts["kernel"].get("release") or "unknown",
+        devices=tuple(
+            ServedDevice(
+                name=device["name"] or "unknown",
+                memory_total=device["memory_total"],
+                architecture=device["architecture"] or None,
+            )
+            for device in facts["devices"]
+        ),
+        versions={name: value for name, value in facts["versions"].items() if value},
+    )
+
+
+def list_checks(findings: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """Return the severity of each finding by its id. Pure."""
+    return {finding["id"]: finding["severity"] for finding in findings}
+
+
+def find_memory_lines(log: str) -> tuple[str, ...]:
+    """Return what vLLM says of its memory in a log, without times and process ids. Pure."""
+    lines = (line.strip() for line in log.splitlines() if any(mark in line for mark in MEMORY_MARKS))
+    messages = (_BEFORE_MESSAGE.sub("", line)[:LINE_AT_MOST] for line in lines)
+    return tuple(message for message in messages if message.isprintable())[:MEMORY_LINES]
+
+
+# --- writing --------------------------------------------------------------------------------------------------------
+
+
+def make_statement(served: Served, digest: str) -> dict[str, Any]:
+    """Return the statement about an image. Pure."""
+    return {
+        "_type": STATEMENT,
+        "subject": [{"name": served.variant, "digest": {"sha256": digest.removeprefix("sha256:")}}],
+        "predicateType": PREDICATE,
+        "predicate": dump_record(served),
+    }
+
+
+def sign_served(served: Served, digest: str, signer: signing.Signer) -> bytes:
+    """Return the signed statement. Raises InputError and RegistryError of `signing`."""
+    return signing.sign_statement(format_compact_json(make_statement(served, digest)).encode(), signer)
+
+
+# --- reading --------------------------------------------------------------------------------------------------------
+
+
+def read_served(path: str, trust: signing.Trust, subject: ServedSubject) -> Served:
+    """Return what a signed statement says, after its signature, if it is about this image and host.
+
+    Raises InputError if the file cannot be read, UntrustedError for a signature, an image, a host or a time that is not
+    the expected one, with all that differs.
+    """
+    try:
+        data = read_bounded(Path(path), SIZE_AT_MOST)
+    except OSError as error:
+        raise InputError(f"--statement {path}: {error.strerror}", hint="`./inv prove` writes such a file") from error
+    statement = signing.check_statement(data, PREDICATE, trust)
+    digests, served = parse_statement(statement, path)
+    problems = [f"{path}: {text}" for text in find_problems(digests, served, subject, int(time.time()))]
+    if problems:
+        hint = f"expected the statement that `./inv prove --target {served.variant} --sign-key …` wrote for this image"
+        raise UntrustedError(*problems, hint=f"{hint}, on this kind of host: run it there, or name its file")
+    return served
+
+
+def parse_statement(statement: Any, where: str) -> tuple[tuple[str, ...], Served]:
+    """Return the digests that a verified statement is about, and its predicate. Pure. Raises UntrustedError."""
+    try:
+        if (statement["_type"], statement["predicateType"]) != (STATEMENT, PREDICATE):
+            raise UntrustedError(f"{where}: expected a statement of {PREDICATE}, found {statement['predicateType']!a}")
+        digests = tuple(f"sha256:{subject['digest']['sha256']}" for subject in statement["subject"])
+        return digests, Served.model_validate(statement["predicate"])
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = ".".join(map(str, first["loc"]))
+        raise UntrustedError(f"{where}: predicate.{key}: {first['msg']}") from error
+    except (LookupError, TypeError) as error:
+        raise UntrustedError(f"{where}: no in-toto statement with subject and predicate: {error!r}") from error
+
+
+def find_problems(digests: Sequence[str], served: Served, subject: ServedSubject, now: int) -> Iterator[str]:
+    """Yield what keeps a statement from being about an image and a host, with what was found and expected. Pure."""
+    if not {*digests} & {*subject.digests}:
+        yield f"it is about the image {', '.join(digests)}, expected {' or '.join(sorted(subject.digests))}"
+    if subject.foundation and served.foundation and served.foundation != subject.foundation:
+        yield f"it is about the foundation {served.foundation}, expected {subject.foundation}"
+    if not served.began <= served.ready <= served.ended:
+        yield f"it ended at {format_time(served.ended)}, before it began ({format_time(served.began)}) or was ready"
+    if served.began < subject.epoch:
+        yield f"it is of {format_time(served.began)}, older than the image's inputs of {format_time(subject.epoch)}"
+    if served.ended > now + CLOCK_SKEW:
+        yield f"it is of {format_time(served.ended)}, later than now ({format_time(now)})"
+    if subject.host:
+        yield from _find_host_differences(dump_record(served.host), dump_record(subject.host))
+
+
+def _find_host_differences(stated: Mapping[str, Any], expected: Mapping[str, Any]) -> Iterator[str]:
+    for name, value in stated.items():
+        if value != expected[name]:
+            yield f"it is about another host: {name}: found {_describe(value)}, expected {_describe(expected[name])}"
+
+
+def _describe(value: Any) -> str:
+    """Return a fact of a host in one line; equal devices are counted."""
+    if isinstance(value, list):
+        counts = Counter(f"{item['name']} ({item['memory_total']} bytes)" for item in value)
+        return ", ".join(f"{number} of {name}" for name, number in counts.items()) or "no device"
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {text}" for name, text in sorted(value.items())) or "nothing"
+    return str(value)
+
+
+def format_time(seconds: int) -> str:
+    """Return Unix seconds as a time, UTC."""
+    return dt.datetime.fromtimestamp(seconds, dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def list_shown(served: Served, subject: ServedSubject) -> tuple[list[str], list[str]]:
+    """Return what a verified statement shows, and what was not compared. Pure."""
+    counts = Counter(served.checks.values())
+    checks = ", ".join(f"{number} {severity}" for severity, number in sorted(counts.items())) or "none"
+    shown = [
+        f"served on {_describe(dump_record(served.host)['devices'])}, {served.host.processor}",
+        f"from {format_time(served.began)} to {format_time(served.ended)}, ready after {served.ready - served.began} s",
+        f"checks: {checks}",
+        *(f"answer: {line}" for line in served.known_answer),
+        *(f"memory: {line}" for line in served.memory),
+    ]
+    skipped = [] if subject.host else ["host: --root HOST compares it with a recorded one"]
+    if not (subject.foundation and served.foundation):
+        skipped.append("foundation: its digest is not known on both sides")
+    return shown, skipped
+
+
+# --- the verbs ------------------------------------------------------------------------------------------------------
+
+
+class ShownStatement(Record):
+    """What `verify --statement --json` prints."""
+
+    statement: Served
+    shown: tuple[str, ...]
+    not_shown: tuple[str, ...]
+
+
+def verify_row_statement(project: Project, target: str, path: str, key: str, root: str) -> ShownStatement:
+    """Verify a statement about the image that a row's lock or proof records. Builds nothing.
+
+    Raises InputError if no digest is recorded, or without a key; UntrustedError.
+    """
+    job = prepare_job(project, target)
+    digest = recorded_digest(project, job.variant.id, job.lock, job.platform, job.inputs_sha256)
+    if not digest:
+        raise InputError(
+            f"{job.variant.id}: neither lock nor proof has the digest of an image of these inputs",
+            hint=f"`./inv verify --target {job.variant.id} --record` writes it into the lock",
+        )
+    subject = ServedSubject((digest,), job.lock.source_date_epoch, job.committed_foundation)
+    return _show_statement(project, job.variant, path, signing.Trust(key), subject, root)
+
+
+def verify_image_statement(
+    project: Project, trusted: Trusted, path: str, trust: signing.Trust, root: str
+) -> ShownStatement:
+    """Verify a statement about an image in a registry that was verified. Raises InputError and UntrustedError."""
+    variant = find_variant(read_matrix(project), trusted.variant)
+    subject = ServedSubject({trusted.digest, *trusted.platforms.values()}, trusted.source_date_epoch)
+    return _show_statement(project, variant, path, trust, subject, root)
+
+
+def _show_statement(
+    project: Project, variant: Variant, path: str, trust: signing.Trust, subject: ServedSubject, root: str
+) -> ShownStatement:
+    if not trust.required:
+        raise InputError(
+            "--statement: found neither --verify-key nor --identity: nothing would say who saw this",
+            hint="add --verify-key cosign.pub, the public key of who ran `./inv prove`",
+        )
+    host = reduce_facts(ask_entrypoint(project, variant, "facts", root)) if root else None
+    subject = subject._replace(host=host)
+    served = read_served(path, trust, subject)
+    shown, not_shown = list_shown(served, subject)
+    return ShownStatement(statement=served, shown=tuple(shown), not_shown=tuple(not_shown))
+
+
+def format_shown_statement(statement: ShownStatement, trusted: Trusted | None = None, *, json: bool) -> str:
+    """Return a verified statement, after the verified image that it is about."""
+    if json:
+        return format_json({**({"image": dump_record(trusted)} if trusted else {}), **dump_record(statement)})
+    served = statement.statement
+    lines = [f"statement about {served.variant} ({served.platform})"]
+    lines += [f"  {line}" for line in statement.shown]
+    lines += [f"  not checked: {line}" for line in statement.not_shown]
+    return (format_trusted(trusted) if trusted else "") + as_lines(lines)

@@ -1,0 +1,155 @@
+"""A statement of `prove`, signed with a real key: what verify accepts, and what it refuses."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from drydock.attest import signing
+from drydock.core.errors import InputError, UntrustedError
+from drydock.core.project import Project
+from drydock.prove import served_statement
+from drydock.verbs import trust_verbs
+from tests.support.hosts import expect
+from tests.support.local_registry import VARIANT, LocalRepository
+from tests.support.signed_image import AMD64, Signed
+from tests.support.signing_keys import key_pair
+from tests.unit.drydock.prove.test_served_statement import facts_of, served
+
+HOST = "cpu-xeon8380-2s"
+
+
+@pytest.fixture(scope="module")
+def local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalRepository]:
+    """A repository whose lock records the digest of an image; nothing here changes it."""
+    folder = tmp_path_factory.mktemp("row")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("DRYDOCK_CACHE", str(folder / "cache"))
+        yield LocalRepository(folder, platforms=(AMD64,))
+
+
+def write_statement(folder: Path, local: LocalRepository, key: Path, digest: str = "", **changes: Any) -> Path:
+    """Sign what `prove` could have seen of the row's image, now or at another time."""
+    began = local.lock.source_date_epoch + 1000
+    host = served_statement.reduce_facts(facts_of(HOST))
+    times = {"began": began, "ready": began + 20, "ended": began + 30}
+    record = served(variant=VARIANT, host=host, foundation=None, **{**times, **changes})
+    path = folder / "statement.sigstore.json"
+    path.write_bytes(served_statement.sign_served(record, digest or digest_of(local), signing.Signer(str(key))))
+    return path
+
+
+def digest_of(local: LocalRepository) -> str:
+    image = local.lock.platforms[AMD64].image or local.job(AMD64).pins.image
+    assert image
+    return image.digest
+
+
+def verify(local: LocalRepository, path: Path, key: Path, root: str = "") -> served_statement.ShownStatement:
+    words = (str(path), str(key.with_suffix(".pub")), root)
+    return served_statement.verify_row_statement(Project(local.root), VARIANT, *words)
+
+
+def refused(local: LocalRepository, path: Path, key: Path, root: str = "") -> str:
+    with pytest.raises(UntrustedError) as caught:
+        verify(local, path, key, root)
+    return str(caught.value)
+
+
+def test_a_statement_about_the_recorded_image_and_the_host_is_accepted(
+    tmp_path: Path, local: LocalRepository, key: Path
+) -> None:
+    shown = verify(local, write_statement(tmp_path, local, key), key, str(expect.HOSTS / HOST))
+
+    assert any("served on no device, " in line for line in shown.shown)
+    assert "memory: Available KV cache memory: 61.25 GiB" in shown.shown
+    assert [line.partition(":")[0] for line in shown.not_shown] == ["foundation"]
+
+
+def alter(path: Path, change: Callable[[dict[str, Any]], None]) -> None:
+    """Change the payload of the envelope, as somebody without the key can."""
+    bundle = json.loads(path.read_bytes())
+    statement = json.loads(base64.b64decode(bundle["dsseEnvelope"]["payload"]))
+    change(statement["predicate"])
+    bundle["dsseEnvelope"]["payload"] = base64.b64encode(json.dumps(statement).encode()).decode()
+    path.write_text(json.dumps(bundle))
+
+
+def test_altered_facts_are_refused(tmp_path: Path, local: LocalRepository, key: Path) -> None:
+    path = write_statement(tmp_path, local, key)
+    alter(path, lambda predicate: predicate["host"].update(memory_total=1 << 50))
+
+    assert "no valid signature: " in refused(local, path, key)
+
+
+def test_another_key_is_refused(tmp_path: Path, local: LocalRepository, key: Path) -> None:
+    (tmp_path / "other").mkdir()
+    path = write_statement(tmp_path, local, key_pair(tmp_path / "other"))
+
+    assert "no valid signature: " in refused(local, path, key)
+
+
+def test_a_statement_about_another_image_is_refused(tmp_path: Path, local: LocalRepository, key: Path) -> None:
+    digest = f"sha256:{'d' * 64}"
+    text = refused(local, write_statement(tmp_path, local, key, digest), key)
+
+    assert f"it is about the image {digest}, expected {digest_of(local)}" in text
+    assert f"`./inv prove --target {VARIANT} --sign-key …`" in text
+
+
+def test_a_statement_about_another_host_is_refused(tmp_path: Path, local: LocalRepository, key: Path) -> None:
+    text = refused(local, write_statement(tmp_path, local, key), key, str(expect.HOSTS / "cpu-kunpeng920-4s"))
+
+    assert "it is about another host: architecture: found x86_64, expected aarch64" in text
+
+
+def test_a_statement_that_is_older_than_the_image_is_refused(tmp_path: Path, local: LocalRepository, key: Path) -> None:
+    path = write_statement(tmp_path, local, key, began=local.lock.source_date_epoch - 1)
+
+    assert "older than the image's inputs of " in refused(local, path, key)
+
+
+def test_a_signed_document_of_another_kind_is_no_statement(tmp_path: Path, local: LocalRepository, key: Path) -> None:
+    statement = served_statement.make_statement(served(), digest_of(local))
+    statement["predicateType"] = "https://slsa.dev/provenance/v1"
+    path = tmp_path / "provenance.sigstore.json"
+    path.write_bytes(signing.sign_statement(json.dumps(statement).encode(), signing.Signer(str(key))))
+
+    with pytest.raises(UntrustedError, match=r"slsa|predicate"):
+        verify(local, path, key)
+    path.write_bytes(signing.sign_data(b"data", signing.Signer(str(key))))
+    with pytest.raises(UntrustedError):
+        verify(local, path, key)
+
+
+def test_without_a_key_or_a_file_nothing_is_shown(tmp_path: Path, local: LocalRepository, key: Path) -> None:
+    project, path = Project(local.root), write_statement(tmp_path, local, key)
+
+    with pytest.raises(InputError, match="nothing would say who saw this"):
+        served_statement.verify_row_statement(project, VARIANT, str(path), "", "")
+    with pytest.raises(InputError, match="--statement /absent"):
+        verify(local, Path("/absent"), key)
+    (tmp_path / "large").write_bytes(b"{" * (served_statement.SIZE_AT_MOST + 1))
+    with pytest.raises(InputError, match="larger than 1 MiB"):
+        verify(local, tmp_path / "large", key)
+
+
+def test_the_statement_of_a_published_image_is_shown_with_it(
+    signed: Signed, tmp_path: Path, key: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = write_statement(tmp_path, signed.local, key, signed.digest)
+    monkeypatch.setattr(trust_verbs, "here", lambda: Project(signed.local.root))
+    options = {"reference": signed.image, "registry_only": True, "verify_key": signed.public, "statement": str(path)}
+    trust_verbs.verify_image.function(trust_verbs.ImageVerifyOptions(**options, json=True))
+
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["image"]["digest"] == signed.done.digest
+    assert answer["statement"]["variant"] == VARIANT
+    write_statement(tmp_path, signed.local, key, f"sha256:{'e' * 64}")
+    with pytest.raises(UntrustedError, match="it is about the image"):
+        trust_verbs.verify_image.function(trust_verbs.ImageVerifyOptions(**options))
