@@ -48,6 +48,14 @@ class RebuildOptions(StatementOptions, BuilderOption, VerboseOption, JsonOption)
     verify_key: str = ""
     """with --statement: accept a signature made with this public key"""
 
+    def check_statement(self) -> None:
+        """Raise InputError for options of one of the two that are given with the other."""
+        super().check_statement()
+        if self.verify_key and not self.statement:
+            raise InputError("--verify-key: requires --statement; `image verify` checks an image in a registry")
+        if self.record and self.statement:
+            raise InputError("--record and --statement exclude each other: a statement is read, and nothing is built")
+
 
 @Verb
 def rebuild_row(options: RebuildOptions) -> None:
@@ -56,14 +64,8 @@ def rebuild_row(options: RebuildOptions) -> None:
     from drydock.build.build_job import prepare_job
 
     options.check_statement()
-    if options.record and options.statement:
-        raise InputError("--record and --statement exclude each other: a statement is read, and nothing is built")
     if options.statement:
-        from drydock.prove import served_statement
-
-        words = (options.target, options.statement, options.verify_key, options.root)
-        shown = served_statement.verify_row_statement(here(), *words)
-        write_output(served_statement.format_shown_statement(shown, json=options.json))
+        _print_row_statement(options)
         return
     job = prepare_job(here(), options.target)
     builder = options.builder or None
@@ -72,6 +74,15 @@ def rebuild_row(options: RebuildOptions) -> None:
     )
     write_output(format_json(dump_record(verified)) if options.json else f"{verified.first}\n{verified.second}\n")
     rebuild.settle_verification(job, verified, recording=options.record, builder=builder)
+
+
+def _print_row_statement(options: RebuildOptions) -> None:
+    """Print what `prove` saw of the image that a row's lock or proof records."""
+    from drydock.prove import served_statement
+
+    words = (options.target, options.statement, options.verify_key, options.root)
+    shown = served_statement.verify_row_statement(here(), *words)
+    write_output(served_statement.format_shown_statement(shown, json=options.json))
 
 
 class AuditOptions(AdvisoryOptions, PlatformOption, JsonOption):

@@ -139,6 +139,29 @@ def test_without_a_key_or_a_file_nothing_is_shown(tmp_path: Path, local: LocalRe
         verify(local, tmp_path / "large", key)
 
 
+def test_the_verb_prints_what_a_statement_says(
+    tmp_path: Path,
+    local: LocalRepository,
+    key: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(trust_verbs, "here", lambda: Project(local.root))
+    options = {"target": VARIANT, "verify_key": str(key.with_suffix(".pub"))}
+    path = str(write_statement(tmp_path, local, key))
+    trust_verbs.rebuild_row.function(trust_verbs.RebuildOptions(**options, statement=path))
+
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == f"statement about {VARIANT} ({AMD64})"
+    assert "  not checked: host: --root HOST compares it with a recorded one" in lines
+
+
+@pytest.mark.parametrize("options", [{"root": "h"}, {"verify_key": "k"}, {"statement": "s", "record": True}])
+def test_an_option_that_would_be_ignored_is_an_error(options: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match="--statement"):
+        trust_verbs.rebuild_row.function(trust_verbs.RebuildOptions(target=VARIANT, **options))
+
+
 def test_the_statement_of_a_published_image_is_shown_with_it(
     signed: Signed, tmp_path: Path, key: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
