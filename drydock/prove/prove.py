@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from docker.models.containers import Container as Running
 
-from drydock.attest.signing import Signer, require_signer
+from drydock.attest.cosign import Signer, require_signer
 from drydock.build import build
 from drydock.build.build_job import Job, prepare_job
 from drydock.core.commit import read_commit

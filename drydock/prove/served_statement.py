@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
-from drydock.attest import signing
+from drydock.attest import cosign
 from drydock.attest.provenance import STATEMENT
 from drydock.build.build_job import prepare_job, recorded_digest
 from drydock.config.matrix import find_variant, read_matrix
@@ -156,15 +156,15 @@ def make_statement(served: Served, digest: str) -> dict[str, Any]:
     }
 
 
-def sign_served(served: Served, digest: str, signer: signing.Signer) -> bytes:
-    """Return the signed statement. Raises InputError and RegistryError of `signing`."""
-    return signing.sign_statement(format_compact_json(make_statement(served, digest)).encode(), signer)
+def sign_served(served: Served, digest: str, signer: cosign.Signer) -> bytes:
+    """Return the signed statement. Raises InputError and RegistryError of `cosign`."""
+    return cosign.sign_statement(format_compact_json(make_statement(served, digest)).encode(), signer)
 
 
 # --- reading --------------------------------------------------------------------------------------------------------
 
 
-def read_served(path: str, trust: signing.Trust, subject: ServedSubject) -> Served:
+def read_served(path: str, trust: cosign.Trust, subject: ServedSubject) -> Served:
     """Return what a signed statement says, after its signature, if it is about this image and host.
 
     Raises InputError if the file cannot be read, UntrustedError for a signature, an image, a host or a time that is not
@@ -174,7 +174,7 @@ def read_served(path: str, trust: signing.Trust, subject: ServedSubject) -> Serv
         data = read_bounded(Path(path), SIZE_AT_MOST)
     except OSError as error:
         raise InputError(f"--statement {path}: {error.strerror}", hint="`./inv prove` writes such a file") from error
-    statement = signing.check_statement(data, PREDICATE, trust)
+    statement = cosign.check_statement(data, PREDICATE, trust)
     digests, served = parse_statement(statement, path)
     problems = [f"{path}: {text}" for text in find_problems(digests, served, subject, int(time.time()))]
     if problems:
@@ -276,11 +276,11 @@ def verify_row_statement(project: Project, target: str, path: str, key: str, roo
             hint=f"`./inv verify --target {job.variant.id} --record` writes it into the lock",
         )
     subject = ServedSubject((digest,), job.lock.source_date_epoch, job.committed_foundation)
-    return _show_statement(project, job.variant, path, signing.Trust(key), subject, root)
+    return _show_statement(project, job.variant, path, cosign.Trust(key), subject, root)
 
 
 def verify_image_statement(
-    project: Project, trusted: Trusted, path: str, trust: signing.Trust, root: str
+    project: Project, trusted: Trusted, path: str, trust: cosign.Trust, root: str
 ) -> ShownStatement:
     """Verify a statement about an image in a registry that was verified. Raises InputError and UntrustedError."""
     variant = find_variant(read_matrix(project), trusted.variant)
@@ -289,7 +289,7 @@ def verify_image_statement(
 
 
 def _show_statement(
-    project: Project, variant: Variant, path: str, trust: signing.Trust, subject: ServedSubject, root: str
+    project: Project, variant: Variant, path: str, trust: cosign.Trust, subject: ServedSubject, root: str
 ) -> ShownStatement:
     if not trust.required:
         raise InputError(

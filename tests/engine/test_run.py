@@ -16,7 +16,7 @@ import docker as engine_client
 import pytest
 from docker.models.containers import Container as Running
 
-from drydock.attest.signing import Signer, Trust
+from drydock.attest.cosign import Signer, Trust
 from drydock.build import build
 from drydock.build.build_job import Job
 from drydock.config.project_choice import DRYDOCK

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from drydock.attest import signing
+from drydock.attest import cosign
 from drydock.core.errors import InputError, UntrustedError
 from drydock.core.project import Project
 from drydock.prove import served_statement
@@ -40,7 +40,7 @@ def write_statement(folder: Path, local: LocalRepository, key: Path, digest: str
     times = {"began": began, "ready": began + 20, "ended": began + 30}
     record = served(variant=VARIANT, host=host, foundation=None, **{**times, **changes})
     path = folder / "statement.sigstore.json"
-    path.write_bytes(served_statement.sign_served(record, digest or digest_of(local), signing.Signer(str(key))))
+    path.write_bytes(served_statement.sign_served(record, digest or digest_of(local), cosign.Signer(str(key))))
     return path
 
 
@@ -118,11 +118,11 @@ def test_a_signed_document_of_another_kind_is_no_statement(tmp_path: Path, local
     statement = served_statement.make_statement(served(), digest_of(local))
     statement["predicateType"] = "https://slsa.dev/provenance/v1"
     path = tmp_path / "provenance.sigstore.json"
-    path.write_bytes(signing.sign_statement(json.dumps(statement).encode(), signing.Signer(str(key))))
+    path.write_bytes(cosign.sign_statement(json.dumps(statement).encode(), cosign.Signer(str(key))))
 
     with pytest.raises(UntrustedError, match=r"slsa|predicate"):
         verify(local, path, key)
-    path.write_bytes(signing.sign_data(b"data", signing.Signer(str(key))))
+    path.write_bytes(cosign.sign_data(b"data", cosign.Signer(str(key))))
     with pytest.raises(UntrustedError):
         verify(local, path, key)
 
