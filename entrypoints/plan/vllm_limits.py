@@ -18,7 +18,10 @@ from entrypoints.core.parse import parse_version_numbers
 from entrypoints.core.records import Facts, Notice
 from entrypoints.decide.parallelism.multimodal import TEXT_ONLY
 from entrypoints.model.read import ModelFacts
+from entrypoints.plan.attention_limits import find_attention_refusals
+from entrypoints.plan.config_limits import find_config_refusals
 from entrypoints.plan.cpu_limits import find_cpu_refusals
+from entrypoints.plan.drafting_limits import find_drafting_refusals
 from entrypoints.plan.other_rows import describe_taking_rows
 from entrypoints.plan.refusal import Refusal
 from entrypoints.request.flags import (
@@ -26,6 +29,9 @@ from entrypoints.request.flags import (
     DTYPE,
     EXECUTOR,
     EXPERT,
+    IMPLEMENTATION,
+    KV_BACKEND,
+    KV_OFFLOAD,
     KV_TRANSFER,
     LENGTH,
     LOAD_FORMAT,
@@ -65,6 +71,7 @@ PACKAGES = {
     (LOAD_FORMAT, "fastsafetensors"): ("fastsafetensors",),
     (LOAD_FORMAT, "gguf"): ("gguf",),
     (QUANTIZATION, "bitsandbytes"): ("bitsandbytes",),
+    (KV_BACKEND, "lmcache"): ("lmcache",),
     (KV_TRANSFER, "NixlConnector"): ("nixl", "nixl-cu12", "nixl-cu13"),
     (KV_TRANSFER, "LMCacheConnectorV1"): ("lmcache",),
     (KV_TRANSFER, "LMCacheMPConnector"): ("lmcache",),
@@ -80,8 +87,8 @@ model_executor/models/*mtp*.py with SupportsPP among their bases."""
 PLUGINS = {TOOL_PARSER: "--tool-parser-plugin", REASONING_PARSER: "--reasoning-parser-plugin"}
 """Option → the option with which a user's file adds to its names."""
 EPLB, CHUNKED = "--enable-eplb", "--enable-chunked-prefill"
-IMPLEMENTATION, OF_VLLM, OF_TRANSFORMERS = "--model-impl", ("auto", "vllm"), "transformers"
-"""The option that chooses between vLLM's classes and those of transformers, and its values that take either first."""
+OF_VLLM, OF_TRANSFORMERS = ("auto", "vllm"), "transformers"
+"""Values of --model-impl that take vLLM's classes first, and the one that takes those of transformers."""
 SERVED = re.compile(r"\w+(?:ForCausalLM|ForConditionalGeneration|LMHeadModel|For(?:Sequence|Token)Classification)")
 """Classes of transformers that are listed, by the ends of their names (templates/tools/read_vllm.py)."""
 FLOAT16 = ("float16", "half")
@@ -104,6 +111,9 @@ def check_limits(
         *find_refusals(user_flags.vllm, model, user_flags, settings),
         *_refused_stages(profile["vllm"], model, user_flags, settings),
         *_refused_by_values(model, user_flags, settings),
+        *find_config_refusals(profile, model, user_flags, settings),
+        *find_drafting_refusals(user_flags.vllm, model, user_flags, settings),
+        *find_attention_refusals(profile["accelerator"], facts, model, user_flags.vllm, settings),
         *(find_cpu_refusals(profile["vllm"], facts, model, settings) if profile["accelerator"] == "cpu" else ()),
     )
     for refusal in refusals:
@@ -400,6 +410,7 @@ def _missing_packages(lists: VllmLists, model: ModelFacts, settings: Settings) -
     options = [
         (option, str(settings[option])) for option in (EXECUTOR, LOAD_FORMAT, QUANTIZATION) if option in settings
     ]
+    options += [(KV_BACKEND, str(settings[KV_BACKEND]))] if KV_OFFLOAD in settings and KV_BACKEND in settings else []
     options += [(KV_TRANSFER, connector) for connector in named_connectors(settings)]
     if QUANTIZATION not in settings and model.quantization:
         options.append((QUANTIZATION, model.quantization))

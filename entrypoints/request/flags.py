@@ -17,6 +17,7 @@ OVERRIDES = "--hf-overrides"
 ROPE = "--rope-scaling"
 NO_WINDOW = "--disable-sliding-window"
 REMOTE_CODE = "--trust-remote-code"
+IMPLEMENTATION = "--model-impl"
 
 # devices and hosts
 TENSOR = "--tensor-parallel-size"

@@ -13,7 +13,7 @@ from entrypoints.core.parse import parse_untrusted_json
 from entrypoints.request.flags import SPECULATION
 from entrypoints.request.vllm_flags import UserFlags
 
-_FIELDS = {"method": "--spec-method", "model": "--spec-model"}
+_FIELDS = {"method": "--spec-method", "model": "--spec-model", "num_speculative_tokens": "--spec-tokens"}
 """Fields that have a flag of their own too."""
 _WITHOUT_A_MODEL = ("ngram", "[ngram]", "ngram_gpu", "suffix", "custom_class", "extract_hidden_states")
 _OWN = "mtp"
@@ -36,7 +36,7 @@ class Drafting(NamedTuple):
 
 def parse_drafting(user_flags: UserFlags) -> Drafting:
     """Return the draft model of --speculative-config, of its fields as flags, or of --spec-model. Raises USAGE."""
-    fields = _parse_speculation(user_flags)
+    fields = parse_speculation(user_flags)
     method, model = str(fields.get("method") or ""), str(fields.get("model") or "")
     if method.endswith(_OWN):
         return Drafting(own=True)
@@ -48,7 +48,8 @@ def parse_drafting(user_flags: UserFlags) -> Drafting:
     )
 
 
-def _parse_speculation(user_flags: UserFlags) -> dict[str, Any]:
+def parse_speculation(user_flags: UserFlags) -> dict[str, Any]:
+    """Return the fields of --speculative-config, of its parts as flags, and of the flags for one field. Raises USAGE."""
     text = user_flags.flag(SPECULATION) or "{}"
     try:
         fields = parse_untrusted_json(text)

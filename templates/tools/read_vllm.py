@@ -7,7 +7,7 @@ class of an architecture cannot be imported. vLLM keeps most of these in literal
 computes instead is left out: it is not known. Nothing is executed, and the lists are read within 6 s.
 
 Sources, in vLLM's repository: model_executor/models/registry.py, model_executor/layers/quantization/__init__.py,
-tool_parsers/, reasoning/, distributed/kv_transfer/kv_connector/factory.py, model_executor/model_loader/__init__.py,
+platforms/, v1/attention/backends/, tool_parsers/, reasoning/, distributed/kv_transfer/kv_connector/factory.py, model_executor/model_loader/__init__.py,
 config/, engine/arg_utils.py, entrypoints/**/cli_args.py, envs.py. A plugin adds to them by the calls that vLLM's
 docs/design/plugin_system.md describes.
 """
@@ -31,7 +31,8 @@ FILE_AT_MOST = 4 << 20
 """Bytes of one source file. The largest of vLLM 0.33 has 300 KB."""
 PLACES = (
     *("config", "engine/arg_utils.py", "entrypoints/", "envs.py", "reasoning/", "tool_parsers/"),
-    *("distributed/kv_transfer/", "platforms/__init__.py", "model_executor/layers/quantization/__init__.py"),
+    *("distributed/kv_transfer/", "platforms/", "model_executor/layers/quantization/__init__.py"),
+    *("v1/attention/backend", "model_executor/layers/attention/"),
     *("model_executor/model_loader/__init__.py", "model_executor/models/", "models/", "multimodal/"),
     *("transformers_utils/", "utils/argparse_utils.py"),
 )
@@ -72,7 +73,7 @@ OPTIONAL = (
         "soundfile",
     ),
     *("open-clip-torch", "tensorizer", "terratorch", "timm", "torchaudio", "torchvision", "xgrammar"),
-    *("kaldi-native-fbank", "num2words"),
+    *("arctic-inference", "kaldi-native-fbank", "num2words"),
 )
 """Distributions that vLLM needs for some options or models only. Source: its requirements/ and setup.py, extras."""
 IMPORTED_BY_MODELS = {
@@ -893,6 +894,213 @@ def option_strings(flags: Mapping[str, Any], inverses: Sequence[str] = ()) -> li
 # --- all of it ------------------------------------------------------------------------------------------------------
 
 
+CLASS_HEAD = re.compile(r"^class (\w+)(?:\(([^)]*)\))?:", re.MULTILINE)
+"""Name and bases of a class."""
+BACKEND_NAMES = "v1/attention/backends/registry.py"
+"""The enumeration AttentionBackendEnum: since 0.14."""
+OF_PLATFORMS = {name: f"platforms/{name}.py" for name in ("cpu", "cuda", "rocm", "tpu", "xpu")}
+
+
+class ClassIndex:
+    """The classes of a package by file and name, with what they inherit. Files are parsed as they are needed."""
+
+    def __init__(self, package: Package) -> None:
+        self._package = package
+        self._files: dict[str, str] = {}
+        for path in package.every_name():
+            if path.startswith("models/") or "attention" in path:
+                for name, _ in CLASS_HEAD.findall(package.text(path)):
+                    self._files.setdefault(name, path)
+
+    def ancestors(self, path: str, name: str, depth: int = 0) -> Iterator[ast.ClassDef]:
+        """Yield a class, of this file or else of another one, and what it inherits, nearest first."""
+        for candidate in (path, self._files.get(name, path)) if depth < len(self._files) else ():
+            classes = (node for node in self._package.tree(candidate).body if isinstance(node, ast.ClassDef))
+            node = next((node for node in classes if node.name == name), None)
+            if node:
+                yield node
+                for base in node.bases:
+                    yield from self.ancestors(candidate, _last_name(base), depth + 1)
+                return
+
+
+def read_attention_backends(package: Package) -> dict[str, dict[str, Any]]:
+    """Return attention backend → what its class takes, where that is literal; what it computes is left out.
+
+    Source: v1/attention/backend.py, AttentionBackend.validate_configuration.
+    """
+    index = ClassIndex(package)
+    names = (node for node in package.tree(BACKEND_NAMES).body if isinstance(node, ast.ClassDef))
+    members = {
+        target.id: item.value.value
+        for node in names
+        if node.name == "AttentionBackendEnum"
+        for item in node.body
+        if isinstance(item, ast.Assign) and isinstance(item.value, ast.Constant)
+        for target in item.targets
+        if isinstance(target, ast.Name)
+    }
+    backends: dict[str, dict[str, Any]] = {}
+    for name, dotted_path in members.items():
+        module, _, class_name = str(dotted_path or "").rpartition(".")
+        path = module.removeprefix("vllm.").replace(".", "/") + ".py"
+        ancestors = [*index.ancestors(path, class_name)] if module else []
+        if dotted_path != "":  # the empty path is that of a backend of vision towers only
+            backends[name] = {key: value for key, value in _limits_of_backend(ancestors) if value is not None}
+    return backends
+
+
+def _limits_of_backend(ancestors: Sequence[ast.ClassDef]) -> Iterator[tuple[str, Any]]:
+    """Yield name and value of each literal limit; None for what is computed. Classes: nearest first."""
+    yield "dtypes", _attributes_of(ancestors, "supported_dtypes")
+    yield "kv_cache_dtypes", _attributes_of(ancestors, "supported_kv_cache_dtypes")
+    for key, method in (("mla", "is_mla"), ("sparse", "is_sparse"), ("sinks", "supports_sink")):
+        values = [_literal_or_none(value) for value in _returned_by(_find_method(ancestors, method))]
+        yield key, values[0] if len(values) == 1 and isinstance(values[0], bool) else None
+    decides_head_size = _find_method(ancestors[:-1], "supports_head_size")
+    yield "head_sizes", None if decides_head_size else _sizes_returned(ancestors, "get_supported_head_sizes")
+    decides_block_size = _find_method(ancestors[:-1], "supports_block_size")
+    sizes = _sizes_returned(ancestors, "get_supported_kernel_block_sizes")
+    yield "block_sizes", _divisors_in(decides_block_size) if decides_block_size else sizes
+    yield "capability", _read_capability(_find_method(ancestors, "supports_compute_capability"))
+
+
+def _find_method(ancestors: Sequence[ast.ClassDef], name: str) -> ast.FunctionDef | None:
+    methods = (item for node in ancestors for item in node.body if isinstance(item, ast.FunctionDef))
+    return next((method for method in methods if method.name == name), None)
+
+
+def _returned_by(method: ast.FunctionDef | None) -> list[ast.expr]:
+    nodes = ast.walk(method) if method else ()
+    return [node.value for node in nodes if isinstance(node, ast.Return) and node.value is not None]
+
+
+def _literal_or_none(node: ast.expr) -> Any:
+    return node.value if isinstance(node, ast.Constant) else None
+
+
+def _attributes_of(ancestors: Sequence[ast.ClassDef], name: str) -> list[str] | None:
+    """Return the words or the types `torch.x` of a class variable; None for what is no literal list."""
+    nodes = (assignments(ast.Module(node.body, [])).get(name) for node in ancestors)
+    node = next((value for value in nodes if value is not None), None)
+    items = node.elts if isinstance(node, ast.List) else []
+    words = [str(item.value) if isinstance(item, ast.Constant) else _last_name(item) for item in items]
+    return sorted(words) if words and all(words) else None
+
+
+def _sizes_returned(ancestors: Sequence[ast.ClassDef], method: str) -> list[int] | None:
+    """Return the sizes of all literal lists that a method returns, `MultipleOf(n)` as n; None if there is none.
+
+    A list that is computed narrows the literal one, which other configurations get.
+    """
+    sizes: set[int] = set()
+    for value in _returned_by(_find_method(ancestors, method)):
+        lists = [value.body, value.orelse] if isinstance(value, ast.IfExp) else [value]
+        for items in (node.elts for node in lists if isinstance(node, ast.List)):
+            numbers = [item.args[0] if isinstance(item, ast.Call) and item.args else item for item in items]
+            sizes |= {item.value for item in numbers if isinstance(item, ast.Constant) and isinstance(item.value, int)}
+    return sorted(sizes) or None
+
+
+def _divisors_in(method: ast.FunctionDef) -> list[int] | None:
+    """Return n of `size % n == 0` in a method; None if it decides in another way."""
+    divisors = {
+        node.right.value
+        for node in ast.walk(method)
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod) and isinstance(node.right, ast.Constant)
+    }
+    return sorted(divisors) if len(divisors) == 1 and len(_returned_by(method)) <= 2 else None  # noqa: PLR2004
+
+
+def _read_capability(method: ast.FunctionDef | None) -> dict[str, Any] | None:
+    """Return the least and most compute capability, the major numbers or the exact ones; None if it is computed."""
+    values = _returned_by(method)
+    tests: list[ast.expr] = []
+    if len(values) == 1:
+        tests = values[0].values if isinstance(values[0], ast.BoolOp) and isinstance(values[0].op, ast.And) else values
+    limits: dict[str, Any] = {}
+    for test in tests:
+        if not isinstance(test, ast.Compare) or len(test.ops) != 1:
+            return None
+        operand, numbers = test.comparators[0], _numbers_in(test.comparators[0])
+        of_major = isinstance(test.left, ast.Attribute) and test.left.attr == "major"
+        if of_major and isinstance(test.ops[0], (ast.Eq, ast.In)):
+            limits["majors"] = numbers
+        elif isinstance(operand, ast.Call) and isinstance(test.ops[0], (ast.GtE, ast.LtE)):
+            limits["least" if isinstance(test.ops[0], ast.GtE) else "most"] = numbers
+        elif isinstance(operand, ast.Call) and isinstance(test.ops[0], ast.Eq):
+            limits |= {"least": numbers, "most": numbers}
+        else:
+            return None
+    return limits or None
+
+
+def _numbers_in(node: ast.expr) -> list[int]:
+    return [item.value for item in ast.walk(node) if isinstance(item, ast.Constant) and isinstance(item.value, int)]
+
+
+def read_backend_choices(package: Package, function: str) -> dict[str, list[str]]:
+    """Return platform → attention backends that a function of its file names; empty where there is none."""
+    choices: dict[str, list[str]] = {}
+    for platform, path in OF_PLATFORMS.items():
+        functions = (node for node in ast.walk(package.tree(path)) if isinstance(node, ast.FunctionDef))
+        names = {
+            node.attr
+            for item in functions
+            if item.name == function
+            for node in ast.walk(item)
+            if isinstance(node, ast.Attribute) and _last_name(node.value) == "AttentionBackendEnum"
+        }
+        choices |= {platform: sorted(names)} if names else {}
+    return choices
+
+
+def read_platform_quantisations(package: Package) -> dict[str, list[str]]:
+    """Return platform → the quantisation methods that it takes, where it takes some only.
+
+    Source: platforms/interface.py, Platform.verify_quantization.
+    """
+    methods = {
+        platform: _attributes_of([node], "supported_quantization")
+        for platform, path in OF_PLATFORMS.items()
+        for node in package.tree(path).body
+        if isinstance(node, ast.ClassDef)
+    }
+    return {platform: words for platform, words in methods.items() if words}
+
+
+def read_words_of_function(package: Package, function: str, *paths: str, compared: bool = False) -> list[str] | None:
+    """Return the model types and architectures that a function names, of the first file that has it.
+
+    `compared`: only those with which it compares.
+    """
+    for path in paths:
+        for node in ast.walk(package.tree(path)):
+            if isinstance(node, ast.FunctionDef) and node.name == function:
+                parts = (part for part in ast.walk(node) if isinstance(part, ast.Compare)) if compared else (node,)
+                texts = {text for part in parts for text in _texts_in(part) if re.fullmatch(r"\w+", text)}
+                return sorted(texts) or None
+    return None
+
+
+def read_drafting_targets(package: Package) -> list[str]:
+    """Return the architectures that hand their hidden states to a draft model (eagle3).
+
+    Source: model_executor/models/interfaces.py, supports_eagle3; v1/worker/gpu_model_runner.py.
+    """
+    bases: dict[str, set[str]] = {}
+    for path in package.every_name():
+        if path.startswith(("models/", "model_executor/models/")):
+            for name, parents in CLASS_HEAD.findall(package.text(path)):
+                bases.setdefault(name, set()).update(re.findall(r"\w+", parents))
+    targets, before = {"SupportsEagle3"}, 0
+    while len(targets) > before:
+        before = len(targets)
+        targets |= {name for name, parents in bases.items() if parents & targets}
+    classes = _modules_of_architectures(package)
+    return sorted({architecture for architecture, _, class_name in classes if class_name in targets})
+
+
 def read_package(root: Path) -> dict[str, Any]:
     """Return all that the package says of itself; a list that is not literal in this version is absent."""
     package = Package(root)
@@ -904,6 +1112,7 @@ def read_package(root: Path) -> dict[str, Any]:
         or read_table(package, older_registry, "_MODELS"),
         "removed_architectures": read_texts(package, registry, "_PREVIOUSLY_SUPPORTED_MODELS"),
         "quantisations": read_table(package, quantisation, "QuantizationMethods", "QUANTIZATION_METHODS"),
+        "deprecated_quantisations": read_table(package, quantisation, "DEPRECATED_QUANTIZATION_METHODS"),
         "tool_parsers": read_parsers(package, "ToolParser"),
         "reasoning_parsers": read_parsers(package, "ReasoningParser"),
         "connectors": read_connectors(package),
@@ -922,6 +1131,20 @@ def read_package(root: Path) -> dict[str, Any]:
         "fallback": read_fallback(package),
         "flags": read_flags(package),
         "inverses": read_inverses(package),
+        "attention_backends": read_attention_backends(package),
+        "attention_priorities": read_backend_choices(package, "_get_backend_priorities"),
+        "attention_choices": read_backend_choices(package, "get_attn_backend_cls"),
+        "vision_backends": read_backend_choices(package, "get_supported_vit_attn_backends"),
+        "platform_quantisations": read_platform_quantisations(package),
+        "latent_types": read_words_of_function(
+            package, "is_deepseek_mla", "transformers_utils/model_arch_config_convertor.py", "config/model.py"
+        ),
+        "drafted_types": read_words_of_function(
+            package, "hf_config_override", "config/speculative.py", compared=True
+        ),
+        "drafting_targets": read_drafting_targets(package),
+        "drafting_methods": read_table(package, "config/speculative.py", "SpeculativeMethod"),
+        "own_drafting_methods": read_table(package, "config/speculative.py", "MTPModelTypes"),
     }
     choices = (lists["flags"] or {}).get("--tool-call-parser")  # until 0.6.2 the registry is this flag's choices
     lists["tool_parsers"] = lists["tool_parsers"] or (isinstance(choices, list) and choices)

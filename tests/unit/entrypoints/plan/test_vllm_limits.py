@@ -474,7 +474,7 @@ def test_quantising_while_loading_is_taken() -> None:
     model, profile = SMOLLM2, {"vllm": "0.33.0", "accelerator": "cuda", "variant": "x"}
     for words in (
         ("--quantization", "fp8"),
-        ("--enable-eplb", "--enable-expert-parallel"),
+        ("--enable-eplb", "--enable-expert-parallel", "-tp", "2"),
         ("--max-num-batched-tokens", "4096", "--max-num-seqs", "128", "--max-model-len", "8192"),
         ("--no-enable-chunked-prefill", "--max-num-batched-tokens", "8192", "--max-model-len", "8192"),
     ):
