@@ -207,8 +207,7 @@ def check_states(asked: Asked) -> Iterator[Fault]:
 
 
 def check_media(asked: Asked) -> Iterator[Fault]:
-    """config/multimodal.py, _validate_multimodal_config; config/model.py, verify_with_parallel_config;
-    platforms/*.py, get_supported_vit_attn_backends."""
+    """config/multimodal.py; config/model.py, verify_with_parallel_config; get_supported_vit_attn_backends."""
     world = asked.count(TENSOR, 1) * asked.count(PIPELINE, 1) * asked.count(DATA, 1)
     if not asked.model.modalities:
         return

@@ -49,7 +49,7 @@ def parse_drafting(user_flags: UserFlags) -> Drafting:
 
 
 def parse_speculation(user_flags: UserFlags) -> dict[str, Any]:
-    """Return the fields of --speculative-config, of its parts as flags, and of the flags for one field. Raises USAGE."""
+    """Return the fields of --speculative-config, of its parts as flags, and of flags for one field. Raises USAGE."""
     text = user_flags.flag(SPECULATION) or "{}"
     try:
         fields = parse_untrusted_json(text)

@@ -7,7 +7,8 @@ class of an architecture cannot be imported. vLLM keeps most of these in literal
 computes instead is left out: it is not known. Nothing is executed, and the lists are read within 6 s.
 
 Sources, in vLLM's repository: model_executor/models/registry.py, model_executor/layers/quantization/__init__.py,
-platforms/, v1/attention/backends/, tool_parsers/, reasoning/, distributed/kv_transfer/kv_connector/factory.py, model_executor/model_loader/__init__.py,
+platforms/, v1/attention/backends/, tool_parsers/, reasoning/, model_executor/model_loader/__init__.py,
+distributed/kv_transfer/kv_connector/factory.py,
 config/, engine/arg_utils.py, entrypoints/**/cli_args.py, envs.py. A plugin adds to them by the calls that vLLM's
 docs/design/plugin_system.md describes.
 """
@@ -1139,9 +1140,7 @@ def read_package(root: Path) -> dict[str, Any]:
         "latent_types": read_words_of_function(
             package, "is_deepseek_mla", "transformers_utils/model_arch_config_convertor.py", "config/model.py"
         ),
-        "drafted_types": read_words_of_function(
-            package, "hf_config_override", "config/speculative.py", compared=True
-        ),
+        "drafted_types": read_words_of_function(package, "hf_config_override", "config/speculative.py", compared=True),
         "drafting_targets": read_drafting_targets(package),
         "drafting_methods": read_table(package, "config/speculative.py", "SpeculativeMethod"),
         "own_drafting_methods": read_table(package, "config/speculative.py", "MTPModelTypes"),

@@ -11,7 +11,15 @@ from typing import NamedTuple
 
 from drydock.core.paths import ROOT
 
-TEXT_ARGUMENTS = {"EntrypointError": 1, "does_not_fit": 0, "make_notice": 1, "Value": 1, "Reason": 3, "Refusal": 1, "Fault": 1}
+TEXT_ARGUMENTS = {
+    "EntrypointError": 1,
+    "does_not_fit": 0,
+    "make_notice": 1,
+    "Value": 1,
+    "Reason": 3,
+    "Refusal": 1,
+    "Fault": 1,
+}
 """Functions that take texts for users, and their first argument that is one."""
 _DEEPEST = 6
 """Names and expressions that are looked into."""
