@@ -96,7 +96,7 @@ def image(adopted: Adopted) -> Iterator[str]:
     name = adopted.results[0].image
     client.images.pull(name)
     yield name
-    client.images.remove(client.images.get(name).id, force=True)
+    client.images.remove(str(client.images.get(name).id), force=True)
 
 
 @pytest.fixture(scope="module")
