@@ -38,6 +38,7 @@ from drydock.core.files import disk_full, explain_unwritable, format_json, make_
 from drydock.core.paths import cache_home
 from drydock.core.project import Project
 from drydock.inputs.store import Store
+from drydock.lock import base_lists
 from drydock.lock.recipes import recipes_lock
 from drydock.model.locked import LockedImageBase
 from drydock.model.record import Record, dump_record
@@ -234,7 +235,8 @@ def _repository_files(project: Project, variants: Collection[str]) -> list[Path]
     for variant in matrix.read_matrix(project):
         if variant.id in variants:
             paths.update(matrix.stack_files(project, variant))
-    paths.update(path for name in (recipes_lock.LOCK, recipes_lock.FACTS) if (path := project / name).is_file())
+    names = [recipes_lock.LOCK, recipes_lock.FACTS, *map(base_lists.name_file, variants)]
+    paths.update(path for name in names if (path := project / name).is_file())
     return [*project.each(MATRIX), *sorted(paths)]
 
 

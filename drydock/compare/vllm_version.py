@@ -62,9 +62,11 @@ def _find_row(project: Project, option: str, target: str) -> ServedVersion:
     platform = choose_platform(variant, None)
     read = vllm_lists.find_version(project, variant, lock, platform)
     if read is None:
+        hint = f"./inv lock --target {variant.id} reads it from its wheel, or from its release"
+        if variant.is_adopted:
+            hint = "of an adopted image only the release is compared, once another row has locked it"
         raise InputError(
-            f"{option} {target}: nothing was read of {variant.id}'s vLLM {variant.vllm.version}",
-            hint=f"./inv lock --target {variant.id} reads it from its wheel, or from its release",
+            f"{option} {target}: nothing was read of {variant.id}'s vLLM {variant.vllm.version}", hint=hint
         )
     image_lists = vllm_lists.find_lists(project, variant, lock, platform)
     lists = (

@@ -4,7 +4,8 @@ The model types of the library transformers, without which vLLM reads no config.
 `lock` reads the files of a locked wheel, once for each version, with the program that also reads an installed vLLM
 while an image is built (templates/tools/read_vllm.py). Nothing of vLLM is imported or executed, and nothing is read
 before its hash was checked. A vLLM that is compiled from source, or that comes with a base image, has no locked wheel:
-until its image is built, the list of the release with its version is assumed.
+until its image is built, the list of the release with its version is assumed. Of an adopted base, its layers may have
+been read (base_lists.py).
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from drydock.core.errors import FetchError, InputError, StaleError
 from drydock.core.files import format_compact_json, format_json, parse_any_json
 from drydock.core.project import Project
 from drydock.inputs.store import Store, default_store
+from drydock.lock import base_lists
 from drydock.lock.lockfile import path_of_lock, read_previous
 from drydock.lock.vllm_details import VllmDetails, read_details
 from drydock.model.locked import Lock, LockedPlatform, LockedWheel
@@ -34,9 +36,9 @@ from drydock.model.record import Record, dump_record
 from drydock.model.variant import Variant
 
 FOLDER = "templates/vllm"
-FILE = "vllm.json"
-"""What an image has of it, next to its profile."""
 PROGRAM = "templates/tools/read_vllm.py"
+FILE = base_lists.FILE
+"""What an image has of it, next to its profile."""
 RELEASE = "vllm"
 """Distribution of vLLM's own releases."""
 TRANSFORMERS = "transformers"
@@ -118,6 +120,8 @@ def find_version(project: Project, variant: Variant, lock: Lock | None, platform
 
 def find_lists(project: Project, variant: Variant, lock: Lock | None, platform: str) -> KnownLists | None:
     """Return what is known of a row's vLLM; None if nothing is. Raises StaleError for a damaged file."""
+    if of_base := base_lists.read_base_lists(project, variant):
+        return KnownLists(of_base.lists, of_base.assumed)
     version = find_version(project, variant, lock, platform)
     if version is None:
         return None
@@ -125,9 +129,7 @@ def find_lists(project: Project, variant: Variant, lock: Lock | None, platform: 
     if lock and not version.assumed:
         lists = program.join_lists({**version.record.lists, **_lists_of_library(project, lock, platform)})
         return KnownLists(_with_packages(lists, variant, lock.platforms[platform], program.OPTIONAL), "")
-    of_release = version.record.lists
-    shared = {name: of_release[name] for name in NEVER_EXTENDED if name in of_release}
-    shared |= {f"{name}_of_release": of_release[name] for name in OFTEN_EXTENDED if name in of_release}
+    shared = choose_assumed(version.record.lists)
     if variant.base.kind == "debian":  # other bases have a vendor's build of what a row excludes
         excluded = {item.name for item in variant.exclude}.intersection(program.OPTIONAL)
         shared["excluded_packages"] = sorted(excluded)
@@ -139,6 +141,12 @@ def _lists_of_library(project: Project, lock: Lock, platform: str) -> Mapping[st
     wheel = _locked_wheels(lock, TRANSFORMERS).get(platform)
     known = read_lists(lists_path(project, wheel.name, wheel.version)) if wheel else None
     return known.lists if known and wheel and wheel.sha256 in known.files else {}
+
+
+def choose_assumed(lists: Mapping[str, Any]) -> dict[str, Any]:
+    """Return those lists of a release that hold for a vLLM that adds to it."""
+    assumed = {name: lists[name] for name in NEVER_EXTENDED if name in lists}
+    return assumed | {f"{name}_of_release": lists[name] for name in OFTEN_EXTENDED if name in lists}
 
 
 @lru_cache(maxsize=4)
@@ -214,7 +222,7 @@ def update_lists(
 
     What cannot be fetched is left out, and is said: then nothing is checked against lists.
     """
-    if not variant.serves:
+    if not variant.serves or variant.is_adopted:  # its lists may not depend on what this machine can reach
         return []
     store = store or default_store(env)
     wheels = locked_vllm(variant, lock)

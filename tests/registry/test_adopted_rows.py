@@ -17,12 +17,13 @@ from drydock.bundle.load import LoadOptions
 from drydock.ci.ci_rows import list_ci_rows
 from drydock.config.matrix import find_variant, read_matrix
 from drydock.config.server_access import Access
-from drydock.core.errors import FetchError, InputError, UntrustedError
+from drydock.core.errors import EngineError, FetchError, InputError, UntrustedError
 from drydock.core.project import Project
 from drydock.engine import image_loading
 from drydock.examine import audit, verify_published
 from drydock.examine.verify_published import VerifyOptions
 from drydock.inputs import overrides
+from drydock.oci import image_layout as oci
 from drydock.oci.reference import parse_reference
 from drydock.projects import adopt_verb
 from drydock.publish import push
@@ -33,6 +34,7 @@ from drydock.run.container import RunRequest
 from drydock.run.run_verb import How
 from tests.registry.test_adopt import STATED, adopted_name, fetch, make_project, options, project, read_files, upstream
 from tests.registry.test_projects import verb
+from tests.support import layouts
 from tests.support.servers import Registry
 from tests.support.upstream_image import FILES, SETTINGS, Upstream, make_layer
 from tests.unit.drydock.run.test_run_verb import FakeHere
@@ -58,8 +60,8 @@ def build_row(job: Job) -> str:
     return build.build_image(job, into_engine=False).digest
 
 
-def record_row(project: Project) -> None:
-    job = prepare_job(project, ROW)
+def record_row(project: Project, row: str = ROW) -> None:
+    job = prepare_job(project, row)
     rebuild.settle_verification(job, rebuild.verify_build(job, recording=True), recording=True)
 
 
@@ -271,6 +273,36 @@ def test_load_puts_the_same_image_into_the_engine_and_writes_no_registry(
     assert image_loading.has_complete_image(adopted.loaded, adopted.digest)
     pushed = adopt_verb.adopt_image(project, options(upstream, f"{other_registry.host}/acme/loaded", row="loaded-row"))
     assert pushed.digest == adopted.digest
+
+
+def test_an_image_that_only_the_engine_has_is_adopted_into_it(
+    project: Project, upstream: Upstream, names: list[str], tmp_path: Path
+) -> None:
+    base = tmp_path / "base"
+    base.mkdir()
+    (base / "layer.tar").write_bytes(layouts.tar([(name, data, {}) for name, data in TOOLS.items()]))
+    digest = oci.write_layout(base, base / "layer.tar", "linux/amd64", 0, "another team")
+    image_loading.load_layout(base, "another-team/vllm:1")
+    names.append("another-team/vllm:1")
+    local = options(upstream)._replace(image="another-team/vllm:1", to="", row="local-row", facts=UNSTATED)
+    settings = local._replace(read_layers=True, load=True, from_engine=True)
+    adopted = adopt_verb.adopt_image(project, settings)
+    names.append(adopted.loaded)
+    assert image_loading.has_complete_image(adopted.loaded, adopted.digest)
+    assert (adopted.facts["digest"], adopted.facts["vllm"], adopted.bytes_sent) == (digest, "0.33.0", 0)
+    record_row(project, "local-row")
+    published = push.publish_image(project, "local-row", PublishOptions(f"{upstream.host}/published"))
+    assert published.digest == adopted.digest
+    for changes in ({"to": "reg.example/x"}, {"load": False}, {"trust": verify_published.cosign.Trust(key="k")}):
+        with pytest.raises(InputError, match="--from-engine"):
+            adopt_verb.adopt_image(project, settings._replace(**changes))
+    with pytest.raises(EngineError, match="docker save another-team/none"):
+        adopt_verb.adopt_image(project, settings._replace(image="another-team/none:1"))
+    with pytest.raises(InputError, match="expected linux/arm64"):
+        adopt_verb.adopt_image(project, settings._replace(platform="linux/arm64"))
+
+
+UNSTATED = adopt_verb.BaseFacts(accelerator="cuda")
 
 
 @pytest.fixture(scope="module")

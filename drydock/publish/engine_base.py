@@ -1,0 +1,59 @@
+"""An image of others that only this machine's engine has, as a base. IO.
+
+It is put into the store as a base from a registry would be, so that the row's image is assembled from there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+
+from drydock.build.adoption import read_parts
+from drydock.core.errors import InputError
+from drydock.core.files import make_folder, read_bounded
+from drydock.engine import daemon
+from drydock.engine.saved_images import save_image
+from drydock.inputs import fetch, indexes
+from drydock.inputs.store import Store, whole_folder
+from drydock.oci import image_layout as oci
+from drydock.oci import strict
+from drydock.oci.manifest import Manifest
+from drydock.oci.reference import parse_reference
+from drydock.publish.base_image import PLATFORMS, BaseImage, BasePlatform
+from drydock.publish.repository import Repository
+
+SAVED = "saved"
+"""Folder of the store for images whose digest is not known yet."""
+
+
+def open_engine_base(name: str, only: str, store: Store) -> BaseImage:
+    """Return an image of the engine, of the platform that it has; no registry is asked.
+
+    Raises EngineError for an image that the engine does not have, InputError for another platform than `only`,
+    RegistryError for what no engine can run.
+    """
+    if name.startswith("-"):
+        raise InputError(f"{name}: expected the name of an image")
+    daemon.ensure_engine(install=False)
+    named = parse_reference(name)
+    saved = fetch.image_folder(f"sha256:{hashlib.sha256(name.encode()).hexdigest()}", SAVED, store)
+    with whole_folder(saved, replace=True) as folder:
+        digest = save_image(name, folder)
+    image_digest, content = oci.find_image(saved)
+    if problem := strict.not_image(content):
+        raise InputError(f"{name}: not an image, but {problem}")
+    manifest = Manifest(read_bounded(oci.path_of_blob(saved, image_digest), oci.LARGEST), content["mediaType"])
+    config = read_bounded(oci.path_of_blob(saved, content["config"]["digest"]), oci.LARGEST)
+    platform = strict.platform_of(strict.read_config(config, name))
+    if platform not in PLATFORMS or only not in ("", platform):
+        raise InputError(f"{name}: the engine has it for {platform}, expected {only or 'Linux'}")
+    parts = read_parts(content, config, name)
+    final = fetch.image_folder(digest, platform, store)
+    shutil.rmtree(final, ignore_errors=True)
+    make_folder(final.parent)
+    saved.rename(final)
+    access = indexes.make_index_access(indexes.read_indexes(), os.environ)
+    repository = Repository(named._replace(tag="", digest=""), access)
+    platforms = {platform: BasePlatform(manifest, parts)}
+    return BaseImage(repository, named.at(digest)._replace(tag=named.tag), platforms, layout=final)
