@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import pytest
 from docker.models.containers import Container
 
-from bench import plain_image, ship
+from bench import plain_image, ship_rows
 from drydock.core.files import parse_any_json
 from drydock.core.project import Project
 from drydock.engine.connection import connect_engine
@@ -59,7 +59,7 @@ def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Registry]:
     before = cached()
     try:
         image = plain_image.build_plain_image(plain_image.fetch_plain_contexts())
-        ship.push_plain(image, server.host)  # which removes the image's last name, and so the image
+        ship_rows.push_plain(image, server.host)  # which removes the image's last name, and so the image
         yield server
     finally:
         server.stop()
@@ -75,16 +75,16 @@ def adopted(registry: Registry, tmp_path_factory: pytest.TempPathFactory) -> Ado
     options = AdoptOptions(base, row=ROW, facts=BaseFacts(accelerator="cpu"), read_layers=True)
     projects = make_project(folder / "acme"), make_project(folder / "another name")
     caches = folder / "cache", folder / "other cache"
-    sizes = [ship.count_stored_bytes(registry.folder)]
+    sizes = [ship_rows.count_stored_bytes(registry.folder)]
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("DRYDOCK_CACHE", str(caches[0]))
         patch.setenv("DOCKER_HOST", NO_ENGINE["DOCKER_HOST"])
         patch.setattr(vllm_lists, "find_version", lambda *_: None)
         first = adopt_verb.adopt_image(projects[0], options._replace(to=f"{registry.host}/acme/vllm"))
-    sizes.append(ship.count_stored_bytes(registry.folder))
+    sizes.append(ship_rows.count_stored_bytes(registry.folder))
     words = ("--to", f"{registry.host}/other/vllm", "--row", ROW, "--accelerator", "cpu", "--read-layers", "--json")
     printed = verb(projects[1].root, "adopt", base, *words, DRYDOCK_CACHE=str(caches[1]), **OTHER_MACHINE)
-    sizes.append(ship.count_stored_bytes(registry.folder))
+    sizes.append(ship_rows.count_stored_bytes(registry.folder))
     second = AdoptedImage.model_validate(parse_any_json(printed))
     return Adopted((first, second), projects, caches, sizes[0], (sizes[1] - sizes[0], sizes[2] - sizes[1]))
 
