@@ -77,16 +77,14 @@ def run_row_bake(plan: Plan, row: str, step: Step, *, builder: str | None = None
     `step` shows what the build does; without a terminal each line of its log begins with the row. Raises as `run_bake`
     does.
     """
-    build_log = Log()
+    build_log, shown_lines = Log(), 0
     command = [*_make_bake_command(plan, builder, no_cache=no_cache), "--progress=rawjson"]
     with _start_buildx(command, plan) as process, _as_running(process):
-        for line in _read_progress(process):
-            before, count = build_log.bytes, len(build_log.lines)
-            build_log.read(line.rstrip())
-            step.advance(build_log.bytes - before)
-            step.note(build_log.now)
-            for new_line in () if is_quiet() else build_log.lines[count:]:
-                log(f"{row}: {new_line}")
+        for count in _follow_log(process, build_log):
+            _show_activity(step, build_log, count)
+            for line in () if is_quiet() else build_log.lines[shown_lines:]:
+                log(f"{row}: {line}")
+            shown_lines = len(build_log.lines)
         if process.wait():
             if _ROW_PROCESSES[process] or any(CANCELLED in text for text in build_log.lines[-1:]):
                 raise StoppedError(f"{row}: stopped")
@@ -158,14 +156,25 @@ def _show_progress(command: Sequence[str], plan: Mapping[str, Any]) -> None:
 def _follow_build(process: subprocess.Popen[str], build_log: Log, steps: contextlib.ExitStack, title: str) -> None:
     """Show what a build does until its output ends. The export is a step of its own."""
     current_step, exporting = steps.enter_context(show_step(title)), False
-    for line in _read_progress(process):
-        before = build_log.bytes
-        build_log.read(line.rstrip())
+    for count in _follow_log(process, build_log):
         if build_log.exporting and not exporting:
             steps.close()
             current_step, exporting = steps.enter_context(show_step("export")), True
-        current_step.advance(build_log.bytes - before)
-        current_step.note(build_log.now)
+        _show_activity(current_step, build_log, count)
+
+
+def _follow_log(process: subprocess.Popen[str], build_log: Log) -> Iterator[int]:
+    """Read what buildx writes into a log, and yield after each line how many bytes it tells of."""
+    for line in _read_progress(process):
+        before = build_log.bytes
+        build_log.read(line.rstrip())
+        yield build_log.bytes - before
+
+
+def _show_activity(step: Step, build_log: Log, count: int) -> None:
+    """Show `count` more bytes, and what the build does now."""
+    step.advance(count)
+    step.note(build_log.now)
 
 
 def _read_progress(process: subprocess.Popen[str]) -> Iterator[str]:

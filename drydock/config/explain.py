@@ -1,40 +1,35 @@
 """Where each value of a row is from: `matrix --explain`. IO (reads).
 
-The files that a row is made of are laid over one another as documents, weakest first, by the one rule of layers.py, and
-the positions that come out are the answer: file, line, and what was replaced.
+The files that a row is made of are laid over one another as documents, weakest first, by the one rule of
+row_layers.py. The positions that come out are the answer: file, line, and what was replaced.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from drydock.config.matrix import HOST, find_lineage, read_stacks
 from drydock.config.project_choice import FILE
-from drydock.config.project_layers import MORE, merge_layers, move_places, read_layers
+from drydock.config.project_layers import merge_layers, read_layers
+from drydock.config.row_layers import OF_LISTS, shape_document
 from drydock.config.rows import ADDITIONS, VARIANTS, read_rows, with_more_blocks
-from drydock.config.stack_layers import ADDED, MERGED, Whole, merge_stack_files, name_layered_key, wrap_values
+from drydock.config.stack_layers import Whole, merge_stack_files
 from drydock.config.strict_yaml import KeyPath, Position, YamlDocument, locate_problem, read_yaml
 from drydock.core.console import as_lines
 from drydock.core.files import format_json
 from drydock.core.project import Project
 from drydock.model.variant import Variant
 
-_TABLES = (*MERGED, "findings", "facts")
-"""Fields that are laid over one another key by key."""
-_LISTS = (*ADDED, "kv_transfer")
-"""Fields whose lists follow one another."""
-_BY_ID = "checks"
-"""A list of which each entry has an id, by which a stronger file replaces it."""
 _MANY = ("facts", "findings")
 """Tables of which the text has a line for each file."""
-_NO_VALUES = ("schema", "inherits", "accelerator", "summary", "retired")
-"""Keys that are about the file, except a stack's summary."""
-_OF_LISTS = "variables"
-"""A table whose lists follow one another."""
+_NO_VALUES = ("schema", "inherits", "accelerator", "retired")
+"""Keys that are about the file."""
+_OF_FILES = (*_NO_VALUES, "summary")
+"""Those of any host's and an accelerator's file; a stack's summary is the image's."""
 SHORTENED = 60
 """Characters of a value in the text."""
 
@@ -82,13 +77,13 @@ def explain_row(project: Project, variant: Variant) -> Explained:
     row = (VARIANTS, variant.id)
     inherits = matrix.places.get((*row, "inherits"))
     documents = [
-        YamlDocument("", {ADDITIONS: {}, _OF_LISTS: {}}, {}),
+        YamlDocument("", {ADDITIONS: {}, OF_LISTS: {}}, {}),
         _read_project_additions(project),
-        _shape_document(read_layers(project, HOST), (), ("summary",)) if (project / HOST).is_file() else None,
-        _shape_document(read_layers(project, f"templates/{variant.accelerator}/accelerator.yaml"), (), ("summary",)),
-        _shape_document(merge_stack_files([files[name] for name in reversed(line)]), ()),
-        _shape_document(YamlDocument(matrix.name, {"epoch": matrix.data.get("epoch")}, matrix.places), ()),
-        _shape_document(with_more_blocks(matrix), row),
+        shape_document(read_layers(project, HOST), (), _OF_FILES) if (project / HOST).is_file() else None,
+        shape_document(read_layers(project, f"templates/{variant.accelerator}/accelerator.yaml"), (), _OF_FILES),
+        shape_document(merge_stack_files([files[name] for name in reversed(line)]), (), _NO_VALUES),
+        shape_document(YamlDocument(matrix.name, {"epoch": matrix.data.get("epoch")}, matrix.places)),
+        shape_document(with_more_blocks(matrix), row, _NO_VALUES),
     ]
     whole = merge_layers(entry for entry in documents if entry)
     return Explained(
@@ -100,35 +95,6 @@ def explain_row(project: Project, variant: Variant) -> Explained:
     )
 
 
-def _shape_document(document: YamlDocument, path: KeyPath, without: Sequence[str] = ()) -> YamlDocument:
-    """Return what a file says about a row, in a shape that layers.py lays over weaker files as matrix.py does."""
-    data: dict[str, Any] = {}
-    places: dict[KeyPath, Position] = {(): Position(1, 1, None, document.name)}
-    values: Mapping[str, Any] = document.data
-    for key in path:
-        values = values[str(key)]
-    for field, value in values.items():
-        if field in without or (field in _NO_VALUES and field != "summary"):
-            continue
-        if field == _BY_ID and isinstance(value, list):
-            data[field] = {entry["id"]: Whole(entry) for entry in value}
-            for number, entry in enumerate(value):
-                moved = move_places(document, (*path, field, number), (field, entry["id"]))
-                places |= {at: place._replace(before=None) for at, place in moved.items()}  # of another id
-            places[(field,)] = document.places[(*path, field)].within(document.name)
-            continue
-        if field == _OF_LISTS:
-            more = {key: f"{key}{MORE}" if isinstance(inner, list) else key for key, inner in value.items()}
-            data[field] = {more[key]: inner for key, inner in value.items()}
-            for key, name in more.items():
-                places |= move_places(document, (*path, field, key), (field, name))
-            continue
-        name = name_layered_key(field, value, _LISTS)
-        places |= move_places(document, (*path, field), (name,))
-        data[name] = value if field == ADDITIONS else wrap_values(field, value, _TABLES)
-    return YamlDocument(document.name, data, places)
-
-
 def _read_project_additions(project: Project) -> YamlDocument | None:
     """Return what every image of the project gets, if it gets anything."""
     path = project.root / FILE
@@ -136,7 +102,7 @@ def _read_project_additions(project: Project) -> YamlDocument | None:
     added = document.data.get(ADDITIONS) if document else None
     if not (document and added):
         return None
-    return _shape_document(YamlDocument(FILE, {ADDITIONS: added}, document.places), ())
+    return shape_document(YamlDocument(FILE, {ADDITIONS: added}, document.places))
 
 
 # --- what came out --------------------------------------------------------------------------------------------------

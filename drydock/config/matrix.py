@@ -22,6 +22,8 @@ from drydock.config.finding_ids import StackFile
 from drydock.config.project_choice import FILE as PROJECT_FILE
 from drydock.config.project_choice import read_settings
 from drydock.config.project_layers import MORE, merge_layers, read_layers
+from drydock.config.renamed import with_new_keys
+from drydock.config.row_layers import merge_over_host
 from drydock.config.rows import MATRIX, own_rows, read_rows
 from drydock.config.stack_layers import ROLES, merge_stack_files
 from drydock.config.strict_yaml import KeyPath, YamlDocument, read_yaml
@@ -328,7 +330,10 @@ def _read_accelerators(project: Project, files: Mapping[str, StackFile]) -> dict
     problems = list(finding_ids.find_id_problems(common, host, read, files))
     if problems:
         raise combine_problems(problems)
-    return {name: _on_any_host(accelerator, common) for name, (accelerator, _) in read.items()}
+    return {
+        name: _on_any_host(with_new_keys(AnyHost.__name__, host), document) if host else accelerator
+        for name, (accelerator, document) in read.items()
+    }
 
 
 def _read_translated(project: Project, name: str) -> YamlDocument:
@@ -337,25 +342,9 @@ def _read_translated(project: Project, name: str) -> YamlDocument:
     return merge_layers(read_layers(project, file_name) for file_name in (name, *translations))
 
 
-def _on_any_host(accelerator: Accelerator, common: AnyHost | None) -> Accelerator:
-    """Add what any host has to an accelerator, such as checks and caches; its own take precedence."""
-    if common is None:
-        return accelerator
-    check_ids = {check.id for check in accelerator.checks}
-    checks = (*accelerator.checks, *(check for check in common.checks if check.id not in check_ids))
-    return accelerator.model_copy(
-        update={
-            "checks": checks,
-            "findings": dict(sorted({**common.findings, **accelerator.findings}.items())),
-            "facts": {**common.facts, **accelerator.facts},
-            "caches": {**common.caches, **accelerator.caches},
-            "variables": common.variables | accelerator.variables,
-            "translations": {
-                language: {**common.translations.get(language, {}), **accelerator.translations.get(language, {})}
-                for language in sorted({*common.translations, *accelerator.translations})
-            },
-        }
-    )
+def _on_any_host(host: YamlDocument, document: YamlDocument) -> Accelerator:
+    """Return an accelerator with what any host has, such as checks and caches; its own take precedence."""
+    return validate_document(Accelerator, merge_over_host(host, with_new_keys(Accelerator.__name__, document)))
 
 
 def _read_accelerator(project: Project, folder: str) -> tuple[Accelerator, YamlDocument]:

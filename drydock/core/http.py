@@ -115,6 +115,14 @@ class TransientRequestError(Exception):
         """Whether this machine itself refused the connection: nothing listens, and a first request need not wait."""
 
 
+def is_absent_here(error: TransientRequestError, *, has_answered: bool) -> bool:
+    """Tell whether to ask no more, since nothing listens on this machine: a server that has answered may start again.
+
+    The one rule of every client: registries, indexes, files.
+    """
+    return error.is_refused_here and not has_answered
+
+
 def refuse_transient_status(response: requests.Response, server: str = "the server", message: str = "") -> None:
     """Raise TransientRequestError for a status after which another attempt may succeed."""
     if response.status_code in RETRIED:

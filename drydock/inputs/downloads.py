@@ -179,7 +179,7 @@ def ask_patiently(ask_once: Callable[[], T], what: str, url: str, access: Access
     Raises UnansweredError with the last status or cause, after ATTEMPTS or `access.patience` seconds without pauses;
     FetchError for an error that another attempt would not change.
     """
-    failures, waited = 0, 0.0
+    failures, waited, has_answered = 0, 0.0, False
     while True:
         started = time.monotonic()
         try:
@@ -187,10 +187,11 @@ def ask_patiently(ask_once: Callable[[], T], what: str, url: str, access: Access
                 return ask_once()
         except TransientRequestError as error:
             failures, waited = failures + 1, waited + time.monotonic() - started
-            if error.is_refused_here:
+            if http.is_absent_here(error, has_answered=has_answered):
                 raise UnansweredError(f"{what}: {redact_url(url)}: {error}") from error
             if failures == ATTEMPTS or waited > access.patience:
                 raise UnansweredError(f"{what}: {redact_url(url)}: {error} (asked {failures} times)") from error
+            has_answered = has_answered or not error.is_refused_here
             http.pause_before_retry(failures, error, access.pause, urlsplit(url).hostname or "")
 
 
@@ -282,7 +283,7 @@ def _with_retries(transfer: Transfer, pin: Wanted, url: str, file: BufferedRando
             now = file.seek(0, 2)
             failures = 1 if now > have else failures + 1
             have = now
-            if failures >= ATTEMPTS or (error.is_refused_here and not have):
+            if failures >= ATTEMPTS or http.is_absent_here(error, has_answered=bool(have)):
                 raise FetchError(f"{pin.name} from {redact_url(url)}: {error}") from error
             server = urlsplit(url).hostname or ""
             http.pause_before_retry(failures, error, transfer.access.pause, server, transfer.stopped.wait)

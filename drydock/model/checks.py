@@ -145,6 +145,9 @@ class Check(Condition):
         return self
 
 
+Topic = Literal["container", "rendered", "one-host", "clients", "unconfirmed", "figure"]
+
+
 class KnownFinding(Record):
     """What a finding says that code makes; the code gives the id, what it found and expected, and names in braces."""
 
@@ -154,6 +157,12 @@ class KnownFinding(Record):
     """Whether the server does not start, or ends, with it: of two findings of one severity it is named first."""
     scope: Literal["host", "container"]
     """Who can change it."""
+    about: tuple[Topic, ...] = Field(
+        default=(),
+        description="Optional: container (the container and its network, not the plan), rendered (what every rendered "
+        "container has), one-host (what a plan of one host cannot know of several), clients (who may ask the server), "
+        "unconfirmed (no list of vLLM's confirms the plan), figure (a measurement, told even if nothing is wrong).",
+    )
     text: Template = Field(description="Required: what is the matter, one or two sentences.")
     passed: Template = Field(
         default="", description="Optional: what to say where code reports that nothing is the matter."
@@ -170,6 +179,11 @@ class KnownFinding(Record):
 Findings = Annotated[
     Mapping[FindingId, KnownFinding], Field(description="Findings that code makes, by id; an id has one meaning.")
 ]
+
+
+def list_findings_about(findings: Mapping[str, KnownFinding], topic: Topic) -> frozenset[str]:
+    """Return the ids of the findings about a topic."""
+    return frozenset(number for number, finding in findings.items() if topic in finding.about)
 
 
 SHORTEST = 6

@@ -28,12 +28,13 @@ from drydock.model.record import dump_record
 from drydock.prove import smollm2
 from drydock.prove.demo import EXPECTED, QUESTION, TARGET, build_or_relock
 from drydock.run.access import API_KEY
-from drydock.topology import known_answer, topology_keys, up
+from drydock.topology import topology_keys, up
 from drydock.topology import topology_tasks as topologies
-from drydock.topology.known_answer import NoAnswer, ShownAnswers
 from drydock.topology.plan_model import TopologyPlan, read_plan
 from drydock.topology.ports import API
 from drydock.topology.topology_arguments import choose_served_name, make_node_url
+from entrypoints.serve import topology_answer
+from entrypoints.serve.topology_answer import NoAnswer, ShownAnswers, parse_reply
 
 ROUTER = "router"
 HOST = "host.json"
@@ -193,8 +194,8 @@ def ask_question(plan: TopologyPlan, key: str) -> str:
     )
     messages = [{"role": "user", "content": QUESTION}]
     body = {"model": choose_served_name(plan.model), "messages": messages, "temperature": 0, "max_tokens": 16}
-    reply = known_answer.ask_server(f"{base}/v1/chat/completions", body, seconds=120, key=key)
+    reply = topology_answer.ask_server(f"{base}/v1/chat/completions", body, seconds=120, key=key)
     try:
-        return str(reply.json()["choices"][0]["message"]["content"])
+        return str(parse_reply(reply)["choices"][0]["message"]["content"])
     except (NoAnswer, LookupError, TypeError) as error:
         raise BuildError(f"{base} answers {reply.status}: {reply.text[:400]}") from error

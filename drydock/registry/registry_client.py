@@ -126,7 +126,7 @@ class Client:
                 return self.attempt(request, expected)
             except TransientRequestError as error:
                 failures, waited = failures + 1, waited + time.monotonic() - started
-                is_absent = error.is_refused_here and not self._has_answered
+                is_absent = http.is_absent_here(error, has_answered=self._has_answered)
                 if failures == ATTEMPTS or waited > self.access.patience or is_absent:
                     raise self.unanswered(self._describe(request), error, failures, waited) from error
                 self.pause(failures, error)

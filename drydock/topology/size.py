@@ -9,7 +9,7 @@ import io
 import os
 import textwrap
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,6 +22,7 @@ from drydock.core.errors import HostError, InputError
 from drydock.core.paths import ROOT
 from drydock.core.project import Project
 from drydock.inputs import model_images
+from drydock.model.checks import Findings, list_findings_about
 from drydock.model.variant import Variant
 from drydock.run import auto, entrypoint
 from drydock.topology.init import find_hosts
@@ -42,10 +43,6 @@ _ADDRESS = "192.0.2.1"
 _SPLIT = {"--tensor-parallel-size": "tp", "--pipeline-parallel-size": "pp", "--data-parallel-size": "dp"}
 _EXPERTS, _SEQUENCES = "--enable-expert-parallel", "--max-num-seqs"
 _SEVERITIES = ("FAIL", "UNKNOWN", "WARN", "INFO")
-NOT_CONFIRMED = "PLAN-150"
-"""That no list confirms that this vLLM takes the model: who buys hardware for it needs more than that."""
-_OF_CLIENTS = "PLAN-092"
-"""That a server has no key says nothing of a machine."""
 
 Ask = Callable[[Sequence[str]], Any]
 """Words after `plan` → what `plan --json` prints. Raises DoesNotFitError, HostError and InputError."""
@@ -139,12 +136,17 @@ def _size_machine(project: Project, machine: Recorded, words: Sequence[str]) -> 
     facts = entrypoint.ask_entrypoint(project, machine.variant, "facts", str(machine.path))
     memory = sum(device["memory_total"] or 0 for device in facts["devices"]) or facts["memory"]["total"]
     empty = Capacity(machine.name, describe_devices(facts), machine.variant.id)
-    return find_fewest_hosts(empty._replace(device_count=len(facts["devices"]), memory=memory), ask)
+    empty = empty._replace(device_count=len(facts["devices"]), memory=memory)
+    return find_fewest_hosts(empty, ask, machine.variant.findings)
 
 
-def find_fewest_hosts(empty: Capacity, ask: Ask) -> Capacity:
-    """Return how the fewest of equal machines serve a model; `empty` names them. Raises InputError."""
+def find_fewest_hosts(empty: Capacity, ask: Ask, findings: Findings) -> Capacity:
+    """Return how the fewest of equal machines serve a model; `empty` names them. Raises InputError.
+
+    `findings`: the variant's. A plan that no list confirms does not do: who buys hardware for it needs more than that.
+    """
     because, is_too_small = "", False
+    unconfirmed = list_findings_about(findings, "unconfirmed")
     for count in COUNTS:
         try:
             plan = ask(("--nnodes", str(count), "--node-rank", "0", "--master-addr", _ADDRESS) if count > 1 else ())
@@ -156,14 +158,15 @@ def find_fewest_hosts(empty: Capacity, ask: Ask) -> Capacity:
             because = because or error.problems[0]
             break  # another number of machines does not help
         else:
-            doubt = next((finding for finding in plan["findings"] if finding["id"] == NOT_CONFIRMED), None)
+            doubt = next((finding for finding in plan["findings"] if finding["id"] in unconfirmed), None)
             if doubt:
                 return empty._replace(because=f"{doubt['found']}: {doubt['text']}")
-            return _make_capacity(empty, plan, count)
+            return _make_capacity(empty, plan, count, list_findings_about(findings, "clients"))
     return empty._replace(because=because, is_too_small=is_too_small)
 
 
-def _make_capacity(empty: Capacity, plan: Mapping[str, Any], hosts: int) -> Capacity:
+def _make_capacity(empty: Capacity, plan: Mapping[str, Any], hosts: int, of_clients: Collection[str]) -> Capacity:
+    """Return how `hosts` machines serve by this plan. That a server has no key says nothing of a machine."""
     argv, uses = plan["argv"], plan["uses"]
     values = {flag: _read_flag_value(argv, flag) for flag in _SPLIT}
     parts = [f"{short}{values[flag]}" for flag, short in _SPLIT.items() if values[flag] > 1]
@@ -173,7 +176,9 @@ def _make_capacity(empty: Capacity, plan: Mapping[str, Any], hosts: int) -> Capa
     most = _read_flag_value(argv, _SEQUENCES) if _SEQUENCES in argv else requests
     split = " ".join([*parts, *(["ep"] if _EXPERTS in argv else [])]) or "tp1"
     wrong = [
-        finding for finding in plan["findings"] if finding["severity"] in _SEVERITIES and finding["id"] != _OF_CLIENTS
+        finding
+        for finding in plan["findings"]
+        if finding["severity"] in _SEVERITIES and finding["id"] not in of_clients
     ]
     worst = min(wrong, key=lambda finding: _SEVERITIES.index(finding["severity"]), default=None)
     finding = f"{worst['severity']} {worst['id']}" if worst else ""

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from drydock.config.validation import combine_problems
 from drydock.core.errors import HostError, InputError
+from drydock.model.checks import Findings, list_findings_about
 from drydock.model.kv_transfer import KvTransfer
 from drydock.model.variant import Role, Variant
 from drydock.run.container import BUCKETS
@@ -181,7 +182,10 @@ def _plan_replicas(
                 reasons=reasons,
             )
         )
-    return tuple(replicas), [*_list_rank_warnings(placed, plans), *_check_cache_keys(placed, plans)]
+    return tuple(replicas), [
+        *_list_rank_warnings(placed, plans, context.variant.findings),
+        *_check_cache_keys(placed, plans),
+    ]
 
 
 def _make_rank(context: ranks.Context, placement: Placement, rank: int, rank_plan: Mapping[str, Any]) -> Rank:
@@ -268,23 +272,24 @@ def _check_plan(
         yield format_topology_finding("TOPO-009", ", ".join(dict.fromkeys(node.name for node in reached_nodes)))
 
 
-def _list_rank_warnings(placed: Sequence[Placement], plans: Mapping[tuple[int, int], Any]) -> Iterable[str]:
-    """Yield what the plans of the ranks warn of, each once with all its nodes."""
+def _list_rank_warnings(
+    placed: Sequence[Placement], plans: Mapping[tuple[int, int], Any], findings: Findings
+) -> Iterable[str]:
+    """Yield what the plans of the ranks warn of, each once with all its nodes.
+
+    Two kinds are left out. What a plan of one host cannot know of a topology: all hosts are read, and have addresses, a
+    secret, and a key unless topology.yaml says `api_key: none`. And what the recording lacked and each rendered
+    container has: capabilities, /dev/shm, security, user, privileges.
+    """
+    left_out = list_findings_about(findings, "one-host") | list_findings_about(findings, "rendered")
     nodes: dict[str, list[str]] = {}
     for placement in placed:
         for rank, node in enumerate(placement.nodes):
             for finding in plans[id(placement), rank]["findings"]:
-                if finding["severity"] in ("WARN", "FAIL", "UNKNOWN") and finding["id"] not in _OF_ONE_HOST | _RENDERED:
+                if finding["severity"] in ("WARN", "FAIL", "UNKNOWN") and finding["id"] not in left_out:
                     text = f"{finding['id']}: {finding['severity']}: {finding['text']} Found: {finding['found']}"
                     nodes.setdefault(text, []).append(node.name)
     yield from (f"{text}, on {', '.join(dict.fromkeys(names))}" for text, names in nodes.items())
-
-
-_OF_ONE_HOST = frozenset({"PLAN-092", "PLAN-120", "PLAN-121", "PLAN-122"})
-"""What a plan of one host cannot know of a topology: all hosts are read, and have addresses, a secret, and a key unless
-topology.yaml says `api_key: none`."""
-_RENDERED = frozenset({"RUN-003", "RUN-005", "RUN-006", "RUN-007", "RUN-008"})
-"""What the recording lacked and each rendered container has: capabilities, /dev/shm, security, user, privileges."""
 
 
 def _check_cache_keys(placed: Sequence[Placement], plans: Mapping[tuple[int, int], Any]) -> Iterable[str]:

@@ -16,7 +16,7 @@ from drydock.core.project import Project
 from drydock.lock import lockfile
 from drydock.model.variant import Variant
 from drydock.run import auto
-from drydock.run.container import check_bucket
+from drydock.run.container import check_bucket, is_local
 from drydock.run.engine import Here
 from drydock.topology import init, rehearsal
 from drydock.topology.entrypoint_client import Entrypoint, model_folder
@@ -107,6 +107,12 @@ def _choose_router_image(project: Project, topology: Topology) -> str:
     if topology.router and topology.router.image:
         return topology.router.image
     return _name_variant_image(project, find_variant(read_matrix(project), ROUTER))
+
+
+def is_own_image(project: Project, image: str) -> bool:
+    """Tell whether an image is one that this checkout builds, so that it has this checkout's entrypoint."""
+    digest = image.partition("@")[2]
+    return is_local(image) or any(digest in _list_lock_digests(project, variant) for variant in read_matrix(project))
 
 
 def _name_variant_image(project: Project, variant: Variant) -> str:

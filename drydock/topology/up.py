@@ -17,19 +17,21 @@ from drydock.core.project import Project
 from drydock.engine import compose as plugin
 from drydock.model.record import IDENTIFIER_AT_MOST
 from drydock.run.access import API_KEY
-from drydock.run.docker import PYTHON, START_SECONDS
-from drydock.topology import known_answer, topology_keys, verify
+from drydock.run.docker import ENTRYPOINT_WORDS, PYTHON, START_SECONDS
+from drydock.topology import topology_keys, verify
 from drydock.topology import topology_tasks as topologies
-from drydock.topology.known_answer import ShownAnswers
+from drydock.topology.answer_program import make_answer_program
 from drydock.topology.plan_model import TopologyPlan
 from drydock.topology.playbook.playbook_run import Ssh, run_playbook
 from drydock.topology.render import compose, find_host_commands, folder, write_plan
 from drydock.topology.render.parts import is_unpublished, list_node_addresses, name_rank_container
+from entrypoints.serve.topology_answer import ShownAnswers
 
 COMPOSE, ANSIBLE = "compose", "ansible"
 FORMATS = (COMPOSE, ANSIBLE)
 STDERR = 2
 """The descriptor of standard error: what a tool prints is no data of ours."""
+VERB = "health --topology"
 _IN_CLUSTERS = ("kubernetes", "disaggregatedset", "slurm")
 
 
@@ -164,11 +166,22 @@ def _prove_inside(plan: TopologyPlan, compose: Sequence[str]) -> ShownAnswers:
     """Ask from a container of the project, which knows the nodes' names and has the key. Raises VerifyError."""
     first = plan.replicas[0]
     service = plan.router.name if plan.router else name_rank_container(first, first.ranks[0])
-    words = (PYTHON, "-I", "-S", "-", "--json", format_compact_json(verify.make_servers_question(plan)))
-    program = Path(known_answer.__file__).read_bytes()
+    command = (*compose, "exec", "--no-TTY", service)
+    words = ("--topology", format_compact_json(verify.make_servers_question(plan)), "--json")
     result = subprocess.run(
-        (*compose, "exec", "--no-TTY", service, *words), input=program, capture_output=True, check=False
+        (*command, *ENTRYPOINT_WORDS, "health", *words), stdin=subprocess.DEVNULL, capture_output=True, check=False
     )
-    if result.returncode:
+    if not result.stdout:  # `health` of an older image: it knows no --topology, and only its exit code answers
+        program = make_answer_program().encode()
+        result = subprocess.run(
+            (*command, PYTHON, "-I", "-S", "-", *words), input=program, capture_output=True, check=False
+        )
+    if not result.stdout:
         raise verify.make_verify_error(tuple(result.stderr.decode(errors="replace").splitlines()))
-    return ShownAnswers.read(parse_json_object(result.stdout.decode(), "known_answer.py", EngineError))
+    answer = parse_json_object(result.stdout.decode(errors="replace"), VERB, EngineError)
+    try:
+        if result.returncode:
+            raise verify.make_verify_error(tuple(map(str, answer["problems"])), tuple(map(str, answer["right"])))
+        return ShownAnswers.read(answer)
+    except (LookupError, TypeError) as error:
+        raise EngineError(f"{VERB}: an answer of another shape: {error!r}") from error

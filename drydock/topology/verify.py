@@ -11,12 +11,13 @@ from drydock.core.errors import InputError, VerifyError
 from drydock.core.files import format_json
 from drydock.core.project import Project
 from drydock.run.access import API_KEY
-from drydock.topology import known_answer, topology_keys
+from drydock.topology import topology_keys
 from drydock.topology import topology_tasks as topologies
-from drydock.topology.known_answer import KnownTopology, ShownAnswers, Unproven, make_server_url
 from drydock.topology.plan_model import TopologyPlan
 from drydock.topology.ports import API
 from drydock.topology.render.parts import name_rank_container
+from entrypoints.serve import topology_answer
+from entrypoints.serve.topology_answer import KnownTopology, ShownAnswers, Unproven, make_server_url
 
 
 def verify_topology(project: Project, file: Path, model: str = "", target: str = "") -> ShownAnswers:
@@ -33,8 +34,8 @@ def verify_topology(project: Project, file: Path, model: str = "", target: str =
 def prove_plan(plan: TopologyPlan, key: str = "") -> ShownAnswers:
     """Ask the servers of a plan. Raises VerifyError."""
     try:
-        return known_answer.prove_servers(
-            KnownTopology.of(make_servers_question(plan), partial(known_answer.ask_server, key=key))
+        return topology_answer.prove_servers(
+            KnownTopology.of(make_servers_question(plan), partial(topology_answer.ask_server, key=key))
         )
     except Unproven as error:
         raise make_verify_error(error.problems, error.right) from error
@@ -47,7 +48,7 @@ def make_verify_error(problems: tuple[str, ...], right: tuple[str, ...] = ()) ->
 
 
 def make_servers_question(plan: TopologyPlan) -> dict[str, Any]:
-    """Return what known_answer.py asks: every server of a plan at its address, and the router. Pure."""
+    """Return what `health --topology` asks: every server of a plan at its address, and the router. Pure."""
     servers = [
         {
             "role": replica.role,

@@ -34,7 +34,8 @@ VERBS = {
     "fabric": "Measure an all-reduce over the devices of this host, or of several with --peers",
     "cache": "List, export, import or remove cache entries",
     "explain": "Print what a line of a log or an exit code means: explain 'LINE', FILE, or - for standard input",
-    "health": "Exit with 0 if the server is ready, for HEALTHCHECK and probes: [--status-port N | --url URL]",
+    "health": "Exit with 0 if the server is ready, for HEALTHCHECK and probes: [--status-port N | --url URL]; "
+    "or if servers give a topology's known answer: --topology JSON",
     "version": "Print the image's variant, accelerator, stack and vLLM version",
     "help": "Print this help",
 }

@@ -30,6 +30,11 @@ class Endpoint(NamedTuple):
     key: str = ""
     engine: int | None = None
     """The data-parallel engine that answers; None leaves the choice to vLLM."""
+    connect_seconds: float | None = None
+    """Seconds for a connection; None for as many as for the answer."""
+    has_request_ids: bool = True
+    """Whether requests have an id of ours, which the server's log shows. A router of prefill and decode servers gives
+    ids itself, and some connectors read addresses from them (vllm-router, vllm_pd_router.rs)."""
 
     def __str__(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host
@@ -44,9 +49,18 @@ class Reply(NamedTuple):
     date: str = ""
     """The header Date."""
 
+    @property
+    def text(self) -> str:
+        """Return the body as text."""
+        return self.body.decode(errors="replace")
+
 
 class Unreachable(Exception):  # noqa: N818 -- a state of the server, not an error here
-    """The server gave no HTTP response; the text says why."""
+    """The server gave no HTTP response; the text says which and why, `reason` only why."""
+
+    def __init__(self, text: str, reason: str = "") -> None:
+        super().__init__(text)
+        self.reason = reason or text
 
 
 def parse_endpoint(argv: Sequence[str], host: str, port: int, env: Mapping[str, str]) -> Endpoint:
@@ -109,14 +123,16 @@ def send_request(
     import http.client
     import json
 
-    headers = {"Connection": "close", "Content-Type": "application/json", "X-Request-Id": f"drydock-{time.time_ns()}"}
+    headers = {"Connection": "close", "Content-Type": "application/json"}
+    if endpoint.has_request_ids:
+        headers["X-Request-Id"] = f"drydock-{time.time_ns()}"
     if endpoint.key:
         headers["Authorization"] = f"Bearer {endpoint.key}"
     if endpoint.engine is not None:  # vLLM before 0.11 ignores it
         headers["X-data-parallel-rank"] = str(endpoint.engine)
     connection = None
     try:
-        connection = _open_connection(endpoint, timeout)
+        connection = _open_connection(endpoint, min(timeout, endpoint.connect_seconds or timeout))
         connection.response_class = _in_time(time.monotonic() + timeout)
         if question is None:
             connection.request(method, path, headers=headers)
@@ -125,7 +141,8 @@ def send_request(
         response = connection.getresponse()
         return Reply(response.status, response.read(most), response.headers.get("Date", ""))
     except (OSError, http.client.HTTPException, ValueError) as error:
-        raise Unreachable(f"{endpoint}{path}: {error or type(error).__name__}") from error
+        reason = str(error) or type(error).__name__
+        raise Unreachable(f"{endpoint}{path}: {reason}", reason) from error
     finally:
         if connection:
             connection.close()

@@ -94,7 +94,14 @@ Ask = Callable[[str, Mapping[str, Any] | None], Reply]
 
 
 def main(argv: Sequence[str], env: Mapping[str, str]) -> int:
-    """Return 0 if the server in this container is ready, else NOT_READY or WRONG_ANSWER; print the reason on stderr."""
+    """Return 0 if the server in this container is ready, else NOT_READY or WRONG_ANSWER; print the reason on stderr.
+
+    With --topology, ask the servers that it names instead.
+    """
+    if find_flag_value(argv, "--topology"):
+        from entrypoints.serve import topology_answer
+
+        return topology_answer.main(argv, env)
     code, reason = check_health(argv, command_line(1), env)
     if reason:
         print_message(reason)

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from threading import Thread
 from typing import TYPE_CHECKING, NamedTuple
 
+from entrypoints.core.metrics import parse_samples
 from entrypoints.serve.client import Endpoint, Unreachable, send_request
 from entrypoints.serve.health import COMPLETIONS, GREEDY, HTTP_OK
 
@@ -49,7 +50,7 @@ class Engine(NamedTuple):
 
     unfinished: float = 0.0
     """Requests running and waiting."""
-    numbers: tuple[str, ...] = ()
+    numbers: tuple[float, ...] = ()
     """The values of MOVING."""
 
 
@@ -65,20 +66,18 @@ class Look(NamedTuple):
 
 
 def parse_look(text: str) -> Look:
-    """Read vLLM's counters, by engine. Pure. Raises ValueError if a gauge is not a number."""
+    """Read vLLM's counters, by engine. Pure. Raises ValueError for a line that is no sample."""
     engines: dict[str, Engine] = {}
     asleep, expired = False, 0.0
-    for line in text.splitlines():
-        name, brace, rest = line.partition("{")
-        labels, _, value = rest.rpartition("} ")
-        if name == ASLEEP and 'sleep_state="awake"' in labels:
-            asleep = asleep or float(value) == 0
+    for name, labels, value in parse_samples(text, (ASLEEP, *EXPIRED, *MOVING)):
+        if name == ASLEEP and labels.get("sleep_state") == "awake":
+            asleep = asleep or value == 0
         if name in EXPIRED:
-            expired += float(value)
-        if brace and name in MOVING:
-            number = labels.partition('engine="')[2].partition('"')[0]
+            expired += value
+        if labels and name in MOVING:
+            number = labels.get("engine", "")
             before = engines.get(number, Engine())
-            count = float(value) if name in WAITING else 0.0
+            count = value if name in WAITING else 0.0
             engines[number] = Engine(before.unfinished + count, (*before.numbers, value))
     return Look(engines, asleep, expired)
 
@@ -157,7 +156,7 @@ def watch_progress(shared: SharedState, endpoint: Endpoint, patience: float, nam
 
 def _read_look(endpoint: Endpoint, timeout: float) -> Look | None:
     try:
-        return parse_look(send_request(endpoint, "/metrics", timeout=timeout).body.decode(errors="replace"))
+        return parse_look(send_request(endpoint, "/metrics", timeout=timeout).text)
     except (Unreachable, ValueError):
         return None
 

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+from entrypoints.core.metrics import parse_samples
 from entrypoints.host.processes import is_running, list_session_processes, list_titled_processes
 from entrypoints.serve.client import Endpoint, Unreachable, send_request
 from entrypoints.serve.health import HTTP_OK, UNANSWERED, WRONG, served_model, verify_answers
@@ -152,7 +153,7 @@ def watch_drain(shared: SharedState, endpoint: Endpoint) -> None:
     zeros = 0
     while zeros < 2:  # noqa: PLR2004 -- see COUNT_EVERY
         try:
-            running = parse_running(send_request(endpoint, "/metrics").body.decode(errors="replace"))
+            running = parse_running(send_request(endpoint, "/metrics").text)
         except Unreachable:  # too busy to answer, or exited, which the supervisor notices
             running = 1
         if running is None:
@@ -165,11 +166,11 @@ def watch_drain(shared: SharedState, endpoint: Endpoint) -> None:
 
 def parse_running(text: str) -> float | None:
     """Sum vLLM's gauges of unfinished requests over all engines; None if there are none (--disable-log-stats). Pure."""
-    values = [line.rpartition(" ")[2] for line in text.splitlines() if line.partition("{")[0] in WAITING]
     try:
-        return sum(float(value) for value in values) if values else None
+        values = [sample.value for sample in parse_samples(text, WAITING)]
     except ValueError:
         return None
+    return sum(values) if values else None
 
 
 def _is_answering(shared: SharedState, endpoint: Endpoint) -> bool:

@@ -10,7 +10,7 @@ import pytest
 
 from drydock.prove.demo import EXPECTED, QUESTION
 from drydock.prove.demo_topology import SHAPES, SMALL
-from drydock.topology.known_answer import read_tokens_received
+from entrypoints.serve.topology_answer import read_tokens_received
 from tests.cluster.conftest import Real, World
 from tests.support.kubernetes import rendered
 from tests.support.kubernetes.cluster_answers import START_WITHIN, asking, base_of, chat

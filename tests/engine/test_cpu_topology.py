@@ -12,9 +12,10 @@ from drydock.build.build_job import prepare_job
 from drydock.config.project_choice import DRYDOCK
 from drydock.prove import demo_topology
 from drydock.prove.demo import EXPECTED
-from drydock.topology import known_answer, verify
-from drydock.topology.known_answer import KnownTopology
+from drydock.topology import verify
 from drydock.topology.plan_model import TopologyPlan
+from entrypoints.serve import topology_answer
+from entrypoints.serve.topology_answer import KnownTopology
 
 pytestmark = [pytest.mark.proves("cpu-vllm0.32", "packages"), pytest.mark.timeout(900)]
 
@@ -46,11 +47,11 @@ def test_the_decode_server_answers_with_the_cache_that_the_prefill_server_comput
 
 def without_the_key(plan: TopologyPlan) -> dict[str, set[int]]:
     """Return what the router and each server answer without the key, and with a wrong one."""
-    topology = KnownTopology.of(verify.make_servers_question(plan), known_answer.ask_server)
+    topology = KnownTopology.of(verify.make_servers_question(plan), topology_answer.ask_server)
     bases = {server.name: server.url for server in topology.servers} | {"router": topology.router}
     body = {"model": "smollm2", "prompt": "1, 2,", "max_tokens": 1}
     return {
-        name: {known_answer.ask_server(f"{base}/v1/completions", body, key=key).status for key in ("", "wrong")}
+        name: {topology_answer.ask_server(f"{base}/v1/completions", body, key=key).status for key in ("", "wrong")}
         for name, base in bases.items()
     }
 

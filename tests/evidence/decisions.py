@@ -20,6 +20,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))
 
 from drydock.config.project_choice import DRYDOCK
 from drydock.core.errors import HostError
+from drydock.model.variant import Variant
 from drydock.run.entrypoint import DoesNotFitError
 from drydock.topology.size import Capacity, find_fewest_hosts, list_recorded_machines
 from entrypoints.core.errors import DOES_NOT_FIT, HOST, EntrypointError
@@ -161,24 +162,26 @@ vLLM knows. `no`: the model does not fit 16 of them, or the image does not serve
 def sizes() -> str:
     """Return docs/reference/sizes.md."""
     known_models, parts = models(), [_SIZES]
-    rows_of_hosts = {machine.name: machine.variant.id for machine in list_recorded_machines(DRYDOCK)}
+    rows_of_hosts = {machine.name: machine.variant for machine in list_recorded_machines(DRYDOCK)}
     for accelerator in sorted({name.partition("-")[0] for name in rows_of_hosts}):
         hosts = [(name, row) for name, row in rows_of_hosts.items() if name.startswith(f"{accelerator}-")]
-        columns = {name: [_size(host(name, row), known_models[model]) for model in WELL_KNOWN] for name, row in hosts}
+        columns = {
+            name: [_size(host(name, row.id), row, known_models[model]) for model in WELL_KNOWN] for name, row in hosts
+        }
         size_columns = {name.partition("-")[2]: cells for name, cells in columns.items() if {*cells} != {REFUSED}}
         rows = ([model, *cells] for model, *cells in zip(WELL_KNOWN, *size_columns.values(), strict=True))
         parts.append(f"## {accelerator}\n\n{table(['model', *size_columns], rows)}")
     return "\n".join(parts)
 
 
-def _size(machine: Machine, model: ModelFacts) -> str:
+def _size(machine: Machine, variant: Variant, model: ModelFacts) -> str:
     def ask(words: Sequence[str]) -> Any:
         try:
             return to_json(plan_in_row(machine, model, (*words,)))
         except EntrypointError as error:
             raise (DoesNotFitError if error.code == DOES_NOT_FIT else HostError)(error.message) from error
 
-    capacity = find_fewest_hosts(Capacity("", "", ""), ask)
+    capacity = find_fewest_hosts(Capacity("", "", ""), ask, variant.findings)
     if not capacity.hosts:
         return REFUSED
     count = f"{capacity.hosts} x " if capacity.hosts > 1 else ""

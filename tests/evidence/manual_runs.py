@@ -47,12 +47,12 @@ from drydock.inputs import overrides
 from drydock.lock import lockfile
 from drydock.model.variant import Variant
 from drydock.run import entrypoint
-from drydock.topology import known_answer
 from entrypoints.cli import fabricverb
 from entrypoints.core.errors import EntrypointError
 from entrypoints.core.settings_precedence import COMMAND_LINE, ENVIRONMENT
 from entrypoints.request.arguments import parse_arguments
 from entrypoints.request.vllm_flags import parse_user_flags
+from entrypoints.serve import topology_answer
 from tests.evidence import manual_steps
 from tests.evidence.manual_steps import Account, Machine, Step
 from tests.support import topologies
@@ -525,9 +525,9 @@ def _answering(answers: bool) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         if answers:
             patch.setattr(
-                known_answer, "ask_server", lambda url, question=None, *_, **__: servers(_as_router(url), question)
+                topology_answer, "ask_server", lambda url, question=None, *_, **__: servers(_as_router(url), question)
             )
-            patch.setattr(known_answer, "COUNTED", 0.0)
+            patch.setattr(topology_answer, "COUNTED", 0.0)
         yield
 
 

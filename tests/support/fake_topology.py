@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from drydock.topology.known_answer import NoAnswer, Reply
+from entrypoints.serve.topology_answer import NoAnswer, Reply
 
 BLOCK = 32
 TOKENS_OF_A_NUMBER = 6

@@ -17,7 +17,6 @@ from drydock.config.matrix import find_variant  # noqa: E402
 from drydock.config.project_choice import DRYDOCK  # noqa: E402
 from drydock.lock.lockfile import path_of_lock, read_previous  # noqa: E402
 from drydock.lock.vllm_lists import find_lists  # noqa: E402
-from drydock.topology import size  # noqa: E402
 from entrypoints.core.errors import REFUSED, EntrypointError  # noqa: E402
 from entrypoints.core.parse import parse_id_list  # noqa: E402
 from entrypoints.core.records import ServePlan  # noqa: E402
@@ -117,7 +116,8 @@ def plan_in_row(machine: Machine, model: ModelFacts, words: tuple[str, ...] = ()
     Raises EntrypointError, also for what a list does not confirm: a table has no room for a warning.
     """
     planned = plan_with_recipe(machine, model, words, intents)
-    doubt = next((finding for finding in planned.findings if finding.id == size.NOT_CONFIRMED), None)
+    texts = machine.profile["findings"]
+    doubt = next((item for item in planned.findings if "unconfirmed" in texts.get(item.id, {}).get("about", ())), None)
     if doubt:
         raise EntrypointError(REFUSED, f"{doubt.found}: {doubt.text}")
     return planned

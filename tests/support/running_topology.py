@@ -24,14 +24,16 @@ from drydock.core.files import format_json
 from drydock.model.record import dump_record
 from drydock.prove import demo_topology, smollm2
 from drydock.prove.demo_topology import PROJECT
-from drydock.topology import known_answer, up, verify
 from drydock.topology import topology_tasks as topologies
-from drydock.topology.known_answer import Ask, NoAnswer, ShownAnswers
+from drydock.topology import up, verify
 from drydock.topology.plan_model import Rank, read_plan
 from drydock.topology.ports import API, STATUS
 from drydock.topology.render.parts import name_rank_container
 from drydock.topology.topology_arguments import make_node_url
 from drydock.topology.up import Options
+from entrypoints.core.metrics import sum_metric
+from entrypoints.serve import topology_answer
+from entrypoints.serve.topology_answer import Ask, NoAnswer, ShownAnswers, parse_reply
 from tests.support.waiting import wait_until
 
 SERVICE = "com.docker.compose.service"
@@ -55,7 +57,7 @@ class Cluster:
     def __init__(self, file: Path, output: Path) -> None:
         self.plan, self.folder, self.project = read_plan(file), output, f"drydock-{up.name_topology(file)}"
         self.shown = up.start_topology(DRYDOCK, file, Options("compose", output=str(output), seconds=420))
-        self.ask = partial(known_answer.ask_server, key=demo_topology.key_in(output))
+        self.ask = partial(topology_answer.ask_server, key=demo_topology.key_in(output))
 
     @property
     def router(self) -> str:
@@ -104,7 +106,7 @@ class Cluster:
             text = self.ask(f"{make_node_url(rank.address, rank.ports[API])}/metrics", None, 3.0).text
         except NoAnswer:
             return 0.0
-        return known_answer.sum_metric(text, metric) or 0.0
+        return sum_metric(text, metric) or 0.0
 
     def heal(self, within: float = 600.0) -> None:
         """Wait until all is ready."""
@@ -205,7 +207,7 @@ def question(ask: Ask, url: str, prompt: str, **more: Any) -> tuple[str, str]:
     body = {"model": "smollm2", "prompt": prompt, "max_tokens": 6, "temperature": 0, "cache_salt": secrets.token_hex(8)}
     try:
         reply = ask(f"{url}/v1/completions", {**body, **more}, LONGEST)
-        text = str(reply.json()["choices"][0]["text"]) if reply.status == 200 else reply.text[:200]
+        text = str(parse_reply(reply)["choices"][0]["text"]) if reply.status == 200 else reply.text[:200]
     except NoAnswer as error:
         return re.sub(r"\W.*", "", str(error)) or "NoAnswer", ""
     return str(reply.status), text

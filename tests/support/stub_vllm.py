@@ -304,7 +304,8 @@ def end(server: Server, patience: float) -> None:
 
 def map_weights(path: str) -> None:
     """Start a process with a title of vLLM's that maps a file."""
-    code = "import mmap, sys, time; kept = mmap.mmap(open(sys.argv[1], 'rb').fileno(), 0, prot=1); time.sleep(60)"
+    read = "file = open(sys.argv[1], 'rb'); mapping = mmap.mmap(file.fileno(), 0, prot=1)"
+    code = f"import mmap, sys, time; {read}; time.sleep(60)"
     subprocess.Popen(["VLLM::Loader", "-c", code, path], executable=sys.executable)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import docker
 
 from drydock.topology import verify
-from drydock.topology.known_answer import REMOTE, KnownTopology
+from entrypoints.serve.topology_answer import REMOTE, KnownTopology
 from tests.support.running_topology import (
     LEASE,
     LONGEST,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from drydock.config.topology_finding_file import read_topology_findings
@@ -17,8 +17,6 @@ from entrypoints.core.records import Finding
 
 CHECKED = (0, 3)
 """Exit codes of an image's check that ran."""
-FIGURES = ("NET-011", "NET-012")
-"""Findings of the image's all-reduce, with its bandwidth."""
 _TLS = re.compile(r"tls\s+switch\s*\[?\s*(\d)", re.IGNORECASE)
 _LINK = re.compile(r"link\s+status\s*:\s*(\w+)", re.IGNORECASE)
 _PING = re.compile(r"(\d+)\s+packets?\s+received|(\d+)\s+received", re.IGNORECASE)
@@ -38,11 +36,12 @@ def evaluate_answers(
     answers: Mapping[str, NodeResponse | str],
     recorded: Mapping[str, Mapping[str, Any]],
     chips: Mapping[str, Mapping[int, str]],
+    figures: Collection[str] = (),
 ) -> tuple[Finding, ...]:
     """Return the findings of all nodes.
 
     `answers`: node → its answer, or why there is none; `recorded`: node → the facts of its recorded host; `chips`:
-    node → device → recorded address.
+    node → device → recorded address; `figures`: ids of findings with a measurement.
     """
     nodes = [
         _make_seen_node(request, answer)
@@ -59,7 +58,7 @@ def evaluate_answers(
     for one in nodes:
         findings += _check_node(one, nodes)
         findings += _check_recorded_host(one, recorded.get(one.asked.node, {}), chips.get(one.asked.node, {}))
-        findings += _list_image_findings(one)
+        findings += _list_image_findings(one, figures)
     return tuple(findings)
 
 
@@ -261,7 +260,7 @@ def _list_moved_chips(one: SeenNode, chips: Mapping[int, str]) -> Iterator[str]:
             yield f"chip {number} has {actual}, recorded {address}"
 
 
-def _list_image_findings(one: SeenNode) -> Iterator[Finding]:
+def _list_image_findings(one: SeenNode, figures: Collection[str]) -> Iterator[Finding]:
     """Return what the image's own checks found on the node: the machine's settings, its network, the other nodes.
 
     A figure of the all-reduce is told even if nothing is wrong.
@@ -270,7 +269,7 @@ def _list_image_findings(one: SeenNode) -> Iterator[Finding]:
         yield from _parse_verb_findings(one.asked.node, "check", one.answer.check)
     if one.asked.fabric and one.answer.fabric:
         for finding in _parse_verb_findings(one.asked.node, "fabric", one.answer.fabric):
-            figure = finding.severity == PASS and finding.id in FIGURES
+            figure = finding.severity == PASS and finding.id in figures
             yield finding._replace(severity=INFO) if figure else finding
 
 

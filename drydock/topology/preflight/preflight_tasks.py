@@ -12,6 +12,7 @@ from drydock.core.console import log, spell_commands, write_output
 from drydock.core.errors import InputError, PreflightError, suggest_nearest
 from drydock.core.files import explain_unwritable, format_json, write_atomically
 from drydock.core.project import Project
+from drydock.model.checks import list_findings_about
 from drydock.model.variant import Variant
 from drydock.topology import topology_tasks as topologies
 from drydock.topology.entrypoint_client import Entrypoint
@@ -71,7 +72,8 @@ def check_topology(project: Project, file: Path, options: CheckOptions) -> tuple
         answers = _ask_nodes(plan, variant, questions, options)
     if options.format == "local":
         questions = tuple(question for question in questions if question.node in answers)
-    return evaluate_answers(questions, answers, _read_recorded_facts(project, file, variant), chips)
+    figures = list_findings_about(variant.findings, "figure")
+    return evaluate_answers(questions, answers, _read_recorded_facts(project, file, variant), chips, figures)
 
 
 def _ask_nodes(

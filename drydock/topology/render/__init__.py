@@ -24,7 +24,7 @@ from drydock.run.podman import engine_remarks, image_remarks
 from drydock.topology import topology_keys
 from drydock.topology import topology_tasks as topologies
 from drydock.topology.plan_model import TopologyPlan
-from drydock.topology.render import ansible, compose, folder, kubernetes, ranktable, readme, slurm
+from drydock.topology.render import ansible, compose, folder, kubernetes, ranktable, readme, slurm, verify_job
 from drydock.topology.render.chips import Commands, read_chip_address
 from drydock.topology.render.parts import RANKTABLES, make_placed_ranks, wants_ranktables
 from drydock.topology.topology_file import HOST_AT_MOST, read_topology
@@ -55,7 +55,8 @@ def write_plan(
     `hosts`: recorded commands of each node, for ranktables. Raises InputError and DiskFullError.
     """
     variant = find_variant(read_matrix(project), plan.variant)
-    files = render_plan(plan, variant, kind, hosts)
+    has_verb = topologies.is_own_image(project, verify_job.choose_asking_image(plan))
+    files = render_plan(plan, variant, kind, hosts, has_verb=has_verb)
     commands = {} if kind == "ranktable" else {readme.make_readme_name(kind): readme.format_readme(plan, kind)}
     for text in list_setup_remarks(plan, variant, kind):
         log(text)
@@ -86,13 +87,20 @@ def find_host_commands(file: Path, plan: TopologyPlan, folder: str) -> dict[str,
     return {rank.node: _read_commands(hosts[rank.node]) for rank in ranks}
 
 
-def render_plan(plan: TopologyPlan, variant: Variant, kind: str, hosts: Mapping[str, Commands]) -> dict[str, str]:
-    """Return path → content in one of FORMATS. Raises InputError, also if ranks read ranktables that nothing gives."""
+def render_plan(
+    plan: TopologyPlan, variant: Variant, kind: str, hosts: Mapping[str, Commands], *, has_verb: bool = True
+) -> dict[str, str]:
+    """Return path → content in one of FORMATS. Raises InputError, also if ranks read ranktables that nothing gives.
+
+    `has_verb`: whether `health` of the image that asks for the known answer has --topology.
+    """
     plan = ranktable.add_ranktable_paths(plan)
     if kind == "ranktable" and not hosts:
         raise InputError("--format ranktable: ranktables are made of recorded hosts", hint="add --root FOLDER")
     if kind in _PODS:
-        return kubernetes.render_kubernetes_files(plan, variant, disaggregated=kind == "disaggregatedset")
+        return kubernetes.render_kubernetes_files(
+            plan, variant, disaggregated=kind == "disaggregatedset", has_verb=has_verb
+        )
     tables = ranktable.make_ranktables(plan, hosts) if hosts else {}
     if kind == "ranktable":
         return tables

@@ -67,8 +67,13 @@ class Workload(NamedTuple):
         return {"app.kubernetes.io/name": SERVER, WORKLOAD: self.name}
 
 
-def render_kubernetes_files(plan: TopologyPlan, variant: Variant, *, disaggregated: bool = False) -> dict[str, str]:
-    """Return path → content; kustomization.yaml lists the others. Raises InputError for what pods cannot be."""
+def render_kubernetes_files(
+    plan: TopologyPlan, variant: Variant, *, disaggregated: bool = False, has_verb: bool = True
+) -> dict[str, str]:
+    """Return path → content; kustomization.yaml lists the others. Raises InputError for what pods cannot be.
+
+    `has_verb`: as of verify_job.render_verify_job.
+    """
     cluster_objects = make_cluster_objects(plan, variant, disaggregated=disaggregated)
     names = [f"{read_object_kind(item)}-{item['metadata']['name']}.yaml" for item in cluster_objects]
     services = {
@@ -89,7 +94,7 @@ def render_kubernetes_files(plan: TopologyPlan, variant: Variant, *, disaggregat
         "resources": sorted(manifests),
     }
     texts = {path: format_yaml(item) for path, item in manifests.items()} | verify_job.render_verify_job(
-        plan, cluster_objects
+        plan, cluster_objects, has_verb=has_verb
     )
     return {"kustomization.yaml": format_yaml(kustomization), **dict(sorted(texts.items()))}
 

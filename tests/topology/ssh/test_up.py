@@ -19,8 +19,8 @@ from drydock.model.record import dump_record
 from drydock.prove import demo_topology, smollm2
 from drydock.topology import topology_tasks as topologies
 from drydock.topology import up
-from drydock.topology.known_answer import ShownAnswers
 from drydock.topology.up import Options
+from entrypoints.serve.topology_answer import ShownAnswers
 from tests.support.machines_ssh import Machines
 from tests.support.pushed import push
 from tests.support.servers import Registry

@@ -18,7 +18,7 @@ import pytest
 
 from drydock.config.server_access import Access
 from drydock.core.errors import DiskFullError, FetchError
-from drydock.core.http import Session, parse_origin, send_no_password
+from drydock.core.http import Session, TransientRequestError, parse_origin, send_no_password
 from drydock.core.paths import ROOT
 from drydock.inputs import downloads as transfer_module
 from drydock.inputs.downloads import (
@@ -26,6 +26,7 @@ from drydock.inputs.downloads import (
     UnansweredError,
     Wanted,
     _choose_auth,
+    ask_patiently,
     ask_sizes,
     ask_status,
     download_files,
@@ -113,6 +114,25 @@ def test_what_refuses_to_the_end_says_its_status(monkeypatch: pytest.MonkeyPatch
             read_answer(f"http://{fake.host}/a", "list", QUICK, 10)
     with pytest.raises(UnansweredError, match="the connection was refused"):
         ask_status("http://127.0.0.1:9/", QUICK)
+
+
+@pytest.mark.parametrize(("failures", "count"), [(["absent"], 1), (["busy", "absent"], 3)])
+def test_nothing_that_listens_here_is_asked_once_unless_it_has_answered(failures: list[str], count: int) -> None:
+    """A server that starts again refuses connections for a moment; a port where nothing is does so for ever."""
+    asked: list[str] = []
+
+    def ask_once() -> str:
+        asked.append("")
+        if len(asked) <= len(failures):
+            raise TransientRequestError("failed", is_refused_here=failures[len(asked) - 1] == "absent")
+        return "answer"
+
+    if count == 1:
+        with pytest.raises(UnansweredError, match=r"list: http://127\.0\.0\.1:9/: failed$"):
+            ask_patiently(ask_once, "list", "http://127.0.0.1:9/", QUICK)
+    else:
+        assert ask_patiently(ask_once, "list", "http://127.0.0.1:9/", QUICK) == "answer"
+    assert len(asked) == count
 
 
 REFUSED = re.compile(r"(?P<url>http\S+) (?P<status>\d{3})")

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from invoke import Context
 
-from drydock.config.matrix import read_matrix
+from drydock.config.matrix import find_variant, read_matrix
 from drydock.config.project_choice import DRYDOCK
 from drydock.core.errors import HostError, InputError
 from drydock.run.entrypoint import DoesNotFitError
@@ -28,6 +28,9 @@ PLAN = {
     ],
 }
 OF_CLIENTS = [{"severity": "WARN", "id": "PLAN-092"}, {"severity": "INFO", "id": "A-002"}]
+
+
+FINDINGS = find_variant(read_matrix(DRYDOCK), "cuda").findings
 
 
 class Image:
@@ -54,31 +57,31 @@ def test_flags_after_the_dashes_are_those_of_plan(monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_plan_is_a_row() -> None:
-    size_row = size.find_fewest_hosts(EMPTY, Image(PLAN))
+    size_row = size.find_fewest_hosts(EMPTY, Image(PLAN), FINDINGS)
     assert size_row == EMPTY._replace(
         hosts=1, split="tp8 dp2 ep", length=1000, requests=10, tokens=11_000, finding="FAIL A-003"
     )
 
 
 def test_that_a_server_has_no_key_is_nothing_of_the_machine() -> None:
-    assert size.find_fewest_hosts(EMPTY, Image({**PLAN, "findings": OF_CLIENTS})).finding == "INFO A-002"
+    assert size.find_fewest_hosts(EMPTY, Image({**PLAN, "findings": OF_CLIENTS}), FINDINGS).finding == "INFO A-002"
 
 
 def test_requests_are_no_more_than_the_server_runs_at_a_time() -> None:
     limited = PLAN | {"argv": [*PLAN["argv"], "--max-num-seqs", "3"]}
-    assert size.find_fewest_hosts(EMPTY, Image(limited)).requests == 6
+    assert size.find_fewest_hosts(EMPTY, Image(limited), FINDINGS).requests == 6
 
 
 def test_what_does_not_fit_one_machine_is_asked_of_more() -> None:
     image = Image(PLAN, hosts=4)
-    assert size.find_fewest_hosts(EMPTY, image).hosts == 4
+    assert size.find_fewest_hosts(EMPTY, image, FINDINGS).hosts == 4
     assert [tuple(words[:2]) for words in image.asked] == [(), ("--nnodes", "2"), ("--nnodes", "4")]
 
 
 def test_what_fits_nowhere_says_why() -> None:
-    size_row = size.find_fewest_hosts(EMPTY, Image(PLAN, hosts=99))
+    size_row = size.find_fewest_hosts(EMPTY, Image(PLAN, hosts=99), FINDINGS)
     assert (size_row.hosts, size_row.is_too_small) == (0, True)
-    alone = size.find_fewest_hosts(EMPTY, Image(PLAN, hosts=99, error=HostError("serves on one host only")))
+    alone = size.find_fewest_hosts(EMPTY, Image(PLAN, hosts=99, error=HostError("serves on one host only")), FINDINGS)
     assert alone.because == "with -tp 8: weights take too much"
     text = size.format_capacities("m", [size_row, alone._replace(machine="b", is_too_small=False)], 100)
     assert "too small, also 16 of them: h100-8x" in text
@@ -118,7 +121,7 @@ def test_a_model_that_most_machines_cannot_read_is_an_error(monkeypatch: pytest.
 
 def test_what_no_list_confirms_is_not_served() -> None:
     doubt = {"severity": "WARN", "id": "PLAN-150", "found": "architecture X", "text": "vLLM may refuse it."}
-    capacity = size.find_fewest_hosts(EMPTY, Image({**PLAN, "findings": [doubt]}))
+    capacity = size.find_fewest_hosts(EMPTY, Image({**PLAN, "findings": [doubt]}), FINDINGS)
     assert (capacity.hosts, capacity.because) == (0, "architecture X: vLLM may refuse it.")
 
 
@@ -128,7 +131,9 @@ def test_the_nearest_machine_says_what_it_lacks_if_none_is_large_enough() -> Non
         for name, memory in (("a", 1), ("b", 2))
     ]
     assert "nearest: b (8 x H100): b lacks" in size.format_capacities("m", rows, 100)
-    assert "nearest" not in size.format_capacities("m", [*rows, size.find_fewest_hosts(EMPTY, Image(PLAN))], 100)
+    assert "nearest" not in size.format_capacities(
+        "m", [*rows, size.find_fewest_hosts(EMPTY, Image(PLAN), FINDINGS)], 100
+    )
 
 
 def test_machines_that_are_for_tests_are_not_offered() -> None:
@@ -141,7 +146,7 @@ def test_a_wrong_word_is_the_users_error() -> None:
         raise InputError("--max-model-len 99999: the model supports 4096 tokens")
 
     with pytest.raises(InputError, match="99999"):
-        size.find_fewest_hosts(EMPTY, refuse)
+        size.find_fewest_hosts(EMPTY, refuse, FINDINGS)
 
 
 def test_the_recorded_hosts_have_their_variants() -> None:
@@ -152,8 +157,8 @@ def test_the_recorded_hosts_have_their_variants() -> None:
 
 def test_the_page_has_the_answer_and_every_machine() -> None:
     size_rows = [
-        size.find_fewest_hosts(EMPTY, Image(PLAN)),
-        size.find_fewest_hosts(EMPTY._replace(machine="<b>"), Image(PLAN, hosts=99)),
+        size.find_fewest_hosts(EMPTY, Image(PLAN), FINDINGS),
+        size.find_fewest_hosts(EMPTY._replace(machine="<b>"), Image(PLAN, hosts=99), FINDINGS),
     ]
     page_text = topology_page.render_sizes_page("owner/model", size_rows)
     assert "<b>1 alone</b>" in page_text

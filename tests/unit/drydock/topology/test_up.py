@@ -14,9 +14,10 @@ from drydock.core.errors import EngineError, InputError, VerifyError
 from drydock.core.files import format_json
 from drydock.model.record import dump_record
 from drydock.topology import up, verify
-from drydock.topology.known_answer import ShownAnswers
+from drydock.topology.answer_program import make_answer_program
 from drydock.topology.plan_model import TopologyPlan
 from drydock.topology.up import Options
+from entrypoints.serve.topology_answer import ShownAnswers, Unproven
 from tests.support import topologies
 
 SHOWN = ShownAnswers(alone=("whole",))
@@ -30,14 +31,17 @@ def write(folder: Path, plan: TopologyPlan | None = None) -> Path:
 
 @pytest.fixture
 def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A docker that notes its words, and answers exec with what was shown, or with the exit code in `fails`."""
+    """A docker that notes its words, and answers exec with what was shown; files say what fails, or is an old image."""
     program = tmp_path / "bin" / "docker"
+    answer = f"[ -e {tmp_path}/wrong ] && {{ cat {tmp_path}/wrong; exit 8; }}; echo '{json.dumps(SHOWN.json)}'"
     program.parent.mkdir()
     program.write_text(
         f"""#!/bin/sh
 printf '%s\\n' "$*" >> {tmp_path}/calls
-case "$*" in *\\ exec\\ *) cat > {tmp_path}/program; [ -e {tmp_path}/wrong ] && {{ cat {tmp_path}/wrong >&2; exit 19; }}
-echo '{json.dumps(SHOWN.json)}';; *) [ ! -e {tmp_path}/fails ];; esac
+case "$*" in
+*\\ health\\ *) [ -e {tmp_path}/old ] && exit 7; {answer};;
+*\\ exec\\ *) cat > {tmp_path}/program; {answer};;
+*) [ ! -e {tmp_path}/fails ];; esac
 """
     )
     program.chmod(0o755)
@@ -65,17 +69,35 @@ def test_compose_starts_it_and_a_container_of_it_asks_for_the_known_answer(engin
     compose = f"compose --project-name drydock-duo --file {output}/compose.yaml"
     started, question_call = calls(engine)
     assert started == f"{compose} up --wait --wait-timeout 3600 --remove-orphans"
-    assert question_call.startswith(f"{compose} exec --no-TTY router /usr/bin/python3 -I -S - --json {{")
-    assert (engine / "program").read_text() == Path(up.known_answer.__file__).read_text()
+    in_router = f"{compose} exec --no-TTY router /usr/bin/python3 -I -S"
+    assert question_call.startswith(f"{in_router} /opt/drydock/entrypoints health --topology {{")
+    assert not (engine / "program").exists()
     assert (output / "VLLM_API_KEY.env").is_file()
 
     up.stop_topology(DRYDOCK, write(engine), Options(output=str(output)))
     assert calls(engine)[-1] == f"{compose} down --remove-orphans"
 
 
+def test_an_older_image_whose_health_answers_by_its_exit_code_alone_gets_the_program(engine: Path) -> None:
+    (engine / "old").touch()
+
+    assert up.start_topology(DRYDOCK, write(engine), Options("compose", output=str(engine / "out"))) == SHOWN
+    assert "router /usr/bin/python3 -I -S - --topology {" in calls(engine)[-1]
+    assert (engine / "program").read_text() == make_answer_program()
+
+
 def test_servers_that_answer_wrong_end_it_with_what_they_said(engine: Path) -> None:
-    (engine / "wrong").write_text("p → d: wrong answer\n")
-    with pytest.raises(VerifyError, match="p → d: wrong answer"):
+    (engine / "wrong").write_text(json.dumps(Unproven(["p → d: wrong answer"], ["q → d"]).json))
+    with pytest.raises(VerifyError, match="p → d: wrong answer") as raised:
+        up.start_topology(DRYDOCK, write(engine), Options("compose", output=str(engine / "out")))
+    assert raised.value.hint.endswith("right: q → d")
+    assert len(calls(engine)) == 2
+
+
+@pytest.mark.parametrize("answer", ["[]", "{", "{}", '{"problems": 3, "right": []}'])
+def test_another_answer_than_the_verbs_is_an_error_of_the_engine(engine: Path, answer: str) -> None:
+    (engine / "wrong").write_text(answer)
+    with pytest.raises(EngineError, match="health --topology"):
         up.start_topology(DRYDOCK, write(engine), Options("compose", output=str(engine / "out")))
 
 

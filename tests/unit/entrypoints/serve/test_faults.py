@@ -7,7 +7,6 @@ import http.client
 import os
 import re
 import signal
-import time
 from collections import Counter
 from pathlib import Path
 
@@ -89,7 +88,7 @@ def test_without_a_stall_time_nothing_is_asked(run: Run) -> None:
     server = run(stub={"engine": True})
     server.until_ready()
     before = server.until(lambda: _tokens(server), "tokens")
-    time.sleep(1.0)
+    until_one_with_a_stall_time_is_asked(run)
     assert _tokens(server) == before
 
 
@@ -109,6 +108,22 @@ def test_a_stop_while_nothing_moves_does_not_wait_and_says_that_requests_were_lo
     server.signal()
     assert server.exit_code() == errors.STALLED
     assert "SIGTERM received: requests were lost" in last_line(server)
+
+
+def until_one_with_a_stall_time_is_asked(run: Run) -> None:
+    """Wait until another server, which starts now, was asked for a token because it is idle."""
+    idle = run(stub={"engine": True}, stall=3.0)
+    idle.until_ready()
+    before = _tokens(idle)
+    idle.until(lambda: _tokens(idle) > before, "a token that nobody else asked for")
+
+
+def until_one_that_hangs_is_not_alive(run: Run) -> None:
+    """Wait until another server, which starts now and hangs, is not alive: it made no progress for twice STALL."""
+    hanging = run(stub={"engine": True}, stall=STALL)
+    hanging.until_ready()
+    os.kill(hanging.engine(), signal.SIGSTOP)
+    hanging.until(lambda: hanging.status("/livez")[0] == 503, "not alive")
 
 
 def _tokens(server: Running) -> float:
@@ -213,7 +228,7 @@ def test_counters_that_drip_are_no_answer(run: Run) -> None:
 def test_counters_that_are_endless_or_elsewhere_do_no_harm(run: Run, metrics: str) -> None:
     server = run(stub={"metrics": metrics}, stall=STALL, flags=("--shutdown-timeout", "3"))
     server.until_ready()
-    time.sleep(2 * STALL)
+    until_one_that_hangs_is_not_alive(run)
     assert server.status("/livez")[0] == 200
     server.signal()
     assert server.exit_code() == 0
@@ -224,7 +239,7 @@ def test_a_server_that_never_generated_is_not_asked_for_tokens(run: Run, refuses
     server = run(stub={"engine": True, **refuses}, stall=STALL)
     server.until_ready()
     question_count = _asked(server)
-    time.sleep(2 * STALL)
+    until_one_with_a_stall_time_is_asked(run)
     assert _asked(server) == question_count
     assert server.status("/readyz")[0] == 200
 

@@ -16,8 +16,8 @@ vllm:generation_tokens_created{engine="0",model_name="a b"} 1.79e+09
 vllm:engine_sleep_state{engine="0",model_name="a b",sleep_state="awake"} 1.0
 http_requests_total{handler="/metrics"} 9.0
 """
-BUSY = Engine(1.0, ("1.0", "17.0"))
-IDLE = Engine(0.0, ("0.0", "17.0"))
+BUSY = Engine(1.0, (1.0, 17.0))
+IDLE = Engine(0.0, (0.0, 17.0))
 
 
 def look(**engines: Engine) -> Look:
@@ -26,7 +26,7 @@ def look(**engines: Engine) -> Look:
 
 def test_each_engine_has_its_requests_and_its_numbers() -> None:
     assert parse_look(METRICS) == Look(
-        {"0": Engine(3.0, ("2.0", "1.0", "0.25", "17.0")), "1": Engine(0.0, ("0.0",))}, asleep=False
+        {"0": Engine(3.0, (2.0, 1.0, 0.25, 17.0)), "1": Engine(0.0, (0.0,))}, asleep=False
     )
 
 

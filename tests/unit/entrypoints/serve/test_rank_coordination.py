@@ -7,7 +7,7 @@ import os
 import re
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -71,6 +71,16 @@ def post(port: int, query: str, address: str = "127.0.0.9") -> int:
         return connection.getresponse().status
     finally:
         connection.close()
+
+
+def until_heard_again(followers: Sequence[Running]) -> None:
+    """Wait until rank 0 has answered each of the others once more: with an end, if it had taken one in."""
+    begun = time.monotonic()
+    for follower in followers:
+        follower.until(
+            lambda follower=follower: follower.status("/group")[1]["heard"] < time.monotonic() - begun,
+            "another answer of rank 0",
+        )
 
 
 # --- start and readiness --------------------------------------------------------------------------------------------
@@ -325,7 +335,7 @@ def test_no_request_of_another_address_ends_a_server(
     run = leader.status("/group")[1]["run"]
     attacks = [("rank=1&run=x", "127.0.0.1"), ("rank=1&run=x&stopping=x&ended=bye", "127.0.0.1")]
     after = [post(port, *item) for item in (*attacks, (f"rank=1&run=x&joined={run}&ended=bye", "127.0.0.9"))]
-    time.sleep(0.3)
+    until_heard_again(followers)
 
     assert before + after == statuses
     assert [item.status("/readyz")[0] for item in (leader, *followers)] == [200] * HOSTS
@@ -346,14 +356,15 @@ def test_a_rank_with_another_secret_waits_and_says_why(group: Callable[..., Rank
 def test_no_answer_shows_the_names_that_reports_are_believed_with(group: Callable[..., Ranks]) -> None:
     ranks = group()
     ranks.until_ready()
+    leader, *followers = ranks.all
     answers = [str(rank.status("/group")[1]) for rank in ranks.all]
     port = ranks.all[0].status_port()
 
     assert not any("run" in rank for rank in ranks.all[0].status("/group")[1]["ranks"])
     assert "'run'" not in answers[1]
     assert get(port, "/group?rank=1&run=x&ended=no")[0] == 200  # a GET reports nothing
-    time.sleep(0.3)
-    assert ranks.all[0].status("/readyz")[0] == 200
+    until_heard_again(followers)
+    assert leader.status("/readyz")[0] == 200
 
 
 def test_a_report_that_is_none_is_refused() -> None:

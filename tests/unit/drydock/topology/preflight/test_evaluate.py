@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from drydock.model.checks import list_findings_about
 from drydock.topology.preflight.evaluate import evaluate_answers
 from drydock.topology.preflight.node_request import add_all_reduce, make_node_requests
 from drydock.topology.preflight.node_response import NodeResponse, read_answer
@@ -213,10 +214,13 @@ def test_a_node_that_nobody_heard_of_is_a_finding() -> None:
 
 def test_the_figure_of_an_all_reduce_is_told_though_nothing_is_wrong() -> None:
     questions = add_all_reduce(QUESTIONS)
+    figures = list_findings_about(topologies.variant("cuda").findings, "figure")
     figure = {"id": "NET-011", "severity": "PASS", "found": "43.10 GB/s", "text": "t"}
     fabric_answer = answer(fabric=output({"program": "nccl-tests", "findings": [figure]}))
     answers = {entry.node: read_answer(json.dumps(fabric_answer)) for entry in questions}
-    fabric_findings = [entry for entry in evaluate_answers(questions, answers, {}, {}) if entry.id == "NET-011"]
+    fabric_findings = [
+        entry for entry in evaluate_answers(questions, answers, {}, {}, figures) if entry.id == "NET-011"
+    ]
     assert [(entry.severity, entry.found) for entry in fabric_findings] == [
         ("INFO", "gpu0: 43.10 GB/s"),
         ("INFO", "gpu1: 43.10 GB/s"),

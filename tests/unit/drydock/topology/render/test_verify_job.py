@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 from kubernetes_validate import validate
 
-from drydock.topology import known_answer
+from drydock.config.project_choice import DRYDOCK
+from drydock.lock.lockfile import path_of_lock, read_lock
+from drydock.topology import topology_tasks
+from drydock.topology.answer_program import make_answer_program
 from drydock.topology.plan_model import TopologyPlan
 from drydock.topology.render import readme, render_plan
 from tests.support import topologies
@@ -38,7 +40,7 @@ def test_it_asks_each_ready_pod_of_both_roles_and_the_router(kind: str) -> None:
         name: yaml.safe_load(files[f"service-{name}.yaml"]) for name in ("prefills-api", "decodes-api", "router")
     }
 
-    assert json.loads(verify_container["args"][0]) == {
+    assert json.loads(verify_container["args"][1]) == {
         "router": "http://router:30000",
         "servers": [
             {"role": "decode", "name": "decodes", "host": "decodes-api", "port": 20000, "count": 1},
@@ -52,15 +54,39 @@ def test_it_asks_each_ready_pod_of_both_roles_and_the_router(kind: str) -> None:
 
 
 def test_without_a_router_it_asks_the_service_which_chooses() -> None:
-    (server,) = json.loads(container(topologies.two_nodes())["args"][0])["servers"]
+    (server,) = json.loads(container(topologies.two_nodes())["args"][1])["servers"]
     assert server == {"role": "serve", "name": "big", "host": "big-api", "port": 20000, "count": 0}
 
 
-def test_its_program_is_what_topology_verify_runs_and_the_objects_of_the_topology_do_not_name_it() -> None:
-    files = rendered(topologies.disaggregated())
-    assert files["verify/known_answer.py"] == Path(known_answer.__file__).read_text()
-    assert yaml.safe_load(files["verify/kustomization.yaml"])["configMapGenerator"][0]["files"] == ["known_answer.py"]
+def test_it_runs_the_verb_of_the_image_and_the_objects_of_the_topology_do_not_name_it() -> None:
+    files, verify_container = rendered(topologies.disaggregated()), container(topologies.disaggregated())
+    assert verify_container["command"][-2:] == ["/opt/drydock/entrypoints", "health"]
+    assert verify_container["args"][0] == "--topology"
+    assert yaml.safe_load(files["verify/kustomization.yaml"])["resources"] == ["job.yaml"]
+    assert "verify/known_answer.py" not in files
     assert not any("verify" in name for name in yaml.safe_load(files["kustomization.yaml"])["resources"])
+
+
+def test_an_image_of_another_checkout_may_lack_the_verb_so_the_program_goes_along() -> None:
+    plan = topologies.disaggregated()
+    files = render_plan(plan, topologies.variant(plan.variant), "kubernetes", {}, has_verb=False)
+    job = yaml.safe_load(files["verify/job.yaml"])
+    validate(job, SCHEMAS, strict=True)
+    (verify_container,) = job["spec"]["template"]["spec"]["containers"]
+
+    assert verify_container["command"] == ["/usr/bin/python3", "-I", "-S", "/verify/known_answer.py"]
+    assert verify_container["args"] == container(plan)["args"]
+    assert files["verify/known_answer.py"] == make_answer_program()
+    assert yaml.safe_load(files["verify/kustomization.yaml"])["configMapGenerator"][0]["files"] == ["known_answer.py"]
+
+
+def test_only_images_that_this_checkout_builds_are_known_to_have_the_verb() -> None:
+    platforms = read_lock(path_of_lock(DRYDOCK, topologies.variant("router").id)).platforms.values()
+    digest = next(platform.image.digest for platform in platforms if platform.image)
+    assert topology_tasks.is_own_image(DRYDOCK, LOCAL)
+    assert topology_tasks.is_own_image(DRYDOCK, f"registry.example/router@{digest}")
+    assert not topology_tasks.is_own_image(DRYDOCK, f"registry.example/router@{topologies.DIGEST}")
+    assert not topology_tasks.is_own_image(DRYDOCK, "mine:latest")
 
 
 @pytest.mark.parametrize(

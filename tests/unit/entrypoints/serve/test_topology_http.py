@@ -10,8 +10,8 @@ from typing import ClassVar
 
 import pytest
 
-from drydock.topology import known_answer
-from drydock.topology.known_answer import NoAnswer, ask_server
+from entrypoints.serve import topology_answer
+from entrypoints.serve.topology_answer import NoAnswer, ask_server, parse_reply
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -57,11 +57,11 @@ def address() -> Iterator[str]:
 
 
 def test_a_question_is_sent_as_json(address: str) -> None:
-    assert ask_server(address, {"a": 1}).json() == {"a": 1}
+    assert parse_reply(ask_server(address, {"a": 1})) == {"a": 1}
 
 
 def test_a_large_answer_is_no_answer(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(known_answer, "LARGEST", 1000)
+    monkeypatch.setattr(topology_answer, "LARGEST", 1000)
     with pytest.raises(NoAnswer, match="an answer of more than 0 MiB"):
         ask_server(f"{address}/metrics")
 
@@ -81,7 +81,7 @@ def test_a_redirect_is_not_followed(address: str) -> None:
 @pytest.mark.parametrize("path", ["list", "deep", "text"])
 def test_other_answers_than_objects_are_no_answers(address: str, path: str) -> None:
     with pytest.raises(NoAnswer, match="no JSON"):
-        ask_server(f"{address}/{path}").json()
+        parse_reply(ask_server(f"{address}/{path}"))
 
 
 def test_a_closed_port_is_no_answer() -> None:

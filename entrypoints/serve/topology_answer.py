@@ -1,42 +1,39 @@
-"""The known answer of a topology: each prefill server with each decode server, and the way through the router. IO.
+"""The verb `health --topology`: the known answer of a topology, of each prefill server with each decode server. IO.
 
 A pair is asked as vllm-router asks it: the prefill server computes the prompt and tells where its KV cache is; the
 decode server gets that with the same prompt. The answer must be what the prefill server says by itself, and the decode
 server's counter of tokens from other servers must rise by more than two blocks: a decode server that computes prompts
-itself answers right too (vllm-project/vllm#26896).
+itself answers right too (vllm-project/vllm#26896). Then the router is asked.
 
 The prompt counts upwards, because each next number depends on all that was read and leads by far. Tokens are compared
 up to the first one that leads by less than a nat: nearer ones can change places when bfloat16 rounds. Sources: vLLM
 docs, features, nixl_connector_usage; drydock, measured with vLLM 0.32, nixl 1.5.1 and SmolLM2-135M.
 
-`topology verify` imports this file. A Job in a cluster and `docker compose exec` run it in an image, so it needs
-nothing but Python 3.10. Its argument is what `KnownTopology.of` reads, as JSON; VLLM_API_KEY is the key of the servers.
-Every answer is bounded in size and time, whoever gives it.
+`topology verify` imports this file; a Job in a cluster and `docker compose exec` run the verb in an image. The question
+is what `KnownTopology.of` reads, as JSON; VLLM_API_KEY is the key of the servers. Every answer is bounded in size and
+time, whoever gives it.
 """
 
 from __future__ import annotations
 
-import http.client
 import json
 import math
-import os
-import re
 import secrets
 import socket
-import sys
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from functools import partial
 from typing import Any, NamedTuple
-from urllib.parse import urlsplit
 
-API_KEY = "VLLM_API_KEY"
-FAILED = 19
-"""Exit code, as of drydock/core/errors.py, VerifyError."""
+from entrypoints.core.errors import OK, USAGE, WRONG_ANSWER, EntrypointError
+from entrypoints.core.metrics import parse_samples, sum_metric
+from entrypoints.core.text import emit_text, tell_user
+from entrypoints.serve.client import Reply, Unreachable, find_flag_value, first_key, parse_url, send_request
+
+HTTP_OK = 200
+FLAG = "--topology"
 SECONDS = 300.0
-"""For one answer: the first request can compile kernels. As entrypoints/serve/health.py, PATIENCE."""
+"""For one answer: the first request can compile kernels. As PATIENCE in health.py."""
 CONNECT = 5.0
 """Seconds for a connection between machines of one network."""
 LARGEST = 4 << 20
@@ -77,6 +74,11 @@ class Unproven(Exception):  # noqa: N818 - as above
     def __init__(self, problems: Sequence[str], right: Sequence[str] = ()) -> None:
         super().__init__(*problems)
         self.problems, self.right = tuple(problems), tuple(right)
+
+    @property
+    def json(self) -> dict[str, Any]:
+        """Return both as a JSON object."""
+        return {"problems": [*self.problems], "right": [*self.right]}
 
 
 class Pair(NamedTuple):
@@ -130,28 +132,6 @@ class ShownAnswers(NamedTuple):
 # --- servers over HTTP ----------------------------------------------------------------------------------------------
 
 
-class Reply(NamedTuple):
-    """An answer."""
-
-    status: int
-    body: bytes
-
-    @property
-    def text(self) -> str:
-        """Return the body as text."""
-        return self.body.decode(errors="replace")
-
-    def json(self) -> dict[str, Any]:
-        """Return the body as an object. Raises NoAnswer."""
-        try:
-            value = json.loads(self.body)
-        except (ValueError, RecursionError) as error:
-            raise NoAnswer(f"an answer that is no JSON: {error}") from error
-        if not isinstance(value, dict):
-            raise NoAnswer(f"an answer that is no JSON object: {type(value).__name__}")
-        return value
-
-
 Ask = Callable[[str, "Mapping[str, Any] | None", float], Reply]
 """GETs an address, or POSTs a question to it, within so many seconds. Raises NoAnswer."""
 
@@ -161,38 +141,28 @@ def ask_server(url: str, question: Mapping[str, Any] | None = None, seconds: flo
 
     `key`: the API key that it sends, if the server requires one.
     """
-    end = time.monotonic() + seconds
-    where = urlsplit(url)
-    headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {key}"} if key else {})
-    connection = http.client.HTTPConnection(where.hostname or "", where.port, timeout=min(CONNECT, seconds))
     try:
-        connection.connect()
-        connection.sock.settimeout(None)
-        watch = threading.Timer(max(end - time.monotonic(), 0.0), _interrupt_socket, (connection.sock,))
-        watch.daemon = True
-        watch.start()
-        try:
-            body = None if question is None else json.dumps(question)
-            connection.request("GET" if body is None else "POST", where.path or "/", body, headers)
-            response = connection.getresponse()
-            reply = Reply(response.status, response.read(LARGEST + 1))
-        finally:
-            watch.cancel()
-    except (OSError, http.client.HTTPException) as error:
-        raise NoAnswer(str(error) or type(error).__name__) from error
-    finally:
-        connection.close()
-    if time.monotonic() > end:
-        raise NoAnswer("an answer that does not end in time")
+        endpoint, path = parse_url(url)
+        endpoint = endpoint._replace(key=key, connect_seconds=CONNECT, has_request_ids=False)
+        reply = send_request(endpoint, path, question, seconds, most=LARGEST + 1)
+    except Unreachable as error:
+        raise NoAnswer(error.reason) from error
+    except ValueError as error:
+        raise NoAnswer(str(error)) from error
     if len(reply.body) > LARGEST:
         raise NoAnswer(f"an answer of more than {LARGEST >> 20} MiB")
     return reply
 
 
-def _interrupt_socket(sock: socket.socket) -> None:
-    """End what waits for a server. A timeout of the socket begins again with each byte."""
-    with suppress(OSError):
-        sock.shutdown(socket.SHUT_RDWR)
+def parse_reply(reply: Reply) -> dict[str, Any]:
+    """Return an answer as an object. Raises NoAnswer."""
+    try:
+        value = json.loads(reply.body)
+    except (ValueError, RecursionError) as error:
+        raise NoAnswer(f"an answer that is no JSON: {error}") from error
+    if not isinstance(value, dict):
+        raise NoAnswer(f"an answer that is no JSON object: {type(value).__name__}")
+    return value
 
 
 class KnownServer(NamedTuple):
@@ -237,7 +207,7 @@ class KnownTopology:
     def post(self, address: str, question: Mapping[str, Any] | None) -> dict[str, Any]:
         """Return the answer to a question as JSON. Raises WrongAnswer."""
         try:
-            return self._answered(address, question).json()
+            return parse_reply(self._answered(address, question))
         except NoAnswer as error:
             raise WrongAnswer(f"{address}: {error}") from error
 
@@ -246,7 +216,7 @@ class KnownTopology:
             reply = self._ask(address, question, SECONDS)
         except NoAnswer as error:
             raise WrongAnswer(f"{address}: no answer: {error}") from error
-        if reply.status != http.client.OK:
+        if reply.status != HTTP_OK:
             raise WrongAnswer(f"{address}: {reply.status} {reply.text[:300]}")
         return reply
 
@@ -276,21 +246,8 @@ def make_server_url(host: str, port: int) -> str:
 
 BY_SOURCE = "vllm:prompt_tokens_by_source_total"
 CACHE = "vllm:cache_config_info"
-LONGEST = 8192
-"""Characters of a line."""
 USUAL_BLOCK = 128
 """Tokens of a block where a server does not tell it: the largest usual size (CPU, Gaudi, Ascend)."""
-_LABEL = re.compile(r'([A-Za-z_]\w*)="((?:[^"\\]|\\.)*)"(?:,|$)', re.ASCII)
-
-
-def sum_metric(text: str, name: str, **labels: str) -> float | None:
-    """Return the sum of a metric over all samples with these labels, of every engine; None if there is none.
-
-    Only the lines of the metric are parsed. Raises ValueError. Sources: Prometheus docs, exposition formats; vLLM 0.32
-    v1/metrics/loggers.py.
-    """
-    values = [value for has, value in _parse_samples(text, name) if labels.items() <= has.items()]
-    return sum(values) if values else None
 
 
 def read_tokens_received(text: str) -> float:
@@ -300,38 +257,8 @@ def read_tokens_received(text: str) -> float:
 
 def read_block_size(text: str) -> int:
     """Return the tokens of one block. Raises ValueError."""
-    sizes = [has["block_size"] for has, _ in _parse_samples(text, CACHE) if has.get("block_size", "").isdigit()]
-    return max((int(size[:6]) for size in sizes), default=USUAL_BLOCK)
-
-
-def _parse_samples(text: str, name: str) -> Iterator[tuple[dict[str, str], float]]:
-    """Yield labels and value of each sample of a metric. Raises ValueError for a line that is none."""
-    for line in text.splitlines():
-        if line.startswith((f"{name}{{", f"{name} ")):
-            if len(line) > LONGEST:
-                raise ValueError(f"{name}: a line of {len(line)} characters, expected at most {LONGEST}")
-            labels, _, value = line.removeprefix(name).strip().rpartition(" ")
-            yield _parse_labels(labels.strip(), line), _parse_sample_value(value, line)
-
-
-def _parse_labels(text: str, line: str) -> dict[str, str]:
-    if not text:
-        return {}
-    inner = text[1:-1]
-    matches = [*_LABEL.finditer(inner)]
-    if not (text.startswith("{") and text.endswith("}")) or sum(len(match[0]) for match in matches) != len(inner):
-        raise ValueError(f"no labels of a metric: {line[:200]}")
-    return {match[1]: match[2] for match in matches}
-
-
-def _parse_sample_value(text: str, line: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not math.isfinite(value):
-        raise ValueError(f"no number at the end: {line[:200]}")
-    return value
+    sizes = [sample.labels.get("block_size", "") for sample in parse_samples(text, (CACHE,))]
+    return max((int(size[:6]) for size in sizes if size.isdigit()), default=USUAL_BLOCK)
 
 
 # --- prefill and decode ---------------------------------------------------------------------------------------------
@@ -525,25 +452,33 @@ def _compute_lead(token: str, logprob: float, best: Mapping[str, float]) -> floa
     return float(logprob) - max(other_logprobs) if other_logprobs else 0.0
 
 
-# --- in an image ----------------------------------------------------------------------------------------------------
+# --- the verb -------------------------------------------------------------------------------------------------------
 
 
 def main(argv: Sequence[str], env: Mapping[str, str]) -> int:
-    """Ask the topology of the last argument, and print what was shown; `--json` before it: as JSON."""
+    """Ask the topology of --topology, and print what was shown; with --json as JSON, also what is wrong. Raises USAGE.
+
+    Return 0, or WRONG_ANSWER.
+    """
+    as_json = "--json" in argv
+    ask = partial(ask_server, key=first_key(env))
     try:
-        answers = prove_servers(KnownTopology.of(json.loads(argv[-1]), partial(ask_server, key=env.get(API_KEY, ""))))
+        answers = prove_servers(_read_question(find_flag_value(argv, FLAG), ask))
     except Unproven as error:
-        lines = (*error.problems, *(f"{name}: right" for name in error.right))
-        sys.stderr.write("".join(f"{_make_printable(line)}\n" for line in lines))
-        return FAILED
-    sys.stdout.write(f"{json.dumps(answers.json)}\n" if "--json" in argv[:-1] else _make_printable(answers.text))
-    return 0
+        if as_json:
+            emit_text(f"{json.dumps(error.json)}\n")
+        else:
+            tell_user("\n".join((*error.problems, *(f"{name}: right" for name in error.right))))
+        return WRONG_ANSWER
+    emit_text(f"{json.dumps(answers.json)}\n" if as_json else answers.text)
+    return OK
 
 
-def _make_printable(text: str) -> str:
-    """Return text of a server as a terminal may get it."""
-    return "".join(letter if letter.isprintable() or letter == "\n" else "\ufffd" for letter in text)
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:], os.environ))
+def _read_question(text: str, ask: Ask) -> KnownTopology:
+    """Return the servers that the words of the command line name. Raises USAGE and Unproven."""
+    try:
+        return KnownTopology.of(json.loads(text), ask)
+    except (LookupError, RecursionError, TypeError, ValueError) as error:
+        raise EntrypointError(
+            USAGE, f"{FLAG}: not the question that drydock asks: {error!r}", "use `topology verify`, which writes it"
+        ) from error

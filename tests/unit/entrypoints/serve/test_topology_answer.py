@@ -6,19 +6,22 @@ import json
 import socket
 import subprocess
 import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from drydock.core.errors import VerifyError
-from drydock.topology import known_answer as known
+from drydock.core.paths import ROOT
 from drydock.topology import verify
-from drydock.topology.known_answer import KnownTopology, ShownAnswers, Unproven
+from drydock.topology.answer_program import make_answer_program
 from drydock.topology.plan_model import TopologyPlan
+from entrypoints.core.errors import USAGE, WRONG_ANSWER
+from entrypoints.core.metrics import sum_metric
+from entrypoints.serve import topology_answer as known
+from entrypoints.serve.topology_answer import KnownTopology, ShownAnswers, Unproven
 from tests.support import topologies
 from tests.support.fake_topology import BLOCK, TOKENS_OF_A_NUMBER, Servers
 
+ENTRYPOINT = (str(ROOT / "entrypoints"),)
 P0, P1, D0 = "10.2.0.10:20000", "10.2.0.11:20000", "10.2.0.12:20000"
 
 
@@ -176,13 +179,41 @@ def test_what_was_shown_is_a_line_for_each_pair_and_is_read_back(servers: Server
         ([], b"found no server to ask"),
     ],
 )
-def test_the_program_runs_by_itself_as_in_an_image_and_its_exit_code_tells(servers: list[Any], said: bytes) -> None:
-    words = ("--json", json.dumps({"servers": servers, "router": ""}))
-    command = [sys.executable, "-I", "-S", "-", *words]
-    result = subprocess.run(command, input=Path(known.__file__).read_bytes(), capture_output=True, check=False)
-    assert result.returncode == known.FAILED == VerifyError.code
-    assert said in result.stderr
-    assert b"\x1b" not in result.stderr
+def test_the_verb_and_the_program_for_older_images_say_the_same_and_their_exit_code_tells(
+    servers: list[Any], said: bytes
+) -> None:
+    words = ("--topology", json.dumps({"servers": servers, "router": ""}))
+    verb = run(*ENTRYPOINT, "health", *words)
+    program = run("-", *words, program=make_answer_program())
+
+    assert verb.returncode == program.returncode == WRONG_ANSWER
+    assert said in verb.stderr
+    assert verb.stderr == program.stderr
+    assert b"\x1b" not in verb.stderr
+    assert verb.stdout == program.stdout == b""
+
+
+def test_what_is_wrong_is_json_too() -> None:
+    result = run(*ENTRYPOINT, "health", "--json", "--topology", '{"servers": [], "router": ""}')
+    assert result.returncode == WRONG_ANSWER
+    assert json.loads(result.stdout) == {"problems": ["found no server to ask"], "right": []}
+    assert result.stderr == b""
+
+
+@pytest.mark.parametrize(
+    "question", ["x", "[]", "{}", '{"servers": [3], "router": ""}', '{"servers": [{}], "router": ""}']
+)
+def test_another_question_is_a_mistake_of_the_command_line(question: str) -> None:
+    result = run(*ENTRYPOINT, "health", "--topology", question)
+    assert result.returncode == USAGE
+    assert b"--topology: not the question that drydock asks" in result.stderr
+    assert b"Traceback" not in result.stderr
+
+
+def run(*words: str, program: str = "") -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run(
+        [sys.executable, "-I", "-S", *words], input=program.encode(), capture_output=True, check=False, env={}
+    )
 
 
 # --- counters -------------------------------------------------------------------------------------------------------
@@ -202,12 +233,12 @@ RUNNING = "vllm:num_requests_running"
 
 def test_counters_are_summed_over_engines() -> None:
     assert known.read_tokens_received(TEXT) == 175
-    assert known.sum_metric(TEXT, RUNNING) == 3
+    assert sum_metric(TEXT, RUNNING) == 3
     assert known.read_block_size(TEXT) == 128
 
 
 def test_what_is_not_counted_has_no_sum() -> None:
-    assert known.sum_metric("vllm:num_requests_running_created{} 1.0\n", RUNNING) is None
+    assert sum_metric("vllm:num_requests_running_created{} 1.0\n", RUNNING) is None
     assert known.read_tokens_received("") == 0
     assert known.read_block_size("") == known.USUAL_BLOCK
 
@@ -225,8 +256,8 @@ def test_what_is_not_counted_has_no_sum() -> None:
 )
 def test_a_line_of_another_shape_is_an_error(line: str) -> None:
     with pytest.raises(ValueError, match=r"no labels|no number|a line of"):
-        known.sum_metric(line, RUNNING)
+        sum_metric(line, RUNNING)
 
 
 def test_lines_of_other_metrics_are_not_read() -> None:
-    assert known.sum_metric("vllm:num_requests_running_by_x{broken\n", RUNNING) is None
+    assert sum_metric("vllm:num_requests_running_by_x{broken\n", RUNNING) is None
