@@ -58,7 +58,8 @@ def server(
 ) -> Iterator[str]:
     """The address of a ready server."""
     start_names = cluster_names.start_names(world.cluster)
-    space.kubectl("create", "secret", "generic", "vllm-api-key", "--from-literal=DRYDOCK_GROUP_SECRET=a-secret")
+    variable = "DRYDOCK_GROUP_SECRET=sixteen-bytes-at-least"
+    space.kubectl("create", "secret", "generic", "vllm-api-key", f"--from-literal={variable}")
     topology_objects = objects(world, real, tmp_path_factory.mktemp("planned"))
     whole = rendered.named(topology_objects, "LeaderWorkerSet")
     space.apply([sets.service(whole), *(item for item in topology_objects if item["kind"] != "LeaderWorkerSet")])
