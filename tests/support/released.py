@@ -7,6 +7,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
+from drydock.ci import workflow
 from drydock.config.matrix import read_matrix
 from drydock.core.paths import ROOT
 from drydock.core.project import Project
@@ -49,6 +50,7 @@ def copied(folder: Path) -> Path:
     version.write_text(re.sub('^version = "[^"]*"$', 'version = "0.1.0"', version.read_text(), flags=re.MULTILINE))
     (folder / "CHANGELOG.md").write_text(CHANGELOG)
     (folder / kind_runs.FILE).write_text('{"kinds": {}}')  # its commits are not of this repository
+    workflow.write(Project(folder), read_matrix(Project(folder)))  # its weekly jobs are those kinds
     present = surface.collect_surface(namespace, read_matrix(Project(folder)))
     (folder / surface.FILE).write_text(surface.format_surface("0.1.0", present))
     git(folder, "init", "--quiet", "--initial-branch=main")
