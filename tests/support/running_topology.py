@@ -69,8 +69,12 @@ class Cluster:
         return verify.prove_plan(self.plan, demo_topology.key_in(self.folder))
 
     def container(self, service: str) -> Any:
+        return self.containers(service)[0]
+
+    def containers(self, service: str) -> list[Any]:
+        """Return the containers of a service; none if the topology has no such service."""
         label = [f"{PROJECT}={self.project}", f"{SERVICE}={service}"]
-        return docker.from_env().containers.list(all=True, filters={"label": label})[0]
+        return docker.from_env().containers.list(all=True, filters={"label": label})
 
     def compose(self, *words: str) -> None:
         """Run docker compose with what was started."""

@@ -11,6 +11,7 @@ from typing import Any
 import docker
 
 from drydock.topology import verify
+from drydock.topology.render.parts import name_rank_container
 from entrypoints.serve.topology_answer import REMOTE, KnownTopology
 from tests.support.running_topology import (
     LEASE,
@@ -116,15 +117,16 @@ def test_a_stopped_decode_server(cluster: Cluster, clients: Clients, note: Note)
 
 @contextlib.contextmanager
 def _cut(cluster: Cluster, number: int) -> Iterator[None]:
-    """Take a server's node off the network."""
-    node = cluster.plan.replicas[number].ranks[0]
+    """Take a server's node off the network: the container that holds its namespace, or that of its only rank."""
+    replica = cluster.plan.replicas[number]
+    rank = replica.ranks[0]
     network = docker.from_env().networks.get(f"{cluster.project}_nodes")
-    holder = cluster.container(f"node.{node.node}")
-    network.disconnect(holder)
+    containers = (*cluster.containers(f"node.{rank.node}"), *cluster.containers(name_rank_container(replica, rank)))
+    network.disconnect(containers[0])
     try:
         yield
     finally:
-        network.connect(holder, ipv4_address=node.address)
+        network.connect(containers[0], ipv4_address=rank.address)
 
 
 def test_a_prefill_server_whose_network_is_cut(cluster: Cluster, clients: Clients, note: Note) -> None:
