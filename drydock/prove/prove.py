@@ -117,11 +117,11 @@ def describe_served(
 ) -> served_statement.Served:
     """Return what a statement says; `times` are when serving began, was ready and ended. Unix seconds."""
     began, ready, ended = times
-    kept = oci.is_sound_layout(job.foundation)
+    is_kept = oci.is_sound_layout(job.foundation)
     return served_statement.Served(
         variant=job.variant.id,
         platform=job.platform,
-        foundation=oci.read_digest(job.foundation) if kept else job.committed_foundation,
+        foundation=oci.read_digest(job.foundation) if is_kept else job.committed_foundation,
         inputs_sha256=job.inputs_sha256,
         commit=read_commit(job.project.root),
         host=served_statement.reduce_facts(facts),

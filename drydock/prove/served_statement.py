@@ -217,10 +217,11 @@ def find_problems(digests: Sequence[str], served: Served, subject: ServedSubject
 def _find_host_differences(stated: Mapping[str, Any], expected: Mapping[str, Any]) -> Iterator[str]:
     for name, value in stated.items():
         if value != expected[name]:
-            yield f"it is about another host: {name}: found {_describe(value)}, expected {_describe(expected[name])}"
+            stated_fact, expected_fact = _describe_fact(value), _describe_fact(expected[name])
+            yield f"it is about another host: {name}: found {stated_fact}, expected {expected_fact}"
 
 
-def _describe(value: Any) -> str:
+def _describe_fact(value: Any) -> str:
     """Return a fact of a host in one line; equal devices are counted."""
     if isinstance(value, list):
         counts = Counter(f"{item['name']} ({item['memory_total']} bytes)" for item in value)
@@ -240,7 +241,7 @@ def list_shown(served: Served, subject: ServedSubject) -> tuple[list[str], list[
     counts = Counter(served.checks.values())
     checks = ", ".join(f"{number} {severity}" for severity, number in sorted(counts.items())) or "none"
     shown = [
-        f"served on {_describe(dump_record(served.host)['devices'])}, {served.host.processor}",
+        f"served on {_describe_fact(dump_record(served.host)['devices'])}, {served.host.processor}",
         f"from {format_time(served.began)} to {format_time(served.ended)}, ready after {served.ready - served.began} s",
         f"checks: {checks}",
         *(f"answer: {line}" for line in served.known_answer),

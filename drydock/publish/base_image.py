@@ -246,7 +246,7 @@ def read_layer_facts(base: BaseImage, program: ModuleType) -> BaseContents:
             stream = _Stream(base.pull_layer(layer), lambda n: bar.advance(task, n))
             try:
                 for entry in _read_entries(stream, number):
-                    _note(notes, entry, scripts)
+                    _note_entry(notes, entry, scripts)
                     sources.note(entry)
             except tarfile.TarError as error:
                 raise RegistryError(f"{base.where}: layer {layer['digest']}: {error}") from error
@@ -298,12 +298,12 @@ def _find_vllm(files: Mapping[str, str], where: str) -> re.Match[str]:
 def find_installed(files: Mapping[str, str], where: str, env: Mapping[str, str]) -> Installed:
     """Return where an image's vLLM, and the packages that it can import, are. Pure. Raises InputError."""
     vllm = _find_vllm(files, where)
-    own = f"{vllm['prefix']}/lib/python{vllm['python']}/{vllm['kind']}-packages/"
+    vllm_folder = f"{vllm['prefix']}/lib/python{vllm['python']}/{vllm['kind']}-packages/"
     venv = files.get(f"{vllm['prefix']}/pyvenv.cfg", "")
     takes_all = re.search(r"^include-system-site-packages *= *true", venv, re.MULTILINE)
     of_debian = (f"usr/local/lib/python{vllm['python']}/dist-packages/", "usr/lib/python3/dist-packages/")
-    is_debians = own in of_debian
-    return Installed((own, *(of_debian if is_debians else ())), bool(takes_all) or "PYTHONPATH" in env)
+    is_debians = vllm_folder in of_debian
+    return Installed((vllm_folder, *(of_debian if is_debians else ())), bool(takes_all) or "PYTHONPATH" in env)
 
 
 def judge_files(files: Mapping[str, str], where: str) -> BaseFacts:
@@ -323,7 +323,7 @@ def judge_files(files: Mapping[str, str], where: str) -> BaseFacts:
     return BaseFacts(version, vllm["python"], f"/{interpreter}", release)
 
 
-def _note(notes: dict[str, _Note], entry: Entry, scripts: Collection[str]) -> None:
+def _note_entry(notes: dict[str, _Note], entry: Entry, scripts: Collection[str]) -> None:
     """Note a file that says what the image is, or forget those that a whiteout hides."""
     if entry.hides:
         apply_whiteout(notes, entry)
