@@ -210,13 +210,16 @@ def _format_machine(machine: BenchmarkMachine) -> str:
 
 
 def _format_notes(rows: Sequence[Measurement]) -> str:
-    """Return each note once, with the rows it is about."""
+    """Return each note and each goal with its reason once, with the rows that they are about."""
     about: dict[str, list[str]] = {}
     times = Counter(row.what for row in rows)
     for row in rows:
+        name = row.what if times[row.what] == 1 else f"{row.what} (compared with {row.against})"
         if row.note:
-            name = row.what if times[row.what] == 1 else f"{row.what} (compared with {row.against})"
             about.setdefault(row.note, []).append(name)
+        if row.goal.because:
+            goal = f"The goal is {format_goal(row.goal, row.ours)}. {row.goal.because}"
+            about.setdefault(goal, []).append(name)
     lines = (f"- {'; '.join(names)}: {note}" for note, names in about.items())
     notes = "".join(textwrap.fill(line, 120, subsequent_indent="  ", break_on_hyphens=False) + "\n" for line in lines)
     return f"{notes}\n" if notes else ""

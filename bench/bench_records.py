@@ -31,6 +31,23 @@ class Goal(Record):
     """Ours divided by theirs, or ours alone, in its unit."""
     sense: Literal["at most", "at least"]
     limit: float
+    because: str = ""
+    """Why this limit, as a sentence."""
+
+
+def ratio_at_most(limit: float, because: str) -> Goal:
+    """Return the goal of a row that costs something: ours divided by theirs."""
+    return Goal(compares="ratio", sense="at most", limit=limit, because=because)
+
+
+def ratio_at_least(limit: float, because: str) -> Goal:
+    """Return the goal of a row that yields something: ours divided by theirs."""
+    return Goal(compares="ratio", sense="at least", limit=limit, because=because)
+
+
+def at_most(limit: float, because: str) -> Goal:
+    """Return the goal of a row whose own figure counts, in its unit."""
+    return Goal(compares="ours", sense="at most", limit=limit, because=because)
 
 
 class Measurement(Record):
@@ -45,7 +62,7 @@ class Measurement(Record):
     command: str
     """The command that repeats this measurement."""
     note: str = ""
-    """If the goal cannot be reached: the measured lower limit, and why. Otherwise: what the row leaves out."""
+    """What the row leaves out, or how it was measured."""
 
     @property
     def value(self) -> float:

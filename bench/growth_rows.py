@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from bench import startup
-from bench.bench_records import Figure, Goal, Measurement
+from bench.bench_records import Figure, Goal, Measurement, ratio_at_most
 from bench.turns import in_turns, timed_command
 from drydock.config.matrix import find_variant, read_matrix
 from drydock.config.project_choice import DRYDOCK, FILE, VARIABLE
@@ -62,7 +62,7 @@ def measure_growth(rounds: int) -> list[Measurement]:
 def compare_growth(what: str, counts: list[int], figures: Mapping[str, Figure]) -> Iterator[Measurement]:
     """Compare each amount of work with the one before: the time must not grow faster than the work."""
     for less, more in itertools.pairwise(counts):
-        goal = Goal(compares="ratio", sense="at most", limit=round(more / less, 1))
+        goal = ratio_at_most(round(more / less, 1), "The time must not grow faster than the work.")
         pair = (figures[what.format(more)], figures[what.format(less)])
         yield _make_growth_row(what.format(more), what.format(less), goal, pair)
 

@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 
 from bench import compared_images, ship_rows
-from bench.bench_records import Figure, Goal, Measurement
+from bench.bench_records import Figure, Goal, Measurement, at_most, ratio_at_most
 from bench.second_buildkit import remote_builder
 from bench.small_project import VARIANT, SmallProject
 from bench.turns import in_turns, time_work
@@ -35,9 +35,21 @@ def measure_many(rounds: int) -> list[Measurement]:
         machine = _second_machine(folder, rounds)
         many = _measure_ten_rows(folder, rounds)
     return [
-        _make_many_row(PULLED, BUILT, Goal(compares="ours", sense="at most", limit=15), machine),
-        _make_many_row(ONCE, EACH, Goal(compares="ratio", sense="at most", limit=1), many),
-        _make_many_row(TWO, ONCE, Goal(compares="ratio", sense="at most", limit=1.2), many),
+        _make_many_row(
+            PULLED, BUILT, at_most(15, "A second machine must not wait longer than for a pull of the image."), machine
+        ),
+        _make_many_row(
+            ONCE,
+            EACH,
+            ratio_at_most(0.6, "Rows of one build share what they have in common, and use both processors."),
+            many,
+        ),
+        _make_many_row(
+            TWO,
+            ONCE,
+            ratio_at_most(1.1, "Both builders run on the same processors here: the second must not cost."),
+            many,
+        ),
     ]
 
 

@@ -43,7 +43,7 @@ class Bench(NamedTuple):
 BENCHES: Mapping[str, Bench] = {
     "build": Bench(build_rows.measure_builds, 2, build_rows.measure_cached_builds),
     "start": Bench(start_rows.measure_starts, 2, start_rows.measure_short_starts),
-    "serve": Bench(serve_rows.measure_serving, 2),
+    "serve": Bench(serve_rows.measure_serving, 5),
     "size": Bench(size_rows.measure_sizes, 1),
     "ship": Bench(ship_rows.measure_shipping, 2),
     "many": Bench(many_rows.measure_many, 1),

@@ -14,7 +14,7 @@ from typing import Any, Literal
 import docker
 
 from bench import cleanup_guard
-from bench.bench_records import Figure, Goal, Measurement
+from bench.bench_records import Figure, Goal, Measurement, ratio_at_most
 from bench.compared_servers import (
     GIVEN,
     HELPED,
@@ -39,17 +39,17 @@ IMPORT = (
 )
 """What no start can leave out: the module that the plan starts, and drydock's plug-in."""
 MOST_OF_FLOOR = 1.25
-"""What is not import, such as engine, known answer and HTTP server, may take a quarter of what is."""
 FLOOR_NOTE = (
     "The other figure is the floor: the same image and environment only import vLLM's server module, with drydock's "
-    f"plug-in, and end. The goal is {MOST_OF_FLOOR} times that; an import is deferred only where vLLM offers it."
+    "plug-in, and end."
 )
-PLAIN_NOTE = f"The goal is {MOST_OF_FLOOR} times the floor, as a share of the other server's time."
-AGAIN_NOTE = (
-    "Nothing is compiled for this model, so a cold start leaves only 1 kB in /cache: vLLM's model inspection. "
-    "The goal is that a cache makes no start slower."
+FLOOR_GOAL = ratio_at_most(
+    MOST_OF_FLOOR,
+    "What is not import, such as engine, known answer and HTTP server, may take a quarter of what is.",
 )
-AGAIN_GOAL = 1.05
+OF_FLOOR = f"It is {MOST_OF_FLOOR} times the floor, as a share of the other server's time."
+AGAIN_NOTE = "Nothing is compiled for this model, so a cold start leaves only 1 kB in /cache: vLLM's model inspection."
+AGAIN_GOAL = ratio_at_most(1.05, "A cache makes no start slower.")
 
 
 def measure_starts(rounds: int) -> list[Measurement]:
@@ -71,11 +71,11 @@ def measure_starts(rounds: int) -> list[Measurement]:
         starts.forget()
     again = (figures["ours again"], figures["ours"])
     return [
-        _make_start_row(COLD, FLOOR, MOST_OF_FLOOR, (figures["ours"], figures["floor"]), FLOOR_NOTE),
+        _make_start_row(COLD, FLOOR, FLOOR_GOAL, (figures["ours"], figures["floor"]), FLOOR_NOTE),
         *(_make_plain_row(COLD, name, figures, "", starts.said(name)) for name in ("plain default", "plain eager")),
         _make_start_row(AGAIN, "drydock, cold cache", AGAIN_GOAL, again, AGAIN_NOTE),
         _make_start_row(
-            DISK, DISK_FLOOR, MOST_OF_FLOOR, (figures["ours from disk"], figures["floor from disk"]), FLOOR_NOTE
+            DISK, DISK_FLOOR, FLOOR_GOAL, (figures["ours from disk"], figures["floor from disk"]), FLOOR_NOTE
         ),
         _make_plain_row(DISK, "plain eager", figures, " from disk", f"What a node sees first. {HELPED}"),
     ]
@@ -94,7 +94,7 @@ def measure_short_starts() -> list[Measurement]:
     finally:
         starts.forget()
     return [
-        _make_start_row(COLD, FLOOR, MOST_OF_FLOOR, (figures["ours"], figures["floor"]), FLOOR_NOTE),
+        _make_start_row(COLD, FLOOR, FLOOR_GOAL, (figures["ours"], figures["floor"]), FLOOR_NOTE),
         _make_plain_row(COLD, "plain eager", figures, "", starts.said("plain eager")),
     ]
 
@@ -103,12 +103,11 @@ def _make_plain_row(what: str, name: str, figures: Mapping[str, Figure], files: 
     """Compare with a plain server; `files` is the end of the figures' names."""
     ours, floor, theirs = (figures[f"{start}{files}"] for start in ("ours", "floor", name))
     limit = round(MOST_OF_FLOOR * floor.median / theirs.median, 2)
-    return _make_start_row(what, name, limit, (ours, theirs), f"{note} {PLAIN_NOTE}")
+    return _make_start_row(what, name, ratio_at_most(limit, OF_FLOOR), (ours, theirs), note)
 
 
-def _make_start_row(what: str, against: str, limit: float, figures: tuple[Figure, Figure], note: str) -> Measurement:
+def _make_start_row(what: str, against: str, goal: Goal, figures: tuple[Figure, Figure], note: str = "") -> Measurement:
     ours, theirs = figures
-    goal = Goal(compares="ratio", sense="at most", limit=limit)
     return Measurement(what=what, against=against, goal=goal, ours=ours, theirs=theirs, command=COMMAND, note=note)
 
 

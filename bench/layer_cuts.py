@@ -1,0 +1,78 @@
+"""The same image in more layers, to measure what layers cost a registry and an engine. IO."""
+
+from __future__ import annotations
+
+import hashlib
+import tarfile
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import zstandard
+
+from drydock.core.files import format_compact_json
+from drydock.oci import image_layout as oci
+from drydock.oci.layout_diff import open_decompressed
+
+LAYER = "application/vnd.oci.image.layer.v1.tar+zstd"
+LEVEL = 3
+"""Of zstd, as in most rows of the matrix."""
+
+
+class _Cut(NamedTuple):
+    descriptor: dict[str, Any]
+    diff_id: str
+    """Digest of the uncompressed tar."""
+
+
+def write_cut_layout(layout: Path, output: Path, largest: int) -> int:
+    """Write a layout's image with its layers cut after `largest` uncompressed bytes; return the number of layers.
+
+    Every layer is compressed again, so that two such images differ in the number of their layers only.
+    """
+    (output / "blobs" / "sha256").mkdir(parents=True)
+    manifest, config = oci.read_manifest(layout), oci.read_config(layout)
+    cuts = [cut for layer in manifest["layers"] for cut in _cut_layer(layout, layer, output, largest)]
+    config |= {"rootfs": {"type": "layers", "diff_ids": [cut.diff_id for cut in cuts]}}
+    config.pop("history", None)  # it has an entry for each layer
+    document = _write_blob(output, format_compact_json(config).encode())
+    manifest |= {"config": manifest["config"] | document, "layers": [cut.descriptor for cut in cuts]}
+    oci.write_index(output, {"mediaType": oci.MANIFEST, **_write_blob(output, format_compact_json(manifest).encode())})
+    return len(cuts)
+
+
+def _cut_layer(layout: Path, layer: dict[str, Any], output: Path, largest: int) -> Iterator[_Cut]:
+    with (
+        closing(open_decompressed(oci.path_of_blob(layout, layer["digest"]), layer["mediaType"])) as stream,
+        tarfile.open(fileobj=stream, mode="r|") as archive,
+    ):
+        members = iter(archive)
+        member = next(members, None)
+        while member:
+            part = output / "part"
+            with part.open("wb") as file, tarfile.open(fileobj=file, mode="w|", format=tarfile.PAX_FORMAT) as target:
+                while member and target.offset <= largest:
+                    target.addfile(member, archive.extractfile(member) if member.isreg() else None)
+                    member = next(members, None)
+            yield _compress_part(part, output)
+
+
+def _compress_part(part: Path, output: Path) -> _Cut:
+    with part.open("rb") as file:
+        diff_id = hashlib.file_digest(file, "sha256").hexdigest()
+    compressed = output / "compressed"
+    with part.open("rb") as source, compressed.open("wb") as target:
+        zstandard.ZstdCompressor(level=LEVEL, threads=-1).copy_stream(source, target)
+    part.unlink()
+    with compressed.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    size = compressed.stat().st_size
+    compressed.rename(output / "blobs" / "sha256" / digest)
+    return _Cut({"mediaType": LAYER, "digest": f"sha256:{digest}", "size": size}, f"sha256:{diff_id}")
+
+
+def _write_blob(output: Path, data: bytes) -> dict[str, Any]:
+    digest = hashlib.sha256(data).hexdigest()
+    (output / "blobs" / "sha256" / digest).write_bytes(data)
+    return {"digest": f"sha256:{digest}", "size": len(data)}
