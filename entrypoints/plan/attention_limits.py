@@ -7,7 +7,6 @@ v1/attention/backend.py (validate_configuration), platforms/cuda.py, rocm.py and
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
 from typing import Any, NamedTuple
@@ -16,11 +15,11 @@ from entrypoints.core.parse import parse_version_numbers
 from entrypoints.core.records import Facts
 from entrypoints.model.read import ModelFacts
 from entrypoints.plan.refusal import Refusal
-from entrypoints.request.flags import BLOCK, CACHE_TYPE, DTYPE, NO_LATENT
+from entrypoints.request.flags import ATTENTION_BACKEND, ATTENTION_CONFIG, BLOCK, CACHE_TYPE, DTYPE, NO_LATENT
+from entrypoints.request.option_values import read_json_key
 from entrypoints.request.vllm_lists import VllmLists
 
 Settings = Mapping[str, str | bool]
-BACKEND, BACKEND_CONFIG = "--attention-backend", "--attention-config"
 VALIDATING, CHOOSING, IGNORING = ("cuda", "rocm"), ("xpu",), ("cpu",)
 """Platforms that ask the class, those that take a few names, and those that say that they ignore a name."""
 OF_PLATFORM = {"ROCM_": "rocm", "XPU_": "xpu", "CPU_": "cpu", "AMX_": "cpu"}
@@ -63,7 +62,7 @@ def find_attention_refusals(
     if name and name not in backends and name.upper() not in backends:
         close = get_close_matches(name.upper(), sorted(backends), 3, _SUGGESTED)
         expected = f"a name such as {', '.join(close)}" if close else f"one of vLLM's {len(backends)} backends"
-        yield Refusal(name, f"{BACKEND} {name}", expected, is_misspelt=True)
+        yield Refusal(name, f"{ATTENTION_BACKEND} {name}", expected, is_misspelt=True)
         return
     layer = _describe_layer(accelerator, facts, model, lists, settings)
     if layer is None:
@@ -81,13 +80,7 @@ def find_attention_refusals(
 
 def _read_backend(settings: Settings) -> str:
     """Return the name of the backend that is set; empty if vLLM chooses."""
-    name = settings.get(BACKEND) or settings.get(f"{BACKEND_CONFIG}.backend")
-    if not name and BACKEND_CONFIG in settings:
-        try:
-            table = json.loads(str(settings[BACKEND_CONFIG]))
-        except (ValueError, RecursionError):
-            table = {}
-        name = table.get("backend") if isinstance(table, dict) else None
+    name = settings.get(ATTENTION_BACKEND) or read_json_key(settings, ATTENTION_CONFIG, "backend")
     return "" if not isinstance(name, str) or name.lower() == "auto" else name
 
 
@@ -137,13 +130,13 @@ def _refused_backend(accelerator: str, name: str, layer: Layer, lists: VllmLists
     platform = next((value for start, value in OF_PLATFORM.items() if name.startswith(start)), accelerator)
     choices = lists.lists.get("attention_choices", {}).get(accelerator, ())
     if platform != accelerator or (accelerator == "rocm" and any(part in name for part in OF_NVIDIA)):
-        yield Refusal(name, f"{BACKEND} {name} on {accelerator}", _name_takers(accelerator, layer, lists))
+        yield Refusal(name, f"{ATTENTION_BACKEND} {name} on {accelerator}", _name_takers(accelerator, layer, lists))
     elif accelerator in CHOOSING and name not in choices:
-        yield Refusal(name, f"{BACKEND} {name} on {accelerator}", f"one of {', '.join(choices)}")
+        yield Refusal(name, f"{ATTENTION_BACKEND} {name} on {accelerator}", f"one of {', '.join(choices)}")
     elif accelerator in VALIDATING and accelerator in lists.lists.get("attention_priorities", {}):
         reasons = [*_find_reasons(lists.lists["attention_backends"][name], layer)]
         if reasons:
-            problem = f"{BACKEND} {name}, which does not take {', '.join(reasons)}"
+            problem = f"{ATTENTION_BACKEND} {name}, which does not take {', '.join(reasons)}"
             yield Refusal(name, problem, _name_takers(accelerator, layer, lists))
 
 

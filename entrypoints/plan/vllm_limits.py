@@ -27,6 +27,7 @@ from entrypoints.plan.refusal import Refusal
 from entrypoints.request.flags import (
     BATCHED,
     DTYPE,
+    EPLB,
     EXECUTOR,
     EXPERT,
     IMPLEMENTATION,
@@ -44,6 +45,7 @@ from entrypoints.request.flags import (
     SPECULATION,
     TOOL_PARSER,
 )
+from entrypoints.request.option_values import is_switched_on, read_json_option
 from entrypoints.request.speculative import parse_drafting
 from entrypoints.request.vllm_flags import UserFlags
 from entrypoints.request.vllm_lists import ACCEPT, BOOLEAN, VllmLists
@@ -86,7 +88,7 @@ STAGED_DRAFTS = {"glm_ocr": (0, 16), "nemotron_h": (0, 18), "qwen4_exp": (0, 29)
 model_executor/models/*mtp*.py with SupportsPP among their bases."""
 PLUGINS = {TOOL_PARSER: "--tool-parser-plugin", REASONING_PARSER: "--reasoning-parser-plugin"}
 """Option → the option with which a user's file adds to its names."""
-EPLB, CHUNKED = "--enable-eplb", "--enable-chunked-prefill"
+CHUNKED = "--enable-chunked-prefill"
 OF_VLLM, OF_TRANSFORMERS = ("auto", "vllm"), "transformers"
 """Values of --model-impl that take vLLM's classes first, and the one that takes those of transformers."""
 SERVED = re.compile(r"\w+(?:ForCausalLM|ForConditionalGeneration|LMHeadModel|For(?:Sequence|Token)Classification)")
@@ -326,7 +328,7 @@ def _refused_by_values(model: ModelFacts, user_flags: UserFlags, settings: Setti
         expected = "a model that was quantised so, or --quantization fp8, which quantises while loading"
         instead = "if quant_config.json or quantize_config.json lies next to the weights, vLLM takes it"
         yield Refusal(str(method), problem, expected, is_of_release=True, instead=instead)
-    if settings.get(EPLB) in (True, "true", "True") and settings.get(EXPERT) not in (True, "true", "True"):
+    if is_switched_on(settings, EPLB) and not is_switched_on(settings, EXPERT):
         yield Refusal(EPLB, f"{EPLB} without {EXPERT}", "both, for a model with experts", is_of_release=True)
     yield from _refused_batch(model, user_flags, settings)
 
@@ -388,11 +390,8 @@ def _refused_names(lists: VllmLists, settings: Settings) -> Iterator[Refusal]:
 
 def named_connectors(settings: Settings) -> tuple[str, ...]:
     """Return the connectors that a server uses and does not bring with it; none for text that is no JSON."""
-    try:
-        stated = json.loads(str(settings.get(KV_TRANSFER, "{}")))
-    except (ValueError, RecursionError):  # RecursionError: brackets nested thousands deep
-        return ()
-    extra = stated.get("kv_connector_extra_config") if isinstance(stated, dict) else None
+    stated = read_json_option(settings, KV_TRANSFER)
+    extra = stated.get("kv_connector_extra_config")
     several = extra.get("connectors") if isinstance(extra, dict) else None
     every = [stated, *(several if isinstance(several, list) else ())]
     return tuple(

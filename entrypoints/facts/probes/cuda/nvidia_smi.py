@@ -319,8 +319,9 @@ def parse_nvidia_topology(text: str) -> NvidiaSmiTopology:
         raise parse_error(lines[start], f"a row for {missing[0]}")
     cells = {name: _split_topology_row(rows[name], columns) for name in gpus}
     numbers = {name: parse_number(name.removeprefix("GPU")) for name in gpus}
+    positions = {name: number for number, name in enumerate(columns)}
     links = (
-        Link(numbers[one], numbers[peer], cells[one][columns.index(peer)])
+        Link(numbers[one], numbers[peer], cells[one][positions[peer]])
         for one in gpus
         for peer in gpus
         if numbers[one] < numbers[peer]
