@@ -38,7 +38,7 @@ except OSError as error:
 FAILED = "vllm:nixl_num_failed_transfers_total"
 EXPIRED = "vllm:nixl_num_kv_expired_reqs_total"
 IDLE_LOAD = 0.1
-"""Share of a core that the engine of a server without requests may take; 0.013 where this was written."""
+"""Share of a core that the engine of a server without requests may take; 0.026 where this was written."""
 P0, P1, D0, ROUTER = "prefill-0-0", "prefill-1-0", "decode-0-0", "router"
 
 
