@@ -90,6 +90,15 @@ class Cluster:
         for row in self.container(service).top(ps_args="-eo pid")["Processes"]:
             os.kill(int(row[0]), number)
 
+    def measure_engine_load(self, service: str, seconds: float = 10.0) -> float:
+        """Return the share of one core that the engine of a server takes, measured over some seconds."""
+        rows = self.container(service).top(ps_args="-eo pid,args")["Processes"]
+        engines = [pid for pid, title in rows if title.startswith("VLLM::EngineCore")]
+        assert engines, rows
+        before, begun = sum(map(_read_processor_seconds, engines)), time.monotonic()
+        time.sleep(seconds)
+        return (sum(map(_read_processor_seconds, engines)) - before) / (time.monotonic() - begun)
+
     def ranks(self) -> dict[str, Rank]:
         """Return container → rank."""
         return {name_rank_container(replica, rank): rank for replica in self.plan.replicas for rank in replica.ranks}
@@ -122,6 +131,12 @@ class Cluster:
         replies = {prompt: question(self.ask, self.router, prompt) for prompt in PROMPTS}
         assert {status for status, _ in replies.values()} == {"200"}, replies
         return {prompt: text for prompt, (_, text) in replies.items()}
+
+
+def _read_processor_seconds(pid: str) -> float:
+    """Return the seconds of a processor that a process has taken: utime and stime of proc(5), /proc/pid/stat."""
+    fields = Path("/proc", pid, "stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 @contextlib.contextmanager

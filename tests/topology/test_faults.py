@@ -37,6 +37,8 @@ except OSError as error:
 """Writes until the disk is full."""
 FAILED = "vllm:nixl_num_failed_transfers_total"
 EXPIRED = "vllm:nixl_num_kv_expired_reqs_total"
+IDLE_LOAD = 0.1
+"""Share of a core that the engine of a server without requests may take; 0.026 where this was written."""
 P0, P1, D0, ROUTER = "prefill-0-0", "prefill-1-0", "decode-0-0", "router"
 
 
@@ -44,6 +46,13 @@ def test_every_pair_is_shown_before_clients_are_told(cluster: Cluster) -> None:
     assert {(pair.prefill, pair.decode) for pair in cluster.shown.pairs} == {(P0, D0), (P1, D0)}
     assert cluster.shown.router
     assert all(pair.transferred > 2 * cluster.shown.block for pair in (*cluster.shown.pairs, cluster.shown.router))
+
+
+def test_servers_without_requests_leave_the_processors_alone(cluster: Cluster) -> None:
+    """A share of a processor's time, which is the same on a busy machine."""
+    loads = {service: cluster.measure_engine_load(service) for service in (P0, P1, D0)}
+
+    assert max(loads.values()) < IDLE_LOAD, loads
 
 
 def _after_a_kill(cluster: Cluster, clients: Clients, service: str) -> tuple[float, float]:

@@ -3,6 +3,8 @@
 - vLLM 0.32 imports Inductor's lowerings to replace a set in them (env_override.py). Here it is replaced when something
   imports them, as vLLM's other patches of Inductor are, and as vLLM's pull request 57310 does it.
 - transformers reads the sources of all its models twice (define_import_structure). Here it reads them once.
+
+The same finder changes NIXL's bindings when vLLM imports them (nixl_pause.py).
 """
 
 from __future__ import annotations
@@ -12,6 +14,8 @@ import sys
 from collections.abc import Callable, Sequence
 from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
+
+from .nixl_pause import BINDINGS, execute_with_pause
 
 OVERRIDE, PATCH = "vllm.env_override", "_patch_inductor_fallback_allow_list"
 """The module that patches PyTorch, and its function for the lowerings. vLLM goes on if they cannot be imported."""
@@ -28,6 +32,7 @@ class Finder:
         self._executes: dict[str, Callable[[Execute, ModuleType], None]] = {
             OVERRIDE: self._without_lowerings,
             STRUCTURE: _reading_once,
+            **dict.fromkeys(BINDINGS, execute_with_pause),
         }
         self._refuses = False
 

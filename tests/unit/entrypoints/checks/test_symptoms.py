@@ -76,6 +76,11 @@ MISSES = {
     ("ascend", "dcmi model initialized failed, because the device is used. ret is -8020"): "ascend-npu-in-use",
     ("ascend", "NPU function error: SUSPECT REMOTE ERROR, error code is 507057"): "ascend-suspect-remote",
     ("ascend", "[ERROR] SUSPECT MEM ERROR"): "ascend-suspect-memory",
+    ("cpu", "  20614 10001     20   0 9216m 1.2g 0.3g R 99.3 4.9 5:12.40 VLLM::EngineCor"): "idle-core-busy",
+    ("cuda", "VLLM:EngineCore thread consumes 100% CPU idle"): "idle-core-busy",
+    ("cuda", "100% CPU usage when idle. While loop in `acquire_read` pegging the CPU."): "idle-core-busy",
+    ("rocm", "VLLM::EngineCore busy loop takes 100% of one CPU core, wasting power."): "idle-core-busy",
+    ("rocm", "rocr::core::Runtime::AsyncEventsLoop(void*)"): "rocm-idle-core-busy",
     ("ascend", "EZ3002: Optype [MatMulV3] of Ops kernel [AIcoreEngine] is unsupported"): "ascend-operator-unsupported",
 }
 
@@ -83,6 +88,16 @@ MISSES = {
 @for_each([(*line, cause) for line, cause in MISSES.items()], str)
 def test_a_line_of_a_public_report_has_one_cause(accelerator: str, line: str, cause: str) -> None:
     assert explain_causes(line, accelerator) == [cause]
+
+
+def test_progress_of_an_engine_that_starts_is_no_busy_core() -> None:
+    assert explain_ids("(EngineCore pid=9) Loading safetensors checkpoint shards: 100% Completed | 2/2") == []
+
+
+def test_a_queue_that_is_polled_while_requests_run_is_a_note() -> None:
+    (match,) = explain_log("    wait (vllm/distributed/device_communicators/shm_broadcast.py:196)", CUDA)
+
+    assert (match.id, match.kind) == ("message-queue-busy", "note")
 
 
 UNHANDLED = "RuntimeError: NCCL error: unhandled cuda error (run with NCCL_DEBUG=INFO for details)"
