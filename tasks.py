@@ -7,10 +7,12 @@ import sys
 from drydock.core.lacking_package import exit_without_package
 
 try:
+    from drydock.core.process import prepare_process, short_lived, spare_imported_objects
+
+    short_lived()  # first: the collector would run for each 700 objects that the imports make
     from drydock import INSTALLED
     from drydock.cli import cli
     from drydock.cli.options import Verb, make_collection
-    from drydock.core.process import prepare_process, short_lived
     from drydock.verbs import (
         change_verbs,
         development_verbs,
@@ -114,7 +116,7 @@ if not INSTALLED:
     CHECKOUT |= {f"bench {part}".strip(): development_verbs.make_bench_verb(part) for part in ("", *PARTS)}
     COMMANDS["Develop drydock"] = CHECKOUT | COMMANDS["Develop drydock"]
 namespace = make_collection({name: verb for verbs in COMMANDS.values() for name, verb in verbs.items()})
-short_lived()
+spare_imported_objects()
 
 if __name__ == "__main__":
     prepare_process()

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from drydock.build import adoption, bake_plan, buildx, checkouts, foundation, routes
+from drydock.build import bake_plan, buildx, checkouts, foundation, routes
 from drydock.build.build_job import ATTACHED, Job, layouts_lock
 from drydock.build.buildx import Bake
 from drydock.core.console import log
@@ -107,14 +107,12 @@ def build_image(  # noqa: PLR0913 - all but the job have defaults
     bake = bake or partial(buildx.run_bake, builder=builder, no_cache=no_cache)
     clock = Clock()
     quick = into_engine and not no_cache and not hash_kept
-    if (
-        quick
-        and is_layout_usable(job, oci.is_sized_layout)
-        and image_loading.has_image_if_running(_image_of(job), oci.read_digest(job.layout))
-    ):
-        log(f"{job.variant.id}: up to date: already built from the same inputs and loaded")
-        _settle_job(job, into_engine=True)
-        return _make_built(job, clock)
+    if quick and is_layout_usable(job, oci.is_sized_layout):
+        names = image_loading.list_names_if_running(_image_of(job), oci.read_digest(job.layout))
+        if _image_of(job) in names:
+            log(f"{job.variant.id}: up to date: already built from the same inputs and loaded")
+            _settle_job(job, into_engine=True, names=names)
+            return _make_built(job, clock)
     if engine:
         engine()
         clock.lap("engine")
@@ -169,20 +167,32 @@ def load_into_engine(layout: Path, image: str) -> bool:
     return True
 
 
-def settle_checkout(root: Path, image: str, platform: str, layouts: Mapping[str, Path], *, in_engine: bool) -> None:
-    """Note what a checkout keeps from now on; in the engine, `latest` names it, and what it replaces is removed."""
+def settle_checkout(
+    root: Path,
+    image: str,
+    platform: str,
+    layouts: Mapping[str, Path],
+    *,
+    in_engine: bool,
+    names: Collection[str] = (),
+) -> None:
+    """Note what a checkout keeps from now on; in the engine, `latest` names it, and what it replaces is removed.
+
+    `names` are those that the engine is known to have of the image.
+    """
     repository = image.rpartition(":")[0]
-    names = {kind: str(path.relative_to(cache_home())) for kind, path in layouts.items()}
+    layout_names = {kind: str(path.relative_to(cache_home())) for kind, path in layouts.items()}
     if in_engine:
-        image_loading.tag_latest(image)
-        checkouts.keep_build(root, repository, platform, {**names, "image": image}, image_loading.remove_image_name)
+        if image_loading.name_latest(image) not in names:
+            image_loading.tag_latest(image)
+        checkouts.keep_build(root, repository, platform, {**layout_names, "image": image}, image_loading.remove_image_name)
     else:
-        checkouts.keep_build(root, repository, platform, names)
+        checkouts.keep_build(root, repository, platform, layout_names)
 
 
-def _settle_job(job: Job, *, into_engine: bool) -> None:
+def _settle_job(job: Job, *, into_engine: bool, names: Collection[str] = ()) -> None:
     layouts = {"layout": job.layout, "foundation": job.foundation}
-    settle_checkout(job.project.root, _image_of(job), job.platform, layouts, in_engine=into_engine)
+    settle_checkout(job.project.root, _image_of(job), job.platform, layouts, in_engine=into_engine, names=names)
 
 
 class Clock:
@@ -252,6 +262,7 @@ def _make_layout(job: Job, clock: Clock, bake: Bake, *, no_cache: bool, may_pull
 
 def _write_adopted_layout(job: Job, clock: Clock, *, may_pull: bool) -> None:
     """Write the image of an adopted row: its base from the store or its registry, and two layers. Nothing is built."""
+    from drydock.build import adoption  # noqa: PLC0415 - few rows are adopted
     from drydock.inputs import base_images  # noqa: PLC0415 - it imports what speaks to servers
 
     base = job.pins.base

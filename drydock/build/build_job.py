@@ -16,7 +16,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
 
-from drydock.build import adoption, bake_plan, foundation, render
+from drydock.build import bake_plan, foundation, render
 from drydock.config import matrix
 from drydock.core.errors import InputError, UntrustedError
 from drydock.core.files import hold_lock_file
@@ -75,6 +75,8 @@ class Job:
         dockerfile = render.dockerfile_path(self.project, self.variant).read_bytes()
         files = {render.DOCKERFILE: dockerfile, **render.image_files(self.project, self.variant)}
         if self.is_adopted:  # else vLLM's lists are read in the image
+            from drydock.build import adoption  # noqa: PLC0415 - few rows are adopted
+
             files |= adoption.make_lists(self.project, self.variant)
         return files | render.own_files(self.project, self.variant)
 

@@ -12,7 +12,6 @@ from drydock.core.console import log
 from drydock.core.errors import UnresolvedError
 from drydock.core.files import hold_lock_file
 from drydock.inputs import overrides, supplied
-from drydock.inputs import wheels as resolve
 from drydock.inputs.store import Store, default_store
 from drydock.lock import lockfile
 from drydock.model.locked import LockedDebianBase, LockedPlatform
@@ -70,6 +69,8 @@ def _require_complete(job: Job) -> Job:
 
     Raises UnresolvedError.
     """
+    from drydock.inputs import wheels as resolve  # noqa: PLC0415 - as above
+
     lacking = find_missing_pins(job)
     if BASE in lacking and isinstance(job.pins.base, LockedDebianBase) and not resolve.is_native_platform(job.platform):
         log(f"base: its packages are pinned; its digest stays open, since this machine emulates {job.platform}")

@@ -83,8 +83,13 @@ def profile_text(variant: Variant) -> str:
 
 def make_profile(variant: Variant) -> Profile:
     """Return what the entrypoint needs to know about its own image."""
-    identity = {"schema": 1, "variant": variant.id, "vllm": variant.vllm.version, "python": vllm_interpreter(variant)}
-    return Profile.model_validate(get_inherited_fields(ResolvedServing, variant) | identity)
+    return Profile.model_construct(  # each value was checked in the variant
+        **get_inherited_fields(ResolvedServing, variant),
+        schema_=1,
+        variant=variant.id,
+        vllm=variant.vllm.version,
+        python=vllm_interpreter(variant),
+    )
 
 
 def make_image_labels(variant: Variant) -> dict[str, str]:

@@ -103,6 +103,12 @@ end
 class _Checked(Program):
     """invoke's program; a wrong command line exits with 2 and a hint."""
 
+    def parse_core(self, argv: list[str] | None) -> None:
+        without_bytecode = sys.dont_write_bytecode
+        super().parse_core(argv)
+        # invoke turns bytecode off: what a verb imports would be compiled again by each command.
+        sys.dont_write_bytecode = without_bytecode
+
     def parse_tasks(self) -> None:
         try:
             super().parse_tasks()

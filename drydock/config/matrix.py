@@ -673,8 +673,8 @@ def _expand_variant(name: str, matrix: Matrix, stack: Stack, accelerator: Accele
     row = matrix.variants[name]
     checks = (*accelerator.checks, *stack.checks, *((row.support.check(),) if row.support else ()))
     thresholds = {**accelerator.thresholds, **stack.thresholds}
-    return Variant.model_validate(
-        get_inherited_fields(StackContents, stack)
+    return Variant.model_construct(  # each value was checked in the record that it is from
+        **get_inherited_fields(StackContents, stack)
         | get_inherited_fields(Serving, stack)
         | get_inherited_fields(Listed, row)
         | {field: getattr(stack, field) for field in ("summary", "vllm", "python", "module", "compression")}

@@ -20,10 +20,14 @@ NOT_FOR_OTHERS = 0o002
 
 
 def short_lived() -> None:
-    """Make the garbage collector run rarely, and never scan what was imported; make no file that others can write."""
+    """Make the garbage collector run rarely, as imports make many objects too; make no file that others can write."""
     os.umask(os.umask(0) | NOT_FOR_OTHERS)
-    gc.freeze()
     gc.set_threshold(GC_THRESHOLD)
+
+
+def spare_imported_objects() -> None:
+    """Make the garbage collector never scan what was imported."""
+    gc.freeze()
 
 
 def prepare_process() -> None:

@@ -29,7 +29,7 @@ from drydock.oci import image_layout as oci
 _Content = io.BufferedReader | io.BytesIO
 LABEL = "io.drydock.variant"
 """Every image of drydock has this label."""
-API = "v1.47"
+API = "1.47"
 """First version of the engine's API that tells which manifests of an image are complete."""
 
 
@@ -80,20 +80,28 @@ def is_whole(digest: str, image: str) -> bool:
 
 def has_complete_image(image: str, digest: str) -> bool:
     """Tell whether the engine has a complete image of this name and digest."""
-    for candidate in _query_images(image):
-        digests = (candidate["Id"], *(name.rpartition("@")[2] for name in candidate.get("RepoDigests") or ()))
-        complete = _complete_manifests(candidate)
-        if digest in digests and (complete is None or digest in complete):
-            return True
-    return False
+    return any(_is_complete(candidate, digest) for candidate in _query_images(image))
 
 
-def has_image_if_running(image: str, digest: str) -> bool:
-    """Do the same as `has`, but return False if no engine answers."""
+def _is_complete(candidate: Mapping[str, Any], digest: str) -> bool:
+    digests = (candidate["Id"], *(name.rpartition("@")[2] for name in candidate.get("RepoDigests") or ()))
+    complete = _complete_manifests(candidate)
+    return digest in digests and (complete is None or digest in complete)
+
+
+def list_names_if_running(image: str, digest: str) -> frozenset[str]:
+    """Return the names, of this one and `latest`, of a complete image of a digest; none if no engine answers."""
     try:
-        return has_complete_image(image, digest)
+        candidates = _query_images(image, name_latest(image))
     except docker.errors.DockerException:
-        return False
+        return frozenset()
+    complete = (candidate for candidate in candidates if _is_complete(candidate, digest))
+    return frozenset(name for candidate in complete for name in candidate.get("RepoTags") or ())
+
+
+def name_latest(image: str) -> str:
+    """Return the name `latest` of an image's repository. Pure."""
+    return f"{image.rpartition(':')[0]}:latest"
 
 
 def tag_latest(image: str) -> None:
@@ -125,10 +133,10 @@ def list_held_blobs(layouts: Iterable[Path]) -> frozenset[str]:
     return frozenset(blobs)
 
 
-def _all_complete_manifests(name: str | None = None) -> frozenset[str] | None:
-    """Return the manifests of all images, or of one, of which the engine has every blob; None if it cannot tell."""
+def _all_complete_manifests(*names: str) -> frozenset[str] | None:
+    """Return the manifests of all images, or of some, of which the engine has every blob; None if it cannot tell."""
     manifests: set[str] = set()
-    for image in _query_images(name):
+    for image in _query_images(*names):
         complete = _complete_manifests(image)
         if complete is None:
             return None
@@ -142,12 +150,17 @@ def _complete_manifests(image: Mapping[str, Any]) -> set[str] | None:
     return {item["ID"] for item in manifests if item["Available"]} if manifests else None
 
 
-def _query_images(name: str | None = None) -> list[dict[str, Any]]:
-    """Return what the engine reports about its images, or about one; with their manifests if it supports that."""
-    params = {"manifests": "true", "filters": json.dumps({"reference": [name]} if name else {})}
+def _query_images(*names: str) -> list[dict[str, Any]]:
+    """Return what the engine reports about its images, or those of some names; with their manifests if it can."""
+    params = {"manifests": "true", "filters": json.dumps({"reference": names} if names else {})}
+    # An engine that does not answer raises requests' own error here, and DockerException below.
+    with contextlib.suppress(OSError), contextlib.closing(connect_engine(API)) as client:
+        answer = client.api.get(f"{client.api.base_url}/v{API}/images/json", params=params)
+        if answer.ok:
+            images: list[dict[str, Any]] = answer.json()
+            return images
     with contextlib.closing(connect_engine()) as client:
-        answer = client.api.get(f"{client.api.base_url}/{API}/images/json", params=params)
-        return answer.json() if answer.ok else inspect_images(client, name or "")
+        return [image for name in names or ("",) for image in inspect_images(client, name)]
 
 
 def send_layout(layout: Path, reference: str, present: Collection[str]) -> None:

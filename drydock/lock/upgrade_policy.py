@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from drydock.core.errors import InputError, suggest_nearest
-from drydock.inputs import wheels as resolve
-from drydock.inputs.uv import Environment
 from drydock.model.bases import Base, DebianBase
 from drydock.model.locked import (
     LockedDeb,
@@ -21,6 +19,9 @@ from drydock.model.locked import (
     LockedWheel,
 )
 from drydock.model.variant import SourceCode
+
+if TYPE_CHECKING:
+    from drydock.inputs.uv import Environment
 
 BASE = "base"
 
@@ -80,6 +81,8 @@ class Kept(NamedTuple):
 
     def files(self, resolved_wheels: Iterable[LockedWheel], target: Environment) -> tuple[LockedWheel, ...]:
         """Return what was resolved, with the older file of a version if it still fits the interpreter."""
+        from drydock.inputs import wheels as resolve  # noqa: PLC0415 - it imports what speaks to indexes
+
         old = {(w.name, w.version): w for w in (*_list_layer_wheels(self.pins), *self.pins.build)} if self.pins else {}
         pairs = ((wheel, old.get((wheel.name, wheel.version))) for wheel in resolved_wheels)
         return tuple(

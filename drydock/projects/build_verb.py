@@ -5,15 +5,11 @@ from __future__ import annotations
 import shutil
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from drydock.build import build as builder
-from drydock.build import many
 from drydock.build.build import Pull
 from drydock.build.build_job import DEFAULTS, BuildOptions, Job, choose_platform
-from drydock.build.many import Outcome
-from drydock.ci import changed
-from drydock.ci.ci_rows import CiRow, list_ci_rows
 from drydock.config.matrix import find_variant, read_matrix
 from drydock.core.console import log, write_output
 from drydock.core.errors import DrydockError, InputError
@@ -24,6 +20,10 @@ from drydock.model.record import dump_record
 from drydock.model.variant import Variant
 from drydock.projects import locking
 from drydock.run import auto
+
+if TYPE_CHECKING:
+    from drydock.build.many import Outcome
+    from drydock.ci.ci_rows import CiRow
 
 
 class Which(NamedTuple):
@@ -125,6 +125,8 @@ def _prepare_row_job(project: Project, variant: str, how: RowOptions) -> Job:
 
 def _build_many_rows(project: Project, which: Which, how: RowOptions, words: Sequence[str]) -> list[Outcome]:
     """Build rows; return what came of each, those that were left out last."""
+    from drydock.build import many  # noqa: PLC0415 - it imports what resolves; one row needs none of it
+
     variants = read_matrix(project)
     left_out: list[Outcome] = []
     if words:
@@ -149,6 +151,10 @@ def _select_locked_rows(
     project: Project, variants: Sequence[Variant], which: Which
 ) -> tuple[list[Variant], list[Outcome]]:
     """Return the locked rows, all or those that changed, which fit the free disk; and why the others were left out."""
+    from drydock.build.many import Outcome  # noqa: PLC0415 - as above
+    from drydock.ci import changed  # noqa: PLC0415 - it imports what reads the repository's history
+    from drydock.ci.ci_rows import list_ci_rows  # noqa: PLC0415 - as above
+
     built, left_out = list_ci_rows(project, variants)
     reasons = {row.variant: row.why for row in left_out}
     if which.since is not None:

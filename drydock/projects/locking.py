@@ -16,10 +16,10 @@ from drydock.core.errors import FetchError, InputError, StaleError, UnresolvedEr
 from drydock.core.files import format_json
 from drydock.core.process import in_ci
 from drydock.core.project import Project
-from drydock.inputs import overrides, sources, supplied
+from drydock.inputs import overrides, supplied
 from drydock.inputs.store import default_store
-from drydock.lock import lock_diff, lockfile, upgrade_policy
-from drydock.lock.upgrade_policy import NOTHING_NEW, Upgrade
+from drydock.lock import lockfile
+from drydock.lock.upgrade_policy import NOTHING_NEW, Upgrade, refuse_unknown
 from drydock.model.locked import NOTHING, Lock, LockedImageBase, SuppliedFolders
 from drydock.model.variant import SourceCode, Variant
 
@@ -135,7 +135,8 @@ def lock_variants(project: Project, variants: Sequence[Variant], options: LockOp
 
 def _describe_changes(project: Project, variant: Variant, before: Lock | None, after: Lock) -> str:
     """Return what a lock changes; of the first lock of a user's own row, what differs from the row it stands on."""
-    from drydock.projects import row_record_file  # noqa: PLC0415 - few builds pin anything
+    from drydock.lock import lock_diff  # noqa: PLC0415 - few builds pin anything
+    from drydock.projects import row_record_file  # noqa: PLC0415 - as above
 
     parent = row_record_file.parent_lock(project, variant) if before is None else None
     return lock_diff.format_additions(parent, after) if parent else lock_diff.describe_changes(before, after)
@@ -144,7 +145,7 @@ def _describe_changes(project: Project, variant: Variant, before: Lock | None, a
 def _check_upgrade(upgrade: Upgrade, locks: Iterable[Lock | None]) -> None:
     if upgrade.everything and upgrade.names:
         raise InputError("--upgrade and --upgrade-package exclude each other", hint="--upgrade covers every package")
-    upgrade_policy.refuse_unknown(upgrade, [pinned for lock in locks if lock for pinned in lock.platforms.values()])
+    refuse_unknown(upgrade, [pinned for lock in locks if lock for pinned in lock.platforms.values()])
 
 
 def _match_supplied_folders(variants: Sequence[Variant], supplied_folders: Sequence[Path]) -> dict[str, Path]:
@@ -198,6 +199,8 @@ def find_lost_commits(
 
     A repository that does not answer, and others of its host, are not queried.
     """
+    from drydock.inputs import sources  # noqa: PLC0415 - it imports what speaks to servers
+
     silent: set[str] = set()
     queried: set[tuple[str, str]] = set()
     for variant in variants:

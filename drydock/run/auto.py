@@ -25,7 +25,6 @@ from drydock.core.console import log
 from drydock.core.errors import HostError, InputError, TargetError
 from drydock.core.project import Project
 from drydock.model.variant import Variant
-from drydock.run import entrypoint
 from entrypoints.checks.findings import MACHINE_FACTS
 
 AUTO = "auto"
@@ -69,6 +68,8 @@ def resolve_target(project: Project, target: str, host: str = "") -> Variant:
     variants = read_matrix(project)
     if target != AUTO:
         return find_variant(variants, target)
+    from drydock.run import entrypoint  # noqa: PLC0415 - it imports how containers are started; a named row needs none
+
     choice = choose_variant(variants, lambda variant, verb: entrypoint.ask_entrypoint(project, variant, verb, host))
     for reason in choice.reasons:
         log(f"auto: {reason}")

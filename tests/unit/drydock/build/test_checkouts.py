@@ -112,7 +112,7 @@ def test_a_build_in_one_checkout_leaves_the_layouts_and_the_image_of_another(
     monkeypatch.setattr(build, "bake_file", lambda *_: {})
     monkeypatch.setattr(foundation, "build_foundation", lambda _, layout, __: layouts.write(layout, b""))
     monkeypatch.setattr(image_loading, "has_complete_image", lambda *_: False)
-    monkeypatch.setattr(image_loading, "has_image_if_running", lambda *_: False)
+    monkeypatch.setattr(image_loading, "list_names_if_running", lambda *_: frozenset())
     monkeypatch.setattr(image_loading, "load_layout", lambda _, image, *__: loaded.append(image))
     monkeypatch.setattr(image_loading, "tag_latest", lambda image: loaded.append(f"latest is {image}"))
     monkeypatch.setattr(image_loading, "remove_image_name", engine.remove)

@@ -90,7 +90,7 @@ def test_an_image_that_the_engine_has_is_checked_by_the_sizes_of_its_blobs(
     hashed: list[Path] = []
     monkeypatch.setattr(oci, "is_sound_layout", lambda layout: bool(hashed.append(layout)))
     monkeypatch.setattr(image_loading, "tag_latest", lambda _: None)
-    monkeypatch.setattr(image_loading, "has_image_if_running", lambda *_: True)
+    monkeypatch.setattr(image_loading, "list_names_if_running", lambda image, _: {image})
     assert build.build_image(kept.job).digest == kept.digest
     assert hashed == []
     kept.layer.write_bytes(b"short")

@@ -53,7 +53,7 @@ class Builders:
         patch.setattr(build, "fetch_contexts", self._fetch)
         patch.setattr(buildx, "run_row_bake", self._bake)
         patch.setattr(buildx, "stop_row_bakes", lambda **_: self.stopped.set())
-        patch.setattr(image_loading, "has_image_if_running", lambda image, _: image in self.loaded)
+        patch.setattr(image_loading, "list_names_if_running", lambda image, _: {image} & {*self.loaded})
         patch.setattr(image_loading, "has_complete_image", lambda image, _: image in self.loaded)
         patch.setattr(image_loading, "load_layout", lambda _, image, *__: self.loaded.append(image))
         patch.setattr(image_loading, "tag_latest", lambda _: None)
