@@ -185,7 +185,9 @@ def settle_checkout(
     if in_engine:
         if image_loading.name_latest(image) not in names:
             image_loading.tag_latest(image)
-        checkouts.keep_build(root, repository, platform, {**layout_names, "image": image}, image_loading.remove_image_name)
+        checkouts.keep_build(
+            root, repository, platform, {**layout_names, "image": image}, image_loading.remove_image_name
+        )
     else:
         checkouts.keep_build(root, repository, platform, layout_names)
 

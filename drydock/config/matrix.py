@@ -457,11 +457,17 @@ def _check_indexes(stack: Stack, document: YamlDocument) -> Iterator[Problem]:
     if not stack.indexes:
         return
     lines = [*(stack.requirements or ()), *(item.requirement for item in stack.overrides), *stack.build_requirements]
-    required = {canonicalize_name(Requirement(line).name) for line in lines}
+    required = {*map(_name_distribution, lines)}
     for number, index in enumerate(stack.indexes):
         if required.isdisjoint(index.packages):
             text = f"no requirement or override names {' or '.join(index.packages)}"
             yield document.problem(("indexes", number, "packages"), text), suggest_nearest(index.packages[0], required)
+
+
+@functools.cache
+def _name_distribution(requirement: str) -> str:
+    """Return the normalised name of what a requirement is about; most lines are in many stacks."""
+    return canonicalize_name(Requirement(requirement).name)
 
 
 def _check_vllm(stack: Stack, document: YamlDocument) -> Iterator[Problem]:

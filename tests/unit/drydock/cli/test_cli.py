@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from drydock.cli import cli
-from drydock.cli.options import list_fields, read_help
+from drydock.cli.options import JsonOption, Verb, list_fields, read_help
 from drydock.config import renamed
 from drydock.core.paths import ROOT
 from drydock.lock.proof import TIERS
@@ -50,6 +50,22 @@ def test_the_overview_names_every_verb_once() -> None:
     assert shown == inv("help").stdout == cli.format_overview(cli.Verbs(COMMANDS))
     listed = [line[2:19].strip() for line in shown.splitlines() if line.startswith("  ")]
     assert listed == [name for name in VERBS if not name.startswith("bench ")]
+
+
+@pytest.mark.parametrize("without_bytecode", [False, True])
+def test_a_verb_keeps_the_bytecode_of_what_it_imports(
+    monkeypatch: pytest.MonkeyPatch, *, without_bytecode: bool
+) -> None:
+    """Invoke turns it off for what a verb imports, which would be compiled again by each command."""
+    values: list[bool] = []
+
+    @Verb
+    def note_setting(_: JsonOption) -> None:
+        values.append(sys.dont_write_bytecode)
+
+    monkeypatch.setattr(sys, "dont_write_bytecode", without_bytecode)
+    cli.run_command_line({"Test": {"note": note_setting}}, ["note"])
+    assert values == [without_bytecode]
 
 
 def test_every_option_of_every_verb_has_a_help() -> None:

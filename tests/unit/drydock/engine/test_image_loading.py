@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 import pytest
 
@@ -16,6 +18,7 @@ from drydock.core.errors import EngineError
 from drydock.engine import image_loading
 from drydock.oci import image_layout as oci
 from tests.support import layouts
+from tests.support.loopback import Loopback
 
 
 @pytest.fixture
@@ -122,3 +125,19 @@ def test_an_interrupted_load_leaves_no_process(layout: Path, docker: Path, monke
 
     assert started[0].returncode == -signal.SIGKILL
     assert not docker.exists()
+
+
+def test_one_question_tells_an_images_names_and_that_it_is_complete(monkeypatch: pytest.MonkeyPatch) -> None:
+    image, latest, digest = "drydock/cpu:1", "drydock/cpu:latest", f"sha256:{'1' * 64}"
+    filters = json.dumps({"reference": [image, latest]})
+    question = f"/v1.47/images/json?{urlencode({'manifests': 'true', 'filters': filters})}"
+    whole, partial = ([{"ID": digest, "Available": available}] for available in (True, False))
+    monkeypatch.delenv("DOCKER_CONTEXT", raising=False)
+    with Loopback() as engine:
+        monkeypatch.setenv("DOCKER_HOST", engine.url.replace("http:", "tcp:"))
+        for manifests, names in ((whole, {image, latest}), (partial, set())):
+            answer = [{"Id": digest, "RepoTags": [image, latest], "Manifests": manifests}]
+            engine.files[question] = json.dumps(answer).encode()
+            assert image_loading.list_names_if_running(image, digest) == names
+        assert [path for path, *_ in engine.requests] == [question, question]
+    assert image_loading.list_names_if_running(image, digest) == set()
