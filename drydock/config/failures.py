@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from drydock.config.matrix import HOST, read_retired
 from drydock.config.project_layers import merge_layers, read_layers
@@ -54,9 +54,15 @@ def _read_failure_files(project: Project, folder: str) -> _Files:
 
 @lru_cache(maxsize=32)
 def _make_failures_text(project: Project, common: _Files, accelerator_files: _Files, host: tuple[bytes, ...]) -> str:
+    failures = dump_record(_merge_failures(project, common, accelerator_files))
+    return format_json({**failures, "findings": _describe_findings_elsewhere(project, host)})
+
+
+@lru_cache(maxsize=2)
+def _describe_findings_elsewhere(project: Project, host: tuple[bytes, ...]) -> dict[str, dict[str, Any]]:
+    """Return the findings that no image's own checks have, as plain data. Accelerators share them."""
     elsewhere = _read_findings_elsewhere(project) if host else {}
-    findings = {number: dump_record(finding) for number, finding in elsewhere.items()}
-    return format_json({**dump_record(_merge_failures(project, common, accelerator_files)), "findings": findings})
+    return {number: dump_record(finding) for number, finding in elsewhere.items()}
 
 
 def _read_findings_elsewhere(project: Project) -> dict[str, FindingElsewhere]:

@@ -76,12 +76,20 @@ def read_matrix(project: Project) -> tuple[Variant, ...]:
     What was read before is not validated again while no file has changed. Raises InputError with every problem found.
     """
     names = (MATRIX, PROJECT_FILE, HOST, ACCELERATORS, STACKS, *TRANSLATIONS)
+    return _read_matrix(project, _read_contents(project, names))
+
+
+Contents = tuple[tuple[Path, bytes], ...]
+"""Files and what is in them: what was made of them holds as long as they are the same."""
+
+
+def _read_contents(project: Project, names: Sequence[str]) -> Contents:
     paths = sorted(path for layer in project.layers for name in names for path in layer.glob(name) if path.is_file())
-    return _read_matrix(project, tuple((path, path.read_bytes()) for path in paths))
+    return tuple((path, path.read_bytes()) for path in paths)
 
 
 @lru_cache(maxsize=4)
-def _read_matrix(project: Project, _contents: tuple[tuple[Path, bytes], ...]) -> tuple[Variant, ...]:
+def _read_matrix(project: Project, _contents: Contents) -> tuple[Variant, ...]:
     document = read_rows(project)
     matrix = validate_document(Matrix, document)
     files = read_stacks(project)
@@ -155,7 +163,7 @@ def stack_files(project: Project, variant: Variant) -> list[Path]:
 
 def read_retired(project: Project) -> tuple[Retired, ...]:
     """Return the ids of findings that are no longer used. Raises InputError."""
-    return validate_document(AnyHost, read_layers(project, HOST)).retired
+    return _read_host(project)[1].retired
 
 
 def find_variant(variants: Sequence[Variant], target: str) -> Variant:
@@ -322,8 +330,7 @@ def _check_name(name: str, read: StackFile, files: Mapping[str, StackFile]) -> I
 
 def _read_accelerators(project: Project, files: Mapping[str, StackFile]) -> dict[str, Accelerator]:
     """Read the accelerators that have stacks, by name."""
-    host = _read_translated(project, HOST) if (project / HOST).is_file() else None
-    common = validate_document(AnyHost, host) if host else None
+    host, common = _read_host(project) if (project / HOST).is_file() else (None, None)
     if host and common and (wrong := [*_check_translations(common, host)]):
         raise combine_problems(wrong)
     read = {name: _read_accelerator(project, name) for name in sorted({file.accelerator for file in files.values()})}
@@ -334,6 +341,17 @@ def _read_accelerators(project: Project, files: Mapping[str, StackFile]) -> dict
         name: _on_any_host(with_new_keys(AnyHost.__name__, host), document) if host else accelerator
         for name, (accelerator, document) in read.items()
     }
+
+
+def _read_host(project: Project) -> tuple[YamlDocument, AnyHost]:
+    """Read what holds for any host. What was read before is not validated again while no file has changed."""
+    return _validate_host(project, _read_contents(project, (HOST, TRANSLATIONS[0])))
+
+
+@lru_cache(maxsize=4)
+def _validate_host(project: Project, _contents: Contents) -> tuple[YamlDocument, AnyHost]:
+    document = _read_translated(project, HOST)
+    return document, validate_document(AnyHost, document)
 
 
 def _read_translated(project: Project, name: str) -> YamlDocument:
