@@ -59,7 +59,7 @@ def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
         ),
         images=SimpleNamespace(get=get_image),
     )
-    monkeypatch.setattr(docker, "from_env", lambda: client)
+    monkeypatch.setattr(docker, "from_env", lambda **_: client)
     removed: list[str] = []
     monkeypatch.setattr(image_loading, "remove_image_name", lambda name: bool(removed.append(name)))
     return removed
@@ -91,7 +91,7 @@ def test_only_what_no_checkout_keeps_and_no_container_uses_is_removed_and_only_a
 
 
 def test_an_engine_that_does_not_answer_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse() -> None:
+    def refuse(**_: object) -> None:
         raise docker.errors.DockerException("no socket")
 
     monkeypatch.setattr(docker, "from_env", refuse)

@@ -153,10 +153,10 @@ def test_the_version_is_that_of_docker_and_no_other_engine(monkeypatch: pytest.M
             return {"Components": [{"Name": name, "Version": "20.10.24+dfsg1"} for name in self.names]}
 
     for names, expected in ((("Engine", "containerd"), "20.10.24+dfsg1"), (("Podman Engine",), ""), ((), "")):
-        monkeypatch.setattr(engine.docker, "from_env", lambda names=names: Client(*names))
+        monkeypatch.setattr(engine.docker, "from_env", lambda names=names, **_: Client(*names))
         assert engine.Here(DRYDOCK).docker_version() == expected
 
-    def absent() -> None:
+    def absent(**_: object) -> None:
         raise engine.docker.errors.DockerException("no engine")
 
     monkeypatch.setattr(engine.docker, "from_env", absent)
