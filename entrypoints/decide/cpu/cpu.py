@@ -15,7 +15,7 @@ from entrypoints.core.records import Facts, Notice, Processor, Value
 from entrypoints.decide.cpu import binding as bind
 from entrypoints.decide.cpu import intents
 from entrypoints.decide.cpu.binding import Layout
-from entrypoints.decide.cpu.executor import check_thread_binding, choose_executor, has_room_for_workers
+from entrypoints.decide.cpu.executor import can_fork, check_thread_binding, choose_executor, has_room_for_workers
 from entrypoints.decide.cpu.layout import choose_layout, describe_cpu_time_limit, visible_nodes
 from entrypoints.decide.cpu.memory import (
     KV_SPACE,
@@ -123,8 +123,9 @@ def choose_binding(case: Case, layout: Layout) -> Value:
     power = case.facts.processor.architecture == "ppc64le"
     per_core = case.thresholds.whole("power_threads_per_core") if power else 1
     user = case.given.variable(RESERVED)
-    exchange = case.thresholds.whole("transfer_cores") if has_kv_transfer(case) else 0
-    keeps = tuple(bind.count_reserved_cores(rank, case.thresholds) + exchange for rank in layout.ranks)
+    keeps = tuple(bind.count_reserved_cores(rank, case.thresholds) for rank in layout.ranks)
+    if has_kv_transfer(case) and (any(keeps) or not can_fork(case.facts, case.given, len(layout.ranks))):
+        keeps = tuple(keep + case.thresholds.whole("transfer_cores") for keep in keeps)  # else NIXL's thread pauses
     if user is not None:
         keeps = bind.reserved_by_user(parse_count(user, RESERVED, 0), len(layout.ranks))
     value = bind.format_thread_binding(layout.ranks, keeps, per_core)

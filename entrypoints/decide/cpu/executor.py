@@ -36,9 +36,8 @@ def choose_executor(facts: Facts, user_flags: UserFlags, ranks: int, binding: Va
     Raises HOST if worker processes are needed or requested, and /dev/shm is too small for them.
     """
     free, enough = _shared_memory(facts), has_room_for_workers(facts)
-    set_by_user = user_flags.flag(EXECUTOR) or user_flags.variable(OWN_PROCESSES) or user_flags.variable(BIND)
     worker_pays = enough and _has_unbound_cpus(facts, binding) and len(_parse_bound_threads(binding)) > 1
-    if ranks == 1 and not set_by_user and not worker_pays:
+    if ranks == 1 and not _is_set_by_user(user_flags) and not worker_pays:
         return _one_process(facts, binding, free) | _choose_fork(facts, user_flags)
     if not enough and user_flags.variable(OWN_PROCESSES) != "0":
         need = f"{WORKER_SHARED_MEMORY // MIB} or more for worker processes"
@@ -46,6 +45,24 @@ def choose_executor(facts: Facts, user_flags: UserFlags, ranks: int, binding: Va
     if ranks == 1:
         return {BIND: binding}
     return {BIND: binding, EXECUTOR: Value("mp", "each rank is a separate process, bound to its own cores")}
+
+
+def can_fork(facts: Facts, user_flags: UserFlags, ranks: int) -> bool:
+    """Return whether a server that binds every core is one process, forked after its imports, with drydock's plug-in.
+
+    This needs Intel's OpenMP runtime, which restarts in a forked process (its pthread_atfork handlers); GNU's hangs in
+    a fork if it has threads. The user's own preload may lack it, and the user's plugins or modules may forbid a fork.
+    """
+    preload, plugins = user_flags.variable("LD_PRELOAD"), user_flags.variable("VLLM_PLUGINS")
+    fork_safe = bool(facts.files.get("iomp")) and (not preload or "iomp5" in preload)
+    plugin_loads = not user_flags.variable(PYTHON_PATH) and (not plugins or "drydock" in plugins.split(","))
+    by_user = _is_set_by_user(user_flags) or user_flags.variable(METHOD) == "spawn"
+    return ranks == 1 and fork_safe and plugin_loads and not by_user
+
+
+def _is_set_by_user(user_flags: UserFlags) -> bool:
+    """Return whether the user chooses the processes or the binding."""
+    return bool(user_flags.flag(EXECUTOR) or user_flags.variable(OWN_PROCESSES) or user_flags.variable(BIND))
 
 
 def has_room_for_workers(facts: Facts) -> bool:
@@ -94,15 +111,8 @@ def _one_process(facts: Facts, binding: Value, free: int) -> dict[str, Value]:
 
 
 def _choose_fork(facts: Facts, user_flags: UserFlags) -> dict[str, Value]:
-    """Make the engine core a fork of the API server, which has imported all modules by then.
-
-    This needs Intel's OpenMP runtime, which restarts in a forked process (its pthread_atfork handlers); GNU's hangs in
-    a fork if it has threads. The user's own preload may lack it, and the user's plugins or modules may forbid a fork.
-    """
-    preload, plugins = user_flags.variable("LD_PRELOAD"), user_flags.variable("VLLM_PLUGINS")
-    fork_safe = bool(facts.files.get("iomp")) and (not preload or "iomp5" in preload)
-    plugin_loads = not user_flags.variable(PYTHON_PATH) and (not plugins or "drydock" in plugins.split(","))
-    if not fork_safe or not plugin_loads or user_flags.variable(METHOD) == "spawn":
+    """Make the engine core a fork of the API server, which has imported all modules by then."""
+    if not can_fork(facts, user_flags, 1):
         return {}
     because = "the engine core is a fork of the API server: PyTorch and vLLM are imported once, not three times"
     instead = ("spawn, vLLM's default on a CPU: needed only for worker processes, of which there are none",)

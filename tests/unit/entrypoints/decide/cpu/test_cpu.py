@@ -259,7 +259,15 @@ def test_each_rank_keeps_a_core_for_the_exchange() -> None:
 def test_a_role_without_a_connector_of_ones_own_keeps_the_last_core_too() -> None:
     user_flags = parse_user_flags((), {})._replace(role=Role(PREFILL))
 
-    assert decide(PROFILE, facts(cores=8), SMOLLM2, user_flags).values[BIND].value == "0-6"
+    host = facts(cores=8, files={"tcmalloc": True, "iomp": False})
+    assert decide(PROFILE, host, SMOLLM2, user_flags).values[BIND].value == "0-6"
+
+
+def test_one_process_computes_on_every_core_as_nixl_pauses_in_it() -> None:
+    chosen = values(facts(cores=8), NIXL, model=SMOLLM2)
+
+    assert (chosen["--distributed-executor-backend"], chosen["VLLM_WORKER_MULTIPROC_METHOD"]) == ("uni", "fork")
+    assert {BIND, "OMP_NUM_THREADS"}.isdisjoint(chosen)
 
 
 def test_a_container_without_the_last_core_is_refused_before_vllm_fails_there() -> None:
@@ -271,7 +279,7 @@ def test_a_container_without_the_last_core_is_refused_before_vllm_fails_there() 
     assert "CPUs 0-3" in str(error)
     assert "CPU 7" in str(error)
     assert values(part, "--distributed-executor-backend=mp", model=SMOLLM2)[BIND] == "0-3"
-    assert values(part, NIXL.replace("Nixl", "LMCache"), model=SMOLLM2)[BIND] == "0-2"
+    assert BIND not in values(part, NIXL.replace("Nixl", "LMCache"), model=SMOLLM2)
 
 
 # --- memory
