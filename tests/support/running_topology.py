@@ -83,7 +83,11 @@ class Cluster:
 
     def kill(self, service: str, number: int = signal.SIGKILL) -> None:
         """Send a signal to a container's first process, past its engine, which then starts it again."""
-        os.kill(int(self.container(service).attrs["State"]["Pid"]), number)
+        os.kill(self.first_process(service), number)
+
+    def first_process(self, service: str) -> int:
+        """Return the id of a container's first process; 0 while it does not run."""
+        return int(self.container(service).attrs["State"]["Pid"])
 
     def signal_all(self, service: str, number: int) -> None:
         """Send a signal to every process of a container."""
