@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from bench import compared_images, plain_image
 from bench.bench_records import Figure, Measurement, ratio_at_most
-from bench.turns import in_turns, time_work
+from bench.turns import LEAST, in_turns, time_least_process, time_work
 from drydock.build import build
 from drydock.build.build_job import prepare_job
 from drydock.config.project_choice import DRYDOCK
@@ -30,14 +29,6 @@ EDITED_PROCESS = "build after an entrypoint edit, including process start"
 SCRIPT = "plain, after an edit of its script"
 NOTHING = "build without changes"
 PROCESS = "build without changes, including process start"
-FLOOR = "Python with the libraries of the verb that reads and checks the matrix"
-LEAST_PROGRAM = f"""import sys
-sys.path.insert(0, {str(ROOT)!r})
-import docker, invoke, jinja2
-from drydock.config.matrix import read_matrix
-from drydock.config.project_choice import DRYDOCK
-read_matrix(DRYDOCK)
-"""
 GOALS = {
     EMPTY: ratio_at_most(
         0.05, "Nothing is installed: BuildKit copies layers that are stored, and the engine unpacks them."
@@ -97,7 +88,7 @@ def _measure_small(builds: _Builds, rounds: int) -> list[Measurement]:
     measures = {
         "ours": builds.ours_again,
         "process": builds.process_again,
-        "least": builds.least_process,
+        "least": time_least_process("docker", "invoke", "jinja2"),
         "plain": builds.plain_again,
     }
     again = in_turns(measures, rounds, "s")
@@ -105,7 +96,7 @@ def _measure_small(builds: _Builds, rounds: int) -> list[Measurement]:
         _make_build_row(EDITED, SCRIPT, (edited["ours"], edited["plain"])),
         _make_build_row(EDITED_PROCESS, SCRIPT, (edited["process"], edited["plain"])),
         _make_build_row(NOTHING, BUILDX, (again["ours"], again["plain"])),
-        _make_build_row(PROCESS, FLOOR, (again["process"], again["least"])),
+        _make_build_row(PROCESS, LEAST, (again["process"], again["least"])),
     ]
 
 
@@ -183,10 +174,6 @@ class _Builds:
         return time_work(
             lambda: compared_images.run_docker_command([str(ROOT / "inv"), "build", "--target", self.of.job.variant.id])
         )
-
-    def least_process(self) -> float:
-        """Start a process that reads the matrix with the libraries of a build, and does nothing else."""
-        return time_work(lambda: compared_images.run_docker_command([sys.executable, "-c", LEAST_PROGRAM]))
 
     def _foundation(self, number: int) -> Path:
         below = self.folder / f"foundation-{number}"

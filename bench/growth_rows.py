@@ -16,7 +16,7 @@ from typing import Any
 
 from bench import startup
 from bench.bench_records import Figure, Goal, Measurement, ratio_at_most
-from bench.turns import in_turns, timed_command
+from bench.turns import LEAST, in_turns, time_least_process, timed_command
 from drydock.config.matrix import find_variant, read_matrix
 from drydock.config.project_choice import DRYDOCK, FILE, VARIABLE
 from drydock.config.rows import MATRIX
@@ -32,17 +32,7 @@ ROWS = (1, 10, 50, 500)
 DEVICES = (8, 64, 384)
 NODES = (4, 64)
 TABLE = ratio_at_most(1.25, "What is not import and matrix is the state of each row's lock, and the table.")
-OWN, LEAST = (
-    "./inv matrix: drydock's own rows",
-    "Python with the libraries of the verb that reads and checks the matrix",
-)
-LEAST_PROGRAM = f"""import sys
-sys.path.insert(0, {str(ROOT)!r})
-import invoke
-from drydock.config.matrix import read_matrix
-from drydock.config.project_choice import DRYDOCK
-read_matrix(DRYDOCK)
-"""
+OWN = "./inv matrix: drydock's own rows"
 HOST = "cuda-h100-8x"
 QUERY, LINKS = "nvidia-smi --query-gpu=", "nvidia-smi topo -m"
 
@@ -60,7 +50,7 @@ def measure_growth(rounds: int) -> list[Measurement]:
             "topology plan: {} nodes": {count: _time_topology(folder, count) for count in NODES},
         }
         base_figures = in_turns(
-            {OWN: _time_task(DRYDOCK, "matrix"), LEAST: timed_command([sys.executable, "-c", LEAST_PROGRAM], {})},
+            {OWN: _time_task(DRYDOCK, "matrix"), LEAST: time_least_process("invoke")},
             rounds,
             "s",
         )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import tarfile
 from collections.abc import Iterator
 from contextlib import closing
@@ -11,11 +10,10 @@ from typing import Any, NamedTuple
 
 import zstandard
 
-from drydock.core.files import format_compact_json
+from drydock.core.files import file_sha256, format_compact_json
 from drydock.oci import image_layout as oci
 from drydock.oci.layout_diff import open_decompressed
 
-LAYER = "application/vnd.oci.image.layer.v1.tar+zstd"
 LEVEL = 3
 """Of zstd, as in most rows of the matrix."""
 
@@ -36,9 +34,9 @@ def write_cut_layout(layout: Path, output: Path, largest: int) -> int:
     cuts = [cut for layer in manifest["layers"] for cut in _cut_layer(layout, layer, output, largest)]
     config |= {"rootfs": {"type": "layers", "diff_ids": [cut.diff_id for cut in cuts]}}
     config.pop("history", None)  # it has an entry for each layer
-    document = _write_blob(output, format_compact_json(config).encode())
-    manifest |= {"config": manifest["config"] | document, "layers": [cut.descriptor for cut in cuts]}
-    oci.write_index(output, {"mediaType": oci.MANIFEST, **_write_blob(output, format_compact_json(manifest).encode())})
+    document = oci.write_document(output, oci.CONFIG, format_compact_json(config).encode())
+    manifest |= {"config": document, "layers": [cut.descriptor for cut in cuts]}
+    oci.write_index(output, oci.write_document(output, oci.MANIFEST, format_compact_json(manifest).encode()))
     return len(cuts)
 
 
@@ -59,20 +57,10 @@ def _cut_layer(layout: Path, layer: dict[str, Any], output: Path, largest: int) 
 
 
 def _compress_part(part: Path, output: Path) -> _Cut:
-    with part.open("rb") as file:
-        diff_id = hashlib.file_digest(file, "sha256").hexdigest()
-    compressed = output / "compressed"
+    diff_id, compressed = file_sha256(part), output / "compressed"
     with part.open("rb") as source, compressed.open("wb") as target:
         zstandard.ZstdCompressor(level=LEVEL, threads=-1).copy_stream(source, target)
     part.unlink()
-    with compressed.open("rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
-    size = compressed.stat().st_size
-    compressed.rename(output / "blobs" / "sha256" / digest)
-    return _Cut({"mediaType": LAYER, "digest": f"sha256:{digest}", "size": size}, f"sha256:{diff_id}")
-
-
-def _write_blob(output: Path, data: bytes) -> dict[str, Any]:
-    digest = hashlib.sha256(data).hexdigest()
-    (output / "blobs" / "sha256" / digest).write_bytes(data)
-    return {"digest": f"sha256:{digest}", "size": len(data)}
+    digest, size = f"sha256:{file_sha256(compressed)}", compressed.stat().st_size
+    compressed.rename(oci.path_of_blob(output, digest))
+    return _Cut({"mediaType": f"{oci.LAYER}+zstd", "digest": digest, "size": size}, f"sha256:{diff_id}")

@@ -106,7 +106,7 @@ def _make_plain_row(what: str, name: str, figures: Mapping[str, Figure], files: 
     return _make_start_row(what, name, ratio_at_most(limit, OF_FLOOR), (ours, theirs), note)
 
 
-def _make_start_row(what: str, against: str, goal: Goal, figures: tuple[Figure, Figure], note: str = "") -> Measurement:
+def _make_start_row(what: str, against: str, goal: Goal, figures: tuple[Figure, Figure], note: str) -> Measurement:
     ours, theirs = figures
     return Measurement(what=what, against=against, goal=goal, ours=ours, theirs=theirs, command=COMMAND, note=note)
 

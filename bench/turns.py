@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 
 from bench.bench_records import Figure, Unit
 from drydock.core.console import log
 from drydock.core.errors import HostError
+from drydock.core.paths import ROOT
 
 Measure = Callable[[], float]
+LEAST = "Python with the libraries of the verb that reads and checks the matrix"
+"""Name of the floor of a verb's process."""
+_LEAST_PROGRAM = f"""import sys
+sys.path.insert(0, {str(ROOT)!r})
+import {{libraries}}
+from drydock.config.matrix import read_matrix
+from drydock.config.project_choice import DRYDOCK
+read_matrix(DRYDOCK)
+"""
 
 
 def time_work(work: Callable[[], object]) -> float:
@@ -29,6 +41,12 @@ def timed_command(command: Sequence[str], env: Mapping[str, str]) -> Measure:
             raise HostError(f"{' '.join(command)}: exit {ran.returncode}: {ran.stderr.strip()}")
 
     return lambda: time_work(run)
+
+
+def time_least_process(*libraries: str) -> Measure:
+    """Return what times a process that imports a verb's libraries, reads the matrix, and does nothing else."""
+    program = _LEAST_PROGRAM.format(libraries=", ".join(libraries))
+    return timed_command([sys.executable, "-c", program], os.environ)
 
 
 def in_turns(measures: Mapping[str, Measure], rounds: int, unit: Unit) -> dict[str, Figure]:

@@ -35,10 +35,17 @@ def write_layout(folder: Path, layer: Path, platform: str, epoch: int, author: s
         link_or_copy(blob, blobs / blob.name)
     top = layer.rename(blobs / file_sha256(layer))
     config, manifest = _make_image_documents([*below, top], platform, epoch, author)
-    for data in (config, manifest):
-        (blobs / hashlib.sha256(data).hexdigest()).write_bytes(data)
-    write_index(folder, _make_descriptor(MANIFEST, manifest))
-    return str(_make_descriptor(MANIFEST, manifest)["digest"])
+    write_document(folder, CONFIG, config)
+    descriptor = write_document(folder, MANIFEST, manifest)
+    write_index(folder, descriptor)
+    return str(descriptor["digest"])
+
+
+def write_document(folder: Path, media_type: str, data: bytes) -> dict[str, Any]:
+    """Write a manifest or a config into a layout's folder of blobs, which exists; return its descriptor."""
+    descriptor = _make_descriptor(media_type, data)
+    path_of_blob(folder, descriptor["digest"]).write_bytes(data)
+    return descriptor
 
 
 def write_index(folder: Path, descriptor: Mapping[str, Any]) -> None:
