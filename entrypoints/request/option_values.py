@@ -16,7 +16,7 @@ def is_switched_on(settings: Mapping[str, str | bool], option: str) -> bool:
 
 
 def read_json_option(settings: Mapping[str, str | bool], option: str) -> Mapping[str, Any]:
-    """Return the object of an option that takes JSON; empty without the option, and for what is no object."""
+    """Return the object of an option that takes JSON; empty without the option, and for another value."""
     try:
         table = parse_untrusted_json(str(settings.get(option, "{}")))
     except ValueError:

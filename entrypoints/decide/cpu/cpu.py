@@ -50,7 +50,7 @@ def decide(profile: Mapping[str, Any], facts: Facts, model: ModelFacts, user_fla
     layout, parallel = choose_layout(case, size)
     memory = choose_memory(case, layout, size)
     limits, queued = choose_limits(case, layout, size, memory)
-    executor = choose_executor(facts, user_flags, max(len(layout.ranks), layout.shards), choose_binding(case, layout))
+    executor = choose_executor(facts, user_flags, _count_ranks(layout), choose_binding(case, layout))
     values = {"--dtype": dtype, **parallel, **limits, **memory, **executor, **choose_preload(case)}
     findings = (
         *_find_cpu_notices(case),
@@ -124,12 +124,17 @@ def choose_binding(case: Case, layout: Layout) -> Value:
     per_core = case.thresholds.whole("power_threads_per_core") if power else 1
     user = case.given.variable(RESERVED)
     keeps = tuple(bind.count_reserved_cores(rank, case.thresholds) for rank in layout.ranks)
-    if has_kv_transfer(case) and (any(keeps) or not can_fork(case.facts, case.given, len(layout.ranks))):
+    if has_kv_transfer(case) and (any(keeps) or not can_fork(case.facts, case.given, _count_ranks(layout))):
         keeps = tuple(keep + case.thresholds.whole("transfer_cores") for keep in keeps)  # else NIXL's thread pauses
     if user is not None:
         keeps = bind.reserved_by_user(parse_count(user, RESERVED, 0), len(layout.ranks))
     value = bind.format_thread_binding(layout.ranks, keeps, per_core)
     return Value(value, _binding_because(case, layout, keeps, per_core), _binding_instead(case.facts))
+
+
+def _count_ranks(layout: Layout) -> int:
+    """Return the ranks of this host, or those of the whole server if other hosts have some."""
+    return max(len(layout.ranks), layout.shards)
 
 
 def _binding_because(case: Case, layout: Layout, keeps: tuple[int, ...], per_core: int) -> str:

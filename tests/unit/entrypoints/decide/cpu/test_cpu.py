@@ -256,6 +256,10 @@ def test_each_rank_keeps_a_core_for_the_exchange() -> None:
     assert values(facts(cores=16, nodes=2), NIXL)[BIND] == "0-6|8-14"
 
 
+def test_a_rank_of_a_server_on_several_hosts_keeps_a_core_too() -> None:
+    assert values(facts(cores=8), NIXL, "--nnodes=3", model=SMOLLM2)[BIND] == "0-6"
+
+
 def test_a_role_without_a_connector_of_ones_own_keeps_the_last_core_too() -> None:
     user_flags = parse_user_flags((), {})._replace(role=Role(PREFILL))
 
