@@ -1,7 +1,7 @@
-"""The start-up budget: 100 ms from process start to the start of vLLM, the median of starts on a quiet machine.
+"""The start-up budget: 100 ms from process start to the start of vLLM, the least of several starts.
 
-A bare interpreter, started in turns with it, tells how quiet the machine is; on a busy one the budget is a ratio of CPU
-time, which waiting for a core does not change.
+A bare interpreter, started in turns with it, tells how fast the machine is; on a slow or busy one the budget is a ratio
+of CPU time, which waiting for a core does not change.
 """
 
 from __future__ import annotations
@@ -11,18 +11,19 @@ import pytest
 from bench.startup import MACHINES, summarize_starts
 
 BUDGET_MS = 100
-"""Where this was written 27 on cpu and 31 to 34 elsewhere; a vendor's tool takes its own time on top."""
-QUIET_MS = 10
-"""A bare interpreter's median on a machine that does nothing else; 7 to 9 ms where this was written."""
-RATIO = 24
-"""CPU time of the entrypoint to that of a bare interpreter, the least of each: 10 to 13 at a load of 15."""
+"""90 to 94 on each recorded host where a bare interpreter takes 8.5; a vendor's tool takes its own time on top."""
+QUIET_MS = 9
+"""The least time of a bare interpreter on a machine as fast as that one; on a slower one the ratio is asserted."""
+RATIO = 18
+"""CPU time of the entrypoint to that of a bare interpreter, the least of each: 11 on a quiet machine, 13 at a load
+of 15."""
 RUNS, TRIES = 9, 3
 """Another try is for what begins or ends on the machine in the middle of one."""
 
 
 def too_slow(measured: dict[str, float]) -> str:
     """Say what is over the budget; empty when nothing is."""
-    whole, bare = measured["serve_median_ms"], measured["interpreter_median_ms"]
+    whole, bare = measured["serve_min_ms"], measured["interpreter_min_ms"]
     if bare <= QUIET_MS and whole > BUDGET_MS:
         return f"{whole} ms, expected at most {BUDGET_MS}; a bare interpreter takes {bare}"
     ratio = measured["serve_cpu_ms"] / measured["interpreter_cpu_ms"]
