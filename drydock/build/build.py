@@ -43,12 +43,17 @@ class Built(Record):
     """Seconds by phase; a phase that had nothing to do is absent."""
 
 
-def fetch_contexts(job: Job, without: Collection[str] = ()) -> dict[str, str]:
+def fetch_contexts(job: Job, without: Collection[str] = (), *, with_programs: bool = True) -> dict[str, str]:
     """Fetch a job's inputs into the store, except for the contexts `without`; return the named build contexts."""
     from drydock.inputs import fetch  # noqa: PLC0415 - it imports what speaks to servers; most builds fetch nothing
 
     skipped = {*job.context_overrides, *without}
-    pinned = fetch.fetch_inputs(job.project, job.variant, job.lock, job.platform, offline=job.offline, without=skipped)
+    pinned = fetch.fetch_inputs(
+        *(job.project, job.variant, job.lock, job.platform),
+        offline=job.offline,
+        without=skipped,
+        with_programs=with_programs,
+    )
     entrypoints = default_store().folder({}, job.project.entrypoint)
     return {**pinned, "entrypoints": str(entrypoints), **job.context_overrides}
 
@@ -232,7 +237,8 @@ def _make_layout(job: Job, clock: Clock, bake: Bake, *, no_cache: bool, may_pull
 
         fetch.restore_base(job.pins, job.platform, job.lock.source_date_epoch, job.foundation)
     unread = foundation.list_foundation_contexts(job.variant) if have_foundation else ()
-    contexts = fetch_contexts(job, unread)
+    # Only the foundation's steps run programs. uv would be unpacked to be hashed: a fifth of a build after an edit.
+    contexts = fetch_contexts(job, unread, with_programs=not have_foundation)
     if not may_pull:
         refuse_pulls(job, contexts)
     # BuildKit requires a value for these contexts too, although it skips the steps that read them.

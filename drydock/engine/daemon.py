@@ -102,7 +102,11 @@ def find_engine() -> Engine | None:
         raise EngineError(*problems, hint=SETUP_HINT)
     limits = list_engine_limits(info, read_engine_address())
     return Engine(
-        version=info["ServerVersion"], buildx=buildx, buildkit=buildkit_version(), started=False, limits=tuple(limits)
+        version=info["ServerVersion"],
+        buildx=buildx,
+        buildkit=buildkit_version(engine=info["ServerVersion"]),
+        started=False,
+        limits=tuple(limits),
     )
 
 
@@ -210,14 +214,14 @@ def stop_engine() -> bool:
     return True
 
 
-def buildkit_version(builder: str | None = None) -> str:
-    """Return the BuildKit version of a builder, or of the default builder."""
+def buildkit_version(builder: str | None = None, engine: str = "") -> str:
+    """Return the BuildKit version of a builder, or of the default builder; `engine` is the engine's, where known."""
     text = run_docker(["docker", "buildx", "inspect", *([builder] if builder else [])])
     version = re.search(r"BuildKit version:\s*(v?[1-9]\S*|v?0\.[1-9]\S*)", text)
     if version:
         return version[1]
     # The engine of a distribution may contain a BuildKit that does not know its version.
-    return f"of Docker Engine {run_docker(['docker', 'version', '--format', '{{.Server.Version}}']).strip()}"
+    return f"of Docker Engine {engine or run_docker(['docker', 'version', '--format', '{{.Server.Version}}']).strip()}"
 
 
 def list_builder_platforms(builder: str | None = None) -> frozenset[str]:

@@ -41,7 +41,7 @@ SHOWN = 5
 """Missing inputs that an error names: the largest ones. A variant has hundreds."""
 
 
-def fetch_inputs(  # noqa: PLR0913 - four have defaults that only tests override
+def fetch_inputs(  # noqa: PLR0913 - most have defaults
     project: Project,
     variant: Variant,
     lock: Lock,
@@ -49,19 +49,21 @@ def fetch_inputs(  # noqa: PLR0913 - four have defaults that only tests override
     *,
     offline: bool = False,
     without: Collection[str] = (),
+    with_programs: bool = True,
     env: Mapping[str, str] = os.environ,
 ) -> dict[str, str]:
     """Fetch everything that a lock pins for a platform into the store; return the build contexts by name.
 
     They are base, wheels, tools, and one for each source and each context of supplied files. Those in `without` are
-    left out because the user replaces them. With `offline`, uses no network, and raises a FetchError that
-    lists what the store lacks.
+    left out because the user replaces them. Without `with_programs`, tools has only drydock's scripts. With `offline`,
+    uses no network, and raises a FetchError that lists what the store lacks.
     """
     pins, store = lock.platforms[platform], default_store(env)
     _refuse_unresolved(variant, pins, without)
     target = resolve.find_image_environment(variant.python, platform, variant.base)
     sdists = [source.sdist for source in pins.sources if source.sdist and source.name not in without]
-    wheels = (*(_all_wheels(pins) if "wheels" not in without else ()), *pins.tools)
+    programs = pins.tools if with_programs else ()
+    wheels = (*(_all_wheels(pins) if "wheels" not in without else ()), *programs)
     debs = _needed_debs(pins, platform, lock.source_date_epoch, store) if "base" not in without else ()
     if offline:
         code = [source for source in pins.sources if source.name not in without and not source.sdist]
@@ -76,7 +78,7 @@ def fetch_inputs(  # noqa: PLR0913 - four have defaults that only tests override
     makers: dict[str, Callable[[], Path | str]] = {
         "base": lambda: _make_base_context(pins, platform, lock.source_date_epoch, store, env),
         "wheels": lambda: wheel_folder(layers, store, variant.trims),
-        "tools": lambda: tool_folder(pins.tools, project, store),
+        "tools": lambda: tool_folder(programs, project, store),
         **{source.name: partial(sources.make_source_folder, source, target, store, env) for source in pins.sources},
         **{item.name: partial(_make_supplied_context, item, pins, store) for item in variant.supplied},
     }

@@ -108,7 +108,7 @@ def test_a_build_in_one_checkout_leaves_the_layouts_and_the_image_of_another(
 ) -> None:
     engine, loaded = Engine(), []
     monkeypatch.setattr(daemon, "ensure_engine", lambda **_: None)
-    monkeypatch.setattr(build, "fetch_contexts", lambda *_: {"entrypoints": ""})
+    monkeypatch.setattr(build, "fetch_contexts", lambda *_, **__: {"entrypoints": ""})
     monkeypatch.setattr(build, "bake_file", lambda *_: {})
     monkeypatch.setattr(foundation, "build_foundation", lambda _, layout, __: layouts.write(layout, b""))
     monkeypatch.setattr(image_loading, "has_complete_image", lambda *_: False)

@@ -29,7 +29,7 @@ class Kept:
         self._true = shutil.copytree(self.job.layout, folder / "true")
         self.digest = oci.read_digest(self._true)
         patch.setattr(daemon, "ensure_engine", lambda **_: None)
-        patch.setattr(build, "fetch_contexts", lambda *_: {"entrypoints": ""})
+        patch.setattr(build, "fetch_contexts", lambda *_, **__: {"entrypoints": ""})
         patch.setattr(build, "bake_file", lambda *_: {})
         patch.setattr(foundation, "build_foundation", lambda _, layout, __: layouts.write(layout, b""))
         patch.setattr(foundation, "complete_image", self._complete)
@@ -101,7 +101,7 @@ def test_an_image_that_the_engine_has_is_checked_by_the_sizes_of_its_blobs(
 
 def test_an_offline_build_does_not_let_buildkit_pull(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
     remote = {"entrypoints": "", "base": "docker-image://registry.example/base@sha256:1"}
-    monkeypatch.setattr(build, "fetch_contexts", lambda *_: remote)
+    monkeypatch.setattr(build, "fetch_contexts", lambda *_, **__: remote)
     shutil.rmtree(kept.job.layout)
     with pytest.raises(FetchError, match=r"not in the store: base docker-image://registry\.example/base"):
         build.build_image(kept.local.job(PLATFORM), into_engine=False, may_pull=False)

@@ -68,7 +68,7 @@ class Builders:
     def _ensure(self, **_: Any) -> None:
         self.engines += 1
 
-    def _fetch(self, job: Job, *_: Any) -> dict[str, str]:
+    def _fetch(self, job: Job, *_: Any, **__: Any) -> dict[str, str]:
         if job.variant.id in self.fetch_fails:
             raise self.fetch_fails[job.variant.id]
         return {"entrypoints": "/e", "base": "oci-layout:///b@sha256:1"}

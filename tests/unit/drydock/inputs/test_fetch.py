@@ -114,6 +114,15 @@ def test_a_second_fetch_needs_no_network(variant: Variant, lock: Lock, env: dict
     assert fetching.fetch_inputs(DRYDOCK, variant, lock, "linux/amd64", offline=True, env=nowhere) == contexts
 
 
+def test_without_programs_the_tools_are_scripts(variant: Variant, lock: Lock, env: dict[str, str]) -> None:
+    without = {"wheels"}
+    contexts = fetching.fetch_inputs(
+        DRYDOCK, variant, lock, "linux/amd64", offline=True, without=without, with_programs=False, env=env
+    )
+    scripts = {path.name for path in DRYDOCK.glob("templates/tools/*.py")}
+    assert {path.name for path in Path(contexts["tools"]).iterdir()} == scripts
+
+
 def test_offline_names_the_missing_files_with_sizes(variant: Variant, lock: Lock, env: dict[str, str]) -> None:
     with pytest.raises(FetchError) as caught:
         fetching.fetch_inputs(DRYDOCK, variant, lock, "linux/amd64", offline=True, env=env)

@@ -300,7 +300,7 @@ def builds(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[
         shutil.copytree(tmp_path / "image", layout, dirs_exist_ok=True)
 
     monkeypatch.setattr(daemon, "ensure_engine", lambda **_: None)
-    monkeypatch.setattr(build, "fetch_contexts", lambda *_: {"entrypoints": ""})
+    monkeypatch.setattr(build, "fetch_contexts", lambda *_, **__: {"entrypoints": ""})
     monkeypatch.setattr(build, "bake_file", lambda *_: {})
     monkeypatch.setattr(foundation, "build_foundation", make)
     monkeypatch.setattr(foundation, "complete_image", complete)
