@@ -20,6 +20,7 @@ from drydock.build.build_job import BuildOptions, prepare_job
 from drydock.config.matrix import read_matrix
 from drydock.config.project_choice import DRYDOCK
 from drydock.lock import lockfile
+from drydock.model.locked import LockedPlatform
 from drydock.model.variant import Variant
 from drydock.oci.image_layout import read_digest
 from tests.engine.test_standins import hosts, planned
@@ -55,12 +56,16 @@ Run = Callable[..., Ended]
     ],
 )
 def variant(request: pytest.FixtureRequest) -> Variant:
-    """Return one variant after the other; skip those with inputs that no server here has, which the lock names."""
+    """Return one variant after the other; skip those whose lock lacks inputs."""
     row: Variant = request.param
-    pins = lockfile.read_lock(lockfile.path_of_lock(DRYDOCK, row.id)).platforms["linux/amd64"]
-    if pins.unresolved:
-        pytest.skip(f"{row.id}: not pinned: {', '.join(sorted(pins.unresolved))}")
+    if unresolved := read_pins(row).unresolved:
+        pytest.skip(f"{row.id}: not pinned: {', '.join(sorted(unresolved))}")
     return row
+
+
+def read_pins(variant: Variant) -> LockedPlatform:
+    """Return what the lock of a variant pins."""
+    return lockfile.read_lock(lockfile.path_of_lock(DRYDOCK, variant.id)).platforms["linux/amd64"]
 
 
 @pytest.fixture(scope="module")
@@ -115,8 +120,7 @@ def test_the_packages_import_together(variant: Variant, run: Run, record_propert
     job = prepare_job(DRYDOCK, variant.id, BuildOptions(platform="linux/amd64"))
     record_property("foundation_digest", read_digest(job.foundation))
     profile = expect.profile_in(variant.id)
-    pins = lockfile.read_lock(lockfile.path_of_lock(DRYDOCK, variant.id)).platforms["linux/amd64"]
-    locked = {wheel.name for wheels in pins.layers.values() for wheel in wheels}
+    locked = {wheel.name for wheels in read_pins(variant).layers.values() for wheel in wheels}
     module_names = (name for name in IMPORTS[variant.accelerator] if NOT_EVERYWHERE.get(name) in {None, *locked})
     modules = ", ".join(module_names)
     ran = run(profile["python"], "-c", f"import {modules}; print({modules.split(', ', maxsplit=1)[0]}.__version__)")
