@@ -41,7 +41,7 @@ COMPARED = PROMPTS[::4]
 AGAINST = ("plain eager", "plain default", "without the guard")
 """The servers that drydock's is compared with. The guard is drydock's middleware."""
 GOALS = {
-    "plain eager": ratio_at_least(1.4, "Kernels and layers are the same; processes, threads and polling are not."),
+    "plain eager": ratio_at_least(1.4, "Kernels and layers are the same; processes and threads are not."),
     "plain default": ratio_at_least(1.1, "1, 8 and 32 clients reached it on 2026-11-26; less would be a loss."),
 }
 PLAIN_ROUNDS = 2

@@ -237,7 +237,7 @@ def _make_layout(job: Job, clock: Clock, bake: Bake, *, no_cache: bool, may_pull
 
         fetch.restore_base(job.pins, job.platform, job.lock.source_date_epoch, job.foundation)
     unread = foundation.list_foundation_contexts(job.variant) if have_foundation else ()
-    # Only the foundation's steps run programs. uv would be unpacked to be hashed: a fifth of a build after an edit.
+    # Only the foundation's steps run programs. To hash uv it is unpacked: 0.4 s of a processor.
     contexts = fetch_contexts(job, unread, with_programs=not have_foundation)
     if not may_pull:
         refuse_pulls(job, contexts)
