@@ -116,8 +116,8 @@ def pytest_configure(config: pytest.Config) -> None:
 FOUNDATION, IMAGE = "foundation", "image"
 DIGESTS = {"digest": IMAGE, "foundation_digest": FOUNDATION}
 """Property that a test records → what has that digest."""
-Outcome = tuple[str, str, bool]
-"""Tier, test, whether this phase passed."""
+Outcome = tuple[str, str, str]
+"""Tier, test, what this phase gave: `passed`, `failed` or `skipped`."""
 
 
 class Recorder:
@@ -137,7 +137,7 @@ class Recorder:
         for mark in item.iter_markers("proves"):
             variant, tier = mark.args
             outcomes = self._outcomes.setdefault(variant, {FOUNDATION: [], IMAGE: []})
-            outcomes[subject].append((tier, item.nodeid, report.passed))
+            outcomes[subject].append((tier, item.nodeid, report.outcome))
             told = ((DIGESTS.get(name), str(value)) for name, value in item.user_properties)
             self._digests.update(((variant, kind), digest) for kind, digest in told if kind)
         return report  # type: ignore[return-value] - as above
@@ -161,7 +161,7 @@ def prove(variant: str, outcomes: Mapping[str, Sequence[Outcome]], digests: Mapp
     proven: dict[str, dict[str, proof.Evidence]] = {}
     for subject, results in outcomes.items():
         passed = proof.group_passed_tiers(results)
-        failed = dict.fromkeys({tier for tier, _, _ in results} - set(passed), inputs[subject])
+        failed = dict.fromkeys(proof.list_failed_tiers(results), inputs[subject])
         evidence = {
             tier: proof.make_evidence(
                 DRYDOCK,

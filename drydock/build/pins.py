@@ -29,6 +29,7 @@ def pin_missing(
     """
     folders = supplied.match_folders(job.variant.supplied, supplied_folders)
     _store_supplied(job, folders, default_store(env))
+    job = accept_emulated_base(job)
     if not find_missing_pins(job):
         return job
     if refused:
@@ -64,20 +65,28 @@ def _store_supplied(job: Job, folders: Mapping[str, Path], store: Store) -> None
     overrides.resolve_contexts(job.variant, job.pins, absent)
 
 
-def _require_complete(job: Job) -> Job:
-    """Return the job if nothing is missing any more; for this build only, without the digest of an emulated base.
+def accept_emulated_base(job: Job) -> Job:
+    """Return the job, for this build only, without the digest of a base whose packages are pinned.
 
-    Raises UnresolvedError.
+    Only a machine of the base's own platform records that digest; one that emulates it can build nevertheless.
     """
-    from drydock.inputs import wheels as resolve  # noqa: PLC0415 - as above
-
     lacking = find_missing_pins(job)
-    if BASE in lacking and isinstance(job.pins.base, LockedDebianBase) and not resolve.is_native_platform(job.platform):
+    if BASE not in lacking or not isinstance(job.pins.base, LockedDebianBase):
+        return job
+    from drydock.inputs import wheels  # noqa: PLC0415 - it imports a resolver, which few builds need
+
+    if wheels.is_native_platform(job.platform):
+        return job
+    if len(lacking) == 1:  # else it is built only after the rest is pinned, which says this again
         log(f"base: its packages are pinned; its digest stays open, since this machine emulates {job.platform}")
-        rest = {name: reason for name, reason in job.pins.unresolved.items() if name != BASE}
-        pins = job.pins.model_copy(update={"unresolved": rest})
-        platforms = {**job.lock.platforms, job.platform: pins}
-        job = replace(job, lock=job.lock.model_copy(update={"platforms": platforms}))
+    rest = {name: reason for name, reason in job.pins.unresolved.items() if name != BASE}
+    platforms = {**job.lock.platforms, job.platform: job.pins.model_copy(update={"unresolved": rest})}
+    return replace(job, lock=job.lock.model_copy(update={"platforms": platforms}))
+
+
+def _require_complete(job: Job) -> Job:
+    """Return the job if nothing is missing any more. Raises UnresolvedError."""
+    job = accept_emulated_base(job)
     if find_missing_pins(job):
         hint = (
             "the lines above say why each could not be reached; a mirror goes into mirrors.yaml (docs/lock.md#mirrors)"

@@ -109,13 +109,18 @@ def make_evidence(project: Project, *, digest: str, inputs_sha256: str, tests: I
     return Evidence(commit=commit, date=today, digest=digest, inputs_sha256=inputs_sha256, tests=tuple(sorted(tests)))
 
 
-def group_passed_tiers(outcomes: Iterable[tuple[str, str, bool]]) -> dict[str, tuple[str, ...]]:
-    """Return tier → tests, of (tier, test, passed); a tier with a test that did not pass is left out. Pure."""
+def group_passed_tiers(outcomes: Iterable[tuple[str, str, str]]) -> dict[str, tuple[str, ...]]:
+    """Return tier → tests, of (tier, test, outcome of pytest); a tier of which a test did not pass is left out."""
     tiers: dict[str, dict[str, bool]] = {}
-    for tier, test, passed in outcomes:
+    for tier, test, outcome in outcomes:
         tests = tiers.setdefault(tier, {})
-        tests[test] = tests.get(test, True) and passed
+        tests[test] = tests.get(test, True) and outcome == "passed"
     return {tier: tuple(sorted(tests)) for tier, tests in tiers.items() if all(tests.values())}
+
+
+def list_failed_tiers(outcomes: Iterable[tuple[str, str, str]]) -> frozenset[str]:
+    """Return the tiers of which a test failed. A skipped test shows nothing, so it refutes nothing. Pure."""
+    return frozenset(tier for tier, _, outcome in outcomes if outcome == "failed")
 
 
 def replace_evidence(

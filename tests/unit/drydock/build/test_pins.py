@@ -17,12 +17,14 @@ from packaging.requirements import Requirement
 
 from drydock.build import bake_plan, build
 from drydock.build.build_job import BuildOptions, Job, prepare_job
+from drydock.build.pins import find_missing_pins
 from drydock.build.standins import make_stub_wheel
 from drydock.config.matrix import find_variant, read_matrix
 from drydock.config.project_choice import DRYDOCK
 from drydock.core.errors import FetchError, InputError, UnresolvedError
 from drydock.core.paths import ROOT
 from drydock.core.project import Project
+from drydock.inputs import wheels
 from drydock.inputs.store import default_store
 from drydock.inputs.uv import ResolveRequest
 from drydock.lock import lockfile
@@ -242,6 +244,25 @@ def test_all_that_is_missing_is_one_list_with_the_option_for_each(
     assert not [option for option in other_options if option in str(caught.value)]
     assert site.path(target).read_bytes() == before
     assert site.registry.seen == []
+
+
+@pytest.mark.parametrize("option", ["--locked", "--offline"])
+def test_a_base_that_is_emulated_needs_no_digest(
+    site: Site, option: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target, options = "cuda-arm64", BuildOptions(offline=option == "--offline")
+    before = site.path(target).read_bytes()
+    monkeypatch.setattr(wheels, "is_native_platform", lambda _: False)
+    emulated_job = locking.job_of(Project(site.root), target, options, locked=option == "--locked")
+
+    assert not find_missing_pins(emulated_job)
+    assert "its digest stays open, since this machine emulates linux/arm64" in capsys.readouterr().err
+    assert emulated_job.foundation_key == prepare_job(Project(site.root), target).foundation_key
+    assert site.path(target).read_bytes() == before
+
+    monkeypatch.setattr(wheels, "is_native_platform", lambda _: True)
+    with pytest.raises(UnresolvedError, match="base"):
+        locking.job_of(Project(site.root), target, options, locked=option == "--locked")
 
 
 def test_what_cannot_be_reached_is_listed_and_what_can_be_is_pinned(

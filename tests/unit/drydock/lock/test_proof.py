@@ -20,13 +20,26 @@ def evidence(inputs: str = TODAY, date: str = "2026-11-26", tests: tuple[str, ..
 
 
 def test_a_tier_is_shown_only_if_all_its_tests_passed() -> None:
-    outcomes = [("packages", "a", True), ("hardware", "b", True), ("hardware", "c", False), ("packages", "d", True)]
+    outcomes = [
+        ("packages", "a", "passed"),
+        ("hardware", "b", "passed"),
+        ("hardware", "c", "failed"),
+        ("packages", "d", "passed"),
+    ]
 
     assert proof.group_passed_tiers(outcomes) == {"packages": ("a", "d")}
+    assert proof.list_failed_tiers(outcomes) == {"hardware"}
 
 
 def test_a_test_that_failed_in_one_phase_failed() -> None:
-    assert proof.group_passed_tiers([("hardware", "a", True), ("hardware", "a", False)]) == {}
+    assert proof.group_passed_tiers([("hardware", "a", "passed"), ("hardware", "a", "failed")]) == {}
+
+
+def test_a_skipped_test_neither_shows_a_tier_nor_refutes_it() -> None:
+    outcomes = [("packages", "a", "passed"), ("packages", "b", "skipped")]
+
+    assert proof.group_passed_tiers(outcomes) == {}
+    assert proof.list_failed_tiers(outcomes) == frozenset()
 
 
 def test_the_strongest_tier_of_foundation_and_image_counts_with_its_newest_date() -> None:
