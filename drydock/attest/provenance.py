@@ -186,7 +186,7 @@ def _file_dependencies(job: Job) -> list[dict[str, Any]]:
 def _own_files(job: Job) -> dict[str, str]:
     """Return the repository's files that determine the image, with their hashes."""
     generated = [job.project / f"images/{job.variant.id}/{name}" for name in ("lock.json", "Dockerfile")]
-    paths = [*job.project.each(MATRIX), *matrix.stack_files(job.project, job.variant), *generated]
+    paths = [*job.project.list_layer_files(MATRIX), *matrix.stack_files(job.project, job.variant), *generated]
     return {job.project.recorded(path): hashlib.sha256(path.read_bytes()).hexdigest() for path in paths}
 
 

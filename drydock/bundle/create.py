@@ -237,7 +237,7 @@ def _repository_files(project: Project, variants: Collection[str]) -> list[Path]
             paths.update(matrix.stack_files(project, variant))
     names = [recipes_lock.LOCK, recipes_lock.FACTS, *map(base_lists.name_file, variants)]
     paths.update(path for name in names if (path := project / name).is_file())
-    return [*project.each(MATRIX), *sorted(paths)]
+    return [*project.list_layer_files(MATRIX), *sorted(paths)]
 
 
 def _add_manifest(entries: Entries, manifest: Manifest, name: str = "") -> None:

@@ -27,7 +27,7 @@ def read_failures(project: Project, accelerator: str = "") -> Failures:
 
 def failures_text(project: Project, accelerator: str) -> str:
     """Return the same as JSON, for an image. It is not made again while no file has changed: rows share it."""
-    host = tuple(path.read_bytes() for path in project.each(HOST))
+    host = tuple(path.read_bytes() for path in project.list_layer_files(HOST))
     return _make_failures_text(
         project,
         _read_failure_files(project, "templates"),
@@ -49,7 +49,7 @@ _NO_FILES = _Files((), ())
 def _read_failure_files(project: Project, folder: str) -> _Files:
     paths = [path for end in (".yaml", ".??.yaml") for path in project.glob(f"{folder}/failures{end}")]
     names = tuple(project.name_of(path) for path in paths)
-    return _Files(names, tuple(path.read_bytes() for name in names for path in project.each(name)))
+    return _Files(names, tuple(path.read_bytes() for name in names for path in project.list_layer_files(name)))
 
 
 @lru_cache(maxsize=32)

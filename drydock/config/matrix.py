@@ -541,14 +541,15 @@ def _check_settings(
 
 def _check_roles(path: KeyPath, roles: Roles, document: YamlDocument) -> Iterator[Problem]:
     """Check the names of each role's flags and variables, and what its texts name in braces."""
-    for role, own in roles.items():
+    for role, role_settings in roles.items():
         where = (*path, ROLES, role)
-        for name in (name for name in own.serve if not name.startswith("--")):
+        for name in (name for name in role_settings.serve if not name.startswith("--")):
             hint = f"write --{name.replace('_', '-')}, or move it to env"
             yield document.problem((*where, "serve", name), "not a vLLM flag"), hint
-        for name in (name for name in own.env if not name.isidentifier()):
+        for name in (name for name in role_settings.env if not name.isidentifier()):
             yield document.problem((*where, "env", name), "not an environment variable"), "flags belong in serve"
-        texts = (str(item) for item in (*(setting.value for setting in own.settings.values()), *own.files.values()))
+        values = (setting.value for setting in role_settings.settings.values())
+        texts = (str(item) for item in (*values, *role_settings.files.values()))
         for name in sorted({name for text in texts for name in re.findall(r"\{([a-z_]+)\}", text)} - {*PLACEHOLDERS}):
             yield document.problem(where, f"unknown name {{{name}}}"), suggest_nearest(name, PLACEHOLDERS)
 
@@ -557,7 +558,9 @@ def _check_translations(holder: AnyHost | Accelerator, document: YamlDocument) -
     """Check that a translation has the names in braces of its text, and as many {}, which it may number: {1} {0}."""
     for language, texts in holder.translations.items():
         for text, translation in texts.items():
-            actual, expected = (sorted(re.findall(r"\{[a-z_]\w*\}|\{(?=\d*\})", each)) for each in (translation, text))
+            actual, expected = (
+                sorted(re.findall(r"\{[a-z_]\w*\}|\{(?=\d*\})", words)) for words in (translation, text)
+            )
             if actual != expected:
                 message = f"found {' '.join(actual) or 'no braces'}, expected {' '.join(expected) or 'no braces'}"
                 yield document.problem(("translations", language, text), message), "write each name as in the text"
@@ -781,10 +784,15 @@ def _resolve_roles(project: Project, holders: Holders) -> dict[Role, ResolvedRol
     """Return what servers of each role get. What a project wrote has an origin of its own, as in _resolve_settings."""
     resolved: dict[Role, ResolvedRole] = {}
     for role in ROLES_OF_SERVERS:
-        own, inherited = (settings_of_role(holder.roles, role) for holder in (holders.stack, holders.accelerator))
+        stack_settings, inherited = (
+            settings_of_role(holder.roles, role) for holder in (holders.stack, holders.accelerator)
+        )
         is_own = functools.partial(_is_in_own_role, project, holders.files, role)
-        layers = ((ACCELERATOR, inherited.settings), *_divide_settings(own.settings, STACK, OWN_STACK, is_own))
-        both = inherited | own
+        layers = (
+            (ACCELERATOR, inherited.settings),
+            *_divide_settings(stack_settings.settings, STACK, OWN_STACK, is_own),
+        )
+        both = inherited | stack_settings
         if both != RoleSettings():
             resolved[role] = ResolvedRole(settings=_resolved(layers), thresholds=both.thresholds, files=both.files)
     return resolved

@@ -40,7 +40,7 @@ def find_project(folder: Path, env: Mapping[str, str]) -> Project:
         raise InputError(f"{named_folder}: found no {FILE}", hint=hint)
     if root == ROOT:
         return DRYDOCK
-    project = Project(root, (ROOT,), found=not named_folder)
+    project = Project(root, (ROOT,), is_discovered=not named_folder)
     project.check_writers(READ, [path for path in (start, *start.parents) if path.is_relative_to(root)])
     return project
 

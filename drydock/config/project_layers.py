@@ -19,7 +19,7 @@ MORE = "+"
 
 def read_layers(project: Project, name: str) -> YamlDocument:
     """Read a file of every layer that has it, as one document. Raises InputError, also if no layer has it."""
-    paths = project.each(name) or [project / name]
+    paths = project.list_layer_files(name) or [project / name]
     return merge_layers(read_yaml(path, project.shown(path)) for path in paths)
 
 

@@ -43,7 +43,7 @@ class Project:
     """Lower layers, the nearest first: those of others, then drydock's own. They are only read."""
     others: tuple[str, ...] = ()
     """Names of the layers of others, the nearest first."""
-    found: bool = field(default=False, compare=False)
+    is_discovered: bool = field(default=False, compare=False)
     """Whether no option or variable named the root. Then it has no file that another user could have written."""
 
     @property
@@ -66,7 +66,7 @@ class Project:
         """Return the file of this name in the highest layer that has it; if none has it, where to write it."""
         return next((layer / name for layer in self.layers if (layer / name).is_file()), self.root / name)
 
-    def each(self, name: str) -> list[Path]:
+    def list_layer_files(self, name: str) -> list[Path]:
         """Return the files of this name in all layers, the lowest first."""
         return [layer / name for layer in reversed(self.layers) if (layer / name).is_file()]
 
@@ -102,7 +102,7 @@ class Project:
 
         Files are named in the root; a folder among them counts with all that is in it.
         """
-        if not self.found:
+        if not self.is_discovered:
             return
         above = [self.root / folder for name in names for folder in Path(name).parents]
         alone = map(find_writer, dict.fromkeys((*folders, *above)))

@@ -48,8 +48,8 @@ def fetch_base(
         raise RegistryError(f"{where}: image not found in the registry")
     images = PlatformImages(manifests, blobs, top, platform)
     if platform not in images.images:
-        found = ", ".join(PlatformImages(manifests, blobs, top).images)
-        raise FetchError(f"{name}: platforms are {found}, expected {platform}")
+        platform_names = ", ".join(PlatformImages(manifests, blobs, top).images)
+        raise FetchError(f"{name}: platforms are {platform_names}, expected {platform}")
     manifest = images.images[platform]
     _store_blobs(blobs, manifest, store)
     with whole_folder(final, replace=True) as layout:

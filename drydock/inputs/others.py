@@ -67,7 +67,9 @@ def add_other_layers(project: Project, settings: ProjectFile | None, env: Mappin
                 hint = f"write {required} before it under `from`: what is taken is named in one place"
                 raise InputError(f"{where}: {address} takes {required}, which is not listed before it", hint=hint)
         folders[_make_layer_key(address, project.root)] = folder
-    return replace(make_layered_project(project.root, [*reversed(folders.values()), ROOT]), found=project.found)
+    return replace(
+        make_layered_project(project.root, [*reversed(folders.values()), ROOT]), is_discovered=project.is_discovered
+    )
 
 
 def _make_layer_key(address: str, base: Path) -> str:

@@ -339,9 +339,10 @@ def find_other_rows(project: Project, variant: Variant, known_lists: KnownLists)
     rows: dict[str, dict[str, list[str]]] = {}
     for row, lists in _lists_of_rows(project, variant.accelerator).items():
         for kind in COMPARED if row != variant.id else ():
-            own = {*known_lists.lists.get(kind, ())}
+            known_names = {*known_lists.lists.get(kind, ())}
             for name in sorted(_usable(kind, lists) - _usable(kind, known_lists.lists)):
-                if name not in own or "packages" in lists:  # else it is not known that the row has what is missing here
+                # A list without packages does not tell whether the row has what is missing here.
+                if name not in known_names or "packages" in lists:
                     rows.setdefault(kind, {}).setdefault(name, []).append(row)
     return rows
 

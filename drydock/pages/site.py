@@ -111,7 +111,7 @@ def build_site(root: Path, output: Path, *, strict: bool = True) -> None:
 
 def _keep_page_in_switch(root: Path, output: Path) -> None:
     """Let the language switch of each page lead to the same page, where the other language has it."""
-    sites = {each: set(map(_make_address, _list_places(root, each).values())) for each in list_languages(root)}
+    sites = {code: set(map(_make_address, _list_places(root, code).values())) for code in list_languages(root)}
     for language, other in itertools.product(sites, repeat=2):
         link = re.compile(rf'(<(?:a|link)\b[^>]*\bhref=")[^"]*("[^>]*\bhreflang="{other}")')
         for address in sites[language] & sites[other]:
@@ -151,14 +151,14 @@ def _from_npm(npm_file: NpmFile) -> Path:
 
 def list_languages(root: Path) -> list[str]:
     """Return the languages that have pages, English first."""
-    return [each for each in LANGUAGES if each == ENGLISH or (root / "docs" / each).is_dir()]
+    return [code for code in LANGUAGES if code == ENGLISH or (root / "docs" / code).is_dir()]
 
 
 def stage_pages(root: Path, language: str) -> Path:
     """Return a folder with the settings, all pages of a language, and the other files that they link to."""
     folder = root / "build" / "site" / language
     shutil.rmtree(folder, ignore_errors=True)
-    sites = {each: _list_places(root, each) for each in list_languages(root)}
+    sites = {code: _list_places(root, code) for code in list_languages(root)}
     for path, place_in_site in sites[language].items():
         target = folder / "pages" / place_in_site
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -174,7 +174,7 @@ def stage_pages(root: Path, language: str) -> Path:
 
 def _list_places(root: Path, language: str) -> dict[Path, Path]:
     """Return each file that the site of a language has → its place there."""
-    docs, others = root / "docs", [root / "docs" / each for each in LANGUAGES if each != ENGLISH]
+    docs, others = root / "docs", [root / "docs" / code for code in LANGUAGES if code != ENGLISH]
     if language != ENGLISH:
         translated = {
             path: _locate_english_page(path.relative_to(docs / language)) for path in _list_files(docs / language)
@@ -201,7 +201,7 @@ def _relink_page(text: str, source: Path, language: str, sites: Mapping[str, Map
         path = Path(os.path.normpath(source.parent / link[0]))
         if path in sites[language]:
             return os.path.relpath(sites[language][path], here.parent)
-        other = next((each for each, places in sites.items() if path in places), None)
+        other = next((code for code, places in sites.items() if path in places), None)
         if other is None:
             return link[0]
         return os.path.relpath(
@@ -249,8 +249,8 @@ def make_site_settings(root: Path, language: str) -> dict[str, Any]:
     if len(names := list_languages(root)) > 1:
         up = "" if language == ENGLISH else "../"
         options["extra"]["alternate"] = [
-            {"name": LANGUAGES[each], "link": f"{up}{_name_language_folder(each)}index.html", "lang": each}
-            for each in names
+            {"name": LANGUAGES[code], "link": f"{up}{_name_language_folder(code)}index.html", "lang": code}
+            for code in names
         ]
     return options
 

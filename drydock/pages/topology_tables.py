@@ -52,18 +52,20 @@ def _format_connector(transfer: KvTransfer, images: str) -> str:
 
 def roles(variants: Sequence[Variant]) -> str:
     """Return what stacks set for servers by role: each setting once, with the images and the roles that have it."""
-    found: dict[tuple[str, ...], tuple[dict[str, Variant], dict[str, None]]] = {}
+    settings: dict[tuple[str, ...], tuple[dict[str, Variant], dict[str, None]]] = {}
     for variant in variants:
-        for role, own in variant.roles.items():
-            for item in own.settings:
+        for role, role_settings in variant.roles.items():
+            for item in role_settings.settings:
                 value = str(item.value).lower() if isinstance(item.value, bool) else str(item.value)
                 key = (variant.accelerator, item.setting, value, item.because, item.source)
-                images, names = found.setdefault(key, ({}, {}))
+                images, names = settings.setdefault(key, ({}, {}))
                 images[variant.id] = variant
                 names[role] = None
     rows = (
         (_list_image_ids(variants, [*images.values()]), ", ".join(names), f"`{setting}`", f"`{value}`", because, source)
-        for (_, setting, value, because, source), (images, names) in sorted(found.items(), key=lambda each: each[0])
+        for (_, setting, value, because, source), (images, names) in sorted(
+            settings.items(), key=lambda entry: entry[0]
+        )
     )
     return make_table(("images", "roles", "setting", "value", "why", "source"), rows)
 

@@ -52,7 +52,7 @@ class OrdinaryUser(NamedTuple):
             command, cwd=folder, env=self.environment, text=True, check=False, **_make_identity_options(), **options
         )
 
-    def own(self, folder: Path, *, files: bool = True) -> None:
+    def give_folder(self, folder: Path, *, files: bool = True) -> None:
         """Give a folder and what is in it to the user; without `files`, only folders: files may have other names."""
         for parent, _, names in os.walk(folder):
             for path in (Path(parent), *(Path(parent, name) for name in (names if files else ()))):
@@ -63,18 +63,18 @@ class OrdinaryUser(NamedTuple):
         checkout = self.home / "checkout"
         ignore = shutil.ignore_patterns(".venv", "__pycache__", ".*_cache", ".hypothesis")
         shutil.copytree(root, checkout, symlinks=True, ignore=ignore)
-        self.own(checkout)
+        self.give_folder(checkout)
         for folder in (cache_home() / name for name in FETCHED):
             if folder.is_dir():
                 self.take_copy(folder, self.home / "cache" / folder.name)
-        self.own(self.home / "cache", files=False)
+        self.give_folder(self.home / "cache", files=False)
         return checkout
 
     def take_copy(self, source: Path, target: Path) -> None:
         """Put a copy of a folder, whose files it can read, below the user's home; lock files must be its own."""
         ignore = shutil.ignore_patterns("lock", "*.lock")
         shutil.copytree(source, target, symlinks=True, copy_function=link_or_copy, ignore=ignore, dirs_exist_ok=True)
-        self.own(target, files=False)
+        self.give_folder(target, files=False)
 
 
 @contextmanager
@@ -87,7 +87,7 @@ def ordinary_user() -> Iterator[OrdinaryUser]:
         user = OrdinaryUser(Path(name), Path(name, "python", "bin", "python"))
         user.home.chmod(0o755)
         user.take_copy(_reachable_environment(), user.home / "python")
-        user.own(user.home, files=False)
+        user.give_folder(user.home, files=False)
         yield user
 
 

@@ -66,13 +66,13 @@ class Here:
         digests = [digest.rpartition("@")[2] for digest in image.attrs.get("RepoDigests") or ()]
         return LocalImage(str(digests[0] if digests else image.id), image.labels.get(STAND_IN, ""))
 
-    def own(self, repository: str) -> str:
+    def find_own_image(self, repository: str) -> str:
         """Return the image of a repository that this checkout has built; empty if none. The engine may have lost it."""
         return checkouts.find_newest_image(self.project.root, repository, ARCHITECTURES.get(platform.machine(), ""))
 
-    def present(self, repository: str) -> str:
+    def find_present_image(self, repository: str) -> str:
         """Return the image of a repository that can be started; empty if there is none."""
-        return self.own(repository)
+        return self.find_own_image(repository)
 
     def docker_version(self) -> str:
         """Return the version of the Docker engine; empty for another engine, such as Podman, and for none."""

@@ -92,7 +92,7 @@ class How(NamedTuple):
 class Building(Here):
     """Like Here, but builds an image of ours that this checkout has not built: for `--target auto` and stand-ins."""
 
-    def present(self, repository: str) -> str:
+    def find_present_image(self, repository: str) -> str:
         """Return the image of a repository; build it first if it is missing. Raises what a build raises."""
         from drydock.build import build, pins  # noqa: PLC0415 - slow, and most runs find their image
         from drydock.build import standins as stubs  # noqa: PLC0415 - as above
@@ -103,7 +103,7 @@ class Building(Here):
         variant = repository.rpartition("/")[2]
         if repository.startswith(STAND_INS):  # at once, if it is there; a build with --context has the same name
             return build.build_image(stubs.stand_in(self.project, variant)).image
-        image = self.own(repository)
+        image = self.find_own_image(repository)
         if image and self.image(image):
             return image
         log(f"{repository}: not built yet; building it")
@@ -130,7 +130,7 @@ def run_on_engine(project: Project, target: str, request: RunRequest, how: How =
         request = _take_adopted(variant, request, here)
     ours = "" if request.image else f"{STAND_INS if request.stand_ins else OWN}{variant.id}"
     if ours:
-        request = request.model_copy(update={"image": here.own(ours) or f"{ours}:latest"})
+        request = request.model_copy(update={"image": here.find_own_image(ours) or f"{ours}:latest"})
     container, keys = _without_literal_key(variant, request, how, here)
     container = _with_allowed_hosts(container)
     user_options.check_volumes([bind.target for bind in container.volumes], manifests.list_mount_targets(container))
@@ -159,7 +159,7 @@ def run_on_engine(project: Project, target: str, request: RunRequest, how: How =
 def _take_adopted(variant: Variant, request: RunRequest, here: Here) -> RunRequest:
     """Return the request with the image that `adopt` wrote into a registry, unless this checkout has it built."""
     base = variant.base
-    if base.kind != "image" or not base.written_to or here.own(f"{OWN}{variant.id}"):
+    if base.kind != "image" or not base.written_to or here.find_own_image(f"{OWN}{variant.id}"):
         return request
     return request.model_copy(update={"image": base.written_to})
 
@@ -193,7 +193,7 @@ def require_image(container: Container, target: str, here: Here, ours: str = "")
     may be another checkout's. Raises HostError with everything that is missing, or EngineError.
     """
     check_present(container)
-    image_name = here.present(ours) if ours else container.image
+    image_name = here.find_present_image(ours) if ours else container.image
     container = container.model_copy(update={"image": image_name or container.image})
     image = here.image(image_name) if image_name else None
     if not image and is_local(container.image):
@@ -224,7 +224,7 @@ def too_old(container: Container, version: str) -> tuple[str, ...]:
 
 
 def _how_to_get(image: str, target: str, here: Here) -> str:
-    stand_in_image = here.own(STAND_INS + image.removeprefix(OWN).partition(":")[0])
+    stand_in_image = here.find_own_image(STAND_INS + image.removeprefix(OWN).partition(":")[0])
     advice = f"; --image {stand_in_image} runs the one built with stand-ins" if stand_in_image else ""
     return f"run `./inv build --target {target}`{advice}"
 

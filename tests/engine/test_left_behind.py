@@ -92,7 +92,7 @@ def test_two_checkouts_run_their_own_image_whatever_latest_names(
     assert images.get(f"{REPOSITORY}:latest").id == two
     for name, image in (("one", one), ("two", two)):
         here = engine.Here(Project(tmp_path / name))
-        own_image = here.image(here.own(REPOSITORY))
+        own_image = here.image(here.find_own_image(REPOSITORY))
         assert own_image
         assert own_image.digest == image
     assert [set(item.checkouts) for item in listing.list_engine_images(DRYDOCK) if item.row == "left-behind"] == [

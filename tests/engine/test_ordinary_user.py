@@ -38,8 +38,8 @@ def checkout(user: OrdinaryUser, job: Job) -> Path:
     small = Small(user.home / "small", job.lock)
     for shared in ("store", "bases"):
         user.take_copy(cache_home() / shared, user.home / "cache" / shared)
-    user.own(user.home / "cache", files=False)
-    user.own(small.root)
+    user.give_folder(user.home / "cache", files=False)
+    user.give_folder(small.root)
     return small.root
 
 

@@ -69,7 +69,7 @@ def test_each_file_that_drydock_reads_counts(tmp_path: Path, name: str) -> None:
     for path in (tmp_path / FILE, tmp_path / name):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
-    assert find_project(tmp_path, {}).found
+    assert find_project(tmp_path, {}).is_discovered
     (tmp_path / name).chmod(0o666)
     assert f"{tmp_path / name}: every user can write to it" in refused(tmp_path)
 
@@ -116,7 +116,7 @@ def test_the_layers_of_others_leave_it_a_found_project(tmp_path: Path, monkeypat
     write(tmp_path / "acme", ACME, "../vendor")
     monkeypatch.chdir(tmp_path / "acme")
     monkeypatch.setattr(os, "environ", {})
-    assert others.read_current_project.__wrapped__().found
+    assert others.read_current_project.__wrapped__().is_discovered
 
 
 def test_without_a_file_it_is_drydock_itself(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ def project(tmp_path: Path) -> Project:
 def test_the_highest_layer_that_has_a_file_wins(project: Project) -> None:
     assert [(project / name).read_text() for name in ("a", "b", "folder/c")] == ["own", "below", "below"]
     assert [project / name for name in ("new", "folder")] == [project.root / name for name in ("new", "folder")]
-    assert project.each("a") == [project.below[0] / "a", project.root / "a"]
+    assert project.list_layer_files("a") == [project.below[0] / "a", project.root / "a"]
     assert [*project.glob("?")] == [project.root / "a", project.below[0] / "b"]
 
 

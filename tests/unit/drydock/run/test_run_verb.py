@@ -47,7 +47,7 @@ class FakeHere(Here):
     def image(self, name: str) -> LocalImage | None:
         return LocalImage(DIGEST, self.stand_in) if name in self.images else None
 
-    def own(self, repository: str) -> str:
+    def find_own_image(self, repository: str) -> str:
         return name if (name := f"{repository}:latest") in self.images else ""
 
     def docker_version(self) -> str:
