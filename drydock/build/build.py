@@ -122,7 +122,7 @@ def build_image(  # noqa: PLR0913 - all but the job have defaults
         engine()
         clock.lap("engine")
     with layouts_lock(job.variant.id, job.platform):
-        _make_layout(job, clock, bake, no_cache=no_cache, may_pull=may_pull, pull=pull)
+        _make_layout(job, clock, bake, builder=builder, no_cache=no_cache, may_pull=may_pull, pull=pull)
         if into_engine and load_into_engine(job.layout, _image_of(job)):
             clock.lap("load")
         _settle_job(job, into_engine=into_engine)
@@ -220,7 +220,9 @@ class Clock:
         return round(time.monotonic() - self._start, 1)
 
 
-def _make_layout(job: Job, clock: Clock, bake: Bake, *, no_cache: bool, may_pull: bool, pull: Pull | None) -> None:
+def _make_layout(  # noqa: PLR0913 - options of one build
+    job: Job, clock: Clock, bake: Bake, *, builder: str | None, no_cache: bool, may_pull: bool, pull: Pull | None
+) -> None:
     if not no_cache and is_layout_usable(job, oci.is_sound_layout):
         origin = "loaded from a bundle of" if (job.layout / ATTACHED).is_dir() else "already built from"
         log(f"{job.variant.id}: up to date: {origin} the same inputs")
@@ -236,6 +238,8 @@ def _make_layout(job: Job, clock: Clock, bake: Bake, *, no_cache: bool, may_pull
         from drydock.inputs import fetch  # noqa: PLC0415 - as above
 
         fetch.restore_base(job.pins, job.platform, job.lock.source_date_epoch, job.foundation)
+    if not have_foundation and "base" not in job.context_overrides:  # a stand-in's base has this machine's programs
+        _require_platform(job.platform, builder)
     unread = foundation.list_foundation_contexts(job.variant) if have_foundation else ()
     # Only the foundation's steps run programs. To hash uv it is unpacked: 0.4 s of a processor.
     contexts = fetch_contexts(job, unread, with_programs=not have_foundation)
@@ -262,10 +266,18 @@ def _make_layout(job: Job, clock: Clock, bake: Bake, *, no_cache: bool, may_pull
     except foundation.DamagedError:
         log(f"{job.variant.id}: {job.foundation} is damaged: a layer was changed on the disk")
         shutil.rmtree(job.foundation)
-        _make_layout(job, clock, bake, no_cache=no_cache, may_pull=may_pull, pull=pull)
+        _make_layout(job, clock, bake, builder=builder, no_cache=no_cache, may_pull=may_pull, pull=pull)
         return
     clock.lap("build")
     _warn_of_other_digest(job)
+
+
+def _require_platform(platform: str, builder: str | None) -> None:
+    """Raise EngineError before gigabytes are fetched if the builder cannot run a platform's programs."""
+    from drydock.inputs import wheels  # noqa: PLC0415 - as above
+
+    if builder or not wheels.is_native_platform(platform):
+        daemon.require_platform(platform, builder)
 
 
 def _write_adopted_layout(job: Job, clock: Clock, *, may_pull: bool) -> None:

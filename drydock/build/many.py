@@ -12,7 +12,7 @@ from __future__ import annotations
 import shutil
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from contextlib import nullcontext
 from functools import partial
@@ -237,20 +237,12 @@ def _assign_builders(
     for job in sorted(jobs, key=lambda job: -_sum_wheel_bytes(job)):
         able = [builder for builder in load if job.platform in platforms[builder]]
         if not able:
-            assigned[job.variant.id] = _no_node(job.platform, platforms)
+            assigned[job.variant.id] = daemon.make_platform_error(job.platform, platforms)
             continue
         builder = min(able, key=lambda builder: load[builder])
         assigned[job.variant.id] = builder
         load[builder] += _sum_wheel_bytes(job)
     return assigned
-
-
-def _no_node(platform: str, has: Mapping[str | None, Iterable[str]]) -> EngineError:
-    nodes = "; ".join(f"{builder or 'the default builder'} has {', '.join(sorted(of))}" for builder, of in has.items())
-    return EngineError(
-        f"{platform}: no builder has a node for it: {nodes}",
-        hint="add a machine of that kind (`docker buildx create --append --name BUILDER ENDPOINT`), and pass --builder",
-    )
 
 
 def _sum_wheel_bytes(job: Job) -> int:

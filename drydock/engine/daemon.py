@@ -13,7 +13,7 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +42,12 @@ SETUP_HINT = (
     "install Docker Engine 25 or newer with buildx 0.13 or newer, and enable its containerd image store: "
     f'add {{"features": {{"containerd-snapshotter": true}}}} to {DAEMON_CONFIG}, then restart the engine'
 )
+
+PLATFORM_HINT = (
+    "build on a machine of that kind; or add one (`docker buildx create --append --name BUILDER ENDPOINT`), and pass"
+    " --builder; or emulate it: as root, `apt-get install qemu-user-binfmt`, QEMU 11 or newer, which is slow"
+)
+"""What to do for a platform whose programs an engine cannot run. QEMU 7.2, that of Debian 12, crashes in PyTorch."""
 
 
 class Engine(Record):
@@ -238,6 +244,21 @@ def list_builder_platforms(builder: str | None = None) -> frozenset[str]:
             hint=f"docker buildx inspect --bootstrap {builder or ''}".rstrip(),
         )
     return frozenset(name.strip(" *") for line in lines for name in line.split(",")) - {""}
+
+
+def require_platform(platform: str, builder: str | None = None) -> None:
+    """Raise EngineError unless a node of a builder runs a platform's programs, itself or by emulation."""
+    platforms = list_builder_platforms(builder)
+    if platform not in platforms:
+        raise make_platform_error(platform, {builder: platforms})
+
+
+def make_platform_error(platform: str, platforms: Mapping[str | None, Iterable[str]]) -> EngineError:
+    """Return the error for a platform that no builder has; `platforms` are those of each builder, by its name."""
+    nodes = "; ".join(
+        f"{builder or 'the default builder'} has {', '.join(sorted(names))}" for builder, names in platforms.items()
+    )
+    return EngineError(f"{platform}: no builder has a node for it: {nodes}", hint=PLATFORM_HINT)
 
 
 def wait_for(condition: Callable[[], object], seconds: float) -> bool:

@@ -279,6 +279,11 @@ def _run_mmdebstrap(image: str, source: Packages, output: IO[bytes]) -> None:
     command += [part for capability in CAPABILITIES for part in ("--cap-add", capability)]
     command += ["--env", f"SOURCE_DATE_EPOCH={source.epoch}", image, *make_mmdebstrap_command(source)]
     result = subprocess.run(command, stdout=output, stderr=subprocess.PIPE, text=True, check=False)
+    if "exec format error" in result.stderr:  # also where another machine builds: the base is made by this engine
+        raise EngineError(
+            f"{source.platform}: this engine runs no programs of it, with which the base is made",
+            hint=daemon.PLATFORM_HINT,
+        )
     if result.returncode:
         last_lines = "\n".join(result.stderr.strip().splitlines()[-15:])
         raise EngineError(f"mmdebstrap failed in its container:\n{last_lines}", hint=f"command: {shlex.join(command)}")

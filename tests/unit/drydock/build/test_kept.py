@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from drydock.build import build, foundation
-from drydock.core.errors import FetchError
+from drydock.core.errors import EngineError, FetchError
 from drydock.engine import daemon, image_loading
+from drydock.inputs import wheels
 from drydock.oci import image_layout as oci
 from tests.support import layouts
 from tests.support.local_registry import PLATFORMS, LocalRepository
@@ -29,6 +30,7 @@ class Kept:
         self._true = shutil.copytree(self.job.layout, folder / "true")
         self.digest = oci.read_digest(self._true)
         patch.setattr(daemon, "ensure_engine", lambda **_: None)
+        patch.setattr(daemon, "list_builder_platforms", lambda _: frozenset({PLATFORM}))
         patch.setattr(build, "fetch_contexts", lambda *_, **__: {"entrypoints": ""})
         patch.setattr(build, "bake_file", lambda *_: {})
         patch.setattr(foundation, "build_foundation", lambda _, layout, __: layouts.write(layout, b""))
@@ -97,6 +99,19 @@ def test_an_image_that_the_engine_has_is_checked_by_the_sizes_of_its_blobs(
     monkeypatch.setattr(image_loading, "has_complete_image", lambda *_: True)
     assert build.build_image(kept.job).digest == kept.digest
     assert kept.builds == 1
+
+
+def test_a_platform_that_no_builder_runs_is_refused_before_anything_is_fetched(
+    kept: Kept, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(wheels, "is_native_platform", lambda _: False)
+    monkeypatch.setattr(daemon, "list_builder_platforms", lambda _: frozenset({"linux/s390x"}))
+    monkeypatch.setattr(build, "fetch_contexts", lambda *_, **__: pytest.fail("it fetches"))
+    shutil.rmtree(kept.job.layout)
+    with pytest.raises(
+        EngineError, match=f"^{PLATFORM}: no builder has a node for it: the default builder has linux/s390x"
+    ):
+        kept.build()
 
 
 def test_an_offline_build_does_not_let_buildkit_pull(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> None:

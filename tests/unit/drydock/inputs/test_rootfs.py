@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from drydock.config.project_choice import DRYDOCK
-from drydock.core.errors import FetchError, StaleError
+from drydock.core.errors import EngineError, FetchError, StaleError
+from drydock.engine import daemon
 from drydock.examine.hardening import SETID
 from drydock.inputs import debs as apt
 from drydock.inputs import fetch, rootfs
@@ -121,6 +122,21 @@ def test_a_digest_mismatch_names_both_digests_and_the_version_of_mmdebstrap(
     rootfs.check_digest(tmp_path, digest, packages)
     with pytest.raises(StaleError, match=rf"{digest}, expected sha256:0000 \(mmdebstrap 1\.0\)"):
         rootfs.check_digest(tmp_path, "sha256:0000", packages)
+
+
+def test_a_platform_that_the_engine_cannot_run_says_what_to_do(
+    packages: rootfs.Packages, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    docker = tmp_path / "docker"
+    docker.write_text(
+        "#!/bin/sh\ncase $1 in run) echo 'exec /usr/bin/mmdebstrap: exec format error' >&2; exit 1;; esac\n"
+    )
+    docker.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setattr(daemon, "ensure_engine", lambda: None)  # it would install one in place of this program
+    with pytest.raises(EngineError, match=r"^linux/amd64: this engine runs no programs of it") as error:
+        rootfs.make_base(packages, store)
+    assert "qemu-user-binfmt" in error.value.hint
 
 
 @pytest.mark.engine
