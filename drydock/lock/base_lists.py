@@ -25,8 +25,14 @@ MOST_ENTRIES = 10_000
 """Entries of one list; vLLM 0.32 has 600 flags."""
 LONGEST_ENTRY = 2000
 """Characters. Some lists give a reason in a few sentences."""
-TABLES = ("constructor_packages", "flags", "float16_refused", "processor_packages", "removed_architectures")
-"""Lists that have a value for each entry, apart from `required_packages`: those that code looks values up in."""
+TABLES = (
+    *("attention", "attention_backends", "attention_choices", "attention_priorities", "constructor_packages", "flags"),
+    *("float16_refused", "imports", "platform_quantisations", "processor_packages", "processors"),
+    *("removed_architectures", "required_packages", "vision_backends"),
+)
+"""Lists that have a value for each entry, as templates/tools/read_vllm.py makes them: code looks values up in them."""
+WITH_NUMBERS = ("attention_backends",)
+"""Lists with numbers too: the sizes that a kernel takes."""
 
 
 class BaseLists(Record):
@@ -44,30 +50,28 @@ class BaseLists(Record):
     def _check_lists(cls, lists: Mapping[str, Any]) -> Mapping[str, Any]:
         """Refuse what is no list of words, and words that a terminal would not only print. Raises ValueError."""
         for name, entries in lists.items():
-            is_table = name.removesuffix("_of_release") in (*TABLES, "required_packages")
+            is_table = name.removesuffix("_of_release") in TABLES
             if not isinstance(entries, dict if is_table else (list, tuple)):
                 raise ValueError(f"{name!a:.60}: expected a {'table' if is_table else 'list'} of words")  # noqa: TRY004 - what pydantic reports
             if len(entries) > MOST_ENTRIES:
                 raise ValueError(f"{name!a:.60}: {len(entries)} entries, expected at most {MOST_ENTRIES}")
-            for word in (name, *_list_words(entries)):
+            for word in (name, *_list_words(entries, with_numbers=name in WITH_NUMBERS)):
                 if len(word) > LONGEST_ENTRY or not word.isprintable():
                     raise ValueError(f"{name!a:.60}: expected printable text, found {word!a:.60}")
         return lists
 
 
-def _list_words(entries: Any) -> Iterator[str]:
+def _list_words(entries: Any, *, with_numbers: bool) -> Iterator[str]:
     """Yield all words of a list, or of a table with its values. Raises ValueError for anything else."""
     if isinstance(entries, str):
         yield entries
     elif isinstance(entries, Mapping):
-        for name, value in entries.items():
-            yield from _list_words(name)
-            yield from _list_words(value)
+        yield from _list_words([*entries, *entries.values()], with_numbers=with_numbers)
     elif isinstance(entries, (list, tuple)):
         for entry in entries:
-            yield from _list_words(entry)
-    else:
-        raise ValueError(f"expected text, found {entries!a:.60}")  # noqa: TRY004 - as above
+            yield from _list_words(entry, with_numbers=with_numbers)
+    elif not (with_numbers and isinstance(entries, int)):
+        raise ValueError(f"expected text, found {entries!a:.60}")
 
 
 def name_file(row: str) -> str:

@@ -143,7 +143,14 @@ def test_more_source_code_than_any_vllm_has_is_refused(
 
 @pytest.mark.parametrize(
     "lists",
-    [{"flags": ["--x"]}, {"architectures": {"X": 1}}, {"architectures": [1]}, {"x": ["\x1b"]}, {"x": ["y" * 9999]}],
+    [
+        {"flags": ["--x"]},
+        {"architectures": {"X": 1}},
+        {"architectures": [1]},
+        {"attention_backends": []},
+        {"x": ["\x1b"]},
+        {"x": ["y" * 9999]},
+    ],
 )
 def test_a_record_of_another_form_is_refused(
     project: Project, upstream: Upstream, tmp_path: Path, lists: dict[str, Any]

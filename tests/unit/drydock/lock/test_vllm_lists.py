@@ -11,11 +11,13 @@ import pytest
 
 from drydock.config.matrix import find_variant, read_matrix
 from drydock.config.project_choice import DRYDOCK
+from drydock.config.validation import make_record
 from drydock.core.files import parse_any_json
 from drydock.core.paths import ROOT
 from drydock.core.project import Project
 from drydock.inputs.store import Store
 from drydock.lock import vllm_lists
+from drydock.lock.base_lists import BaseLists
 from drydock.lock.lockfile import path_of_lock, read_lock
 from drydock.model.locked import Lock, LockedWheel
 
@@ -41,6 +43,13 @@ def stored_wheel(
 def lock_of(*wheels: LockedWheel) -> Lock:
     pins = LOCK.platforms[PLATFORM].model_copy(update={"layers": {"vllm": wheels}})
     return LOCK.model_copy(update={"platforms": {PLATFORM: pins}})
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / vllm_lists.FOLDER).glob("*.json")), ids=lambda path: path.stem)
+def test_what_is_read_of_a_wheel_could_be_read_of_a_base(path: Path) -> None:
+    lists = parse_any_json(path.read_text())["lists"]
+    record = make_record(BaseLists, path.name, {"digest": f"sha256:{'0' * 64}", "lists": lists})
+    assert [*record.lists] == [*lists]
 
 
 def test_wheels_that_say_the_same_share_a_file(tmp_path: Path) -> None:
