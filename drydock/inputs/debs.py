@@ -54,6 +54,8 @@ KEYRING = LockedDeb(
 """Debian's keys, up to trixie's, for a machine without them, such as Ubuntu. Bookworm's signed archive has the hash."""
 LIMITED = re.compile(r"Failed to fetch (?P<url>https?://\S+)\s+(?P<status>\d{3})\b")
 """How apt says that a server refuses a request."""
+APT_AT_MOST = 900
+"""Seconds of a call of apt. The lists of a suite are 10 MB."""
 MIRROR_HINT = (
     "set DRYDOCK_DEBIAN_MIRROR to the root of a Debian mirror (the folder that contains dists/ and pool/); "
     "the security archive is the same address with -security appended, unless a second address follows after a space; "
@@ -288,6 +290,8 @@ def _make_isolated_root(folder: Path, suite: str, platform: str, mirrors: Debian
         "APT::Sandbox::User": "",
         "APT::Get::List-Cleanup": "false",
         "Acquire::Languages": "none",
+        # apt 2.6 can lose a file that it asks for again after a pause, and then waits for it without end.
+        "Acquire::Retries::Delay": "false",
         "Debug::NoLocking": "true",
         # Otherwise apt counts as essential; the image does not need it.
         "pkgCacheGen::ForceEssential": ",",
@@ -383,10 +387,16 @@ def _read_apt_output(command: Sequence[str], error: type[DrydockError]) -> str:
 
 
 def _run_apt(command: Sequence[str], error: type[DrydockError]) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "LC_ALL": "C"}
     try:
-        return subprocess.run(command, env={**os.environ, "LC_ALL": "C"}, capture_output=True, text=True, check=False)
+        return subprocess.run(
+            command, env=environment, capture_output=True, text=True, check=False, timeout=APT_AT_MOST
+        )
     except FileNotFoundError as missing:
         raise error(f"{command[0]} is not installed", hint=TOOL_HINT) from missing
+    except subprocess.TimeoutExpired as late:
+        hint = MIRROR_HINT if error is FetchError else ""
+        raise error(f"{command[0]} did not end within {APT_AT_MOST // 60} minutes", hint=hint) from late
 
 
 def _take_output(result: subprocess.CompletedProcess[str], error: type[DrydockError]) -> str:
