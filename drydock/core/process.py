@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import gc
+import io
 import locale
 import os
 import sys
@@ -34,6 +35,7 @@ def prepare_process() -> None:
     """Make what the environment got wrong right, before anything is read: closed standard streams, and the encoding."""
     open_standard_streams()
     require_utf8()
+    unbuffer_standard_error()
 
 
 def open_standard_streams() -> None:
@@ -49,6 +51,17 @@ def open_standard_streams() -> None:
             if opened != number:
                 os.close(opened)
             setattr(sys, name, open(number, mode, encoding="utf-8", errors="backslashreplace", closefd=False))  # noqa: SIM115
+
+
+def unbuffer_standard_error() -> None:
+    """Write to standard error at once: what a full disk behind 2>FILE did not take would fail again, with code 120."""
+    if sys.stderr is sys.__stderr__ and sys.stderr:
+        sys.stderr = io.TextIOWrapper(
+            open(sys.stderr.fileno(), "wb", buffering=0, closefd=False),  # noqa: SIM115 - until the process ends
+            encoding=sys.stderr.encoding,
+            errors=sys.stderr.errors,
+            write_through=True,
+        )
 
 
 def require_utf8() -> None:

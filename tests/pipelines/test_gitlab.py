@@ -15,9 +15,9 @@ import pytest
 from bench.small_project import VARIANT
 from drydock.ci.publishing import PASSWORD, USER
 from drydock.core.paths import cache_home
-from drydock.engine import debian
 from tests.pipelines.conftest import edit
 from tests.support.git import git
+from tests.support.programs import require_program
 from tests.support.servers import PASSWORD as RIGHT
 from tests.support.servers import Registry
 from tests.support.small_image import Small
@@ -35,8 +35,7 @@ def programs() -> Path:
     """Return the folder of programs with gitlab-ci-local, and the Node that it needs."""
     if not shutil.which("npm"):
         pytest.skip("no npm here, which installs gitlab-ci-local")
-    if not shutil.which("rsync"):
-        debian.install_packages("rsync")
+    require_program("rsync")
     folder = cache_home() / "tests" / "-".join(PACKAGES).replace("@", "-")
     if not (folder / "node_modules" / ".bin" / "gitlab-ci-local").exists():
         folder.mkdir(parents=True, exist_ok=True)

@@ -30,7 +30,6 @@ from drydock.core.errors import DiskFullError, FetchError, InputError, NotReprod
 from drydock.core.files import format_json
 from drydock.core.project import Project
 from drydock.core.tar import unpack_tar
-from drydock.engine import debian
 from drydock.examine.remote_image import open_image
 from drydock.model.locked import LockedFile
 from drydock.model.record import dump_record
@@ -38,6 +37,7 @@ from drydock.publish import push
 from drydock.publish.push import PublishOptions, publish_image
 from tests.support.filled_registry import StockedRepository
 from tests.support.local_registry import PLATFORMS, VARIANT
+from tests.support.programs import require_program
 from tests.support.servers import Registry
 from tests.support.signing_keys import key_pair
 from tests.support.small_disk import small_disk
@@ -355,9 +355,7 @@ def test_vendors_files_stay_behind_and_are_brought_by_their_hashes(
 @pytest.fixture(scope="module")
 def oras() -> str:
     """A stock client of OCI layouts, installed where it is missing."""
-    if not shutil.which("oras"):
-        debian.install_packages("oras", minimum={"oras": (1, 2)})
-    return shutil.which("oras") or "oras"
+    return require_program("oras", minimum=(1, 2))
 
 
 def test_a_stock_client_reads_it(carried: Carried, signed: Path, oras: str, tmp_path: Path) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -22,8 +21,8 @@ from testcontainers.core.wait_strategies import ExecWaitStrategy
 
 from drydock.core.files import hold_lock_file
 from drydock.core.paths import cache_home
-from drydock.engine import debian
 from drydock.topology.playbook.playbook_run import Ssh
+from tests.support.programs import require_program
 from tests.support.servers import Registry
 from tests.support.started_containers import make_container
 
@@ -83,8 +82,7 @@ def image() -> str:
 
 
 def _make(name: str) -> None:
-    if not shutil.which("mmdebstrap"):
-        debian.install_packages("mmdebstrap")
+    require_program("mmdebstrap")
     with tempfile.TemporaryDirectory() as folder:
         path = f"{folder}/machine.tar"
         hooks = [f"--customize-hook={hook}" for hook in HOOKS]

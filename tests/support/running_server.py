@@ -5,9 +5,11 @@ As a script it is that process: it reads a Start as JSON from its argument and e
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import http.client
 import json
+import logging
 import os
 import re
 import signal
@@ -194,6 +196,8 @@ def _cache(start: Start) -> CachePlan:
 def _main() -> int:
     # As __main__.py does, before any thread: SIGTERM would end a process that has a thread in which it is not blocked.
     signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM, signal.SIGINT))
+    # Of requests, which an image has not: a handler that waits for standard error at the end.
+    atexit.unregister(logging.shutdown)
     start = Start(**json.loads(sys.argv[1]))
     if start.blind == "closed":
         os.close(2)

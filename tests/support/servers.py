@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import shutil
 import socket
 import subprocess
 import threading
@@ -12,19 +11,12 @@ from pathlib import Path
 
 import requests
 
-from drydock.engine import debian
 from tests.support.ports import free_port
+from tests.support.programs import require_program
 
 PASSWORD = "correct horse"  # noqa: S105 - of the test registry
 HTPASSWD = "someone:$2b$05$DFZoaI09KhcoJu5hF4S5Qu/sErKKszCJXlzPIs77k0ICrVaZKcs72\n"
 """PASSWORD, encrypted with bcrypt by `htpasswd -B`."""
-
-
-def program() -> str:
-    """Return the registry's program; as root on Debian, install it if it is missing."""
-    if not shutil.which("docker-registry"):
-        debian.install_packages("docker-registry")
-    return shutil.which("docker-registry") or "docker-registry"
 
 
 class Registry:
@@ -50,7 +42,7 @@ class Registry:
     @property
     def command(self) -> tuple[str, ...]:
         """The command that serves its folder."""
-        return (program(), "serve", str(self._config))
+        return (require_program("docker-registry"), "serve", str(self._config))
 
     def start(self) -> None:
         """Start it and wait until it answers."""
