@@ -459,11 +459,11 @@ def _write_output(option: str, path: str, text: str) -> None:
     if path == "-":
         emit_text(text)
         return
-    from entrypoints.core.folders import replace_file
+    from entrypoints.core.folders import READABLE, replace_file
 
     try:
         if os.path.isfile(path) or not os.path.exists(path):
-            replace_file(path, printable(text))
+            replace_file(path, printable(text), READABLE)  # on the host, its reader is another user than the image's
         else:  # /dev/stdout, or a pipe: root could replace it
             with open(path, "w", encoding="utf-8") as file:
                 file.write(printable(text))

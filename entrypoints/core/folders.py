@@ -14,6 +14,8 @@ from collections.abc import Iterator, Mapping
 from entrypoints.core.errors import HOST, EntrypointError
 
 PRIVATE = 0o700
+READABLE = 0o644
+"""Of a file that an option asked for."""
 _CHUNK = 1 << 26
 IMAGE_HOME = "/"
 """HOME of the image. Only root can write there, so no other user can put a file into it that a program runs."""
@@ -81,10 +83,13 @@ def choose_private_home(env: Mapping[str, str]) -> str:
     return f"{root}/home"
 
 
-def replace_file(path: str, text: str) -> None:
-    """Write a file atomically. Raises OSError."""
+def replace_file(path: str, text: str, mode: int | None = None) -> None:
+    """Write a file atomically; without `mode`, with what the umask leaves. Raises OSError."""
     temporary = f"{path}.{os.getpid()}"
     with open(temporary, "w", encoding="utf-8") as file:
+        if mode is not None:
+            with contextlib.suppress(OSError):  # a file system that has its own modes, such as vfat
+                os.fchmod(file.fileno(), mode)
         file.write(text)
     os.replace(temporary, path)
 

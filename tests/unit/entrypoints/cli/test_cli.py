@@ -17,6 +17,7 @@ import pytest
 from drydock.run.standins import CONFIG
 from entrypoints.cli import cli
 from entrypoints.core import errors
+from entrypoints.core.folders import READABLE
 from tests.support import terminal
 from tests.support.hosts import expect
 from tests.support.hosts.trees import HOSTS
@@ -373,6 +374,16 @@ def test_check_exits_3_on_fail_and_writes_junit(profile: Path, tmp_path: Path) -
     assert json.loads(ran.stdout)[0]["remediation"] == "mend it"
     assert "<failure" in (tmp_path / "checks.xml").read_text()
     assert run(profile, "check", "--junit", "-").stdout.startswith("<?xml")
+
+
+def test_a_file_that_an_option_asks_for_can_be_read_by_other_users_of_the_host(profile: Path, tmp_path: Path) -> None:
+    file = tmp_path / "checks.xml"
+    umask = os.umask(0o027)  # as with a cache
+    try:
+        run(profile, "check", "--junit", str(file))
+    finally:
+        os.umask(umask)
+    assert file.stat().st_mode & 0o777 == READABLE
 
 
 def test_strict_serve_starts_nothing_when_a_check_fails(profile: Path, model: str) -> None:
