@@ -19,6 +19,10 @@ testcontainers_config._docker_auth_config = None
 """It would log in with a CI job's DOCKER_AUTH_CONFIG for each container; the tests' images are in the engine."""
 
 
+CREATED_WITHIN = 300
+"""Seconds of an answer of the engine. It unpacks an image of 10 GB when the first container of it is made."""
+
+
 class Ended(NamedTuple):
     """A container that has ended."""
 
@@ -35,7 +39,7 @@ def make_container(
     **options: Any,
 ) -> DockerContainer:
     """Return a container to start. `ports` are those of docker's SDK, `options` those of testcontainers and the SDK."""
-    container = DockerContainer(image, **options).with_command([*words])
+    container = DockerContainer(image, docker_client_kw={"timeout": CREATED_WITHIN}, **options).with_command([*words])
     for path in tmpfs:
         container.with_tmpfs_mount(path)
     container.ports.update(ports or {})
