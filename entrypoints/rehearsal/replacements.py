@@ -48,9 +48,12 @@ def _make_constant_method(answer: Any) -> Any:
 def give_processor(recorded: Mapping[str, Any]) -> None:
     """Let the CPU platform see a recorded processor, on which its kernels depend, and its memory."""
     import torch
+    from vllm import _custom_ops
     from vllm.platforms import CpuArchEnum, current_platform
 
     torch.cpu._is_amx_tile_supported = lambda: bool(recorded["amx"])  # noqa: SLF001 - vLLM asks by this name
+    # A processor without AVX-512 loads a library without this kernel, whatever was recorded.
+    _custom_ops._supports_cpu_fp8_w8a16 = bool(recorded["amx"])  # noqa: SLF001 - as above
     platform = type(current_platform)
     platform.get_cpu_architecture = _make_constant_method(CpuArchEnum[recorded["architecture"]])
     platform.get_device_total_memory = _make_constant_method(recorded["memory"])
