@@ -17,7 +17,7 @@ from drydock.ci.publishing import PASSWORD, USER
 from drydock.core.paths import cache_home
 from tests.pipelines.conftest import edit
 from tests.support.git import git
-from tests.support.programs import require_program
+from tests.support.needed_programs import require_program
 from tests.support.servers import PASSWORD as RIGHT
 from tests.support.servers import Registry
 from tests.support.small_image import Small

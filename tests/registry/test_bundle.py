@@ -37,7 +37,7 @@ from drydock.publish import push
 from drydock.publish.push import PublishOptions, publish_image
 from tests.support.filled_registry import StockedRepository
 from tests.support.local_registry import PLATFORMS, VARIANT
-from tests.support.programs import require_program
+from tests.support.needed_programs import require_program
 from tests.support.servers import Registry
 from tests.support.signing_keys import key_pair
 from tests.support.small_disk import small_disk

@@ -22,7 +22,7 @@ from testcontainers.core.wait_strategies import ExecWaitStrategy
 from drydock.core.files import hold_lock_file
 from drydock.core.paths import cache_home
 from drydock.topology.playbook.playbook_run import Ssh
-from tests.support.programs import require_program
+from tests.support.needed_programs import require_program
 from tests.support.servers import Registry
 from tests.support.started_containers import make_container
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import requests
 
+from tests.support.needed_programs import require_program
 from tests.support.ports import free_port
-from tests.support.programs import require_program
 
 PASSWORD = "correct horse"  # noqa: S105 - of the test registry
 HTPASSWD = "someone:$2b$05$DFZoaI09KhcoJu5hF4S5Qu/sErKKszCJXlzPIs77k0ICrVaZKcs72\n"

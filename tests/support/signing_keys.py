@@ -6,7 +6,7 @@ import os
 import subprocess
 from pathlib import Path
 
-from tests.support.programs import require_program
+from tests.support.needed_programs import require_program
 
 
 def key_pair(folder: Path) -> Path:

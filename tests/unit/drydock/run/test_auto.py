@@ -299,7 +299,7 @@ def test_run_with_auto_builds_what_is_not_built_yet(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(daemon, "ensure_engine", lambda: None)
     monkeypatch.setattr(build_job, "prepare_job", lambda _, target: target)
     monkeypatch.setattr(pins, "pin_missing", lambda job: job)
-    monkeypatch.setattr(run_verb.Here, "own", lambda *_: "")
+    monkeypatch.setattr(run_verb.Here, "find_own_image", lambda *_: "")
     monkeypatch.setattr(
         build, "build_image", lambda job: built.append(job) or SimpleNamespace(image=f"drydock/{job}:1")
     )
