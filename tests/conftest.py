@@ -104,6 +104,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    os.environ.pop("PYTHONUNBUFFERED", None)  # programs that tests start would hide what an ordinary user meets
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job inherits that it is ignored
     damage.rounds = config.getoption("--fuzz-rounds")
     # The usual run tries the same examples each time; --all looks for new ones. A busy machine is slow, not wrong.

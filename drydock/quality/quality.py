@@ -259,10 +259,6 @@ def _run_module(root: Path, module: str, *arguments: str) -> bool:
 
 
 def _ends_well(folder: Path, command: Sequence[str], **variables: str) -> bool:
-    """Run a command in a folder, its output on standard error.
-
-    Without this machine's settings of Python: PYTHONUNBUFFERED=1 hides what an ordinary user's machine shows.
-    """
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
-    env = {**inherited, **variables}
+    """Run a command in a folder, its output on standard error."""
+    env = {**os.environ, **variables}
     return subprocess.run(command, cwd=folder, env=env, stdout=sys.stderr.fileno(), check=False).returncode == 0
