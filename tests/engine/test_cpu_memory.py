@@ -68,6 +68,7 @@ def test_vllms_own_profile_of_its_worker_agrees(built: build.Built, model: Path)
     use = planned(built.image, model, *flags)
 
     server = 0.6 * GIB  # server_memory_gib: another process, which vLLM's worker does not see
-    # A processor without AVX-512 loads smaller kernels: the plan counts 0.1 GiB more than its worker takes.
-    assert use["weights"] + use["other"] - server == pytest.approx(worker * GIB, rel=WITHIN, abs=0.12 * GIB)
+    # Measured on an AMD EPYC without AVX-512: the worker takes 0.1 GiB less than the plan counts for all processors.
+    spared = 0.0 if "avx512f" in Path("/proc/cpuinfo").read_text() else 0.1 * GIB
+    assert use["weights"] + use["other"] - server - spared == pytest.approx(worker * GIB, rel=WITHIN)
     assert use["cache"] == pytest.approx(cache * GIB, rel=WITHIN)

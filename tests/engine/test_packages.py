@@ -17,11 +17,12 @@ import docker
 import pytest
 
 from drydock.build import build
-from drydock.build.build_job import Job, choose_platform, prepare_job
+from drydock.build.build_job import Job, prepare_job
 from drydock.build.pins import accept_emulated_base, find_missing_pins
 from drydock.config.matrix import read_matrix
 from drydock.config.project_choice import DRYDOCK
 from drydock.engine.daemon import list_builder_platforms
+from drydock.inputs.wheels import is_native_platform
 from drydock.model.variant import Variant
 from drydock.oci.image_layout import read_digest
 from tests.engine.test_standins import hosts, planned
@@ -39,7 +40,7 @@ IMPORTS = {
 NOT_EVERYWHERE = {"flashinfer": "flashinfer-python"}
 """Module → the distribution that brings it, where some releases of vLLM want none."""
 
-EMULATED_AT_MOST = 1800
+AT_MOST, EMULATED_AT_MOST = 600, 1800
 """Seconds of a command in an image. Under emulation on two cores, vLLM's import takes minutes."""
 
 HEAVY = [
@@ -60,10 +61,10 @@ Run = Callable[..., Ended]
 def variant(request: pytest.FixtureRequest) -> Variant:
     """Return one variant after the other; skip those that cannot be built here, with the reason."""
     row: Variant = request.param
-    platform = choose_platform(row, None)
-    if platform not in list_builder_platforms():
-        pytest.skip(f"{row.id}: this engine runs no {platform}")
-    if lacking := find_missing_pins(prepare_emulated_job(row)):
+    job = prepare_emulated_job(row)
+    if job.platform not in list_builder_platforms():
+        pytest.skip(f"{row.id}: this engine runs no {job.platform}")
+    if lacking := find_missing_pins(job):
         pytest.skip(f"{row.id}: not pinned: {', '.join(sorted(lacking))}")
     return row
 
@@ -110,13 +111,14 @@ def cached() -> set[str]:
 
 
 @pytest.fixture
-def run(variant: Variant, image: build.Built) -> Run:
+def run(image: build.Built) -> Run:
     """Run a command in the image, without network, as its own user."""
 
     def _run(*words: str) -> Ended:
         options: dict[str, Any] = {"network_mode": "none", "read_only": True, "tmpfs": ("/tmp",)}
-        options |= {"platform": choose_platform(variant, None), "volumes": [(expect.HOSTS, "/hosts")]}
-        return run_container(image.image, *words, seconds=EMULATED_AT_MOST, **options)
+        options |= {"platform": image.platform, "volumes": [(expect.HOSTS, "/hosts")]}
+        seconds = AT_MOST if is_native_platform(image.platform) else EMULATED_AT_MOST
+        return run_container(image.image, *words, seconds=seconds, **options)
 
     return _run
 
