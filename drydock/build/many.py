@@ -16,13 +16,14 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from contextlib import nullcontext
 from functools import partial
+from pathlib import Path
 from typing import Literal, NamedTuple
 
 from drydock.build import build, buildx
 from drydock.build.build_job import Job
 from drydock.build.build_progress import Log
 from drydock.core.console import log, show_step
-from drydock.core.errors import DrydockError, EngineError
+from drydock.core.errors import DrydockError, EngineError, explain_os_error
 from drydock.core.files import link_or_copy
 from drydock.core.paths import cache_home
 from drydock.core.threads import start_daemon
@@ -140,7 +141,8 @@ class _Run:
                 if not self._options.no_cache:
                     _share_foundation(job)
                 return self._build(job, builder)
-        except DrydockError as error:
+        except (DrydockError, OSError) as cause:
+            error = explain_os_error(cause) if isinstance(cause, OSError) else cause
             if error is self._engine_error or self._stopped.is_set():
                 raise
             if isinstance(error, buildx.StoppedError) and self._stopped.wait(NOTICED_WITHIN):
@@ -210,13 +212,17 @@ def _make_outcome(job: Job, built: build.Built, logs: Sequence[Log]) -> Outcome:
 def _share_foundation(job: Job) -> None:
     """Link the foundation of another row if it has the same recipe and this row has none."""
     mine = job.foundation
-    if (mine / "index.json").is_file():
+    if _has_index(mine):
         return
     for layout in cache_home().glob(f"foundations/*/{mine.parent.name}/{mine.name}"):
         if oci.is_sound_layout(layout):
-            with whole_folder(mine, replace=True) as temporary:
+            with whole_folder(mine, replace_unless=_has_index) as temporary:
                 shutil.copytree(layout, temporary, dirs_exist_ok=True, copy_function=link_or_copy)
             return
+
+
+def _has_index(layout: Path) -> bool:
+    return (layout / "index.json").is_file()
 
 
 def _assign_builders(

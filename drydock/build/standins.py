@@ -125,7 +125,7 @@ def make_stand_in_base(variant: Variant, below: Job) -> str:
     stub = _make_tar(*_base_files(variant, layers[0]))
     final = default_store().home / "bases" / compute_checksum([root, hashlib.sha256(stub).hexdigest()])
     if not oci.is_intact_layout(final):
-        with whole_folder(final, replace=True) as folder:
+        with whole_folder(final, replace_unless=oci.is_intact_layout) as folder:
             (folder / "layer.tar").write_bytes(stub)
             what = f"a stand-in for the base of {variant.id}"
             oci.write_layout(folder, folder / "layer.tar", below.platform, below.lock.source_date_epoch, what, layers)

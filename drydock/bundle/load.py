@@ -240,7 +240,7 @@ class _Loading:
         """Write the layout of a base image."""
         final = fetch.image_folder(str(image.base), image.platform, self.store)
         if not oci.is_intact_layout(final):
-            with whole_folder(final, replace=True) as layout:
+            with whole_folder(final, replace_unless=oci.is_intact_layout) as layout:
                 self._write_layout(layout, str(image.base), image.platform)
 
     def image(self, image: BundledImage) -> None:

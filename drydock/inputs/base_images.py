@@ -52,7 +52,7 @@ def fetch_base(
         raise FetchError(f"{name}: platforms are {platform_names}, expected {platform}")
     manifest = images.images[platform]
     _store_blobs(blobs, manifest, store)
-    with whole_folder(final, replace=True) as layout:
+    with whole_folder(final, replace_unless=oci.is_intact_layout) as layout:
         for descriptor in _list_blobs(manifest):
             blob = store.path(descriptor["digest"].removeprefix("sha256:"))
             place_file(blob, oci.path_of_blob(layout, descriptor["digest"]), executable=False)

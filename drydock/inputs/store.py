@@ -14,7 +14,7 @@ import shutil
 import stat
 import tempfile
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from io import BufferedRandom, BufferedReader
 from pathlib import Path
@@ -125,9 +125,13 @@ class Store:
         hashes = {name: hashlib.sha256(text).hexdigest() for name, text in texts.items()}
         key = compute_checksum({"files": {**files, **hashes}, "executable": sorted(executable)})
         final = self.home / "contexts" / key
-        if _has_exactly(final, {**files, **hashes}, executable):
+
+        def is_whole(folder: Path) -> bool:
+            return _has_exactly(folder, {**files, **hashes}, executable)
+
+        if is_whole(final):
             return final
-        with whole_folder(final, replace=True) as temporary:
+        with whole_folder(final, replace_unless=is_whole) as temporary:
             for name, sha256 in files.items():
                 self.verify(sha256)
                 place_file(self.path(sha256), temporary / name, executable=name in executable)
@@ -140,13 +144,18 @@ def _has_exactly(folder: Path, hashes: Mapping[str, str], executable: Collection
     """Tell whether a folder has exactly these files (name → sha256), and no links."""
     if folder.is_symlink() or not folder.is_dir():
         return False
-    files = {str(path.relative_to(folder)): path for path in folder.rglob("*") if path.is_symlink() or path.is_file()}
-    return files.keys() == hashes.keys() and all(
-        not path.is_symlink()
-        and bool(path.stat().st_mode & stat.S_IXUSR) == (name in executable)
-        and file_sha256(path) == hashes[name]
-        for name, path in files.items()
-    )
+    try:
+        files = {
+            str(path.relative_to(folder)): path for path in folder.rglob("*") if path.is_symlink() or path.is_file()
+        }
+        return files.keys() == hashes.keys() and all(
+            not path.is_symlink()
+            and bool(path.stat().st_mode & stat.S_IXUSR) == (name in executable)
+            and file_sha256(path) == hashes[name]
+            for name, path in files.items()
+        )
+    except FileNotFoundError:  # it was damaged, and another run replaces it at this moment
+        return False
 
 
 def _verify_and_touch(path: Path, sha256: str) -> bool:
@@ -164,10 +173,14 @@ def default_store(env: Mapping[str, str] = os.environ) -> Store:
 
 
 @contextlib.contextmanager
-def whole_folder(final: Path, *, replace: bool = False) -> Iterator[Path]:
+def whole_folder(
+    final: Path, *, replace: bool = False, replace_unless: Callable[[Path], bool] | None = None
+) -> Iterator[Path]:
     """Yield a temporary folder that is renamed to `final` if the block succeeds, and removed otherwise.
 
-    If another run has made `final` meanwhile, its folder stays, unless `replace` is set. Raises DiskFullError.
+    A folder `final` that is there at the end stays, unless `replace` is set: then a lock keeps other runs away. Without
+    such a lock, `replace_unless` tells whether that folder is whole: another run has made it meanwhile, and may use it.
+    Raises DiskFullError.
     """
     with disk_full(final):
         make_folder(final.parent)
@@ -181,9 +194,24 @@ def whole_folder(final: Path, *, replace: bool = False) -> Iterator[Path]:
                 yield temporary
                 if replace:
                     shutil.rmtree(final, ignore_errors=True)
-                _rename_unless_made(temporary, final)
+                with _remove_broken_folder(final, replace_unless) if replace_unless else contextlib.nullcontext():
+                    _rename_unless_made(temporary, final)
             finally:
                 shutil.rmtree(temporary, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _remove_broken_folder(folder: Path, is_whole: Callable[[Path], bool]) -> Iterator[None]:
+    """Remove a folder that is not whole; while the block runs, other runs that found the same folder wait."""
+    with contextlib.ExitStack() as handles:
+        with contextlib.suppress(OSError):  # there is none
+            handle = handles.enter_context(_open_folder(folder))
+            with contextlib.suppress(OSError):  # without locks, one of two runs that repair at once fails
+                fcntl.flock(handle, fcntl.LOCK_EX)
+            is_same = os.path.samestat(os.fstat(handle), folder.lstat())  # no other run has replaced it meanwhile
+            if is_same and not is_whole(folder):
+                shutil.rmtree(folder, ignore_errors=True)
+        yield
 
 
 def _rename_unless_made(temporary: Path, final: Path) -> None:

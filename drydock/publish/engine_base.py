@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import hashlib
 import os
-import shutil
+from pathlib import Path
 
 from drydock.build.adoption import read_parts
 from drydock.core.errors import InputError
-from drydock.core.files import make_folder, read_bounded
+from drydock.core.files import hold_lock_file, read_bounded
 from drydock.engine import daemon
 from drydock.engine.saved_images import save_image
 from drydock.inputs import fetch, indexes
@@ -38,8 +38,20 @@ def open_engine_base(name: str, only: str, store: Store) -> BaseImage:
     daemon.ensure_engine(install=False)
     named = parse_reference(name)
     saved = fetch.image_folder(f"sha256:{hashlib.sha256(name.encode()).hexdigest()}", SAVED, store)
-    with whole_folder(saved, replace=True) as folder:
-        digest = save_image(name, folder)
+    with hold_lock_file(saved.with_suffix(".lock")):
+        with whole_folder(saved, replace=True) as folder:
+            digest = save_image(name, folder)
+        platform, base_platform = _read_saved_image(saved, name, only)
+        final = fetch.image_folder(digest, platform, store)
+        _move_layout(saved, final)
+    access = indexes.make_index_access(indexes.read_indexes(), os.environ)
+    repository = Repository(named._replace(tag="", digest=""), access)
+    reference = named.at(digest)._replace(tag=named.tag)
+    return BaseImage(repository, reference, {platform: base_platform}, layout=final)
+
+
+def _read_saved_image(saved: Path, name: str, only: str) -> tuple[str, BasePlatform]:
+    """Return the platform of a saved image, and what is known of it. Raises InputError."""
     image_digest, content = oci.find_image(saved)
     if problem := strict.not_image(content):
         raise InputError(f"{name}: not an image, but {problem}")
@@ -48,12 +60,12 @@ def open_engine_base(name: str, only: str, store: Store) -> BaseImage:
     platform = strict.platform_of(strict.read_config(config, name))
     if platform not in PLATFORMS or only not in ("", platform):
         raise InputError(f"{name}: the engine has it for {platform}, expected {only or 'Linux'}")
-    parts = read_parts(content, config, name)
-    final = fetch.image_folder(digest, platform, store)
-    shutil.rmtree(final, ignore_errors=True)
-    make_folder(final.parent)
-    saved.rename(final)
-    access = indexes.make_index_access(indexes.read_indexes(), os.environ)
-    repository = Repository(named._replace(tag="", digest=""), access)
-    platforms = {platform: BasePlatform(manifest, parts)}
-    return BaseImage(repository, named.at(digest)._replace(tag=named.tag), platforms, layout=final)
+    return platform, BasePlatform(manifest, read_parts(content, config, name))
+
+
+def _move_layout(saved: Path, final: Path) -> None:
+    """Move a layout to where it is looked for by its digest; one that is there stays, since a build may read it."""
+    with whole_folder(final, replace_unless=oci.is_intact_layout) as folder:
+        for path in saved.iterdir():
+            path.rename(folder / path.name)
+    saved.rmdir()

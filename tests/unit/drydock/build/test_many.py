@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import shutil
 import signal
 import threading
@@ -160,6 +161,15 @@ def test_a_row_whose_inputs_cannot_be_fetched_fails_before_the_bake(builders: Bu
     assert (failed.state, failed.why, failed.hint, failed.exit_code) == ("failed", "a wheel: 404", "lock again", 4)
     assert built.state == "built"
     assert builders.bakes == [(None, "b")] * 2
+
+
+def test_a_row_whose_files_cannot_be_read_stops_no_other(builders: Builders) -> None:
+    builders.fetch_fails = {"a": OSError(errno.EIO, "Input/output error", "/cache/a.whl")}
+    failed, built = many.build_all([builders.job("a", 1), builders.job("b", 2)])
+
+    assert (failed.state, failed.why) == ("failed", "/cache/a.whl: Input/output error")
+    assert "check the disk" in failed.hint
+    assert built.state == "built"
 
 
 def test_another_digest_than_the_recorded_one_is_told(builders: Builders) -> None:

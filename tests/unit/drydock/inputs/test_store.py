@@ -2,7 +2,10 @@ from __future__ import annotations
 
 import os
 import stat
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -132,6 +135,37 @@ def test_the_folder_of_a_faster_run_stays(tmp_path: Path) -> None:
         with whole_folder(tmp_path / "final") as fast:
             (fast / "fast").touch()
     assert [path.name for path in tmp_path.rglob("*")] == ["final", "fast"]
+
+
+@pytest.mark.parametrize("is_damaged", [False, True])
+def test_a_damaged_folder_is_replaced_once_by_the_fastest_run(tmp_path: Path, is_damaged: bool) -> None:
+    final = tmp_path / "final"
+    if is_damaged:
+        final.mkdir()
+        (final / "damaged").touch()
+
+    def is_whole(folder: Path) -> bool:
+        return not (folder / "damaged").exists()
+
+    with whole_folder(final, replace_unless=is_whole) as slow:
+        (slow / "slow").touch()
+        with whole_folder(final, replace_unless=is_whole) as fast:
+            (fast / "fast").touch()
+    assert [path.name for path in tmp_path.rglob("*")] == ["final", "fast"]
+
+
+def test_runs_that_need_the_same_folder_at_once_all_get_it_whole(tmp_path: Path) -> None:
+    texts = {f"{number}.py": bytes(20_000) for number in range(12)}
+
+    def read_names(store: Store, delay: float) -> set[str]:
+        time.sleep(delay)
+        return {path.name for path in store.folder({}, texts).iterdir()}
+
+    with ThreadPoolExecutor(4) as pool:
+        for number in range(50):  # before each run kept what a faster one had made, one of five stores failed
+            store = Store(tmp_path / str(number))
+            delays = [run * 0.0007 for run in range(4)]
+            assert list(pool.map(partial(read_names, store), delays)) == [texts.keys()] * 4
 
 
 def test_folders_of_killed_runs_are_removed_and_those_of_live_runs_are_not(tmp_path: Path) -> None:
