@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -40,15 +41,17 @@ def small(job: Job, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Small]
             client.images.remove(image["Id"], force=True)
 
 
-def rows(stdout: str) -> dict[str, dict[str, Any]]:
-    return {row["variant"]: row for row in json.loads(stdout)["rows"]}
+def read_rows(result: subprocess.CompletedProcess[str]) -> dict[str, dict[str, Any]]:
+    """Return what `build --json` says of each row; it says so of rows that failed too."""
+    assert result.stdout, f"exit code {result.returncode}: {result.stderr[-3000:]}"
+    return {row["variant"]: row for row in json.loads(result.stdout)["rows"]}
 
 
 @pytest.fixture(scope="module")
 def digests(small: Small) -> dict[str, str]:
     """Build three rows at once, of which one fails; return the digests of the others."""
     result = small.invoke("build", "--target", f"{BROKEN},{ROWS}", "--offline", "--json")
-    row_results = rows(result.stdout)
+    row_results = read_rows(result)
 
     assert result.returncode == BuildError.code, result.stderr[-3000:]
     assert {name: row["state"] for name, row in row_results.items()} == {
@@ -81,7 +84,7 @@ def test_two_buildkits_share_the_rows_and_make_the_same_images(
         disk_usage = engine.docker("buildx", "du")
 
     assert result.returncode == 0, result.stderr[-3000:]
-    assert {row: of["digest"] for row, of in rows(result.stdout).items()} == digests
+    assert {row: of["digest"] for row, of in read_rows(result).items()} == digests
     assert "MB" in disk_usage.splitlines()[-1], disk_usage
 
 
@@ -97,4 +100,4 @@ def test_ctrl_c_leaves_nothing_half_made_of_any_row(small: Small, digests: dict[
     assert "Traceback" not in stderr
     assert [*small.cache.glob("*/*/*/.*")] == []
     result = small.invoke("build", "--target", ROWS, "--offline", "--json")
-    assert {row: of["digest"] for row, of in rows(result.stdout).items()} == digests
+    assert {row: of["digest"] for row, of in read_rows(result).items()} == digests
