@@ -32,7 +32,7 @@ KINDS = ("unit", "golden", "fuzz", "packages", "machines", "cluster", "oracle", 
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    reports = [report for found in terminalreporter.stats.values() for report in found]
+    reports = [report for outcome_reports in terminalreporter.stats.values() for report in outcome_reports]
     tests = [report for report in reports if isinstance(report, pytest.TestReport)]
     terminalreporter.write_sep("=", ", ".join(count(kind, tests) for kind in KINDS))
 
@@ -57,9 +57,9 @@ STARTED = pytest.StashKey[bool]()
 @pytest.fixture(scope="session")
 def engine(request: pytest.FixtureRequest) -> docker_engine.Engine:
     """Give a usable engine; it is stopped at the end of the run that started it."""
-    found = docker_engine.ensure_engine()
-    request.config.stash[STARTED] = found.started
-    return found
+    usable_engine = docker_engine.ensure_engine()
+    request.config.stash[STARTED] = usable_engine.started
+    return usable_engine
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
@@ -139,8 +139,8 @@ class Recorder:
             variant, tier = mark.args
             outcomes = self._outcomes.setdefault(variant, {FOUNDATION: [], IMAGE: []})
             outcomes[subject].append((tier, item.nodeid, report.outcome))
-            told = ((DIGESTS.get(name), str(value)) for name, value in item.user_properties)
-            self._digests.update(((variant, kind), digest) for kind, digest in told if kind)
+            digest_pairs = ((DIGESTS.get(name), str(value)) for name, value in item.user_properties)
+            self._digests.update(((variant, kind), digest) for kind, digest in digest_pairs if kind)
         return report  # type: ignore[return-value] - as above
 
     def pytest_sessionfinish(self) -> None:

@@ -33,8 +33,10 @@ def named(path: Path) -> set[str]:
 
 def test_the_architectures_that_drydock_names_are_vllms() -> None:
     known = registered() | FALLBACKS
-    found = {path: named(path) for path in sorted((ROOT / "entrypoints").rglob("*.py"))}
+    names_by_file = {path: named(path) for path in sorted((ROOT / "entrypoints").rglob("*.py"))}
 
-    assert len(set().union(*found.values())) > 50
-    wrong = {str(path.relative_to(ROOT)): sorted(names - known) for path, names in found.items() if names - known}
+    assert len(set().union(*names_by_file.values())) > 50
+    wrong = {
+        str(path.relative_to(ROOT)): sorted(names - known) for path, names in names_by_file.items() if names - known
+    }
     assert not wrong

@@ -25,7 +25,7 @@ def test_every_example_is_compared() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "path", "value", "said"),
+    ("name", "path", "value", "message"),
     [
         ("kserve", ("spec", "template", "containers", 0, "startupProbe", "httpGet", "prot"), 1, "unknown field"),
         ("kserve", ("spec", "template", "containers", 0, "volumeMounts", 0, "mountPath"), None, "missing"),
@@ -35,7 +35,7 @@ def test_every_example_is_compared() -> None:
         ("dynamo", ("spec", "components", 0, "podTemplate", "spec", "initContainer"), [], "unknown field"),
     ],
 )
-def test_a_mistake_in_an_example_is_seen(name: str, path: tuple[Any, ...], value: Any, said: str) -> None:
+def test_a_mistake_in_an_example_is_seen(name: str, path: tuple[Any, ...], value: Any, message: str) -> None:
     wrong = copy.deepcopy(EXAMPLES[name])
     place = wrong
     for key in path[:-1]:
@@ -44,7 +44,7 @@ def test_a_mistake_in_an_example_is_seen(name: str, path: tuple[Any, ...], value
         del place[path[-1]]
     else:
         place[path[-1]] = value
-    assert any(said in problem for problem in list_problems(wrong, SCHEMAS[name]["root"], name))
+    assert any(message in problem for problem in list_problems(wrong, SCHEMAS[name]["root"], name))
 
 
 @pytest.mark.parametrize("name", sorted(EXAMPLES))

@@ -39,7 +39,7 @@ def refusal(profile: dict[str, Any], facts: Facts) -> EntrypointError:
 
 
 @pytest.mark.parametrize(
-    ("name", "kept"),
+    ("name", "visible_paths"),
     [
         ("ascend-910b3-8x", {"/dev/davinci5"}),
         ("ascend-a3-8x2", {"/dev/davinci6", "/dev/davinci7"}),
@@ -51,15 +51,15 @@ def refusal(profile: dict[str, Any], facts: Facts) -> EntrypointError:
         ("xpu-max1550-2x", {"/dev/dri/renderD129"}),
     ],
 )
-def test_a_container_that_was_given_some_cards_sees_these_alone(name: str, kept: set[str]) -> None:
+def test_a_container_that_was_given_some_cards_sees_these_alone(name: str, visible_paths: set[str]) -> None:
     host = expect.document(name)
-    pattern = min(kept).rstrip("0123456789")
+    pattern = min(visible_paths).rstrip("0123456789")
     nodes = {path for path in host["files"] if path.startswith(pattern) and path[len(pattern) :].isdecimal()}
-    assert kept < nodes
-    host["files"] = {path: text for path, text in host["files"].items() if path not in nodes - kept}
+    assert visible_paths < nodes
+    host["files"] = {path: text for path, text in host["files"].items() if path not in nodes - visible_paths}
     facts = expect.look(expect.opened(host), expect.profile_of(name))
 
-    assert {device.path for device in facts.devices} == kept
+    assert {device.path for device in facts.devices} == visible_paths
     assert facts.failures == ()
 
 
@@ -75,7 +75,7 @@ def _without_card(text: str, number: int, rows: int) -> str:
 
 
 @pytest.mark.parametrize(
-    ("name", "asked", "change", "told"),
+    ("name", "command", "change", "message"),
     [
         ("cuda-h100-8x", "nvidia-smi --query", _without_its_last_line, "7 GPUs, for /dev/nvidia0"),
         ("habana-gaudi2-8x", "hl-smi", lambda text: _without_card(text, 7, 3), "7 cards, for /dev/accel/accel0"),
@@ -83,25 +83,25 @@ def _without_card(text: str, number: int, rows: int) -> str:
     ],
 )
 def test_a_card_that_the_tool_no_longer_lists_is_missed(
-    name: str, asked: str, change: Callable[[str], str], told: str
+    name: str, command: str, change: Callable[[str], str], message: str
 ) -> None:
     host = expect.document(name)
     changed = {
         line: {**answer, "stdout": change(answer["stdout"])}
         for line, answer in host["commands"].items()
-        if line.startswith(asked) and "-Q" not in line and "topo" not in line
+        if line.startswith(command) and "-Q" not in line and "topo" not in line
     }
     assert changed
     host["commands"] |= changed
     facts = expect.look(expect.opened(host), expect.profile_of(name))
 
     assert len(facts.devices) == len(expect.read(name, expect.profile_of(name)).devices) - 1
-    assert any(told in failure.found for failure in facts.failures)
+    assert any(message in failure.found for failure in facts.failures)
 
 
 @pytest.mark.parametrize(("name", "tool"), WITH_TOOL.items())
 @pytest.mark.parametrize(
-    ("answer", "told"),
+    ("answer", "message"),
     [
         ({"rc": TIMED_OUT, "stdout": "", "stderr": "no answer within 20 s"}, "no answer within 20 s"),
         ({"rc": 1, "stdout": "", "stderr": "error while loading shared libraries: libx.so"}, "libx.so"),
@@ -112,7 +112,7 @@ def test_a_card_that_the_tool_no_longer_lists_is_missed(
     ],
 )
 def test_a_tool_that_does_not_answer_is_what_the_plans_refusal_says(
-    name: str, tool: str, answer: dict[str, Any], told: str
+    name: str, tool: str, answer: dict[str, Any], message: str
 ) -> None:
     host = expect.document(name)
     host["commands"] = dict.fromkeys(host["commands"], answer)
@@ -121,10 +121,10 @@ def test_a_tool_that_does_not_answer_is_what_the_plans_refusal_says(
 
     assert facts.devices
     assert has_failures(examine_facts(profile, facts))
-    assert any(failure.where.startswith(tool) and told in failure.found for failure in facts.failures)
+    assert any(failure.where.startswith(tool) and message in failure.found for failure in facts.failures)
     error = refusal(profile, facts)
     assert error.code == HOST
-    assert told in str(error)
+    assert message in str(error)
 
 
 @pytest.mark.parametrize("variant", NEEDING)

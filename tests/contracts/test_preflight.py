@@ -63,7 +63,7 @@ def test_an_image_whose_vendor_publishes_its_drivers_checks_the_drivers_age(vari
 
 
 @pytest.mark.parametrize(
-    ("found", "least", "enough"),
+    ("version", "least", "enough"),
     [
         ("580", "580.0", True),
         ("25.5.rc1", "25.5.0", False),
@@ -75,10 +75,10 @@ def test_an_image_whose_vendor_publishes_its_drivers_checks_the_drivers_age(vari
         ("none", "1.0", None),
     ],
 )
-def test_versions_are_compared_as_vendors_count_them(found: str, least: str, enough: bool | None) -> None:
+def test_versions_are_compared_as_vendors_count_them(version: str, least: str, enough: bool | None) -> None:
     condition = {"fact": "versions.driver", "operator": "version_gte", "expected": least}
 
-    assert is_condition_met(condition, {"versions": {"driver": found}}) is enough
+    assert is_condition_met(condition, {"versions": {"driver": version}}) is enough
 
 
 def test_no_file_is_read_under_two_names() -> None:

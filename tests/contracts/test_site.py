@@ -69,7 +69,7 @@ def dead(pages: dict[Path, Page]) -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def site_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The site as ./inv docs --site builds it, without a network: strictly, or this fails."""
     folder = tmp_path_factory.mktemp("site")
     with pytest.MonkeyPatch.context() as patch:
@@ -79,61 +79,63 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_every_link_and_file_of_the_site_is_there(made: Path) -> None:
-    pages = of(made)
+def test_every_link_and_file_of_the_site_is_there(site_folder: Path) -> None:
+    pages = of(site_folder)
     assert len(pages) > 50
     assert list(dead(pages)) == []
 
 
-def test_nothing_is_loaded_from_elsewhere(made: Path) -> None:
-    assert [load for page in of(made).values() for load in page.loads if urlsplit(load).netloc] == []
-    (bundle,) = made.glob("assets/javascripts/bundle.*.js")
+def test_nothing_is_loaded_from_elsewhere(site_folder: Path) -> None:
+    assert [load for page in of(site_folder).values() for load in page.loads if urlsplit(load).netloc] == []
+    (bundle,) = site_folder.glob("assets/javascripts/bundle.*.js")
     assert "/mermaid@" not in bundle.read_text()
     assert site.DIAGRAMS in bundle.read_text()
 
 
-def test_a_bar_in_code_of_a_table_has_no_backslash(made: Path) -> None:
-    code = [text for path in made.rglob("*.html") for text in re.findall("<code>(.*?)</code>", path.read_text())]
+def test_a_bar_in_code_of_a_table_has_no_backslash(site_folder: Path) -> None:
+    code = [text for path in site_folder.rglob("*.html") for text in re.findall("<code>(.*?)</code>", path.read_text())]
     assert any("|" in text for text in code)
     assert [text for text in code if r"\|" in text] == []
 
 
-def test_each_code_of_a_page_has_an_end(made: Path) -> None:
+def test_each_code_of_a_page_has_an_end(site_folder: Path) -> None:
     """A list of headings lost the end of one, and the whole page was in the letters of code."""
     unequal = [
         path.name
-        for path in made.rglob("*.html")
+        for path in site_folder.rglob("*.html")
         if (text := path.read_text()).count("<code>") + text.count("<code ") != text.count("</code>")
     ]
     assert unequal == []
-    assert "pid<wbr" in (made / "docs" / "failures.html").read_text()
+    assert "pid<wbr" in (site_folder / "docs" / "failures.html").read_text()
 
 
-def test_the_chinese_site_has_only_chinese_pages_and_the_switch_keeps_the_page(made: Path) -> None:
-    pages = of(made)
-    chinese = {path for path in pages if path.is_relative_to(made / "zh")}
+def test_the_chinese_site_has_only_chinese_pages_and_the_switch_keeps_the_page(site_folder: Path) -> None:
+    pages = of(site_folder)
+    chinese = {path for path in pages if path.is_relative_to(site_folder / "zh")}
     assert {pages[path].language for path in chinese} == {"zh"}
-    assert not (made / "docs" / "zh").exists()
+    assert not (site_folder / "docs" / "zh").exists()
     for path in chinese:
         content = path.read_text().partition("<article")[2]
         assert len(re.findall("[\u4e00-\u9fff]", content)) > 50
-        english = made / path.relative_to(made / "zh")
+        english = site_folder / path.relative_to(site_folder / "zh")
         same = {language: (path.parent / target).resolve() for language, target in pages[path].switch.items()}
         if english in pages:
             assert same == {"en": english, "zh": path}
             assert (english.parent / pages[english].switch["zh"]).resolve() == path
         else:
-            assert same == {"en": made / "index.html", "zh": path}
+            assert same == {"en": site_folder / "index.html", "zh": path}
 
 
-def test_each_finding_and_each_failure_has_an_anchor(made: Path) -> None:
-    pages = of(made)
-    findings = set.union(*(pages[path].ids for path in (made / "docs" / "reference").glob("*.html")))
+def test_each_finding_and_each_failure_has_an_anchor(site_folder: Path) -> None:
+    pages = of(site_folder)
+    findings = set.union(*(pages[path].ids for path in (site_folder / "docs" / "reference").glob("*.html")))
     variants = read_matrix(DRYDOCK)
-    numbers = {number for each in variants for number in (*each.findings, *(check.id for check in each.checks))}
+    numbers = {
+        number for variant in variants for number in (*variant.findings, *(check.id for check in variant.checks))
+    }
     assert {number.lower() for number in (*numbers, *read_topology_findings())} <= findings
 
-    failures = (made / "docs" / "failures.html").read_text()
+    failures = (site_folder / "docs" / "failures.html").read_text()
     assert 'id="exit-model"' in failures
     assert re.search("<h3[^>]*>.*<code>exit code 4</code>", failures)
 

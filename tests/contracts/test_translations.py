@@ -84,14 +84,14 @@ def phrases() -> Iterator[str]:
 def test_every_text_has_its_translation_and_each_translation_a_text() -> None:
     assert "zh" in LANGUAGES
     for language in LANGUAGES:
-        said: set[str] = {*phrases()}
-        for each in PROFILES:
-            seen = Seen(each["translations"][language])
-            translate_profile({**each, "translations": {language: seen}}, language, {})
-            said |= seen.asked
+        used_texts: set[str] = {*phrases()}
+        for profile in PROFILES:
+            recorder = Seen(profile["translations"][language])
+            translate_profile({**profile, "translations": {language: recorder}}, language, {})
+            used_texts |= recorder.asked
         known = translations(language)
-        assert sorted(text for text in said if text and text not in known and not COMMAND.fullmatch(text)) == []
-        unused = sorted(text for text in known if text not in said and not is_of_code(text))
+        assert sorted(text for text in used_texts if text and text not in known and not COMMAND.fullmatch(text)) == []
+        unused = sorted(text for text in known if text not in used_texts and not is_of_code(text))
         assert unused == [], "left over in a file *.zh.yaml"
 
 
@@ -335,6 +335,6 @@ def test_a_translation_takes_every_value(text: str, translation: str) -> None:
 
 
 @for_each(PAIRS, lambda pair: str(pair[0]))
-def test_a_translation_repeats_options_paths_variables_and_numbers(text: str, own: str) -> None:
-    own = re.sub(r"\{\d\}", "{}", own)  # values in another order
-    assert set(FIXED.findall(text)) == set(FIXED.findall(own))
+def test_a_translation_repeats_options_paths_variables_and_numbers(text: str, translation: str) -> None:
+    translation = re.sub(r"\{\d\}", "{}", translation)  # values in another order
+    assert set(FIXED.findall(text)) == set(FIXED.findall(translation))

@@ -82,7 +82,7 @@ def test_a_model_is_served_from_a_bucket(
 
 
 @pytest.mark.parametrize(
-    ("address", "changed", "said"),
+    ("address", "changed", "message"),
     [
         ("s3://models/smol", {"AWS_SECRET_ACCESS_KEY": "wrong"}, "SignatureDoesNotMatch"),
         ("s3://absent/smol", {}, "NoSuchBucket"),
@@ -90,14 +90,19 @@ def test_a_model_is_served_from_a_bucket(
     ],
 )
 def test_what_cannot_be_read_ends_the_start_before_vllm(
-    built: build.Built, mounts: dict[str, str], server: bucket.Bucket, address: str, changed: dict[str, str], said: str
+    built: build.Built,
+    mounts: dict[str, str],
+    server: bucket.Bucket,
+    address: str,
+    changed: dict[str, str],
+    message: str,
 ) -> None:
     began = time.monotonic()
     with started(built.image, mounts, {**server.env, **changed}, address) as container:
         code = container.wait(timeout=120)["StatusCode"]
         text = container.logs().decode()
 
-    assert (code, said in text, "AWS_ENDPOINT_URL" in text) == (4, True, True), text
+    assert (code, message in text, "AWS_ENDPOINT_URL" in text) == (4, True, True), text
     assert "non-default args" not in text  # vLLM's first line
     assert time.monotonic() - began < 60
 

@@ -88,9 +88,9 @@ def test_vllm_takes_the_plan_of_a_small_model(built: build.Built, model: Path) -
 def test_vllm_takes_the_plan_of_a_topologys_node(built: build.Built, model: Path, tmp_path: Path) -> None:
     file = tmp_path / "topology.yaml"
     file.write_text(TOPOLOGY)
-    made = plan_topology_file(DRYDOCK, file, str(model)).model_copy(update={"image": built.image})
+    plan = plan_topology_file(DRYDOCK, file, str(model)).model_copy(update={"image": built.image})
 
-    answers = list(rehearsal.rehearse_topology(DRYDOCK, made, file, str(model), Here(DRYDOCK)))
+    answers = list(rehearsal.rehearse_topology(DRYDOCK, plan, file, str(model), Here(DRYDOCK)))
 
     assert [(answer.node, answer.rank, answer.outcome) for answer in answers] == [("one", 0, "constructed")]
 

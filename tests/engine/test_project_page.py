@@ -49,6 +49,8 @@ def newcomer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Newcomer]:
     yield reader
     names = reader.run("docker image ls --format '{{.Repository}}:{{.Tag}}' drydock/acme-cpu").split()
     reader.run(f"docker image rm {' '.join(names)}" if names else "true")
+    for kind in ("images", "foundations"):
+        shutil.rmtree(cache_home() / kind / "acme-cpu", ignore_errors=True)
     shutil.rmtree(reader.home, ignore_errors=True)
 
 

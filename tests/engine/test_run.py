@@ -38,7 +38,7 @@ ENTRYPOINT = ["/usr/bin/python3", "-I", "-S", "/opt/drydock/entrypoints"]
 
 
 @pytest.fixture(scope="module")
-def wanted(job: Job, built: build.Built, model: Path) -> Iterator[Container]:
+def proof_container(job: Job, built: build.Built, model: Path) -> Iterator[Container]:
     """The container that `prove` starts, with a cache of its own."""
     cache = f"drydock-test-{os.getpid()}"
     yield prove.what_to_start(job, built, RunRequest(model=str(model), cache=cache), Here(DRYDOCK))
@@ -46,30 +46,30 @@ def wanted(job: Job, built: build.Built, model: Path) -> Iterator[Container]:
 
 
 @pytest.fixture(scope="module")
-def answers(wanted: Container) -> tuple[Any, Any]:
+def answers(proof_container: Container) -> tuple[Any, Any]:
     """What the image's entrypoint says before it serves: its facts, and its plan."""
     return (
-        prove.ask_container(wanted, "facts"),
-        prove.ask_container(wanted, "plan", "--json", *wanted.arguments[1:]),
+        prove.ask_container(proof_container, "facts"),
+        prove.ask_container(proof_container, "plan", "--json", *proof_container.arguments[1:]),
     )
 
 
 @pytest.fixture(scope="module")
-def running(wanted: Container, answers: tuple[Any, Any]) -> Iterator[Running]:
+def running(proof_container: Container, answers: tuple[Any, Any]) -> Iterator[Running]:
     """The same, ready. Its name is that of the containers that answered."""
     del answers
-    with prove.run_proof_container(wanted) as server:
+    with prove.run_proof_container(proof_container) as server:
         demo.wait_until_ready(server)
         yield server
 
 
-def test_nothing_that_it_needs_is_missing_on_this_machine(wanted: Container) -> None:
-    require_image(wanted, "cpu", Here(DRYDOCK))
+def test_nothing_that_it_needs_is_missing_on_this_machine(proof_container: Container) -> None:
+    require_image(proof_container, "cpu", Here(DRYDOCK))
 
 
-def test_the_host_is_recorded_as_the_container_sees_it(wanted: Container, tmp_path: Path) -> None:
-    where = prove.record_proof_host(wanted, tmp_path / "host", daemon.run_docker)
-    facts = json.loads(daemon.run_docker(docker.docker_argv(wanted, command=("facts",))))
+def test_the_host_is_recorded_as_the_container_sees_it(proof_container: Container, tmp_path: Path) -> None:
+    where = prove.record_proof_host(proof_container, tmp_path / "host", daemon.run_docker)
+    facts = json.loads(daemon.run_docker(docker.docker_argv(proof_container, command=("facts",))))
 
     recorded = json.loads((where / "host.json").read_text())
     assert recorded["commands"] == {}

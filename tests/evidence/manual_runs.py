@@ -108,13 +108,15 @@ def judge(step: Step, account: Account) -> Outcome:
     done = [run(command, step, account) for command in step.do]
     runs = zip(step.do, done, strict=True)
     problems = [
-        f"{command}: {each.problem}" for command, each in runs if each.problem and not 0 < step.code == each.code
+        f"{command}: {result.problem}"
+        for command, result in runs
+        if result.problem and not 0 < step.code == result.code
     ]
-    text = _plain("\n".join(each.text for each in done))
+    text = _plain("\n".join(result.text for result in done))
     problems += [f"{step.do[-1]}: shows no {words!r}" for words in step.shows if _plain(words) not in text]
     if problems:
         return Outcome(FAILED, "; ".join(problems))
-    bare = not step.shows and any(not each.evidence for each in done)
+    bare = not step.shows and any(not result.evidence for result in done)
     return Outcome(BARE, "nothing of what it prints is compared") if bare else Outcome(FOUND)
 
 
@@ -144,13 +146,13 @@ def _run(command: str, target: str, host: str, model: str) -> Done:
     if problem:
         return Done("", problem)
     words = [model if word == "M" else word for word in shlex.split(command)]
-    own, rest = (words[: words.index("--")], words[words.index("--") + 1 :]) if "--" in words else (words, [])
+    task_words, rest = (words[: words.index("--")], words[words.index("--") + 1 :]) if "--" in words else (words, [])
     try:
         if words[:2] == ["docker", "run"] and "IMG" in words:
             return _image(Place(target, host, model), words[words.index("IMG") + 1 :])
         if words[0] != "./inv":
             return _client(words)
-        return _TASKS[own[1]](Place(target, host, model), own[1:], rest)
+        return _TASKS[task_words[1]](Place(target, host, model), task_words[1:], rest)
     except (DrydockError, EntrypointError) as error:
         return Done("", str(error))
 
@@ -182,18 +184,20 @@ def _end(text: str) -> str:
     return " ".join(text.split())[-300:]
 
 
-def _started(place: Place, own: Sequence[str], rest: Sequence[str]) -> Done:
+def _started(place: Place, task_words: Sequence[str], rest: Sequence[str]) -> Done:
     """Print the command of `run`, then plan what it starts, as the image would on the recorded host."""
-    printed = _task(["run", *own[1:], *([] if "--print" in own else ["--print"]), *(["--", *rest] if rest else [])])
-    if printed.problem or "--format" in own:
+    printed = _task(
+        ["run", *task_words[1:], *([] if "--print" in task_words else ["--print"]), *(["--", *rest] if rest else [])]
+    )
+    if printed.problem or "--format" in task_words:
         return printed
     docker = words_of_docker(printed.text)
-    missing = [word for word in _docker_words(own) if word not in docker.options]
+    missing = [word for word in _docker_words(task_words) if word not in docker.options]
     if missing:
         return printed._replace(problem=f"docker run lacks {' '.join(missing)}")
-    given = _pairs(own, "--env")
-    shown = len(_docker_words(own))
-    inside = _image(place, docker.arguments, {name: value for name, value in given.items() if value})
+    variables = _pairs(task_words, "--env")
+    shown = len(_docker_words(task_words))
+    inside = _image(place, docker.arguments, {name: value for name, value in variables.items() if value})
     return Done(printed.text + inside.text, inside.problem, inside.code, shown + inside.evidence)
 
 
@@ -225,11 +229,11 @@ def _pairs(words: Sequence[str], option: str) -> dict[str, str]:
     return {name: value for name, _, value in (text.partition("=") for text in values)}
 
 
-def _docker_words(own: Sequence[str]) -> list[str]:
+def _docker_words(task_words: Sequence[str]) -> list[str]:
     """Return the options that docker must get for options of `run`."""
-    found: list[str] = []
-    volumes = [value.partition(":")[2] for before, value in pairwise(own) if before == "--volume"]
-    for word, value in pairwise(own):
+    options: list[str] = []
+    volumes = [value.partition(":")[2] for before, value in pairwise(task_words) if before == "--volume"]
+    for word, value in pairwise(task_words):
         source, _, target = value.partition(":")
         address, _, port = value.rpartition(":")
         as_docker = {
@@ -240,16 +244,16 @@ def _docker_words(own: Sequence[str]) -> list[str]:
             "--cache": [f"--mount=type=bind,source={value},target=/cache"],
             "--volume": [f"--mount=type=bind,source={source},target={target}"],
         }
-        found += as_docker.get(word, [])
+        options += as_docker.get(word, [])
         if word == "--model" and value.startswith("/") and not any(value.startswith(f"{path}/") for path in volumes):
-            found.append(f"--mount=type=bind,source={value},target={value},readonly")
-    return found
+            options.append(f"--mount=type=bind,source={value},target={value},readonly")
+    return options
 
 
-def _built(place: Place, own: Sequence[str], rest: Sequence[str]) -> Done:  # noqa: ARG001 - as the others
+def _built(place: Place, task_words: Sequence[str], rest: Sequence[str]) -> Done:  # noqa: ARG001 - as the others
     """Return what the image of a row is made of; its options must be the row's."""
     variant = find_variant(expect.VARIANTS, place.target)
-    options = [pair for pair in pairwise(own) if pair[0] in ("--context", "--supplied", "--platform")]
+    options = [pair for pair in pairwise(task_words) if pair[0] in ("--context", "--supplied", "--platform")]
     for option, value in options:
         if option == "--platform" and value not in variant.platforms:
             return Done("", f"{variant.id} has no {value}: {', '.join(variant.platforms)}")
@@ -257,8 +261,8 @@ def _built(place: Place, own: Sequence[str], rest: Sequence[str]) -> Done:  # no
             return Done("", f"{variant.id} takes no supplied files")
         if option == "--context":
             name, _, source = value.partition("=")
-            given = source if "://" in source else str(ROOT)
-            overrides.resolve_contexts(variant, _lock(variant).platforms[variant.platforms[0]], {name: given})
+            location = source if "://" in source else str(ROOT)
+            overrides.resolve_contexts(variant, _lock(variant).platforms[variant.platforms[0]], {name: location})
     return Done(made_of(variant.id))
 
 
@@ -281,8 +285,8 @@ def made_of(row: str) -> str:
     base = getattr(variant.base, "reference", variant.base.kind)
     settings = [f"{item['setting']}={item['value']}" for item in expect.profile_in(row)["settings"]]
     head = f"{variant.id} {variant.stack} vllm {variant.vllm.version} base {base} {' '.join(variant.platforms)}"
-    asked = json.dumps(lockfile.collect_lock_inputs(variant))
-    return "\n".join((head, render.render_dockerfile(DRYDOCK, variant), *dict.fromkeys(pins), *settings, asked))
+    lock_inputs = json.dumps(lockfile.collect_lock_inputs(variant))
+    return "\n".join((head, render.render_dockerfile(DRYDOCK, variant), *dict.fromkeys(pins), *settings, lock_inputs))
 
 
 def _named(value: Any) -> Iterator[Mapping[str, Any]]:
@@ -307,7 +311,7 @@ def _entrypoint(row: str) -> tuple[tuple[str, ...], Mapping[str, str]]:
     return tuple(argv), env
 
 
-def _inside(place: Place, own: Sequence[str], rest: Sequence[str]) -> Done:  # noqa: ARG001 - as the others
+def _inside(place: Place, task_words: Sequence[str], rest: Sequence[str]) -> Done:  # noqa: ARG001 - as the others
     return _image(place, rest)
 
 
@@ -329,7 +333,9 @@ def _image(place: Place, words: Sequence[str], env: Mapping[str, str] = {}) -> D
     printed = _asked(variant, (*words, *on), env)
     if parsed.verb == "check" and "--fix-script" not in words and not printed.problem:  # also what passed
         findings = json.loads(_asked(variant, (*words, *on, "--json"), env).text)
-        lines = (f"{each['severity']} {each['id']}: {each['found']} ({each['text']})" for each in findings)
+        lines = (
+            f"{finding['severity']} {finding['id']}: {finding['found']} ({finding['text']})" for finding in findings
+        )
         printed = printed._replace(text="\n".join((printed.text, *lines)))
     return printed
 
@@ -355,11 +361,11 @@ _WITH_FILES = ("--workload", "--html")
 def _planned(variant: Variant, words: Sequence[str], host: str, env: Mapping[str, str]) -> Done:
     """Plan words of `serve`; every flag of vLLM and every variable of the user must be in the plan, as the user's."""
     argv, variables = _entrypoint(variant.id)
-    own = [*argv[:-1], "-c", entrypoint._WITH_VARIABLES, str(ROOT), "plan", *words]
+    command = [*argv[:-1], "-c", entrypoint._WITH_VARIABLES, str(ROOT), "plan", *words]
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "requests.csv").write_text("input,output\n100,20\n900,40\n")
         done = subprocess.run(
-            [*own, "--json", "--root", str(HOSTS / host)],
+            [*command, "--json", "--root", str(HOSTS / host)],
             env=dict(variables), cwd=folder, input=json.dumps(dict(env)), capture_output=True, text=True, check=False,
             timeout=60,
         )  # fmt: skip
@@ -367,10 +373,16 @@ def _planned(variant: Variant, words: Sequence[str], host: str, env: Mapping[str
     if done.returncode:
         return Done(done.stderr, f"exit code {done.returncode}: {_end(done.stderr)}", done.returncode)
     plan = json.loads(done.stdout)
-    taken = {reason["setting"]: reason for reason in plan["reasons"] if reason["origin"] in (COMMAND_LINE, ENVIRONMENT)}
-    given = _given(words) | env
-    problems = [f"{name} is not {value}" for name, value in given.items() if not _is_taken(name, value, taken, plan)]
-    return Done(_text(plan) + written, "; ".join(problems), evidence=len(given))
+    user_reasons = {
+        reason["setting"]: reason for reason in plan["reasons"] if reason["origin"] in (COMMAND_LINE, ENVIRONMENT)
+    }
+    user_settings = _given(words) | env
+    problems = [
+        f"{name} is not {value}"
+        for name, value in user_settings.items()
+        if not _is_taken(name, value, user_reasons, plan)
+    ]
+    return Done(_text(plan) + written, "; ".join(problems), evidence=len(user_settings))
 
 
 def _given(words: Sequence[str]) -> dict[str, str]:
@@ -381,9 +393,9 @@ def _given(words: Sequence[str]) -> dict[str, str]:
     return {name: value for name, value in values.items() if name != "--model"}
 
 
-def _is_taken(name: str, value: str, taken: Mapping[str, Any], plan: Mapping[str, Any]) -> bool:
-    if name in taken:
-        return bool(taken[name]["value"] == value)
+def _is_taken(name: str, value: str, user_reasons: Mapping[str, Any], plan: Mapping[str, Any]) -> bool:
+    if name in user_reasons:
+        return bool(user_reasons[name]["value"] == value)
     argv = plan["argv"]
     return bool(plan["env"].get(name) == value or (name in argv and (value == "true" or value in argv)))
 
@@ -392,7 +404,9 @@ def _text(plan: Mapping[str, Any]) -> str:
     """Return a plan as text: the command, then a line for each reason and finding."""
     env = (f"{name}={value}" for name, value in plan["env"].items())
     reasons = (f"{reason['setting']}={reason['value']}: {reason['because']}" for reason in plan["reasons"])
-    findings = (f"{each['severity']} {each['id']} {each['text']} {each['found']}" for each in plan["findings"])
+    findings = (
+        f"{finding['severity']} {finding['id']} {finding['text']} {finding['found']}" for finding in plan["findings"]
+    )
     return "\n".join((*env, " ".join(plan["argv"]), *reasons, *findings, json.dumps(plan.get("uses"))))
 
 
@@ -432,9 +446,9 @@ def _started_inside(place: Place, variant: Variant, words: Sequence[str], verb: 
             [*argv, verb, *_with_folders(words[1:], folder)],
             env=env, cwd=folder, capture_output=True, text=True, check=False, timeout=60,
         )  # fmt: skip
-    said = done.stdout + done.stderr
+    output = done.stdout + done.stderr
     own_help = "--help" in words and not done.returncode
-    return Done(said, "" if "started: " in said or own_help else f"starts nothing: {_end(said)}")
+    return Done(output, "" if "started: " in output or own_help else f"starts nothing: {_end(output)}")
 
 
 _ON_HOST = """
@@ -502,18 +516,20 @@ TOPOLOGY = "2p1d-omni.yaml"
 HOST, DEVICES = "ascend-cloudmatrix384", 16
 
 
-def _topology(place: Place, own: Sequence[str], rest: Sequence[str]) -> Done:  # noqa: ARG001 - as the others
+def _topology(place: Place, task_words: Sequence[str], rest: Sequence[str]) -> Done:  # noqa: ARG001 - as the others
     """Run a task of `topology` in a folder with a file, its plan and the nodes' recorded hosts."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        environment = _topology_files(folder, with_file=own[1] != "init")
-        if own[1] == "down":  # what `up` rendered
+        environment = _topology_files(folder, with_file=task_words[1] != "init")
+        if task_words[1] == "down":  # what `up` rendered
             _task(shlex.split(_RENDER), environment, folder)
-        words = [*own, *(("--output", "deploy") if own[1] in ("up", "down") else ())]
-        with _answering(own[1] == "verify"):
+        words = [*task_words, *(("--output", "deploy") if task_words[1] in ("up", "down") else ())]
+        with _answering(task_words[1] == "verify"):
             done = _task(words, environment, folder)
         files = [path for path in sorted(folder.rglob("*")) if path.suffix in (".yml", ".yaml", ".json")]
-        written = [f"{path.name}\n{path.read_text()}" for path in files if "deploy" in path.parts or own[1] == "init"]
+        written = [
+            f"{path.name}\n{path.read_text()}" for path in files if "deploy" in path.parts or task_words[1] == "init"
+        ]
     return Done("\n".join((done.text, *written)), "" if "started: " in done.text else done.problem, done.code)
 
 
@@ -573,11 +589,11 @@ def _playbook() -> str:
     return _topology(Place(), shlex.split(_RENDER), ()).text
 
 
-def _any(place: Place, own: Sequence[str], rest: Sequence[str]) -> Done:  # noqa: ARG001 - as the others
-    return _task(own)
+def _any(place: Place, task_words: Sequence[str], rest: Sequence[str]) -> Done:  # noqa: ARG001 - as the others
+    return _task(task_words)
 
 
-def _engine(place: Place, own: Sequence[str], rest: Sequence[str]) -> Done:  # noqa: ARG001 - as the others
+def _engine(place: Place, task_words: Sequence[str], rest: Sequence[str]) -> Done:  # noqa: ARG001 - as the others
     """Return how images are built, and what the engine's own configuration must have; no engine is started."""
     command = buildx._make_bake_command({"target": {}}, None, no_cache=False)
     return Done(f"{shlex.join(command)}\n{json.dumps(daemon.SNAPSHOTTER)}")
@@ -586,20 +602,20 @@ def _engine(place: Place, own: Sequence[str], rest: Sequence[str]) -> Done:  # n
 # --- hubs and clients -----------------------------------------------------------------------------------------------
 
 
-def _pulled(place: Place, own: Sequence[str], rest: Sequence[str]) -> Done:  # noqa: ARG001 - as the others
+def _pulled(place: Place, task_words: Sequence[str], rest: Sequence[str]) -> Done:  # noqa: ARG001 - as the others
     """Download a model of two small files from a hub on loopback."""
-    name = own[2]
+    name = task_words[2]
     with Loopback() as hub, tempfile.TemporaryDirectory() as folder:
-        revision = own[own.index("--revision") + 1] if "--revision" in own else ""
+        revision = task_words[task_words.index("--revision") + 1] if "--revision" in task_words else ""
         fill_hub(hub, name, revision)
-        words, output = [*own], Path(folder, "model")
+        words, output = [*task_words], Path(folder, "model")
         words[words.index("--output") + 1] = str(output)
         if "--endpoint" in words:
             words[words.index("--endpoint") + 1] = hub.url
         done = _task(words, {"HF_ENDPOINT": hub.url, "MODELSCOPE_DOMAIN": hub.url, "DRYDOCK_CACHE": f"{folder}/cache"})
         files = [str(path.relative_to(output)) for path in sorted(output.rglob("*"))] if output.is_dir() else []
-        asked = [path for path, _, _ in hub.requests]
-    return Done("\n".join((done.text, *files, *asked)), done.problem, evidence=len(files))
+        requested_paths = [path for path, _, _ in hub.requests]
+    return Done("\n".join((done.text, *files, *requested_paths)), done.problem, evidence=len(files))
 
 
 def fill_hub(hub: Loopback, name: str, revision: str) -> None:
@@ -714,9 +730,11 @@ def problem_of_options(target: str, options: Sequence[str]) -> str:
     done = _task(["run", "--target", target, "--model", "org/model", *words, "--print"])
     if done.problem:
         return done.problem
-    given = words_of_docker(done.text).options
-    wanted = {option: option.replace("--volume=", "--mount=type=bind,source=") for option in real}
-    missing = [option for option, text in wanted.items() if option not in BY_ITSELF and not _has(given, text)]
+    printed_options = words_of_docker(done.text).options
+    option_texts = {option: option.replace("--volume=", "--mount=type=bind,source=") for option in real}
+    missing = [
+        option for option, text in option_texts.items() if option not in BY_ITSELF and not _has(printed_options, text)
+    ]
     return f"docker run lacks {' '.join(missing)}" if missing else ""
 
 
@@ -726,5 +744,5 @@ def _with_values(option: str) -> str:
     return option
 
 
-def _has(given: Sequence[str], text: str) -> bool:
-    return text in given or any(text.replace(":", ",target=") == word for word in given)
+def _has(options: Sequence[str], text: str) -> bool:
+    return text in options or any(text.replace(":", ",target=") == word for word in options)

@@ -177,8 +177,8 @@ def _taken(step: Step, like_steps: Mapping[str, Step], targets: Mapping[str, str
         return step
     like_step = like_steps[step.same]
     commands = tuple(" ".join(targets.get(word, word) for word in command.split(" ")) for command in like_step.do)
-    own = {"lines": step.lines, "same": step.same, "shows": step.shows or like_step.shows}
-    return like_step.model_copy(update={**own, "do": commands, "says": ""})
+    fields = {"lines": step.lines, "same": step.same, "shows": step.shows or like_step.shows}
+    return like_step.model_copy(update={**fields, "do": commands, "says": ""})
 
 
 def numbers(lines: str) -> list[int]:

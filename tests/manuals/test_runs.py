@@ -45,12 +45,12 @@ def known_flags(target: str) -> frozenset[str]:
     return frozenset(flags)
 
 
-@pytest.mark.parametrize(("row", "script"), SERVES, ids=lambda each: getattr(each, "name", ""))
+@pytest.mark.parametrize(("row", "script"), SERVES, ids=lambda value: getattr(value, "name", ""))
 def test_flags_that_are_passed_on_are_flags_of_the_rows_vllm(row: Serve, script: dict[str, str]) -> None:
-    given = manual_commands.settings(row.command, script)
+    settings = manual_commands.settings(row.command, script)
     flags = known_flags(row.target) | OF_THE_PLUGIN.get(row.target, set())
     assert [name for name in row.yours if name.startswith("-") and known_flags(row.target) and name not in flags] == []
-    assert {*row.yours} <= {*given}
+    assert {*row.yours} <= {*settings}
 
 
 # --- the runs themselves can fail -----------------------------------------------------------------------------------
@@ -82,9 +82,9 @@ def word(do: str, **more: object) -> tuple[str, str]:
     ],
 )
 def test_a_command_that_does_not_do_it_is_not_true(do: str, more: dict[str, str], verdict: str, problem: str) -> None:
-    found = word(do, **more)
-    assert found[0] == verdict
-    assert problem in found[1]
+    outcome = word(do, **more)
+    assert outcome[0] == verdict
+    assert problem in outcome[1]
 
 
 @pytest.mark.parametrize(
@@ -96,9 +96,9 @@ def test_a_command_that_does_not_do_it_is_not_true(do: str, more: dict[str, str]
     ],
 )
 def test_an_option_that_run_does_not_take_is_a_problem(options: tuple[str, ...], problem: str) -> None:
-    found = manual_runs.problem_of_options("cpu", options)
-    assert problem in found
-    assert bool(problem) == bool(found)
+    message = manual_runs.problem_of_options("cpu", options)
+    assert problem in message
+    assert bool(problem) == bool(message)
 
 
 def test_words_of_a_printed_command_are_options_and_arguments() -> None:

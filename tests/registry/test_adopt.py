@@ -67,10 +67,10 @@ def upstream(registry: Registry, request: pytest.FixtureRequest) -> Upstream:
 @pytest.fixture(scope="module")
 def other(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Registry]:
     """A second registry, which cannot mount what the first one has."""
-    found = Registry(tmp_path_factory.mktemp("other"))
-    found.start()
-    yield found
-    found.stop()
+    second_registry = Registry(tmp_path_factory.mktemp("other"))
+    second_registry.start()
+    yield second_registry
+    second_registry.stop()
 
 
 def make_project(folder: Path, settings: str = "", rows: str = "") -> Project:
@@ -82,9 +82,9 @@ def make_project(folder: Path, settings: str = "", rows: str = "") -> Project:
 
 
 def options(upstream: Upstream, to: str = "", *, tag: str = "v0.33.0", **changes: Any) -> AdoptOptions:
-    given = {"facts": STATED, **changes}
+    fields = {"facts": STATED, **changes}
     return AdoptOptions(
-        f"{upstream.host}/{upstream.name}:{tag}", to or f"{upstream.host}/{adopted_name(upstream)}", **given
+        f"{upstream.host}/{upstream.name}:{tag}", to or f"{upstream.host}/{adopted_name(upstream)}", **fields
     )
 
 
@@ -101,9 +101,9 @@ def read_image(host: str, name: str, digest: str) -> tuple[dict[str, Any], dict[
 
 def fetch(host: str, name: str, path: str) -> requests.Response:
     accepted = "application/vnd.oci.image.index.v1+json, application/vnd.oci.image.manifest.v1+json"
-    found = requests.get(f"http://{host}/v2/{name}/{path}", headers={"Accept": accepted}, timeout=10)
-    found.raise_for_status()
-    return found
+    response = requests.get(f"http://{host}/v2/{name}/{path}", headers={"Accept": accepted}, timeout=10)
+    response.raise_for_status()
+    return response
 
 
 # --- what it makes --------------------------------------------------------------------------------------------------
@@ -258,8 +258,8 @@ def test_a_base_that_was_adopted_keeps_its_digest_and_another_one_takes_its_tags
         kind="image", reference=f"{upstream.host}/{upstream.name}:v0.33.0", digest=old, release="ubuntu:24.04"
     )
     assert resolve_image(base).digest == new
-    kept = resolve_image(base.model_copy(update={"adopted": True}))
-    assert (kept.digest, kept.verified) == (old, True)
+    adopted_base = resolve_image(base.model_copy(update={"adopted": True}))
+    assert (adopted_base.digest, adopted_base.verified) == (old, True)
 
 
 def test_a_second_run_needs_no_option_and_check_compares_and_writes_nothing(
@@ -309,7 +309,7 @@ def test_rows_and_comments_of_the_project_stay(tmp_path: Path, upstream: Upstrea
 
 
 @pytest.mark.parametrize(
-    ("row", "said"),
+    ("row", "message"),
     [
         ("cpu-vllm0.32", "drydock has a row"),
         ("acme-cpu", "is another row"),
@@ -319,12 +319,12 @@ def test_rows_and_comments_of_the_project_stay(tmp_path: Path, upstream: Upstrea
     ],
 )
 def test_a_name_that_is_taken_or_none_is_refused_and_the_project_stays_as_it_was(
-    tmp_path: Path, upstream: Upstream, row: str, said: str
+    tmp_path: Path, upstream: Upstream, row: str, message: str
 ) -> None:
     upstream.push("v0.33.0")
     project = make_project(tmp_path / "acme", rows=ROWS)
     before = read_files(project)
-    with pytest.raises(DrydockError, match=said):
+    with pytest.raises(DrydockError, match=message):
         adopt_verb.adopt_image(project, options(upstream, row=row))
     assert read_files(project) == before
 
@@ -343,8 +343,10 @@ def test_labels_and_user_of_the_project_are_taken_and_what_needs_a_build_is_refu
     tmp_path: Path, upstream: Upstream
 ) -> None:
     upstream.push("v0.33.0")
-    own = make_project(tmp_path / "own", 'additions: {labels: {com.acme.team: inference}, user: "20000:0"}\n')
-    adopted = adopt_verb.adopt_image(own, options(upstream))
+    labelled_project = make_project(
+        tmp_path / "own", 'additions: {labels: {com.acme.team: inference}, user: "20000:0"}\n'
+    )
+    adopted = adopt_verb.adopt_image(labelled_project, options(upstream))
     settings = read_image(upstream.host, adopted_name(upstream), adopted.digest)[1]["config"]
     assert (settings["User"], settings["Labels"]["com.acme.team"]) == ("20000:0", "inference")
     built = make_project(tmp_path / "built", "additions: {files: {/etc/motd: motd}}\n")
@@ -412,7 +414,7 @@ HOSTILE = layouts.tar(
 
 
 @pytest.mark.parametrize(
-    ("layers", "said"),
+    ("layers", "message"),
     [
         ([make_layer(WITHOUT_VLLM)], "no vLLM in it"),
         ([make_layer({**FILES, "lib/ld-musl-x86_64.so.1": b""})], "has musl"),
@@ -428,11 +430,11 @@ HOSTILE = layouts.tar(
     ],
 )  # fmt: skip
 def test_layers_of_another_shape_have_their_sentence(
-    project: Project, upstream: Upstream, layers: list[Layer], said: str
+    project: Project, upstream: Upstream, layers: list[Layer], message: str
 ) -> None:
     upstream.push("v0.33.0", layers, {"Env": ["CUDA_VERSION=13.0.1"]})
     before = read_files(project)
-    with pytest.raises((InputError, RegistryError), match=said) as caught:
+    with pytest.raises((InputError, RegistryError), match=message) as caught:
         adopt_verb.adopt_image(project, options(upstream, facts=BaseFacts(), read_layers=True))
     assert str(caught.value).isprintable() or "\x1b" not in str(caught.value)
     assert read_files(project) == before
@@ -495,7 +497,7 @@ OURS = {**SETTINGS, "Labels": {"io.drydock.variant": "cuda13.0-vllm0.33"}}
 
 
 @pytest.mark.parametrize(
-    ("pushed", "said"),
+    ("pushed", "message"),
     [
         ({"layers": [_typed(BASE, FOREIGN)]}, "only its vendor may distribute"),
         ({"layers": [_typed(BASE, "application/x+encrypted")]}, "expected a layer"),
@@ -516,11 +518,11 @@ OURS = {**SETTINGS, "Labels": {"io.drydock.variant": "cuda13.0-vllm0.33"}}
     ],
 )  # fmt: skip
 def test_a_base_that_contradicts_itself_or_may_not_be_copied_has_its_sentence(
-    project: Project, upstream: Upstream, pushed: dict[str, Any], said: str
+    project: Project, upstream: Upstream, pushed: dict[str, Any], message: str
 ) -> None:
     upstream.push("v0.33.0", **pushed)
     before = read_files(project)
-    with pytest.raises((InputError, RegistryError), match=said):
+    with pytest.raises((InputError, RegistryError), match=message):
         adopt_verb.adopt_image(project, options(upstream, f"{upstream.host}/acme/refused"))
     assert read_files(project) == before
     assert requests.get(f"http://{upstream.host}/v2/acme/refused/tags/list", timeout=10).status_code == 404
@@ -537,17 +539,17 @@ def _lose_blob(registry: Registry, layer: Layer) -> None:
 
 
 @pytest.mark.parametrize(
-    ("harm", "said"),
+    ("harm", "message"),
     [(_break_blob, "instead|DIGEST_INVALID|does not match"), (_lose_blob, "does not have|404|unknown")],
 )
 def test_a_layer_that_the_registry_lost_or_changed_is_not_copied(
-    project: Project, upstream: Upstream, registry: Registry, other: Registry, harm: Callable[..., None], said: str
+    project: Project, upstream: Upstream, registry: Registry, other: Registry, harm: Callable[..., None], message: str
 ) -> None:
     layer = make_layer(FILES, salt=harm.__name__)
     upstream.push("v0.33.0", [layer])
     harm(registry, layer)
     name = f"acme/{harm.__name__.strip('_')}"
-    with pytest.raises(RegistryError, match=said):
+    with pytest.raises(RegistryError, match=message):
         adopt_verb.adopt_image(project, options(upstream, f"{other.host}/{name}"))
     assert not (project.root / "matrix.yaml").exists()
     assert requests.get(f"http://{other.host}/v2/{name}/tags/list", timeout=10).status_code == 404

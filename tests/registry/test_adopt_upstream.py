@@ -252,9 +252,9 @@ def test_drydocks_rows_on_official_images_are_assembled_on_images_of_that_shape(
     manifest = {"schemaVersion": 2, "mediaType": oci.MANIFEST, "config": described, "layers": layers}
     oci.write_index(base, {"mediaType": oci.MANIFEST, **layouts.put(base, json.dumps(manifest).encode())})
     adoption.write_layout(DRYDOCK, variant, str(variant.base.digest), base, tmp_path / "made")  # type: ignore[union-attr]
-    made = oci.read_config(tmp_path / "made")["config"]
-    assert made["Entrypoint"] == [variant.interpreter, "-I", "-S", "/opt/drydock/entrypoints"]
-    assert made["Labels"]["io.drydock.adopted"] == "true"
+    image_config = oci.read_config(tmp_path / "made")["config"]
+    assert image_config["Entrypoint"] == [variant.interpreter, "-I", "-S", "/opt/drydock/entrypoints"]
+    assert image_config["Labels"]["io.drydock.adopted"] == "true"
     assert oci.is_sound_layout(tmp_path / "made")
 
 

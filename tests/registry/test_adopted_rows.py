@@ -146,8 +146,8 @@ def test_publish_writes_the_same_digest_and_the_documents_that_adopt_attaches(
 def read_documents(upstream: Upstream, digest: str) -> dict[str, Any]:
     """Return the documents that are attached to an adopted image, by file name."""
     repository = Repository(parse_reference(f"{upstream.host}/{adopted_name(upstream)}"), Access())
-    found = repository.documents(digest, documents.ABOUT_IMAGE)
-    return {documents.FILE_NAMES[item.media_type]: item.json() for item in found}
+    attached_items = repository.documents(digest, documents.ABOUT_IMAGE)
+    return {documents.FILE_NAMES[item.media_type]: item.json() for item in attached_items}
 
 
 def test_documents_vouch_for_two_layers_and_only_name_the_base(project: Project, upstream: Upstream) -> None:
@@ -256,9 +256,9 @@ def test_audit_lists_what_upstream_brings_and_calls_none_of_it_ours(project: Pro
 @pytest.fixture
 def names() -> Iterator[list[str]]:
     """Images of the engine that a test makes, which are removed afterwards."""
-    made: list[str] = []
-    yield made
-    for name in made:
+    image_names: list[str] = []
+    yield image_names
+    for name in image_names:
         image_loading.remove_image_name(name)
         image_loading.remove_image_name(f"{name.partition(':')[0]}:latest")
 
@@ -325,15 +325,15 @@ def test_facts_of_a_file_replace_the_reading_of_layers_and_are_what_json_prints(
     )
     file = tmp_path / "facts.json"
     file.write_text(json.dumps({"facts": dict(read.facts)}))
-    told = options(upstream, facts=adopt_verb.BaseFacts(), facts_file=str(file))
-    given = adopt_verb.adopt_image(make_project(tmp_path / "two"), told)
-    assert (given.digest, given.bytes_read) == (read.digest, 0)
-    option = told._replace(facts=adopt_verb.BaseFacts(vllm="0.27.1"))
+    file_options = options(upstream, facts=adopt_verb.BaseFacts(), facts_file=str(file))
+    adopted = adopt_verb.adopt_image(make_project(tmp_path / "two"), file_options)
+    assert (adopted.digest, adopted.bytes_read) == (read.digest, 0)
+    option = file_options._replace(facts=adopt_verb.BaseFacts(vllm="0.27.1"))
     assert adopt_verb.adopt_image(make_project(tmp_path / "three"), option).facts["vllm"] == "0.27.1"
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ('{"digest": "sha256:' + "0" * 64 + '"}', "is about the image"),
         ('{"vllm": 3}', "vllm"),
@@ -344,14 +344,14 @@ def test_facts_of_a_file_replace_the_reading_of_layers_and_are_what_json_prints(
     ],
 )
 def test_facts_of_another_form_have_their_sentence(
-    project: Project, upstream: Upstream, tmp_path: Path, text: str, said: str
+    project: Project, upstream: Upstream, tmp_path: Path, text: str, message: str
 ) -> None:
     upstream.push("v0.33.0")
     file = tmp_path / "facts.json"
     file.write_text(text)
     before = read_files(project)
     unsaid = options(upstream, facts=STATED._replace(vllm=""), facts_file=str(file))
-    with pytest.raises(InputError, match=said):
+    with pytest.raises(InputError, match=message):
         adopt_verb.adopt_image(project, unsaid)
     assert read_files(project) == before
     with pytest.raises(InputError, match="No such file"):

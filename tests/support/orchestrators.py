@@ -120,16 +120,16 @@ def make_fields(folder: Path) -> dict[str, Any]:
     crd = yaml.load(re.sub(r"\{\{.*?\}\}", "x", text), Loader=yaml.CSafeLoader)
     (served,) = (item for item in crd["spec"]["versions"] if item["name"] == "v1alpha2")
     kserve = served["schema"]["openAPIV3Schema"]
-    found = {"kserve": {"source": kserve_source, "root": _make_node(examples["kserve"], kserve)}}
+    fields = {"kserve": {"source": kserve_source, "root": _make_node(examples["kserve"], kserve)}}
     pod = kserve["properties"]["spec"]["properties"]["template"]  # of Kubernetes, whoever uses it
     for name, (repository, path) in CHARTS.items():
         text, source = _read_file(folder, repository, path)
-        found[name] = {"source": source, "root": _make_node(examples[name], json.loads(text))}
+        fields[name] = {"source": source, "root": _make_node(examples[name], json.loads(text))}
     decode = examples["llm-d-modelservice"]["decode"]
     container = pod["properties"]["containers"]["items"]
     extra = _make_node(decode["containers"][0]["extraConfig"], {**container, "required": []})
     mounts = _make_node(decode["containers"][0]["volumeMounts"], container["properties"]["volumeMounts"])
-    node = found["llm-d-modelservice"]["root"]["of"]["decode"]["of"]
+    node = fields["llm-d-modelservice"]["root"]["of"]["decode"]["of"]
     node["containers"] = _name_fields(MODELSERVICE, {"extraConfig": extra, "volumeMounts": mounts})
     node["volumes"] = _make_node(decode["volumes"], pod["properties"]["volumes"])
     (component,) = examples["dynamo"]["spec"]["components"]
@@ -138,7 +138,7 @@ def make_fields(folder: Path) -> dict[str, Any]:
         child = {"": "spec", "spec": "components", "spec.components": "podTemplate"}.get(place, "spec")
         dynamo = _name_fields(DYNAMO[place], {child: dynamo})
     source = "ai-dynamo/dynamo, documentation of DynamoGraphDeployment v1beta1; a pod as in kserve"
-    return {**found, "dynamo": {"source": source, "root": dynamo}}
+    return {**fields, "dynamo": {"source": source, "root": dynamo}}
 
 
 if __name__ == "__main__":

@@ -46,9 +46,9 @@ def test_two_processes_create_one_environment(checkout: Path) -> None:
     shutil.rmtree(checkout / ".venv", ignore_errors=True)
     command = [sys.executable, str(checkout / "inv"), "matrix"]
     both = [subprocess.Popen(command, cwd=checkout, stdout=-1, stderr=-1, text=True) for _ in range(2)]
-    said = [process.communicate()[1] for process in both]
+    error_outputs = [process.communicate()[1] for process in both]
     assert [process.returncode for process in both] == [0, 0]
-    assert sum("inv: creating" in text for text in said) == 1
+    assert sum("inv: creating" in text for text in error_outputs) == 1
 
 
 def test_a_complete_environment_is_not_changed(checkout: Path) -> None:
@@ -120,8 +120,8 @@ def test_modules_of_the_current_folder_are_not_run_while_it_is_made(checkout: Pa
         (tmp_path / f"{name}.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\n")
     shutil.rmtree(checkout / ".venv", ignore_errors=True)
     command = [sys.executable, str(checkout / "inv"), "matrix"]
-    made = subprocess.run(command, cwd=tmp_path, check=False, capture_output=True, text=True, umask=0)
-    assert (made.returncode, made.stdout) == (0, '["matrix"]\n')
+    result = subprocess.run(command, cwd=tmp_path, check=False, capture_output=True, text=True, umask=0)
+    assert (result.returncode, result.stdout) == (0, '["matrix"]\n')
     assert not (tmp_path / "ran").exists()
     files = [path for path in (checkout / ".venv").rglob("*") if not path.is_symlink()]
     assert [path for path in files if path.stat().st_mode & 0o022] == []

@@ -39,15 +39,15 @@ def read(words: str) -> dict[str, object]:
 
 def wrong(command: str) -> Iterator[str]:
     """Yield unknown tasks and flags in a command. Required flags may be missing, as in pages."""
-    own, known = command.partition(" -- ")[0].split(), contexts()
-    if own[0] in ("TASK", "help", "completion") or (
-        own[1:] == [] and any(name.startswith(f"{own[0]} ") for name in known)
+    words, known = command.partition(" -- ")[0].split(), contexts()
+    if words[0] in ("TASK", "help", "completion") or (
+        words[1:] == [] and any(name.startswith(f"{words[0]} ") for name in known)
     ):
         return  # a group of tasks may be named by itself
-    verbs = [name for name in (" ".join(own[:2]), own[0].replace(".", " ")) if name in known]
+    verbs = [name for name in (" ".join(words[:2]), words[0].replace(".", " ")) if name in known]
     if not verbs:
-        yield own[0]
-    for flag in {word.partition("=")[0].rstrip(".,;:)") for word in own if word.startswith("-")} if verbs else ():
+        yield words[0]
+    for flag in {word.partition("=")[0].rstrip(".,;:)") for word in words if word.startswith("-")} if verbs else ():
         if flag not in known[verbs[0]].flags:
             yield f"{verbs[0]} {flag}"
 
@@ -63,8 +63,8 @@ def test_every_command_in_a_page_exists(page: Path) -> None:
 
 @pytest.mark.parametrize("module", sorted(ROOT.glob("drydock/**/*.py")), ids=lambda path: str(path.relative_to(ROOT)))
 def test_hints_spell_a_command_as_the_readme_does(module: Path) -> None:
-    told = re.findall(rf"\binvoke (?:{'|'.join({name.split()[0] for name in contexts()})})\b.*", module.read_text())
-    assert [line for line in told if not line.startswith(("invoke docs`: {name}", "invoke prove: {model}"))] == []
+    hints = re.findall(rf"\binvoke (?:{'|'.join({name.split()[0] for name in contexts()})})\b.*", module.read_text())
+    assert [line for line in hints if not line.startswith(("invoke docs`: {name}", "invoke prove: {model}"))] == []
 
 
 def test_an_unknown_command_is_found() -> None:

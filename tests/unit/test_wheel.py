@@ -58,7 +58,7 @@ def sha256(path: Path) -> str:
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+def distributions(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     """Return the wheel and the source distribution of this checkout."""
     return built(ROOT, tmp_path_factory.mktemp("dist"))
 
@@ -90,17 +90,17 @@ class Installed:
 
     def tree(self) -> dict[str, str]:
         """Return every file of the package but bytecode, with its hash."""
-        found = (self.packages / "drydock").rglob("*")
-        return {str(path): sha256(path) for path in found if path.is_file() and path.suffix != ".pyc"}
+        paths = (self.packages / "drydock").rglob("*")
+        return {str(path): sha256(path) for path in paths if path.is_file() and path.suffix != ".pyc"}
 
 
 @pytest.fixture(scope="module")
-def installed(made: list[Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installed]:
+def installed(distributions: list[Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installed]:
     """Return the installed wheel; nothing that the tests do may change its files."""
-    found = Installed(tmp_path_factory.mktemp("a user"), made[0])
-    before = found.tree()
-    yield found
-    assert found.tree() == before
+    installation = Installed(tmp_path_factory.mktemp("a user"), distributions[0])
+    before = installation.tree()
+    yield installation
+    assert installation.tree() == before
 
 
 def checkout(*words: str) -> str:
@@ -109,8 +109,10 @@ def checkout(*words: str) -> str:
     return subprocess.run(argv, cwd=ROOT, env=ENVIRONMENT, capture_output=True, text=True, check=True).stdout
 
 
-def test_a_wheel_and_a_source_distribution_are_the_same_bytes_each_time(made: list[Path], tmp_path: Path) -> None:
-    with tarfile.open(made[1]) as archive:
+def test_a_wheel_and_a_source_distribution_are_the_same_bytes_each_time(
+    distributions: list[Path], tmp_path: Path
+) -> None:
+    with tarfile.open(distributions[1]) as archive:
         unpack_tar(archive, tmp_path)
     (source,) = tmp_path.glob("drydock_images-*")
     for path in source.rglob("*"):
@@ -118,13 +120,13 @@ def test_a_wheel_and_a_source_distribution_are_the_same_bytes_each_time(made: li
 
     again = built(source, tmp_path / "dist", umask=0o077)
 
-    assert [path.name.rpartition(".")[2] for path in made] == ["whl", "gz"]
-    assert {path.name: sha256(path) for path in again} == {path.name: sha256(path) for path in made}
-    assert made[0].stat().st_size < 4 << 20
+    assert [path.name.rpartition(".")[2] for path in distributions] == ["whl", "gz"]
+    assert {path.name: sha256(path) for path in again} == {path.name: sha256(path) for path in distributions}
+    assert distributions[0].stat().st_size < 4 << 20
 
 
-def test_a_wheel_has_every_file_of_the_package_and_of_the_image_side(made: list[Path]) -> None:
-    kept = (
+def test_a_wheel_has_every_file_of_the_package_and_of_the_image_side(distributions: list[Path]) -> None:
+    patterns = (
         "CHANGELOG.md",
         "drydock",
         "entrypoints",
@@ -134,9 +136,9 @@ def test_a_wheel_has_every_file_of_the_package_and_of_the_image_side(made: list[
         "tests/hosts/*/served-by",
         "tests/hosts/*/variant",
     )
-    listed = subprocess.run(["git", "ls-files", "-z", *kept], cwd=ROOT, capture_output=True, text=True, check=True)
+    listed = subprocess.run(["git", "ls-files", "-z", *patterns], cwd=ROOT, capture_output=True, text=True, check=True)
     tracked = {name for name in listed.stdout.split("\0") if name and (ROOT / name).is_file()}
-    with zipfile.ZipFile(made[0]) as wheel:
+    with zipfile.ZipFile(distributions[0]) as wheel:
         names = {name.removeprefix("drydock/data/") for name in wheel.namelist()}
 
     assert tracked
@@ -145,30 +147,32 @@ def test_a_wheel_has_every_file_of_the_package_and_of_the_image_side(made: list[
 
 
 def test_the_version_says_the_commit_and_what_can_be_built(installed: Installed) -> None:
-    said = installed.drydock("--version").stdout
+    version_text = installed.drydock("--version").stdout
 
-    assert said == checkout("--version")
-    assert f"\ncommit {read_commit(ROOT)}\n" in said
+    assert version_text == checkout("--version")
+    assert f"\ncommit {read_commit(ROOT)}\n" in version_text
 
 
 def test_the_overview_lists_what_an_installed_drydock_has_as_one_types_it(installed: Installed) -> None:
-    said, own = installed.drydock("help").stdout, checkout("help")
+    installed_help, checkout_help = installed.drydock("help").stdout, checkout("help")
 
-    assert said.startswith("Usage: drydock TASK")
-    assert "./inv" not in said
-    lines = {line.split("  ")[1] for line in own.splitlines() if line.startswith("  ")}
-    kept = {line.split("  ")[1] for line in said.splitlines() if line.startswith("  ")}
-    assert {name.split()[0] for name in lines - kept} == NOT_INSTALLED
+    assert installed_help.startswith("Usage: drydock TASK")
+    assert "./inv" not in installed_help
+    lines = {line.split("  ")[1] for line in checkout_help.splitlines() if line.startswith("  ")}
+    installed_lines = {line.split("  ")[1] for line in installed_help.splitlines() if line.startswith("  ")}
+    assert {name.split()[0] for name in lines - installed_lines} == NOT_INSTALLED
 
 
 def test_it_has_the_rows_of_the_checkout_and_the_inputs_of_each_image_are_the_same(installed: Installed) -> None:
     python = str(installed.bin / "python")
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    own = subprocess.run([sys.executable, "-c", INPUTS], env=environment, capture_output=True, text=True, check=True)
+    checkout_inputs = subprocess.run(
+        [sys.executable, "-c", INPUTS], env=environment, capture_output=True, text=True, check=True
+    )
 
     assert installed.drydock("matrix", "--json").stdout == checkout("matrix", "--json")
     assert installed.drydock("render", "--check").returncode == 0
-    assert json.loads(installed.run(python, "-c", INPUTS).stdout) == json.loads(own.stdout)
+    assert json.loads(installed.run(python, "-c", INPUTS).stdout) == json.loads(checkout_inputs.stdout)
 
 
 def test_it_plans_as_the_checkout_does(installed: Installed) -> None:
@@ -217,39 +221,39 @@ def test_it_runs_nothing_that_another_user_planted_in_a_folder_above(installed: 
 
 
 def test_a_project_names_the_wheel_that_is_installed_by_its_hash(
-    installed: Installed, made: list[Path], tmp_path: Path
+    installed: Installed, distributions: list[Path], tmp_path: Path
 ) -> None:
     done = installed.drydock("project", "init", str(tmp_path / "acme"))
 
     assert done.returncode == 0, done.stderr
     assert "warning" not in done.stderr
-    assert sha256(tmp_path / "acme" / made[0].name) == sha256(made[0])
+    assert sha256(tmp_path / "acme" / distributions[0].name) == sha256(distributions[0])
     assert (
-        f"./{made[0].name} \\\n    --hash=sha256:{sha256(made[0])}\n"
+        f"./{distributions[0].name} \\\n    --hash=sha256:{sha256(distributions[0])}\n"
         in (tmp_path / "acme/requirements.txt").read_text()
     )
     assert installed.drydock("ci", "--check", cwd=tmp_path / "acme").returncode == 0
 
 
 def test_a_project_names_no_wheel_where_another_one_lies_now(
-    installed: Installed, made: list[Path], tmp_path: Path
+    installed: Installed, distributions: list[Path], tmp_path: Path
 ) -> None:
     (record,) = installed.packages.glob("drydock_images-*/direct_url.json")
     recorded = record.read_text()
-    other = tmp_path / made[0].name
-    with zipfile.ZipFile(made[0]) as old, zipfile.ZipFile(other, "w") as new:
+    other = tmp_path / distributions[0].name
+    with zipfile.ZipFile(distributions[0]) as old, zipfile.ZipFile(other, "w") as new:
         for name in old.namelist():
             new.writestr(name, old.read(name) + (b"# planted\n" if name == "drydock/cli/cli.py" else b""))
     try:
         record.write_text(json.dumps({"url": other.as_uri(), "archive_info": {}}))
         planted = installed.drydock("project", "init", str(tmp_path / "planted"), "--ci", "none")
         record.write_text(json.dumps({"url": f"{other.as_uri()}.gone", "archive_info": {}}))
-        gone = installed.drydock("project", "init", str(tmp_path / "gone"), "--ci", "none")
+        removed = installed.drydock("project", "init", str(tmp_path / "gone"), "--ci", "none")
     finally:
         record.write_text(recorded)
 
     assert "drydock/cli/cli.py: differs from the drydock that is installed" in planted.stderr
-    assert "which pip cannot get" in gone.stderr
+    assert "which pip cannot get" in removed.stderr
     assert not [*tmp_path.glob("*/*.whl")]
     assert "drydock_images-0.1.0-py3-none-any.whl \\" not in (tmp_path / "planted" / "requirements.txt").read_text()
-    assert (planted.returncode, gone.returncode) == (0, 0)
+    assert (planted.returncode, removed.returncode) == (0, 0)

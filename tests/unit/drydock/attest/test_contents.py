@@ -54,29 +54,31 @@ def contents(folder: Path, *layers: bytes) -> ImageContents:
 
 
 @pytest.fixture
-def found(tmp_path: Path) -> ImageContents:
+def image_contents(tmp_path: Path) -> ImageContents:
     return contents(tmp_path, layer(FILES, {"bin": "usr/bin", "usr/bin/awk": "/etc/alternatives/awk"}))
 
 
-def test_only_installed_packages_are_listed(found: ImageContents) -> None:
-    assert [(package.kind, package.name, package.version, package.within) for package in found.packages] == [
+def test_only_installed_packages_are_listed(image_contents: ImageContents) -> None:
+    assert [(package.kind, package.name, package.version, package.within) for package in image_contents.packages] == [
         ("deb", "bash", "5.2-1", ""),
         ("pypi", "big", "1.0", ""),
         ("pypi", "small", "2.0", "big"),
     ]
-    assert found.packages[0].fields["License"] == ("GPL-3+",)
+    assert image_contents.packages[0].fields["License"] == ("GPL-3+",)
 
 
-def test_every_file_has_an_owner_or_is_unaccounted(found: ImageContents) -> None:
-    assert {path: found.owners[path] for path in ("usr/bin/bash", "opt/venv/bin/big", "opt/venv/bin/activate")} == {
+def test_every_file_has_an_owner_or_is_unaccounted(image_contents: ImageContents) -> None:
+    assert {
+        path: image_contents.owners[path] for path in ("usr/bin/bash", "opt/venv/bin/big", "opt/venv/bin/activate")
+    } == {
         "usr/bin/bash": "deb:bash",
         "opt/venv/bin/big": "pypi:big",
         "opt/venv/bin/activate": "drydock",
     }
-    assert found.owners[f"{SITE}/big/__pycache__/__init__.cpython-311.pyc"] == "pypi:big"
-    assert found.owners[f"{SITE}/big/_vendor/small/a.py"] == "pypi:big"
-    assert found.owners["usr/bin/awk"] == "generated"
-    assert found.unaccounted() == (
+    assert image_contents.owners[f"{SITE}/big/__pycache__/__init__.cpython-311.pyc"] == "pypi:big"
+    assert image_contents.owners[f"{SITE}/big/_vendor/small/a.py"] == "pypi:big"
+    assert image_contents.owners["usr/bin/awk"] == "generated"
+    assert image_contents.unaccounted() == (
         f"{SITE}/big/_vendor/small-2.0.dist-info/RECORD",
         "usr/lib/stray",
         "var/lib/dpkg/info/bash.list",

@@ -249,7 +249,7 @@ def test_lines_after_an_unreadable_image_are_there_if_the_build_fails_otherwise(
 
 
 @pytest.mark.parametrize(
-    ("said", "meant"),
+    ("message", "meant"),
     [
         ("dial tcp 127.0.0.1:9: connect: connection refused", "the connection was refused"),
         ("tls: failed to verify certificate: x509: unknown authority", "the engine does not trust the server's certif"),
@@ -258,11 +258,11 @@ def test_lines_after_an_unreadable_image_are_there_if_the_build_fails_otherwise(
     ],
 )
 def test_the_cause_is_in_plain_words_and_the_mirrors_key_is_the_registrys(
-    said: str, meant: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    message: str, meant: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DRYDOCK_MIRRORS", str(tmp_path / "mirrors.yaml"))
     (tmp_path / "mirrors.yaml").write_text('registries: {"docker.io": "127.0.0.1:9/hub"}\n')
-    error = buildx._missing_image("127.0.0.1:9/hub/acme/base:1", said, "")
+    error = buildx._missing_image("127.0.0.1:9/hub/acme/base:1", message, "")
     assert f"cannot read this image: {meant}" in error.problems[0]
     assert 'registries: {"docker.io": "HOST/PATH"}' in error.hint
 

@@ -30,7 +30,7 @@ def buildkit() -> BuildKit:
 
 
 @pytest.fixture
-def made(buildkit: BuildKit, tmp_path: Path) -> Path:
+def foundation_layout(buildkit: BuildKit, tmp_path: Path) -> Path:
     layout = tmp_path / "foundation"
     layout.mkdir()
     foundation.build_foundation(plan(tmp_path / "elsewhere"), layout, buildkit)
@@ -55,8 +55,8 @@ def in_one_go(buildkit: BuildKit, folder: Path) -> dict[str, bytes]:
     return content(folder)
 
 
-def test_only_what_is_above_is_rewritten_and_sent(buildkit: BuildKit, made: Path, tmp_path: Path) -> None:
-    layout = completed(buildkit, made, "image")
+def test_only_what_is_above_is_rewritten_and_sent(buildkit: BuildKit, foundation_layout: Path, tmp_path: Path) -> None:
+    layout = completed(buildkit, foundation_layout, "image")
 
     assert buildkit.rewritten == [b"entrypoint"]
     assert len(buildkit.sent) == 2  # the layer, and the config
@@ -72,30 +72,32 @@ def test_two_layers_of_a_foundation_may_be_equal(tmp_path: Path) -> None:
     assert content(completed(buildkit, below, "image")) == in_one_go(buildkit, tmp_path / "whole")
 
 
-def test_after_an_edit_the_same_foundation_serves(buildkit: BuildKit, made: Path, tmp_path: Path) -> None:
-    before, first = content(made), completed(buildkit, made, "first")
+def test_after_an_edit_the_same_foundation_serves(buildkit: BuildKit, foundation_layout: Path, tmp_path: Path) -> None:
+    before, first = content(foundation_layout), completed(buildkit, foundation_layout, "first")
     buildkit.above = [b"edited"]
-    second = completed(buildkit, made, "second")
+    second = completed(buildkit, foundation_layout, "second")
 
-    assert content(made) == before
+    assert content(foundation_layout) == before
     assert oci.read_digest(first) != oci.read_digest(second)
     assert buildkit.rewritten == [b"entrypoint", b"edited"]
     assert content(second) == in_one_go(buildkit, tmp_path / "whole")
 
 
-def test_a_buildkit_that_rewrites_its_base_builds_in_one_go(buildkit: BuildKit, made: Path, tmp_path: Path) -> None:
+def test_a_buildkit_that_rewrites_its_base_builds_in_one_go(
+    buildkit: BuildKit, foundation_layout: Path, tmp_path: Path
+) -> None:
     buildkit.heeds_base = False
-    layout = completed(buildkit, made, "image")
+    layout = completed(buildkit, foundation_layout, "image")
 
     assert len(buildkit.asked) == 3  # the foundation, the rest on it, and all
     assert content(layout) == in_one_go(buildkit, tmp_path / "whole")
 
 
-def test_an_image_of_a_newer_buildkit_is_the_same(buildkit: BuildKit, made: Path, tmp_path: Path) -> None:
+def test_an_image_of_a_newer_buildkit_is_the_same(buildkit: BuildKit, foundation_layout: Path, tmp_path: Path) -> None:
     whole = in_one_go(buildkit, tmp_path / "whole")
     buildkit.healthcheck = "HEALTHCHECK {Test:[CMD python3 health] Interval:10s Timeout:1m30s StartPeriod:2h0m0s}"
 
-    assert content(completed(buildkit, made, "newer")) == whole
+    assert content(completed(buildkit, foundation_layout, "newer")) == whole
 
 
 def test_builder_and_cache_are_handed_on(buildkit: BuildKit, tmp_path: Path) -> None:

@@ -49,76 +49,76 @@ class Kept:
 
 
 @pytest.fixture
-def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Kept:
+def kept_image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Kept:
     monkeypatch.setenv("DRYDOCK_CACHE", str(tmp_path / "cache"))
     return Kept(tmp_path, monkeypatch)
 
 
-def test_a_whole_image_is_not_built_again(kept: Kept, capsys: pytest.CaptureFixture[str]) -> None:
-    assert (kept.build(), kept.builds) == (kept.digest, 0)
+def test_a_whole_image_is_not_built_again(kept_image: Kept, capsys: pytest.CaptureFixture[str]) -> None:
+    assert (kept_image.build(), kept_image.builds) == (kept_image.digest, 0)
     assert "up to date" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("damage", ["truncated", "changed", "missing"])
-def test_a_damaged_image_is_built_again(damage: str, kept: Kept, capsys: pytest.CaptureFixture[str]) -> None:
-    data = kept.layer.read_bytes()
-    kept.layer.unlink()
+def test_a_damaged_image_is_built_again(damage: str, kept_image: Kept, capsys: pytest.CaptureFixture[str]) -> None:
+    data = kept_image.layer.read_bytes()
+    kept_image.layer.unlink()
     if damage != "missing":
-        kept.layer.write_bytes(data[:-1] if damage == "truncated" else b"x" + data[1:])
-    assert (kept.build(), kept.builds) == (kept.digest, 1)
+        kept_image.layer.write_bytes(data[:-1] if damage == "truncated" else b"x" + data[1:])
+    assert (kept_image.build(), kept_image.builds) == (kept_image.digest, 1)
     assert "is damaged: a blob is missing or was changed on the disk" in capsys.readouterr().err
-    assert oci.is_sound_layout(kept.job.layout)
+    assert oci.is_sound_layout(kept_image.job.layout)
 
 
-def test_a_planted_image_is_built_again(kept: Kept, capsys: pytest.CaptureFixture[str]) -> None:
-    kept.local.record(PLATFORM, kept.digest)
-    kept.local.write_build(PLATFORM, lambda layers, _: layers[2].update({"usr/local/bin/python3": b"evil"}))
-    assert oci.read_digest(kept.job.layout) != kept.digest
-    assert (kept.build(), kept.builds) == (kept.digest, 1)
-    assert f"expected {kept.digest}, which" in capsys.readouterr().err
+def test_a_planted_image_is_built_again(kept_image: Kept, capsys: pytest.CaptureFixture[str]) -> None:
+    kept_image.local.record(PLATFORM, kept_image.digest)
+    kept_image.local.write_build(PLATFORM, lambda layers, _: layers[2].update({"usr/local/bin/python3": b"evil"}))
+    assert oci.read_digest(kept_image.job.layout) != kept_image.digest
+    assert (kept_image.build(), kept_image.builds) == (kept_image.digest, 1)
+    assert f"expected {kept_image.digest}, which" in capsys.readouterr().err
 
 
 def test_a_build_that_gives_another_digest_than_the_recorded_one_says_so(
-    kept: Kept, capsys: pytest.CaptureFixture[str]
+    kept_image: Kept, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    kept.local.record(PLATFORM, OTHER)
-    assert (kept.build(), kept.builds) == (kept.digest, 1)
-    assert f"built {kept.digest}, but {OTHER} is recorded" in capsys.readouterr().err
+    kept_image.local.record(PLATFORM, OTHER)
+    assert (kept_image.build(), kept_image.builds) == (kept_image.digest, 1)
+    assert f"built {kept_image.digest}, but {OTHER} is recorded" in capsys.readouterr().err
 
 
 def test_an_image_that_the_engine_has_is_checked_by_the_sizes_of_its_blobs(
-    kept: Kept, monkeypatch: pytest.MonkeyPatch
+    kept_image: Kept, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hashed: list[Path] = []
     monkeypatch.setattr(oci, "is_sound_layout", lambda layout: bool(hashed.append(layout)))
     monkeypatch.setattr(image_loading, "tag_latest", lambda _: None)
     monkeypatch.setattr(image_loading, "list_names_if_running", lambda image, _: {image})
-    assert build.build_image(kept.job).digest == kept.digest
+    assert build.build_image(kept_image.job).digest == kept_image.digest
     assert hashed == []
-    kept.layer.write_bytes(b"short")
+    kept_image.layer.write_bytes(b"short")
     monkeypatch.setattr(image_loading, "has_complete_image", lambda *_: True)
-    assert build.build_image(kept.job).digest == kept.digest
-    assert kept.builds == 1
+    assert build.build_image(kept_image.job).digest == kept_image.digest
+    assert kept_image.builds == 1
 
 
 def test_a_platform_that_no_builder_runs_is_refused_before_anything_is_fetched(
-    kept: Kept, monkeypatch: pytest.MonkeyPatch
+    kept_image: Kept, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(wheels, "is_native_platform", lambda _: False)
     monkeypatch.setattr(daemon, "list_builder_platforms", lambda _: frozenset({"linux/s390x"}))
     monkeypatch.setattr(build, "fetch_contexts", lambda *_, **__: pytest.fail("it fetches"))
-    shutil.rmtree(kept.job.layout)
+    shutil.rmtree(kept_image.job.layout)
     with pytest.raises(
         EngineError, match=f"^{PLATFORM}: no builder has a node for it: the default builder has linux/s390x"
     ):
-        kept.build()
+        kept_image.build()
 
 
-def test_an_offline_build_does_not_let_buildkit_pull(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_offline_build_does_not_let_buildkit_pull(kept_image: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
     remote = {"entrypoints": "", "base": "docker-image://registry.example/base@sha256:1"}
     monkeypatch.setattr(build, "fetch_contexts", lambda *_, **__: remote)
-    shutil.rmtree(kept.job.layout)
+    shutil.rmtree(kept_image.job.layout)
     with pytest.raises(FetchError, match=r"not in the store: base docker-image://registry\.example/base"):
-        build.build_image(kept.local.job(PLATFORM), into_engine=False, may_pull=False)
-    assert kept.builds == 0
-    assert kept.build() == kept.digest
+        build.build_image(kept_image.local.job(PLATFORM), into_engine=False, may_pull=False)
+    assert kept_image.builds == 0
+    assert kept_image.build() == kept_image.digest

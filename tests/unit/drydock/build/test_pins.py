@@ -216,7 +216,7 @@ def test_another_platform_gets_the_digest_that_the_tag_was_pinned_to(site: Site)
 
 
 @pytest.mark.parametrize(
-    ("how", "said", "target"),
+    ("how", "option_name", "target"),
     [
         ("--locked", "--locked", "cuda13.0-ngc-vllm0.29"),
         ("CI", "CI=true", "gcu-s60"),
@@ -224,7 +224,7 @@ def test_another_platform_gets_the_digest_that_the_tag_was_pinned_to(site: Site)
     ],
 )
 def test_all_that_is_missing_is_one_list_with_the_option_for_each(
-    site: Site, target: str, how: str, said: str, monkeypatch: pytest.MonkeyPatch
+    site: Site, target: str, how: str, option_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     site.offer(target)
     if how == "CI":
@@ -239,8 +239,8 @@ def test_all_that_is_missing_is_one_list_with_the_option_for_each(
     for line, name in zip(caught.value.problems[1:], sorted(missing), strict=True):
         value = "docker-image://REFERENCE" if name == "base" else "FOLDER"
         assert line.startswith(f"  {name} (--context {name}={value}): ")
-    assert caught.value.hint.startswith(f"{said} pins nothing: ")
-    other_options = {"--locked", "CI=true", "--offline"} - {said}
+    assert caught.value.hint.startswith(f"{option_name} pins nothing: ")
+    other_options = {"--locked", "CI=true", "--offline"} - {option_name}
     assert not [option for option in other_options if option in str(caught.value)]
     assert site.path(target).read_bytes() == before
     assert site.registry.seen == []

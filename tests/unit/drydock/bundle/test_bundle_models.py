@@ -75,7 +75,7 @@ def piped(model: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "error", "said"),
+    ("change", "error", "message"),
     [
         (lambda model: (model / "model.safetensors").write_bytes(b"\1" * 1000), FetchError, "was changed on the disk"),
         (lambda model: (model / "code.py").write_text("x"), InputError, "does not list 'code.py'"),
@@ -84,11 +84,11 @@ def piped(model: Path) -> None:
     ],
 )
 def test_a_pulled_model_that_was_changed_is_not_bundled(
-    model: Path, tmp_path: Path, change: Callable[[Path], Any], error: type[Exception], said: str
+    model: Path, tmp_path: Path, change: Callable[[Path], Any], error: type[Exception], message: str
 ) -> None:
     seal(model)
     change(model)
-    with pytest.raises(error, match=said):
+    with pytest.raises(error, match=message):
         create_bundle(DRYDOCK, [], tmp_path / "b.tar", models=[model])
 
     assert not (tmp_path / "b.tar").exists()

@@ -169,11 +169,11 @@ def test_settings_by_role_are_merged_role_by_role_and_key_by_key(write: Callable
         NEW_FILE: NEW + OF_NEW,
     }
     new = find_variant(read_matrix(Project(write(**edits))), "cpu-new")
-    found = {
-        role: {setting.setting: (setting.value, setting.origin) for setting in own.settings}
-        for role, own in new.roles.items()
+    settings_by_role = {
+        role: {setting.setting: (setting.value, setting.origin) for setting in role_settings.settings}
+        for role, role_settings in new.roles.items()
     }
-    assert found == {
+    assert settings_by_role == {
         "prefill": {"VLLM_S": (2, "stack"), "--block-size": (16, "accelerator")},
         "decode": {"VLLM_S": (2, "stack"), "--block-size": (32, "stack"), "--max-num-seqs": (9, "stack")},
     }
@@ -192,10 +192,10 @@ def test_settings_by_role_are_merged_role_by_role_and_key_by_key(write: Callable
     ],
 )
 def test_a_wrong_setting_of_a_role_is_an_error(problems: Problems, roles: str, text: str, hint: str) -> None:
-    own = f"roles: {{{roles}}}\n".replace("SETTING", ROLE.format(1))
-    said = problems(**{OLD_FILE: OLD + own})
-    assert f"{OLD_FILE}: {text}" in said[0]
-    assert hint in said[-1]
+    roles_text = f"roles: {{{roles}}}\n".replace("SETTING", ROLE.format(1))
+    messages = problems(**{OLD_FILE: OLD + roles_text})
+    assert f"{OLD_FILE}: {text}" in messages[0]
+    assert hint in messages[-1]
 
 
 def test_variants_come_in_the_order_of_their_ids(write: Callable[..., Path]) -> None:
@@ -401,13 +401,18 @@ def test_two_checks_cannot_share_an_id(problems: Problems) -> None:
     assert "checks: duplicate check id CPU-001" in messages[0]
 
 
-@pytest.mark.parametrize("own", ["慢", "{found} 慢 {found}", "{fund} 慢"])
-def test_a_translation_names_the_values_of_its_text(write: Callable[..., Path], problems: Problems, own: str) -> None:
+@pytest.mark.parametrize("translation", ["慢", "{found} 慢 {found}", "{fund} 慢"])
+def test_a_translation_names_the_values_of_its_text(
+    write: Callable[..., Path], problems: Problems, translation: str
+) -> None:
     host = {"templates/host.yaml": "schema: 1\nchecks: []\n"}
     right = {"templates/cpu/accelerator.zh.yaml": "translations: {zh: {'{found} is slow': '{found} 慢'}}\n"}
     common = {"templates/host.zh.yaml": "translations: {zh: {same: 同}}\n"}
     read = read_matrix(Project(write(**host, **right, **common)))
-    wrong = {**right, "templates/cpu/accelerator.zh.yaml": f"translations: {{zh: {{'{{found}} is slow': '{own}'}}}}\n"}
+    wrong = {
+        **right,
+        "templates/cpu/accelerator.zh.yaml": f"translations: {{zh: {{'{{found}} is slow': '{translation}'}}}}\n",
+    }
 
     assert read[0].translations == {"zh": {"same": "同", "{found} is slow": "{found} 慢"}}
     assert "accelerator.zh.yaml: translations.zh.{found} is slow: found " in problems(**host, **wrong)[0]

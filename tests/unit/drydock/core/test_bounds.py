@@ -29,7 +29,7 @@ from tests.support.damage import fuzz, survives_damage
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("[" * 200_000, "nested deeper than 64 levels"),
         ("[" * 65 + "]" * 65, "nested deeper than 64 levels"),
@@ -41,8 +41,8 @@ from tests.support.damage import fuzz, survives_damage
         ("{", "invalid JSON"),
     ],
 )
-def test_json_of_others_is_bounded(text: str, said: str) -> None:
-    with pytest.raises(InputError, match=said) as error:
+def test_json_of_others_is_bounded(text: str, message: str) -> None:
+    with pytest.raises(InputError, match=message) as error:
         parse_json_object(text, "here")
     assert str(error.value).startswith("here: ")
     assert len(str(error.value)) < 200

@@ -47,7 +47,7 @@ class Servers(BaseAdapter):
 
 
 @pytest.mark.parametrize(
-    ("target", "kept"),
+    ("target", "keeps_password"),
     [
         ("https://stranger.example/b", False),
         ("https://own.example:8443/b", False),
@@ -57,7 +57,7 @@ class Servers(BaseAdapter):
     ],
 )
 def test_a_redirect_gets_a_password_only_of_its_own_origin(
-    target: str, kept: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    target: str, keeps_password: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lines = (f"machine {host} login user password netrc\n" for host in ("stranger.example", "own.example"))
     (tmp_path / "netrc").write_text("".join(lines))
@@ -68,7 +68,7 @@ def test_a_redirect_gets_a_password_only_of_its_own_origin(
         session.mount("https://", servers)
         session.get("https://own.example/a", auth=("user", "own"))
     assert servers.passwords[0] is not None
-    assert servers.passwords[1] == (servers.passwords[0] if kept else None)
+    assert servers.passwords[1] == (servers.passwords[0] if keeps_password else None)
 
 
 def test_a_password_does_not_come_back_after_a_foreign_redirect() -> None:
@@ -129,11 +129,11 @@ def test_a_status_that_may_pass_has_the_time_that_the_server_asks_for(status: in
 
 
 @pytest.mark.parametrize(
-    ("asked", "least", "most"), [(None, 2, 4), (0.0, 2, 4), (15.0, 15, 15), (86400.0, http.LONGEST_PAUSE, 60)]
+    ("retry_after", "least", "most"), [(None, 2, 4), (0.0, 2, 4), (15.0, 15, 15), (86400.0, http.LONGEST_PAUSE, 60)]
 )
-def test_the_pause_is_the_servers_or_grows(asked: float | None, least: float, most: float) -> None:
+def test_the_pause_is_the_servers_or_grows(retry_after: float | None, least: float, most: float) -> None:
     pauses: list[float] = []
-    http.pause_before_retry(3, TransientRequestError("busy", asked), 1.0, "r.example", pauses.append)
+    http.pause_before_retry(3, TransientRequestError("busy", retry_after), 1.0, "r.example", pauses.append)
     assert least <= pauses[0] <= most
 
 

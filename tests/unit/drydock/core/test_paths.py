@@ -45,17 +45,19 @@ def test_a_cache_of_another_user_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("make", "found"),
+    ("make", "message"),
     [
         (lambda path: path.touch(), "found a file"),
         (lambda path: path.symlink_to("nowhere"), "found a link to nowhere, which does not exist"),
         (lambda path: path.symlink_to(path), "found too many levels of symbolic links"),
     ],
 )
-def test_a_cache_that_is_no_folder_is_no_empty_cache(tmp_path: Path, make: Callable[[Path], None], found: str) -> None:
+def test_a_cache_that_is_no_folder_is_no_empty_cache(
+    tmp_path: Path, make: Callable[[Path], None], message: str
+) -> None:
     make(tmp_path / "cache")
 
-    with pytest.raises(InputError, match=found) as error:
+    with pytest.raises(InputError, match=message) as error:
         cache_home({"DRYDOCK_CACHE": str(tmp_path / "cache")})
 
     assert "set DRYDOCK_CACHE" in error.value.hint

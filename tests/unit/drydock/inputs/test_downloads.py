@@ -46,15 +46,15 @@ QUICK = Access(pause=0.001, timeout=5)
 
 
 @pytest.fixture
-def wanted(server: Loopback) -> Wanted:
+def wanted_file(server: Loopback) -> Wanted:
     server.files["/a.whl"] = DATA
     return Wanted("a.whl", sha256(DATA), len(DATA), (f"{server.url}/a.whl",))
 
 
-def test_a_file_is_fetched_once(server: Loopback, store: Store, wanted: Wanted) -> None:
-    download_files(store, [wanted, wanted], QUICK)
-    download_files(store, [wanted], QUICK)
-    assert store.path(wanted.sha256).read_bytes() == DATA
+def test_a_file_is_fetched_once(server: Loopback, store: Store, wanted_file: Wanted) -> None:
+    download_files(store, [wanted_file, wanted_file], QUICK)
+    download_files(store, [wanted_file], QUICK)
+    assert store.path(wanted_file.sha256).read_bytes() == DATA
     assert server.ranges("/a.whl") == [None]
 
 
@@ -73,11 +73,11 @@ HALF, REST = f"bytes={len(DATA) // 2}-", f"bytes={len(DATA) * 3 // 4}-"
     ],
 )
 def test_a_file_arrives_through_faults_and_is_resumed(
-    server: Loopback, store: Store, wanted: Wanted, faults: list[str], ranges: list[str | None]
+    server: Loopback, store: Store, wanted_file: Wanted, faults: list[str], ranges: list[str | None]
 ) -> None:
     server.faults["/a.whl"] = faults
-    download_files(store, [wanted], QUICK)
-    assert store.path(wanted.sha256).read_bytes() == DATA
+    download_files(store, [wanted_file], QUICK)
+    assert store.path(wanted_file.sha256).read_bytes() == DATA
     assert server.ranges("/a.whl") == ranges
 
 
@@ -119,12 +119,12 @@ def test_what_refuses_to_the_end_says_its_status(monkeypatch: pytest.MonkeyPatch
 @pytest.mark.parametrize(("failures", "count"), [(["absent"], 1), (["busy", "absent"], 3)])
 def test_nothing_that_listens_here_is_asked_once_unless_it_has_answered(failures: list[str], count: int) -> None:
     """A server that starts again refuses connections for a moment; a port where nothing is does so for ever."""
-    asked: list[str] = []
+    questions: list[str] = []
 
     def ask_once() -> str:
-        asked.append("")
-        if len(asked) <= len(failures):
-            raise TransientRequestError("failed", is_refused_here=failures[len(asked) - 1] == "absent")
+        questions.append("")
+        if len(questions) <= len(failures):
+            raise TransientRequestError("failed", is_refused_here=failures[len(questions) - 1] == "absent")
         return "answer"
 
     if count == 1:
@@ -132,7 +132,7 @@ def test_nothing_that_listens_here_is_asked_once_unless_it_has_answered(failures
             ask_patiently(ask_once, "list", "http://127.0.0.1:9/", QUICK)
     else:
         assert ask_patiently(ask_once, "list", "http://127.0.0.1:9/", QUICK) == "answer"
-    assert len(asked) == count
+    assert len(questions) == count
 
 
 REFUSED = re.compile(r"(?P<url>http\S+) (?P<status>\d{3})")
@@ -156,18 +156,18 @@ def test_a_program_runs_again_once_its_server_lets_it(status: int, runs: int, mo
     assert pauses.count(7.0) == (2 if runs > 1 else 0)
 
 
-def test_persistent_failures_are_an_error(server: Loopback, store: Store, wanted: Wanted) -> None:
+def test_persistent_failures_are_an_error(server: Loopback, store: Store, wanted_file: Wanted) -> None:
     server.faults["/a.whl"] = ["500"] * 99
     with pytest.raises(FetchError, match=r"a\.whl from http://127\.0\.0\.1:\d+/a\.whl: the server answered 500"):
-        download_files(store, [wanted], QUICK)
+        download_files(store, [wanted_file], QUICK)
     assert len(server.ranges("/a.whl")) == ATTEMPTS
 
 
-def test_a_wrong_hash_is_an_error_and_nothing_is_kept(server: Loopback, store: Store, wanted: Wanted) -> None:
+def test_a_wrong_hash_is_an_error_and_nothing_is_kept(server: Loopback, store: Store, wanted_file: Wanted) -> None:
     server.faults["/a.whl"] = ["wrong"]
-    with pytest.raises(FetchError, match=f"sha256 is {sha256(bytes(len(DATA)))}, expected {wanted.sha256}"):
-        download_files(store, [wanted], QUICK)
-    assert not store.has(wanted.sha256)
+    with pytest.raises(FetchError, match=f"sha256 is {sha256(bytes(len(DATA)))}, expected {wanted_file.sha256}"):
+        download_files(store, [wanted_file], QUICK)
+    assert not store.has(wanted_file.sha256)
     assert list((store.home / "store" / "partial").iterdir()) == []
 
 
@@ -181,49 +181,51 @@ def test_a_wrong_hash_is_an_error_and_nothing_is_kept(server: Loopback, store: S
     ids=["other content", "too long", "longer than the file is now"],
 )
 def test_a_partial_file_that_is_no_part_is_fetched_from_the_start(
-    server: Loopback, store: Store, wanted: Wanted, length: int, size: int | None, ranges: list[str | None]
+    server: Loopback, store: Store, wanted_file: Wanted, length: int, size: int | None, ranges: list[str | None]
 ) -> None:
-    with store.receiving(wanted.sha256) as file:
+    with store.receiving(wanted_file.sha256) as file:
         assert file is not None
         file.write(bytes(length))
-    download_files(store, [wanted._replace(size=size)], QUICK)
-    assert store.path(wanted.sha256).read_bytes() == DATA
+    download_files(store, [wanted_file._replace(size=size)], QUICK)
+    assert store.path(wanted_file.sha256).read_bytes() == DATA
     assert server.ranges("/a.whl") == ranges
 
 
-def test_a_body_that_is_too_long_is_refused(server: Loopback, store: Store, wanted: Wanted) -> None:
+def test_a_body_that_is_too_long_is_refused(server: Loopback, store: Store, wanted_file: Wanted) -> None:
     server.faults["/a.whl"] = ["endless"]
     with pytest.raises(FetchError, match=f"longer than the {len(DATA)} bytes expected"):
-        download_files(store, [wanted], QUICK)
-    assert not store.has(wanted.sha256)
+        download_files(store, [wanted_file], QUICK)
+    assert not store.has(wanted_file.sha256)
 
 
-def test_the_next_url_is_tried_if_a_server_lacks_the_file(server: Loopback, store: Store, wanted: Wanted) -> None:
-    download_files(store, [wanted._replace(urls=(f"{server.url}/gone", *wanted.urls))], QUICK)
-    assert store.has(wanted.sha256, len(DATA))
+def test_the_next_url_is_tried_if_a_server_lacks_the_file(server: Loopback, store: Store, wanted_file: Wanted) -> None:
+    download_files(store, [wanted_file._replace(urls=(f"{server.url}/gone", *wanted_file.urls))], QUICK)
+    assert store.has(wanted_file.sha256, len(DATA))
 
 
-def test_all_failed_files_are_in_one_error(server: Loopback, store: Store, wanted: Wanted) -> None:
+def test_all_failed_files_are_in_one_error(server: Loopback, store: Store, wanted_file: Wanted) -> None:
     missing_files = [Wanted(name, name * 64, 1, (f"{server.url}/{name}",)) for name in "bc"]
     with pytest.raises(FetchError) as caught:
-        download_files(store, [missing_files[0], wanted, missing_files[1]], QUICK)
+        download_files(store, [missing_files[0], wanted_file, missing_files[1]], QUICK)
     assert [problem.partition(" from ")[0] for problem in caught.value.problems] == ["b", "c"]
-    assert store.has(wanted.sha256, len(DATA))
+    assert store.has(wanted_file.sha256, len(DATA))
 
 
-def test_an_error_message_contains_no_password(store: Store, wanted: Wanted) -> None:
+def test_an_error_message_contains_no_password(store: Store, wanted_file: Wanted) -> None:
     with pytest.raises(FetchError) as caught:
-        download_files(store, [wanted._replace(urls=("http://user:secret@127.0.0.1:1/a.whl?token=secret",))], QUICK)
+        download_files(
+            store, [wanted_file._replace(urls=("http://user:secret@127.0.0.1:1/a.whl?token=secret",))], QUICK
+        )
     assert "secret" not in str(caught.value)
     assert "127.0.0.1:1/a.whl" in str(caught.value)
 
 
-def test_a_redirect_to_what_is_no_address_is_an_error(store: Store, wanted: Wanted) -> None:
+def test_a_redirect_to_what_is_no_address_is_an_error(store: Store, wanted_file: Wanted) -> None:
     with (
         Fake(lambda _: Answer(302, {"Location": "http://["})) as fake,
         pytest.raises(FetchError, match=f"{fake.host}/a.whl: an address is invalid"),
     ):
-        download_files(store, [wanted._replace(urls=(f"http://{fake.host}/a.whl",))], QUICK)
+        download_files(store, [wanted_file._replace(urls=(f"http://{fake.host}/a.whl",))], QUICK)
 
 
 def test_a_size_that_no_file_has_is_an_error() -> None:
@@ -244,10 +246,10 @@ def test_a_size_that_no_file_has_is_an_error() -> None:
     ],
 )
 def test_a_password_is_sent_only_to_its_own_host_port_and_scheme(
-    server: Loopback, store: Store, wanted: Wanted, configured: str, sent: str | None
+    server: Loopback, store: Store, wanted_file: Wanted, configured: str, sent: str | None
 ) -> None:
     where = parse_origin(configured.format(server=server.url))
-    download_files(store, [wanted], QUICK._replace(credentials={where: ("user", "secret")}))
+    download_files(store, [wanted_file], QUICK._replace(credentials={where: ("user", "secret")}))
     assert server.requests == [("/a.whl", None, sent)]
 
 
@@ -260,11 +262,11 @@ def netrc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("netrc")
 def test_the_password_of_netrc_is_sent_to_its_own_host_and_kept_by_its_redirects(
-    server: Loopback, store: Store, wanted: Wanted
+    server: Loopback, store: Store, wanted_file: Wanted
 ) -> None:
     server.redirects["/moved"] = "/a.whl"
     there = server.url.replace("127.0.0.1", "localhost")
-    download_files(store, [wanted._replace(urls=(f"{there}/moved",))], QUICK)
+    download_files(store, [wanted_file._replace(urls=(f"{there}/moved",))], QUICK)
     assert [password for _, _, password in server.requests] == ["Basic dXNlcjpzZWNyZXQ="] * 2
 
 
@@ -288,12 +290,12 @@ def test_a_missing_file_of_a_file_url_is_named(tmp_path: Path, store: Store) -> 
         download_files(store, [Wanted("torch", "0" * 64, None, ((tmp_path / "gone").as_uri(),))], QUICK)
 
 
-def test_a_full_disk_stops_the_download(store: Store, wanted: Wanted) -> None:
-    partial = store.home / "store" / "partial" / wanted.sha256
+def test_a_full_disk_stops_the_download(store: Store, wanted_file: Wanted) -> None:
+    partial = store.home / "store" / "partial" / wanted_file.sha256
     partial.parent.mkdir(parents=True)
     partial.symlink_to("/dev/full")
     with pytest.raises(DiskFullError, match="no space left"):
-        download_files(store, [wanted], QUICK)
+        download_files(store, [wanted_file], QUICK)
 
 
 FETCH = """

@@ -100,22 +100,22 @@ def test_the_token_goes_to_the_hub_and_not_to_what_it_redirects_to(
     ],
 )
 def test_a_secret_goes_to_another_machine_with_tls_only(
-    asked: list[Access], tmp_path: Path, named: bool, url: str, token: str, refused: str
+    hub_accesses: list[Access], tmp_path: Path, named: bool, url: str, token: str, refused: str
 ) -> None:
     env = {"DRYDOCK_CACHE": str(tmp_path / "cache"), "HF_TOKEN": token} | ({} if named else {"HF_ENDPOINT": url})
     where = HubAddress(url if named else "")
     with pytest.raises(InputError if refused else FetchError, match=refused or "it is not there") as error:
         pull_model("org/name", tmp_path / "m", where=where, env=env)
-    assert len(asked) == (not refused)
+    assert len(hub_accesses) == (not refused)
     assert "pass" not in str(error.value).replace("password", "")
 
     with pytest.raises(FetchError, match="it is not there"):
         pull_model("org/name", tmp_path / "m", where=where._replace(insecure=True), env=env)
-    assert [*asked[-1].tokens.values()] == ([token] if token else [])
+    assert [*hub_accesses[-1].tokens.values()] == ([token] if token else [])
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> list[Access]:
+def hub_accesses(monkeypatch: pytest.MonkeyPatch) -> list[Access]:
     """Return how hubs were asked, none of which is there."""
     accesses = list[Access]()
 
@@ -127,12 +127,12 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[Access]:
     return accesses
 
 
-def test_modelscope_gets_no_token_so_that_plain_http_is_no_matter(asked: list[Access], tmp_path: Path) -> None:
+def test_modelscope_gets_no_token_so_that_plain_http_is_no_matter(hub_accesses: list[Access], tmp_path: Path) -> None:
     with pytest.raises(FetchError, match="it is not there"):
         pull_model(
             "modelscope:org/name", tmp_path / "m", where=HubAddress("http://ms.example"), env={"HF_TOKEN": "secret"}
         )
-    assert [reached.tokens for reached in asked] == [{}]
+    assert [reached.tokens for reached in hub_accesses] == [{}]
 
 
 def test_a_hub_on_this_machine_gets_the_token_without_a_proxy(
@@ -190,7 +190,7 @@ def test_a_hostile_name_is_refused_before_anything_is_written(
 
 
 @pytest.mark.parametrize(
-    ("siblings", "said"),
+    ("siblings", "message"),
     [
         ([], "lists no files"),
         ([sibling("a", b"x"), sibling("a", b"x")], "given twice"),
@@ -202,10 +202,10 @@ def test_a_hostile_name_is_refused_before_anything_is_written(
     ],
 )
 def test_a_list_that_makes_no_folder_is_refused(
-    env: dict[str, str], server: Loopback, tmp_path: Path, siblings: list[Any], said: str
+    env: dict[str, str], server: Loopback, tmp_path: Path, siblings: list[Any], message: str
 ) -> None:
     list_files(server, siblings)
-    with pytest.raises(FetchError, match=said):
+    with pytest.raises(FetchError, match=message):
         pull_model("org/name", tmp_path / "m", env=env)
 
 

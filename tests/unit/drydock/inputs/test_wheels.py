@@ -191,7 +191,7 @@ def test_a_yanked_file_is_left_for_another_one_of_its_version(site: Site, capsys
 
 
 @pytest.mark.parametrize(
-    ("reason", "said"),
+    ("reason", "reason_text"),
     [
         ("a security hole", ": a security hole"),
         ("", ", without a reason"),
@@ -199,13 +199,13 @@ def test_a_yanked_file_is_left_for_another_one_of_its_version(site: Site, capsys
     ],
 )
 def test_a_yanked_version_that_is_pinned_is_taken_with_a_warning(
-    reason: str, said: str, site: Site, capsys: pytest.CaptureFixture[str]
+    reason: str, reason_text: str, site: Site, capsys: pytest.CaptureFixture[str]
 ) -> None:
     site.publish(site.wheel("app", "1.1"), yanked=reason)
     site.publish(site.wheel("app", "1.0"))
     assert site.versions("app") == {"app": "1.0"}
     assert site.versions("app==1.1") == {"app": "1.1"}
-    warning = f"warning: app 1.1 was yanked{said} (app-1.1-py3-none-any.whl)"
+    warning = f"warning: app 1.1 was yanked{reason_text} (app-1.1-py3-none-any.whl)"
     assert [line for line in capsys.readouterr().err.splitlines() if line.startswith(warning)]
 
 

@@ -117,8 +117,8 @@ def test_a_revision_that_git_does_not_have_is_an_error(root: Path) -> None:
 
 
 def test_the_first_lock_says_what_is_new_to_the_row_it_stands_on(old: Lock, new: Lock) -> None:
-    own = old.model_copy(update={"variant": "acme", "inputs_sha256": "0" * 64})
-    assert format_additions(old, own) == f"new: as {old.variant}\n"
-    told = format_additions(old, new.model_copy(update={"variant": "acme"})).splitlines()
-    assert told[0] == f"new against {old.variant}:"
-    assert told[1:] == [line for line in describe_changes(old, new).splitlines() if line[:2] in ("+ ", "- ", "~ ")]
+    project_lock = old.model_copy(update={"variant": "acme", "inputs_sha256": "0" * 64})
+    assert format_additions(old, project_lock) == f"new: as {old.variant}\n"
+    lines = format_additions(old, new.model_copy(update={"variant": "acme"})).splitlines()
+    assert lines[0] == f"new against {old.variant}:"
+    assert lines[1:] == [line for line in describe_changes(old, new).splitlines() if line[:2] in ("+ ", "- ", "~ ")]

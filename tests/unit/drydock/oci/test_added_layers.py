@@ -44,7 +44,7 @@ def test_the_order_in_which_files_are_given_does_not_matter() -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         ({"urls": ["https://vendor.example/layer"]}, "only its vendor"),
         ({"mediaType": "application/vnd.oci.image.layer.nondistributable.v1.tar+gzip"}, "only its vendor"),
@@ -53,8 +53,8 @@ def test_the_order_in_which_files_are_given_does_not_matter() -> None:
         ({"size": 1 << 40}, "expected at most"),
     ],
 )  # fmt: skip
-def test_a_layer_that_may_not_be_copied_or_is_none_is_refused(change: dict[str, Any], said: str) -> None:
-    with pytest.raises(RegistryError, match=said):
+def test_a_layer_that_may_not_be_copied_or_is_none_is_refused(change: dict[str, Any], message: str) -> None:
+    with pytest.raises(RegistryError, match=message):
         list_layers({"layers": [LAYER, {**LAYER, **change}]}, "image")
 
 
@@ -65,6 +65,6 @@ def test_an_image_has_at_most_as_many_layers_as_engines_mount() -> None:
     with pytest.raises(RegistryError, match="more than the 127"):
         extend_image(layers, config, added, {}, EPOCH, "image")
     config["rootfs"] = {"diff_ids": [LAYER["digest"]] * (MOST_LAYERS - 1)}
-    made = extend_image(layers[1:], config, added, {}, EPOCH, "image")
-    assert len(made.manifest["layers"]) == MOST_LAYERS
-    assert b"2026-11-21T00:00:00Z" in made.config
+    image = extend_image(layers[1:], config, added, {}, EPOCH, "image")
+    assert len(image.manifest["layers"]) == MOST_LAYERS
+    assert b"2026-11-21T00:00:00Z" in image.config

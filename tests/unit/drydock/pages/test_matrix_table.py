@@ -120,10 +120,10 @@ def test_rows_are_selected_by_accelerator_proof_and_lock() -> None:
     assert {row["proof"] for row in matrix_table.select_rows(rows, matrix_table.Filter(proof=proven))} == {proven}
 
 
-@pytest.mark.parametrize("wanted", [matrix_table.Filter(accelerator="cdua"), matrix_table.Filter(proof="packges")])
-def test_an_unknown_accelerator_or_tier_names_the_nearest(wanted: matrix_table.Filter) -> None:
+@pytest.mark.parametrize("row_filter", [matrix_table.Filter(accelerator="cdua"), matrix_table.Filter(proof="packges")])
+def test_an_unknown_accelerator_or_tier_names_the_nearest(row_filter: matrix_table.Filter) -> None:
     with pytest.raises(InputError) as raised:
-        matrix_table.select_rows(matrix_table.make_matrix_rows(DRYDOCK, read_matrix(DRYDOCK)), wanted)
+        matrix_table.select_rows(matrix_table.make_matrix_rows(DRYDOCK, read_matrix(DRYDOCK)), row_filter)
     assert raised.value.hint in ("did you mean 'cuda'?", "did you mean 'packages'?")
 
 

@@ -59,7 +59,7 @@ class Asked:
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> Asked:
+def build_calls(monkeypatch: pytest.MonkeyPatch) -> Asked:
     """Record what is built, on a disk with room for every row."""
     monkeypatch.setattr(build_verb, "_measure_free_bytes", lambda: 1000 * GIGABYTE)
     return Asked(monkeypatch)
@@ -72,45 +72,45 @@ def code_of(which: Which, how: RowOptions = RowOptions(), *, json: bool = False,
     return int(ended.value.code or 0)
 
 
-def test_one_target_is_built_as_ever(asked: Asked, capsys: pytest.CaptureFixture[str]) -> None:
+def test_one_target_is_built_as_ever(build_calls: Asked, capsys: pytest.CaptureFixture[str]) -> None:
     build_verb.build_rows(DRYDOCK, Which(["cpu"]), RowOptions(), json=False)
 
-    assert (asked.one, asked.many) == (["cpu-vllm0.32"], [])
+    assert (build_calls.one, build_calls.many) == (["cpu-vllm0.32"], [])
     assert capsys.readouterr().out == f"drydock/x:1\n{DIGEST}\n"
 
 
 @pytest.mark.parametrize("targets", [["cpu,cpu-text"], ["cpu", "cpu-text"], ["cpu, cpu-text,cpu-x86", "cpu"]])
-def test_several_targets_are_built_at_once_each_row_once(targets: list[str], asked: Asked) -> None:
+def test_several_targets_are_built_at_once_each_row_once(targets: list[str], build_calls: Asked) -> None:
     assert code_of(Which(targets), RowOptions(builders=("a", "b"), no_cache=True)) == 0
-    assert (asked.one, asked.many) == ([], ["cpu-vllm0.32", "cpu-text-vllm0.32"])
-    assert asked.options == many.ManyOptions(("a", "b"), no_cache=True, may_pull=True)
+    assert (build_calls.one, build_calls.many) == ([], ["cpu-vllm0.32", "cpu-text-vllm0.32"])
+    assert build_calls.options == many.ManyOptions(("a", "b"), no_cache=True, may_pull=True)
 
 
-def test_a_row_that_cannot_be_locked_fails_alone(asked: Asked, capsys: pytest.CaptureFixture[str]) -> None:
-    asked.unlocked = {"tpu-vllm0.32"}
+def test_a_row_that_cannot_be_locked_fails_alone(build_calls: Asked, capsys: pytest.CaptureFixture[str]) -> None:
+    build_calls.unlocked = {"tpu-vllm0.32"}
     assert code_of(Which(["tpu-vllm0.32,cpu"])) == UnresolvedError.code
     printed = capsys.readouterr()
 
-    assert asked.many == ["cpu-vllm0.32"]
+    assert build_calls.many == ["cpu-vllm0.32"]
     assert printed.out.splitlines()[1].split() == ["tpu-vllm0.32", "0.0", "failed"]
     assert "\nfailed:\n  tpu-vllm0.32: tpu-vllm0.32: not pinned: wheels\n" in printed.out
     assert "hint: lock it" in printed.err
 
 
-def test_an_unknown_target_is_refused_before_anything_is_built(asked: Asked) -> None:
+def test_an_unknown_target_is_refused_before_anything_is_built(build_calls: Asked) -> None:
     with pytest.raises(TargetError, match="nonsense"):
         build_verb.build_rows(DRYDOCK, Which(["cpu,nonsense"]), RowOptions(), json=False)
-    assert asked.many == []
+    assert build_calls.many == []
 
 
 def test_all_locked_are_the_rows_that_ci_would_build_as_far_as_the_disk_goes(
-    asked: Asked, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    build_calls: Asked, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(build_verb, "_measure_free_bytes", lambda: 30 * GIGABYTE)
     assert code_of(Which(all_locked=True), json=True) == 0
     rows = {row["variant"]: row for row in json.loads(capsys.readouterr().out)["rows"]}
 
-    assert asked.many == ["cpu-text-vllm0.32", "cpu-vllm0.32"]
+    assert build_calls.many == ["cpu-text-vllm0.32", "cpu-vllm0.32"]
     assert set(rows) == {variant.id for variant in read_matrix(DRYDOCK)}
     assert rows["tpu-vllm0.21"]["state"] == "left out"
     assert rows["tpu-vllm0.21"]["why"].startswith("disk: it needs up to 70 GB, and ")
@@ -141,21 +141,21 @@ def repository(tmp_path: Path) -> Project:
     return Project(tmp_path)
 
 
-def test_a_revision_that_git_does_not_know_is_refused(asked: Asked, repository: Project) -> None:
+def test_a_revision_that_git_does_not_know_is_refused(build_calls: Asked, repository: Project) -> None:
     for bad in ("nope", "", "--output=x", "HEAD~9", "a b"):
         with pytest.raises(InputError, match="--changed-since"):
             build_verb.build_rows(repository, Which(since=bad), RowOptions(), json=False)
-    assert asked.many == []
+    assert build_calls.many == []
     assert not (repository.root / "x").exists()
 
 
-def test_only_rows_that_changed_since_a_commit_are_built(asked: Asked, repository: Project) -> None:
+def test_only_rows_that_changed_since_a_commit_are_built(build_calls: Asked, repository: Project) -> None:
     assert code_of(Which(since="HEAD"), project=repository) == 0
-    assert asked.many == []
+    assert build_calls.many == []
     dockerfile = repository.root / "images" / "cpu-text-vllm0.32" / "Dockerfile"
     dockerfile.write_text(dockerfile.read_text() + "# edited\n")
     assert code_of(Which(since="HEAD"), project=repository) == 0
-    assert asked.many == ["cpu-text-vllm0.32"]
+    assert build_calls.many == ["cpu-text-vllm0.32"]
 
 
 def test_the_table_has_a_line_a_row_and_below_it_why_rows_are_missing() -> None:
@@ -184,7 +184,7 @@ def test_a_table_without_rows_says_so() -> None:
     assert build_verb.format_build_outcomes([left_out]) == "nothing to build\n\nleft out:\n  x: not locked\n"
 
 
-def test_the_exit_code_is_the_largest(asked: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_exit_code_is_the_largest(build_calls: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
     codes = {"cpu-vllm0.32": 6, "cpu-text-vllm0.32": 8}
     monkeypatch.setattr(
         many, "build_all",
@@ -194,4 +194,4 @@ def test_the_exit_code_is_the_largest(asked: Asked, monkeypatch: pytest.MonkeyPa
         ],
     )  # fmt: skip
     assert code_of(Which(["cpu,cpu-text"])) == 8
-    assert asked.one == []
+    assert build_calls.one == []

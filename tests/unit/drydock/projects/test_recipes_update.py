@@ -152,9 +152,9 @@ def test_a_hostile_recipe_makes_findings_only(quick: Repository) -> None:
     assert hostile["argv"] == usual["argv"]
     assert hostile["env"] == usual["env"]
     assert update.plans == ()
-    found = recipe_findings(hostile)["PLAN-163"]
+    recipe_finding = recipe_findings(hostile)["PLAN-163"]
     for name in ("--chat-template", "--middleware", "LD_PRELOAD", "HF_ENDPOINT", "--worker-cls"):
-        assert name in found
+        assert name in recipe_finding
 
 
 def test_a_flag_of_another_vllm_is_left_out_with_a_finding(quick: Repository) -> None:

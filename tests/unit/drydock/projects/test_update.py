@@ -84,18 +84,18 @@ def test_a_stack_that_inherits_the_version_and_has_its_own_requirement_gets_both
 
 
 @pytest.mark.parametrize(
-    ("target", "version", "said"),
+    ("target", "version", "message"),
     [
         ("cpu", "0.33.0", "variants.cpu-vllm0.32: the id says vLLM 0.32, but the stack cpu-0.32 has 0.33.0"),
         ("cpu-source", "0.27.2", "no requirement vllm==0.27.1 in templates/cpu/stacks/cpu-source"),
         ("cpu", "newest", "expected a version such as"),
     ],
 )
-def test_a_version_that_does_not_fit_changes_no_file(project: Path, target: str, version: str, said: str) -> None:
+def test_a_version_that_does_not_fit_changes_no_file(project: Path, target: str, version: str, message: str) -> None:
     with pytest.raises(InputError) as raised:
         update.update_row(Project(project), target, version)
 
-    assert said in "\n".join(raised.value.problems)
+    assert message in "\n".join(raised.value.problems)
     assert [path for path in project.rglob("*.yaml") if changed(project, str(path.relative_to(project)))] == []
 
 

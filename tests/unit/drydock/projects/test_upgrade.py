@@ -456,7 +456,7 @@ def test_a_record_is_of_a_version_before_its_format_is_checked(acme: Two) -> Non
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("", "invalid JSON"),
         ("[]", "expected a JSON object, found list"),
@@ -466,9 +466,9 @@ def test_a_record_is_of_a_version_before_its_format_is_checked(acme: Two) -> Non
         (" " * (5 << 20), "larger than 4 MiB"),
     ],
 )
-def test_a_record_that_is_none_is_refused(two: Two, text: str, said: str) -> None:
+def test_a_record_that_is_none_is_refused(two: Two, text: str, message: str) -> None:
     two.write(f"images/{ROW}/upgrade.json", text)
-    with pytest.raises(InputError, match=said) as raised:
+    with pytest.raises(InputError, match=message) as raised:
         row_record_file.read_row_record(two.project, ROW)
     assert raised.value.hint.startswith(f"restore it with `git checkout images/{ROW}/upgrade.json`")
 
@@ -585,7 +585,7 @@ def test_a_plan_does_not_depend_on_the_machine_that_makes_it(hosted: Two, monkey
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("", "found nothing, expected a model"),
         ('"open', "No closing quotation"),
@@ -594,9 +594,9 @@ def test_a_plan_does_not_depend_on_the_machine_that_makes_it(hosted: Two, monkey
         ("x" * 70_000, "larger than"),
     ],
 )
-def test_what_serve_does_not_take_is_refused(hosted: Two, text: str, said: str) -> None:
+def test_what_serve_does_not_take_is_refused(hosted: Two, text: str, message: str) -> None:
     hosted.write("hosts/xeon/serve", text)
-    with pytest.raises(InputError, match=said):
+    with pytest.raises(InputError, match=message):
         row_record_file.plan_on_hosts(hosted.project, hosted.row)
 
 

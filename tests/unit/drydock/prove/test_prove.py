@@ -54,12 +54,12 @@ def wanted(folder: Path) -> Container:
 
 
 def test_the_built_image_is_started_on_loopback_with_a_known_name(tmp_path: Path) -> None:
-    got = wanted(tmp_path)
-    published = [option[1] for option in manifests.docker_options(got) if option[0] == "--publish"]
+    container = wanted(tmp_path)
+    published = [option[1] for option in manifests.docker_options(container) if option[0] == "--publish"]
 
-    assert got.image == BUILT.image
-    assert got.arguments == ("serve", "--model", "org/model", "--served-model-name", "proof", "--x")
-    assert published == [f"127.0.0.1:{got.port}:8000", f"127.0.0.1:{got.port + 1}:8001"]
+    assert container.image == BUILT.image
+    assert container.arguments == ("serve", "--model", "org/model", "--served-model-name", "proof", "--x")
+    assert published == [f"127.0.0.1:{container.port}:8000", f"127.0.0.1:{container.port + 1}:8001"]
 
 
 def test_the_port_after_a_free_port_is_free() -> None:
@@ -72,15 +72,15 @@ def test_the_port_after_a_free_port_is_free() -> None:
 
 def test_the_host_is_recorded_before_serving_and_containers_are_removed(tmp_path: Path) -> None:
     docker = Docker()
-    got = wanted(tmp_path)
+    container = wanted(tmp_path)
 
-    where = prove.record_proof_host(got, tmp_path / "hosts" / "ascend-910b3", docker)
+    where = prove.record_proof_host(container, tmp_path / "hosts" / "ascend-910b3", docker)
 
     assert where == tmp_path / "hosts" / "ascend-910b3"
     assert [command[1] for command in docker.commands] == ["run", "cp", "rm", "run"]
-    inside = f"/cache/{got.name}"
+    inside = f"/cache/{container.name}"
     assert docker.commands[0][-3:] == ["facts", "--record", inside]
-    assert docker.commands[1][2:] == [f"{got.name}:{inside}", str(where)]
+    assert docker.commands[1][2:] == [f"{container.name}:{inside}", str(where)]
     assert docker.commands[3][-3:] == ["rm", "-rf", inside]
 
 

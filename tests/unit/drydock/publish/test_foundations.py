@@ -51,21 +51,21 @@ def job(row: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Job:
 
 
 @pytest.fixture
-def made(tmp_path: Path) -> Path:
+def foundation_layout(tmp_path: Path) -> Path:
     """The foundation, made on another machine."""
     write(tmp_path / "made")
     return tmp_path / "made"
 
 
 @pytest.fixture
-def committed(job: Job, made: Path) -> Job:
+def committed(job: Job, foundation_layout: Path) -> Job:
     """The row with a lock that has the digest."""
-    return record(job, oci.read_digest(made))
+    return record(job, oci.read_digest(foundation_layout))
 
 
 @pytest.fixture
-def registry(committed: Job, made: Path) -> Iterator[Shared]:
-    with Shared(made, committed.foundation_key) as shared_registry:
+def registry(committed: Job, foundation_layout: Path) -> Iterator[Shared]:
+    with Shared(foundation_layout, committed.foundation_key) as shared_registry:
         yield shared_registry
 
 
@@ -79,11 +79,11 @@ def content(layout: Path) -> dict[str, bytes]:
     return {str(path.relative_to(layout)): path.read_bytes() for path in layout.rglob("*") if path.is_file()}
 
 
-def test_the_committed_one_is_pulled_by_its_digest(committed: Job, registry: Shared, made: Path) -> None:
+def test_the_committed_one_is_pulled_by_its_digest(committed: Job, registry: Shared, foundation_layout: Path) -> None:
     assert pulled(committed, registry)
-    assert content(committed.foundation) == content(made)
+    assert content(committed.foundation) == content(foundation_layout)
     assert left(committed) == [committed.foundation_key]
-    assert registry.seen[0].path.endswith(f"/manifests/{oci.read_digest(made)}")
+    assert registry.seen[0].path.endswith(f"/manifests/{oci.read_digest(foundation_layout)}")
 
 
 # --- a registry that is wrong ---------------------------------------------------------------------------------------
@@ -170,8 +170,10 @@ def test_an_interrupted_pull_leaves_nothing(committed: Job, registry: Shared, mo
 # --- who vouches ----------------------------------------------------------------------------------------------------
 
 
-def test_without_digest_and_key_nothing_is_asked_for(job: Job, made: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with Shared(made, job.foundation_key) as registry:
+def test_without_digest_and_key_nothing_is_asked_for(
+    job: Job, foundation_layout: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with Shared(foundation_layout, job.foundation_key) as registry:
         assert not pulled(job, registry)
         assert registry.seen == []
     assert (
@@ -180,8 +182,8 @@ def test_without_digest_and_key_nothing_is_asked_for(job: Job, made: Path, capsy
     )
 
 
-def test_a_digest_counts_for_its_own_key_only(job: Job, made: Path) -> None:
-    digest = oci.read_digest(made)
+def test_a_digest_counts_for_its_own_key_only(job: Job, foundation_layout: Path) -> None:
+    digest = oci.read_digest(foundation_layout)
     assert record(job, digest, key="1" * 64).committed_foundation is None
     assert record(job, digest).committed_foundation == digest
     newer = job.lock.model_copy(update={"source_date_epoch": job.lock.source_date_epoch + 1})
@@ -189,12 +191,12 @@ def test_a_digest_counts_for_its_own_key_only(job: Job, made: Path) -> None:
 
 
 def test_a_tag_that_names_another_one_changes_nothing(
-    committed: Job, registry: Shared, made: Path, tmp_path: Path
+    committed: Job, registry: Shared, foundation_layout: Path, tmp_path: Path
 ) -> None:
     write(tmp_path / "evil", config=lambda config: config.update(config={"Env": ["LD_PRELOAD=/evil.so"]}))
     registry.serve(tmp_path / "evil", committed.foundation_key)
     assert pulled(committed, registry)
-    assert content(committed.foundation) == content(made)
+    assert content(committed.foundation) == content(foundation_layout)
 
 
 def test_a_job_with_replaced_contexts_takes_none(committed: Job, registry: Shared, tmp_path: Path) -> None:
@@ -213,31 +215,35 @@ def cosign(folder: Path, script: str, patch: pytest.MonkeyPatch) -> Path:
 
 
 def test_a_signed_one_counts_if_the_signature_is_for_its_key(
-    job: Job, made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    job: Job, foundation_layout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    words = cosign(tmp_path, f"echo {oci.read_digest(made)}", monkeypatch)
-    with Shared(made, job.foundation_key) as registry:
+    words = cosign(tmp_path, f"echo {oci.read_digest(foundation_layout)}", monkeypatch)
+    with Shared(foundation_layout, job.foundation_key) as registry:
         assert pulled(job, registry, KEY)
-    assert content(job.foundation) == content(made)
+    assert content(job.foundation) == content(foundation_layout)
     assert f"--annotations=io.drydock.foundation={job.foundation_key} " in words.read_text()
     assert "--key cosign.pub " in words.read_text()
 
 
 def test_an_unsigned_one_is_not_even_parsed(
-    job: Job, made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    job: Job,
+    foundation_layout: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     cosign(tmp_path, "echo 'Error: no signatures found' >&2; exit 1", monkeypatch)
-    with Shared(made, job.foundation_key) as registry:
+    with Shared(foundation_layout, job.foundation_key) as registry:
         registry.faults["manifest"] = sends(lambda _: b"[" * 100_000)
         assert not pulled(job, registry, KEY)
     assert "no valid signature: no signatures found" in capsys.readouterr().err
 
 
 def test_without_cosign_it_is_built_here(
-    job: Job, made: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    job: Job, foundation_layout: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("PATH", "/nonexistent")
-    with Shared(made, job.foundation_key) as registry:
+    with Shared(foundation_layout, job.foundation_key) as registry:
         assert not pulled(job, registry, KEY)
     assert "so it is built here: cosign: not found on PATH" in capsys.readouterr().err
 
@@ -286,14 +292,14 @@ def test_what_is_no_foundation_is_refused_although_its_digest_is_committed(
 
 
 @pytest.fixture
-def builds(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def builds(foundation_layout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Collect what BuildKit is asked for; no image is kept."""
     write(tmp_path / "image")
     built_parts: list[str] = []
 
     def make(_: object, layout: Path, *__: object) -> None:
         built_parts.append("foundation")
-        shutil.copytree(made, layout, dirs_exist_ok=True)
+        shutil.copytree(foundation_layout, layout, dirs_exist_ok=True)
 
     def complete(_: object, layout: Path, below: Path, *__: object) -> None:
         built_parts.append(f"image on {oci.read_digest(below)}")
@@ -312,18 +318,20 @@ def built(job: Job, registry: Shared, **how: bool) -> build.Built:
     return build.build_image(job, into_engine=False, pull=pull, **how)
 
 
-def test_a_build_stands_on_a_pulled_foundation(committed: Job, registry: Shared, made: Path, builds: list[str]) -> None:
+def test_a_build_stands_on_a_pulled_foundation(
+    committed: Job, registry: Shared, foundation_layout: Path, builds: list[str]
+) -> None:
     assert "pull" in built(committed, registry).phases
-    assert builds == [f"image on {oci.read_digest(made)}"]
+    assert builds == [f"image on {oci.read_digest(foundation_layout)}"]
 
 
 @pytest.mark.parametrize("fault", ["gone", "one bit", "truncated"])
 def test_a_wrong_registry_does_not_change_a_build(
-    fault: str, committed: Job, registry: Shared, made: Path, builds: list[str]
+    fault: str, committed: Job, registry: Shared, foundation_layout: Path, builds: list[str]
 ) -> None:
     registry.faults["layer"] = FAULTS[fault]
     built(committed, registry)
-    assert builds == ["foundation", f"image on {oci.read_digest(made)}"]
+    assert builds == ["foundation", f"image on {oci.read_digest(foundation_layout)}"]
 
 
 @pytest.mark.parametrize("how", [{"no_cache": True}, {"may_pull": False}])
@@ -335,11 +343,13 @@ def test_a_build_without_cache_or_network_asks_no_registry(
     assert registry.seen == []
 
 
-def test_a_kept_foundation_is_not_pulled_again(committed: Job, registry: Shared, made: Path, builds: list[str]) -> None:
-    shutil.copytree(made, committed.foundation)
+def test_a_kept_foundation_is_not_pulled_again(
+    committed: Job, registry: Shared, foundation_layout: Path, builds: list[str]
+) -> None:
+    shutil.copytree(foundation_layout, committed.foundation)
     built(committed, registry)
     assert registry.seen == []
-    assert builds == [f"image on {oci.read_digest(made)}"]
+    assert builds == [f"image on {oci.read_digest(foundation_layout)}"]
 
 
 # --- what the user names --------------------------------------------------------------------------------------------

@@ -72,7 +72,7 @@ def test_notes_are_those_of_newer_releases_and_of_what_is_unreleased(version: st
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "said"),
+    ("old", "new", "message"),
     [
         ("## 0.9.0 - 2026-10-01", "## 0.9.0", ":19: found ## 0.9.0, expected"),
         ("## 0.9.0 - 2026-10-01", "## 0.9.0 - 2026-13-01", ":19: found ## 0.9.0 - 2026-13-01"),
@@ -88,11 +88,11 @@ def test_notes_are_those_of_newer_releases_and_of_what_is_unreleased(version: st
         (TEXT, "", "expected ## Unreleased"),
     ],
 )
-def test_what_is_not_expected_is_an_error(old: str, new: str, said: str) -> None:
+def test_what_is_not_expected_is_an_error(old: str, new: str, message: str) -> None:
     assert old in TEXT
     with pytest.raises(InputError) as raised:
         parse_changelog(TEXT.replace(old, new, 1))
-    assert said in str(raised.value)
+    assert message in str(raised.value)
 
 
 def test_what_is_unreleased_becomes_a_release() -> None:

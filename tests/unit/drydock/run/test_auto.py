@@ -181,12 +181,12 @@ def test_devices_of_two_accelerators_are_an_error_that_names_both() -> None:
     assert error.value.hint == "choose one: --target cuda or --target rocm"
 
 
-@pytest.mark.parametrize("kept", [True, False], ids=["the driver's own files", "no file"])
-def test_a_device_that_cannot_be_read_is_an_error_and_not_a_guess(tmp_path: Path, kept: bool) -> None:
+@pytest.mark.parametrize("has_driver_files", [True, False], ids=["the driver's own files", "no file"])
+def test_a_device_that_cannot_be_read_is_an_error_and_not_a_guess(tmp_path: Path, has_driver_files: bool) -> None:
     host = expect.document("cuda-h100-8x")
     broken = {"rc": 9, "stdout": "", "stderr": "Driver/library version mismatch"}
     host["commands"] = dict.fromkeys(host["commands"], broken)
-    if not kept:
+    if not has_driver_files:
         host["files"] = {path: text for path, text in host["files"].items() if "/driver/nvidia/gpus" not in path}
     recorded = tmp_path / "host.json"
     recorded.write_text(json.dumps(host))

@@ -27,21 +27,26 @@ def on(here: Machine, target: str = "gaudi2e", *words: str, devices: str = "") -
 
 @pytest.mark.parametrize("target", FORKS)
 def test_eight_gaudi2e_cards_get_the_rights_that_host_nics_need(tmp_path: Path, target: str) -> None:
-    got = on(recorded("habana-gaudi2e-8x", tmp_path, NIC), target)
+    container = on(recorded("habana-gaudi2e-8x", tmp_path, NIC), target)
 
-    assert got.devices == ("/dev/infiniband/uverbs0", "/dev/infiniband/uverbs1", "/dev/infiniband/rdma_cm")
-    assert got.capabilities == RIGHTS
-    assert got.network == "host"
-    assert got.missing == ()
+    assert container.devices == ("/dev/infiniband/uverbs0", "/dev/infiniband/uverbs1", "/dev/infiniband/rdma_cm")
+    assert container.capabilities == RIGHTS
+    assert container.network == "host"
+    assert container.missing == ()
     assert "--cap-add IPC_LOCK: memory is registered with the network cards." in [
-        *format_option_reasons(got.record, got, "docker")
+        *format_option_reasons(container.record, container, "docker")
     ]
 
 
 def test_four_gaudi2e_cards_are_joined_by_links_and_get_no_more_rights(tmp_path: Path) -> None:
-    got = on(recorded("habana-gaudi2e-8x", tmp_path, NIC), devices="0-3")
+    container = on(recorded("habana-gaudi2e-8x", tmp_path, NIC), devices="0-3")
 
-    assert (got.devices, got.capabilities, got.network, got.notes) == ((), ("SYS_NICE",), "", ())
+    assert (container.devices, container.capabilities, container.network, container.notes) == (
+        (),
+        ("SYS_NICE",),
+        "",
+        (),
+    )
 
 
 @pytest.mark.parametrize(
@@ -55,29 +60,29 @@ def test_four_gaudi2e_cards_are_joined_by_links_and_get_no_more_rights(tmp_path:
     ],
 )
 def test_a_server_of_few_of_eight_cards_gets_no_more_rights(tmp_path: Path, words: tuple[str, ...], more: bool) -> None:
-    got = on(recorded("habana-gaudi2e-8x", tmp_path, NIC), "gaudi2e", *words)
+    container = on(recorded("habana-gaudi2e-8x", tmp_path, NIC), "gaudi2e", *words)
 
-    assert got.capabilities == (RIGHTS if more else RIGHTS[:1])
-    assert got.network == ("host" if more else "")
+    assert container.capabilities == (RIGHTS if more else RIGHTS[:1])
+    assert container.network == ("host" if more else "")
 
 
 def test_eight_gaudi2_cards_are_joined_by_links_and_get_no_more_rights(tmp_path: Path) -> None:
-    got = on(recorded("habana-gaudi2-8x", tmp_path, NIC))
+    container = on(recorded("habana-gaudi2-8x", tmp_path, NIC))
 
-    assert (got.devices, got.capabilities, got.network) == ((), ("SYS_NICE",), "")
+    assert (container.devices, container.capabilities, container.network) == ((), ("SYS_NICE",), "")
 
 
 def test_an_image_without_libfabric_gets_no_rights_for_it(tmp_path: Path) -> None:
-    got = on(recorded("habana-gaudi2e-8x", tmp_path, NIC), "habana1.24-plugin0.26")
+    container = on(recorded("habana-gaudi2e-8x", tmp_path, NIC), "habana1.24-plugin0.26")
 
-    assert (got.devices, got.capabilities, got.network) == ((), ("SYS_NICE",), "")
+    assert (container.devices, container.capabilities, container.network) == ((), ("SYS_NICE",), "")
 
 
 def test_for_another_machine_the_options_are_named_and_not_added(tmp_path: Path) -> None:
-    got = on(Machine(tmp_path))
+    container = on(Machine(tmp_path))
 
-    assert (got.capabilities, got.network) == (("SYS_NICE",), "")
-    assert got.notes[-1] == (
+    assert (container.capabilities, container.network) == (("SYS_NICE",), "")
+    assert container.notes[-1] == (
         "only with more than four Gaudi2E cards, which communicate through the host's network cards, also"
         " --device /dev/infiniband/uverbs[0-9]* --device /dev/infiniband/rdma_cm"
         " --cap-add IPC_LOCK --cap-add SYS_PTRACE --network host"

@@ -22,29 +22,36 @@ DRIVER = ["/usr/local/Ascend/driver/version.info"]
 
 
 def test_all_device_files_of_this_machine_are_passed_and_nothing_is_missing(tmp_path: Path) -> None:
-    got = made(NODES, machine(tmp_path, [*CARDS, *SHARED, *DRIVER], "HwHiAiUser:x:1000:\n"))
+    container = made(NODES, machine(tmp_path, [*CARDS, *SHARED, *DRIVER], "HwHiAiUser:x:1000:\n"))
 
-    assert got.devices == (*CARDS, *SHARED)
-    assert got.count == 4
-    assert got.groups == ("1000",)
-    assert [mount.target for mount in got.mounts] == ["/usr/local/Ascend/driver"]  # the optional one is not there
-    assert got.missing == ()
-    assert got.env == {"HCCL_OP": "1"}
-    assert (got.runtime, got.gpus, got.privileged, got.network, got.ipc, got.user) == ("", "", False, "", "", "")
+    assert container.devices == (*CARDS, *SHARED)
+    assert container.count == 4
+    assert container.groups == ("1000",)
+    assert [mount.target for mount in container.mounts] == ["/usr/local/Ascend/driver"]  # the optional one is not there
+    assert container.missing == ()
+    assert container.env == {"HCCL_OP": "1"}
+    assert (
+        container.runtime,
+        container.gpus,
+        container.privileged,
+        container.network,
+        container.ipc,
+        container.user,
+    ) == ("", "", False, "", "", "")
 
 
 def test_only_the_chosen_cards_are_passed_and_no_variable_selects_them(tmp_path: Path) -> None:
-    got = made(NODES, machine(tmp_path, [*CARDS, *SHARED, *DRIVER]), devices="1,3")
+    container = made(NODES, machine(tmp_path, [*CARDS, *SHARED, *DRIVER]), devices="1,3")
 
-    assert got.devices == ("/dev/davinci1", "/dev/davinci3", *SHARED)
-    assert got.count == 2
-    assert got.visible == {}  # 1 and 3 would name cards that are not there inside
+    assert container.devices == ("/dev/davinci1", "/dev/davinci3", *SHARED)
+    assert container.count == 2
+    assert container.visible == {}  # 1 and 3 would name cards that are not there inside
 
 
 def test_what_a_machine_with_the_accelerator_lacks_is_listed(tmp_path: Path) -> None:
-    got = made(NODES, machine(tmp_path, [*CARDS[:1], "/dev/davinci_manager"]), devices="0,7")
+    container = made(NODES, machine(tmp_path, [*CARDS[:1], "/dev/davinci_manager"]), devices="0,7")
 
-    assert got.missing == (
+    assert container.missing == (
         "no device 7 among /dev/davinci[0-9]*",
         "no device /dev/devmm_svm",
         "no file or folder /usr/local/Ascend/driver",
@@ -68,9 +75,9 @@ def test_an_accelerator_without_cards_takes_no_device_numbers(tmp_path: Path) ->
 
 
 def test_a_machine_without_its_cards_lacks_devices(tmp_path: Path) -> None:
-    got = made(NODES, machine(tmp_path, [*SHARED, *DRIVER]))
+    container = made(NODES, machine(tmp_path, [*SHARED, *DRIVER]))
 
-    assert got.missing == ("no device /dev/davinci[0-9]*",)
+    assert container.missing == ("no device /dev/davinci[0-9]*",)
 
 
 def test_an_optional_device_is_not_missing(tmp_path: Path) -> None:
@@ -80,12 +87,12 @@ def test_an_optional_device_is_not_missing(tmp_path: Path) -> None:
 
 
 def test_for_another_machine_the_usual_cards_and_all_mounts_are_assumed(tmp_path: Path) -> None:
-    got = made(NODES, machine(tmp_path, groups="HwHiAiUser:x:1:\n"))  # another machine's number may be another
+    container = made(NODES, machine(tmp_path, groups="HwHiAiUser:x:1:\n"))  # another machine's number may be another
 
-    assert got.devices == (*(f"/dev/davinci{number}" for number in range(8)), *SHARED)
-    assert len(got.mounts) == 2
-    assert got.groups == ("HwHiAiUser",)
-    assert "this machine has none of these devices; assuming 8 with the usual device files" in got.notes
+    assert container.devices == (*(f"/dev/davinci{number}" for number in range(8)), *SHARED)
+    assert len(container.mounts) == 2
+    assert container.groups == ("HwHiAiUser",)
+    assert "this machine has none of these devices; assuming 8 with the usual device files" in container.notes
     assert not is_native(NODES, machine(tmp_path))
 
 
@@ -117,25 +124,25 @@ def test_a_runtime_passes_the_cards_and_drydock_the_other_files(tmp_path: Path) 
 
 @pytest.mark.parametrize(("devices", "gpus"), [("", "all"), ("1,2", "device=1,2")])
 def test_gpus_are_selected_by_dockers_option(tmp_path: Path, devices: str, gpus: str) -> None:
-    got = made(GPUS, machine(tmp_path), devices=devices)
+    container = made(GPUS, machine(tmp_path), devices=devices)
 
-    assert (got.gpus, got.visible) == (gpus, {})
+    assert (container.gpus, container.visible) == (gpus, {})
     with_files = GPUS.model_copy(update={"devices": NODES.devices})
     assert made(with_files, machine(tmp_path), devices=devices).devices == ()  # Docker's option gives them all
 
 
 def test_a_privileged_container_sees_every_device_so_a_variable_selects(tmp_path: Path) -> None:
     here = machine(tmp_path, [f"/dev/accel{number}" for number in range(4)])
-    got = made(PRIVILEGED, here, devices="0,1")
+    container = made(PRIVILEGED, here, devices="0,1")
 
-    assert (got.privileged, got.devices, got.visible) == (True, (), {"TPU_VISIBLE_CHIPS": "0,1"})
+    assert (container.privileged, container.devices, container.visible) == (True, (), {"TPU_VISIBLE_CHIPS": "0,1"})
     assert made(PRIVILEGED, here).visible == {}
 
 
 def test_with_the_hosts_ipc_no_size_of_shared_memory_is_set(tmp_path: Path) -> None:
-    got = made(RUNTIME, machine(tmp_path))
+    container = made(RUNTIME, machine(tmp_path))
 
-    assert (got.ipc, got.shm) == ("host", "")
+    assert (container.ipc, container.shm) == ("host", "")
 
 
 def test_new_privileges_are_denied_unless_the_record_allows_them(tmp_path: Path) -> None:
@@ -179,9 +186,9 @@ def test_a_model_is_an_existing_folder_or_a_hub_id(tmp_path: Path, model: str) -
 
 
 def test_a_missing_model_folder_is_only_an_error_at_start(tmp_path: Path) -> None:
-    got = made(Run(), machine(tmp_path), model="/data/of/another/machine")
+    container = made(Run(), machine(tmp_path), model="/data/of/another/machine")
 
-    assert got.missing == ("no folder /data/of/another/machine",)
+    assert container.missing == ("no folder /data/of/another/machine",)
 
 
 def test_a_hub_id_may_be_longer_than_a_file_name(tmp_path: Path) -> None:

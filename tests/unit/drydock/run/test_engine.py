@@ -23,12 +23,12 @@ ADVICE = "\n\nRun 'docker run --help' for more information\n"
 
 
 @pytest.fixture
-def wanted(tmp_path: Path) -> Container:
+def container(tmp_path: Path) -> Container:
     return made(GPUS.model_copy(update={"runtime": RUNTIME.runtime}), machine(tmp_path), name="llm", port=7999)
 
 
 @pytest.mark.parametrize(
-    ("said", "problem", "hint"),
+    ("message", "problem", "hint"),
     [
         ("unknown or invalid runtime name: habana", "container runtime habana: the engine does not have it", "toolkit"),
         ('could not select device driver "" with capabilities: [[gpu]]', "--gpus all: the engine has no", "nvidia-ctk"),
@@ -63,9 +63,9 @@ def wanted(tmp_path: Path) -> Container:
     ],
 )
 def test_what_this_machine_lacks_is_our_error_with_a_hint(
-    wanted: Container, said: str, problem: str, hint: str
+    container: Container, message: str, problem: str, hint: str
 ) -> None:
-    error = engine.explain_docker_error(f"{DAEMON}{said}{ADVICE}", wanted)
+    error = engine.explain_docker_error(f"{DAEMON}{message}{ADVICE}", container)
 
     assert isinstance(error, HostError)
     assert error.problems[0].startswith(problem)
@@ -73,7 +73,7 @@ def test_what_this_machine_lacks_is_our_error_with_a_hint(
 
 
 @pytest.mark.parametrize(
-    ("said", "problem"),
+    ("message", "problem"),
     [
         (f'{DAEMON}failed to resolve reference "r/x:1": no such host{ADVICE}', "image drydock/cpu-vllm0.32:latest:"),
         ("docker: Cannot connect to the Docker daemon at unix:///x.sock", "no Docker engine answers"),
@@ -81,8 +81,8 @@ def test_what_this_machine_lacks_is_our_error_with_a_hint(
         ("", "docker: failed"),
     ],
 )
-def test_other_errors_of_docker_are_the_engines(wanted: Container, said: str, problem: str) -> None:
-    error = engine.explain_docker_error(said, wanted)
+def test_other_errors_of_docker_are_the_engines(container: Container, message: str, problem: str) -> None:
+    error = engine.explain_docker_error(message, container)
 
     assert isinstance(error, EngineError)
     assert error.problems[0].startswith(problem)
@@ -94,53 +94,53 @@ def started(script: str) -> list[str]:
 
 
 def test_output_passes_at_once_and_dockers_own_error_becomes_ours(
-    wanted: Container, capfd: pytest.CaptureFixture[str]
+    container: Container, capfd: pytest.CaptureFixture[str]
 ) -> None:
     script = f"sys.stderr.write('pulling\\n'); sys.stderr.flush(); sys.stderr.write({DAEMON + 'odd'!r}); sys.exit(125)"
     with pytest.raises(EngineError, match="docker: odd"):
-        engine.Here(DRYDOCK).attach(started(script), wanted)
+        engine.Here(DRYDOCK).attach(started(script), container)
     assert capfd.readouterr().err == "pulling\n"
 
 
-def test_the_containers_own_words_and_code_are_kept(wanted: Container, capfd: pytest.CaptureFixture[str]) -> None:
+def test_the_containers_own_words_and_code_are_kept(container: Container, capfd: pytest.CaptureFixture[str]) -> None:
     script = "print('out'); sys.stderr.write('50%\\r a docker: b\\ndocker: mine\\nmore'); sys.exit(3)"
-    assert engine.Here(DRYDOCK).attach(started(script), wanted) == 3
+    assert engine.Here(DRYDOCK).attach(started(script), container) == 3
     assert capfd.readouterr() == ("out\n", "50%\r a docker: b\ndocker: mine\nmore")
 
 
-def test_a_part_of_a_line_is_not_held_back(wanted: Container) -> None:
-    del wanted
+def test_a_part_of_a_line_is_not_held_back(container: Container) -> None:
+    del container
     reading, writing = os.pipe()
-    got: list[bytes] = []
+    chunks: list[bytes] = []
     with open(reading, "rb") as stream, open(writing, "wb", buffering=0) as sink:  # noqa: PTH123 - descriptors
-        thread = threading.Thread(target=engine.pass_on, args=(stream, got.append))
+        thread = threading.Thread(target=engine.pass_on, args=(stream, chunks.append))
         thread.start()
         sink.write(b"10%\r")
         deadline = time.monotonic() + 10
-        while not got and time.monotonic() < deadline:
+        while not chunks and time.monotonic() < deadline:
             time.sleep(0.01)
-        assert got == [b"10%\r"]
+        assert chunks == [b"10%\r"]
         sink.close()
         thread.join()
 
 
-def test_docker_gets_each_signal_once(wanted: Container, tmp_path: Path) -> None:
+def test_docker_gets_each_signal_once(container: Container, tmp_path: Path) -> None:
     signal_file = tmp_path / "seen"
     script = (
         f"signal.signal(signal.SIGTERM, lambda *_: (open({str(signal_file)!r}, 'a').write('T'), sys.exit(143)))\n"
         f"time.sleep(0.5); os.kill(os.getppid(), signal.SIGTERM); time.sleep(30)"
     )
     before = signal.getsignal(signal.SIGTERM)
-    assert engine.Here(DRYDOCK).attach(started(script), wanted) == 143
+    assert engine.Here(DRYDOCK).attach(started(script), container) == 143
     assert signal_file.read_text() == "T"
     assert signal.getsignal(signal.SIGTERM) is before
 
 
 @pytest.mark.parametrize("terminal", [True, False])
 def test_only_what_reads_the_terminal_stays_in_its_foreground(
-    wanted: Container, terminal: bool, capfd: pytest.CaptureFixture[str]
+    container: Container, terminal: bool, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    assert engine.Here(DRYDOCK).attach(started("import os; print(os.getpgrp())"), wanted, terminal=terminal) == 0
+    assert engine.Here(DRYDOCK).attach(started("import os; print(os.getpgrp())"), container, terminal=terminal) == 0
     assert (int(capfd.readouterr().out) == os.getpgrp()) is terminal
 
 
@@ -164,7 +164,7 @@ def test_the_version_is_that_of_docker_and_no_other_engine(monkeypatch: pytest.M
 
 
 def test_a_detached_container_that_cannot_start_is_removed(
-    wanted: Container, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    container: Container, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     docker = tmp_path / "docker"
     docker.write_text(
@@ -175,32 +175,32 @@ def test_a_detached_container_that_cannot_start_is_removed(
     docker.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
 
-    assert engine.Here(DRYDOCK).detach(["docker", "run", "--detach", "i"], wanted) == "abc"
+    assert engine.Here(DRYDOCK).detach(["docker", "run", "--detach", "i"], container) == "abc"
     monkeypatch.setenv("FAILS", "1")
     with pytest.raises(HostError, match="container runtime habana"):
-        engine.Here(DRYDOCK).detach(["docker", "run", "--detach", "i"], wanted)
+        engine.Here(DRYDOCK).detach(["docker", "run", "--detach", "i"], container)
     assert (tmp_path / "calls").read_text().splitlines()[-1] == "rm --force abc"
 
 
 def test_without_docker_the_hint_is_the_task_that_installs_it(
-    wanted: Container, monkeypatch: pytest.MonkeyPatch
+    container: Container, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
     for start in (engine.Here(DRYDOCK).attach, engine.Here(DRYDOCK).detach):
         with pytest.raises(EngineError, match="docker: not found on PATH") as raised:
-            start(["docker", "run", "i"], wanted)
+            start(["docker", "run", "i"], container)
         assert raised.value.hint == "run `./inv engine`"
 
 
-@pytest.mark.parametrize("said", ["Unknown runtime specified habana.", "unknown or invalid runtime name: habana"])
+@pytest.mark.parametrize("message", ["Unknown runtime specified habana.", "unknown or invalid runtime name: habana"])
 def test_a_runtime_that_the_engine_does_not_know_is_explained_by_its_accelerators_record(
-    tmp_path: Path, said: str
+    tmp_path: Path, message: str
 ) -> None:
     """Docker 23 changed the words; vLLM's installation manual, Intel Gaudi, quotes those of older engines."""
     spec = make_container(
         find_variant(read_matrix(DRYDOCK), "gaudi2"), RunRequest(model="org/model"), machine(tmp_path)
     )
-    error = engine.explain_docker_error(f"{DAEMON}{said}{ADVICE}", spec)
+    error = engine.explain_docker_error(f"{DAEMON}{message}{ADVICE}", spec)
 
     assert error.problems == ("container runtime habana: the engine does not have it",)
     assert error.hint.startswith("install habana-container-runtime from Habana's package repository")

@@ -110,7 +110,7 @@ def test_a_monitor_reads_the_metrics_of_both_ports(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("target", "options", "said"),
+    ("target", "options", "message"),
     [
         ("cuda", {"monitor": True}, "Kubernetes manifest only"),
         ("cuda", {"device_class": "gpu.example", "format": "compose"}, "Kubernetes manifest only"),
@@ -120,9 +120,9 @@ def test_a_monitor_reads_the_metrics_of_both_ports(tmp_path: Path) -> None:
         ("cpu", {"device_class": "gpu.example", "format": "kubernetes"}, "no device"),
     ],
 )
-def test_claims_and_monitors_that_cannot_be(target: str, options: dict[str, Any], said: str) -> None:
+def test_claims_and_monitors_that_cannot_be(target: str, options: dict[str, Any], message: str) -> None:
     how = How(options.pop("format", "docker"), only_print=True)
-    with pytest.raises(InputError, match=said):
+    with pytest.raises(InputError, match=message):
         run_verb.run_on_engine(
             DRYDOCK, target, RunRequest(model="org/model", **options), how, here=run_verb.Here(DRYDOCK)
         )

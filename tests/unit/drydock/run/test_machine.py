@@ -46,7 +46,7 @@ def test_a_shared_file_is_assumed_and_a_shared_pattern_is_not() -> None:
 
 
 @pytest.mark.parametrize(
-    ("paths", "wanted", "picked", "without"),
+    ("paths", "numbers", "picked", "without"),
     [
         (("/dev/davinci0", "/dev/davinci2"), (2,), {2: "/dev/davinci2"}, []),  # a missing card renumbers none
         (("/dev/davinci0", "/dev/davinci2"), (1,), {}, [1]),
@@ -57,6 +57,6 @@ def test_a_shared_file_is_assumed_and_a_shared_pattern_is_not() -> None:
     ],
 )  # fmt: skip
 def test_cards_are_chosen_by_the_drivers_number(
-    paths: tuple[str, ...], wanted: tuple[int, ...], picked: dict[int, str], without: list[int]
+    paths: tuple[str, ...], numbers: tuple[int, ...], picked: dict[int, str], without: list[int]
 ) -> None:
-    assert pick_device_files(paths, wanted) == (picked, without)
+    assert pick_device_files(paths, numbers) == (picked, without)

@@ -37,20 +37,20 @@ def write_modules(root: Path) -> Machine:
 
 
 def test_the_manuals_modules_are_passed_as_their_devices(tmp_path: Path) -> None:
-    got = on(write_modules(tmp_path), "0,1,2,3")
+    container = on(write_modules(tmp_path), "0,1,2,3")
 
-    assert got.visible == {"HABANA_VISIBLE_DEVICES": "4,7,0,2"}
-    assert got.given == {"HABANA_VISIBLE_MODULES": "0,1,2,3"}
-    assert (got.count, got.network) == (4, "")  # four cards need no host NICs
-    assert "HABANA_VISIBLE_MODULES=0,1,2,3" in docker_argv(got)
+    assert container.visible == {"HABANA_VISIBLE_DEVICES": "4,7,0,2"}
+    assert container.given == {"HABANA_VISIBLE_MODULES": "0,1,2,3"}
+    assert (container.count, container.network) == (4, "")  # four cards need no host NICs
+    assert "HABANA_VISIBLE_MODULES=0,1,2,3" in docker_argv(container)
 
 
 def test_without_the_drivers_files_all_cards_are_passed_and_the_variable_chooses(tmp_path: Path) -> None:
-    got = on(recorded("habana-gaudi2e-8x", tmp_path, []), "0-3")
+    container = on(recorded("habana-gaudi2e-8x", tmp_path, []), "0-3")
 
-    assert got.given == {"HABANA_VISIBLE_MODULES": "0,1,2,3"}
-    assert got.visible == {"HABANA_VISIBLE_DEVICES": "0,1,2,3,4,5,6,7"}
-    assert got.count == 4
+    assert container.given == {"HABANA_VISIBLE_MODULES": "0,1,2,3"}
+    assert container.visible == {"HABANA_VISIBLE_DEVICES": "0,1,2,3,4,5,6,7"}
+    assert container.count == 4
 
 
 def test_a_module_that_is_not_there_is_missing(tmp_path: Path) -> None:

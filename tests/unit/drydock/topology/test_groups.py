@@ -122,7 +122,7 @@ def test_servers_share_a_node_by_devices() -> None:
     topology = _topology(*groups, nodes="ab")
     known = dict.fromkeys("ab", ALIKE)
     placed = place_replicas(topology, known, DEVICES)
-    assert [(each.nodes[0].name, each.devices, each.slot) for each in placed] == [
+    assert [(replica.nodes[0].name, replica.devices, replica.slot) for replica in placed] == [
         ("a", ((0, 1),), 0),
         ("a", ((2, 3),), 1),
         ("a", ((6, 7),), 2),
@@ -136,7 +136,7 @@ def test_a_server_on_several_nodes_has_the_first_slot_that_is_free_on_all() -> N
     groups = (Group(name="one", on=("b",), devices=4), Group(name="two", nodes=2, devices=4))
     placed = place_replicas(_topology(*groups, nodes="ab"), dict.fromkeys("ab", ALIKE), DEVICES)
     assert placed[1].devices == ((0, 1, 2, 3), (4, 5, 6, 7))
-    assert [each.slot for each in placed] == [0, 1]
+    assert [replica.slot for replica in placed] == [0, 1]
 
 
 @pytest.mark.parametrize(
@@ -173,10 +173,10 @@ def test_a_replica_takes_nodes_that_nvlink_joins(clusters: dict[str, str], nodes
     known = dict.fromkeys("abcd", ALIKE)
     placed = place_replicas(topology, known, DEVICES, clusters)
 
-    assert ["".join(node.name for node in each.nodes) for each in placed] == nodes
-    joined = ["NVLink joins them" in each.because.because for each in placed]
-    assert joined == [is_joined(each.nodes, clusters) for each in placed]
-    told = [
+    assert ["".join(node.name for node in replica.nodes) for replica in placed] == nodes
+    joined = ["NVLink joins them" in replica.because.because for replica in placed]
+    assert joined == [is_joined(replica.nodes, clusters) for replica in placed]
+    warnings = [
         text for text in check_placements(topology, placed, known, DEVICES, clusters) if text.startswith("TOPO-035")
     ]
-    assert len(told) == warned
+    assert len(warnings) == warned

@@ -117,7 +117,7 @@ NO_PORT = "SIDE_CHANNEL_PORT: found '%s', expected a port from 1 to 65535"
 
 
 @pytest.mark.parametrize(
-    ("role", "own", "problem"),
+    ("role", "group_line", "problem"),
     [
         ("prefill", "flags: [--port, '30000']", "node p0: port 30000 is for the router and for api of prefill"),
         ("prefill", SIDE_CHANNEL % 65535, "group prefill: side-channel from 65535: 2 ports in a row end above 65535"),
@@ -130,9 +130,9 @@ NO_PORT = "SIDE_CHANNEL_PORT: found '%s', expected a port from 1 to 65535"
         ("decode", "flags: [--max-model-len, x]", "host.json: --max-model-len"),
     ],
 )
-def test_what_a_group_cannot_have_is_refused(tmp_path: Path, role: str, own: str, problem: str) -> None:
+def test_what_a_group_cannot_have_is_refused(tmp_path: Path, role: str, group_line: str, problem: str) -> None:
     with pytest.raises(InputError) as raised:
-        _plan(tmp_path, _with(role, own))
+        _plan(tmp_path, _with(role, group_line))
     assert problem in str(raised.value)
 
 
@@ -250,8 +250,8 @@ def test_a_group_may_use_some_of_a_nodes_devices(tmp_path: Path) -> None:
 
 
 def test_servers_on_one_machine_have_devices_and_ports_of_their_own(tmp_path: Path) -> None:
-    made = _plan(tmp_path, SHARED, "ascend-a3-8x2")
-    ranks = [rank for replica in made.replicas for rank in replica.ranks]
+    plan = _plan(tmp_path, SHARED, "ascend-a3-8x2")
+    ranks = [rank for replica in plan.replicas for rank in replica.ranks]
     assert [(rank.node, rank.devices) for rank in ranks] == [
         ("m0", (0, 1, 2, 3)),
         ("m0", (4, 5, 6, 7)),
@@ -266,17 +266,17 @@ def test_servers_on_one_machine_have_devices_and_ports_of_their_own(tmp_path: Pa
         config = json.loads(rank.words[rank.words.index("--kv-transfer-config") + 1])
         assert config["kv_port"] == rank.ports["kv"]
     chosen = [
-        next(each.value for each in replica.reasons if each.setting == "ASCEND_RT_VISIBLE_DEVICES")
-        for replica in made.replicas
+        next(reason.value for reason in replica.reasons if reason.setting == "ASCEND_RT_VISIBLE_DEVICES")
+        for replica in plan.replicas
     ]
     assert chosen == ["0,1,2,3", "4,5,6,7", "8,9,10,11", "8,9,10,11"]
-    idle = [text for text in made.findings if text.startswith("TOPO-001")]
+    idle = [text for text in plan.findings if text.startswith("TOPO-001")]
     assert [text.partition(" runs")[0] for text in idle] == [
         "TOPO-001: a part of node m0 (devices 12-15)",
         "TOPO-001: a part of node m1 (devices 0-7,12-15)",
     ]
-    assert made.router
-    assert [word for word in made.router.argv if word.startswith("http")] == [
+    assert plan.router
+    assert [word for word in plan.router.argv if word.startswith("http")] == [
         f"http://{rank.address}:{rank.ports['api']}" for rank in ranks
     ]
 
@@ -340,9 +340,9 @@ def test_trays_of_one_clique_are_one_link(
 ) -> None:
     for number, clique in enumerate(cliques):
         (tmp_path / f"t{number}.json").write_text(_tray(clique))
-    made = planned(write(tmp_path, TRAYS), tmp_path)
+    plan = planned(write(tmp_path, TRAYS), tmp_path)
 
-    for rank in made.replicas[0].ranks:
+    for rank in plan.replicas[0].ranks:
         assert rank.argv[rank.argv.index("--tensor-parallel-size") + 1] == tensor
         assert rank.env.get("NCCL_MNNVL_ENABLE") == env
-    assert any(line.startswith("TOPO-035") for line in made.findings) == warned
+    assert any(line.startswith("TOPO-035") for line in plan.findings) == warned

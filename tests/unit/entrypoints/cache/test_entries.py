@@ -52,7 +52,7 @@ def opened(root: Path, *sources: Path, messages: list[str] | None = None) -> Ope
 
 
 @pytest.mark.parametrize(
-    ("kept", "kind", "why"),
+    ("manifest", "kind", "why"),
     [
         (READY, "hit", ""),
         ({**READY, "ready": 0}, "fill", "did not get ready"),
@@ -62,8 +62,8 @@ def opened(root: Path, *sources: Path, messages: list[str] | None = None) -> Ope
         ({}, "reject", "it has no entry.json"),
     ],
 )
-def test_an_entry_is_judged_by_its_manifest(kept: dict[str, Any] | None, kind: str, why: str) -> None:
-    verdict = judge_entry(kept, FACTORS, empty=False)
+def test_an_entry_is_judged_by_its_manifest(manifest: dict[str, Any] | None, kind: str, why: str) -> None:
+    verdict = judge_entry(manifest, FACTORS, empty=False)
     assert verdict.kind == kind
     assert why in verdict.why
 

@@ -245,16 +245,16 @@ NICS = {
 
 
 @pytest.mark.parametrize(
-    ("count", "more", "found"),
+    ("count", "more", "finding_ids"),
     [(8, {}, ["RUN-001", "RUN-003"]), (4, {}, []), (8, {"names": ["HL-225"]}, []), (8, {"hosts": 2}, [])],
 )
 def test_what_only_many_cards_of_a_kind_need_is_missed_only_by_them(
-    count: int, more: dict[str, Any], found: list[str]
+    count: int, more: dict[str, Any], finding_ids: list[str]
 ) -> None:
     cards = tuple(device(number, name="HL-288E") for number in range(count))
     host = facts(devices=cards, grants={"/dev/infiniband/uverbs[0-9]*": False})
 
-    assert [finding.id for finding in told(find_missing_grants({"more": [{**NICS, **more}]}, host))] == found
+    assert [finding.id for finding in told(find_missing_grants({"more": [{**NICS, **more}]}, host))] == finding_ids
 
 
 # --- files that a killed server left --------------------------------------------------------------------------------

@@ -167,7 +167,7 @@ def test_explain_names_the_first_error_where_it_knows_nothing(explaining: Path) 
 
 
 @pytest.mark.parametrize(
-    ("line", "told"),
+    ("line", "explanation"),
     [
         ("error: unrecognized arguments: --swap-space 4", "--swap-space was removed: use --kv-offloading-size"),
         ("unrecognized arguments: --max-model-length=9", "the nearest is --max-model-len."),
@@ -175,8 +175,10 @@ def test_explain_names_the_first_error_where_it_knows_nothing(explaining: Path) 
         ("unrecognized arguments: --dtype half", "--dtype is a flag of this image's vLLM"),
     ],
 )
-def test_explain_says_what_stands_for_a_flag_that_vllm_does_not_know(explaining: Path, line: str, told: str) -> None:
-    assert told in run(explaining, "explain", line).stdout
+def test_explain_says_what_stands_for_a_flag_that_vllm_does_not_know(
+    explaining: Path, line: str, explanation: str
+) -> None:
+    assert explanation in run(explaining, "explain", line).stdout
 
 
 @pytest.fixture
@@ -445,7 +447,7 @@ def test_api_keys_are_read_from_a_file(profile: Path, model: str, tmp_path: Path
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "message"),
     [
         (None, "No such file"),
         ("\n", "found no key"),
@@ -455,7 +457,7 @@ def test_api_keys_are_read_from_a_file(profile: Path, model: str, tmp_path: Path
     ],
 )
 def test_a_file_without_keys_is_refused(
-    profile: Path, model: str, tmp_path: Path, content: str | bytes | None, said: str
+    profile: Path, model: str, tmp_path: Path, content: str | bytes | None, message: str
 ) -> None:
     path = tmp_path / "key"
     if content is not None:
@@ -463,7 +465,7 @@ def test_a_file_without_keys_is_refused(
     ran = run(profile, "plan", model, "--api-key-file", str(path))
 
     assert ran.returncode == errors.USAGE
-    assert said in ran.stderr
+    assert message in ran.stderr
 
 
 @pytest.mark.parametrize("option", ["--config", "--api-key-file"])
@@ -792,14 +794,14 @@ def test_a_plan_for_cards_without_kernels_is_no_success(words: tuple[str, ...], 
     host.write_text(json.dumps(recorded).replace("S60", "I20"))
     named.write_text(json.dumps(expect.profile_of("enflame-s60-2x")))
     model = str(write_model(tmp_path / "model"))
-    printed, told = io.StringIO(), io.StringIO()
+    printed, messages = io.StringIO(), io.StringIO()
 
-    with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(told):
+    with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(messages):
         ended = cli.main(["plan", model, "--root", str(host), *words], {"DRYDOCK_PROFILE": str(named)})
 
     assert ended == code
     assert "vllm" in printed.getvalue()
-    assert ("--vllm-accepts GCU-001 plans for it" in told.getvalue()) == (code != errors.OK)
+    assert ("--vllm-accepts GCU-001 plans for it" in messages.getvalue()) == (code != errors.OK)
 
 
 @pytest.mark.parametrize(
@@ -816,22 +818,24 @@ def test_what_a_machine_or_vllm_refuses_is_no_success(
     host: str, row: str, words: tuple[str, ...], code: int, named: str, tmp_path: Path
 ) -> None:
     (tmp_path / "profile.json").write_text(json.dumps(expect.profile_in(row)))
-    model, told = str(write_model(tmp_path / "model")), io.StringIO()
+    model, messages = str(write_model(tmp_path / "model")), io.StringIO()
     env = {"DRYDOCK_PROFILE": str(tmp_path / "profile.json")}
 
-    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(told):
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(messages):
         ended = cli.main(["plan", model, "--root", str(HOSTS / host), *words], env)
 
     assert ended == code
-    assert not named or f"drydock: {named}: " in told.getvalue()
+    assert not named or f"drydock: {named}: " in messages.getvalue()
 
 
-@pytest.mark.parametrize(("version", "asked"), [("0.8.5", "--help"), ("0.10.2", "--help"), ("0.32.0", "--help=all")])
-def test_vllms_own_help_needs_no_model(tmp_path: Path, version: str, asked: str) -> None:
+@pytest.mark.parametrize(
+    ("version", "help_flag"), [("0.8.5", "--help"), ("0.10.2", "--help"), ("0.32.0", "--help=all")]
+)
+def test_vllms_own_help_needs_no_model(tmp_path: Path, version: str, help_flag: str) -> None:
     python = tmp_path / "python3"
     python.write_text('#!/bin/sh\necho "$@"\n')
     python.chmod(0o755)
     changed = {**PROFILE, "python": str(python), "vllm": version}
     (tmp_path / "profile.json").write_text(json.dumps(changed))
     ran = start(tmp_path / "profile.json", "serve", "--help=all")
-    assert (ran.returncode, ran.stdout) == (0, f"-m {PROFILE['module']} {asked}\n")
+    assert (ran.returncode, ran.stdout) == (0, f"-m {PROFILE['module']} {help_flag}\n")

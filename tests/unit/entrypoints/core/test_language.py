@@ -38,9 +38,9 @@ def test_only_texts_for_people_are_translated_and_others_stay_english() -> None:
     assert translate_phrase(chinese_profile["words"], "before {}", "3") == "before 3"
 
 
-@pytest.mark.parametrize(("asked", "env"), [("en", {"LANG": "zh_CN"}), ("", {"LANG": "fr_FR"}), ("", {})])
-def test_english_is_the_profile_itself(asked: str, env: dict[str, str]) -> None:
-    assert translate_profile(PROFILE, asked, env) is PROFILE
+@pytest.mark.parametrize(("language", "env"), [("en", {"LANG": "zh_CN"}), ("", {"LANG": "fr_FR"}), ("", {})])
+def test_english_is_the_profile_itself(language: str, env: dict[str, str]) -> None:
+    assert translate_profile(PROFILE, language, env) is PROFILE
 
 
 def test_a_language_that_the_image_lacks_is_refused_with_those_that_it_has() -> None:

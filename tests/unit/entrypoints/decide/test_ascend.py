@@ -334,14 +334,14 @@ def test_omni_infers_split_deployment_has_one_engine_for_prompts_and_one_on_each
     prefill = {name: value.value for name, value in decided(CLOUD, DEEPSEEK, role="prefill").values.items()}
     assert (prefill["--tensor-parallel-size"], prefill["--data-parallel-size"]) == ("16", "1")
     hosts = ("--nnodes", "2", "--node-rank", "0", "--master-addr", "10.0.0.1")
-    found = decided(CLOUD, DEEPSEEK, *hosts, role="decode")
-    decode = {name: value.value for name, value in found.values.items()}
+    decision = decided(CLOUD, DEEPSEEK, *hosts, role="decode")
+    decode = {name: value.value for name, value in decision.values.items()}
     assert (decode["--tensor-parallel-size"], decode["--data-parallel-size"]) == ("1", "32")
-    for each in (prefill, decode):
-        assert each["--enable-expert-parallel"] is True
-        assert each["ASCEND_RT_VISIBLE_DEVICES"] == ",".join(map(str, range(16)))
-        assert each["--gpu-memory-utilization"] == "0.92"
-    assert not {"NPU-041", "NPU-042"} & {*advices(found)}
+    for settings in (prefill, decode):
+        assert settings["--enable-expert-parallel"] is True
+        assert settings["ASCEND_RT_VISIBLE_DEVICES"] == ",".join(map(str, range(16)))
+        assert settings["--gpu-memory-utilization"] == "0.92"
+    assert not {"NPU-041", "NPU-042"} & {*advices(decision)}
 
 
 @pytest.mark.parametrize("role", ["prefill", "decode"])

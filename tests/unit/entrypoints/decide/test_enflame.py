@@ -91,7 +91,7 @@ def test_only_cards_that_the_user_made_visible_count() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "found"),
+    ("changes", "message"),
     [
         ({"quantization": "fp8"}, "fp8"),
         ({"quantization": "squeezellm"}, "squeezellm"),
@@ -102,18 +102,18 @@ def test_only_cards_that_the_user_made_visible_count() -> None:
         ({"architecture": "MixtralForCausalLM", "quantization": "gptq", "bits": 4, "group": 128}, "W4A16 GPTQ"),
     ],
 )
-def test_what_the_vendor_does_not_support_is_refused_unless_it_is_named(changes: dict[str, Any], found: str) -> None:
+def test_what_the_vendor_does_not_support_is_refused_unless_it_is_named(changes: dict[str, Any], message: str) -> None:
     what = model()._replace(**changes)
     error = refused(what)
     findings = plan(what, "--quantization", "gptq").findings
 
     assert error.code == MODEL
-    assert found in error.message
+    assert message in error.message
     assert [finding.severity for finding in told(findings) if finding.id == "GCU-030"] == ["FAIL"]
 
 
 @pytest.mark.parametrize(
-    ("changes", "method", "found"),
+    ("changes", "method", "detail"),
     [
         ({}, "fp8", "fp8"),
         ({}, "gptq_marlin", "gptq_marlin"),
@@ -123,12 +123,12 @@ def test_what_the_vendor_does_not_support_is_refused_unless_it_is_named(changes:
     ],
 )
 def test_a_quantisation_of_the_users_is_checked_like_the_models_own(
-    changes: dict[str, Any], method: str, found: str
+    changes: dict[str, Any], method: str, detail: str
 ) -> None:
     """As docs/enflame.md says: a FAIL, and the choice is kept."""
     findings = told(plan(model(**changes), "--quantization", method).findings)
 
-    assert [(finding.severity, finding.found) for finding in findings if finding.id == "GCU-030"] == [("FAIL", found)]
+    assert [(finding.severity, finding.found) for finding in findings if finding.id == "GCU-030"] == [("FAIL", detail)]
 
 
 @pytest.mark.parametrize(
@@ -210,7 +210,7 @@ def test_the_exchange_buffer_follows_the_vendors_formula() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "warning_ids"),
     [
         (("--kv-cache-dtype", "fp8"), {"GCU-033", "GCU-034"}),
         (("--kv-cache-dtype", "int8"), {"GCU-034"}),
@@ -218,11 +218,11 @@ def test_the_exchange_buffer_follows_the_vendors_formula() -> None:
         (("--dtype", "bfloat16"), set()),
     ],
 )
-def test_choices_of_the_users_are_kept_and_commented_upon(words: tuple[str, ...], said: set[str]) -> None:
+def test_choices_of_the_users_are_kept_and_commented_upon(words: tuple[str, ...], warning_ids: set[str]) -> None:
     decision = plan(model(), *words)
 
     warnings = {finding.id for finding in told(decision.findings) if finding.severity == "WARN"}
-    assert warnings - {"PLAN-025"} == said
+    assert warnings - {"PLAN-025"} == warning_ids
 
 
 def test_a_type_without_a_tick_is_commented_upon() -> None:

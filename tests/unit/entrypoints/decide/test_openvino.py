@@ -121,8 +121,8 @@ def test_without_memory_figures_there_is_no_plan() -> None:
     assert refused(facts=broken).code == HOST
 
 
-@pytest.mark.parametrize(("method", "said"), [("fp8", 1), ("compressed-tensors", 1), ("gptq", 0), ("awq", 0), ("", 0)])
-def test_a_quantisation_that_nobody_converts_is_warned_of(method: str, said: int) -> None:
+@pytest.mark.parametrize(("method", "count"), [("fp8", 1), ("compressed-tensors", 1), ("gptq", 0), ("awq", 0), ("", 0)])
+def test_a_quantisation_that_nobody_converts_is_warned_of(method: str, count: int) -> None:
     findings = decided(model=LLAMA._replace(quantization=method)).findings
 
-    assert [finding.found for finding in findings if finding.id == "PLAN-084"] == [method] * said
+    assert [finding.found for finding in findings if finding.id == "PLAN-084"] == [method] * count

@@ -11,7 +11,7 @@ from entrypoints.host import limits
 
 
 @pytest.mark.parametrize(
-    ("found", "expected"),
+    ("host_limits", "expected"),
     [
         (Limits(1024, 65536, None, 524288, 65536), {"RLIMIT_NOFILE": 524288}),
         (Limits(1024, 65536, None, None, None), {"RLIMIT_NOFILE": limits.MOST_FILES, "RLIMIT_MEMLOCK": -1}),
@@ -21,8 +21,8 @@ from entrypoints.host import limits
         (Limits(1024, 65536, None), {}),  # a host that was recorded without its hard limits
     ],
 )
-def test_a_limit_is_raised_as_far_as_it_may_be(found: Limits, expected: dict[str, int]) -> None:
-    assert limits.choose_raised_limits(found) == expected
+def test_a_limit_is_raised_as_far_as_it_may_be(host_limits: Limits, expected: dict[str, int]) -> None:
+    assert limits.choose_raised_limits(host_limits) == expected
 
 
 def test_each_raised_limit_has_its_reason_and_what_it_was() -> None:

@@ -59,7 +59,7 @@ NAMES = ("accel0", "accel2", "accel10", "accel_controlD0", ".hidden", "a", "acce
 
 
 @pytest.mark.parametrize(
-    ("pattern", "found"),
+    ("pattern", "names"),
     [
         ("/dev/accel[0-9]*", ["accel0", "accel2", "accel10"]),
         ("/dev/accel*", ["accel", "accel0", "accel2", "accel10", "accel_controlD0"]),
@@ -72,10 +72,10 @@ NAMES = ("accel0", "accel2", "accel10", "accel_controlD0", ".hidden", "a", "acce
         ("/dev/a/*", []),
     ],
 )
-def test_paths_match_as_a_shell_would_have_it(tmp_path: Path, pattern: str, found: list[str]) -> None:
+def test_paths_match_as_a_shell_would_have_it(tmp_path: Path, pattern: str, names: list[str]) -> None:
     tree = {f"dev/{name}": "" for name in NAMES}
     for host in (Host(str(write(tmp_path, tree))), recorded(tree)):
-        assert [path.rpartition("/")[2] for path in host.glob(pattern)] == found
+        assert [path.rpartition("/")[2] for path in host.glob(pattern)] == names
 
 
 @pytest.mark.parametrize("path", ["/a//b", "/a/b/", "//a/b"])

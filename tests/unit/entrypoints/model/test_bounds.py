@@ -121,17 +121,17 @@ def test_a_part_that_a_model_lacks_may_be_zero(tmp_path: Path, key: str) -> None
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "message"),
     [
         ({"rope_theta": float("nan")}, "config.json: invalid JSON: rope_theta: found NaN, expected a number"),
         ({"a": {"b": [1, float("nan")]}}, "config.json: invalid JSON: a.b[1]: found NaN, expected a number"),
         ({"model_max_length": float("inf")}, "model_max_length: found 'Infinity', expected a whole number"),
     ],
 )
-def test_what_is_no_number_is_named(tmp_path: Path, changes: dict[str, Any], said: str) -> None:
+def test_what_is_no_number_is_named(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
     folder = write_model(tmp_path / "m")
     (folder / "config.json").write_text(json.dumps({**CONFIG, **changes}))
-    assert said in (refused(folder) if "NaN" in said else read_model(str(folder)).problem)
+    assert message in (refused(folder) if "NaN" in message else read_model(str(folder)).problem)
 
 
 def test_an_impossible_number_in_a_key_that_nobody_reads_does_no_harm(tmp_path: Path) -> None:
@@ -170,15 +170,15 @@ def drip() -> Any:
 
 
 @pytest.mark.parametrize(
-    ("answer", "said"),
+    ("answer", "message"),
     [
         (lambda: Answer(200, {}, itertools.repeat(MIB)), "more than 67108864 bytes"),
         (lambda: Answer(200, {}, drip()), "no complete answer in 6 s"),
         (lambda: Answer(302, {"Location": "/again"}, itertools.repeat(MIB)), "302"),
     ],
 )
-def test_an_endless_hub_is_given_up(answer: Callable[[], Answer], said: str) -> None:
-    with pytest.raises(NotAnswered, match=said):
+def test_an_endless_hub_is_given_up(answer: Callable[[], Answer], message: str) -> None:
+    with pytest.raises(NotAnswered, match=message):
         ask(answer())
 
 

@@ -75,7 +75,7 @@ def test_the_weights_and_the_configuration_come_from_the_clients_answer(
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ('print(\'{"failed": "NoSuchBucket:\\\\n not there"}\')', "s3://models/a/tiny: NoSuchBucket: not there"),
         ("raise SystemExit('broken')", "s3://models/a/tiny: broken"),
@@ -84,14 +84,14 @@ def test_the_weights_and_the_configuration_come_from_the_clients_answer(
     ],
 )
 def test_what_goes_wrong_is_an_error_that_names_what_to_check(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, said: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, message: str
 ) -> None:
     program(tmp_path / "client.py", monkeypatch, text)
-    monkeypatch.setattr(bucket, "_SECONDS", 30.0 if "1 s" not in said else 1.0)
+    monkeypatch.setattr(bucket, "_SECONDS", 30.0 if "1 s" not in message else 1.0)
 
     error = refused(URL)
 
-    assert said in error.message
+    assert message in error.message
     assert "AWS_ENDPOINT_URL" in error.hint
 
 
@@ -129,7 +129,7 @@ def test_weights_are_those_of_the_folder_itself_and_the_digest_changes_with_a_ve
 
 
 @pytest.mark.parametrize(
-    ("files", "said"),
+    ("files", "message"),
     [
         ({}, "0 files, and no config.json"),
         ({"config.json": (10, "1")}, r"no \*.safetensors"),
@@ -143,7 +143,7 @@ def test_weights_are_those_of_the_folder_itself_and_the_digest_changes_with_a_ve
     ],
 )
 def test_a_folder_that_vllm_could_not_load_is_an_error(
-    monkeypatch: pytest.MonkeyPatch, files: dict[str, tuple[int, str]], said: str
+    monkeypatch: pytest.MonkeyPatch, files: dict[str, tuple[int, str]], message: str
 ) -> None:
-    with pytest.raises(ValueError, match=said):
+    with pytest.raises(ValueError, match=message):
         listing(monkeypatch, files, b'{"weight_map": {"x": "b.safetensors", "y": "a.safetensors"}}')

@@ -82,7 +82,7 @@ def test_sliding_layers_of_a_nested_model_stop_growing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("layers", "sliding", "kept"),
+    ("layers", "sliding", "padded_layers"),
     [
         (62, 52, (10, 60)),  # gemma-3-27b: vLLM 0.19 has 36,560 tokens in 19.53 GiB, those of 70 layers
         (48, 40, (8, 40)),
@@ -92,12 +92,14 @@ def test_sliding_layers_of_a_nested_model_stop_growing() -> None:
         (32, 32, (0, 32)),
     ],
 )
-def test_layers_of_two_kinds_are_padded_to_groups_of_one_size(layers: int, sliding: int, kept: tuple[int, int]) -> None:
+def test_layers_of_two_kinds_are_padded_to_groups_of_one_size(
+    layers: int, sliding: int, padded_layers: tuple[int, int]
+) -> None:
     body = {**GEMMA, "text_config": {**GEMMA["text_config"], "num_hidden_layers": layers}}
     gemma = geometry(body)._replace(layers=layers, sliding_layers=sliding, window=10)
     token = gemma.kv_elements(1) * 2
 
-    assert gemma.kv_bytes(100, 2, 1) == (kept[0] * 100 + kept[1] * 10) * token
+    assert gemma.kv_bytes(100, 2, 1) == (padded_layers[0] * 100 + padded_layers[1] * 10) * token
 
 
 @pytest.mark.parametrize(

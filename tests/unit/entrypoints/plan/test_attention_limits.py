@@ -37,8 +37,8 @@ def problems(
     **settings: str,
 ) -> list[str]:
     named = {f"--{name.replace('_', '-')}": value for name, value in settings.items()}
-    found = find_attention_refusals(accelerator, on_card(architecture), model, lists_of(version), named)
-    return [f"{refusal.problem}; {refusal.expected}" for refusal in found]
+    refusals = find_attention_refusals(accelerator, on_card(architecture), model, lists_of(version), named)
+    return [f"{refusal.problem}; {refusal.expected}" for refusal in refusals]
 
 
 LATENT, SINKS, SPARSE = "deepseek-ai/DeepSeek-V2-Lite", "openai/gpt-oss-20b", "deepseek-ai/DeepSeek-V3.2"
@@ -61,9 +61,9 @@ LATENT, SINKS, SPARSE = "deepseek-ai/DeepSeek-V2-Lite", "openai/gpt-oss-20b", "d
     ],
 )
 def test_what_no_kernel_takes_is_refused(settings: dict[str, str], part: str) -> None:
-    found = problems(**settings)
-    assert len(found) == 1
-    assert part in found[0]
+    messages = problems(**settings)
+    assert len(messages) == 1
+    assert part in messages[0]
 
 
 @pytest.mark.parametrize(
@@ -77,9 +77,9 @@ def test_what_no_kernel_takes_is_refused(settings: dict[str, str], part: str) ->
     ],
 )
 def test_what_a_model_s_layers_ask_decides(name: str, settings: dict[str, str], part: str) -> None:
-    found = problems(model=models()[name], **settings)
-    assert len(found) == 1
-    assert part in found[0]
+    messages = problems(model=models()[name], **settings)
+    assert len(messages) == 1
+    assert part in messages[0]
 
 
 @pytest.mark.parametrize(

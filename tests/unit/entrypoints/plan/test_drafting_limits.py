@@ -50,9 +50,9 @@ def problems(name: str, fields: Mapping[str, Any], *words: str, version: str = "
     ],
 )
 def test_what_vllm_does_not_start_with_is_refused(name: str, fields: dict[str, Any], part: str) -> None:
-    found = problems(name, fields)
-    assert len(found) == 1
-    assert part in found[0]
+    messages = problems(name, fields)
+    assert len(messages) == 1
+    assert part in messages[0]
 
 
 @pytest.mark.parametrize(

@@ -130,7 +130,7 @@ def test_known_models_get_their_parsers_without_a_hub(name: str, tool: str, reas
 
 
 @pytest.mark.parametrize(
-    ("architecture", "template", "vllm", "found"),
+    ("architecture", "template", "vllm", "message"),
     [
         ("FalconForCausalLM", None, "0.33.0", "FalconForCausalLM"),
         ("Qwen3MoeForCausalLM", None, "0.33.0", "Qwen3MoeForCausalLM, no chat template was read"),
@@ -139,14 +139,14 @@ def test_known_models_get_their_parsers_without_a_hub(name: str, tool: str, reas
         ("", None, "0.33.0", "an unknown architecture"),
     ],
 )
-def test_what_is_unknown_is_not_set_and_said(architecture: str, template: str | None, vllm: str, found: str) -> None:
+def test_what_is_unknown_is_not_set_and_said(architecture: str, template: str | None, vllm: str, message: str) -> None:
     vllm_lists = read_lists(lists_path(DRYDOCK, "vllm", vllm))
     assert vllm_lists
     names = {kind: vllm_lists.lists[kind] for kind in ("tool_parsers", "reasoning_parsers", "flags")}
     serve_plan = plan(architecture=architecture, template=template, vllm=vllm, lists=names)
 
     assert parsers_of(serve_plan) == {}
-    assert missing(serve_plan) == [found]
+    assert missing(serve_plan) == [message]
 
 
 def test_the_users_own_flags_win_and_are_completed() -> None:
@@ -239,7 +239,7 @@ def test_families_have_the_parsers_of_their_recipes(architecture: str, tools: st
     known = read_lists(lists_path(DRYDOCK, "vllm", "0.33.0"))
     assert known
     names = {kind: known.lists[kind] for kind in ("tool_parsers", "reasoning_parsers", "flags")}
-    made = parsers_of(plan(architecture=architecture, template="{{ messages }}", lists=names))
+    parsers = parsers_of(plan(architecture=architecture, template="{{ messages }}", lists=names))
 
-    assert made[TOOL][0] == tools
-    assert made.get(REASON, (None,))[0] == reasoning
+    assert parsers[TOOL][0] == tools
+    assert parsers.get(REASON, (None,))[0] == reasoning

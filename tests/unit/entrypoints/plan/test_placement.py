@@ -59,7 +59,7 @@ def test_devices_of_two_places_are_told_where_others_are_together(
 
 
 @pytest.mark.parametrize(
-    ("env", "told"),
+    ("env", "warned"),
     [
         ({"CUDA_VISIBLE_DEVICES": "3,4"}, True),
         ({"NVIDIA_VISIBLE_DEVICES": "GPU-1,GPU-2"}, True),
@@ -67,8 +67,8 @@ def test_devices_of_two_places_are_told_where_others_are_together(
         ({}, False),
     ],
 )
-def test_a_variable_of_the_runtime_chooses_too(env: Mapping[str, str], told: bool) -> None:
-    assert bool(_distant(_host("01"), None, (0, 1), **env)) == told
+def test_a_variable_of_the_runtime_chooses_too(env: Mapping[str, str], warned: bool) -> None:
+    assert bool(_distant(_host("01"), None, (0, 1), **env)) == warned
 
 
 def test_engines_of_one_device_wait_for_no_other() -> None:

@@ -336,7 +336,7 @@ def written(folder: Path, text: str = TEXT, mode: int = 0o644) -> str:
 
 
 @pytest.mark.parametrize(
-    ("model", "found"),
+    ("model", "recipe_model"),
     [
         (MODEL._replace(name="a/M"), "a/M"),
         (MODEL._replace(name="a/m"), ""),
@@ -348,11 +348,11 @@ def written(folder: Path, text: str = TEXT, mode: int = 0o644) -> str:
     ],
 )
 def test_a_model_has_the_recipe_of_its_hub_id_or_of_the_only_one_with_its_name(
-    model: ModelFacts, found: str, tmp_path: Path
+    model: ModelFacts, recipe_model: str, tmp_path: Path
 ) -> None:
-    assert read_facts(written(tmp_path), model).model == found
+    assert read_facts(written(tmp_path), model).model == recipe_model
     whole = json.dumps(json.loads(TEXT), indent=1)
-    assert read_facts(written(tmp_path, whole), model).model == found
+    assert read_facts(written(tmp_path, whole), model).model == recipe_model
 
 
 def test_a_file_that_another_user_could_have_written_is_not_read(tmp_path: Path) -> None:

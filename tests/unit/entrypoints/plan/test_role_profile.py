@@ -42,35 +42,39 @@ DECODE = {
 }
 
 
-def plan(role: str, *flags: str, own: tuple[dict[str, Any], ...] = (), env: dict[str, str] | None = None) -> ServePlan:
-    given = parse_user_flags((SMOLLM2.name, *flags, "--kv-transfer-config", "{}"), env or {})._replace(role=Role(role))
+def plan(
+    role: str, *flags: str, row_settings: tuple[dict[str, Any], ...] = (), env: dict[str, str] | None = None
+) -> ServePlan:
+    user_flags = parse_user_flags((SMOLLM2.name, *flags, "--kv-transfer-config", "{}"), env or {})._replace(
+        role=Role(role)
+    )
     profile = {
         **PROFILE,
-        "settings": [*PROFILE["settings"], setting(SEQUENCES, 128), *own],
+        "settings": [*PROFILE["settings"], setting(SEQUENCES, 128), *row_settings],
         "roles": {"decode": DECODE},
     }
-    return command.make_serve_plan(profile, FACTS, SMOLLM2, given)
+    return command.make_serve_plan(profile, FACTS, SMOLLM2, user_flags)
 
 
-def reason(made: ServePlan, name: str) -> Reason:
-    return next(each for each in made.reasons if each.setting == name)
+def reason(serve_plan: ServePlan, name: str) -> Reason:
+    return next(candidate for candidate in serve_plan.reasons if candidate.setting == name)
 
 
 @pytest.mark.parametrize(("role", "sequences"), [("serve", "128"), ("prefill", "128"), ("decode", "32")])
 def test_a_role_has_its_settings_and_no_other_role_has_them(role: str, sequences: str) -> None:
-    made = plan(role)
-    assert made.argv[made.argv.index(SEQUENCES) + 1] == sequences
-    assert (FILE in made.env) == (role == "decode")
-    assert bool(made.files) == (role == "decode")
+    serve_plan = plan(role)
+    assert serve_plan.argv[serve_plan.argv.index(SEQUENCES) + 1] == sequences
+    assert (FILE in serve_plan.env) == (role == "decode")
+    assert bool(serve_plan.files) == (role == "decode")
 
 
 def test_the_reason_names_the_role_and_the_source() -> None:
-    found = reason(plan("decode"), SEQUENCES)
-    assert (found.value, found.origin, found.because) == ("32", "stack", "decode: stack's (page 7)")
+    plan_reason = reason(plan("decode"), SEQUENCES)
+    assert (plan_reason.value, plan_reason.origin, plan_reason.because) == ("32", "stack", "decode: stack's (page 7)")
 
 
 @pytest.mark.parametrize(
-    ("flags", "own", "env", "name", "expected"),
+    ("flags", "row_settings", "env", "name", "expected"),
     [
         ((SEQUENCES, "9"), (), {}, SEQUENCES, ("9", "command line")),
         ((), (setting(SEQUENCES, 16, "variant"),), {}, SEQUENCES, ("16", "variant")),
@@ -80,19 +84,23 @@ def test_the_reason_names_the_role_and_the_source() -> None:
     ],
 )
 def test_what_is_stronger_than_the_stack_is_stronger_than_its_roles(
-    flags: tuple[str, ...], own: tuple[dict[str, Any], ...], env: dict[str, str], name: str, expected: tuple[str, str]
+    flags: tuple[str, ...],
+    row_settings: tuple[dict[str, Any], ...],
+    env: dict[str, str],
+    name: str,
+    expected: tuple[str, str],
 ) -> None:
-    found = reason(plan("decode", *flags, own=own, env=env), name)
-    assert (found.value, found.origin) == expected
+    plan_reason = reason(plan("decode", *flags, row_settings=row_settings, env=env), name)
+    assert (plan_reason.value, plan_reason.origin) == expected
 
 
 def test_files_have_the_servers_parallelism_and_a_place_of_their_own() -> None:
-    made = plan("decode", "--tensor-parallel-size", "3")
-    ((path, text),) = made.files.items()
-    assert path == made.env[FILE]
+    serve_plan = plan("decode", "--tensor-parallel-size", "3")
+    ((path, text),) = serve_plan.files.items()
+    assert path == serve_plan.env[FILE]
     assert path.startswith("/cache/roles/")
     folder = path.removesuffix("/extra.json")
     assert json.loads(text) == {"ranks": 1, "more": [f"{folder}/more.json", "tp3"], "kept": "{x}"}
     other = plan("decode", "--tensor-parallel-size", "1")
     assert other.env[FILE] != path, "another server on the same cache has another file"
-    assert make_plan_document(made)["files"] == made.files
+    assert make_plan_document(serve_plan)["files"] == serve_plan.files

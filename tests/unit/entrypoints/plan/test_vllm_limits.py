@@ -147,9 +147,9 @@ def test_what_transformers_does_not_run_for_vllm_is_refused(
 def test_what_transformers_runs_for_vllm_is_said(
     architecture: str, words: tuple[str, ...], model: Mapping[str, Any], expected: list[str]
 ) -> None:
-    made = plan(*words, lists=FALLBACK, architecture=architecture, **model)
+    serve_plan = plan(*words, lists=FALLBACK, architecture=architecture, **model)
 
-    assert list(findings(made)) == expected
+    assert list(findings(serve_plan)) == expected
 
 
 def test_a_classifier_runs_on_the_generating_class_of_its_family() -> None:
@@ -422,9 +422,11 @@ def test_a_package_that_is_there_not_known_or_not_needed_is_no_error(
     lists: Mapping[str, Any], words: tuple[str, ...], expected: list[str]
 ) -> None:
     assumed = "of another vLLM" if "excluded_packages" in lists else ""
-    made = plan(*words, lists={**PICTURES, **lists}, assumed=assumed, architecture="LlavaForConditionalGeneration")
+    serve_plan = plan(
+        *words, lists={**PICTURES, **lists}, assumed=assumed, architecture="LlavaForConditionalGeneration"
+    )
 
-    assert list(findings(made)) == expected
+    assert list(findings(serve_plan)) == expected
 
 
 def test_what_is_not_known_is_not_refused() -> None:

@@ -195,10 +195,10 @@ def test_health_and_metrics_answer_to_every_name_and_nothing_else_does(ask: Ask)
     evil = host("evil.example")
     for route in sorted({path for paths in ROUTES.values() for path in paths} | {"/", "/new"}):
         path = concrete(route)
-        got = [
+        statuses = [
             ask(path, evil, method=method, keys=(), names="localhost", admin="1").status for method in ("GET", "HEAD")
         ]
-        assert got == [200 if route in PUBLIC else 421] * 2, route
+        assert statuses == [200 if route in PUBLIC else 421] * 2, route
         assert ask(path, evil, keys=(), names="localhost", admin="1").status == 421, route
     preflight = (*evil, (b"origin", b"http://evil.example"), (b"access-control-request-method", b"POST"))
     assert ask("/v1/completions", preflight, method="OPTIONS", keys=(), names="localhost").status == 421

@@ -55,7 +55,7 @@ def test_errors_that_follow_from_each_other_in_a_circle_end() -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "own_code", "told"),
+    ("error", "own_code", "explanation"),
     [
         (ValueError("Total number of attention heads (32) must be divisible"), False, ""),
         (ValueError("pass the argument `trust_remote_code=True`"), True, "the model brings its own code"),
@@ -66,11 +66,11 @@ def test_errors_that_follow_from_each_other_in_a_circle_end() -> None:
         (ModuleNotFoundError("No module named 'torchvision'"), False, ""),
     ],
 )
-def test_only_what_a_server_would_meet_too_is_a_refusal(error: Exception, own_code: bool, told: str) -> None:
+def test_only_what_a_server_would_meet_too_is_a_refusal(error: Exception, own_code: bool, explanation: str) -> None:
     because = explain_failure(raised(error), own_code=own_code)
 
-    assert told in because
-    assert bool(because) == bool(told)
+    assert explanation in because
+    assert bool(because) == bool(explanation)
 
 
 @pytest.mark.parametrize(

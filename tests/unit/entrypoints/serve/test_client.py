@@ -23,10 +23,10 @@ def test_a_flag_is_read_in_each_form(argv: tuple[str, ...], value: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("host", "asked"), [("0.0.0.0", "127.0.0.1"), ("", "127.0.0.1"), ("::", "::1"), ("10.1.2.3", "10.1.2.3")]
+    ("host", "address"), [("0.0.0.0", "127.0.0.1"), ("", "127.0.0.1"), ("::", "::1"), ("10.1.2.3", "10.1.2.3")]
 )
-def test_a_wildcard_address_is_asked_on_the_loopback(host: str, asked: str) -> None:
-    assert parse_endpoint((), host, 8000, {}).host == asked
+def test_a_wildcard_address_is_asked_on_the_loopback(host: str, address: str) -> None:
+    assert parse_endpoint((), host, 8000, {}).host == address
 
 
 def test_a_certificate_means_tls() -> None:

@@ -278,8 +278,10 @@ def test_health_with_an_invalid_port_or_url_is_not_ready(argv: tuple[str, ...], 
 # --- several engines ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("engines", "asked"), [(1, {None}), (3, {0, 1, 2})])
-def test_every_engine_is_asked(engines: int, asked: set[int | None], monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("engines", "expected_numbers"), [(1, {None}), (3, {0, 1, 2})])
+def test_every_engine_is_asked(
+    engines: int, expected_numbers: set[int | None], monkeypatch: pytest.MonkeyPatch
+) -> None:
     engine_numbers: set[int | None] = set()
 
     def ask(endpoint: Endpoint, path: str, question: Mapping[str, Any] | None, _: float) -> Reply:
@@ -289,7 +291,7 @@ def test_every_engine_is_asked(engines: int, asked: set[int | None], monkeypatch
     monkeypatch.setattr("entrypoints.serve.health.send_request", ask)
     verdict = verify_answers(Endpoint("127.0.0.1", 1), PROFILE, "", engines)
 
-    assert (verdict.outcome, engine_numbers) == (RIGHT, asked)
+    assert (verdict.outcome, engine_numbers) == (RIGHT, expected_numbers)
     assert ("the same for each of 3 engines" in verdict.notes) == (engines == 3)
 
 

@@ -101,14 +101,14 @@ def test_without_a_folder_nothing_is_measured() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "kept"), [("Qwen/Qwen3-8B", "Qwen/Qwen3-8B"), ("/models/secret", ""), ("s3://b/m", "")]
+    ("name", "kept_name"), [("Qwen/Qwen3-8B", "Qwen/Qwen3-8B"), ("/models/secret", ""), ("s3://b/m", "")]
 )
-def test_what_is_kept_names_no_folder(tmp_path: Path, name: str, kept: str) -> None:
+def test_what_is_kept_names_no_folder(tmp_path: Path, name: str, kept_name: str) -> None:
     plan = ServePlan((), {}, (), (), name, "", 8000, uses=USES)
     keep_document(as_document(parse_lines(VLLM_032), plan, {"variant": "h100", "vllm": "0.32.0"}), str(tmp_path))
     document = json.loads(read_kept(str(tmp_path)))
 
-    assert document["model"] == kept
+    assert document["model"] == kept_name
     assert document["vllm"] == "0.32.0"
     assert document["measured"]["tokens"] == 907_600
     assert [use["tokens"] for use in document["planned"]] == [950_000, 950_000]

@@ -40,7 +40,7 @@ def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def asked() -> PeerCheck:
+def peer_check() -> PeerCheck:
     return PeerCheck((THERE,), free_port(), (free_port(),), wait=1.0, bind=HERE)
 
 
@@ -70,25 +70,27 @@ def by_id(findings: list[Finding]) -> dict[str, str]:
     return {finding.id: finding.severity for finding in findings}
 
 
-def test_hosts_that_reach_each_other_pass(asked: PeerCheck) -> None:
-    here, there = both(asked._replace(wait=10.0), asked._replace(peers=(HERE,), bind=THERE, wait=10.0))
+def test_hosts_that_reach_each_other_pass(peer_check: PeerCheck) -> None:
+    here, there = both(peer_check._replace(wait=10.0), peer_check._replace(peers=(HERE,), bind=THERE, wait=10.0))
     for observation in (here, there):
-        severities = by_id(judged(asked, observation))
+        severities = by_id(judged(peer_check, observation))
         assert {severities[f"NET-00{number}"] for number in (1, 2, 3, 4, 5, 8, 9)} == {"PASS"}
 
 
-def test_a_check_ends_as_soon_as_both_hosts_know_all(asked: PeerCheck) -> None:
+def test_a_check_ends_as_soon_as_both_hosts_know_all(peer_check: PeerCheck) -> None:
     began = time.monotonic()
-    both(asked._replace(wait=30.0), asked._replace(peers=(HERE,), bind=THERE, wait=30.0))
+    both(peer_check._replace(wait=30.0), peer_check._replace(peers=(HERE,), bind=THERE, wait=30.0))
     assert time.monotonic() - began < 25
 
 
-def test_the_host_itself_may_be_among_the_peers(asked: PeerCheck) -> None:
-    observed_peers, busy = look_at_peers(asked._replace(peers=(HERE, THERE), wait=0.0))
+def test_the_host_itself_may_be_among_the_peers(peer_check: PeerCheck) -> None:
+    observed_peers, busy = look_at_peers(peer_check._replace(peers=(HERE, THERE), wait=0.0))
     assert ([peer.name for peer in observed_peers], busy) == ([THERE], {})
 
 
-def test_a_peer_is_told_to_end_only_after_its_answer_came(asked: PeerCheck, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_peer_is_told_to_end_only_after_its_answer_came(
+    peer_check: PeerCheck, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A busy peer answers late, and ends as soon as this host needs nothing more of it."""
     monkeypatch.setattr(peers, "TRY", 0.5)
     queries: list[str] = []
@@ -102,14 +104,14 @@ def test_a_peer_is_told_to_end_only_after_its_answer_came(asked: PeerCheck, monk
             server.stop()
         return meeting.take(query, address)
 
-    server = StatusServer(bound_at(THERE, asked.status_port), meeting.answer, take=take)
+    server = StatusServer(bound_at(THERE, peer_check.status_port), meeting.answer, take=take)
     threading.Thread(target=server.run, daemon=True).start()
-    with bound_at(THERE, asked.ports[0]):
-        peer = look_at_peers(asked._replace(wait=5.0))[0][0]
+    with bound_at(THERE, peer_check.ports[0]):
+        peer = look_at_peers(peer_check._replace(wait=5.0))[0][0]
 
     assert [number for number, query in enumerate(queries) if "done" in query] == [len(queries) - 1]
     assert len(queries) > 1
-    assert (peer.checks, peer.failure, dict(peer.ports)) == (True, "", {asked.ports[0]: ""})
+    assert (peer.checks, peer.failure, dict(peer.ports)) == (True, "", {peer_check.ports[0]: ""})
 
 
 @pytest.mark.parametrize(
@@ -120,57 +122,57 @@ def test_a_peer_is_told_to_end_only_after_its_answer_came(asked: PeerCheck, monk
     ],
 )
 def test_names_that_lead_to_this_host_are_no_other_hosts(
-    asked: PeerCheck, bind: str, names: tuple[str, ...], message: str
+    peer_check: PeerCheck, bind: str, names: tuple[str, ...], message: str
 ) -> None:
     with pytest.raises(EntrypointError, match=f"{message}, expected another host") as raised:
-        look_at_peers(asked._replace(peers=names, bind=bind, wait=0.0))
+        look_at_peers(peer_check._replace(peers=names, bind=bind, wait=0.0))
     assert raised.value.code == USAGE
 
 
-def test_a_host_where_nothing_listens_fails_in_time(asked: PeerCheck) -> None:
+def test_a_host_where_nothing_listens_fails_in_time(peer_check: PeerCheck) -> None:
     began = time.monotonic()
-    observation = look_at_peers(asked)
-    severities = by_id(judged(asked, observation))
+    observation = look_at_peers(peer_check)
+    severities = by_id(judged(peer_check, observation))
 
     assert time.monotonic() - began < 10
     assert (severities["NET-001"], severities["NET-002"], severities["NET-004"]) == ("PASS", "FAIL", "FAIL")
     assert "NET-003" not in severities
-    assert "Connection refused" in str(judged(asked, observation))
+    assert "Connection refused" in str(judged(peer_check, observation))
 
 
-def test_a_name_without_an_address_is_named(asked: PeerCheck) -> None:
-    findings = judged(asked, look_at_peers(asked._replace(peers=("no-such-host.invalid",), wait=0.0)))
+def test_a_name_without_an_address_is_named(peer_check: PeerCheck) -> None:
+    findings = judged(peer_check, look_at_peers(peer_check._replace(peers=("no-such-host.invalid",), wait=0.0)))
     failed = [finding for finding in findings if finding.severity == "FAIL"]
 
     assert [finding.id for finding in failed] == ["NET-001"]
     assert "no-such-host.invalid" in failed[0].text
 
 
-def test_a_port_in_use_is_a_finding(asked: PeerCheck) -> None:
-    with bound_at(HERE, asked.ports[0]):
-        findings = judged(asked, look_at_peers(asked._replace(wait=0.0)))
+def test_a_port_in_use_is_a_finding(peer_check: PeerCheck) -> None:
+    with bound_at(HERE, peer_check.ports[0]):
+        findings = judged(peer_check, look_at_peers(peer_check._replace(wait=0.0)))
 
     assert [finding.found for finding in findings if finding.id == "NET-005" and finding.severity == "FAIL"] == [
-        f"port {asked.ports[0]}: Address already in use"
+        f"port {peer_check.ports[0]}: Address already in use"
     ]
 
 
-def test_a_host_that_is_reached_but_does_not_reach_back_fails(asked: PeerCheck) -> None:
+def test_a_host_that_is_reached_but_does_not_reach_back_fails(peer_check: PeerCheck) -> None:
     """The other host checks, but its own requests never arrive."""
     meeting = Meeting()
-    listener = bound_at(THERE, asked.status_port)
+    listener = bound_at(THERE, peer_check.status_port)
     server = StatusServer(listener, meeting.answer, take=meeting.take)
     threading.Thread(target=server.run, daemon=True).start()
-    severities = by_id(judged(asked, look_at_peers(asked)))
+    severities = by_id(judged(peer_check, look_at_peers(peer_check)))
 
     assert (severities["NET-002"], severities["NET-003"]) == ("PASS", "FAIL")
 
 
-def test_of_a_host_that_serves_already_one_direction_is_unknown(asked: PeerCheck, run: Run) -> None:
+def test_of_a_host_that_serves_already_one_direction_is_unknown(peer_check: PeerCheck, run: Run) -> None:
     server = run(stub={})
     server.until_ready()
     observed_peers = look_at_peers(
-        asked._replace(peers=("127.0.0.1",), status_port=server.status_port(), ports=(server.start.port,))
+        peer_check._replace(peers=("127.0.0.1",), status_port=server.status_port(), ports=(server.start.port,))
     )[0]
 
     assert (observed_peers[0].checks, observed_peers[0].failure, observed_peers[0].ports[server.start.port]) == (
@@ -178,15 +180,15 @@ def test_of_a_host_that_serves_already_one_direction_is_unknown(asked: PeerCheck
         "",
         "",
     )
-    assert by_id(judged(asked, (observed_peers, {})))["NET-003"] == "UNKNOWN"
+    assert by_id(judged(peer_check, (observed_peers, {})))["NET-003"] == "UNKNOWN"
 
 
-def test_another_programs_port_is_no_host_of_ours(asked: PeerCheck) -> None:
-    listener = bound_at(THERE, asked.status_port)
+def test_another_programs_port_is_no_host_of_ours(peer_check: PeerCheck) -> None:
+    listener = bound_at(THERE, peer_check.status_port)
     server = StatusServer(listener, lambda _: Response(404, "{}"))
     threading.Thread(target=server.run, daemon=True).start()
 
-    assert look_at_peers(asked)[0][0].failure == "answers 404, and not as drydock does"
+    assert look_at_peers(peer_check)[0][0].failure == "answers 404, and not as drydock does"
 
 
 def test_a_server_of_several_hosts_that_reports_to_a_check_is_refused() -> None:
@@ -216,10 +218,12 @@ def test_peers_are_asked_by_a_limited_number_of_threads() -> None:
     assert before < max(running) <= before + peers.THREADS
 
 
-def test_the_ways_to_peers_are_measured_at_the_same_time(asked: PeerCheck, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_ways_to_peers_are_measured_at_the_same_time(
+    peer_check: PeerCheck, monkeypatch: pytest.MonkeyPatch
+) -> None:
     both_begun = threading.Barrier(2, timeout=5)
     monkeypatch.setattr(peers, "read_route", lambda *_: Route(str(both_begun.wait() >= 0)))
-    observed_peers = look_at_peers(asked._replace(peers=(THERE, "127.0.0.4"), wait=0.0))[0]
+    observed_peers = look_at_peers(peer_check._replace(peers=(THERE, "127.0.0.4"), wait=0.0))[0]
 
     assert [peer.route.address for peer in observed_peers] == ["True", "True"]
 

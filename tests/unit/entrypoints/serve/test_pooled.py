@@ -53,7 +53,7 @@ def test_equal_answers_are_right_and_the_note_says_what_they_are(
 
 
 @pytest.mark.parametrize(
-    ("path", "first", "second", "said"),
+    ("path", "first", "second", "reason"),
     [
         (
             "/v1/embeddings",
@@ -74,22 +74,22 @@ def test_equal_answers_are_right_and_the_note_says_what_they_are(
         ("/classify", [[0.5, 0.5], [0.1, 0.9]], [[0.5, 0.5], [0.9, 0.1]], "text 1: equal requests"),
     ],
 )
-def test_other_answers_are_wrong(path: str, first: Any, second: Any, said: str) -> None:
+def test_other_answers_are_wrong(path: str, first: Any, second: Any, reason: str) -> None:
     comparison = verdict(path, first, second or first)
 
     assert comparison.outcome == WRONG
-    assert said in comparison.reason
+    assert reason in comparison.reason
 
 
 @pytest.mark.parametrize(
-    ("message", "outcome", "said"),
+    ("message", "outcome", "reason"),
     [
         ("Out of range float values are not JSON compliant", WRONG, "/score answers 400 Out of range float values"),
         ("this model scores images", RIGHT, "; /score answers 400 this model scores images"),
     ],
 )
 def test_a_number_that_vllm_cannot_write_is_wrong_and_another_refusal_is_noted(
-    message: str, outcome: str, said: str
+    message: str, outcome: str, reason: str
 ) -> None:
     def ask(path: str, _: Mapping[str, Any] | None) -> Reply:
         if path == "/v1/models":
@@ -101,7 +101,7 @@ def test_a_number_that_vllm_cannot_write_is_wrong_and_another_refusal_is_noted(
     comparison = compare_known_answers(ask, {}, "")
 
     assert comparison.outcome == outcome
-    assert said in (comparison.reason or comparison.notes[0])
+    assert reason in (comparison.reason or comparison.notes[0])
 
 
 def test_rounding_is_no_difference() -> None:

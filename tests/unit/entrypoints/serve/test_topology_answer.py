@@ -84,7 +84,7 @@ def test_a_decode_server_gets_what_the_prefill_server_told(servers: Servers) -> 
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         ({"alone": {D0}}, "prefills-1-0 → decodes-0-0: decodes-0-0 computed the prompt itself: it got 0 of "),
         ({"wrong": {P1}}, "prefills-1-0 → decodes-0-0: wrong answer"),
@@ -95,10 +95,10 @@ def test_a_decode_server_gets_what_the_prefill_server_told(servers: Servers) -> 
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
 )
-def test_a_topology_with_a_fault_is_not_ready(servers: Servers, change: dict[str, Any], said: str) -> None:
+def test_a_topology_with_a_fault_is_not_ready(servers: Servers, change: dict[str, Any], message: str) -> None:
     vars(servers).update(change)
 
-    assert said in failure(servers)
+    assert message in failure(servers)
 
 
 def test_the_right_pairs_are_named_too(servers: Servers) -> None:
@@ -173,21 +173,21 @@ def test_what_was_shown_is_a_line_for_each_pair_and_is_read_back(servers: Server
 
 
 @pytest.mark.parametrize(
-    ("servers", "said"),
+    ("servers", "message"),
     [
         ([{"role": "serve", "name": "a\x1b[31m", "host": "127.0.0.1", "port": 1, "count": 0}], b"no answer"),
         ([], b"found no server to ask"),
     ],
 )
 def test_the_verb_and_the_program_for_older_images_say_the_same_and_their_exit_code_tells(
-    servers: list[Any], said: bytes
+    servers: list[Any], message: bytes
 ) -> None:
     words = ("--topology", json.dumps({"servers": servers, "router": ""}))
     verb = run(*ENTRYPOINT, "health", *words)
     program = run("-", *words, program=make_answer_program())
 
     assert verb.returncode == program.returncode == WRONG_ANSWER
-    assert said in verb.stderr
+    assert message in verb.stderr
     assert verb.stderr == program.stderr
     assert b"\x1b" not in verb.stderr
     assert verb.stdout == program.stdout == b""

@@ -146,16 +146,16 @@ def test_an_updated_debian_package_is_drift() -> None:
 
 
 @pytest.mark.parametrize(
-    ("layers", "told"),
+    ("layers", "detail"),
     [
         (("a", "b", "x", "y"), "the first 2 of 3 layers are the same"),
         (("a", "b", "c", "d"), "the first 3 of 3 layers are the same"),
         (("x",), "the first 0 of 3 layers are the same"),
     ],
 )
-def test_a_moved_tag_tells_the_digests_and_the_layers_that_stayed(layers: tuple[str, ...], told: str) -> None:
+def test_a_moved_tag_tells_the_digests_and_the_layers_that_stayed(layers: tuple[str, ...], detail: str) -> None:
     (change,) = drift(IMAGE, Echo(IMAGE, {"tag": Tag(f"sha256:{FRESH}", layers)})).drifted
-    assert (change.kind, change.new, change.detail) == ("base", f"sha256:{FRESH}", told)
+    assert (change.kind, change.new, change.detail) == ("base", f"sha256:{FRESH}", detail)
 
 
 def test_a_moved_tag_whose_old_image_is_gone_says_that_too() -> None:

@@ -12,7 +12,7 @@ from drydock.topology.playbook import environment
 
 
 @pytest.fixture
-def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
+def uv_calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
     """Return what uv was called with; the cache folder is empty."""
     calls: list[tuple[str, ...]] = []
 
@@ -29,34 +29,34 @@ def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...
     return calls
 
 
-def test_it_is_made_once_with_hashes(made: list[tuple[str, ...]]) -> None:
+def test_it_is_made_once_with_hashes(uv_calls: list[tuple[str, ...]]) -> None:
     first = environment.prepare_ansible_programs()
     assert environment.prepare_ansible_programs() == first
-    assert [words[0] for words in made] == ["venv", "pip"]
-    assert {"--require-hashes", "--no-build"} <= set(made[1])
+    assert [words[0] for words in uv_calls] == ["venv", "pip"]
+    assert {"--require-hashes", "--no-build"} <= set(uv_calls[1])
 
 
-def test_an_interrupted_one_is_made_again(made: list[tuple[str, ...]], tmp_path: Path) -> None:
+def test_an_interrupted_one_is_made_again(uv_calls: list[tuple[str, ...]], tmp_path: Path) -> None:
     (tmp_path / "works").unlink()
     with pytest.raises(InputError):
         environment.prepare_ansible_programs()
     (tmp_path / "works").touch()
     assert (environment.prepare_ansible_programs().parent / locked_environment.MARKER).is_file()
-    assert [words[0] for words in made] == ["venv", "pip", "venv", "pip"]
+    assert [words[0] for words in uv_calls] == ["venv", "pip", "venv", "pip"]
 
 
-def test_other_requirements_make_another(made: list[tuple[str, ...]], tmp_path: Path) -> None:
+def test_other_requirements_make_another(uv_calls: list[tuple[str, ...]], tmp_path: Path) -> None:
     (tmp_path / "other.txt").write_text("ansible==1\n")
     assert environment.prepare_ansible_programs() != environment.prepare_ansible_programs(tmp_path / "other.txt")
-    assert str(tmp_path / "other.txt") in made[-1]
+    assert str(tmp_path / "other.txt") in uv_calls[-1]
 
 
-def test_what_another_user_could_have_written_is_not_run(made: list[tuple[str, ...]]) -> None:
+def test_what_another_user_could_have_written_is_not_run(uv_calls: list[tuple[str, ...]]) -> None:
     programs = environment.prepare_ansible_programs()
     programs.chmod(0o777)
     with pytest.raises(InputError, match="every user can write to it") as raised:
         environment.prepare_ansible_programs()
-    assert len(made) == 2
+    assert len(uv_calls) == 2
     assert raised.value.hint == f"remove {programs.parent}: the same command makes it again"
 
 

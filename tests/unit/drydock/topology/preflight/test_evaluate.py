@@ -228,7 +228,7 @@ def test_the_figure_of_an_all_reduce_is_told_though_nothing_is_wrong() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "number", "text"),
+    ("fabric_output", "number", "text"),
     [
         (output("", 4), "TOPO-034", "gpu1: fabric: exit code 4: "),
         (output({"figures": []}), "TOPO-034", "gpu1: fabric: expected a list of findings"),
@@ -239,10 +239,10 @@ def test_the_figure_of_an_all_reduce_is_told_though_nothing_is_wrong() -> None:
         ),
     ],
 )
-def test_an_all_reduce_that_fails_is_a_finding_of_its_node(said: Any, number: str, text: str) -> None:
+def test_an_all_reduce_that_fails_is_a_finding_of_its_node(fabric_output: Any, number: str, text: str) -> None:
     questions = add_all_reduce(QUESTIONS)
     good = answer(fabric=output({"findings": []}))
-    answers = {"gpu0": read_answer(json.dumps(good)), "gpu1": read_answer(json.dumps(answer(fabric=said)))}
+    answers = {"gpu0": read_answer(json.dumps(good)), "gpu1": read_answer(json.dumps(answer(fabric=fabric_output)))}
     assert bad(evaluate_answers(questions, answers, {}, {})) == {number: [text]}
 
 

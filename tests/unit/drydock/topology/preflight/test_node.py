@@ -47,9 +47,9 @@ def test_files_are_told_by_their_content(tmp_path: Path) -> None:
     assert first.free > 0
 
 
-@pytest.mark.parametrize(("place", "told"), [(0, True), (-1, True), (3 << 20, False)])
+@pytest.mark.parametrize(("place", "changes_hash"), [(0, True), (-1, True), (3 << 20, False)])
 def test_of_a_long_file_both_ends_are_read(
-    place: int, told: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    place: int, changes_hash: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(node, "WHOLE", 1 << 20)
     data = bytearray(8 << 20)
@@ -58,7 +58,7 @@ def test_of_a_long_file_both_ends_are_read(
     before = node.hash_model_file(str(path), len(data))
     data[place] = 1
     path.write_bytes(data)
-    assert (node.hash_model_file(str(path), len(data)) != before) is told
+    assert (node.hash_model_file(str(path), len(data)) != before) is changes_hash
 
 
 def test_a_folder_that_is_not_there_is_told_with_the_room_above_it(tmp_path: Path) -> None:

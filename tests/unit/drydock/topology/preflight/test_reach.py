@@ -50,7 +50,7 @@ UNREACHABLE = {"unreachable": True, "msg": "Failed to connect: Host key verifica
 
 
 @pytest.mark.parametrize(
-    ("said", "text"),
+    ("result", "text"),
     [
         ({"rc": 0, "stdout": "{}"}, "an answer that cannot be read: "),
         (UNREACHABLE, "Failed to connect: Host key verification failed."),
@@ -64,9 +64,9 @@ UNREACHABLE = {"unreachable": True, "msg": "Failed to connect: Host key verifica
     ],
 )
 def test_answers_over_ssh_are_the_commands_output_or_why_there_is_none(
-    monkeypatch: pytest.MonkeyPatch, said: object, text: str
+    monkeypatch: pytest.MonkeyPatch, result: object, text: str
 ) -> None:
-    playbook_call = kept(monkeypatch, {"n0": said})
+    playbook_call = kept(monkeypatch, {"n0": result})
     answers = reach.ask_by_ansible([NOTHING, NOTHING._replace(node="n1")], {"playbook.yml": "---\n"}, reach.Ssh())
     assert str(answers["n0"]).startswith(text)
     assert answers["n1"] == "did not answer"

@@ -80,10 +80,10 @@ def test_an_example_renders_with_its_own_hosts_or_says_why_not(kind: str, tmp_pa
         with pytest.raises(InputError, match="a ranktable names chips, but Kubernetes' device plugin chooses them"):
             rendered(plan, kind, hosts)
         return
-    made = rendered(plan, kind, hosts)
-    tables = {Path(path).name for path in made if path.endswith(".json") and "ranktable" in path}
+    files = rendered(plan, kind, hosts)
+    tables = {Path(path).name for path in files if path.endswith(".json") and "ranktable" in path}
     assert len(tables) == len(("p0", "p1", "d0", "d1", "decode over both", "global", "vllm-ascend's"))
-    text = "".join(made.values())
+    text = "".join(files.values())
     assert kind == "ranktable" or all(f"/dev/davinci{chip}" in text for chip in range(DEVICES))
     assert kind == "ranktable" or {"ROLE", "/ranktables/global_ranktable_merge.json"} <= {
         *re.findall(r"[\w./-]+", text)
@@ -138,7 +138,7 @@ tools/scripts/pd_run.sh and start_api_servers.py."""
 def test_each_role_has_the_playbooks_settings_with_their_sources(tmp_path: Path) -> None:
     plan = planned(EXAMPLES / "2p1d-omni.yaml", tmp_path)
     for role, expected in ROLES.items():
-        replica = next(each for each in plan.replicas if each.role == role)
+        replica = next(candidate for candidate in plan.replicas if candidate.role == role)
         reasons = {reason.setting: reason for reason in replica.reasons}
         assert {name: reasons[name].value for name in expected} == expected
         assert reasons["VLLM_ENABLE_MC2"].because.startswith(f"{role}: ")

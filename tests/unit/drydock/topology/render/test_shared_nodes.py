@@ -82,6 +82,6 @@ def test_pods_on_one_node_share_a_template_because_each_has_an_address_of_its_ow
 def test_pods_cannot_share_the_nodes_own_network(plan: TopologyPlan) -> None:
     variant = topologies.variant(plan.variant)
     network = topologies.variant("cloudmatrix384").run.network
-    own = variant.model_copy(update={"run": variant.run.model_copy(update={"network": network})})
+    host_network_variant = variant.model_copy(update={"run": variant.run.model_copy(update={"network": network})})
     with pytest.raises(InputError, match="node m0: prefill-0-0 and prefill-1-0 and prefill-2-0 would have the same"):
-        render_plan(plan, own, "kubernetes", {})
+        render_plan(plan, host_network_variant, "kubernetes", {})

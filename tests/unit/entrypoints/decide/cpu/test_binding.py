@@ -75,9 +75,9 @@ def test_cpu_time_limits_cores_and_leaves_one_at_least() -> None:
     assert [len(rank.cores) for rank in place_ranks((domain(0, 8), domain(1, 8)), 2, 1)] == [1, 1]
 
 
-@pytest.mark.parametrize(("cores", "kept"), [(1, 0), (15, 0), (16, 1), (31, 1), (32, 2), (200, 2)])
-def test_cores_are_kept_for_the_server_only_where_that_pays(cores: int, kept: int) -> None:
-    assert count_reserved_cores(Rank(0, domain(0, cores).cores, 1), T) == kept
+@pytest.mark.parametrize(("cores", "reserved"), [(1, 0), (15, 0), (16, 1), (31, 1), (32, 2), (200, 2)])
+def test_cores_are_kept_for_the_server_only_where_that_pays(cores: int, reserved: int) -> None:
+    assert count_reserved_cores(Rank(0, domain(0, cores).cores, 1), T) == reserved
 
 
 def test_a_users_reserved_cores_are_split_as_vllm_splits_them() -> None:

@@ -641,7 +641,7 @@ def test_a_padding_limit_of_the_users_is_warned_of() -> None:
 
 
 @pytest.mark.parametrize(
-    ("method", "variant", "told"),
+    ("method", "variant", "warned"),
     [
         ("bitsandbytes", FORK, True),
         ("modelopt", FORK, True),
@@ -649,24 +649,24 @@ def test_a_padding_limit_of_the_users_is_warned_of() -> None:
         ("awq", FORK, False),
     ],
 )
-def test_a_quantisation_that_the_platform_does_not_name_is_told(method: str, variant: str, *, told: bool) -> None:
+def test_a_quantisation_that_the_platform_does_not_name_is_told(method: str, variant: str, *, warned: bool) -> None:
     what = LLAMA_8B._replace(quantization=method)
     ids = {finding.id for finding in decided(what, variant=variant).findings}
 
-    assert ("HPU-045" in ids) is told
+    assert ("HPU-045" in ids) is warned
 
 
 @pytest.mark.parametrize(
-    ("cards", "there", "found"), [("8", False, ["HPU-053"]), ("8", True, []), ("4", False, []), ("8", None, [])]
+    ("cards", "there", "finding_ids"), [("8", False, ["HPU-053"]), ("8", True, []), ("4", False, []), ("8", None, [])]
 )
 def test_network_cards_are_missed_only_by_a_group_that_needs_them(
-    cards: str, there: bool | None, found: list[str]
+    cards: str, there: bool | None, finding_ids: list[str]
 ) -> None:
     grants = {} if there is None else {"/dev/infiniband/uverbs[0-9]*": there}
     facts = host("habana-gaudi2e-8x")._replace(grants=grants)
     decision = decide(profile(), facts, QWEN_72B, parse_user_flags((QWEN_72B.name, "-tp", cards), {}))
 
-    assert [name for name in ids(decision) if name in ("HPU-043", "HPU-053")] == found
+    assert [name for name in ids(decision) if name in ("HPU-043", "HPU-053")] == finding_ids
 
 
 @pytest.mark.parametrize(("there", "tensor"), [(False, "4"), (True, "8")])

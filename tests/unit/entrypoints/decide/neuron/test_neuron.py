@@ -121,11 +121,11 @@ def test_experts_are_spread_whole_where_the_kernel_has_no_slices(
     experts = LLAMA._replace(
         architecture=architecture, geometry=LLAMA.geometry._replace(experts=128, expert_width=width)
     )
-    found = decided(TRN2, *words, model=experts)
+    decision = decided(TRN2, *words, model=experts)
 
-    assert ("--enable-expert-parallel" in found.values) == spread
+    assert ("--enable-expert-parallel" in decision.values) == spread
     if spread:
-        assert "multiple of 128" in found.values["--enable-expert-parallel"].because
+        assert "multiple of 128" in decision.values["--enable-expert-parallel"].because
 
 
 def test_engines_of_vllm_neuron_hold_all_experts_each() -> None:
@@ -401,12 +401,12 @@ def test_instances_and_drivers_that_an_image_does_not_go_with_fail(machine: str,
 
 
 @pytest.mark.parametrize(
-    ("name", "method", "said"), [(TRN2, "awq", 1), (TRN2, "fp8", 0), (INF2, "fp8", 1), (INF2, "", 0)]
+    ("name", "method", "count"), [(TRN2, "awq", 1), (TRN2, "fp8", 0), (INF2, "fp8", 1), (INF2, "", 0)]
 )
-def test_a_quantisation_that_the_platform_does_not_name_is_warned_of(name: str, method: str, said: int) -> None:
+def test_a_quantisation_that_the_platform_does_not_name_is_warned_of(name: str, method: str, count: int) -> None:
     findings = decided(name, model=SMOLLM2._replace(quantization=method)).findings
 
-    assert [finding.found for finding in findings if finding.id == "PLAN-075"] == [method] * said
+    assert [finding.found for finding in findings if finding.id == "PLAN-075"] == [method] * count
 
 
 @pytest.mark.parametrize(

@@ -287,18 +287,20 @@ def test_quantised_groups_are_not_cut() -> None:
 def test_whole_experts_and_large_steps_yield_to_the_full_length(
     name: str, kind: str, devices: int, words: tuple[str, ...], expected: str
 ) -> None:
-    found = plan(machine(kind, devices), models()[name], words)
+    decision = plan(machine(kind, devices), models()[name], words)
 
-    assert spread(found).short() == expected
-    assert not spread(found).length
+    assert spread(decision).short() == expected
+    assert not spread(decision).length
 
 
 @pytest.mark.parametrize(("words", "sliced"), [((), True), (("--enable-expert-parallel",), False)])
 def test_the_users_experts_stay_whole(words: tuple[str, ...], sliced: bool) -> None:
     name = "nvidia/NVIDIA-Nemotron-3-Ultra-550B-A55B-NVFP4"
-    found = spread(plan(machine("b200", 2), models()[name], ("-tp", "2", "--max-num-batched-tokens", "8192", *words)))
+    placement = spread(
+        plan(machine("b200", 2), models()[name], ("-tp", "2", "--max-num-batched-tokens", "8192", *words))
+    )
 
-    assert found.experts != sliced
+    assert placement.experts != sliced
 
 
 # --- lengths --------------------------------------------------------------------------------------------------------

@@ -88,7 +88,7 @@ OFFLOADS, ON_CPU = "VLLM_OFFLOAD_WEIGHTS_BEFORE_QUANT", "--weights-load-device"
 
 
 @pytest.mark.parametrize(
-    ("settings", "available", "engines", "told"),
+    ("settings", "available", "engines", "setting"),
     [
         ({OFFLOADS: "1"}, 57, 1, f"{OFFLOADS}=1"),
         ({ON_CPU: "cpu"}, 57, 1, f"{ON_CPU}=cpu"),
@@ -99,7 +99,7 @@ OFFLOADS, ON_CPU = "VLLM_OFFLOAD_WEIGHTS_BEFORE_QUANT", "--weights-load-device"
     ],
 )
 def test_weights_that_the_host_holds_before_they_are_quantised_need_its_memory(
-    settings: dict[str, str], available: int, engines: int, told: str
+    settings: dict[str, str], available: int, engines: int, setting: str
 ) -> None:
     plain = ModelFacts("/m", True, "LlamaForCausalLM", "", Weights(65 * GIB, 65 * GIB // 2, 0), None, "")
     loaded = plain._replace(weights=Weights(65 * GIB, 0, 65 * GIB // 2))
@@ -107,6 +107,6 @@ def test_weights_that_the_host_holds_before_they_are_quantised_need_its_memory(
     uses = [Use(at, at, 1, 1, 0, 0) for at in range(engines)]
 
     assert [item.values["setting"] for item in find_host_weights(host_facts, plain, loaded, settings, uses)] == (
-        [told] if told else []
+        [setting] if setting else []
     )
     assert not [*find_host_weights(host_facts, plain, plain, settings, uses)]  # nothing is quantised

@@ -212,7 +212,7 @@ def test_a_chip_of_unknown_generation_is_a_failure(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("answer", "found"),
+    ("answer", "message"),
     [
         (said(""), "Chip, Type"),
         (said("\ufffd\x00"), "\ufffd"),
@@ -220,11 +220,11 @@ def test_a_chip_of_unknown_generation_is_a_failure(tmp_path: Path) -> None:
         (said("", rc=TIMED_OUT, stderr="tpu-info: no answer within 20 s"), "no answer within 20 s"),
     ],
 )
-def test_a_tool_that_fails_says_so_and_the_chips_stay(tmp_path: Path, answer: dict[str, object], found: str) -> None:
+def test_a_tool_that_fails_says_so_and_the_chips_stay(tmp_path: Path, answer: dict[str, object], message: str) -> None:
     result, host = probe(tmp_path, chips("0x006f", 1, "vfio/"), answer)
 
     assert len(result.devices) == 1
-    assert [found in failure.found for failure in host.failures] == [True]
+    assert [message in failure.found for failure in host.failures] == [True]
 
 
 # --- damage ---------------------------------------------------------------------------------------------------------

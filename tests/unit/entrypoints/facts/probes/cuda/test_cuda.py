@@ -292,12 +292,12 @@ def test_gpus_are_in_a_cluster_if_all_are_ready_in_the_same_clique(
     assert parse_fabric(listed(*gpus)) == place
 
 
-@pytest.mark.parametrize(("name", "asked"), [("NVIDIA GB200", True), ("NVIDIA H100 80GB HBM3", False)])
-def test_only_trays_of_racks_are_asked_for_their_cluster(tmp_path: Path, name: str, asked: bool) -> None:
+@pytest.mark.parametrize(("name", "has_cluster"), [("NVIDIA GB200", True), ("NVIDIA H100 80GB HBM3", False)])
+def test_only_trays_of_racks_are_asked_for_their_cluster(tmp_path: Path, name: str, has_cluster: bool) -> None:
     columns = f"index, name, uuid, memory.total [MiB], compute_cap\n0, {name}, GPU-1, 189471 MiB, 10.0\n"
     result, host = probe(tmp_path, {FULL: columns, "nvidia-smi -q": listed(("Completed", CLUSTER, "7"))})
 
-    assert result.knobs.get("nvlink_cluster", "") == (f"{CLUSTER}/7" if asked else "")
+    assert result.knobs.get("nvlink_cluster", "") == (f"{CLUSTER}/7" if has_cluster else "")
     assert host.failures == []
 
 
@@ -321,7 +321,7 @@ def test_a_split_gpu_without_instances_is_a_failure(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("env", "found"),
+    ("env", "compat_library"),
     [
         ({}, None),
         ({cuda.COMPAT: "0"}, None),
@@ -331,7 +331,7 @@ def test_a_split_gpu_without_instances_is_a_failure(tmp_path: Path) -> None:
     ],
 )
 def test_forward_compatibility_is_read_if_the_user_enables_it(
-    tmp_path: Path, env: dict[str, str], found: tuple[str, str] | None
+    tmp_path: Path, env: dict[str, str], compat_library: tuple[str, str] | None
 ) -> None:
     names = (
         "cuda-12.9/compat/libcuda.so.575.57.08",
@@ -340,7 +340,7 @@ def test_forward_compatibility_is_read_if_the_user_enables_it(
     )
     files = {**{f"usr/local/{name}": "" for name in names}, "own/libcuda.so.580.173.02": ""}
     result, _ = probe(tmp_path, {"nvidia-smi": sample("cuda/nvidia-smi.h100.r535.txt")}, files, env)
-    folder, version = found or (None, None)
+    folder, version = compat_library or (None, None)
     assert (result.knobs.get("cuda_compat_folder"), result.knobs.get("cuda_compat")) == (folder, version)
     assert (result.versions["driver_branch"], "gpu_brand" in result.knobs) == ("535", False)
 

@@ -266,7 +266,7 @@ def test_without_the_tool_files_tell_what_they_can_and_the_rest_is_a_failure(tmp
 
 
 @pytest.mark.parametrize(
-    ("json_answer", "table_answer", "found"),
+    ("json_answer", "table_answer", "message"),
     [
         ((1, "no driver"), (1, "no driver"), "no driver"),
         ((TIMED_OUT, ""), (TIMED_OUT, ""), "exit 124"),
@@ -276,13 +276,13 @@ def test_without_the_tool_files_tell_what_they_can_and_the_rest_is_a_failure(tmp
     ],
 )
 def test_a_tool_that_fails_hangs_or_babbles_is_a_failure(
-    tmp_path: Path, json_answer: tuple[int, str], table_answer: tuple[int, str] | None, found: str
+    tmp_path: Path, json_answer: tuple[int, str], table_answer: tuple[int, str] | None, message: str
 ) -> None:
     answers = {"neuron-ls -j": json_answer} | ({"neuron-ls": table_answer} if table_answer else {})
     result, host = probe(tmp_path, {"dev/neuron0": ""}, answers)
 
     assert len(result.devices) == 1
-    assert found in host.failures[0].found
+    assert message in host.failures[0].found
 
 
 def test_a_device_file_that_the_tool_does_not_list_is_a_failure(tmp_path: Path) -> None:

@@ -178,7 +178,7 @@ def test_memory_that_nothing_tells_is_a_failure(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("rc", "out", "found"),
+    ("rc", "out", "message"),
     [
         (1, "", "exit 1"),
         (124, "", "exit 124"),
@@ -187,11 +187,11 @@ def test_memory_that_nothing_tells_is_a_failure(tmp_path: Path) -> None:
         (0, '{"gpu_data": [', "expected amd-smi's GPUs"),
     ],
 )
-def test_what_a_tool_does_wrong_becomes_a_failure(tmp_path: Path, rc: int, out: str, found: str) -> None:
+def test_what_a_tool_does_wrong_becomes_a_failure(tmp_path: Path, rc: int, out: str, message: str) -> None:
     _, host = probe(tmp_path, {"dev/kfd": "", "commands.json": answers(**{STATIC: (rc, out)})})
 
     assert host.failures[0].where == STATIC
-    assert found in host.failures[0].found
+    assert message in host.failures[0].found
 
 
 SHOWN = """\

@@ -130,7 +130,7 @@ def test_cpus_that_the_machine_does_not_tell_come_from_the_topology(tmp_path: Pa
 
 
 @pytest.mark.parametrize(
-    ("rc", "out", "found"),
+    ("rc", "out", "message"),
     [
         (1, "Error: Level Zero Initialization Error\n", "Level Zero"),
         (124, "", "exit 124"),
@@ -140,13 +140,13 @@ def test_cpus_that_the_machine_does_not_tell_come_from_the_topology(tmp_path: Pa
         (0, "+---+\n| Error |\n+---+\n", "expected xpu-smi's devices"),
     ],
 )
-def test_what_the_tool_does_wrong_becomes_a_failure(tmp_path: Path, rc: int, out: str, found: str) -> None:
+def test_what_the_tool_does_wrong_becomes_a_failure(tmp_path: Path, rc: int, out: str, message: str) -> None:
     tree = flex() | {"commands.json": json.dumps({DUMP: {"rc": rc, "stdout": out}})}
 
     _, host = probe(tmp_path, tree)
 
     assert host.failures[0].where == DUMP
-    assert found in host.failures[0].found
+    assert message in host.failures[0].found
 
 
 @pytest.mark.parametrize("name", DISCOVERIES)
