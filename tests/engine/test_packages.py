@@ -28,7 +28,7 @@ from drydock.oci.image_layout import read_digest
 from tests.engine.test_standins import hosts, planned
 from tests.support.hosts import expect
 from tests.support.sample import write_model
-from tests.support.started_containers import Ended, run_container
+from tests.support.started_containers import CREATED_WITHIN, Ended, run_container
 
 IMPORTS = {
     "cuda": ("torch", "vllm", "flashinfer"),
@@ -82,7 +82,7 @@ def image(variant: Variant) -> Iterator[build.Built]:
         built = build.build_image(job)
         yield built
         if not variant.default or variant.accelerator != "cpu":
-            images = docker.from_env().images
+            images = docker.from_env(timeout=CREATED_WITHIN).images
             images.remove(images.get(built.image).id, force=True)  # by id: `latest` names it too
             shutil.rmtree(built.layout)
             shutil.rmtree(job.foundation, ignore_errors=True)  # not there where the image was kept
@@ -93,9 +93,11 @@ def image(variant: Variant) -> Iterator[build.Built]:
 def forget(records: set[str]) -> None:
     """Let BuildKit drop records; one on which others stand goes after them."""
     while records:
-        names = f"id~=^({'|'.join(sorted(records))})$"
-        command = ["docker", "buildx", "prune", "--all", "--force", "--filter", names]
-        subprocess.run(command, check=False, capture_output=True)
+        ids = sorted(records)
+        # BuildKit compiles the pattern for each record that it has, so one of 851 ids held it for minutes.
+        for names in ("|".join(ids[start : start + 50]) for start in range(0, len(ids), 50)):
+            command = ["docker", "buildx", "prune", "--all", "--force", "--filter", f"id~=^({names})$"]
+            subprocess.run(command, check=False, capture_output=True)
         cached_records = cached() & records
         if cached_records == records:
             return

@@ -20,7 +20,7 @@ testcontainers_config._docker_auth_config = None
 
 
 CREATED_WITHIN = 300
-"""Seconds of an answer of the engine. It unpacks an image of 10 GB when the first container of it is made."""
+"""Seconds of an answer of the engine: it unpacks an image of 10 GB for the first container of it, and removes one."""
 
 
 class Ended(NamedTuple):
