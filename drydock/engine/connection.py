@@ -25,6 +25,12 @@ from drydock.core.network_settings import is_loopback
 HOST, CONTEXT = "DOCKER_HOST", "DOCKER_CONTEXT"
 DEFAULT = "default"
 
+ANSWERED_WITHIN = 60
+"""Seconds of an answer of the engine that says what it has."""
+UNPACKED_WITHIN = 600
+"""Seconds of one that writes: it unpacks a large image for its first container, and removes one. During a build, 10 GB
+took more than 60 s."""
+
 
 class Endpoint(NamedTuple):
     """The engine of a docker context."""
@@ -98,17 +104,20 @@ def refuse_ssh() -> None:
         )
 
 
-def connect_engine(version: str | None = None) -> docker.DockerClient:
+def connect_engine(version: str | None = None, seconds: int = ANSWERED_WITHIN) -> docker.DockerClient:
     """Return a client of the engine. Raises EngineError, and docker's own DockerException if it does not answer.
 
     With a `version` of its API, such as 1.47, the engine is not asked which it has: that costs as much as a question.
+    An answer that takes longer than `seconds` is an OSError of requests.
     """
     refuse_ssh()
     context = "" if os.environ.get(HOST) else _chosen_context(os.environ)
     if not context:
-        return docker.from_env(version=version)
+        return docker.from_env(version=version, timeout=seconds)
     endpoint = read_context(context)
-    return docker.DockerClient(base_url=endpoint.address, version=version, tls=_make_tls_config(endpoint))
+    return docker.DockerClient(
+        base_url=endpoint.address, version=version, timeout=seconds, tls=_make_tls_config(endpoint)
+    )
 
 
 def inspect_images(

@@ -19,11 +19,12 @@ from typing import Any
 
 import docker
 import docker.errors
+import requests
 
 from drydock.core.console import Step, log, show_step
 from drydock.core.errors import EngineError
 from drydock.core.files import parse_any_json
-from drydock.engine.connection import connect_engine, inspect_images
+from drydock.engine.connection import UNPACKED_WITHIN, connect_engine, inspect_images
 from drydock.oci import image_layout as oci
 
 _Content = io.BufferedReader | io.BytesIO
@@ -112,9 +113,12 @@ def tag_latest(image: str) -> None:
 def remove_image_name(name: str) -> bool:
     """Remove an image's name, and the image with its last name; return whether it is gone: a container may use it."""
     try:
-        connect_engine().images.remove(name)
+        connect_engine(seconds=UNPACKED_WITHIN).images.remove(name)
     except docker.errors.ImageNotFound:
         return True
+    except requests.Timeout:
+        log(f"{name}: not removed: the engine did not answer within {UNPACKED_WITHIN // 60} minutes")
+        return False
     except docker.errors.APIError as error:
         log(f"{name}: not removed: {error.explanation}")
         return False

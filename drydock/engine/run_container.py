@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from drydock.core.errors import BuildError
-from drydock.engine.connection import connect_engine
+from drydock.engine.connection import UNPACKED_WITHIN, connect_engine
 
 
 def run_to_end(image: str, words: Sequence[str], **options: Any) -> bytes:
@@ -15,7 +15,7 @@ def run_to_end(image: str, words: Sequence[str], **options: Any) -> bytes:
     The engine makes a volume without a name for each VOLUME of the image. It is removed too: `remove=True` would keep
     it. Raises BuildError with the exit code and the last line that the container wrote.
     """
-    container = connect_engine().containers.run(image, [*words], detach=True, **options)
+    container = connect_engine(seconds=UNPACKED_WITHIN).containers.run(image, [*words], detach=True, **options)
     try:
         code = container.wait()["StatusCode"]
         output: bytes = container.logs(stderr=False)

@@ -18,7 +18,7 @@ from drydock.build.build_job import Job, committed_digest, prepare_job
 from drydock.core.console import log, write_output
 from drydock.core.errors import BuildError, GoneError
 from drydock.core.project import Project
-from drydock.engine.connection import connect_engine
+from drydock.engine.connection import UNPACKED_WITHIN, connect_engine
 from drydock.lock import resolution
 from drydock.model.variant import Variant
 from drydock.prove import smollm2
@@ -71,7 +71,7 @@ def build_or_relock(
 @contextlib.contextmanager
 def run_model_server(image: str, model: Path, *flags: str, **options: Any) -> Iterator[Container]:
     """Run an image's `serve` with a model, both ports on free ports of the loopback address; remove it at the end."""
-    client = connect_engine()
+    client = connect_engine(seconds=UNPACKED_WITHIN)
     settings = {
         "ports": {API_PORT: ("127.0.0.1", None), STATUS_PORT: ("127.0.0.1", None)},
         "volumes": {str(model): {"bind": "/models/smollm2", "mode": "ro"}},

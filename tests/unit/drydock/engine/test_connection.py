@@ -116,7 +116,7 @@ def test_a_client_talks_to_the_engine_of_the_docker_command(tmp_path: Path, monk
     assert connection.read_engine_address({connection.CONTEXT: "default"}) == ""
     monkeypatch.setattr(connection, "_make_tls_config", lambda endpoint: endpoint.certificates)
     monkeypatch.setattr(connection.docker, "DockerClient", lambda **options: options)
-    expected = {"base_url": "tcp://gpu.example:2376", "version": "1.47", "tls": Path("/tls/docker")}
+    expected = {"base_url": "tcp://gpu.example:2376", "version": "1.47", "timeout": 60, "tls": Path("/tls/docker")}
     assert connection.connect_engine("1.47") == expected
 
 

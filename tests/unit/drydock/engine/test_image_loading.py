@@ -6,12 +6,14 @@ import contextlib
 import json
 import os
 import signal
+import socket
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
+import docker as docker_sdk
 import pytest
 
 from drydock.core.errors import EngineError
@@ -141,3 +143,14 @@ def test_one_question_tells_an_images_names_and_that_it_is_complete(monkeypatch:
             assert image_loading.list_names_if_running(image, digest) == names
         assert [path for path, *_ in engine.requests] == [question, question]
     assert image_loading.list_names_if_running(image, digest) == set()
+
+
+def test_an_image_that_an_engine_takes_too_long_to_remove_stays(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as engine:  # it accepts a question and answers none
+        address = f"tcp://127.0.0.1:{engine.getsockname()[1]}"
+        client = docker_sdk.DockerClient(address, version=image_loading.API, timeout=1)
+        monkeypatch.setattr(image_loading, "connect_engine", lambda **_: client)
+        assert image_loading.remove_image_name("drydock/cpu:1") is False
+    assert "drydock/cpu:1: not removed: the engine did not answer within 10 minutes" in capsys.readouterr().err
