@@ -122,6 +122,7 @@ def _start(
         "serve", "--model", "/models/smollm2", "--nnodes", str(HOSTS), "--node-rank", str(rank),
         "--master-addr", addresses[0], "--distributed-executor-backend", "ray", "--max-model-len", "1024",
         "--kv-cache-memory-bytes", str(256 << 20),
+        "--vllm-accepts", "ray",  # it is mounted, and not in the image's list of packages
     ]  # fmt: skip
     slot = json.dumps({"HPU": 1, "CPU": 2})
     return start_container(
