@@ -204,7 +204,7 @@ def whole_folder(
 def _remove_broken_folder(folder: Path, is_whole: Callable[[Path], bool]) -> Iterator[None]:
     """Remove a folder that is not whole; while the block runs, other runs that found the same folder wait."""
     with contextlib.ExitStack() as handles:
-        with contextlib.suppress(OSError):  # there is none
+        with contextlib.suppress(OSError):  # it does not exist
             handle = handles.enter_context(_open_folder(folder))
             with contextlib.suppress(OSError):  # without locks, one of two runs that repair at once fails
                 fcntl.flock(handle, fcntl.LOCK_EX)
