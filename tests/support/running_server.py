@@ -67,7 +67,7 @@ class Running:
     def __init__(self, start: Start, stub: Mapping[str, Any], env: Mapping[str, str], log: Path) -> None:
         self.start = start
         self.log = log
-        whole = {**os.environ, "STUB": json.dumps(stub), **env}
+        whole = {**os.environ, "TMPDIR": str(log.parent), "STUB": json.dumps(stub), **env}
         with log.open("w") as stderr:
             command = [sys.executable, "-m", __spec__.name, json.dumps(start._asdict())]
             reading, writing = os.pipe()

@@ -113,7 +113,7 @@ def argv(*words: str) -> list[str]:
 def environment(profile: Path, **env: str) -> dict[str, str]:
     path = str(profile.parent / "site")
     whole = {"PATH": os.environ["PATH"], "DRYDOCK_PROFILE": str(profile), "PYTHONPATH": path, "VLLM_API_KEY": "sk-1"}
-    return {**whole, **env}
+    return {**whole, "TMPDIR": str(profile.parent), **env}
 
 
 def bench(profile: Path, *words: str, **env: str) -> subprocess.CompletedProcess[str]:

@@ -47,11 +47,15 @@ def model(tmp_path: Path) -> str:
     return str(write_model(tmp_path / "model"))
 
 
+def make_environment(profile: Path) -> dict[str, str]:
+    return {"PATH": os.environ["PATH"], "DRYDOCK_PROFILE": str(profile), "TMPDIR": str(profile.parent)}
+
+
 def run(profile: Path, *argv: str, **env: str) -> subprocess.CompletedProcess[str]:
     """Call main; data goes to standard output, everything else to standard error."""
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        code = cli.main(argv, {"PATH": os.environ["PATH"], "DRYDOCK_PROFILE": str(profile), **env})
+        code = cli.main(argv, make_environment(profile) | env)
     return subprocess.CompletedProcess(argv, code, out.getvalue(), err.getvalue())
 
 
@@ -64,7 +68,7 @@ def start(profile: Path, *argv: str, **env: str) -> subprocess.CompletedProcess[
         check=False,
         timeout=60,
         stdin=subprocess.DEVNULL,
-        env={"PATH": os.environ["PATH"], "DRYDOCK_PROFILE": str(profile), **env},
+        env=make_environment(profile) | env,
     )
 
 
@@ -661,7 +665,7 @@ def test_unwritable_standard_output_is_an_error(profile: Path) -> None:
 
 def test_a_signal_that_comes_while_planning_is_not_lost(profile: Path, model: str, tmp_path: Path) -> None:
     command = [sys.executable, "-I", "-S", str(PACKAGE), "serve", "--model", model, "--status-port", "0"]
-    env = {"DRYDOCK_PROFILE": str(profile), "DRYDOCK_CACHE_DIR": str(tmp_path), "PATH": os.environ["PATH"]}
+    env = {"DRYDOCK_PROFILE": str(profile), "DRYDOCK_CACHE_DIR": str(tmp_path), "TMPDIR": str(tmp_path)}
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})  # inherited, as PID 1 starts out deaf
     try:
         process = subprocess.Popen(command, env=env, stderr=subprocess.PIPE, text=True)
