@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from entrypoints.core.parse import Infinite
-from entrypoints.model.keys import DEFAULTED, HIDDEN, STATED, VOCABULARY, list_alike_keys
+from entrypoints.model.keys import DEFAULTED, HIDDEN, LAYERS, STATED, VOCABULARY, list_alike_keys
 
 Table = Mapping[str, Any]
 
@@ -71,7 +71,11 @@ class Config(NamedTuple):
     modalities: tuple[str, ...]
     """Input other than text: image, audio."""
     layer_kinds: tuple[str, ...]
-    """The kind of each layer, such as full_attention; empty if they are not listed."""
+    """The kind of each layer, such as full_attention; empty if they are not listed.
+
+    A file may list more, such as those of drafting layers; as vLLM does, only the first `num_hidden_layers` are read
+    (vLLM 0.32, get_num_layers_by_block_type and configs/step3p5.py).
+    """
     pattern: str
     """Nemotron-H's layers, one letter each: M Mamba, * attention, - feed-forward, E experts; empty for others."""
     filled: tuple[str, ...] = ()
@@ -93,6 +97,7 @@ def parse_config(outer: Table) -> Config:
     pattern = _read_layer_pattern(text)
     if pattern:
         text = {"num_hidden_layers": len(pattern), **text}
+    layers = read_size(text, *LAYERS) or None
     return Config(
         outer=outer,
         text=text,
@@ -103,8 +108,8 @@ def parse_config(outer: Table) -> Config:
         model_type=str(outer.get("model_type") or ""),
         dtype=str(next(filter(None, types), "")),
         modalities=modalities or (("audio",) if architecture in SPEECH else ()),
-        layer_kinds=() if pattern else tuple(map(str, as_list(text, "layer_types") or as_list(text, _BLOCKS))),
-        pattern=pattern,
+        layer_kinds=() if pattern else tuple(map(str, as_list(text, "layer_types") or as_list(text, _BLOCKS)))[:layers],
+        pattern=pattern[:layers],
         filled=filled,
         audio=towers["audio"] or {},
     )
@@ -238,6 +243,11 @@ def as_list(table: Table, key: str) -> list[Any]:
     """Return a list; empty if the key holds none."""
     value = table.get(key)
     return value if isinstance(value, list) else []
+
+
+def count_listed_layers(table: Table, key: str, layers: range) -> int:
+    """Count the model's layers that a list names by their numbers; it may also name drafting layers."""
+    return sum(isinstance(number, int) and number in layers for number in as_list(table, key))
 
 
 def read_size(table: Table, *keys: str) -> int:

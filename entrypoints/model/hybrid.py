@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from entrypoints.model.config import Config, Table, as_list, optional_table, read_size
+from entrypoints.model.config import Config, Table, count_listed_layers, optional_table, read_size
 
 STATE_BYTES = 4
 """Bytes of one number of a state: vLLM keeps at most float32."""
@@ -104,7 +104,8 @@ def _attention_layers(config: Config) -> int | None:
         return config.pattern.count("*")
     linear = optional_table(text, "linear_attn_config")
     if linear is not None:  # Kimi Linear
-        return len(as_list(linear, "full_attn_layers")) or None
+        layers = read_size(text, "num_hidden_layers")
+        return count_listed_layers(linear, "full_attn_layers", range(1, layers + 1)) or None
     return _periodic_layers(config)
 
 
@@ -115,7 +116,7 @@ def _periodic_layers(config: Config) -> int | None:
     if period:  # Jamba
         return len(range(read_size(text, "attn_layer_offset"), layers, period))
     if isinstance(text.get("attn_layer_indices"), list):  # Bamba
-        return len(text["attn_layer_indices"])
+        return count_listed_layers(text, "attn_layer_indices", range(layers))
     every = read_size(text, "full_attention_interval")  # Qwen3-Next
     if every:
         return layers // every

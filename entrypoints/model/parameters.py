@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from entrypoints.model.config import Config, Table, as_list, optional_table, read_size
+from entrypoints.model.config import Config, Table, as_list, count_listed_layers, optional_table, read_size
 from entrypoints.model.geometry import Geometry
 from entrypoints.model.hybrid import parse_delta_net, parse_mamba
 from entrypoints.model.weights import Weights
@@ -219,7 +219,8 @@ def _sparse_layers(config: Config, geometry: Geometry) -> int:
     period = read_size(
         text, "interleave_moe_layer_step", "decoder_sparse_step", "expert_layer_period", "moe_layer_freq"
     )
-    return max(0, (geometry.layers - first) // (period or 1) - len(as_list(text, "mlp_only_layers")))
+    without_experts = count_listed_layers(text, "mlp_only_layers", range(geometry.layers))
+    return max(0, (geometry.layers - first) // (period or 1) - without_experts)
 
 
 def _expert_numbers(config: Config, geometry: Geometry) -> int:

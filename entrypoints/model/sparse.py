@@ -60,7 +60,7 @@ def _count_indexers(config: Config, layers: int) -> int:
     """Count the layers that have an indexer of their own; others share the choice of one below."""
     text = config.text
     indexed = config.layer_kinds.count("indexed_attention")
-    kinds = as_list(text, "indexer_types")
+    kinds = as_list(text, "indexer_types")[:layers]
     if indexed or kinds:
         return min(indexed or layers, kinds.count("full") if kinds else layers)
     period, first = read_size(text, "index_topk_freq") or 1, read_size(text, "index_skip_topk_offset") or 2
@@ -69,5 +69,5 @@ def _count_indexers(config: Config, layers: int) -> int:
 
 def _separate_layers(separate: Table, layers: int) -> int:
     """Count MiniMax-M3's layers with sparse attention: as listed, or all."""
-    listed = as_list(separate, "sparse_attention_freq")
+    listed = as_list(separate, "sparse_attention_freq")[:layers]
     return sum(bool(one) for one in listed) if listed else layers

@@ -12,6 +12,9 @@ from hypothesis import strategies as st
 from drydock.run.standins import CONFIG
 from entrypoints.model.config import parse_config
 from entrypoints.model.geometry import Geometry, Rope, parse_geometry
+from entrypoints.model.keys import LAYERS
+from entrypoints.model.parameters import estimate_weights
+from tests.support.planned import configurations
 
 LLAMA = {**CONFIG, "hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8}
 DEEPSEEK = {
@@ -71,6 +74,30 @@ def test_latent_attention_keeps_one_vector_that_ranks_do_not_split() -> None:
     deepseek = geometry(DEEPSEEK)
 
     assert deepseek.kv_bytes(1, 2, 1) == deepseek.kv_bytes(1, 2, 8) == 32 * (512 + 64) * 2
+
+
+COUNTED = [
+    name
+    for name, body in configurations().items()
+    if any(key in parse_config(body["config"]).text for key in LAYERS)
+    and parse_geometry(parse_config(body["config"]))[0]
+]
+"""Known models whose configuration says how many layers they have."""
+
+
+@pytest.mark.parametrize("name", COUNTED)
+def test_lists_of_more_layers_than_the_model_has_are_read_to_its_last(name: str) -> None:
+    config = configurations()[name]["config"]
+    text = dict(parse_config(config).text)
+    half = {**text, **{key: text[key] // 2 for key in LAYERS if key in text}}
+    whole_model, half_model = geometry(text), geometry(half)
+    whole_bytes, half_bytes = (model.kv_bytes(8192, 2, 1) for model in (whole_model, half_model))
+
+    assert half_model.layers == whole_model.layers // 2
+    assert 0.35 < half_bytes / whole_bytes < 0.65
+    assert estimate_weights(parse_config(half), half_model).elements <= (
+        estimate_weights(parse_config(text), whole_model).elements
+    )
 
 
 def test_sliding_layers_of_a_nested_model_stop_growing() -> None:
