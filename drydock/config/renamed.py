@@ -137,9 +137,9 @@ def current_verb(words: Sequence[str], table: Iterable[OldVerb] = VERBS) -> list
         if not old.option or old.keeps_option:
             return [old.new, *words[1:]]
         _, equals, value = words[place].partition("=")
-        taken = 2 if old.has_value and not equals else 1
-        first = [value] if equals else list(words[place + 1 : place + taken])
-        return [old.new, *first, *words[1:place], *words[place + taken :]]
+        word_count = 2 if old.has_value and not equals else 1
+        first = [value] if equals else list(words[place + 1 : place + word_count])
+        return [old.new, *first, *words[1:place], *words[place + word_count :]]
     return [*words]
 
 

@@ -101,11 +101,11 @@ def build_site(root: Path, output: Path, *, strict: bool = True) -> None:
     """Build the site of the pages below a root into a folder, other languages below it. Raises BuildError."""
     with hold_lock_file(root / "build" / "site.lock"):  # the staged pages are those of the checkout
         for language in list_languages(root):
-            folder, made = stage_pages(root, language), output / _name_language_folder(language)
+            folder, published_folder = stage_pages(root, language), output / _name_language_folder(language)
             _run_zensical(folder, "build", "--clean", *(["--strict"] if strict else []))
-            shutil.rmtree(made, ignore_errors=True)
-            shutil.copytree(folder / "html", made)
-            _keep_loaded(made)
+            shutil.rmtree(published_folder, ignore_errors=True)
+            shutil.copytree(folder / "html", published_folder)
+            _keep_loaded(published_folder)
     _keep_page_in_switch(root, output)
 
 

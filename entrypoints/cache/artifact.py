@@ -98,8 +98,8 @@ def _write_layer(entry: KeptEntry, folder: str) -> tuple[dict[str, Any], str]:
 
 
 def _pack_entry(tar: tarfile.TarFile, entry: KeptEntry, below: str) -> None:
-    manifest = json.dumps({**entry.kept, "attempts": 0}, indent=1, sort_keys=True, ensure_ascii=False).encode()
-    _add_file(tar, f"{below}/{MANIFEST}", io.BytesIO(manifest), len(manifest), 0o640, entry.kept.get("ready", 0))
+    manifest = json.dumps({**entry.manifest, "attempts": 0}, indent=1, sort_keys=True, ensure_ascii=False).encode()
+    _add_file(tar, f"{below}/{MANIFEST}", io.BytesIO(manifest), len(manifest), 0o640, entry.manifest.get("ready", 0))
     for name, status in list_files(entry.path):
         if name != LOCK and not name.startswith(MANIFEST):
             with open(f"{entry.path}/{name}", "rb") as file:

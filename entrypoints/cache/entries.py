@@ -56,7 +56,7 @@ class Opened(NamedTuple):
     lock: int
     """File descriptor; -1 without a lock."""
     verdict: EntryVerdict
-    kept: Mapping[str, Any]
+    manifest: Mapping[str, Any]
     """Its entry.json as found; empty if there is none."""
 
 
@@ -253,7 +253,7 @@ class KeptEntry(NamedTuple):
     """An entry of a cache folder."""
 
     path: str
-    kept: Mapping[str, Any]
+    manifest: Mapping[str, Any]
 
 
 def list_entries(root: str) -> Iterator[KeptEntry]:
@@ -265,21 +265,21 @@ def list_entries(root: str) -> Iterator[KeptEntry]:
     entries = [
         KeptEntry(f"{root}/{COMPILED}/{name}", read_entry_manifest(f"{root}/{COMPILED}/{name}") or {}) for name in names
     ]
-    yield from sorted(entries, key=lambda entry: (entry.kept.get("used", 0), entry.path), reverse=True)
+    yield from sorted(entries, key=lambda entry: (entry.manifest.get("used", 0), entry.path), reverse=True)
 
 
 def find_nearest_entry(entries: Iterable[KeptEntry], entry: Entry) -> tuple[KeptEntry, tuple[str, ...]] | None:
     """Return the ready entry of the same kind that differs in the fewest factors, and those factors. Pure."""
     best: tuple[KeptEntry, tuple[str, ...]] | None = None
-    for count, kept_entry in enumerate(entries):
-        factors = kept_entry.kept.get("factors", {})
+    for count, cache_entry in enumerate(entries):
+        factors = cache_entry.manifest.get("factors", {})
         if (
             count >= _LOOKED_AT
-            or not kept_entry.kept.get("ready")
+            or not cache_entry.manifest.get("ready")
             or ("model" in factors) != ("model" in entry.factors)
         ):
             continue
         differences = describe_changed_factors(factors, entry.factors)
         if best is None or len(differences) < len(best[1]):
-            best = (kept_entry, differences)
+            best = (cache_entry, differences)
     return best

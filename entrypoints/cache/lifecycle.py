@@ -164,7 +164,9 @@ class Caches:
     def _carry_into(self, opened: Opened) -> None:
         image = self._plan.entries[0].factors
         same = (
-            entry for entry in list_entries(self._plan.work) if image.items() <= entry.kept.get("factors", {}).items()
+            entry
+            for entry in list_entries(self._plan.work)
+            if image.items() <= entry.manifest.get("factors", {}).items()
         )
         nearest_entry = find_nearest_entry(same, opened.entry)
         if nearest_entry and self._others is not None and find_writer(nearest_entry[0].path):
@@ -216,7 +218,7 @@ class Caches:
             if opened.lock >= 0:
                 now = int(time.time())
                 fresh = {"schema": SCHEMA, "factors": opened.entry.factors, "made": now, "ready": 0, "attempts": 0}
-                manifest = {**fresh, **opened.kept, "used": now}
+                manifest = {**fresh, **opened.manifest, "used": now}
                 _try_to(write_entry_manifest, opened.path, {**manifest, "attempts": manifest["attempts"] + 1})
 
     # --- hit or miss -----------------------------------------------------------------------------------------------
@@ -228,7 +230,7 @@ class Caches:
         kernels, plan = self.opened
         kernel_state = "hit" if kernels.verdict.kind == HIT else "miss"
         if plan.verdict.kind == HIT:
-            when = time.strftime("%Y-%m-%d", time.gmtime(plan.kept["ready"]))
+            when = time.strftime("%Y-%m-%d", time.gmtime(plan.manifest["ready"]))
             return (f"cache hit: compiled for this plan, last ready on {when}; kernels {kernel_state}",)
         return (f"cache miss: {plan.verdict.why or self._difference(plan.entry)}; kernels {kernel_state}",)
 
@@ -273,7 +275,7 @@ class Caches:
         count, byte_count = measure_folder(opened.path)
         environment = hash_variables(self._env, self._compiling)
         now = int(time.time())
-        manifest = {"schema": SCHEMA, "factors": opened.entry.factors, "made": now, **opened.kept}
+        manifest = {"schema": SCHEMA, "factors": opened.entry.factors, "made": now, **opened.manifest}
         manifest |= {"ready": now, "used": now, "attempts": 0, "files": count, "bytes": byte_count}
         write_entry_manifest(opened.path, {**manifest, "environment": environment})
         share_lock(opened.lock)
@@ -283,10 +285,10 @@ class Caches:
 
     def _log_growth(self, opened: Opened, count: int, environment: Mapping[str, str]) -> None:
         """Log how many files were compiled despite a hit, and which variables changed since the entry was filled."""
-        more = count - opened.kept.get("files", count)
+        more = count - opened.manifest.get("files", count)
         if opened.verdict.kind != HIT or more <= 0 or "model" not in opened.entry.factors:
             return
-        before = opened.kept.get("environment", {})
+        before = opened.manifest.get("environment", {})
         names = sorted(name for name in {**before, **environment} if before.get(name) != environment.get(name))
         since = f"; changed since it was filled: {', '.join(names)}" if names else ""
         self._say(f"partial cache hit: {more} files were added{since}")

@@ -43,7 +43,9 @@ def make_room(root: str, env: Mapping[str, str], say: Callable[[str], None]) -> 
         return
     for name in (*_list_old_entries(f"{root}/{QUARANTINE}"), *_list_unfinished_copies(f"{root}/{COMPILED}")):
         remove_folder(name)
-    entries = [(entry.path, entry.kept.get("bytes") or measure_folder(entry.path)[1]) for entry in list_entries(root)]
+    entries = [
+        (entry.path, entry.manifest.get("bytes") or measure_folder(entry.path)[1]) for entry in list_entries(root)
+    ]
     used_bytes, short = sum(bytes_ for _, bytes_ in entries), ROOM - figures.f_bavail * figures.f_frsize
     excess = max(used_bytes - allowed, short if short <= used_bytes else 0)
     for path, bytes_ in reversed(entries):

@@ -49,7 +49,7 @@ def _list_cache(root: str, rest: Sequence[str], env: Env) -> int:
 
 
 def _make_cache_row(entry: KeptEntry, env: Env) -> dict[str, Any]:
-    manifest = entry.kept
+    manifest = entry.manifest
     factors = manifest.get("factors", {})
     state = "unreadable"
     if manifest:

@@ -71,10 +71,10 @@ def _read_error_words(argv: tuple[str, ...], env: Env) -> Mapping[str, str]:
 
     from entrypoints.core.language import FLAG, translate_profile
 
-    given = [word.partition("=")[2] for word in argv if word.startswith(f"{FLAG}=")]
-    given += [value for name, value in pairwise(argv) if name == FLAG]
+    languages = [word.partition("=")[2] for word in argv if word.startswith(f"{FLAG}=")]
+    languages += [value for name, value in pairwise(argv) if name == FLAG]
     try:
-        return translate_profile(read_profile(env), given[-1] if given else "", env).get("words") or {}
+        return translate_profile(read_profile(env), languages[-1] if languages else "", env).get("words") or {}
     except EntrypointError:
         return {}
 
@@ -307,7 +307,7 @@ def _make_plan(arguments: Arguments, env: Env, profile: Mapping[str, Any]) -> An
     if drafting.model:
         draft_hub = hub._replace(revision=drafting.revision or parse_hub(hub_env).revision)
         draft = read_model(drafting.model, loads, draft_hub, instead=instead._replace(file=""), bucket=bucket)
-    if draft or drafting.own:
+    if draft or drafting.in_model:
         model = with_draft(model, draft)
     options = arguments.options
     plan = make_serve_plan(profile, facts, model, user_flags, options.drain_timeout, options.stall)

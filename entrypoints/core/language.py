@@ -66,8 +66,8 @@ def translate_profile(profile: dict[str, Any], language: str, env: Mapping[str, 
     parts = {name: _translate_value(profile[name], words) for name in _PARTS if name in profile}
     if words and "roles" in profile:
         parts["roles"] = {
-            role: {**own, "settings": _translate_value(own["settings"], words)}
-            for role, own in profile["roles"].items()
+            role: {**role_part, "settings": _translate_value(role_part["settings"], words)}
+            for role, role_part in profile["roles"].items()
         }
     return {**profile, **parts, "words": Translations(words)} if words else profile
 
@@ -125,9 +125,9 @@ def _translate_parts(words: Translations, text: str) -> str:
         head, inside = (translate_text(words, part) for part in remark.groups())
         return f"{head}（{inside}）" if (head, inside) != remark.groups() else text
     for separator, translated_separator in _SEPARATORS.items():
-        head, found, rest = text.partition(separator)  # the first only: a form may have separators of its own
-        parts = (head, rest) if found else (text,)
-        translations = tuple(translate_text(words, part) for part in parts) if found else parts
+        head, separated, rest = text.partition(separator)  # the first only: a form may have separators of its own
+        parts = (head, rest) if separated else (text,)
+        translations = tuple(translate_text(words, part) for part in parts) if separated else parts
         if translations != parts:
             return translated_separator.join(translations)
     return text

@@ -24,16 +24,16 @@ def apply_role(profile: Mapping[str, Any], role: str) -> Mapping[str, Any]:
 
     Each reason begins with the role and ends with the source.
     """
-    own = (profile.get("roles") or {}).get(role)
-    if not own:
+    role_part = (profile.get("roles") or {}).get(role)
+    if not role_part:
         return profile
-    settings = [{**item, "because": f"{role}: {item['because']} ({item['source']})"} for item in own["settings"]]
+    settings = [{**item, "because": f"{role}: {item['because']} ({item['source']})"} for item in role_part["settings"]]
     stated = [(item["origin"], {item["setting"]: item}) for item in (*profile["settings"], *settings)]
     return {
         **profile,
         "settings": [chosen.value for _, chosen in sorted(merge_setting_layers(stated).items())],
-        "thresholds": {**profile["thresholds"], **own["thresholds"]},
-        "role_files": {name: item["content"] for name, item in own["files"].items()},
+        "thresholds": {**profile["thresholds"], **role_part["thresholds"]},
+        "role_files": {name: item["content"] for name, item in role_part["files"].items()},
     }
 
 
@@ -75,4 +75,4 @@ def _filled(value: Any, names: Mapping[str, Any]) -> Any:
 
 
 def _filled_text(value: Any, names: Mapping[str, Any]) -> Any:
-    return _NAME.sub(lambda found: str(names[found[1]]), value) if isinstance(value, str) else value
+    return _NAME.sub(lambda match: str(names[match[1]]), value) if isinstance(value, str) else value

@@ -306,7 +306,8 @@ def _refused_stages(vllm: str, model: ModelFacts, user_flags: UserFlags, setting
     """
     first = STAGED_DRAFTS.get(model.model_type, ONE_STAGE_FROM)
     stages = str(settings.get(PIPELINE, "1"))
-    if stages != "1" and DRAFTED_FROM <= parse_version_numbers(vllm)[:2] < first and parse_drafting(user_flags).own:
+    affected = DRAFTED_FROM <= parse_version_numbers(vllm)[:2] < first
+    if stages != "1" and affected and parse_drafting(user_flags).in_model:
         problem = f"{PIPELINE} {stages} with {SPECULATION} of the model's own layers (MTP)"
         expected = f"one of the two, or vLLM {'.'.join(map(str, first))} or later"
         yield Refusal("mtp-stages", problem, expected, since=first)

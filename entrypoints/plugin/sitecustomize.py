@@ -18,7 +18,7 @@ if os.environ.get(METHOD) == "fork":
     sys.meta_path.insert(0, Finder())
 
 # Python runs only the first module of this name. This is the next one, of the image or of the user.
-_own = os.path.dirname(__file__)
-_hidden = PathFinder.find_spec("sitecustomize", [folder for folder in sys.path if folder != _own])
+_plugin_folder = os.path.dirname(__file__)
+_hidden = PathFinder.find_spec("sitecustomize", [folder for folder in sys.path if folder != _plugin_folder])
 if _hidden and _hidden.loader:
     _hidden.loader.exec_module(module_from_spec(_hidden))

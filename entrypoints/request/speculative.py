@@ -30,7 +30,7 @@ class Drafting(NamedTuple):
     revision: str | None = None
     ranks: int | None = None
     """Ranks that share the draft model, if the user sets it: 1, or as many as share the model."""
-    own: bool = False
+    in_model: bool = False
     """Whether layers of the model itself compute them."""
 
 
@@ -39,7 +39,7 @@ def parse_drafting(user_flags: UserFlags) -> Drafting:
     fields = parse_speculation(user_flags)
     method, model = str(fields.get("method") or ""), str(fields.get("model") or "")
     if method.endswith(_OWN):
-        return Drafting(own=True)
+        return Drafting(in_model=True)
     if method in _WITHOUT_A_MODEL or model in ("", *_WITHOUT_A_MODEL) or re.fullmatch(_CLASS, model):
         return Drafting()
     ranks, revision = str(fields.get("draft_tensor_parallel_size") or ""), fields.get("revision")

@@ -70,7 +70,7 @@ def test_an_entry_is_judged_by_its_manifest(manifest: dict[str, Any] | None, kin
 
 def test_a_missing_entry_is_filled(tmp_path: Path) -> None:
     entry = opened(tmp_path)
-    assert (entry.verdict.kind, entry.kept) == (FILL, {})
+    assert (entry.verdict.kind, entry.manifest) == (FILL, {})
     assert is_in_use(entry.path)
 
 

@@ -88,7 +88,7 @@ def test_a_miss_says_which_factor_changed(run: Run, tmp_path: Path) -> None:
     assert "cache miss: no ready entry yet; kernels miss" in first.said()
     output = served(run(factors={"--dtype": "float16"}))
     assert "cache miss: compared with plan: --dtype was not set, is float16; kernels hit" in output
-    assert sorted(entry.kept["ready"] > 0 for entry in list_entries(str(tmp_path / "cache"))) == [True] * 3
+    assert sorted(entry.manifest["ready"] > 0 for entry in list_entries(str(tmp_path / "cache"))) == [True] * 3
 
 
 def test_folders_valid_for_any_plan_are_copied(run: Run, tmp_path: Path) -> None:
