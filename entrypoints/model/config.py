@@ -97,7 +97,7 @@ def parse_config(outer: Table) -> Config:
     pattern = _read_layer_pattern(text)
     if pattern:
         text = {"num_hidden_layers": len(pattern), **text}
-    layers = read_size(text, *LAYERS) or None
+    layers = _find_layer_count(text)
     return Config(
         outer=outer,
         text=text,
@@ -113,6 +113,12 @@ def parse_config(outer: Table) -> Config:
         filled=filled,
         audio=towers["audio"] or {},
     )
+
+
+def _find_layer_count(text: Table) -> int | None:
+    """Return the number of layers; None if it is missing or wrong, which geometry.py refuses by its key."""
+    counts = (text.get(key) for key in LAYERS)
+    return next((count for count in counts if isinstance(count, int) and count > 0), None)
 
 
 def _read_layer_pattern(text: Table) -> str:
