@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -15,6 +16,8 @@ from drydock.pages.markdown import make_anchor
 from drydock.pages.reference_pages import owners_of
 
 NAME = "failures.md"
+_WIDEST = 120
+"""Characters of a line, as in pages that are written by hand. A heading and a link stay on one line."""
 
 
 class _Labels(NamedTuple):
@@ -116,8 +119,12 @@ def _format_failure(
         labels.source.format(source) if source == failure.source else labels.source.format(f"{up}{source}") + english,
     )
     cause = _escape_prose(words.get(failure.cause, failure.cause))
-    listed = "".join(f"- {text}\n" for text in facts if text)
-    return f"\n### {make_anchor(name)}{_format_code(failure.symptom)}\n\n{cause}\n\n{listed}"
+    listed = "".join(f"{_wrap_text(f'- {text}', '  ')}\n" for text in facts if text)
+    return f"\n### {make_anchor(name)}{_format_code(failure.symptom)}\n\n{_wrap_text(cause)}\n\n{listed}"
+
+
+def _wrap_text(text: str, indent: str = "") -> str:
+    return textwrap.fill(text, _WIDEST, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
 
 
 def _link_finding(number: str, owners: Mapping[str, str]) -> str:
