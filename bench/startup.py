@@ -55,11 +55,11 @@ def stage_entrypoint(folder: Path, machine: str) -> Mapping[str, Path]:
     stub.chmod(0o755)
     profile = json.loads(render.profile_text(find_variant(read_matrix(DRYDOCK), MACHINES[machine])))
     (folder / "profile.json").write_text(json.dumps({**profile, "python": str(stub)}))
-    return {"host": _copy_host(folder, machine), "model": write_model(folder)}
+    return {"host": copy_host(folder, machine), "model": write_model(folder)}
 
 
-def _copy_host(folder: Path, machine: str) -> Path:
-    """Copy the recorded host, with a writable cache folder."""
+def copy_host(folder: Path, machine: str) -> Path:
+    """Copy a recorded host into a folder, with a cache that can be written to; return the copy's path."""
     host = json.loads((ROOT / "tests" / "hosts" / machine / "host.json").read_text())
     host["mounts"]["cache"]["path"] = str(folder / "cache")
     (folder / "cache").mkdir()

@@ -37,6 +37,7 @@ import pytest
 import yaml
 
 import tasks
+from bench.startup import copy_host
 from drydock.build import buildx, render
 from drydock.cli import cli
 from drydock.config.matrix import find_variant
@@ -437,7 +438,7 @@ def _started_inside(place: Place, variant: Variant, words: Sequence[str], verb: 
             words[words.index("--url") + 1] = f"http://127.0.0.1:{running.start.port}"
         if verb == "fabric":
             return _measured(place, image)
-        env = {**_entrypoint(variant.id)[1], **image, "ROOT": _copy_host(place.host, folder) if place.host else ""}
+        env = {**_entrypoint(variant.id)[1], **image, "ROOT": str(copy_host(folder, place.host)) if place.host else ""}
         argv = [
             *_entrypoint(variant.id)[0][:-1],
             *(("-c", _ON_HOST, str(ROOT)) if verb == "bench" else (str(ROOT / "entrypoints"),)),
@@ -449,16 +450,6 @@ def _started_inside(place: Place, variant: Variant, words: Sequence[str], verb: 
     output = done.stdout + done.stderr
     own_help = "--help" in words and not done.returncode
     return Done(output, "" if "started: " in output or own_help else f"starts nothing: {_end(output)}")
-
-
-def _copy_host(name: str, folder: Path) -> str:
-    """Copy a recorded host, with a cache in a folder: `bench` writes to it. Return the path of the copy."""
-    host = json.loads((HOSTS / name / "host.json").read_text())
-    host["mounts"]["cache"]["path"] = str(folder / "cache")
-    (folder / "cache").mkdir()
-    copied_host = folder / "host.json"
-    copied_host.write_text(json.dumps(host))
-    return str(copied_host)
 
 
 _ON_HOST = """

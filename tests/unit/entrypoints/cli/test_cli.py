@@ -665,7 +665,7 @@ def test_unwritable_standard_output_is_an_error(profile: Path) -> None:
 
 def test_a_signal_that_comes_while_planning_is_not_lost(profile: Path, model: str, tmp_path: Path) -> None:
     command = [sys.executable, "-I", "-S", str(PACKAGE), "serve", "--model", model, "--status-port", "0"]
-    env = {"DRYDOCK_PROFILE": str(profile), "DRYDOCK_CACHE_DIR": str(tmp_path), "TMPDIR": str(tmp_path)}
+    env = make_environment(profile) | {"DRYDOCK_CACHE_DIR": str(tmp_path)}
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})  # inherited, as PID 1 starts out deaf
     try:
         process = subprocess.Popen(command, env=env, stderr=subprocess.PIPE, text=True)
