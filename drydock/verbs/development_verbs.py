@@ -76,7 +76,7 @@ class TestOptions(VerbOptions):
 
 @Verb
 def run_tests(options: TestOptions) -> None:
-    """Run the linters and the tests: about 20 minutes on two cores."""
+    """Run the linters and the tests: about 45 minutes on two cores."""
     from drydock.quality import quality
 
     if options.ordinary_user:
