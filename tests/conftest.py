@@ -1,4 +1,4 @@
-"""Counts tests by kind at the end of a run, and with --record-proof commits what they showed of each image.
+"""Counts tests by kind at the end of a run, and with --record-proof writes what they showed of each image.
 
 Kinds: unit, golden (compares with a committed file), fuzz (hundreds of cases a parser), engine (needs Docker), packages
 (gigabytes of real ones), machines (several servers; faults), cluster (a real Kubernetes), oracle (vLLM's own classes).
@@ -16,13 +16,12 @@ import pytest
 
 from drydock.build import build
 from drydock.build.build_job import Job, prepare_job
-from drydock.config.matrix import read_matrix
 from drydock.config.project_choice import DRYDOCK
 from drydock.core.console import log
 from drydock.engine import daemon as docker_engine
-from drydock.lock import proof
+from drydock.lock import image_record, proof
+from drydock.lock.image_record import PlatformRecord
 from drydock.oci import image_layout as oci_layout
-from drydock.pages import docs
 from tests.support import damage
 
 os.environ["LC_ALL"] = "C.UTF-8"
@@ -100,7 +99,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--fuzz-rounds", type=int, default=1, help="rounds of 500 damaged inputs for each parser")
-    parser.addoption("--record-proof", action="store_true", help="write images/*/proof.json and README's table")
+    parser.addoption("--record-proof", action="store_true", help="write images/*/record.json")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -144,36 +143,32 @@ class Recorder:
         return report  # type: ignore[return-value] - as above
 
     def pytest_sessionfinish(self) -> None:
-        """Write the proofs, for the images that are built now."""
+        """Write the records, for the images that are built now."""
         for variant, outcomes in self._outcomes.items():
+            job = prepare_job(DRYDOCK, variant)
             digests = {subject: self._digests.get((variant, subject), "") for subject in (FOUNDATION, IMAGE)}
-            if proof.write_proof(DRYDOCK, variant, prove(variant, outcomes, digests)):
-                log(f"wrote {proof.proof_path(DRYDOCK, variant)}")
-        docs.write(DRYDOCK, read_matrix(DRYDOCK))
+            record = prove(job, outcomes, digests)
+            if path := image_record.write_platform_record(DRYDOCK, variant, job.platform, record):
+                log(f"wrote {path}")
 
 
-def prove(variant: str, outcomes: Mapping[str, Sequence[Outcome]], digests: Mapping[str, str]) -> proof.Proof:
-    """Return a variant's proof with what these outcomes show of its foundation and of its image.
+def prove(job: Job, outcomes: Mapping[str, Sequence[Outcome]], digests: Mapping[str, str]) -> PlatformRecord:
+    """Return a variant's record with what these outcomes show of its foundation and of its image.
 
     `digests` are those of what was tested, as far as the tests told them.
     """
-    job, old = prepare_job(DRYDOCK, variant), proof.read_proof(DRYDOCK, variant) or proof.Proof()
     inputs = {FOUNDATION: job.foundation_key, IMAGE: job.inputs_sha256}
     proven: dict[str, dict[str, proof.Evidence]] = {}
     for subject, results in outcomes.items():
-        passed = proof.group_passed_tiers(results)
         failed = dict.fromkeys(proof.list_failed_tiers(results), inputs[subject])
         evidence = {
-            tier: proof.make_evidence(
-                DRYDOCK,
-                digest="" if tier == "stand-in" else digests[subject] or digest_of_tested(job, subject),
-                inputs_sha256=inputs[subject],
-                tests=tests,
+            tier: image_record.make_evidence(
+                DRYDOCK, digests[subject] or digest_of_tested(job, subject), inputs[subject], tests
             )
-            for tier, tests in passed.items()
+            for tier, tests in proof.group_passed_tiers(results).items()
         }
-        proven[subject] = proof.replace_evidence(getattr(old, subject), evidence, failed)
-    return proof.Proof(**proven)
+        proven[subject] = proof.replace_evidence(getattr(job.record, subject), evidence, failed)
+    return job.record.model_copy(update=proven)
 
 
 def digest_of_tested(job: Job, subject: str) -> str:

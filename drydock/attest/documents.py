@@ -155,8 +155,7 @@ def _make_bom_document(job: Job, manifest: Manifest, parts: tuple[components.Com
 
 def _make_proof_document(job: Job) -> tuple[Attached, ...]:
     """Return what was shown of this foundation and of this image; nothing of earlier ones."""
-    recorded = proof.read_proof(job.project, job.variant.id)
-    current = proof.select_current(recorded, job.subjects) if recorded else proof.Proof()
+    current = proof.select_current(job.record, job.foundation_key, job.inputs_sha256)
     return (Attached(PROOF, format_json(dump_record(current)).encode()),) if current != proof.Proof() else ()
 
 

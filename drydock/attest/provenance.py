@@ -18,10 +18,10 @@ from drydock.build.build_job import Job
 from drydock.config import matrix
 from drydock.config.rows import MATRIX
 from drydock.config.server_access import redact_url
-from drydock.core.commit import is_in_repository, read_commit, read_head, run_git
-from drydock.core.files import parse_any_json
+from drydock.core.commit import is_in_repository, read_commit, read_head, run_git, select_all_but
 from drydock.core.project import Project
-from drydock.model.locked import LockedDebianBase, LockedPlatform
+from drydock.lock.image_record import RECORDS, VerifiedImage
+from drydock.model.locked import LockedDebianBase
 
 STATEMENT = "https://in-toto.io/Statement/v1"
 PREDICATE = "https://slsa.dev/provenance/v1"
@@ -50,7 +50,8 @@ def make_statement(job: Job, layout: Path, digest: str, subject: str, env: Mappi
     statement = _make_common_statement(job, BUILD_TYPE, internal, digest, subject, env)
     details = statement["predicate"]["runDetails"]
     details["metadata"]["finishedOn"] = _read_finish_time(layout)
-    details["byproducts"] = _list_byproducts(job.pins)
+    is_verified = job.record.find_verified_digest(job.inputs_sha256)
+    details["byproducts"] = _list_byproducts(job.record.verified if is_verified else None)
     return statement
 
 
@@ -128,30 +129,9 @@ def read_origin(project: Project) -> Checkout:
     commit = read_head(project.root)
     remotes = run_git(project.root, "config", "--get", "remote.origin.url", may_fail=True)
     remote = run_git(project.root, "remote", "get-url", "origin").strip() if remotes else ""
-    top = Path(run_git(project.root, "rev-parse", "--show-toplevel").rstrip("\n"))
-    names = run_git(project.root, "diff", "--name-only", "-z", "HEAD").split("\0") if commit else ()
-    dirty = not all(_only_recorded(top, name) for name in names if name)
+    pathspecs = select_all_but(RECORDS)  # CI writes the record, then publishes
+    dirty = bool(commit and run_git(project.root, "diff", "--name-only", "HEAD", "--", *pathspecs))
     return Checkout(redact_url(remote) if "://" in remote else "", commit, dirty)
-
-
-def _only_recorded(top: Path, name: str) -> bool:
-    """Tell whether a file is a lock that differs from its commit only in the digests that `verify --record` wrote."""
-    path = top / name
-    if path.name != "lock.json" or not path.is_file():
-        return False
-    try:
-        return _strip_image_digests(run_git(top, "show", f"HEAD:{name}")) == _strip_image_digests(
-            path.read_text(encoding="utf-8")
-        )
-    except (ValueError, LookupError, TypeError, AttributeError):
-        return False
-
-
-def _strip_image_digests(lock: str) -> dict[str, Any]:
-    """Return the content of a lock without the digests of images."""
-    content: dict[str, Any] = parse_any_json(lock)
-    platforms = {name: {**pins, "image": None} for name, pins in content["platforms"].items()}
-    return {**content, "platforms": platforms, "content_sha256": ""}
 
 
 def read_builder_id(env: Mapping[str, str]) -> str:
@@ -169,14 +149,12 @@ def _make_source(origin: Checkout) -> dict[str, Any]:
     return {"repository": origin.repository, "commit": origin.commit, "changed": origin.dirty}
 
 
-def _list_byproducts(pins: LockedPlatform) -> list[dict[str, Any]]:
-    """Return the verified digest in the lock, with the versions that produced it, if there is one."""
-    if not pins.image:
+def _list_byproducts(verified: VerifiedImage | None) -> list[dict[str, Any]]:
+    """Return the verified digest in the record, with the versions that produced it, if there is one."""
+    if not verified:
         return []
-    content = {"buildkit": pins.image.buildkit, "buildx": pins.image.buildx}
-    return [
-        {"name": "verified", "digest": {"sha256": pins.image.digest.removeprefix("sha256:")}, "annotations": content}
-    ]
+    content = {"buildkit": verified.buildkit, "buildx": verified.buildx}
+    return [{"name": "verified", "digest": {"sha256": verified.digest.removeprefix("sha256:")}, "annotations": content}]
 
 
 def _file_dependencies(job: Job) -> list[dict[str, Any]]:

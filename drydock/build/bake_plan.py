@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from drydock.core.files import compute_checksum
 from drydock.model.locked import Lock, LockedPlatform
 from drydock.model.variant import Variant
 
@@ -30,22 +29,22 @@ def choose_export(dockerfile: str) -> str:
     return EXPORT if all(SETTLES.fullmatch(line) for line in last) else REWRITING
 
 
-def inputs_sha256(variant: Variant, lock: Lock, platform: str, files: Mapping[str, str], exported: str = EXPORT) -> str:
-    """Return the checksum of everything a digest depends on, except BuildKit itself.
+def collect_inputs(
+    variant: Variant, lock: Lock, platform: str, files: Mapping[str, str], exported: str = EXPORT
+) -> dict[str, Any]:
+    """Return everything a digest depends on, except BuildKit itself, as plain data.
 
     `files` maps the repository's files that are used (Dockerfile, profile, entrypoint, tools) to their hashes.
     """
-    return compute_checksum(
-        {
-            "files": dict(files),
-            "pins": _summarize_pins(lock.platforms[platform]),
-            "platform": platform,
-            "source_date_epoch": lock.source_date_epoch,
-            "compression": variant.compression.model_dump(mode="json", include={"algorithm", "level"}),
-            "trims": variant.trims,
-            "export": exported,
-        }
-    )
+    return {
+        "files": dict(files),
+        "pins": _summarize_pins(lock.platforms[platform]),
+        "platform": platform,
+        "source_date_epoch": lock.source_date_epoch,
+        "compression": variant.compression.model_dump(mode="json", include={"algorithm", "level"}),
+        "trims": variant.trims,
+        "export": exported,
+    }
 
 
 def make_bake_plan(  # noqa: PLR0913 - the last has a default

@@ -9,22 +9,24 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import platform as host
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from drydock.build import bake_plan, foundation, render
 from drydock.config import matrix
 from drydock.core.errors import InputError, UntrustedError
-from drydock.core.files import hold_lock_file
+from drydock.core.files import compute_checksum, hold_lock_file
 from drydock.core.paths import cache_home
 from drydock.core.project import Project
 from drydock.inputs import overrides
 from drydock.inputs.store import default_store
-from drydock.lock import lockfile, proof
+from drydock.lock import image_record, lockfile
+from drydock.lock.image_record import PlatformRecord
 from drydock.model.locked import Lock, LockedPlatform
 from drydock.model.variant import Variant
 
@@ -101,9 +103,14 @@ class Job:
         return default_store().folder({}, self.sources)
 
     @cached_property
+    def inputs(self) -> Mapping[str, Any]:
+        """Return everything the job's digest depends on, files by their hashes; needs neither network nor store."""
+        return self._collect_inputs(self.sources, self.project.entrypoint_hashes, self.context_overrides)
+
+    @cached_property
     def inputs_sha256(self) -> str:
-        """Return the checksum of everything the job's digest depends on; needs neither network nor store."""
-        return self._checksum(self.sources, self.project.entrypoint_hashes, self.context_overrides)
+        """Return the checksum of everything the job's digest depends on."""
+        return compute_checksum(self.inputs)
 
     @property
     def stand_in_labels(self) -> dict[str, str]:
@@ -126,9 +133,14 @@ class Job:
         return self.layout if (self.layout / "index.json").is_file() else None
 
     @cached_property
+    def record(self) -> PlatformRecord:
+        """Return what was shown of this variant for the job's platform, of any inputs."""
+        return image_record.read_platform_record(self.project, self.variant.id, self.platform)
+
+    @cached_property
     def recorded_digest(self) -> str | None:
-        """Return the digest that the lock, or else the proof, records for the same inputs."""
-        return recorded_digest(self.project, self.variant.id, self.lock, self.platform, self.inputs_sha256)
+        """Return the digest that is recorded for the same inputs."""
+        return self.record.find_digest(self.inputs_sha256)
 
     def refuse_other(self, digest: str) -> None:
         """Raise UntrustedError if another digest is recorded for the same inputs."""
@@ -148,19 +160,16 @@ class Job:
                 f"{self.variant.id} ({self.platform}): images/{self.variant.id} records no digest for these inputs,"
                 f" expected {digest}",
                 hint=f"`./inv verify --target {self.variant.id} --record` builds the image again, compares it and"
-                " records its digest in the lock",
+                f" writes its digest into {image_record.name_of_record(self.variant.id)}",
             )
 
     @cached_property
     def foundation_key(self) -> str:
         """Return the checksum of everything that the foundation's digest depends on."""
         contexts = {name: value for name, value in self.context_overrides.items() if name != "entrypoints"}
-        return self._checksum({render.DOCKERFILE: self.foundation_recipe.encode()}, {}, contexts)
-
-    @property
-    def subjects(self) -> proof.Subjects:
-        """Return the checksums of what is proven: of this job's foundation, and of its image."""
-        return proof.Subjects({self.foundation_key}, {self.inputs_sha256})
+        return compute_checksum(
+            self._collect_inputs({render.DOCKERFILE: self.foundation_recipe.encode()}, {}, contexts)
+        )
 
     @property
     def foundation(self) -> Path:
@@ -169,19 +178,19 @@ class Job:
 
     @property
     def committed_foundation(self) -> str | None:
-        """Return the digest that the lock has for the foundation's key; None if it has none, or one for another key."""
-        record = self.pins.image.foundation if self.pins.image else None
-        return record.digest if record and record.key == self.foundation_key else None
+        """Return the digest that is recorded for the foundation's key; None without one."""
+        return self.record.find_foundation(self.foundation_key)
 
-    def _checksum(
+    def _collect_inputs(
         self, files: Mapping[str, bytes], entrypoint: Mapping[str, str], context_overrides: Mapping[str, str]
-    ) -> str:
-        """Return the checksum of files, the entrypoint's hashes and contexts, and what every image depends on."""
-        hashes = {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
+    ) -> dict[str, Any]:
+        """Return files, the entrypoint's hashes and contexts, and what every image depends on."""
+        dockerfile = files[render.DOCKERFILE].decode()
+        tools = {f"tools/{name}": self.project.tools[name] for name in find_tools(dockerfile, self.project.tools)}
+        hashes = {name: hashlib.sha256(content).hexdigest() for name, content in {**files, **tools}.items()}
         hashes |= {f"context {name}": overrides.identify_context(value) for name, value in context_overrides.items()}
-        hashes |= {**entrypoint, **self.project.tool_hashes}
-        exported = bake_plan.choose_export(files[render.DOCKERFILE].decode())
-        return bake_plan.inputs_sha256(self.variant, self.lock, self.platform, hashes, exported)
+        exported = bake_plan.choose_export(dockerfile)
+        return bake_plan.collect_inputs(self.variant, self.lock, self.platform, {**hashes, **entrypoint}, exported)
 
 
 def prepare_job(project: Project, target: str, options: BuildOptions = DEFAULTS) -> Job:
@@ -209,19 +218,17 @@ def choose_platform(variant: Variant, requested: str | None, machine: str = "") 
     return requested or (host_platform if host_platform in variant.platforms else variant.platforms[0])
 
 
-def committed_digest(pins: Lock, platform: str, inputs_sha256: str) -> str | None:
-    """Return the lock's digest for these inputs; None if it has none, or one for other inputs."""
-    image = pins.platforms[platform].image if platform in pins.platforms else None
-    return image.digest if image and image.inputs_sha256 == inputs_sha256 else None
-
-
-def recorded_digest(project: Project, variant: str, lock: Lock, platform: str, inputs_sha256: str) -> str | None:
-    """Return the digest that a repository's lock, or else its proof, records for these inputs.
-
-    Raises StaleError for an invalid proof.
-    """
-    tested = proof.tested_digest(proof.read_proof(project, variant), inputs_sha256)
-    return committed_digest(lock, platform, inputs_sha256) or tested or None
+def find_tools(dockerfile: str, tools: Mapping[str, bytes]) -> list[str]:
+    """Return which tools a Dockerfile runs, with those that they import or start. Pure."""
+    names = [name for name in tools if f"/tools/{name}" in dockerfile]
+    for name in names:  # it grows while it is read
+        text = tools[name].decode()
+        names += [
+            other
+            for other in tools
+            if other not in names and (f"/{other}" in text or re.search(rf"^import {other[:-3]}$", text, re.MULTILINE))
+        ]
+    return sorted(names)
 
 
 def image_name(variant: str, digest: str) -> str:

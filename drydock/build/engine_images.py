@@ -17,7 +17,7 @@ from drydock.core.console import as_lines, log
 from drydock.core.project import Project
 from drydock.engine import daemon, image_loading
 from drydock.engine.connection import connect_engine, inspect_images
-from drydock.lock import lockfile
+from drydock.lock import image_record
 
 COMMITTED, OTHER, STAND_IN = "committed", "not committed", "stand-in"
 """What an image's digest is to this checkout's locks."""
@@ -77,10 +77,8 @@ def _make_engine_image(
 
 def _list_committed_digests(project: Project) -> Iterator[str]:
     for variant in read_matrix(project):
-        path = lockfile.path_of_lock(project, variant.id)
-        if path.is_file():
-            platforms = lockfile.read_lock(path).platforms.values()
-            yield from (pins.image.digest for pins in platforms if pins.image)
+        platforms = image_record.read_record(project, variant.id).platforms.values()
+        yield from (platform.verified.digest for platform in platforms if platform.verified)
 
 
 def list_unkept_images(images: Sequence[EngineImage]) -> list[EngineImage]:

@@ -13,7 +13,7 @@ from drydock.core.errors import UnresolvedError
 from drydock.core.files import hold_lock_file
 from drydock.inputs import overrides, supplied
 from drydock.inputs.store import Store, default_store
-from drydock.lock import lockfile
+from drydock.lock import image_record, lockfile
 from drydock.model.locked import LockedDebianBase, LockedPlatform
 
 BASE = "base"
@@ -42,6 +42,7 @@ def pin_missing(
         before = lockfile.read_lock(path)  # again: another run may have pinned it
         lockfile.check_lock_inputs(job.variant, before)
         lock = resolution.fill_lock_platform(job.variant, before, job.platform, job.context_overrides, folders, env)
+        image_record.move_earlier_files(job.project, job.variant.id)  # before the lock loses its digest
         written_path = lockfile.write_own(job.project, lock)
     for line in _list_new_pins(before.platforms[job.platform], lock.platforms[job.platform]):
         log(f"pinned {line}")

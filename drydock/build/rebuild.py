@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from drydock.build import build
-from drydock.build.build_job import Job, committed_digest
+from drydock.build.build_job import Job
 from drydock.build.render import vllm_interpreter
 from drydock.config.project_choice import FILE
 from drydock.core.console import log
@@ -28,9 +28,9 @@ from drydock.core.paths import cache_home
 from drydock.core.process import in_ci
 from drydock.engine import daemon
 from drydock.engine.run_container import run_to_end
-from drydock.lock import lockfile, proof
+from drydock.lock import image_record, proof
+from drydock.lock.image_record import VerifiedFoundation, VerifiedImage
 from drydock.model.additions import Additions
-from drydock.model.locked import LockedFoundation, LockedImage
 from drydock.model.record import Record
 from drydock.oci import image_layout as oci
 from drydock.oci.layout_diff import LayoutDifference, compare_layouts
@@ -43,7 +43,7 @@ SHARED = ("store",)
 """Folders of the cache with fetched files, which each use checks: the second build must not use the network."""
 CIRCUMSTANCES = {"TZ": "Pacific/Kiritimati", "LC_ALL": "tr_TR.UTF-8", "LANG": "tr_TR.UTF-8", "PYTHONHASHSEED": "12345"}
 NOT_BUILT = "none: two layers were added to a base"
-"""What a lock has in place of BuildKit's version for an adopted image."""
+"""What a record has in place of BuildKit's version for an adopted image."""
 OTHER_MTIME = 981173106
 """2001-02-03: the time of the copied files."""
 
@@ -55,7 +55,7 @@ class Verified(Record):
     first: str
     second: str
     committed: str | None
-    """The lock's digest, if it was made from the same inputs."""
+    """The digest in the record, if it was made from the same inputs."""
     matches_committed: bool | None
     differences: tuple[Mapping[str, str], ...]
     foundation: str | None = None
@@ -67,11 +67,11 @@ def verify_build(
 ) -> Verified:
     """Build twice and compare; return differences by layer, path and field.
 
-    With `from_foundation`, a kept foundation whose digest is the lock's is not built again: two builds have agreed on
+    With `from_foundation`, a kept foundation whose digest is the record's is not built again: two builds have agreed on
     it already. With `recording`, raises InputError if the digest cannot be written.
     """
     if recording:
-        job.project.check_writable(f"images/{job.variant.id}/lock.json")
+        job.project.check_writable(image_record.name_of_record(job.variant.id))
     if job.is_adopted:
         return _verify_adopted(job)
     fresh = recording and not oci.is_sound_layout(job.foundation)  # both builds must show the digest of the foundation
@@ -87,7 +87,7 @@ def verify_build(
         second = _build_elsewhere(job, Path(folder), builder, below="kept" if shared else "")
         differences = compare_layouts(Path(first.layout), Path(second["layout"]))
         below = {_read_sound_digest(job.foundation), _read_sound_digest(again)}
-    committed = committed_digest(job.lock, job.platform, first.inputs_sha256)
+    committed = job.record.find_verified_digest(first.inputs_sha256)
     return Verified(
         reproducible=first.digest == second["digest"],
         first=first.digest,
@@ -111,7 +111,7 @@ def _verify_adopted(job: Job) -> Verified:
         reproducible=is_same,
         first=first.digest,
         second=second["digest"],
-        committed=(committed := committed_digest(job.lock, job.platform, first.inputs_sha256)),
+        committed=(committed := job.record.find_verified_digest(first.inputs_sha256)),
         matches_committed=None if committed is None else committed == first.digest,
         differences=tuple(difference._asdict() for difference in differences),
     )
@@ -127,7 +127,7 @@ def settle_verification(
 ) -> None:
     """Raise NotReproducibleError unless both builds, and the committed digest if there is one, are the same.
 
-    With `recording`, write the digest into the lock. It replaces another one, except in CI.
+    With `recording`, write the digest into the record. It replaces another one, except in CI.
     """
     if not verified.reproducible:
         raise NotReproducibleError(
@@ -135,8 +135,8 @@ def settle_verification(
         )
     if verified.matches_committed is False and (not recording or in_ci(env)):
         raise NotReproducibleError(
-            f"{job.variant.id}: both builds gave {verified.first}, the lock has {verified.committed}",
-            hint="compare BuildKit with `image.buildkit` in the lock; on a machine that is no CI,"
+            f"{job.variant.id}: both builds gave {verified.first}, its record has {verified.committed}",
+            hint="compare BuildKit with `verified.buildkit` in the record; on a machine that is no CI,"
             f" `./inv verify --target {job.variant.id} --record` writes the new digest",
         )
     if recording and not (verified.matches_committed and verified.foundation in (None, job.committed_foundation)):
@@ -144,20 +144,23 @@ def settle_verification(
 
 
 def record_digests(job: Job, verified: Verified, builder: str | None = None) -> None:
-    """Write the digest of two identical builds into the lock, and that their foundations agree into the proof."""
-    below = verified.foundation
-    image = LockedImage(
-        foundation=LockedFoundation(digest=below, key=job.foundation_key) if below else None,
+    """Write the digest of two identical builds into the record, and what they showed of the foundation."""
+    below, foundations = verified.foundation, job.record.foundation
+    image = VerifiedImage(
         digest=verified.first,
         inputs_sha256=job.inputs_sha256,
+        foundation=VerifiedFoundation(digest=below, key=job.foundation_key) if below else None,
         buildkit=NOT_BUILT if job.is_adopted else daemon.buildkit_version(builder),
         buildx=NOT_BUILT if job.is_adopted else daemon.ensure_engine().buildx,
+        **image_record.stamp_today(job.project),
     )
-    pins = job.pins.model_copy(update={"image": image})
-    changed = job.lock.model_copy(update={"platforms": {**job.lock.platforms, job.platform: pins}})
-    lockfile.write_own(job.project, changed)
     if below:
-        _prove_foundation(job, below)
+        command = f"./inv verify --target {job.variant.id} --record"
+        evidence = image_record.make_evidence(job.project, below, job.foundation_key, [command])
+        shown = (proof.REPRODUCED, *((proof.IMPORTED,) if job.variant.serves else ()))
+        foundations = proof.replace_evidence(foundations, dict.fromkeys(shown, evidence))
+    record = job.record.model_copy(update={"verified": image, "foundation": foundations})
+    image_record.write_platform_record(job.project, job.variant.id, job.platform, record)
 
 
 def import_vllm(job: Job, image: str) -> None:
@@ -165,22 +168,11 @@ def import_vllm(job: Job, image: str) -> None:
 
     A build reads vLLM's files and imports nothing, so a package that is missing or damaged would be seen at the start.
     """
-    recorded = proof.read_proof(job.project, job.variant.id) or proof.Proof()
-    evidence = recorded.foundation.get(proof.IMPORTED)
+    evidence = job.record.foundation.get(proof.IMPORTED)
     if not job.variant.serves or (evidence and evidence.inputs_sha256 == job.foundation_key):
         return
     log(f"{job.variant.id}: importing vLLM, once for this foundation")
     run_to_end(image, (vllm_interpreter(job.variant), "-c", "import vllm"), network_mode="none")
-
-
-def _prove_foundation(job: Job, foundation: str) -> None:
-    """Write into the variant's proof that two builds gave the same foundation, and that vLLM imports in it."""
-    command = f"./inv verify --target {job.variant.id} --record"
-    recorded = proof.read_proof(job.project, job.variant.id) or proof.Proof()
-    evidence = proof.make_evidence(job.project, digest=foundation, inputs_sha256=job.foundation_key, tests=(command,))
-    kinds = (proof.REPRODUCED, *((proof.IMPORTED,) if job.variant.serves else ()))
-    foundations = proof.replace_evidence(recorded.foundation, dict.fromkeys(kinds, evidence))
-    proof.write_proof(job.project, job.variant.id, recorded.model_copy(update={"foundation": foundations}))
 
 
 def format_difference(difference: LayoutDifference | Mapping[str, str]) -> str:

@@ -8,12 +8,12 @@ from __future__ import annotations
 from pathlib import Path
 
 from drydock.attest import cosign
-from drydock.build.build_job import layouts_folder, recorded_digest
+from drydock.build.build_job import layouts_folder
 from drydock.bundle.archive import Archive
 from drydock.bundle.bundle_records import BundledImage
 from drydock.core.errors import InputError, NotReproducibleError, UntrustedError
 from drydock.core.project import Project
-from drydock.lock import lockfile
+from drydock.lock import image_record
 from drydock.oci import image_layout as oci
 
 
@@ -49,10 +49,8 @@ def _verify_signature(archive: Archive, key: str) -> None:
 
 def check_recorded(image: BundledImage, project: Project) -> None:
     """Raise UntrustedError if this repository records another digest for the same inputs."""
-    path = lockfile.path_of_lock(project, image.variant)
-    if not path.is_file():
-        return
-    recorded = recorded_digest(project, image.variant, lockfile.read_lock(path), image.platform, image.inputs_sha256)
+    record = image_record.read_platform_record(project, image.variant, image.platform)
+    recorded = record.find_digest(image.inputs_sha256)
     if recorded not in (None, image.digest):
         raise UntrustedError(
             f"{image.variant} ({image.platform}): the bundle contains {image.digest}, expected {recorded}, which"

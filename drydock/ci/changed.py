@@ -1,7 +1,7 @@
-"""Which variants changed since a commit, by the checksum of their image's inputs. IO: git.
+"""Which variants changed since a commit, and by which of their image's inputs. IO: git.
 
-It is the checksum that `verify` and proofs use: lock, Dockerfile, profile, entrypoint, tools, compression. A comment in
-a stack, a test or a page changes no image; a change to the entrypoint changes every image.
+They are the inputs that `verify` and records compare: lock, Dockerfile, profile, entrypoint, tools, compression. A
+comment in a stack, a test or a page changes no image; a change to the entrypoint changes every image.
 """
 
 from __future__ import annotations
@@ -14,13 +14,14 @@ import tempfile
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from drydock.build.build_job import Job
 from drydock.ci.ci_rows import ARCHITECTURES, HOSTED_DISK, CiRow, LeftOut, list_ci_rows
 from drydock.ci.workflow import REQUIREMENTS
 from drydock.config.matrix import find_variant, read_matrix
 from drydock.core.console import log
+from drydock.core.differences import find_differences
 from drydock.core.errors import DrydockError, FetchError, InputError, suggest_nearest
 from drydock.core.files import format_json
 from drydock.core.project import Project
@@ -37,6 +38,8 @@ LARGE_HINT = (
     "for a variant that needs more disk, use runners of your own: set DRYDOCK_RUNNER_AMD64 and"
     " DRYDOCK_RELEASE_RUNNER_AMD64 on GitHub, DRYDOCK_LARGE_RUNNERS on GitLab (docs/ci.md)"
 )
+Inputs = Mapping[str, Any]
+"""What an image's digest depends on, as `Job.inputs` has it."""
 NO_COMMIT = "0" * 40
 """What CI servers pass as the parent of the first commit."""
 
@@ -102,18 +105,11 @@ def compare_with_commit(
     built, left_out = list_ci_rows(project, variants)
     variants_by_id = {variant.id: variant for variant in variants}
     try:
-        old, reason = _read_sums_at(project, since), "new, or its earlier inputs are incomplete"
+        old, reason = _read_inputs_at(project, since), "new, or its earlier inputs are incomplete"
     except DrydockError as error:
         old, reason = {}, f"cannot compare with an earlier commit: {error.problems[0]}"
-    row_reasons = [
-        (
-            row,
-            explain_rebuild(
-                old.get(row.variant, ""), compute_inputs_sum(project, variants_by_id[row.variant], row), reason
-            ),
-        )
-        for row in built
-    ]
+    new = {row.variant: collect_row_inputs(project, variants_by_id[row.variant], row) for row in built}
+    row_reasons = [(row, explain_rebuild(old.get(row.variant), new[row.variant], reason)) for row in built]
     too_large = [row for row, text in row_reasons if text and not (row.fits or row.arch in large)]
     return Changes(
         since=since,
@@ -139,21 +135,33 @@ def _parse_architectures(text: str) -> Collection[str]:
     return architectures
 
 
-def explain_rebuild(old: str, new: str, unknown: str) -> str:
-    """Return why a variant must be built; empty if it has not changed. Pure."""
-    if old == new:
-        return ""
-    return f"inputs changed from {old[:12]} to {new[:12]}" if old else unknown
+SHOWN_INPUTS = 4
+"""Inputs that a reason names; an edit of many files is known by the first ones."""
 
 
-def compute_inputs_sum(project: Project, variant: Variant, row: CiRow) -> str:
-    """Return the checksum of the inputs of a variant's image."""
+def explain_rebuild(old: Inputs | None, new: Inputs, unknown: str) -> str:
+    """Return why a variant must be built, by the names of its changed inputs; empty if it has not changed. Pure."""
+    if not old:
+        return unknown
+    names = [name for name, _, _ in find_differences(flatten_inputs(old), flatten_inputs(new))]
+    more = f" and {len(names) - SHOWN_INPUTS} more" if len(names) > SHOWN_INPUTS else ""
+    return f"inputs changed: {', '.join(names[:SHOWN_INPUTS])}{more}" if names else ""
+
+
+def flatten_inputs(inputs: Inputs) -> dict[str, Any]:
+    """Return the inputs of an image by name: files, parts of the lock (pins.layers), settings. Pure."""
+    pins = {f"pins.{name}": value for name, value in inputs["pins"].items()}
+    return {**inputs, **inputs["files"], **pins, "files": None, "pins": None}
+
+
+def collect_row_inputs(project: Project, variant: Variant, row: CiRow) -> Inputs:
+    """Return the inputs of a variant's image."""
     pins = lockfile.read_lock(lockfile.path_of_lock(project, variant.id))
-    return Job(variant=variant, lock=pins, platform=row.platform, project=project).inputs_sha256
+    return Job(variant=variant, lock=pins, platform=row.platform, project=project).inputs
 
 
-def _read_sums_at(project: Project, since: str) -> Mapping[str, str]:
-    """Return variant → checksum at a commit, for variants that CI built then. Raises FetchError or InputError."""
+def _read_inputs_at(project: Project, since: str) -> Mapping[str, Inputs]:
+    """Return variant → inputs at a commit, for variants that CI built then. Raises FetchError or InputError."""
     if since in ("", NO_COMMIT):
         raise InputError("no earlier commit was given")
     if project.below and git.in_checkout(project.root, "diff", "--name-only", since, "--", REQUIREMENTS):
@@ -161,14 +169,14 @@ def _read_sums_at(project: Project, since: str) -> Mapping[str, str]:
     with tempfile.TemporaryDirectory(prefix="drydock-since-") as folder:
         _unpack_inputs(project, since, Path(folder))
         then = replace(project, root=Path(folder))
-        return dict(pair for variant in read_matrix(then) for pair in _list_old_sums(then, variant))
+        return dict(pair for variant in read_matrix(then) for pair in _list_old_inputs(then, variant))
 
 
-def _list_old_sums(then: Project, variant: Variant) -> list[tuple[str, str]]:
-    """Return one variant's checksum at the commit; empty if its files were incomplete or did not match."""
+def _list_old_inputs(then: Project, variant: Variant) -> list[tuple[str, Inputs]]:
+    """Return one variant's inputs at the commit; none if its files were incomplete or did not match."""
     try:
         built, _ = list_ci_rows(then, [variant])
-        return [(row.variant, compute_inputs_sum(then, variant, row)) for row in built]
+        return [(row.variant, collect_row_inputs(then, variant, row)) for row in built]
     except (DrydockError, OSError):
         return []  # so it is built, and `explain_rebuild` says so
 

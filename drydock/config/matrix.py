@@ -239,7 +239,7 @@ class State(NamedTuple):
     unresolved: tuple[str, ...]
     """Contexts that the lock could not pin."""
     proof: str
-    """The strongest tier that was shown of today's foundation or image; else rendered or none."""
+    """The strongest tier that was shown of today's foundation or image; else stand-in, rendered or none."""
     date: str
     """The day on which it was shown."""
     earlier_proof: str

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 FILE = "COMMIT"
@@ -34,17 +34,23 @@ class GitFailedError(Exception):
         return f"{self.args[0]}\n\nhint: {self.hint}"
 
 
-def read_commit(folder: Path) -> str:
+def read_commit(folder: Path, ignored: Sequence[str] = ()) -> str:
     """Return the commit of a folder, with a + if its files differ from it; empty if nothing says which it is.
 
-    Raises GitFailedError.
+    `ignored` are pathspecs of files that may differ. Raises GitFailedError.
     """
     if (folder / FILE).is_file():
         return (folder / FILE).read_text(encoding="ascii").strip()
     if not os.path.lexists(folder / ".git"):  # a folder within another repository is not of its commit
         return ""
     commit = read_head(folder)
-    return f"{commit}+" if commit and run_git(folder, "status", "--porcelain") else commit
+    is_changed = commit and run_git(folder, "status", "--porcelain", "--", *select_all_but(ignored))
+    return f"{commit}+" if is_changed else commit
+
+
+def select_all_but(ignored: Sequence[str]) -> list[str]:
+    """Return pathspecs of git for a whole repository without some files, which are named from the current folder."""
+    return [":/", *(f":(exclude,glob){name}" for name in ignored)]
 
 
 def read_head(folder: Path) -> str:

@@ -87,10 +87,9 @@ class Project:
         return {f"entrypoints/{name}": hashlib.sha256(content).hexdigest() for name, content in self.entrypoint.items()}
 
     @cached_property
-    def tool_hashes(self) -> Mapping[str, str]:
-        """Return the SHA-256 of each program that runs while an image is built; read once for all images."""
-        tools = self.glob("templates/tools/*.py")
-        return {f"tools/{path.name}": hashlib.sha256(path.read_bytes()).hexdigest() for path in tools}
+    def tools(self) -> Mapping[str, bytes]:
+        """Return the programs that run while an image is built, by name; read once for all images."""
+        return {path.name: path.read_bytes() for path in self.glob("templates/tools/*.py")}
 
     @property
     def is_installed(self) -> bool:

@@ -225,8 +225,8 @@ class _Check:
     def _lock(self, referrers: tuple[Referrer, ...], platform: str) -> None:
         """Read the lock.
 
-        If an image was published again after its digest was recorded in the lock, several locks are attached: all must
-        pin the same inputs.
+        An image that was published again, after a change of its lock's form, has several locks: all must pin the same
+        inputs.
         """
         locks = [
             lockfile.parse_lock(item.data.decode(), f"{platform}: lock {item.manifest}")
@@ -236,7 +236,7 @@ class _Check:
             raise UntrustedError(f"{platform}: the attached lock is for {', '.join(locks[0].platforms)}")
         if self.variant not in ("", locks[0].variant):
             raise UntrustedError(f"{platform}: the image is {locks[0].variant}, the index also has {self.variant}")
-        if len({lockfile.pins_sha256(item.platforms[platform]) for item in locks}) > 1:
+        if any(item.platforms.get(platform) != locks[0].platforms[platform] for item in locks):
             raise UntrustedError(f"{platform}: the attached locks pin different inputs")
         self.lock, self.variant = locks[0], locks[0].variant
         label = self.image.config(platform)["config"]["Labels"].get("io.drydock.variant")
@@ -316,7 +316,7 @@ def _rebuild_image(image: Image, published: Lock | None, options: VerifyOptions,
     variant = _find_locked_variant(published, project)
     platform = choose_platform(variant, None)
     job = prepare_job(project, variant.id, BuildOptions(platform=platform))
-    if lockfile.pins_sha256(job.lock.platforms[platform]) != lockfile.pins_sha256(published.platforms[platform]):
+    if job.lock.platforms[platform] != published.platforms[platform]:
         raise InputError(
             f"{variant.id}: the image was built from another lock than this repository's",
             hint=f"`./inv image inspect {image.where}` shows its commit: check that out and verify there",

@@ -34,7 +34,7 @@ _LEFT_OUT = r"(?:.*/)?(?:\.[^/]*|__pycache__)(?:/.*)?$|.*~$"
 _FIXED = (
     r"drydock\.yaml",
     r"matrix\.yaml",
-    r"images/[^/]+/(?:lock\.json|Dockerfile|proof\.json|vllm\.json)",
+    r"images/[^/]+/(?:lock\.json|Dockerfile|record\.json|proof\.json|vllm\.json)",
     rf"(?!{_LEFT_OUT})(?:templates|entrypoints)/.+",
 )
 _PATH: TypeAdapter[str] = TypeAdapter(RelativePath)

@@ -71,8 +71,7 @@ def _follow_platform(
     chosen_wheels = ((mine if name in own_names else theirs).get(name) for name in sorted({*mine, *theirs}))
     layers = assign_wheels_to_layers(variant, [wheel for wheel in chosen_wheels if wheel])
     parts = {part: getattr(parent, part) for part in PARTS if part not in own_names}
-    new = pins.model_copy(update={**parts, "layers": layers, "image": None})
-    return pins if new == pins.model_copy(update={"image": None}) else new
+    return pins.model_copy(update={**parts, "layers": layers})
 
 
 def _index_locked_wheels(pins: LockedPlatform) -> dict[str, LockedWheel]:

@@ -1,7 +1,7 @@
 """When each kind of tests that runs only if named last passed, in tests/kinds.json: such a kind rots unseen. IO.
 
-`./inv test --kind KIND --record` writes it and CONTRIBUTING.md shows it. A release needs each kind to have passed after
-the last change to the files that it is about.
+`./inv test --kind KIND --record` writes it. `release` alone commits it, as it does other records: a release needs each
+kind to have passed after the last change to the files that it is about.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from drydock.core.commit import GitFailedError, read_commit, run_git
 from drydock.core.errors import InputError, StaleError
 from drydock.core.files import format_json, parse_any_json, write_atomically
 from drydock.core.project import Project
+from drydock.lock.image_record import RECORDS
 from drydock.model.record import Count, Record, dump_record
 
 FILE = "tests/kinds.json"
@@ -28,7 +29,7 @@ class KindRun(Record):
     """A run of all tests of a kind, of which none failed."""
 
     commit: Annotated[str, Field(pattern="^[0-9a-f]{40}$")]
-    """Of the files that were tested; the record is committed after it."""
+    """Of the files that were tested; a release commits the record."""
     date: str
     """Day of the run, UTC: 2026-11-27."""
     passed: Count
@@ -65,7 +66,7 @@ def read_kinds(project: Project) -> Mapping[str, KindOfTests]:
 
 def require_commit(project: Project) -> str:
     """Return the commit of the files that are about to be tested. Raises InputError if they differ from it."""
-    commit = read_commit(project.root)
+    commit = read_commit(project.root, ignored=RECORDS)
     if not commit or commit.endswith("+"):
         raise InputError(
             "--record: the record names the commit that was tested, and the files differ from it",

@@ -150,7 +150,6 @@ def _flatten_lock_fields(lock: Lock) -> dict[str, Any]:
     facts |= {"source_date_epoch": lock.source_date_epoch, "compatibility_version": lock.compatibility_version}
     for platform, pins in lock.platforms.items():
         facts[f"platforms.{platform}.base.digest"] = pins.base.digest
-        facts[f"platforms.{platform}.image.digest"] = pins.image.digest if pins.image else None
         for source in pins.sources:
             facts[f"platforms.{platform}.sources.{source.name}"] = source.commit or source.sha256
         for context, files in pins.supplied.items():

@@ -17,7 +17,7 @@ from drydock.core.errors import InputError, StaleError
 from drydock.core.files import compute_checksum, format_json, parse_any_json, write_atomically
 from drydock.core.project import Project
 from drydock.lock import staleness
-from drydock.model.locked import Lock, LockedPlatform
+from drydock.model.locked import Lock
 from drydock.model.record import dump_record
 from drydock.model.variant import Variant
 
@@ -52,7 +52,7 @@ def parse_lock(text: str, name: str) -> Lock:
     """Parse a lock's text; errors refer to it as `name`. Raises StaleError."""
     try:
         data = parse_any_json(text, object_pairs_hook=_refuse_duplicate_keys)
-        lock = validate_document(Lock, YamlDocument(name, data, {}))
+        lock = validate_document(Lock, YamlDocument(name, _leave_out_images(data), {}))
     except json.JSONDecodeError as error:
         raise StaleError(
             f"{name}:{error.lineno}:{error.colno}: invalid JSON: {error.msg}", hint=_hint_restore_lock(name)
@@ -68,6 +68,20 @@ def parse_lock(text: str, name: str) -> Lock:
             hint=_hint_restore_lock(name),
         )
     return lock
+
+
+def _leave_out_images(data: Any) -> Any:
+    """Leave out the digests of images, which locks had until drydock 0.2.0; image_record.py reads them there."""
+    platforms = data.get("platforms") if isinstance(data, dict) else None
+    if not isinstance(platforms, dict):
+        return data
+    pins = {
+        name: {key: value for key, value in platform.items() if key != "image"}
+        if isinstance(platform, dict)
+        else platform
+        for name, platform in platforms.items()
+    }
+    return {**data, "platforms": pins}
 
 
 def _refuse_duplicate_keys(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
@@ -104,14 +118,10 @@ def _content_sha256(data: Mapping[str, Any]) -> str:
 
 
 def locked_sha256(lock: Lock) -> str:
-    """Return the checksum of a lock's content without the digests of images, which are made from it."""
-    platforms = {name: pins.model_copy(update={"image": None}) for name, pins in lock.platforms.items()}
-    return content_sha256(lock.model_copy(update={"platforms": platforms}))
-
-
-def pins_sha256(pins: LockedPlatform) -> str:
-    """Return the checksum of a lock's pins for a platform, without the recorded digest of the image."""
-    return compute_checksum(dump_record(pins.model_copy(update={"image": None})))
+    """Return the checksum of a lock that a project's upgrade.json has: that of the form of before drydock 0.2.0."""
+    content = dump_record(lock)
+    platforms = {name: {**pins, "image": None} for name, pins in content["platforms"].items()}
+    return _content_sha256({**content, "platforms": platforms})
 
 
 def collect_lock_inputs(variant: Variant) -> dict[str, Any]:

@@ -1,8 +1,9 @@
-"""What was shown of each variant, in images/<variant>/proof.json: by tests, by `prove` and by `verify --record`. IO.
+"""Evidence of what was shown of a variant: by tests, by `prove` and by `verify --record`. Pure.
 
-Each piece of evidence belongs to what it tested. That an image was built from the real packages, and that these import
-together, is evidence of its foundation, which no change to the entrypoint touches. What the entrypoint does is evidence
-of the image. Evidence of other inputs than today's is kept until newer one replaces it, and is shown with its date.
+image_record.py reads and writes it. Each piece of evidence belongs to what it tested. That an image was built from the
+real packages, and that these import together, is evidence of its foundation, which no change to the entrypoint touches.
+What the entrypoint does is evidence of the image. Evidence of other inputs than today's stays until newer evidence
+replaces it, and is shown with its date.
 
 A test that shows something carries the marker `proves(variant, tier)`, and `of_foundation` if it tests the foundation
 alone. A tier is shown if all its tests of one subject passed in one run.
@@ -10,21 +11,17 @@ alone. A tier is shown if all its tests of one subject passed in one run.
 
 from __future__ import annotations
 
-import datetime as dt
-from collections.abc import Container, Iterable, Mapping
-from pathlib import Path
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from pydantic import model_validator
 
-from drydock.core.commit import read_commit
-from drydock.core.errors import StaleError
-from drydock.core.files import format_json, parse_any_json
-from drydock.core.project import Project
-from drydock.model.record import Record, dump_record
+from drydock.model.record import Record
 
-TIERS = ("rendered", "stand-in", "packages", "hardware")
-"""Weakest first: renders and lints; builds and starts on stand-ins; built from the real packages; served a model."""
+TESTED = ("rendered", "stand-in")
+"""Tiers that tests of each release show, and no record has: renders and lints; builds and starts on stand-ins."""
+TIERS = (*TESTED, "packages", "hardware")
+"""Weakest first. The last two: built from the real packages; served a model."""
 REPRODUCED = "reproduced"
 """Shown of a foundation in addition to its tier: two builds without cache had the same digest."""
 
@@ -49,7 +46,7 @@ class Evidence(Record):
 
 
 class Proof(Record):
-    """images/<variant>/proof.json: what was shown of one variant's foundation, and of its image."""
+    """What was shown of an image's foundation, and of the whole image. `publish` attaches it to the image."""
 
     foundation: Mapping[str, Evidence] = {}
     """Tier, or `reproduced` → evidence about the layers that come from packages and vendors."""
@@ -66,13 +63,6 @@ class Proof(Record):
         return {"image": {tier: {**common, "tests": tests} for tier, tests in data["shown"].items()}}
 
 
-class Subjects(NamedTuple):
-    """The checksums of what a variant's inputs make today, of all its platforms."""
-
-    foundations: Container[str]
-    images: Container[str]
-
-
 class ShownTier(NamedTuple):
     """The strongest tier of some evidence."""
 
@@ -81,32 +71,6 @@ class ShownTier(NamedTuple):
 
 
 NOT_SHOWN = ShownTier("none", "")
-
-
-def proof_path(project: Project, variant: str) -> Path:
-    """Return the path of a variant's proof."""
-    return project / f"images/{variant}/proof.json"
-
-
-def read_proof(project: Project, variant: str) -> Proof | None:
-    """Return what was shown of a variant; None if nothing was."""
-    path = proof_path(project, variant)
-    try:
-        return Proof.model_validate(parse_any_json(path.read_text(encoding="utf-8"))) if path.is_file() else None
-    except ValueError as error:
-        raise StaleError(f"{path}: invalid proof: {error}", hint="./inv test --record") from error
-
-
-def write_proof(project: Project, variant: str, proof: Proof) -> bool:
-    """Write what was shown of a variant; return whether the file changed."""
-    return project.write(f"images/{variant}/proof.json", format_json(dump_record(proof))) is not None
-
-
-def make_evidence(project: Project, *, digest: str, inputs_sha256: str, tests: Iterable[str]) -> Evidence:
-    """Return evidence of today and of this checkout's commit."""
-    today = dt.datetime.now(dt.UTC).date().isoformat()
-    commit = read_commit(project.root)
-    return Evidence(commit=commit, date=today, digest=digest, inputs_sha256=inputs_sha256, tests=tuple(sorted(tests)))
 
 
 def group_passed_tiers(outcomes: Iterable[tuple[str, str, str]]) -> dict[str, tuple[str, ...]]:
@@ -135,21 +99,25 @@ def replace_evidence(
     return {**valid, **new}
 
 
-def select_current(proof: Proof, subjects: Subjects) -> Proof:
-    """Return the evidence that is of today's inputs. Pure."""
+def leave_out_tested_tiers(proof: Proof) -> Proof:
+    """Return a proof without the tiers that tests of each release show, which were recorded until 0.2.0. Pure."""
+    image = {tier: evidence for tier, evidence in proof.image.items() if tier not in TESTED}
+    return proof.model_copy(update={"image": image})
+
+
+def select_current(proof: Proof, foundation_key: str, inputs_sha256: str) -> Proof:
+    """Return the evidence that is of these inputs of a foundation and of an image. Pure."""
     return Proof(
         foundation={
-            tier: evidence
-            for tier, evidence in proof.foundation.items()
-            if evidence.inputs_sha256 in subjects.foundations
+            tier: evidence for tier, evidence in proof.foundation.items() if evidence.inputs_sha256 == foundation_key
         },
-        image={tier: evidence for tier, evidence in proof.image.items() if evidence.inputs_sha256 in subjects.images},
+        image={tier: evidence for tier, evidence in proof.image.items() if evidence.inputs_sha256 == inputs_sha256},
     )
 
 
-def strongest_tier(proof: Proof | None) -> ShownTier:
-    """Return the strongest tier of a proof, with the newest date of its evidence. Pure."""
-    parts = (proof.foundation, proof.image) if proof else ()
+def strongest_tier(*proofs: Proof) -> ShownTier:
+    """Return the strongest tier of some proofs, with the newest date of its evidence. Pure."""
+    parts = [part for proof in proofs for part in (proof.foundation, proof.image)]
     for tier in reversed(TIERS):
         dates = [part[tier].date for part in parts if tier in part]
         if dates:
@@ -157,7 +125,7 @@ def strongest_tier(proof: Proof | None) -> ShownTier:
     return NOT_SHOWN
 
 
-def tested_digest(proof: Proof | None, inputs_sha256: str) -> str:
+def tested_digest(proof: Proof, inputs_sha256: str) -> str:
     """Return the digest of the image that was tested with these inputs; empty if none was. Pure."""
-    evidence = proof.image.values() if proof else ()
+    evidence = proof.image.values()
     return next((item.digest for item in evidence if item.digest and item.inputs_sha256 == inputs_sha256), "")

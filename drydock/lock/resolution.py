@@ -16,7 +16,7 @@ from drydock.core.files import compute_checksum, hold_lock_file
 from drydock.core.paths import cache_home
 from drydock.core.project import Project
 from drydock.inputs import supplied
-from drydock.lock import lockfile, vllm_lists
+from drydock.lock import image_record, lockfile, vllm_lists
 from drydock.lock import pin as pinning
 from drydock.lock.upgrade_policy import BASE, NOTHING_NEW, Kept, Upgrade
 from drydock.model.locked import NOTHING, Lock, LockedDebianBase, LockedImageBase, LockedPlatform, SuppliedFolders
@@ -124,6 +124,7 @@ def _lock_one(
     previous = start_lock or lockfile.read_previous(path) or _of_the_parent(project, variant)
     started = time.monotonic()
     lock = resolve_variant(variant, previous, folders, env, upgrade)
+    image_record.move_earlier_files(project, variant.id)  # before the lock loses its digest
     written_path = lockfile.write_own(project, lock)
     for path_of_lists in vllm_lists.update_lists(project, variant, lock, env):
         log(f"{path_of_lists}: what this vLLM says of itself")
@@ -132,22 +133,14 @@ def _lock_one(
 
 
 def _of_the_parent(project: Project, variant: Variant) -> Lock | None:
-    """Return the lock of the row that a new one inherits, without its digests: what both need has the same pins."""
-    parent = lockfile.read_previous(lockfile.path_of_lock(project, variant.inherits)) if variant.inherits else None
-    if parent is None:
-        return None
-    pins = {
-        platform: platform_pins.model_copy(update={"image": None})
-        for platform, platform_pins in parent.platforms.items()
-    }
-    return parent.model_copy(update={"platforms": pins})
+    """Return the lock of the row that a new one inherits: what both need has the same pins."""
+    return lockfile.read_previous(lockfile.path_of_lock(project, variant.inherits)) if variant.inherits else None
 
 
 def _keep_history(variant: Variant, pins: LockedPlatform, old: LockedPlatform | None) -> LockedPlatform:
     """Keep from the old lock what still applies.
 
-    This is a digest that a registry confirmed, the snapshot's time if the packages are the same, and the image's digest
-    if everything is the same.
+    This is a digest that a registry confirmed, and the snapshot's time if the packages are the same.
     """
     if old is None:
         return pins
@@ -156,8 +149,7 @@ def _keep_history(variant: Variant, pins: LockedPlatform, old: LockedPlatform | 
     if isinstance(pins.base, LockedDebianBase) and isinstance(old.base, LockedDebianBase):
         same = pins.base.model_copy(update={"snapshot": old.base.snapshot})
         pins = pins.model_copy(update={"base": same}) if same == old.base else pins
-    same_pins = pins == old.model_copy(update={"image": None})
-    return old if same_pins else pins
+    return pins
 
 
 def _keep_confirmed(pins: LockedPlatform, old: LockedPlatform) -> LockedPlatform:

@@ -116,26 +116,6 @@ class LockedFile(Record):
     sha256: Sha256
 
 
-class LockedFoundation(Record):
-    """The image without the entrypoint, on which a build stands; two builds agreed on it too."""
-
-    digest: Digest
-    key: Sha256
-    """Checksum of all inputs of the foundation. Other inputs give another digest."""
-
-
-class LockedImage(Record):
-    """The digest that two builds agreed on, and the tools that made it."""
-
-    digest: Digest
-    inputs_sha256: Sha256
-    """Checksum of all inputs: lock, Dockerfile, profile, entrypoint. Other inputs give another digest."""
-    buildkit: OneLine
-    buildx: OneLine
-    foundation: LockedFoundation | None = Field(default=None, exclude_if=lambda foundation: foundation is None)
-    """The foundation of that image; null in older locks."""
-
-
 class LockedPlatform(Record):
     base: Annotated[LockedDebianBase | LockedImageBase, Field(discriminator="kind")]
     layers: Mapping[Identifier, tuple[LockedWheel, ...]]
@@ -150,7 +130,6 @@ class LockedPlatform(Record):
     """Context → the files that the operator supplied when it was locked."""
     unresolved: Mapping[Identifier, OneLine] = {}
     """Context → why it could not be pinned; `build` pins it where it can be reached, `build --locked` fails."""
-    image: LockedImage | None = None
 
 
 class Lock(Record):

@@ -33,7 +33,7 @@ def format_begin_marker(name: str) -> str:
 
 def render_pages(project: Project, variants: Sequence[Variant]) -> dict[Path, str]:
     """Return the text of each page that is generated, or has generated tables. Raises StaleError for a missing one."""
-    rows = matrix_table.make_matrix_rows(project, variants)
+    rows = matrix_table.make_recorded_rows(project, variants)
     texts = {
         path: fill_tables(path, page_tables)
         for path, page_tables in make_marked_tables(project, variants, rows).items()
@@ -190,17 +190,10 @@ def make_accelerator_table(variants: Iterable[Variant], rows: Iterable[Mapping[s
 
 def _count_best(rows: Sequence[Mapping[str, Any]]) -> tuple[str, str]:
     """Return the number of images; and the strongest tier, how many have it, and when it was last shown."""
-    current = [(row["proof"], row["date"]) for row in rows]
-    earlier = [tuple(row["earlier_proof"].split(", ")) for row in rows if row["earlier_proof"]]
-    best = max((tier for tier, _ in (*current, *earlier)), key=("none", *TIERS).index)
-    texts = (_count_tier(best, current), _count_tier(best, earlier, " of earlier inputs"))
-    return str(len(rows)), f"{best}: {', '.join(filter(None, texts))}"
-
-
-def _count_tier(tier: str, tier_dates: Sequence[tuple[str, ...]], of: str = "") -> str:
-    dates = [date for row_tier, date in tier_dates if row_tier == tier]
+    best = max((row["proof"] for row in rows), key=("none", *TIERS).index)
+    dates = [row["date"] for row in rows if row["proof"] == best]
     newest = f" ({max(dates)})" if any(dates) else ""
-    return f"{len(dates)}{of}{newest}" if dates else ""
+    return str(len(rows)), f"{best}: {len(dates)}{newest}"
 
 
 def _format_version_range(variants: Iterable[Variant]) -> str:

@@ -26,13 +26,13 @@ PAGES = {
     "host": "findings.md",
     "mirrors": "../lock.md#mirrors",
     "lock": "../lock.md",
-    "proof": "images.md",
+    "record": "images.md",
     "profile": "../run.md#the-entrypoint-without-an-image",
     "bundle": "../bundle.md",
     "topology": "../topology.md",
 }
 """Schema → the page that explains the file; in this order."""
-DEEP = ("project", "matrix", "lock", "proof", "bundle", "topology")
+DEEP = ("project", "matrix", "lock", "record", "bundle", "topology")
 """Files whose records are listed too; the records of others are many, and explained by their schema."""
 
 _KINDS = {"object": "map", "array": "list", "string": "text"}

@@ -10,21 +10,20 @@ from rich.console import Console
 from rich.table import Table
 
 from drydock.build.build_job import Job
+from drydock.build.render import dockerfile_path
 from drydock.cli.task_helpers import here
 from drydock.config import explain
 from drydock.config.matrix import State, describe_variant, read_matrix
 from drydock.config.rows import own_rows
 from drydock.core.errors import DrydockError, InputError, suggest_nearest
-from drydock.core.project import Project
+from drydock.core.project import LOWEST, Project
 from drydock.inputs import others
 from drydock.lock import lockfile as locks
+from drydock.lock.image_record import read_record
 from drydock.lock.proof import (
     NOT_SHOWN,
     REPRODUCED,
     TIERS,
-    Proof,
-    Subjects,
-    read_proof,
     select_current,
     strongest_tier,
 )
@@ -63,32 +62,59 @@ def explain_rows(
 
 
 def make_matrix_rows(project: Project, variants: Iterable[Variant]) -> list[dict[str, Any]]:
-    """Return the rows of `matrix --json`."""
+    """Return the rows of `matrix --json`: what was shown of today's inputs, and what of earlier ones."""
     return [describe_variant(variant, read_variant_state(project, variant)) for variant in variants]
 
 
+def make_recorded_rows(project: Project, variants: Iterable[Variant]) -> list[dict[str, Any]]:
+    """Return the same rows for committed pages: what the records have, of any inputs, so that no edit moves them."""
+    return [describe_variant(variant, read_recorded_state(project, variant)) for variant in variants]
+
+
 def read_variant_state(project: Project, variant: Variant) -> State:
-    """Return a variant's state: what is locked, what was shown of it, and its digest."""
+    """Return a variant's state today: what is locked, what was shown of these inputs, and their digest."""
+    recorded = read_recorded_state(project, variant)
+    lock = current_lock(project, variant)
+    if lock is None or recorded.proof == NOT_SHOWN.tier:
+        return recorded
+    jobs = [Job(variant=variant, lock=lock, platform=platform, project=project) for platform in lock.platforms]
+    current = [select_current(job.record, job.foundation_key, job.inputs_sha256) for job in jobs]
+    best_tier = strongest_tier(*current)
+    digests = [digest for job in jobs if (digest := job.recorded_digest)]
+    is_older = best_tier.tier != recorded.proof and recorded.date
+    return recorded._replace(
+        proof=_find_tested_tier(project, variant) if best_tier == NOT_SHOWN else best_tier.tier,
+        date=best_tier.date,
+        earlier_proof=f"{recorded.proof}, {recorded.date}" if is_older else "",
+        reproduced=any(REPRODUCED in proof.foundation for proof in current),
+        digest=digests[0] if digests else "",
+    )
+
+
+def read_recorded_state(project: Project, variant: Variant) -> State:
+    """Return a variant's state as its lock and its record have it. Reads no file that an image is made from."""
     lock = current_lock(project, variant)
     if lock is None:
         return _UNLOCKED
     unresolved = tuple(sorted({name for pins in lock.platforms.values() for name in pins.unresolved}))
     locked_only = _UNLOCKED._replace(locked=not unresolved, unresolved=unresolved)
-    if not (project / f"images/{variant.id}/Dockerfile").is_file():
+    if not dockerfile_path(project, variant).is_file():
         return locked_only
-    jobs = [Job(variant=variant, lock=lock, platform=platform, project=project) for platform in lock.platforms]
-    subjects = Subjects({job.foundation_key for job in jobs}, {job.inputs_sha256 for job in jobs})
-    proof = read_proof(project, variant.id) or Proof()
-    current = select_current(proof, subjects)
-    best_tier, ever = strongest_tier(current), strongest_tier(proof)
-    recorded = (job.recorded_digest for job in jobs)
+    platforms = read_record(project, variant.id).platforms.values()
+    best_tier = strongest_tier(*platforms)
+    digests = [platform.verified.digest for platform in platforms if platform.verified]
     return locked_only._replace(
-        proof="rendered" if best_tier == NOT_SHOWN else best_tier.tier,
+        proof=_find_tested_tier(project, variant) if best_tier == NOT_SHOWN else best_tier.tier,
         date=best_tier.date,
-        earlier_proof="" if best_tier.tier == ever.tier else f"{ever.tier}, {ever.date}",
-        reproduced=REPRODUCED in current.foundation,
-        digest=next((digest for digest in recorded if digest), ""),
+        reproduced=any(REPRODUCED in platform.foundation for platform in platforms),
+        digest=digests[0] if digests else "",
     )
+
+
+def _find_tested_tier(project: Project, variant: Variant) -> str:
+    """Return the tier that needs no record: tests of each release build and start drydock's own rows on stand-ins."""
+    is_of_drydock = not project.below or project.owner_of(dockerfile_path(project, variant)) == LOWEST
+    return "stand-in" if is_of_drydock else "rendered"
 
 
 _UNLOCKED = State(locked=False, unresolved=(), proof="none", date="", earlier_proof="", reproduced=False, digest="")
@@ -139,7 +165,8 @@ def _format_cell(row: Mapping[str, Any], column: str) -> str:
     if column == "locked":
         return format_locked(row)
     if column == "proof":
-        return f"{row['proof']} ({row['earlier_proof']})" if row["earlier_proof"] else str(row["proof"])
+        earlier = f" ({row['earlier_proof']}; inputs changed since)" if row["earlier_proof"] else ""
+        return f"{row['proof']}{earlier}"
     if column == "aliases":  # one that begins with the row's id is its former id, too wide for a narrow terminal
         return ", ".join(alias for alias in row["aliases"] if not alias.startswith(row["id"]))
     return str(row[column])

@@ -1,6 +1,6 @@
 """What two commands print → pictures of a terminal, docs/pictures/*.svg: `./inv demo` and a `plan`. IO: the plan runs.
 
-docs/pictures/demo.txt is what `./inv demo` printed. A digest follows from the inputs, so the picture has the lock's.
+docs/pictures/demo.txt is what `./inv demo` printed. The picture has the digest of the last release.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _FONTS = re.compile(r"^ *@font-face \{.*?^ *\}\n", re.DOTALL | re.MULTILINE)
 def render_pictures(project: Project) -> dict[Path, str]:
     """Return path → picture."""
     variants = read_matrix(project)
-    (built,) = matrix_table.make_matrix_rows(project, [find_variant(variants, TARGET)])
+    (built,) = matrix_table.make_recorded_rows(project, [find_variant(variants, TARGET)])
     words = f"./inv entrypoint --target {PLANNED} --root tests/hosts/{HOST}/host.json -- plan --model {MODEL}"
     pictures = {
         "demo.svg": _draw_terminal("./inv demo", read_demo_output(project, built["digest"])),

@@ -99,14 +99,15 @@ def _make_parser_row(rule: Rule, since: Mapping[str, str]) -> Sequence[str]:
 _IMAGES = """# Images
 
 What each image is made of, and how far tests have shown it to work. Written by `./inv docs` from `matrix.yaml`, the
-locks and the results of tests; `./inv matrix --json` has more of each image, such as its digest and its base's tag.
+locks and the records of the last release; `./inv matrix` compares these with the inputs of today, and `--json` has more
+of each image, such as its digest and its base's tag.
 
 The tiers, from weakest to strongest: `rendered` (the Dockerfile renders and passes lint), `stand-in` (the image builds
-and starts on stand-in inputs), `packages` (built from the real packages), `hardware` (served a real model on the real
-device). The date is the day on which the tier was shown. A tier of *earlier inputs* was shown of an older foundation or
-entrypoint, and not yet of today's. *Foundation reproduced*: two builds without cache gave the same layers below the
-entrypoint. `images/IMAGE/proof.json` names tests, digests and commits. *Locked* names the inputs that are not pinned:
-[build pins them](../lock.md#unpinned-inputs) where it reaches their server.
+and starts on stand-in inputs, which tests of each release show), `packages` (built from the real packages), `hardware`
+(served a real model on the real device). The date is the day on which the tier was shown. *Foundation reproduced*: two
+builds without cache gave the same layers below the entrypoint. `images/IMAGE/record.json` names tests, digests and
+commits. *Locked* names the inputs that are not pinned: [build pins them](../lock.md#unpinned-inputs) where it reaches
+their server.
 
 Every image builds without network, unless the table says otherwise.
 """
@@ -135,11 +136,9 @@ def _make_image_row(row: Mapping[str, Any]) -> Sequence[str]:
 
 
 def describe_proof(row: Mapping[str, Any]) -> str:
-    """Return the tier that was shown, with its day, and a stronger one that was shown of earlier inputs."""
-    current = f"{row['proof']}, {row['date']}" if row["date"] else str(row["proof"])
-    reproduced = "; foundation reproduced" if row["reproduced"] else ""
-    earlier = f"; of earlier inputs: {row['earlier_proof']}" if row["earlier_proof"] else ""
-    return current + reproduced + earlier
+    """Return the tier that was shown, with its day, and whether two builds agreed."""
+    tier = f"{row['proof']}, {row['date']}" if row["date"] else str(row["proof"])
+    return tier + ("; foundation reproduced" if row["reproduced"] else "")
 
 
 # --- findings -------------------------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from drydock.bundle.bundle_records import Bundle
 from drydock.config.mirrors import Mirrors
 from drydock.core.errors import StaleError
 from drydock.core.files import format_json, write_atomically
-from drydock.lock.proof import Proof
+from drydock.lock.image_record import ImageRecord
 from drydock.model.checks import AnyHost, Failures
 from drydock.model.locked import Lock
 from drydock.model.project_record import ProjectFile
@@ -39,7 +39,7 @@ RECORDS: dict[str, type[Record]] = {
     "mirrors": Mirrors,
     "profile": Profile,
     "project": ProjectFile,
-    "proof": Proof,
+    "record": ImageRecord,
     "stack": Stack,
     "topology": Topology,
 }

@@ -43,10 +43,7 @@ class LockRequest(NamedTuple):
 UPDATE = LockRequest("drydock/locks", "Update locks")
 FIRST = LockRequest("drydock/first-locks", "Lock what was not locked")
 RECIPES = LockRequest("drydock/recipes", "Take newer recipes of vLLM")
-NOTE = (
-    "Their digests are void, and their proofs are of earlier inputs: run `./inv verify --target … --record` and"
-    " `./inv test --record`."
-)
+NOTE = "What was recorded of them is of earlier inputs: `./inv verify --target … --record` records their new digests."
 NOTHING = "nothing to propose\n"
 MAX_BODY = 60_000
 """Characters. GitHub rejects a body of more than 65,536."""

@@ -23,7 +23,7 @@ from drydock.core.differences import find_differences
 from drydock.core.errors import DrydockError, InputError, StaleError
 from drydock.core.files import format_json
 from drydock.core.project import Project
-from drydock.lock import following, lock_diff, lockfile
+from drydock.lock import following, image_record, lock_diff, lockfile
 from drydock.model.locked import Lock
 from drydock.model.row_record import HostPlan, RowRecord
 from drydock.model.variant import Variant
@@ -193,6 +193,8 @@ def make_expected_lock(project: Project, variant: Variant, lock: Lock, record: R
 def _about_lock(
     project: Project, variant: Variant, old: Lock | None, new: Lock | None, record: RowRecord | None
 ) -> Iterator[str]:
+    if image_record.find_earlier_files(project, variant.id):
+        yield "--write moves its digest of the image, and what proof.json has, to record.json"
     if old is None or new is None:
         yield "there is none that can be read: --write makes one"
     elif not lock_diff.is_same(old, new):
@@ -280,13 +282,14 @@ def _write_requirements(project: Project, errors: list[DrydockError]) -> list[Pa
 
 
 def _write_row(project: Project, variant: Variant, errors: list[DrydockError]) -> list[Path]:
+    changed_paths = image_record.move_earlier_files(project, variant.id)
     old = lockfile.read_previous(lockfile.path_of_lock(project, variant.id))
     record = row_record_file.read_row_record(project, variant.id)
     new = make_expected_lock(project, variant, old, record) if old else None
     if old and new and lock_diff.is_same(old, new):
-        return row_record_file.write_row_files(project, variant, old, upgraded=True)
+        return changed_paths + row_record_file.write_row_files(project, variant, old, upgraded=True)
     again = {variant.id: new.model_copy(update={"inputs_sha256": following.UNKNOWN})} if new else {}
-    changed_paths = update.lock_and_render(project, variant, errors, again, upgraded=True)
+    changed_paths += update.lock_and_render(project, variant, errors, again, upgraded=True)
     locked = lockfile.read_lock(lockfile.path_of_lock(project, variant.id))
     if new and not lock_diff.is_same(new, locked):
         log(f"{variant.id}: resolving changed more than was shown:\n{lock_diff.describe_changes(new, locked).rstrip()}")

@@ -14,12 +14,13 @@ from typing import Any
 from docker.models.containers import Container
 
 from drydock.build import build
-from drydock.build.build_job import Job, committed_digest, prepare_job
+from drydock.build.build_job import Job, prepare_job
 from drydock.core.console import log, write_output
 from drydock.core.errors import BuildError, GoneError
 from drydock.core.project import Project
 from drydock.engine.connection import UNPACKED_WITHIN, connect_engine
 from drydock.lock import resolution
+from drydock.lock.image_record import PlatformRecord
 from drydock.model.variant import Variant
 from drydock.prove import smollm2
 
@@ -165,14 +166,22 @@ def _without_build(laps: Mapping[str, float]) -> dict[str, float]:
     return {name: seconds for name, seconds in laps.items() if name != "build"}
 
 
+def _compare_with_record(record: PlatformRecord, built: build.Built) -> str:
+    """Say in a few words whether a build gave the digest that is committed for its inputs."""
+    committed = record.find_verified_digest(built.inputs_sha256)
+    if committed:
+        return "as committed" if committed == built.digest else f"committed: {committed}"
+    if record.verified:
+        return f"inputs changed since {record.verified.date or 'the committed digest'}"
+    return "no digest is committed"
+
+
 def _format_demo_report(job: Job, built: build.Built, phases: Mapping[str, float], answer: str) -> str:
-    committed = committed_digest(job.lock, job.platform, built.inputs_sha256)
-    same = {None: "no committed digest for these inputs", True: "as committed", False: f"committed: {committed}"}
     lines = {
         "question": QUESTION,
         "answer": answer,
         "image": built.image,
-        "digest": f"{built.digest} ({same[None if committed is None else committed == built.digest]})",
+        "digest": f"{built.digest} ({_compare_with_record(job.record, built)})",
         "seconds": ", ".join(f"{name} {seconds:.1f}" for name, seconds in phases.items()),
     }
     return "".join(f"{name:<9} {value}\n" for name, value in lines.items())

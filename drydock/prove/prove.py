@@ -29,7 +29,7 @@ from drydock.core.files import write_atomically
 from drydock.core.project import Project
 from drydock.engine import daemon
 from drydock.engine.connection import connect_engine
-from drydock.lock import proof
+from drydock.lock import image_record, proof
 from drydock.oci import image_layout as oci
 from drydock.prove import demo, served_statement, smollm2
 from drydock.run import docker as manifests
@@ -61,7 +61,7 @@ def prove_image(
     here: Here | None = None,
     statement: StatementFile | None = None,
 ) -> None:
-    """Build, record, serve and ask; write the tier `hardware` into the variant's proof.json and print the results.
+    """Build, record, serve and ask; write the tier `hardware` into the variant's record.json and print the results.
 
     With `statement`, what was seen is written there, signed. Raises the DrydockError of any stage: HostError without
     the device, BuildError without a correct answer.
@@ -69,7 +69,7 @@ def prove_image(
     here = here or Here(project)
     require_signer(statement.signer if statement else None)
     job = prepare_job(project, target)
-    project.check_writable(f"images/{job.variant.id}/proof.json")
+    project.check_writable(image_record.name_of_record(job.variant.id))
     built = build.build_image(job)
     container = what_to_start(job, built, request or RunRequest(model=str(smollm2.make_small_model(built.image))), here)
     container = require_image(container, target, here)
@@ -95,10 +95,10 @@ def prove_image(
         statement.path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(statement.path, signed)
     tests = (name_served_model(container, facts),)
-    evidence = proof.make_evidence(project, digest=built.digest, inputs_sha256=built.inputs_sha256, tests=tests)
-    before = proof.read_proof(project, job.variant.id) or proof.Proof()
-    image = proof.replace_evidence(before.image, {"hardware": evidence})
-    proof.write_proof(project, job.variant.id, before.model_copy(update={"image": image}))
+    evidence = image_record.make_evidence(project, built.digest, built.inputs_sha256, tests)
+    image = proof.replace_evidence(job.record.image, {"hardware": evidence})
+    record = job.record.model_copy(update={"image": image})
+    image_record.write_platform_record(project, job.variant.id, job.platform, record)
     write_output(format_proof_report(built, facts, where, answer_lines, statement.path if statement else None))
 
 

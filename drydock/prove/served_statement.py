@@ -19,7 +19,7 @@ from pydantic import ValidationError
 
 from drydock.attest import cosign
 from drydock.attest.provenance import STATEMENT
-from drydock.build.build_job import prepare_job, recorded_digest
+from drydock.build.build_job import prepare_job
 from drydock.config.matrix import find_variant, read_matrix
 from drydock.core.console import as_lines
 from drydock.core.errors import InputError, UntrustedError
@@ -265,18 +265,17 @@ class ShownStatement(Record):
 
 
 def verify_row_statement(project: Project, target: str, path: str, key: str, root: str) -> ShownStatement:
-    """Verify a statement about the image that a row's lock or proof records. Builds nothing.
+    """Verify a statement about the image that a row's record has. Builds nothing.
 
     Raises InputError if no digest is recorded, or without a key; UntrustedError.
     """
     job = prepare_job(project, target)
-    digest = recorded_digest(project, job.variant.id, job.lock, job.platform, job.inputs_sha256)
-    if not digest:
+    if not job.recorded_digest:
         raise InputError(
-            f"{job.variant.id}: neither lock nor proof has the digest of an image of these inputs",
-            hint=f"`./inv verify --target {job.variant.id} --record` writes it into the lock",
+            f"images/{job.variant.id} has no digest of an image of these inputs",
+            hint=f"`./inv verify --target {job.variant.id} --record` writes it into record.json",
         )
-    subject = ServedSubject((digest,), job.lock.source_date_epoch, job.committed_foundation)
+    subject = ServedSubject((job.recorded_digest,), job.lock.source_date_epoch, job.committed_foundation)
     return _show_statement(project, job.variant, path, cosign.Trust(key), subject, root)
 
 

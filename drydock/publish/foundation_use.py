@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -12,7 +13,7 @@ from drydock.core.errors import FetchError, InputError, RegistryError
 from drydock.core.files import parse_json_object
 from drydock.core.project import Project
 from drydock.inputs import git, indexes
-from drydock.model.record import Record
+from drydock.model.record import Record, dump_record
 from drydock.publish.foundations import find_locked_jobs, parse_foundations_address
 from drydock.publish.repository import Repository
 from drydock.registry.manifests import fallback_tag
@@ -20,7 +21,10 @@ from drydock.registry.registry_client import RefusedError
 
 KEY_LENGTH = 64
 """Digits of a SHA-256: a tag of this form is a foundation, any other one belongs to another tool."""
-LOCKS = "images/*/lock.json"
+FILES = ("lock.json", "record.json")
+"""Names of the files in images/*/ that have keys of foundations; locks had them until drydock 0.2.0."""
+_CHANGE = re.compile(r":\d+ \d+ ([0-9a-f]+) ([0-9a-f]+) [A-Z]\d*\0([^\0]+)\0")
+"""A line of `git log --raw -z`: blobs before and after, and the name (git-diff(1), Raw output format)."""
 
 
 class SharedFoundation(Record):
@@ -92,41 +96,44 @@ def needed_keys(project: Project, keep: str) -> dict[str, list[str]]:
     rows_by_key: dict[str, set[str]] = {}
     for job in find_locked_jobs(project, read_matrix(project)):
         rows_by_key.setdefault(job.foundation_key, set()).add(job.variant.id)
-        if job.pins.image and job.pins.image.foundation:
-            rows_by_key.setdefault(job.pins.image.foundation.key, set()).add(job.variant.id)
+        for key in _list_platform_keys(dump_record(job.record)):
+            rows_by_key.setdefault(key, set()).add(job.variant.id)
     for row, key in _list_recorded_keys(project, keep) if keep else ():
         rows_by_key.setdefault(key, set()).add(row)
     return {key: sorted(rows) for key, rows in rows_by_key.items()}
 
 
 def _list_recorded_keys(project: Project, keep: str) -> Iterator[tuple[str, str]]:
-    """Yield row and key of each foundation that a lock had at a revision, or at any time in a range of them."""
+    """Yield row and key of each foundation that was recorded at a revision, or at any time in a range of them."""
     first, dots, last = keep.partition("..")
     if not first or last.startswith("."):
         raise InputError(f"--keep {keep}: expected REVISION or REVISION..REVISION, such as v1.0.0..HEAD")
     end = last or ("HEAD" if dots else first)
     try:
         trees = git.in_checkout(project.root, "ls-tree", "-r", "-z", "--end-of-options", f"{end}^{{commit}}", "images")
-        blobs = {line.split()[2] for line in trees.split("\0") if line.partition("\t")[2].endswith("/lock.json")}
+        entries = (line.partition("\t") for line in trees.split("\0"))
+        blobs = {(name, entry.split()[2]) for entry, _, name in entries if name.endswith(FILES)}
         if dots:
-            how = ("--format=", "--raw", "--no-abbrev", "--no-renames", "-m")
-            where = ("--end-of-options", f"{first}..{end}", "--", f":(glob){LOCKS}")
-            changes = git.in_checkout(project.root, "log", *how, *where)
-            blobs |= {blob for line in changes.splitlines() if line for blob in line.split()[2:4] if blob.strip("0")}
-        for blob in sorted(blobs):
-            lock = git.in_checkout(project.root, "cat-file", "blob", blob)
-            yield from _list_lock_keys(parse_json_object(lock, f"{keep}: lock.json {blob}"))
+            how = ("--format=", "--raw", "--no-abbrev", "--no-renames", "-m", "-z")
+            where = ("--end-of-options", f"{first}..{end}", "--", *(f":(glob)images/*/{file}" for file in FILES))
+            changes = _CHANGE.findall(git.in_checkout(project.root, "log", *how, *where))
+            blobs |= {(name, blob) for before, after, name in changes for blob in (before, after) if blob.strip("0")}
+        for name, blob in sorted(blobs):
+            content = parse_json_object(git.in_checkout(project.root, "cat-file", "blob", blob), f"{keep}: {name}")
+            for platform in content.get("platforms", {}).values():
+                yield from ((name.split("/")[-2], key) for key in _list_platform_keys(platform))
     except FetchError as error:
         raise InputError(
             f"--keep {keep}: {error.problems[0]}", hint="a shallow clone lacks revisions: git fetch --unshallow"
         ) from error
 
 
-def _list_lock_keys(lock: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    for pins in lock.get("platforms", {}).values():
-        foundation = (pins.get("image") or {}).get("foundation")
-        if foundation:
-            yield str(lock["variant"]), str(foundation["key"])
+def _list_platform_keys(platform: Mapping[str, Any]) -> set[str]:
+    """Return the keys of foundations that a platform has in a record, or in the lock of an earlier drydock."""
+    image = platform.get("verified") or platform.get("image") or {}
+    keys = {(image.get("foundation") or {}).get("key")}
+    keys |= {evidence["inputs_sha256"] for evidence in platform.get("foundation", {}).values()}
+    return {str(key) for key in keys if key}
 
 
 def format_uses(foundations: Sequence[SharedFoundation]) -> str:

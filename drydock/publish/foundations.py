@@ -112,7 +112,7 @@ def _pull_trusted(source: Source, job: Job) -> None:
         raise InputError(f"contexts are replaced: {', '.join(sorted(job.context_overrides))}")
     if not (committed or source.trust.required):
         raise UntrustedError(
-            f"images/{job.variant.id}/lock.json has no digest for it, and no --verify-key says who may sign it"
+            f"images/{job.variant.id}/record.json has no digest for it, and no --verify-key says who may sign it"
         )
     access = indexes.make_index_access(indexes.read_indexes(), os.environ)
     hasty = access._replace(timeout=min(access.timeout, TIMEOUT), patience=PATIENCE, pause=PAUSE)
@@ -202,7 +202,7 @@ def push_foundations(
 ) -> list[PushedFoundation]:
     """Push the kept foundations of variants, each under its key, and sign them if a signer is given.
 
-    Raises InputError if none is kept, UntrustedError for one that is not what the lock says, RegistryError.
+    Raises InputError if none is kept, UntrustedError for one that is not what the record says, RegistryError.
     """
     kept_jobs = [job for job in find_locked_jobs(project, variants) if (job.foundation / "index.json").is_file()]
     if not kept_jobs:
@@ -221,7 +221,7 @@ def _read_kept(job: Job) -> Layout:
     if job.committed_foundation not in (None, digest):
         raise UntrustedError(
             f"{job.variant.id} ({job.platform}): the kept foundation is {digest}, expected {job.committed_foundation},"
-            f" which images/{job.variant.id}/lock.json has for the same inputs",
+            f" which images/{job.variant.id}/record.json has for the same inputs",
             hint=f"`./inv build --target {job.variant.id} --no-cache` makes it again",
         )
     return layout

@@ -67,15 +67,15 @@ def run_tests(
     `python`, they run with another Python. The usual tests end with some of the distribution's Python; with `every`,
     with all unit tests of it, and those of the engine as an ordinary user.
 
-    With `record`, the results of engine tests, slow ones too, are written into proof.json, and the run of a kind that
-    runs only if named into tests/kinds.json. Raises BuildError if a test failed.
+    With `record`, the results of engine tests, slow ones too, are written into images/*/record.json, and the run of a
+    kind that runs only if named into tests/kinds.json. Raises BuildError if a test failed.
     """
     _check_kind(kind)
     project = Project(root)
     recorded = record and kind in kind_runs.read_kinds(project)
     commit = kind_runs.require_commit(project) if recorded else ""
     if record and wheel:
-        raise InputError("--record: proofs are of the checkout", hint="leave --installed out")
+        raise InputError("--record: records are of the checkout", hint="leave --installed out")
     if not (kind or wheel or python):
         run_linters(root)
     interpreter = other_pythons.interpreter_of(python) if python else Path(sys.executable)

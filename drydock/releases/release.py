@@ -1,4 +1,4 @@
-"""A release of drydock: all checks first, then version, changelog and surface in one commit with a tag. IO.
+"""A release of drydock: all checks first, then version, changelog, surface and records in one commit with a tag. IO.
 
 Nothing is pushed. CI makes the files of a release when its tag is pushed (release_files.py).
 """
@@ -21,10 +21,12 @@ from drydock.ci import workflow
 from drydock.config import renamed
 from drydock.config.matrix import read_matrix
 from drydock.config.validation import Problem, combine_problems
+from drydock.core.commit import select_all_but
 from drydock.core.errors import DrydockError, InputError
 from drydock.core.files import write_atomically
 from drydock.core.project import Project
 from drydock.lock import kind_runs, lockfile
+from drydock.lock.image_record import RECORDS
 from drydock.model.variant import Variant
 from drydock.pages import docs, schema
 from drydock.quality import quality
@@ -33,6 +35,11 @@ from drydock.releases.changelog import ADDED, BEFORE, CHANGED, DEPRECATED, REMOV
 from drydock.releases.surface import SurfaceChanges
 
 VERSION_FILE = "pyproject.toml"
+PICTURE = "docs/pictures/demo.svg"
+PAGES_OF_RECORDS = ("README.md", "CONTRIBUTING.md", "docs/reference/images.md", PICTURE)
+"""What `./inv docs` writes from records: the picture, and tables of the others."""
+TABLE_ROW = r"^\|"
+"""A line of a table, as `git diff -I` ignores it."""
 _VERSION = re.compile(r'(?<=^version = ")[^"]+(?="$)', re.MULTILINE)
 
 
@@ -142,13 +149,21 @@ def _find_problems(state: ReleaseState, checks: Checks) -> Iterator[Problem]:
 
 def _check_repository(state: ReleaseState) -> Iterator[Problem]:
     root = state.project.root
-    if changed := _run_release_git(root, "status", "--porcelain").splitlines():
-        names = ", ".join(line[3:] for line in changed[:5])
+    if changed := _list_other_changes(root):
+        names = ", ".join(changed[:5])
         yield f"the tree is not clean: {names}{' …' if len(changed) > 5 else ''}", "commit, or git stash"  # noqa: PLR2004
     if (branch := _run_release_git(root, "branch", "--show-current")) != workflow.BRANCH:
         yield f"on {branch or 'no branch'}, expected {workflow.BRANCH}", f"git switch {workflow.BRANCH}"
     if _run_release_git(root, "tag", "--list", f"v{state.version}"):
         yield f"there is a tag v{state.version}, and tags of releases never move", "take the next version"
+
+
+def _list_other_changes(root: Path) -> list[str]:
+    """Return the files that differ from HEAD in more than a release commits: records, and what pages show of them."""
+    status = _run_release_git(root, "status", "--porcelain", "--", *select_all_but((*RECORDS, *PAGES_OF_RECORDS)))
+    pages = _run_release_git(root, "diff", "-I", TABLE_ROW, "--numstat", "HEAD", "--", *PAGES_OF_RECORDS)
+    edited_pages = [line.split("\t")[2] for line in pages.splitlines() if not line.endswith(PICTURE)]
+    return [*(line[3:] for line in status.splitlines()), *edited_pages]
 
 
 def _check_release_version(state: ReleaseState) -> Iterator[Problem]:
@@ -199,7 +214,7 @@ def _old_names(state: ReleaseState) -> Iterator[Problem]:
 def _check_kinds_of_tests(state: ReleaseState) -> Iterator[Problem]:
     for name, kind in kind_runs.read_kinds(state.project).items():
         if why := kind_runs.explain_outdated_kind(state.project, kind):
-            yield f"tests of kind {name}: {why}", f"./inv test --kind {name} --record, and commit {kind_runs.FILE}"
+            yield f"tests of kind {name}: {why}", f"./inv test --kind {name} --record"
 
 
 def _list_generated_checks(state: ReleaseState) -> Iterator[Callable[[], None]]:
@@ -213,17 +228,17 @@ def _list_generated_checks(state: ReleaseState) -> Iterator[Callable[[], None]]:
 
 
 def _check_all_rows(project: Project, variants: Sequence[Variant]) -> None:
-    """Check every Dockerfile, and that a digest in a lock is of the present inputs. Raises InputError."""
+    """Check every Dockerfile, and that a verified digest is of the present inputs. Raises InputError."""
     problems: list[Problem] = []
     for variant, lock in lockfile.read_current(project, variants):
         try:
             render.check_dockerfile(project, variant, lock)
         except DrydockError as error:
             problems += ((problem, error.hint) for problem in error.problems)
-        for platform, pins in lock.platforms.items():
+        for platform in lock.platforms:
             job = Job(variant=variant, lock=lock, platform=platform, project=project)
-            if pins.image and pins.image.inputs_sha256 != job.inputs_sha256:
-                text = f"images/{variant.id}/lock.json: the digest for {platform} is of other inputs"
+            if job.record.verified and job.record.verified.inputs_sha256 != job.inputs_sha256:
+                text = f"images/{variant.id}/record.json: the digest for {platform} is of other inputs"
                 problems.append((text, f"./inv verify --target {variant.id} --record"))
     if problems:
         raise combine_problems(problems)
@@ -244,22 +259,31 @@ def _plan_release(state: ReleaseState, present: surface.Surface) -> ReleasePlan:
 
 
 def _commit_release(root: Path, plan: ReleasePlan) -> None:
-    """Write, commit and tag. If git refuses, the files are as before. Raises InputError."""
+    """Write, commit with the records, and tag. If git refuses, the files are as before. Raises InputError."""
     names = [str(path.relative_to(root)) for path in plan.files]
+    pathspecs = [f":(glob){name}" for name in (*RECORDS, *PAGES_OF_RECORDS)]
+    records = _run_release_git(root, "ls-files", "--modified", "--others", "--", *pathspecs).splitlines()
     try:
         for path, text in plan.files.items():
             write_atomically(path, text)
-        _run_release_git(root, "add", "--", *names)
-        _run_release_git(root, "commit", "--quiet", "--message", f"release: {plan.version}", "--", *names)
+        _run_release_git(root, "add", "--", *names, *records)
+        _run_release_git(root, "commit", "--quiet", "--message", f"release: {plan.version}", "--", *names, *records)
     except BaseException:
-        _run_release_git(root, "restore", "--staged", "--worktree", "--source=HEAD", "--", *names)
+        _restore_files(root, names)
         raise
     message = f"drydock {plan.version}\n\n{plan.notes}"
     try:
         _run_release_git(root, "tag", "--annotate", "--cleanup=whitespace", "--message", message, plan.tag)
     except InputError:
-        _run_release_git(root, "reset", "--quiet", "--keep", "HEAD~1")
+        _run_release_git(root, "reset", "--quiet", "HEAD~1")
+        _restore_files(root, names)
         raise
+
+
+def _restore_files(root: Path, names: Sequence[str]) -> None:
+    """Restore what a release wrote. Records stay in the working tree, since it took hours to make them."""
+    _run_release_git(root, "reset", "--quiet")
+    _run_release_git(root, "restore", "--worktree", "--", *names)
 
 
 def _format_release_report(state: ReleaseState, plan: ReleasePlan, how: HowToRelease) -> str:

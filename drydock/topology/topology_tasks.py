@@ -13,7 +13,7 @@ from drydock.config.matrix import find_variant, read_matrix
 from drydock.core.console import log
 from drydock.core.errors import InputError
 from drydock.core.project import Project
-from drydock.lock import lockfile
+from drydock.lock import image_record
 from drydock.model.variant import Variant
 from drydock.run import auto
 from drydock.run.container import check_bucket, is_local
@@ -95,7 +95,8 @@ def _choose_image(project: Project, topology: Topology, target: str) -> tuple[Va
     if target:
         return find_variant(variants, target), topology.image
     digest = topology.image.partition("@")[2]
-    image_variant = next((variant for variant in variants if digest in _list_lock_digests(project, variant)), None)
+    matching = (variant for variant in variants if digest in _list_recorded_digests(project, variant))
+    image_variant = next(matching, None)
     if image_variant is None:
         text = f"image: {topology.image}: no variant of this checkout has this digest"
         raise InputError(text, hint="name the variant with --target; its decisions are used")
@@ -112,22 +113,19 @@ def _choose_router_image(project: Project, topology: Topology) -> str:
 def is_own_image(project: Project, image: str) -> bool:
     """Tell whether an image is one that this checkout builds, so that it has this checkout's entrypoint."""
     digest = image.partition("@")[2]
-    return is_local(image) or any(digest in _list_lock_digests(project, variant) for variant in read_matrix(project))
+    variants = read_matrix(project)
+    return is_local(image) or any(digest in _list_recorded_digests(project, variant) for variant in variants)
 
 
 def _name_variant_image(project: Project, variant: Variant) -> str:
-    digests = _list_lock_digests(project, variant)
+    digests = _list_recorded_digests(project, variant)
     return image_name(variant.id, digests[0]) if digests else f"{OWN}{variant.id}:latest"
 
 
-def _list_lock_digests(project: Project, variant: Variant) -> list[str]:
-    """Return the digests that a variant's lock has, one for each platform that was verified."""
-    path = lockfile.path_of_lock(project, variant.id)
-    if not path.is_file():
-        return []
-    return [
-        platform.image.digest for _, platform in sorted(lockfile.read_lock(path).platforms.items()) if platform.image
-    ]
+def _list_recorded_digests(project: Project, variant: Variant) -> list[str]:
+    """Return the digests that are recorded of a variant, one for each platform that was verified."""
+    platforms = image_record.read_record(project, variant.id).platforms
+    return [platform.verified.digest for _, platform in sorted(platforms.items()) if platform.verified]
 
 
 def report_rehearsal(project: Project, plan: TopologyPlan, file: Path, model: str) -> int:

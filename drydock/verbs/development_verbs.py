@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Literal
 
-from drydock import INSTALLED
 from drydock.cli.options import CheckOption, JsonOption, RowOption, RowOrAllOption, SignOptions, Verb, VerbOptions
 from drydock.cli.task_helpers import foundations_of, here, report_written
 from drydock.config.matrix import read_matrix
@@ -43,7 +42,6 @@ class ProveOptions(RowOption, SignOptions):
 @Verb
 def prove_row(options: ProveOptions) -> None:
     """Build an image, serve a model on this machine's device and record the proof."""
-    from drydock.pages import docs
     from drydock.prove import prove
     from drydock.publish import push
     from drydock.run import container
@@ -52,8 +50,6 @@ def prove_row(options: ProveOptions) -> None:
     signed = push.signer_of(push.PublishOptions("", key=options.sign_key, keyless=options.keyless))
     file = Path(options.output or here().root / f"build/statements/{options.target}.sigstore.json")
     prove.prove_image(here(), options.target, request, statement=prove.StatementFile(signed, file) if signed else None)
-    if not INSTALLED:
-        docs.write(here(), read_matrix(here()))
 
 
 class TestOptions(VerbOptions):
@@ -65,7 +61,7 @@ class TestOptions(VerbOptions):
     all: bool = False
     """also run slow tests, every variant's stand-in and all rounds of fuzz tests, as CI does at night"""
     record: bool = False
-    """with all engine tests: write results into images/VARIANT/proof.json, and that a named kind passed"""
+    """with all engine tests: write results into images/VARIANT/record.json, and that a named kind passed"""
     installed: bool = False
     """test this checkout's wheel, installed in an environment of its own"""
     python: str = ""

@@ -69,7 +69,6 @@ def test_stock_buildx_runs_the_plan_to_the_same_digest(job: Job, built: build.Bu
     assert read_digest(tmp_path / "out") == built.digest
 
 
-@pytest.mark.proves("cpu-vllm0.32", "rendered")
 def test_the_dockerfile_passes_buildkits_own_checks(job: Job, tmp_path: Path) -> None:
     plan = tmp_path / "docker-bake.json"
     plan.write_text(format_json(build.bake_file(job, build.fetch_contexts(job), tmp_path / "out")))

@@ -15,7 +15,8 @@ from bench.small_project import VARIANT
 from drydock.build import build
 from drydock.build.build_job import Job
 from drydock.core.paths import cache_home
-from drydock.lock import lockfile
+from drydock.core.project import Project
+from drydock.lock import image_record
 from drydock.quality.ordinary_user import OrdinaryUser, ordinary_user
 from tests.support.servers import Registry
 from tests.support.small_image import Small
@@ -63,9 +64,8 @@ def test_an_ordinary_user_builds_verifies_bundles_publishes_and_runs(
     build_result: dict[str, Any] = json.loads(invoke("build", "--json"))
     try:
         assert json.loads(invoke("verify", "--record", "--json"))["reproducible"]
-        pins = lockfile.read_lock(checkout / "images" / VARIANT / "lock.json").platforms[build_result["platform"]]
-        assert pins.image
-        assert pins.image.digest == build_result["digest"]
+        record = image_record.read_platform_record(Project(checkout), VARIANT, build_result["platform"])
+        assert record.find_verified_digest(build_result["inputs_sha256"]) == build_result["digest"]
         bundle = user.home / "bundle.tar"
         invoke("bundle.create", "--output", str(bundle))
         assert bundle.stat().st_uid == user.home.stat().st_uid

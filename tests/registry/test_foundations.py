@@ -11,7 +11,7 @@ from drydock.attest.cosign import Signer
 from drydock.build.build_job import Job
 from drydock.config.server_access import Access
 from drydock.core.errors import InputError, RegistryError, UntrustedError
-from drydock.lock import lockfile
+from drydock.lock.image_record import write_platform_record
 from drydock.oci import image_layout as oci
 from drydock.publish import foundation_use, foundations
 from drydock.publish.push import push_blobs, read_layout
@@ -57,10 +57,10 @@ def content(layout: Path) -> dict[str, bytes]:
 
 
 def committed(job: Job) -> Job:
-    """Write the digest of the kept foundation into the lock."""
-    locked_job = support.record(job, oci.read_digest(job.foundation))
-    lockfile.write_lock(lockfile.path_of_lock(job.project, job.variant.id), locked_job.lock)
-    return locked_job
+    """Write the digest of the kept foundation into the record."""
+    recorded_job = support.record(job, oci.read_digest(job.foundation))
+    write_platform_record(job.project, job.variant.id, job.platform, recorded_job.record)
+    return recorded_job
 
 
 def test_one_machine_pushes_and_another_pulls(job: Job, registry: Registry) -> None:
@@ -92,7 +92,7 @@ def test_a_signature_counts_for_one_key_only(
     assert "no valid signature" in capsys.readouterr().err
 
 
-def test_only_what_the_lock_says_is_pushed(job: Job, registry: Registry) -> None:
+def test_only_what_the_record_says_is_pushed(job: Job, registry: Registry) -> None:
     job = committed(job)
     shutil.rmtree(job.foundation)
     support.write(job.foundation, config=lambda config: config.update(author="somebody"))

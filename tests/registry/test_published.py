@@ -14,12 +14,12 @@ import pytest
 from drydock.attest import bom, documents
 from drydock.attest.cosign import Trust
 from drydock.core.errors import UntrustedError
+from drydock.core.files import format_json
 from drydock.core.project import Project
 from drydock.examine import audit, image_diff, verify_published
 from drydock.examine import image as inspection
 from drydock.examine.remote_image import open_image
 from drydock.lock import lockfile
-from drydock.model.locked import LockedImage
 from drydock.publish.push import PublishOptions, publish_image
 from drydock.verbs import trust_verbs
 from tests.support.local_registry import VARIANT, LocalRepository
@@ -44,13 +44,11 @@ def test_publishing_again_attaches_nothing_new_but_signatures(signed: Signed) ->
     signed.verify()
 
 
-def test_a_re_recorded_digest_keeps_the_first_lock_valid(signed: Signed, key: Path) -> None:
+def test_a_lock_of_an_earlier_form_is_attached_next_to_the_first_one(signed: Signed, key: Path) -> None:
     path = lockfile.path_of_lock(Project(signed.local.root), VARIANT)
-    pins = signed.local.lock.platforms[AMD64]
-    inputs = signed.local.job(AMD64).inputs_sha256
-    image = LockedImage(digest=signed.digest, inputs_sha256=inputs, buildkit="v2", buildx="v2")
-    platforms = {AMD64: pins.model_copy(update={"image": image})}
-    lockfile.write_lock(path, signed.local.lock.model_copy(update={"platforms": platforms}))
+    content = json.loads(path.read_text())
+    content["platforms"][AMD64]["image"] = None  # as locks had it until drydock 0.2.0
+    path.write_text(format_json({**content, "content_sha256": lockfile._content_sha256(content)}))
     publish_image(
         Project(signed.local.root),
         VARIANT,

@@ -26,7 +26,7 @@ HOST = "cpu-xeon8380-2s"
 
 @pytest.fixture(scope="module")
 def local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalRepository]:
-    """A repository whose lock records the digest of an image; nothing here changes it."""
+    """A repository whose record has the digest of an image; nothing here changes it."""
     folder = tmp_path_factory.mktemp("row")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("DRYDOCK_CACHE", str(folder / "cache"))
@@ -45,9 +45,9 @@ def write_statement(folder: Path, local: LocalRepository, key: Path, digest: str
 
 
 def digest_of(local: LocalRepository) -> str:
-    image = local.lock.platforms[AMD64].image or local.job(AMD64).pins.image
-    assert image
-    return image.digest
+    digest = local.job(AMD64).recorded_digest
+    assert digest
+    return digest
 
 
 def verify(local: LocalRepository, path: Path, key: Path, root: str = "") -> served_statement.ShownStatement:

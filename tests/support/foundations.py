@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 import zstandard
 
 from drydock.build.build_job import Job
-from drydock.model.locked import LockedFoundation, LockedImage
+from drydock.lock.image_record import PlatformRecord, VerifiedFoundation, VerifiedImage
 from drydock.oci import image_layout as oci
 from drydock.oci import strict
 from tests.support import layouts
@@ -58,11 +59,12 @@ def row_without_foundation(folder: Path) -> Job:
 
 
 def record(job: Job, digest: str, key: str = "") -> Job:
-    """Return a job whose lock has the digest of a foundation, as `verify --record` writes it."""
-    foundation = LockedFoundation(digest=digest, key=key or job.foundation_key)
-    image = LockedImage(digest=digest, inputs_sha256="0" * 64, buildkit="v1", buildx="v1", foundation=foundation)
-    pins = {**job.lock.platforms, job.platform: job.pins.model_copy(update={"image": image})}
-    return Job(job.variant, job.lock.model_copy(update={"platforms": pins}), job.platform, job.project)
+    """Return a job whose record has the digest of a foundation, as `verify --record` writes it."""
+    foundation = VerifiedFoundation(digest=digest, key=key or job.foundation_key)
+    image = VerifiedImage(digest=digest, inputs_sha256="0" * 64, buildkit="v1", buildx="v1", foundation=foundation)
+    recorded_job = replace(job)
+    recorded_job.__dict__["record"] = PlatformRecord(verified=image)  # instead of the file
+    return recorded_job
 
 
 class Shared(Fake):

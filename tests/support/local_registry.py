@@ -112,11 +112,11 @@ class LocalRepository:
         return folder
 
     def record(self, platform: str, digest: str) -> None:
-        """Write a digest into the lock as that of the current inputs."""
+        """Write a digest into the record as that of the current inputs."""
         record(self.job(platform), digest)
 
     def forget(self, platform: str) -> None:
-        """Remove the recorded digest from the lock."""
+        """Remove the verified digest from the record."""
         record(self.job(platform), "")
 
     # --- how the repository is made ---------------------------------------------------------------------------------
@@ -151,7 +151,7 @@ class LocalRepository:
         names = {*self.variant.base.packages, "libc6"}  # type: ignore[union-attr] - a Debian base, asserted above
         packages = tuple(deb for deb in base.packages if deb.name in names)
         small = base.model_copy(update={"packages": packages})
-        platform_pins = pins.model_copy(update={"layers": layers, "image": None, "base": small})
+        platform_pins = pins.model_copy(update={"layers": layers, "base": small})
         platforms = dict.fromkeys(self.variant.platforms, platform_pins)
         update = {"inputs_sha256": compute_checksum(lockfile.collect_lock_inputs(self.variant)), "platforms": platforms}
         return real.model_copy(update=update)

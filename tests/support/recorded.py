@@ -1,16 +1,14 @@
-"""Records the digest of an image in a repository's lock, as `verify --record` does after two builds."""
+"""Records the digest of an image in a repository, as `verify --record` does after two builds."""
 
 from __future__ import annotations
 
 from drydock.build.build_job import Job
-from drydock.lock import lockfile
-from drydock.model.locked import LockedImage
+from drydock.lock import image_record
+from drydock.lock.image_record import VerifiedImage
 
 
 def record(job: Job, digest: str) -> None:
-    """Write a digest into the lock as that of the job's inputs; remove it if the digest is empty."""
-    image = LockedImage(digest=digest, inputs_sha256=job.inputs_sha256, buildkit="v1", buildx="v1") if digest else None
-    pins = {**job.lock.platforms, job.platform: job.pins.model_copy(update={"image": image})}
-    lockfile.write_lock(
-        lockfile.path_of_lock(job.project, job.variant.id), job.lock.model_copy(update={"platforms": pins})
-    )
+    """Write a digest into the record as that of the job's inputs; remove it if the digest is empty."""
+    values = {"digest": digest, "inputs_sha256": job.inputs_sha256, "buildkit": "v1", "buildx": "v1"}
+    record = job.record.model_copy(update={"verified": VerifiedImage(**values) if digest else None})
+    image_record.write_platform_record(job.project, job.variant.id, job.platform, record)

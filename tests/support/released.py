@@ -12,6 +12,7 @@ from drydock.config.matrix import read_matrix
 from drydock.core.paths import ROOT
 from drydock.core.project import Project
 from drydock.lock import kind_runs
+from drydock.pages import docs
 from drydock.releases import surface
 from tasks import namespace
 from tests.support.git import git
@@ -50,7 +51,10 @@ def copied(folder: Path) -> Path:
     version.write_text(re.sub('^version = "[^"]*"$', 'version = "0.1.0"', version.read_text(), flags=re.MULTILINE))
     (folder / "CHANGELOG.md").write_text(CHANGELOG)
     (folder / kind_runs.FILE).write_text('{"kinds": {}}')  # its commits are not of this repository
+    for record in folder.glob("images/*/record.json"):
+        record.unlink()  # it may be of other inputs, which a release refuses
     workflow.write(Project(folder), read_matrix(Project(folder)))  # its weekly jobs are those kinds
+    docs.write(Project(folder), read_matrix(Project(folder)))
     present = surface.collect_surface(namespace, read_matrix(Project(folder)))
     (folder / surface.FILE).write_text(surface.format_surface("0.1.0", present))
     git(folder, "init", "--quiet", "--initial-branch=main")

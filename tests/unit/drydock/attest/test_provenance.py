@@ -14,8 +14,8 @@ from drydock.config.project_choice import DRYDOCK
 from drydock.core.commit import GitFailedError
 from drydock.core.paths import ROOT
 from drydock.core.project import Project
-from drydock.lock import lockfile
-from drydock.model.locked import LockedImage, LockedSource
+from drydock.lock import image_record, lockfile
+from drydock.model.locked import LockedSource
 
 
 @pytest.fixture(scope="module")
@@ -80,18 +80,18 @@ def test_credentials_of_a_remote_are_removed(tmp_path: Path) -> None:
     assert (checkout.repository, len(checkout.commit), checkout.dirty) == ("https://git.example/r.git", 40, False)
 
 
-def test_a_recorded_digest_is_no_change_but_another_pin_is(tmp_path: Path) -> None:
+def test_a_record_is_no_change_but_another_pin_is(tmp_path: Path) -> None:
     path = lockfile.path_of_lock(Project(tmp_path), "cpu-vllm0.32")
     path.parent.mkdir(parents=True)
     lock = lockfile.read_lock(lockfile.path_of_lock(DRYDOCK, "cpu-vllm0.32"))
-    ((platform, pins),) = lock.platforms.items()
-    image = LockedImage(digest=f"sha256:{'a' * 64}", inputs_sha256="b" * 64, buildkit="v1", buildx="v1")
-    for recorded, epoch, dirty in ((None, 1, False), (image, 1, False), (image, 2, True)):
-        platforms = {platform: pins.model_copy(update={"image": recorded})}
-        lockfile.write_lock(path, lock.model_copy(update={"platforms": platforms, "source_date_epoch": epoch}))
-        if recorded is None:
-            git(tmp_path, ("init", "-q"), ("add", "--all"), ("commit", "-q", "-m", "x"))
-        assert provenance.read_origin(Project(tmp_path)).dirty is dirty
+    lockfile.write_lock(path, lock)
+    image_record.write_record(Project(tmp_path), lock.variant, image_record.ImageRecord())
+    git(tmp_path, ("init", "-q"), ("add", "--all"), ("commit", "-q", "-m", "x"))
+    recorded = {"linux/amd64": image_record.PlatformRecord()}
+    image_record.write_record(Project(tmp_path), lock.variant, image_record.ImageRecord(platforms=recorded))
+    assert not provenance.read_origin(Project(tmp_path)).dirty
+    lockfile.write_lock(path, lock.model_copy(update={"source_date_epoch": 2}))
+    assert provenance.read_origin(Project(tmp_path)).dirty
 
 
 def test_outside_a_repository_there_is_no_commit(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from drydock.build import build
-from drydock.build.build_job import BuildOptions, choose_platform, prepare_job
+from drydock.build.build_job import BuildOptions, choose_platform, find_tools, prepare_job
 from drydock.config.project_choice import DRYDOCK
 from drydock.core.errors import InputError
 from drydock.core.paths import ROOT
@@ -89,3 +89,20 @@ def test_an_image_gets_every_file_of_the_entrypoint() -> None:
     listed = subprocess.run(["git", "ls-files", "entrypoints"], cwd=ROOT, capture_output=True, text=True, check=True)
     committed = {path.removeprefix("entrypoints/") for path in listed.stdout.splitlines()}
     assert set(DRYDOCK.entrypoint) == committed
+
+
+TOOLS = {
+    "layer.py": b"import trim\nrun('/tools/compile.py')\n",
+    "trim.py": b"",
+    "compile.py": b"",
+    "other.py": b"layer",
+}
+
+
+def test_a_tool_is_an_input_of_the_images_whose_dockerfile_runs_it() -> None:
+    assert find_tools("RUN python /tools/layer.py install", TOOLS) == ["compile.py", "layer.py", "trim.py"]
+    assert find_tools("RUN python /tools/other.py", TOOLS) == ["other.py"]
+    assert find_tools("FROM base", TOOLS) == []
+    router, cpu = (prepare_job(DRYDOCK, target).inputs["files"] for target in ("router", "cpu"))
+    assert "tools/read_vllm.py" not in router
+    assert {f"tools/{name}" for name in ("layer.py", "trim.py", "read_vllm.py")} <= cpu.keys()

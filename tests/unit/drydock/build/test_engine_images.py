@@ -14,7 +14,7 @@ from drydock.build import checkouts, engine_images
 from drydock.config.project_choice import DRYDOCK
 from drydock.core.errors import EngineError
 from drydock.engine import image_loading
-from drydock.lock import lockfile
+from drydock.lock import image_record
 
 CPU = "drydock/cpu-vllm0.32"
 STAND_IN = "drydock-stand-in/rocm7.2-vllm0.27"
@@ -23,7 +23,7 @@ NOW = dt.datetime(2026, 11, 25, 12, tzinfo=dt.UTC)
 
 
 def committed() -> str:
-    image = lockfile.read_lock(lockfile.path_of_lock(DRYDOCK, "cpu-vllm0.32")).platforms["linux/amd64"].image
+    image = image_record.read_platform_record(DRYDOCK, "cpu-vllm0.32", "linux/amd64").verified
     assert image
     return image.digest
 

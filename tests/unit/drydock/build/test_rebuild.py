@@ -4,39 +4,21 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from drydock.build import build, rebuild
-from drydock.build.build_job import Job, committed_digest, prepare_job
+from drydock.build.build_job import prepare_job
 from drydock.config.project_choice import DRYDOCK
 from drydock.core.errors import BuildError, NotReproducibleError
-from drydock.core.files import format_json
 from drydock.lock import proof
-from drydock.model.locked import LockedImage
-from drydock.model.record import dump_record
+from drydock.lock.image_record import PlatformRecord, make_evidence
 from drydock.oci.layout_diff import LayoutDifference
 from tests.support.foundations import record as record_foundation
 from tests.support.foundations import write as write_layout
 
 DIGEST, OTHER = f"sha256:{'a' * 64}", f"sha256:{'c' * 64}"
-
-
-def job_with(image: LockedImage | None) -> Job:
-    job = prepare_job(DRYDOCK, "cpu")
-    pins = job.pins.model_copy(update={"image": image})
-    return replace(job, lock=job.lock.model_copy(update={"platforms": {job.platform: pins}}))
-
-
-def test_a_committed_digest_counts_for_its_own_inputs_only() -> None:
-    image = LockedImage(digest=DIGEST, inputs_sha256="b" * 64, buildkit="v1", buildx="v1")
-    job = job_with(image)
-
-    assert committed_digest(job.lock, job.platform, "b" * 64) == DIGEST
-    assert committed_digest(job.lock, job.platform, "c" * 64) is None
-    assert committed_digest(job_with(None).lock, job.platform, "b" * 64) is None
 
 
 def verified(committed: str | None, second: str = DIGEST, foundation: str | None = None) -> rebuild.Verified:
@@ -71,7 +53,7 @@ def test_a_digest_that_did_not_reproduce_is_an_error_and_never_recorded(recordin
 def test_two_equal_builds_that_differ_from_the_committed_digest_are_an_error(
     recording: bool, env: Mapping[str, str]
 ) -> None:
-    with pytest.raises(NotReproducibleError, match="the lock has sha256:c"):
+    with pytest.raises(NotReproducibleError, match="its record has sha256:c"):
         rebuild.settle_verification(prepare_job(DRYDOCK, "cpu"), verified(OTHER), recording=recording, env=env)
 
 
@@ -87,10 +69,10 @@ def test_a_digest_is_recorded_where_none_is_or_in_place_of_another_outside_ci(
 
 
 @pytest.mark.parametrize(("of_both", "written"), [(OTHER, True), (DIGEST, False), (None, False)])
-def test_a_foundation_is_recorded_where_the_lock_has_only_the_image(
+def test_a_foundation_is_recorded_where_the_record_has_only_the_image(
     of_both: str | None, written: bool, recorded: list[object]
 ) -> None:
-    job = record_foundation(job_with(None), DIGEST)
+    job = record_foundation(prepare_job(DRYDOCK, "cpu"), DIGEST)
     rebuild.settle_verification(job, verified(DIGEST, foundation=of_both), recording=True, env={})
     assert bool(recorded) == written
 
@@ -121,13 +103,13 @@ def test_the_digest_of_a_foundation_is_that_of_both_builds(
     assert how == [True, False]  # no foundation is kept, but one is to be recorded
 
 
-def test_vllm_is_imported_once_for_a_foundation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_vllm_is_imported_once_for_a_foundation(monkeypatch: pytest.MonkeyPatch) -> None:
     job, containers = prepare_job(DRYDOCK, "cpu"), list[object]()
     monkeypatch.setattr(rebuild, "run_to_end", lambda image, words, **_: containers.append((image, words[1:])))
-    monkeypatch.setattr(proof, "proof_path", lambda *_: tmp_path / "proof.json")
+    job.__dict__["record"] = PlatformRecord()
     rebuild.import_vllm(job, "an-image")
-    evidence = proof.make_evidence(DRYDOCK, digest=DIGEST, inputs_sha256=job.foundation_key, tests=())
-    (tmp_path / "proof.json").write_text(format_json(dump_record(proof.Proof(foundation={proof.IMPORTED: evidence}))))
+    evidence = make_evidence(DRYDOCK, DIGEST, job.foundation_key, ())
+    job.__dict__["record"] = PlatformRecord(foundation={proof.IMPORTED: evidence})
     rebuild.import_vllm(job, "the-same-foundation")
     rebuild.import_vllm(prepare_job(DRYDOCK, "router0.1"), "an-image-without-vllm")
 

@@ -313,12 +313,12 @@ def test_a_page_or_a_comment_changes_no_image(repository: Path) -> None:
     assert (image_changes.changed, image_changes.unchanged) == ((), (CPU.id,))
 
 
-def test_a_changed_entrypoint_changes_the_image_and_shows_both_checksums(repository: Path) -> None:
+def test_a_changed_entrypoint_changes_the_image_and_is_named(repository: Path) -> None:
     with (repository / "entrypoints" / "core" / "errors.py").open("a") as file:
         file.write("# more\n")
     (row,) = changed.compare_with_commit(Project(repository), variants(repository), "HEAD").changed
     assert (row.variant, row.platform, row.arch) == (CPU.id, "linux/amd64", "amd64")
-    assert re.fullmatch(r"inputs changed from [0-9a-f]{12} to [0-9a-f]{12}", row.why)
+    assert row.why == "inputs changed: entrypoints/core/errors.py"
     first = git(repository, "rev-parse", "HEAD")
     commit(repository)
     assert changed.compare_with_commit(Project(repository), variants(repository), "HEAD").changed == ()
@@ -526,7 +526,6 @@ def moved(repository: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     def relock(root: Path, _: object) -> list[Path]:
         path = root / "images" / CPU.id / "lock.json"
         rewrite(path, "bookworm", "trixie")
-        (root / "images" / CPU.id / "proof.json").unlink(missing_ok=True)
         return [path]
 
     monkeypatch.setattr("drydock.projects.proposal.relock_variants", relock)
@@ -543,7 +542,7 @@ def test_a_lock_change_is_one_commit_on_its_own_branch_and_a_pull_request(moved:
     assert report_text.endswith("https://github.example/pull/7\n")
     assert git(origin, "rev-parse", f"{proposal.UPDATE.branch}^") == head
     names = git(origin, "diff", "--name-only", head, proposal.UPDATE.branch).split()
-    assert set(names) == {f"images/{CPU.id}/lock.json", f"images/{CPU.id}/proof.json"}
+    assert names == [f"images/{CPU.id}/lock.json"]
     assert "torch 1 → 2 (wheel, linux/amd64)" in git(origin, "log", "-1", "--format=%B", proposal.UPDATE.branch)
     assert (git(moved, "rev-parse", "HEAD"), git(moved, "branch", "--show-current")) == (head, "main")
     looked, opened = github.calls
@@ -611,7 +610,7 @@ def relocked(repository: Path, monkeypatch: pytest.MonkeyPatch, unresolved: Mapp
     def resolve(root: Path, some: Sequence[Variant]) -> list[Path]:
         path = lockfile.path_of_lock(Project(root), some[0].id)
         old = lockfile.read_lock(path)
-        pins = old.platforms["linux/amd64"].model_copy(update={"tools": (), "image": None, "unresolved": unresolved})
+        pins = old.platforms["linux/amd64"].model_copy(update={"tools": (), "unresolved": unresolved})
         return [path] if lockfile.write_lock(path, old.model_copy(update={"platforms": {"linux/amd64": pins}})) else []
 
     monkeypatch.setattr("drydock.lock.resolution.take_newest", resolve)
@@ -619,13 +618,10 @@ def relocked(repository: Path, monkeypatch: pytest.MonkeyPatch, unresolved: Mapp
     return proposal.relock_variants(Project(repository), read_matrix(Project(repository)))
 
 
-def test_a_new_lock_is_rendered_without_the_digest_of_the_old_image(
-    repository: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_new_lock_is_rendered(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = lockfile.path_of_lock(Project(repository), CPU.id)
     assert relocked(repository, monkeypatch, {}) == [path]
-    assert (pins := lockfile.read_lock(path).platforms["linux/amd64"]).tools == ()
-    assert pins.image is None
+    assert lockfile.read_lock(path).platforms["linux/amd64"].tools == ()
 
 
 def test_a_lock_that_would_pin_less_is_not_written(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -644,7 +640,7 @@ def test_what_is_not_locked_is_offered_once_more_is_pinned(
     pins = full.platforms["linux/amd64"]
 
     def lacks(*names: str) -> Lock:
-        missing = pins.model_copy(update={"image": None, "unresolved": dict.fromkeys(names, "not reached")})
+        missing = pins.model_copy(update={"unresolved": dict.fromkeys(names, "not reached")})
         return full.model_copy(update={"platforms": {"linux/amd64": missing}})
 
     lockfile.write_lock(path, lacks("vllm", "wheels"))

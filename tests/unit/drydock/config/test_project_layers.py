@@ -19,8 +19,8 @@ from drydock.core.errors import InputError
 from drydock.core.paths import ROOT
 from drydock.core.project import Project
 from drydock.lock import lockfile, resolution
+from drydock.lock.image_record import ImageRecord, write_record
 from drydock.lock.lockfile import path_of_lock, read_lock
-from drydock.lock.proof import Proof, write_proof
 from drydock.model.locked import Lock
 from drydock.model.variant import Variant
 from drydock.pages import matrix_table
@@ -244,8 +244,8 @@ def test_what_is_written_is_written_into_the_project(
     assert resolution.resolve_and_write(project, [variant], env=env) == [folder / "lock.json"]
     changed_variant = variant.model_copy(update={"summary": "ours"})
     assert render.write_dockerfile(project, changed_variant, changed) == [folder / "Dockerfile"]
-    assert write_proof(project, CPU, Proof())
-    assert {path.name for path in folder.iterdir()} == {"lock.json", "Dockerfile", "proof.json"}
+    assert write_record(project, CPU, ImageRecord())
+    assert {path.name for path in folder.iterdir()} == {"lock.json", "Dockerfile", "record.json"}
     assert read_lock(path_of_lock(project, CPU)).platforms == pins
     assert contents(copy) == before
 
@@ -254,7 +254,7 @@ def test_locking_again_changes_nothing_below(copy: Path, tmp_path: Path, monkeyp
     project = Project(tmp_path / "mine", (copy,))
     variant = find_variant(read_matrix(project), "cpu")
     before, committed = contents(copy), read_lock(path_of_lock(project, CPU))
-    write_proof(project, CPU, Proof())
+    write_record(project, CPU, ImageRecord())
     monkeypatch.setattr("drydock.pages.docs.write", lambda *_: [])
     for unresolved, in_project in (({"vllm": "no answer"}, False), ({}, True)):
         pins = {
@@ -304,7 +304,6 @@ def test_a_new_row_starts_from_the_pins_of_the_row_that_it_inherits(
     theirs = read_lock(path_of_lock(DRYDOCK, CPU))
     assert own_lock == theirs
     assert parents is not None
-    assert [pins.image for pins in parents.platforms.values()] == [None]
     assert [pins.layers for pins in parents.platforms.values()] == [pins.layers for pins in theirs.platforms.values()]
 
 

@@ -157,7 +157,7 @@ def test_a_lock_refuses_what_a_command_or_path_could_not_hold(data: dict[str, An
     everywhere = sorted(places(data), key=str)
     for place, attack in itertools.product(everywhere, ATTACKS):
         _try(place, attack)
-    assert accepted > 50, "fields of free text hold them"
+    assert accepted > 20, "fields of free text hold them"
     repeat(_try, st.sampled_from(everywhere), texts())
 
 

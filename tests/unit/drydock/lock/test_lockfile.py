@@ -29,7 +29,6 @@ from drydock.model.distributions import Exclusion, Override
 from drydock.model.locked import (
     Lock,
     LockedDebianBase,
-    LockedImage,
     LockedImageBase,
     LockedPlatform,
     LockedSource,
@@ -188,29 +187,20 @@ def test_each_distribution_lies_in_the_layer_that_names_it_and_the_rest_in_the_o
     }
 
 
-@pytest.fixture
-def built(lock: Lock) -> LockedPlatform:
-    """Return the platform of a lock with a digest that two builds agreed upon."""
-    image = LockedImage(digest=f"sha256:{'1' * 64}", inputs_sha256="0" * 64, buildkit="1", buildx="1")
-    return lock.platforms[AMD64].model_copy(update={"image": image})
-
-
 def _resolved_later(pins: LockedPlatform, **changes: object) -> LockedPlatform:
     assert isinstance(pins.base, LockedDebianBase)
     base = pins.base.model_copy(update={"snapshot": "20991231T000000Z"})
-    return pins.model_copy(update={"base": base, "image": None, **changes})
+    return pins.model_copy(update={"base": base, **changes})
 
 
-def test_resolving_to_the_same_packages_keeps_the_image_s_digest_and_the_snapshot(
-    built: LockedPlatform, variant: Variant
-) -> None:
-    assert _keep_history(variant, _resolved_later(built), built) == built
+def test_resolving_to_the_same_packages_keeps_the_snapshot(lock: Lock, variant: Variant) -> None:
+    pins = lock.platforms[AMD64]
+    assert _keep_history(variant, _resolved_later(pins), pins) == pins
 
 
-def test_resolving_to_other_packages_drops_the_image_s_digest(built: LockedPlatform, variant: Variant) -> None:
-    changed = _keep_history(variant, _resolved_later(built, tools=()), built)
-    assert changed.image is None
-    assert changed.base == built.base
+def test_resolving_to_the_same_base_keeps_its_snapshot(lock: Lock, variant: Variant) -> None:
+    pins = lock.platforms[AMD64]
+    assert _keep_history(variant, _resolved_later(pins, tools=()), pins).base == pins.base
 
 
 XPU = "xpu-vllm0.30"

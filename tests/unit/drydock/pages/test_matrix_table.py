@@ -16,7 +16,7 @@ from drydock.core.errors import InputError
 from drydock.core.paths import ROOT
 from drydock.core.project import Project
 from drydock.lock import lockfile as locks
-from drydock.lock.proof import Proof, make_evidence, proof_path, write_proof
+from drydock.lock.image_record import PlatformRecord, make_evidence, name_of_record, write_platform_record
 from drydock.model.variant import Variant
 from drydock.pages import matrix_table
 
@@ -28,10 +28,10 @@ def variant() -> Variant:
 
 @pytest.fixture
 def root(tmp_path: Path, variant: Variant) -> Path:
-    """A repository with the committed images, without proofs."""
+    """A repository with the committed images, without records."""
     for folder in ("images", "entrypoints", "templates"):
         shutil.copytree(ROOT / folder, tmp_path / folder)
-    proof_path(Project(tmp_path), variant.id).unlink(missing_ok=True)
+    (tmp_path / name_of_record(variant.id)).unlink()
     return tmp_path
 
 
@@ -40,8 +40,12 @@ def shown(root: Path, variant: Variant) -> tuple[bool, str]:
     return row["locked"], row["proof"]
 
 
-def test_a_lock_and_a_dockerfile_show_that_it_renders(root: Path, variant: Variant) -> None:
-    assert shown(root, variant) == (True, "rendered")
+def test_tests_show_stand_ins_of_drydocks_own_rows_only(root: Path, variant: Variant, tmp_path: Path) -> None:
+    assert shown(root, variant) == (True, "stand-in")
+    above = tmp_path / "project"
+    shutil.copytree(root / "images" / variant.id, above / "images" / variant.id)
+    (row,) = matrix_table.make_matrix_rows(Project(above, (root,)), [variant])
+    assert row["proof"] == "rendered"
 
 
 def write_full_proof(root: Path, variant: Variant) -> str:
@@ -50,9 +54,10 @@ def write_full_proof(root: Path, variant: Variant) -> str:
     lock = locks.read_lock(locks.path_of_lock(project, variant.id))
     job = Job(variant=variant, lock=lock, platform=variant.platforms[0], project=project)
     digest = f"sha256:{'1' * 64}"
-    image = make_evidence(project, digest=digest, inputs_sha256=job.inputs_sha256, tests=["test_it"])
-    foundation = make_evidence(project, digest=digest, inputs_sha256=job.foundation_key, tests=["test_it"])
-    write_proof(project, variant.id, Proof(foundation={"packages": foundation}, image={"hardware": image}))
+    image = make_evidence(project, digest, job.inputs_sha256, ["test_it"])
+    foundation = make_evidence(project, digest, job.foundation_key, ["test_it"])
+    record = PlatformRecord(foundation={"packages": foundation}, image={"hardware": image})
+    write_platform_record(project, variant.id, job.platform, record)
     return image.date
 
 
@@ -62,7 +67,10 @@ def test_an_edit_of_the_entrypoint_keeps_the_proof_of_the_packages(root: Path, v
     (root / "entrypoints" / "__main__.py").write_text("changed = True\n")
     row = matrix_table.make_matrix_rows(Project(root), [variant])[0]
     assert (row["proof"], row["earlier_proof"]) == ("packages", f"hardware, {date}")
-    assert f"packages (hardware, {date})" in matrix_table.format_matrix_table([row])
+    words = matrix_table.format_matrix_table([row]).split()
+    assert " ".join(words).endswith(f"packages (hardware, {date}; inputs changed since)")
+    (page_row,) = matrix_table.make_recorded_rows(Project(root), [variant])
+    assert (page_row["proof"], page_row["date"], page_row["earlier_proof"]) == ("hardware", date, "")
 
 
 def test_a_change_to_the_foundation_leaves_the_date_of_its_proof(root: Path, variant: Variant) -> None:
@@ -70,7 +78,7 @@ def test_a_change_to_the_foundation_leaves_the_date_of_its_proof(root: Path, var
     tool = root / "templates" / "tools" / "layer.py"
     tool.write_text(tool.read_text() + "# changed\n")
     row = matrix_table.make_matrix_rows(Project(root), [variant])[0]
-    assert (row["proof"], row["date"], row["earlier_proof"]) == ("rendered", "", f"hardware, {date}")
+    assert (row["proof"], row["date"], row["earlier_proof"]) == ("stand-in", "", f"hardware, {date}")
 
 
 def test_without_a_lock_there_is_no_tier(root: Path, variant: Variant) -> None:
@@ -94,7 +102,7 @@ def test_the_table_has_the_same_values_as_text(root: Path, variant: Variant) -> 
     ).splitlines()
     assert heading.split() == list(matrix_table.COLUMNS)
     names = [variant.id, *variant.aliases]
-    assert line.replace(",", " ").split() == [*names, variant.vllm.version, "amd64", "yes", "rendered"]
+    assert line.replace(",", " ").split() == [*names, variant.vllm.version, "amd64", "yes", "stand-in"]
 
 
 @pytest.mark.parametrize("columns", [80, 100, 200])

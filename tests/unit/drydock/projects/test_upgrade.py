@@ -17,7 +17,8 @@ from drydock.core.files import compute_checksum
 from drydock.core.paths import ROOT
 from drydock.core.project import Project
 from drydock.lock import lockfile, resolution
-from drydock.model.locked import Lock, LockedImage, LockedWheel
+from drydock.lock.image_record import PlatformRecord, VerifiedImage, write_platform_record
+from drydock.model.locked import Lock, LockedWheel
 from drydock.model.row_record import RowRecord
 from drydock.model.variant import Variant
 from drydock.projects import locking, own_wheel, row_record_file, upgrade
@@ -72,7 +73,7 @@ def with_wheels(lock: Lock, *wheels: LockedWheel, without: str = "") -> Lock:
     pins = lock.platforms[PLATFORM]
     layers = {layer: [pin for pin in of if pin.name not in names] for layer, of in pins.layers.items()}
     layers["dependencies"] = sorted([*layers["dependencies"], *wheels], key=lambda pin: pin.name)
-    new = pins.model_copy(update={"layers": {layer: tuple(of) for layer, of in layers.items()}, "image": None})
+    new = pins.model_copy(update={"layers": {layer: tuple(of) for layer, of in layers.items()}})
     return lock.model_copy(update={"platforms": {PLATFORM: new}})
 
 
@@ -480,32 +481,23 @@ def test_a_record_that_is_outdated_is_stale(acme: Two) -> None:
         row_record_file.check_row_files(acme.project, acme.row, lock_of(acme.project))
 
 
-def recorded(letter: str) -> Edit:
-    """Write the digest of an image into the lock of a row, as `verify --record` does."""
-
-    def edit(path: Path) -> None:
-        lock = lockfile.read_lock(path)
-        image = LockedImage(digest=f"sha256:{letter * 64}", inputs_sha256="0" * 64, buildkit="1", buildx="1")
-        pins = lock.platforms[PLATFORM].model_copy(update={"image": image})
-        lockfile.write_lock(path, lock.model_copy(update={"platforms": {PLATFORM: pins}}))
-
-    return edit
+def test_a_record_changes_no_row(acme: Two) -> None:
+    image = VerifiedImage(digest=f"sha256:{'a' * 64}", inputs_sha256="0" * 64, buildkit="1", buildx="1")
+    write_platform_record(acme.project, ROW, PLATFORM, PlatformRecord(verified=image))
+    row_record_file.check_row_files(acme.project, acme.row, lock_of(acme.project))
+    assert acme.change().is_empty
 
 
-def test_a_recorded_digest_leaves_the_record_up_to_date(acme: Two) -> None:
-    for letter in "ab":
-        recorded(letter)(acme.root / f"images/{ROW}/lock.json")
-        row_record_file.check_row_files(acme.project, acme.row, lock_of(acme.project))
-        assert acme.change().is_empty
-
-
-def test_a_digest_that_drydock_recorded_again_changes_no_row_that_has_its_lock(two: Two) -> None:
-    two.write("matrix.yaml", OWN.replace(f"{ROW}:", f"{PARENT}:").replace(", stack: acme", ", aliases: [ours]"))
-    row_record_file.write_row_files(
-        two.project, find_variant(read_matrix(two.project), PARENT), lock_of(two.project, PARENT)
-    )
-    two.newer(lambda folder: recorded("c")(lockfile.path_of_lock(Project(folder), PARENT)))
-    assert two.change().is_empty
+def test_what_an_earlier_drydock_recorded_is_moved(acme: Two, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = acme.root / f"images/{ROW}"
+    evidence = {"commit": "", "date": "2026-11-21", "digest": "", "inputs_sha256": "0" * 64, "tests": ["a test"]}
+    (folder / "proof.json").write_text(json.dumps({"image": {"packages": evidence}}))
+    with pytest.raises(StaleError, match=f"this drydock changes {ROW}"):
+        upgrade.upgrade_project(acme.project)
+    assert "--write moves its digest of the image, and what proof.json has, to record.json" in capsys.readouterr().out
+    upgrade.upgrade_project(acme.project, write=True)
+    assert sorted(path.name for path in folder.iterdir()) == ["Dockerfile", "lock.json", "record.json", "upgrade.json"]
+    assert acme.change().is_empty
 
 
 def test_a_lock_with_another_pin_makes_the_record_stale_and_that_is_said(

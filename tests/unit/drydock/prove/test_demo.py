@@ -11,6 +11,7 @@ from drydock.build.build_job import Job
 from drydock.config.project_choice import DRYDOCK
 from drydock.core.errors import FetchError, GoneError
 from drydock.core.project import Project
+from drydock.lock.image_record import PlatformRecord, VerifiedImage
 from drydock.model.variant import Variant
 from drydock.prove import demo
 from tests.unit.drydock.prove.test_prove import BUILT
@@ -56,3 +57,19 @@ def test_wrong_bytes_or_a_network_error_do_not_relock() -> None:
 
     with pytest.raises(FetchError, match="sha256 is 1, expected 2"):
         demo.build_or_relock(DRYDOCK, make, never)
+
+
+@pytest.mark.parametrize(
+    ("digest", "inputs", "expected"),
+    [
+        ("sha256:" + "a" * 64, "b" * 64, "as committed"),
+        ("sha256:" + "c" * 64, "b" * 64, "committed: sha256:ccc"),
+        ("sha256:" + "a" * 64, "d" * 64, "inputs changed since 2026-11-28"),
+        ("", "", "no digest is committed"),
+    ],
+)
+def test_the_demo_says_whether_its_digest_is_the_committed_one(digest: str, inputs: str, expected: str) -> None:
+    values = {"digest": digest, "inputs_sha256": inputs, "buildkit": "1", "buildx": "1", "date": "2026-11-28"}
+    record = PlatformRecord(verified=VerifiedImage(**values) if digest else None)
+    built = build.Built.model_construct(digest="sha256:" + "a" * 64, inputs_sha256="b" * 64)
+    assert demo._compare_with_record(record, built).startswith(expected)

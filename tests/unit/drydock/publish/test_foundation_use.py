@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +14,9 @@ from drydock.build.build_job import Job
 from drydock.core.errors import InputError, RegistryError
 from drydock.inputs import indexes
 from drydock.lock import lockfile
+from drydock.lock.image_record import PlatformRecord, read_platform_record, write_platform_record
+from drydock.lock.proof import Evidence
+from drydock.model.record import dump_record
 from drydock.publish import foundation_use
 from drydock.publish.foundation_use import SharedFoundation, needed_keys
 from tests.support.fake_registry import Answer, Fake, Seen
@@ -26,13 +30,22 @@ DIGEST = f"sha256:{'0' * 64}"
 
 @pytest.fixture(scope="module")
 def row(tmp_path_factory: pytest.TempPathFactory) -> Job:
-    """A repository whose lock had one foundation, then another, then again the first, and none now."""
+    """A repository whose row had one foundation, then another, then again the first, and none now.
+
+    The first one is in the lock, as drydock wrote it until 0.2.0.
+    """
     job = row_without_foundation(tmp_path_factory.mktemp("row"))
+    for path in job.project.glob("images/*/record.json"):
+        path.unlink()
     git(job, "init", "--quiet", "--initial-branch=main")
+    lock = lockfile.path_of_lock(job.project, VARIANT)
+    lock_text = lock.read_text()
+    content = json.loads(lock_text)
+    content["platforms"][PLATFORM]["image"] = dump_record(record(job, DIGEST, OLD).record)["verified"]
     for name, key in (("one", OLD), ("two", LATER), ("three", OLD), ("four", "")):
-        lockfile.write_lock(
-            lockfile.path_of_lock(job.project, VARIANT), record(job, DIGEST, key).lock if key else job.lock
-        )
+        foundation = record(job, DIGEST, key).record if key and name != "one" else PlatformRecord()
+        write_platform_record(job.project, VARIANT, PLATFORM, foundation)
+        lock.write_text(json.dumps(content) if name == "one" else lock_text)
         git(job, "add", "images")
         git(job, "commit", "--quiet", "--message", name)
         git(job, "tag", name)
@@ -57,10 +70,19 @@ def git(job: Job, *words: str) -> None:
         ("two..three", {OLD, LATER}),
     ],
 )
-def test_what_a_lock_had_in_a_range_of_revisions_is_needed(keep: str, keys: set[str], row: Job) -> None:
+def test_what_was_recorded_in_a_range_of_revisions_is_needed(keep: str, keys: set[str], row: Job) -> None:
     variants_by_key = needed_keys(row.project, keep)
     assert set(variants_by_key) == {row.foundation_key, *keys}
     assert set(map(tuple, variants_by_key.values())) == {(VARIANT,)}
+
+
+def test_the_foundations_of_recorded_evidence_are_needed(row: Job) -> None:
+    evidence = Evidence(commit="", date="2026-11-28", digest=DIGEST, inputs_sha256=UNKNOWN, tests=("a test",))
+    before = read_platform_record(row.project, VARIANT, PLATFORM)
+    write_platform_record(row.project, VARIANT, PLATFORM, PlatformRecord(foundation={"packages": evidence}))
+    keys = set(needed_keys(row.project, ""))
+    write_platform_record(row.project, VARIANT, PLATFORM, before)
+    assert keys == {row.foundation_key, UNKNOWN}
 
 
 @pytest.mark.parametrize(

@@ -18,8 +18,6 @@ from drydock.build.build_job import Job
 from drydock.core.errors import InputError
 from drydock.engine import daemon
 from drydock.inputs import indexes
-from drydock.lock import lockfile
-from drydock.model.record import dump_record
 from drydock.oci import image_layout as oci
 from drydock.oci import strict
 from drydock.publish import foundations
@@ -177,7 +175,7 @@ def test_without_digest_and_key_nothing_is_asked_for(
         assert not pulled(job, registry)
         assert registry.seen == []
     assert (
-        "cpu-vllm0.32/lock.json has no digest for it, and no --verify-key says who may sign it"
+        "cpu-vllm0.32/record.json has no digest for it, and no --verify-key says who may sign it"
         in capsys.readouterr().err
     )
 
@@ -373,18 +371,3 @@ def test_wrong_options_are_errors_before_anything_is_built(registry: str, trust:
 
 def test_without_a_registry_nothing_is_pulled() -> None:
     assert foundations.make_registry_pull("", NO_SIGNER, insecure=False) is None
-
-
-def test_older_locks_stay_as_they_are(job: Job) -> None:
-    """A lock without a foundation has the bytes and the checksums that it had before there were any."""
-    path = lockfile.path_of_lock(job.project, job.variant.id)
-    before = path.read_bytes()
-    assert not lockfile.write_lock(path, lockfile.read_lock(path))
-    assert path.read_bytes() == before
-    changed = record(job, OTHER)
-    assert changed.inputs_sha256 == job.inputs_sha256
-    assert lockfile.pins_sha256(changed.pins) == lockfile.pins_sha256(job.pins)
-    assert dump_record(changed.lock)["platforms"][PLATFORM]["image"]["foundation"] == {
-        "digest": OTHER,
-        "key": job.foundation_key,
-    }

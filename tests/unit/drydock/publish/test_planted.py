@@ -13,7 +13,7 @@ import pytest
 from drydock.attest.documents import make_documents
 from drydock.core.errors import UntrustedError
 from drydock.core.project import Project
-from drydock.lock import proof
+from drydock.lock import image_record
 from drydock.oci import image_layout as oci
 from drydock.publish.push import PublishOptions, list_built_layouts, publish_image
 from tests.support.filled_registry import StockedRepository
@@ -50,17 +50,18 @@ def test_without_a_recorded_digest_nothing_is_published(local: StockedRepository
     assert f"./inv verify --target {VARIANT} --record" in error.value.hint
 
 
-def test_another_digest_than_the_lock_records_is_refused(local: StockedRepository) -> None:
+def test_another_digest_than_the_verified_one_is_refused(local: StockedRepository) -> None:
     local.record(PLATFORM, OTHER)
     with pytest.raises(UntrustedError, match=f"the kept image is sha256:[0-9a-f]+, expected {OTHER}, which"):
         list_built_layouts(Project(local.root), local.variant)
 
 
-def test_another_digest_than_the_proof_records_is_refused(local: StockedRepository) -> None:
+def test_another_digest_than_the_tested_one_is_refused(local: StockedRepository) -> None:
     local.forget(PLATFORM)
     project, inputs = Project(local.root), local.job(PLATFORM).inputs_sha256
-    evidence = proof.make_evidence(project, digest=OTHER, inputs_sha256=inputs, tests=["a test"])
-    proof.write_proof(project, local.variant.id, proof.Proof(image={"hardware": evidence}))
+    evidence = image_record.make_evidence(project, OTHER, inputs, ["a test"])
+    record = image_record.PlatformRecord(image={"hardware": evidence})
+    image_record.write_platform_record(project, local.variant.id, PLATFORM, record)
     with pytest.raises(UntrustedError, match=f"expected {OTHER}, which"):
         list_built_layouts(Project(local.root), local.variant)
 

@@ -8,9 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from drydock.build.build_job import prepare_job
+from drydock.config.matrix import read_matrix
 from drydock.core.errors import InputError
 from drydock.core.paths import ROOT
 from drydock.core.project import Project
+from drydock.lock.image_record import PlatformRecord, VerifiedImage, name_of_record, write_platform_record
+from drydock.pages import docs
 from drydock.releases import surface
 from drydock.releases.changelog import BEFORE, REMOVED, Release, read_changelog
 from drydock.releases.release import HowToRelease, compute_least_version, make_release
@@ -101,25 +105,58 @@ def test_all_problems_are_named_at_once(copy: Path) -> None:
     (copy / "docs" / "new.md").write_text("[x](nowhere.md)\n")
     (copy / ".gitlab-ci.yml").write_text("outdated: true\n")
     (copy / "drydock/config/schemas/stack.schema.json").write_text("{}\n")
-    with (copy / "entrypoints" / "accelerators.py").open("a") as file:
-        file.write("# another image\n")
+    record_digest(copy, inputs="0" * 64)
 
     problem_text = "\n".join(refused(copy, "0.1.9", whole=True))
 
     git(copy, "switch", "--quiet", "--force", "main")
     for text in (
-        "the tree is not clean: .gitlab-ci.yml, docs/reference/images.md",
+        "the tree is not clean: .gitlab-ci.yml, drydock/config/schemas/stack.schema.json",
         "on other, expected main; git switch main",
         "there is a tag v0.1.9",
         "0.1.9: expected 0.2.0 or 1.0.0 after 0.1.0: the changelog has Before you upgrade",
         "images/cpu-vllm0.32/Dockerfile",
-        "images/cpu-vllm0.32/lock.json: the digest for linux/amd64 is of other inputs",
+        "images/cpu-vllm0.32/record.json: the digest for linux/amd64 is of other inputs",
         "stack.schema.json: does not match",
         "docs/reference/images.md: outdated",
         ".gitlab-ci.yml: outdated",
         "a page has a link that leads nowhere",
     ):
         assert text in problem_text
+
+
+def record_digest(folder: Path, inputs: str) -> None:
+    """Write a digest of the CPU image into its record, as `verify --record` does."""
+    image = VerifiedImage(digest=f"sha256:{'a' * 64}", inputs_sha256=inputs, buildkit="1", buildx="1")
+    write_platform_record(Project(folder), "cpu-vllm0.32", "linux/amd64", PlatformRecord(verified=image))
+
+
+def test_a_release_commits_the_records_and_the_pages_that_show_them(copy: Path) -> None:
+    record_digest(copy, prepare_job(Project(copy), "cpu").inputs_sha256)
+    docs.write(Project(copy), read_matrix(Project(copy)))
+
+    make(copy, "0.2.0", whole=True)
+
+    assert git(copy, "status", "--porcelain") == ""
+    assert {"images/cpu-vllm0.32/record.json", "docs/pictures/demo.svg"} <= {
+        *git(copy, "show", "--name-only", "--format=", "HEAD").split()
+    }
+
+
+def test_a_release_does_not_commit_prose_that_somebody_edits(copy: Path) -> None:
+    readme = copy / "README.md"
+    readme.write_text(readme.read_text().replace("stand-in: 7", "stand-in: 8"))
+    assert not refused_as_unclean(copy)
+    readme.write_text(readme.read_text().replace("drydock builds", "drydock may build"))
+    assert refused_as_unclean(copy) == ["the tree is not clean: README.md"]
+
+
+def refused_as_unclean(folder: Path) -> list[str]:
+    try:
+        make(folder, "0.2.0", dry_run=True)
+    except InputError as error:
+        return [*error.problems]
+    return []
 
 
 def test_what_is_gone_must_be_in_the_changelog(copy: Path) -> None:
@@ -154,11 +191,13 @@ def test_if_git_refuses_all_is_as_before(copy: Path, hook: str) -> None:
     tags = 'while read -r _ _ name; do case "$name" in refs/tags/v0.2.0) exit 1;; esac; done\n'
     script.write_text("#!/bin/sh\n" + ("exit 1\n" if hook == "pre-commit" else tags))
     script.chmod(0o755)
+    record_digest(copy, prepare_job(Project(copy), "cpu").inputs_sha256)
     try:
         assert refused(copy, "0.2.0")
     finally:
         script.unlink()
     assert git(copy, "tag", "--list") == ""
+    assert (copy / name_of_record("cpu-vllm0.32")).is_file()  # a record takes hours
     assert 'version = "0.1.0"' in (copy / "pyproject.toml").read_text()
 
 

@@ -210,9 +210,9 @@ def test_what_is_no_plan_is_refused(tmp_path: Path, content: str, problem: str) 
             read(path)
 
 
-def test_an_image_by_digest_means_the_variant_whose_lock_has_it(tmp_path: Path) -> None:
-    lock = json.loads((DRYDOCK / "images/cpu-vllm0.32/lock.json").read_text())
-    digest = lock["platforms"]["linux/amd64"]["image"]["digest"]
+def test_an_image_by_digest_means_the_variant_whose_record_has_it(tmp_path: Path) -> None:
+    record = json.loads((DRYDOCK / "images/cpu-vllm0.32/record.json").read_text())
+    digest = record["platforms"]["linux/amd64"]["verified"]["digest"]
     model = str(write_model(tmp_path / "model", SMOLLM2))
     text = TRIO.replace("target: cpu", f"image: registry.example/cpu@{digest}")
     plan = topology_tasks.plan_topology_file(DRYDOCK, write(tmp_path, text, "cpu-xeon8380-2s"), model)

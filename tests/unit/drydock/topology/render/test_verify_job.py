@@ -10,7 +10,7 @@ import yaml
 from kubernetes_validate import validate
 
 from drydock.config.project_choice import DRYDOCK
-from drydock.lock.lockfile import path_of_lock, read_lock
+from drydock.lock.image_record import read_record
 from drydock.topology import topology_tasks
 from drydock.topology.answer_program import make_answer_program
 from drydock.topology.plan_model import TopologyPlan
@@ -81,8 +81,8 @@ def test_an_image_of_another_checkout_may_lack_the_verb_so_the_program_goes_alon
 
 
 def test_only_images_that_this_checkout_builds_are_known_to_have_the_verb() -> None:
-    platforms = read_lock(path_of_lock(DRYDOCK, topologies.variant("router").id)).platforms.values()
-    digest = next(platform.image.digest for platform in platforms if platform.image)
+    platforms = read_record(DRYDOCK, topologies.variant("router").id).platforms.values()
+    digest = next(platform.verified.digest for platform in platforms if platform.verified)
     assert topology_tasks.is_own_image(DRYDOCK, LOCAL)
     assert topology_tasks.is_own_image(DRYDOCK, f"registry.example/router@{digest}")
     assert not topology_tasks.is_own_image(DRYDOCK, f"registry.example/router@{topologies.DIGEST}")
