@@ -25,7 +25,7 @@ from drydock.engine.daemon import list_builder_platforms
 from drydock.inputs.wheels import is_native_platform
 from drydock.model.variant import Variant
 from drydock.oci.image_layout import read_digest
-from tests.engine.test_standins import hosts, planned
+from tests.engine.test_standins import list_hosts, plan_on_first_host
 from tests.support.hosts import expect
 from tests.support.sample import write_model
 from tests.support.started_containers import CREATED_WITHIN, Ended, run_container
@@ -142,9 +142,9 @@ def test_the_image_plans_what_the_repository_plans(
     variant: Variant, image: build.Built, run: Run, tmp_path: Path, record_property: Callable[[str, Any], None]
 ) -> None:
     record_property("digest", image.digest)
-    host, expected = planned(variant, write_model(tmp_path / "stub"))
+    host, expected = plan_on_first_host(variant, write_model(tmp_path / "stub"))
     ran = run("facts", "--json", "--root", f"/hosts/{host}")
 
-    assert host in hosts(variant)
+    assert host in list_hosts(variant)
     assert expected.argv
     assert ran.code == 0, ran.stderr[-2000:]

@@ -23,10 +23,11 @@ from drydock.examine.verify_published import VerifyOptions, verify_reference
 from drydock.model.locked import Lock
 from drydock.prove import demo
 from drydock.publish.push import Published, PublishOptions, publish_image
-from tests.engine.test_standins import MODEL, run
+from tests.engine.test_standins import MODEL, make_operator_options
 from tests.support.sample import write_model
 from tests.support.servers import Registry
 from tests.support.small_image import Small
+from tests.support.started_containers import run_container
 
 
 @pytest.fixture(scope="module")
@@ -91,8 +92,8 @@ def test_a_stand_in_variant_is_published_pulled_started_verified_and_audited(
         Project(small.root), VARIANT, PublishOptions(f"{registry.host}/stand-ins", release="1.0.0")
     )
     with pulled(publication.image) as image:
-        ran = run(image, write_model(tmp_path / "model"), "serve", "--root", f"/hosts/{STAND_INS[row]}", "--exec",
-                  "--model", MODEL)  # fmt: skip
+        words = ("serve", "--root", f"/hosts/{STAND_INS[row]}", "--exec", "--model", MODEL)
+        ran = run_container(image, *words, **make_operator_options(write_model(tmp_path / "model")))
         assert ran.code == 0, ran.stderr[-2000:]
         argv = json.loads(ran.stdout.splitlines()[-1])["argv"]
         assert argv[argv.index("--model") + 1] == MODEL
