@@ -39,8 +39,8 @@ USUAL = {"": "not engine and not machines and not pipelines", "engine": KINDS["e
 USUAL_ELSEWHERE = f"{KINDS['unit']} and not slow and not checkout"
 """What runs with another Python without --all."""
 WITH_ENGINE = ("engine", "packages", "topology", "cluster", "oracle", "ci")
-ENGINE_GROUPS = 3
-"""Groups of engine tests that may run side by side (tests/support/xdist_groups.py)."""
+ENGINE_WORKERS = 3
+"""Workers for engine tests (tests/support/xdist_groups.py): several servers at a time are not for a small machine."""
 
 PYTHON_FILES = ("bench", "drydock", "entrypoints", "templates", "tests", "tasks.py", "hatch_build.py", "inv")
 LINTERS = {
@@ -158,7 +158,7 @@ def _make_pytest_options(kind: str, *, every: bool, record: bool = False) -> tup
         return ("-n", str(cores), *(("--fuzz-rounds=20",) if every and kind in ("", "fuzz") else ()))
     if record:
         return ("--record-proof",)  # one process collects all results
-    return ("-n", str(min(cores, ENGINE_GROUPS)), "--dist=loadgroup") if kind == "engine" else ()
+    return ("-n", str(min(cores, ENGINE_WORKERS)), "--dist=loadgroup") if kind == "engine" else ()
 
 
 def run_linters(root: Path) -> None:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+import urllib.request
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -97,20 +98,48 @@ def test_a_killed_engine_core_is_a_failure_with_a_name(serving: Serve) -> None:
     assert unready < 5  # a quarter of a second here; a busy machine needs longer
 
 
-def test_a_hung_engine_core_is_not_ready_then_not_alive_and_recovers(serving: Serve) -> None:
-    container = serving("--stall-seconds", "6")
-    signal_engine(container, 19)
-    wait_until(lambda: status(container, "/readyz") != 200, "not ready")
-    assert status(container, "/livez") == 200
-    wait_until(lambda: status(container, "/livez") != 200, "not alive")
-    signal_engine(container, 18)
-    wait_until(lambda: status(container, "/readyz") == 200, "ready again")
+@pytest.fixture(scope="module")
+def small(built: build.Built, model: Path) -> Iterator[Container]:
+    """A server in a container of two and a half GiB, ready. The last of its tests ends it."""
+    limits = {"mem_limit": "2560m", "memswap_limit": "2560m"}
+    with demo.run_model_server(built.image, model, "--stall-seconds", "6", **limits) as container:
+        demo.wait_until_ready(container)
+        yield container
 
-    assert status(container, "/livez") == 200
+
+def test_a_small_model_serves_in_a_container_of_two_and_a_half_gib(small: Container) -> None:
+    """The cache shrinks before the start is refused."""
+    body = {"model": "smollm2", "prompt": "The capital of France is", "max_tokens": 5, "temperature": 0}
+    url = demo.find_port_url(small, demo.API_PORT, "/v1/completions")
+    request = urllib.request.Request(url, json.dumps(body).encode(), {"Content-Type": "application/json"})
+    with urllib.request.urlopen(request, timeout=120) as response:
+        text = json.load(response)["choices"][0]["text"]
+
+    assert "Paris" in text
+    assert "--kv-cache-memory-bytes = " in said(small)
+
+
+def test_a_hung_engine_core_is_not_ready_then_not_alive_and_recovers(small: Container) -> None:
+    signal_engine(small, 19)
+    wait_until(lambda: status(small, "/readyz") != 200, "not ready")
+    assert status(small, "/livez") == 200
+    wait_until(lambda: status(small, "/livez") != 200, "not alive")
+    signal_engine(small, 18)
+    wait_until(lambda: status(small, "/readyz") == 200, "ready again")
+
+    assert status(small, "/livez") == 200
     # Which of the two depends on what the engine did when it was stopped: it was idle, or it had the watch's request.
     reasons = ("vLLM has not generated a token that it was asked for", "requests wait at engine 0 without progress")
-    assert any(f"not ready: {reason}" in said(container) for reason in reasons), said(container)
-    assert "ready again: vLLM makes progress" in said(container)
+    assert any(f"not ready: {reason}" in said(small) for reason in reasons), said(small)
+    assert "ready again: vLLM makes progress" in said(small)
+
+
+def test_the_oom_killer_is_named(small: Container) -> None:
+    small.exec_run(["/usr/bin/python3", "-I", "-S", "-c", HOG], detach=True)
+    code = small.wait(timeout=180)["StatusCode"]
+
+    assert code == errors.LIMITED, said(small)
+    assert "OOM killer" in last_line(small)
 
 
 def test_a_drain_under_load_answers_503_and_never_500(serving: Serve) -> None:
@@ -161,15 +190,6 @@ def test_a_pids_limit_that_ends_vllm_is_named(built: build.Built, model: Path) -
 
     assert code in (errors.LIMITED, errors.HOST), logs
     assert "--pids-limit" in logs.rstrip().splitlines()[-1]
-
-
-def test_the_oom_killer_is_named(serving: Serve) -> None:
-    container = serving(mem_limit="6g", memswap_limit="6g")
-    container.exec_run(["/usr/bin/python3", "-I", "-S", "-c", HOG], detach=True)
-    code = container.wait(timeout=180)["StatusCode"]
-
-    assert code == errors.LIMITED, said(container)
-    assert "OOM killer" in last_line(container)
 
 
 @pytest.mark.slow

@@ -41,7 +41,8 @@ DEVELOPMENT = {"VLLM_SERVER_DEV_MODE": "1", "VLLM_ALLOW_RUNTIME_LORA_UPDATING": 
 
 
 @pytest.fixture(scope="module")
-def server(built: build.Built, model: Path) -> Iterator[Container]:
+def locked(built: build.Built, model: Path) -> Iterator[Container]:
+    """A server with keys, in a small container."""
     environment = {"VLLM_API_KEY": f"{KEY}\nsk-second", **DEVELOPMENT}
     with demo.run_model_server(built.image, model, environment=environment, mem_limit=LIMIT) as container:
         demo.wait_until_ready(container)
@@ -56,15 +57,15 @@ def ask(container: Container, method: str, path: str, key: str = "") -> int:
     return connection.getresponse().status
 
 
-def test_every_route_of_the_real_vllm(server: Container) -> None:
-    code, output = server.exec_run(["/opt/venv/bin/python3", "-c", LIST], environment=DEVELOPMENT)
+def test_every_route_of_the_real_vllm(locked: Container) -> None:
+    code, output = locked.exec_run(["/opt/venv/bin/python3", "-c", LIST], environment=DEVELOPMENT)
     assert code == 0, output
     routes = json.loads(output.decode().rpartition("ROUTES")[2])
     table = ["method route | without the key | with a wrong one | with it"]
     for route, methods in routes:
         path = route.replace("{response_id}", "x").replace("{adapter_name}", "x")
         for method in methods:
-            without, wrong, right = (ask(server, method, path, key) for key in ("", "sk-firs", "sk-second"))
+            without, wrong, right = (ask(locked, method, path, key) for key in ("", "sk-firs", "sk-second"))
             public = route in LISTED["public"] and method in ("GET", "HEAD")
             assert (without == 401, wrong == 401) == (not public, not public), (method, route, without, wrong)
             assert right != 401, (method, route)
@@ -76,18 +77,18 @@ def test_every_route_of_the_real_vllm(server: Container) -> None:
 
 @pytest.mark.parametrize("chunked", [True, False])
 @pytest.mark.parametrize("key", ["", KEY])
-def test_four_bodies_of_200_mb_leave_the_server_ready(server: Container, key: str, *, chunked: bool) -> None:
-    before, answers = used(server), list[str]()
-    sending = partial(send, server, key, answers, chunked=chunked)
+def test_four_bodies_of_200_mb_leave_the_server_ready(locked: Container, key: str, *, chunked: bool) -> None:
+    before, answers = used(locked), list[str]()
+    sending = partial(send, locked, key, answers, chunked=chunked)
     senders = [threading.Thread(target=sending) for _ in range(4)]
     for sender in senders:
         sender.start()
-    assert ask(server, "GET", "/health") == 200
+    assert ask(locked, "GET", "/health") == 200
     for sender in senders:
         sender.join()
     assert answers == ["413" if key else "401"] * 4
-    assert used(server) - before < 4 * 2 * 32 * MIB
-    code, output = server.exec_run(["/usr/bin/python3", "-I", "-S", "/opt/drydock/entrypoints", "health"])
+    assert used(locked) - before < 4 * 2 * 32 * MIB
+    code, output = locked.exec_run(["/usr/bin/python3", "-I", "-S", "/opt/drydock/entrypoints", "health"])
     assert code == 0, output
 
 
@@ -113,13 +114,6 @@ def send(container: Container, key: str, answers: list[str], *, chunked: bool) -
         except OSError:  # the server closed it, after its answer
             pass
         answers.append(connection.recv(100).decode(errors="replace").split()[1])
-
-
-@pytest.fixture(scope="module")
-def keyless(built: build.Built, model: Path) -> Iterator[Container]:
-    with demo.run_model_server(built.image, model, environment={"DRYDOCK_ALLOWED_HOSTS": "LLM.example"}) as container:
-        demo.wait_until_ready(container)  # the supervisor's own requests have a name too
-        yield container
 
 
 def speak(container: Container, *lines: str) -> int:
@@ -150,17 +144,17 @@ MODELS = "GET /v1/models HTTP/1.1"
         (("POST /health HTTP/1.1", "Host: evil.example", "Content-Length: 0"), 421),
     ],
 )
-def test_a_server_without_a_key_answers_to_its_names(keyless: Container, lines: tuple[str, ...], status: int) -> None:
-    assert speak(keyless, *lines) == status
+def test_a_server_without_a_key_answers_to_its_names(server: Container, lines: tuple[str, ...], status: int) -> None:
+    assert speak(server, *lines) == status
 
 
 @pytest.mark.parametrize("hosts", [(), ("Host: localhost", "Host: evil.example"), ("Host: a", "Host: localhost")])
-def test_no_name_and_two_names_are_no_name(keyless: Container, hosts: tuple[str, ...]) -> None:
-    assert speak(keyless, MODELS, *hosts) in (400, 421)  # h11 refuses them before the guard does
+def test_no_name_and_two_names_are_no_name(server: Container, hosts: tuple[str, ...]) -> None:
+    assert speak(server, MODELS, *hosts) in (400, 421)  # h11 refuses them before the guard does
 
 
-def test_a_server_without_a_key_warns_in_one_line(keyless: Container) -> None:
-    lines = keyless.logs().decode().splitlines()
+def test_a_server_without_a_key_warns_in_one_line(server: Container) -> None:
+    lines = server.logs().decode().splitlines()
     assert [line.split()[:2] for line in lines if "PLAN-092" in line] == [["WARN", "PLAN-092"]]
 
 

@@ -6,11 +6,14 @@ import json
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import docker
 import pytest
+from docker.models.containers import Container
 
 from drydock.build import build
 from drydock.config.matrix import find_variant
@@ -20,7 +23,7 @@ from drydock.run import entrypoint
 from entrypoints.core import errors
 from tests.support import planted_home
 from tests.support.hosts import expect
-from tests.support.started_containers import Ended, run_container
+from tests.support.started_containers import Ended, ask_entrypoint, run_container, run_in_container, start_container
 
 HOSTS = ROOT / "tests" / "hosts"
 RECORDED = sorted(path.parent.name for path in HOSTS.glob("cpu-*/host.json"))
@@ -32,19 +35,26 @@ Run = Callable[..., Ended]
 
 
 @pytest.fixture(scope="session")
-def run(built: build.Built, model: Path) -> Run:
-    """Run the image to its end; the model and the recorded hosts are mounted."""
+def run(built: build.Built) -> Run:
+    """Run the image to its end, with folders mounted."""
 
-    def _run(*command: str, mounts: dict[str, str] | None = None, **options: Any) -> Ended:
-        folders = {str(model): "/models/smollm2", str(HOSTS): "/hosts"} if mounts is None else mounts
-        volumes = [(source, target, "rw" if target == "/cache" else "ro") for source, target in folders.items()]
+    def _run(*command: str, mounts: Mapping[str, str] = MappingProxyType({}), **options: Any) -> Ended:
+        volumes = [(source, target, "rw" if target == "/cache" else "ro") for source, target in mounts.items()]
         return run_container(built.image, *command, volumes=volumes, **options)
 
     return _run
 
 
-def test_plan_prints_command_environment_and_reasons(run: Run) -> None:
-    ran = run("plan", "--model", "/models/smollm2", "--json")
+@pytest.fixture(scope="module")
+def ask(built: build.Built, model: Path) -> Iterator[Run]:
+    """Give the image's ENTRYPOINT words, all in one container, which has the model and the recorded hosts."""
+    volumes = [(str(model), "/models/smollm2"), (str(HOSTS), str(HOSTS))]
+    with start_container(built.image, "sleep", "infinity", volumes=volumes) as container:
+        yield partial(ask_entrypoint, container)
+
+
+def test_plan_prints_command_environment_and_reasons(ask: Run) -> None:
+    ran = ask("plan", "--model", "/models/smollm2", "--json")
     plan = json.loads(ran.stdout)
 
     assert ran.code == 0
@@ -53,8 +63,8 @@ def test_plan_prints_command_environment_and_reasons(run: Run) -> None:
     assert all({"setting", "value", "origin", "because"} <= reason.keys() for reason in plan["reasons"])
 
 
-def test_plan_writes_a_page(run: Run) -> None:
-    ran = run("plan", "--model", "/models/smollm2", "--html", "-")
+def test_plan_writes_a_page(ask: Run) -> None:
+    ran = ask("plan", "--model", "/models/smollm2", "--html", "-")
 
     assert ran.code == 0
     assert ran.stdout.startswith("<!doctype html>")
@@ -62,14 +72,14 @@ def test_plan_writes_a_page(run: Run) -> None:
 
 
 @pytest.mark.parametrize("verb", ["facts", "check", "plan --model /nowhere"])
-def test_the_checkout_answers_as_the_image_does(run: Run, verb: str) -> None:
+def test_the_checkout_answers_as_the_image_does(ask: Run, verb: str) -> None:
     arguments = (*verb.split(), "--root", str(HOSTS / "cpu-untuned-2s"))
 
-    assert _without_image(arguments) == run(*arguments, mounts={str(HOSTS): str(HOSTS)})
+    assert _without_image(arguments) == ask(*arguments)
 
 
-def test_the_image_adds_its_packages_to_the_version_that_the_checkout_says(run: Run) -> None:
-    here, there = _without_image(("version",)), run("version")
+def test_the_image_adds_its_packages_to_the_version_that_the_checkout_says(ask: Run) -> None:
+    here, there = _without_image(("version",)), ask("version")
 
     assert there.code == here.code == 0
     assert there.stdout.startswith(here.stdout)
@@ -99,8 +109,8 @@ def _decided(plan: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return [reason for reason in plan["reasons"] if reason["origin"] == "decision"]
 
 
-def test_check_prints_findings_with_remediation(run: Run) -> None:
-    ran = run("check", "--json")
+def test_check_prints_findings_with_remediation(ask: Run) -> None:
+    ran = ask("check", "--json")
     findings = json.loads(ran.stdout)
 
     assert ran.code in {errors.OK, errors.CHECK_FAILED}
@@ -113,11 +123,11 @@ def test_check_prints_findings_with_remediation(run: Run) -> None:
 @pytest.mark.parametrize(
     "host", [*RECORDED[:2], *(pytest.param(name, marks=pytest.mark.slow) for name in RECORDED[2:])]
 )
-def test_a_recorded_host_answers_in_the_image_as_it_does_outside(run: Run, host: str) -> None:
-    root = f"/hosts/{host}"
-    facts = run("facts", "--json", "--root", root)
-    check = run("check", "--json", "--root", root)
-    plan = run("plan", "--json", "--root", root, "--model", "/models/smollm2")
+def test_a_recorded_host_answers_in_the_image_as_it_does_outside(ask: Run, host: str) -> None:
+    root = str(HOSTS / host)
+    facts = ask("facts", "--json", "--root", root)
+    check = ask("check", "--json", "--root", root)
+    plan = ask("plan", "--json", "--root", root, "--model", "/models/smollm2")
 
     assert json.loads(facts.stdout) == json.loads((HOSTS / host / "facts.json").read_text())
     findings = expect.brief(json.loads(check.stdout), expect.profile_of("cpu"))
@@ -127,11 +137,9 @@ def test_a_recorded_host_answers_in_the_image_as_it_does_outside(run: Run, host:
     assert "Traceback" not in plan.stderr
 
 
-def test_facts_are_recorded_and_read_back(run: Run, tmp_path: Path) -> None:
-    tmp_path.chmod(0o777)
-    mounts = {str(tmp_path): "/cache"}
-    recorded = run("facts", "--record", "/cache/host.json", mounts=mounts)
-    read = run("facts", "--json", "--root", "/cache/host.json", mounts=mounts)
+def test_facts_are_recorded_and_read_back(ask: Run) -> None:
+    recorded = ask("facts", "--record", "/cache/host.json")
+    read = ask("facts", "--json", "--root", "/cache/host.json")
 
     assert recorded.code == 0, recorded.stderr
     assert json.loads(read.stdout)["cpus"]
@@ -147,32 +155,45 @@ def test_anything_else_is_executed_as_it_is(run: Run) -> None:
         (("bash", "-ic", "true"), {}),
         (("bash", "-lc", "true"), {}),
         (("/usr/bin/python3", "-c", "pass"), {}),
-        (("bash", "-ic", "true"), {"env": {"HOME": ""}}),
-        (("bash", "-ic", "true"), {"read_only": True}),
-        (("-ic", "true"), {"entrypoint": ["bash"]}),
-        (("-c", "pass"), {"entrypoint": ["/usr/bin/python3"]}),
+        (("bash", "-ic", "true"), {"environment": {"HOME": ""}}),
     ],
 )
+@pytest.mark.parametrize("planted", [False, True], ids=["writable", "read-only"], indirect=True)
 def test_what_another_user_put_into_the_home_of_the_volume_does_not_run(
-    run: Run, planted: str, words: tuple[str, ...], options: dict[str, Any]
+    planted: Container, words: tuple[str, ...], options: dict[str, Any]
 ) -> None:
-    ran = run(*words, mounts={planted: "/cache"}, **options)
+    ran = ask_entrypoint(planted, *words, **options)
     assert ran.code == 0, ran
     assert planted_home.MARK not in ran.stdout + ran.stderr
 
-    result = run(*words, mounts={planted: "/cache"}, **{**options, "env": {"HOME": "/cache/home/."}})
+    result = ask_entrypoint(planted, *words, environment={"HOME": "/cache/home/."})
     assert planted_home.MARK in result.stdout  # it runs for a user who asks for it, so this test can fail
 
 
+@pytest.mark.parametrize("words", [("bash", "-ic", "true"), ("/usr/bin/python3", "-c", "pass")])
+@pytest.mark.parametrize("planted", [False], ids=["writable"], indirect=True)
+def test_nor_does_it_run_for_a_program_that_the_entrypoint_does_not_start(
+    planted: Container, words: tuple[str, ...]
+) -> None:
+    ran = run_in_container(planted, *words)
+    assert ran.code == 0, ran
+    assert planted_home.MARK not in ran.stdout + ran.stderr
+
+    result = run_in_container(planted, *words, environment={"HOME": "/cache/home/."})
+    assert planted_home.MARK in result.stdout
+
+
 @pytest.fixture(scope="module")
-def planted(built: build.Built) -> Iterator[str]:
-    """Return the name of a volume with what another user put into it."""
+def planted(built: build.Built, request: pytest.FixtureRequest) -> Iterator[Container]:
+    """A container with a volume into which another user put files; whether its root is read-only."""
     with planted_home.planted_volume(built.image) as volume:
-        yield volume
+        options = {"volumes": [(volume, "/cache", "rw")], "read_only": request.param}
+        with start_container(built.image, "sleep", "infinity", **options) as container:
+            yield container
 
 
-def test_help_names_every_verb_and_exit_code(run: Run) -> None:
-    help_text = run("--help").stdout
+def test_help_names_every_verb_and_exit_code(ask: Run) -> None:
+    help_text = ask("--help").stdout
 
     for verb in ("serve", "plan", "check", "facts", "warm", "health"):
         assert verb in help_text
@@ -193,7 +214,7 @@ BAD = {
             "--dtype",
             "float32",
             "--root",
-            "/hosts/cpu-cgroup2-tiny",
+            str(HOSTS / "cpu-cgroup2-tiny"),
             "--exec",
         ],
         errors.DOES_NOT_FIT,
@@ -203,9 +224,9 @@ BAD = {
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_bad_input_ends_before_vllm_starts_and_says_why(run: Run, name: str) -> None:
+def test_bad_input_ends_before_vllm_starts_and_says_why(ask: Run, name: str) -> None:
     command, code, expected_error = BAD[name]
-    ran = run(*command)
+    ran = ask(*command)
 
     assert ran.code == code, ran
     assert expected_error in ran.stderr
@@ -225,13 +246,13 @@ def test_a_damaged_model_is_named(run: Run, model: Path, tmp_path: Path, damage:
     assert "Traceback" not in ran.stderr
 
 
-def test_a_port_in_use_is_named(run: Run) -> None:
+def test_a_port_in_use_is_named(ask: Run) -> None:
     listen = (
         "import socket, subprocess, sys; taken = socket.socket(); taken.bind(('0.0.0.0', 8000)); taken.listen();"
         "sys.exit(subprocess.call(sys.argv[1:]))"
     )
     entrypoint = ["/usr/bin/python3", "-I", "-S", "/opt/drydock/entrypoints"]
-    ran = run("/usr/bin/python3", "-c", listen, *entrypoint, "serve", "--model", "/models/smollm2")
+    ran = ask("/usr/bin/python3", "-c", listen, *entrypoint, "serve", "--model", "/models/smollm2")
 
     assert ran.code == errors.HOST, ran
     assert "8000" in ran.stderr

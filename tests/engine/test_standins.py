@@ -41,7 +41,7 @@ from tests.support.dockerfile_shapes import representatives
 from tests.support.hosts import expect
 from tests.support.sample import write_model
 from tests.support.standins import bake, image
-from tests.support.started_containers import Ended, start_container
+from tests.support.started_containers import Ended, ask_entrypoint, start_container
 
 VARIANTS = {variant.id: variant for variant in read_matrix(DRYDOCK) if variant.serves}
 USUAL = representatives(VARIANTS.values())
@@ -78,9 +78,7 @@ class StandIn(NamedTuple):
 
     def ask(self, *words: str) -> Ended:
         """Give the image's ENTRYPOINT words, in the container that runs."""
-        command = [*self.container.attrs["Config"]["Entrypoint"], *words]
-        code, output = self.container.exec_run(command, demux=True)
-        return Ended(code, *((text or b"").decode() for text in output))
+        return ask_entrypoint(self.container, *words)
 
 
 @pytest.fixture(scope="session")

@@ -58,3 +58,14 @@ def run_container(image: str, *words: str, seconds: float = 300, **options: Any)
     with start_container(image, *words, **options) as container:
         code = container.wait(timeout=seconds)["StatusCode"]
         return Ended(code, *(container.logs(stdout=out, stderr=not out).decode() for out in (True, False)))
+
+
+def run_in_container(container: Container, *command: str, **options: Any) -> Ended:
+    """Run a command in a container that runs. `options` are those of the SDK's `exec_run`."""
+    code, output = container.exec_run([*command], demux=True, **options)
+    return Ended(code, *((text or b"").decode() for text in output))
+
+
+def ask_entrypoint(container: Container, *words: str, **options: Any) -> Ended:
+    """Give the image's ENTRYPOINT words, in a container that runs: quicker than a container for each question."""
+    return run_in_container(container, *container.attrs["Config"]["Entrypoint"], *words, **options)
