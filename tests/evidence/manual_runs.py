@@ -62,7 +62,8 @@ from tests.support.hosts import expect
 from tests.support.hosts.trees import HOSTS
 from tests.support.loopback import Loopback
 from tests.support.ports import free_port
-from tests.support.running_server import Running, Start
+from tests.support.running_server import Running
+from tests.support.supervisor_process import Start
 
 ROOT = manual_steps.ROOT
 FOUND, BARE, FAILED = VERDICTS = "true", "weak", "false"

@@ -18,7 +18,8 @@ from entrypoints.cache.plan import ROOM
 from entrypoints.cache.quota import make_room, parse_quota
 from entrypoints.core.errors import USAGE
 from tests.support.ports import free_port
-from tests.support.running_server import Running, Start
+from tests.support.running_server import Running
+from tests.support.supervisor_process import Start
 from tests.unit.entrypoints.cache.test_entries import READY, names, put
 
 GRAPH = "vllm/torch_compile_cache/graph"

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from tests.support.ports import free_port
-from tests.support.running_server import Run, Running, Start
+from tests.support.running_server import Run, Running
+from tests.support.supervisor_process import Start
 
 
 @pytest.fixture
