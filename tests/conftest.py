@@ -1,6 +1,6 @@
 """Counts tests by kind at the end of a run, and with --record-proof writes what they showed of each image.
 
-Kinds: unit, golden (compares with a committed file), fuzz (hundreds of cases a parser), engine (needs Docker), packages
+Kinds: unit, golden (compares with a committed file), fuzz (damaged inputs), engine (needs Docker), packages
 (gigabytes of real ones), machines (several servers; faults), cluster (a real Kubernetes), oracle (vLLM's own classes).
 """
 
@@ -98,7 +98,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--fuzz-rounds", type=int, default=1, help="rounds of 500 damaged inputs for each parser")
+    parser.addoption("--fuzz-rounds", type=int, default=1, help="rounds of 50 damaged inputs for each parser")
     parser.addoption("--record-proof", action="store_true", help="write images/*/record.json")
 
 

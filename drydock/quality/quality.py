@@ -36,11 +36,13 @@ KINDS = {
 """Kind of test → pytest's marker expression."""
 USUAL = {"": "not engine and not machines and not pipelines", "engine": KINDS["engine"]}
 """What runs without --kind: all that needs no engine, then the engine's."""
-USUAL_ELSEWHERE = f"{KINDS['unit']} and not slow and not checkout"
+USUAL_ELSEWHERE = f"{KINDS['unit']} and not slow"
 """What runs with another Python without --all."""
 WITH_ENGINE = ("engine", "packages", "topology", "cluster", "oracle", "ci")
 ENGINE_WORKERS = 3
 """Workers for engine tests (tests/support/xdist_groups.py): several servers at a time are not for a small machine."""
+ROUNDS_AT_NIGHT = 200
+"""Rounds of 50 damaged inputs for each parser with --all (tests/support/damage.py): 10,000 inputs."""
 
 PYTHON_FILES = ("bench", "drydock", "entrypoints", "templates", "tests", "tasks.py", "hatch_build.py", "inv")
 LINTERS = {
@@ -155,7 +157,7 @@ def _make_pytest_options(kind: str, *, every: bool, record: bool = False) -> tup
     """Return pytest's options for a kind of tests, "" being all that need no engine."""
     cores = os.cpu_count() or 1
     if kind not in WITH_ENGINE:
-        return ("-n", str(cores), *(("--fuzz-rounds=20",) if every and kind in ("", "fuzz") else ()))
+        return ("-n", str(cores), *((f"--fuzz-rounds={ROUNDS_AT_NIGHT}",) if every and kind in ("", "fuzz") else ()))
     if record:
         return ("--record-proof",)  # one process collects all results
     return ("-n", str(min(cores, ENGINE_WORKERS)), "--dist=loadgroup") if kind == "engine" else ()

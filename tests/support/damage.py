@@ -10,8 +10,8 @@ from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
 
 rounds = 1
-"""Rounds of damaged inputs for each parser: 20 with `./inv test --all` (--fuzz-rounds)."""
-ROUND = 500
+"""Rounds of damaged inputs for each parser: 200 with `./inv test --all` (--fuzz-rounds)."""
+ROUND = 50
 """Inputs in a round."""
 
 _WORDS = (
