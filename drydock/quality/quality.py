@@ -19,7 +19,7 @@ from drydock.core.project import Project
 from drydock.inputs.indexes import read_indexes, uv_environment
 from drydock.inputs.uv import uv_binary
 from drydock.lock import kind_runs
-from drydock.quality import installed, other_pythons
+from drydock.quality import changed_tests, installed, other_pythons
 from drydock.quality.ordinary_user import ordinary_user
 
 KINDS = {
@@ -113,6 +113,19 @@ def run_tests(
         raise BuildError(f"tests failed: {', '.join(failed)}")
     if every and not (kind or wheel or python or record):
         run_as_ordinary_user(root, "engine")
+
+
+def run_changed_tests(root: Path) -> None:
+    """Run the tests that a change since main can break, without linters, engine and slow tests. Raises BuildError."""
+    changed_files = changed_tests.list_changed_files(root)
+    if not changed_files:
+        log("no file differs from main: nothing to test")
+        return
+    selected = changed_tests.select_tests(root, changed_files)
+    log(f"{len(changed_files)} changed files: {' '.join(selected)}")
+    marks = f"{USUAL['']} and not slow"
+    if not _run_module(root, "pytest", "-m", marks, *_make_pytest_options("", every=False), *selected):
+        raise BuildError("tests of what changed failed")
 
 
 def _check_kind(kind: str) -> None:

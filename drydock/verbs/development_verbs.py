@@ -60,6 +60,8 @@ class TestOptions(VerbOptions):
     """unit, golden, fuzz, engine, packages, topology, cluster, oracle or ci [default: the first four]"""
     all: bool = False
     """also run slow tests, every variant's stand-in and all rounds of fuzz tests, as CI does at night"""
+    changed: bool = False
+    """only the tests that the changes since main can break: no linters, engine or slow tests; about a minute"""
     record: bool = False
     """with all engine tests: write results into images/VARIANT/record.json, and that a named kind passed"""
     installed: bool = False
@@ -75,6 +77,11 @@ def run_tests(options: TestOptions) -> None:
     """Run the linters and the tests: about 45 minutes on two cores."""
     from drydock.quality import quality
 
+    if options.changed:
+        if any((options.kind, options.all, options.record, options.installed, options.python, options.ordinary_user)):
+            raise InputError("--changed: chooses the tests by itself", hint="leave the other options out")
+        quality.run_changed_tests(ROOT)
+        return
     if options.ordinary_user:
         quality.run_as_ordinary_user(ROOT, options.kind or "engine", every=options.all)
         return

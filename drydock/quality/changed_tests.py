@@ -1,0 +1,112 @@
+"""`test --changed`: which tests a change can break, by the names of the files that it touches. IO: git, files.
+
+Names, not measured coverage: half of the tests start processes, which coverage does not follow.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from drydock.core.errors import FetchError, InputError
+from drydock.inputs import git
+
+ALWAYS = ("tests/contracts",)
+"""They compare what is generated with its source: every recorded host is looked at, judged and planned."""
+SUBJECTS = {
+    ".ci": ("tests/unit/drydock/ci",),
+    ".github": ("tests/unit/drydock/ci",),
+    ".gitlab-ci.yml": ("tests/unit/drydock/ci",),
+    "bench": ("tests/unit/bench",),
+    "drydock/config/schemas": ("tests/unit/drydock/pages/test_schema.py",),
+    "drydock/model": ("tests/unit/drydock/pages/test_schema.py",),
+    "drydock/run/configurations.json": ("tests/unit/drydock/topology/test_size.py",),
+    "drydock/verbs": ("tests/unit/test_tasks.py", "tests/unit/drydock/cli"),
+    "entrypoints/decide": ("tests/models/test_models.py", "tests/models/test_memory.py"),
+    "entrypoints/model": ("tests/models/test_models.py", "tests/models/test_memory.py"),
+    "examples": ("tests/unit/drydock/topology",),
+    "images": ("tests/unit/drydock/lock", "tests/unit/drydock/build/test_render.py"),
+    "inv": ("tests/unit/test_inv.py", "tests/unit/test_bare_invoke.py"),
+    "matrix.yaml": ("tests/unit/drydock/config",),
+    "policy": ("tests/unit/drydock/attest", "tests/unit/drydock/examine"),
+    "pyproject.toml": ("tests/unit/drydock/quality", "tests/unit/test_wheel.py"),
+    "tasks.py": ("tests/unit/test_tasks.py",),
+    "templates": ("tests/unit/drydock/build/test_render.py", "tests/unit/drydock/config"),
+    "templates/tools": ("tests/unit/templates",),
+    "tests/manuals": ("tests/manuals",),
+    "tests/models": ("tests/models",),
+    "tests/samples": ("tests/unit/entrypoints/facts",),
+}
+"""Path → tests of it that no name leads to."""
+
+
+def list_changed_files(root: Path) -> tuple[str, ...]:
+    """Return the files that differ from where this branch left main: commits, edits and new files. Raises InputError.
+
+    Main is origin's where there is one, so that on main itself what is not pushed yet counts.
+    """
+    try:
+        branches = git.in_checkout(root, "branch", "--all", "--format=%(refname:short)").split()
+        main = next((name for name in ("origin/main", "main") if name in branches), "HEAD")
+        base = git.in_checkout(root, "merge-base", "HEAD", main).strip()
+        edited = git.in_checkout(root, "diff", "--name-only", "--no-renames", "-z", base, "--")
+        new = git.in_checkout(root, "ls-files", "--others", "--exclude-standard", "-z")
+    except FetchError as error:
+        raise InputError(
+            f"--changed: {error.problems[0]}", hint="run it in a git checkout that has the branch main"
+        ) from error
+    return tuple(sorted({*filter(None, f"{edited}\0{new}".split("\0"))}))
+
+
+def select_tests(root: Path, changed_files: Iterable[str]) -> tuple[str, ...]:
+    """Return the test files and folders for changed files: their mirror, the tests that import them, and SUBJECTS."""
+    sources = {path: path.read_text() for path in (root / "tests").rglob("*.py")}
+    selected = {*ALWAYS}
+    for file in changed_files:
+        selected.update(_find_mirror(root, file))
+        selected.update(str(path.relative_to(root)) for path in _find_importers(root, sources, file))
+        for subject, tests in SUBJECTS.items():
+            if file == subject or file.startswith(f"{subject}/"):
+                selected.update(tests)
+    folders = [path for path in selected if not path.endswith(".py")]
+    is_covered = {path: any(path.startswith(f"{folder}/") for folder in folders) for path in selected}
+    return tuple(sorted(path for path in selected if not is_covered[path] and (root / path).exists()))
+
+
+def _find_mirror(root: Path, file: str) -> Sequence[str]:
+    """Return the test itself, the folder of a test's own helper, or the nearest folder of unit tests with this name."""
+    path = Path(file)
+    if file.startswith("tests/unit/") or path.name.startswith("test_"):
+        return [file if path.name.startswith("test_") else str(path.parent)]
+    if path.parts[0] not in ("drydock", "entrypoints"):
+        return []
+    folders = [Path("tests/unit") / parent for parent in path.parents if len(parent.parts) > 1]
+    return [str(folder) for folder in folders if (root / folder).is_dir()][:1]
+
+
+def _find_importers(root: Path, sources: dict[Path, str], file: str) -> set[Path]:
+    """Return the tests that import a module; of a helper of tests, also those that import it through other helpers."""
+    if not file.endswith(".py"):
+        return set()
+    support, tests = root / "tests" / "support", set()
+    modules, pending = {file}, [file]
+    while pending:
+        package, _, name = pending.pop().removesuffix(".py").removesuffix("/__init__").replace("/", ".").rpartition(".")
+        imports = re.compile(
+            rf"^ *(from {re.escape(package)}\.{name} import |import {re.escape(package)}\.{name}\b"
+            rf"|from {re.escape(package)} import (\([^)]*\b{name}\b|[^(\n]*\b{name}\b))",
+            re.MULTILINE,
+        )
+        for path, text in sources.items():
+            helper = str(path.relative_to(root))
+            if name not in text or not imports.search(text):
+                continue
+            if path.name.startswith("test_"):
+                tests.add(path)
+            elif path.name == "conftest.py" and path.parent.parent != root:
+                tests.add(path.parent)
+            elif path.is_relative_to(support) and file.startswith("tests/support/") and helper not in modules:
+                modules.add(helper)
+                pending.append(helper)
+    return tests
