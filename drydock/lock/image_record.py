@@ -24,7 +24,7 @@ from drydock.model.names import OneLine
 from drydock.model.record import Digest, Identifier, Platform, Record, Sha256, dump_record
 
 FILE = "record.json"
-RECORDS = (f"images/*/{FILE}", "tests/kinds.json")
+RECORDS = (f"images/*/{FILE}", "tests/record.json")
 """Pathspecs of git: what a release records. A checkout in which only these differ has the files of its commit."""
 _EARLIER_PROOF, _LOCK = "proof.json", "lock.json"
 """Until drydock 0.2.0, proof.json had the evidence, and the lock the digest."""

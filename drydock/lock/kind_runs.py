@@ -1,7 +1,7 @@
-"""When each kind of tests that runs only if named last passed, in tests/kinds.json: such a kind rots unseen. IO.
+"""When each kind of tests that runs only if named last passed: such a kind rots unseen. IO.
 
-`./inv test --kind KIND --record` writes it. `release` alone commits it, as it does other records: a release needs each
-kind to have passed after the last change to the files that it is about.
+tests/kinds.json says what each kind is about. `./inv test --kind KIND --record` writes its run into tests/record.json,
+which `release` alone commits: a release needs each kind to have passed after the last change to what it is about.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import datetime as dt
 import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeVar
 from xml.etree import ElementTree as ET
 
 from pydantic import Field
@@ -23,6 +23,10 @@ from drydock.lock.image_record import RECORDS
 from drydock.model.record import Count, Record, dump_record
 
 FILE = "tests/kinds.json"
+RECORD = "tests/record.json"
+
+
+File = TypeVar("File", bound=Record)
 
 
 class KindRun(Record):
@@ -45,6 +49,7 @@ class KindOfTests(Record):
     covers: tuple[str, ...]
     """Pathspecs of git, from the root of the repository: files that the kind is about."""
     last: KindRun | None = None
+    """From the record."""
 
 
 class KindsOfTests(Record):
@@ -53,15 +58,29 @@ class KindsOfTests(Record):
     kinds: Mapping[str, KindOfTests]
 
 
+class KindRuns(Record):
+    """tests/record.json: the last run of each kind that has passed."""
+
+    runs: Mapping[str, KindRun] = {}
+
+
 def read_kinds(project: Project) -> Mapping[str, KindOfTests]:
-    """Return the kinds of tests that have a record; none in a project without any. Raises StaleError."""
-    path = project / FILE
-    if not path.is_file():
+    """Return the kinds of tests, each with its last run; none in a project without any. Raises StaleError."""
+    if not (project / FILE).is_file():
         return {}
+    kinds, runs = _read_file(project / FILE, KindsOfTests).kinds, _read_runs(project)
+    return {name: kind.model_copy(update={"last": runs.get(name)}) for name, kind in kinds.items()}
+
+
+def _read_runs(project: Project) -> Mapping[str, KindRun]:
+    return _read_file(project / RECORD, KindRuns).runs if (project / RECORD).is_file() else {}
+
+
+def _read_file(path: Path, kind: type[File]) -> File:
     try:
-        return KindsOfTests.model_validate(parse_any_json(path.read_text(encoding="utf-8"))).kinds
+        return kind.model_validate(parse_any_json(path.read_text(encoding="utf-8")))
     except ValueError as error:
-        raise StaleError(f"{path}: invalid: {error}", hint=f"git checkout {FILE}") from error
+        raise StaleError(f"{path}: invalid: {error}", hint=f"git checkout {path}") from error
 
 
 def require_commit(project: Project) -> str:
@@ -80,8 +99,7 @@ def record_run(project: Project, kind: str, commit: str, report: Path) -> bool:
 
     A kind that is not in the file has none, and neither has a run without a test that passed.
     """
-    kinds = read_kinds(project)
-    if kind not in kinds:
+    if kind not in read_kinds(project):
         return False
     suites = list(ET.parse(report).getroot().iter("testsuite"))  # noqa: S314 - pytest of this checkout wrote it
     counts = {name: sum(int(suite.get(name, 0)) for suite in suites) for name in ("tests", "skipped")}
@@ -96,8 +114,8 @@ def record_run(project: Project, kind: str, commit: str, report: Path) -> bool:
         skipped=counts["skipped"],
         minutes=math.ceil(seconds / 60),
     )
-    changed = KindsOfTests(kinds={**kinds, kind: kinds[kind].model_copy(update={"last": last})})
-    write_atomically(project / FILE, format_json(dump_record(changed)))
+    runs = KindRuns(runs={**_read_runs(project), kind: last})
+    write_atomically(project.root / RECORD, format_json(dump_record(runs)))
     return True
 
 

@@ -27,6 +27,7 @@ KINDS = {
     "golden": "golden",
     "fuzz": "fuzz",
     "engine": "engine and not packages and not cluster and not oracle",
+    "stand-ins": "standins",
     "packages": "packages",
     "topology": "machines",
     "cluster": "cluster",
@@ -38,7 +39,7 @@ USUAL = {"": "not engine and not machines and not pipelines", "engine": KINDS["e
 """What runs without --kind: all that needs no engine, then the engine's."""
 USUAL_ELSEWHERE = f"{KINDS['unit']} and not slow"
 """What runs with another Python without --all."""
-WITH_ENGINE = ("engine", "packages", "topology", "cluster", "oracle", "ci")
+WITH_ENGINE = ("engine", "stand-ins", "packages", "topology", "cluster", "oracle", "ci")
 ENGINE_WORKERS = 3
 """Workers for engine tests (tests/support/xdist_groups.py): several servers at a time are not for a small machine."""
 ROUNDS_AT_NIGHT = 200
@@ -70,7 +71,7 @@ def run_tests(
     with all unit tests of it, and those of the engine as an ordinary user.
 
     With `record`, the results of engine tests, slow ones too, are written into images/*/record.json, and the run of a
-    kind that runs only if named into tests/kinds.json. Raises BuildError if a test failed.
+    kind that runs only if named into tests/record.json. Raises BuildError if a test failed.
     """
     _check_kind(kind)
     project = Project(root)
@@ -173,7 +174,7 @@ def _make_pytest_options(kind: str, *, every: bool, record: bool = False) -> tup
         return ("-n", str(cores), *((f"--fuzz-rounds={ROUNDS_AT_NIGHT}",) if every and kind in ("", "fuzz") else ()))
     if record:
         return ("--record-proof",)  # one process collects all results
-    return ("-n", str(min(cores, ENGINE_WORKERS)), "--dist=loadgroup") if kind == "engine" else ()
+    return ("-n", str(min(cores, ENGINE_WORKERS)), "--dist=loadgroup") if kind in ("engine", "stand-ins") else ()
 
 
 def run_linters(root: Path) -> None:

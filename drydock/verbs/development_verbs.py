@@ -56,8 +56,10 @@ class TestOptions(VerbOptions):
     """Which tests are run, and by whom."""
 
     __test__ = False  # pytest's: no class of tests
-    kind: Literal["", "unit", "golden", "fuzz", "engine", "packages", "topology", "cluster", "oracle", "ci"] = ""
-    """unit, golden, fuzz, engine, packages, topology, cluster, oracle or ci [default: the first four]"""
+    kind: Literal[
+        "", "unit", "golden", "fuzz", "engine", "stand-ins", "packages", "topology", "cluster", "oracle", "ci"
+    ] = ""
+    """unit, golden, fuzz, engine, stand-ins, packages, topology, cluster, oracle or ci [default: the first four]"""
     all: bool = False
     """also run slow tests, every variant's stand-in and all rounds of fuzz tests, as CI does at night"""
     changed: bool = False

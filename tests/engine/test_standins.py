@@ -122,6 +122,7 @@ def standin(built: None, model: Path, request: pytest.FixtureRequest) -> Iterato
         yield StandIn(variant, host, expected, container)
 
 
+@pytest.mark.standins
 @pytest.mark.parametrize("standin", list_rows(), indirect=True)
 def test_the_committed_dockerfile_builds_and_its_image_starts_what_was_planned(standin: StandIn) -> None:
     report = read_report(standin.container)
@@ -136,6 +137,7 @@ def test_the_committed_dockerfile_builds_and_its_image_starts_what_was_planned(s
         assert script in report["env"]["STUB_SETUP"]
 
 
+@pytest.mark.standins
 @pytest.mark.parametrize("standin", list_rows(variant for variant in VARIANTS.values() if variant.setup), indirect=True)
 def test_a_command_that_an_image_executes_gets_the_environment_of_the_vendors_scripts(standin: StandIn) -> None:
     show = "import os; print(os.environ['STUB_SETUP'])"
@@ -144,6 +146,7 @@ def test_a_command_that_an_image_executes_gets_the_environment_of_the_vendors_sc
     assert ran.stdout.split() == list(standin.variant.setup), ran.stderr[-2000:]
 
 
+@pytest.mark.standins
 @pytest.mark.parametrize(("standin", "host"), list_recorded_hosts(), indirect=["standin"])
 def test_a_recorded_host_answers_in_its_variants_image_as_it_does_outside(standin: StandIn, host: str) -> None:
     profile = expect.profile_of(host)

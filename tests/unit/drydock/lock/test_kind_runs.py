@@ -84,7 +84,7 @@ def test_a_commit_of_another_history_counts_for_nothing(project: Project) -> Non
 
 
 def test_a_damaged_record_is_an_error(project: Project) -> None:
-    (project.root / kind_runs.FILE).write_text('{"kinds": {"topology": {"last": {"commit": "--output=x"}}}}')
+    (project.root / kind_runs.RECORD).write_text('{"runs": {"topology": {"commit": "--output=x"}}}')
     with pytest.raises(StaleError, match="invalid"):
         kind_runs.read_kinds(project)
 

@@ -26,7 +26,7 @@ def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_an_unknown_kind_of_test_names_the_known_ones(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="unknown kind 'fast'") as raised:
         quality.run_tests(tmp_path, "fast")
-    assert raised.value.hint == "known: unit, golden, fuzz, engine, packages, topology, cluster, oracle, ci"
+    assert raised.value.hint == "known: unit, golden, fuzz, engine, stand-ins, packages, topology, cluster, oracle, ci"
 
 
 @pytest.fixture
