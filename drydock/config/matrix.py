@@ -294,7 +294,7 @@ def read_stacks(project: Project) -> dict[str, StackFile]:
                     (f"{file}: no file templates/{folder}/accelerator.yaml", suggest_nearest(folder, accelerators))
                 )
             try:
-                read = _read_stack(path, file, layer)
+                read = _read_stack(path, file, layer, path.read_bytes())
             except InputError as error:
                 problems += [(problem, error.hint) for problem in error.problems]
                 continue
@@ -307,7 +307,8 @@ def read_stacks(project: Project) -> dict[str, StackFile]:
     return files
 
 
-def _read_stack(path: Path, file: str, layer: str) -> StackFile:
+@lru_cache(maxsize=256)
+def _read_stack(path: Path, file: str, layer: str, _content: bytes) -> StackFile:
     """Read a stack's file. Lists whose key ends with + are noted: they add to what is inherited."""
     document = read_yaml(path, file)
     data = document.data if isinstance(document.data, dict) else {}

@@ -74,8 +74,9 @@ def read_yaml(path: Path, name: str) -> YamlDocument:
         raise InputError(f"{name}: byte {error.start} is not UTF-8", hint="save the file as UTF-8") from error
 
 
+@functools.lru_cache(maxsize=256)
 def parse_yaml(text: str, name: str) -> YamlDocument:
-    """Parse one document. Raises InputError with all problems of its values."""
+    """Parse one document, which callers share and leave as it is. Raises InputError with all problems of its values."""
     return _parse_document(text, name, _Reader)
 
 

@@ -24,7 +24,9 @@ from drydock.lock import vllm_lists
 
 BY_CONTENT = (
     matrix._read_matrix,
+    matrix._read_stack,
     matrix._validate_host,
+    strict_yaml.parse_yaml,
     strict_yaml._read_plain_scalar,
     failures._make_failures_text,
     vllm_lists._parse_lists,
