@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator
+from functools import cache
 from itertools import product
 from typing import Any
 
@@ -48,12 +49,17 @@ def planned(machine: Machine, model: ModelFacts, aim: str | None) -> ServePlan |
         return None
 
 
+@cache
+def plan_on_host(name: str, model: str, aim: str | None) -> ServePlan | None:
+    """Return the plan of a recorded host as it is, which several tests ask."""
+    return planned(host(name), models()[model], aim)
+
+
 def plans(name: str) -> Iterator[tuple[str, ModelFacts, ServePlan]]:
     """Yield every plan of a recorded host, with what was asked."""
-    for model, aim in product((models()[model_name] for model_name in SHOWN), AIMS):
-        serve_plan = planned(host(name), model, aim)
-        if serve_plan:
-            yield f"{model.name} {aim or 'no aim'}", model, serve_plan
+    for model, aim in product(SHOWN, AIMS):
+        if serve_plan := plan_on_host(name, model, aim):
+            yield f"{model} {aim or 'no aim'}", models()[model], serve_plan
 
 
 # --- nothing lies idle without a word -------------------------------------------------------------------------------
@@ -221,7 +227,7 @@ def test_sizes_divide_the_model_and_multiply_to_the_devices(name: str) -> None:
 def test_latency_takes_wider_engines_and_throughput_more_of_them(name: str) -> None:
     wrong = []
     for model in SHOWN:
-        fast, many = (planned(host(name), models()[model], aim) for aim in ("latency", "throughput"))
+        fast, many = (plan_on_host(name, model, aim) for aim in ("latency", "throughput"))
         if not fast or not many:
             continue
         wide, narrow = spread(fast), spread(many)
