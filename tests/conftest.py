@@ -86,9 +86,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Run groups of engine tests side by side."""
-    if config.getvalue("dist") != "loadgroup":
-        return None
+    """Give each module, or group of modules, to one worker."""
     from tests.support.xdist_groups import ByGroup  # noqa: PLC0415 - of a plugin that a run without workers does not need
 
     return ByGroup(config, log)

@@ -1,7 +1,7 @@
-"""Engine tests that run one after the other on one worker, while others run on others: `--dist=loadgroup`.
+"""Tests that run one after the other on one worker, while other groups run on others.
 
-Modules are of one group if they share a server, a cache or built images, or use the same names in the engine. A test of
-one group must not count what another makes in the engine.
+A group is a module, whose fixtures are then made once, or several modules that share a server, a cache or built images,
+or that use the same names in the engine. A test of one group must not count what another makes in the engine.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ GROUPS = {
     "topologies": ("test_cpu_fabric", "test_cpu_topology", "test_router"),
 }
 """Group → modules of tests/engine, the groups that take longest first. Any other module is a group by itself."""
-RANKS = {name: rank for rank, name in enumerate(GROUPS)}
+MANUALS = "tests/manuals"
+"""A folder that is a group: the commands of the manuals are run once for all its modules."""
+RANKS = {name: rank for rank, name in enumerate((*GROUPS, MANUALS))}
 GROUP_OF = {f"tests/engine/{module}.py": name for name, modules in GROUPS.items() for module in modules}
 
 
@@ -37,7 +39,7 @@ class ByGroup(LoadScopeScheduling):
 
 def find_group(path: str) -> str:
     """Return the group of a test's module."""
-    return GROUP_OF.get(path, path)
+    return MANUALS if path.startswith(MANUALS) else GROUP_OF.get(path, path)
 
 
 def rank_group(group: str) -> tuple[int, bool]:
