@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import runpy
 import shutil
 import subprocess
 import sys
@@ -42,13 +43,38 @@ def inv(checkout: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=checkout, check=False, capture_output=True, text=True)
 
 
-def test_two_processes_create_one_environment(checkout: Path) -> None:
+@pytest.fixture(scope="module")
+def both(checkout: Path, tmp_path_factory: pytest.TempPathFactory) -> list[subprocess.CompletedProcess[str]]:
+    """Two first runs at once, with the umask 0, in a folder with modules that have the names of those that create."""
     shutil.rmtree(checkout / ".venv", ignore_errors=True)
+    folder = tmp_path_factory.mktemp("planted")
+    for name in ("pip", "venv", "ensurepip"):
+        (folder / f"{name}.py").write_text(f"open({str(checkout / 'ran')!r}, 'w')\n")
     command = [sys.executable, str(checkout / "inv"), "matrix"]
-    both = [subprocess.Popen(command, cwd=checkout, stdout=-1, stderr=-1, text=True) for _ in range(2)]
-    error_outputs = [process.communicate()[1] for process in both]
-    assert [process.returncode for process in both] == [0, 0]
-    assert sum("inv: creating" in text for text in error_outputs) == 1
+    processes = [subprocess.Popen(command, cwd=folder, stdout=-1, stderr=-1, text=True, umask=0) for _ in range(2)]
+    outputs = [process.communicate() for process in processes]
+    return [
+        subprocess.CompletedProcess(command, process.returncode, *output)
+        for process, output in zip(processes, outputs, strict=True)
+    ]
+
+
+def test_two_processes_create_one_environment(both: list[subprocess.CompletedProcess[str]]) -> None:
+    assert [(done.returncode, done.stdout) for done in both] == [(0, '["matrix"]\n')] * 2
+    assert sum("inv: creating" in done.stderr for done in both) == 1
+
+
+@pytest.mark.usefixtures("both")
+def test_modules_of_the_current_folder_are_not_run_while_it_is_made(checkout: Path) -> None:
+    assert (checkout / ".venv").is_dir()
+    assert not (checkout / "ran").exists()
+
+
+@pytest.mark.usefixtures("both")
+def test_no_other_user_can_write_to_it_whatever_the_umask(checkout: Path) -> None:
+    files = [path for path in (checkout / ".venv").rglob("*") if not path.is_symlink()]
+    assert files
+    assert [path for path in files if path.stat().st_mode & 0o022] == []
 
 
 def test_a_complete_environment_is_not_changed(checkout: Path) -> None:
@@ -92,13 +118,27 @@ def test_an_incomplete_environment_is_created_again(checkout: Path) -> None:
 
 
 @pytest.mark.parametrize("part", [".", "bin", "lib/python3.*/site-packages"])
-def test_an_environment_that_others_can_write_to_is_created_again(checkout: Path, part: str) -> None:
+def test_an_environment_that_others_can_write_to_is_not_complete(checkout: Path, part: str) -> None:
     inv(checkout, "matrix")
     (folder,) = (checkout / ".venv").glob(part) if part != "." else [checkout / ".venv"]
+    is_complete = runpy.run_path(str(checkout / "inv"), run_name="inv")["complete"]
+    assert is_complete()
+    folder.chmod(0o775)
+    assert not is_complete()
+    folder.chmod(0o755)
+
+
+def test_an_environment_that_others_can_write_to_is_created_again_also_without_locks(checkout: Path) -> None:
+    inv(checkout, "matrix")
+    folder = checkout / ".venv" / "bin"
     (folder / "planted").touch()
     folder.chmod(0o775)
-    again = inv(checkout, "matrix")
+    command = [sys.executable, "-c", WITHOUT_LOCKS, str(checkout / "inv"), "matrix"]
+
+    again = subprocess.run(command, cwd=checkout, check=False, capture_output=True, text=True)
+
     assert (again.returncode, again.stdout) == (0, '["matrix"]\n')
+    assert f"inv: {checkout}: its file system has no locks (Function not implemented)" in again.stderr
     assert "inv: creating" in again.stderr
     assert not (folder / "planted").exists()
     assert inv(checkout, "matrix").stderr == ""
@@ -115,18 +155,6 @@ def test_an_environment_of_another_user_is_not_run(checkout: Path) -> None:
     assert f"remove {checkout}/.venv" in refused.stderr
 
 
-def test_modules_of_the_current_folder_are_not_run_while_it_is_made(checkout: Path, tmp_path: Path) -> None:
-    for name in ("pip", "venv", "ensurepip"):
-        (tmp_path / f"{name}.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\n")
-    shutil.rmtree(checkout / ".venv", ignore_errors=True)
-    command = [sys.executable, str(checkout / "inv"), "matrix"]
-    result = subprocess.run(command, cwd=tmp_path, check=False, capture_output=True, text=True, umask=0)
-    assert (result.returncode, result.stdout) == (0, '["matrix"]\n')
-    assert not (tmp_path / "ran").exists()
-    files = [path for path in (checkout / ".venv").rglob("*") if not path.is_symlink()]
-    assert [path for path in files if path.stat().st_mode & 0o022] == []
-
-
 def test_the_tab_key_creates_no_environment(checkout: Path) -> None:
     shutil.rmtree(checkout / ".venv", ignore_errors=True)
 
@@ -134,13 +162,3 @@ def test_the_tab_key_creates_no_environment(checkout: Path) -> None:
 
     assert (ran.stdout, ran.stderr) == ("", "")
     assert not (checkout / ".venv").exists()
-
-
-def test_a_checkout_without_locks_is_said_and_used(checkout: Path) -> None:
-    shutil.rmtree(checkout / ".venv", ignore_errors=True)
-    command = [sys.executable, "-c", WITHOUT_LOCKS, str(checkout / "inv"), "matrix"]
-
-    ran = subprocess.run(command, cwd=checkout, check=False, capture_output=True, text=True)
-
-    assert (ran.returncode, ran.stdout) == (0, '["matrix"]\n')
-    assert f"inv: {checkout}: its file system has no locks (Function not implemented)" in ran.stderr
