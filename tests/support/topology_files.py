@@ -6,6 +6,7 @@ import json
 import struct
 import sys
 import tempfile
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -130,6 +131,13 @@ def planned(path: Path, folder: Path, target: str = "") -> TopologyPlan:
         return plan_topology(read, variant, Images(variant.id, "router0.1"), Entrypoint(DRYDOCK, variant, hub), model)
 
 
+@cache
+def plan_example(name: str) -> TopologyPlan:
+    """Plan an example, once for all tests that read the plan."""
+    with tempfile.TemporaryDirectory() as folder:
+        return planned(EXAMPLES / f"{name}.yaml", Path(folder))
+
+
 def examples() -> list[str]:
     """Return the names of the examples."""
     return sorted(path.stem for path in EXAMPLES.glob("*.yaml"))
@@ -158,9 +166,7 @@ def _rank(rank: Rank) -> dict[str, Any]:
 
 def main() -> None:
     """Write what is expected of the examples."""
-    with tempfile.TemporaryDirectory() as folder:
-        shapes = {name: shape(planned(EXAMPLES / f"{name}.yaml", Path(folder))) for name in examples()}
-    EXPECTED.write_text(format_json(shapes))
+    EXPECTED.write_text(format_json({name: shape(plan_example(name)) for name in examples()}))
 
 
 if __name__ == "__main__":

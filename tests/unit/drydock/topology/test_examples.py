@@ -8,7 +8,7 @@ import pytest
 
 from drydock.core.paths import ROOT
 from drydock.topology.plan_model import TopologyPlan
-from tests.support.topology_files import EXAMPLES, EXPECTED, examples, planned, shape
+from tests.support.topology_files import EXAMPLES, EXPECTED, examples, plan_example, planned, shape
 
 
 @pytest.fixture(params=examples())
@@ -17,8 +17,8 @@ def example(request: pytest.FixtureRequest) -> str:
     return name
 
 
-def test_an_example_is_planned_as_recorded(example: str, tmp_path: Path) -> None:
-    example_plan = planned(EXAMPLES / f"{example}.yaml", tmp_path)
+def test_an_example_is_planned_as_recorded(example: str) -> None:
+    example_plan = plan_example(example)
     assert shape(example_plan) == json.loads(EXPECTED.read_text())[example]
     assert TopologyPlan.model_validate_json(example_plan.model_dump_json()) == example_plan
     _check_ports(example_plan)

@@ -20,7 +20,7 @@ from drydock.topology.topology_file import read_topology
 from drydock.topology.topology_records import Group, Topology
 from tests.support import topologies
 from tests.support.hosts import cloudmatrix
-from tests.support.topology_files import EXAMPLES, planned
+from tests.support.topology_files import EXAMPLES, plan_example
 
 NODES = {"2p1d-omni": 2, "4p1d-omni": 4}
 """Example → machines for prefill and as many for decode, as in the guide's inventories."""
@@ -45,7 +45,7 @@ def test_machines_are_in_the_guides_groups_and_their_recorded_hosts_give_the_ran
     name: str, tmp_path: Path
 ) -> None:
     source = EXAMPLES / f"{name}.yaml"
-    plan, read = planned(source, tmp_path), read_topology(source)
+    plan, read = plan_example(name), read_topology(source)
     prefill, decode = ([f"{role}{number}" for number in range(NODES[name])] for role in "pd")
     hosts = find_host_commands(source, plan, "")
     inventory = yaml.safe_load(rendered(plan, "ansible", hosts)["inventory.yml"])["topology"]
@@ -72,9 +72,9 @@ def test_the_examples_hosts_are_the_recorded_machine_with_addresses_of_chips() -
 
 
 @pytest.mark.parametrize("kind", FORMATS)
-def test_an_example_renders_with_its_own_hosts_or_says_why_not(kind: str, tmp_path: Path) -> None:
+def test_an_example_renders_with_its_own_hosts_or_says_why_not(kind: str) -> None:
     source = EXAMPLES / "2p1d-omni.yaml"
-    plan = planned(source, tmp_path)
+    plan = plan_example(source.stem)
     hosts = find_host_commands(source, plan, "")
     if kind in ("kubernetes", "disaggregatedset"):
         with pytest.raises(InputError, match="a ranktable names chips, but Kubernetes' device plugin chooses them"):
@@ -135,8 +135,8 @@ ROLES: dict[str, dict[str, str]] = {
 tools/scripts/pd_run.sh and start_api_servers.py."""
 
 
-def test_each_role_has_the_playbooks_settings_with_their_sources(tmp_path: Path) -> None:
-    plan = planned(EXAMPLES / "2p1d-omni.yaml", tmp_path)
+def test_each_role_has_the_playbooks_settings_with_their_sources() -> None:
+    plan = plan_example("2p1d-omni")
     for role, expected in ROLES.items():
         replica = next(candidate for candidate in plan.replicas if candidate.role == role)
         reasons = {reason.setting: reason for reason in replica.reasons}
