@@ -88,7 +88,7 @@ def test_what_refuses_hangs_or_lacks_is_named_with_what_to_write(
     machine.server.files = {}
     begin = time.monotonic()
     answers = machine.examine()
-    assert time.monotonic() - begin < 10
+    assert time.monotonic() - begin < 60  # a server that never answers would take forever; a loaded machine takes 14 s
     assert answers["index"].found == f"http://{silent}/simple/uv/: no answer in time"
     assert f'{machine.mirrors}: indexes: {{"default": "https://MIRROR/simple"}}' in answers["index"].remedy
     assert "404" in answers["registry"].found
