@@ -20,7 +20,7 @@ from drydock.config.rows import MATRIX
 from drydock.config.server_access import redact_url
 from drydock.core.commit import is_in_repository, read_commit, read_head, run_git, select_all_but
 from drydock.core.project import Project
-from drydock.lock.image_record import RECORDS, VerifiedImage
+from drydock.lock.image_record import RECORDS
 from drydock.model.locked import LockedDebianBase
 
 STATEMENT = "https://in-toto.io/Statement/v1"
@@ -50,8 +50,7 @@ def make_statement(job: Job, layout: Path, digest: str, subject: str, env: Mappi
     statement = _make_common_statement(job, BUILD_TYPE, internal, digest, subject, env)
     details = statement["predicate"]["runDetails"]
     details["metadata"]["finishedOn"] = _read_finish_time(layout)
-    is_verified = job.record.find_verified_digest(job.inputs_sha256)
-    details["byproducts"] = _list_byproducts(job.record.verified if is_verified else None)
+    details["byproducts"] = _list_byproducts(job)
     return statement
 
 
@@ -149,9 +148,10 @@ def _make_source(origin: Checkout) -> dict[str, Any]:
     return {"repository": origin.repository, "commit": origin.commit, "changed": origin.dirty}
 
 
-def _list_byproducts(verified: VerifiedImage | None) -> list[dict[str, Any]]:
-    """Return the verified digest in the record, with the versions that produced it, if there is one."""
-    if not verified:
+def _list_byproducts(job: Job) -> list[dict[str, Any]]:
+    """Return the digest of these inputs that is recorded, with the versions that produced it, if there is one."""
+    verified = job.record.verified
+    if verified is None or verified.inputs_sha256 != job.inputs_sha256:
         return []
     content = {"buildkit": verified.buildkit, "buildx": verified.buildx}
     return [{"name": "verified", "digest": {"sha256": verified.digest.removeprefix("sha256:")}, "annotations": content}]
