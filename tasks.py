@@ -100,6 +100,7 @@ COMMANDS: dict[str, dict[str, Verb]] = {
 }
 CHECKOUT: dict[str, Verb] = {
     "test": development_verbs.run_tests,
+    "generate": development_verbs.write_generated,
     "lint": development_verbs.run_linters,
     "docs": development_verbs.write_docs,
     "schema": development_verbs.write_schemas,

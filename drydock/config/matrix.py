@@ -32,7 +32,7 @@ from drydock.core.errors import InputError, TargetError, suggest_nearest
 from drydock.core.project import LOWEST, Project
 from drydock.model.additions import Additions
 from drydock.model.bases import Base, DebianBase
-from drydock.model.checks import AnyHost, Retired
+from drydock.model.checks import AnyHost, Check, Retired
 from drydock.model.distributions import Layer
 from drydock.model.kv_transfer import KvTransfer
 from drydock.model.record import IDENTIFIER, Setting, get_inherited_fields
@@ -338,10 +338,15 @@ def _read_accelerators(project: Project, files: Mapping[str, StackFile]) -> dict
     problems = list(finding_ids.find_id_problems(common, host, read, files))
     if problems:
         raise combine_problems(problems)
-    return {
+    accelerators = {
         name: _on_any_host(with_new_keys(AnyHost.__name__, host), document) if host else accelerator
         for name, (accelerator, document) in read.items()
     }
+    for name, (accelerator, document) in read.items():
+        problems += _check_places(accelerator.checks, accelerators[name], document)
+    if problems:
+        raise combine_problems(problems)
+    return accelerators
 
 
 def _read_host(project: Project) -> tuple[YamlDocument, AnyHost]:
@@ -469,6 +474,16 @@ def _check_whole(stack: Stack, accelerator: Accelerator, document: YamlDocument)
     for name in sorted({more.threshold for more in run.more if more.threshold} - set(thresholds)):
         yield document.problem(("run", "more"), f"unknown threshold {name!r}"), suggest_nearest(name, thresholds)
     yield from _check_indexes(stack, document)
+    yield from _check_places(stack.checks, accelerator, document)
+
+
+def _check_places(checks: Sequence[Check], accelerator: Accelerator, document: YamlDocument) -> Iterator[Problem]:
+    """Check that `facts` says where the fact of each check is read: a finding names that place."""
+    for index, check in enumerate(checks):
+        if check.fact not in accelerator.facts:
+            text = f"found {check.fact!r}, which has no line in `facts`"
+            hint = f"write where a container reads it: `facts: {{{check.fact}: /sys/…}}` in accelerator.yaml"
+            yield document.problem(("checks", index, "fact"), text), hint
 
 
 def _check_indexes(stack: Stack, document: YamlDocument) -> Iterator[Problem]:

@@ -46,11 +46,14 @@ ROUNDS_AT_NIGHT = 200
 """Rounds of 50 damaged inputs for each parser with --all (tests/support/damage.py): 10,000 inputs."""
 
 PYTHON_FILES = ("bench", "drydock", "entrypoints", "templates", "tests", "tasks.py", "hatch_build.py", "inv")
+GENERATED_FILES = "tests.evidence.generated_files"
+"""The module that writes and checks generated files: one of the tests, whose helpers make most of them."""
 LINTERS = {
     "ruff check": ("ruff", "check", *PYTHON_FILES),
     "ruff format": ("ruff", "format", "--check", "--quiet", *PYTHON_FILES),
     "mypy": ("mypy",),
     "codespell": ("codespell_lib",),
+    "generate --check": (GENERATED_FILES, "--check"),
 }
 """Name → arguments of `python -m`."""
 SCHEMAS = {"github": "vendor.github-workflows", "gitlab": "vendor.gitlab-ci"}
@@ -193,6 +196,14 @@ def run_linters(root: Path) -> None:
     if failed:
         raise BuildError(f"lint failed: {', '.join(failed)}")
     log(f"lint passed: {', '.join(ran)}")
+
+
+def write_generated_files(root: Path, part: str = "", *, check: bool = False) -> None:
+    """Write or check the generated files, or one part of them. Exits with the code of the error that was printed."""
+    options = (*(("--only", part) if part else ()), *(("--check",) if check else ()))
+    code = subprocess.run((sys.executable, "-m", GENERATED_FILES, *options), cwd=root, check=False).returncode
+    if code:
+        sys.exit(code)
 
 
 def schema_check(kind: str) -> tuple[str, ...]:

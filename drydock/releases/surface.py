@@ -26,7 +26,7 @@ from entrypoints.core import errors as image_errors
 from entrypoints.request import arguments
 
 FILE = Path("docs", "reference", "surface.json")
-OWN = ("bench", "ci", "docs", "lint", "release", "requirements", "schema", "test")
+OWN = ("bench", "ci", "docs", "generate", "lint", "release", "requirements", "schema", "test")
 """Tasks that develop drydock, and that an installed drydock does not have."""
 INTERNAL = ("profile",)
 """Files that are read by the drydock that wrote them."""

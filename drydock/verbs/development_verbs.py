@@ -1,4 +1,4 @@
-"""Verbs that develop drydock: test, lint, docs, schema, bench, prove, requirements, release, ci."""
+"""Verbs that develop drydock: test, generate, lint, docs, schema, bench, prove, requirements, release, ci."""
 
 from __future__ import annotations
 
@@ -97,13 +97,28 @@ def run_tests(options: TestOptions) -> None:
     )
 
 
+class GenerateOptions(CheckOption):
+    """What is generated."""
+
+    only: str = ""
+    """one part, such as hosts, docs or dockerfiles [default: all]"""
+
+
+@Verb
+def write_generated(options: GenerateOptions) -> None:
+    """Write all files that are generated and committed, except for those that need an engine or the network."""
+    from drydock.quality import quality
+
+    quality.write_generated_files(ROOT, options.only, check=options.check)
+
+
 class LintOptions(VerbOptions):
     """Lint takes none."""
 
 
 @Verb
 def run_linters(_: LintOptions) -> None:
-    """Run the linters and the type checker."""
+    """Run the linters and the type checker, and check that generated files are current."""
     from drydock.quality import quality
 
     quality.run_linters(ROOT)

@@ -3,28 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
-import shutil
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
-COPIED = (
-    "docs",
-    "drydock",
-    "entrypoints",
-    "images",
-    "matrix.yaml",
-    "mkdocs.yml",
-    "README.md",
-    "templates",
-    "tests/hosts",
-    "tests/samples",
-    "tests/support/hosts",
-)
+from drydock.core.paths import ROOT
+from tests.support.checkout_copy import copy_checkout, run_in_copy
 
 RACK = json.loads((ROOT / "tests" / "hosts" / "cpu-xeon8380-2s" / "host.json").read_text())
 RACK["origin"] = "made up: a rack of rods"
@@ -218,10 +203,7 @@ assert "A rod needs fingers." in [finding.text for finding in plan.findings if f
 @pytest.fixture
 def copy(tmp_path: Path) -> Path:
     """Return a copy of the repository with one more accelerator."""
-    for name in COPIED:
-        copied = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        copied(ROOT / name, tmp_path / name)
+    copy_checkout(tmp_path)
     for name, text in NEW.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
@@ -234,17 +216,12 @@ def copy(tmp_path: Path) -> Path:
 
 
 def run(copy: Path, *arguments: str) -> str:
-    env = {**os.environ, "PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1"}
-    result = subprocess.run(
-        [sys.executable, *arguments], cwd=copy, env=env, capture_output=True, text=True, check=False
-    )
-    assert not result.returncode, result.stderr[-2000:]
-    return result.stderr
+    return run_in_copy(copy, sys.executable, *arguments).stderr
 
 
 def test_an_accelerator_takes_the_files_that_contributing_names_and_no_other(copy: Path) -> None:
     run(copy, "-c", RENDER)
-    run(copy, "tests/support/hosts/expect.py")
+    run(copy, "-m", "tests.evidence.generated_files", "--only", "hosts")
     run(copy, "-c", SAID)
     assert "ABACUS_TABLE=/none: no such file\n\nhint: mount the table" in run(copy, "-c", WORDS)
 

@@ -1,22 +1,19 @@
-"""Write docs/reference/manuals.md and a page for each of the vendors' manuals: `python tests/evidence/manuals_page.py`.
+"""docs/reference/manuals.md and a page for each of the vendors' manuals, which `./inv generate` writes.
 
 A manual's page has what takes the place of each step, and compares its commands with drydock's plans.
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent.parent
-sys.path.insert(0, str(ROOT))
-
-from tests.evidence import manual_account as steps  # noqa: E402 - after the path is set
-from tests.evidence.decisions import table  # noqa: E402 - after the path is set
-from tests.evidence.manual_account import Answer, cell, code, link, stem  # noqa: E402 - after the path is set
-from tests.evidence.manual_commands import BETTER, SAME, YOURS, Line, Part, compared  # noqa: E402 - after the path is set
-from tests.evidence.manual_steps import Account  # noqa: E402 - after the path is set
+from drydock.core.paths import ROOT
+from tests.evidence import manual_account as steps
+from tests.evidence.decisions import table
+from tests.evidence.manual_account import Answer, cell, code, link, stem
+from tests.evidence.manual_commands import BETTER, SAME, YOURS, Line, Part, compared
+from tests.evidence.manual_steps import Account
 
 REFERENCE = ROOT / "docs" / "reference"
 
@@ -24,7 +21,7 @@ _INDEX = """# Vendors' manuals
 
 For every step of {manuals} manuals, a page says which command of drydock takes its place and what differs. Tests run
 each command on a recorded host of the manual's machine, and compare each setting of the manual's commands with
-drydock's plan for the same model and machine. Written by `python tests/evidence/manuals_page.py`.
+drydock's plan for the same model and machine. Written by `./inv generate`.
 
 ## Steps
 
@@ -161,14 +158,3 @@ def _reason(part: Part, line: Line) -> str:
     where = improvement.stated_in if improvement else ""
     source = link(where) if where.startswith("docs/") else f"`{where}`"
     return cell(line.because) + (f" ({source})" if where else "")
-
-
-def main() -> None:
-    """Write the pages."""
-    for path, text in pages().items():
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(text)
-
-
-if __name__ == "__main__":
-    main()

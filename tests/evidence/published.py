@@ -228,10 +228,9 @@ without knowing the published parallelism.
   parallelism. Devices are logical cores on Neuron and NUMA nodes on a CPU.
 
 The table counts all recommendations; below are those with which no plan of ours agrees, by the reason: published →
-ours. Written by
-`python tests/evidence/decisions.py` from `tests/models/published/`, which has the words,
-the source and the flags of each publication. [tests/models/decisions.md](../../tests/models/decisions.md) shows what is
-decided for each model on each recorded host.
+ours. Written by `./inv generate` from `tests/models/published/`, which has the words, the source and the flags of each
+publication. [tests/models/decisions.md](../../tests/models/decisions.md) shows what is decided for each model on each
+recorded host.
 """
 
 

@@ -1,32 +1,27 @@
-"""Writes ranks.md, what each of several hosts runs for models that one cannot hold.
+"""tests/models/ranks.md: what each of several hosts runs for models that one cannot hold. `./inv generate` writes it.
 
-`python tests/evidence/ranks_page.py` does it. Every host is as the recorded one. Of the environment only what serving
-on several hosts adds is written.
+Every host is as the recorded one. Of the environment only what serving on several hosts adds is written.
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 from shlex import join, quote
 from typing import NamedTuple
 
-ROOT = Path(__file__).resolve().parent.parent.parent
-sys.path.insert(0, str(ROOT))
-
-from entrypoints.core.errors import EntrypointError  # noqa: E402 - after the path is set
-from entrypoints.core.records import RankPlan, ServePlan  # noqa: E402
-from entrypoints.model.config import parse_config  # noqa: E402
-from entrypoints.model.geometry import parse_geometry  # noqa: E402
-from entrypoints.model.parameters import estimate_weights  # noqa: E402
-from entrypoints.model.read import ModelFacts  # noqa: E402
-from entrypoints.plan.plan import make_serve_plan  # noqa: E402
-from entrypoints.request.intents import Intents  # noqa: E402
-from entrypoints.request.vllm_flags import parse_user_flags  # noqa: E402
-from tests.evidence import decisions  # noqa: E402
-from tests.support.hosts import expect  # noqa: E402
-from tests.support.planned import configurations  # noqa: E402
+from drydock.core.paths import ROOT
+from entrypoints.core.errors import EntrypointError
+from entrypoints.core.records import RankPlan, ServePlan
+from entrypoints.model.config import parse_config
+from entrypoints.model.geometry import parse_geometry
+from entrypoints.model.parameters import estimate_weights
+from entrypoints.model.read import ModelFacts
+from entrypoints.plan.plan import make_serve_plan
+from entrypoints.request.intents import Intents
+from entrypoints.request.vllm_flags import parse_user_flags
+from tests.evidence import decisions
+from tests.support.hosts import expect
+from tests.support.planned import configurations
 
 PAGE = ROOT / "tests" / "models" / "ranks.md"
 ADDRESS = "10.0.0.1"
@@ -107,7 +102,7 @@ def page() -> str:
 def _lines(known_models: dict[str, ModelFacts]) -> Iterator[str]:
     yield "# What each of several hosts runs"
     yield ""
-    yield "Written by `python tests/evidence/ranks_page.py`; all hosts are as the recorded one, which cannot hold it."
+    yield "Written by `./inv generate`; all hosts are as the recorded one, which cannot hold it."
     for cluster in CLUSTERS:
         yield from _section(cluster, known_models[cluster.model])
 
@@ -148,7 +143,3 @@ def _commands(rank: RankPlan, usual: object) -> Iterator[str]:
     added = {name: value for name, value in rank.env.items() if isinstance(usual, dict) and name not in usual}
     env = "".join(f"{name}={quote(value)} " for name, value in added.items())
     yield f"{env}{join(rank.argv)}"
-
-
-if __name__ == "__main__":
-    PAGE.write_text(page())

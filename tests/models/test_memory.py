@@ -49,8 +49,3 @@ def test_the_halves_share_no_model() -> None:
     assert fitted
     assert held_out
     assert not fitted & held_out
-
-
-@pytest.mark.golden
-def test_the_page_of_memory_is_what_is_planned() -> None:
-    assert measured.PAGE.read_text() == measured.write_page(), "run tests/evidence/measured_memory.py"

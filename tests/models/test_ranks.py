@@ -29,10 +29,6 @@ def number(rank: RankPlan, name: str) -> int:
     return int(flag(rank, name, "1"))
 
 
-def test_the_page_is_up_to_date() -> None:
-    assert ranks_page.page() == ranks_page.PAGE.read_text(), "python tests/evidence/ranks_page.py"
-
-
 @pytest.mark.parametrize("cluster", CLUSTERS)
 def test_one_host_does_not_hold_the_model_and_the_hint_says_how_many_do(cluster: Cluster) -> None:
     assert "--nnodes" in ranks_page.refusal(cluster)

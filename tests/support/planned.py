@@ -25,7 +25,7 @@ from entrypoints.model.parameters import estimate_weights  # noqa: E402
 from entrypoints.model.read import ModelFacts, parse_model  # noqa: E402
 from entrypoints.model.weights import Weights  # noqa: E402
 from entrypoints.plan.plan import make_serve_plan  # noqa: E402
-from entrypoints.plan.recipe_file import read_facts  # noqa: E402
+from entrypoints.plan.recipe_file import RecipeFacts, read_facts  # noqa: E402
 from entrypoints.plan.recipes import choose_recipe  # noqa: E402 - after the path is set
 from entrypoints.request.flags import DATA, EXPERT, LENGTH, LOCAL, PIPELINE, TENSOR  # noqa: E402
 from entrypoints.request.intents import NONE, Intents  # noqa: E402
@@ -130,10 +130,16 @@ def plan_with_recipe(
     user_flags = parse_user_flags((model.name, *words), {}, (), intents)._replace(
         vllm=lists_of_row(machine.profile["variant"])
     )
-    facts = read_facts(str(ROOT / "templates/recipes.json"), model)
+    if model.name not in _RECIPES:
+        _RECIPES[model.name] = read_facts(str(ROOT / "templates/recipes.json"), model)
+    facts = _RECIPES[model.name]
     choice = RecipeChoice(off=not recipes)
     recipe = choose_recipe(machine.profile, machine.facts, model, user_flags, facts, choice)
     return make_serve_plan(machine.profile, machine.facts, model, user_flags._replace(recipe=recipe))
+
+
+_RECIPES: dict[str, RecipeFacts] = {}
+"""Model → its published recipe: a table asks thousands of times, and each search of the file takes 3 ms."""
 
 
 @cache

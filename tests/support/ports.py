@@ -19,7 +19,8 @@ def _own() -> range:
     return range(_FIRST + worker * _EACH, _FIRST + (worker + 1) * _EACH)
 
 
-_NEXT = itertools.cycle(_own())
+_NEXT = itertools.cycle([*_own()[os.getpid() % _EACH :], *_own()[: os.getpid() % _EACH]])
+"""Begins elsewhere in each process: runs of two checkouts on one machine have the same ports."""
 
 
 def free_port() -> int:

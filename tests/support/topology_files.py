@@ -1,26 +1,23 @@
-"""Topologies of the tests, and what is expected of the examples: `python tests/support/topology_files.py` writes it."""
+"""Topologies of the tests, and what is expected of the examples, which `./inv generate` writes."""
 
 from __future__ import annotations
 
 import json
 import struct
-import sys
 import tempfile
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parent.parent.parent
-sys.path.insert(0, str(ROOT))
-
-from drydock.config.matrix import find_variant, read_matrix  # noqa: E402 - after the path is set
-from drydock.config.project_choice import DRYDOCK  # noqa: E402
-from drydock.core.files import format_json  # noqa: E402
-from drydock.topology.entrypoint_client import Entrypoint, model_folder  # noqa: E402
-from drydock.topology.plan_diff import split_command_options  # noqa: E402
-from drydock.topology.plan_model import Rank, Replica, TopologyPlan  # noqa: E402
-from drydock.topology.topology_file import read_topology  # noqa: E402
-from drydock.topology.topology_plan import Images, plan_topology  # noqa: E402
+from drydock.config.matrix import find_variant, read_matrix
+from drydock.config.project_choice import DRYDOCK
+from drydock.core.files import format_json
+from drydock.core.paths import ROOT
+from drydock.topology.entrypoint_client import Entrypoint, model_folder
+from drydock.topology.plan_diff import split_command_options
+from drydock.topology.plan_model import Rank, Replica, TopologyPlan
+from drydock.topology.topology_file import read_topology
+from drydock.topology.topology_plan import Images, plan_topology
 
 EXAMPLES = ROOT / "examples" / "topologies"
 EXPECTED = ROOT / "tests" / "unit" / "drydock" / "topology" / "shapes.json"
@@ -164,10 +161,6 @@ def _rank(rank: Rank) -> dict[str, Any]:
     return {"node": rank.node, "devices": len(rank.devices), "flags": flags, "ports": ports, "env": env}
 
 
-def main() -> None:
-    """Write what is expected of the examples."""
-    EXPECTED.write_text(format_json({name: shape(plan_example(name)) for name in examples()}))
-
-
-if __name__ == "__main__":
-    main()
+def render_shapes() -> str:
+    """Return what is expected of the examples."""
+    return format_json({name: shape(plan_example(name)) for name in examples()})

@@ -22,7 +22,7 @@ from drydock.inputs.uv import uv_binary
 
 pytestmark = pytest.mark.checkout
 
-NOT_INSTALLED = {"bench", "docs", "lint", "release", "requirements", "schema", "test"}
+NOT_INSTALLED = {"bench", "docs", "generate", "lint", "release", "requirements", "schema", "test"}
 INPUTS = """
 import json
 from drydock.build.build_job import BuildOptions, prepare_job

@@ -1,4 +1,4 @@
-"""The hosts of the examples with omni-infer: `python tests/support/hosts/cloudmatrix.py` writes them.
+"""The hosts of the examples with omni-infer, which `./inv generate` writes.
 
 All are one recorded machine. Ranktables need the addresses of the chips' own ports, which differ by machine: these are
 of the network for benchmarks (RFC 2544), in the form in which `hccn_tool -i N -ip -g` prints them.
@@ -33,9 +33,3 @@ def _host(number: int) -> str:
         host["commands"][f"hccn_tool -i {chip} -ip -g"] = {"rc": 0, "stderr": "", "stdout": text}
     host["origin"] = f"{host['origin']}; addresses of the chips' ports: invented (198.18.0.0/15)"
     return dump_recorded_host(host)
-
-
-if __name__ == "__main__":
-    FOLDER.mkdir(exist_ok=True)
-    for path, text in hosts().items():
-        path.write_text(text)

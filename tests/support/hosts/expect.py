@@ -1,4 +1,4 @@
-"""Writes what is expected of each recorded host: `python tests/support/hosts/expect.py`, then read the difference.
+"""What is expected of each recorded host: `./inv generate --only hosts` writes it; read the difference.
 
 facts.json, findings.json and plan.json: a plan for each model of host_models.py, or the error that there is none. A
 finding is written without what its check says of it in the profile. host.json is written as `facts --record`
@@ -142,13 +142,10 @@ def _lines(value: Any, indent: str, key: str = "", *, deepest: int | None = None
     return "\n".join((f"{indent}{key}[", ",\n".join(items), f"{indent}]"))
 
 
-def main() -> None:
-    """Write every host's expectations, and the host itself as it is recorded."""
+def render_expected_files() -> dict[Path, str]:
+    """Return path → text of every host's expectations, and of the host itself as it is recorded."""
+    texts: dict[Path, str] = {}
     for name in names():
-        (HOSTS / name / FILE).write_text(recorded(document(name)))
-        for file, value in expected(name).items():
-            (HOSTS / name / file).write_text(dumps(value, file))
-
-
-if __name__ == "__main__":
-    main()
+        texts[HOSTS / name / FILE] = recorded(document(name))
+        texts |= {HOSTS / name / file: dumps(value, file) for file, value in expected(name).items()}
+    return texts

@@ -9,7 +9,6 @@ import pytest
 from bench import bench_page, run
 from bench.bench_records import BenchmarkMachine, Figure, Goal, MeasuredPart, Measurement, Report
 from drydock.core.errors import InputError, StaleError
-from drydock.core.paths import ROOT
 
 HALF = Goal(compares="ratio", sense="at most", limit=0.5)
 MACHINE = BenchmarkMachine(
@@ -94,12 +93,6 @@ def test_a_broken_record_is_named(tmp_path: Path) -> None:
 def test_an_unknown_part_is_an_error() -> None:
     with pytest.raises(InputError, match="unknown part 'tol'"):
         run.run_benchmarks("tol", 1, {})
-
-
-@pytest.mark.golden
-def test_the_committed_page_is_what_the_committed_figures_give() -> None:
-    assert bench_page.find_stale_files(ROOT) == []
-    assert bench_page.read_report(ROOT).parts
 
 
 def test_what_was_measured_before_a_part_failed_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:

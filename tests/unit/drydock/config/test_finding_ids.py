@@ -30,6 +30,7 @@ variants:
 """
 CHECK = """{id: NUMBER, fact: FACT, operator: present, severity: WARN, scope: host, text: a, passed: b, remediation: r,
   source: s}"""
+FACTS = "facts: {a.b: /proc/x, c.d: /proc/x, e.f: /proc/x}\n"
 WORDS = "{severity: WARN, scope: host, text: TEXT, remediation: r, source: s}"
 
 
@@ -49,7 +50,7 @@ def read(folder: Path, *, host: str = "", one: str = "", two: str = "", stack: s
         (path.parent / "stacks").mkdir(parents=True)
         (path.parent / "stacks" / f"{name}.yaml").write_text(STACK + checks)
         path.write_text(f"schema: 1\naccelerator: {name}\ntitle: T\nsummary: s\n{more}")
-    (folder / "templates" / "host.yaml").write_text(f"schema: 1\nchecks: [{check('HOST-001', 'a.b')}]\n{host}")
+    (folder / "templates" / "host.yaml").write_text(f"schema: 1\n{FACTS}checks: [{check('HOST-001', 'a.b')}]\n{host}")
     read_matrix(Project(folder))
 
 

@@ -401,6 +401,14 @@ def test_two_checks_cannot_share_an_id(problems: Problems) -> None:
     assert "checks: duplicate check id CPU-001" in messages[0]
 
 
+def test_a_check_says_where_its_fact_is_read(problems: Problems) -> None:
+    keys = "severity: WARN, scope: host, text: t, passed: p, remediation: r, source: s"
+    check = f"{{id: CPU-001, fact: a.b, operator: present, {keys}}}"
+    messages = problems(("title: CPU", f"title: CPU\nchecks: [{check}]"))
+    assert "checks[0].fact: found 'a.b', which has no line in `facts`" in messages[0]
+    assert "`facts: {a.b: /sys/…}` in accelerator.yaml" in messages[-1]
+
+
 @pytest.mark.parametrize("translation", ["慢", "{found} 慢 {found}", "{fund} 慢"])
 def test_a_translation_names_the_values_of_its_text(
     write: Callable[..., Path], problems: Problems, translation: str

@@ -1,0 +1,35 @@
+"""A copy of this checkout, for tests that do what a page for contributors says."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from drydock.core.paths import ROOT
+
+
+def copy_checkout(folder: Path) -> Path:
+    """Copy every file that git knows or would add, with a link to this checkout's .venv; return the copy."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        capture_output=True,
+        check=True,
+    )
+    for name in filter(None, listed.stdout.decode().split("\0")):
+        if (ROOT / name).is_file():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / name, folder / name)
+    (folder / ".venv").symlink_to(Path(sys.prefix))
+    return folder
+
+
+def run_in_copy(copy: Path, *command: str, code: int = 0) -> subprocess.CompletedProcess[str]:
+    """Run a command in a copy, and check how it ends."""
+    env = {**os.environ, "PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1"}
+    result = subprocess.run(command, cwd=copy, env=env, capture_output=True, text=True, check=False)
+    assert result.returncode == code, f"{' '.join(command)}: exit code {result.returncode}\n{result.stderr[-2000:]}"
+    return result
