@@ -35,7 +35,8 @@ def test_a_check_is_added_as_its_page_says(tmp_path: Path) -> None:
     copy = copy_checkout(tmp_path)
     check, facts, chinese = read_blocks("yaml")
     insert_text(copy / ACCELERATOR, "\n# Texts of the findings", check)
-    insert_text(copy / CHINESE, "    # settings\n", chinese)
+    with (copy / CHINESE).open("a") as file:
+        file.write(chinese)
     accelerator = (copy / ACCELERATOR).read_text()
     assert facts == f"facts:\n{FACT}"
 
@@ -46,7 +47,7 @@ def test_a_check_is_added_as_its_page_says(tmp_path: Path) -> None:
 
     commands = [line.partition("#")[0].split() for line in read_blocks("sh")[0].splitlines()]
     assert [command[:2] for command in commands[1:]] == [["./inv", "generate"], ["git", "diff"], ["./inv", "test"]]
-    assert "ROCM-010" in run_in_copy(copy, *commands[0], code=3).stdout
+    assert "ROCM-010" in run_in_copy(copy, *commands[0]).stdout
     written = [run_in_copy(copy, "./inv", "generate", "--only", part).stdout.split() for part in ("hosts", "docs")]
     assert {Path(name).name for name in written[0]} == {"findings.json"}
     assert "docs/reference/rocm.md" in written[1]
@@ -59,13 +60,9 @@ def test_a_check_is_added_as_its_page_says(tmp_path: Path) -> None:
     )  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "page", sorted((ROOT / "docs" / "develop").glob("a*.md")) + [ROOT / "docs/develop/bump-vllm.md"]
-)
-def test_a_page_says_what_is_committed_and_asks_for_no_record(page: Path) -> None:
-    text = page.read_text()
+@pytest.mark.parametrize("page", ["add-a-check.md", "add-an-accelerator.md", "bump-vllm.md"])
+def test_a_page_says_what_is_committed_and_asks_for_no_record(page: str) -> None:
+    text = (PAGE.parent / page).read_text()
     assert "no record and no proof" in " ".join(text.split())
     assert "./inv generate" in text
-    assert not re.findall(r"--record\b|proof\.json|\d+ minutes on", text), (
-        f"{page}: a release records, not a contributor"
-    )
+    assert re.findall(r"--record\b|proof\.json", text) == [], f"{page}: a release records, not a contributor"
