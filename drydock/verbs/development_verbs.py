@@ -113,15 +113,18 @@ def write_generated(options: GenerateOptions) -> None:
 
 
 class LintOptions(VerbOptions):
-    """Lint takes none."""
+    """How much is checked."""
+
+    quick: bool = False
+    """leave out the check of generated files, which takes a minute"""
 
 
 @Verb
-def run_linters(_: LintOptions) -> None:
+def run_linters(options: LintOptions) -> None:
     """Run the linters and the type checker, and check that generated files are current."""
     from drydock.quality import quality
 
-    quality.run_linters(ROOT)
+    quality.run_linters(ROOT, quick=options.quick)
 
 
 class DocsOptions(CheckOption, JsonOption):

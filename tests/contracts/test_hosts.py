@@ -20,7 +20,7 @@ def test_a_recorded_host_gives_what_is_expected_of_it(name: str) -> None:
     for file, value in expect.expected(name).items():
         committed = (expect.HOSTS / name / file).read_text()
 
-        assert json.loads(expect.dumps(value, file)) == json.loads(committed), f"{file}: read the change, then ./inv generate"
+        assert json.loads(expect.dumps(value, file)) == json.loads(committed), f"{name}/{file}: ./inv generate"
         assert expect.dumps(value, file) == committed
 
 
