@@ -186,7 +186,7 @@ def test_an_edited_input_makes_another_image_and_the_difference_is_named(
     original = module.read_text()
     module.write_text(original.replace("OK = 0", "OK = 9"))
     try:
-        changed = small.build()
+        changed = small.build(below=True)
         differences = compare_layouts(other_layout, Path(changed["layout"]))
     finally:
         module.write_text(original)

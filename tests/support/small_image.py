@@ -31,13 +31,14 @@ class Small(SmallProject):
     def make_vllm(self, variant: Variant) -> dict[str, str]:
         return stub_vllm() if variant.accelerator == "cpu" else standins.stub_vllm(variant.module)
 
-    def start_build(self, **changes: str) -> subprocess.Popen[str]:
-        """Start a build from nothing, offline, that loads nothing into the engine."""
-        return self.start("drydock", VARIANT, "linux/amd64", "", "", str(self.root), **changes)
+    def start_build(self, *, below: bool = False, **changes: str) -> subprocess.Popen[str]:
+        """Start a build from nothing, or on a kept foundation, offline, that loads nothing into the engine."""
+        words = (VARIANT, "linux/amd64", "", "below" if below else "", str(self.root))
+        return self.start("drydock", *words, **changes)
 
-    def build(self, **changes: str) -> dict[str, Any]:
-        """Build from nothing and return what came out."""
-        stdout, stderr = (process := self.start_build(**changes)).communicate(timeout=300)
+    def build(self, *, below: bool = False, **changes: str) -> dict[str, Any]:
+        """Build from nothing, or on a kept foundation, and return what came out."""
+        stdout, stderr = (process := self.start_build(below=below, **changes)).communicate(timeout=300)
         assert process.returncode == 0, stderr[-3000:]
         result: dict[str, Any] = json.loads(stdout)
         return result
