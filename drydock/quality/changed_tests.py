@@ -6,7 +6,7 @@ Names, not measured coverage: half of the tests start processes, which coverage 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from drydock.core.errors import FetchError, InputError
@@ -40,6 +40,9 @@ SUBJECTS = {
 }
 """Path → tests of it that no name leads to."""
 
+USERS_AT_MOST = 10
+"""Modules that import a changed one and whose tests run too; what more of them use, most tests use."""
+
 
 def list_changed_files(root: Path) -> tuple[str, ...]:
     """Return the files that differ from where this branch left main: commits, edits and new files. Raises InputError.
@@ -60,12 +63,13 @@ def list_changed_files(root: Path) -> tuple[str, ...]:
 
 
 def select_tests(root: Path, changed_files: Iterable[str]) -> tuple[str, ...]:
-    """Return the test files and folders for changed files: their mirror, the tests that import them, and SUBJECTS."""
-    sources = {path: path.read_text() for path in (root / "tests").rglob("*.py")}
+    """Return the test files and folders for changed files: their mirror, the tests of their users, and SUBJECTS."""
+    paths = (path for folder in ("drydock", "entrypoints", "tests") for path in (root / folder).rglob("*.py"))
+    sources = {str(path.relative_to(root)): path.read_text() for path in paths}
     selected = {*ALWAYS}
     for file in changed_files:
         selected.update(_find_mirror(root, file))
-        selected.update(str(path.relative_to(root)) for path in _find_importers(root, sources, file))
+        selected.update(_find_importing_tests(sources, file))
         for subject, tests in SUBJECTS.items():
             if file == subject or file.startswith(f"{subject}/"):
                 selected.update(tests)
@@ -85,28 +89,31 @@ def _find_mirror(root: Path, file: str) -> Sequence[str]:
     return [str(folder) for folder in folders if (root / folder).is_dir()][:1]
 
 
-def _find_importers(root: Path, sources: dict[Path, str], file: str) -> set[Path]:
-    """Return the tests that import a module; of a helper of tests, also those that import it through other helpers."""
-    if not file.endswith(".py"):
-        return set()
-    support, tests = root / "tests" / "support", set()
-    modules, pending = {file}, [file]
+def _find_importing_tests(sources: Mapping[str, str], file: str) -> set[str]:
+    """Return the tests that import a module, those of the modules that use it, and those of helpers that lead to it."""
+    importers = _list_importers(sources, file)
+    users = [path for path in importers if not path.startswith("tests/")]
+    if len(users) <= USERS_AT_MOST:
+        importers |= {
+            test for user in users for test in _list_importers(sources, user) if test.startswith("tests/unit/")
+        }
+    pending = [path for path in importers if path.startswith("tests/support/") and file.startswith("tests/support/")]
     while pending:
-        package, _, name = pending.pop().removesuffix(".py").removesuffix("/__init__").replace("/", ".").rpartition(".")
-        imports = re.compile(
-            rf"^ *(from {re.escape(package)}\.{name} import |import {re.escape(package)}\.{name}\b"
-            rf"|from {re.escape(package)} import (\([^)]*\b{name}\b|[^(\n]*\b{name}\b))",
-            re.MULTILINE,
-        )
-        for path, text in sources.items():
-            helper = str(path.relative_to(root))
-            if name not in text or not imports.search(text):
-                continue
-            if path.name.startswith("test_"):
-                tests.add(path)
-            elif path.name == "conftest.py" and path.parent.parent != root:
-                tests.add(path.parent)
-            elif path.is_relative_to(support) and file.startswith("tests/support/") and helper not in modules:
-                modules.add(helper)
-                pending.append(helper)
-    return tests
+        further = _list_importers(sources, pending.pop()) - importers
+        importers |= further
+        pending += [path for path in further if path.startswith("tests/support/")]
+    folders = {str(Path(path).parent) for path in importers if path.endswith("/conftest.py")} - {"tests"}
+    return {path for path in importers if Path(path).name.startswith("test_")} | folders
+
+
+def _list_importers(sources: Mapping[str, str], file: str) -> set[str]:
+    """Return the files that import a module."""
+    package, _, name = file.removesuffix(".py").removesuffix("/__init__").replace("/", ".").rpartition(".")
+    if not file.endswith(".py") or not package:
+        return set()
+    imports = re.compile(
+        rf"^ *(from {re.escape(package)}\.{name} import |import {re.escape(package)}\.{name}\b"
+        rf"|from {re.escape(package)} import (\([^)]*\b{name}\b|[^(\n]*\b{name}\b))",
+        re.MULTILINE,
+    )
+    return {path for path, text in sources.items() if name in text and imports.search(text)}

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.checkout
     [
         ("LICENSE", ()),
         ("docs/project.md", ()),
-        ("drydock/oci/layers.py", ("tests/unit/drydock/oci",)),
+        ("drydock/oci/layers.py", ("tests/unit/drydock/oci", "tests/unit/drydock/examine/test_audit.py")),
         ("drydock/topology/preflight/node.py", ("tests/unit/drydock/topology/preflight",)),
         ("drydock/verbs/change_verbs.py", ("tests/unit/drydock/cli", "tests/unit/test_tasks.py")),
         ("entrypoints/decide/parallelism/fit.py", ("tests/unit/entrypoints/decide/parallelism",)),
