@@ -88,7 +88,7 @@ def test_every_file_has_an_owner_or_is_unaccounted(image_contents: ImageContents
 
 def test_later_layers_hide_and_replace_files(tmp_path: Path) -> None:
     first = layer({"a/one": b"1", "a/two": b"2", "b/three": b"3", "c": b"old"})
-    second = layer({"a/.wh.one": b"", "b/.wh..wh..opq": b"", "b/four": b"4", "c": b"new"})
+    second = layer({"a/.wh.one": b"", "b/four": b"4", "b/.wh..wh..opq": b"", "c": b"new"})
     image_contents = contents(tmp_path, first, second)
     assert sorted(image_contents.files) == ["a/two", "b/four", "c"]
     assert (image_contents.files["c"].layer, image_contents.files["c"].size) == (1, 3)
