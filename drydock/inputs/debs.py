@@ -6,6 +6,7 @@ proxies, passwords and certificates.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import subprocess
@@ -15,17 +16,18 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import quote
 
+import requests
 from debian.deb822 import Deb822
 from debian.debfile import DebFile
 
 from drydock.config.mirrors import DEBIAN, find_mirrors_file, rewrite_url
 from drydock.config.mirrors import read_mirrors as read_substitutes
-from drydock.config.server_access import Access
+from drydock.config.server_access import Access, redact_url
 from drydock.config.validation import make_record
 from drydock.core import http
 from drydock.core.errors import DrydockError, FetchError, GoneError, InputError
 from drydock.core.files import disk_full, parse_byte_count
-from drydock.inputs.downloads import Wanted, download_files, run_patiently
+from drydock.inputs.downloads import Wanted, ask_status, download_files, run_patiently
 from drydock.inputs.store import Store
 from drydock.model.locked import LockedDeb
 
@@ -65,6 +67,15 @@ GONE_HINT = (
     "mirrors remove a package when a newer version appears: lock the newest versions with `./inv lock --upgrade`, "
     "or set DRYDOCK_SNAPSHOT_ARCHIVE to the address of a snapshot archive, with {timestamp} and {filename} in it"
 )
+LIST_SOURCES = (
+    "apt-get",
+    "indextargets",
+    "--no-release-info",
+    "--format",
+    "$(REPO_URI) $(RELEASE) $(COMPONENT)",
+    "Created-By: Packages",
+)
+"""Lists apt's sources, whether their lists were ever fetched or not."""
 TOOL_HINT = (
     "resolving Debian packages needs apt: run `./inv lock` on Debian or Ubuntu; `fetch` and `build` do not need it"
 )
@@ -77,14 +88,19 @@ class DebianArchives(NamedTuple):
     security: tuple[str, ...]
     signed_by: str | None = None
     """Keyring named in this machine's apt sources, if there is one."""
+    is_security_named: bool = True
+    """False if `security` are the places where it usually is: apt's sources name none, as debootstrap writes them."""
 
 
 DEFAULTS = {
     "usr/share/python-apt/templates/Debian.info": r"^BaseURI: (\S+)",
+    "usr/share/doc/apt/examples/sources.list": r"^deb (\S+/debian) ",
     "usr/bin/mmdebstrap": r"^If no I<MIRROR> option is provided, L<(\S+)> is used",
 }
-"""Where a distribution itself names Debian's archive, on a machine whose apt uses none: python-apt-common, which Ubuntu
-installs, and the manual of mmdebstrap, which is in the program."""
+"""Where a distribution itself names Debian's archive, for a machine whose apt uses none: python-apt-common, which
+Ubuntu installs, apt's example on Debian, and the manual of mmdebstrap, which is in the program."""
+SECURITY_POOL = "pool/updates/"
+"""How paths of the security archive begin. The main archive takes its packages over at a point release, in pool/."""
 
 
 def resolve_packages(
@@ -96,6 +112,8 @@ def resolve_packages(
     """
     with tempfile.TemporaryDirectory(prefix="drydock-apt-") as folder, disk_full(Path(folder)):
         mirrors = read_mirrors(env)
+        if not mirrors.is_security_named:
+            mirrors = mirrors._replace(security=(find_security_archive(mirrors, suite, env),))
         key = mirrors.signed_by or _find_keyring(Path(folder), env)
         options = _make_isolated_root(Path(folder), suite, platform, mirrors._replace(signed_by=key))
         _update_lists(options, env)
@@ -118,9 +136,36 @@ def fetch_packages(debs: Sequence[LockedDeb], snapshot: str, store: Store, env: 
     try:
         download_files(store, downloads, read_apt_access(env))
     except GoneError as error:
-        raise GoneError(*error.problems, hint=GONE_HINT) from error
+        raise GoneError(*error.problems, hint=_explain_missing_debs(missing, mirrors, store, GONE_HINT)) from error
     except FetchError as error:
-        raise FetchError(*error.problems, hint=MIRROR_HINT) from error
+        raise FetchError(*error.problems, hint=_explain_missing_debs(missing, mirrors, store, MIRROR_HINT)) from error
+
+
+def find_security_archive(mirrors: DebianArchives, suite: str, env: Mapping[str, str] = os.environ) -> str:
+    """Return the first of the usual places of the security archive that has a suite. Raises FetchError for none."""
+    access = read_apt_access(env)
+    for root in mirrors.security:
+        with contextlib.suppress(FetchError):
+            if ask_status(f"{root}/dists/{suite}-security/InRelease", access) == requests.codes.ok:
+                return root
+    raise FetchError(f"no security archive of {suite}: {_name_untold_security(mirrors)}", hint=MIRROR_HINT)
+
+
+def _name_untold_security(mirrors: DebianArchives) -> str:
+    tried = ", ".join(map(redact_url, mirrors.security))
+    return f"this machine's apt sources name none, and it was sought at {tried}"
+
+
+def _explain_missing_debs(debs: Sequence[LockedDeb], mirrors: DebianArchives, store: Store, hint: str) -> str:
+    """Return the hint, after the likelier cause where apt names no security archive and packages of it are missing."""
+    missing = [deb for deb in debs if not store.has(deb.sha256, deb.size)]
+    if mirrors.is_security_named or not any(deb.filename.startswith(SECURITY_POOL) for deb in missing):
+        return hint
+    return (
+        f"packages below {SECURITY_POOL} are in Debian's security archive: {_name_untold_security(mirrors)}. Add the"
+        f" right one to apt's sources (`deb URL SUITE-security main`), or set DRYDOCK_DEBIAN_MIRROR='MIRROR SECURITY'."
+        f" If they are gone: {hint}"
+    )
 
 
 def parse_simulation(text: str) -> tuple[tuple[str, str, str], ...]:
@@ -151,18 +196,25 @@ def read_mirrors(env: Mapping[str, str] = os.environ) -> DebianArchives:
 def _find_configured_archives(env: Mapping[str, str], prefixes: Mapping[str, str]) -> DebianArchives:
     if env.get("DRYDOCK_DEBIAN_MIRROR"):
         return _parse_archive_roots(env["DRYDOCK_DEBIAN_MIRROR"], env)
-    with tempfile.TemporaryDirectory(prefix="drydock-apt-") as empty:
-        Path(empty, "partial").mkdir()
-        try:
-            uris = _read_apt_output(
-                ["apt-get", "-o", f"Dir::State::lists={empty}", "update", "--print-uris"], FetchError
-            )
-        except FetchError:
-            uris = ""  # without apt
-    mirrors = parse_uris(uris)
+    failure = ""
+    try:
+        mirrors = parse_index_targets(_read_apt_output([*LIST_SOURCES], FetchError))
+    except FetchError as error:  # without apt, or with sources that it cannot read
+        mirrors, failure = DebianArchives((), ()), error.problems[0]
     if not mirrors.main:
-        return _parse_archive_roots(prefixes.get(DEBIAN) or _find_default_archive(find_mirrors_file(env)), env)
-    return mirrors._replace(signed_by=_signed_by((*mirrors.main, *mirrors.security)))
+        default = prefixes.get(DEBIAN) or _find_default_archive(find_mirrors_file(env), failure=failure)
+        return _parse_archive_roots(default, env)
+    mirrors = mirrors._replace(signed_by=_signed_by((*mirrors.main, *mirrors.security)))
+    return mirrors if mirrors.security else _add_usual_security(mirrors, env, prefixes)
+
+
+def _add_usual_security(mirrors: DebianArchives, env: Mapping[str, str], prefixes: Mapping[str, str]) -> DebianArchives:
+    """Add the usual places of the security archive: at the same mirror, then where the distribution has its own."""
+    roots = [f"{root}-security" for root in mirrors.main]
+    with contextlib.suppress(FetchError):
+        default = prefixes.get(DEBIAN) or _find_default_archive(find_mirrors_file(env))
+        roots += _parse_archive_roots(default, env).security
+    return mirrors._replace(security=_drop_duplicates(roots), is_security_named=False)
 
 
 def _parse_archive_roots(roots: str, env: Mapping[str, str]) -> DebianArchives:
@@ -170,30 +222,46 @@ def _parse_archive_roots(roots: str, env: Mapping[str, str]) -> DebianArchives:
     return DebianArchives((main,), tuple(rest) or (f"{main}-security",), env.get("DRYDOCK_DEBIAN_KEYRING"))
 
 
-def _find_default_archive(configuration: Path, root: Path = Path("/")) -> str:
+def _find_default_archive(configuration: Path, root: Path = Path("/"), failure: str = "") -> str:
     """Return the archive that the distribution names. Raises FetchError with the key to set in a mirrors.yaml."""
     for name, pattern in DEFAULTS.items():
         text = (root / name).read_text(errors="replace") if (root / name).is_file() else ""
         if match := re.search(pattern, text, re.MULTILINE):
             return match[1]
     raise FetchError(
-        "this machine names no Debian archive: apt has none, and neither python-apt-common nor mmdebstrap is installed",
+        f"this machine names no Debian archive: {failure or 'apt has none'}, and neither python-apt-common nor"
+        " mmdebstrap is installed",
         hint=f'name one in {configuration}:\n  indexes: {{{DEBIAN}: "https://MIRROR/debian"}}\n'
         "or set DRYDOCK_DEBIAN_MIRROR to it",
     )
 
 
-def parse_uris(text: str) -> DebianArchives:
-    """Return the roots of the Debian archives in the output of `apt-get update --print-uris`."""
-    main, security = [], []
-    for root, release in re.findall(r"^'(\S+?)/dists/([\w./-]+?)/InRelease'", text, re.MULTILINE):
-        if not _of_debian(root, release):
+def parse_index_targets(text: str) -> DebianArchives:
+    """Return the roots of the Debian archives in the output of LIST_SOURCES, in the order of apt's sources."""
+    main: list[str] = []
+    security: list[str] = []
+    for uri, release, component in re.findall(r"^(\S+) (\S+) (\S+)$", text, re.MULTILINE):
+        root = uri.rstrip("/")
+        if component.rpartition("/")[2] != "main" or not _of_debian(root, release):
             continue
-        if release.endswith(("-security", "/updates")):
-            security.append(root)
-        else:
-            main.append(root)
+        archives = security if release.endswith(("-security", "/updates")) else main
+        archives += _list_mirror_roots(root)
+    # Other repositories may have `bookworm main` too, and be named first.
+    main.sort(key=lambda root: not root.endswith("/debian"))
     return DebianArchives(_drop_duplicates(main), _drop_duplicates(security))
+
+
+def _list_mirror_roots(root: str) -> list[str]:
+    """Return the URLs behind a root: those of the file that Debian's cloud images name (apt-transport-mirror(1)).
+
+    What only apt reads, such as cdrom:, has none.
+    """
+    scheme, _, rest = root.partition(":")
+    if scheme == "mirror+file":
+        path = Path("/", rest.lstrip("/"))
+        words = [line.split() for line in path.read_text().splitlines()] if os.access(path, os.R_OK) else []
+        return [line[0].rstrip("/") for line in words if line and line[0].startswith(("http://", "https://", "file:"))]
+    return [root] if scheme in ("http", "https", "file") else []
 
 
 def _of_debian(root: str, release: str) -> bool:
@@ -204,9 +272,11 @@ def _of_debian(root: str, release: str) -> bool:
 def list_deb_urls(deb: LockedDeb, mirrors: DebianArchives, snapshot: str, env: Mapping[str, str]) -> tuple[str, ...]:
     """Return the URLs to try for a package: every mirror, then the snapshot archives of DRYDOCK_SNAPSHOT_ARCHIVE."""
     path = quote(deb.filename, safe="/+~:")
+    main = [f"{root}/{path.replace(SECURITY_POOL, 'pool/', 1)}" for root in mirrors.main]
+    security = [f"{root}/{path}" for root in mirrors.security]
     templates = env.get("DRYDOCK_SNAPSHOT_ARCHIVE", "").split()
     return (
-        *(f"{root}/{path}" for root in (*mirrors.main, *mirrors.security)),
+        *((*security, *main) if path.startswith(SECURITY_POOL) else (*main, *security)),
         *(template.format(timestamp=snapshot, filename=path) for template in templates),
     )
 
@@ -220,17 +290,28 @@ def read_apt_access(env: Mapping[str, str] = os.environ) -> Access:
             certificates=env.get("REQUESTS_CA_BUNDLE") or env.get("SSL_CERT_FILE"),
             mirrors=read_substitutes(env).indexes,
         )
-    proxies = {
-        scheme: options[f"Acquire::{scheme}::Proxy"]
-        for scheme in ("http", "https")
-        if options.get(f"Acquire::{scheme}::Proxy", "DIRECT") != "DIRECT"
-    }
     return Access(
         certificates=options.get("Acquire::https::CaInfo") or env.get("REQUESTS_CA_BUNDLE") or env.get("SSL_CERT_FILE"),
-        proxies=proxies,
+        proxies=choose_proxies(options),
         credentials=dict(_read_logins(_find_apt_folder())),
         mirrors=read_substitutes(env).indexes,
     )
+
+
+def choose_proxies(options: Mapping[str, str]) -> dict[str, str]:
+    """Return the proxies of apt's options as requests takes them, where an empty one means none.
+
+    https uses http's options unless it has its own, and a host's come before both (apt.conf(5)).
+    """
+    proxies = {}
+    for scheme, names in {"http": ("http",), "https": ("http", "https")}.items():
+        for name in names:
+            prefix = f"Acquire::{name}::Proxy"
+            for key in (key for key in options if key == prefix or key.startswith(f"{prefix}::")):
+                host = key.removeprefix(prefix).removeprefix("::")
+                proxy = options[key]
+                proxies[f"{scheme}://{host}" if host else scheme] = "" if proxy == "DIRECT" else proxy
+    return proxies
 
 
 def parse_options(text: str) -> dict[str, str]:

@@ -107,6 +107,12 @@ def take_newest(project: Project, variants: Iterable[Variant]) -> list[Path]:
     return resolve_and_write(project, variants, upgrade=Upgrade(everything=True))
 
 
+def resolve_newest(variant: Variant, previous: Lock, env: Mapping[str, str] = os.environ) -> Lock:
+    """Return a lock with the newest of everything that a variant's stack allows. It is written nowhere."""
+    with hold_lock_file(path_of_resolve_lock(env)):
+        return resolve_variant(variant, previous, env=env, upgrade=Upgrade(everything=True))
+
+
 def path_of_resolve_lock(env: Mapping[str, str]) -> Path:
     """Return the lock file that a process holds while it resolves."""
     return cache_home(env) / "resolve.lock"

@@ -7,9 +7,10 @@ import json
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from docker.models.containers import Container
 
@@ -21,6 +22,7 @@ from drydock.core.project import Project
 from drydock.engine.connection import UNPACKED_WITHIN, connect_engine
 from drydock.lock import resolution
 from drydock.lock.image_record import PlatformRecord
+from drydock.model.locked import Lock
 from drydock.model.variant import Variant
 from drydock.prove import smollm2
 
@@ -38,7 +40,8 @@ def run_demo(project: Project) -> None:
     Raises the DrydockError of any stage, and BuildError if the server does not become ready or does not answer Paris.
     """
     clock = build.Clock()
-    job, built = build_or_relock(project)
+    image = build_or_relock(project)
+    built = image.built
     clock.lap("build")
     model = smollm2.make_small_model(built.image)
     clock.lap("model")
@@ -47,26 +50,50 @@ def run_demo(project: Project) -> None:
         clock.lap("start")
         answer = ask_chat_question(container, QUESTION)
         clock.lap("answer")
-    write_output(_format_demo_report(job, built, {**built.phases, **_without_build(clock.laps)}, answer))
+    write_output(_format_demo_report(image, {**built.phases, **_without_build(clock.laps)}, answer))
     if EXPECTED not in answer:
         raise BuildError(f"the server answered {answer!r}, expected an answer that contains {EXPECTED!r}")
+
+
+class DemoImage(NamedTuple):
+    """The image of a demo, and why it is another one than the committed lock gives."""
+
+    built: build.Built
+    record: PlatformRecord
+    """What is committed of the row's image."""
+    gone_inputs: tuple[str, ...] = ()
+    """Locked inputs that no mirror has any more, each with where it was sought."""
+
+    def describe_digest(self) -> str:
+        """Return the digest, and how it compares with the committed one."""
+        if self.gone_inputs:
+            number, first = len(self.gone_inputs), self.gone_inputs[0]
+            reason = f"no mirror of this machine has {number} of the locked inputs, such as {first}"
+            return f"{self.built.digest} (not {_name_committed_digest(self.record)}: {reason})"
+        return f"{self.built.digest} ({_compare_with_record(self.record, self.built)})"
+
+
+def _name_committed_digest(record: PlatformRecord) -> str:
+    return f"the committed one, {record.verified.digest}" if record.verified else "of the committed lock"
 
 
 def build_or_relock(
     project: Project,
     make: Callable[[Job], build.Built] = build.build_image,
-    relock: Callable[[Project, Sequence[Variant]], object] = resolution.take_newest,
-) -> tuple[Job, build.Built]:
-    """Build from the lock. If no mirror has a pinned input any more, log a warning, lock again and build."""
+    resolve: Callable[[Variant, Lock], Lock] = resolution.resolve_newest,
+) -> DemoImage:
+    """Build from the lock. If no mirror has a pinned input any more, log a warning, and build from a newer lock.
+
+    The newer lock is written nowhere: a demo changes no committed file.
+    """
     job = prepare_job(project, TARGET)
     try:
-        return job, make(job)
+        return DemoImage(make(job), job.record)
     except GoneError as error:
-        log(f"{error}\n\nWARNING: locking again, because a locked input is no longer available. The demo still works,")
-        log("but its image will not have the committed digest. Run `git checkout images` to restore the lock.")
-    relock(project, [job.variant])
-    job = prepare_job(project, TARGET)
-    return job, make(job)
+        gone_inputs = error.problems
+        log(f"{error}\n\nWARNING: no mirror of this machine has some locked inputs. The demo takes newer ones, and its")
+        log(f"image is not {_name_committed_digest(job.record)}. The committed lock stays as it is.")
+    return DemoImage(make(replace(job, lock=resolve(job.variant, job.lock))), job.record, gone_inputs)
 
 
 @contextlib.contextmanager
@@ -176,12 +203,12 @@ def _compare_with_record(record: PlatformRecord, built: build.Built) -> str:
     return "no digest is committed"
 
 
-def _format_demo_report(job: Job, built: build.Built, phases: Mapping[str, float], answer: str) -> str:
+def _format_demo_report(image: DemoImage, phases: Mapping[str, float], answer: str) -> str:
     lines = {
         "question": QUESTION,
         "answer": answer,
-        "image": built.image,
-        "digest": f"{built.digest} ({_compare_with_record(job.record, built)})",
+        "image": image.built.image,
+        "digest": image.describe_digest(),
         "seconds": ", ".join(f"{name} {seconds:.1f}" for name, seconds in phases.items()),
     }
     return "".join(f"{name:<9} {value}\n" for name, value in lines.items())

@@ -77,7 +77,8 @@ def run_topology_demo(project: Project, name: str) -> None:
     if name not in SHAPES:
         raise InputError(f"--topology {name}: no such demo", hint=suggest_nearest(name, SHAPES))
     clock = build.Clock()
-    _, server = build_or_relock(project)
+    image = build_or_relock(project)
+    server = image.built
     router = build.build_image(prepare_job(project, ROUTER)) if SHAPES[name].routed else None
     clock.lap("build")
     model = smollm2.make_small_model(server.image)
@@ -85,7 +86,10 @@ def run_topology_demo(project: Project, name: str) -> None:
     known_answers, answer = serve_topology(project, name, model, server.image, router.image if router else "")
     clock.lap("serve")
     seconds = ", ".join(f"{phase} {duration:.1f}" for phase, duration in clock.laps.items())
-    write_output(f"{known_answers.text}question  {QUESTION}\nanswer    {answer}\nseconds   {seconds}\n")
+    digest = image.describe_digest()
+    write_output(
+        f"{known_answers.text}question  {QUESTION}\nanswer    {answer}\ndigest    {digest}\nseconds   {seconds}\n"
+    )
     if EXPECTED not in answer:
         raise BuildError(f"the servers answered {answer!r}, expected an answer that contains {EXPECTED!r}")
 

@@ -1,8 +1,6 @@
-"""The demo relocks, with a warning, if mirrors no longer have a locked input."""
+"""The demo takes newer inputs, with a warning, if mirrors no longer have a locked one, and changes no file."""
 
 from __future__ import annotations
-
-from collections.abc import Sequence
 
 import pytest
 
@@ -10,37 +8,46 @@ from drydock.build import build
 from drydock.build.build_job import Job
 from drydock.config.project_choice import DRYDOCK
 from drydock.core.errors import FetchError, GoneError
-from drydock.core.project import Project
 from drydock.lock.image_record import PlatformRecord, VerifiedImage
+from drydock.model.locked import Lock
 from drydock.model.variant import Variant
 from drydock.prove import demo
 from tests.unit.drydock.prove.test_prove import BUILT
 
 
-def never(_root: Project, _variants: Sequence[Variant]) -> None:
+def never(_variant: Variant, _lock: Lock) -> Lock:
     raise AssertionError
 
 
 def test_the_demo_does_not_relock_while_the_locked_inputs_are_available() -> None:
-    assert demo.build_or_relock(DRYDOCK, lambda _: BUILT, never)[1] == BUILT
+    image = demo.build_or_relock(DRYDOCK, lambda _: BUILT, never)
+    assert image.built == BUILT
+    assert "no mirror" not in image.describe_digest()
 
 
-def test_the_demo_relocks_once_with_a_warning_if_an_input_is_gone(capsys: pytest.CaptureFixture[str]) -> None:
-    locked: list[str] = []
+def test_the_demo_builds_from_a_lock_that_is_written_nowhere_if_an_input_is_gone(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    made: list[Lock] = []
 
-    def make(_job: Job) -> build.Built:
-        if not locked:
+    def make(job: Job) -> build.Built:
+        made.append(job.lock)
+        if len(made) == 1:
             raise GoneError("libc6 2.36-9 (amd64): gone from every mirror")
         return BUILT
 
-    def relock(_root: Project, variants: Sequence[Variant]) -> None:
-        locked.extend(variant.id for variant in variants)
+    def resolve(variant: Variant, lock: Lock) -> Lock:
+        assert (variant.id, lock) == ("cpu-vllm0.32", made[0])
+        return lock.model_copy(update={"source_date_epoch": 1})
 
-    assert demo.build_or_relock(DRYDOCK, make, relock)[1] == BUILT
-    assert locked == ["cpu-vllm0.32"]
-    stderr = capsys.readouterr().err
-    assert "libc6 2.36-9 (amd64): gone from every mirror" in stderr
-    assert "WARNING: locking again" in stderr
+    locks = {path: path.read_bytes() for path in DRYDOCK.glob("images/*/lock.json")}
+    image = demo.build_or_relock(DRYDOCK, make, resolve)
+    assert {path: path.read_bytes() for path in DRYDOCK.glob("images/*/lock.json")} == locks
+    assert made[1].source_date_epoch == 1
+    before = " ".join(capsys.readouterr().err.split())
+    assert "libc6 2.36-9 (amd64): gone from every mirror" in before
+    assert "image is not the committed one" in before
+    assert "1 of the locked inputs, such as libc6 2.36-9 (amd64): gone from every mirror" in image.describe_digest()
 
 
 def test_an_input_still_gone_after_relocking_is_an_error() -> None:
@@ -48,7 +55,7 @@ def test_an_input_still_gone_after_relocking_is_an_error() -> None:
         raise GoneError("gone")
 
     with pytest.raises(GoneError, match="gone"):
-        demo.build_or_relock(DRYDOCK, make, lambda _root, _variants: None)
+        demo.build_or_relock(DRYDOCK, make, lambda _, lock: lock)
 
 
 def test_wrong_bytes_or_a_network_error_do_not_relock() -> None:
