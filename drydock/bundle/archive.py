@@ -28,7 +28,7 @@ from drydock.core.files import (
     make_folder,
     open_regular,
     parse_any_json,
-    temporary_prefix,
+    remove_temporary_files,
     whole_file,
 )
 from drydock.core.paths import cache_home
@@ -81,11 +81,10 @@ def check_free_space(folder: Path, size: int) -> None:
 
 @contextlib.contextmanager
 def _new_file(final: Path, size: int) -> Iterator[IO[bytes]]:
-    """Yield a temporary file that becomes `final` if the block succeeds; remove those of killed runs first."""
+    """Yield a temporary file that becomes `final` if the block succeeds."""
     with disk_full(final), hold_lock_file(cache_home() / "bundle.lock"):
         make_folder(final.parent)
-        for leftover in final.parent.glob(f"{temporary_prefix(final)}*"):
-            leftover.unlink()
+        remove_temporary_files(final)  # before the free space is counted
         check_free_space(final.parent, size)
         with whole_file(final) as file:
             yield file

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import glob
 import hashlib
 import json
 import os
@@ -238,26 +239,68 @@ def explain_unwritable(folder: Path, option: str = "--output") -> Iterator[None]
         raise InputError(f"{where}: {error.strerror}", hint=f"choose another {what} with {option}") from error
 
 
-@contextlib.contextmanager
-def whole_file(path: Path) -> Iterator[IO[bytes]]:
-    """Yield a temporary file that is renamed to `path` if the block succeeds, and removed if it fails."""
-    make_folder(path.parent)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=temporary_prefix(path))
-    try:
-        with os.fdopen(handle, "wb") as file:
-            yield file
+def write_together(texts: Mapping[Path, str]) -> list[Path]:
+    """Write files that only fit together; return those whose content changed.
+
+    All are on the disk under temporary names before the first is renamed. Raises DiskFullError; then all stay.
+    """
+    texts = {path: text for path, text in texts.items() if not path.is_file() or path.read_bytes() != text.encode()}
+    with contextlib.ExitStack() as files:
+        for path, text in texts.items():
+            files.enter_context(disk_full(path))
+            file = files.enter_context(whole_file(path))
+            file.write(text.encode())
             file.flush()
             os.fsync(file.fileno())
-        Path(temporary).chmod(0o644)
-        Path(temporary).replace(path)
+    return [*texts]
+
+
+@contextlib.contextmanager
+def whole_file(path: Path) -> Iterator[IO[bytes]]:
+    """Yield a temporary file that is renamed to `path` if the block succeeds, and removed if it fails.
+
+    Those of killed runs are removed first.
+    """
+    make_folder(path.parent)
+    remove_temporary_files(path)
+    handle, temporary = _open_temporary(path)
+    try:
+        with os.fdopen(handle, "wb") as file:  # its lock is held until it has the final name
+            yield file
+            file.flush()
+            os.fsync(handle)
+            os.fchmod(handle, 0o644)
+            Path(temporary).replace(path)
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise
 
 
-def temporary_prefix(path: Path) -> str:
-    """Return the prefix of the temporary names under which a file is written, in the same folder."""
-    return f".{path.name}."
+def _open_temporary(path: Path) -> tuple[int, str]:
+    """Create and lock a temporary file. On a file system without locks, no run removes those of others."""
+    while True:
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=_make_temporary_prefix(path))
+        with contextlib.suppress(OSError):
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        if Path(temporary).exists():
+            return handle, temporary
+        os.close(handle)  # before it was locked, another run took it for that of a killed run
+
+
+def remove_temporary_files(path: Path) -> None:
+    """Remove the temporary files of killed runs: no process holds their locks."""
+    for name in path.parent.glob(f"{glob.escape(_make_temporary_prefix(path))}*"):
+        with contextlib.suppress(OSError), open_regular(name) as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            name.unlink()
+
+
+def _make_temporary_prefix(path: Path) -> str:
+    """Return the prefix of the temporary names under which a file is written, in the same folder.
+
+    Only drydock's have it: a user's `.env.template` is no temporary file of `env`.
+    """
+    return f".{path.name}.drydock-"
 
 
 @contextlib.contextmanager

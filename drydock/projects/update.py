@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import functools
+import os
 import re
+import shutil
+import tempfile
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType, ModuleType
 
@@ -13,7 +17,7 @@ from drydock.config.matrix import find_variant, read_matrix, stack_files
 from drydock.config.strict_yaml import KeyPath, YamlDocument, read_yaml
 from drydock.core.console import log
 from drydock.core.errors import DrydockError, InputError
-from drydock.core.files import write_atomically
+from drydock.core.files import write_together
 from drydock.core.project import Project
 from drydock.lock import lockfile, resolution
 from drydock.model.locked import Lock
@@ -121,23 +125,35 @@ def _set_version(project: Project, variant: Variant, file: Path, rows: Iterable[
         hint = f"write a stack of your own that inherits it: `inherits: {owner}/{foreign[0].stem}`"
         raise InputError(f"--vllm {version}: {foreign[0]} is {owner}'s own", hint=hint)
     check_version(variant, version)
-    before = {name: name.read_bytes().decode() for name in names}
     after = _edit_versions(project, variant, file, names, version)
-    changed_paths = [path for path, text in after.items() if write_atomically(path, text)]
     try:
-        read_matrix(project)
+        _read_edited_matrix(project, after)
     except InputError as error:
-        for path in changed_paths:
-            write_atomically(path, before[path])
         hint = (
             f"nothing was changed; change {project.shown(file)} and what is named here by hand, then leave --vllm out"
         )
         raise InputError(*(f"--vllm {version}: {problem}" for problem in error.problems), hint=hint) from error
+    changed_paths = write_together(after)
     for path in changed_paths:
         for number, line in enumerate(after[path].splitlines(), 1):
             if re.search(rf"(?<![\w.])v?{re.escape(variant.vllm.version)}(?![\w.])", line):
                 log(f"{project.shown(path)}:{number}: still says {variant.vllm.version}: {line.strip()}")
     return changed_paths
+
+
+def _read_edited_matrix(project: Project, texts: Mapping[Path, str]) -> None:
+    """Read a matrix whose files have other texts, before they are written. Raises InputError."""
+    with tempfile.TemporaryDirectory(prefix="drydock-bump-") as folder:
+        root, edited = project.root.absolute(), Path(folder)
+        for path in root.iterdir():
+            if path.name != "templates":
+                (edited / path.name).symlink_to(path)
+        shutil.copytree(root / "templates", edited / "templates", copy_function=os.symlink)
+        for path, text in texts.items():
+            place = edited / project.name_of(path)
+            place.unlink()
+            place.write_text(text)
+        read_matrix(replace(project, root=edited, is_discovered=False))
 
 
 def _edit_versions(

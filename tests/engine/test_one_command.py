@@ -1,4 +1,4 @@
-"""From a checkout to a stand-in image of gaudi2 with one command, where the vendor's registry is on this machine."""
+"""From a checkout to an image with one command: the demo, and gaudi2 where the vendor's registry is on this machine."""
 
 from __future__ import annotations
 
@@ -14,13 +14,17 @@ import docker
 import pytest
 
 from drydock.build import build, buildx, standins
-from drydock.build.build_job import prepare_job
+from drydock.build.build_job import Job, prepare_job
 from drydock.config.matrix import find_variant, read_matrix
 from drydock.config.project_choice import DRYDOCK
-from drydock.core.paths import ROOT
+from drydock.core.files import link_or_copy
+from drydock.core.paths import ROOT, cache_home
 from drydock.core.project import Project
+from drydock.inputs import debs
+from drydock.inputs.store import Store
 from drydock.lock import lockfile
 from drydock.model.bases import ImageBase
+from drydock.model.locked import LockedDebianBase
 from tests.support.local_registry import FILES, FOLDERS
 from tests.support.servers import Registry
 from tests.support.standins import PLATFORM
@@ -92,3 +96,35 @@ def test_build_pins_the_base_of_a_stand_in_gaudi2_and_builds_it(
         del document["content_sha256"], document["platforms"][PLATFORM]["base"]
         del document["platforms"][PLATFORM]["unresolved"]
     assert before == after
+
+
+@pytest.mark.skipif(not shutil.which("apt-get"), reason="needs apt-get")
+def test_the_demo_gives_the_committed_image_where_apt_is_as_debootstrap_writes_it(
+    tmp_path: Path, checkout: Path, job: Job
+) -> None:
+    """Only the Debian packages are fetched: what else is locked, the tests' store has."""
+    assert isinstance(job.pins.base, LockedDebianBase)
+    packages = [*job.pins.base.packages, *job.pins.base.bootstrap]
+    build.fetch_contexts(job)
+    store = Store(tmp_path / "cache")
+    shutil.copytree(cache_home() / "store", tmp_path / "cache" / "store", symlinks=True, copy_function=link_or_copy)
+    for path in (store.path(package.sha256) for package in packages):
+        path.unlink(missing_ok=True)
+    etc = tmp_path / "etc"
+    etc.mkdir()
+    (etc / "sources.list").write_text(f"deb {debs.read_mirrors().main[0]} bookworm main\n")
+    (tmp_path / "apt.conf").write_text(f'Dir::Etc::sourcelist "{etc}/sources.list";\nDir::Etc::sourceparts "{etc}";\n')
+    git = ["git", "-c", "user.name=a", "-c", "user.email=a@a.example"]
+    for command in (["init", "--quiet"], ["add", "--all"], ["commit", "--quiet", "--message", "all"]):
+        subprocess.run([*git, *command], cwd=checkout, check=True, capture_output=True)
+    environment = {**os.environ, "APT_CONFIG": str(tmp_path / "apt.conf"), "DRYDOCK_CACHE": str(tmp_path / "cache")}
+    environment |= {"PYTHONPATH": str(checkout)}
+    result = subprocess.run(
+        [sys.executable, "tasks.py", "demo"], cwd=checkout, env=environment, capture_output=True, text=True, check=False
+    )
+    assert result.returncode == 0, result.stderr[-3000:]
+    digest = next(line for line in result.stdout.splitlines() if line.startswith("digest"))
+    assert "(as committed)" in digest or "(no committed digest for these inputs)" in digest
+    status = subprocess.run(["git", "status", "--short"], cwd=checkout, check=True, capture_output=True, text=True)
+    assert status.stdout == ""
+    assert {package.sha256 for package in packages if not store.has(package.sha256, package.size)} == set()

@@ -13,6 +13,7 @@ from drydock.bundle import archive
 from drydock.bundle.archive import Archive, index_of, write_archive
 from drydock.bundle.bundle_records import Blob, make_blob
 from drydock.core.errors import DiskFullError, FetchError, InputError
+from drydock.core.files import _make_temporary_prefix
 from drydock.core.tar import unpack_tar
 from tests.support.small_disk import small_disk
 
@@ -130,7 +131,7 @@ def test_a_truncated_file_leaves_no_archive(tmp_path: Path) -> None:
 def test_leftovers_are_removed_and_the_old_archive_stays_until_the_new_one_is_complete(
     file: Path, tmp_path: Path
 ) -> None:
-    (tmp_path / ".a.tar.killed").write_bytes(b"half")
+    (tmp_path / f"{_make_temporary_prefix(file)}killed").write_bytes(b"half")
     old = file.read_bytes()
     with pytest.raises(FileNotFoundError):
         write_archive(file, INDEX, [Blob(BLOBS[0].digest, 3, tmp_path / "absent")])

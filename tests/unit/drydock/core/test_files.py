@@ -1,15 +1,18 @@
-"""The JSON of committed files."""
+"""The JSON of committed files, and how they are written."""
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drydock.core.files import format_json, parse_any_json
+from drydock.core.files import format_json, parse_any_json, whole_file, write_atomically, write_together
 
 SCALARS = st.one_of(
     st.none(),
@@ -52,3 +55,40 @@ def test_half_of_a_surrogate_pair_is_refused(text: str, kind: Callable[[str], st
 
 def test_a_whole_surrogate_pair_is_a_character() -> None:
     assert parse_any_json('["\\ud83d\\ude00 \\u00e4"]') == ["\U0001f600 ä"]
+
+
+def test_only_temporary_files_of_killed_runs_are_removed(tmp_path: Path) -> None:
+    path = tmp_path / "env"
+    users = {".env.template", ".env.examples"}
+    for name in (*users, ".env.drydock-killed", ".env.drydock-alive"):
+        (tmp_path / name).write_text("x")
+    with (tmp_path / ".env.drydock-alive").open() as alive:
+        fcntl.flock(alive, fcntl.LOCK_EX)
+        assert write_atomically(path, "y")
+    assert {file.name for file in tmp_path.iterdir()} == {*users, ".env.drydock-alive", "env"}
+
+
+def test_two_runs_that_write_one_file_at_once_both_end(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    with whole_file(path) as first:
+        first.write(b"first")
+        write_atomically(path, "second")
+    assert path.read_bytes() == b"first"
+    assert [file.name for file in tmp_path.iterdir()] == ["file"]
+
+
+def test_files_that_fit_together_are_renamed_when_all_are_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second, same = tmp_path / "a", tmp_path / "b", tmp_path / "c"
+    same.write_text("c")
+    written: list[list[str]] = []
+
+    def rename(path: Path, final: Path) -> None:
+        written.append(sorted(file.read_text() for file in tmp_path.glob(".*")))
+        os.rename(path, final)  # noqa: PTH104 - Path.replace is what is replaced here
+
+    monkeypatch.setattr(Path, "replace", rename)
+    assert write_together({first: "1", second: "2", same: "c"}) == [first, second]
+    assert written[0] == ["1", "2"]
+    assert (first.read_text(), second.read_text()) == ("1", "2")

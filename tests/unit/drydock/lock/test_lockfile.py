@@ -294,6 +294,8 @@ def test_a_lock_killed_at_any_moment_is_whole(tmp_path: Path, lock: Lock) -> Non
             time.sleep(milliseconds / 1000)
             process.kill()
         assert read_lock(path).platforms == lock.platforms
+    write_lock(path, lock)
+    assert [file.name for file in tmp_path.iterdir()] == ["lock.json"], "the next write removes what was half written"
 
 
 @pytest.mark.parametrize("content", [b"\xff\xfe", b"[" * 100_000, b'{"variant": "a", "variant": "b"}', b""])
