@@ -75,7 +75,7 @@ def requested_end(stop: Stop, passed: int, state: State, limits: str, *, cut: bo
     code = exit_code(stop, passed, idle=state.idle, cut=cut)
     how = {
         OK: "every request had ended" if stop.drains else "no request was running",
-        KILLED: "requests were cut off",
+        KILLED: f"requests were cut off: {state.running}" if state.running else "requests were cut off",
         GROUP_ENDED: "every request had ended" if stop.drains else "no request was running",
         STALLED: f"requests were lost, because {state.stalled}",
         NOT_READY: "the server was not ready",

@@ -61,6 +61,8 @@ class State(NamedTuple):
     """The traceback of the defect."""
     idle: bool = False
     """While stopping: whether the last running request has ended."""
+    running: int = 0
+    """While stopping: the unfinished requests, as last counted before vLLM was told to exit; 0 if they are unknown."""
     unseen: bool = False
     """While stopping: whether vLLM does not report how many requests run."""
     joined: bool = False

@@ -155,10 +155,12 @@ def watch_drain(shared: SharedState, endpoint: Endpoint) -> None:
         try:
             running = parse_running(send_request(endpoint, "/metrics").text)
         except Unreachable:  # too busy to answer, or exited, which the supervisor notices
-            running = 1
+            running = max(1, shared.state.running)
         if running is None:
             shared.note(unseen=True)
             return
+        if not shared.state.ending:
+            shared.note(running=int(running))
         zeros = zeros + 1 if running == 0 else 0
         time.sleep(COUNT_EVERY)
     shared.note(idle=True)

@@ -83,12 +83,14 @@ def test_a_vllm_that_counts_nothing_is_left_to_drain_itself(run: Run) -> None:
 
 
 def test_requests_longer_than_the_drain_timeout_are_cut_with_their_own_exit_code(run: Run) -> None:
-    server = run(stub={"token_delay": 0.05}, options={"drain_timeout": 0.3})
+    server = run(stub={"token_delay": 0.05}, options={"drain_timeout": 3, "drain_pause": 0})
     server.until_ready()
-    answer = server.stream(tokens=10_000)
+    answers = [server.stream(tokens=10_000) for _ in range(3)]
     server.signal()
     assert server.exit_code() == 137
-    assert not answer.read().endswith(b"[DONE]\n\n")
+    assert server.said().endswith("ended with exit code 137: SIGTERM received: requests were cut off: 3\n")
+    for answer in answers:
+        assert not answer.read().endswith(b"[DONE]\n\n")
 
 
 def test_a_vllm_that_ignores_sigterm_is_killed_and_no_request_was_lost(run: Run) -> None:

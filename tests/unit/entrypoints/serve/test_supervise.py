@@ -116,8 +116,10 @@ def test_remedies_for_too_little_memory_are_named_in_their_order_after_a_failed_
 
 def test_a_stop_that_was_asked_for_says_so() -> None:
     drained = requested_end(DRAIN._replace(cause="SIGTERM received"), 0, SERVED._replace(idle=True), "", cut=False)
-    cut = requested_end(DRAIN._replace(cause="SIGTERM received"), 0, SERVED, OOM, cut=True)
+    cut = requested_end(DRAIN._replace(cause="SIGTERM received"), 0, SERVED._replace(running=3), OOM, cut=True)
+    uncounted = requested_end(DRAIN._replace(cause="SIGTERM received"), 0, SERVED, "", cut=True)
     stalled = requested_end(stop_at(0.0, STALLED, "SIGTERM received"), 0, State(stalled="no token"), "", cut=False)
     assert drained == End(OK, "SIGTERM received: every request had ended")
-    assert cut == End(KILLED, f"SIGTERM received: requests were cut off; {OOM}")
+    assert cut == End(KILLED, f"SIGTERM received: requests were cut off: 3; {OOM}")
+    assert uncounted == End(KILLED, "SIGTERM received: requests were cut off")
     assert stalled == End(STALLED, "SIGTERM received: requests were lost, because no token")
