@@ -16,7 +16,7 @@ from pathlib import Path
 
 from drydock import INSTALLED
 from drydock.core.errors import InputError
-from drydock.core.files import write_atomically
+from drydock.core.files import write_together
 from drydock.core.ownership import find_writer, find_writers
 from drydock.core.paths import ROOT
 
@@ -131,12 +131,18 @@ class Project:
 
         Raises InputError for an installed drydock.
         """
-        path = self / name
-        if path.is_file() and path.read_bytes() == content.encode():
-            return None
-        self.check_writable(name)
-        write_atomically(self.root / name, content)
-        return self.root / name
+        return next(iter(self.write_together({name: content})), None)
+
+    def write_together(self, contents: Mapping[str, str]) -> list[Path]:
+        """Write files, named as in `write`, that only fit together; return those that changed."""
+        changed = {
+            name: content
+            for name, content in contents.items()
+            if not (self / name).is_file() or (self / name).read_bytes() != content.encode()
+        }
+        for name in changed:
+            self.check_writable(name)
+        return write_together({self.root / name: content for name, content in changed.items()})
 
     def is_own(self, path: Path) -> bool:
         """Return whether a file is in the highest layer."""

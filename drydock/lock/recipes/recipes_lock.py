@@ -72,8 +72,7 @@ def write_recipes(project: Project, recipes: Recipes) -> list[Path]:
         reason=recipes.unverified,
         skipped=skipped,
     )
-    paths = (project.write(FACTS, text), project.write(LOCK, format_json(dump_record(lock))))
-    return [path for path in paths if path]
+    return project.write_together({FACTS: text, LOCK: format_json(dump_record(lock))})
 
 
 def _facts_text(origin: Mapping[str, str], models: Mapping[str, Mapping[str, Any]]) -> str:
