@@ -277,9 +277,15 @@ def whole_file(path: Path) -> Iterator[IO[bytes]]:
 
 
 def _open_temporary(path: Path) -> tuple[int, str]:
-    """Create and lock a temporary file. On a file system without locks, no run removes those of others."""
+    """Create and lock a temporary file. On a file system without locks, no run removes those of others.
+
+    Raises OSError that names the file itself, which is the one that the user knows.
+    """
     while True:
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=_make_temporary_prefix(path))
+        try:
+            handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=_make_temporary_prefix(path))
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, str(path)) from error
         with contextlib.suppress(OSError):
             fcntl.flock(handle, fcntl.LOCK_EX)
         if Path(temporary).exists():

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from drydock.core.files import format_json, parse_any_json, whole_file, write_atomically, write_together
+from tests.support.other_users import as_user, only_root, reachable_folder
 
 SCALARS = st.one_of(
     st.none(),
@@ -66,6 +67,13 @@ def test_only_temporary_files_of_killed_runs_are_removed(tmp_path: Path) -> None
         fcntl.flock(alive, fcntl.LOCK_EX)
         assert write_atomically(path, "y")
     assert {file.name for file in tmp_path.iterdir()} == {*users, ".env.drydock-alive", "env"}
+
+
+@only_root
+def test_a_folder_of_another_user_is_an_error_that_names_the_file() -> None:
+    with reachable_folder() as folder:
+        problem = as_user(1000, lambda: write_atomically(folder / "lock.json", "x"))
+        assert f"{folder}/lock.json: Permission denied" in problem
 
 
 def test_two_runs_that_write_one_file_at_once_both_end(tmp_path: Path) -> None:
