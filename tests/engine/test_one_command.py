@@ -107,7 +107,9 @@ def test_the_demo_gives_the_committed_image_where_apt_is_as_debootstrap_writes_i
     packages = [*job.pins.base.packages, *job.pins.base.bootstrap]
     build.fetch_contexts(job)
     store = Store(tmp_path / "cache")
-    shutil.copytree(cache_home() / "store", tmp_path / "cache" / "store", symlinks=True, copy_function=link_or_copy)
+    for name in ("store", "models"):
+        if (cache_home() / name).is_dir():
+            shutil.copytree(cache_home() / name, tmp_path / "cache" / name, symlinks=True, copy_function=link_or_copy)
     for path in (store.path(package.sha256) for package in packages):
         path.unlink(missing_ok=True)
     etc = tmp_path / "etc"
