@@ -36,6 +36,11 @@ class Manifest(NamedTuple):
         """Return the descriptor with which another manifest refers to it."""
         return {"mediaType": self.media_type, "digest": self.digest, "size": len(self.data)}
 
+    def is_about(self, subject: Manifest) -> bool:
+        """Tell whether its `subject` is this manifest, by media type, digest and size."""
+        stated = self.content.get("subject") or {}
+        return {name: stated.get(name) for name in subject.descriptor()} == subject.descriptor()
+
 
 def to_manifest(content: Mapping[str, Any]) -> Manifest:
     """Return the manifest with this content, in canonical form."""

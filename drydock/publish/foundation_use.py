@@ -76,7 +76,8 @@ def prune_foundations(
     for digest in sorted({item.digest for item in unneeded if item.digest}):
         signatures = [repository.manifests.receive(tag) for tag in tags if tag.startswith(fallback_tag(digest))]
         for unwanted in (digest, *(item.digest for item in signatures if item)):
-            _delete_manifest(repository, unwanted)
+            if unwanted not in needed_digests:  # anyone may set a signature's tag on a foundation that is needed
+                _delete_manifest(repository, unwanted)
     return unneeded
 
 

@@ -7,8 +7,9 @@ specs/SIGNATURE_SPEC.md for tags; BuildKit's docs/attestations/attestation-stora
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from drydock.attest import cosign
 from drydock.attest.cosign import Trust
@@ -16,6 +17,7 @@ from drydock.core.console import log
 from drydock.core.errors import DrydockError, RegistryError, UntrustedError
 from drydock.model.record import Digest, Record
 from drydock.oci.manifest import Manifest
+from drydock.oci.reference import DIGEST
 from drydock.publish.base_image import BaseImage
 from drydock.publish.repository import Repository
 from drydock.registry.blobs import LARGEST_DOCUMENT, RemoteContent
@@ -60,57 +62,70 @@ def check_signature(base: BaseImage, trust: Trust) -> bool:
 def carry_documents(base: BaseImage, repository: Repository) -> tuple[UpstreamDocument, ...]:
     """Copy what is attached to a base into another repository, and the base's own manifests. Its layers are there.
 
-    A document that cannot be copied is left out, and is said: the image is whole without it.
+    A document that cannot be copied, or is not about the base, is left out, and is said: the image is whole without it.
     """
-    if base.repository.where == repository.where:
-        return tuple(document for document, _, _ in _list_documents(base))
-    for platform in base.platforms.values():
-        _copy_manifest(platform.manifest, base.repository, repository)
-    carried = []
-    for document, manifest, tag in _list_documents(base):
-        try:
-            _copy_document(manifest, tag, base.repository, repository)
-        except DrydockError as error:
-            log(f"not carried along: {document.kind} {document.digest}: {error.problems[0]}")
-        else:
-            carried.append(document)
-    for index in base.indexes:
-        if all(repository.manifests.find(entry["digest"]) for entry in index.content["manifests"]):
-            repository.manifests.push(index)
-        else:
-            log(f"not carried along: the index {index.digest}, which lists images for other platforms")
+    source, is_elsewhere = base.repository, base.repository.where != repository.where
+    if is_elsewhere:
+        for platform in base.platforms.values():
+            with _left_out(f"the image {platform.manifest.digest}"):
+                _copy_manifest(platform.manifest, source, repository)
+    carried: list[UpstreamDocument] = []
+    for number, listed in enumerate(_list_documents(base)):
+        if number == MOST_DOCUMENTS:
+            log(f"not carried along: more than {MOST_DOCUMENTS} documents of {base.where}")
+            break
+        with _left_out(f"{listed.kind or 'document'} {listed.name}"):
+            manifest = _read_document(listed, source)
+            if manifest and is_elsewhere:
+                _copy_manifest(manifest, source, repository, listed)
+            if manifest:
+                kind = listed.kind or str(
+                    manifest.content.get("artifactType") or manifest.content["config"]["mediaType"]
+                )
+                carried.append(UpstreamDocument(kind=kind, digest=manifest.digest, subject=listed.subject.digest))
+    for index in base.indexes if is_elsewhere else ():
+        with _left_out(f"the index {index.digest}"):
+            _copy_index(index, repository)
     return tuple(carried)
 
 
-def _list_documents(base: BaseImage) -> Iterator[tuple[UpstreamDocument, Manifest, str]]:
-    """Yield each document with its manifest, and its tag if it has one. Those that the registry lost are left out."""
-    manifests = base.repository.manifests
-    left = MOST_DOCUMENTS
-    for subject, kind, name, tag in _list_names(base):
-        manifest = manifests.find(name)
-        if manifest is None:
-            continue
-        if not left:
-            log(f"not carried along: more than {MOST_DOCUMENTS} documents of {base.where}")
-            return
-        left -= 1
-        yield UpstreamDocument(kind=kind, digest=manifest.digest, subject=subject), manifest, tag
+@contextlib.contextmanager
+def _left_out(what: str) -> Iterator[None]:
+    try:
+        yield
+    except DrydockError as error:
+        log(f"not carried along: {ascii(what)[1:-1]}: {error.problems[0]}")
 
 
-def _list_names(base: BaseImage) -> Iterator[tuple[str, str, str, str]]:
-    """Yield of each document its subject, its kind, the name to ask for, and its tag if it has one."""
-    digests = dict.fromkeys([base.digest, *(platform.manifest.digest for platform in base.platforms.values())])
-    for digest in digests:
+class _Listed(NamedTuple):
+    """A document as the base's repository lists it. Only its own manifest says what it is about."""
+
+    subject: Manifest
+    """The manifest of the base that it is listed under."""
+    name: str
+    """Digest or tag to ask for."""
+    kind: str = ""
+    """What cosign's tag or BuildKit's annotation says; empty for a referrer, which names its type and its subject."""
+
+    @property
+    def tag(self) -> str:
+        """Return its tag; empty if it is listed by its digest."""
+        return "" if DIGEST.fullmatch(self.name) else self.name
+
+
+def _list_documents(base: BaseImage) -> Iterator[_Listed]:
+    manifests = (*base.indexes[:1], *(platform.manifest for platform in base.platforms.values()))
+    subjects = {manifest.digest: manifest for manifest in manifests}
+    for digest, subject in subjects.items():
         for item in base.repository.manifests.referrers(digest):
-            yield digest, base.repository.artifact_type(item), str(item["digest"]), ""
+            yield _Listed(subject, str(item["digest"]))
         for end, kind in COSIGN_TAGS.items():
-            tag = f"{fallback_tag(digest)}{end}"
-            yield digest, kind, tag, tag
+            yield _Listed(subject, f"{fallback_tag(digest)}{end}", kind)
     for index in base.indexes:
         for entry in index.content["manifests"]:
-            subject = _read_attested(entry)
-            if subject in digests:
-                yield subject, "BuildKit's attestation", entry["digest"], ""
+            attested = subjects.get(_read_attested(entry))
+            if attested and DIGEST.fullmatch(entry["digest"]):
+                yield _Listed(attested, entry["digest"], "BuildKit's attestation")
 
 
 def _read_attested(entry: Mapping[str, Any]) -> str:
@@ -121,16 +136,34 @@ def _read_attested(entry: Mapping[str, Any]) -> str:
     return str(annotations.get("vnd.docker.reference.digest", ""))
 
 
-def _copy_document(manifest: Manifest, tag: str, source: Repository, repository: Repository) -> None:
-    _copy_manifest(manifest, source, repository, tag)
-    if "subject" in manifest.content:
-        repository.manifests.refer(manifest)
+def _read_document(listed: _Listed, source: Repository) -> Manifest | None:
+    """Return a document's manifest; None if nothing has cosign's tag.
+
+    Raises RegistryError for one that is lost, or about anything but the base: a registry lists a manifest with another
+    subject under that one, which may be an image of the user.
+    """
+    manifest = source.manifests.find(listed.name)
+    if manifest is None and listed.tag:
+        return None
+    if manifest is None:
+        raise RegistryError("the registry does not have it")
+    if manifest.is_index:
+        raise RegistryError("an index, expected a document")
+    if not manifest.is_about(listed.subject) and not (listed.kind and "subject" not in manifest.content):
+        raise RegistryError(f"its subject is not {listed.subject.digest}, which it is listed under")
+    return manifest
 
 
-def _copy_manifest(manifest: Manifest, source: Repository, repository: Repository, tag: str = "") -> None:
+def _copy_manifest(
+    manifest: Manifest, source: Repository, repository: Repository, listed: _Listed | None = None
+) -> None:
     """Copy a manifest and those of its blobs that the other repository lacks. Raises RegistryError for large ones."""
-    content = manifest.content
-    for blob in () if manifest.is_index else (content["config"], *content["layers"]):
+    content, tag = manifest.content, listed.tag if listed else ""
+    if not listed:
+        _refuse_subject(manifest)
+    if tag and repository.manifests.digest(tag) not in (None, manifest.digest):
+        raise RegistryError(f"{repository.where.tagged(tag)} names another document, which stays")
+    for blob in (content["config"], *content["layers"]):
         digest, size = blob["digest"], blob["size"]
         if repository.blobs.has(digest):
             continue
@@ -138,3 +171,18 @@ def _copy_manifest(manifest: Manifest, source: Repository, repository: Repositor
             raise RegistryError(f"{digest}: {size} bytes, expected at most {LARGEST_DOCUMENT}")
         repository.push_blob(RemoteContent(source.blobs, digest, size), digest)
     repository.manifests.push(manifest, tag)
+    if "subject" in content:
+        repository.manifests.refer(manifest)
+
+
+def _copy_index(index: Manifest, repository: Repository) -> None:
+    _refuse_subject(index)
+    if not all(repository.manifests.find(entry["digest"]) for entry in index.content["manifests"]):
+        raise RegistryError("it lists images for other platforms")
+    repository.manifests.push(index)
+
+
+def _refuse_subject(manifest: Manifest) -> None:
+    """Raise RegistryError for an image that is attached to another one."""
+    if "subject" in manifest.content:
+        raise RegistryError("an image with a subject, which would be attached to another image")

@@ -135,7 +135,7 @@ def test_a_document_that_the_registry_lost_is_left_out_and_the_image_is_whole(
     registry.blob_file(lost).unlink()
     adopted = adopt_verb.adopt_image(project, options(upstream, f"{other.host}/acme/lost"))
     assert adopted.upstream == ()
-    assert f"not carried along: text/plain {digest}" in capsys.readouterr().err
+    assert f"not carried along: document {digest}" in capsys.readouterr().err
     assert fetch(other.host, "acme/lost", f"manifests/{adopted.digest}").ok
 
 

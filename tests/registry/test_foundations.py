@@ -16,6 +16,7 @@ from drydock.oci import image_layout as oci
 from drydock.publish import foundation_use, foundations
 from drydock.publish.push import push_blobs, read_layout
 from drydock.publish.repository import Repository
+from drydock.registry.manifests import fallback_tag
 from tests.support import foundations as support
 from tests.support.local_registry import PLATFORMS, LocalRepository
 from tests.support.servers import Registry
@@ -117,6 +118,8 @@ def test_what_no_lock_needs_is_deleted(job: Job, registry: Registry, key: Path) 
     layout = read_layout(job, job.foundation.parent / "other")
     push_blobs(repository, [layout])
     repository.manifests.push(layout.manifest, older)
+    assert needed_manifest
+    repository.manifests.push(needed_manifest, f"{fallback_tag(other_digest)}.sig")  # as another user can
 
     def keys() -> set[str]:
         return {
