@@ -19,7 +19,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from drydock.core.errors import InputError, RegistryError, UntrustedError
-from drydock.core.files import parse_any_json
+from drydock.core.files import parse_any_json, refuse_duplicate_keys
 from drydock.core.network_settings import is_loopback
 from drydock.oci.reference import Reference
 
@@ -31,6 +31,8 @@ KEY_HINT = (
 PUBLIC_KEY_HINT = "`cosign public-key --key cosign.key > cosign.pub` writes the public key of a private one"
 _UNREADABLE_KEY = re.compile(r"loading (?:verifier|public key)")
 """How cosign begins what it says of a public key that it cannot read, before it looks at any signature."""
+IN_TOTO = "application/vnd.in-toto+json"
+"""Type of an envelope's payload (in-toto attestation specification, "Envelope")."""
 TIMEOUT = 300
 """Seconds for one call: keyless signing may wait for a login in a browser."""
 
@@ -181,8 +183,24 @@ def check_statement(bundle: bytes, predicate: str, trust: Trust, env: Mapping[st
     """
     verb = ("verify-blob-attestation", "--check-claims=false", "--type", predicate)
     _check_bundle(verb, bundle, os.devnull, trust, env)
-    try:  # what cosign verified: the envelope's payload
-        return parse_any_json(base64.b64decode(parse_any_json(bundle.decode())["dsseEnvelope"]["payload"]).decode())
+    return _read_payload(bundle)
+
+
+def _read_payload(bundle: bytes) -> Any:
+    """Return what cosign verified: the envelope's payload. Raises UntrustedError.
+
+    cosign's parser and this one must read the same: so each name is there once and no other, and base64 is the standard
+    one, of which Python leaves out what it does not know.
+    """
+    try:
+        envelope = parse_any_json(bundle.decode(), refuse_duplicate_keys)["dsseEnvelope"]
+        if {*envelope} != {"payload", "payloadType", "signatures"}:
+            raise UntrustedError(f"the signed envelope has {', '.join(map(ascii, sorted(envelope)))}")
+        if envelope["payloadType"] != IN_TOTO or len(envelope["signatures"]) != 1:
+            text = f"expected one signature of {IN_TOTO}, found {len(envelope['signatures'])} of"
+            raise UntrustedError(f"{text} {envelope['payloadType']!a:.100}")
+        payload = base64.b64decode(envelope["payload"], validate=True).decode()
+        return parse_any_json(payload, refuse_duplicate_keys)
     except (LookupError, TypeError, ValueError) as error:
         raise UntrustedError(f"no statement in the signed envelope: {error!r}") from error
 

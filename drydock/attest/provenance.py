@@ -19,6 +19,7 @@ from drydock.config import matrix
 from drydock.config.rows import MATRIX
 from drydock.config.server_access import redact_url
 from drydock.core.commit import is_in_repository, read_commit, read_head, run_git, select_all_but
+from drydock.core.errors import UntrustedError
 from drydock.core.project import Project
 from drydock.lock.image_record import RECORDS
 from drydock.model.locked import LockedDebianBase
@@ -29,6 +30,43 @@ BUILD_TYPE, ADOPTED_TYPE = "urn:drydock:build:v1", "urn:drydock:adopt:v1"
 """docs/publish.md describes their parameters."""
 LOCAL = "urn:drydock:builder:local"
 """Builder outside a known CI; does not identify the machine."""
+
+
+class Provenance(NamedTuple):
+    """What a statement says, as far as it is compared or shown."""
+
+    digests: frozenset[str]
+    """What it is about."""
+    inputs_sha256: str
+    lock_sha256: str | None
+    """Of the lock that it names."""
+    finished: str
+    """Time of the build; empty for an adopted image, which has none."""
+    builder: str
+    commit: str
+    """REPOSITORY@COMMIT of the checkout, and whether its files differed."""
+
+
+def parse_statement(statement: Any, where: str) -> Provenance:
+    """Return what a statement says. Raises UntrustedError for one that drydock does not write."""
+    try:
+        if (statement["_type"], statement["predicateType"]) != (STATEMENT, PREDICATE):
+            raise UntrustedError(f"{where}: expected SLSA provenance, found {statement['predicateType']!a:.100}")
+        definition, details = statement["predicate"]["buildDefinition"], statement["predicate"]["runDetails"]
+        hashes = {entry.get("uri", ""): entry["digest"].get("sha256") for entry in definition["resolvedDependencies"]}
+        is_adopted = definition["buildType"] == ADOPTED_TYPE
+        source = definition["externalParameters"]["source"]
+        changed = " with changes" if source["changed"] else ""
+        return Provenance(
+            digests=frozenset(f"sha256:{subject['digest']['sha256']}" for subject in statement["subject"]),
+            inputs_sha256=str(definition["internalParameters"]["inputsSha256"]),
+            lock_sha256=next((value for uri, value in hashes.items() if uri.endswith("/lock.json")), None),
+            finished="" if is_adopted else str(details["metadata"]["finishedOn"]),
+            builder=str(details["builder"]["id"]),
+            commit=f"{source['repository']}@{source['commit']}{changed}" if source["commit"] else "no commit",
+        )
+    except (LookupError, TypeError, AttributeError) as error:
+        raise UntrustedError(f"{where}: provenance in another form than drydock's: {error!r:.100}") from error
 
 
 class Checkout(NamedTuple):

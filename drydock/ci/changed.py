@@ -76,8 +76,10 @@ class Selection(NamedTuple):
 def format_changed_rows(project: Project, since: str, selection: Selection, *, json: bool, github: bool) -> str:
     """Return what changed: one variant per line, a JSON object, or a line for $GITHUB_OUTPUT.
 
-    Raises InputError if `only` names a variant that cannot be built.
+    Raises InputError if `only` names a variant that cannot be built, or for both forms at once.
     """
+    if github and json:
+        raise InputError("--github and --json exclude each other: each is the result in another form")
     variants = read_matrix(project)
     only_variant = selection.only if selection.only not in (CHANGED, ALL) else ""
     one, large = selection.target or only_variant, _parse_architectures(selection.large)

@@ -117,6 +117,12 @@ def report_written(paths: Iterable[Path], *, json: bool = False) -> None:
     log("\n".join(f"wrote {here().name_of(path)}" for path in paths) or "nothing to do")
 
 
+def report_checked(*, json: bool) -> None:
+    """Print, with `json`, that a check which passed has written nothing."""
+    if json:
+        report_written((), json=True)
+
+
 def words_of(option: str, text: str) -> tuple[str, ...]:
     """Split an option's text as a shell does. Raises InputError."""
     try:

@@ -14,7 +14,8 @@ import shutil
 import stat
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from io import BufferedReader
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
@@ -68,6 +69,14 @@ def parse_any_json(data: str | bytes, object_pairs_hook: Callable[[list[tuple[st
     if (b"\\u" if isinstance(data, bytes) else "\\u") in data:  # type: ignore[operator]
         _check_escapes(value)
     return value
+
+
+def refuse_duplicate_keys(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    """Return an object as a dict. Raises ValueError for a duplicate key: parsers disagree on which value counts."""
+    fields = dict(pairs)
+    if len(fields) != len(pairs):
+        raise ValueError(f"duplicate key {Counter(key for key, _ in pairs).most_common(1)[0][0]!a}")
+    return fields
 
 
 def _check_escapes(value: Any) -> None:

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from drydock.core.console import write_output
-from drydock.core.errors import InputError
 from drydock.core.files import format_json
 from drydock.core.project import Project
 from drydock.model.record import dump_record
@@ -148,17 +147,21 @@ def verify_options(
     from drydock.examine import verify_published
 
     trust = trust_of(trust_in, insecure=insecure)
-    if max_age < 0:
-        raise InputError(f"--max-age {max_age}: expected a number of days, 1 or more")
     return verify_published.VerifyOptions(trust, rebuild, builder, mirror_of, max_age, unsigned=unsigned)
 
 
-def report_verification(project: Project, reference: str, options: VerifyOptions, *, json: bool = False) -> str:
-    """Return the result of a verification, or the policy. Raises what `verify_published_image` does."""
-    from drydock.examine import admission, verify_published
+def choose_tag_age(reference: str, max_age: int, *, with_statement: bool) -> int:
+    """Return the age that the tag may have: with a statement, which has an age too, none if the tag has no age."""
+    from drydock.examine.tag_binding import is_channel
+    from drydock.oci.reference import parse_reference
 
-    if options.policy:
-        return admission.make_admission_policy(options.policy, reference, options.trust.key)
+    return max_age if not with_statement or is_channel(parse_reference(reference)) else 0
+
+
+def report_verification(project: Project, reference: str, options: VerifyOptions, *, json: bool = False) -> str:
+    """Return the result of a verification. Raises what `verify_published_image` does."""
+    from drydock.examine import verify_published
+
     verified = verify_published_image(project, reference, options)
     return format_json(dump_record(verified)) if json else verify_published.format_trusted(verified)
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
-from drydock.attest import documents
+from drydock.attest import documents, provenance
 from drydock.core.console import as_lines, log
 from drydock.core.errors import DrydockError, UntrustedError
 from drydock.examine.remote_image import Image, open_image
@@ -78,7 +78,8 @@ def format_inspected(inspected: Inspected) -> str:
             f"  shown    {platform.shown}",
         ]
         lines += [
-            f"  built    {item['finished']} by {item['builder']} from {item['commit']}" for item in platform.built
+            f"  built    {item['finished'] or 'by `adopt`'} by {item['builder']} from {item['commit']}"
+            for item in platform.built
         ]
     return as_lines(lines)
 
@@ -139,14 +140,8 @@ def _read_pins(item: Referrer, platform: str) -> tuple[str, dict[str, int]]:
 
 
 def _read_build(item: Referrer) -> dict[str, str]:
-    predicate = item.json()["predicate"]
-    source = predicate["buildDefinition"]["externalParameters"]["source"]
-    changed = " with changes" if source["changed"] else ""
-    return {
-        "finished": str(predicate["runDetails"]["metadata"]["finishedOn"]),
-        "builder": str(predicate["runDetails"]["builder"]["id"]),
-        "commit": f"{source['repository']}@{source['commit']}{changed}" if source["commit"] else "no commit",
-    }
+    build = provenance.parse_statement(item.json(), item.manifest)
+    return {"finished": build.finished, "builder": build.builder, "commit": build.commit}
 
 
 def of_type(referrers: Iterable[Referrer], media_type: str) -> tuple[Referrer, ...]:

@@ -80,10 +80,13 @@ class Image(NamedTuple):
         return sum("sigstore" in self.repository.artifact_type(item) for item in referrers)
 
 
-def open_image(text: str, *, insecure: bool = False, accept: Callable[[Reference], object] = bool) -> Image:
+def open_image(
+    text: str, *, insecure: bool = False, accept: Callable[[Reference], object] = bool, artifact: str = ""
+) -> Image:
     """Return the image that a reference names. Raises InputError, RegistryError or CredentialsError.
 
-    `accept` gets the digest of the image before anything that it names is read, and raises an error to stop.
+    `accept` gets the digest of the image before anything that it names is read, and raises an error to stop. An
+    artifact of the type `artifact` is returned as an image without platforms.
     """
     where = parse_reference(text)
     if is_local_name(text):
@@ -98,6 +101,8 @@ def open_image(text: str, *, insecure: bool = False, accept: Callable[[Reference
     if manifest is None:
         raise RegistryError(f"{where}: image not found in the registry", hint=_hint_tags(repository))
     accept(repository.where.at(manifest.digest))
+    if artifact and manifest.content.get("artifactType") == artifact:
+        return Image(repository, where, manifest, {})
     images = PlatformImages(repository.manifests, repository.blobs, manifest)
     return Image(repository, where, manifest, images.images, images.indexes)
 

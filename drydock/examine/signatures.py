@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 from drydock.attest import cosign, documents
 from drydock.core.errors import InputError, UntrustedError
@@ -44,12 +45,12 @@ class Signatures:
         self.required = trust.required
         self.shown: list[str] = []
 
-    def check(self, where: Reference, name: str) -> None:
-        """Raise UntrustedError unless a digest has a valid signature by the accepted signer."""
+    def check(self, where: Reference, name: str, claims: Mapping[str, str] = MappingProxyType({})) -> None:
+        """Raise UntrustedError unless a digest has a valid signature by the accepted signer, with these claims."""
         if not self.required:
             return
         try:
-            cosign.check_digest_signature(where, self._trust)
+            cosign.check_digest_signature(where, self._trust._replace(claims=claims))
         except UntrustedError as error:
             raise UntrustedError(*(f"{name}: {problem}" for problem in error.problems), hint=HINT) from error
         self.shown.append(f"signature of {name} ({where.digest})")

@@ -62,7 +62,18 @@ class Named(NamedTuple):
     @property
     def tag(self) -> str:
         """Return the tag; empty if the reference has only a digest."""
-        return self.where.tag or ("" if self.where.digest else self.where.name)
+        return choose_tag_name(self.where)
+
+
+def choose_tag_name(where: Reference) -> str:
+    """Return the tag of a reference; empty if it has only a digest."""
+    return where.tag or ("" if where.digest else where.name)
+
+
+def is_channel(where: Reference) -> bool:
+    """Tell whether a reference has a tag that may move, and so an age."""
+    tag = choose_tag_name(where)
+    return bool(tag) and not tags.is_release(tag)
 
 
 def make_image_name(where: Reference, mirror_of: str, image: str, platforms: Mapping[str, str], max_age: int) -> Named:
@@ -74,7 +85,7 @@ def make_image_name(where: Reference, mirror_of: str, image: str, platforms: Map
     else:
         origin = where
     name = Named(where, f"{origin.host}/{origin.repository}", image, platforms, max_age, time.time())
-    if max_age and (not name.tag or tags.is_release(name.tag)):
+    if max_age and not is_channel(where):
         raise InputError(f"--max-age {max_age}: {where} is not a channel: only a channel has an age")
     return name
 

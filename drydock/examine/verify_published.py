@@ -26,14 +26,17 @@ from drydock.examine import tag_binding
 from drydock.examine.image import of_type
 from drydock.examine.remote_image import Image, open_image
 from drydock.examine.signatures import HINT, Signatures, copy_hint
+from drydock.inputs import project_files
 from drydock.lock import lockfile
 from drydock.model.locked import Lock
 from drydock.model.record import Record
 from drydock.model.variant import Variant
 from drydock.oci import strict
 from drydock.oci.layout_diff import compare_layouts
+from drydock.oci.manifest import Manifest
 from drydock.oci.reference import parse_reference
-from drydock.publish.bindings import Binding
+from drydock.publish.bindings import Binding, Kind
+from drydock.publish.foundations import CLAIM
 from drydock.publish.repository import Referrer
 
 
@@ -47,8 +50,6 @@ class VerifyOptions(NamedTuple):
     """HOST/REPOSITORY that the image was copied from, if it is verified in a mirror."""
     max_age: int = 0
     """Days since the publish of a channel that are accepted; 0 for any."""
-    policy: str = ""
-    """The kind of admission policy to print instead."""
     unsigned: bool = False
     """Whether the user only looks: no signature is checked."""
 
@@ -69,6 +70,8 @@ class Trusted(Record):
     """Platform → digest of its manifest."""
     source_date_epoch: int
     """Of the attached lock. Unix seconds."""
+    inputs: Mapping[str, str]
+    """Platform → checksum of the inputs that its provenance names."""
 
 
 def verify_reference(project: Project, reference: str, options: VerifyOptions) -> Trusted:
@@ -78,14 +81,17 @@ def verify_reference(project: Project, reference: str, options: VerifyOptions) -
     this machine gives another digest, and the errors of a build.
     """
     signatures = Signatures(options.trust, parse_reference(reference), options.mirror_of)
-    image = open_image(reference, insecure=options.trust.insecure, accept=signatures.check_image)
+    insecure, accept = options.trust.insecure, signatures.check_image
+    image = open_image(reference, insecure=insecure, accept=accept, artifact=project_files.KIND)
     check = _Check(image, options, signatures)
     check.all()
     if check.problems:
         hint = copy_hint(options.mirror_of, image.where, image.digest) if check.lacks_documents else HINT
         raise UntrustedError(*check.problems, hint=hint)
     rebuilt = None
-    if options.rebuild:
+    if not check.is_row:
+        check.not_shown.append(f"rebuild: a {check.kind} is not built from a lock")
+    elif options.rebuild:
         rebuilt = _rebuild_image(image, check.lock, options, project)
         check.shown.append(f"rebuilt on this machine with the same digest {rebuilt}")
     else:
@@ -99,6 +105,7 @@ def verify_reference(project: Project, reference: str, options: VerifyOptions) -
         rebuilt=rebuilt,
         platforms={platform: manifest.digest for platform, manifest in image.platforms.items()},
         source_date_epoch=check.lock.source_date_epoch if check.lock else 0,
+        inputs=check.inputs,
     )
 
 
@@ -124,7 +131,16 @@ class _Check:
         self.not_shown: list[str] = []
         self.lock: Lock | None = None
         self.variant = ""
+        self.kind: Kind = "image"
+        """As the publisher has signed it, in tag.json."""
+        self.inputs: dict[str, str] = {}
         self.lacks_documents = False
+        self._binding: Binding | None = None
+
+    @property
+    def is_row(self) -> bool:
+        """Tell whether it is the image of a row, with a lock and what is attached to each."""
+        return self.kind in ("image", "adopted")
 
     def all(self) -> None:
         """Run every check: first the signatures of the platforms and of all documents."""
@@ -134,10 +150,18 @@ class _Check:
         }
         for platform, listed in attached.items():
             self._signed(platform, listed)
+        self._try(self._choose_tag)
         self._try(self._platforms)
         for platform, listed in attached.items():
-            self._try(self._blobs, platform)
-            self._try(self._documents, platform, listed)
+            self._try(self._blobs, platform, self.image.platforms[platform])
+            if self.is_row:
+                self._try(self._documents, platform, listed)
+            elif self.kind == "model":
+                self._try(self._model_bom, platform, listed)
+        if not attached:
+            self._try(self._blobs, self.kind, self.image.manifest)
+        if self.kind == "foundation":
+            self._try(self._foundation)
         self._try(self._tag)
         if not self._signatures.required:
             self.not_shown.append("signatures: skipped by --unsigned; the documents may come from anyone")
@@ -163,8 +187,8 @@ class _Check:
         signed_documents = [(kind, artifact) for kind, artifact in listed if kind not in documents.BINDINGS]
         self._signatures.check_documents(self.image.where, platform, signed_documents)
 
-    def _blobs(self, platform: str) -> None:
-        content = self.image.platforms[platform].content
+    def _blobs(self, platform: str, manifest: Manifest) -> None:
+        content = manifest.content
         for descriptor in (content["config"], *content["layers"]):
             size = sum(
                 len(chunk) for chunk in self.image.repository.blobs.pull(descriptor["digest"], int(descriptor["size"]))
@@ -184,8 +208,8 @@ class _Check:
                 f"{self.image.where}: the index has entries for no platform, or two for one: a client may choose them"
             )
 
-    def _tag(self) -> None:
-        """Check that a tag.json, signed if signatures are required, gives the image this name."""
+    def _choose_tag(self) -> None:
+        """Choose the tag.json that gives the image this name; it is signed if signatures are required."""
         name = self._name
         referrers = self.image.documents(self.image.digest, documents.BINDINGS)
         chosen = tag_binding.choose_tag_binding(
@@ -196,12 +220,24 @@ class _Check:
             return
         artifact, binding = chosen
         self._signature(artifact, f"tag {binding.tag}")
-        problems = tag_binding.find_binding_problems(binding, name, self.variant)
-        if problems:
+        self._binding, self.kind = binding, binding.kind
+
+    def _tag(self) -> None:
+        """Check what that tag.json says of the image."""
+        binding, name = self._binding, self._name
+        if binding is None:
+            return
+        variant = self.variant if self.is_row else binding.variant
+        if problems := tag_binding.find_binding_problems(binding, name, variant):
             raise UntrustedError(*problems)
         if self._signatures.required:
             tag_binding.remember_channel(binding, name)
         self._say_tag(binding)
+
+    def _foundation(self) -> None:
+        """Check that the signature names the key of the foundation, as `build --foundations` does."""
+        if self._binding and self._signatures.required:
+            self._signatures.check(self.image.where.at(self.image.digest), "the key", {CLAIM: self._binding.tag})
 
     def _say_tag(self, binding: Binding) -> None:
         self.shown.append(f"tag {binding.tag} was published with this digest")
@@ -218,9 +254,19 @@ class _Check:
         self._lock(referrers, platform)
         locks = of_type(referrers, documents.LOCK)
         for item in _require_documents(referrers, documents.PROVENANCE, platform):
-            self._provenance(item, digest, locks)
+            self._provenance(item, digest, platform, locks)
         self.shown.append(f"{platform}: provenance names this digest and this lock")
         self._bom(referrers, platform)
+
+    def _model_bom(self, platform: str, listed: Sequence[tuple[str, str]]) -> None:
+        """Check that a bill of materials is attached, and names this digest."""
+        digest = self.image.platforms[platform].digest
+        referrers = tuple(self.image.repository.document(digest, kind, artifact) for kind, artifact in listed)
+        for item in _require_documents(referrers, documents.MODEL_BOM, platform):
+            hashes = [entry["content"] for entry in item.json()["metadata"]["component"]["hashes"]]
+            if hashes != [digest.removeprefix("sha256:")]:
+                raise UntrustedError(f"{platform}: the bill of materials is about another model than {digest}")
+        self.shown.append("the bill of materials names this digest")
 
     def _lock(self, referrers: tuple[Referrer, ...], platform: str) -> None:
         """Read the lock.
@@ -243,20 +289,14 @@ class _Check:
         if label != self.variant:
             raise UntrustedError(f"{platform}: the image's label is {label!r}, its lock is for {self.variant!r}")
 
-    @staticmethod
-    def _provenance(item: Referrer, digest: str, locks: tuple[Referrer, ...]) -> None:
-        statement = item.json()
+    def _provenance(self, item: Referrer, digest: str, platform: str, locks: tuple[Referrer, ...]) -> None:
         where = f"provenance {item.manifest}"
-        if (statement["_type"], statement["predicateType"]) != (provenance.STATEMENT, provenance.PREDICATE):
-            raise UntrustedError(f"{where}: expected SLSA provenance, found {statement['predicateType']}")
-        subjects = {f"sha256:{subject['digest']['sha256']}" for subject in statement["subject"]}
-        if digest not in subjects:
-            raise UntrustedError(f"{where}: its subject is {', '.join(sorted(subjects))}, expected {digest}")
-        dependencies = statement["predicate"]["buildDefinition"]["resolvedDependencies"]
-        hashes = {entry.get("uri", ""): entry["digest"].get("sha256") for entry in dependencies}
-        lock_sha256 = next((value for uri, value in hashes.items() if uri.endswith("/lock.json")), None)
-        if lock_sha256 not in {hashlib.sha256(item.data).hexdigest() for item in locks}:
-            raise UntrustedError(f"{where}: names a lock with sha256 {lock_sha256}, which is not attached")
+        statement = provenance.parse_statement(item.json(), where)
+        if digest not in statement.digests:
+            raise UntrustedError(f"{where}: its subject is {', '.join(sorted(statement.digests))}, expected {digest}")
+        if statement.lock_sha256 not in {hashlib.sha256(item.data).hexdigest() for item in locks}:
+            raise UntrustedError(f"{where}: names a lock with sha256 {statement.lock_sha256}, which is not attached")
+        self.inputs[platform] = statement.inputs_sha256
 
     def _bom(self, referrers: tuple[Referrer, ...], platform: str) -> None:
         """Check that every package in the layers is in the bill of materials."""

@@ -6,7 +6,7 @@ resolution.py makes it.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from drydock.config.strict_yaml import YamlDocument
 from drydock.config.validation import validate_document
 from drydock.core.console import log
 from drydock.core.errors import InputError, StaleError
-from drydock.core.files import compute_checksum, format_json, parse_any_json, write_atomically
+from drydock.core.files import compute_checksum, format_json, parse_any_json, refuse_duplicate_keys, write_atomically
 from drydock.core.project import Project
 from drydock.lock import staleness
 from drydock.model.locked import Lock
@@ -51,7 +51,7 @@ def read_lock(path: Path) -> Lock:
 def parse_lock(text: str, name: str) -> Lock:
     """Parse a lock's text; errors refer to it as `name`. Raises StaleError."""
     try:
-        data = parse_any_json(text, object_pairs_hook=_refuse_duplicate_keys)
+        data = parse_any_json(text, object_pairs_hook=refuse_duplicate_keys)
         lock = validate_document(Lock, YamlDocument(name, _leave_out_images(data), {}))
     except json.JSONDecodeError as error:
         raise StaleError(
@@ -82,16 +82,6 @@ def _leave_out_images(data: Any) -> Any:
         for name, platform in platforms.items()
     }
     return {**data, "platforms": pins}
-
-
-def _refuse_duplicate_keys(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
-    """Return an object as a dict. Raises KeyError for a duplicate key: parsers disagree on which value counts."""
-    fields: dict[str, Any] = {}
-    for key, value in pairs:
-        if key in fields:
-            raise KeyError(f"duplicate key {key!r}")
-        fields[key] = value
-    return fields
 
 
 def write_lock(path: Path, lock: Lock) -> bool:

@@ -144,22 +144,23 @@ def adopt_image(project: Project, options: AdoptOptions) -> AdoptedImage:
         assembled = adopt.assemble_image(project, variant, base)
         if options.check and destination:
             adopt.check_image(assembled, variant, destination, insecure=options.publish.insecure)
+        described = adopt.describe_image(
+            assembled,
+            variant,
+            base,
+            destination or base.repository.where,
+            bytes_read=_count_read(base, options),
+            facts=_dump_facts(contents, options.glibc, base),
+            lists=_count_entries(contents.lists),
+            not_in_effect=contents.shell_variables,
+            upstream_verified=is_verified,
+        )
+        format_json(dump_record(described))  # before anything is written: what cannot be printed is not pushed either
         if options.check:
-            where = destination or base.repository.where
-            adopted = adopt.describe_image(assembled, variant, base, where._replace(tag=""))
-        else:
-            written += _lock_row(project, variant)
-            adopted = _deliver_image(project, variant, assembled, base, options, destination)
-    return adopted.model_copy(
-        update={
-            "written": tuple(written),
-            "bytes_read": _count_read(base, options),
-            "facts": _dump_facts(contents, options.glibc, base),
-            "lists": _count_entries(contents.lists),
-            "not_in_effect": contents.shell_variables,
-            "upstream_verified": is_verified,
-        }
-    )
+            return described
+        written += _lock_row(project, variant)
+        adopted = _deliver_image(project, described, assembled, base, options, destination)
+    return adopted.model_copy(update={"written": tuple(written)})
 
 
 def _open_base(options: AdoptOptions) -> BaseImage:
@@ -209,21 +210,19 @@ def _lock_row(project: Project, variant: Variant) -> list[str]:
 
 def _deliver_image(
     project: Project,
-    variant: Variant,
+    adopted: AdoptedImage,
     assembled: AssembledImage,
     base: BaseImage,
     options: AdoptOptions,
     destination: Reference | None,
 ) -> AdoptedImage:
     """Write an image into a registry, and with --load into the engine; return what was written."""
-    jobs = [prepare_job(project, variant.id, BuildOptions(platform=name)) for name in base.platforms]
+    jobs = [prepare_job(project, adopted.row, BuildOptions(platform=name)) for name in base.platforms]
     if destination:
-        adopted = adopt.push_image(jobs, assembled, base, destination, options.publish)
-    else:
-        adopted = adopt.describe_image(assembled, variant, base, base.repository.where)
+        adopted = adopt.push_image(jobs, adopted, assembled, base, destination, options.publish)
     if not options.load:
         return adopted
-    platform = choose_platform(variant, options.platform or None)
+    platform = choose_platform(jobs[0].variant, options.platform or None)
     built = build.build_image(next(job for job in jobs if job.platform == platform))
     image = adopted.image if destination else built.image
     return adopted.model_copy(update={"loaded": built.image, "image": image})

@@ -13,9 +13,9 @@ import time
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
-from pydantic import ValidationError
+from pydantic import Field, StringConstraints, ValidationError
 
 from drydock.attest import cosign
 from drydock.attest.provenance import STATEMENT
@@ -29,11 +29,12 @@ from drydock.examine.verify_published import Trusted, format_trusted
 from drydock.model.names import OneLine
 from drydock.model.record import Count, Digest, Epoch, Identifier, Platform, Record, Sha256, dump_record
 from drydock.model.variant import Variant
-from drydock.publish.bindings import CLOCK_SKEW
+from drydock.publish.bindings import CLOCK_SKEW, DAY, list_document_errors
 from drydock.run.entrypoint import ask_entrypoint
 
 PREDICATE = "urn:drydock:served:v1"
 """docs/run.md describes its fields."""
+FAIL = "FAIL"
 SIZE_AT_MOST = 1 << 20
 """Bytes of a signed statement; one has about 10 kB."""
 MEMORY_MARKS = ("Model loading took ", "Available KV cache memory: ", " KV cache size: ", "Maximum concurrency for ",
@@ -41,6 +42,13 @@ MEMORY_MARKS = ("Model loading took ", "Available KV cache memory: ", " KV cache
 """Parts of vLLM's lines on its memory, as in entrypoints/plugin/drydock_plugin/memory_report.py."""
 MEMORY_LINES, LINE_AT_MOST = 64, 300
 """Each rank writes its own lines."""
+_RIGHT = re.compile(
+    r"prefill and decode agree on [1-9][0-9]* tokens(?::|$)|[1-9][0-9]* recorded answers? of .+ given$"
+    r"|/[a-z0-9/_]+ gives equal answers to equal requests(?::|$)"
+)
+"""What entrypoints/serve/health.py and pooled.py say of a right answer."""
+_NO_COMPARISON = re.compile(r"not compared: |(?:'.*'|\".*\") → |[(]no chat answer: ")
+"""What they say of an answer that was not compared, and what `prove` adds: a question and its answer."""
 _BEFORE_MESSAGE = re.compile(r"^.*?\] (?=\S)")
 """Process, level, time and place of a line of vLLM's log."""
 
@@ -75,10 +83,10 @@ class Served(Record):
     foundation: Digest | None
     """None if it is not kept on the machine, or the row has none."""
     inputs_sha256: Sha256
-    commit: str
+    commit: Annotated[str, StringConstraints(pattern=r"^(?:[0-9a-f]{40}(?:[0-9a-f]{24})?\+?)?$")]
     """Of the checkout, with a + if its files differed; empty if unknown."""
     host: ServedHost
-    checks: Mapping[OneLine, OneLine]
+    checks: Mapping[OneLine, Literal["PASS", "INFO", "WARN", "UNKNOWN", "FAIL"]]
     """Finding id → severity."""
     command: tuple[str, ...]
     """The plan: vLLM's command."""
@@ -94,16 +102,38 @@ class Served(Record):
     ended: Epoch
 
 
+class _About(Record):
+    """The image that a statement names."""
+
+    name: OneLine
+    digest: Mapping[Literal["sha256"], Sha256]
+
+
+class _Statement(Record):
+    """An in-toto statement, as `prove` writes it: about one image, and with no other key."""
+
+    type_: Literal["https://in-toto.io/Statement/v1"] = Field(alias="_type")
+    predicate_type: Literal["urn:drydock:served:v1"] = Field(alias="predicateType")
+    subject: Annotated[tuple[_About, ...], Field(min_length=1, max_length=1)]
+    predicate: Served
+
+
 class ServedSubject(NamedTuple):
     """The image that a statement must be about."""
 
-    digests: Collection[str]
+    variant: str
+    images: Mapping[str, Collection[str]]
+    """Platform → the digests that name its image: its manifest's, and that of the index."""
+    inputs: Mapping[str, str]
+    """Platform → checksum of the inputs that it was built from."""
     epoch: int
     """SOURCE_DATE_EPOCH of the image: nothing of it can have been seen before. Unix seconds."""
     foundation: str | None = None
     """Its digest; None if it is not known here."""
     host: ServedHost | None = None
     """The host that it must be about; None for any."""
+    max_age: int = 0
+    """Days since it ended; 0 for any."""
 
 
 # --- what is taken from a machine -----------------------------------------------------------------------------------
@@ -175,43 +205,69 @@ def read_served(path: str, trust: cosign.Trust, subject: ServedSubject) -> Serve
     except OSError as error:
         raise InputError(f"--statement {path}: {error.strerror}", hint="`./inv prove` writes such a file") from error
     statement = cosign.check_statement(data, PREDICATE, trust)
-    digests, served = parse_statement(statement, path)
-    problems = [f"{path}: {text}" for text in find_problems(digests, served, subject, int(time.time()))]
+    digest, served = parse_statement(statement, path)
+    problems = [f"{path}: {text}" for text in find_problems(digest, served, subject, int(time.time()))]
     if problems:
         hint = f"expected the statement that `./inv prove --target {served.variant} --sign-key …` wrote for this image"
         raise UntrustedError(*problems, hint=f"{hint}, on this kind of host: run it there, or name its file")
     return served
 
 
-def parse_statement(statement: Any, where: str) -> tuple[tuple[str, ...], Served]:
-    """Return the digests that a verified statement is about, and its predicate. Pure. Raises UntrustedError."""
+def parse_statement(statement: Any, where: str) -> tuple[str, Served]:
+    """Return the digest that a verified statement is about, and its predicate. Pure. Raises UntrustedError."""
     try:
         if (statement["_type"], statement["predicateType"]) != (STATEMENT, PREDICATE):
             raise UntrustedError(f"{where}: expected a statement of {PREDICATE}, found {statement['predicateType']!a}")
-        digests = tuple(f"sha256:{subject['digest']['sha256']}" for subject in statement["subject"])
-        return digests, Served.model_validate(statement["predicate"])
+        parsed = _Statement.model_validate(statement)
+        return f"sha256:{parsed.subject[0].digest['sha256']}", parsed.predicate
     except ValidationError as error:
-        first = error.errors()[0]
-        key = ".".join(map(str, first["loc"]))
-        raise UntrustedError(f"{where}: predicate.{key}: {first['msg']}") from error
+        raise UntrustedError(*list_document_errors(error, where)) from error
     except (LookupError, TypeError) as error:
         raise UntrustedError(f"{where}: no in-toto statement with subject and predicate: {error!r}") from error
 
 
-def find_problems(digests: Sequence[str], served: Served, subject: ServedSubject, now: int) -> Iterator[str]:
-    """Yield what keeps a statement from being about an image and a host, with what was found and expected. Pure."""
-    if not {*digests} & {*subject.digests}:
-        yield f"it is about the image {', '.join(digests)}, expected {' or '.join(sorted(subject.digests))}"
-    if subject.foundation and served.foundation and served.foundation != subject.foundation:
-        yield f"it is about the foundation {served.foundation}, expected {subject.foundation}"
+def find_problems(digest: str, served: Served, subject: ServedSubject, now: int) -> Iterator[str]:
+    """Yield what keeps a statement from being about an image and a host, with what was found and expected. Pure.
+
+    What it says must also be that the image answered, on a host whose checks passed, and not too long ago.
+    """
+    if served.variant != subject.variant:
+        yield f"it is about the variant {served.variant}, expected {subject.variant}"
+    images = subject.images.get(served.platform, ())
+    if not images:
+        yield f"it is about {served.platform}, expected {' or '.join(sorted(subject.images))}"
+    elif digest not in images:
+        yield f"it is about the image {digest}, expected {' or '.join(sorted(images))}"
+    if images and served.inputs_sha256 != subject.inputs.get(served.platform):
+        expected = subject.inputs.get(served.platform)
+        yield f"it is about an image of the inputs {served.inputs_sha256}, expected {expected}"
+    if subject.foundation and served.foundation != subject.foundation:
+        yield f"it is about {served.foundation or 'no foundation'}, expected the foundation {subject.foundation}"
+    yield from _find_failures(served)
+    yield from _find_time_problems(served, subject, now)
+    if subject.host:
+        yield from _find_host_differences(dump_record(served.host), dump_record(subject.host))
+
+
+def _find_failures(served: Served) -> Iterator[str]:
+    """Yield what a statement says went wrong: of the known answer each line must be one that a right answer gives."""
+    if failed := sorted(name for name, severity in served.checks.items() if severity == FAIL):
+        yield f"checks of its host failed: {', '.join(failed)}"
+    if wrong := [line for line in served.known_answer if not _RIGHT.match(line) and not _NO_COMPARISON.match(line)]:
+        yield f"it does not say that the known answer was given, but {wrong[0]!a:.200}"
+    if not any(map(_RIGHT.match, served.known_answer)):
+        yield "it says of no answer that it was compared"
+
+
+def _find_time_problems(served: Served, subject: ServedSubject, now: int) -> Iterator[str]:
     if not served.began <= served.ready <= served.ended:
         yield f"it ended at {format_time(served.ended)}, before it began ({format_time(served.began)}) or was ready"
     if served.began < subject.epoch:
         yield f"it is of {format_time(served.began)}, older than the image's inputs of {format_time(subject.epoch)}"
     if served.ended > now + CLOCK_SKEW:
         yield f"it is of {format_time(served.ended)}, later than now ({format_time(now)})"
-    if subject.host:
-        yield from _find_host_differences(dump_record(served.host), dump_record(subject.host))
+    if subject.max_age and now - served.ended > subject.max_age * DAY:
+        yield f"it is of {format_time(served.ended)}, more than {subject.max_age} days ago (--max-age)"
 
 
 def _find_host_differences(stated: Mapping[str, Any], expected: Mapping[str, Any]) -> Iterator[str]:
@@ -248,8 +304,10 @@ def list_shown(served: Served, subject: ServedSubject) -> tuple[list[str], list[
         *(f"memory: {line}" for line in served.memory),
     ]
     skipped = [] if subject.host else ["host: --root HOST compares it with a recorded one"]
-    if not (subject.foundation and served.foundation):
-        skipped.append("foundation: its digest is not known on both sides")
+    if not subject.foundation:
+        skipped.append("foundation: its digest is not known here")
+    if not subject.max_age:
+        skipped.append(f"age: it ended at {format_time(served.ended)}; --max-age DAYS limits its age")
     return shown, skipped
 
 
@@ -264,7 +322,9 @@ class ShownStatement(Record):
     not_shown: tuple[str, ...]
 
 
-def verify_row_statement(project: Project, target: str, path: str, key: str, root: str) -> ShownStatement:
+def verify_row_statement(
+    project: Project, target: str, path: str, key: str, root: str, max_age: int = 0
+) -> ShownStatement:
     """Verify a statement about the image that a row's record has. Builds nothing.
 
     Raises InputError if no digest is recorded, or without a key; UntrustedError.
@@ -275,16 +335,25 @@ def verify_row_statement(project: Project, target: str, path: str, key: str, roo
             f"images/{job.variant.id} has no digest of an image of these inputs",
             hint=f"`./inv verify --target {job.variant.id} --record` writes it into record.json",
         )
-    subject = ServedSubject((job.recorded_digest,), job.lock.source_date_epoch, job.committed_foundation)
+    subject = ServedSubject(
+        job.variant.id,
+        {job.platform: (job.recorded_digest,)},
+        {job.platform: job.inputs_sha256},
+        job.lock.source_date_epoch,
+        job.committed_foundation,
+        max_age=max_age,
+    )
     return _show_statement(project, job.variant, path, cosign.Trust(key), subject, root)
 
 
 def verify_image_statement(
-    project: Project, trusted: Trusted, path: str, trust: cosign.Trust, root: str
+    project: Project, trusted: Trusted, path: str, trust: cosign.Trust, root: str, max_age: int = 0
 ) -> ShownStatement:
     """Verify a statement about an image in a registry that was verified. Raises InputError and UntrustedError."""
     variant = find_variant(read_matrix(project), trusted.variant)
-    subject = ServedSubject({trusted.digest, *trusted.platforms.values()}, trusted.source_date_epoch)
+    images = {platform: (digest, trusted.digest) for platform, digest in trusted.platforms.items()}
+    epoch = trusted.source_date_epoch
+    subject = ServedSubject(trusted.variant, images, trusted.inputs, epoch, max_age=max_age)
     return _show_statement(project, variant, path, trust, subject, root)
 
 

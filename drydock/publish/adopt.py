@@ -24,7 +24,7 @@ from drydock.model.variant import Variant
 from drydock.oci.added_layers import AddedLayer
 from drydock.oci.manifest import Manifest, to_manifest
 from drydock.oci.reference import Reference, parse_reference
-from drydock.publish import push, tags, upstream
+from drydock.publish import bindings, push, tags, upstream
 from drydock.publish.base_image import BaseImage, BasePlatform
 from drydock.publish.push import PublishOptions
 from drydock.publish.repository import PublishedTag, Repository
@@ -137,11 +137,16 @@ def choose_tag(where: Reference, variant: Variant) -> str:
 
 
 def push_image(
-    jobs: Sequence[Job], assembled: AssembledImage, base: BaseImage, where: Reference, options: PublishOptions
+    jobs: Sequence[Job],
+    described: AdoptedImage,
+    assembled: AssembledImage,
+    base: BaseImage,
+    where: Reference,
+    options: PublishOptions,
 ) -> AdoptedImage:
     """Write an image into a registry with its documents, then sign it, then set its tag.
 
-    There is a job for each platform.
+    There is a job for each platform. Returns what was described, with what was written.
 
     Raises RegistryError, CredentialsError, and TagError if the tag is that of another release.
     """
@@ -151,7 +156,9 @@ def push_image(
     variant = jobs[0].variant
     repository = open_destination(where, insecure=options.insecure)
     tag = choose_tag(where, variant)
-    repository.plan_tag(assembled.manifest.digest, tag)
+    planned = repository.plan_tag(assembled.manifest.digest, tag)
+    subject = bindings.Subject(str(repository.where), variant.id, described.digest, described.platforms, "adopted")
+    binding = bindings.bind_chosen_tag(repository, subject, planned, signer)
     pushed = push.push_contents(repository, _list_blobs(assembled, base, repository))
     for manifest in (*assembled.platforms.values(), assembled.manifest):
         if repository.manifests.find(manifest.digest) is None:
@@ -162,8 +169,8 @@ def push_image(
         )
         for job in jobs
     }
+    attached[assembled.manifest.digest] = (*attached.get(assembled.manifest.digest, ()), binding)
     push.attach_documents(repository, [*assembled.platforms.values(), assembled.manifest], attached, options)
-    described = describe_image(assembled, variant, base, repository.where)
     return described.model_copy(
         update={
             "upstream": upstream.carry_documents(base, repository),
@@ -209,8 +216,10 @@ def check_image(assembled: AssembledImage, variant: Variant, where: Reference, *
         )
 
 
-def describe_image(assembled: AssembledImage, variant: Variant, base: BaseImage, where: Reference) -> AdoptedImage:
-    """Return what an image is, before anything of it is pushed."""
+def describe_image(
+    assembled: AssembledImage, variant: Variant, base: BaseImage, where: Reference, **contents: Any
+) -> AdoptedImage:
+    """Return what an image is, before anything of it is pushed; `contents` is what is known of its base."""
     settings = next(iter(base.platforms.values())).settings
     programs = {name: settings.env[name] for name in STARTS_PROGRAMS if name in settings.env}
     return AdoptedImage(
@@ -223,18 +232,14 @@ def describe_image(assembled: AssembledImage, variant: Variant, base: BaseImage,
         kept={"Volumes": settings.volumes, **programs} if settings.volumes else programs,
         replaced=settings.replaced,
         licences=settings.labels.get(adoption.LICENCES, ""),
-        facts={},
-        lists={},
-        not_in_effect={},
         upstream=(),
-        upstream_verified=False,
         documents={},
         tag=None,
         blobs={},
         bytes_sent=0,
-        bytes_read=0,
         signed=False,
         seconds=0.0,
+        **contents,
     )
 
 

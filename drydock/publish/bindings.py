@@ -31,12 +31,15 @@ CANDIDATES = 20
 """Documents about one tag whose signature is checked before a publish: anyone may attach more."""
 
 Seconds = Annotated[int, Field(ge=0, lt=1 << 53)]
+Kind = Literal["image", "adopted", "foundation", "model", "project"]
+"""What a tag names: decides which documents and claims `verify` requires. The user chooses the tag of an adopted image,
+a model and a project; that of a foundation is its key."""
 
 
 class Channel(Record):
     """What a binding says about a tag that moves."""
 
-    name: Annotated[str, StringConstraints(pattern=rf"^{tags.CHANNEL.pattern}$")]
+    name: Annotated[str, StringConstraints(pattern=rf"^{TAG.pattern}$")]
     counter: Seconds
     """Larger than any before: the one before plus 1, and at least the time, so that it needs no other memory."""
     signed: Seconds
@@ -47,13 +50,16 @@ class Binding(Record):
     """A tag and what it names. `release` is empty if the image was published to a channel only."""
 
     schema_: Literal[1] = Field(alias="schema")
+    kind: Kind = "image"
     repository: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9\[][A-Za-z0-9.:_/\[\]-]*$", max_length=512)]
     """HOST/REPOSITORY."""
     tag: Annotated[str, StringConstraints(pattern=rf"^{TAG.pattern}$")]
-    variant: Identifier
+    variant: Identifier | Literal[""]
+    """Empty for a model and a project."""
     image: Digest
     """The digest that the tag names: an index, or the only platform's manifest."""
-    platforms: Annotated[Mapping[Platform, Digest], Field(min_length=1)]
+    platforms: Mapping[Platform, Digest]
+    """Empty for a project."""
     release: Annotated[str, StringConstraints(pattern=rf"^(?:{tags.VERSION.pattern})?$")]
     channel: Channel | None
     expires: Seconds | None
@@ -61,13 +67,28 @@ class Binding(Record):
 
     @model_validator(mode="after")
     def _tag_agrees(self) -> Self:
-        """Refuse a tag that is not the variant's: the grammar of tags.py says which tags it can have."""
-        if self.channel:
+        """Refuse a tag that is not the variant's: the grammar of tags.py says which tags it can have.
+
+        A tag that the user chose is a release by that grammar, or begins the digest, or moves as a channel does.
+        """
+        if self.kind == "image" and self.channel:
             expected = {f"{self.variant}-{self.channel.name}", self.channel.name}
-        else:
+        elif self.kind == "image":
             expected = {f"{self.variant}-{self.release}"}
+        elif self.channel:
+            expected = {self.channel.name}
+        elif self.release:
+            expected = {f"{self.tag.removesuffix(self.release).rstrip('-')}-{self.release}"}
+        else:
+            expected = {self.tag if self.kind == "foundation" else self.image.removeprefix("sha256:")[: len(self.tag)]}
         if self.tag not in expected:
             raise ValueError(f"the tag is {self.tag!r}, expected {' or '.join(sorted(expected))}")
+        if self.kind == "image" and self.channel and not tags.CHANNEL.fullmatch(self.channel.name):
+            raise ValueError(f"the channel is {self.channel.name!r}, expected a letter, then letters and digits")
+        if bool(self.platforms) == (self.kind == "project") or bool(self.variant) == (
+            self.kind in ("model", "project")
+        ):
+            raise ValueError(f"the platforms or the variant are not those of a {self.kind}")
         return self
 
     @property
@@ -76,8 +97,9 @@ class Binding(Record):
         return self.channel.counter if self.channel else 0
 
     def attached(self) -> documents.Attached:
-        """Return it as a document to attach."""
-        return documents.Attached(documents.TAG, format_json(dump_record(self)).encode())
+        """Return it as a document to attach. Earlier versions read that of an image, and know no `kind`."""
+        fields = {name: value for name, value in dump_record(self).items() if (name, value) != ("kind", "image")}
+        return documents.Attached(documents.TAG, format_json(fields).encode())
 
 
 class Subject(NamedTuple):
@@ -87,6 +109,12 @@ class Subject(NamedTuple):
     variant: str
     image: str
     platforms: Mapping[str, str]
+    kind: Kind = "image"
+
+    def is_fixed(self, tag: str) -> bool:
+        """Tell whether a tag never moves: a release, or one that the content decides."""
+        is_content = self.kind == "foundation" or self.image.startswith(f"sha256:{tag}")
+        return tags.is_release(tag) or (self.kind != "image" and is_content)
 
 
 class Terms(NamedTuple):
@@ -121,22 +149,33 @@ def bind_tag(
     """
     seconds = int(time.time() if now is None else now)
     channel = None
-    if not tags.is_release(tag):
+    version = tags.RELEASE.fullmatch(tag) if subject.kind not in ("image", "foundation") else None
+    if not subject.is_fixed(tag):
         last = earlier.get(tag)
         _refuse_older(tag, terms, last)
         counter = max(seconds, last.counter + 1 if last else 0)
-        channel = Channel(name=tag.removeprefix(f"{subject.variant}-"), counter=counter, signed=seconds)
+        name = tag.removeprefix(f"{subject.variant}-") if subject.kind == "image" else tag
+        channel = Channel(name=name, counter=counter, signed=seconds)
     return Binding(
         schema_=1,
+        kind=subject.kind,
         repository=subject.repository,
         tag=tag,
         variant=subject.variant,
         image=subject.image,
         platforms=subject.platforms,
-        release=terms.release,
+        release=version["version"] if version else terms.release,
         channel=channel,
         expires=seconds + terms.expires * DAY if terms.expires else None,
     )
+
+
+def bind_chosen_tag(
+    repository: Repository, subject: Subject, planned: PublishedTag, signer: cosign.Signer | None
+) -> documents.Attached:
+    """Return the document that binds a tag that the user chose. Raises RegistryError or UntrustedError."""
+    earlier = {} if subject.is_fixed(planned.tag) else read_channel_bindings(repository, [planned], signer)
+    return bind_tag(subject, planned.tag, Terms(), earlier).attached()
 
 
 def read_channel_bindings(

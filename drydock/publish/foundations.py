@@ -31,6 +31,7 @@ from drydock.model.variant import Variant
 from drydock.oci import image_layout as oci
 from drydock.oci.manifest import Manifest
 from drydock.oci.reference import Reference, parse_reference
+from drydock.publish import bindings
 from drydock.publish.push import Layout, push_blobs, push_manifests, read_layout
 from drydock.publish.repository import Repository
 from drydock.registry.manifests import MANIFEST
@@ -231,8 +232,12 @@ def _push_foundation(repository: Repository, layout: Layout, signer: cosign.Sign
     job, digest = layout.job, layout.manifest.digest
     pushed = push_blobs(repository, [layout])
     push_manifests(repository, [layout], layout.manifest)
+    subject = bindings.Subject(str(repository.where), job.variant.id, digest, {job.platform: digest}, "foundation")
+    binding = bindings.bind_tag(subject, job.foundation_key, bindings.Terms(), {}).attached()
+    artifact = repository.refer(layout.manifest, binding.media_type, binding.data, binding.name)
     if signer:
         cosign.sign_digests([repository.where.at(digest)], signer._replace(claims={CLAIM: job.foundation_key}))
+        cosign.sign_digests([repository.where.at(artifact.digest)], signer)
     repository.tag(layout.manifest, job.foundation_key)  # at last: a tag names what is whole
     return PushedFoundation(
         variant=job.variant.id,

@@ -26,7 +26,7 @@ from drydock.model.record import Record, dump_record
 from drydock.oci import image_layout, strict
 from drydock.oci.manifest import to_manifest
 from drydock.oci.reference import parse_reference
-from drydock.publish import tags
+from drydock.publish import bindings
 from drydock.publish.push import WORKERS, PublishOptions, attach_documents, push_contents, signer_of
 from drydock.publish.repository import Repository
 from drydock.registry.blobs import FileContent
@@ -34,6 +34,8 @@ from entrypoints.core.weight_files import WEIGHTS
 
 SMALL, SMALL_IN_ALL = 24 << 20, 64 << 20
 """Bytes of a small file, and of all of them. The largest published index of weights has 20 MB."""
+PLATFORM = "linux/amd64"
+"""What each model's image says to be for: engines do not compare it for an image that is named by digest."""
 MOST_LAYERS = 100
 """Layers of weights; engines mount 127 at most. Of a model with more files, several are in one layer."""
 
@@ -106,7 +108,7 @@ def push_model(folder: Path, name: str, options: PublishOptions) -> PushedModel:
     signer = signer_of(options)
     cosign.require_signer(signer)
     access = indexes.make_index_access(indexes.read_indexes(), os.environ)
-    repository = Repository(where, access, insecure=options.insecure)
+    repository = Repository(where._replace(tag=""), access, insecure=options.insecure)
     repository.push_bytes(b"{}")  # a part of the bill of materials: without access, no file is hashed in vain
     model_folder, layers = layers_of(folder)
     licence = model_bom.licence_of(_read_model_card(folder))
@@ -121,13 +123,14 @@ def push_model(folder: Path, name: str, options: PublishOptions) -> PushedModel:
         ],
     })  # fmt: skip
     tag = where.tag or image.digest.removeprefix("sha256:")[:12]
-    if tags.is_release(tag):
-        repository.plan_tag(image.digest, tag)
+    planned = repository.plan_tag(image.digest, tag)
+    subject = bindings.Subject(str(repository.where), "", image.digest, {PLATFORM: image.digest}, "model")
+    binding = bindings.bind_chosen_tag(repository, subject, planned, signer)
     pushed = push_contents(repository, {digest: (layer, layer.size) for digest, layer in layers.items()})
     repository.push_bytes(config)
     repository.manifests.push(image)
     bill = model_bom.make_model_bom(where.repository, image.digest, model_folder, licence)
-    about = (documents.Attached(documents.MODEL_BOM, bill),)
+    about = (documents.Attached(documents.MODEL_BOM, bill), binding)
     attach_documents(repository, [image], {image.digest: about}, options)
     repository.tag(image, tag)  # at last: a tag names what is whole
     return PushedModel(
@@ -199,9 +202,11 @@ def _list_model_files(folder: Path, names: Iterable[str], files: Mapping[str, Mo
 
 
 def _make_model_config(layers: Iterable[str]) -> bytes:
-    """Return the image's configuration. Engines do not compare the platform of an image that is named by digest."""
+    """Return the image's configuration."""
     rootfs = {"type": "layers", "diff_ids": [*layers]}
-    return format_compact_json({"architecture": "amd64", "os": "linux", "config": {}, "rootfs": rootfs}).encode()
+    system, architecture = PLATFORM.split("/")
+    image = {"architecture": architecture, "os": system, "config": {}, "rootfs": rootfs}
+    return format_compact_json(image).encode()
 
 
 def _read_model_card(folder: Path) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+from drydock.attest import cosign
 from drydock.build.render import own_files
 from drydock.config.matrix import read_matrix
 from drydock.config.project_choice import FILE, read_settings
@@ -15,6 +16,8 @@ from drydock.inputs.others import GIT, OCI
 from drydock.model.record import Record
 from drydock.oci.manifest import to_manifest
 from drydock.oci.reference import parse_reference
+from drydock.publish import bindings
+from drydock.publish.push import PublishOptions, attach_documents, signer_of
 from drydock.publish.repository import Repository
 from drydock.registry.manifests import EMPTY, MANIFEST
 
@@ -29,16 +32,23 @@ class PushedProject(Record):
     """A tag that keeps the artefact from being collected as garbage; nothing is taken by it."""
     files: tuple[str, ...]
     rows: tuple[str, ...]
+    signed: bool
 
 
-def push_project(project: Project, name: str, *, insecure: bool = False) -> PushedProject:
-    """Push the files of a project; the same files have the same digest. Raises InputError or RegistryError."""
+def push_project(project: Project, name: str, options: PublishOptions) -> PushedProject:
+    """Push the files of a project; sign them if the options say so. The same files have the same digest.
+
+    Raises InputError, RegistryError, and TagError for a release tag that names another project.
+    """
     where = parse_reference(name.removeprefix(OCI))
     if where.digest:
         raise InputError(f"{name}: found a digest, expected REGISTRY/NAME, with or without a tag")
+    signer = signer_of(options)
+    cosign.require_signer(signer)
     _check_pushable(project)
     files = project_files.in_folder(project.root)
-    repository = Repository(where, indexes.make_index_access(indexes.read_indexes(), os.environ), insecure=insecure)
+    access = indexes.make_index_access(indexes.read_indexes(), os.environ)
+    repository = Repository(where._replace(tag=""), access, insecure=options.insecure)
     config, layer = (repository.push_bytes(data) for data in (b"{}", project_files.pack_project(files)))
     manifest = to_manifest(
         {
@@ -50,14 +60,19 @@ def push_project(project: Project, name: str, *, insecure: bool = False) -> Push
         }
     )
     tag = where.tag or manifest.digest.removeprefix("sha256:")[:12]
+    planned = repository.plan_tag(manifest.digest, tag)
+    subject = bindings.Subject(str(repository.where), "", manifest.digest, {}, "project")
+    binding = bindings.bind_chosen_tag(repository, subject, planned, signer)
     repository.manifests.push(manifest)
-    repository.manifests.push(manifest, tag)
+    attach_documents(repository, [manifest], {manifest.digest: (binding,)}, options)
+    repository.tag(manifest, tag)  # at last: a tag names what is whole
     return PushedProject(
         address=f"{OCI}{where.at(manifest.digest)}",
         digest=manifest.digest,
         tag=tag,
         files=tuple(files),
         rows=tuple(sorted(own_rows(Project(project.root)))),
+        signed=signer is not None,
     )
 
 

@@ -18,7 +18,7 @@ from drydock.cli.options import (
     TrustOptions,
     Verb,
 )
-from drydock.cli.task_helpers import choose_variants, here, report_written
+from drydock.cli.task_helpers import choose_variants, here, report_checked, report_written
 from drydock.core.console import spell_commands, write_output
 from drydock.core.files import format_json
 from drydock.model.record import dump_record
@@ -40,6 +40,7 @@ def lock_rows(options: LockVerbOptions) -> None:
 
     if options.check:
         lockfile.read_current(here(), choose_variants(options.target))
+        report_checked(json=options.json)
         return
     from drydock.projects import locking
 
@@ -220,7 +221,7 @@ def upgrade_project(options: ProjectUpgradeOptions) -> None:
     upgrade.upgrade_project(here(), write=options.write, json=options.json)
 
 
-class ProjectPushOptions(InsecureOption, JsonOption):
+class ProjectPushOptions(SignOptions, InsecureOption, JsonOption):
     """Where a project is published."""
 
     name: str
@@ -231,6 +232,8 @@ class ProjectPushOptions(InsecureOption, JsonOption):
 def push_project(options: ProjectPushOptions) -> None:
     """Publish your project's rows and files, and print the line with which other projects take them by digest."""
     from drydock.publish import project_push
+    from drydock.publish.push import PublishOptions
 
-    pushed = project_push.push_project(here(), options.name, insecure=options.insecure)
+    signing = PublishOptions("", insecure=options.insecure, key=options.sign_key, keyless=options.keyless)
+    pushed = project_push.push_project(here(), options.name, signing)
     write_output(format_json(dump_record(pushed)) if options.json else project_push.format_from_line(pushed))

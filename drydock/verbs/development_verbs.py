@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from drydock.cli.options import CheckOption, JsonOption, RowOption, RowOrAllOption, SignOptions, Verb, VerbOptions
-from drydock.cli.task_helpers import foundations_of, here, report_written
+from drydock.cli.task_helpers import foundations_of, here, report_checked, report_written
 from drydock.config.matrix import read_matrix
 from drydock.config.project_choice import DRYDOCK
 from drydock.core.console import write_output
@@ -27,7 +27,11 @@ def write_schemas(options: SchemaOptions) -> None:
     """Write the JSON Schemas of matrix, stacks, locks and other files."""
     from drydock.pages import schema
 
-    schema.check_schemas(ROOT) if options.check else report_written(schema.write_schemas(ROOT), json=options.json)
+    if options.check:
+        schema.check_schemas(ROOT)
+        report_checked(json=options.json)
+    else:
+        report_written(schema.write_schemas(ROOT), json=options.json)
 
 
 class ProveOptions(RowOption, SignOptions):
@@ -153,6 +157,7 @@ def write_docs(options: DocsOptions) -> None:
             read_matrix(here()),
             [*bench_page.find_stale_files(ROOT), *commands_page.find_stale_page(ROOT, COMMANDS)],
         )
+        report_checked(json=options.json)
     else:
         written = docs.write(here(), read_matrix(here()))
         report_written(
@@ -303,6 +308,7 @@ def write_workflows(options: CiOptions) -> None:
     if options.check:
         workflow.check_workflows(here(), variants, options.format)
         ci_requirements.check_requirements(here())
+        report_checked(json=options.json)
     else:
         report_written(workflow.write(here(), variants, options.format), json=options.json)
 

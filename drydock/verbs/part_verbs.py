@@ -17,7 +17,7 @@ from drydock.cli.options import (
     Verb,
     VerboseOption,
 )
-from drydock.cli.task_helpers import choose_variants, here, report_written
+from drydock.cli.task_helpers import choose_variants, here, report_checked, report_written
 from drydock.config.matrix import find_variant, read_matrix
 from drydock.core.console import write_output
 from drydock.core.files import format_json
@@ -80,6 +80,7 @@ def render_rows(options: RenderRowOptions) -> None:
     if options.check:
         for variant, lock in locked:
             row_record_file.check_row_files(here(), variant, lock)
+        report_checked(json=options.json)
     else:
         report_written(row_record_file.write_rows(here(), locked), json=options.json)
 

@@ -29,11 +29,15 @@ class StatementOptions(VerbOptions):
     """signed file that `prove` wrote: check that it is about this image, and show what it says"""
     root: str = ""
     """with --statement: recorded host (facts --record host.json) that it must be about"""
+    max_age: int = 0
+    """refuse a channel that was last published, and with --statement a statement that ended, more days ago than this"""
 
     def check_statement(self) -> None:
-        """Raise InputError for a host that nothing is compared with."""
+        """Raise InputError for a host that nothing is compared with, or an age that cannot be."""
         if self.root and not self.statement:
             raise InputError("--root: requires --statement, which is compared with the host")
+        if self.max_age < 0:
+            raise InputError(f"--max-age {self.max_age}: expected a number of days, 1 or more")
 
 
 class RebuildOptions(StatementOptions, BuilderOption, VerboseOption, JsonOption):
@@ -53,6 +57,8 @@ class RebuildOptions(StatementOptions, BuilderOption, VerboseOption, JsonOption)
         super().check_statement()
         if self.verify_key and not self.statement:
             raise InputError("--verify-key: requires --statement; `image verify` checks an image in a registry")
+        if self.max_age and not self.statement:
+            raise InputError("--max-age: requires --statement; `image verify` compares the age of a channel")
         if self.record and self.statement:
             raise InputError("--record and --statement exclude each other: a statement is read, and nothing is built")
 
@@ -80,7 +86,7 @@ def _print_row_statement(options: RebuildOptions) -> None:
     """Print what `prove` saw of the image that a row's lock or proof records."""
     from drydock.prove import served_statement
 
-    words = (options.target, options.statement, options.verify_key, options.root)
+    words = (options.target, options.statement, options.verify_key, options.root, options.max_age)
     shown = served_statement.verify_row_statement(here(), *words)
     write_output(served_statement.format_shown_statement(shown, json=options.json))
 
@@ -125,8 +131,6 @@ class ImageVerifyOptions(StatementOptions, TrustOptions, BuilderOption, VerboseO
     """do not rebuild the image"""
     mirror_of: str = ""
     """HOST/REPOSITORY that the image was published to, if this is a mirror of it"""
-    max_age: int = 0
-    """refuse a channel that was last published more than this many days ago"""
     unsigned: bool = False
     """check no signature, only to look; the documents may come from anyone"""
 
@@ -137,13 +141,14 @@ def verify_image(options: ImageVerifyOptions) -> None:
     from drydock.examine import examine_tasks
 
     options.check_statement()
+    tag_age = examine_tasks.choose_tag_age(options.reference, options.max_age, with_statement=bool(options.statement))
     settings = examine_tasks.verify_options(
         options.signers,
         options.builder,
         rebuild=not options.registry_only,
         insecure=options.insecure,
         mirror_of=options.mirror_of,
-        max_age=options.max_age,
+        max_age=tag_age,
         unsigned=options.unsigned,
     )
     if not options.statement:
@@ -152,7 +157,7 @@ def verify_image(options: ImageVerifyOptions) -> None:
     from drydock.prove import served_statement
 
     trusted = examine_tasks.verify_published_image(here(), options.reference, settings)
-    words = (options.statement, settings.trust, options.root)
+    words = (options.statement, settings.trust, options.root, options.max_age)
     shown = served_statement.verify_image_statement(here(), trusted, *words)
     write_output(served_statement.format_shown_statement(shown, trusted, json=options.json))
 

@@ -103,7 +103,8 @@ def test_what_prove_saw_is_signed_and_read(
     path = tmp_path / "statement.sigstore.json"
     path.write_bytes(served_statement.sign_served(served, built.digest, Signer(str(key))))
     host = served_statement.reduce_facts(answers[0])
-    subject = ServedSubject((built.digest,), job.lock.source_date_epoch, host=host)
+    inputs, epoch = {job.platform: job.inputs_sha256}, job.lock.source_date_epoch
+    subject = ServedSubject(job.variant.id, {job.platform: (built.digest,)}, inputs, epoch, host=host)
 
     assert served_statement.read_served(str(path), Trust(str(key.with_suffix(".pub"))), subject) == served
     assert any("Available KV cache memory" in line or "KV cache size" in line for line in served.memory)

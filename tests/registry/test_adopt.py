@@ -370,6 +370,10 @@ def test_the_verb_prints_the_image_and_takes_the_options(project: Project, upstr
         "images/vllm-openai-v0.33.0/Dockerfile",
         "images/vllm-openai-v0.33.0/upgrade.json",
     )
+    again = AdoptedImage.model_validate_json(verb(project.root, "adopt", image, to, "--json"))
+    assert (again.digest, again.bytes_read, again.not_in_effect) == (adopted.digest, 0, {})
+    checked = AdoptedImage.model_validate_json(verb(project.root, "adopt", image, to, "--check", "--json"))
+    assert (checked.digest, checked.tag) == (adopted.digest, None)
     text = verb(project.root, "adopt", image, to, "--check")
     assert text.startswith(adopted.image)
 

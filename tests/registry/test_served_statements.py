@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import base64
 import json
+import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -38,7 +39,10 @@ def write_statement(folder: Path, local: LocalRepository, key: Path, digest: str
     began = local.lock.source_date_epoch + 1000
     host = served_statement.reduce_facts(facts_of(HOST))
     times = {"began": began, "ready": began + 20, "ended": began + 30}
-    record = served(variant=VARIANT, host=host, foundation=None, **{**times, **changes})
+    inputs = local.job(AMD64).inputs_sha256
+    record = served(variant=VARIANT, host=host, foundation=None, inputs_sha256=inputs, **times).model_copy(
+        update=changes
+    )
     path = folder / "statement.sigstore.json"
     path.write_bytes(served_statement.sign_served(record, digest or digest_of(local), cosign.Signer(str(key))))
     return path
@@ -68,7 +72,7 @@ def test_a_statement_about_the_recorded_image_and_the_host_is_accepted(
 
     assert any("served on no device, " in line for line in shown.shown)
     assert "memory: Available KV cache memory: 61.25 GiB" in shown.shown
-    assert [line.partition(":")[0] for line in shown.not_shown] == ["foundation"]
+    assert [line.partition(":")[0] for line in shown.not_shown] == ["foundation", "age"]
 
 
 def alter(path: Path, change: Callable[[dict[str, Any]], None]) -> None:
@@ -114,6 +118,129 @@ def test_a_statement_that_is_older_than_the_image_is_refused(tmp_path: Path, loc
     assert "older than the image's inputs of " in refused(local, path, key)
 
 
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"known_answer": ("token 3: decode chose 7, prefill 9",)}, "does not say that the known answer was given"),
+        ({"checks": {"CPU-001": "FAIL"}}, "checks of its host failed: CPU-001"),
+        ({"checks": {"CPU-001": "ERROR"}}, "predicate.checks.CPU-001: "),
+        ({"variant": "cuda13.0-vllm0.33"}, "it is about the variant cuda13.0-vllm0.33, expected "),
+        ({"platform": "linux/arm64"}, "it is about linux/arm64, expected linux/amd64"),
+        ({"inputs_sha256": "d" * 64}, "of the inputs dddd"),
+        ({"commit": "\x1b[2Jmain"}, "predicate.commit: "),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:Pydantic serializer warnings")
+def test_the_signers_own_word_that_it_did_not_work_is_no_proof(
+    tmp_path: Path, local: LocalRepository, key: Path, changes: dict[str, Any], expected: str
+) -> None:
+    error_text = refused(local, write_statement(tmp_path, local, key, **changes), key)
+
+    assert expected in error_text
+    assert "\x1b" not in error_text
+
+
+def test_an_old_statement_is_refused_if_an_age_is_given(tmp_path: Path, local: LocalRepository, key: Path) -> None:
+    path, project = write_statement(tmp_path, local, key), Project(local.root)
+    words = (VARIANT, str(path), str(key.with_suffix(".pub")), "")
+
+    assert served_statement.verify_row_statement(project, *words, 36_500).statement.variant == VARIANT
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(served_statement.time, "time", lambda: local.lock.source_date_epoch + 3 * 86_400)
+        with pytest.raises(UntrustedError, match=r"more than 2 days ago \(--max-age\)"):
+            served_statement.verify_row_statement(project, *words, 2)
+
+
+# --- envelopes ------------------------------------------------------------------------------------------------------
+
+
+class OwnKey(NamedTuple):
+    """A key with which anything can be signed, since openssl does not read what it signs."""
+
+    private: Path
+    public: Path
+
+    def sign(self, payload: bytes, kind: str = cosign.IN_TOTO) -> dict[str, Any]:
+        """Return a DSSE envelope (https://github.com/secure-systems-lab/dsse, protocol.md) of a payload."""
+        encoded = b"DSSEv1 %d %s %d %s" % (len(kind), kind.encode(), len(payload), payload)
+        command = ["openssl", "dgst", "-sha256", "-sign", str(self.private)]
+        signature = subprocess.run(command, input=encoded, capture_output=True, check=True).stdout
+        text = base64.b64encode(payload).decode()
+        return {"payload": text, "payloadType": kind, "signatures": [{"sig": base64.b64encode(signature).decode()}]}
+
+
+@pytest.fixture(scope="module")
+def own_key(tmp_path_factory: pytest.TempPathFactory) -> OwnKey:
+    folder = tmp_path_factory.mktemp("own")
+    private, public = folder / "own.key", folder / "own.pub"
+    subprocess.run(["openssl", "ecparam", "-name", "prime256v1", "-genkey", "-noout", "-out", str(private)], check=True)
+    subprocess.run(["openssl", "ec", "-in", str(private), "-pubout", "-out", str(public)], check=True)
+    return OwnKey(private, public)
+
+
+def read_payload(path: Path) -> bytes:
+    return base64.b64decode(json.loads(path.read_bytes())["dsseEnvelope"]["payload"])
+
+
+def change_envelope(path: Path, envelope: dict[str, Any]) -> None:
+    path.write_text(json.dumps({**json.loads(path.read_bytes()), "dsseEnvelope": envelope}))
+
+
+def test_what_another_tool_signs_is_read_and_each_trick_with_its_envelope_is_refused(
+    tmp_path: Path, local: LocalRepository, key: Path, own_key: OwnKey
+) -> None:
+    path = write_statement(tmp_path, local, key)
+    payload, own = read_payload(path), own_key.private
+    bundle, envelope = json.loads(path.read_bytes()), own_key.sign(payload)
+    bundle["verificationMaterial"] = {"publicKey": {"hint": "own"}}
+    path.write_text(json.dumps({**bundle, "dsseEnvelope": envelope}))
+    assert verify(local, path, own).statement.variant == VARIANT
+
+    other = envelope | {"signatures": [*bundle["dsseEnvelope"]["signatures"], *envelope["signatures"]]}
+    twice = payload[:-1] + b',"predicateType":"urn:drydock:served:v1"}'
+    tricks = {
+        "two signatures, the other's first": other,
+        "two of its own": envelope | {"signatures": 2 * envelope["signatures"]},
+        "none": envelope | {"signatures": []},
+        "another type": own_key.sign(payload, "application/json"),
+        "a type that was changed": envelope | {"payloadType": "application/json"},
+        "a key that is there twice": own_key.sign(twice),
+        "a key that no statement has": own_key.sign(payload[:-1] + b',"verdict":"wrong answers"}'),
+        "a field that no envelope has": envelope | {"payload_type": "text/plain"},
+        "characters that Python leaves out": envelope | {"payload": "\n" + envelope["payload"]},
+        "no JSON": own_key.sign(payload + b"x"),
+        "another's envelope": bundle["dsseEnvelope"],
+    }
+    for name, trick in tricks.items():
+        change_envelope(path, trick)
+        assert refused(local, path, own), name
+
+
+def test_a_bundle_with_two_envelopes_is_refused(
+    tmp_path: Path, local: LocalRepository, key: Path, own_key: OwnKey
+) -> None:
+    path = write_statement(tmp_path, local, key)
+    mine = json.dumps(json.loads(path.read_bytes())["dsseEnvelope"])
+    changed = own_key.sign(read_payload(path).replace(b'"PASS"', b'"WARN"'))
+    for first, second in (("dsseEnvelope", "dsseEnvelope"), ("dsse_envelope", "dsseEnvelope")):
+        for envelopes in ((mine, json.dumps(changed)), (json.dumps(changed), mine)):
+            bundle = json.loads(write_statement(tmp_path, local, key).read_bytes())
+            del bundle["dsseEnvelope"]
+            text = json.dumps(bundle)[:-1] + f', "{first}": {envelopes[0]}, "{second}": {envelopes[1]}}}'
+            path.write_text(text)
+            assert refused(local, path, key)
+
+
+def test_a_private_key_a_certificate_or_another_key_is_no_public_key(
+    tmp_path: Path, local: LocalRepository, key: Path
+) -> None:
+    path, project = write_statement(tmp_path, local, key), Project(local.root)
+    (tmp_path / "empty").write_text("")
+    for name in (str(key), str(tmp_path / "empty"), str(path), "/absent", "env://NO_SUCH_NAME"):
+        with pytest.raises((InputError, UntrustedError)):
+            served_statement.verify_row_statement(project, VARIANT, str(path), name, "")
+
+
 def test_a_signed_document_of_another_kind_is_no_statement(tmp_path: Path, local: LocalRepository, key: Path) -> None:
     statement = served_statement.make_statement(served(), digest_of(local))
     statement["predicateType"] = "https://slsa.dev/provenance/v1"
@@ -156,7 +283,9 @@ def test_the_verb_prints_what_a_statement_says(
     assert "  not checked: host: --root HOST compares it with a recorded one" in lines
 
 
-@pytest.mark.parametrize("options", [{"root": "h"}, {"verify_key": "k"}, {"statement": "s", "record": True}])
+@pytest.mark.parametrize(
+    "options", [{"root": "h"}, {"max_age": 3}, {"verify_key": "k"}, {"statement": "s", "record": True}]
+)
 def test_an_option_that_would_be_ignored_is_an_error(options: dict[str, Any]) -> None:
     with pytest.raises(InputError, match="--statement"):
         trust_verbs.rebuild_row.function(trust_verbs.RebuildOptions(target=VARIANT, **options))
@@ -175,4 +304,7 @@ def test_the_statement_of_a_published_image_is_shown_with_it(
     assert answer["statement"]["variant"] == VARIANT
     write_statement(tmp_path, signed.local, key, f"sha256:{'e' * 64}")
     with pytest.raises(UntrustedError, match="it is about the image"):
+        trust_verbs.verify_image.function(trust_verbs.ImageVerifyOptions(**options))
+    write_statement(tmp_path, signed.local, key, signed.digest, inputs_sha256="d" * 64)
+    with pytest.raises(UntrustedError, match="of the inputs dddd"):
         trust_verbs.verify_image.function(trust_verbs.ImageVerifyOptions(**options))

@@ -1,0 +1,118 @@
+"""Each verb of tasks.py that has --json prints JSON in each of its branches: a script that asks for it gets it."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import inspect
+import textwrap
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import pytest
+
+from drydock.cli.options import AlwaysJsonOption, Verb, list_fields
+from drydock.core.console import write_output
+from drydock.core.files import format_json
+from tasks import COMMANDS
+
+VERBS: Mapping[str, Verb] = {
+    name: verb for verbs in COMMANDS.values() for name, verb in verbs.items() if "json" in list_fields(verb.record)
+}
+ALWAYS_JSON = ("format_json", "profile_text")
+"""Functions whose text is JSON."""
+ENDLESS = ("serve_site",)
+"""Functions that run until they are interrupted."""
+
+
+def mentions_json(node: ast.AST) -> bool:
+    """Tell whether code reads the option, or makes JSON whatever is asked for."""
+    return any(
+        (isinstance(part, ast.Attribute) and part.attr in ("json", *ALWAYS_JSON))
+        or (isinstance(part, ast.Name) and part.id in ("json", *ALWAYS_JSON, "options") and is_whole(part, node))
+        for part in ast.walk(node)
+    )
+
+
+def is_whole(name: ast.Name, within: ast.AST) -> bool:
+    """Tell whether a name is not only there for one of its attributes: `_print_row_statement(options)`."""
+    return not any(isinstance(part, ast.Attribute) and part.value is name for part in ast.walk(within))
+
+
+def all_branches_print(body: Sequence[ast.stmt]) -> bool:
+    """Tell whether every way through statements comes by the option, or ends in an error or never."""
+    for statement in body:
+        if isinstance(statement, ast.If) and not mentions_json(statement.test):
+            branches = [statement.body, statement.orelse]
+            if all(map(all_branches_print, branches)):
+                return True
+            if any(leaves(branch) and not all_branches_print(branch) for branch in branches):
+                return False
+        elif (
+            isinstance(statement, ast.Raise)
+            or mentions_json(statement)
+            or any(name in ast.dump(statement) for name in ENDLESS)
+        ):
+            return True
+        elif isinstance(statement, ast.Return):
+            return False
+    return False
+
+
+def leaves(body: Sequence[ast.stmt]) -> bool:
+    return any(isinstance(part, ast.Return) for statement in body for part in ast.walk(statement))
+
+
+def parse_function(function: Callable[..., Any]) -> ast.FunctionDef:
+    (definition,) = ast.parse(textwrap.dedent(inspect.getsource(function))).body
+    assert isinstance(definition, ast.FunctionDef)
+    return definition
+
+
+@pytest.mark.parametrize("name", sorted(VERBS))
+def test_each_branch_of_a_verb_prints_json(name: str) -> None:
+    verb = VERBS[name]
+    function = parse_function(verb.function)
+    assert all_branches_print(function.body), f"{name}: a branch prints nothing with --json"
+    for helper in list_functions_with_json(verb.function):
+        assert all_branches_print(parse_function(helper).body), f"{name}: {helper.__qualname__}: a branch"
+
+
+def list_functions_with_json(function: Callable[..., Any]) -> Iterator[Callable[..., Any]]:
+    """Yield the functions that a verb calls with json=…, wherever they are imported."""
+    definition = parse_function(function)
+    names = dict(vars(inspect.getmodule(function)))
+    for part in ast.walk(definition):
+        if isinstance(part, ast.ImportFrom):
+            for alias in part.names:
+                names[alias.asname or alias.name] = import_name(str(part.module), alias.name)
+    for part in ast.walk(definition):
+        if isinstance(part, ast.Call) and any(keyword.arg == "json" for keyword in part.keywords):
+            target = part.func
+            owner = names.get(target.value.id) if isinstance(target, ast.Attribute) else None  # type: ignore[attr-defined]
+            found = getattr(owner, target.attr) if isinstance(target, ast.Attribute) else names[target.id]  # type: ignore[attr-defined]
+            if inspect.isfunction(found):
+                yield found
+
+
+def import_name(module: str, name: str) -> Any:
+    imported = importlib.import_module(module)
+    return getattr(imported, name) if hasattr(imported, name) else importlib.import_module(f"{module}.{name}")
+
+
+def test_the_check_sees_a_branch_that_prints_nothing() -> None:
+    def forgets(options: Any) -> None:
+        if options.check:
+            return
+        write_output(format_json(options.json))
+
+    def prints(options: Any) -> None:
+        if options.check:
+            write_output(str(options.json))
+            return
+        write_output(format_json(options.json))
+
+    assert not all_branches_print(parse_function(forgets).body)
+    assert all_branches_print(parse_function(prints).body)
+    assert len(VERBS) > 40
+    assert any(issubclass(verb.record, AlwaysJsonOption) for verb in VERBS.values())
