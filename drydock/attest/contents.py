@@ -109,7 +109,7 @@ def read_contents(manifest: Mapping[str, Any], blob: Callable[[str], Path], base
 
     The lowest `base_layers` layers are known to be those of the base, so that whatever is in them belongs to it.
     """
-    files: dict[str, File] = {}
+    files = layers.LayeredPaths[File]()
     texts: dict[str, str] = {}
     links: dict[str, str] = {}
     for raw_entry in layers.read_layer_entries(manifest, blob):

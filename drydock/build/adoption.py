@@ -5,8 +5,9 @@ Nothing runs inside the base: what needs a step there, a build does. Pure, excep
 
 from __future__ import annotations
 
+import posixpath
 from collections.abc import Mapping, Sequence
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
 from drydock.build import render
@@ -14,6 +15,7 @@ from drydock.core.errors import InputError, RegistryError
 from drydock.core.files import format_json, link_or_copy
 from drydock.core.project import Project
 from drydock.lock import vllm_lists
+from drydock.model.names import UNSEEN
 from drydock.model.variant import Variant
 from drydock.oci import image_layout as oci
 from drydock.oci import strict
@@ -34,6 +36,8 @@ ADOPTED = "io.drydock.adopted"
 ADDED_LAYERS = 2
 """The last layers of an adopted image: all that drydock vouches for."""
 VARIANT = "io.drydock.variant"
+LONGEST_TEXT = 1 << 17
+"""Characters of a variable or a label: Linux starts no program with a longer one (MAX_ARG_STRLEN, execve(2))."""
 _CHANGED = ("Entrypoint", "Cmd", "User", "WorkingDir", "Healthcheck", "StopSignal", "OnBuild", "Shell")
 """Settings of the base that the new image has otherwise, or not at all."""
 
@@ -74,13 +78,25 @@ def read_settings(config: Mapping[str, Any], where: str) -> BaseSettings:
     """
     settings = config["config"]
     env = settings.get("Env") or []
+    volumes, ports = (_read_names(settings, key, where) for key in ("Volumes", "ExposedPorts"))
     if not isinstance(env, list) or not all(isinstance(item, str) and item.find("=") > 0 for item in env):
         raise RegistryError(f"{where}: its configuration has variables (Env) of another form than NAME=VALUE")
+    labels = settings["Labels"]
+    for key, texts in {"Env": env, "Labels": labels, "Volumes": volumes, "ExposedPorts": ports}.items():
+        if unseen := [text for text in texts if UNSEEN.search(text)]:
+            raise RegistryError(f"{where}: its configuration has {key} with control characters: {unseen[0]!a:.80}")
+    if "\0" in "".join(labels.values()):
+        raise RegistryError(f"{where}: its configuration has Labels with a NUL byte")
+    size = max(map(len, (*env, *volumes, *ports, *labels, *labels.values())), default=0)
+    if size >= LONGEST_TEXT:
+        raise RegistryError(
+            f"{where}: its configuration has a text of {size} characters, expected at most {LONGEST_TEXT}"
+        )
     return BaseSettings(
         env=dict(item.split("=", 1) for item in env),
-        labels=settings["Labels"],
-        volumes=_read_names(settings, "Volumes", where),
-        ports=_read_names(settings, "ExposedPorts", where),
+        labels=labels,
+        volumes=volumes,
+        ports=ports,
         replaced={name: settings[name] for name in _CHANGED if settings.get(name)},
     )
 
@@ -97,10 +113,16 @@ def refuse_base(base: BaseSettings, where: str) -> None:
     if row := base.labels.get(VARIANT):
         hint = "`./inv image inspect` shows it; a newer entrypoint comes with a newer build of that row"
         raise InputError(f"{where}: is one of drydock's images already: the row {row!a:.80}", hint=hint)
-    hiding = [name for name in base.volumes if f"/{FOLDER}/".startswith(f"/{name.strip('/')}/".replace("//", "/"))]
+    hiding = [name for name in base.volumes if _covers(name, f"/{FOLDER}") or _covers(f"/{FOLDER}", name)]
     if hiding:
         text = f"{where}: its VOLUME {hiding[0]!a:.80} would lie over /{FOLDER}, and keep an older entrypoint in use"
         raise InputError(text, hint="ask its publisher for an image without this volume")
+
+
+def _covers(folder: str, path: str) -> bool:
+    """Tell whether a path is in a folder, or is it. An engine resolves `.` and `..` in the name of a volume."""
+    above, below = (PurePosixPath(posixpath.normpath(f"/{name.lstrip('/')}")) for name in (folder, path))
+    return below.is_relative_to(above)
 
 
 def refuse_additions(variant: Variant) -> None:

@@ -26,6 +26,8 @@ RETRIED = (408, 425, 429, 500, 502, 503, 504, 509)
 """HTTP status codes after which another attempt may succeed. 509 (bandwidth exceeded) is in no RFC; hosts send it."""
 LONGEST_PAUSE = 60.0
 """Seconds, even if a server asks for more."""
+LONGEST_REQUEST = 600.0
+"""Seconds that a server may ask for. More is an error at once: asking each minute until then would not change it."""
 NOTICEABLE_PAUSE = 5.0
 """Seconds; a longer pause is logged."""
 PORTS = {"https": 443, "http": 80}
@@ -173,8 +175,12 @@ def pause_before_retry(
 ) -> None:
     """Wait as long as the server asks for, at least longer after each failure: `pause` seconds at first, with jitter.
 
-    A date has whole seconds and comes from another clock: it may be over before the server is ready.
+    A date has whole seconds and comes from another clock: it may be over before the server is ready. Raises FetchError
+    for a server that asks for longer than LONGEST_REQUEST.
     """
+    if error.pause and error.pause > LONGEST_REQUEST:
+        text = f"{server}: {error}, and asks to wait {error.pause:.0f} s (Retry-After)"
+        raise FetchError(text, hint="try again after that time")
     seconds = pause * 2.0 ** (failures - 1) * random.uniform(0.5, 1.0)  # noqa: S311 - jitter
     seconds = min(max(error.pause or 0.0, seconds), LONGEST_PAUSE)
     if seconds > NOTICEABLE_PAUSE:
@@ -187,6 +193,7 @@ def pause_before_retry(
 
 REASONS: tuple[tuple[type[BaseException] | tuple[type[BaseException], ...], str], ...] = (
     (requests.exceptions.InvalidURL, "an address is invalid"),
+    (requests.exceptions.TooManyRedirects, "it redirects more than 30 times, perhaps in a circle"),
     (requests.exceptions.InvalidSchema, "its address is neither http:// nor https://"),
     (urllib3.exceptions.ProxyError, "the proxy refused the connection"),
     (socket.gaierror, "the name of the server is not known (DNS)"),

@@ -158,7 +158,7 @@ def machine_patterns(env: Mapping[str, str]) -> tuple[Pattern, ...]:
 
 def observe_image(subject: AuditedImage, policy: HardeningPolicy) -> ObservedImage:
     """Return what the rules need to know about an image. Reads every layer once."""
-    nodes: dict[str, TreeNode] = {}
+    nodes = layers.LayeredPaths[TreeNode]()
     texts: dict[str, str] = {}
     secrets: list[Finding] = []
     for entry in layers.read_layer_entries(subject.manifest, subject.blob):

@@ -16,6 +16,7 @@ from drydock.inputs.image_digests import at_mirror
 from drydock.inputs.store import Store, place_file, whole_folder
 from drydock.model.locked import LockedImageBase
 from drydock.oci import image_layout as oci
+from drydock.oci import strict
 from drydock.oci.manifest import Manifest
 from drydock.oci.reference import parse_reference
 from drydock.registry.blobs import Blobs
@@ -52,6 +53,8 @@ def fetch_base(
         raise FetchError(f"{name}: platforms are {platform_names}, expected {platform}")
     manifest = images.images[platform]
     _store_blobs(blobs, manifest, store)
+    config = store.path(manifest.content["config"]["digest"].removeprefix("sha256:")).read_bytes()
+    strict.check_platform(strict.read_config(config, name), platform, name)
     with whole_folder(final, replace_unless=oci.is_intact_layout) as layout:
         for descriptor in _list_blobs(manifest):
             blob = store.path(descriptor["digest"].removeprefix("sha256:"))

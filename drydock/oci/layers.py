@@ -69,14 +69,60 @@ def read_layer_entries(manifest: Mapping[str, Any], blob: Callable[[str], Path])
             raise UntrustedError(f"layer {descriptor['digest']}: invalid: {error}") from error
 
 
-def apply_whiteout(below: dict[str, Item], whiteout: Entry) -> None:
+class LayeredPaths(dict[str, Item]):
+    """What is at each path of an image, by folders: a whiteout costs what it hides, however many paths there are."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._names: dict[str, set[str]] = {}
+        """Folder → the names in it."""
+        self._emptied: set[tuple[int, str]] = set()
+        """Layer and folder of each whiteout of a folder's content."""
+
+    def __setitem__(self, path: str, item: Item) -> None:
+        super().__setitem__(path, item)
+        while path:
+            folder, _, name = path.rpartition("/")
+            names = self._names.setdefault(folder, set())
+            if name in names:
+                break
+            names.add(name)
+            path = folder
+
+    def remove(self, path: str) -> None:
+        """Remove a path and everything in it."""
+        folder, _, name = path.rpartition("/")
+        if name not in self._names.get(folder, ()):
+            return
+        for inner in self._list_within(path):
+            self.pop(inner, None)
+            self._names.pop(inner, None)
+        self._names[folder].remove(name)
+
+    def empty_folder(self, folder: str, layer: int) -> None:
+        """Remove what lower layers have in a folder."""
+        if (layer, folder) in self._emptied:
+            return
+        self._emptied.add((layer, folder))
+        for path in self._list_within(folder):
+            if path in self and self[path].layer < layer:
+                del self[path]
+
+    def _list_within(self, path: str) -> list[str]:
+        """Return a path, and everything in it."""
+        paths = [path]
+        for folder in paths:  # which grows
+            paths += [posixpath.join(folder, name) for name in self._names.get(folder, ())]
+        return paths
+
+
+def apply_whiteout(below: LayeredPaths[Item], whiteout: Entry) -> None:
     """Remove from `below` what a whiteout hides: a path and everything in it, or the content of a folder."""
     folder, _, name = whiteout.path.rpartition("/")
-    opaque = name == OPAQUE
-    hidden = folder if opaque else posixpath.join(folder, name.removeprefix(WHITEOUT))
-    for path in [path for path in below if path == hidden or path.startswith(f"{hidden}/")]:
-        if not opaque or below[path].layer < whiteout.layer:
-            del below[path]
+    if name == OPAQUE:
+        below.empty_folder(folder, whiteout.layer)
+    elif hidden := name.removeprefix(WHITEOUT):
+        below.remove(posixpath.join(folder, hidden))
 
 
 def find_link_target(info: tarfile.TarInfo) -> str:

@@ -22,6 +22,8 @@ DOCKER_INDEX = "application/vnd.docker.distribution.manifest.list.v2+json"
 MANIFESTS, INDEXES = (MANIFEST, DOCKER_MANIFEST), (INDEX, DOCKER_INDEX)
 SCHEMA_1 = "application/vnd.docker.distribution.manifest.v1"
 """Beginning of the two media types of Docker's first format, which registries and engines have removed."""
+GENERIC = ("application/json", "application/octet-stream", "binary/octet-stream", "text/plain")
+"""Types that file servers give to any manifest."""
 CONFIGS = ("application/vnd.oci.image.config.v1+json", "application/vnd.docker.container.image.v1+json")
 """Media types of an image's configuration. A manifest with another one is an artifact (image-spec 1.1, manifest.md)."""
 UNKNOWN = "unknown/unknown"
@@ -95,6 +97,9 @@ def read_strict_manifest(data: bytes, declared: str, where: str) -> tuple[dict[s
     if media_type.startswith(SCHEMA_1):
         text = f"{where}: an image in Docker's format of before 2016, schema 1, which engines no longer pull"
         raise RegistryError(text, hint="its publisher must build and push it again")
+    if declared in GENERIC:
+        text = f"{where}: the registry says that it is {declared}, not which manifest: engines do not pull it"
+        raise RegistryError(text, hint="a proxy or file server before the registry must pass its Content-Type through")
     if media_type not in (*MANIFESTS, *INDEXES):
         raise RegistryError(f"{where}: expected an image or an index, found the media type {media_type!r}")
     _one_kind(content, media_type, where)
@@ -144,6 +149,13 @@ def platform_of(platform: Mapping[str, Any] | None) -> str:
     if variant == DEFAULT_VARIANTS.get(architecture):
         variant = ""
     return "/".join(part for part in (system, architecture, variant) if part)
+
+
+def check_platform(config: Mapping[str, Any], platform: str, where: str) -> None:
+    """Raise RegistryError unless a configuration is for the platform that an index says; a variant may be missing."""
+    actual_platform = platform_of(config)
+    if actual_platform.split("/")[:2] != platform.split("/")[:2]:
+        raise RegistryError(f"{where}: the index says {platform}, the image is for {actual_platform or 'no platform'}")
 
 
 def _validate_document(model: type[BaseModel], content: Mapping[str, Any], where: str) -> None:

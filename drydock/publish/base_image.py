@@ -29,7 +29,8 @@ from drydock.inputs.image_digests import at_mirror
 from drydock.lock.base_lists import BaseLists
 from drydock.model.bases import GLIBC
 from drydock.oci import image_layout as oci
-from drydock.oci.layers import Entry, apply_whiteout
+from drydock.oci import strict
+from drydock.oci.layers import Entry, LayeredPaths, apply_whiteout
 from drydock.oci.layout_diff import GZIP, ZSTD
 from drydock.oci.manifest import Manifest
 from drydock.oci.reference import Reference, parse_reference
@@ -41,6 +42,8 @@ from drydock.registry.platform_images import PlatformImages
 PLATFORMS = frozenset(ARCHITECTURES.values())
 LARGEST_TEXT = 1 << 16
 """Bytes of a file in a layer that is read: os-release has 400."""
+LONGEST_PATH = 4096
+"""Characters of a path: Linux opens no longer one (PATH_MAX)."""
 MOST_NOTES = 10_000
 """Files of a base that are noted. An image with a hundred Pythons has fewer."""
 DEVICES = {
@@ -178,14 +181,15 @@ def open_base(text: str, only: str = "", *, insecure: bool = False) -> BaseImage
     chosen = {name: images[name] for name in sorted(images) if name in PLATFORMS and only in ("", name)}
     if not chosen:
         raise InputError(f"{text}: for {', '.join(sorted(images)) or 'other platforms'}, expected {only or 'Linux'}")
-    platforms = {name: _read_platform(repository, image) for name, image in chosen.items()}
+    platforms = {name: _read_platform(repository, name, image) for name, image in chosen.items()}
     return BaseImage(repository, named.at(top.digest)._replace(tag=named.tag), platforms, listed.indexes)
 
 
-def _read_platform(repository: Repository, manifest: Manifest) -> BasePlatform:
+def _read_platform(repository: Repository, name: str, manifest: Manifest) -> BasePlatform:
     where = f"{repository.where}@{manifest.digest}"
     config = b"".join(repository.blobs.pull(manifest.content["config"]["digest"]))
     parts = read_parts(manifest.content, config, where)
+    strict.check_platform(parts.config, name, where)
     for layer in parts.layers:
         stated = repository.blobs.read_size(layer["digest"])
         if stated not in (None, layer["size"]):
@@ -237,7 +241,7 @@ def read_layer_facts(base: BaseImage, program: ModuleType) -> BaseContents:
     are damaged or larger than any.
     """
     platform = next(iter(base.platforms.values()))
-    notes: dict[str, _Note] = {}
+    notes = LayeredPaths[_Note]()
     scripts = list_scripts_at_start(platform.settings)
     sources = SourceFiles(program)
     with byte_progress() as bar:
@@ -323,7 +327,7 @@ def judge_files(files: Mapping[str, str], where: str) -> BaseFacts:
     return BaseFacts(version, vllm["python"], f"/{interpreter}", release)
 
 
-def _note_entry(notes: dict[str, _Note], entry: Entry, scripts: Collection[str]) -> None:
+def _note_entry(notes: LayeredPaths[_Note], entry: Entry, scripts: Collection[str]) -> None:
     """Note a file that says what the image is, or forget those that a whiteout hides."""
     if entry.hides:
         apply_whiteout(notes, entry)
@@ -375,6 +379,8 @@ def _read_entries(raw: _Stream, number: int) -> Iterator[Entry]:
         plain = gzip.GzipFile(fileobj=stream)
     with open_tar(cast("IO[bytes]", plain), "r|") as archive:
         for info in members(archive):
+            if len(info.name) > LONGEST_PATH:
+                raise tarfile.ReadError(f"a path of {len(info.name)} characters, expected at most {LONGEST_PATH}")
             path = os.path.normpath(info.name).lstrip("/")
             yield Entry(number, path, info, archive.extractfile(info) if info.isreg() and not info.issparse() else None)
     while stream.read(1 << 18):

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, cast
 
 from drydock.core.errors import InputError
 from drydock.lock import vllm_lists
-from drydock.oci.layers import Entry, apply_whiteout, find_link_target
+from drydock.oci.layers import Entry, LayeredPaths, apply_whiteout, find_link_target
 
 LARGEST_PACKAGE: Mapping[str, int] = MappingProxyType({"vllm": 64 << 20, "transformers": 192 << 20})
 """Bytes that are kept of a package's files. vLLM 0.32 has 19 MB of them, transformers 5.24 has 42."""
@@ -59,7 +59,7 @@ class SourceFiles:
     def __init__(self, program: ModuleType) -> None:
         self._places = {"vllm": program.PLACES, "transformers": OF_TRANSFORMERS}
         self._program = program
-        self._files: dict[str, _SourceFile] = {}
+        self._files = LayeredPaths[_SourceFile]()
         self._sizes = dict.fromkeys(LARGEST_PACKAGE, 0)
 
     def note(self, entry: Entry) -> None:

@@ -69,10 +69,18 @@ class Manifests:
         response = self.client.request(request, (200, 404))
         if response.status_code == requests.codes.not_found:
             return None
+        self._refuse_page(response)
         manifest = Manifest(response.content, response.headers.get("Content-Type", "").partition(";")[0].strip())
         if name.startswith("sha256:") and manifest.digest != name:
             raise RegistryError(f"{self.client.where}: {name}: the registry sent {manifest.digest} instead")
         return manifest
+
+    def _refuse_page(self, response: requests.Response) -> None:
+        """Raise RegistryError for a page that people read: of a login, or of a proxy before the registry."""
+        if response.headers.get("Content-Type", "").lower().startswith("text/html"):
+            text = f"{self.client.where}: a web page came instead of an answer of a registry, perhaps to log in"
+            hint = f"run `docker login {self.client.where.host}`; or this is not a registry's address, or needs a proxy"
+            raise RegistryError(text, hint=hint)
 
     def read(self, received: Manifest, name: str) -> Manifest:
         """Return received bytes as a manifest. Raises RegistryError if other clients could read it in another way."""
@@ -201,6 +209,8 @@ class Manifests:
             )
             if response.status_code in absent:
                 return pages
+            if absent != NO_REFERRERS_API:  # a registry without that API may answer with its own page
+                self._refuse_page(response)
             with contextlib.suppress(ValueError):
                 page = parse_any_json(response.content)
                 pages += [page] if isinstance(page, dict) else []

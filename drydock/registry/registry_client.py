@@ -23,7 +23,7 @@ import requests.auth
 
 from drydock.config.server_access import Access, redact_url
 from drydock.core import http
-from drydock.core.errors import CredentialsError, InputError, RegistryError
+from drydock.core.errors import CredentialsError, FetchError, InputError, RegistryError
 from drydock.core.files import SLOWEST, parse_any_json, parse_byte_count
 from drydock.core.http import TransientRequestError
 from drydock.core.network_settings import is_loopback
@@ -149,8 +149,14 @@ class Client:
         raise self._refused(request, response)
 
     def pause(self, failures: int, error: TransientRequestError) -> None:
-        """Wait before the next attempt: as long as the server asks for, else longer each time, with random jitter."""
-        http.pause_before_retry(failures, error, self.access.pause, self.where.host)
+        """Wait before the next attempt: as long as the server asks for, else longer each time, with random jitter.
+
+        Raises RegistryError if it asks for too long.
+        """
+        try:
+            http.pause_before_retry(failures, error, self.access.pause, self.where.host)
+        except FetchError as too_long:
+            raise RegistryError(*too_long.problems, hint=too_long.hint) from error
 
     def unanswered(self, what: str, error: TransientRequestError, failures: int, waited: float) -> RegistryError:
         """Return the error of a request that is not made again, after so many failures and seconds of waiting."""
@@ -283,6 +289,9 @@ class Client:
     def _token(self, challenge: Mapping[str, str], scopes: tuple[str, ...], credentials: Credentials | None) -> str:
         """Get a token from the registry's token service (https://distribution.github.io/distribution/spec/auth/)."""
         realm = challenge.get("realm", "")
+        if "://" not in realm:
+            text = f"{self.where.host}: names the token service {realm!a:.100}, expected its whole address, https://…"
+            raise CredentialsError(text, hint="its operator must set `realm` to an absolute address")
         try:
             safe = self._is_safe(realm)
         except ValueError as error:

@@ -513,7 +513,18 @@ OURS = {**SETTINGS, "Labels": {"io.drydock.variant": "cuda13.0-vllm0.33"}}
         ({"settings": OURS}, "one of drydock's images already"),
         ({"settings": {**SETTINGS, "Volumes": {"/opt": {}}}}, "would lie over /opt/drydock"),
         ({"settings": {**SETTINGS, "Volumes": {"/": {}}}}, "would lie over /opt/drydock"),
+        ({"settings": {**SETTINGS, "Volumes": {"/opt/./drydock": {}}}}, "would lie over /opt/drydock"),
+        ({"settings": {**SETTINGS, "Volumes": {"/x/../opt//drydock/": {}}}}, "would lie over /opt/drydock"),
+        ({"settings": {**SETTINGS, "Volumes": {"opt/drydock/entrypoints": {}}}}, "would lie over /opt/drydock"),
+        ({"settings": {**SETTINGS, "Volumes": {"/../..": {}}}}, "would lie over /opt/drydock"),
+        ({"settings": {**SETTINGS, "Volumes": {"/a\nb": {}}}}, "Volumes with control characters"),
         ({"settings": {**SETTINGS, "Volumes": ["/opt"]}}, "Volumes of another form"),
+        ({"settings": {**SETTINGS, "Env": ["A=x\0y"]}}, "Env with control characters: 'A=x"),
+        ({"settings": {**SETTINGS, "Env": ["A=x\nB=y"]}}, "Env with control characters"),
+        ({"settings": {**SETTINGS, "Env": ["A\u202e=x"]}}, "Env with control characters"),
+        ({"settings": {**SETTINGS, "Env": ["A=" + 3_000_000 * "x"]}}, "a text of 3000002 characters"),
+        ({"settings": {**SETTINGS, "Labels": {"a": 3_000_000 * "x"}}}, "a text of 3000000 characters"),
+        ({"settings": {**SETTINGS, "Labels": {"a": "x\0"}}}, "Labels with a NUL byte"),
         ({"settings": {**SETTINGS, "Env": "PATH=/"}}, r"variables \(Env\)"),
         ({"settings": {**SETTINGS, "Env": ["=x"]}}, r"variables \(Env\)"),
         ({"settings": {**SETTINGS, "Labels": {"a": 1}}}, "Labels"),
@@ -530,6 +541,15 @@ def test_a_base_that_contradicts_itself_or_may_not_be_copied_has_its_sentence(
         adopt_verb.adopt_image(project, options(upstream, f"{upstream.host}/acme/refused"))
     assert read_files(project) == before
     assert requests.get(f"http://{upstream.host}/v2/acme/refused/tags/list", timeout=10).status_code == 404
+
+
+def test_an_index_that_says_another_platform_than_its_image_is_refused(project: Project, upstream: Upstream) -> None:
+    image = upstream.push("one", platform="linux/arm64")
+    upstream.push_index("v0.33.0", [{**image, "platform": {"os": "linux", "architecture": "amd64"}}])
+    before = read_files(project)
+    with pytest.raises(RegistryError, match="the index says linux/amd64, the image is for linux/arm64"):
+        adopt_verb.adopt_image(project, options(upstream, f"{upstream.host}/acme/refused"))
+    assert read_files(project) == before
 
 
 def _break_blob(registry: Registry, layer: Layer) -> None:

@@ -129,12 +129,24 @@ def test_a_status_that_may_pass_has_the_time_that_the_server_asks_for(status: in
 
 
 @pytest.mark.parametrize(
-    ("retry_after", "least", "most"), [(None, 2, 4), (0.0, 2, 4), (15.0, 15, 15), (86400.0, http.LONGEST_PAUSE, 60)]
+    ("retry_after", "least", "most"), [(None, 2, 4), (0.0, 2, 4), (15.0, 15, 15), (300.0, http.LONGEST_PAUSE, 60)]
 )
 def test_the_pause_is_the_servers_or_grows(retry_after: float | None, least: float, most: float) -> None:
     pauses: list[float] = []
     http.pause_before_retry(3, TransientRequestError("busy", retry_after), 1.0, "r.example", pauses.append)
     assert least <= pauses[0] <= most
+
+
+def test_a_server_that_asks_for_a_day_is_not_asked_again_each_minute() -> None:
+    pauses: list[float] = []
+    with pytest.raises(FetchError, match=r"r\.example: busy, and asks to wait 86400 s \(Retry-After\)"):
+        http.pause_before_retry(1, TransientRequestError("busy", 86_400.0), 1.0, "r.example", pauses.append)
+    assert pauses == []
+
+
+def test_a_redirect_in_a_circle_is_named() -> None:
+    text = http.explain_request_error(requests.exceptions.TooManyRedirects("Exceeded 30 redirects."))
+    assert text == "it redirects more than 30 times, perhaps in a circle"
 
 
 def test_only_what_may_pass_is_asked_again() -> None:

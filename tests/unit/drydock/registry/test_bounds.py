@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from drydock.config.server_access import Access
-from drydock.core.errors import RegistryError
+from drydock.core.errors import CredentialsError, RegistryError
 from drydock.oci.reference import parse_reference
 from drydock.registry.blobs import Blobs
 from drydock.registry.manifests import MANIFEST, MOST_PAGES, Manifests
@@ -61,7 +61,7 @@ ENDLESS: dict[str, tuple[Callable[[], Answer], str]] = {
         lambda: Answer(200, {"Content-Type": MANIFEST}, b'{"size": ' + b"9" * 4000 + b"}"),
         "a number of 4000 digits, expected at most 20",
     ),
-    "a redirect": (lambda: Answer(307, {"Location": "/elsewhere"}, itertools.repeat(MIB)), "TooManyRedirects"),
+    "a redirect": (lambda: Answer(307, {"Location": "/elsewhere"}, itertools.repeat(MIB)), "redirects more than 30"),
 }
 
 
@@ -172,6 +172,57 @@ def test_a_wrong_length_does_no_harm(length: str, tmp_path: Path) -> None:
 def test_an_invalid_retry_after_is_ignored(value: str, tmp_path: Path) -> None:
     with always(status=503, headers={"Retry-After": value}) as fake, pytest.raises(RegistryError, match="8 times"):
         manifests(fake, tmp_path).find("v1")
+
+
+def test_a_registry_that_asks_for_a_day_is_asked_once(tmp_path: Path) -> None:
+    with (
+        always(status=429, headers={"Retry-After": "86400"}) as fake,
+        pytest.raises(RegistryError, match="asks to wait 86400 s"),
+    ):
+        manifests(fake, tmp_path).find("v1")
+    assert len(fake.seen) == 1
+
+
+PAGE = b"<!DOCTYPE html><title>Sign in</title>"
+IMAGE = b'{"schemaVersion": 2, "config": {}, "layers": []}'
+
+
+@pytest.mark.parametrize(
+    ("kind", "body", "message", "hint"),
+    [
+        ("text/html; charset=utf-8", PAGE, "a web page came instead of an answer of a registry", "docker login"),
+        ("application/json", IMAGE, "says that it is application/json, not which manifest", "pass its Content-Type"),
+        ("text/plain", IMAGE, "says that it is text/plain, not which manifest", "pass its Content-Type"),
+    ],
+)
+def test_what_stands_before_a_registry_is_named(
+    kind: str, body: bytes, message: str, hint: str, tmp_path: Path
+) -> None:
+    with (
+        always(headers={"Content-Type": kind}, body=body) as fake,
+        pytest.raises(RegistryError, match=message) as caught,
+    ):
+        manifests(fake, tmp_path).find("v1")
+    assert hint in caught.value.hint
+    assert "invalid JSON" not in str(caught.value)
+
+
+def test_a_login_page_is_no_list_of_tags_but_may_stand_for_a_missing_list_of_referrers(tmp_path: Path) -> None:
+    page = Answer(200, {"Content-Type": "text/html"}, PAGE)
+    with Fake(lambda seen: Answer(404) if "manifests/" in seen.path else page) as fake:
+        assert manifests(fake, tmp_path).referrers(DIGEST) == ()
+        with pytest.raises(RegistryError, match="a web page"):
+            manifests(fake, tmp_path).tags()
+
+
+@pytest.mark.parametrize("realm", ["/token", "token", "//r.example/token"])
+def test_a_relative_token_service_is_named(realm: str, tmp_path: Path) -> None:
+    with (
+        always(status=401, headers={"WWW-Authenticate": f'Bearer realm="{realm}",service="r"'}) as fake,
+        pytest.raises(CredentialsError, match=r"names the token service .*, expected its whole address") as caught,
+    ):
+        manifests(fake, tmp_path).find("v1")
+    assert "TLS" not in str(caught.value)
 
 
 def test_a_header_of_spaces_takes_no_time() -> None:
