@@ -17,7 +17,7 @@ from drydock.attest.components import list_build_inputs, list_locked_components
 from drydock.build.build_job import Job
 from drydock.config import matrix
 from drydock.config.rows import MATRIX
-from drydock.config.server_access import redact_url
+from drydock.config.server_access import redact_text, redact_url
 from drydock.core.commit import is_in_repository, read_commit, read_head, run_git, select_all_but
 from drydock.core.errors import UntrustedError
 from drydock.core.project import Project
@@ -174,9 +174,9 @@ def read_origin(project: Project) -> Checkout:
 def read_builder_id(env: Mapping[str, str]) -> str:
     """Return the builder as a URI: from DRYDOCK_BUILDER_ID, GitHub or GitLab."""
     if env.get("DRYDOCK_BUILDER_ID"):
-        return env["DRYDOCK_BUILDER_ID"]
+        return redact_text(env["DRYDOCK_BUILDER_ID"])
     if env.get("GITHUB_WORKFLOW_REF"):
-        return f"{env.get('GITHUB_SERVER_URL', 'https://github.com')}/{env['GITHUB_WORKFLOW_REF']}"
+        return f"{redact_text(env.get('GITHUB_SERVER_URL', 'https://github.com'))}/{env['GITHUB_WORKFLOW_REF']}"
     if env.get("CI_CONFIG_REF_URI"):
         return f"https://{env['CI_CONFIG_REF_URI']}"
     return LOCAL
