@@ -117,8 +117,10 @@ def read_contents(manifest: Mapping[str, Any], blob: Callable[[str], Path], base
             path=resolve_links(links, raw_entry.path)
         )  # containerd, too, follows links among the folders
         if entry.hides:
+            before = len(files)
             layers.apply_whiteout(files, entry)
-            links = {path: link for path, link in links.items() if path in files}
+            if len(files) != before:
+                links = {path: link for path, link in links.items() if path in files}
             if base_layers and not entry.path.startswith(ENVIRONMENT):  # no step of the build removes such files
                 files[entry.path] = File(entry.layer, 0, "", "", entry.info.mode)
         elif not entry.info.isdir():

@@ -88,7 +88,7 @@ class Binding(Record):
         if bool(self.platforms) == (self.kind == "project") or bool(self.variant) == (
             self.kind in ("model", "project")
         ):
-            raise ValueError(f"the platforms or the variant are not those of a {self.kind}")
+            raise ValueError(f"the platforms or the variant do not fit the kind {self.kind}")
         return self
 
     @property

@@ -65,6 +65,63 @@ def test_a_document_about_another_variants_tag_cannot_be_made() -> None:
         bind("cuda12.8-1.4.0", release="1.4.0")
 
 
+PROJECT = Subject("r.example/acme/rows", "", A, {}, "project")
+MODEL = Subject("r.example/acme/tiny", "", A, {"linux/amd64": A}, "model")
+ADOPTED = SUBJECT._replace(kind="adopted")
+FOUNDATION = SUBJECT._replace(kind="foundation")
+KEY = "f" * 64
+
+
+@pytest.mark.parametrize(
+    ("subject", "tag", "moves"),
+    [
+        (ADOPTED, "one", True),
+        (ADOPTED, "v0.33.0", True),
+        (ADOPTED, "cpu-vllm0.32-edge", True),
+        (ADOPTED, "acme-1.0.0", False),
+        (MODEL, "v1", True),
+        (MODEL, "tiny-1.0.0-rc.1", False),
+        (MODEL, "a" * 12, False),
+        (PROJECT, "latest", True),
+        (PROJECT, "a" * 12, False),
+        (FOUNDATION, KEY, False),
+    ],
+)
+def test_a_tag_that_the_user_chose_is_bound_as_it_is(subject: Subject, tag: str, moves: bool) -> None:
+    binding = bindings.bind_tag(subject, tag, Terms(), {}, NOW)
+    assert (binding.kind, binding.tag, bool(binding.channel)) == (subject.kind, tag, moves)
+    assert bindings.parse_binding(binding.attached().data, "here") == binding
+    if moves:
+        assert bindings.bind_tag(subject, tag, Terms(), {tag: binding}, NOW).counter == binding.counter + 1
+    else:
+        assert bindings.bind_tag(subject, tag, Terms(), {}, NOW + DAY) == binding
+
+
+def test_an_earlier_version_reads_what_is_attached_to_an_image() -> None:
+    assert "kind" not in json.loads(bind("stable", release="1.4.0").attached().data)
+    assert json.loads(bindings.bind_tag(MODEL, "v1", Terms(), {}, NOW).attached().data)["kind"] == "model"
+
+
+@pytest.mark.parametrize(
+    ("subject", "tag", "changes", "problem"),
+    [
+        (MODEL, "v1", {"kind": "image"}, "the platforms or the variant do not fit the kind image"),
+        (MODEL, "v1", {"kind": "foundation"}, "do not fit the kind foundation"),
+        (MODEL, "v1", {"variant": "cpu-vllm0.32"}, "do not fit the kind model"),
+        (MODEL, "v1", {"tag": "v2"}, "the tag is 'v2', expected v1"),
+        (MODEL, "a" * 12, {"tag": "b" * 12}, "expected aaaaaaaaaaaa"),
+        (PROJECT, "latest", {"platforms": {"linux/amd64": A}}, "do not fit the kind project"),
+        (ADOPTED, "acme-1.0.0", {"release": "2.0.0"}, "the tag is 'acme-1.0.0', expected"),
+        (ADOPTED, "v0.33.0", {"kind": "image"}, "the channel is 'v0.33.0'"),
+        (ADOPTED, "one", {"kind": "signature"}, "kind"),
+    ],
+)
+def test_a_kind_that_does_not_fit_is_refused(subject: Subject, tag: str, changes: dict[str, Any], problem: str) -> None:
+    data = json.loads(bindings.bind_tag(subject, tag, Terms(), {}, NOW).attached().data) | changes
+    with pytest.raises(UntrustedError, match=problem):
+        bindings.parse_binding(json.dumps(data), "here")
+
+
 def changed(**changes: Any) -> str:
     return json.dumps(json.loads(bind("stable", release="1.4.0").attached().data) | changes)
 
