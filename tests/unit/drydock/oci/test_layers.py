@@ -135,5 +135,5 @@ def test_a_million_whiteouts_of_few_files_take_seconds(hiding: str) -> None:
     started = time.process_time()
     for number in range(30_000):
         layers.apply_whiteout(below, whiteout(1, hiding.format(number)))
-    assert time.process_time() - started < 5  # each of 5,000 paths compared with each whiteout: 20 s and more
+    assert time.process_time() - started < 5  # comparing each path with each whiteout takes 14 s
     assert len(below) == 5000
