@@ -428,6 +428,7 @@ HOSTILE = layouts.tar(
         ([make_layer(FILES), make_layer({"usr/local/.wh..wh..opq": b""})], "no vLLM in it"),
         ([wrap_layer(HOSTILE)], "no vLLM in it"),
         ([wrap_layer(b"no tar file at all" * 100)], "layer sha256:.*: "),
+        ([wrap_layer(layouts.tar([("a/" * 5000 + "x", b"", {})]))], "a path of 10001 characters"),
         ([make_layer(UBUNTU_25)], "--glibc: missing: ubuntu:25.04"),
         ([make_layer({**FILES, "etc/os-release": b"\xff\n=\n" * 9})], "--release: missing"),
         ([make_layer(BAD_VERSION)], "says to be version"),
