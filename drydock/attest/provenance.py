@@ -17,12 +17,13 @@ from drydock.attest.components import list_build_inputs, list_locked_components
 from drydock.build.build_job import Job
 from drydock.config import matrix
 from drydock.config.rows import MATRIX
-from drydock.config.server_access import redact_text, redact_url
+from drydock.config.server_access import redact_url
 from drydock.core.commit import is_in_repository, read_commit, read_head, run_git, select_all_but
 from drydock.core.errors import UntrustedError
 from drydock.core.project import Project
 from drydock.lock.image_record import RECORDS
 from drydock.model.locked import LockedDebianBase
+from entrypoints.core.redact import redact_text
 
 STATEMENT = "https://in-toto.io/Statement/v1"
 PREDICATE = "https://slsa.dev/provenance/v1"

@@ -12,17 +12,20 @@ from pathlib import Path
 from drydock.core.errors import FetchError, InputError
 from drydock.inputs import git
 
-ALWAYS = ("tests/contracts",)
-"""They compare what is generated with its source: every recorded host is looked at, judged and planned."""
+CONTRACTS = "tests/contracts"
+"""Always run, those of SUBJECTS aside: every recorded host is looked at, judged and planned."""
 SUBJECTS = {
     ".ci": ("tests/unit/drydock/ci",),
     ".github": ("tests/unit/drydock/ci",),
     ".gitlab-ci.yml": ("tests/unit/drydock/ci",),
     "bench": ("tests/unit/bench",),
+    "docs": ("tests/contracts/test_site.py", "tests/contracts/test_chinese_pages.py"),
     "drydock/config/schemas": ("tests/unit/drydock/pages/test_schema.py",),
     "drydock/model": ("tests/unit/drydock/pages/test_schema.py",),
     "drydock/run/configurations.json": ("tests/unit/drydock/topology/test_size.py",),
     "drydock/verbs": ("tests/unit/test_tasks.py", "tests/unit/drydock/cli"),
+    "entrypoints": ("tests/contracts/test_startup.py",),
+    "entrypoints/checks": ("tests/contracts/test_failures.py",),
     "entrypoints/decide": ("tests/models/test_models.py", "tests/models/test_memory.py"),
     "entrypoints/model": ("tests/models/test_models.py", "tests/models/test_memory.py"),
     "examples": ("tests/unit/drydock/topology",),
@@ -32,7 +35,11 @@ SUBJECTS = {
     "policy": ("tests/unit/drydock/attest", "tests/unit/drydock/examine"),
     "pyproject.toml": ("tests/unit/drydock/quality", "tests/unit/test_wheel.py"),
     "tasks.py": ("tests/unit/test_tasks.py",),
-    "templates": ("tests/unit/drydock/build/test_render.py", "tests/unit/drydock/config"),
+    "templates": (
+        "tests/contracts/test_failures.py",
+        "tests/unit/drydock/build/test_render.py",
+        "tests/unit/drydock/config",
+    ),
     "templates/tools": ("tests/unit/templates",),
     "tests/manuals": ("tests/manuals",),
     "tests/models": ("tests/models",),
@@ -66,7 +73,9 @@ def select_tests(root: Path, changed_files: Iterable[str]) -> tuple[str, ...]:
     """Return the test files and folders for changed files: their mirror, the tests of their users, and SUBJECTS."""
     paths = (path for folder in ("drydock", "entrypoints", "tests") for path in (root / folder).rglob("*.py"))
     sources = {str(path.relative_to(root)): path.read_text() for path in paths}
-    selected = {*ALWAYS}
+    of_subjects = {test for tests in SUBJECTS.values() for test in tests}
+    contracts = {str(path.relative_to(root)) for path in (root / CONTRACTS).glob("test_*.py")}
+    selected = contracts - of_subjects
     for file in changed_files:
         selected.update(_find_mirror(root, file))
         selected.update(_find_importing_tests(sources, file))
