@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from drydock.projects import recipes_update
 from drydock.projects.proposal import RECIPES, Server, propose_recipes
 from drydock.projects.recipes_update import PlanChange, Update, dump_recipes_update, format_update, update_recipes
 from drydock.run import entrypoint
+from drydock.run.recorded_host import CONFIGURATIONS
 from drydock.topology.size import Recorded
 from tests.support.git import git
 from tests.support.hosts.trees import HOSTS
@@ -97,6 +99,22 @@ def settings(plan: Any) -> dict[str, tuple[str, str]]:
 
 def recipe_findings(plan: Any) -> dict[str, str]:
     return {finding["id"]: finding["found"] for finding in plan["findings"] if finding["id"].startswith("PLAN-16")}
+
+
+def test_few_plans_are_compared_of_many_models_and_hosts(monkeypatch: pytest.MonkeyPatch) -> None:
+    logged: list[str] = []
+    monkeypatch.setattr(recipes_update, "log", logged.append)
+    row = find_variant(read_matrix(DRYDOCK), "cuda")
+    hosts = [Recorded(f"host-{number}", HOSTS / HOST / "host.json", row) for number in range(40)]
+    models = sorted(json.loads(CONFIGURATIONS.read_bytes()))
+
+    for count in (1, 7, len(models)):
+        questions = recipes_update._list_questions(hosts, models[:count])
+
+        assert {model for _, model in questions} == {*models[: min(count, recipes_update.MOST_PLANS)]}
+        assert len({(host.name, model) for host, model in questions}) == len(questions) <= recipes_update.MOST_PLANS
+        assert len({host.name for host, _ in questions}) == 40
+    assert len(logged) == 2
 
 
 def test_one_command_takes_a_recipe_and_the_plan_follows(repository: Repository) -> None:
