@@ -22,6 +22,7 @@ from drydock.oci import strict
 from drydock.oci.added_layers import AddedLayer, ExtendedImage, extend_image, list_layers, make_tar
 from drydock.oci.image_layout import PATH
 from drydock.oci.manifest import to_manifest
+from entrypoints.core.text import VARIABLE_NAME
 
 FOLDER = "opt/drydock"
 """Where an image has the entrypoint and what it knows."""
@@ -81,6 +82,9 @@ def read_settings(config: Mapping[str, Any], where: str) -> BaseSettings:
     volumes, ports = (_read_names(settings, key, where) for key in ("Volumes", "ExposedPorts"))
     if not isinstance(env, list) or not all(isinstance(item, str) and item.find("=") > 0 for item in env):
         raise RegistryError(f"{where}: its configuration has variables (Env) of another form than NAME=VALUE")
+    names = [item.partition("=")[0] for item in env]
+    if bad := next((name for name in names if not VARIABLE_NAME.fullmatch(name)), None):
+        raise RegistryError(f"{where}: Env: found {bad!a:.60}, expected the name of a variable: letters, digits and _")
     labels = settings["Labels"]
     for key, texts in {"Env": env, "Labels": labels, "Volumes": volumes, "ExposedPorts": ports}.items():
         if unseen := [text for text in texts if UNSEEN.search(text)]:

@@ -62,6 +62,7 @@ from entrypoints.core.settings_precedence import (
     VARIANT,
     merge_setting_layers,
 )
+from entrypoints.core.text import VARIABLE_NAME
 from entrypoints.request.roles import PLACEHOLDERS
 
 HOST = "templates/host.yaml"
@@ -550,7 +551,7 @@ def _check_settings(
         yield document.problem((*path, *where, name), "not a vLLM flag"), hint
     yield from _check_roles(path, {} if isinstance(holder, MatrixRow) else holder.roles, document)
     for name in (*holder.env, *(() if isinstance(holder, MatrixRow) else holder.caches)):
-        if not name.isidentifier():
+        if not VARIABLE_NAME.fullmatch(name):
             part = "env" if name in holder.env else "caches"
             yield document.problem((*path, part, name), "not an environment variable"), "flags belong in serve"
 
@@ -562,7 +563,7 @@ def _check_roles(path: KeyPath, roles: Roles, document: YamlDocument) -> Iterato
         for name in (name for name in role_settings.serve if not name.startswith("--")):
             hint = f"write --{name.replace('_', '-')}, or move it to env"
             yield document.problem((*where, "serve", name), "not a vLLM flag"), hint
-        for name in (name for name in role_settings.env if not name.isidentifier()):
+        for name in (name for name in role_settings.env if not VARIABLE_NAME.fullmatch(name)):
             yield document.problem((*where, "env", name), "not an environment variable"), "flags belong in serve"
         values = (setting.value for setting in role_settings.settings.values())
         texts = (str(item) for item in (*values, *role_settings.files.values()))

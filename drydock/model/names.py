@@ -13,6 +13,8 @@ from typing import Annotated
 
 from pydantic import StringConstraints
 
+from entrypoints.core import text
+
 EXPECTED: dict[str, str] = {}
 """Pattern → what it allows, in the words of error messages."""
 
@@ -112,7 +114,9 @@ PinnedSdist = Annotated[
 Module = Annotated[
     str, _make_text_constraint(r"^[A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z_][A-Za-z0-9_]*)*$", "the name of a Python module")
 ]
-VariableName = Annotated[str, _make_text_constraint(r"^[A-Za-z_][A-Za-z0-9_]*$", "the name of an environment variable")]
+VariableName = Annotated[
+    str, _make_text_constraint(f"^{text.VARIABLE_NAME.pattern}$", "the name of an environment variable")
+]
 SettingName = Annotated[str, _make_text_constraint(r"^[A-Za-z0-9_.-]+$", "an environment variable or a flag of vLLM")]
 PackageName = Annotated[str, _make_text_constraint(r"^[a-z0-9][a-z0-9+.-]*$", "the name of a Debian package")]
 PackageVersion = Annotated[

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from drydock.core.errors import InputError
 from entrypoints.core.redact import is_secret, redact_value
+from entrypoints.core.text import VARIABLE_NAME
 
 SERVE = "serve"
 HOST = "host"
@@ -18,7 +19,6 @@ HOST = "host"
 MODES = (HOST, "bridge", "none")
 """Docker's networks that exist everywhere. Compose takes them as network_mode, and any other as an external network."""
 
-_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 _NETWORK = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*", re.ASCII)
 _ALIKE = 0.85
 """How alike two names are of which one may be a misspelling of the other (difflib's ratio)."""
@@ -64,7 +64,7 @@ def parse_variables(texts: Iterable[str]) -> GivenVariables:
     names: list[str] = []
     for text in texts:
         name, equals, value = text.partition("=")
-        if not _VARIABLE.fullmatch(name):
+        if not VARIABLE_NAME.fullmatch(name):
             raise InputError(
                 f"--env {name!r}: expected the name of a variable, of letters, digits and _",
                 hint="--env NAME=VALUE, or --env NAME for the value in your shell",

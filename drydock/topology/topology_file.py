@@ -19,6 +19,7 @@ from drydock.run.user_options import is_secret_value
 from drydock.topology.topology_arguments import DEVICES, explain_bad_address
 from drydock.topology.topology_records import Group, Topology
 from entrypoints.core.redact import is_secret, redact_argv
+from entrypoints.core.text import VARIABLE_NAME
 
 HOST_AT_MOST = 16 << 20
 """Bytes of a recorded host, as entrypoints/facts/record.py, SIZE_AT_MOST."""
@@ -180,7 +181,7 @@ def _check_variables(index: int, group: Group, document: YamlDocument) -> Iterat
     for name, value in group.env.items():
         where = ("groups", index, "env", name)
         source_text = document.places[where].source
-        if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
+        if not VARIABLE_NAME.fullmatch(name):
             yield document.problem(where, "not an environment variable"), "vLLM's flags belong in flags"
         if name == PROFILE:
             yield document.problem(where, "the image has its own profile, by which the plan is made"), "remove it"

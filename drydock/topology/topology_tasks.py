@@ -166,7 +166,7 @@ def _list_rank_lines(rank: Rank) -> Iterator[str]:
     ports = ", ".join(f"{purpose} {port}" for purpose, port in rank.ports.items())
     devices = f", devices: {format_id_list(rank.devices)}" if rank.devices else ""
     yield f"  rank {rank.rank} on {rank.node} ({rank.address}){devices}, ports: {ports}"
-    env = " ".join(f"{name}={shlex.quote(value)}" for name, value in rank.env.items())
+    env = " ".join(f"{shlex.quote(name)}={shlex.quote(value)}" for name, value in rank.env.items())
     for words in (*rank.before, rank.argv):
         yield f"    {env} {shlex.join(words)}".rstrip()
 

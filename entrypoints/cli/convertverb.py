@@ -292,8 +292,10 @@ def _list_serve_variables(conversion: Conversion, output: Path) -> dict[str, str
 
 
 def _format_serve_hint(job: ConversionJob) -> str:
+    from shlex import quote
+
     variables = "".join(
-        f" -e {name}={value}" for name, value in _list_serve_variables(job.conversion, job.output).items()
+        f" -e {quote(f'{name}={value}')}" for name, value in _list_serve_variables(job.conversion, job.output).items()
     )
     model = job.output if job.conversion.gives == "model" else job.model
-    return f"wrote {job.output}; to serve it: docker run{variables} … IMG serve --model {model}"
+    return f"wrote {job.output}; to serve it: docker run{variables} … IMG serve --model {quote(str(model))}"

@@ -78,7 +78,7 @@ def render_command(env: Mapping[str, str], argv: tuple[str, ...], reasons: Itera
     other_lines: list[str] = []
     flags: list[str] = []
     for name, value in env.items():
-        line = _render_line(f"{name}={quote(value)} \\", reasons_by_setting.pop(name, None))
+        line = _render_line(f"{quote(name)}={quote(value)} \\", reasons_by_setting.pop(name, None))
         (caches if folder and value.startswith(f"{folder}/") else other_lines).append(line)
     lines = split_command_lines(argv)
     for place, line in enumerate(lines):

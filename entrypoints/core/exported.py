@@ -8,11 +8,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from entrypoints.core.text import VARIABLE_NAME
+
 
 def choose_exported_variables(saved: Mapping[str, Any], env: Mapping[str, str]) -> dict[str, str]:
     """Return the variables with the values that the scripts give them, except those that the user changed.
 
-    A variable with another value than before the scripts was set by the user.
+    A variable with another value than before the scripts was set by the user. A function that bash exports, such as
+    BASH_FUNC_f%%, is none.
     """
     variables: Mapping[str, tuple[str, str]] = saved.get("variables", {})
-    return {name: after for name, (before, after) in variables.items() if env.get(name, "") == before}
+    return {
+        name: after
+        for name, (before, after) in variables.items()
+        if env.get(name, "") == before and VARIABLE_NAME.fullmatch(name)
+    }

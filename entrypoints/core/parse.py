@@ -54,7 +54,7 @@ def parse_number(text: str) -> int:
 
 def parse_version_numbers(version: str) -> tuple[int, ...]:
     """Return the first three numbers of a version; empty for none. A candidate equals its release: 0.9.1rc2 → 0.9.1."""
-    return tuple(int(number) for number in re.findall(r"\d+", version[:40])[:3])
+    return tuple(int(number) for number in re.findall("[0-9]+", version[:40])[:3])
 
 
 def name_oci_architecture(machine: str) -> str:

@@ -13,6 +13,8 @@ from entrypoints.core.errors import HOST, EntrypointError
 
 PATIENCE = 1.0
 """Seconds that a write to standard error may take until the next messages are dropped."""
+VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+"""The name of an environment variable, which needs no quotes in a shell, a unit, YAML and a Dockerfile."""
 _ESCAPE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[ -/]*[0-~])")
 """Terminal escape sequences (ECMA-48): CSI, OSC, and short sequences."""
 _SPACES = "\n\t\u00a0\u3000"

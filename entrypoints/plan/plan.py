@@ -26,6 +26,7 @@ from entrypoints.core.settings_precedence import (
     Chosen,
     merge_setting_layers,
 )
+from entrypoints.core.text import VARIABLE_NAME
 from entrypoints.core.units import GIB
 from entrypoints.decide.cpu.executor import PYTHON_PATH
 from entrypoints.decide.parallelism import loading
@@ -531,7 +532,11 @@ def _format_vllm_flags(chosen: Mapping[str, Chosen], user_flags: UserFlags) -> t
 
 def _new_variables(chosen: Mapping[str, Chosen]) -> dict[str, str]:
     """Return the variables that the user did not set."""
-    new = (name for name in sorted(chosen) if not name.startswith("-") and chosen[name].origin != ENVIRONMENT)
+    new = [name for name in sorted(chosen) if not name.startswith("-") and chosen[name].origin != ENVIRONMENT]
+    for name in new:
+        if not VARIABLE_NAME.fullmatch(name):  # a profile that is not the image's own
+            problem = f"profile.json: found the setting {name!a:.60}, expected a flag or the name of a variable"
+            raise EntrypointError(USAGE, problem, "unset DRYDOCK_PROFILE")
     return {name: str(chosen[name].value.value) for name in new}
 
 

@@ -50,7 +50,7 @@ def _rank_text(rank: RankPlan) -> str:
 def _command_text(env: Mapping[str, str], argv: tuple[str, ...]) -> str:
     from shlex import join, quote
 
-    return "".join(f"{name}={quote(value)} \\\n" for name, value in env.items()) + f"{join(argv)}\n"
+    return "".join(f"{quote(name)}={quote(value)} \\\n" for name, value in env.items()) + f"{join(argv)}\n"
 
 
 def format_reasons_text(plan: ServePlan, words: Words = IN_ENGLISH) -> str:

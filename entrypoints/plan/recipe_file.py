@@ -69,7 +69,7 @@ def _find_model(text: str, model: ModelFacts) -> RecipeFacts:
         return NOTHING
     start = rest.index(f'"{names[0]}": ')
     line = rest[start : rest.index("\n", start)].rstrip(",")
-    date = re.search(r'"date":"(\d{4}-\d\d-\d\d)"', head)
+    date = re.search(r'"date":"([0-9]{4}-[0-9]{2}-[0-9]{2})"', head)
     return _as_facts(names, parse_untrusted_json(f"{{{line}}}")[names[0]], date[1] if date else "")
 
 

@@ -333,7 +333,7 @@ _SILENT = ("drydock decides the parallelism", "drydock decides lengths and memor
 
 def _read_plain_word(value: Any) -> str:
     """Return a name or a date for a line of text; empty for anything else."""
-    return value if isinstance(value, str) and re.fullmatch(r"[\w./+ -]{1,200}", value) else ""
+    return value if isinstance(value, str) and re.fullmatch(r"[A-Za-z0-9_./+ -]{1,200}", value) else ""
 
 
 def _read_plain_words(table: Mapping[str, Any], key: str) -> tuple[str, ...]:

@@ -12,6 +12,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from entrypoints.core.parse import is_number
+from entrypoints.core.text import VARIABLE_NAME
 from entrypoints.request.flags import (
     AUTO_TOOLS,
     BATCHED,
@@ -35,10 +37,13 @@ from entrypoints.request.flags import (
 
 Flags = Mapping[str, str | bool]
 MODEL_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}/[A-Za-z0-9][A-Za-z0-9._-]{0,95}")
-WORD = re.compile(r"[A-Za-z0-9_.+-]{1,64}")
-"""A value without slash, colon, space and shell characters: it can be no path, address or command."""
-VARIABLE_VALUE = re.compile(r"[A-Za-z0-9_.:+-]{1,64}")
-"""As a word; `expandable_segments:True` has a colon."""
+WORD = re.compile(r"-?[0-9]{1,12}(\.[0-9]{1,12})?|[A-Za-z0-9_+][A-Za-z0-9_+-]{0,63}")
+"""A number, or a word without dot, slash, colon, space and shell characters: it can be no flag, path, address, command
+or class of Python."""
+VARIABLE_VALUE = re.compile(rf"{WORD.pattern}|[a-z_]{{1,32}}:[A-Za-z0-9]{{1,16}}")
+"""As a word; or as `expandable_segments:True`."""
+LARGEST = 10**12
+"""Number in JSON."""
 DEEPEST = 4
 MOST_VALUES = 64
 
@@ -89,8 +94,29 @@ KEYS: Mapping[str, tuple[str, ...]] = {
     ),
 }
 """Flag with JSON → keys of any level. Others name code (`backend`, `inductor_passes`) or folders (`cache_dir`)."""
-VALUES: Mapping[str, tuple[str, ...]] = {"--generation-config": ("auto", "vllm")}
-"""Flag → the words that it may have: any other one is a folder."""
+VALUES: Mapping[str, tuple[str, ...]] = {
+    "--generation-config": ("auto", "vllm"),
+    LOAD_FORMAT: (
+        "auto",
+        "safetensors",
+        "fastsafetensors",
+        "instanttensor",
+        "mistral",
+        "runai_streamer",
+        "bitsandbytes",
+    ),
+}
+"""Flag → the words that it may have: another one is a folder, or a format of weights that unpickles or has none."""
+NUMBERS: Mapping[str, tuple[int, int]] = {
+    "VLLM_ENGINE_READY_TIMEOUT_S": (60, 86_400),
+    "VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS": (60, 86_400),
+    "VLLM_RPC_TIMEOUT": (10_000, 86_400_000),
+    "VLLM_CPU_KVCACHE_SPACE": (1, 65_536),
+    "HCCL_BUFFSIZE": (1, 65_536),
+    "NCCL_MIN_NCHANNELS": (1, 1_024),
+    "GPU_MAX_HW_QUEUES": (1, 1_024),
+}
+"""Variable → the least and most that it may be: no server starts in 0 s, and one that waits for years hangs."""
 FLAGS = frozenset(
     {
         *(TOOL_PARSER, AUTO_TOOLS, REASONING_PARSER, CACHE_TYPE, BLOCK, PREFIXES, EAGER, DTYPE, QUANTIZATION),
@@ -112,17 +138,18 @@ VARIABLES = frozenset(
         *("VLLM_SSM_CONV_STATE_LAYOUT", "VLLM_FLOAT32_MATMUL_PRECISION", "VLLM_BLOCKSCALE_FP8_GEMM_FLASHINFER"),
         *("VLLM_FLASHINFER_MOE_BACKEND", "VLLM_FLASHINFER_ALLREDUCE_BACKEND", "VLLM_ALLREDUCE_USE_FLASHINFER"),
         *("VLLM_MEMORY_PROFILE_INCLUDE_ATTN", "VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS", "VLLM_DEEP_GEMM_WARMUP"),
-        *("VLLM_ENGINE_READY_TIMEOUT_S", "VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS", "VLLM_RPC_TIMEOUT"),
         *("VLLM_VIDEO_LOADER_BACKEND", "VLLM_KIMI_K3_SHARD_SP_SHARED_EXPERT", "VLLM_MLA_DISABLE"),
-        *("VLLM_CPU_KVCACHE_SPACE", "VLLM_CPU_ATTN_SPLIT_KV", "SAFETENSORS_FAST_GPU", "INKLING_GFX950_GLUON"),
+        *("VLLM_CPU_ATTN_SPLIT_KV", "SAFETENSORS_FAST_GPU", "INKLING_GFX950_GLUON"),
         *("FLASH_ATTENTION_CUTE_DSL_CACHE_ENABLED", "CUTE_DSL_ARCH", "NCCL_CUMEM_ENABLE", "NCCL_MNNVL_ENABLE"),
-        *("NCCL_NVLS_ENABLE", "NCCL_MIN_NCHANNELS", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_NPU_ALLOC_CONF"),
-        *("HCCL_BUFFSIZE", "HSA_NO_SCRATCH_RECLAIM", "AMDGCN_USE_BUFFER_OPS", "HIP_FORCE_DEV_KERNARG"),
-        *("TORCH_BLAS_PREFER_HIPBLASLT", "GPU_MAX_HW_QUEUES"),
+        *("NCCL_NVLS_ENABLE", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_NPU_ALLOC_CONF"),
+        *("HSA_NO_SCRATCH_RECLAIM", "AMDGCN_USE_BUFFER_OPS", "HIP_FORCE_DEV_KERNARG"),
+        *("TORCH_BLAS_PREFER_HIPBLASLT", "AITER_BF16_FP8_MOE_BOUND", "AITER_MXFP4_INTERMEDIATE"),
+        *("B12X_MLA_SM120_UNIFIED", "B12X_MOE_FORCE_A8", *NUMBERS),
     }
 )
-FAMILIES = ("VLLM_ROCM_", "VLLM_USE_FLASHINFER_", "VLLM_USE_B12X_", "B12X_", "AITER_")
-"""Beginnings of variables that switch kernels. Not `VLLM_USE_`: VLLM_USE_MODELSCOPE names another hub."""
+FAMILIES = ("VLLM_ROCM_", "VLLM_USE_FLASHINFER_", "VLLM_USE_B12X_")
+"""Beginnings of vLLM's variables that switch kernels. Not `VLLM_USE_`: VLLM_USE_MODELSCOPE names another hub. Not those
+of kernels' own libraries: AITER_JIT_DIR names the folder from which code is loaded."""
 _REFUSED: Mapping[str, str] = {
     **dict.fromkeys(
         (
@@ -184,16 +211,19 @@ def refuse_flag(name: str, value: str | bool, *, on_hardware: bool = False, opt_
     if dot and not set(key.split(".")) <= {*KEYS.get(base, ())}:
         return VALUE
     if base in VALUES:
-        return "" if value in VALUES[base] else FILE
+        return "" if value in VALUES[base] else CODE if base == LOAD_FORMAT else FILE
     return "" if isinstance(value, bool) or WORD.fullmatch(value) else VALUE
 
 
 def refuse_variable(name: str, value: str, *, on_hardware: bool = False) -> str:
     """Return why a recipe may not set a variable to a value; empty if it may."""
-    if name in _REFUSED or not (name in VARIABLES or name.startswith(FAMILIES)):
+    if not (name in VARIABLES or (name.startswith(FAMILIES) and VARIABLE_NAME.fullmatch(name))):
         return _REFUSED.get(name, UNLISTED)
     if name in SIZES and not on_hardware:
         return SIZE
+    if name in NUMBERS:
+        least, most = NUMBERS[name]
+        return "" if is_number(value) and least <= int(value) <= most else VALUE
     return "" if VARIABLE_VALUE.fullmatch(value) else VALUE
 
 
@@ -254,4 +284,9 @@ def _refuse_values(flag: str, value: Any) -> str:
         return VALUE
     tokens = flag == "--reasoning-config"  # the model's own marks, such as <think>
     form = re.compile(r"[A-Za-z0-9_.+<>|/ -]{0,64}") if tokens else WORD
-    return "" if all(not isinstance(item, str) or form.fullmatch(item) for item in values) else VALUE
+    return "" if all(form.fullmatch(item) if isinstance(item, str) else _is_plain(item) for item in values) else VALUE
+
+
+def _is_plain(value: Any) -> bool:
+    """Tell whether a value is null, true, false or a number, which NaN, Infinity and 1e999 are not in JSON."""
+    return value is None or abs(value) <= LARGEST

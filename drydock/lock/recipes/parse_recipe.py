@@ -22,8 +22,8 @@ MOST_WORDS = 256
 LARGEST = 1 << 20
 """Bytes of one recipe; the largest of 2026-08-21 has 58,448."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
-_VERSION = re.compile(r"\d{1,4}(\.\d{1,4}){0,3}")
-_DATE = re.compile(r"\d{4}-\d\d-\d\d")
+_VERSION = re.compile(r"[0-9]{1,4}(\.[0-9]{1,4}){0,3}")
+_DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _FULL_NAMES = {"-cc": "--compilation-config", "-ac": "--attention-config", "-tp": "--tensor-parallel-size"}
 """vLLM's short forms that recipes use."""
 NVIDIA = "nvidia"
@@ -268,7 +268,7 @@ def _match_text(pattern: re.Pattern[str], value: Any) -> str:
 
 
 def _parse_whole_number(value: Any) -> int:
-    return int(value) if isinstance(value, str) and re.fullmatch(r"\d{1,7}", value) else 0
+    return int(value) if isinstance(value, str) and re.fullmatch(r"[0-9]{1,7}", value) else 0
 
 
 def _parse_tensor_sizes(value: Any) -> int | dict[str, int]:

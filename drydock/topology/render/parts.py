@@ -35,6 +35,7 @@ from drydock.run.machine import Machine
 from drydock.topology import topology_keys
 from drydock.topology.plan_model import Rank, Replica, RouterPlan, TopologyPlan
 from drydock.topology.topology_arguments import explain_bad_address, is_ip, make_node_url
+from entrypoints.core.text import VARIABLE_NAME
 
 RANKTABLES = "/ranktables"
 """Folder of the ranktables in a container. A rank gets it if one of its variables names a file in it."""
@@ -47,7 +48,6 @@ NOWHERE = Machine(Path("/dev/null"))
 NAME_AT_MOST = IDENTIFIER_AT_MOST - len("vllm-")
 """Characters of a container's name before `name_of` adds vllm- to one that begins with a digit, and cuts the rest."""
 
-_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 _FABRIC = re.compile(r"\b(ib|rc|rc_x|rc_v|rc_mlx5|ud|ud_x|ud_v|dc|dc_x|dc_mlx5)\b")
 """UCX's transports over RDMA (UCX docs, UCX_TLS)."""
 
@@ -255,7 +255,7 @@ def _find_rank_problems(rank: Rank) -> Iterable[str]:
     required_ports = ("api", "status") if rank.rank == 0 else ("status",)
     yield from (f"{where}: ports.{name} is missing" for name in required_ports if name not in rank.ports)
     for name, value in rank.env.items():
-        if not _VARIABLE.fullmatch(name):
+        if not VARIABLE_NAME.fullmatch(name):
             yield f"{where}: env: found {name!r}, expected the name of a variable"
         if "\0" in value:
             yield f"{where}: env.{name}: found a NUL character, which no variable can hold"
