@@ -18,7 +18,7 @@ OPTIONS = re.compile(r"\b([A-Z]+) +(?:--\S+ +)+")
 """Options of a step's instruction, which are longer than a line: mounts and the like."""
 
 
-NUMBERED = re.compile(r"[\w.-]+ \d+/\d+(?=\])")
+NUMBERED = re.compile(r"(?<![\w.-])[\w.-]+ \d+/\d+(?=\])")
 """Stage and number of a step that is an instruction of a Dockerfile."""
 
 

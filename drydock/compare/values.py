@@ -247,6 +247,6 @@ def _kinds_of(value: Any) -> set[str]:
         case dict():
             return {"object"}
     text = str(value)
-    number = {"number"} if re.fullmatch(r"\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*", text) else set()
+    number = {"number"} if re.fullmatch(r"\s*[+-]?(\d+(?:\.\d*)?|\.\d+)([eE][+-]?\d+)?\s*", text) else set()
     boolean = {"boolean"} if text.lower() in ("true", "false", "on", "off", "yes", "no", "1", "0") else set()
     return {"text"} | number | boolean

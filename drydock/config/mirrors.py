@@ -38,7 +38,7 @@ def _without_credentials(value: str) -> str:
 
 
 def _redact_user_info(text: str) -> str:
-    return re.sub(r"""(//|["'\s])[^\s"']*@""", r"\1", text)
+    return re.sub(r"""(//|["'\s])[^\s"']{0,1000}@""", r"\1", text)
 
 
 def _check_url(value: str) -> str:

@@ -5,11 +5,16 @@ from __future__ import annotations
 import codecs
 import gc
 import io
+import json
 import locale
 import os
+import resource
+import signal
 import sys
-from collections.abc import Mapping
+import warnings
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 from drydock.core.errors import InputError
 
@@ -18,6 +23,11 @@ GC_THRESHOLD = 100_000
 and leaves no cycles worth collecting: with Python's default of 700, the collector takes a fifth of the time."""
 NOT_FOR_OTHERS = 0o002
 """Bits that no file or folder gets, whatever the umask. git and buildx, which drydock starts, inherit that."""
+
+SECONDS_AT_MOST, MEMORY_AT_MOST = 120, 2 << 30
+"""Processor time and memory of one reading of others' files. Those of vLLM and transformers take 10 s and 0.5 GB."""
+ANSWER_AT_MOST = 16 << 20
+"""Bytes of its answer. That for vLLM 0.32 has 0.1 million."""
 
 
 def short_lived() -> None:
@@ -87,3 +97,53 @@ def check_current_folder() -> None:
 def in_ci(env: Mapping[str, str]) -> bool:
     """Tell whether a CI service runs the command: each of them sets CI=true."""
     return env.get("CI", "").lower() in ("true", "1")
+
+
+def call_limited(read: Callable[[], Any], where: str) -> Any:
+    """Return what a function makes of the files of others, as JSON, within limits of processor time and memory.
+
+    It runs in a child, because neither Python's parser nor a regular expression can be stopped otherwise.
+
+    Raises InputError for an error of the function, and at a limit.
+    """
+    output, child_output = os.pipe()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # the child starts no thread and waits for none
+        child = os.fork()
+    if child == 0:
+        os._exit(_answer_parent(read, child_output))
+    os.close(child_output)
+    try:
+        with os.fdopen(output, "rb") as file:
+            text = file.read()
+    except BaseException:  # such as Ctrl-C
+        os.kill(child, signal.SIGKILL)
+        raise
+    finally:
+        _, status = os.waitpid(child, 0)
+    if status:
+        limits = f"{SECONDS_AT_MOST} s of processor time and {MEMORY_AT_MOST >> 20} MiB of memory"
+        raise InputError(f"{where}: reading it ended with status {status}, expected at most {limits}")
+    answer = json.loads(text)
+    if "error" in answer:
+        raise InputError(f"{where}: {answer['error']}")
+    return answer["value"]
+
+
+def _answer_parent(read: Callable[[], Any], output: int) -> int:
+    """Write what a function returns, or its error, as JSON; return the exit code."""
+    try:
+        size = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0]) * resource.getpagesize()
+        resource.setrlimit(resource.RLIMIT_AS, (size + MEMORY_AT_MOST, size + MEMORY_AT_MOST))
+        resource.setrlimit(resource.RLIMIT_CPU, (SECONDS_AT_MOST, SECONDS_AT_MOST))
+        text = json.dumps({"value": read()})
+        if len(text) > ANSWER_AT_MOST:
+            raise ValueError(f"found {len(text)} bytes in its lists, expected at most {ANSWER_AT_MOST}")
+    except BaseException as error:  # noqa: BLE001 - the parent raises it
+        text = json.dumps({"error": ascii(f"{type(error).__name__}: {error!s:.200}")[1:-1]})
+    try:
+        with os.fdopen(output, "wb") as file:
+            file.write(text.encode())
+    except BaseException:  # noqa: BLE001 - memory, or a parent that has ended
+        return 1
+    return 0

@@ -78,7 +78,7 @@ def run_docker(argv: Sequence[str], *, env: Mapping[str, str] | None = None, cwd
 
 def parse_version(text: str) -> tuple[int, ...]:
     """Return the first dotted number, such as (28, 5, 2) for "28.5.2+dfsg4"; empty if there is none."""
-    match = re.search(r"\d+(?:\.\d+)+", text)
+    match = re.search(r"(?<!\d)\d+(?:\.\d+)+", text)
     return tuple(int(part) for part in match[0].split(".")) if match else ()
 
 

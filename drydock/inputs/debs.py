@@ -417,7 +417,8 @@ def _fetched_keyring(folder: Path, env: Mapping[str, str]) -> Path:
 
 def parse_signed_by(text: str, roots: Sequence[str]) -> str | None:
     """Return the keyring that a sources file, in either format, names for one of these roots."""
-    keys = re.findall(r"^deb\s+\[[^]]*?signed-by=([^]\s]+)[^]]*\]\s+(\S+)", text, re.MULTILINE)
+    pattern = r"^deb[ \t]+\[[^]\n]{0,500}?signed-by=([^]\s]{1,500})[^]\n]{0,500}\][ \t]+(\S+)"
+    keys = re.findall(pattern, text, re.MULTILINE)
     for stanza in Deb822.iter_paragraphs(text):
         if "Signed-By" in stanza:
             keys += [(stanza["Signed-By"], uri) for uri in stanza.get("URIs", "").split()]

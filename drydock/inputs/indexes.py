@@ -130,7 +130,7 @@ def pips_default() -> str:
     command = [sys.executable, *_PIP, "--isolated", "download", "--help"]
     env = {"COLUMNS": "1000", "HOME": "/"}  # without line breaks; and pip needs a home, which not every user id has
     text = subprocess.run(command, env=env, capture_output=True, text=True, check=False).stdout
-    match = re.search(r"--index-url <url>.*?\(default (https://[^\s()]+)\)", text)
+    match = re.search(r"--index-url <url>.{0,500}?\(default (https://[^\s()]+)\)", text)
     if not match:
         hint = f"name one in {find_mirrors_file(os.environ)}:\n  indexes: {{{DEFAULT}: https://MIRROR/simple}}"
         raise FetchError("pip does not say which index is its default", hint=hint)

@@ -109,7 +109,7 @@ def warn_of_submodules(folder: Path, name: str) -> None:
     """Log each submodule whose folder is empty: archives that a forge makes of a repository have none."""
     described = folder / ".gitmodules"
     text = described.read_text(encoding="utf-8", errors="replace") if described.is_file() else ""
-    for place in re.findall(r"^\s*path\s*=\s*(\S+)\s*$", text, re.MULTILINE):
+    for place in re.findall(r"^[ \t]*path[ \t]*=[ \t]*(\S+)[ \t\r]*$", text, re.MULTILINE):
         inner = join_below(folder, place)
         if inner.is_dir() and not any(inner.iterdir()):
             hint = "git has it: `repository` and `ref` instead of `url`"

@@ -199,7 +199,7 @@ def failed_index(message: str) -> str:
 
     A refusal by its status (401, 403) is only a hint in uv's message. The last cause is the most exact one.
     """
-    if refusal := re.search(r"hint: (An index .*\b40[13]\b[^.\n]*)", message):
+    if refusal := re.search(r"hint: (An index .{0,500}\b40[13]\b[^.\n]*)", message):
         return refusal[1]
     address = re.search(r"Failed to fetch: `?(\S+?)/[^/\s]*/?`?$", message, re.MULTILINE)
     if not address:

@@ -12,8 +12,6 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import tarfile
-import zipfile
 from collections.abc import Collection, Iterable, Mapping
 from functools import lru_cache
 from pathlib import Path
@@ -26,6 +24,7 @@ from drydock.config.matrix import read_matrix
 from drydock.core.console import log
 from drydock.core.errors import FetchError, InputError, StaleError
 from drydock.core.files import format_compact_json, format_json, parse_any_json
+from drydock.core.process import call_limited
 from drydock.core.project import Project
 from drydock.inputs.store import Store, default_store
 from drydock.lock import base_lists
@@ -234,9 +233,6 @@ def update_lists(
     except (FetchError, InputError) as error:
         log(f"{variant.id}: vLLM's own lists were not read: {error.problems[0]}")
         return []
-    except (SyntaxError, tarfile.TarError, zipfile.BadZipFile) as error:  # such as a file for a newer Python
-        log(f"{variant.id}: vLLM's own lists were not read: {error}")
-        return []
     return [path for path in changed if path]
 
 
@@ -253,7 +249,7 @@ def _update_from_wheel(
     target = find_image_environment(variant.python, platform, variant.base)
     fetch_wheels([wheel], target, store, env, variant.indexes)
     if wheel.name == TRANSFORMERS:
-        return _write_lists(project, wheel, read_program(project).read_library(store.path(wheel.sha256)))
+        return _write_lists(project, wheel, _read_file(project, "read_library", store.path(wheel.sha256)))
     return write_version(project, wheel, store.path(wheel.sha256))
 
 
@@ -275,10 +271,19 @@ def write_version(project: Project, file: LockedWheel, path: Path) -> Path | Non
 
     Return the file with the lists, or else with the details, if it changed.
     """
-    stored = StoredDetails(files={file.sha256: file.filename}, details=read_details(read_program(project), path))
+    program = read_program(project)
+    details = call_limited(lambda: dump_record(read_details(program, path)), f"{file.filename}: cannot be read")
+    stored = StoredDetails(files={file.sha256: file.filename}, details=VllmDetails.model_validate(details))
     content = stored.model_dump(mode="json", exclude_defaults=True)
     changed = project.write(f"{FOLDER}/details/{file.name}-{file.version}.json", dump_by_line(content))
-    return _write_lists(project, file, read_program(project).read_package(path)) or changed
+    return _write_lists(project, file, _read_file(project, "read_package", path)) or changed
+
+
+def _read_file(project: Project, function: str, path: Path) -> dict[str, Any]:
+    """Return what a function of the program reads in a wheel or a source distribution. Raises InputError."""
+    program = read_program(project)
+    lists: dict[str, Any] = call_limited(lambda: getattr(program, function)(path), f"{path}: cannot be read")
+    return lists
 
 
 def _write_lists(project: Project, file: LockedWheel, lists: Mapping[str, Any]) -> Path | None:

@@ -15,8 +15,6 @@ DOCKER_HUB = "docker.io"
 DOCKER_HUB_API = "registry-1.docker.io"
 _REPOSITORY = re.compile(r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*(?:/[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*)*")
 _HOST = re.compile(r"(?:[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?|\[[0-9a-fA-F:]+\])(?::\d{1,5})?")
-_CREDENTIALS = re.compile(r".*@(?=.*/)", re.DOTALL)
-"""A digest has no slash after its @."""
 TAG = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}")
 DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 
@@ -80,7 +78,8 @@ def parse_reference(text: str) -> Reference:
 
 def strip_credentials(text: str) -> str:
     """Return a reference without the credentials that a user may have written before its host."""
-    return _CREDENTIALS.sub("", text)
+    end = text.rfind("@", 0, max(text.rfind("/"), 0))  # a digest has no slash after its @
+    return text[end + 1 :]
 
 
 def _split_host(text: str) -> tuple[str, str, str]:

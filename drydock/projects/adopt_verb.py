@@ -331,7 +331,7 @@ def _read_written_lists(project: Project, base: BaseImage, row: str) -> BaseList
 
 def _propose(name: str, base: BaseImage) -> str:
     """Return what the image's tag makes likely. It is a name only, and so is not believed."""
-    version = re.search(r"\d+\.\d+(?:\.\d+)?(?:\.post\d+)?", base.reference.tag)
+    version = re.search(r"(?<!\d)\d+\.\d+(?:\.\d+)?(?:\.post\d+)?", base.reference.tag)
     return f"; its tag makes {version[0]} likely" if name == "vllm" and version else ""
 
 

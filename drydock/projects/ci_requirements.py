@@ -42,7 +42,7 @@ _HEAD = """\
 _NEEDS = "\n# What drydock needs, in the versions that it was tested with.\n"
 _OLD_HEAD = "# What CI installs: `pip install -r requirements.txt`."
 HINT = "`./inv project upgrade --write` writes the wheel of this drydock with its hash, and keeps what you added"
-_INCLUDES = re.compile(r"(?:-r|--requirement)[ =]*(?P<file>\S+)")
+_INCLUDES = re.compile(r"(?:-r|--requirement)[ =]*(?P<file>[^\s=]\S*)")
 _AT_MOST = 4 << 20
 """Bytes of a file of requirements: a project is read before anyone has reviewed it."""
 

@@ -101,8 +101,9 @@ def _list_questions(recorded: Iterable[Recorded], models: Iterable[str]) -> list
     changed_models = [model for model in models if model in known_models][:MOST_PLANS]
     hosts = [*recorded]
     count = min(len(hosts), max(1, MOST_PLANS // max(1, len(changed_models))))  # hosts of each model
-    if len(changed_models) * len(hosts) > MOST_PLANS:
-        log(f"{len(changed_models) * len(hosts)} plans could change; {len(changed_models) * count} of them are compared")
+    most = len(changed_models) * len(hosts)
+    if most > MOST_PLANS:
+        log(f"{most} plans could change; {len(changed_models) * count} of them are compared")
     return [
         (hosts[(number + place * len(hosts) // count) % len(hosts)], model)
         for number, model in enumerate(changed_models)

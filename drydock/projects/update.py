@@ -116,7 +116,7 @@ def check_version(variant: Variant, version: str) -> None:
 
 def _set_version(project: Project, variant: Variant, file: Path, rows: Iterable[Variant], version: str) -> list[Path]:
     """Write the version into these rows' stack files; put the old text back if the matrix refuses it."""
-    if not re.fullmatch(r"\d+(\.\d+)+[0-9a-z.]*", version):
+    if not re.fullmatch(r"\d+\.\d[0-9a-z.]*", version):
         raise InputError(f"--vllm {version}: expected a version such as 0.32.1")
     lines = [stack_files(project, row) for row in rows]
     names = dict.fromkeys(name for line in lines for name in line[: line.index(file) + 1])

@@ -60,7 +60,7 @@ TOOLKITS = {"CUDA_VERSION": "cuda", "PYTORCH_ROCM_ARCH": "rocm", "ASCEND_TOOLKIT
 """Variable of a vendor's base image (NVIDIA's cuda, vLLM's Dockerfile.rocm_base, Ascend's cann) → accelerator."""
 RELEASES = {"debian": "VERSION_CODENAME", "rhel": "VERSION_ID"}
 """Distribution (os-release, ID) → the key of what names its release, if that is not VERSION_ID."""
-_VERSION = re.compile(r"\d+(?:\.\d+)+(?:[a-z0-9.+]*)")
+_VERSION = re.compile(r"\d+\.\d[a-z0-9.+]*")
 _PYTHON = re.compile(r"3\.\d+")
 _INSTALLED = re.compile(
     r"(?P<prefix>.+)/lib/python(?P<python>3\.\d+)/(?P<kind>site|dist)-packages/"

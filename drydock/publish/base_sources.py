@@ -16,13 +16,12 @@ from types import MappingProxyType, ModuleType
 from typing import Any, NamedTuple, cast
 
 from drydock.core.errors import InputError
+from drydock.core.process import call_limited
 from drydock.lock import vllm_lists
 from drydock.oci.layers import Entry, LayeredPaths, apply_whiteout, find_link_target
 
 LARGEST_PACKAGE: Mapping[str, int] = MappingProxyType({"vllm": 64 << 20, "transformers": 192 << 20})
 """Bytes that are kept of a package's files. vLLM 0.32 has 19 MB of them, transformers 5.24 has 42."""
-LARGEST_FILE = 4 << 20
-"""Bytes of a file; read_vllm.py reads no larger ones."""
 OF_TRANSFORMERS = ("models/",)
 """Where transformers has what read_vllm.py reads of it."""
 MAIN_FILE = {"vllm": "engine/arg_utils.py", "transformers": "models/auto/configuration_auto.py"}
@@ -72,12 +71,12 @@ class SourceFiles:
             return
         package, root = place
         if entry.info.islnk() and (target := self._files.get(find_link_target(entry.info))):
-            content = target.content
-        elif entry.content is None or entry.info.size > LARGEST_FILE:
+            content: bytes = target.content
+        elif entry.content is None or entry.info.size > self._program.FILE_AT_MOST:
             self._files.pop(entry.path, None)
             return
         else:
-            content = entry.content.read(LARGEST_FILE)
+            content = entry.content.read(self._program.FILE_AT_MOST)
         self._sizes[package] += len(content)
         if self._sizes[package] > LARGEST_PACKAGE[package]:
             raise tarfile.ReadError(f"more than {LARGEST_PACKAGE[package]} bytes of Python files of {package}")
@@ -102,12 +101,10 @@ class SourceFiles:
         if not self._find_root("vllm", installed):
             return {}, ""
         try:
-            lists = self._program.read_package(self._pack("vllm", installed))
-            lists |= self._program.read_library(self._pack("transformers", installed))
-        except (SyntaxError, ValueError, LookupError, TypeError, AttributeError, RecursionError, MemoryError) as error:
-            problem = f"{where}: its vLLM's files cannot be read: {type(error).__name__}: {error!s:.200}"
+            lists = call_limited(lambda: self._read_packages(installed), f"{where}: its vLLM's files cannot be read")
+        except InputError as error:
             hint = "name what is in the image: --vllm, --python, --python-version; then no list of its vLLM is known"
-            raise InputError(ascii(problem)[1:-1], hint=hint) from error
+            raise InputError(*error.problems, hint=hint) from error
         if plugins := _list_plugins(installed, files):
             shared = vllm_lists.choose_assumed(lists) | {"processors": lists.get("processors", {})}
             return self._program.join_lists(shared), f"of its vLLM alone: {', '.join(plugins)} may add to them"
@@ -115,6 +112,11 @@ class SourceFiles:
             names = {name for name, site in _list_distributions(files) if site in installed.sites}
             lists["packages"] = sorted(names.intersection(self._program.OPTIONAL))
         return self._program.join_lists(lists), ""
+
+    def _read_packages(self, installed: Installed) -> dict[str, Any]:
+        lists: dict[str, Any] = self._program.read_package(self._pack("vllm", installed))
+        lists |= self._program.read_library(self._pack("transformers", installed))
+        return lists
 
     def _find_root(self, package: str, installed: Installed) -> str:
         """Return the folder in which a package is: of the interpreter, else the only other one; else empty.

@@ -381,7 +381,8 @@ class RefusedError(RegistryError):
 
 
 _CHALLENGE = re.compile(
-    r'([A-Za-z0-9_.-]++)\s*+=\s*+(?:"((?:[^"\\]|\\.)*+)"|([^\s,"]++))|([A-Za-z][A-Za-z0-9-]*+)', re.DOTALL
+    r'(?<![A-Za-z0-9_.-])([A-Za-z0-9_.-]++)\s*+=\s*+(?:"((?:[^"\\]|\\.)*+)"|([^\s,"]++))|([A-Za-z][A-Za-z0-9-]*+)',
+    re.DOTALL,
 )
 """A parameter or a scheme. Nothing is tried twice (`++`), which would take hours for a long run of spaces."""
 

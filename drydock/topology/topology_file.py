@@ -32,7 +32,7 @@ _OF_THE_PLAN = frozenset(
 _OF_THE_VERB = frozenset({"--root", "--html", "--json", "--diff", "--help", "-h"})
 """Flags of the entrypoint's `plan`, which would read and write files of this machine. Servers do not take them."""
 _BY_DIGEST = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/-]*@sha256:[0-9a-f]{64}")
-_SUPER_POD = re.compile(r"^\s*Super Pod ID\s*:\s*(\w+)\s*$", re.MULTILINE)
+_SUPER_POD = re.compile(r"^[ \t]*Super Pod ID[ \t]*:[ \t]*(\w+)[ \t\r]*$", re.MULTILINE)
 _PAIR = {"prefill": "decode", "decode": "prefill"}
 
 

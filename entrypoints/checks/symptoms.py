@@ -37,7 +37,7 @@ _SIGNAL = re.compile(
 )
 """As shells, Ray, torch's launcher, Python's subprocess and systemd write the signal that ended a process."""
 _SIGNALS = {"HUP": 1, "INT": 2, "QUIT": 3, "ILL": 4, "ABRT": 6, "BUS": 7, "FPE": 8, "KILL": 9, "SEGV": 11, "TERM": 15}
-_ALONE = re.compile(r"(?i)(?:(?:exit(?:ed)?|return|error)?[ _]*(?:code|status)?[ :=]*)(-?\d{1,3})[.]?")
+_ALONE = re.compile(r"(?i)(?:(?:exit(?:ed)?|return|error)?[ _]{0,9}(?:code|status)?[ :=]{0,9})(-?\d{1,3})[.]?")
 _SIGNAL_ALONE = re.compile(r"(?i)(?:signal[ :=]*)?(?:SIG([A-Z]{2,4})|(?<=[ :=])(\d{1,2}))")
 _VALUE = re.compile(r"\{\w+\}")
 """What a finding has in braces, where `check` puts what it found."""

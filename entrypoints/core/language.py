@@ -23,7 +23,7 @@ _VALUE = r"((?:(?!; ).)+?)"
 """What braces stand for: a value has no semicolon."""
 _PARENTHESES = re.compile(r"(.+?) \(([^()]*(?:\([^()]*\))?)\)", re.DOTALL)
 """A text that ends with a remark, in which there may be one more."""
-_ENGLISH = re.compile("[a-z]{2,}(?= [a-z])")
+_ENGLISH = re.compile("(?<![a-z])[a-z]{2,}(?= [a-z])")
 """A word before another one: what a translation has of it is left over from English."""
 _LEAST_LITERAL = 5
 """Letters that a form has outside its braces: a shorter one, such as `not {}`, fits too many texts."""

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 LONGEST = 8192
 """Characters of a line."""
-_LABEL = re.compile(r'([A-Za-z_]\w*)="((?:[^"\\]|\\.)*)"(?:,|$)', re.ASCII)
+_LABEL = re.compile(r'(?<!\w)([A-Za-z_]\w*)="((?:[^"\\]|\\.)*)"(?:,|$)', re.ASCII)
 
 
 class Sample(NamedTuple):

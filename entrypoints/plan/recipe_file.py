@@ -19,7 +19,7 @@ from entrypoints.model.read import ModelFacts
 FILE = "recipes.json"
 LARGEST = 8 << 20
 """Bytes of the file; that of 2026-08-21 has 209 kB."""
-_CACHED = re.compile(r"/models--([A-Za-z0-9._-]+?)--([A-Za-z0-9._-]+)/snapshots/[^/]+/?$")
+_CACHED = re.compile(r"/models--([A-Za-z0-9._-]{1,96}?)--([A-Za-z0-9._-]{1,96})/snapshots/[^/]+/?$")
 """A model's folder in Hugging Face's cache."""
 
 

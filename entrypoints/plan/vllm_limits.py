@@ -434,7 +434,7 @@ def find_refused_value(takes: Any, name: str, value: str | bool, flag_text: str)
         expected = 'JSON, such as {"image": 2}'
     elif takes == "switch":
         expected = "no value"
-    elif takes == "float" and not re.fullmatch(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|inf|nan", value):
+    elif takes == "float" and not re.fullmatch(r"[+-]?(\d+(?:\.\d*)?|\.\d+)([eE][+-]?\d+)?|inf|nan", value):
         expected = "a number"
     elif takes == "int" and not re.fullmatch(r"[+-]?\d+(\.\d+)?[kKmMgGtT]?|auto", value):
         expected = "a whole number"

@@ -31,7 +31,7 @@ _ARTEFACTS = (
 )
 """Words of errors that come from the rehearsal and not from the plan, and what they mean."""
 _OWN_CODE = re.compile(r"trust[_-]remote[_-]code")
-_NOISE = re.compile(r"^\s*For further information visit .*$|\[type=\w+, input_value=.*$", re.MULTILINE)
+_NOISE = re.compile(r"^[ \t]*For further information visit .*$|\[type=\w+, input_value=.*$", re.MULTILINE)
 """What pydantic adds to a sentence."""
 _COUNTED = re.compile(r"^\d+ validation errors? for \w+\s*")
 

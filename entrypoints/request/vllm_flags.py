@@ -33,7 +33,7 @@ _CONFIG_AT_MOST = 1 << 20
 _ENTRY = r"""(["']?)([A-Za-z][\w.-]*)\1\s*:(?:\s+(.*))?$"""
 """A key of a config file and its value: a line that is not indented."""
 
-_WORD = r"""("[^"'\\\s]+"|'[^"'\s]+'|(?!(?i:true|false|yes|no|on|off|null)(?:\s|$))[A-Za-z][\w.~+/=-]*)(\s+#.*)?\s*"""
+_WORD = r"""("[^"'\\\s]+"|'[^"'\s]+'|(?!(?i:true|false|yes|no|on|off|null)(?:\s|$))[A-Za-z][\w.~+/=-]*)(\s+(?:#.*)?)?"""
 """A YAML string that is one word, for which nothing of YAML has to be known. A digit could begin a number."""
 
 MODELSCOPE = "modelscope:"

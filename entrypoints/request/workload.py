@@ -32,7 +32,7 @@ _ANSWERS = (
 _COUNTS = ("count", "requests", "weight")
 """Names of columns and keys, in lower case: plain ones, OpenAI's usage, vLLM's, Azure's public traces."""
 
-_METRIC = re.compile(r"vllm:request_(prompt|generation)_tokens_bucket\{([^}]*)\}\s+(\S+)")
+_METRIC = re.compile(r"vllm:request_(prompt|generation)_tokens_bucket\{([^}]{0,500})\}\s+(\S+)")
 _EDGE = re.compile(r'le="([^"]+)"')
 
 LONGEST = 1 << 24

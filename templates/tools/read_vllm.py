@@ -28,7 +28,7 @@ from importlib.metadata import distributions, entry_points
 from pathlib import Path
 from typing import Any
 
-FILE_AT_MOST = 4 << 20
+FILE_AT_MOST = 1 << 20
 """Bytes of one source file. The largest of vLLM 0.33 has 300 KB."""
 PLACES = (
     *("config", "engine/arg_utils.py", "entrypoints/", "envs.py", "reasoning/", "tool_parsers/"),
@@ -323,9 +323,11 @@ def _keys_in(node: ast.expr | None, known: Mapping[str, ast.expr]) -> Iterator[s
 # --- packages that models need --------------------------------------------------------------------------------------
 
 
-LOADED = re.compile(r"^(?:from[ \t]+([.\w]+)[ \t]+import[ \t]*(\([^)]*\)|[^\n#]*)|import[ \t]+([^\n#]+))", re.MULTILINE)
+LOADED = re.compile(
+    r"^(?:from[ \t]+([.\w]+)[ \t]+import[ \t]*(\([^)]{0,9999}\)|[^\n#]*)|import[ \t]+([^\n#]+))", re.MULTILINE
+)
 """An import that is always executed: what is conditional, or in a function, is indented."""
-ALWAYS_TRUE = re.compile(r"^if is_(?:vision|torch)_available\(\):\n((?:[ \t]+.*\n|\n)+)", re.MULTILINE)
+ALWAYS_TRUE = re.compile(r"^if is_(?:vision|torch)_available\(\):\n((?:[ \t].*\n|\n)+)", re.MULTILINE)
 """A condition of transformers that always holds where vLLM is installed, which requires Pillow and PyTorch."""
 TEXTS = re.compile(r'("""|\'\'\').*?\1', re.DOTALL)
 
@@ -605,9 +607,12 @@ class ProcessorReader:
 
 def _raising_names(text: str) -> Iterator[str]:
     """Yield the classes of a file whose import raises, if a package that the file needs is missing."""
-    for match in re.finditer(r"^((?:@.*\n)*)class (\w+)\b", text, re.MULTILINE):
-        if RAISING.fullmatch(match[2]) and "torchvision" not in match[1]:
-            yield match[2]
+    is_excluded = False
+    for line in text.splitlines():
+        name = re.match(r"class (\w+)", line)
+        if name and RAISING.fullmatch(name[1]) and not is_excluded:
+            yield name[1]
+        is_excluded = line.startswith("@") and (is_excluded or "torchvision" in line)
 
 
 # --- what transformers runs for vLLM --------------------------------------------------------------------------------
@@ -642,7 +647,8 @@ def read_attention(root: Path) -> dict[str, list[str]] | None:
         served = {name for name in names if SERVED.fullmatch(name)}
         if re.search(r"^    _supports_attention_backend = True", text, re.MULTILINE):
             classes[COMPATIBLE] |= served
-        own_attention = re.search(r"^class \w*Attention\w*\(nn\.Module\):", text, re.MULTILINE)
+        modules = re.findall(r"^class (\w+)\(nn\.Module\):", text, re.MULTILINE)
+        own_attention = any("Attention" in name for name in modules)
         if not own_attention or "ALL_ATTENTION_FUNCTIONS.get_interface(" in text:
             classes[SETTABLE] |= served
     if not classes[COMPATIBLE]:
@@ -895,7 +901,7 @@ def option_strings(flags: Mapping[str, Any], inverses: Sequence[str] = ()) -> li
 # --- all of it ------------------------------------------------------------------------------------------------------
 
 
-CLASS_HEAD = re.compile(r"^class (\w+)(?:\(([^)]*)\))?:", re.MULTILINE)
+CLASS_HEAD = re.compile(r"^class (\w+)(?:\(([^)]{0,999})\))?:", re.MULTILINE)
 """Name and bases of a class."""
 BACKEND_NAMES = "v1/attention/backends/registry.py"
 """The enumeration AttentionBackendEnum: since 0.14."""

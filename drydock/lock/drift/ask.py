@@ -29,7 +29,7 @@ from drydock.registry.manifests import Manifests
 from drydock.registry.platform_images import PlatformImages
 
 ABSENT = re.compile(
-    r"[Bb]ecause (?:all versions of |only \S+ is available and )?([\w.-]+)\S* (?:was not found|has no )"
+    r"[Bb]ecause (?:all versions of |only \S+ is available and )?([\w.-]{1,200})\S{0,200} (?:was not found|has no )"
 )
 """How uv names a distribution that no index has, or for which no wheel fits."""
 

@@ -17,9 +17,9 @@ from entrypoints.core.records import Finding
 
 CHECKED = (0, 3)
 """Exit codes of an image's check that ran."""
-_TLS = re.compile(r"tls\s+switch\s*\[?\s*(\d)", re.IGNORECASE)
+_TLS = re.compile(r"tls\s+switch\s*(?:\[\s*)?(\d)", re.IGNORECASE)
 _LINK = re.compile(r"link\s+status\s*:\s*(\w+)", re.IGNORECASE)
-_PING = re.compile(r"(\d+)\s+packets?\s+received|(\d+)\s+received", re.IGNORECASE)
+_PING = re.compile(r"(?<!\d)(?:(\d+)\s+packets?\s+received|(\d+)\s+received)", re.IGNORECASE)
 
 
 class SeenNode(NamedTuple):

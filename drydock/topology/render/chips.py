@@ -11,7 +11,7 @@ from drydock.core.errors import InputError
 
 Commands = Mapping[str, Mapping[str, Any]]
 """A recorded host's `commands`: command → rc and stdout."""
-_FIELD = re.compile(r"^\s*([A-Za-z][A-Za-z0-9 _-]*?)\s*[:=]\s*(\S+)\s*$", re.MULTILINE)
+_FIELD = re.compile(r"^[ \t]*([A-Za-z][A-Za-z0-9 _-]{0,60}?)[ \t]*[:=][ \t]*(\S+)[ \t\r]*$", re.MULTILINE)
 _LONGEST = 1 << 16
 """Characters of a command's output that are read."""
 

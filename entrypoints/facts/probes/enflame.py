@@ -39,9 +39,9 @@ MEMORY = {"S60": 42976 << 20}
 _UNITS = {"": 1 << 20, "MB": 1 << 20, "MIB": 1 << 20, "G": 1 << 30, "GB": 1 << 30, "GIB": 1 << 30}
 _SIZE = re.compile(r"(\d{1,9})(?:\.\d+)?\s*([A-Za-z]*)")
 _BUS = re.compile(r"(?:([0-9a-f]{1,8}):)?([0-9a-f]{1,2}):([0-9a-f]{1,2})\.([0-7])\b", re.IGNORECASE)
-_CARD = re.compile(r"DEV(?:ICE)?\s*ID\s*:?\s*(\d{1,4})\s*$")
+_CARD = re.compile(r"DEV(?:ICE)?\s*ID\s*(?::\s*)?(\d{1,4})\s*$")
 _FIRST_ROW = re.compile(r"(\d{1,4})\s+(\S.*)")
-_VERSIONS = re.compile(r"EFSMI\s*:?\s*V?([\d.]+).*?Driver\s+Ver\s*:?\s*V?([\w.]+)")
+_VERSIONS = re.compile(r"EFSMI\s*(?::\s*)?V?([\d.]{1,60}).{0,200}?Driver\s+Ver\s*(?::\s*)?V?([\w.]+)")
 
 
 class EfsmiCard(NamedTuple):

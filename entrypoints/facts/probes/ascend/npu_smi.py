@@ -15,7 +15,7 @@ from entrypoints.core.parse import parse_id_list
 from entrypoints.facts.probes.common.printed import is_unknown
 from entrypoints.facts.probes.common.tools import parse_error
 
-_SLASH = re.compile(r"\s*/\s*")
+_SLASH = re.compile(r"(?<!\s)\s*/\s*")
 _WORD = re.compile(r"\S+")
 _VALUE = re.compile(r"[^\s/]+(?:\s*/\s*[^\s/]+)?")
 """A word, or a pair with its slash: 5249  / 131072."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from entrypoints.facts.probes.common.tools import parse_error
 
-_JSON = re.compile(r"^\s*[\[{]", re.MULTILINE)
+_JSON = re.compile(r"^[ \t]*[\[{]", re.MULTILINE)
 _STARTS = 8
 """Most lines beginning with a bracket to try: a library may print `[WARN] …` before the JSON."""
 _SIZE = re.compile(r"(\d{1,20})(?:\.(\d{1,6}))?\s*([KMGT]?)(?:i?B)?", re.IGNORECASE)

@@ -66,7 +66,7 @@ _CONSUMER = ("GeForce", "TITAN")
 
 _DRIVERS_OWN = 1 << 30
 """Bytes. The driver itself uses less than this (0.5 GiB on an H100), so more means that a process uses the GPU."""
-_VERSION = re.compile(r"\d+\.\d+(?:\.\d+)*")
+_VERSION = re.compile(r"(?<!\d)\d+\.\d+(?:\.\d+)*")
 _PROC = "/proc/driver/nvidia"
 _TRAYS = ("GH200", "GB200", "GB300")
 """Names of GPUs that racks join by NVLink: NVL32, NVL36, NVL72."""

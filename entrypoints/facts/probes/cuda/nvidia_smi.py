@@ -23,7 +23,7 @@ _BUS = re.compile(r"\b[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7]\b")
 _SIZE = re.compile(r"(\d{1,15})\s*([KMGT]i?B|B)?$")
 _USE = re.compile(r"(\d{1,15}\s*[KMGT]?i?B)\s*/\s*(\d{1,15}\s*[KMGT]?i?B)")
 _FIRST = re.compile(r"(\d{1,4})\s+(\S.*)$")
-_MODE = re.compile(r"(?:%|N/A)\s+([A-Z]\S*(?: \S+)*)$")
+_MODE = re.compile(r"(?:%|N/A)\s+([A-Z]\S{0,60}(?: \S{1,60}){0,9})$")
 _SLICE = re.compile(r"(\d{1,4})\s+\S+\s+\S+\s+(\d{1,4})$")
 _NOTE = re.compile(r"WARNING:|Unable to determine the device handle|.*\bhas fallen off the bus")
 """Warnings in the output that are not part of the data."""

@@ -18,7 +18,7 @@ _BUS = re.compile(r"(?:[0-9a-fA-F]{4,8}:)?[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7]$"
 _SIZE = re.compile(r"(\d{1,9})\s*([KMG])i?B", re.IGNORECASE)
 _CARD = re.compile(r"(\d{1,4})\s+([A-Z]{2,4}-\w[\w.-]*|N/A)(?=\s|$)", re.IGNORECASE)
 _VERSION = re.compile(r"(HL-SMI|Nic Driver|Driver)\s+Version\s*:\s*(\S+)", re.IGNORECASE)
-_DIGITS = re.compile(r"\d+(?:\.\d+)+")
+_DIGITS = re.compile(r"(?<!\d)\d+(?:\.\d+)+")
 _UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 _NAMES = {"hl-smi": "tool", "driver": "driver", "nic driver": "nic_driver"}
 

@@ -36,13 +36,13 @@ class XpuSmiTopology(NamedTuple):
     cpus: Mapping[str, tuple[int, ...]]
 
 
-_RULE = re.compile(r"^\s*\+[-=]", re.MULTILINE)
+_RULE = re.compile(r"^[ \t]*\+[-=]", re.MULTILINE)
 _TILE = re.compile(r"GPU (\d{1,3}(?:/\d{1,2})?)")
 _USAGE = re.compile(r"(\d{1,9}\s*MiB|N/A)\s*/\s*(\d{1,9})\s*MiB")
-_FIELD = re.compile(r"[\s|]*(\d{1,3})?[\s|]*([A-Z][\w /-]{1,60}):\s+(\S.*?)[\s|]*$")
+_FIELD = re.compile(r"[\s|]*(?:(\d{1,3})[\s|]*)?([A-Z][\w /-]{1,60}):\s+(\S.{0,200}?)[\s|]*$")
 _WRAPPED = re.compile(r"\|\s{2,}([A-Za-z][^|]{0,40})(?:\|\s*)+$")
 """The rest of a name that is too long for its cell, in a row of its own."""
-_HEAD = re.compile(r"\s*(\d{1,3})  ?(\S.*?)\s{2,}")
+_HEAD = re.compile(r"\s*(\d{1,3})  ?(\S.{0,200}?)\s{2,}")
 
 
 # --- devices --------------------------------------------------------------------------------------------------------
