@@ -148,7 +148,7 @@ def _make_sample(items: Any, pick: int) -> str:
 
 def _make_piece(code: Any, value: Any, pick: int) -> str:  # noqa: PLR0911 - a case for each code
     if code is codes.LITERAL:
-        return chr(value)
+        return chr(value)  # type: ignore[no-any-return] - of a parse tree
     if code in (codes.NOT_LITERAL, codes.ANY):
         return "a \t."[pick % 4]
     if code is codes.IN:
