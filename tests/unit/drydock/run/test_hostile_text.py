@@ -28,13 +28,13 @@ from entrypoints.core.records import Reason
 from entrypoints.plan.plan_text import _command_text
 from tests.support import hostile, topologies
 from tests.support.containers import machine, made
+from tests.support.systemd import unquoted
 from tests.unit.drydock.run.test_apptainer import in_a_shell
-from tests.unit.drydock.run.test_podman import unquoted
 from tests.unit.drydock.topology.render import test_formats as formats
 
 TEXT = st.one_of(
     hostile.texts(),
-    st.text(st.characters(exclude_categories=("Cs",)), min_size=1, max_size=12),
+    st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=12),
     st.text("'\"\\$`{}%#\n\t \r!&*~=:-@\x1b\u2028\u202e", min_size=1, max_size=12),
 ).filter(lambda text: "\0" not in text)
 property_test = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=15)
