@@ -15,7 +15,7 @@ def choose_exported_variables(saved: Mapping[str, Any], env: Mapping[str, str]) 
     """Return the variables with the values that the scripts give them, except those that the user changed.
 
     A variable with another value than before the scripts was set by the user. A function that bash exports, such as
-    BASH_FUNC_f%%, is none.
+    BASH_FUNC_f%%, is left out.
     """
     variables: Mapping[str, tuple[str, str]] = saved.get("variables", {})
     return {
