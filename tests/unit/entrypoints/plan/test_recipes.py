@@ -412,3 +412,9 @@ def test_a_host_has_the_card_that_recipes_mean(host: str, name: str) -> None:
 
 def test_every_card_has_one_generation() -> None:
     assert len(GENERATION_OF) == len(CARDS)
+
+
+def test_a_setting_of_another_profile_is_a_flag_or_a_variable() -> None:
+    settings = [{"setting": "A;id", "value": "1", "origin": "variant", "because": "x", "source": "x"}]
+    with pytest.raises(EntrypointError, match="expected a flag or the name of a variable"):
+        planned(facts={}, profile={"settings": settings})
