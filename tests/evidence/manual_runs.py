@@ -437,6 +437,8 @@ def _started_inside(place: Place, variant: Variant, words: Sequence[str], verb: 
         image = _stub_image(variant, folder)
         if running:
             words[words.index("--url") + 1] = f"http://127.0.0.1:{running.start.port}"
+        elif verb == "bench":  # the usual port may be another program's
+            words[1:1] = ["--port", str(free_port()), "--status-port", str(free_port())]
         if verb == "fabric":
             return _measured(place, image)
         env = {**_entrypoint(variant.id)[1], **image, "ROOT": str(copy_host(folder, place.host)) if place.host else ""}
