@@ -251,17 +251,36 @@ def explain_unwritable(folder: Path, option: str = "--output") -> Iterator[None]
 def write_together(texts: Mapping[Path, str]) -> list[Path]:
     """Write files that only fit together; return those whose content changed.
 
-    All are on the disk under temporary names before the first is renamed. Raises DiskFullError; then all stay.
+    All are on the disk under temporary names before the first is renamed. They are renamed in this order. Raises
+    DiskFullError; then all stay.
     """
     texts = {path: text for path, text in texts.items() if not path.is_file() or path.read_bytes() != text.encode()}
     with contextlib.ExitStack() as files:
-        for path, text in texts.items():
+        for path, text in reversed(texts.items()):  # an ExitStack leaves first what it entered last
             files.enter_context(disk_full(path))
             file = files.enter_context(whole_file(path))
             file.write(text.encode())
             file.flush()
             os.fsync(file.fileno())
     return [*texts]
+
+
+@contextlib.contextmanager
+def restore_files(paths: Iterable[Path], *, always: bool = False) -> Iterator[None]:
+    """Put files back as they were if the block fails, or `always`."""
+    before = {path: path.read_bytes() if path.is_file() else None for path in paths}
+    try:
+        yield
+    except BaseException:
+        always = True
+        raise
+    finally:
+        if always:
+            for path, data in before.items():
+                if data is None:
+                    path.unlink(missing_ok=True)
+                elif not path.is_file() or path.read_bytes() != data:
+                    write_atomically(path, data)
 
 
 @contextlib.contextmanager

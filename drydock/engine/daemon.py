@@ -19,7 +19,7 @@ from typing import Any
 
 from drydock.core.console import log
 from drydock.core.errors import EngineError
-from drydock.core.files import format_json, hold_lock_file, write_atomically
+from drydock.core.files import format_json, hold_lock_file, restore_files, write_atomically
 from drydock.core.ownership import user_name
 from drydock.core.paths import cache_home
 from drydock.engine import debian
@@ -283,11 +283,12 @@ def _refuse_named_engine() -> None:
 def _install_engine() -> None:
     if os.geteuid() != 0 or not debian.is_debian():
         raise EngineError("no Docker engine is running or installed", hint=SETUP_HINT)
-    if not DAEMON_CONFIG.exists():
-        log(f"writing {DAEMON_CONFIG}: enables the containerd image store and lets BuildKit keep its layers")
-        write_atomically(DAEMON_CONFIG, format_json(SETTINGS))
     packages = ("docker.io", "docker-cli", "docker-buildx", "containerd")
-    debian.install_packages(*packages, minimum={"docker.io": MINIMUM_ENGINE, "docker-buildx": MINIMUM_BUILDX})
+    with restore_files((DAEMON_CONFIG,)):
+        if not DAEMON_CONFIG.exists():
+            log(f"writing {DAEMON_CONFIG}: enables the containerd image store and lets BuildKit keep its layers")
+            write_atomically(DAEMON_CONFIG, format_json(SETTINGS))
+        debian.install_packages(*packages, minimum={"docker.io": MINIMUM_ENGINE, "docker-buildx": MINIMUM_BUILDX})
 
 
 def _start_engine() -> Engine:

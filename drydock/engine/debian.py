@@ -10,7 +10,7 @@ from pathlib import Path
 
 from drydock.core.console import log
 from drydock.core.errors import EngineError
-from drydock.core.files import write_atomically
+from drydock.core.files import restore_files, write_together
 
 TESTING_SOURCE = Path("/etc/apt/sources.list.d/drydock-testing.sources")
 TESTING_PIN = Path("/etc/apt/preferences.d/drydock-testing")
@@ -25,7 +25,7 @@ def is_debian(os_release: Path = Path("/etc/os-release")) -> bool:
 def install_packages(*packages: str, minimum: Mapping[str, tuple[int, ...]] | None = None) -> None:
     """Install packages with apt-get, as root; from testing if the release's own are older than `minimum`.
 
-    Logs what it does. Raises EngineError with apt's error lines.
+    Logs what it does. Raises EngineError with apt's error lines; then apt's configuration is as it was.
     """
     _run_apt_get("update")
     old = [
@@ -34,13 +34,14 @@ def install_packages(*packages: str, minimum: Mapping[str, tuple[int, ...]] | No
         if parse_policy(_capture_output("apt-cache", "policy", name)) < version
     ]
     options: tuple[str, ...] = ()
-    if old:
-        log(f"{', '.join(old)}: too old in this release; installing from Debian testing, pinned to low priority")
-        _add_testing()
-        _run_apt_get("update")
-        options = ("-t", "testing")
-    log(f"installing {' '.join(packages)} with apt-get")
-    _run_apt_get("install", "--yes", "--no-install-recommends", *options, *packages)
+    with restore_files((TESTING_SOURCE, TESTING_PIN)):  # a source that fails ends each later `apt-get update`
+        if old:
+            log(f"{', '.join(old)}: too old in this release; installing from Debian testing, pinned to low priority")
+            _add_testing()
+            _run_apt_get("update")
+            options = ("-t", "testing")
+        log(f"installing {' '.join(packages)} with apt-get")
+        _run_apt_get("install", "--yes", "--no-install-recommends", *options, *packages)
 
 
 def parse_policy(text: str) -> tuple[int, ...]:
@@ -66,8 +67,8 @@ def find_debian_mirror() -> str:
 
 def _add_testing() -> None:
     source = f"Types: deb\nURIs: {find_debian_mirror()}\nSuites: testing\nComponents: main\nSigned-By: {KEYRING}\n"
-    write_atomically(TESTING_SOURCE, source)
-    write_atomically(TESTING_PIN, "Package: *\nPin: release a=testing\nPin-Priority: 100\n")
+    pin = "Package: *\nPin: release a=testing\nPin-Priority: 100\n"
+    write_together({TESTING_PIN: pin, TESTING_SOURCE: source})  # without its pin, the source would upgrade the machine
 
 
 def _run_apt_get(*arguments: str) -> None:

@@ -6,9 +6,8 @@ The row is a stack whose base is that image by digest, and that adds no packages
 
 from __future__ import annotations
 
-import contextlib
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,7 +24,7 @@ from drydock.config.strict_yaml import read_yaml
 from drydock.config.validation import make_record, validate_document
 from drydock.core.console import log
 from drydock.core.errors import InputError, suggest_nearest
-from drydock.core.files import format_json, parse_json_object, read_bounded, write_atomically
+from drydock.core.files import format_json, parse_json_object, read_bounded, restore_files
 from drydock.core.project import Project
 from drydock.core.yaml_writer import write_yaml
 from drydock.inputs.store import default_store
@@ -138,7 +137,7 @@ def adopt_image(project: Project, options: AdoptOptions) -> AdoptedImage:
     contents = _find_contents(project, base, options)
     row = _make_row(project, base, contents.facts, options, written_to)
     names = (MATRIX, row.file, *(f"images/{row.id}/{name}" for name in ROW_FILES))
-    with _restore_files(project, names, always=options.check):
+    with restore_files((project.root / name for name in names), always=options.check):
         written = _write_row(project, row, base) + _write_lists(project, row, contents.lists)
         variant = matrix.find_variant(matrix.read_matrix(project), row.id)
         assembled = adopt.assemble_image(project, variant, base)
@@ -482,8 +481,9 @@ def _write_row(project: Project, row: _AdoptedRow, base: BaseImage) -> list[str]
         raise InputError(f"{row.file}: exists, and is not of {base.where}", hint=hint)
     line = f"{row.id}: {{stack: {row.id}, platforms: [{', '.join(row.platforms)}]}}"
     text = _add_row(project, row, line)
-    paths = [project.write(row.file, WRITTEN + "\n" + write_yaml(row.stack)), project.write(MATRIX, text)]
-    return [project.name_of(path) for path in paths if path]
+    # The stack is renamed first: a stack without a row changes nothing, a row without a stack stops every command.
+    contents = {row.file: WRITTEN + "\n" + write_yaml(row.stack), MATRIX: text}
+    return [project.name_of(path) for path in project.write_together(contents)]
 
 
 def _write_lists(project: Project, row: _AdoptedRow, lists: BaseLists | None) -> list[str]:
@@ -523,29 +523,3 @@ def _add_row(project: Project, row: _AdoptedRow, line: str) -> str:
     entry = _ENTRY.match(text[heading.end() :].lstrip("\n")) or _ENTRY.search(text, heading.end())
     indent = entry["indent"] if entry else "  "
     return f"{text[: heading.end()]}\n{indent}{line}{text[heading.end() :]}"
-
-
-@contextlib.contextmanager
-def _restore_files(project: Project, names: Sequence[str], *, always: bool) -> Iterator[None]:
-    """Put files back as they were if the block fails, or `always`."""
-    before = {project.root / name: _read(project.root / name) for name in names}
-    try:
-        yield
-    except BaseException:
-        always = True
-        raise
-    finally:
-        if always:
-            for path, data in before.items():
-                _put_back(path, data)
-
-
-def _read(path: Path) -> bytes | None:
-    return path.read_bytes() if path.is_file() else None
-
-
-def _put_back(path: Path, data: bytes | None) -> None:
-    if data is None:
-        path.unlink(missing_ok=True)
-    elif _read(path) != data:
-        write_atomically(path, data)

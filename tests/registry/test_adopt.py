@@ -5,6 +5,9 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import multiprocessing
+import os
+import signal
 import subprocess
 import tarfile
 from collections.abc import Callable, Iterator
@@ -279,6 +282,32 @@ def test_a_second_run_needs_no_option_and_check_compares_and_writes_nothing(
     with pytest.raises(StaleError, match=adopted.digest):
         adopt_verb.adopt_image(project, unstated._replace(check=True))
     assert read_files(project) == before
+
+
+@pytest.mark.parametrize("file", ["matrix.yaml", "lock.json"])
+def test_an_adoption_that_is_killed_leaves_a_project_that_can_be_read_and_is_repeated(
+    file: str, project: Project, upstream: Upstream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    upstream.push("v0.33.0")
+    rename = Path.replace
+
+    def rename_or_die(path: Path, final: Path) -> Path:
+        if final.name == file:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return rename(path, final)
+
+    with monkeypatch.context() as changed:
+        changed.setattr(Path, "replace", rename_or_die)
+        child = multiprocessing.get_context("fork").Process(
+            target=adopt_verb.adopt_image, args=(project, options(upstream))
+        )
+        child.start()
+        child.join(60)
+    assert child.exitcode == -signal.SIGKILL
+    assert ("vllm-openai-v0.33.0" in {row.id for row in read_matrix(project)}) == (file == "lock.json")
+    adopted = adopt_verb.adopt_image(project, options(upstream))
+    assert f"images/{adopted.row}/lock.json" in adopted.written
+    assert [*project.root.rglob(".*.drydock-*")] == []
 
 
 def read_lock(project: Project, row: str) -> dict[str, Any]:

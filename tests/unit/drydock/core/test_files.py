@@ -98,5 +98,5 @@ def test_files_that_fit_together_are_renamed_when_all_are_written(
 
     monkeypatch.setattr(Path, "replace", rename)
     assert write_together({first: "1", second: "2", same: "c"}) == [first, second]
-    assert written[0] == ["1", "2"]
+    assert written == [["1", "2"], ["2"]]
     assert (first.read_text(), second.read_text()) == ("1", "2")
