@@ -43,10 +43,12 @@ _BEGINNINGS = ("--api-k", "--hf-t")
 """vLLM takes any unambiguous beginning of a flag: --api-ke is --api-key, --hf-tok is --hf-token."""
 _TOO_COMMON = frozenset(("key", "keys", "auth"))
 """Names that mean a secret as a flag or in JSON, but not before an equals sign in a sentence."""
-_JSON_KEY = r"""(["']?)((?<=["'])[\w. -]+|[\w.-]+)\1(\s*[:=]\s*)(["'])((?:\\.|(?!\4).)*)\4"""
+_JSON_KEY = r"""(["']?)((?<=["'])[\w. -]+|(?<![\w.-])[\w.-]+)\1(\s*[:=]\s*)(["'])((?:\\.|(?!\4).)*)\4"""
 _JSON_NUMBER = r"""(["'])([\w. -]+)\1(\s*:\s*)()(-?[\d][^\s,}\]]*)"""
 _URL = r"""(\w://)(?:[^/\s:@"'<>]*:(?!\d+/)(?:(?!://)[^\s"'<>])*|[^/\s"'<>]*)@"""
 """A URL's user and password, which may contain @ and /. HOST:PORT/ is not a user: docker-image://host:5000/a@sha256:…"""
+_PROXY = r"""(?<![\w.%+@/-])[\w.%+-]+:[^\s:/@"'<>]+@(?!sha\d+:)(?=[\w.-]+:\d)"""
+"""User and password of an address without a scheme, as a proxy may have it: not NAME:TAG@sha256:…"""
 _PARAMETER = r"""([?&;#])([\w.%-]+)=([^&;#\s"'<>]+)"""
 _ASSIGNMENT = r"""(?<![\w.?&;#-])(-{0,2}[A-Za-z_][\w.-]*)=([^\s"'&;#<>]+)"""
 _SCHEME = r"""(?i)(authorization\s*[:=]\s*)?\b(bearer|basic)(\s+)([\w.~+/=-]+)"""
@@ -145,7 +147,7 @@ def _redact_nested_json(text: str, value: str) -> str:
 
 def redact_text(text: str) -> str:
     """Hide passwords and signatures in URLs, values of secret names (A=B, and in JSON), credentials, known tokens."""
-    has_url = "://" in text and ("@" in text or "=" in text)
+    has_url = ("://" in text and "=" in text) or (":" in text and "@" in text)
     text = _hide_issued(text)
     if not has_url and not ("=" in text or '"' in text or "'" in text or " " in text):
         return text
@@ -177,6 +179,7 @@ def redact_text(text: str) -> str:
 
     for pattern, hide in (
         (_URL, lambda match: f"{match[1]}{HIDDEN}@"),
+        (_PROXY, lambda _: f"{HIDDEN}@"),
         (_SCHEME, hide_scheme),
         (_HEADER, lambda match: f"{match[1]}{HIDDEN}"),
         (_PARAMETER, hide_parameter),

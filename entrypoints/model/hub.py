@@ -199,7 +199,7 @@ def fetch_hub_file(hub: Hub, name: str, file: str, *, beginning: bool = False) -
     Raises NotAnswered, and Refused (MODEL) if the hub refuses access. The token is sent to the endpoint only, never to
     the target of a redirect.
     """
-    from http.client import HTTPException
+    from http.client import HTTPException, InvalidURL
     from urllib.error import HTTPError
     from urllib.request import Request
 
@@ -220,6 +220,8 @@ def fetch_hub_file(hub: Hub, name: str, file: str, *, beginning: bool = False) -
         if error.code in _FORBIDDEN:
             raise _make_access_error(hub, name, error.code) from error
         raise NotAnswered(f"{hub.place} returned {error.code}") from error
+    except InvalidURL as error:  # its text has the password of an address that has one
+        raise NotAnswered(f"{hub.place}: expected http(s)://HOST[:PORT], without a user") from error
     except (OSError, HTTPException, ValueError) as error:
         raise NotAnswered(f"{hub.place}: {getattr(error, 'reason', None) or error}") from error
 

@@ -6,6 +6,7 @@ import base64
 import json
 import re
 import string
+import time
 
 import pytest
 from hypothesis import assume, given
@@ -219,3 +220,18 @@ def test_any_text_can_be_redacted_and_only_once(text: str) -> None:
 def test_headers_with_a_secret_are_hidden(header: str) -> None:
     assert "k9x" not in redact_text(f"curl -H {header}\nnext line")
     assert redact_text(f"{header}\nnext line").endswith("\nnext line")
+
+
+@pytest.mark.parametrize("text", ["all_proxy={}127.0.0.1:3128", '{{"proxy": "{}proxy.example.com:3128"}}'])
+def test_a_password_before_a_host_without_a_scheme_is_hidden(text: str) -> None:
+    assert redact_text(text.format("someone:hunter2@")) == text.format(f"{HIDDEN}@")
+
+
+@pytest.mark.parametrize("part", ["a", "a:", "a:(", "a.", '"a ', "a@", "a:b@c", "key=", "x://a:", "a:b@c."])
+def test_a_long_run_takes_linear_time(part: str) -> None:
+    seconds = []
+    for count in (1 << 12, 1 << 15):
+        start = time.process_time()
+        redact_text(f"token {part * count}@ :")
+        seconds.append(time.process_time() - start)
+    assert seconds[1] < 24 * seconds[0] + 0.2  # 8 times the text; a quadratic pattern takes 64 times as long

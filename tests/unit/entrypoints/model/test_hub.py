@@ -302,8 +302,11 @@ def test_an_endpoint_of_another_kind_is_refused() -> None:
     assert "expected an http" in refused({"HF_ENDPOINT": "file:///etc"}).message
 
 
-def test_a_password_in_the_endpoint_is_not_shown() -> None:
-    assert "hunter2" not in read({"HF_ENDPOINT": "http://me:hunter2@127.0.0.1:9"}).unknown
+@pytest.mark.parametrize("port", [":9", ""])
+def test_a_password_in_the_endpoint_is_not_shown(port: str) -> None:
+    unknown = read({"HF_ENDPOINT": f"http://me:hunter2@127.0.0.1{port}"}).unknown
+    assert "127.0.0.1" in unknown
+    assert "hunter2" not in unknown
 
 
 def test_the_token_does_not_follow_a_redirect(site: Site) -> None:
