@@ -478,7 +478,7 @@ def _read_question(text: str, ask: Ask) -> KnownTopology:
     """Return the servers that the words of the command line name. Raises USAGE and Unproven."""
     try:
         return KnownTopology.of(json.loads(text), ask)
-    except (LookupError, RecursionError, TypeError, ValueError) as error:
+    except (LookupError, OverflowError, RecursionError, TypeError, ValueError) as error:
         raise EntrypointError(
             USAGE, f"{FLAG}: not the question that drydock asks: {error!r}", "use `topology verify`, which writes it"
         ) from error

@@ -200,8 +200,15 @@ def test_what_is_wrong_is_json_too() -> None:
     assert result.stderr == b""
 
 
+FAR_PORT = {"role": "serve", "name": "a", "host": "127.0.0.1", "port": 10**30, "count": 1}
+
+
 @pytest.mark.parametrize(
-    "question", ["x", "[]", "{}", '{"servers": [3], "router": ""}', '{"servers": [{}], "router": ""}']
+    "question",
+    [
+        *("x", "[]", "{}", '{"servers": [3], "router": ""}', '{"servers": [{}], "router": ""}'),
+        json.dumps({"servers": [FAR_PORT], "router": ""}),
+    ],
 )
 def test_another_question_is_a_mistake_of_the_command_line(question: str) -> None:
     result = run(*ENTRYPOINT, "health", "--topology", question)
