@@ -6,6 +6,8 @@ The row is a stack whose base is that image by digest, and that adds no packages
 
 from __future__ import annotations
 
+import hashlib
+import os
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -24,7 +26,8 @@ from drydock.config.strict_yaml import read_yaml
 from drydock.config.validation import make_record, validate_document
 from drydock.core.console import log
 from drydock.core.errors import InputError, suggest_nearest
-from drydock.core.files import format_json, parse_json_object, read_bounded, restore_files
+from drydock.core.files import format_json, hold_lock_file, parse_json_object, read_bounded, restore_files
+from drydock.core.paths import cache_home
 from drydock.core.project import Project
 from drydock.core.yaml_writer import write_yaml
 from drydock.inputs.store import default_store
@@ -137,7 +140,9 @@ def adopt_image(project: Project, options: AdoptOptions) -> AdoptedImage:
     contents = _find_contents(project, base, options)
     row = _make_row(project, base, contents.facts, options, written_to)
     names = (MATRIX, row.file, *(f"images/{row.id}/{name}" for name in ROW_FILES))
-    with restore_files((project.root / name for name in names), always=options.check):
+    lock = cache_home() / "adopt" / f"{hashlib.sha256(os.fsencode(project.root.resolve())).hexdigest()}.lock"
+    # One at a time: putting matrix.yaml back would remove a row that another run has added.
+    with hold_lock_file(lock), restore_files((project.root / name for name in names), always=options.check):
         written = _write_row(project, row, base) + _write_lists(project, row, contents.lists)
         variant = matrix.find_variant(matrix.read_matrix(project), row.id)
         assembled = adopt.assemble_image(project, variant, base)

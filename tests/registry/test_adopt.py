@@ -10,7 +10,10 @@ import os
 import signal
 import subprocess
 import tarfile
+import threading
+import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +28,7 @@ from drydock.inputs.image_digests import resolve_image
 from drydock.model.bases import ImageBase
 from drydock.projects import adopt_verb
 from drydock.projects.adopt_verb import AdoptOptions
+from drydock.publish import adopt
 from drydock.publish.adopt import AdoptedImage
 from drydock.publish.base_image import BaseFacts
 from drydock.publish.push import PublishOptions
@@ -308,6 +312,32 @@ def test_an_adoption_that_is_killed_leaves_a_project_that_can_be_read_and_is_rep
     adopted = adopt_verb.adopt_image(project, options(upstream))
     assert f"images/{adopted.row}/lock.json" in adopted.written
     assert [*project.root.rglob(".*.drydock-*")] == []
+
+
+def test_an_adoption_that_fails_removes_no_row_of_another_run(
+    project: Project, upstream: Upstream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    upstream.push("v0.33.0")
+    upstream.push("v0.33.1")
+    push_image, is_pushing = adopt.push_image, threading.Event()
+
+    def fail_first(jobs: Any, adopted: AdoptedImage, *words: Any) -> AdoptedImage:
+        if adopted.row.endswith("v0.33.1"):
+            return push_image(jobs, adopted, *words)
+        is_pushing.set()
+        end = time.monotonic() + 3
+        while time.monotonic() < end and "v0.33.1" not in (project.root / "matrix.yaml").read_text():
+            time.sleep(0.05)
+        raise RegistryError("the registry ended")
+
+    monkeypatch.setattr(adopt, "push_image", fail_first)
+    with ThreadPoolExecutor() as pool:
+        failing = pool.submit(adopt_verb.adopt_image, project, options(upstream))
+        is_pushing.wait(60)
+        adopted = adopt_verb.adopt_image(project, options(upstream, tag="v0.33.1"))
+    assert isinstance(failing.exception(), RegistryError)
+    rows = {row.id for row in read_matrix(project)}
+    assert (adopted.row in rows, "vllm-openai-v0.33.0" in rows) == (True, False)
 
 
 def read_lock(project: Project, row: str) -> dict[str, Any]:
