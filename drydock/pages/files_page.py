@@ -21,8 +21,8 @@ Written by `./inv docs` from the schemas.
 PAGES = {
     "project": "../project.md",
     "matrix": "../build.md",
-    "accelerator": "../../CONTRIBUTING.md#add-an-accelerator",
-    "stack": "../../CONTRIBUTING.md#add-an-accelerator",
+    "accelerator": "../develop/add-an-accelerator.md",
+    "stack": "../develop/add-an-accelerator.md",
     "host": "findings.md",
     "mirrors": "../lock.md#mirrors",
     "lock": "../lock.md",

@@ -1,15 +1,36 @@
-"""An accelerator added as CONTRIBUTING says, in a copy of the repository, renders and plans: no other file changes."""
+"""An accelerator is added as its page says, in a copy of the repository: no other file changes."""
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
+import re
 import sys
 from pathlib import Path
 
 import pytest
 
 from drydock.core.paths import ROOT
-from tests.support.checkout_copy import copy_checkout, run_in_copy
+from tests.support.checkout_copy import copy_checkout, read_commands, run_in_copy
+from tests.support.local_index import use_local_index
+from tests.support.small_wheel import make_small_wheel
+
+PAGE = "docs/develop/add-an-accelerator.md"
+NEED_MORE = [
+    "./inv build --target abacus --stand-ins",
+    "./inv run --target abacus --stand-ins --root tests/hosts/abacus-rack/host.json",
+    "./inv lint",
+    ".venv/bin/pytest tests/contracts",
+    ".venv/bin/pytest tests/engine/test_standins.py -k abacus",
+    "./inv test",
+]
+"""The page's commands that need an engine, or run all linters or tests."""
+AFFECTED = {
+    "dockerfiles": {"images/abacus-vllm1/Dockerfile"},
+    "hosts": {f"tests/hosts/abacus-rack/{name}.json" for name in ("facts", "findings", "plan")},
+    "docs": {"README.md", "docs/reference/abacus.md"},
+}
+"""Part of `./inv generate` → files that it writes for a new accelerator."""
 
 RACK = json.loads((ROOT / "tests" / "hosts" / "cpu-xeon8380-2s" / "host.json").read_text())
 RACK["origin"] = "made up: a rack of rods"
@@ -76,6 +97,8 @@ translations:
     : 上油
     ? A {part} needs fingers.
     : '{part} 需要手指。'
+    ? no fingers
+    : 没有手指
     ? lend a hand
     : 请帮忙
     ? a file for each
@@ -143,17 +166,6 @@ LINES = (
     ("mkdocs.yml", "    - Options and findings:\n", "      - docs/reference/abacus.md\n"),
 )
 
-RENDER = """
-from drydock.build import render
-from drydock.config.matrix import find_variant, read_matrix
-from drydock.config.project_choice import DRYDOCK
-variants = read_matrix(DRYDOCK)
-variant = find_variant(variants, "abacus")
-folder = DRYDOCK.root / "images" / variant.id
-folder.mkdir()
-(folder / "Dockerfile").write_text(render.render_dockerfile(DRYDOCK, variant))
-"""
-
 WORDS = """
 from drydock.build import render
 from drydock.config.matrix import find_variant, read_matrix
@@ -203,28 +215,40 @@ assert "A rod needs fingers." in [finding.text for finding in plan.findings if f
 @pytest.fixture
 def copy(tmp_path: Path) -> Path:
     """Return a copy of the repository with one more accelerator."""
-    copy_checkout(tmp_path)
+    copy = copy_checkout(tmp_path / "checkout")
     for name, text in NEW.items():
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text(text)
+        (copy / name).parent.mkdir(parents=True, exist_ok=True)
+        (copy / name).write_text(text)
     for name, after, line in LINES:
-        path = tmp_path / name
-        text = path.read_text()
-        assert text.count(after) == 1
-        path.write_text(text.replace(after, after + line))
-    return tmp_path
+        text = (copy / name).read_text()
+        assert text.count(after) == 1, f"{name}: expected {after!r} once"
+        (copy / name).write_text(text.replace(after, after + line))
+    return copy
 
 
 def run(copy: Path, *arguments: str) -> str:
     return run_in_copy(copy, sys.executable, *arguments).stderr
 
 
-def test_an_accelerator_takes_the_files_that_contributing_names_and_no_other(copy: Path) -> None:
-    run(copy, "-c", RENDER)
-    run(copy, "-m", "tests.evidence.generated_files", "--only", "hosts")
+def test_an_accelerator_takes_the_files_and_commands_of_its_page_and_no_other(
+    copy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lock, generate, check, *others = read_commands(PAGE)
+    assert [*map(" ".join, others)] == NEED_MORE, f"{PAGE}: run its other commands here, or add them to NEED_MORE"
+    tool, data = make_small_wheel("uv", importlib.metadata.version("uv"))
+    (use_local_index(monkeypatch, tmp_path) / tool).write_bytes(data)
+    (tmp_path / "mirrors.yaml").write_text("schema: 1\nregistries: {registry.example: 127.0.0.1:1}\n")
+
+    locked = run_in_copy(copy, *lock, code=4)
+    assert "abacus-vllm1: linux/amd64: base is unresolved: no one publishes it" in locked.stderr
+    assert "wrote images/abacus-vllm1/lock.json" in locked.stderr
+    written = {part: {*run_in_copy(copy, *generate, "--only", part).stdout.split()} for part in AFFECTED}
+    missing = {part: AFFECTED[part] - written[part] for part in AFFECTED}
+    assert not any(missing.values()), f"`./inv generate` did not write {missing}"
+    assert re.search(r"^WARN +ABA-001 +The rods are dry\.$", run_in_copy(copy, *check).stdout, re.MULTILINE)
+
     run(copy, "-c", SAID)
     assert "ABACUS_TABLE=/none: no such file\n\nhint: mount the table" in run(copy, "-c", WORDS)
-
     dockerfile = (copy / "images" / "abacus-vllm1" / "Dockerfile").read_text()
     plan = json.loads((copy / "tests" / "hosts" / "abacus-rack" / "plan.json").read_text())
     findings = json.loads((copy / "tests" / "hosts" / "abacus-rack" / "findings.json").read_text())
@@ -232,12 +256,10 @@ def test_an_accelerator_takes_the_files_that_contributing_names_and_no_other(cop
     assert plan["llama-3.1-8b"]["argv"][:3] == ["/usr/bin/python3", "-m", "vllm.entrypoints.openai.api_server"]
     assert "--tensor-parallel-size" in plan["llama-3.1-8b"]["argv"]
     assert {"ABA-001": "WARN"}.items() <= {finding["id"]: finding["severity"] for finding in findings}.items()
+    run(copy, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", "tests/contracts/test_translations.py")
 
 
-def test_contributing_names_each_of_these_files() -> None:
-    guide = (ROOT / "CONTRIBUTING.md").read_text()
-    file_names = [
-        name.replace("abacus-1", "<stack>").replace("abacus-rack", "<a>-<machine>").replace("abacus", "<a>")
-        for name in (*NEW, *(name for name, _, _ in LINES))
-    ]
-    assert [name for name in file_names if f"`{name}`" not in guide] == []
+def test_the_page_has_a_line_for_each_of_these_files() -> None:
+    rows = [line.split("|")[2] for line in (ROOT / PAGE).read_text().splitlines() if re.match(r"\| \d", line)]
+    names = [name for row in rows for name in re.findall(r"`([^`]+)`", row)]
+    assert sorted(names) == sorted({*NEW, *(name for name, _, _ in LINES)}), f"{PAGE}: its table has other files"

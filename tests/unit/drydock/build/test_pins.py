@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
 import subprocess
@@ -33,6 +32,7 @@ from drydock.model.locked import LockedImageBase
 from drydock.model.variant import Variant
 from drydock.projects import locking
 from tests.support.fake_registry import Answer, Fake, Seen
+from tests.support.local_index import use_local_index
 
 AMD64 = "linux/amd64"
 EMPTY = {"mediaType": "application/vnd.oci.image.config.v1+json", "digest": f"sha256:{'4' * 64}", "size": 2}
@@ -51,12 +51,10 @@ class Site:
     def __init__(self, folder: Path, registry: Fake) -> None:
         self.root, self.wheels, self.supplied = folder / "checkout", folder / "wheels", folder / "from-the-vendor"
         self.upstream, self.mirrors, self.registry = folder / "upstream", folder / "mirrors.yaml", registry
-        for new_folder in (self.wheels, self.supplied):
-            new_folder.mkdir(parents=True)
+        self.supplied.mkdir()
         shutil.copytree(ROOT / "images", self.root / "images")
         shutil.copytree(ROOT / "templates", self.root / "templates")
         shutil.copy(ROOT / "matrix.yaml", self.root / "matrix.yaml")
-        self.mirrors.write_text("schema: 1\n")
         self.tag = "first"
         self._variants = read_matrix(DRYDOCK)
 
@@ -112,15 +110,8 @@ class Site:
 @pytest.fixture
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
     with Fake(lambda request: fake_site.answer(request)) as registry:  # noqa: PLW0108 - `made` is not there yet
+        use_local_index(monkeypatch, tmp_path)
         fake_site = Site(tmp_path, registry)
-        for name in [name for name in os.environ if name.startswith(("PIP_", "UV_"))]:
-            monkeypatch.delenv(name)
-        monkeypatch.delenv("CI", raising=False)
-        monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
-        monkeypatch.setenv("PIP_NO_INDEX", "1")
-        monkeypatch.setenv("PIP_FIND_LINKS", str(fake_site.wheels))
-        monkeypatch.setenv("DRYDOCK_MIRRORS", str(fake_site.mirrors))
-        monkeypatch.setenv("DRYDOCK_CACHE", str(tmp_path / "cache"))
         monkeypatch.setattr(locking, "say_stale", lambda _: ())
         yield fake_site
 

@@ -1,9 +1,6 @@
 from __future__ import annotations
 
-import gzip
-import hashlib
 import shutil
-import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -34,6 +31,7 @@ from drydock.inputs.debs import (
 from drydock.inputs.downloads import _choose_auth
 from drydock.inputs.store import Store
 from drydock.model.locked import LockedDeb
+from tests.support.debian_archive import describe_package, serve_archive
 from tests.support.hashes import sha256
 
 if TYPE_CHECKING:
@@ -357,46 +355,9 @@ def archive(server: Loopback, tmp_path: Path) -> Iterator[dict[str, str]]:
         "usr-is-merged": "Priority: optional",
         "huge": "Priority: important",
     }
-    text = "".join(
-        f"Package: {name}\nVersion: 1:1.0-1\nArchitecture: amd64\nMaintainer: x <x@x.example>\nDescription: x\n"
-        f"Filename: pool/main/{name}_1.0-1_amd64.deb\nSize: 7\nSHA256: {number:064x}\n{more}\n\n"
-        for number, (name, more) in enumerate(packages.items())
-    )
-    keyring = tmp_path / "keyring.gpg"
-    for root, suite, index in (
-        ("debian", "bookworm", text),
-        ("debian", "bookworm-updates", ""),
-        ("debian-security", "bookworm-security", text.replace("1.0-1", "1.0-1+deb12u1")),
-    ):
-        release = _release(suite, index)
-        folder = f"/{root}/dists/{suite}"
-        server.files[f"{folder}/InRelease"] = _sign(release, tmp_path, keyring)
-        server.files[f"{folder}/main/binary-amd64/Packages.gz"] = gzip.compress(index.encode(), mtime=0)
-    yield {"DRYDOCK_DEBIAN_MIRROR": f"{server.url}/debian", "DRYDOCK_DEBIAN_KEYRING": str(keyring)}
-    subprocess.run(["gpgconf", "--homedir", str(tmp_path / "gpg"), "--kill", "gpg-agent"], check=True)
-
-
-def _release(suite: str, index: str) -> str:
-    packed = gzip.compress(index.encode(), mtime=0)
-    hashes = "".join(
-        f" {hashlib.sha256(data).hexdigest()} {len(data)} main/binary-amd64/{name}\n"
-        for name, data in (("Packages", index.encode()), ("Packages.gz", packed))
-    )
-    return (
-        f"Origin: Debian\nSuite: {suite}\nCodename: {suite}\nArchitectures: amd64\nComponents: main\n"
-        f"Date: Sat, 21 Nov 2020 00:00:00 UTC\nSHA256:\n{hashes}"
-    )
-
-
-def _sign(text: str, folder: Path, keyring: Path) -> bytes:
-    home = folder / "gpg"
-    gpg = ["gpg", "--homedir", str(home), "--batch", "--quiet", "--pinentry-mode", "loopback", "--passphrase", ""]
-    if not home.is_dir():
-        home.mkdir(mode=0o700)
-        key = ["--quick-generate-key", "drydock test <test@test.example>", "ed25519", "sign", "never"]
-        subprocess.run([*gpg, *key], check=True, capture_output=True)
-        subprocess.run([*gpg, "--output", str(keyring), "--export"], check=True, capture_output=True)
-    return subprocess.run([*gpg, "--clearsign"], input=text.encode(), check=True, capture_output=True).stdout
+    text = "".join(describe_package(name, number, more) for number, (name, more) in enumerate(packages.items()))
+    with serve_archive(server, tmp_path, {"amd64": text}) as env:
+        yield env
 
 
 @needs_apt_and_gpg
