@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -17,7 +16,7 @@ from drydock.core.paths import ROOT
 from drydock.lock.lockfile import path_of_lock, read_lock
 from drydock.model.locked import LockedDebianBase, LockedWheel
 from tests.support.checkout_copy import copy_checkout, read_commands, run_in_copy
-from tests.support.debian_archive import describe_package, serve_archive
+from tests.support.debian_archive import describe_package, needs_apt_and_gpg, serve_archive
 from tests.support.local_index import use_local_index
 from tests.support.loopback import Loopback
 from tests.support.small_wheel import make_small_wheel
@@ -105,7 +104,7 @@ def commit_all(copy: Path) -> None:
         subprocess.run([*git, *words], cwd=copy, check=True)
 
 
-@pytest.mark.skipif(not (shutil.which("apt-get") and shutil.which("gpg")), reason="needs apt-get, and gpg to sign")
+@needs_apt_and_gpg
 def test_vllm_is_bumped_as_its_page_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     bump, lock_diff, generate, status = read_commands(BUMP)
     pins = read_lock(path_of_lock(DRYDOCK, "cpu-vllm0.32")).platforms["linux/amd64"]

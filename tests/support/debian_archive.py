@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import gzip
+import shutil
 import subprocess
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
+
 from tests.support.hashes import sha256
 from tests.support.loopback import Loopback
+
+needs_apt_and_gpg = pytest.mark.skipif(
+    not (shutil.which("apt-get") and shutil.which("gpg")), reason="needs apt-get, and gpg to sign a repository with"
+)
 
 
 def describe_package(name: str, number: int, more: str = "", architecture: str = "amd64") -> str:

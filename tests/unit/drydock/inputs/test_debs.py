@@ -31,7 +31,7 @@ from drydock.inputs.debs import (
 from drydock.inputs.downloads import _choose_auth
 from drydock.inputs.store import Store
 from drydock.model.locked import LockedDeb
-from tests.support.debian_archive import describe_package, serve_archive
+from tests.support.debian_archive import describe_package, needs_apt_and_gpg, serve_archive
 from tests.support.hashes import sha256
 
 if TYPE_CHECKING:
@@ -337,11 +337,6 @@ def test_a_missing_security_archive_is_named_before_superseded_packages(
 )
 def test_proxies_of_apt_are_used_as_apt_uses_them(options: dict[str, str], proxies: dict[str, str]) -> None:
     assert choose_proxies(options) == proxies
-
-
-needs_apt_and_gpg = pytest.mark.skipif(
-    not (shutil.which("apt-get") and shutil.which("gpg")), reason="needs apt-get, and gpg to sign a repository with"
-)
 
 
 @pytest.fixture
