@@ -98,8 +98,9 @@ def test_build_pins_the_base_of_a_stand_in_gaudi2_and_builds_it(
     assert before == after
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not shutil.which("apt-get"), reason="needs apt-get")
-def test_the_demo_gives_the_committed_image_where_apt_is_as_debootstrap_writes_it(
+def test_the_demo_gives_the_same_image_where_apt_is_as_debootstrap_writes_it(
     tmp_path: Path, checkout: Path, job: Job
 ) -> None:
     """Only the Debian packages are fetched: what else is locked, the tests' store has."""
@@ -126,7 +127,7 @@ def test_the_demo_gives_the_committed_image_where_apt_is_as_debootstrap_writes_i
     )
     assert result.returncode == 0, result.stderr[-3000:]
     digest = next(line for line in result.stdout.splitlines() if line.startswith("digest"))
-    assert "(as committed)" in digest or "(no committed digest for these inputs)" in digest
+    assert build.build_image(job).digest in digest  # this checkout's own build, whose packages came another way
     status = subprocess.run(["git", "status", "--short"], cwd=checkout, check=True, capture_output=True, text=True)
     assert status.stdout == ""
     assert {package.sha256 for package in packages if not store.has(package.sha256, package.size)} == set()
