@@ -80,7 +80,7 @@ class TestOptions(VerbOptions):
 
 @Verb
 def run_tests(options: TestOptions) -> None:
-    """Run the linters and the tests: about 45 minutes on two cores."""
+    """Run the linters and the tests."""
     from drydock.quality import quality
 
     if options.changed:
