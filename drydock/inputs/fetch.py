@@ -131,9 +131,8 @@ def wheel_folder(
 
 def tool_folder(tools: Sequence[LockedWheel], project: Project, store: Store) -> Path:
     """Return a folder of build tools: the executable from each tool's wheel, and the scripts of templates/tools."""
-    scripts = {path.name: path.read_bytes() for path in project.glob("templates/tools/*.py")}
     programs = {tool.name: _store_program(tool, store) for tool in tools}
-    return store.folder(programs, scripts, executable=frozenset(programs))
+    return store.folder(programs, project.tools, executable=frozenset(programs))
 
 
 def rootfs_packages(base: LockedDebianBase, platform: str, epoch: int) -> rootfs.Packages:

@@ -73,8 +73,8 @@ def make_recorded_rows(project: Project, variants: Iterable[Variant]) -> list[di
 
 def read_variant_state(project: Project, variant: Variant) -> State:
     """Return a variant's state today: what is locked, what was shown of these inputs, and their digest."""
-    recorded = read_recorded_state(project, variant)
     lock = current_lock(project, variant)
+    recorded = _describe_record(project, variant, lock)
     if lock is None or recorded.proof == NOT_SHOWN.tier:
         return recorded
     jobs = [Job(variant=variant, lock=lock, platform=platform, project=project) for platform in lock.platforms]
@@ -93,7 +93,10 @@ def read_variant_state(project: Project, variant: Variant) -> State:
 
 def read_recorded_state(project: Project, variant: Variant) -> State:
     """Return a variant's state as its lock and its record have it. Reads no file that an image is made from."""
-    lock = current_lock(project, variant)
+    return _describe_record(project, variant, current_lock(project, variant))
+
+
+def _describe_record(project: Project, variant: Variant, lock: Lock | None) -> State:
     if lock is None:
         return _UNLOCKED
     unresolved = tuple(sorted({name for pins in lock.platforms.values() for name in pins.unresolved}))
