@@ -62,7 +62,7 @@ def check_signature(base: BaseImage, trust: Trust) -> bool:
 def carry_documents(base: BaseImage, repository: Repository) -> tuple[UpstreamDocument, ...]:
     """Copy what is attached to a base into another repository, and the base's own manifests. Its layers are there.
 
-    A document that cannot be copied, or is not about the base, is left out, and is said: the image is whole without it.
+    A document that cannot be copied, or is not about the base, is left out and named: the image is whole without it.
     """
     source, is_elsewhere = base.repository, base.repository.where != repository.where
     if is_elsewhere:
