@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 
+from invoke.collection import Collection
 from invoke.exceptions import Exit, ParseError
 from invoke.parser.argument import Argument
 from invoke.parser.context import ParserContext
@@ -22,8 +23,9 @@ from invoke.program import Program
 
 from drydock import INSTALLED
 from drydock.cli import version
-from drydock.cli.options import Field, Verb, VerbOptions, list_fields, make_collection
 from drydock.cli.task_helpers import print_errors
+from drydock.cli.verb import Verb, make_collection
+from drydock.cli.verb_table import COMMANDS
 from drydock.config.matrix import read_matrix
 from drydock.config.project_choice import OPTION, VARIABLE, find_project, read_settings
 from drydock.config.renamed import current_option, current_value, current_verb
@@ -31,10 +33,11 @@ from drydock.core.console import spell_commands, write_output
 from drydock.core.errors import DrydockError, InputError, suggest_nearest
 from drydock.core.paths import PROGRAM
 from drydock.core.process import check_current_folder, prepare_process
+from drydock.core.verb_options import Field, VerbOptions, list_fields
 from drydock.inputs import others
 
 Commands = Mapping[str, Mapping[str, Verb]]
-"""Heading → verb as it is typed → what it does: the table of tasks.py."""
+"""Heading → verb as it is typed → what it does: as in verb_table.py."""
 
 NAMING_ROWS = ("compare --from", "compare --to")
 """Verbs and options, other than --target, that take the name of a row."""
@@ -117,10 +120,8 @@ class _Checked(Program):
 
 
 def main() -> None:
-    """Run the tasks of tasks.py: the console script `drydock`."""
+    """Run the verbs that the words of this process name: the console script `drydock`."""
     prepare_process()
-    from tasks import COMMANDS  # noqa: PLC0415 - it imports this module
-
     run_command_line(COMMANDS, sys.argv[1:])
 
 
@@ -132,18 +133,29 @@ def run_command_line(commands: Commands, arguments: Sequence[str]) -> None:
 
 
 class Verbs:
-    """The verbs by their names, and how invoke parses each."""
+    """The verbs by their names, and how invoke parses each. A verb is imported when it is asked for."""
 
     def __init__(self, commands: Commands) -> None:
         self.commands = commands
-        self.by_name = {name: verb for verbs in commands.values() for name, verb in verbs.items()}
-        self.tasks = make_collection(self.by_name)
-        listed = self.tasks.to_contexts()
-        self.contexts = {str(name): context for context in listed for name in (context.name, *context.aliases)}
+        self.headings = {name: heading for heading, members in commands.items() for name in members}
+        self.contexts = ParserContexts(self)
+
+    def __getitem__(self, name: str) -> Verb:
+        """Return a verb. Raises KeyError."""
+        return self.commands[self.headings[name]][name]
+
+    def __iter__(self) -> Iterator[str]:
+        """Yield the names, as they are typed."""
+        return iter(self.headings)
+
+    def make_tasks(self, words: Sequence[str]) -> Collection:
+        """Return the verbs of a checked line as invoke's tasks."""
+        names = {word.replace(".", " ") for word in words if word in self.contexts}
+        return make_collection({name: self[name] for name in names})
 
     def find_verb(self, context: ParserContext) -> Verb:
         """Return the verb that a context parses."""
-        return self.by_name[_format_task_name(context)]
+        return self[_format_task_name(context)]
 
     def find_field(self, context: ParserContext, option: str) -> Field | None:
         """Return the field of an option that is typed with its dashes."""
@@ -153,7 +165,31 @@ class Verbs:
     @property
     def groups(self) -> set[str]:
         """Return the first words of verbs that are none by themselves: topology."""
-        return {name.partition(" ")[0] for name in self.by_name} - {*self.by_name}
+        return {name.partition(" ")[0] for name in self} - {*self}
+
+
+class ParserContexts(Mapping[str, ParserContext]):
+    """How invoke parses each verb, by invoke's name of it: lock.diff."""
+
+    def __init__(self, verbs: Verbs) -> None:
+        self._verbs = verbs
+        self._names = {name.replace(" ", "."): name for name in verbs}
+
+    def __getitem__(self, name: str) -> ParserContext:
+        """Return what parses one verb. Raises KeyError."""
+        return ParserContext(name=name, args=self._verbs[self._names[name]].get_arguments())
+
+    def __contains__(self, name: object) -> bool:
+        """Tell whether there is such a verb, without importing it."""
+        return name in self._names
+
+    def __iter__(self) -> Iterator[str]:
+        """Yield invoke's names."""
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        """Return how many verbs there are."""
+        return len(self._names)
 
 
 def _find_first_word(arguments: Sequence[str]) -> str:
@@ -180,12 +216,12 @@ def _run_tasks(verbs: Verbs, arguments: Sequence[str]) -> None:
         return
     checked = [*_check_words(words, verbs)]
     checked += _default_target(checked, verbs)
-    _Checked(namespace=verbs.tasks, binary=PROGRAM).run([PROGRAM, *checked, *dashes, *rest])
+    _Checked(namespace=verbs.make_tasks(checked), binary=PROGRAM).run([PROGRAM, *checked, *dashes, *rest])
 
 
 def _rename_verb(words: Sequence[str], verbs: Verbs) -> list[str]:
     """Return the words with the present name of their verb. A group's name alone lists the group."""
-    if " ".join(words[:2]) in verbs.by_name or (len(words) == 1 and words[0] in verbs.groups):
+    if " ".join(words[:2]) in {*verbs} or (len(words) == 1 and words[0] in verbs.groups):
         return [*words]
     first, *others = current_verb(words) or [""]
     return [*first.split(), *others]
@@ -324,7 +360,7 @@ def _find_option(context: ParserContext, name: str) -> Argument:
 def _check_verb_of_group(words: Sequence[str], verbs: Verbs) -> None:
     """Raise InputError if the word after a group, such as `topology`, is none of its verbs."""
     if len(words) > 1 and not words[1].startswith("-"):
-        members = [name for name in verbs.by_name if name.startswith(f"{words[0]} ")]
+        members = [name for name in verbs if name.startswith(f"{words[0]} ")]
         message = f"unknown task {' '.join(words[:2])!r}"
         raise InputError(
             message, hint=f"{suggest_nearest(' '.join(words[:2]), members)}; ./inv {words[0]} lists its tasks"
@@ -334,7 +370,7 @@ def _check_verb_of_group(words: Sequence[str], verbs: Verbs) -> None:
 def _find_task(word: str, verbs: Verbs) -> ParserContext:
     if word in verbs.contexts:
         return verbs.contexts[word]
-    where = OF_IMAGE.get(word) or OF_DOCKER.get(word) or suggest_nearest(word, verbs.by_name, "none is like it")
+    where = OF_IMAGE.get(word) or OF_DOCKER.get(word) or suggest_nearest(word, [*verbs], "none is like it")
     raise InputError(f"unknown task {word!r}", hint=f"{where}; ./inv lists the tasks")
 
 
@@ -365,8 +401,8 @@ def _to_option(name: object) -> str:
 
 
 def _format_task_name(context: ParserContext) -> str:
-    """Return a task's name as it is typed: `lock`, whose full name is lock.resolve; `lock diff`."""
-    return min((str(context.name), *context.aliases), key=len).replace(".", " ")
+    """Return a task's name as it is typed: `lock diff`."""
+    return str(context.name).replace(".", " ")
 
 
 # --- help and completion --------------------------------------------------------------------------------------------
@@ -391,7 +427,7 @@ def _answer_query(verbs: Verbs, words: Sequence[str]) -> str:
 
 def _list_group(verbs: Verbs, group: str) -> str:
     """Return the verbs below a word, with one line each."""
-    members = {name.partition(" ")[2]: verb for name, verb in verbs.by_name.items() if name.startswith(f"{group} ")}
+    members = {name.partition(" ")[2]: verbs[name] for name in verbs if name.startswith(f"{group} ")}
     lines = [f"  {name:13} {_summarise_task(verb)}" for name, verb in members.items()]
     return "\n".join([f"Usage: ./inv {group} TASK [OPTIONS]", "", *lines]) + "\n"
 
@@ -471,9 +507,9 @@ def _list_completions(verbs: Verbs, words: Sequence[str]) -> Iterable[str]:
     elif field and is_value:
         candidates = field.choices
     else:
-        below = {name.partition(" ")[2] for name in verbs.by_name if name.startswith(f"{option} ")}
+        below = {name.partition(" ")[2] for name in verbs if name.startswith(f"{option} ")}
         flags = [flag for flag in context.flags if flag.startswith("--")] if context else []
-        candidates = {*below, *flags} or {name.partition(" ")[0] for name in verbs.by_name}
+        candidates = {*below, *flags} or {name.partition(" ")[0] for name in verbs}
     return sorted(word for word in candidates if word.startswith(last))
 
 

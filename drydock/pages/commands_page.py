@@ -12,7 +12,7 @@ FILE = Path("docs", "reference", "commands.md")
 _HEAD = """# Commands
 
 Every task of `./inv`, with its options; `drydock TASK` is the same [without a checkout](../build.md#install). The verbs
-of an image are [a page of their own](../container.md). Written by `./inv docs` from `tasks.py`.
+of an image are [a page of their own](../container.md). Written by `./inv docs` from `drydock/verbs/`.
 """
 
 
@@ -27,7 +27,7 @@ def render_commands_page(commands: Commands) -> str:
 
 
 def _describe_verb(verbs: Verbs, name: str) -> str:
-    verb, context = verbs.by_name[name], verbs.contexts[name.replace(" ", ".")]
+    verb, context = verbs[name], verbs.contexts[name.replace(" ", ".")]
     usage, _, _ = help_of(verbs, context).partition("\n\n")
     rows = [(f"`{option}`", text.replace("<", "&lt;")) for option, text in list_help(verb, context).items()]
     options = make_table(("option", "description"), rows)

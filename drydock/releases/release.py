@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from invoke.collection import Collection
 from packaging.version import Version
 
 from drydock.build import render
@@ -97,7 +96,7 @@ class HowToRelease(NamedTuple):
     """Instead of those of generated files and links."""
 
 
-def make_release(project: Project, tasks: Collection, version: str, how: HowToRelease) -> str:
+def make_release(project: Project, version: str, how: HowToRelease) -> str:
     """Check, write, commit and tag a release; return what to do next.
 
     Raises InputError with every problem, before anything is written.
@@ -105,7 +104,7 @@ def make_release(project: Project, tasks: Collection, version: str, how: HowToRe
     if not re.fullmatch(r"(0|[1-9]\d*)(\.(0|[1-9]\d*)){2}", version, re.ASCII):
         raise InputError(f"{version}: expected a version such as 1.4.0", hint="./inv release 1.4.0")
     variants = read_matrix(project)
-    present = surface.collect_surface(tasks, variants)
+    present = surface.collect_surface(variants)
     changes = surface.compare_surfaces(surface.read_recorded(project.root)[1], present)
     releases = changelog.read_changelog(project.root / changelog.FILE)
     state = ReleaseState(project, variants, version, releases, changes, how.outdated)

@@ -11,15 +11,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from invoke.collection import Collection
-
 from drydock.build import render
 from drydock.build.build_job import STAND_IN
+from drydock.cli.verb_table import COMMANDS
 from drydock.config.topology_finding_file import read_topology_findings
 from drydock.core import errors
 from drydock.core.errors import DrydockError, InputError
 from drydock.core.files import format_json, parse_json_object
 from drydock.core.paths import ROOT
+from drydock.core.verb_options import NO_DEFAULT, list_fields
 from drydock.model.variant import Variant
 from drydock.pages import schema
 from entrypoints.core import errors as image_errors
@@ -46,7 +46,7 @@ class SurfaceChanges(NamedTuple):
     """What is gone, or means something else."""
 
 
-def collect_surface(tasks: Collection, variants: Sequence[Variant]) -> dict[str, dict[str, str]]:
+def collect_surface(variants: Sequence[Variant]) -> dict[str, dict[str, str]]:
     """Return the surface of this drydock."""
     own_errors: list[type[DrydockError]] = [DrydockError, *_list_error_classes(DrydockError)]
     labels = {
@@ -56,7 +56,7 @@ def collect_surface(tasks: Collection, variants: Sequence[Variant]) -> dict[str,
         if name not in variant.additions.labels
     }
     surface = {
-        "tasks": _collect_tasks(tasks),
+        "tasks": _collect_tasks(),
         "verbs of an image": _collect_verbs(),
         "exit codes": {f"{error_class.code} {error_class.__name__}": "" for error_class in own_errors},
         "exit codes of an image": {
@@ -128,19 +128,17 @@ def format_surface(release: str, surface: Surface) -> str:
 # --- what there is ----------------------------------------------------------------------------------------------------
 
 
-def _collect_tasks(tasks: Collection) -> dict[str, str]:
+def _collect_tasks() -> dict[str, str]:
     """Return each task of an installed drydock and each of its options, with what an option takes."""
     option_kinds: dict[str, str] = {}
-    for context in tasks.to_contexts():
-        name = min((str(context.name), *context.aliases), key=len).replace(".", " ")
+    for name, verb in ((name, verb) for verbs in COMMANDS.values() for name, verb in verbs.items()):
         if name.split()[0] in OWN:
             continue
-        positional = {argument.name for argument in context.positional_args}
         option_kinds[name] = ""
-        for flag, argument in context.flags.items():
-            if flag.startswith("--"):
-                takes = "values" if argument.kind is list else "a value" if argument.takes_value else "nothing"
-                option_kinds[f"{name} {flag}"] = f"{takes}, {REQUIRED}" if argument.name in positional else takes
+        for field in list_fields(verb.record).values():
+            takes = {list: "values", bool: "nothing"}.get(field.kind, "a value")
+            required = f", {REQUIRED}" if field.default is NO_DEFAULT else ""
+            option_kinds[f"{name} --{field.option}"] = f"{takes}{required}"
     return option_kinds
 
 

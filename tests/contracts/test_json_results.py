@@ -11,10 +11,12 @@ from typing import Any
 
 import pytest
 
-from drydock.cli.options import AlwaysJsonOption, Verb, list_fields
+from drydock.cli.verb import Verb
+from drydock.cli.verb_table import COMMANDS
 from drydock.core.console import write_output
 from drydock.core.files import format_json
-from tasks import COMMANDS
+from drydock.core.verb_options import list_fields
+from drydock.model.shared_options import AlwaysJsonOption
 
 VERBS: Mapping[str, Verb] = {
     name: verb for verbs in COMMANDS.values() for name, verb in verbs.items() if "json" in list_fields(verb.record)

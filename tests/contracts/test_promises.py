@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from drydock.cli import cli
+from drydock.cli.verb_table import COMMANDS
 from drydock.cli.version import read_own_version
 from drydock.config import renamed
 from drydock.config.matrix import read_matrix
 from drydock.config.project_choice import DRYDOCK
 from drydock.core.paths import ROOT
+from drydock.core.verb_options import list_fields
 from drydock.releases import surface
 from drydock.releases.changelog import read_changelog
-from tasks import namespace
 
 RELEASES = read_changelog()
 
 
 def test_what_is_gone_or_changed_since_the_last_release_is_in_the_changelog() -> None:
     _, recorded = surface.read_recorded()
-    changes = surface.compare_surfaces(recorded, surface.collect_surface(namespace, read_matrix(DRYDOCK)))
+    changes = surface.compare_surfaces(recorded, surface.collect_surface(read_matrix(DRYDOCK)))
     assert surface.find_unnamed_changes(changes.broken, RELEASES[0].text) == [], "name it in CHANGELOG.md, Unreleased"
 
 
@@ -37,6 +37,11 @@ def test_an_old_name_goes_when_a_release_has_warned_of_it() -> None:
 
 
 def test_no_task_has_an_option_by_its_old_name() -> None:
-    options = {(cli._format_task_name(context), flag) for context in namespace.to_contexts() for flag in context.flags}
+    options = {
+        (name, f"--{field.option}")
+        for verbs in COMMANDS.values()
+        for name, verb in verbs.items()
+        for field in list_fields(verb.record).values()
+    }
     assert not options & {(old.where, old.name) for old in renamed.OPTIONS}
     assert {(old.where, old.new) for old in renamed.OPTIONS if old.new} <= options

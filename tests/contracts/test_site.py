@@ -12,7 +12,7 @@ from urllib.parse import unquote, urlsplit
 import pytest
 import yaml
 
-import tasks
+from drydock.cli.verb_table import COMMANDS
 from drydock.config.matrix import read_matrix
 from drydock.config.project_choice import DRYDOCK
 from drydock.config.topology_finding_file import read_topology_findings
@@ -156,7 +156,7 @@ def test_each_page_has_one_place_in_the_navigation() -> None:
 
 def test_the_page_of_commands_is_that_of_the_tasks() -> None:
     text = (ROOT / commands_page.FILE).read_text()
-    assert commands_page.render_commands_page(tasks.COMMANDS) == text
+    assert commands_page.render_commands_page(COMMANDS) == text
     assert "| `--offline` | do not use the network" in text
 
 

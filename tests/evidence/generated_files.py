@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
-import tasks
 from bench import bench_page
 from drydock.build import render
 from drydock.ci import workflow
 from drydock.cli.task_helpers import print_errors
+from drydock.cli.verb_table import COMMANDS
 from drydock.config.matrix import read_matrix
 from drydock.config.project_choice import DRYDOCK
 from drydock.core.console import write_output
@@ -63,7 +63,7 @@ def render_docs() -> dict[Path, str]:
     return {
         **docs.render_pages(DRYDOCK, read_matrix(DRYDOCK)),
         **{ROOT / path: text for path, text in bench_files.items()},
-        ROOT / commands_page.FILE: commands_page.render_commands_page(tasks.COMMANDS),
+        ROOT / commands_page.FILE: commands_page.render_commands_page(COMMANDS),
     }
 
 

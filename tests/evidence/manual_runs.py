@@ -36,10 +36,10 @@ from urllib.parse import urlsplit
 import pytest
 import yaml
 
-import tasks
 from bench.startup import copy_host
 from drydock.build import buildx, render
 from drydock.cli import cli
+from drydock.cli.verb_table import COMMANDS
 from drydock.config.matrix import find_variant
 from drydock.config.project_choice import DRYDOCK
 from drydock.core.errors import DrydockError
@@ -171,7 +171,7 @@ def _task(words: Sequence[str], env: Mapping[str, str] = {}, folder: Path | None
         os.environ.update(env)
         os.chdir(folder or ROOT)
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(out):
-            cli.run_command_line(tasks.COMMANDS, words)
+            cli.run_command_line(COMMANDS, words)
     except SystemExit as end:
         code = end.code or 0
     finally:

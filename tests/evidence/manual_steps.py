@@ -20,8 +20,8 @@ from invoke.exceptions import ParseError
 from invoke.parser import Parser, ParserContext
 from pydantic import Field, model_validator
 
-import tasks
 from drydock.cli import cli
+from drydock.cli.verb_table import COMMANDS
 from drydock.config.matrix import find_variant
 from drydock.core.errors import DrydockError
 from drydock.model.record import Record
@@ -259,8 +259,8 @@ def _check_target(parsed: ParserContext) -> None:
 
 @cache
 def _tasks() -> tuple[cli.Verbs, Parser]:
-    verbs = cli.Verbs(tasks.COMMANDS)
-    return verbs, Parser(contexts=verbs.tasks.to_contexts())
+    verbs = cli.Verbs(COMMANDS)
+    return verbs, Parser(contexts=[*verbs.contexts.values()])
 
 
 def _verb_problem(words: list[str]) -> str:

@@ -21,7 +21,7 @@ from drydock.examine import image as inspection
 from drydock.examine.remote_image import open_image
 from drydock.lock import lockfile
 from drydock.publish.push import PublishOptions, publish_image
-from drydock.verbs import trust_verbs
+from drydock.verbs import image_audit_verb, image_verify_verb
 from tests.support.local_registry import VARIANT, LocalRepository
 from tests.support.osv_records import record
 from tests.support.servers import Registry
@@ -180,12 +180,12 @@ def test_an_identity_signs_and_is_verified_without_the_services(
 def test_without_a_key_it_is_no_success_unless_it_only_looks(
     signed: Signed, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for verb in (trust_verbs.verify_image, trust_verbs.audit_image):
+    for verb in (image_verify_verb.verify_image, image_audit_verb.audit_image):
         with pytest.raises(SystemExit) as ended:
             verb.body(None, reference=signed.image)
         assert ended.value.code == 2
         assert "--unsigned" in capsys.readouterr().err
-    trust_verbs.verify_image.body(None, reference=signed.image, registry_only=True, unsigned=True)
+    image_verify_verb.verify_image.body(None, reference=signed.image, registry_only=True, unsigned=True)
     assert "not checked: signatures: skipped by --unsigned" in capsys.readouterr().out
 
 
@@ -240,7 +240,7 @@ def advisories(signed: Signed, folder: Path, **options: Any) -> dict[str, Any]:
         (folder / f"{item['id']}.json").write_text(json.dumps(item))
     words = {"advisories": True, "json": True, "database": [str(folder)], **options}
     with pytest.raises(SystemExit) as ended, redirect_stdout(StringIO()) as printed:
-        trust_verbs.audit_image.body(None, reference=signed.image, **words)
+        image_audit_verb.audit_image.body(None, reference=signed.image, **words)
     return {"code": ended.value.code, **json.loads(printed.getvalue() or "{}")}
 
 

@@ -15,7 +15,7 @@ from drydock.attest import cosign
 from drydock.core.errors import InputError, UntrustedError
 from drydock.core.project import Project
 from drydock.prove import served_statement
-from drydock.verbs import trust_verbs
+from drydock.verbs import image_verify_verb, verify_verb
 from tests.support.hosts import expect
 from tests.support.local_registry import VARIANT, LocalRepository
 from tests.support.signed_image import AMD64, Signed
@@ -273,10 +273,10 @@ def test_the_verb_prints_what_a_statement_says(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(trust_verbs, "here", lambda: Project(local.root))
+    monkeypatch.setattr(verify_verb, "here", lambda: Project(local.root))
     options = {"target": VARIANT, "verify_key": str(key.with_suffix(".pub"))}
     path = str(write_statement(tmp_path, local, key))
-    trust_verbs.rebuild_row.function(trust_verbs.RebuildOptions(**options, statement=path))
+    verify_verb.rebuild_row.function(verify_verb.RebuildOptions(**options, statement=path))
 
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == f"statement about {VARIANT} ({AMD64})"
@@ -288,23 +288,23 @@ def test_the_verb_prints_what_a_statement_says(
 )
 def test_an_option_that_would_be_ignored_is_an_error(options: dict[str, Any]) -> None:
     with pytest.raises(InputError, match="--statement"):
-        trust_verbs.rebuild_row.function(trust_verbs.RebuildOptions(target=VARIANT, **options))
+        verify_verb.rebuild_row.function(verify_verb.RebuildOptions(target=VARIANT, **options))
 
 
 def test_the_statement_of_a_published_image_is_shown_with_it(
     signed: Signed, tmp_path: Path, key: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = write_statement(tmp_path, signed.local, key, signed.digest)
-    monkeypatch.setattr(trust_verbs, "here", lambda: Project(signed.local.root))
+    monkeypatch.setattr(image_verify_verb, "here", lambda: Project(signed.local.root))
     options = {"reference": signed.image, "registry_only": True, "verify_key": signed.public, "statement": str(path)}
-    trust_verbs.verify_image.function(trust_verbs.ImageVerifyOptions(**options, json=True))
+    image_verify_verb.verify_image.function(image_verify_verb.ImageVerifyOptions(**options, json=True))
 
     answer = json.loads(capsys.readouterr().out)
     assert answer["image"]["digest"] == signed.done.digest
     assert answer["statement"]["variant"] == VARIANT
     write_statement(tmp_path, signed.local, key, f"sha256:{'e' * 64}")
     with pytest.raises(UntrustedError, match="it is about the image"):
-        trust_verbs.verify_image.function(trust_verbs.ImageVerifyOptions(**options))
+        image_verify_verb.verify_image.function(image_verify_verb.ImageVerifyOptions(**options))
     write_statement(tmp_path, signed.local, key, signed.digest, inputs_sha256="d" * 64)
     with pytest.raises(UntrustedError, match="of the inputs dddd"):
-        trust_verbs.verify_image.function(trust_verbs.ImageVerifyOptions(**options))
+        image_verify_verb.verify_image.function(image_verify_verb.ImageVerifyOptions(**options))

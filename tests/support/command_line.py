@@ -14,11 +14,11 @@ import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-import tasks
 from drydock.build import render
-from drydock.cli import cli, options
+from drydock.cli import cli
+from drydock.cli.verb_table import COMMANDS
 from drydock.config import failures, matrix, strict_yaml
-from drydock.core import console
+from drydock.core import console, verb_options
 from drydock.core.paths import ROOT
 from drydock.lock import vllm_lists
 
@@ -31,13 +31,13 @@ BY_CONTENT = (
     failures._make_failures_text,
     vllm_lists._parse_lists,
     render._make_jinja_environment,
-    options._read_docstrings,
+    verb_options._read_docstrings,
 )
 """Caches that stay: their keys have the content of the files, or they are of the code."""
 
 
 def run_in_process(
-    *words: str, cwd: Path = ROOT, env: Mapping[str, str] = {}, commands: cli.Commands = tasks.COMMANDS
+    *words: str, cwd: Path = ROOT, env: Mapping[str, str] = {}, commands: cli.Commands = COMMANDS
 ) -> subprocess.CompletedProcess[str]:
     """Run the tasks that the words name, with more variables than this process has; return code and output.
 

@@ -14,7 +14,6 @@ from drydock.core.project import Project
 from drydock.lock import kind_runs
 from drydock.pages import docs
 from drydock.releases import surface
-from tasks import namespace
 from tests.support.git import git
 
 CHANGELOG = """# Changelog
@@ -55,7 +54,7 @@ def copied(folder: Path) -> Path:
         record.unlink()  # it may be of other inputs, which a release refuses
     workflow.write(Project(folder), read_matrix(Project(folder)))  # its weekly jobs are those kinds
     docs.write(Project(folder), read_matrix(Project(folder)))
-    present = surface.collect_surface(namespace, read_matrix(Project(folder)))
+    present = surface.collect_surface(read_matrix(Project(folder)))
     (folder / surface.FILE).write_text(surface.format_surface("0.1.0", present))
     git(folder, "init", "--quiet", "--initial-branch=main")
     git(folder, "add", "--all")

@@ -13,8 +13,9 @@ from pathlib import Path
 import invoke
 import pytest
 
-from drydock.cli.options import Verb, VerbOptions
+from drydock.cli.verb import Verb
 from drydock.core.paths import ROOT
+from drydock.core.verb_options import VerbOptions
 
 pytestmark = pytest.mark.checkout
 

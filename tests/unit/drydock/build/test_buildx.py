@@ -120,7 +120,8 @@ sys.exit({code})
 TASK = """
 import sys
 from drydock.build import buildx
-from drydock.cli.options import Verb, VerboseOption
+from drydock.cli.verb import Verb
+from drydock.model.shared_options import VerboseOption
 from invoke.context import Context
 
 @Verb
@@ -315,7 +316,8 @@ from drydock.build import buildx
 from drydock.core.console import show_step, write_output
 from drydock.core.errors import DrydockError
 from drydock.core.threads import start_daemon
-from drydock.cli.options import VerbOptions, Verb
+from drydock.core.verb_options import VerbOptions
+from drydock.cli.verb import Verb
 from invoke.context import Context
 
 def bake(row, builder):

@@ -7,16 +7,20 @@ import os
 import pty
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 
 from drydock.cli import cli
-from drydock.cli.options import JsonOption, Verb, list_fields, read_help
+from drydock.cli.verb import Verb
+from drydock.cli.verb_table import COMMANDS
 from drydock.config import renamed
 from drydock.core.paths import ROOT
+from drydock.core.verb_options import list_fields, read_help
 from drydock.lock.proof import TIERS
-from tasks import COMMANDS, namespace
+from drydock.model.shared_options import JsonOption
+from tasks import namespace
 from tests.support.command_line import run_in_process
 
 pytestmark = pytest.mark.checkout
@@ -36,6 +40,14 @@ def test_the_overview_names_every_verb_once() -> None:
     assert shown == run_in_process("help").stdout == cli.format_overview(cli.Verbs(COMMANDS))
     listed = [line[2:19].strip() for line in shown.splitlines() if line.startswith("  ")]
     assert listed == [name for name in VERBS if not name.startswith("bench ")]
+
+
+def test_each_file_of_a_verb_has_one_verb_that_the_table_names() -> None:
+    files = {path.stem for path in Path(ROOT, "drydock/verbs").glob("*_verb.py")}
+    assert files == {f"{name.replace(' ', '_')}_verb" for name in VERBS if name == "bench plot" or "bench " not in name}
+    for name in files:
+        module = import_module(f"drydock.verbs.{name}")
+        assert len([value for value in vars(module).values() if isinstance(value, Verb)]) == 1, name
 
 
 @pytest.mark.parametrize("without_bytecode", [False, True])

@@ -5,10 +5,12 @@ from __future__ import annotations
 import pytest
 from invoke.context import Context
 
-from drydock.cli.options import NoCacheOption, Verb, VerbOptions
 from drydock.cli.task_helpers import after_dashes, choose_variants, report_written, words_of
+from drydock.cli.verb import Verb
 from drydock.core.errors import FetchError, InputError, TargetError
 from drydock.core.paths import ROOT
+from drydock.core.verb_options import VerbOptions
+from drydock.model.shared_options import NoCacheOption
 
 
 def test_an_error_is_printed_with_its_hint_and_exits_with_its_code(capsys: pytest.CaptureFixture[str]) -> None:

@@ -27,7 +27,7 @@ from drydock.examine.advisories.advisory_record import (
 from drydock.examine.advisories.advisory_search import list_pinned_packages, not_covered
 from drydock.examine.advisories.databases import OsvFiles, OsvService, read_osv_documents
 from drydock.lock import lockfile
-from drydock.verbs import trust_verbs
+from drydock.verbs import audit_verb
 from tests.support.damage import fuzz, survives_damage
 from tests.support.loopback import Handler, Loopback
 from tests.support.osv_records import record
@@ -319,7 +319,7 @@ def test_an_unreachable_service_costs_one_wait_and_is_reported(
     point_to("http://127.0.0.1:9", tmp_path, monkeypatch)
     monkeypatch.setattr("drydock.core.http.time.sleep", lambda _: None)
     with pytest.raises(SystemExit) as ended:
-        trust_verbs.audit_row.body(None, target="cpu", advisories=True)
+        audit_verb.audit_row.body(None, target="cpu", advisories=True)
     assert ended.value.code == 16
     stdout = capsys.readouterr().out
     refused = "OSV: http://127.0.0.1:9/v1/query: the connection was refused"
@@ -403,7 +403,7 @@ def test_the_exit_code_says_what_the_service_knows_of_a_lock(
 ) -> None:
     server.files = dict.fromkeys(map(question, EVERYTHING), b"{}") | {f"/v1/query PyPI jinja2 {JINJA}": answer}
     with pytest.raises(SystemExit) if code else nullcontext() as ended:
-        trust_verbs.audit_row.body(None, target="cpu", advisories=True, json=True, ignore=ignored)
+        audit_verb.audit_row.body(None, target="cpu", advisories=True, json=True, ignore=ignored)
     assert (ended.value.code if ended else None) == code
     report = json.loads(capsys.readouterr().out)
     assert [item["package"] for item in report["findings"]] == ["jinja2"] * (code == 18)
@@ -414,12 +414,12 @@ def test_the_exit_code_says_what_the_service_knows_of_a_lock(
 def test_the_verbs_print_and_exit(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "osv.json").write_text(json.dumps(VULNERABLE))
     with pytest.raises(SystemExit) as ended:
-        trust_verbs.audit_row.body(None, target="cpu", advisories=True, json=True, database=[str(tmp_path)])
+        audit_verb.audit_row.body(None, target="cpu", advisories=True, json=True, database=[str(tmp_path)])
     assert ended.value.code == 18
     assert json.loads(capsys.readouterr().out)["findings"][0]["package"] == "jinja2"
     with pytest.raises(SystemExit) as ended:
-        trust_verbs.audit_row.body(None, target="cpu", advisories=True, database=[str(tmp_path / "none.json")])
+        audit_verb.audit_row.body(None, target="cpu", advisories=True, database=[str(tmp_path / "none.json")])
     assert ended.value.code == 2
     with pytest.raises(SystemExit) as ended:
-        trust_verbs.audit_row.body(None)
+        audit_verb.audit_row.body(None)
     assert ended.value.code == 2

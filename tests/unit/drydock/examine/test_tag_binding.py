@@ -16,7 +16,7 @@ from drydock.oci.reference import parse_reference
 from drydock.publish import bindings
 from drydock.publish.bindings import DAY, Binding, Subject, Terms
 from drydock.publish.repository import Referrer
-from drydock.verbs import trust_verbs
+from drydock.verbs import image_verify_verb, verify_verb
 from tests.support.damage import fuzz, survives_damage
 
 NOW = 1_795_000_000
@@ -137,9 +137,9 @@ def test_a_digest_is_valid_as_long_as_one_of_its_tags() -> None:
 
 def test_the_age_is_a_number_of_days() -> None:
     with pytest.raises(InputError, match="--max-age -1: expected a number of days"):
-        trust_verbs.ImageVerifyOptions(reference=REPOSITORY, max_age=-1).check_statement()
+        image_verify_verb.ImageVerifyOptions(reference=REPOSITORY, max_age=-1).check_statement()
     with pytest.raises(InputError, match="--max-age -1: expected a number of days"):
-        trust_verbs.RebuildOptions(target=VARIANT, statement="s", max_age=-1).check_statement()
+        verify_verb.RebuildOptions(target=VARIANT, statement="s", max_age=-1).check_statement()
 
 
 def test_a_key_and_an_identity_exclude_each_other() -> None:

@@ -20,7 +20,7 @@ from drydock.inputs import wheels
 from drydock.inputs.uv import Candidate, ResolveRequest
 from drydock.model.variant import Variant
 from drydock.projects import locking, update
-from drydock.verbs import part_verbs
+from drydock.verbs import render_verb
 
 CPU = "templates/cpu/stacks/cpu-0.32.yaml"
 
@@ -154,10 +154,10 @@ def test_a_dockerfile_that_differs_is_stale(
 @pytest.mark.checkout
 def test_render_names_every_stale_lock(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     variants = [bumped(find_variant(read_matrix(DRYDOCK), target)) for target in ("cpu", "cpu-text")]
-    monkeypatch.setattr(part_verbs, "choose_variants", lambda _: variants)
+    monkeypatch.setattr(render_verb, "choose_variants", lambda _: variants)
 
     with pytest.raises(SystemExit):
-        part_verbs.render_rows(Context())
+        render_verb.render_rows(Context())
     stderr = capsys.readouterr().err
     assert "images/cpu-vllm0.32/lock.json: platforms" in stderr
     assert "images/cpu-text-vllm0.32/lock.json: platforms" in stderr

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.checkout
         ("docs/project.md", ("tests/contracts/test_site.py",)),
         ("drydock/oci/layers.py", ("tests/unit/drydock/oci", "tests/unit/drydock/examine/test_audit.py")),
         ("drydock/topology/preflight/node.py", ("tests/unit/drydock/topology/preflight",)),
-        ("drydock/verbs/change_verbs.py", ("tests/unit/drydock/cli", "tests/unit/test_tasks.py")),
+        ("drydock/verbs/lock_verb.py", ("tests/unit/drydock/cli", "tests/unit/test_tasks.py")),
         ("entrypoints/decide/parallelism/fit.py", ("tests/unit/entrypoints/decide/parallelism",)),
         ("entrypoints/decide/cuda.py", ("tests/unit/entrypoints/decide", "tests/models/test_models.py")),
         ("entrypoints/core/tar.py", ("tests/unit/entrypoints/core", "tests/contracts/test_startup.py")),

@@ -19,7 +19,6 @@ from drydock.releases import surface
 from drydock.releases.changelog import BEFORE, REMOVED, Release, read_changelog
 from drydock.releases.release import HowToRelease, compute_least_version, make_release
 from drydock.releases.surface import SurfaceChanges
-from tasks import namespace
 from tests.support.git import git
 from tests.support.released import copied
 
@@ -45,7 +44,7 @@ def copy(original: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def make(folder: Path, version: str, *, dry_run: bool = False, whole: bool = False) -> str:
     """Release; without `whole`, generated files and links, which takes seconds, are not checked."""
     checks = None if whole else lambda _: iter(())
-    return make_release(Project(folder), namespace, version, HowToRelease(verify=False, dry_run=dry_run, checks=checks))
+    return make_release(Project(folder), version, HowToRelease(verify=False, dry_run=dry_run, checks=checks))
 
 
 def edit(folder: Path, name: str, change: Callable[[str], str]) -> None:

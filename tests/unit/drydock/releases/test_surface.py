@@ -11,11 +11,10 @@ from drydock.config.project_choice import DRYDOCK
 from drydock.core.errors import InputError
 from drydock.releases import surface
 from drydock.releases.surface import SurfaceChanges, compare_surfaces, find_unnamed_changes
-from tasks import namespace
 
 
 def test_the_surface_has_what_users_rely_on_and_not_what_develops_drydock() -> None:
-    current = surface.collect_surface(namespace, read_matrix(DRYDOCK))
+    current = surface.collect_surface(read_matrix(DRYDOCK))
 
     assert current["tasks"]["build"] == ""
     assert current["tasks"]["build --target"] == "values"

@@ -15,7 +15,7 @@ from drydock.config.project_choice import DRYDOCK
 from drydock.core.errors import HostError, InputError
 from drydock.run.entrypoint import DoesNotFitError
 from drydock.topology import size, topology_page
-from drydock.verbs import plan_verbs
+from drydock.verbs import size_verb
 
 EMPTY = size.Capacity("h100-8x", "8 x H100", "cuda13.0-vllm0.33")
 PLAN = {
@@ -52,7 +52,7 @@ def test_flags_after_the_dashes_are_those_of_plan(monkeypatch: pytest.MonkeyPatc
     plan_flags: list[Sequence[str]] = []
     monkeypatch.setattr(sys, "argv", ["inv", "size", "m", "--", "--enable-lora"])
     monkeypatch.setattr(size, "size_machines", lambda *arguments: [plan_flags.append(arguments[3])] * 0)
-    plan_verbs.size_machines.body(Context(), model="m", max_model_len=5)
+    size_verb.size_machines.body(Context(), model="m", max_model_len=5)
     assert plan_flags == [("--max-model-len", "5", "--enable-lora")]
 
 

@@ -1,0 +1,33 @@
+"""The verb `ci publish`."""
+
+from __future__ import annotations
+
+from drydock.cli.task_helpers import foundations_of, here
+from drydock.cli.verb import Verb
+from drydock.core.console import write_output
+from drydock.core.files import format_json
+from drydock.model.record import dump_record
+from drydock.model.shared_options import JsonOption, RowOption
+
+
+class CiPublishOptions(RowOption, JsonOption):
+    """What a CI job publishes."""
+
+    registry: str
+    """host and path of the repositories"""
+    ref: str
+    """refs/heads/main or refs/tags/vN.N.N; decides the tags"""
+    sign_key: str = ""
+    """sign with this cosign key [default: DRYDOCK_COSIGN_KEY, else keyless]"""
+
+
+@Verb
+def publish_from_ci(options: CiPublishOptions) -> None:
+    """Log in with credentials of the environment, publish and sign the built image, and push its foundation."""
+    from drydock.ci import publishing
+    from drydock.publish import push
+
+    published = publishing.publish_release(here(), options.target, options.registry, options.ref, options.sign_key)
+    if foundations := foundations_of(""):
+        publishing.push_foundation(here(), options.target, foundations, options.sign_key)
+    write_output(format_json(dump_record(published)) if options.json else push.format_published_image(published))

@@ -1,0 +1,34 @@
+"""The verb `compare`."""
+
+from __future__ import annotations
+
+from drydock.cli.task_helpers import after_dashes, here, terminal_columns
+from drydock.cli.verb import Verb
+from drydock.model.shared_options import JsonOption
+
+
+class CompareOptions(JsonOption):
+    """Two versions, and where the command is."""
+
+    from_: str
+    """the row that the command is written for: variant id, alias or accelerator; or a version such as 0.18"""
+    to: str
+    """the row, or the version of vLLM, that it shall move to"""
+    command_file: str = ""
+    """read the command from this text file, or from standard input with -, instead of after --"""
+    model: str = ""
+    """folder on this machine with the model's config.json, if the command names another place"""
+    root: tuple[str, ...] = ()
+    """recorded host on which both rows are planned; repeatable [default: the accelerator's]"""
+    all: bool = False
+    """also list what changed between the two versions, whether this command has it or not"""
+
+
+@Verb
+def compare_versions(options: CompareOptions) -> None:
+    """Print what breaks for a vLLM command between two versions. The command follows --, and is never executed."""
+    from drydock.compare import compare_tasks, comparison
+
+    command = compare_tasks.read_command(after_dashes(), options.command_file)
+    question = comparison.ComparedCommand(options.from_, options.to, command, options.model, options.root)
+    compare_tasks.print_comparison(here(), question, terminal_columns(), every=options.all, json=options.json)

@@ -1,0 +1,19 @@
+"""The verb `explain`."""
+
+from __future__ import annotations
+
+from drydock.cli.verb import Verb
+from drydock.verbs.entrypoint_verb import PlannedRowOptions, exec_image_verb
+
+
+class ExplainOptions(PlannedRowOptions):
+    """A row, and what it shall explain."""
+
+    target: str = "auto"
+    """variant id, alias or accelerator; auto: what fits this machine's devices and driver [default: auto]"""
+
+
+@Verb
+def explain_symptom(options: ExplainOptions) -> None:
+    """Explain a log, an error, an exit code or a finding: the text follows --, or comes on standard input."""
+    exec_image_verb(options, "explain")

@@ -1,0 +1,36 @@
+"""The verb `foundations`."""
+
+from __future__ import annotations
+
+from drydock.cli.task_helpers import foundations_of, here
+from drydock.cli.verb import Verb
+from drydock.core.console import write_output
+from drydock.core.files import format_json
+from drydock.model.record import dump_record
+from drydock.model.shared_options import PruneOptions, SharedFoundations
+
+
+class FoundationsOptions(PruneOptions, SharedFoundations):
+    """Which foundations are listed or deleted."""
+
+    keep: str = ""
+    """REVISION or REVISION..REVISION: also keep what the locks at REVISION need"""
+    prune: bool = False
+    """list only what no lock needs"""
+    yes: bool = False
+    """with --prune: delete it"""
+
+
+@Verb
+def list_foundations(options: FoundationsOptions) -> None:
+    """List the foundations in a registry, and which rows need them."""
+    from drydock.publish import foundation_use
+
+    options.check_prune()
+    where = foundations_of(options.registry, "--registry")
+    repository, shared = foundation_use.list_shared_foundations(here(), where, options.keep, insecure=options.insecure)
+    shared = foundation_use.prune_foundations(repository, shared, yes=options.yes) if options.prune else shared
+    if options.json:
+        write_output(format_json({"foundations": [dump_record(foundation) for foundation in shared]}))
+    else:
+        write_output(foundation_use.format_uses(shared))

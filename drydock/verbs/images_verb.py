@@ -1,0 +1,34 @@
+"""The verb `images`."""
+
+from __future__ import annotations
+
+import datetime as dt
+
+from drydock.cli.task_helpers import here
+from drydock.cli.verb import Verb
+from drydock.core.console import write_output
+from drydock.core.files import format_json
+from drydock.model.shared_options import JsonOption, PruneOptions
+
+
+class ImagesOptions(PruneOptions, JsonOption):
+    """Which images of the engine are listed or removed."""
+
+    prune: bool = False
+    """list only what no checkout keeps and no container uses"""
+    yes: bool = False
+    """with --prune: remove it"""
+
+
+@Verb
+def list_images(options: ImagesOptions) -> None:
+    """List drydock's images in the engine, and which checkouts keep them."""
+    from drydock.build import engine_images as images_module
+
+    options.check_prune()
+    images = images_module.list_engine_images(here())
+    images = images_module.prune_images(images, yes=options.yes) if options.prune else images
+    if options.json:
+        write_output(format_json({"images": [image._asdict() for image in images]}))
+    else:
+        write_output(images_module.format_images(images, dt.datetime.now(dt.UTC)))

@@ -1,0 +1,48 @@
+"""The verb `size`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from drydock.cli.task_helpers import after_dashes, here, terminal_columns
+from drydock.cli.verb import Verb
+from drydock.core.console import write_output
+from drydock.core.files import explain_unwritable, format_json, write_atomically
+from drydock.model.shared_options import JsonOption
+
+
+class SizeOptions(JsonOption):
+    """A model, and how it shall be served."""
+
+    model: str
+    """hub id of the model, oci://…@sha256:…, or a folder with its config.json"""
+    root: str = ""
+    """folder with recorded hosts (facts --record) [default: those that come with drydock]"""
+    max_model_len: int = 0
+    """tokens of the longest sequence, prompt and answer [default: the model's]"""
+    concurrency: int = 0
+    """sequences at a time"""
+    html: str = ""
+    """also write a page with the table to this file"""
+
+    def list_flags(self) -> tuple[str, ...]:
+        """Return the options that `plan` has too, as its words."""
+        numbers = {"--max-model-len": self.max_model_len, "--concurrency": self.concurrency}
+        return tuple(word for flag, number in numbers.items() if number for word in (flag, str(number)))
+
+
+@Verb
+def size_machines(options: SizeOptions) -> None:
+    """Print which machines serve a model: how many, with which split, length and requests. Flags of plan follow --."""
+    from drydock.topology import size as sizing
+    from drydock.topology import topology_page
+
+    words = (*options.list_flags(), *after_dashes())
+    sizes = sizing.size_machines(here(), options.model, sizing.list_recorded_machines(here(), options.root), words)
+    if options.html:
+        with explain_unwritable(Path(options.html), "--html"):
+            write_atomically(Path(options.html), topology_page.render_sizes_page(options.model, sizes))
+    if options.json:
+        write_output(format_json([size._asdict() for size in sizes]))
+    else:
+        write_output(sizing.format_capacities(options.model, sizes, terminal_columns()))

@@ -1,0 +1,39 @@
+"""The verb `topology plan`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from drydock.cli.task_helpers import here
+from drydock.cli.verb import Verb
+from drydock.core.console import write_output
+from drydock.core.files import explain_unwritable, format_json, write_atomically
+from drydock.model.record import dump_record
+from drydock.model.shared_options import JsonOption
+from drydock.topology.topology_options import PlannedOptions
+
+
+class TopologyPlanOptions(PlannedOptions, JsonOption):
+    """What is planned, and written."""
+
+    file: str
+    """a topology.yaml"""
+    html: str = ""
+    """also write a page with pictures to this file"""
+    rehearse: bool = False
+    """let the image's vLLM check the plan of each node here; exit with 14 if it refuses one"""
+
+
+@Verb
+def plan_topology(options: TopologyPlanOptions) -> None:
+    """Print what each node of a topology runs, and why."""
+    from drydock.topology import topology_page, topology_tasks
+
+    plan = topology_tasks.plan_topology_file(here(), Path(options.file), options.model, options.target)
+    if options.html:
+        with explain_unwritable(Path(options.html), "--html"):
+            write_atomically(Path(options.html), topology_page.render_topology_page(plan))
+    write_output(format_json(dump_record(plan)) if options.json else topology_tasks.format_topology_plan(plan))
+    if options.rehearse:
+        sys.exit(topology_tasks.report_rehearsal(here(), plan, Path(options.file), options.model))

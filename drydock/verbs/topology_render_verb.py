@@ -1,0 +1,39 @@
+"""The verb `topology render`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from drydock.cli.task_helpers import here
+from drydock.cli.verb import Verb
+from drydock.core.console import write_output
+from drydock.core.files import format_json
+from drydock.model.shared_options import JsonOption
+from drydock.topology.topology_options import PlannedOptions
+
+
+class TopologyRenderOptions(PlannedOptions, JsonOption):
+    """What is rendered, for which engine."""
+
+    plan: str
+    """a topology.yaml, or its plan: topology plan --json"""
+    format: Literal["compose", "kubernetes", "disaggregatedset", "ansible", "slurm", "ranktable"]
+    """compose, kubernetes, disaggregatedset, ansible, slurm or ranktable"""
+    output: str
+    """folder to write to"""
+    root: str = ""
+    """folder with recorded hosts, NODE.json or NODE/host.json; ranktables are made of them"""
+
+
+@Verb
+def render_topology(options: TopologyRenderOptions) -> None:
+    """Write a planned topology for Compose, Kubernetes, Ansible or Slurm, or its ranktables."""
+    from drydock.topology import render
+
+    where = (Path(options.plan), options.format, Path(options.output), options.root)
+    written = render.render_topology(here(), *where, model=options.model, target=options.target)
+    if options.json:
+        write_output(format_json({"wrote": [*map(str, written)]}))
+    else:
+        write_output("".join(f"wrote {path}\n" for path in written))

@@ -1,0 +1,24 @@
+"""The verb `topology verify`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from drydock.cli.task_helpers import here
+from drydock.cli.verb import Verb
+from drydock.core.console import write_output
+from drydock.model.shared_options import JsonOption
+from drydock.topology.topology_options import FileOptions
+
+
+class TopologyVerifyOptions(FileOptions, JsonOption):
+    """Which topology is asked."""
+
+
+@Verb
+def verify_topology(options: TopologyVerifyOptions) -> None:
+    """Ask a running topology: a right answer of every pair of prefill and decode, and of the router."""
+    from drydock.topology import verify
+
+    answers = verify.verify_topology(here(), Path(options.file), options.model, options.target)
+    write_output(verify.format_shown_answers(answers, json=options.json))
