@@ -1,1 +1,1 @@
-"""The command line: the verbs with their options, help and completion, and what verbs share."""
+"""The command line: which verbs there are, what words mean, help."""

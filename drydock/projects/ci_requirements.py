@@ -17,7 +17,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
 from packaging.version import InvalidVersion
 
-from drydock.ci import workflow
+from drydock.ci import package_build, workflow
 from drydock.cli.version import DISTRIBUTION, read_own_version
 from drydock.core.commit import read_commit
 from drydock.core.errors import InputError, StaleError
@@ -26,7 +26,6 @@ from drydock.core.paths import ROOT
 from drydock.core.project import Project
 from drydock.projects import own_wheel
 from drydock.projects.own_wheel import OwnWheel
-from drydock.releases import release_files
 
 NAME = workflow.REQUIREMENTS
 STRANGER = "drydock"
@@ -109,7 +108,7 @@ def make_requirement_files(wheel: OwnWheel | None, project_lines: str = "") -> M
 
     Without a wheel it names no drydock, and CI stops at the first command. `project_lines` is what the project adds.
     """
-    filename = wheel.filename if wheel else f"{release_files.WHEEL_NAME}-{read_own_version()}-py3-none-any.whl"
+    filename = wheel.filename if wheel else f"{package_build.WHEEL_NAME}-{read_own_version()}-py3-none-any.whl"
     drydock_line = ""
     if wheel:
         place = f"{DISTRIBUTION} @ {wheel.address}" if wheel.address else f"./{wheel.filename}"
@@ -144,7 +143,7 @@ def _own_text(path: Path, lines: Sequence[RequirementLine]) -> str:
     text = path.read_text(encoding="utf-8")
     if f"{OWN}\n" in text:
         return text.partition(f"{OWN}\n")[2]
-    names = {STRANGER, DISTRIBUTION, *release_files.parse_pins(_read_pins())}
+    names = {STRANGER, DISTRIBUTION, *package_build.parse_pins(_read_pins())}
     ours = {
         line.number + more
         for line in lines
@@ -156,7 +155,7 @@ def _own_text(path: Path, lines: Sequence[RequirementLine]) -> str:
 
 
 def _read_pins() -> str:
-    return (ROOT / release_files.INSTALL_REQUIREMENTS).read_text(encoding="utf-8")
+    return (ROOT / package_build.INSTALL_REQUIREMENTS).read_text(encoding="utf-8")
 
 
 # --- checking -------------------------------------------------------------------------------------------------------

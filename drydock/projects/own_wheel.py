@@ -20,11 +20,11 @@ from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from drydock import INSTALLED
+from drydock.ci import package_build
 from drydock.cli.version import DISTRIBUTION, read_own_version
 from drydock.core.errors import BuildError, UntrustedError
 from drydock.core.files import parse_any_json
 from drydock.core.paths import ROOT
-from drydock.releases import release_files
 
 REINSTALL = (
     "install drydock from its wheel, `pip install FILE_OR_ADDRESS`,"
@@ -52,8 +52,8 @@ def find_own_wheel(env: Mapping[str, str] = os.environ) -> OwnWheel:
     """
     with tempfile.TemporaryDirectory(prefix="drydock-wheel-") as name:
         if not INSTALLED:
-            constraints = ROOT / release_files.BUILD_REQUIREMENTS
-            paths = release_files.build_packages(ROOT, Path(name), constraints, env)
+            constraints = ROOT / package_build.BUILD_REQUIREMENTS
+            paths = package_build.build_packages(ROOT, Path(name), constraints, env)
             return _read_wheel(next(path for path in paths if path.suffix == ".whl"))
         installed = importlib.metadata.distribution(DISTRIBUTION)
         origin = read_origin(installed)

@@ -27,10 +27,10 @@ from drydock.lock import following, image_record, lock_diff, lockfile
 from drydock.model.locked import Lock
 from drydock.model.row_record import HostPlan, RowRecord
 from drydock.model.variant import Variant
+from drydock.pages import changelog
+from drydock.pages.changelog import UpgradeNote
 from drydock.projects import ci_requirements, locking, own_wheel, row_record_file, update
 from drydock.projects.ci_requirements import NAME
-from drydock.releases import changelog
-from drydock.releases.changelog import UpgradeNote
 from drydock.topology.plan_diff import split_command_options
 
 LINES = 60

@@ -1,1 +1,1 @@
-"""The verbs of the command line: options records, and the functions that tasks.py lists."""
+"""What each verb of ./inv does: a file for each, named as the verb."""

@@ -17,6 +17,6 @@ class GenerateOptions(CheckOption):
 @Verb
 def write_generated(options: GenerateOptions) -> None:
     """Write all files that are generated and committed, except for those that need an engine or the network."""
-    from drydock.quality import quality
+    from drydock.development import quality
 
     quality.write_generated_files(ROOT, options.only, check=options.check)

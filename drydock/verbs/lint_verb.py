@@ -17,6 +17,6 @@ class LintOptions(VerbOptions):
 @Verb
 def run_linters(options: LintOptions) -> None:
     """Run the linters and the type checker, and check that generated files are current."""
-    from drydock.quality import quality
+    from drydock.development import quality
 
     quality.run_linters(ROOT, quick=options.quick)

@@ -28,7 +28,7 @@ class ReleaseFilesOptions(JsonOption):
 def make_release_files(options: ReleaseFilesOptions) -> None:
     """Build the files of the release at this commit, twice, and sign them. CI runs it for a tag."""
     from drydock.ci import upload
-    from drydock.releases import release_files
+    from drydock.development import release_files
 
     if options.upload:
         upload.check_upload_server(options.upload)

@@ -25,8 +25,8 @@ class ReleaseOptions(VerbOptions):
 def tag_release(options: ReleaseOptions) -> None:
     """Check everything, write version, changelog and surface, commit and tag. Pushes nothing."""
     from bench import bench_page
+    from drydock.development import release
     from drydock.pages import commands_page
-    from drydock.releases import release
 
     outdated = [*bench_page.find_stale_files(ROOT), *commands_page.find_stale_page(ROOT, COMMANDS)]
     how = release.HowToRelease(verify=not options.no_verify, dry_run=options.dry_run, outdated=outdated)

@@ -18,6 +18,6 @@ class RequirementsOptions(JsonOption):
 @Verb
 def resolve_requirements(options: RequirementsOptions) -> None:
     """Resolve pyproject.toml and requirements-*.in to requirements*.txt, with hashes."""
-    from drydock.quality import quality
+    from drydock.development import quality
 
     report_written(quality.lock_requirements(ROOT, upgrade=options.upgrade), json=options.json)

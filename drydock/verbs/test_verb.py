@@ -35,7 +35,7 @@ class TestOptions(VerbOptions):
 @Verb
 def run_tests(options: TestOptions) -> None:
     """Run the linters and the tests."""
-    from drydock.quality import quality
+    from drydock.development import quality
 
     if options.changed:
         if any((options.kind, options.all, options.record, options.installed, options.python, options.ordinary_user)):

@@ -9,8 +9,8 @@ from drydock.config.matrix import read_matrix
 from drydock.config.project_choice import DRYDOCK
 from drydock.core.paths import ROOT
 from drydock.core.verb_options import list_fields
-from drydock.releases import surface
-from drydock.releases.changelog import read_changelog
+from drydock.development import surface
+from drydock.pages.changelog import read_changelog
 
 RELEASES = read_changelog()
 

@@ -16,8 +16,8 @@ from drydock.build import build
 from drydock.build.build_job import Job
 from drydock.core.paths import cache_home
 from drydock.core.project import Project
+from drydock.development.ordinary_user import OrdinaryUser, ordinary_user
 from drydock.lock import image_record
-from drydock.quality.ordinary_user import OrdinaryUser, ordinary_user
 from tests.support.servers import Registry
 from tests.support.small_image import Small
 

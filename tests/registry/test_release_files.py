@@ -12,7 +12,7 @@ from drydock.attest import cosign
 from drydock.attest.cosign import Signer
 from drydock.core.errors import InputError, UntrustedError
 from drydock.core.project import Project
-from drydock.releases import release_files
+from drydock.development import release_files
 from tests.support.git import git
 from tests.support.released import copied
 from tests.support.signing_keys import key_pair

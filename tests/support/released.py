@@ -11,9 +11,9 @@ from drydock.ci import workflow
 from drydock.config.matrix import read_matrix
 from drydock.core.paths import ROOT
 from drydock.core.project import Project
+from drydock.development import surface
 from drydock.lock import kind_runs
 from drydock.pages import docs
-from drydock.releases import surface
 from tests.support.git import git
 
 CHANGELOG = """# Changelog

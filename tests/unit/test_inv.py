@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from drydock.core.paths import ROOT
-from drydock.quality.other_pythons import distribution_python
+from drydock.development.other_pythons import distribution_python
 from tests.support.other_users import only_root, reachable_folder
 
 WITHOUT_LOCKS = """

@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[2]
 SHORT, TIMES = 1000, 8
 SLOW = 0.004
 """Seconds from which a time is looked at: a text of 8,000 characters takes a thousandth in a linear one."""
-OF_OUR_OWN_TEXT = ("drydock/pages/pictures.py", "drydock/releases/surface.py")
+OF_OUR_OWN_TEXT = ("drydock/pages/pictures.py", "drydock/development/surface.py")
 """Files whose patterns read what this repository contains."""
 
 

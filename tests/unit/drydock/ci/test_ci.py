@@ -34,6 +34,7 @@ from drydock.core.errors import (
 )
 from drydock.core.paths import ROOT
 from drydock.core.project import Project
+from drydock.development import quality
 from drydock.examine.advisories.advisory_record import Advisory, PinnedPackage
 from drydock.lock import kind_runs, lockfile
 from drydock.lock.drift.drift_record import Drift, DriftedPin
@@ -41,7 +42,6 @@ from drydock.model.locked import Lock, LockedPlatform, LockedWheel
 from drydock.model.variant import Variant
 from drydock.projects import proposal
 from drydock.projects.proposal import Server, make_git_credentials, read_ci_server
-from drydock.quality import quality
 from tests.support.git import git
 from tests.unit.test_tasks import COMMAND, wrong
 

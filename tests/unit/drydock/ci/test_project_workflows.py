@@ -16,9 +16,9 @@ from drydock.config.matrix import find_variant, read_matrix
 from drydock.core.errors import StaleError
 from drydock.core.paths import ROOT
 from drydock.core.project import Project
+from drydock.development import quality
 from drydock.lock import lockfile, resolution
 from drydock.projects import init_verb
-from drydock.quality import quality
 from tests.support.git import git
 
 ROW = "acme-cpu"

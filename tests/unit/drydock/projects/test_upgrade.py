@@ -21,9 +21,9 @@ from drydock.lock.image_record import PlatformRecord, VerifiedImage, write_platf
 from drydock.model.locked import Lock, LockedWheel
 from drydock.model.row_record import RowRecord
 from drydock.model.variant import Variant
+from drydock.pages import changelog
 from drydock.projects import locking, own_wheel, row_record_file, upgrade
 from drydock.projects.own_wheel import OwnWheel
-from drydock.releases import changelog
 
 ROW, PARENT, PLATFORM = "acme-cpu", "cpu-vllm0.32", "linux/amd64"
 STACK = "templates/cpu/stacks/cpu.yaml"

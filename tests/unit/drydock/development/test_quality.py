@@ -12,7 +12,7 @@ import pytest
 
 from drydock.core.errors import BuildError, InputError
 from drydock.core.paths import ROOT
-from drydock.quality import quality
+from drydock.development import quality
 
 pytestmark = pytest.mark.checkout
 
@@ -93,8 +93,8 @@ def test_each_disabled_hadolint_rule_has_a_reason() -> None:
 
 
 def test_codespell_finds_misspelled_words_and_words_of_the_own_list(tmp_path: Path) -> None:
-    (tmp_path / "drydock" / "quality").mkdir(parents=True)
-    for name in ("pyproject.toml", "drydock/quality/words.txt"):
+    (tmp_path / "drydock" / "development").mkdir(parents=True)
+    for name in ("pyproject.toml", "drydock/development/words.txt"):
         shutil.copy(ROOT / name, tmp_path / name)
     (tmp_path / "page.md").write_text("Nobody recieved it.\n")
     command = [sys.executable, "-m", *quality.LINTERS["codespell"]]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from drydock.core.errors import InputError
-from drydock.quality import other_pythons
+from drydock.development import other_pythons
 
 pytestmark = pytest.mark.checkout
 

@@ -9,8 +9,8 @@ import pytest
 from drydock.config.matrix import read_matrix
 from drydock.config.project_choice import DRYDOCK
 from drydock.core.errors import InputError
-from drydock.releases import surface
-from drydock.releases.surface import SurfaceChanges, compare_surfaces, find_unnamed_changes
+from drydock.development import surface
+from drydock.development.surface import SurfaceChanges, compare_surfaces, find_unnamed_changes
 
 
 def test_the_surface_has_what_users_rely_on_and_not_what_develops_drydock() -> None:

@@ -4,7 +4,7 @@ import pytest
 
 from drydock.core.errors import InputError
 from drydock.core.paths import ROOT
-from drydock.releases.changelog import (
+from drydock.pages.changelog import (
     BEFORE,
     FILE,
     Release,

@@ -24,14 +24,13 @@ from drydock.core.commit import select_all_but
 from drydock.core.errors import DrydockError, InputError
 from drydock.core.files import write_atomically
 from drydock.core.project import Project
+from drydock.development import quality, surface
+from drydock.development.surface import SurfaceChanges
 from drydock.lock import kind_runs, lockfile
 from drydock.lock.image_record import RECORDS
 from drydock.model.variant import Variant
-from drydock.pages import docs, schema
-from drydock.quality import quality
-from drydock.releases import changelog, surface
-from drydock.releases.changelog import ADDED, BEFORE, CHANGED, DEPRECATED, REMOVED, Release
-from drydock.releases.surface import SurfaceChanges
+from drydock.pages import changelog, docs, schema
+from drydock.pages.changelog import ADDED, BEFORE, CHANGED, DEPRECATED, REMOVED, Release
 
 VERSION_FILE = "pyproject.toml"
 PICTURE = "docs/pictures/demo.svg"

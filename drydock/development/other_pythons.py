@@ -25,7 +25,7 @@ DIFFERING = (
     "tests/unit/drydock/inputs/test_store.py",
     "tests/unit/drydock/inputs/test_wheel_contents.py",
     "tests/unit/drydock/oci/test_layers.py",
-    "tests/unit/drydock/quality/test_other_pythons.py",
+    "tests/unit/drydock/development/test_other_pythons.py",
 )
 """What the usual run repeats with the distribution's Python: what can differ between two releases of one Python.
 

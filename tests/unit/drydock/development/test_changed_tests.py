@@ -8,7 +8,7 @@ import pytest
 
 from drydock.core.errors import InputError
 from drydock.core.paths import ROOT
-from drydock.quality import changed_tests
+from drydock.development import changed_tests
 from tests.support.git import git
 
 pytestmark = pytest.mark.checkout

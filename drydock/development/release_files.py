@@ -9,15 +9,10 @@ from __future__ import annotations
 import hashlib
 import importlib.metadata
 import os
-import re
-import subprocess
-import sys
 import tarfile
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-
-from packaging.utils import canonicalize_name
 
 from drydock.attest import bom, cosign, licences
 from drydock.attest.bom import BomSubject
@@ -26,20 +21,16 @@ from drydock.attest.contents import Package
 from drydock.attest.cosign import Signer
 from drydock.attest.licences import LicencePolicy
 from drydock.ci.ci_variables import KEY
+from drydock.ci.package_build import BUILD_REQUIREMENTS, INSTALL_REQUIREMENTS, build_packages, parse_pins
 from drydock.cli.version import DISTRIBUTION, read_own_version
 from drydock.core.commit import read_commit, run_git
-from drydock.core.errors import BuildError, InputError, NotReproducibleError, UntrustedError
+from drydock.core.errors import InputError, NotReproducibleError, UntrustedError
 from drydock.core.files import write_atomically
 from drydock.core.project import Project
 from drydock.core.tar import unpack_tar
-from drydock.inputs.indexes import read_indexes, uv_environment
-from drydock.inputs.uv import uv_binary
 
-BUILD_REQUIREMENTS, INSTALL_REQUIREMENTS = "requirements-build.txt", "requirements-install.txt"
 CHECKSUMS = "SHA256SUMS"
 SIGNATURE = f"{CHECKSUMS}.sigstore.json"
-WHEEL_NAME = DISTRIBUTION.replace("-", "_")
-"""How file names spell it (binary distribution format, escaping)."""
 
 
 def make_release_files(
@@ -110,28 +101,6 @@ def _built_twice(root: Path, folder: Path, env: Mapping[str, str]) -> list[Path]
     return first
 
 
-def build_packages(
-    source: Path, folder: Path, constraints: Path, env: Mapping[str, str], umask: int = 0o022
-) -> list[Path]:
-    """Build a source distribution, and a wheel from it; return both, sorted. Raises BuildError."""
-    # An inherited SOURCE_DATE_EPOCH would give other bytes than everyone else's build.
-    environment = uv_environment(read_indexes(env), {k: v for k, v in env.items() if k != "SOURCE_DATE_EPOCH"})
-    words = ("build", "--quiet", "--python", sys.executable, "--out-dir", str(folder), "--no-create-gitignore")
-    hashed = ("--build-constraints", str(constraints), "--require-hashes")
-    result = subprocess.run(
-        [str(uv_binary()), *words, *hashed],
-        cwd=source,
-        env=environment,
-        umask=umask,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if result.returncode:
-        raise BuildError(f"uv build: exit {result.returncode}: {result.stderr.strip()}")
-    return sorted(folder.glob(f"{WHEEL_NAME}-*"))
-
-
 # --- bill of materials ------------------------------------------------------------------------------------------------
 
 
@@ -145,13 +114,6 @@ def _make_wheel_bom(project: Project, wheel: Path, epoch: int) -> bytes:
     if problems := bom.find_spdx_violations(text):
         raise UntrustedError(*(f"invalid bill of materials: {problem}" for problem in problems))
     return text.encode()
-
-
-def parse_pins(text: str) -> dict[str, str]:
-    """Return the version of each distribution in a list with hashes."""
-    return {
-        str(canonicalize_name(name)): pin for name, pin in re.findall(r"^([\w.-]+)==([^\s;\\]+)", text, re.MULTILINE)
-    }
 
 
 def _make_component(name: str, version: str, policy: LicencePolicy) -> Component:

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from drydock.core.errors import InputError
 from drydock.core.files import link_or_copy
 from drydock.core.paths import CACHE, cache_home
-from drydock.quality import other_pythons
+from drydock.development import other_pythons
 
 UID = 1000
 """The first user that Debian gives a login: FIRST_UID of adduser.conf(5)."""

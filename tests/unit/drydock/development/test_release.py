@@ -13,12 +13,12 @@ from drydock.config.matrix import read_matrix
 from drydock.core.errors import InputError
 from drydock.core.paths import ROOT
 from drydock.core.project import Project
+from drydock.development import surface
+from drydock.development.release import HowToRelease, compute_least_version, make_release
+from drydock.development.surface import SurfaceChanges
 from drydock.lock.image_record import PlatformRecord, VerifiedImage, name_of_record, write_platform_record
 from drydock.pages import docs
-from drydock.releases import surface
-from drydock.releases.changelog import BEFORE, REMOVED, Release, read_changelog
-from drydock.releases.release import HowToRelease, compute_least_version, make_release
-from drydock.releases.surface import SurfaceChanges
+from drydock.pages.changelog import BEFORE, REMOVED, Release, read_changelog
 from tests.support.git import git
 from tests.support.released import copied
 

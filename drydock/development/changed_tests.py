@@ -33,7 +33,7 @@ SUBJECTS = {
     "inv": ("tests/unit/test_inv.py", "tests/unit/test_bare_invoke.py"),
     "matrix.yaml": ("tests/unit/drydock/config",),
     "policy": ("tests/unit/drydock/attest", "tests/unit/drydock/examine"),
-    "pyproject.toml": ("tests/unit/drydock/quality", "tests/unit/test_wheel.py"),
+    "pyproject.toml": ("tests/unit/drydock/development", "tests/unit/test_wheel.py"),
     "tasks.py": ("tests/unit/test_tasks.py",),
     "templates": (
         "tests/contracts/test_failures.py",

@@ -16,11 +16,11 @@ from drydock.core.console import log
 from drydock.core.errors import BuildError, InputError
 from drydock.core.files import write_atomically
 from drydock.core.project import Project
+from drydock.development import changed_tests, installed, other_pythons
+from drydock.development.ordinary_user import ordinary_user
 from drydock.inputs.indexes import read_indexes, uv_environment
 from drydock.inputs.uv import uv_binary
 from drydock.lock import kind_runs
-from drydock.quality import changed_tests, installed, other_pythons
-from drydock.quality.ordinary_user import ordinary_user
 
 KINDS = {
     "unit": "not golden and not fuzz and not engine and not machines and not pipelines",
@@ -242,7 +242,7 @@ REQUIREMENTS = {
 }
 """Locked list → what it is made from, and options of uv: the lists of .venv, of what an installed drydock needs
 (drydock/projects/ci_requirements.py), of the environment that playbooks run in
-(drydock/topology/playbook/environment.py), and of what builds a release (drydock/releases/release_files.py)."""
+(drydock/topology/playbook/environment.py), and of what builds a release (drydock/development/release_files.py)."""
 
 
 def lock_requirements(root: Path, *, upgrade: bool) -> list[Path]:

@@ -12,10 +12,11 @@ from pathlib import Path
 import pytest
 
 from drydock.attest import bom
+from drydock.ci.package_build import parse_pins
 from drydock.core.errors import InputError
 from drydock.core.paths import ROOT
 from drydock.core.project import Project
-from drydock.releases import release_files
+from drydock.development import release_files
 from tests.support.git import git
 from tests.support.released import copied
 
@@ -48,7 +49,7 @@ def test_they_are_made_of_the_tagged_commit(tagged: Path, tmp_path: Path) -> Non
     whole, *parts = document["packages"]
     assert (whole["name"], whole["versionInfo"]) == ("drydock-images", "0.1.0")
     assert whole["checksums"][0]["checksumValue"] == sums[release_assets[0].name]
-    pins = release_files.parse_pins((tagged / "requirements-install.txt").read_text())
+    pins = parse_pins((tagged / "requirements-install.txt").read_text())
     names = {part["name"]: part.get("versionInfo") for part in parts}
     assert {"pydantic", "pydantic-core", "docker", "pip"} <= names.keys()
     assert not {"pytest", "mypy", "ruff", "iniconfig"} & names.keys()
@@ -86,5 +87,5 @@ def test_what_builds_a_release_has_hashes_and_is_what_everyone_builds_with() -> 
 
     text = (ROOT / "requirements-build.txt").read_text()
     name, version = build_requires[0].split("==")
-    assert release_files.parse_pins(text)[name] == version
+    assert parse_pins(text)[name] == version
     assert all("--hash=sha256:" in requirement for requirement in re.split(r"\n(?=\w)", text))

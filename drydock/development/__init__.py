@@ -1,0 +1,1 @@
+"""What only a checkout of drydock runs: linters, tests, releases."""

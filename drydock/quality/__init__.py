@@ -1,1 +1,0 @@
-"""Linters and tests: how they are run, with which Python and as which user."""

@@ -1,1 +1,0 @@
-"""Releases of drydock: their files, changelog, and what their versions promise."""
