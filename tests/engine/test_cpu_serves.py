@@ -29,10 +29,6 @@ def post(container: Container, path: str, body: dict[str, Any]) -> Any:
     return urllib.request.urlopen(request, timeout=120)
 
 
-def test_the_demo_question_is_answered_rightly(server: Container) -> None:
-    assert demo.EXPECTED in demo.ask_chat_question(server, demo.QUESTION)
-
-
 def test_a_request_for_log_probabilities_does_not_kill_the_engine(server: Container) -> None:
     body = {"model": "smollm2", "prompt": "The capital of France is", "max_tokens": 4, "temperature": 0}
 
@@ -52,12 +48,6 @@ def test_readiness_was_reached_in_phases_that_are_reported(server: Container) ->
     assert report["phase"] == "ready"
     assert "drydock_startup_phase_seconds" in metrics
     assert "drydock_ready 1" in metrics
-
-
-def test_the_health_verb_says_ready(server: Container) -> None:
-    code, output = server.exec_run(["/usr/bin/python3", "-I", "-S", "/opt/drydock/entrypoints", "health"])
-
-    assert code == 0, output
 
 
 @pytest.fixture(scope="module")

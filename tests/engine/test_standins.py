@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import socket
 import subprocess
 import sys
 import time
@@ -39,6 +38,7 @@ from entrypoints.plan.plan import make_serve_plan
 from entrypoints.request.vllm_flags import parse_user_flags
 from tests.support.dockerfile_shapes import representatives
 from tests.support.hosts import expect
+from tests.support.ports import free_port
 from tests.support.sample import write_model
 from tests.support.standins import bake, image
 from tests.support.started_containers import Ended, ask_entrypoint, start_container
@@ -160,10 +160,7 @@ def test_a_recorded_host_answers_in_its_variants_image_as_it_does_outside(standi
 
 
 def test_one_command_builds_and_serves_a_stand_in_without_devices_that_is_never_published(tmp_path: Path) -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    name = f"drydock-test-{os.getpid()}"
+    port, name = free_port(), f"drydock-test-{os.getpid()}"
     host = ["--root", str(expect.HOSTS / "rocm-mi300x-8x" / "host.json")]
     words = ["--target", "mi300x", "--stand-ins", *host, "--name", name, "--port", str(port), "--cache", str(tmp_path)]
     tmp_path.chmod(0o777)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import socket
 import subprocess
 from pathlib import Path
 
 import pytest
 
 from drydock.core.paths import ROOT
+from tests.support.ports import free_port
 
 PAGES = sorted((ROOT / "docs" / "start").glob("*.md"))
 SLOW = {"air-gap"}
@@ -28,18 +28,6 @@ def script(page: Path, container_name: str, port: int, folder: Path) -> str:
     text = text.replace("--detach", f"--detach --name {container_name} --port {port}")
     text = re.sub(r"-- check\b", "-- check || [ $? = 3 ]", text)  # a machine of tests may be tuned badly
     return text.replace("./inv bundle load", f"export DRYDOCK_CACHE={folder / 'elsewhere'}; ./inv bundle load")
-
-
-def free_port() -> int:
-    """Return a port that is free, as is the next one, which is the status port."""
-    with socket.socket() as first, socket.socket() as second:
-        first.bind(("127.0.0.1", 0))
-        port = int(first.getsockname()[1])
-        try:
-            second.bind(("127.0.0.1", port + 1))
-        except OSError:
-            return free_port()
-    return port
 
 
 @pytest.mark.checkout
