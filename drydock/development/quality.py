@@ -207,6 +207,12 @@ def write_generated_files(root: Path, part: str = "", *, check: bool = False) ->
         sys.exit(code)
 
 
+def check_generated_files(root: Path) -> None:
+    """Check the generated files, as `lint` does. Raises BuildError."""
+    if not _run_module(root, *LINTERS["generate --check"]):
+        raise BuildError("a generated file is not current: see above", hint="run `./inv generate`")
+
+
 def schema_check(kind: str) -> tuple[str, ...]:
     """Return the command, as arguments of `python -m`, that compares a CI server's file with its schema."""
     return "check_jsonschema", "--builtin-schema", SCHEMAS[kind], workflow.PATHS[kind]

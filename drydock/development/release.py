@@ -14,7 +14,6 @@ from typing import NamedTuple
 
 from packaging.version import Version
 
-from drydock.build import render
 from drydock.build.build_job import Job
 from drydock.ci import workflow
 from drydock.config import renamed
@@ -29,7 +28,7 @@ from drydock.development.surface import SurfaceChanges
 from drydock.lock import kind_runs, lockfile
 from drydock.lock.image_record import RECORDS
 from drydock.model.variant import Variant
-from drydock.pages import changelog, docs, schema
+from drydock.pages import changelog
 from drydock.pages.changelog import ADDED, BEFORE, CHANGED, DEPRECATED, REMOVED, Release
 
 VERSION_FILE = "pyproject.toml"
@@ -65,8 +64,6 @@ class ReleaseState(NamedTuple):
     """What is unreleased, then the releases, the newest first."""
     changes: SurfaceChanges
     """How the surface differs from that of the last release."""
-    outdated: Sequence[Path]
-    """Pages of benchmarks that are not as their figures give them."""
 
     @property
     def unreleased(self) -> Release:
@@ -89,8 +86,6 @@ class HowToRelease(NamedTuple):
     """Run the linters and the tests."""
     dry_run: bool = False
     """Write nothing."""
-    outdated: Sequence[Path] = ()
-    """Pages of benchmarks that are not as their figures give them."""
     checks: Checks | None = None
     """Instead of those of generated files and links."""
 
@@ -106,7 +101,7 @@ def make_release(project: Project, version: str, how: HowToRelease) -> str:
     present = surface.collect_surface(variants)
     changes = surface.compare_surfaces(surface.read_recorded(project.root)[1], present)
     releases = changelog.read_changelog(project.root / changelog.FILE)
-    state = ReleaseState(project, variants, version, releases, changes, how.outdated)
+    state = ReleaseState(project, variants, version, releases, changes)
     if problems := [*_find_problems(state, how.checks or _list_generated_checks)]:
         raise combine_problems(problems)
     if how.verify:
@@ -217,22 +212,15 @@ def _check_kinds_of_tests(state: ReleaseState) -> Iterator[Problem]:
 
 def _list_generated_checks(state: ReleaseState) -> Iterator[Callable[[], None]]:
     """Yield what raises an error if a generated file is not as committed, or a link leads nowhere."""
-    project, variants = state.project, state.variants
-    yield lambda: _check_all_rows(project, variants)
-    yield lambda: schema.check_schemas(project.root)
-    yield lambda: docs.check_pages(project, variants, state.outdated)
-    yield lambda: workflow.check_workflows(project, variants)
-    yield lambda: quality.check_links(project.root)
+    yield lambda: _check_verified_digests(state.project, state.variants)
+    yield lambda: quality.check_generated_files(state.project.root)
+    yield lambda: quality.check_links(state.project.root)
 
 
-def _check_all_rows(project: Project, variants: Sequence[Variant]) -> None:
-    """Check every Dockerfile, and that a verified digest is of the present inputs. Raises InputError."""
+def _check_verified_digests(project: Project, variants: Sequence[Variant]) -> None:
+    """Check that each verified digest is of the present inputs. Raises InputError."""
     problems: list[Problem] = []
     for variant, lock in lockfile.read_current(project, variants):
-        try:
-            render.check_dockerfile(project, variant, lock)
-        except DrydockError as error:
-            problems += ((problem, error.hint) for problem in error.problems)
         for platform in lock.platforms:
             job = Job(variant=variant, lock=lock, platform=platform, project=project)
             if job.record.verified and job.record.verified.inputs_sha256 != job.inputs_sha256:

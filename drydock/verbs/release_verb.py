@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from drydock.cli.verb import Verb
-from drydock.cli.verb_table import COMMANDS
 from drydock.config.project_choice import DRYDOCK
 from drydock.core.console import write_output
-from drydock.core.paths import ROOT
 from drydock.core.verb_options import VerbOptions
 
 
@@ -24,10 +22,7 @@ class ReleaseOptions(VerbOptions):
 @Verb
 def tag_release(options: ReleaseOptions) -> None:
     """Check everything, write version, changelog and surface, commit and tag. Pushes nothing."""
-    from bench import bench_page
     from drydock.development import release
-    from drydock.pages import commands_page
 
-    outdated = [*bench_page.find_stale_files(ROOT), *commands_page.find_stale_page(ROOT, COMMANDS)]
-    how = release.HowToRelease(verify=not options.no_verify, dry_run=options.dry_run, outdated=outdated)
+    how = release.HowToRelease(verify=not options.no_verify, dry_run=options.dry_run)
     write_output(release.make_release(DRYDOCK, options.version, how))
