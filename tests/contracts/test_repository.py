@@ -1,4 +1,4 @@
-"""The shape of the repository itself: who may import whom, how large things may be, generated equals committed."""
+"""The shape of the repository itself: who may import whom, how large things may be, and what no file may name."""
 
 from __future__ import annotations
 
@@ -12,11 +12,9 @@ from pathlib import Path
 import pytest
 from jinja2 import Environment, nodes
 
-from drydock.build import render
 from drydock.config.matrix import read_matrix
 from drydock.config.project_choice import DRYDOCK
 from drydock.core.paths import ROOT
-from drydock.lock import lockfile
 from drydock.lock.image_record import RECORDS
 from drydock.model.variant import Variant
 from tests.support.cases import for_each
@@ -161,12 +159,6 @@ def test_no_source_names_an_index_or_a_path_of_one_machine() -> None:
     assert {path: matches for path, text in texts.items() if (matches := re.findall(names, text))} == {}
 
 
-@pytest.mark.golden
-@for_each(read_matrix(DRYDOCK), lambda variant: variant.id)
-def test_each_lock_fits_the_matrix(variant: Variant) -> None:
-    lockfile.check_lock_inputs(variant, lockfile.read_lock(lockfile.path_of_lock(DRYDOCK, variant.id)))
-
-
 def with_extra(name: str) -> tuple[list[Variant], set[str]]:
     """Return the rows of packages alone, and the ids of those that lock an extra of vLLM."""
     rows = [row for row in read_matrix(DRYDOCK) if row.serves and row.base.kind == "debian"]
@@ -184,12 +176,6 @@ def test_a_row_of_packages_alone_reads_sound_or_names_one_that_does() -> None:
 def test_a_row_of_packages_alone_says_that_it_reads_buckets_if_it_has_the_streamer() -> None:
     rows, has = with_extra("runai")
     assert has == {row.id for row in rows if row.buckets} != set()
-
-
-@pytest.mark.golden
-@for_each(read_matrix(DRYDOCK), lambda variant: variant.id)
-def test_each_dockerfile_and_profile_is_the_generated_one(variant: Variant) -> None:
-    render.check_dockerfile(DRYDOCK, variant, lockfile.read_lock(lockfile.path_of_lock(DRYDOCK, variant.id)))
 
 
 def test_only_releases_commit_records() -> None:

@@ -12,13 +12,12 @@ from urllib.parse import unquote, urlsplit
 import pytest
 import yaml
 
-from drydock.cli.verb_table import COMMANDS
 from drydock.config.matrix import read_matrix
 from drydock.config.project_choice import DRYDOCK
 from drydock.config.topology_finding_file import read_topology_findings
 from drydock.core.errors import InputError
 from drydock.core.paths import ROOT
-from drydock.pages import commands_page, site
+from drydock.pages import site
 
 pytest.importorskip("zensical", reason="there is no Zensical for this processor")
 pytestmark = [pytest.mark.checkout, pytest.mark.xdist_group("site")]  # one at a time: it is built in build/site
@@ -152,12 +151,6 @@ def names(entry: Any) -> Iterator[str]:
 def test_each_page_has_one_place_in_the_navigation() -> None:
     english_pages = [*ROOT.glob("*.md"), *(path for path in ROOT.glob("docs/**/*.md") if "zh" not in path.parts)]
     assert sorted(names(SETTINGS["nav"])) == sorted(str(path.relative_to(ROOT)) for path in english_pages)
-
-
-def test_the_page_of_commands_is_that_of_the_tasks() -> None:
-    text = (ROOT / commands_page.FILE).read_text()
-    assert commands_page.render_commands_page(COMMANDS) == text
-    assert "| `--offline` | do not use the network" in text
 
 
 def test_a_list_in_a_list_is_seen_as_one() -> None:

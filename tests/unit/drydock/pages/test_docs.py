@@ -6,8 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from drydock.config.matrix import read_matrix
-from drydock.config.project_choice import DRYDOCK
 from drydock.core.errors import StaleError
 from drydock.pages import docs
 
@@ -33,7 +31,3 @@ def test_a_page_without_markers_is_an_error(page: Path) -> None:
 def test_a_missing_page_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(StaleError, match="page not found"):
         docs.fill_tables(tmp_path / "none.md", {"checks": "new\n"})
-
-
-def test_the_committed_tables_are_the_generated_ones() -> None:
-    docs.check_pages(DRYDOCK, read_matrix(DRYDOCK))
