@@ -15,7 +15,7 @@ from entrypoints.decide.records import Decision
 from entrypoints.model.read import ModelFacts
 from entrypoints.plan.role_profile import apply_role
 from entrypoints.request.intents import Intents
-from entrypoints.request.roles import SERVE
+from entrypoints.request.roles import SERVE, Role
 from entrypoints.request.vllm_flags import parse_user_flags
 from tests.support.hosts import expect
 from tests.support.hosts.host_models import LLAMA
@@ -33,6 +33,7 @@ class Row(NamedTuple):
     changed: Callable[[Facts], Facts] | None = None
     target: str = ""
     known: tuple[str, ...] = ()
+    role: str = SERVE
     values: Mapping[str, str | bool | None] = {}
     """Expected settings; None for one that must not be set."""
     because: Mapping[str, str] = {}
@@ -43,6 +44,8 @@ class Row(NamedTuple):
     """Findings that must not be there."""
     refused: str = ""
     """A part of the error's message or hint."""
+    code: int = 0
+    """The exit code of the refusal; 0 for any."""
 
 
 profile_of, profile_in = cache(expect.profile_of), cache(expect.profile_in)
@@ -50,9 +53,11 @@ profile_of, profile_in = cache(expect.profile_of), cache(expect.profile_in)
 
 def decided(row: Row) -> Decision:
     """Decide what a row asks. Raises EntrypointError."""
-    profile = apply_role(profile_in(row.target) if row.target else profile_of(row.host), SERVE)
+    profile = apply_role(profile_in(row.target) if row.target else profile_of(row.host), row.role)
     facts = expect.read(row.host, profile_of(row.host))
-    user_flags = parse_user_flags(row.words.split(), row.env, row.known, Intents(**row.goals))
+    user_flags = parse_user_flags(row.words.split(), row.env, row.known, Intents(**row.goals))._replace(
+        role=Role(row.role)
+    )
     changed = row.changed(facts) if row.changed else facts
     decision: Decision = import_decider(facts.accelerator).decide(profile, changed, row.model, user_flags)
     return decision
@@ -60,11 +65,12 @@ def decided(row: Row) -> Decision:
 
 def check(row: Row) -> None:
     """Assert what a row expects, and that it expects something."""
-    assert row.refused or row.values or row.because or row.finds or row.quiet
-    if row.refused:
+    assert row.refused or row.code or row.values or row.because or row.finds or row.quiet
+    if row.refused or row.code:
         with pytest.raises(EntrypointError) as error:
             decided(row)
         assert row.refused in f"{error.value.message} {error.value.hint}"
+        assert row.code in {0, error.value.code}
         return
     decision = decided(row)
     values = {name: decision.values[name].value if name in decision.values else None for name in row.values}

@@ -2,30 +2,34 @@
 
 from __future__ import annotations
 
-import json
+from collections.abc import Callable
 
 import pytest
 
 from drydock.core.paths import ROOT
-from entrypoints.core.errors import HOST, USAGE, EntrypointError
+from entrypoints.core.errors import DOES_NOT_FIT, HOST, USAGE
 from entrypoints.core.records import Facts
-from entrypoints.decide.ascend import AscendCase, decide, make_ascend_rules
+from entrypoints.decide.ascend import AscendCase, make_ascend_rules
 from entrypoints.decide.parallelism.constraints import find_tensor_obstacle
-from entrypoints.decide.records import Decision
 from entrypoints.model.geometry import Geometry
 from entrypoints.model.read import ModelFacts
 from entrypoints.model.weights import Weights
-from entrypoints.plan.plan import make_serve_plan
-from entrypoints.plan.role_profile import apply_role
-from entrypoints.request.intents import NONE, Intents
-from entrypoints.request.roles import Role
+from entrypoints.request.roles import DECODE, PREFILL
 from entrypoints.request.vllm_flags import parse_user_flags
+from tests.support.decision_rows import Row, check, decided, with_devices
 from tests.support.hosts import expect
 from tests.support.hosts.host_models import LLAMA
 from tests.support.sample import told
 
-A2, ONE, A3, CLOUD, DUO = (f"ascend-{name}" for name in ("910b3-8x", "910b4-1x", "a3-8x2", "cloudmatrix384", "310p3"))
-
+A2, A3, CLOUD, DUO = (f"ascend-{name}" for name in ("910b3-8x", "a3-8x2", "cloudmatrix384", "310p3"))
+TENSOR, DATA, EXPERTS, LENGTH = (
+    "--tensor-parallel-size",
+    "--data-parallel-size",
+    "--enable-expert-parallel",
+    "--max-model-len",
+)
+GRAPHS, SEQUENCES, QUEUE = "--compilation-config", "--max-num-seqs", "TASK_QUEUE_ENABLE"
+VISIBLE, BINDING, PROFILES = "ASCEND_RT_VISIBLE_DEVICES", "CPU_AFFINITY_CONF", "VLLM_TORCH_PROFILER_DIR"
 A3_IMAGES = ("8.3-a3-vllm0.11", "8.5-a3-vllm0.18", "9.1-a3-vllm0.23")
 
 QWEN = ModelFacts(
@@ -55,196 +59,174 @@ QWEN_MOE = ModelFacts(
     geometry=Geometry(48, 0, 0, 32, 4, 128, 0, 40_960, 2048, 151_936, 6144, 128, 768),
     unknown="",
 )
-
-
-def host(name: str) -> Facts:
-    return expect.read(name, expect.profile_of(name))
-
-
-def decided(
-    name: str,
-    model: ModelFacts,
-    *flags: str,
-    facts: Facts | None = None,
-    intents: Intents = NONE,
-    role: str = "serve",
-    **env: str,
-) -> Decision:
-    user_flags = parse_user_flags(flags, env, intents=intents)._replace(role=Role(role))
-    return decide(apply_role(expect.profile_of(name), role), facts or host(name), model, user_flags)
-
-
-def ascend_case(name: str, model: ModelFacts, *flags: str) -> AscendCase:
-    return AscendCase(expect.profile_of(name), host(name), model, parse_user_flags(flags, {}))
-
-
-def values(name: str, model: ModelFacts, *flags: str, facts: Facts | None = None, **env: str) -> dict[str, str | bool]:
-    return {key: value.value for key, value in decided(name, model, *flags, facts=facts, **env).values.items()}
-
-
-def advices(decision: Decision) -> list[str]:
-    return [finding.id for finding in decision.findings]
-
-
-# --- the guides' examples -------------------------------------------------------------------------------------------
-
-
-def test_qwen3_32b_in_bfloat16_takes_all_eight_chips() -> None:
-    settings = values(A2, QWEN_32B)
-
-    assert settings["--tensor-parallel-size"] == "8"
-    assert settings["HCCL_OP_EXPANSION_MODE"] == "AIV"
-    assert settings["TASK_QUEUE_ENABLE"] == "1"
-
-
-def test_experts_are_spread_with_buffers_to_match() -> None:
-    settings = values(A3, QWEN_MOE, "-tp", "4")
-
-    assert settings["--enable-expert-parallel"] is True
-    assert (settings["HCCL_BUFFSIZE"], settings["HCCL_OP_EXPANSION_MODE"]) == ("1024", "AIV")
-
-
-def test_310p_gets_a_short_context_few_sequences_and_graphs_of_decoding() -> None:
-    profile, facts = expect.profile_of(DUO), host(DUO)
-    plan = make_serve_plan(profile, facts, LLAMA, parse_user_flags((LLAMA.name, "-tp", "1"), {}))
-    argv = dict(zip(plan.argv, plan.argv[1:], strict=False))
-
-    assert (argv["--max-model-len"], argv["--max-num-seqs"], argv["--dtype"]) == ("16384", "32", "float16")
-    assert json.loads(argv["--compilation-config"]) == {
-        "cudagraph_mode": "FULL_DECODE_ONLY",
-        "cudagraph_capture_sizes": [1, 2, 4, 8, 16, 32],
-    }
-    assert "--no-enable-prefix-caching" in plan.argv
-    assert "HCCL_OP_EXPANSION_MODE" not in plan.env
-
-
-def test_two_chips_of_310p_capture_two_graphs() -> None:
-    graphs = json.loads(str(values(DUO, LLAMA, "-tp", "2")["--compilation-config"]))
-
-    assert graphs["cudagraph_capture_sizes"] == [1, 32]
-
-
-def test_fewer_sequences_on_310p_capture_no_more() -> None:
-    graphs = json.loads(str(values(DUO, LLAMA, "-tp", "1", "--max-num-seqs", "16")["--compilation-config"]))
-
-    assert graphs["cudagraph_capture_sizes"] == [1, 2, 4, 8, 16]
-
-
-# --- chips ----------------------------------------------------------------------------------------------------------
-
-
-def test_the_runtime_sees_the_chosen_chips_alone() -> None:
-    visible_devices = decided(A3, LLAMA, "-tp", "2").values["ASCEND_RT_VISIBLE_DEVICES"]
-
-    first, second = map(int, str(visible_devices.value).split(","))
-    assert (second - first, first % 2) == (1, 0)
-    assert "dies of card" in visible_devices.because
-
-
-def test_chips_that_the_user_hides_are_not_counted() -> None:
-    assert values(A2, QWEN_32B, ASCEND_RT_VISIBLE_DEVICES="6,7")["--tensor-parallel-size"] == "2"
-    assert "ASCEND_RT_VISIBLE_DEVICES" not in values(A2, QWEN_32B, ASCEND_RT_VISIBLE_DEVICES="6,7")
-    with pytest.raises(EntrypointError):
-        values(A2, QWEN_32B, ASCEND_RT_VISIBLE_DEVICES="4")
-
-
-def test_chips_that_are_not_here_are_refused() -> None:
-    with pytest.raises(EntrypointError, match="names 9: no such chip") as error:
-        values(A2, QWEN_32B, ASCEND_RT_VISIBLE_DEVICES="6,9")
-    assert error.value.code == USAGE
-
-
-def test_without_a_chip_nothing_is_planned() -> None:
-    with pytest.raises(EntrypointError) as refusal:
-        values(A2, LLAMA, facts=host(A2)._replace(devices=()))
-
-    assert refusal.value.code == HOST
-
-
-def test_a_sick_chip_is_left_out() -> None:
-    facts = host(A2)
-    sick = facts._replace(devices=(facts.devices[0]._replace(health="Alarm"), *facts.devices[1:]))
-
-    assert "0" not in str(values(A2, LLAMA, facts=sick)["ASCEND_RT_VISIBLE_DEVICES"]).split(",")
-
-
-# --- host, graphs, network ------------------------------------------------------------------------------------------
-
-
-def test_who_binds_workers_depends_on_processor_and_version() -> None:
-    facts = host(A2)
-    intel = facts._replace(processor=facts.processor._replace(architecture="x86_64"))
-    old = expect.profile_of(A2) | {"vllm": "0.11.0"}
-
-    assert "CPU_AFFINITY_CONF" not in values(A2, LLAMA)
-    assert values(A2, LLAMA, facts=intel)["CPU_AFFINITY_CONF"] == "1"
-    assert decide(old, facts, LLAMA, parse_user_flags((), {})).values["CPU_AFFINITY_CONF"].value == "1"
-
-
-def test_without_graphs_two_queues_hand_operators_over() -> None:
-    assert values(A2, LLAMA, "--enforce-eager")["TASK_QUEUE_ENABLE"] == "2"
-
-
-def test_an_old_driver_gets_one_kind_of_graphs_and_a_new_one_vllms_default() -> None:
-    facts = host(A2)
-    new = facts._replace(versions={**facts.versions, "driver": "25.5.1"})
-
-    assert "FULL_DECODE_ONLY" in str(values(A2, LLAMA)["--compilation-config"])
-    assert "--compilation-config" not in values(A2, LLAMA, facts=new)
-    assert "--compilation-config" not in values(A2, LLAMA, "--enforce-eager")
-    assert "--compilation-config" not in values(A2, LLAMA, "-O0")
-
-
-def test_several_hosts_meet_over_an_interface_and_need_the_chips_addresses() -> None:
-    facts = host(A2)._replace(kernel={"interfaces": "eth0 eth1"}, grants={})
-    decision = decided(A2, QWEN_32B, "--nnodes", "2", facts=facts)
-
-    assert decision.values["GLOO_SOCKET_IFNAME"].value == "eth0"
-    assert decision.values["HCCL_SOCKET_IFNAME"].value == "eth0"
-    assert "NPU-043" in advices(decision)
-    assert "NPU-043" not in advices(decided(A2, QWEN_32B, facts=facts))
-
-
-def test_jemalloc_is_preloaded_where_the_image_has_it() -> None:
-    facts = host(A2)._replace(files={"jemalloc": True})
-
-    assert str(values(A2, LLAMA, facts=facts)["LD_PRELOAD"]).endswith("aarch64-linux-gnu/libjemalloc.so.2")
-    assert "LD_PRELOAD" not in values(A2, LLAMA, facts=facts._replace(files={"jemalloc": False}))
-
-
-# --- what is said ---------------------------------------------------------------------------------------------------
-
-
-def test_a_quantization_without_kernels_is_said() -> None:
-    assert "NPU-044" in advices(decided(A2, LLAMA._replace(quantization="awq")))
-    assert "NPU-044" not in advices(decided(A2, LLAMA._replace(quantization="compressed-tensors")))
-
-
-def test_what_w8a8_conversion_writes_is_what_omni_infer_takes_and_the_page_that_both_name_exists() -> None:
-    profile = expect.profile_of(CLOUD)
-    page, _, anchor = profile["thresholds"]["conversion_page"]["value"].partition("#")
-
-    assert "NPU-044" not in advices(decided(CLOUD, LLAMA._replace(quantization="compressed-tensors")))
-    assert "docs/ascend.md#w8a8" in profile["findings"]["NPU-044"]["remediation"]
-    assert f"## {anchor.upper()}" in (ROOT / page).read_text()
-
-
-def test_too_few_cpus_for_binding_are_said() -> None:
-    facts = host(A2)
-
-    assert "NPU-045" in advices(decided(A2, LLAMA, facts=facts._replace(cpus=facts.cpus[:4])))
-
-
-def test_a_length_that_310p_shall_find_itself_is_said() -> None:
-    assert "NPU-046" in advices(decided(DUO, LLAMA, "--max-model-len", "auto"))
-
-
 DEEPSEEK = QWEN_MOE._replace(
     architecture="DeepseekV3ForCausalLM",
     weights=Weights(700 << 30, 0, 700 << 30),
     geometry=Geometry(61, 0, 0, 128, 128, 56, 576, 163_840, 7168, 129_280, 18_432, 256, 2048),
     expert_share=0.97,
 )
+SPARSE = DEEPSEEK._replace(geometry=DEEPSEEK.geometry and DEEPSEEK.geometry._replace(sparse=True))
+NEXT = QWEN_MOE._replace(
+    architecture="Qwen3NextForCausalLM",
+    geometry=Geometry(48, 0, 0, 16, 2, 256, 0, 262_144, 2048, 151_936, 5120, 512, 512, 36, state_heads=16)._replace(
+        state_matrix=32 * 128 * 128
+    ),
+)
+
+
+def a_sick_chip(facts: Facts) -> Facts:
+    return facts._replace(devices=(facts.devices[0]._replace(health="Alarm"), *facts.devices[1:]))
+
+
+def on_intel(facts: Facts) -> Facts:
+    return facts._replace(processor=facts.processor._replace(architecture="x86_64"))
+
+
+def with_driver(version: str) -> Callable[[Facts], Facts]:
+    return lambda facts: facts._replace(versions={**facts.versions, "driver": version})
+
+
+def with_interfaces(facts: Facts) -> Facts:
+    return facts._replace(kernel={"interfaces": "eth0 eth1"}, grants={})
+
+
+def with_jemalloc(*, there: bool) -> Callable[[Facts], Facts]:
+    return lambda facts: facts._replace(files={"jemalloc": there})
+
+
+def with_writable_profiles(facts: Facts) -> Facts:
+    """The probe has looked at the folder."""
+    return facts._replace(mounts={**facts.mounts, "profiles": facts.mounts["cache"]._replace(path="/data/profiles")})
+
+
+SPLIT = {EXPERTS: True, VISIBLE: ",".join(map(str, range(16))), "--gpu-memory-utilization": "0.92"}
+"""What both servers of Omni Infer's split deployment have."""
+ROWS = {
+    "Qwen3-32B in bfloat16 takes all eight chips": Row(
+        A2, model=QWEN_32B, values={TENSOR: "8", "HCCL_OP_EXPANSION_MODE": "AIV", QUEUE: "1"}
+    ),
+    "experts are spread, with buffers to match": Row(
+        A3, "-tp 4", model=QWEN_MOE, values={EXPERTS: True, "HCCL_BUFFSIZE": "1024", "HCCL_OP_EXPANSION_MODE": "AIV"}
+    ),
+    "fewer sequences on 310P capture no more": Row(
+        DUO,
+        "-tp 1 --max-num-seqs 16",
+        values={GRAPHS: '{"cudagraph_mode": "FULL_DECODE_ONLY", "cudagraph_capture_sizes": [1, 2, 4, 8, 16]}'},
+    ),
+    "the runtime sees the chosen chips alone, both dies of a card": Row(
+        A3, "-tp 2", values={VISIBLE: "14,15"}, because={VISIBLE: "dies of card"}
+    ),
+    "chips that the user hides are not counted": Row(
+        A2, env={VISIBLE: "6,7"}, model=QWEN_32B, values={TENSOR: "2", VISIBLE: None}
+    ),
+    "one chip is too few": Row(A2, env={VISIBLE: "4"}, model=QWEN_32B, code=DOES_NOT_FIT),
+    "chips that are not here are refused": Row(A2, env={VISIBLE: "6,9"}, refused="names 9: no such chip", code=USAGE),
+    "without a chip nothing is planned": Row(A2, changed=with_devices(0), code=HOST),
+    "a sick chip is left out": Row(A2, changed=a_sick_chip, values={VISIBLE: "1,2,3,4,5,6,7"}),
+    "vLLM binds workers on Arm": Row(A2, values={BINDING: None}),
+    "the runtime does on Intel": Row(A2, changed=on_intel, values={BINDING: "1"}),
+    "and for an old vLLM": Row(A2, target="ascend8.3-910b-vllm0.11", values={BINDING: "1"}),
+    "without graphs two queues hand operators over": Row(A2, "--enforce-eager", values={QUEUE: "2", GRAPHS: None}),
+    "a new driver gets vLLM's own graphs": Row(A2, changed=with_driver("25.5.1"), values={GRAPHS: None}),
+    "without compilation there are none": Row(A2, "-O0", values={GRAPHS: None}),
+    "several hosts meet over an interface and need the chips' addresses": Row(
+        A2,
+        "--nnodes 2",
+        model=QWEN_32B,
+        changed=with_interfaces,
+        values={"GLOO_SOCKET_IFNAME": "eth0", "HCCL_SOCKET_IFNAME": "eth0"},
+        finds={"NPU-043": ""},
+    ),
+    "one host needs none": Row(A2, model=QWEN_32B, changed=with_interfaces, quiet=("NPU-043",)),
+    "jemalloc is preloaded where the image has it": Row(
+        A2,
+        changed=with_jemalloc(there=True),
+        values={"LD_PRELOAD": "/usr/lib/aarch64-linux-gnu/libjemalloc.so.2"},
+    ),
+    "and not elsewhere": Row(A2, changed=with_jemalloc(there=False), values={"LD_PRELOAD": None}),
+    "a quantisation without kernels is said": Row(A2, model=LLAMA._replace(quantization="awq"), finds={"NPU-044": ""}),
+    "one with kernels is not": Row(A2, model=LLAMA._replace(quantization="compressed-tensors"), quiet=("NPU-044",)),
+    "too few CPUs for binding are said": Row(
+        A2, changed=lambda facts: facts._replace(cpus=facts.cpus[:4]), finds={"NPU-045": ""}
+    ),
+    "a length that 310P shall find itself is said": Row(DUO, "--max-model-len auto", finds={"NPU-046": ""}),
+    "the user's size is kept for latent attention, with a warning": Row(
+        A3, "-tp 16 --max-model-len 16384", model=DEEPSEEK, finds={"PLAN-047": ""}
+    ),
+    "not without graphs": Row(A3, "-tp 16 --max-model-len 16384 --enforce-eager", model=DEEPSEEK, quiet=("PLAN-047",)),
+    "nor for sparse attention, which has other kernels": Row(
+        A3, "-tp 16 --max-model-len 16384", model=SPARSE, quiet=("PLAN-047",)
+    ),
+    "310P has no latent attention": Row(DUO, model=DEEPSEEK, refused="does not support latent attention on 310P"),
+    "nor expert parallelism": Row(
+        DUO,
+        "--enable-expert-parallel",
+        model=QWEN_MOE,
+        refused="--enable-expert-parallel: vllm-ascend does not support it on 310P",
+    ),
+    "wide heads need several query heads for each KV head": Row(
+        A3, "-tp 16", model=NEXT, refused="-tp 16: heads of size 256 need several of 16 heads per KV head on each of 16"
+    ),
+    "Omni Infer's mixed deployment serves DeepSeek only": Row(CLOUD, finds={"NPU-041": ""}),
+    "and one engine": Row(CLOUD, "--data-parallel-size 2", model=QWEN, finds={"NPU-042": ""}),
+    "its split deployment has one engine for prompts": Row(
+        CLOUD, model=DEEPSEEK, role=PREFILL, values={TENSOR: "16", DATA: "1", **SPLIT}
+    ),
+    "and one on each NPU for answers": Row(
+        CLOUD,
+        "--nnodes 2 --node-rank 0 --master-addr 10.0.0.1",
+        model=DEEPSEEK,
+        role=DECODE,
+        values={TENSOR: "1", DATA: "32", **SPLIT},
+        quiet=("NPU-041", "NPU-042"),
+    ),
+    "prompts of DeepSeek only, in one engine": Row(
+        CLOUD, "-dp 2", model=QWEN, role=PREFILL, finds={"NPU-041": "", "NPU-042": ""}
+    ),
+    "answers of DeepSeek only, in many": Row(
+        CLOUD, "-dp 2", model=QWEN, role=DECODE, finds={"NPU-041": ""}, quiet=("NPU-042",)
+    ),
+    "a folder of profiles in the root of the image cannot be written": Row(
+        CLOUD, env={PROFILES: "./profiling"}, model=QWEN, finds={"NPU-047": ""}
+    ),
+    "nor can one that is not mounted": Row(CLOUD, env={PROFILES: "/data/profiles"}, model=QWEN, finds={"NPU-047": ""}),
+    "nor one whose name begins as the cache's": Row(
+        CLOUD, env={PROFILES: "/cachet"}, model=QWEN, finds={"NPU-047": ""}
+    ),
+    "one in the cache can": Row(CLOUD, env={PROFILES: "/cache/profiles"}, model=QWEN, quiet=("NPU-047",)),
+    "one where the probe looked can": Row(
+        CLOUD,
+        env={PROFILES: "/data/profiles"},
+        model=QWEN,
+        changed=with_writable_profiles,
+        quiet=("NPU-047",),
+    ),
+    "no folder is asked for": Row(CLOUD, model=QWEN, quiet=("NPU-047",)),
+    "what the user set is not decided": Row(
+        DUO,
+        "--max-model-len 2048 --max-num-seqs 4 -tp 2 --compilation-config {}",
+        values={LENGTH: None, SEQUENCES: None, TENSOR: None, GRAPHS: None},
+    ),
+}
+
+
+@pytest.mark.parametrize("row", ROWS.values(), ids=ROWS)
+def test_decisions(row: Row) -> None:
+    check(row)
+
+
+def ascend_case(name: str, model: ModelFacts, *flags: str) -> AscendCase:
+    facts = expect.read(name, expect.profile_of(name))
+    return AscendCase(expect.profile_of(name), facts, model, parse_user_flags(flags, {}))
+
+
+def test_what_w8a8_conversion_writes_is_what_omni_infer_takes_and_the_page_that_both_name_exists() -> None:
+    profile = expect.profile_of(CLOUD)
+    page, _, anchor = profile["thresholds"]["conversion_page"]["value"].partition("#")
+
+    check(Row(CLOUD, model=LLAMA._replace(quantization="compressed-tensors"), quiet=("NPU-044",)))
+    assert "docs/ascend.md#w8a8" in profile["findings"]["NPU-044"]["remediation"]
+    assert f"## {anchor.upper()}" in (ROOT / page).read_text()
 
 
 @pytest.mark.parametrize("flags", [(), ("--max-model-len", "16384")])
@@ -272,48 +254,16 @@ def test_sixteen_heads_of_latent_attention_are_enough_since_cann_8_5() -> None:
 
 def test_latent_attention_gets_fewer_heads_where_the_model_fits_only_then() -> None:
     dense = DEEPSEEK._replace(expert_share=0.0)
-    decision = decided(A3, dense, "--max-model-len", "16384", "-dp", "1", "-pp", "1")
+    decision = decided(Row(A3, "--max-model-len 16384 -dp 1 -pp 1", model=dense))
     finding = next(finding for finding in told(decision.findings) if finding.id == "PLAN-047")
 
-    assert decision.values["--tensor-parallel-size"].value == "16"
+    assert decision.values[TENSOR].value == "16"
     assert finding.remediation.startswith("set -tp 4 -dp 4 --enable-expert-parallel")
 
 
-def test_the_users_size_is_kept_for_latent_attention_with_a_warning() -> None:
-    assert "PLAN-047" in advices(decided(A3, DEEPSEEK, "-tp", "16", "--max-model-len", "16384"))
-    assert "PLAN-047" not in advices(decided(A3, DEEPSEEK, "-tp", "16", "--max-model-len", "16384", "--enforce-eager"))
-
-
-def test_sparse_attention_has_other_kernels_than_latent_attention() -> None:
-    assert DEEPSEEK.geometry
-    sparse = DEEPSEEK._replace(geometry=DEEPSEEK.geometry._replace(sparse=True))
-
-    assert not find_tensor_obstacle(sparse, make_ascend_rules(ascend_case(A3, sparse)), 16)
-    assert "PLAN-047" not in advices(decided(A3, sparse, "-tp", "16", "--max-model-len", "16384"))
-
-
-def test_310p_refuses_latent_attention_and_expert_parallelism_before_the_weights_are_loaded() -> None:
-    with pytest.raises(EntrypointError, match="does not support latent attention on 310P"):
-        decided(DUO, DEEPSEEK)
-    with pytest.raises(EntrypointError, match="--enable-expert-parallel: vllm-ascend does not support it on 310P"):
-        decided(DUO, QWEN_MOE, "--enable-expert-parallel")
-
-
-NEXT = QWEN_MOE._replace(
-    architecture="Qwen3NextForCausalLM",
-    geometry=Geometry(48, 0, 0, 16, 2, 256, 0, 262_144, 2048, 151_936, 5120, 512, 512, 36, state_heads=16)._replace(
-        state_matrix=32 * 128 * 128
-    ),
-)
-
-
-def test_wide_heads_need_several_query_heads_for_each_kv_head() -> None:
-    refusal = find_tensor_obstacle(NEXT, make_ascend_rules(ascend_case(A3, NEXT)), 16)
-
-    assert refusal == "heads of size 256 need several of 16 heads per KV head on each of 16 ranks"
-    assert not find_tensor_obstacle(NEXT, make_ascend_rules(ascend_case(A3, NEXT)), 8)
-    with pytest.raises(EntrypointError, match="-tp 16: heads of size 256"):
-        decided(A3, NEXT, "-tp", "16")
+@pytest.mark.parametrize(("model", "size"), [(SPARSE, 16), (NEXT, 8)])
+def test_sizes_that_have_kernels(model: ModelFacts, size: int) -> None:
+    assert not find_tensor_obstacle(model, make_ascend_rules(ascend_case(A3, model)), size)
 
 
 def test_a_recurrent_state_fills_whole_blocks_of_keys() -> None:
@@ -323,56 +273,3 @@ def test_a_recurrent_state_fills_whole_blocks_of_keys() -> None:
     assert "does not fill whole blocks of 128 tokens" in find_tensor_obstacle(
         odd, make_ascend_rules(ascend_case(A3, odd)), 8
     )
-
-
-def test_omni_infer_says_what_its_mixed_deployment_does_not_serve() -> None:
-    assert advices(decided(CLOUD, LLAMA))[-1] == "NPU-041"
-    assert "NPU-042" in advices(decided(CLOUD, QWEN, "--data-parallel-size", "2"))
-
-
-def test_omni_infers_split_deployment_has_one_engine_for_prompts_and_one_on_each_npu_for_answers() -> None:
-    prefill = {name: value.value for name, value in decided(CLOUD, DEEPSEEK, role="prefill").values.items()}
-    assert (prefill["--tensor-parallel-size"], prefill["--data-parallel-size"]) == ("16", "1")
-    hosts = ("--nnodes", "2", "--node-rank", "0", "--master-addr", "10.0.0.1")
-    decision = decided(CLOUD, DEEPSEEK, *hosts, role="decode")
-    decode = {name: value.value for name, value in decision.values.items()}
-    assert (decode["--tensor-parallel-size"], decode["--data-parallel-size"]) == ("1", "32")
-    for settings in (prefill, decode):
-        assert settings["--enable-expert-parallel"] is True
-        assert settings["ASCEND_RT_VISIBLE_DEVICES"] == ",".join(map(str, range(16)))
-        assert settings["--gpu-memory-utilization"] == "0.92"
-    assert not {"NPU-041", "NPU-042"} & {*advices(decision)}
-
-
-@pytest.mark.parametrize("role", ["prefill", "decode"])
-def test_omni_infers_split_deployment_serves_deepseek_only(role: str) -> None:
-    assert "NPU-041" in advices(decided(CLOUD, QWEN, role=role))
-    assert ("NPU-042" in advices(decided(CLOUD, QWEN, "-dp", "2", role=role))) == (role == "prefill")
-
-
-@pytest.mark.parametrize(
-    ("folder", "writable"),
-    [("./profiling", False), ("/data/profiles", False), ("/cache/profiles", True), ("/cachet", False)],
-)
-def test_a_folder_of_profiles_that_cannot_be_written_is_told(folder: str, *, writable: bool) -> None:
-    """The guide's ./profiling is in the working directory, which is the root of the image."""
-    plan = decided(CLOUD, QWEN, VLLM_TORCH_PROFILER_DIR=folder)
-
-    assert ("NPU-047" in advices(plan)) is not writable
-
-
-def test_a_folder_of_profiles_is_judged_by_the_probe_where_it_looked() -> None:
-    facts = host(CLOUD)
-    mounts = {**facts.mounts, "profiles": facts.mounts["cache"]._replace(path="/data/profiles")}
-    plan = decided(CLOUD, QWEN, facts=facts._replace(mounts=mounts), VLLM_TORCH_PROFILER_DIR="/data/profiles")
-
-    assert "NPU-047" not in advices(plan)
-    assert "NPU-047" not in advices(decided(CLOUD, QWEN))
-
-
-def test_what_the_user_set_is_not_decided() -> None:
-    settings = values(
-        DUO, LLAMA, "--max-model-len", "2048", "--max-num-seqs", "4", "-tp", "2", "--compilation-config", "{}"
-    )
-
-    assert not {"--max-model-len", "--max-num-seqs", "--tensor-parallel-size", "--compilation-config"} & set(settings)
