@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
@@ -16,6 +17,7 @@ from entrypoints.model.read import ModelFacts
 from entrypoints.model.weights import Weights
 from entrypoints.request.intents import NONE, Intents
 from entrypoints.request.vllm_flags import parse_user_flags
+from tests.support.decision_rows import Row, check, with_devices
 from tests.support.hosts import expect
 from tests.support.sample import told
 
@@ -64,8 +66,11 @@ def values(what: ModelFacts, *flags: str, **more: Any) -> dict[str, str]:
     return {name: str(value.value) for name, value in decided(what, *flags, **more).values.items()}
 
 
+ENDS = ("MIN", "STEP", "MAX")
+
+
 def buckets(chosen: dict[str, str], phase: str, size: str) -> tuple[str, ...]:
-    return tuple(chosen.get(f"VLLM_{phase}_{size}_BUCKET_{end}", "") for end in ("MIN", "STEP", "MAX"))
+    return tuple(chosen.get(f"VLLM_{phase}_{size}_BUCKET_{end}", "") for end in ENDS)
 
 
 # --- the manual of 1.22: start_gaudi_vllm_server.sh -w … -t … -m … -i … -o … -b …
@@ -195,27 +200,6 @@ def graphs(what: ModelFacts, *flags: str, **more: Any) -> int:
     return int(decided(what, *flags, **more).values["VLLM_SKIP_WARMUP"].because.split()[0])
 
 
-def test_a_stack_for_eight_cards_refuses_four() -> None:
-    with pytest.raises(EntrypointError) as error:
-        decided(LLAMA_8B, "-tp", "4", variant=R1)
-    assert error.value.hint == "possible: -tp 8"
-
-
-def test_deepseek_r1_takes_eight_cards_and_few_graphs() -> None:
-    """start_vllm.sh -q -b 128 -l 16384; its step of 128 tokens would make 128 prompt graphs, as LIMIT is ignored."""
-    what = model("DeepSeek-R1-0528-G2", 0, 128, 128, 61, quantization="fp8")
-    geometry = what.geometry._replace(latent=576) if what.geometry else None
-    what = what._replace(geometry=geometry, weights=Weights(on_disk=671 * 10**9, elements=0, other=671 * 10**9))
-    flags = ("--max-model-len", "16384", "--max-num-seqs", "128")
-    chosen = values(what, *flags, variant=R1, HABANA_VISIBLE_MODULES="all")
-
-    assert chosen["--tensor-parallel-size"] == "8"
-    assert chosen["HABANA_VISIBLE_MODULES"] == "0,1,2,3,4,5,6,7"
-    assert buckets(chosen, "DECODE", "BS") == ("1", "8", "128")
-    assert buckets(chosen, "PROMPT", "SEQ") == ("128", "1024", "16384")
-    assert buckets(chosen, "DECODE", "BLOCK") == ("128", "1024", "16384")
-
-
 def test_qwen3_coder_480b_is_served_as_the_manual_of_1_22_has_it() -> None:
     """3.3.2: start_vllm.sh -w …-G2 -q; `-q` is what `convert` says to set.
 
@@ -260,24 +244,6 @@ def test_a_quantisation_configuration_alone_is_all_that_q_of_start_vllm_sets() -
     assert "--weights-load-device" not in chosen
 
 
-def test_no_other_stack_or_model_is_quantised_again() -> None:
-    unquantised = values(LLAMA_70B, variant=R1, QUANT_CONFIG=CONFIG)
-
-    assert unquantised["--quantization"] == "inc"
-    for chosen in (
-        unquantised,
-        *(values(LLAMA_8B, variant=variant, QUANT_CONFIG=CONFIG) for variant in (OLD, FORK, PLUGIN)),
-    ):
-        assert "VLLM_REQUANT_FP8_INC" not in chosen
-
-
-def test_the_plugin_needs_flags_beside_the_configuration() -> None:
-    """The plugin's docs/configuration/quantization/inc.md: --quantization inc --kv-cache-dtype fp8_inc."""
-    chosen = values(LLAMA_70B, variant=PLUGIN, QUANT_CONFIG="/q/maxabs_quant_g2.json")
-
-    assert (chosen["--quantization"], chosen["--kv-cache-dtype"]) == ("inc", "fp8_inc")
-
-
 @pytest.mark.parametrize(
     ("name", "repository"),
     [
@@ -296,31 +262,8 @@ def test_published_measurements_are_named_with_their_place(name: str, repository
     assert all(f"QUANT_CONFIG={CONFIG}" in text for text in remedies)
 
 
-def test_measurements_that_cannot_be_found_are_told() -> None:
-    missing_measurements = {"QUANT_CONFIG": "/q/inc_quant_per_channel_with_fp8kv_config.json"}
-
-    assert "HPU-048" in ids(decided(DEEPSEEK_R1, variant=R1, **missing_measurements))
-    assert "HPU-048" not in ids(
-        decided(DEEPSEEK_R1, variant=R1, INC_MEASUREMENT_DUMP_PATH_PREFIX="/q", **missing_measurements)
-    )
-
-
-def test_quantization_inc_beside_the_models_own_method_is_a_fail() -> None:
-    """_verify_quantization of vLLM: the method of the configuration does not match the argument."""
-    assert "HPU-052" in ids(decided(DEEPSEEK_R1, "--quantization", "inc", variant=R1, QUANT_CONFIG=CONFIG))
-    assert "HPU-052" not in ids(decided(DEEPSEEK_R1, variant=R1, QUANT_CONFIG=CONFIG))
-    assert "HPU-052" not in ids(decided(LLAMA_8B, "--quantization", "inc", variant=OLD, QUANT_CONFIG="/q/g2.json"))
-
-
 def ids(decision: Decision) -> list[str]:
     return [finding.id for finding in decision.findings]
-
-
-def test_deepseek_r1_takes_the_manuals_batch_and_is_told_of_its_longest_context() -> None:
-    """start_vllm.sh -h: -b, default 128; -l, maximal value for single node 32768."""
-    assert values(DEEPSEEK_R1, variant=R1)["--max-num-seqs"] == "128"
-    assert "HPU-049" in ids(decided(DEEPSEEK_R1, "--max-model-len", "32896", "--max-num-seqs", "1", variant=R1))
-    assert "HPU-049" not in ids(decided(DEEPSEEK_R1, "--max-model-len", "32768", "--max-num-seqs", "1", variant=R1))
 
 
 def test_the_warm_up_of_the_manuals_own_buckets_takes_its_hour() -> None:
@@ -383,57 +326,6 @@ def test_what_the_manual_of_1_18_lists_as_unsupported_is_told(flags: tuple[str, 
     assert "HPU-051" not in ids(decided(LLAMA_8B, "--no-enable-chunked-prefill", variant=OLDEST))
 
 
-def test_a_quantised_model_is_told_by_1_18() -> None:
-    assert "HPU-045" in ids(decided(LLAMA_8B._replace(quantization="awq"), variant=OLDEST))
-
-
-# --- lengths
-
-
-def test_unknown_lengths_are_spaced_by_doubling() -> None:
-    decision = decided(LLAMA_8B).values
-
-    assert decision["VLLM_EXPONENTIAL_BUCKETING"].value == "true"
-    assert "lengths of requests are unknown" in decision["VLLM_EXPONENTIAL_BUCKETING"].because
-    assert "VLLM_PROMPT_SEQ_BUCKET_MAX" not in decision
-    assert "graphs" in decision["VLLM_SKIP_WARMUP"].because
-
-
-def test_without_a_word_about_lengths_they_are_the_manuals_usual_ones() -> None:
-    decision = decided(LLAMA_8B).values
-
-    assert decision["--max-model-len"].value == "16384"
-    assert "131072" in decision["--max-model-len"].instead[0]
-    assert "--max-model-len" not in decided(LLAMA_8B, "--max-model-len", "131072").values
-    assert "--max-model-len" not in decided(LLAMA_8B, variant=PLUGIN, machine="habana-gaudi3-8x").values
-    assert decision["--gpu-memory-utilization"].value == "0.9"
-
-
-def test_lengths_that_make_too_many_graphs_are_spaced_by_doubling_too() -> None:
-    intents = Intents(input=(1, 60000), output=(1, 60000))
-    decision = decided(LLAMA_8B, "--max-num-seqs", "128", intents=intents).values
-
-    assert decision["VLLM_EXPONENTIAL_BUCKETING"].value == "true"
-    assert "graphs" in decision["VLLM_EXPONENTIAL_BUCKETING"].because
-
-
-def test_a_users_bucket_wins_and_the_others_follow() -> None:
-    chosen = values(LLAMA_8B, VLLM_PROMPT_SEQ_BUCKET_MAX="2048", intents=LONG)
-
-    assert chosen["VLLM_PROMPT_SEQ_BUCKET_MAX"] == "2048"
-    assert chosen["VLLM_PROMPT_SEQ_BUCKET_MIN"] == "896"
-
-
-def test_equal_prompts_need_no_zero_padding() -> None:
-    assert values(LLAMA_8B, intents=Intents(input=(1024, 1024), output=(1, 1024)))["VLLM_ZERO_PADDING"] == "false"
-
-
-def test_throughput_lets_more_short_prompts_into_a_step() -> None:
-    intents = Intents(input=(100, 1024), output=(1, 1024), optimize="throughput")
-
-    assert values(LLAMA_8B, intents=intents)["--max-num-prefill-seqs"] == "16"
-
-
 def test_real_lengths_choose_the_linear_ranges_of_the_fork() -> None:
     requests = ((150, 200, 40.0), (300, 200, 30.0), (2900, 300, 9.0), (8000, 400, 1.0))
     intents = Intents(workload_file="chat.csv").with_workload(requests)
@@ -456,73 +348,6 @@ def test_real_lengths_become_a_file_of_buckets_for_the_plugin() -> None:
     assert all(line.startswith("(") and line.endswith(")") for line in text.splitlines())
 
 
-def test_known_lengths_take_padding_limits_on_the_plugin() -> None:
-    chosen = values(LLAMA_8B, variant=PLUGIN, intents=LONG, machine="habana-gaudi3-8x")
-
-    assert chosen["VLLM_BUCKETING_STRATEGY"] == "pad"
-    assert chosen["VLLM_PROMPT_QUERY_BUCKET_PAD_PERCENT"] == "25"
-    assert chosen["VLLM_PROMPT_QUERY_BUCKET_MAX"] == "2048"
-    assert chosen["PT_HPU_LAZY_MODE"] == "0"
-
-
-# --- cards
-
-
-def test_cards_are_named_by_module_and_cores_are_those_beside_them() -> None:
-    chosen = values(LLAMA_70B, "-tp", "4", intents=SHORT, machine="habana-gaudi2e-8x")
-
-    assert chosen["HABANA_VISIBLE_MODULES"] == "0,1,2,3"
-    assert chosen["DRYDOCK_CPUS"] == "0-39"
-
-
-def test_one_card_is_named_by_its_own_variable() -> None:
-    chosen = values(LLAMA_8B, intents=SHORT)
-
-    assert chosen["HLS_MODULE_ID"] == "4"
-    assert chosen["DRYDOCK_CPUS"] == "40-49"
-
-
-def test_cards_of_two_nodes_are_not_bound() -> None:
-    assert "DRYDOCK_CPUS" not in values(QWQ, "-tp", "8", intents=SHORT, HABANA_VISIBLE_MODULES="all")
-
-
-def test_a_module_that_is_not_here_is_refused() -> None:
-    with pytest.raises(EntrypointError) as error:
-        decided(LLAMA_8B, HABANA_VISIBLE_MODULES="0,9")
-    assert error.value.code == USAGE
-
-    with pytest.raises(EntrypointError):
-        decided(LLAMA_8B, HABANA_VISIBLE_MODULES="first")
-
-
-def test_more_than_four_gaudi2e_cards_need_host_nics() -> None:
-    large = model("Llama-3.1-405B", 405, 128, 8, 126)
-    with pytest.raises(EntrypointError) as error:
-        decided(large, machine="habana-gaudi2e-8x", variant=PLUGIN)
-
-    assert error.value.code == DOES_NOT_FIT
-    assert "--target gaudi2e" in error.value.hint
-    smaller = model("Llama-300B", 300, 128, 8, 126)
-    assert values(smaller, "--max-model-len", "4096", machine="habana-gaudi2e-8x")["--tensor-parallel-size"] == "8"
-
-
-def test_without_cards_there_is_no_plan() -> None:
-    user_flags = parse_user_flags((LLAMA_8B.name,), {})
-    with pytest.raises(EntrypointError) as error:
-        decide(profile(), host()._replace(devices=()), LLAMA_8B, user_flags)
-
-    assert error.value.code == HOST
-
-
-def test_experts_are_spread_over_the_cards_unless_the_vendor_leaves_it_out() -> None:
-    experts = model("Llama-4-Scout-17B-16E-Instruct", 109, 40, 8, 48)
-    geometry = experts.geometry._replace(experts=16, expert_width=8192) if experts.geometry else None
-    spread = experts._replace(geometry=geometry)
-
-    assert "--enable-expert-parallel" not in values(spread, "-tp", "4")
-    assert values(spread._replace(name="/models/Mixtral-of-16"), "-tp", "4")["--enable-expert-parallel"] == "True"
-
-
 def test_a_users_utilisation_is_kept_and_counted() -> None:
     chosen = values(LLAMA_8B, "--gpu-memory-utilization", "0.5", intents=LONG)
 
@@ -536,39 +361,6 @@ def test_what_the_user_shares_out_is_counted() -> None:
     assert int(str(less)) < int(str(decided(LLAMA_8B, intents=LONG).values["--max-num-seqs"].value))
     with pytest.raises(EntrypointError):
         decided(LLAMA_8B, VLLM_GRAPH_RESERVED_MEM="much")
-
-
-# --- models
-
-
-def test_a_quantisation_configuration_brings_its_switches() -> None:
-    new = values(LLAMA_70B, "-tp", "2", QUANT_CONFIG="/q/maxabs_quant_g2.json", intents=SHORT)
-    old = values(LLAMA_70B, "-tp", "2", QUANT_CONFIG="/q/maxabs_quant_g2.json", intents=SHORT, variant=OLD)
-
-    assert new["PT_HPU_WEIGHT_SHARING"] == "0"
-    assert "--quantization" not in new
-    assert (old["--quantization"], old["--kv-cache-dtype"]) == ("inc", "fp8_inc")
-    assert old["VLLM_DISABLE_MARK_SCALES_AS_CONST"] == "true"
-
-
-def test_awq_and_gptq_take_gaudis_own_kernels() -> None:
-    for method in ("awq", "gptq"):
-        assert values(LLAMA_8B._replace(quantization=method))["--quantization"] == f"{method}_hpu"
-
-
-def test_fp8_weights_are_converted_for_gaudi2_or_must_be() -> None:
-    what = LLAMA_8B._replace(quantization="fp8")
-
-    assert values(what)["VLLM_HPU_CONVERT_TO_FP8UZ"] == "true"
-    assert [finding.id for finding in decided(what, variant=OLD).findings if finding.id == "HPU-041"] == ["HPU-041"]
-
-
-def test_converted_weights_are_not_scaled_again() -> None:
-    what = LLAMA_8B._replace(quantization="fp8", converted=True)
-
-    assert values(what)["VLLM_HPU_CONVERT_TO_FP8UZ"] == "false"
-    assert values(what, variant=PLUGIN)["VLLM_SCALE_ADJUSTMENT"] == "false"
-    assert not [finding.id for finding in decided(what, variant=OLD).findings if finding.id == "HPU-041"]
 
 
 def test_the_command_that_converts_is_named_and_where_it_is_to_be_had() -> None:
@@ -600,75 +392,6 @@ def test_quantisation_without_measurements_names_the_command_that_measures() -> 
     assert "HPU-046" not in [finding.id for finding in config_findings]
 
 
-def test_what_does_not_fit_names_the_script_that_halves_it() -> None:
-    large = LLAMA_8B._replace(modalities=("image",), weights=Weights(10**13, 5 * 10**12, 0))
-
-    with pytest.raises(EntrypointError, match=r"halve the weights: .* convert"):
-        decided(large)
-
-
-def test_qwens_keep_their_tensors() -> None:
-    assert values(QWEN_7B)["PT_HPUGRAPH_DISABLE_TENSOR_CACHE"] == "false"
-    assert "PT_HPUGRAPH_DISABLE_TENSOR_CACHE" not in values(LLAMA_8B)
-
-
-@pytest.mark.parametrize(
-    ("variant", "flags", "words"),
-    [
-        (FORK, (), "HPU graphs"),
-        (FORK, ("--enforce-eager",), "lazy mode without graphs"),
-        (PLUGIN, (), "torch.compile"),
-        (PLUGIN, ("--enforce-eager",), "eager"),
-    ],
-)
-def test_the_execution_modes(variant: str, flags: tuple[str, ...], words: str) -> None:
-    assert words in decided(LLAMA_8B, *flags, variant=variant).values["PT_HPU_LAZY_MODE"].because
-
-
-def test_a_skipped_warm_up_is_warned_of() -> None:
-    findings = decided(LLAMA_8B, VLLM_SKIP_WARMUP="true").findings
-
-    assert "HPU-042" in [finding.id for finding in findings]
-
-
-def test_a_padding_limit_of_the_users_is_warned_of() -> None:
-    findings = decided(LLAMA_8B, VLLM_PROMPT_SEQ_BUCKET_LIMIT="0.25").findings
-
-    assert "HPU-044" in [finding.id for finding in findings]
-
-
-# --- quantisation
-
-
-@pytest.mark.parametrize(
-    ("method", "variant", "warned"),
-    [
-        ("bitsandbytes", FORK, True),
-        ("modelopt", FORK, True),
-        ("modelopt", "habana1.24-plugin0.26", False),
-        ("awq", FORK, False),
-    ],
-)
-def test_a_quantisation_that_the_platform_does_not_name_is_told(method: str, variant: str, *, warned: bool) -> None:
-    what = LLAMA_8B._replace(quantization=method)
-    ids = {finding.id for finding in decided(what, variant=variant).findings}
-
-    assert ("HPU-045" in ids) is warned
-
-
-@pytest.mark.parametrize(
-    ("cards", "there", "finding_ids"), [("8", False, ["HPU-053"]), ("8", True, []), ("4", False, []), ("8", None, [])]
-)
-def test_network_cards_are_missed_only_by_a_group_that_needs_them(
-    cards: str, there: bool | None, finding_ids: list[str]
-) -> None:
-    grants = {} if there is None else {"/dev/infiniband/uverbs[0-9]*": there}
-    facts = host("habana-gaudi2e-8x")._replace(grants=grants)
-    decision = decide(profile(), facts, QWEN_72B, parse_user_flags((QWEN_72B.name, "-tp", cards), {}))
-
-    assert [name for name in ids(decision) if name in ("HPU-043", "HPU-053")] == finding_ids
-
-
 @pytest.mark.parametrize(("there", "tensor"), [(False, "4"), (True, "8")])
 def test_without_network_cards_a_model_stays_within_four_linked_cards_if_it_fits(there: bool, tensor: str) -> None:
     large = model("Llama-300B", 300, 128, 8, 126)
@@ -680,3 +403,220 @@ def test_without_network_cards_a_model_stays_within_four_linked_cards_if_it_fits
 
     assert chosen(QWEN_72B) == tensor
     assert chosen(large) == "8"
+
+
+# --- what a card, a model or the user changes -----------------------------------------------------------------------
+
+
+def gaudi(what: ModelFacts, words: str = "", target: str = FORK, host: str = "habana-gaudi2-8x", **more: Any) -> Row:
+    """Return a row on cards that nobody else uses."""
+    free = with_devices(busy=False, memory_used=768 << 20)
+    return Row(host, words, model=what, target=target, **{"changed": free, **more})
+
+
+def with_network_cards(there: bool | None) -> Callable[[Facts], Facts]:
+    grants = {} if there is None else {"/dev/infiniband/uverbs[0-9]*": there}
+    return lambda facts: facts._replace(grants=grants)
+
+
+def of_experts(name: str) -> ModelFacts:
+    experts = model(name, 109, 40, 8, 48)
+    return experts._replace(geometry=experts.geometry and experts.geometry._replace(experts=16, expert_width=8192))
+
+
+G2E, G3 = "habana-gaudi2e-8x", "habana-gaudi3-8x"
+TENSOR, LENGTH, SEQUENCES, EXPERTS, METHOD, CACHE = (
+    "--tensor-parallel-size",
+    "--max-model-len",
+    "--max-num-seqs",
+    "--enable-expert-parallel",
+    "--quantization",
+    "--kv-cache-dtype",
+)
+MODULES, CPUS, SPACING, MODE = (
+    "HABANA_VISIBLE_MODULES",
+    "DRYDOCK_CPUS",
+    "VLLM_EXPONENTIAL_BUCKETING",
+    "PT_HPU_LAZY_MODE",
+)
+PROMPT, DECODE_BATCH, DECODE_BLOCK = "VLLM_PROMPT_SEQ_BUCKET", "VLLM_DECODE_BS_BUCKET", "VLLM_DECODE_BLOCK_BUCKET"
+ALL = {MODULES: "all"}
+LONG_RANGES, SHORT_RANGES = ({"input": item.input, "output": item.output} for item in (LONG, SHORT))
+MAXABS, MEASURED = {"QUANT_CONFIG": "/q/maxabs_quant_g2.json"}, {"QUANT_CONFIG": CONFIG}
+LOST = {"QUANT_CONFIG": "/q/inc_quant_per_channel_with_fp8kv_config.json"}
+FP8, HUGE = LLAMA_8B._replace(quantization="fp8"), model("Llama-300B", 300, 128, 8, 126)
+ROWS = {
+    "a stack for eight cards refuses four": gaudi(LLAMA_8B, "-tp 4", R1, refused="possible: -tp 8"),
+    # start_vllm.sh -q -b 128 -l 16384; its step of 128 tokens would make 128 prompt graphs, as LIMIT is ignored
+    "DeepSeek-R1 takes eight cards and few graphs": gaudi(
+        DEEPSEEK_R1,
+        "--max-model-len 16384 --max-num-seqs 128",
+        R1,
+        env=ALL,
+        values={
+            TENSOR: "8",
+            MODULES: "0,1,2,3,4,5,6,7",
+            **dict(zip((f"{DECODE_BATCH}_{end}" for end in ENDS), ("1", "8", "128"), strict=True)),
+            **dict(zip((f"{PROMPT}_{end}" for end in ENDS), ("128", "1024", "16384"), strict=True)),
+            **dict(zip((f"{DECODE_BLOCK}_{end}" for end in ENDS), ("128", "1024", "16384"), strict=True)),
+        },
+    ),
+    # start_vllm.sh -h: -b, default 128; -l, maximal value for single node 32768
+    "it takes the manual's batch": gaudi(DEEPSEEK_R1, target=R1, values={SEQUENCES: "128"}),
+    "a longer context than the manual's is told": gaudi(
+        DEEPSEEK_R1, "--max-model-len 32896 --max-num-seqs 1", R1, finds={"HPU-049": ""}
+    ),
+    "its longest is not": gaudi(DEEPSEEK_R1, "--max-model-len 32768 --max-num-seqs 1", R1, quiet=("HPU-049",)),
+    "a model in 16 bits is quantised once": gaudi(
+        LLAMA_70B, target=R1, env=MEASURED, values={METHOD: "inc", "VLLM_REQUANT_FP8_INC": None}
+    ),
+    **{
+        f"{target} quantises nothing again": gaudi(
+            LLAMA_8B, target=target, env=MEASURED, values={"VLLM_REQUANT_FP8_INC": None}
+        )
+        for target in (OLD, FORK, PLUGIN)
+    },
+    # the plugin's docs/configuration/quantization/inc.md: --quantization inc --kv-cache-dtype fp8_inc
+    "the plugin needs flags beside the configuration": gaudi(
+        LLAMA_70B, target=PLUGIN, env=MAXABS, values={METHOD: "inc", CACHE: "fp8_inc"}
+    ),
+    "measurements that cannot be found are told": gaudi(DEEPSEEK_R1, target=R1, env=LOST, finds={"HPU-048": ""}),
+    "a folder of them is believed": gaudi(
+        DEEPSEEK_R1, target=R1, env={**LOST, "INC_MEASUREMENT_DUMP_PATH_PREFIX": "/q"}, quiet=("HPU-048",)
+    ),
+    # _verify_quantization of vLLM: the method of the configuration does not match the argument
+    "--quantization inc beside the model's own method is a FAIL": gaudi(
+        DEEPSEEK_R1, "--quantization inc", R1, env=MEASURED, finds={"HPU-052": ""}
+    ),
+    "without the flag it is none": gaudi(DEEPSEEK_R1, target=R1, env=MEASURED, quiet=("HPU-052",)),
+    "nor without a method of the model": gaudi(LLAMA_8B, "--quantization inc", OLD, env=MAXABS, quiet=("HPU-052",)),
+    "a quantised model is told by 1.18": gaudi(
+        LLAMA_8B._replace(quantization="awq"), target=OLDEST, finds={"HPU-045": ""}
+    ),
+    "unknown lengths are spaced by doubling": gaudi(
+        LLAMA_8B,
+        values={SPACING: "true", f"{PROMPT}_MAX": None},
+        because={SPACING: "lengths of requests are unknown", "VLLM_SKIP_WARMUP": "graphs"},
+    ),
+    "without a word about lengths they are the manual's usual ones": gaudi(
+        LLAMA_8B, values={LENGTH: "16384", "--gpu-memory-utilization": "0.9"}, because={LENGTH: "131072"}
+    ),
+    "the user's length stays": gaudi(LLAMA_8B, "--max-model-len 131072", values={LENGTH: None}),
+    "on the plugin they are the model's": gaudi(LLAMA_8B, target=PLUGIN, host=G3, values={LENGTH: None}),
+    "lengths that make too many graphs are spaced by doubling too": gaudi(
+        LLAMA_8B,
+        "--max-num-seqs 128",
+        goals={"input": (1, 60000), "output": (1, 60000)},
+        values={SPACING: "true"},
+        because={SPACING: "graphs"},
+    ),
+    "a user's bucket wins and the others follow": gaudi(
+        LLAMA_8B,
+        env={f"{PROMPT}_MAX": "2048"},
+        goals=LONG_RANGES,
+        values={f"{PROMPT}_MAX": "2048", f"{PROMPT}_MIN": "896"},
+    ),
+    "equal prompts need no zero padding": gaudi(
+        LLAMA_8B, goals={"input": (1024, 1024), "output": (1, 1024)}, values={"VLLM_ZERO_PADDING": "false"}
+    ),
+    "throughput lets more short prompts into a step": gaudi(
+        LLAMA_8B,
+        goals={"input": (100, 1024), "output": (1, 1024), "optimize": "throughput"},
+        values={"--max-num-prefill-seqs": "16"},
+    ),
+    "known lengths take padding limits on the plugin": gaudi(
+        LLAMA_8B,
+        target=PLUGIN,
+        host=G3,
+        goals=LONG_RANGES,
+        values={
+            "VLLM_BUCKETING_STRATEGY": "pad",
+            "VLLM_PROMPT_QUERY_BUCKET_PAD_PERCENT": "25",
+            "VLLM_PROMPT_QUERY_BUCKET_MAX": "2048",
+            MODE: "0",
+        },
+    ),
+    "cards are named by module, and cores are those beside them": gaudi(
+        LLAMA_70B, "-tp 4", host=G2E, goals=SHORT_RANGES, values={MODULES: "0,1,2,3", CPUS: "0-39"}
+    ),
+    "one card is named by its own variable": gaudi(
+        LLAMA_8B, goals=SHORT_RANGES, values={"HLS_MODULE_ID": "4", CPUS: "40-49"}
+    ),
+    "cards of two nodes are not bound": gaudi(QWQ, "-tp 8", goals=SHORT_RANGES, env=ALL, values={CPUS: None}),
+    "a module that is not here is refused": gaudi(LLAMA_8B, env={MODULES: "0,9"}, code=USAGE),
+    "a module is a number": gaudi(LLAMA_8B, env={MODULES: "first"}, code=USAGE),
+    "more than four Gaudi2E cards need host NICs": gaudi(
+        model("Llama-3.1-405B", 405, 128, 8, 126),
+        target=PLUGIN,
+        host=G2E,
+        refused="--target gaudi2e",
+        code=DOES_NOT_FIT,
+    ),
+    "with them eight serve": gaudi(HUGE, "--max-model-len 4096", host=G2E, values={TENSOR: "8"}),
+    "without cards there is no plan": gaudi(LLAMA_8B, changed=with_devices(0), code=HOST),
+    "experts are spread over the cards": gaudi(of_experts("Mixtral-of-16"), "-tp 4", values={EXPERTS: True}),
+    "unless the vendor leaves it out": gaudi(
+        of_experts("Llama-4-Scout-17B-16E-Instruct"), "-tp 4", values={EXPERTS: None}
+    ),
+    "a quantisation configuration brings its switches": gaudi(
+        LLAMA_70B, "-tp 2", env=MAXABS, goals=SHORT_RANGES, values={"PT_HPU_WEIGHT_SHARING": "0", METHOD: None}
+    ),
+    "other ones in 1.21": gaudi(
+        LLAMA_70B,
+        "-tp 2",
+        OLD,
+        env=MAXABS,
+        goals=SHORT_RANGES,
+        values={METHOD: "inc", CACHE: "fp8_inc", "VLLM_DISABLE_MARK_SCALES_AS_CONST": "true"},
+    ),
+    **{
+        f"{method} takes Gaudi's own kernels": gaudi(
+            LLAMA_8B._replace(quantization=method), values={METHOD: f"{method}_hpu"}
+        )
+        for method in ("awq", "gptq")
+    },
+    "FP8 weights are converted for Gaudi2": gaudi(FP8, values={"VLLM_HPU_CONVERT_TO_FP8UZ": "true"}),
+    "or must be": gaudi(FP8, target=OLD, finds={"HPU-041": ""}),
+    "converted weights are not scaled again": gaudi(
+        FP8._replace(converted=True), values={"VLLM_HPU_CONVERT_TO_FP8UZ": "false"}
+    ),
+    "nor by the plugin": gaudi(FP8._replace(converted=True), target=PLUGIN, values={"VLLM_SCALE_ADJUSTMENT": "false"}),
+    "nor must they be": gaudi(FP8._replace(converted=True), target=OLD, quiet=("HPU-041",)),
+    "what does not fit names the script that halves it": gaudi(
+        LLAMA_8B._replace(modalities=("image",), weights=Weights(10**13, 5 * 10**12, 0)), refused="halve the weights: "
+    ),
+    "Qwens keep their tensors": gaudi(QWEN_7B, values={"PT_HPUGRAPH_DISABLE_TENSOR_CACHE": "false"}),
+    "others do not": gaudi(LLAMA_8B, values={"PT_HPUGRAPH_DISABLE_TENSOR_CACHE": None}),
+    "the fork has HPU graphs": gaudi(LLAMA_8B, because={MODE: "HPU graphs"}),
+    "and a lazy mode without": gaudi(LLAMA_8B, "--enforce-eager", because={MODE: "lazy mode without graphs"}),
+    "the plugin compiles": gaudi(LLAMA_8B, target=PLUGIN, because={MODE: "torch.compile"}),
+    "or is eager": gaudi(LLAMA_8B, "--enforce-eager", PLUGIN, because={MODE: "eager"}),
+    "a skipped warm-up is warned of": gaudi(LLAMA_8B, env={"VLLM_SKIP_WARMUP": "true"}, finds={"HPU-042": ""}),
+    "a padding limit of the user's is warned of": gaudi(
+        LLAMA_8B, env={f"{PROMPT}_LIMIT": "0.25"}, finds={"HPU-044": ""}
+    ),
+    "a quantisation that the platform does not name is told": gaudi(
+        LLAMA_8B._replace(quantization="bitsandbytes"), finds={"HPU-045": ""}
+    ),
+    "the fork does not name modelopt": gaudi(LLAMA_8B._replace(quantization="modelopt"), finds={"HPU-045": ""}),
+    "the plugin does": gaudi(LLAMA_8B._replace(quantization="modelopt"), target=PLUGIN, quiet=("HPU-045",)),
+    "both name AWQ": gaudi(LLAMA_8B._replace(quantization="awq"), quiet=("HPU-045",)),
+    "network cards are missed by a group that needs them": gaudi(
+        QWEN_72B, "-tp 8", host=G2E, changed=with_network_cards(False), finds={"HPU-053": ""}, quiet=("HPU-043",)
+    ),
+    **{
+        f"not where {why}": gaudi(
+            QWEN_72B, words, host=G2E, changed=with_network_cards(there), quiet=("HPU-043", "HPU-053")
+        )
+        for why, words, there in (
+            ("they are", "-tp 8", True),
+            ("four cards are linked", "-tp 4", False),
+            ("nobody looked", "-tp 8", None),
+        )
+    },
+}
+
+
+@pytest.mark.parametrize("row", ROWS.values(), ids=ROWS)
+def test_decisions(row: Row) -> None:
+    check(row)
