@@ -18,7 +18,7 @@ from bench import startup
 from bench.bench_records import Figure, Goal, Measurement, ratio_at_most
 from bench.turns import LEAST, in_turns, time_least_process, timed_command
 from drydock.config.matrix import find_variant, read_matrix
-from drydock.config.project_choice import DRYDOCK, FILE, VARIABLE
+from drydock.config.project_choice import DRYDOCK, PROJECT_FILE, VARIABLE
 from drydock.config.rows import MATRIX
 from drydock.core.files import compute_checksum
 from drydock.core.paths import ROOT
@@ -84,7 +84,7 @@ def make_grown_project(folder: Path, count: int) -> Project:
     new_project = Project(root, (ROOT,))
     if not root.is_dir():
         root.mkdir(parents=True)
-        (root / FILE).write_text("schema: 1\nname: bench\nrows: []\n")
+        (root / PROJECT_FILE).write_text("schema: 1\nname: bench\nrows: []\n")
         parents = itertools.islice(itertools.cycle(read_matrix(DRYDOCK)), count)
         lines = [f"  bench-{number:03}: {{inherits: drydock/{row.id}}}\n" for number, row in enumerate(parents)]
         (root / MATRIX).write_text("".join(["schema: 1\nvariants:\n", *lines]))

@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 
 from drydock.attest.components import list_build_inputs, list_locked_components
 from drydock.build.build_job import Job
-from drydock.config import matrix
 from drydock.config.rows import MATRIX
 from drydock.config.server_access import redact_url
+from drydock.config.stack_files import list_stack_files
 from drydock.core.commit import is_in_repository, read_commit, read_head, run_git, select_all_but
 from drydock.core.errors import UntrustedError
 from drydock.core.project import Project
@@ -203,7 +203,7 @@ def _file_dependencies(job: Job) -> list[dict[str, Any]]:
 def _own_files(job: Job) -> dict[str, str]:
     """Return the repository's files that determine the image, with their hashes."""
     generated = [job.project / f"images/{job.variant.id}/{name}" for name in ("lock.json", "Dockerfile")]
-    paths = [*job.project.list_layer_files(MATRIX), *matrix.stack_files(job.project, job.variant), *generated]
+    paths = [*job.project.list_layer_files(MATRIX), *list_stack_files(job.project, job.variant), *generated]
     return {job.project.recorded(path): hashlib.sha256(path.read_bytes()).hexdigest() for path in paths}
 
 

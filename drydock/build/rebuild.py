@@ -20,7 +20,7 @@ from pathlib import Path
 from drydock.build import build
 from drydock.build.build_job import Job
 from drydock.build.render import vllm_interpreter
-from drydock.config.project_choice import FILE
+from drydock.config.project_choice import PROJECT_FILE
 from drydock.core.console import log
 from drydock.core.errors import BuildError, NotReproducibleError
 from drydock.core.files import link_or_copy
@@ -36,7 +36,7 @@ from drydock.oci import image_layout as oci
 from drydock.oci.layout_diff import LayoutDifference, compare_layouts
 
 INPUT_FOLDERS = ("drydock", "entrypoints", "images", "templates")
-INPUT_FILES = (FILE, "matrix.yaml", "tasks.py", "pyproject.toml")
+INPUT_FILES = (PROJECT_FILE, "matrix.yaml", "tasks.py", "pyproject.toml")
 CACHE = "cache"
 """The second build's cache folder, in its temporary one."""
 SHARED = ("store",)

@@ -32,6 +32,7 @@ from drydock.bundle.bundle_records import (
 )
 from drydock.config import matrix
 from drydock.config.rows import MATRIX
+from drydock.config.stack_files import list_stack_files
 from drydock.core.console import as_lines
 from drydock.core.errors import InputError
 from drydock.core.files import disk_full, explain_unwritable, format_json, make_folder, parse_any_json
@@ -234,7 +235,7 @@ def _repository_files(project: Project, variants: Collection[str]) -> list[Path]
     paths = {project / f"images/{name}/{file}" for name in variants for file in ("Dockerfile", "lock.json")}
     for variant in matrix.read_matrix(project):
         if variant.id in variants:
-            paths.update(matrix.stack_files(project, variant))
+            paths.update(list_stack_files(project, variant))
     names = [recipes_lock.LOCK, recipes_lock.FACTS, *map(base_lists.name_file, variants)]
     paths.update(path for name in names if (path := project / name).is_file())
     return [*project.list_layer_files(MATRIX), *sorted(paths)]

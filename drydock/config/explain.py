@@ -12,11 +12,12 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from drydock.config.matrix import HOST, find_lineage, read_stacks
-from drydock.config.project_choice import FILE
+from drydock.config.accelerator_files import HOST
+from drydock.config.project_choice import PROJECT_FILE
 from drydock.config.project_layers import merge_layers, read_layers
 from drydock.config.row_layers import OF_LISTS, shape_document
 from drydock.config.rows import ADDITIONS, VARIANTS, read_rows, with_more_blocks
+from drydock.config.stack_files import find_lineage, read_stacks
 from drydock.config.stack_layers import Whole, merge_stack_files
 from drydock.config.strict_yaml import KeyPath, Position, YamlDocument, locate_problem, read_yaml
 from drydock.core.console import as_lines
@@ -97,12 +98,12 @@ def explain_row(project: Project, variant: Variant) -> Explained:
 
 def _read_project_additions(project: Project) -> YamlDocument | None:
     """Return what every image of the project gets, if it gets anything."""
-    path = project.root / FILE
-    document = read_yaml(path, FILE) if path.is_file() else None
+    path = project.root / PROJECT_FILE
+    document = read_yaml(path, PROJECT_FILE) if path.is_file() else None
     added = document.data.get(ADDITIONS) if document else None
     if not (document and added):
         return None
-    return shape_document(YamlDocument(FILE, {ADDITIONS: added}, document.places))
+    return shape_document(YamlDocument(PROJECT_FILE, {ADDITIONS: added}, document.places))
 
 
 # --- what came out --------------------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from drydock.config.matrix import HOST, read_retired
+from drydock.config.accelerator_files import HOST, read_retired
 from drydock.config.project_layers import merge_layers, read_layers
 from drydock.config.strict_yaml import YamlDocument
 from drydock.config.topology_finding_file import read_topology_findings

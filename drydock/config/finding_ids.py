@@ -3,26 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import NamedTuple
 
+from drydock.config.stack_files import StackFile
 from drydock.config.strict_yaml import KeyPath, YamlDocument
 from drydock.config.validation import Problem
 from drydock.model.checks import AnyHost
 from drydock.model.variant import Accelerator, Stack
-
-
-class StackFile(NamedTuple):
-    """A stack as its file says it."""
-
-    accelerator: str
-    stack: Stack
-    document: YamlDocument
-    path: Path
-    layer: str
-    """Name of the layer that the file is in; empty for the project's own."""
-    adds: frozenset[str] = frozenset()
-    """Lists that are added to what the stack inherits: their keys end with + in the file."""
 
 
 class Use(NamedTuple):

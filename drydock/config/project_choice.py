@@ -14,12 +14,12 @@ from drydock.model.project_record import ProjectFile
 
 DRYDOCK = Project(ROOT)
 """drydock's own files."""
-FILE = "drydock.yaml"
+PROJECT_FILE = "drydock.yaml"
 VARIABLE = "DRYDOCK_PROJECT"
 OPTION = "--project"
 """Before the task, it means the same as the variable."""
 READ = (
-    *(FILE, "matrix.yaml", "templates", "entrypoints", "images", "policy", "hosts", "requirements.txt"),
+    *(PROJECT_FILE, "matrix.yaml", "templates", "entrypoints", "images", "policy", "hosts", "requirements.txt"),
     *(".github/workflows/drydock.yml", ".gitlab-ci.yml"),
 )
 """What drydock reads of a project's root by a fixed name. Other files are named in these."""
@@ -37,7 +37,7 @@ def find_project(folder: Path, env: Mapping[str, str]) -> Project:
     root = next((path for path in (start, *start.parents) if path == ROOT or _has_project(path)), ROOT)
     if named_folder and root != start:
         hint = f"name the folder that contains it with {OPTION} or {VARIABLE}"
-        raise InputError(f"{named_folder}: found no {FILE}", hint=hint)
+        raise InputError(f"{named_folder}: found no {PROJECT_FILE}", hint=hint)
     if root == ROOT:
         return DRYDOCK
     project = Project(root, (ROOT,), is_discovered=not named_folder)
@@ -48,15 +48,15 @@ def find_project(folder: Path, env: Mapping[str, str]) -> Project:
 def _has_project(folder: Path) -> bool:
     """Return whether a folder has a drydock.yaml. One that cannot be entered, such as another user's, has none."""
     try:
-        return (folder / FILE).is_file()
+        return (folder / PROJECT_FILE).is_file()
     except PermissionError:
         return False
 
 
 def read_settings(project: Project) -> ProjectFile | None:
     """Return a project's drydock.yaml; None for drydock itself, which has none. Raises InputError."""
-    path = project.root / FILE
-    return validate_document(ProjectFile, read_yaml(path, FILE)) if path.is_file() else None
+    path = project.root / PROJECT_FILE
+    return validate_document(ProjectFile, read_yaml(path, PROJECT_FILE)) if path.is_file() else None
 
 
 def make_layered_project(root: Path, lower: Sequence[Path]) -> Project:
@@ -67,9 +67,9 @@ def make_layered_project(root: Path, lower: Sequence[Path]) -> Project:
     for folder in (root, *lower[:-1]):
         name = read_project_name(folder)
         if name in names:
-            text = f"{folder / FILE}: name: {name!r} is also the name of {names[name]}"
+            text = f"{folder / PROJECT_FILE}: name: {name!r} is also the name of {names[name]}"
             raise InputError(text, hint="rows are inherited by a project's name; take one of them, or rename yours")
-        names[name] = str(folder / FILE)
+        names[name] = str(folder / PROJECT_FILE)
     return Project(root, (*lower,), tuple(name for name in [*names][2:]))
 
 
@@ -77,5 +77,7 @@ def read_project_name(folder: Path) -> str:
     """Return the name of the project in a folder. Raises InputError if it has none."""
     settings = read_settings(Project(folder))
     if settings is None:
-        raise InputError(f"{folder}: found no {FILE}", hint="name a folder, an artefact or a commit with a project")
+        raise InputError(
+            f"{folder}: found no {PROJECT_FILE}", hint="name a folder, an artefact or a commit with a project"
+        )
     return settings.name

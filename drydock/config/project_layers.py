@@ -1,4 +1,4 @@
-"""YAML files of several layers → one document. Pure, except read_layers.
+"""YAML files of several layers → one document. Pure, except read_contents and read_layers.
 
 One rule: a key of a higher layer wins over the same key below. Two tables are merged key by key; anything else is
 replaced; and a list whose key ends with `+` is added to the list below.
@@ -6,8 +6,9 @@ replaced; and a list whose key ends with `+` is added to the list below.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, reduce
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from drydock.config.strict_yaml import KeyPath, Position, YamlDocument, read_yaml
@@ -15,6 +16,16 @@ from drydock.core.project import Project
 
 MORE = "+"
 """End of a key whose list is added to the list of the lower layers."""
+
+
+Contents = tuple[tuple[Path, bytes], ...]
+"""Files and what is in them: what was made of them holds as long as they are the same."""
+
+
+def read_contents(project: Project, names: Sequence[str]) -> Contents:
+    """Read the files of every layer that patterns name, as a key for what is made of them."""
+    paths = sorted(path for layer in project.layers for name in names for path in layer.glob(name) if path.is_file())
+    return tuple((path, path.read_bytes()) for path in paths)
 
 
 def read_layers(project: Project, name: str) -> YamlDocument:

@@ -11,7 +11,7 @@ import difflib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from drydock.config.project_choice import FILE
+from drydock.config.project_choice import PROJECT_FILE
 from drydock.config.project_layers import MORE, merge_layers, move_places
 from drydock.config.strict_yaml import KeyPath, Position, YamlDocument, read_yaml
 from drydock.config.validation import Problem, combine_problems
@@ -146,7 +146,7 @@ def _with_parents(lower_rows: Known, below: YamlDocument, above: YamlDocument) -
 
 def _with_additions(project: Project, layer: str, above: YamlDocument) -> YamlDocument:
     """Return the rows of another project, each with what all images of that project get."""
-    path = project.named[layer] / FILE
+    path = project.named[layer] / PROJECT_FILE
     settings = read_yaml(path, project.shown(path))
     added = settings.data.get(ADDITIONS) if isinstance(settings.data, dict) else None
     if not added:

@@ -5,13 +5,14 @@ Tables are merged key by key, some lists are added to what is inherited, and eve
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from drydock.config.finding_ids import StackFile
 from drydock.config.project_layers import MORE, LazyPlaces, merge_layers, move_places
 from drydock.config.renamed import with_new_keys
+from drydock.config.stack_files import StackFile, find_lineage
 from drydock.config.strict_yaml import YamlDocument
+from drydock.config.validation import Problem, combine_problems, validate_document
 from drydock.model.variant import Stack
 
 MERGED = ("env", "serve", "caches", "thresholds")
@@ -26,6 +27,23 @@ class Whole(NamedTuple):
     """A value that is replaced as a whole, though it may be a table or a list."""
 
     value: Any
+
+
+def resolve_inheritance(files: Mapping[str, StackFile]) -> dict[str, Stack]:
+    """Fill in every stack from those it inherits from. Raises InputError with the problems of all."""
+    problems: list[Problem] = []
+    stacks: dict[str, Stack] = {}
+    for name, file in files.items():
+        line, problem = find_lineage(name, files)
+        if problem:
+            problems.append((file.document.problem(("inherits",), problem[0]), problem[1]))
+        elif len(line) == 1:
+            stacks[name] = file.stack
+        else:
+            stacks[name] = validate_document(Stack, merge_stack_files([files[older] for older in reversed(line)]))
+    if problems:
+        raise combine_problems(problems)
+    return stacks
 
 
 def merge_stack_files(oldest_first: Sequence[StackFile]) -> YamlDocument:

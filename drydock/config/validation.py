@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
@@ -39,6 +40,11 @@ def make_record(record: type[R], where: str, values: Mapping[str, Any]) -> R:
     Raises InputError.
     """
     return validate_document(record, YamlDocument(where, dict(values), {}))
+
+
+def list_repeated(names: Iterable[str]) -> list[str]:
+    """Return the names that occur more than once."""
+    return [name for name, count in Counter(names).items() if count > 1]
 
 
 def combine_problems(problems: list[Problem]) -> InputError:

@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from drydock.config import mirrors
-from drydock.config.project_choice import FILE, find_project, make_layered_project, read_settings
+from drydock.config.project_choice import PROJECT_FILE, find_project, make_layered_project, read_settings
 from drydock.core.errors import DrydockError, InputError, UntrustedError
 from drydock.core.paths import CACHE, ROOT
 from drydock.core.project import Project
@@ -59,7 +59,7 @@ def add_other_layers(project: Project, settings: ProjectFile | None, env: Mappin
         return project
     folders: dict[str, Path] = {}
     for number, address in enumerate(settings.from_):
-        where = f"{project.shown(project.root / FILE)}: from[{number}]"
+        where = f"{project.shown(project.root / PROJECT_FILE)}: from[{number}]"
         folder = _fetch_folder(address, project.root, where, env)
         theirs = read_settings(Project(folder))
         for required in theirs.from_ if theirs else ():
@@ -97,6 +97,6 @@ def _find_local_folder(address: str, base: Path, where: str) -> Path:
     folder = (base / address).resolve()
     if "://" in address or not address:
         raise InputError(f"{where}: {address!r}: unknown kind of address", hint=FORMS)
-    if not (folder / FILE).is_file():
-        raise InputError(f"{where}: {folder}: found no {FILE}", hint=FORMS)
+    if not (folder / PROJECT_FILE).is_file():
+        raise InputError(f"{where}: {folder}: found no {PROJECT_FILE}", hint=FORMS)
     return folder

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from drydock.config import mirrors
-from drydock.config.project_choice import FILE
+from drydock.config.project_choice import PROJECT_FILE
 from drydock.config.rows import MATRIX
 from drydock.core.console import log
 from drydock.core.errors import FetchError, InputError, RegistryError, UntrustedError
@@ -128,7 +128,7 @@ def _read_commit_files(address: str, store: Store, env: Mapping[str, str]) -> di
         )
     git_objects.fetch_objects(address, repository, commit, store, env, LIMITS)
     with git_objects.open_tree(address, commit, store, env) as tree:
-        first = [name for name in (FILE, MATRIX) if name in tree.sizes]
+        first = [name for name in (PROJECT_FILE, MATRIX) if name in tree.sizes]
         project_files.check_size((tree.sizes[name] for name in first), address)
         start = tree.read(first)
         names = project_files.choose_project_files(tree.sizes, start)

@@ -15,7 +15,7 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from drydock.config.project_choice import FILE
+from drydock.config.project_choice import PROJECT_FILE
 from drydock.config.rows import ADDITIONS, MATRIX, list_rows
 from drydock.config.strict_yaml import YamlDocument, parse_yaml
 from drydock.core.errors import InputError, UntrustedError
@@ -42,7 +42,7 @@ _PATH: TypeAdapter[str] = TypeAdapter(RelativePath)
 
 def in_folder(folder: Path) -> dict[str, bytes]:
     """Return the files of a project to publish, by name. Raises InputError for a link, or beyond the limits."""
-    first = {name: (folder / name).read_bytes() for name in (FILE, MATRIX) if (folder / name).is_file()}
+    first = {name: (folder / name).read_bytes() for name in (PROJECT_FILE, MATRIX) if (folder / name).is_file()}
     name_pattern = _compile_name_pattern(first)
     listed = (path for name in _FOLDERS for path in folder.glob(f"{name}/**/*"))
     added = (path for pattern in _list_added_files(first) for path in folder.glob(pattern))
@@ -102,8 +102,8 @@ def check_project_files(files: Mapping[str, bytes], where: str) -> None:
     if clashes := parents & files.keys():
         raise UntrustedError(f"{where}: {min(clashes)!a}: found a file and a folder of this name")
     check_size((len(data) for data in files.values()), where)
-    if FILE not in files:
-        raise UntrustedError(f"{where}: found no {FILE}", hint="`./inv project push` publishes a project")
+    if PROJECT_FILE not in files:
+        raise UntrustedError(f"{where}: found no {PROJECT_FILE}", hint="`./inv project push` publishes a project")
     name_pattern = _compile_name_pattern(files)
     if foreign := [name for name in files if not name_pattern.fullmatch(name)]:
         hint = "a project has what `./inv project push` publishes; a newer drydock may publish more"
@@ -133,8 +133,8 @@ def _compile_name_pattern(first: Mapping[str, bytes]) -> re.Pattern[str]:
 
 def _list_added_files(first: Mapping[str, bytes]) -> list[str]:
     """Return the files that a project and its rows put into images: names, and FOLDER/*.crt."""
-    documents = {name: _parse_table(first[name], name) for name in (FILE, MATRIX) if name in first}
-    added = [documents[FILE].data.get(ADDITIONS)] if FILE in documents else []
+    documents = {name: _parse_table(first[name], name) for name in (PROJECT_FILE, MATRIX) if name in first}
+    added = [documents[PROJECT_FILE].data.get(ADDITIONS)] if PROJECT_FILE in documents else []
     added += [row.get(ADDITIONS) for row in list_rows(documents[MATRIX]).values()] if MATRIX in documents else []
     return [name for addition in added if isinstance(addition, dict) for name in _list_addition_paths(addition)]
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from drydock.config.matrix import read_retired
+from drydock.config.accelerator_files import read_retired
 from drydock.core import errors
 from drydock.core.errors import DrydockError, StaleError
 from drydock.core.files import write_atomically

@@ -13,7 +13,7 @@ from drydock.build.build_job import Job
 from drydock.build.render import dockerfile_path
 from drydock.cli.task_helpers import here
 from drydock.config import explain
-from drydock.config.matrix import State, describe_variant, read_matrix
+from drydock.config.matrix import read_matrix
 from drydock.config.rows import own_rows
 from drydock.core.errors import DrydockError, InputError, suggest_nearest
 from drydock.core.project import LOWEST, Project
@@ -34,6 +34,24 @@ NARROW = ("id", "aliases", "locked", "proof")
 FOLDED = ("aliases", "locked", "proof")
 """Columns whose words may take several lines."""
 COLUMNS = ("id", "aliases", "vllm", "platforms", "locked", "proof")
+
+
+class State(NamedTuple):
+    """The state of a variant: what its lock pins, and what has been shown of it."""
+
+    locked: bool
+    unresolved: tuple[str, ...]
+    """Contexts that the lock could not pin."""
+    proof: str
+    """The strongest tier that was shown of today's foundation or image; else stand-in, rendered or none."""
+    date: str
+    """The day on which it was shown."""
+    earlier_proof: str
+    """A stronger tier that was shown of earlier inputs only, with its day: `packages, 2026-11-25`; else empty."""
+    reproduced: bool
+    """Whether two builds of today's foundation had the same digest."""
+    digest: str
+    """Of two identical builds of the same inputs, if the lock has one."""
 
 
 def list_project_variants(address: str) -> tuple[Project, list[Variant]]:
@@ -69,6 +87,26 @@ def make_matrix_rows(project: Project, variants: Iterable[Variant]) -> list[dict
 def make_recorded_rows(project: Project, variants: Iterable[Variant]) -> list[dict[str, Any]]:
     """Return the same rows for committed pages: what the records have, of any inputs, so that no edit moves them."""
     return [describe_variant(variant, read_recorded_state(project, variant)) for variant in variants]
+
+
+def describe_variant(variant: Variant, state: State) -> dict[str, Any]:
+    """Return one row of `matrix --json`."""
+    base = variant.base
+    return {
+        "id": variant.id,
+        "accelerator": variant.accelerator,
+        "aliases": list(variant.aliases),
+        "stack": variant.stack,
+        "vllm": variant.vllm.version,
+        "python": variant.python,
+        "base": f"debian:{base.suite}" if base.kind == "debian" else base.reference,
+        "platforms": list(variant.platforms),
+        "hermetic": variant.hermetic,
+        "support": variant.support.summary if variant.support else "",
+        "oldest_engine": variant.compression.oldest.model_dump(),
+        **state._asdict(),
+        "unresolved": list(state.unresolved),
+    }
 
 
 def read_variant_state(project: Project, variant: Variant) -> State:

@@ -15,7 +15,7 @@ from packaging.version import Version
 from drydock.build.build_job import ARCHITECTURES
 from drydock.ci import workflow
 from drydock.config.matrix import read_matrix
-from drydock.config.project_choice import DRYDOCK, FILE, OPTION
+from drydock.config.project_choice import DRYDOCK, OPTION, PROJECT_FILE
 from drydock.core.console import as_lines, log
 from drydock.core.errors import DrydockError, InputError, suggest_nearest
 from drydock.core.files import write_atomically
@@ -158,7 +158,7 @@ def make_project_files(name: str, wheel: OwnWheel | None) -> Mapping[str, str | 
     parent, row = choose_parent(variants, "cpu"), f"{name}{_ROW}"
     rows = {"parent": parent.id, "cuda": choose_parent(variants, "cuda").id}
     return {
-        FILE: _PROJECT.format(name=name),
+        PROJECT_FILE: _PROJECT.format(name=name),
         "matrix.yaml": _MATRIX.format(name=name, row=row, **rows),
         f"templates/{parent.accelerator}/stacks/{row}.yaml": _STACK.format(stack=parent.stack),
         ".gitattributes": _ATTRIBUTES,

@@ -13,7 +13,8 @@ from pathlib import Path
 from types import MappingProxyType, ModuleType
 
 from drydock.ci import workflow
-from drydock.config.matrix import find_variant, read_matrix, stack_files
+from drydock.config.matrix import find_variant, read_matrix
+from drydock.config.stack_files import list_stack_files
 from drydock.config.strict_yaml import KeyPath, YamlDocument, read_yaml
 from drydock.core.console import log
 from drydock.core.errors import DrydockError, InputError
@@ -41,8 +42,8 @@ def update_row(project: Project, target: str, version: str = "") -> tuple[list[P
         rows = [item for item in variants if _find_version_file(project, item) == file]
         changed_paths = _set_version(project, variant, file, rows, version)
     else:
-        file = stack_files(project, variant)[0]
-        rows, changed_paths = [item for item in variants if file in stack_files(project, item)], []
+        file = list_stack_files(project, variant)[0]
+        rows, changed_paths = [item for item in variants if file in list_stack_files(project, item)], []
     variants, errors = read_matrix(project), list[DrydockError]()
     follow = [functools.partial(lock_and_render, project, find_variant(variants, row.id), errors) for row in rows]
     if not project.below:
@@ -90,7 +91,7 @@ def lock_and_render(
 
 def _find_version_file(project: Project, variant: Variant) -> Path:
     """Return the stack file that says the version of a variant's vLLM."""
-    files = stack_files(project, variant)
+    files = list_stack_files(project, variant)
     return next((name for name in files if VERSION in read_yaml(name, str(name)).places), files[0])
 
 
@@ -118,7 +119,7 @@ def _set_version(project: Project, variant: Variant, file: Path, rows: Iterable[
     """Write the version into these rows' stack files; put the old text back if the matrix refuses it."""
     if not re.fullmatch(r"\d+\.\d[0-9a-z.]*", version):
         raise InputError(f"--vllm {version}: expected a version such as 0.32.1")
-    lines = [stack_files(project, row) for row in rows]
+    lines = [list_stack_files(project, row) for row in rows]
     names = dict.fromkeys(name for line in lines for name in line[: line.index(file) + 1])
     if foreign := [name for name in (file, *names) if not project.is_own(name)]:
         owner = project.owner_of(foreign[0])

@@ -7,7 +7,7 @@ import os
 from drydock.attest import cosign
 from drydock.build.render import own_files
 from drydock.config.matrix import read_matrix
-from drydock.config.project_choice import FILE, read_settings
+from drydock.config.project_choice import PROJECT_FILE, read_settings
 from drydock.config.rows import own_rows
 from drydock.core.errors import InputError
 from drydock.core.project import Project
@@ -81,13 +81,14 @@ def _check_pushable(project: Project) -> None:
     settings = read_settings(project)
     if settings is None:
         raise InputError(
-            f"{project.root}: found no {FILE}: only a project is pushed", hint="`./inv project init DIR` makes one"
+            f"{project.root}: found no {PROJECT_FILE}: only a project is pushed",
+            hint="`./inv project init DIR` makes one",
         )
     folders = [folder for folder in settings.from_ if not folder.startswith((OCI, GIT))]
     if folders:
         hint = "push that project too, and take it by the address that is printed"
         raise InputError(
-            *(f"{FILE}: from: {folder} is a folder, which others do not have" for folder in folders), hint=hint
+            *(f"{PROJECT_FILE}: from: {folder} is a folder, which others do not have" for folder in folders), hint=hint
         )
     for variant in read_matrix(project):
         own_files(project, variant)

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from drydock.config.matrix import read_matrix, read_retired
+from drydock.config.accelerator_files import read_retired
+from drydock.config.matrix import read_matrix
 from drydock.config.project_choice import DRYDOCK
 from drydock.core.paths import ROOT
 from drydock.model.checks import KnownFinding

@@ -17,15 +17,15 @@ from pathlib import Path
 from drydock.build import render
 from drydock.cli import cli
 from drydock.cli.verb_table import COMMANDS
-from drydock.config import failures, matrix, strict_yaml
+from drydock.config import accelerator_files, failures, matrix, stack_files, strict_yaml
 from drydock.core import console, verb_options
 from drydock.core.paths import ROOT
 from drydock.lock import vllm_lists
 
 BY_CONTENT = (
     matrix._read_matrix,
-    matrix._read_stack,
-    matrix._validate_host,
+    stack_files._read_stack,
+    accelerator_files._validate_host,
     strict_yaml.parse_yaml,
     strict_yaml._read_plain_scalar,
     failures._make_failures_text,

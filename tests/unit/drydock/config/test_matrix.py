@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from drydock.build import render
-from drydock.config.matrix import State, describe_variant, find_variant, read_matrix
+from drydock.config.matrix import find_variant, read_matrix
 from drydock.config.project_choice import DRYDOCK
 from drydock.core.errors import InputError, TargetError
 from drydock.core.project import Project
@@ -217,31 +217,6 @@ def test_a_retired_row_names_the_one_that_replaces_it(write: Callable[..., Path]
     with pytest.raises(TargetError, match="the row 'gone' is retired: cpu-new replaces it") as raised:
         find_variant(read_matrix(Project(write())), "gone")
     assert raised.value.hint == "use --target cpu-new; `git log -- images/gone` lists commits with it"
-
-
-def test_a_row_has_the_promised_keys(write: Callable[..., Path]) -> None:
-    proven = {"proof": "packages", "date": "2026-11-21", "earlier_proof": "", "reproduced": False}
-    state = State(locked=False, unresolved=("base",), digest="sha256:1", **proven)
-    assert describe_variant(find_variant(read_matrix(Project(write())), "cpu"), state) == {
-        "id": "cpu-new",
-        "accelerator": "cpu",
-        "aliases": ["newest"],
-        "stack": "new",
-        "vllm": "0.32.0",
-        "python": "3.11",
-        "base": "debian:bookworm",
-        "platforms": ["linux/amd64", "linux/arm64"],
-        "hermetic": True,
-        "support": "",
-        "oldest_engine": {"docker": "23.0", "containerd": "1.5"},
-        "locked": False,
-        "unresolved": ["base"],
-        "proof": "packages",
-        "date": "2026-11-21",
-        "earlier_proof": "",
-        "reproduced": False,
-        "digest": "sha256:1",
-    }
 
 
 @pytest.mark.parametrize(
@@ -472,8 +447,8 @@ def test_a_row_is_supported_until_a_day_and_check_warns_after_it(write: Callable
     assert (check.fact, check.operator, check.expected) == ("kernel.clock", "lte", 1814399999)  # 2027-06-30T23:59:59Z
     assert render.make_image_labels(old)["io.drydock.support"] == "until 2027-06-30, then cpu-new"
     assert "io.drydock.support" not in render.make_image_labels(new)
-    unlocked = State(False, (), proof="none", date="", earlier_proof="", reproduced=False, digest="")
-    assert describe_variant(old, unlocked)["support"]
+    assert old.support
+    assert old.support.summary
 
 
 def test_recommendations_are_added_to_what_is_inherited(write: Callable[..., Path]) -> None:

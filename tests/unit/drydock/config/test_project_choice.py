@@ -11,7 +11,7 @@ from drydock.attest import licences
 from drydock.build.render import OWN_FILES, own_files
 from drydock.config.matrix import find_variant as find_row
 from drydock.config.matrix import read_matrix
-from drydock.config.project_choice import DRYDOCK, FILE, VARIABLE, find_project
+from drydock.config.project_choice import DRYDOCK, PROJECT_FILE, VARIABLE, find_project
 from drydock.core.errors import InputError
 from drydock.core.paths import ROOT
 from drydock.core.project import Project
@@ -25,7 +25,7 @@ def folder(tmp_path: Path) -> Path:
     """Return a folder in a project that is in a project."""
     for name in ("", "inner"):
         (tmp_path / name).mkdir(exist_ok=True)
-        (tmp_path / name / FILE).write_text("")
+        (tmp_path / name / PROJECT_FILE).write_text("")
     (tmp_path / "inner" / "deep").mkdir()
     (tmp_path / "none").mkdir()
     return tmp_path
@@ -51,7 +51,7 @@ def test_a_found_project_that_others_can_write_to_is_refused_and_a_named_one_is_
     assert f"./inv --project {folder}/inner TASK" in text
     named_project = find_project(folder / "inner" / "deep", {VARIABLE: str(folder / "inner")})
     assert named_project == Project(folder / "inner", (ROOT,))
-    named_project.check_writers([FILE], [folder / "inner"])
+    named_project.check_writers([PROJECT_FILE], [folder / "inner"])
 
 
 @pytest.mark.parametrize("name", ["inner", "inner/deep", "inner/deep/deeper"])
@@ -63,10 +63,11 @@ def test_the_folders_between_the_project_and_the_current_one_count(folder: Path,
 
 
 @pytest.mark.parametrize(
-    "name", [FILE, "matrix.yaml", "templates/cpu/stacks/a.yaml", "entrypoints/x.py", "images/a/lock.json", "policy/a"]
+    "name",
+    [PROJECT_FILE, "matrix.yaml", "templates/cpu/stacks/a.yaml", "entrypoints/x.py", "images/a/lock.json", "policy/a"],
 )
 def test_each_file_that_drydock_reads_counts(tmp_path: Path, name: str) -> None:
-    for path in (tmp_path / FILE, tmp_path / name):
+    for path in (tmp_path / PROJECT_FILE, tmp_path / name):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
     assert find_project(tmp_path, {}).is_discovered
@@ -78,7 +79,7 @@ def test_each_file_that_drydock_reads_counts(tmp_path: Path, name: str) -> None:
 def test_a_found_project_of_another_user_is_refused_unless_that_user_called_sudo(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for path in (folder / "inner", folder / "inner" / FILE, folder / "inner" / "deep"):
+    for path in (folder / "inner", folder / "inner" / PROJECT_FILE, folder / "inner" / "deep"):
         os.chown(path, 1000, 1000)
     assert f"{folder}/inner: uid 1000 owns it" in refused(folder / "inner")
     monkeypatch.setenv("SUDO_UID", "1000")
@@ -86,7 +87,7 @@ def test_a_found_project_of_another_user_is_refused_unless_that_user_called_sudo
 
 
 def test_an_addition_that_others_can_write_is_refused(tmp_path: Path) -> None:
-    (tmp_path / FILE).touch()
+    (tmp_path / PROJECT_FILE).touch()
     (tmp_path / "files").mkdir()
     (tmp_path / "files" / "motd").touch()
     variant = find_row(read_matrix(DRYDOCK), "cpu")
@@ -102,7 +103,7 @@ def test_an_addition_that_others_can_write_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_projects_mirrors_that_others_can_write_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / FILE).write_text("schema: 1\nname: acme\nmirrors: mirrors.yaml\n")
+    (tmp_path / PROJECT_FILE).write_text("schema: 1\nname: acme\nmirrors: mirrors.yaml\n")
     (tmp_path / "mirrors.yaml").touch()
     (tmp_path / "mirrors.yaml").chmod(0o666)
     monkeypatch.chdir(tmp_path)
@@ -139,7 +140,7 @@ def test_defaults_are_variables_unless_the_environment_has_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     text = "schema: 1\nname: acme\nmirrors: mirrors.yaml\ndefaults: {store: .cache, model_cache: models}\n"
-    (tmp_path / FILE).write_text(text)
+    (tmp_path / PROJECT_FILE).write_text(text)
     monkeypatch.setattr(os, "environ", {VARIABLE: str(tmp_path), "HF_HUB_CACHE": "/mine"})
     others.read_current_project.__wrapped__()
     expected = {"DRYDOCK_CACHE": f"{tmp_path}/.cache", "DRYDOCK_MIRRORS": f"{tmp_path}/mirrors.yaml"}

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from drydock.config.finding_ids import StackFile
 from drydock.config.project_layers import merge_layers
+from drydock.config.stack_files import StackFile
 from drydock.config.stack_layers import merge_stack_files
 from drydock.config.strict_yaml import YamlDocument, parse_yaml
 from drydock.config.validation import validate_document

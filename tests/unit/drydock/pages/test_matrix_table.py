@@ -35,6 +35,31 @@ def root(tmp_path: Path, variant: Variant) -> Path:
     return tmp_path
 
 
+def test_a_row_has_the_promised_keys(variant: Variant) -> None:
+    state = matrix_table.State(False, ("base",), "packages", "2026-11-21", "", reproduced=False, digest="sha256:1")
+    changes = {"id": "cpu-new", "aliases": ("newest",), "stack": "new", "python": "3.11"}
+    assert matrix_table.describe_variant(variant.model_copy(update=changes), state) == {
+        "id": "cpu-new",
+        "accelerator": "cpu",
+        "aliases": ["newest"],
+        "stack": "new",
+        "vllm": "0.32.0",
+        "python": "3.11",
+        "base": "debian:bookworm",
+        "platforms": ["linux/amd64"],
+        "hermetic": True,
+        "support": "",
+        "oldest_engine": {"docker": "23.0", "containerd": "1.5"},
+        "locked": False,
+        "unresolved": ["base"],
+        "proof": "packages",
+        "date": "2026-11-21",
+        "earlier_proof": "",
+        "reproduced": False,
+        "digest": "sha256:1",
+    }
+
+
 def shown(root: Path, variant: Variant) -> tuple[bool, str]:
     row = matrix_table.make_matrix_rows(Project(root), [variant])[0]
     return row["locked"], row["proof"]

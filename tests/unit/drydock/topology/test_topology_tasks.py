@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from drydock.config.matrix import read_retired
+from drydock.config.accelerator_files import read_retired
 from drydock.config.project_choice import DRYDOCK
 from drydock.config.topology_finding_file import read_topology_findings
 from drydock.core.errors import InputError
