@@ -32,7 +32,7 @@ from drydock.engine.connection import connect_engine
 from drydock.lock import image_record, proof
 from drydock.oci import image_layout as oci
 from drydock.prove import demo, served_statement, smollm2
-from drydock.run import docker as manifests
+from drydock.run import docker_command as manifests
 from drydock.run.access import LOOPBACK
 from drydock.run.container import Container, RunRequest, make_container
 from drydock.run.engine import Here

@@ -14,7 +14,15 @@ from drydock.core.errors import InputError
 from drydock.inputs.others import OCI
 from drydock.run.access import API_KEY
 from drydock.run.container import Bind, Container, RunRequest, is_local
-from drydock.run.docker import CACHE, ENTRYPOINT_WORDS, KEY_WANTED, binds_of, by_name, format_mount, merge_variables
+from drydock.run.docker_command import (
+    CACHE,
+    ENTRYPOINT_WORDS,
+    KEY_WANTED,
+    binds_of,
+    by_name,
+    format_mount,
+    merge_variables,
+)
 from drydock.run.user_options import HOST
 
 VARIABLE = "APPTAINERENV_"

@@ -1,7 +1,7 @@
 """A variant's run record, a machine and a model → the container that serves it. Pure, given the machine.
 
 Least privilege: no capabilities, no new privileges, a read-only root file system, and in addition only what the record
-lists, with a reason each. drydock/run/docker.py and drydock/run/kubernetes.py write the result.
+lists, with a reason each. drydock/run/docker_command.py and drydock/run/kubernetes_manifest.py write the result.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 
 from drydock.model.running import Run, Word
-from drydock.run import apptainer, docker, kubernetes, podman
+from drydock.run import apptainer, docker_command, kubernetes_manifest, podman
 from drydock.run.access import EVERY_ADDRESS, LOOPBACK, bracket_address, is_exposed
 from drydock.run.container import Bind, Container, text_of
 from drydock.run.user_options import HOST
@@ -14,8 +14,8 @@ from entrypoints.request.access import ALLOWED_HOSTS
 
 NAMES: Mapping[str, Callable[[str], str]] = {
     "docker": str,
-    "compose": lambda option: docker.COMPOSE_KEYS.get(option, ""),
-    "kubernetes": lambda option: kubernetes.POD_FIELDS.get(option, ""),
+    "compose": lambda option: docker_command.COMPOSE_KEYS.get(option, ""),
+    "kubernetes": lambda option: kubernetes_manifest.POD_FIELDS.get(option, ""),
     "quadlet": podman.name_unit_key,
     "apptainer": lambda option: apptainer.OPTIONS.get(option, ""),
 }
@@ -130,7 +130,10 @@ def _of_address(container: Container, form: str) -> Iterable[tuple[str, str, str
     because = f"other machines can connect; --port {LOOPBACK}:{container.port} does not let them"
     because = because if is_exposed(container.address) else only
     yield ("--host", container.address, because) if container.network == HOST else ("--publish", where, because)
-    if ALLOWED_HOSTS in docker.merge_variables(container.env, container) and ALLOWED_HOSTS not in container.given:
+    if (
+        ALLOWED_HOSTS in docker_command.merge_variables(container.env, container)
+        and ALLOWED_HOSTS not in container.given
+    ):
         because = f"names by which a server without a key answers; --env {ALLOWED_HOSTS}=NAME,… is for a proxy's"
         yield "--env", f"{ALLOWED_HOSTS}={container.env[ALLOWED_HOSTS]}", because
 

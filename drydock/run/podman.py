@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from drydock.core.errors import InputError
 from drydock.run.access import API_KEY
 from drydock.run.container import Container, is_local
-from drydock.run.docker import START_SECONDS, docker_options, format_comments
+from drydock.run.docker_command import START_SECONDS, docker_options, format_comments
 
 CDI = "nvidia.com/gpu"
 """The kind of NVIDIA's cards (NVIDIA Container Toolkit docs, support for Container Device Interface)."""

@@ -22,14 +22,14 @@ from drydock.run import (
     access,
     apptainer,
     auto,
-    kubernetes,
+    kubernetes_manifest,
     node_selectors,
     option_reasons,
     podman,
-    standins,
+    standin_run,
     user_options,
 )
-from drydock.run import docker as manifests
+from drydock.run import docker_command as manifests
 from drydock.run.container import (
     DIGEST,
     FOR_BUCKETS,
@@ -49,7 +49,7 @@ from entrypoints.request.access import ALLOWED_HOSTS
 WRITERS: dict[str, Callable[[Container], str]] = {
     "docker": manifests.shell_text,
     "compose": manifests.compose_text,
-    "kubernetes": kubernetes.kubernetes_text,
+    "kubernetes": kubernetes_manifest.kubernetes_text,
     "quadlet": podman.quadlet_text,
     "apptainer": apptainer.apptainer_text,
 }
@@ -57,13 +57,13 @@ WRITERS: dict[str, Callable[[Container], str]] = {
 DATA: dict[str, Callable[[Container], Any]] = {
     "docker": manifests.docker_argv,
     "compose": manifests.compose_project,
-    "kubernetes": kubernetes.make_objects,
+    "kubernetes": kubernetes_manifest.make_objects,
     "quadlet": podman.make_quadlet_unit,
     "apptainer": apptainer.apptainer_argv,
 }
 """Format → the function that returns the same as data, for --json."""
 REMARKS: dict[str, Callable[[Container], Iterable[str]]] = {
-    "kubernetes": kubernetes.list_cluster_remarks,
+    "kubernetes": kubernetes_manifest.list_cluster_remarks,
     "quadlet": podman.list_unit_remarks,
     "apptainer": apptainer.list_apptainer_remarks,
 }
@@ -121,7 +121,7 @@ def run_on_engine(project: Project, target: str, request: RunRequest, how: How =
     """
     variant = find_variant(read_matrix(project), target)
     if request.stand_ins:
-        variant, request = standins.stand_in(variant, request, here.machine)
+        variant, request = standin_run.stand_in(variant, request, here.machine)
     _check_run_options(request, how)
     _check_bucket(project, variant, request.model)
     if how.form == "apptainer":

@@ -16,7 +16,7 @@ from drydock.core.console import log
 from drydock.core.errors import InputError
 from drydock.core.project import Project
 from drydock.run import container as containers
-from drydock.run import docker, entrypoint
+from drydock.run import docker_command, entrypoint
 from drydock.run import run_verb as run_module
 from drydock.run.container import Container, RunRequest
 from drydock.run.engine import Here
@@ -80,7 +80,7 @@ def _make_rehearsal_container(
 
 
 def _run_rehearsal(replica: Replica, rank: Rank, container: Container) -> Rehearsed:
-    result = subprocess.run(docker.docker_argv(container), capture_output=True, text=True, check=False)
+    result = subprocess.run(docker_command.docker_argv(container), capture_output=True, text=True, check=False)
     if result.returncode not in (0, REFUSED):
         raise entrypoint.make_entrypoint_error(result.returncode, result.stderr[result.stderr.rfind("drydock: ") :])
     record = json.loads(result.stdout)["rehearsal"]

@@ -27,7 +27,7 @@ HEALTH = (
 BODY_AT_MOST = 256 << 20
 """Bytes of a request, as entrypoints take at most. The router reads them before it looks at the key."""
 START_MINUTES = 10
-"""As drydock/run/docker.py, START_SECONDS: how long a first start may take, unless the accelerator says otherwise."""
+"""As START_SECONDS of docker_command.py: how long a first start may take, unless the accelerator says otherwise."""
 
 
 def plan_router(

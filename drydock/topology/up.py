@@ -14,10 +14,10 @@ from drydock.core.errors import EngineError, InputError, suggest_nearest
 from drydock.core.files import format_compact_json, parse_json_object
 from drydock.core.paths import cache_home
 from drydock.core.project import Project
-from drydock.engine import compose as plugin
+from drydock.engine import compose_plugin as plugin
 from drydock.model.record import IDENTIFIER_AT_MOST
 from drydock.run.access import API_KEY
-from drydock.run.docker import ENTRYPOINT_WORDS, PYTHON, START_SECONDS
+from drydock.run.docker_command import ENTRYPOINT_WORDS, PYTHON, START_SECONDS
 from drydock.topology import topology_keys, verify
 from drydock.topology import topology_tasks as topologies
 from drydock.topology.answer_program import make_answer_program

@@ -41,7 +41,7 @@ class ModelPushOptions(SignOptions, InsecureOption, JsonOption):
 @Verb
 def push_model(options: ModelPushOptions) -> None:
     """Push a model as an image that containers mount, and print the address for `run --model`. Resumes."""
-    from drydock.publish import model
+    from drydock.publish import model_push
 
-    pushed = model.push_model(Path(options.folder), options.name, _make_signing(options))
-    write_output(format_json(dump_record(pushed)) if options.json else model.format_pushed_model(pushed))
+    pushed = model_push.push_model(Path(options.folder), options.name, _make_signing(options))
+    write_output(format_json(dump_record(pushed)) if options.json else model_push.format_pushed_model(pushed))

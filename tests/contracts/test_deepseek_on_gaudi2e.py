@@ -14,7 +14,7 @@ from drydock.config.project_choice import DRYDOCK
 from drydock.core.paths import ROOT
 from drydock.lock.lockfile import path_of_lock, read_lock
 from drydock.run.container import Container, RunRequest, make_container
-from drydock.run.kubernetes import make_objects
+from drydock.run.kubernetes_manifest import make_objects
 from entrypoints.core.records import ServePlan
 from entrypoints.plan.plan_text import worth_reading
 from tests.support.containers import recorded

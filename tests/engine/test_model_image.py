@@ -17,7 +17,7 @@ from drydock.core.errors import UntrustedError
 from drydock.engine import daemon
 from drydock.engine.connection import inspect_images
 from drydock.prove import demo, prove
-from drydock.publish import model as publishing
+from drydock.publish import model_push as publishing
 from drydock.publish.push import PublishOptions
 from drydock.run.container import Container, RunRequest
 from drydock.run.engine import Here

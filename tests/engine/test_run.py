@@ -14,7 +14,7 @@ from typing import Any
 
 import docker as engine_client
 import pytest
-from docker.models.containers import Container as Running
+from docker_command.models.containers import Container as Running
 
 from drydock.attest.cosign import Signer, Trust
 from drydock.build import build
@@ -25,7 +25,7 @@ from drydock.engine import daemon
 from drydock.model.running import Run
 from drydock.prove import demo, prove, served_statement
 from drydock.prove.served_statement import ServedSubject
-from drydock.run import docker, run_verb
+from drydock.run import docker_command, run_verb
 from drydock.run.container import Bind, Container, RunRequest
 from drydock.run.engine import Here
 from drydock.run.run_verb import require_image
@@ -69,7 +69,7 @@ def test_nothing_that_it_needs_is_missing_on_this_machine(proof_container: Conta
 
 def test_the_host_is_recorded_as_the_container_sees_it(proof_container: Container, tmp_path: Path) -> None:
     where = prove.record_proof_host(proof_container, tmp_path / "host", daemon.run_docker)
-    facts = json.loads(daemon.run_docker(docker.docker_argv(proof_container, command=("facts",))))
+    facts = json.loads(daemon.run_docker(docker_command.docker_argv(proof_container, command=("facts",))))
 
     recorded = json.loads((where / "host.json").read_text())
     assert recorded["commands"] == {}
@@ -162,7 +162,7 @@ def test_what_docker_refuses_is_our_error_and_nothing_is_left(
         port = server.getsockname()[1]
         request = {"image": empty, "name": name, "port": port, "cache": cache}
         container_spec = made(Run(), machine(tmp_path), **request).model_copy(update={**TRUE, **change})
-        argv = docker.docker_argv(container_spec, lifetime=("--detach",) if detached else ("--rm",))
+        argv = docker_command.docker_argv(container_spec, lifetime=("--detach",) if detached else ("--rm",))
         try:
             with pytest.raises(HostError) as raised:
                 Here(DRYDOCK).detach(argv, container_spec) if detached else Here(DRYDOCK).attach(argv, container_spec)

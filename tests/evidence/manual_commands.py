@@ -21,7 +21,7 @@ from pydantic import Field, model_validator
 from drydock.config.matrix import find_variant
 from drydock.model.record import Record
 from drydock.run.container import RunRequest, make_container
-from drydock.run.docker import docker_argv
+from drydock.run.docker_command import docker_argv
 from drydock.run.machine import Machine
 from drydock.run.option_reasons import list_record_options as record_words
 from entrypoints.core.records import Facts, Reason, ServePlan

@@ -13,7 +13,7 @@ from drydock.core import http
 from drydock.core.errors import CredentialsError, InputError, RegistryError, TagError
 from drydock.inputs import model_images
 from drydock.oci.reference import parse_reference
-from drydock.publish import model as publishing
+from drydock.publish import model_push as publishing
 from drydock.publish.push import PublishOptions
 from drydock.publish.repository import Repository
 from tests.support.model_folder import FILES, write

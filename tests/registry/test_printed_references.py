@@ -18,7 +18,7 @@ from drydock.examine import verify_published
 from drydock.examine.verify_published import Trusted, VerifyOptions
 from drydock.oci.reference import parse_reference
 from drydock.projects import adopt_verb
-from drydock.publish import adopt, foundations, model, project_push, push
+from drydock.publish import adopt, foundations, model_push, project_push, push
 from drydock.publish.push import PublishOptions
 from tests.registry.test_adopt import options, project, upstream
 from tests.registry.test_foundations import job
@@ -91,8 +91,8 @@ def test_a_foundation_and_not_an_image_under_its_key(job: Job, registry: Registr
 def test_a_model_by_digest_and_by_tag(registry: Registry, tmp_path: Path, key: Path, project: Project) -> None:
     folder, repository = write(tmp_path / "m"), f"{registry.host}/own/printed-model"
     for tag in ("", ":v1", ":tiny-1.0.0"):
-        pushed = model.push_model(folder, f"{repository}{tag}", PublishOptions("", key=str(key)))
-        trusted = verify_printed(model.format_pushed_model(pushed), repository, key, project)
+        pushed = model_push.push_model(folder, f"{repository}{tag}", PublishOptions("", key=str(key)))
+        trusted = verify_printed(model_push.format_pushed_model(pushed), repository, key, project)
         assert len(trusted) == 2
         assert "the bill of materials names this digest" in trusted[1].shown
 

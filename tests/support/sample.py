@@ -11,7 +11,7 @@ from typing import Any
 from drydock.build.render import profile_text
 from drydock.config.matrix import read_matrix
 from drydock.config.project_choice import DRYDOCK
-from drydock.run.standins import CONFIG
+from drydock.run.standin_run import CONFIG
 from entrypoints.checks.findings import make_finding
 from entrypoints.core.records import Cgroup, Cpu, Facts, Finding, Limits, Memory, Mount, Node, Notice, Processor
 

@@ -18,11 +18,11 @@ from typing import Any, NamedTuple
 from drydock.core.console import log
 from drydock.core.errors import EngineError
 from drydock.core.files import parse_json_object
-from drydock.run.docker import PYTHON
+from drydock.run.docker_command import PYTHON
 from drydock.topology.playbook.playbook_run import shorten_machine_text
+from drydock.topology.preflight.node_pods import LONGEST, CheckPod, adapt_to_pod, format_pod_list
 from drydock.topology.preflight.node_request import PROGRAM, NodeRequest, add_all_reduce
 from drydock.topology.preflight.node_response import AT_MOST, NodeImage, NodeResponse
-from drydock.topology.preflight.pods import LONGEST, CheckPod, adapt_to_pod, format_pod_list
 from drydock.topology.preflight.reach import SECONDS, Answers, run_question
 
 ASK_EVERY = 2.0

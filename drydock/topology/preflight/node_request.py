@@ -10,7 +10,7 @@ from typing import NamedTuple
 from drydock.core.files import format_compact_json
 from drydock.model.variant import Variant
 from drydock.run.access import API_KEY
-from drydock.run.docker import docker_argv
+from drydock.run.docker_command import docker_argv
 from drydock.topology.plan_model import TopologyPlan
 from drydock.topology.render.parts import Placed, group_by_node, list_node_addresses, make_placed_ranks
 from drydock.topology.topology_arguments import is_ip

@@ -21,8 +21,8 @@ from drydock.topology.plan_model import TopologyPlan
 from drydock.topology.playbook.playbook_run import Ssh
 from drydock.topology.preflight import cluster, reach
 from drydock.topology.preflight.evaluate import evaluate_answers
+from drydock.topology.preflight.node_pods import make_check_pods
 from drydock.topology.preflight.node_request import NodeRequest, add_all_reduce, make_node_requests
-from drydock.topology.preflight.pods import make_check_pods
 from drydock.topology.render import ansible, collect_chip_addresses, compose, find_host_commands, parts, ranktable
 from drydock.topology.topology_file import read_topology
 from entrypoints.checks.findings import (

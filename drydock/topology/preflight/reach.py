@@ -16,7 +16,7 @@ from typing import Any
 
 from drydock.core.errors import EngineError, InputError
 from drydock.core.files import parse_json_object, read_bounded, write_below
-from drydock.engine import compose as plugin
+from drydock.engine import compose_plugin as plugin
 from drydock.run.container import name_of
 from drydock.topology.playbook.playbook_run import Ssh, run_playbook, shorten_machine_text
 from drydock.topology.preflight.node_request import NodeRequest

@@ -17,9 +17,9 @@ from drydock.core.files import parse_json_object, read_bounded
 from drydock.core.project import Project
 from drydock.model.variant import Variant
 from drydock.run.container import is_local
-from drydock.run.docker import unknown_groups
-from drydock.run.kubernetes import KEY_SECRET
-from drydock.run.kubernetes import list_cluster_remarks as pod_remarks
+from drydock.run.docker_command import unknown_groups
+from drydock.run.kubernetes_manifest import KEY_SECRET
+from drydock.run.kubernetes_manifest import list_cluster_remarks as pod_remarks
 from drydock.run.podman import engine_remarks, image_remarks
 from drydock.topology import topology_keys
 from drydock.topology import topology_tasks as topologies

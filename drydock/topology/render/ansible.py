@@ -14,7 +14,7 @@ from drydock.core.errors import InputError
 from drydock.core.files import compute_checksum
 from drydock.model.variant import Variant
 from drydock.run.container import Container
-from drydock.run.docker import ASK_EVERY, CACHE, ENTRYPOINT_WORDS, START_SECONDS, STOP_SECONDS, TMP
+from drydock.run.docker_command import ASK_EVERY, CACHE, ENTRYPOINT_WORDS, START_SECONDS, STOP_SECONDS, TMP
 from drydock.topology import topology_keys
 from drydock.topology.plan_model import RouterPlan, TopologyPlan
 from drydock.topology.render.compose import make_healthcheck

@@ -18,7 +18,7 @@ from drydock.core.errors import InputError
 from drydock.model.variant import Variant
 from drydock.run.access import LOOPBACK
 from drydock.run.container import name_of
-from drydock.run.docker import (
+from drydock.run.docker_command import (
     ASK_EVERY,
     CACHE,
     ENTRYPOINT_WORDS,

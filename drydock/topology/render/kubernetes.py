@@ -15,8 +15,8 @@ from drydock.core.errors import InputError
 from drydock.model.variant import Variant
 from drydock.run.access import EVERY_ADDRESS, LOOPBACK
 from drydock.run.container import name_of
-from drydock.run.docker import ASK_EVERY, ENTRYPOINT_WORDS, START_SECONDS, STOP_SECONDS, TMP, USER
-from drydock.run.kubernetes import CACHE_SIZE, KEY_SECRET, PRESTOP_SECONDS, from_secret
+from drydock.run.docker_command import ASK_EVERY, ENTRYPOINT_WORDS, START_SECONDS, STOP_SECONDS, TMP, USER
+from drydock.run.kubernetes_manifest import CACHE_SIZE, KEY_SECRET, PRESTOP_SECONDS, from_secret
 from drydock.run.user_options import HOST
 from drydock.topology import topology_keys
 from drydock.topology.plan_model import RouterPlan, TopologyPlan

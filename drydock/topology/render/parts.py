@@ -30,7 +30,7 @@ from drydock.run.container import (
     make_container,
     name_of,
 )
-from drydock.run.docker import ENTRYPOINT_WORDS
+from drydock.run.docker_command import ENTRYPOINT_WORDS
 from drydock.run.machine import Machine
 from drydock.topology import topology_keys
 from drydock.topology.plan_model import Rank, Replica, RouterPlan, TopologyPlan

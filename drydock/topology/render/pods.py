@@ -14,7 +14,7 @@ from typing import Any
 
 from drydock.core.dollars import double_dollars
 from drydock.core.errors import InputError
-from drydock.run import kubernetes
+from drydock.run import kubernetes_manifest
 from drydock.run.access import EVERY_ADDRESS, HOST_FLAG
 from drydock.run.container import name_of
 from drydock.topology.plan_model import Replica
@@ -51,7 +51,7 @@ def make_pod_template(item: Placed, ports: Mapping[str, int], node_addresses: It
             f"{item.name}: a ranktable names chips, but Kubernetes' device plugin chooses them",
             hint="use --format ansible, compose or slurm",
         )
-    _, deployment, _ = kubernetes.make_objects(item.container)
+    _, deployment, _ = kubernetes_manifest.make_objects(item.container)
     pod: dict[str, Any] = deployment["spec"]["template"]["spec"]
     host_network = item.container.network == "host"
     numbers = {str(port): str(ports[purpose]) for purpose, port in item.rank.ports.items()}
@@ -184,8 +184,10 @@ def _make_secret_variables(item: Placed) -> Iterator[dict[str, Any]]:
     """Yield the variables of secrets: the hub's token and mirror, and those without which the pod does not start."""
     for name in item.container.downloads:
         if name not in item.rank.env:
-            yield kubernetes.from_secret(name, kubernetes.secret_of(name), optional=True)
-    yield from (kubernetes.from_secret(name, kubernetes.KEY_SECRET, optional=False) for name in item.secrets)
+            yield kubernetes_manifest.from_secret(name, kubernetes_manifest.secret_of(name), optional=True)
+    yield from (
+        kubernetes_manifest.from_secret(name, kubernetes_manifest.KEY_SECRET, optional=False) for name in item.secrets
+    )
 
 
 # --- ports, resources, volumes --------------------------------------------------------------------------------------

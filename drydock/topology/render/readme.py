@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from drydock.core.console import spell_commands
 from drydock.run.access import API_KEY
-from drydock.run.kubernetes import KEY_SECRET
+from drydock.run.kubernetes_manifest import KEY_SECRET
 from drydock.topology import topology_keys
 from drydock.topology.plan_model import TopologyPlan
 from drydock.topology.render import compose, slurm, verify_job

@@ -15,7 +15,7 @@ from drydock.core.files import format_compact_json
 from drydock.model.variant import Variant
 from drydock.run import podman
 from drydock.run.container import is_local
-from drydock.run.docker import CACHE, ENTRYPOINT_WORDS, STOP_SECONDS, TMP
+from drydock.run.docker_command import CACHE, ENTRYPOINT_WORDS, STOP_SECONDS, TMP
 from drydock.run.user_options import HOST
 from drydock.topology import topology_keys
 from drydock.topology.plan_model import RouterPlan, TopologyPlan

@@ -12,8 +12,8 @@ from typing import Any
 
 from drydock.core.dollars import double_dollars
 from drydock.core.files import format_compact_json
-from drydock.run.docker import ENTRYPOINT_WORDS, PYTHON, USER
-from drydock.run.kubernetes import KEY_SECRET, from_secret
+from drydock.run.docker_command import ENTRYPOINT_WORDS, PYTHON, USER
+from drydock.run.kubernetes_manifest import KEY_SECRET, from_secret
 from drydock.topology import topology_keys
 from drydock.topology.answer_program import make_answer_program
 from drydock.topology.plan_model import TopologyPlan

@@ -22,7 +22,7 @@ from drydock.core.errors import FetchError, InputError
 from drydock.core.files import format_json
 from drydock.inputs.models import MANIFEST, ModelFile, ModelFolder, read_folder
 from drydock.model.record import dump_record
-from drydock.publish.model import layers_of
+from drydock.publish.model_push import layers_of
 
 FILES = {"config.json": b"{}", "model.safetensors": bytes(1000), "sub/vocab.txt": b"a"}
 

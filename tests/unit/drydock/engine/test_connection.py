@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from drydock.core.errors import EngineError
-from drydock.engine import compose, connection, daemon, debian
+from drydock.engine import compose_plugin, connection, daemon, debian
 
 
 @pytest.fixture(autouse=True)
@@ -81,7 +81,7 @@ def test_no_compose_is_installed_for_podman(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr(debian, "is_debian", lambda: True)
 
     with pytest.raises(EngineError, match="docker is Podman's here"):
-        compose.ensure_compose()
+        compose_plugin.ensure_compose()
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ import pytest
 from drydock.core.errors import DrydockError, InputError, RegistryError, UntrustedError
 from drydock.inputs import model_images
 from drydock.inputs.models import MANIFEST, ModelFile, ModelFolder
-from drydock.publish.model import layers_of
+from drydock.publish.model_push import layers_of
 from drydock.registry import registry_client
 from tests.support import layouts
 from tests.support.fake_registry import Answer, Fake, Seen

@@ -13,7 +13,7 @@ import pytest
 from drydock.build import build
 from drydock.core.errors import BuildError, EngineError
 from drydock.prove import demo, prove
-from drydock.run import docker as manifests
+from drydock.run import docker_command as manifests
 from drydock.run.container import Container, RunRequest
 from tests.support.containers import NODES, RUNTIME, machine, made, variant
 from tests.unit.drydock.run.test_run_verb import FakeHere

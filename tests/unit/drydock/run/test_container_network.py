@@ -8,7 +8,7 @@ import pytest
 
 from drydock.config.project_choice import DRYDOCK
 from drydock.core.errors import InputError
-from drydock.run import docker, run_verb
+from drydock.run import docker_command, run_verb
 from drydock.run.option_reasons import format_option_reasons
 from drydock.run.run_verb import How
 from tests.support.containers import RUNTIME, machine, made
@@ -48,7 +48,7 @@ def test_another_network_than_the_records_is_said(tmp_path: Path) -> None:
     container = made(RUNTIME, machine(tmp_path), network="bridge")
 
     assert "--network bridge replaces host: host is needed" in container.notes
-    assert "--publish" in docker.docker_argv(container)
+    assert "--publish" in docker_command.docker_argv(container)
     assert "--network bridge: --network asks for it" in format_option_reasons(RUNTIME, container, "docker")
     with pytest.raises(InputError, match="expected host, or the name of a network"):
         made(RUNTIME, machine(tmp_path), network="container:x y")

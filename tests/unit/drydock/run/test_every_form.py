@@ -15,7 +15,7 @@ from kubernetes_validate import validate
 from drydock.config.project_choice import DRYDOCK
 from drydock.core.errors import InputError
 from drydock.model.running import Run
-from drydock.run import kubernetes, run_verb
+from drydock.run import kubernetes_manifest, run_verb
 from drydock.run.container import Container, RunRequest
 from drydock.run.option_reasons import format_option_reasons
 from drydock.run.run_verb import How
@@ -81,14 +81,14 @@ def test_every_object_follows_the_schema_of_its_kind(record: Run, words: Sequenc
     env = ("HF_TOKEN", "A_TOKEN", *(f"VLLM_{place}={value}" for place, value in enumerate(HOSTILE)))
     container = made(record, machine(tmp_path), env=env, volumes=("/a:/x:ro", "/b:/y"), network="host", arguments=words)
 
-    for item in kubernetes.make_objects(container.model_copy(update={"nodes": {"a.example/b": "2x2"}})):
+    for item in kubernetes_manifest.make_objects(container.model_copy(update={"nodes": {"a.example/b": "2x2"}})):
         validate(item, SCHEMAS, strict=True)
 
 
 @pytest.mark.parametrize("words", [(), ("check",)])
 def test_a_pod_claims_exactly_its_devices_of_a_device_class(words: Sequence[str], tmp_path: Path) -> None:
     container = made(NODES, machine(tmp_path), device_class="gpu.example", devices="0-3", arguments=words)
-    documents = {item["kind"]: item for item in kubernetes.make_objects(container)}
+    documents = {item["kind"]: item for item in kubernetes_manifest.make_objects(container)}
     for item in documents.values():
         validate(item, SCHEMAS, strict=True)
     template = documents["ResourceClaimTemplate"]
@@ -101,8 +101,8 @@ def test_a_pod_claims_exactly_its_devices_of_a_device_class(words: Sequence[str]
 
 
 def test_a_monitor_reads_the_metrics_of_both_ports(tmp_path: Path) -> None:
-    *_, monitor = kubernetes.make_objects(made(NODES, machine(tmp_path), monitor=True))
-    pod = kubernetes.make_objects(made(NODES, machine(tmp_path)))[1]["spec"]["template"]
+    *_, monitor = kubernetes_manifest.make_objects(made(NODES, machine(tmp_path), monitor=True))
+    pod = kubernetes_manifest.make_objects(made(NODES, machine(tmp_path)))[1]["spec"]["template"]
     ports = {port["name"] for port in pod["spec"]["containers"][0]["ports"]}
     assert (monitor["apiVersion"], monitor["kind"]) == ("monitoring.coreos.com/v1", "PodMonitor")
     assert monitor["spec"]["selector"]["matchLabels"] == pod["metadata"]["labels"]
@@ -131,7 +131,7 @@ def test_claims_and_monitors_that_cannot_be(target: str, options: dict[str, Any]
 def test_a_model_that_is_an_image_is_an_image_volume(tmp_path: Path) -> None:
     image = f"registry.example/m/tiny@sha256:{'1' * 64}"
     container = made(NODES, machine(tmp_path), model=f"oci://{image}")
-    _, deployment, _ = kubernetes.make_objects(container)
+    _, deployment, _ = kubernetes_manifest.make_objects(container)
     validate(deployment, SCHEMAS, strict=True)
     pod = deployment["spec"]["template"]["spec"]
     (volume,) = (pod_volume for pod_volume in pod["volumes"] if "image" in pod_volume)
@@ -139,5 +139,6 @@ def test_a_model_that_is_an_image_is_an_image_volume(tmp_path: Path) -> None:
     mount = {"name": volume["name"], "mountPath": "/models/tiny", "readOnly": True}
     assert mount in pod["containers"][0]["volumeMounts"]
     assert any(
-        text.startswith(f"model {image}: an image volume") for text in kubernetes.list_cluster_remarks(container)
+        text.startswith(f"model {image}: an image volume")
+        for text in kubernetes_manifest.list_cluster_remarks(container)
     )

@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 
 from drydock.core.errors import InputError
 from drydock.model.running import Run
-from drydock.run import kubernetes, podman
+from drydock.run import kubernetes_manifest, podman
 from drydock.run.container import Container
-from drydock.run.docker import compose_text, shell_text
+from drydock.run.docker_command import compose_text, shell_text
 from drydock.run.user_options import parse_variables
 from drydock.topology.topology_tasks import _list_rank_lines
 from entrypoints.cli.page_frame import render_command
@@ -61,7 +61,7 @@ def read_compose(container: Container, _folder: Path) -> tuple[str, str]:
 
 
 def read_kubernetes(container: Container, _folder: Path) -> tuple[str, str]:
-    documents = [*yaml.safe_load_all(kubernetes.kubernetes_text(container))]
+    documents = [*yaml.safe_load_all(kubernetes_manifest.kubernetes_text(container))]
     pod = next(item for item in documents if item["kind"] in ("Deployment", "Job"))["spec"]["template"]["spec"]
     variables = {item["name"]: item.get("value") for item in pod["containers"][0]["env"]}
     # The kubelet reads $(NAME) as a variable, and $$ as $

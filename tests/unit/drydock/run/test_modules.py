@@ -10,7 +10,7 @@ from drydock.config.matrix import find_variant, read_matrix
 from drydock.config.project_choice import DRYDOCK
 from drydock.core.errors import InputError
 from drydock.run.container import Container, RunRequest, make_container
-from drydock.run.docker import docker_argv
+from drydock.run.docker_command import docker_argv
 from drydock.run.machine import Machine
 from tests.support.containers import recorded
 

@@ -10,9 +10,9 @@ from drydock.config.matrix import read_matrix
 from drydock.config.project_choice import DRYDOCK
 from drydock.model.running import Run
 from drydock.model.variant import Variant
-from drydock.run import docker, kubernetes
+from drydock.run import docker_command, kubernetes_manifest
 from drydock.run.container import Container, RunRequest, make_container
-from drydock.run.kubernetes import POD_FIELDS
+from drydock.run.kubernetes_manifest import POD_FIELDS
 from drydock.run.machine import Machine
 from drydock.run.option_reasons import format_option_reasons
 from tests.support.cases import for_each
@@ -37,7 +37,7 @@ def reasons(run: Run, folder: Path, *files: str, form: str = "docker", **request
 
 
 def flags(spec: Container) -> set[str]:
-    return {option for option, *_ in docker.docker_options(spec)}
+    return {option for option, *_ in docker_command.docker_options(spec)}
 
 
 @for_each(read_matrix(DRYDOCK), lambda variant: variant.id)
@@ -88,7 +88,7 @@ def test_compose_and_kubernetes_have_their_own_names(tmp_path: Path) -> None:
 @pytest.mark.parametrize("record", RECORDS.values(), ids=list(RECORDS))
 def test_every_reason_in_a_manifest_names_something_in_it(tmp_path: Path, record: Run) -> None:
     spec = made(record, machine(tmp_path))
-    text = kubernetes.kubernetes_text(spec)
+    text = kubernetes_manifest.kubernetes_text(spec)
 
     explained = list(format_option_reasons(record, spec, "kubernetes"))
     assert bool(explained) == (record not in (RECORDS["gpus"], RECORDS["nothing"]))  # a pod asks for these by count

@@ -17,7 +17,7 @@ from drydock.core.errors import HostError, InputError, TargetError
 from drydock.model.variant import Engines
 from drydock.run import run_verb
 from drydock.run.container import Container, RunRequest
-from drydock.run.docker import docker_argv
+from drydock.run.docker_command import docker_argv
 from drydock.run.engine import Here, LocalImage
 from drydock.run.run_verb import How
 from tests.support.containers import NODES, machine, made

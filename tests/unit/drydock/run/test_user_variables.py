@@ -12,7 +12,7 @@ import yaml
 
 from drydock.config.project_choice import DRYDOCK
 from drydock.core.errors import InputError
-from drydock.run import docker, kubernetes, run_verb, user_options
+from drydock.run import docker_command, kubernetes_manifest, run_verb, user_options
 from drydock.run.option_reasons import format_option_reasons
 from drydock.run.run_verb import How
 from entrypoints.core.redact import is_secret
@@ -141,12 +141,12 @@ def test_a_named_variable_must_be_there_before_a_start(
 
 def test_the_users_variable_wins_over_the_record_in_every_format(tmp_path: Path) -> None:
     container = made(NODES, machine(tmp_path), env=("HCCL_OP=0", "HF_ENDPOINT=https://hf-mirror.com"))
-    words = docker.docker_argv(container)
+    words = docker_command.docker_argv(container)
 
     assert "HCCL_OP=0" in words
     assert "HCCL_OP=1" not in words
     assert "HF_ENDPOINT" not in words  # by name, the shell's would replace it
-    (compose_service,) = docker.compose_project(container)["services"].values()
+    (compose_service,) = docker_command.compose_project(container)["services"].values()
     assert (compose_service["environment"]["HCCL_OP"], compose_service["environment"]["HF_ENDPOINT"]) == (
         "0",
         "https://hf-mirror.com",
@@ -155,17 +155,17 @@ def test_the_users_variable_wins_over_the_record_in_every_format(tmp_path: Path)
     assert "--env HCCL_OP: --env sets it" in reason_lines
     assert not any("HCCL_OP=1" in line for line in reason_lines)
     chosen = made(RUNTIME, machine(tmp_path), env=("HABANA_VISIBLE_DEVICES=2",))
-    assert "HABANA_VISIBLE_DEVICES=2" in docker.docker_argv(chosen)
-    assert "HABANA_VISIBLE_DEVICES=all" not in docker.docker_argv(chosen)
+    assert "HABANA_VISIBLE_DEVICES=2" in docker_command.docker_argv(chosen)
+    assert "HABANA_VISIBLE_DEVICES=all" not in docker_command.docker_argv(chosen)
 
 
 def test_a_name_alone_replaces_the_records_value_too(tmp_path: Path) -> None:
     container = made(RUNTIME, machine(tmp_path), env=("HABANA_VISIBLE_DEVICES",))
 
-    words = [word for word in docker.docker_argv(container) if word.startswith("HABANA_VISIBLE_DEVICES")]
+    words = [word for word in docker_command.docker_argv(container) if word.startswith("HABANA_VISIBLE_DEVICES")]
     assert words == ["HABANA_VISIBLE_DEVICES"]
     assert not any("HABANA_VISIBLE_DEVICES=all" in line for line in format_option_reasons(RUNTIME, container, "docker"))
-    pods = kubernetes.make_objects(made(NODES, machine(tmp_path), env=("HCCL_OP",)))[1]
+    pods = kubernetes_manifest.make_objects(made(NODES, machine(tmp_path), env=("HCCL_OP",)))[1]
     names = [item["name"] for item in pods["spec"]["template"]["spec"]["containers"][0]["env"]]
     assert names.count("HCCL_OP") == 1
 

@@ -8,7 +8,7 @@ import pytest
 
 from drydock.config.project_choice import DRYDOCK
 from drydock.core.errors import InputError
-from drydock.run import docker, run_verb, user_options
+from drydock.run import docker_command, run_verb, user_options
 from drydock.run.container import RunRequest
 from tests.support.containers import NODES, machine, made
 from tests.support.printed_forms import MODEL, pod, printed, service
@@ -80,7 +80,7 @@ def test_a_volume_covers_nothing_that_the_container_has(target: str, tmp_path: P
 
 
 def test_a_volume_covers_no_file_of_the_driver_and_no_other_volume(tmp_path: Path) -> None:
-    mount_targets = docker.list_mount_targets(made(NODES, machine(tmp_path)))
+    mount_targets = docker_command.list_mount_targets(made(NODES, machine(tmp_path)))
 
     with pytest.raises(InputError, match="/usr/local/Ascend/driver is the driver's"):
         user_options.check_volumes(["/usr/local/Ascend"], mount_targets)

@@ -13,7 +13,7 @@ import pytest
 from drydock.config.project_choice import DRYDOCK
 from drydock.core.errors import InputError
 from drydock.model.running import Run
-from drydock.run import kubernetes, run_verb
+from drydock.run import kubernetes_manifest, run_verb
 from drydock.run.container import RunRequest
 from drydock.run.run_verb import How
 from tests.support.containers import GPUS, NODES, PRIVILEGED, RUNTIME, machine, made
@@ -115,7 +115,9 @@ def test_a_compose_service_of_a_verb_is_not_restarted(tmp_path: Path, capsys: py
 @pytest.mark.parametrize("record", [NODES, RUNTIME, GPUS, PRIVILEGED, Run()])
 def test_a_verb_is_a_job_in_kubernetes_that_no_service_selects(record: Run, tmp_path: Path) -> None:
     def documents(**request: Any) -> dict[str, Any]:
-        return {item["kind"]: item for item in kubernetes.make_objects(made(record, machine(tmp_path), **request))}
+        return {
+            item["kind"]: item for item in kubernetes_manifest.make_objects(made(record, machine(tmp_path), **request))
+        }
 
     verb_documents, served = documents(arguments=("warm",)), documents()
     job = verb_documents["Job"]

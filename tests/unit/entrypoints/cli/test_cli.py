@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from drydock.run.standins import CONFIG
+from drydock.run.standin_run import CONFIG
 from entrypoints.cli import cli
 from entrypoints.core import errors
 from entrypoints.core.folders import READABLE

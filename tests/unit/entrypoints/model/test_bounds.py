@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from drydock.run.standins import CONFIG
+from drydock.run.standin_run import CONFIG
 from entrypoints.core.errors import MODEL, EntrypointError
 from entrypoints.model.config import parse_config
 from entrypoints.model.files import FILE_AT_MOST, parse_model_json

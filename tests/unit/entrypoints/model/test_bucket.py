@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from drydock.run.standins import CONFIG
+from drydock.run.standin_run import CONFIG
 from entrypoints.core.errors import HOST, MODEL, EntrypointError
 from entrypoints.model import bucket, bucket_client
 from entrypoints.model.bucket import Bucket, read_bucket

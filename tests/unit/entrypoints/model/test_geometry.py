@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drydock.run.standins import CONFIG
+from drydock.run.standin_run import CONFIG
 from entrypoints.model.config import parse_config
 from entrypoints.model.geometry import Geometry, Rope, parse_geometry
 from entrypoints.model.keys import LAYERS

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from drydock.run.standins import CONFIG
+from drydock.run.standin_run import CONFIG
 from entrypoints.core.errors import MODEL, USAGE, EntrypointError
 from entrypoints.model import read as reading
 from entrypoints.model.hub import Hub, NotAnswered, fetch_hub_file, find_snapshot, parse_hub

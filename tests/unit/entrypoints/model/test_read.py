@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from drydock.run.standins import CONFIG
+from drydock.run.standin_run import CONFIG
 from entrypoints.core.errors import MODEL, EntrypointError
 from entrypoints.model.config import parse_config
 from entrypoints.model.read import read_model

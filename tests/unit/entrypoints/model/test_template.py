@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from drydock.run.standins import CONFIG
+from drydock.run.standin_run import CONFIG
 from entrypoints.core.errors import MODEL, EntrypointError
 from entrypoints.model.read import read_model
 from entrypoints.model.template import own_template

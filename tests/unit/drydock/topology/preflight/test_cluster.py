@@ -12,14 +12,14 @@ import kubernetes_validate
 import pytest
 
 from drydock.core.errors import EngineError, InputError
-from drydock.run.docker import ENTRYPOINT, PYTHON
+from drydock.run.docker_command import ENTRYPOINT, PYTHON
 from drydock.topology.plan_model import TopologyPlan
 from drydock.topology.preflight import cluster
 from drydock.topology.preflight.cluster import Started, ask_by_kubectl, parse_pod_state
 from drydock.topology.preflight.evaluate import evaluate_answers
+from drydock.topology.preflight.node_pods import CheckPod, adapt_to_pod, make_check_pods
 from drydock.topology.preflight.node_request import make_node_requests
 from drydock.topology.preflight.node_response import NodeResponse
-from drydock.topology.preflight.pods import CheckPod, adapt_to_pod, make_check_pods
 from tests.support import topologies
 from tests.support.topologies import DIGEST
 

@@ -18,8 +18,8 @@ from drydock.core.errors import DrydockError, FetchError, InputError
 from drydock.core.files import format_json
 from drydock.inputs.models import MANIFEST, ModelFile, ModelFolder
 from drydock.model.record import dump_record
-from drydock.publish import model as publishing
-from drydock.publish.model import TarContent, layers_of
+from drydock.publish import model_push as publishing
+from drydock.publish.model_push import TarContent, layers_of
 from drydock.registry.blobs import FileContent
 from tests.support.model_folder import FILES, write
 

@@ -16,7 +16,7 @@ from drydock.core.dollars import double_dollars
 from drydock.core.yaml_writer import write_yaml
 from drydock.run.access import API_KEY
 from drydock.run.container import API_PORT, FOR_BUCKETS, FROM_THE_SHELL, STATUS_PORT, Bind, Container, is_local
-from drydock.run.docker import (
+from drydock.run.docker_command import (
     ASK_EVERY,
     CACHE,
     PYTHON,

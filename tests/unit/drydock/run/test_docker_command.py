@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from drydock.model.running import Run
-from drydock.run import apptainer, docker, podman
+from drydock.run import apptainer, docker_command, podman
 from drydock.run.container import FOR_BUCKETS, Container
 from tests.support.compose import compose_schema
 from tests.support.containers import GPUS, NODES, PRIVILEGED, RECORDS, RUNTIME, machine, made, node, word
@@ -22,14 +22,14 @@ from tests.support.containers import GPUS, NODES, PRIVILEGED, RECORDS, RUNTIME, 
 def options(container: Container) -> dict[str, list[str]]:
     """Return flag → values of the docker command."""
     flag_values: dict[str, list[str]] = {}
-    for flag, *values in docker.docker_options(container):
+    for flag, *values in docker_command.docker_options(container):
         flag_values.setdefault(flag, []).extend(values)
     return flag_values
 
 
 def service(container: Container) -> dict[str, Any]:
     """Return the only service of a compose file."""
-    (compose_service,) = yaml.safe_load(docker.compose_text(container))["services"].values()
+    (compose_service,) = yaml.safe_load(docker_command.compose_text(container))["services"].values()
     return compose_service  # type: ignore[no-any-return] - as YAML gives it
 
 
@@ -45,7 +45,9 @@ def test_the_printed_command_is_the_one_that_is_run(tmp_path: Path, record: Run)
     devices = "" if record == Run() else "0,1"
     container = made(record, machine(tmp_path, ["/etc/group"]), devices=devices, arguments=("--json", '{"a": "$b c"}'))
 
-    assert shlex.split(docker.docker_text(container).replace("\\\n", " ")) == docker.docker_argv(container)
+    assert shlex.split(docker_command.docker_text(container).replace("\\\n", " ")) == docker_command.docker_argv(
+        container
+    )
 
 
 @pytest.mark.parametrize("record", [NODES, RUNTIME, GPUS, Run()])
@@ -84,7 +86,7 @@ def test_a_token_is_passed_by_name_only(tmp_path: Path, monkeypatch: pytest.Monk
 
     assert options(container)["--env"] == ["HF_TOKEN", "HF_ENDPOINT", "VLLM_API_KEY"]
     assert service(container)["environment"] == {"HF_TOKEN": None, "HF_ENDPOINT": None, "VLLM_API_KEY": None}
-    assert "hf_secret" not in docker.docker_text(container) + docker.compose_text(container)
+    assert "hf_secret" not in docker_command.docker_text(container) + docker_command.compose_text(container)
 
 
 @pytest.mark.parametrize(
@@ -99,7 +101,11 @@ def test_a_buckets_credentials_are_passed_by_name_only(
     variable_names = [*FOR_BUCKETS[model[:2]], "VLLM_API_KEY"]
     assert options(container)["--env"] == variable_names
     assert service(container)["environment"] == dict.fromkeys(variable_names)
-    texts = (docker.docker_text(container), docker.compose_text(container), podman.quadlet_text(container))
+    texts = (
+        docker_command.docker_text(container),
+        docker_command.compose_text(container),
+        podman.quadlet_text(container),
+    )
     assert all(secret in text and "s3cret" not in text for text in (*texts, apptainer.apptainer_text(container)))
     assert {"HF_TOKEN", *FOR_BUCKETS["gs"]}.isdisjoint(FOR_BUCKETS["s3"])
 
@@ -136,7 +142,9 @@ def test_with_the_hosts_network_no_port_is_published(tmp_path: Path) -> None:
 
 
 def test_another_command_publishes_no_port_and_may_keep_the_container(tmp_path: Path) -> None:
-    argv = docker.docker_argv(made(Run(), machine(tmp_path)), lifetime=(), command=("facts", "--record", "/cache/h"))
+    argv = docker_command.docker_argv(
+        made(Run(), machine(tmp_path)), lifetime=(), command=("facts", "--record", "/cache/h")
+    )
 
     assert argv[-4:] == ["drydock/cpu-vllm0.32:latest", "facts", "--record", "/cache/h"]
     assert not {"--publish", "--rm"} & set(argv)
@@ -147,11 +155,11 @@ def test_a_cache_with_a_slash_is_a_folder(tmp_path: Path) -> None:
 
     assert options(container)["--mount"] == ["type=bind,source=/srv/cache,target=/cache"]
     assert service(container)["volumes"] == [{"type": "bind", "source": "/srv/cache", "target": "/cache"}]
-    assert "volumes" not in yaml.safe_load(docker.compose_text(container))
+    assert "volumes" not in yaml.safe_load(docker_command.compose_text(container))
 
 
 def test_a_command_for_elsewhere_stops_without_the_key_that_it_requires(tmp_path: Path) -> None:
-    text = docker.shell_text(made(Run(), machine(tmp_path), address="0.0.0.0", port=9000))
+    text = docker_command.shell_text(made(Run(), machine(tmp_path), address="0.0.0.0", port=9000))
     script = text.partition("docker run")[0] + "echo started"
     codes = {}
     for key in ("", "k"):
@@ -161,10 +169,10 @@ def test_a_command_for_elsewhere_stops_without_the_key_that_it_requires(tmp_path
     assert "--publish 0.0.0.0:9000:8000" in text
     assert codes == {"": (False, b""), "k": (True, b"started\n")}
     local = made(Run(), machine(tmp_path))
-    assert docker.shell_text(local) == docker.docker_text(local)
+    assert docker_command.shell_text(local) == docker_command.docker_text(local)
     opened = made(Run(), machine(tmp_path), address="::", no_api_key=True)
-    assert "--publish '[::]:8000:8000'" in docker.shell_text(opened)
-    assert "VLLM_API_KEY:?" not in docker.shell_text(opened)
+    assert "--publish '[::]:8000:8000'" in docker_command.shell_text(opened)
+    assert "VLLM_API_KEY:?" not in docker_command.shell_text(opened)
 
 
 # --- compose --------------------------------------------------------------------------------------------------------
@@ -209,7 +217,7 @@ def test_compose_reserves_gpus(tmp_path: Path, devices: str, chosen: dict[str, A
 
 
 def test_an_unknown_group_is_a_comment_in_compose(tmp_path: Path) -> None:
-    text = docker.compose_text(made(NODES, machine(tmp_path)))
+    text = docker_command.compose_text(made(NODES, machine(tmp_path)))
 
     assert text.startswith("# group HwHiAiUser: replace it by its number")
     assert yaml.safe_load(text)["services"]["cpu-vllm0-32"]["group_add"] == ["HwHiAiUser"]
@@ -219,18 +227,18 @@ def test_a_model_that_is_an_image_is_pulled_and_mounted_by_digest(tmp_path: Path
     image = f"registry.example:5000/m/tiny@sha256:{'1' * 64}"
     container = made(Run(), machine(tmp_path), model=f"oci://{image}")
     assert options(container)["--mount"][0] == f"type=image,source={image},target=/models/tiny,readonly"
-    assert f"docker pull --quiet {image} &&\ndocker run" in docker.shell_text(container)
+    assert f"docker pull --quiet {image} &&\ndocker run" in docker_command.shell_text(container)
     assert (container.downloads, container.missing, container.arguments[2]) == ((), (), "/models/tiny")
     mounted = {"type": "image", "source": image, "target": "/models/tiny", "read_only": True}
     assert service(container)["volumes"][0] == mounted
-    jsonschema.validate(yaml.safe_load(docker.compose_text(container)), compose_schema())
+    jsonschema.validate(yaml.safe_load(docker_command.compose_text(container)), compose_schema())
 
 
 @pytest.mark.parametrize("record", RECORDS.values(), ids=list(RECORDS))
 def test_every_file_follows_the_compose_specification_and_has_no_empty_key(tmp_path: Path, record: Run) -> None:
     container = made(record, machine(tmp_path), model=str(tmp_path))
 
-    jsonschema.validate(yaml.safe_load(docker.compose_text(container)), compose_schema())
+    jsonschema.validate(yaml.safe_load(docker_command.compose_text(container)), compose_schema())
     assert all(service(container).values())
 
 

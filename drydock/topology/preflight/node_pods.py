@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from drydock.model.variant import Variant
-from drydock.run.docker import ENTRYPOINT, PYTHON
-from drydock.run.kubernetes import PAUSE
+from drydock.run.docker_command import ENTRYPOINT, PYTHON
+from drydock.run.kubernetes_manifest import PAUSE
 from drydock.topology.plan_model import TopologyPlan
 from drydock.topology.preflight.node_request import NodeRequest, format_check_words
 from drydock.topology.render import pods

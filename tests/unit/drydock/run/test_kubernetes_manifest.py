@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from drydock.model.running import Minutes, Run
-from drydock.run import kubernetes
+from drydock.run import kubernetes_manifest
 from drydock.run.container import FOR_BUCKETS
 from entrypoints.request.arguments import Options
 from entrypoints.serve.exit_status import TEARDOWN
@@ -19,7 +19,7 @@ from tests.support.containers import GPUS, NODES, RECORDS, RUNTIME, machine, mad
 
 def documents(record: Run, folder: Path, **request: Any) -> dict[str, dict[str, Any]]:
     """Return kind → document of the manifest."""
-    text = kubernetes.kubernetes_text(made(record, machine(folder), **request))
+    text = kubernetes_manifest.kubernetes_text(made(record, machine(folder), **request))
     return {document["kind"]: document for document in yaml.safe_load_all(text)}
 
 
@@ -72,8 +72,8 @@ class TestAny:
         options = Options()
 
         assert pause[:2] == ["/usr/bin/python3", "-I"]
-        assert pause[-1] == f"import time; time.sleep({kubernetes.PRESTOP_SECONDS})"
-        drain_seconds = kubernetes.PRESTOP_SECONDS + options.drain_timeout + TEARDOWN
+        assert pause[-1] == f"import time; time.sleep({kubernetes_manifest.PRESTOP_SECONDS})"
+        drain_seconds = kubernetes_manifest.PRESTOP_SECONDS + options.drain_timeout + TEARDOWN
         assert spec["terminationGracePeriodSeconds"] >= drain_seconds
 
     def test_the_root_file_system_is_read_only_and_the_api_accepts_escalation(
@@ -123,7 +123,9 @@ def test_a_buckets_credentials_come_from_a_secret_unless_they_are_given(tmp_path
     assert env["AWS_REGION"] == "eu-central-1"
     assert env["AWS_ACCESS_KEY_ID"] == {"name": "bucket", "key": "AWS_ACCESS_KEY_ID", "optional": True}
     assert env["AWS_SESSION_TOKEN"] == {"name": "bucket", "key": "AWS_SESSION_TOKEN", "optional": False}
-    remark_text = "".join(kubernetes.list_cluster_remarks(made(Run(), machine(tmp_path), model="gs://models/m")))
+    remark_text = "".join(
+        kubernetes_manifest.list_cluster_remarks(made(Run(), machine(tmp_path), model="gs://models/m"))
+    )
     assert "secret bucket: the pod takes GOOGLE_APPLICATION_CREDENTIALS, " in remark_text
 
 
@@ -132,7 +134,7 @@ def test_the_key_comes_from_a_secret_without_which_the_pod_does_not_start(tmp_pa
     reference = {"name": "vllm-api-key", "key": "VLLM_API_KEY", "optional": False}
 
     assert env["VLLM_API_KEY"] == {"secretKeyRef": reference}
-    remark_text = "\n".join(kubernetes.list_cluster_remarks(made(Run(), machine(tmp_path), address="0.0.0.0")))
+    remark_text = "\n".join(kubernetes_manifest.list_cluster_remarks(made(Run(), machine(tmp_path), address="0.0.0.0")))
     assert "kubectl create secret generic vllm-api-key --from-env-file=FILE" in remark_text
     opened = pod(Run(), tmp_path, address="0.0.0.0", no_api_key=True)[1]
     assert [item["name"] for item in opened["env"]] == ["HF_TOKEN", "HF_ENDPOINT"]
@@ -185,7 +187,9 @@ def test_what_a_pod_cannot_request_is_a_remark(tmp_path: Path) -> None:
         "runtime": word("amd"),
         "groups": [word("render")],
     })  # fmt: skip
-    remark_text = "\n".join(kubernetes.list_cluster_remarks(made(record, machine(tmp_path), model=str(tmp_path))))
+    remark_text = "\n".join(
+        kubernetes_manifest.list_cluster_remarks(made(record, machine(tmp_path), model=str(tmp_path)))
+    )
 
     for text in (
         "image drydock/",
@@ -197,7 +201,11 @@ def test_what_a_pod_cannot_request_is_a_remark(tmp_path: Path) -> None:
     ):
         assert text in remark_text
     assert (
-        list(kubernetes.list_cluster_remarks(made(GPUS, machine(tmp_path), image="registry.example/vllm@sha256:0")))
+        list(
+            kubernetes_manifest.list_cluster_remarks(
+                made(GPUS, machine(tmp_path), image="registry.example/vllm@sha256:0")
+            )
+        )
         == []
     )
 
@@ -207,7 +215,7 @@ def test_what_a_pod_cannot_request_is_a_remark(tmp_path: Path) -> None:
     [("16g", "16Gi"), ("512m", "512Mi"), ("4gb", "4Gi"), ("1t", "1Ti"), ("64k", "64Ki"), ("1024", "1024"), ("8b", "8")],
 )
 def test_a_docker_size_becomes_a_kubernetes_quantity(docker: str, expected: str) -> None:
-    assert kubernetes.convert_quantity(docker) == expected
+    assert kubernetes_manifest.convert_quantity(docker) == expected
 
 
 def test_variable_names_in_arguments_are_not_expanded(tmp_path: Path) -> None:
