@@ -9,6 +9,9 @@ from pydantic import Field
 
 from drydock.model.record import Platform, Record, Sha256
 
+FILE = "upgrade.json"
+"""Its name in the folder of a row."""
+
 
 class Upgraded(Record):
     """The drydock that made a row first, or to which it was upgraded last."""

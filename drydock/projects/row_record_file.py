@@ -26,14 +26,13 @@ from drydock.core.project import Project
 from drydock.lock import following, lockfile
 from drydock.model.locked import Lock
 from drydock.model.record import dump_record
-from drydock.model.row_record import HostPlan, RowRecord, Upgraded
+from drydock.model.row_record import FILE, HostPlan, RowRecord, Upgraded
 from drydock.model.variant import Variant
 from drydock.run import entrypoint
 from drydock.run.auto import PROCESSOR
 from drydock.run.recorded_plans import PlanQuestion, RecordedPlan, make_recorded_plans
 from drydock.topology.topology_file import explain_unreadable_host
 
-FILE = "upgrade.json"
 HOSTS = "hosts/*/host.json"
 """Recorded hosts of a project: facts --record writes one."""
 SERVE = "serve"

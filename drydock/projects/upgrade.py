@@ -25,7 +25,7 @@ from drydock.core.files import format_json
 from drydock.core.project import Project
 from drydock.lock import following, image_record, lock_diff, lockfile
 from drydock.model.locked import Lock
-from drydock.model.row_record import HostPlan, RowRecord
+from drydock.model.row_record import FILE, HostPlan, RowRecord
 from drydock.model.variant import Variant
 from drydock.pages import changelog
 from drydock.pages.changelog import UpgradeNote
@@ -355,7 +355,7 @@ def _gone_line(row: str, instead: str) -> str:
 
 def _row_lines(change: RowChange) -> Iterator[str]:
     origin = (
-        f"made by drydock {change.made_by}" if change.made_by else f"without {row_record_file.FILE}: plans not compared"
+        f"made by drydock {change.made_by}" if change.made_by else f"without {FILE}: plans not compared"
     )
     yield f"{change.row} ({origin})"
     parts = {

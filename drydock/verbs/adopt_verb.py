@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import TYPE_CHECKING
+
 from drydock.cli.task_helpers import here
 from drydock.cli.verb import Verb
-from drydock.core.console import write_output
+from drydock.core.console import log, write_output
+from drydock.core.errors import InputError
 from drydock.core.files import format_json
+from drydock.core.project import Project
 from drydock.model.record import dump_record
 from drydock.model.shared_options import JsonOption, PlatformOption, SignOptions, TrustOptions
 
+if TYPE_CHECKING:
+    from drydock.adopt.adopted_image import AdoptedImage, AssembledImage
+    from drydock.adopt.upstream_image import BaseImage
+    from drydock.oci.reference import Reference
 
-class AdoptVerbOptions(SignOptions, PlatformOption, TrustOptions, JsonOption):
+
+class AdoptOptions(SignOptions, PlatformOption, TrustOptions, JsonOption):
     """Which image is adopted, and what it does not say of itself."""
 
     WORDS = ("to",)
@@ -47,30 +57,123 @@ class AdoptVerbOptions(SignOptions, PlatformOption, TrustOptions, JsonOption):
 
 
 @Verb
-def adopt_image(options: AdoptVerbOptions) -> None:
+def adopt_image(options: AdoptOptions) -> None:
     """Make an image of others one of drydock's in a registry: two more layers and a row. No layer of it is pulled."""
+    from drydock.adopt import adopted_image
+
+    adopted = adopt_base(here(), options)
+    write_output(format_json(dump_record(adopted)) if options.json else adopted_image.format_adopted(adopted))
+
+
+def adopt_base(project: Project, options: AdoptOptions) -> AdoptedImage:
+    """Write a row for an image of others with its lock, and the image that it makes into a registry or the engine.
+
+    If anything fails, the project is as it was. Raises InputError for what the image does not say, UntrustedError for a
+    base without the signature that the user requires, LicenceError, RegistryError, CredentialsError, and StaleError
+    with --check.
+    """
+    from drydock.adopt import adopted_image, adopted_row, base_facts, layer_facts, upstream_documents, upstream_image
+    from drydock.adopt.base_facts import BaseContents, BaseFacts
     from drydock.attest import cosign
-    from drydock.projects import adopt_verb
-    from drydock.publish import adopt as adopted_images
-    from drydock.publish.base_image import BaseFacts
+    from drydock.config.matrix import find_variant, read_matrix
+    from drydock.config.rows import MATRIX
+    from drydock.lock import lockfile, resolution, vllm_lists
+    from drydock.projects import row_record_file
+
+    _refuse_options(options)
+    project.check_writable(MATRIX)
+
+    # Find the upstream image, and trust it before anything in it is read.
+    trust = cosign.trust_of(options.signers, insecure=options.insecure)
+    base = _open_upstream(options)
+    log(f"base: {base.reference}")
+    is_verified = upstream_documents.check_signature(base, trust)
+    upstream_image.refuse_base(project, base)
+
+    # What is in it: the user's word comes first, then a file or its layers, then what its row has, then its labels.
+    row_id = options.row or adopted_row.name_row(base)
+    contents = BaseContents(BaseFacts())
+    if options.facts:
+        contents = base_facts.read_facts_file(Path(options.facts), base)
+    written_to = adopted_row.find_destination(project, row_id, options.to, load=options.load)
+    destination = adopted_image.parse_destination(written_to) if options.to or not options.load else None
+    if options.read_layers:
+        contents = layer_facts.read_layer_facts(base, vllm_lists.read_program(project))
+    elif contents.lists is None:
+        contents = contents._replace(lists=adopted_row.read_written_lists(project, base, row_id))
+    facts = BaseFacts(
+        options.vllm, options.python_version, options.python, options.release, options.accelerator, options.glibc
+    )
+    facts = facts.over(contents.facts).over(adopted_row.read_written_facts(project, base, row_id))
+    facts = facts.over(base_facts.read_stated_facts(base))
+    base_facts.require_facts(facts, base, layers_were_read=options.read_layers)
+    contents = contents._replace(facts=facts)
+
+    row = adopted_row.make_adopted_row(project, row_id, base, facts, written_to)
+    with adopted_row.restore_row_files(project, row, always=options.check):
+        written = adopted_row.write_row(project, row, base) + adopted_row.write_lists(project, row, contents.lists)
+        variant = find_variant(read_matrix(project), row.id)
+        assembled = adopted_image.assemble_image(project, variant, base)
+        if options.check and destination:
+            adopted_image.check_image(assembled, variant, destination, insecure=options.insecure)
+        adopted = adopted_image.describe_image(
+            assembled, variant, base, contents, destination or base.repository.where, is_verified=is_verified
+        )
+        format_json(dump_record(adopted))  # before anything is written: what cannot be printed is not pushed either
+        if options.check:
+            return adopted
+        # Lock and render the row: of the base only the digest is asked for.
+        paths = resolution.resolve_and_write(project, [variant])
+        lock = lockfile.read_lock(lockfile.path_of_lock(project, variant.id))
+        paths += row_record_file.write_row_files(project, variant, lock)
+        written += [project.name_of(path) for path in paths]
+        adopted = _deliver_image(project, adopted, assembled, base, destination, options)
+    return adopted.model_copy(update={"written": tuple(written)})
+
+
+def _refuse_options(options: AdoptOptions) -> None:
+    """Raise InputError for options that exclude each other."""
+    if options.check and options.load:
+        raise InputError("--check writes nothing, and --load does", hint="leave one of them out")
+    if options.facts and options.read_layers:
+        raise InputError("--facts and --read-layers both say what is in the image", hint="leave one of them out")
+    if options.from_engine and (options.to or not options.load):
+        hint = "`./inv publish` pushes the image later; or push the base with docker, and adopt it in that registry"
+        raise InputError("--from-engine needs --load, and takes no --to: no registry has the base", hint=hint)
+    if options.from_engine and (options.verify_key or options.identity):
+        raise InputError("--from-engine: an engine keeps no signatures", hint="leave --verify-key and --identity out")
+
+
+def _open_upstream(options: AdoptOptions) -> BaseImage:
+    from drydock.adopt import engine_base, upstream_image
+    from drydock.inputs.store import default_store
+
+    if options.from_engine:
+        return engine_base.open_engine_base(options.image, options.platform, default_store())
+    return upstream_image.open_base(options.image, options.platform, insecure=options.insecure)
+
+
+def _deliver_image(
+    project: Project,
+    adopted: AdoptedImage,
+    assembled: AssembledImage,
+    base: BaseImage,
+    destination: Reference | None,
+    options: AdoptOptions,
+) -> AdoptedImage:
+    """Write an image into a registry, and with --load into the engine; return what was written."""
+    from drydock.adopt import adopted_image
+    from drydock.build import build
+    from drydock.build.build_job import BuildOptions, choose_platform, prepare_job
     from drydock.publish.push import PublishOptions
 
-    facts = BaseFacts(options.vllm, options.python_version, options.python, options.release, options.accelerator)
-    signed = PublishOptions("", insecure=options.insecure, key=options.sign_key, keyless=options.keyless)
-    settings = adopt_verb.AdoptOptions(
-        options.image,
-        options.to,
-        options.row,
-        facts,
-        glibc=options.glibc,
-        platform=options.platform,
-        read_layers=options.read_layers,
-        facts_file=options.facts,
-        load=options.load,
-        from_engine=options.from_engine,
-        trust=cosign.trust_of(options.signers, insecure=options.insecure),
-        check=options.check,
-        publish=signed,
-    )
-    adopted = adopt_verb.adopt_image(here(), settings)
-    write_output(format_json(dump_record(adopted)) if options.json else adopted_images.format_adopted(adopted))
+    jobs = [prepare_job(project, adopted.row, BuildOptions(platform=name)) for name in base.platforms]
+    if destination:
+        signing = PublishOptions("", insecure=options.insecure, key=options.sign_key, keyless=options.keyless)
+        adopted = adopted_image.push_image(jobs, adopted, assembled, base, destination, signing)
+    if not options.load:
+        return adopted
+    platform = choose_platform(jobs[0].variant, options.platform or None)
+    built = build.build_image(next(job for job in jobs if job.platform == platform))
+    image = adopted.image if destination else built.image
+    return adopted.model_copy(update={"loaded": built.image, "image": image})

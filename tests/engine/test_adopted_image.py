@@ -12,16 +12,15 @@ import pytest
 from docker.models.containers import Container
 
 from bench import plain_image, ship_rows
+from drydock.adopt.adopted_image import AdoptedImage
 from drydock.core.files import parse_any_json
 from drydock.core.project import Project
 from drydock.engine.connection import connect_engine
 from drydock.engine.run_container import run_to_end
 from drydock.lock import vllm_lists
-from drydock.projects import adopt_verb
-from drydock.projects.adopt_verb import AdoptOptions
 from drydock.prove import demo, smollm2
-from drydock.publish.adopt import AdoptedImage
-from drydock.publish.base_image import BaseFacts
+from drydock.verbs import adopt_verb
+from drydock.verbs.adopt_verb import AdoptOptions
 from entrypoints.core.errors import REFUSED
 from tests.engine.test_cpu_guard import KEY, LISTED, ask
 from tests.engine.test_packages import cached, forget
@@ -72,7 +71,7 @@ def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Registry]:
 def adopted(registry: Registry, tmp_path_factory: pytest.TempPathFactory) -> Adopted:
     """Adopt it on one machine whose drydock never read this release, then on another; neither has an engine."""
     base, folder = f"{registry.host}/plain:latest", tmp_path_factory.mktemp("machines")
-    options = AdoptOptions(base, row=ROW, facts=BaseFacts(accelerator="cpu"), read_layers=True)
+    options = AdoptOptions(image=base, to=f"{registry.host}/acme/vllm", row=ROW, accelerator="cpu", read_layers=True)
     projects = make_project(folder / "acme"), make_project(folder / "another name")
     caches = folder / "cache", folder / "other cache"
     sizes = [ship_rows.count_stored_bytes(registry.folder)]
@@ -80,7 +79,7 @@ def adopted(registry: Registry, tmp_path_factory: pytest.TempPathFactory) -> Ado
         patch.setenv("DRYDOCK_CACHE", str(caches[0]))
         patch.setenv("DOCKER_HOST", NO_ENGINE["DOCKER_HOST"])
         patch.setattr(vllm_lists, "find_version", lambda *_: None)
-        first = adopt_verb.adopt_image(projects[0], options._replace(to=f"{registry.host}/acme/vllm"))
+        first = adopt_verb.adopt_base(projects[0], options)
     sizes.append(ship_rows.count_stored_bytes(registry.folder))
     words = ("--to", f"{registry.host}/other/vllm", "--row", ROW, "--accelerator", "cpu", "--read-layers", "--json")
     printed = verb(projects[1].root, "adopt", base, *words, DRYDOCK_CACHE=str(caches[1]), **OTHER_MACHINE)

@@ -20,18 +20,17 @@ from typing import Any
 import pytest
 import requests
 
+from drydock.adopt import adopted_image
+from drydock.adopt.adopted_image import AdoptedImage
+from drydock.adopt.base_facts import BaseFacts
 from drydock.config.matrix import find_variant, read_matrix
 from drydock.core.errors import CredentialsError, DrydockError, InputError, RegistryError, StaleError
 from drydock.core.paths import ROOT
 from drydock.core.project import Project
 from drydock.inputs.image_digests import resolve_image
 from drydock.model.bases import ImageBase
-from drydock.projects import adopt_verb
-from drydock.projects.adopt_verb import AdoptOptions
-from drydock.publish import adopt
-from drydock.publish.adopt import AdoptedImage
-from drydock.publish.base_image import BaseFacts
-from drydock.publish.push import PublishOptions
+from drydock.verbs import adopt_verb
+from drydock.verbs.adopt_verb import AdoptOptions
 from tests.registry.test_projects import verb
 from tests.support import layouts
 from tests.support.servers import Registry
@@ -88,11 +87,18 @@ def make_project(folder: Path, settings: str = "", rows: str = "") -> Project:
     return Project(folder, (ROOT,))
 
 
-def options(upstream: Upstream, to: str = "", *, tag: str = "v0.33.0", **changes: Any) -> AdoptOptions:
-    fields = {"facts": STATED, **changes}
-    return AdoptOptions(
-        f"{upstream.host}/{upstream.name}:{tag}", to or f"{upstream.host}/{adopted_name(upstream)}", **fields
-    )
+def options(
+    upstream: Upstream, to: str = "", *, tag: str = "v0.33.0", stated: BaseFacts = STATED, **changes: Any
+) -> AdoptOptions:
+    to = to or f"{upstream.host}/{adopted_name(upstream)}"
+    names = {"python": "python_version", "interpreter": "python"}
+    facts = {names.get(name, name): value for name, value in stated._asdict().items()}
+    return AdoptOptions(**{"image": f"{upstream.host}/{upstream.name}:{tag}", "to": to} | facts | changes)
+
+
+def change(settings: AdoptOptions, **changes: Any) -> AdoptOptions:
+    """Return options with other values."""
+    return AdoptOptions(**vars(settings) | changes)
 
 
 def adopted_name(upstream: Upstream) -> str:
@@ -121,7 +127,7 @@ def test_the_layers_stay_and_two_are_added_with_entrypoint_user_and_labels(
 ) -> None:
     base = make_layer(FILES)
     upstream.push("v0.33.0", [base])
-    adopted = adopt_verb.adopt_image(project, options(upstream))
+    adopted = adopt_verb.adopt_base(project, options(upstream))
     manifest, config = read_image(upstream.host, adopted_name(upstream), adopted.digest)
     assert manifest["layers"][0] == base.descriptor
     assert len(manifest["layers"]) == len(config["rootfs"]["diff_ids"]) == len(config["history"]) == 3
@@ -142,7 +148,7 @@ def test_the_added_layers_have_the_entrypoint_and_what_it_knows_and_hide_what_a_
     project: Project, upstream: Upstream
 ) -> None:
     upstream.push("v0.33.0")
-    adopted = adopt_verb.adopt_image(project, options(upstream))
+    adopted = adopt_verb.adopt_base(project, options(upstream))
     manifest, config = read_image(upstream.host, adopted_name(upstream), adopted.digest)
     entrypoint, row = (read_layer(upstream, layer["digest"]) for layer in manifest["layers"][1:])
     prefix = "opt/drydock/entrypoints/"
@@ -172,10 +178,10 @@ def test_the_base_is_mounted_and_none_of_its_layers_is_read_or_sent(project: Pro
     upstream.push(
         "v0.33.0", [make_layer({**FILES, "usr/big": bytes(10_000_000)}, "application/vnd.oci.image.layer.v1.tar")]
     )
-    adopted = adopt_verb.adopt_image(project, options(upstream))
+    adopted = adopt_verb.adopt_base(project, options(upstream))
     assert adopted.blobs == {"uploaded": 3, "mounted": 1, "present": 0}
     assert adopted.bytes_sent < 4_000_000
-    again = adopt_verb.adopt_image(project, options(upstream))
+    again = adopt_verb.adopt_base(project, options(upstream))
     assert (again.digest, again.bytes_sent, again.written) == (adopted.digest, 0, ())
 
 
@@ -187,7 +193,7 @@ def test_two_machines_and_two_registries_give_one_digest(
     for number, host in enumerate((upstream.host, other.host)):
         monkeypatch.setenv("DRYDOCK_CACHE", str(tmp_path / f"cache{number}"))
         project = make_project(tmp_path / f"acme{number}")
-        adopted = adopt_verb.adopt_image(project, options(upstream, f"{host}/acme/two"))
+        adopted = adopt_verb.adopt_base(project, options(upstream, f"{host}/acme/two"))
         assert adopted.blobs["mounted"] == (1 if host == upstream.host else 0)
         digests.append(adopted.digest)
     assert digests[0] == digests[1]
@@ -202,7 +208,7 @@ def test_a_layer_larger_than_a_request_is_copied_in_pieces(
     monkeypatch.setattr("drydock.registry.blobs.CHUNK", 300_000)
     large = make_layer({**FILES, "usr/big": bytes(range(256)) * 4000}, "application/vnd.oci.image.layer.v1.tar")
     upstream.push("v0.33.0", [large])
-    adopt_verb.adopt_image(project, options(upstream, f"{other.host}/acme/large"))
+    adopt_verb.adopt_base(project, options(upstream, f"{other.host}/acme/large"))
     assert fetch(other.host, "acme/large", f"blobs/{large.descriptor['digest']}").content == large.blob
 
 
@@ -213,26 +219,26 @@ def test_an_index_is_adopted_with_each_of_its_platforms_or_the_one_that_is_named
     entries = [upstream.push(f"one-{number}", platform=name) for number, name in enumerate(platforms)]
     upstream.push_index("v0.33.0", entries)
     project = make_project(tmp_path / "both")
-    adopted = adopt_verb.adopt_image(project, options(upstream))
+    adopted = adopt_verb.adopt_base(project, options(upstream))
     assert [*adopted.platforms] == ["linux/amd64", "linux/arm64"]
     index = fetch(upstream.host, adopted_name(upstream), f"manifests/{adopted.digest}").json()
     assert {entry["platform"]["architecture"] for entry in index["manifests"]} == {"amd64", "arm64"}
     assert find_variant(read_matrix(project), adopted.row).platforms == ("linux/amd64", "linux/arm64")
-    one = adopt_verb.adopt_image(make_project(tmp_path / "one"), options(upstream, platform="linux/arm64"))
+    one = adopt_verb.adopt_base(make_project(tmp_path / "one"), options(upstream, platform="linux/arm64"))
     assert [*one.platforms] == ["linux/arm64"]
 
 
 def test_an_image_in_dockers_format_is_named_by_the_oci_types(project: Project, upstream: Upstream) -> None:
     base = make_layer(FILES, DOCKER_LAYER)
     upstream.push("v0.33.0", [base], media_type=DOCKER_MANIFEST)
-    adopted = adopt_verb.adopt_image(project, options(upstream))
+    adopted = adopt_verb.adopt_base(project, options(upstream))
     manifest, _ = read_image(upstream.host, adopted_name(upstream), adopted.digest)
     assert manifest["layers"][0] == {**base.descriptor, "mediaType": OCI_LAYER}
 
 
 def test_a_history_that_does_not_fit_the_layers_is_left_out(project: Project, upstream: Upstream) -> None:
     upstream.push("v0.33.0", config={"history": [{"created_by": "a"}, {"created_by": "b"}]})
-    adopted = adopt_verb.adopt_image(project, options(upstream))
+    adopted = adopt_verb.adopt_base(project, options(upstream))
     assert "history" not in read_image(upstream.host, adopted_name(upstream), adopted.digest)[1]
 
 
@@ -243,7 +249,7 @@ def test_the_row_is_locked_with_the_digest_that_was_adopted_and_outdated_tells_t
     project: Project, upstream: Upstream
 ) -> None:
     upstream.push("v0.33.0")
-    adopted = adopt_verb.adopt_image(project, options(upstream))
+    adopted = adopt_verb.adopt_base(project, options(upstream))
     upstream.push("v0.33.0", [make_layer(FILES, salt="moved")])
     verb(project.root, "lock", "--target", adopted.row)
     assert (
@@ -252,7 +258,7 @@ def test_the_row_is_locked_with_the_digest_that_was_adopted_and_outdated_tells_t
     verb(project.root, "render", "--target", adopted.row)
     with pytest.raises(AssertionError, match=r"pins have drifted[\s\S]*adopt"):
         verb(project.root, "outdated", "--target", adopted.row)
-    moved = adopt_verb.adopt_image(project, options(upstream))
+    moved = adopt_verb.adopt_base(project, options(upstream))
     assert moved.base != adopted.base
     verb(project.root, "lock", "--check", "--target", adopted.row)
     assert read_lock(project, adopted.row)["platforms"]["linux/amd64"]["base"]["digest"] == moved.base.partition("@")[2]
@@ -273,10 +279,10 @@ def test_a_second_run_needs_no_option_and_check_compares_and_writes_nothing(
     project: Project, upstream: Upstream
 ) -> None:
     upstream.push("v0.33.0")
-    adopted = adopt_verb.adopt_image(project, options(upstream))
-    unstated = options(upstream, facts=BaseFacts())
-    assert adopt_verb.adopt_image(project, unstated).digest == adopted.digest
-    checked = adopt_verb.adopt_image(project, unstated._replace(check=True))
+    adopted = adopt_verb.adopt_base(project, options(upstream))
+    unstated = options(upstream, stated=BaseFacts())
+    assert adopt_verb.adopt_base(project, unstated).digest == adopted.digest
+    checked = adopt_verb.adopt_base(project, change(unstated, check=True))
     assert (checked.digest, checked.tag) == (adopted.digest, None)
     manifest = read_image(upstream.host, adopted_name(upstream), adopted.digest)[0]
     Upstream(upstream.host, adopted_name(upstream)).put_manifest(
@@ -284,7 +290,7 @@ def test_a_second_run_needs_no_option_and_check_compares_and_writes_nothing(
     )
     before = read_files(project)
     with pytest.raises(StaleError, match=adopted.digest):
-        adopt_verb.adopt_image(project, unstated._replace(check=True))
+        adopt_verb.adopt_base(project, change(unstated, check=True))
     assert read_files(project) == before
 
 
@@ -303,13 +309,13 @@ def test_an_adoption_that_is_killed_leaves_a_project_that_can_be_read_and_is_rep
     with monkeypatch.context() as changed:
         changed.setattr(Path, "replace", rename_or_die)
         child = multiprocessing.get_context("fork").Process(
-            target=adopt_verb.adopt_image, args=(project, options(upstream))
+            target=adopt_verb.adopt_base, args=(project, options(upstream))
         )
         child.start()
         child.join(60)
     assert child.exitcode == -signal.SIGKILL
     assert ("vllm-openai-v0.33.0" in {row.id for row in read_matrix(project)}) == (file == "lock.json")
-    adopted = adopt_verb.adopt_image(project, options(upstream))
+    adopted = adopt_verb.adopt_base(project, options(upstream))
     assert f"images/{adopted.row}/lock.json" in adopted.written
     assert [*project.root.rglob(".*.drydock-*")] == []
 
@@ -319,7 +325,7 @@ def test_an_adoption_that_fails_removes_no_row_of_another_run(
 ) -> None:
     upstream.push("v0.33.0")
     upstream.push("v0.33.1")
-    push_image, is_pushing = adopt.push_image, threading.Event()
+    push_image, is_pushing = adopted_image.push_image, threading.Event()
 
     def fail_first(jobs: Any, adopted: AdoptedImage, *words: Any) -> AdoptedImage:
         if adopted.row.endswith("v0.33.1"):
@@ -330,11 +336,11 @@ def test_an_adoption_that_fails_removes_no_row_of_another_run(
             time.sleep(0.05)
         raise RegistryError("the registry ended")
 
-    monkeypatch.setattr(adopt, "push_image", fail_first)
+    monkeypatch.setattr(adopted_image, "push_image", fail_first)
     with ThreadPoolExecutor() as pool:
-        failing = pool.submit(adopt_verb.adopt_image, project, options(upstream))
+        failing = pool.submit(adopt_verb.adopt_base, project, options(upstream))
         is_pushing.wait(60)
-        adopted = adopt_verb.adopt_image(project, options(upstream, tag="v0.33.1"))
+        adopted = adopt_verb.adopt_base(project, options(upstream, tag="v0.33.1"))
     assert isinstance(failing.exception(), RegistryError)
     rows = {row.id for row in read_matrix(project)}
     assert (adopted.row in rows, "vllm-openai-v0.33.0" in rows) == (True, False)
@@ -361,7 +367,7 @@ variants:
 def test_rows_and_comments_of_the_project_stay(tmp_path: Path, upstream: Upstream) -> None:
     upstream.push("v0.33.0")
     project = make_project(tmp_path / "acme", rows=ROWS)
-    adopt_verb.adopt_image(project, options(upstream))
+    adopt_verb.adopt_base(project, options(upstream))
     text = (project.root / "matrix.yaml").read_text()
     assert [line for line in text.splitlines() if "vllm-openai" not in line] == ROWS.splitlines()
     assert {"acme-cpu", "vllm-openai-v0.33.0"} < {variant.id for variant in read_matrix(project)}
@@ -384,7 +390,7 @@ def test_a_name_that_is_taken_or_none_is_refused_and_the_project_stays_as_it_was
     project = make_project(tmp_path / "acme", rows=ROWS)
     before = read_files(project)
     with pytest.raises(DrydockError, match=message):
-        adopt_verb.adopt_image(project, options(upstream, row=row))
+        adopt_verb.adopt_base(project, options(upstream, row=row))
     assert read_files(project) == before
 
 
@@ -394,7 +400,7 @@ def test_a_stack_that_the_user_wrote_is_not_overwritten(project: Project, upstre
     path.parent.mkdir(parents=True)
     path.write_text("inherits: drydock/cuda-13.0-0.33\n")
     with pytest.raises(InputError, match="exists, and is not of"):
-        adopt_verb.adopt_image(project, options(upstream))
+        adopt_verb.adopt_base(project, options(upstream))
     assert path.read_text() == "inherits: drydock/cuda-13.0-0.33\n"
 
 
@@ -405,13 +411,13 @@ def test_labels_and_user_of_the_project_are_taken_and_what_needs_a_build_is_refu
     labelled_project = make_project(
         tmp_path / "own", 'additions: {labels: {com.acme.team: inference}, user: "20000:0"}\n'
     )
-    adopted = adopt_verb.adopt_image(labelled_project, options(upstream))
+    adopted = adopt_verb.adopt_base(labelled_project, options(upstream))
     settings = read_image(upstream.host, adopted_name(upstream), adopted.digest)[1]["config"]
     assert (settings["User"], settings["Labels"]["com.acme.team"]) == ("20000:0", "inference")
     built = make_project(tmp_path / "built", "additions: {files: {/etc/motd: motd}}\n")
     (built.root / "motd").write_text("hello\n")
     with pytest.raises(InputError, match=r"additions\.files: expected none"):
-        adopt_verb.adopt_image(built, options(upstream))
+        adopt_verb.adopt_base(built, options(upstream))
 
 
 def test_the_verb_prints_the_image_and_takes_the_options(project: Project, upstream: Upstream) -> None:
@@ -443,7 +449,7 @@ def test_the_verb_prints_the_image_and_takes_the_options(project: Project, upstr
 def test_what_nothing_says_is_asked_for_with_its_option(project: Project, upstream: Upstream) -> None:
     upstream.push("v0.33.0")
     with pytest.raises(InputError) as caught:
-        adopt_verb.adopt_image(project, options(upstream, facts=BaseFacts()))
+        adopt_verb.adopt_base(project, options(upstream, stated=BaseFacts()))
     named = [problem.split(": ")[1] for problem in caught.value.problems]
     assert named == ["--vllm", "--python", "--python-version"]
     assert "its tag makes 0.33.0 likely" in caught.value.problems[0]
@@ -452,7 +458,7 @@ def test_what_nothing_says_is_asked_for_with_its_option(project: Project, upstre
 
 def test_layers_say_what_is_in_the_image(project: Project, upstream: Upstream) -> None:
     upstream.push("v0.33.0", [make_layer(FILES, "application/vnd.oci.image.layer.v1.tar+zstd"), make_layer({"x": b""})])
-    adopted = adopt_verb.adopt_image(project, options(upstream, facts=BaseFacts(), read_layers=True))
+    adopted = adopt_verb.adopt_base(project, options(upstream, stated=BaseFacts(), read_layers=True))
     variant = find_variant(read_matrix(project), adopted.row)
     assert (variant.vllm.version, variant.python, variant.interpreter) == ("0.33.0", "3.12", "/usr/bin/python3")
     assert adopted.bytes_read == sum(
@@ -499,14 +505,14 @@ def test_layers_of_another_shape_have_their_sentence(
     upstream.push("v0.33.0", layers, {"Env": ["CUDA_VERSION=13.0.1"]})
     before = read_files(project)
     with pytest.raises((InputError, RegistryError), match=message) as caught:
-        adopt_verb.adopt_image(project, options(upstream, facts=BaseFacts(), read_layers=True))
+        adopt_verb.adopt_base(project, options(upstream, stated=BaseFacts(), read_layers=True))
     assert str(caught.value).isprintable() or "\x1b" not in str(caught.value)
     assert read_files(project) == before
 
 
 def test_a_venv_whose_vllm_has_two_names_is_read(project: Project, upstream: Upstream) -> None:
     upstream.push("v0.33.0", [make_layer(CPU)], {"Env": ["VLLM_TARGET_DEVICE=cpu"]})
-    adopted = adopt_verb.adopt_image(project, options(upstream, facts=BaseFacts(), read_layers=True))
+    adopted = adopt_verb.adopt_base(project, options(upstream, stated=BaseFacts(), read_layers=True))
     variant = find_variant(read_matrix(project), adopted.row)
     assert variant.known_answers == find_variant(read_matrix(project), "cpu").known_answers
     assert (variant.accelerator, variant.interpreter, variant.vllm.version) == (
@@ -528,8 +534,8 @@ def test_a_row_is_planned_on_a_recorded_host(
     project: Project, upstream: Upstream, accelerator: str, vllm: str, env: list[str], host: str
 ) -> None:
     upstream.push("v0.33.0", settings={"Env": env})
-    adopted = adopt_verb.adopt_image(
-        project, options(upstream, facts=STATED._replace(accelerator=accelerator, vllm=vllm))
+    adopted = adopt_verb.adopt_base(
+        project, options(upstream, stated=STATED._replace(accelerator=accelerator, vllm=vllm))
     )
     root = str(ROOT / "tests/hosts" / host / "host.json")
     plan = json.loads(
@@ -598,7 +604,7 @@ def test_a_base_that_contradicts_itself_or_may_not_be_copied_has_its_sentence(
     upstream.push("v0.33.0", **pushed)
     before = read_files(project)
     with pytest.raises((InputError, RegistryError), match=message):
-        adopt_verb.adopt_image(project, options(upstream, f"{upstream.host}/acme/refused"))
+        adopt_verb.adopt_base(project, options(upstream, f"{upstream.host}/acme/refused"))
     assert read_files(project) == before
     assert requests.get(f"http://{upstream.host}/v2/acme/refused/tags/list", timeout=10).status_code == 404
 
@@ -608,7 +614,7 @@ def test_an_index_that_says_another_platform_than_its_image_is_refused(project: 
     upstream.push_index("v0.33.0", [{**image, "platform": {"os": "linux", "architecture": "amd64"}}])
     before = read_files(project)
     with pytest.raises(RegistryError, match="the index says linux/amd64, the image is for linux/arm64"):
-        adopt_verb.adopt_image(project, options(upstream, f"{upstream.host}/acme/refused"))
+        adopt_verb.adopt_base(project, options(upstream, f"{upstream.host}/acme/refused"))
     assert read_files(project) == before
 
 
@@ -634,7 +640,7 @@ def test_a_layer_that_the_registry_lost_or_changed_is_not_copied(
     harm(registry, layer)
     name = f"acme/{harm.__name__.strip('_')}"
     with pytest.raises(RegistryError, match=message):
-        adopt_verb.adopt_image(project, options(upstream, f"{other.host}/{name}"))
+        adopt_verb.adopt_base(project, options(upstream, f"{other.host}/{name}"))
     assert not (project.root / "matrix.yaml").exists()
     assert requests.get(f"http://{other.host}/v2/{name}/tags/list", timeout=10).status_code == 404
 
@@ -647,25 +653,26 @@ def test_an_artifact_a_missing_tag_and_a_digest_as_destination_have_their_senten
     config = {"mediaType": "application/vnd.cncf.helm.config.v1+json", **empty}
     upstream.push("chart", manifest={"config": config})
     with pytest.raises(RegistryError, match="not an image, but an artifact"):
-        adopt_verb.adopt_image(project, options(upstream, tag="chart"))
+        adopt_verb.adopt_base(project, options(upstream, tag="chart"))
     with pytest.raises(RegistryError, match="image not found"):
-        adopt_verb.adopt_image(project, options(upstream, tag="v9.9.9"))
+        adopt_verb.adopt_base(project, options(upstream, tag="v9.9.9"))
     with pytest.raises(InputError, match="found a digest, expected REGISTRY/NAME"):
-        adopt_verb.adopt_image(project, options(upstream, f"{upstream.host}/acme/vllm@sha256:{'0' * 64}"))
+        adopt_verb.adopt_base(project, options(upstream, f"{upstream.host}/acme/vllm@sha256:{'0' * 64}"))
 
 
 def test_an_accelerator_whose_scripts_must_run_is_refused(project: Project, upstream: Upstream) -> None:
     upstream.push("v0.33.0")
+    ascend = STATED._replace(accelerator="ascend", vllm="0.23.0")
     with pytest.raises(InputError, match=r"needs the environment that /.*set_env\.sh exports"):
-        adopt_verb.adopt_image(project, options(upstream, facts=STATED._replace(accelerator="ascend", vllm="0.23.0")))
+        adopt_verb.adopt_base(project, options(upstream, stated=ascend))
     with pytest.raises(InputError, match="--accelerator cude: unknown"):
-        adopt_verb.adopt_image(project, options(upstream, facts=STATED._replace(accelerator="cude")))
+        adopt_verb.adopt_base(project, options(upstream, stated=STATED._replace(accelerator="cude")))
 
 
 def test_a_registry_that_wants_credentials_says_so(project: Project, upstream: Upstream, guarded: Registry) -> None:
     upstream.push("v0.33.0")
     with pytest.raises(CredentialsError, match="requires credentials"):
-        adopt_verb.adopt_image(project, options(upstream, f"{guarded.host}/acme/vllm"))
+        adopt_verb.adopt_base(project, options(upstream, f"{guarded.host}/acme/vllm"))
     assert not (project.root / "matrix.yaml").exists()
 
 
@@ -674,7 +681,7 @@ def test_the_image_is_signed_with_a_key(
 ) -> None:
     monkeypatch.setenv("COSIGN_PASSWORD", "")
     upstream.push("v0.33.0")
-    adopted = adopt_verb.adopt_image(project, options(upstream, publish=PublishOptions("", key=str(key))))
+    adopted = adopt_verb.adopt_base(project, options(upstream, sign_key=str(key)))
     assert adopted.signed
     public = str(key.with_suffix(".pub"))
     command = [

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from drydock.adopt import upstream_documents
 from drydock.core.project import Project
-from drydock.projects import adopt_verb
-from drydock.publish import upstream as upstream_documents
 from drydock.registry.manifests import Manifests
+from drydock.verbs import adopt_verb
 from tests.registry.test_adopt import fetch, options, other, project, upstream
 from tests.support.servers import Registry
 from tests.support.upstream_image import FILES, INDEX, OCI_MANIFEST, Upstream, digest_of, make_layer
@@ -103,7 +103,7 @@ def test_a_base_attaches_nothing_to_another_image_of_the_repository(
     repository = Upstream(other.host, f"acme/{attack.__name__}")
     victim = repository.push("mine", [make_layer(FILES, salt="mine")])
     attack(upstream, upstream.push("v0.33.0"), victim)
-    adopted = adopt_verb.adopt_image(project, options(upstream, f"{other.host}/{repository.name}:adopted"))
+    adopted = adopt_verb.adopt_base(project, options(upstream, f"{other.host}/{repository.name}:adopted"))
     assert adopted.upstream == ()
     assert "not carried along" in capsys.readouterr().err
     assert list_subjects(other, repository) <= {adopted.digest, *adopted.platforms.values()}
@@ -126,7 +126,7 @@ def test_a_document_that_the_user_put_under_the_tag_of_the_base_stays(
     put_document(upstream, None, tag)
     repository.push("mirror")
     mine = repository.push(tag, [make_layer({"mine": b""})])["digest"]
-    adopted = adopt_verb.adopt_image(project, options(upstream, f"{other.host}/{repository.name}:adopted"))
+    adopted = adopt_verb.adopt_base(project, options(upstream, f"{other.host}/{repository.name}:adopted"))
     assert adopted.upstream == ()
     assert "not carried along" in capsys.readouterr().err
     assert digest_of(fetch(other.host, repository.name, f"manifests/{tag}").content) == mine
@@ -141,6 +141,6 @@ def test_a_list_of_documents_that_the_registry_does_not_have_ends(
         patch.setattr(upstream_documents, "MOST_DOCUMENTS", 2)
         absent = [{"digest": digest_of(bytes([number])), "artifactType": "x"} for number in range(9)]
         patch.setattr(Manifests, "referrers", lambda *_: absent)
-        adopted = adopt_verb.adopt_image(project, options(upstream, f"{other.host}/acme/endless"))
+        adopted = adopt_verb.adopt_base(project, options(upstream, f"{other.host}/acme/endless"))
     assert adopted.upstream == ()
     assert "more than 2 documents" in capsys.readouterr().err

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
+from drydock.adopt import vllm_sources
+from drydock.adopt.base_facts import BaseFacts
 from drydock.config.matrix import find_variant, read_matrix
 from drydock.core.errors import InputError, RegistryError, StaleError
 from drydock.core.project import Project
 from drydock.lock import base_lists, vllm_lists
-from drydock.projects import adopt_verb
-from drydock.publish import base_sources
-from drydock.publish.base_image import BaseFacts
+from drydock.verbs import adopt_verb
 from tests.registry.test_adopt import adopted_name, fetch, make_project, options, project, read_layer, upstream
 from tests.support.upstream_image import FILES, SITE, Layer, Upstream, make_layer
 
@@ -45,7 +45,7 @@ def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def adopt(project: Project, upstream: Upstream, *layers: Layer, **more: Any) -> Any:
     if layers:
         upstream.push("v0.33.0", layers)
-    return adopt_verb.adopt_image(project, options(upstream, **{"facts": BaseFacts(), "read_layers": True, **more}))
+    return adopt_verb.adopt_base(project, options(upstream, **{"stated": BaseFacts(), "read_layers": True, **more}))
 
 
 def lists_in_image(upstream: Upstream, digest: str) -> dict[str, Any]:
@@ -79,8 +79,8 @@ def test_a_second_run_and_facts_of_a_file_keep_them_and_another_digest_does_not(
     file = tmp_path / "facts.json"
     file.write_text(json.dumps({"facts": read.model_dump(mode="json")["facts"]}))
     other = make_project(tmp_path / "two")
-    assert adopt(other, upstream, read_layers=False, facts_file=str(file)).digest == read.digest
-    without = adopt(make_project(tmp_path / "three"), upstream, read_layers=False, facts=BaseFacts(*read_facts(read)))
+    assert adopt(other, upstream, read_layers=False, facts=str(file)).digest == read.digest
+    without = adopt(make_project(tmp_path / "three"), upstream, read_layers=False, stated=BaseFacts(*read_facts(read)))
     assert without.digest != read.digest
     moved = adopt(project, upstream, make_layer({**IMAGE, "new": b""}), read_layers=False, facts=read_facts(read))
     assert not (project.root / base_lists.name_file(moved.row)).exists()
@@ -136,7 +136,7 @@ def test_what_is_not_literal_is_not_known(project: Project, upstream: Upstream) 
 def test_more_source_code_than_any_vllm_has_is_refused(
     project: Project, upstream: Upstream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(base_sources, "LARGEST_PACKAGE", {"vllm": 100, "transformers": 100})
+    monkeypatch.setattr(vllm_sources, "LARGEST_PACKAGE", {"vllm": 100, "transformers": 100})
     with pytest.raises(RegistryError, match="more than 100 bytes of Python files of vllm"):
         adopt(project, upstream, make_layer(IMAGE))
 
@@ -164,4 +164,4 @@ def test_a_record_of_another_form_is_refused(
     file = tmp_path / "facts.json"
     file.write_text(json.dumps({"vllm_lists": {"digest": digest, "lists": lists}}))
     with pytest.raises(InputError, match="vllm_lists"):
-        adopt(project, upstream, read_layers=False, facts_file=str(file))
+        adopt(project, upstream, read_layers=False, facts=str(file))

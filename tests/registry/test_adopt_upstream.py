@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 import requests
 
+from drydock.adopt.adopted_image import AdoptedImage, format_adopted
+from drydock.adopt.base_facts import BaseFacts
 from drydock.attest import cosign
 from drydock.build import adoption
 from drydock.config.matrix import find_variant, read_matrix
@@ -19,10 +21,8 @@ from drydock.core.errors import CredentialsError, InputError, LicenceError, Regi
 from drydock.core.project import Project
 from drydock.oci import image_layout as oci
 from drydock.oci.manifest import Manifest
-from drydock.projects import adopt_verb
-from drydock.projects.adopt_verb import BaseFacts
-from drydock.publish.adopt import AdoptedImage, format_adopted
 from drydock.registry.manifests import Manifests
+from drydock.verbs import adopt_verb
 from tests.registry.test_adopt import adopted_name, fetch, make_project, options, other, project, read_files, upstream
 from tests.support import layouts
 from tests.support.servers import PASSWORD, Registry
@@ -78,7 +78,7 @@ def test_signature_and_bill_of_materials_are_carried_into_another_registry_and_v
     plain = ("--tlog-upload=false", "--use-signing-config=false", "--new-bundle-format=false")
     run_cosign("sign", "--yes", "--allow-http-registry", *plain, "--key", str(key), image)
     trust = cosign.Trust(key=str(key.with_suffix(".pub")))
-    adopted = adopt_verb.adopt_image(project, options(upstream, f"{other.host}/acme/carried", trust=trust))
+    adopted = adopt_verb.adopt_base(project, options(upstream, f"{other.host}/acme/carried", verify_key=trust.key))
     assert adopted.upstream_verified
     assert {document.kind for document in adopted.upstream} == {"application/spdx+json", "signature"}
     assert {document.subject for document in adopted.upstream} == {subject["digest"]}
@@ -104,7 +104,7 @@ def test_a_base_without_the_signature_that_is_required_is_refused_before_anythin
     trust = cosign.Trust(key=str(key.with_suffix(".pub")))
     before = read_files(project)
     with pytest.raises(UntrustedError, match="no valid signature"):
-        adopt_verb.adopt_image(project, options(upstream, trust=trust))
+        adopt_verb.adopt_base(project, options(upstream, verify_key=trust.key))
     assert read_files(project) == before
     assert read_manifest(upstream.host, adopted_name(upstream), "latest").status_code == 404
 
@@ -117,11 +117,11 @@ def test_attestations_of_buildkit_and_the_index_are_carried_if_every_platform_is
     attested = upstream.push("attested", [make_layer({"statement": b"{}"})], platform="unknown/unknown")
     entry = {**attested, "annotations": {**about, "vnd.docker.reference.digest": images[0]["digest"]}}
     index = upstream.push_index("v0.33.0", [*images, entry])
-    both = adopt_verb.adopt_image(make_project(tmp_path / "both"), options(upstream, f"{other.host}/acme/both"))
+    both = adopt_verb.adopt_base(make_project(tmp_path / "both"), options(upstream, f"{other.host}/acme/both"))
     assert [document.kind for document in both.upstream] == ["BuildKit's attestation"]
     assert fetch(other.host, "acme/both", f"manifests/{index}").json()["manifests"][2]["digest"] == attested["digest"]
     one = options(upstream, f"{other.host}/acme/one", platform="linux/amd64")
-    adopt_verb.adopt_image(make_project(tmp_path / "one"), one)
+    adopt_verb.adopt_base(make_project(tmp_path / "one"), one)
     assert read_manifest(other.host, "acme/one", index).status_code == 404
     assert fetch(other.host, "acme/one", f"manifests/{images[0]['digest']}").ok
 
@@ -133,7 +133,7 @@ def test_a_document_that_the_registry_lost_is_left_out_and_the_image_is_whole(
     digest = attach_document(upstream, upstream.push("v0.33.0"), "text/plain", data)
     lost = fetch(upstream.host, upstream.name, f"manifests/{digest}").json()["layers"][0]["digest"]
     registry.blob_file(lost).unlink()
-    adopted = adopt_verb.adopt_image(project, options(upstream, f"{other.host}/acme/lost"))
+    adopted = adopt_verb.adopt_base(project, options(upstream, f"{other.host}/acme/lost"))
     assert adopted.upstream == ()
     assert f"not carried along: document {digest}" in capsys.readouterr().err
     assert fetch(other.host, "acme/lost", f"manifests/{adopted.digest}").ok
@@ -143,10 +143,10 @@ def test_a_licence_that_the_policy_denies_is_not_pushed_again(project: Project, 
     labels = {**SETTINGS["Labels"], "org.opencontainers.image.licenses": "Apache-2.0 AND AGPL-3.0-only"}
     upstream.push("v0.33.0", settings={**SETTINGS, "Labels": labels})
     with pytest.raises(LicenceError, match=r"AGPL-3\.0-only"):
-        adopt_verb.adopt_image(project, options(upstream))
+        adopt_verb.adopt_base(project, options(upstream))
     labels["org.opencontainers.image.licenses"] = "as in the file LICENSE"
     upstream.push("v0.33.0", settings={**SETTINGS, "Labels": labels})
-    adopted = adopt_verb.adopt_image(project, options(upstream))
+    adopted = adopt_verb.adopt_base(project, options(upstream))
     assert "licences: as in the file LICENSE" in format_adopted(adopted)
 
 
@@ -220,7 +220,7 @@ def test_an_image_of_the_official_ones_shape_says_what_is_in_it(
     project: Project, upstream: Upstream, files: dict[str, bytes], settings: dict[str, Any], expected: tuple[str, ...]
 ) -> None:
     upstream.push("v1", [make_layer(files)], settings)
-    adopted = adopt_verb.adopt_image(project, options(upstream, tag="v1", facts=UNSAID, read_layers=True))
+    adopted = adopt_verb.adopt_base(project, options(upstream, tag="v1", stated=UNSAID, read_layers=True))
     variant = find_variant(read_matrix(project), adopted.row)
     assert (variant.accelerator, variant.vllm.version, variant.interpreter) == expected
     image = read_config(upstream.host, adopted_name(upstream), adopted)
@@ -260,7 +260,7 @@ def test_drydocks_rows_on_official_images_are_assembled_on_images_of_that_shape(
 
 def test_what_a_shell_would_have_set_is_said_not_to_be_in_effect(project: Project, upstream: Upstream) -> None:
     upstream.push("v1", [make_layer(ASCEND_FILES)], ASCEND_SETTINGS)
-    adopted = adopt_verb.adopt_image(project, options(upstream, tag="v1", facts=UNSAID, read_layers=True))
+    adopted = adopt_verb.adopt_base(project, options(upstream, tag="v1", stated=UNSAID, read_layers=True))
     text = format_adopted(adopted)
     assert "LD_PRELOAD, LD_LIBRARY_PATH, /usr/local/Ascend/ascend-toolkit/set_env.sh of /root/.bashrc" in text
     assert "kept: LD_LIBRARY_PATH" in text
@@ -271,11 +271,11 @@ def test_what_an_entrypoint_of_the_base_would_have_set_is_said_too(project: Proj
     script |= {"opt/nvidia/entrypoint.d/50-gpu.sh": b"export NVIDIA_DRIVER=1\n"}
     settings = {**CUDA_SETTINGS, "Entrypoint": ["/opt/nvidia/nvidia_entrypoint.sh"]}
     upstream.push("v1", [make_layer({**CUDA_FILES, **script})], settings)
-    adopted = adopt_verb.adopt_image(project, options(upstream, tag="v1", facts=UNSAID, read_layers=True))
+    adopted = adopt_verb.adopt_base(project, options(upstream, tag="v1", stated=UNSAID, read_layers=True))
     text = format_adopted(adopted)
     assert "started: LD_PRELOAD of /opt/nvidia/nvidia_entrypoint.sh" in text
     assert "started: NVIDIA_DRIVER of /opt/nvidia/entrypoint.d/50-gpu.sh" in text
-    again = adopt_verb.adopt_image(project, options(upstream, tag="v1", facts=UNSAID))
+    again = adopt_verb.adopt_base(project, options(upstream, tag="v1", stated=UNSAID))
     assert "not in effect: what that entrypoint" in format_adopted(again)
 
 
@@ -283,7 +283,7 @@ def test_the_same_without_the_variables_of_its_scripts_is_refused(project: Proje
     plain = {**ASCEND_SETTINGS, "Env": ["ASCEND_TOOLKIT_HOME=/usr/local/Ascend/cann-9.1.0"]}
     upstream.push("v1", [make_layer(ASCEND_FILES)], plain)
     with pytest.raises(InputError, match=r"needs the environment that /usr/local/Ascend/ascend-toolkit/set_env\.sh"):
-        adopt_verb.adopt_image(project, options(upstream, tag="v1", facts=UNSAID, read_layers=True))
+        adopt_verb.adopt_base(project, options(upstream, tag="v1", stated=UNSAID, read_layers=True))
 
 
 # --- odd images -----------------------------------------------------------------------------------------------------
@@ -294,7 +294,7 @@ def test_schema_1_has_its_sentence(project: Project, upstream: Upstream, monkeyp
     schema_1 = Manifest(json.dumps(content).encode(), "application/vnd.docker.distribution.manifest.v1+prettyjws")
     monkeypatch.setattr(Manifests, "receive", lambda *_: schema_1)
     with pytest.raises(RegistryError, match=r"schema 1, which engines no longer pull") as caught:
-        adopt_verb.adopt_image(project, options(upstream))
+        adopt_verb.adopt_base(project, options(upstream))
     assert "build and push it again" in caught.value.hint
 
 
@@ -308,11 +308,11 @@ def test_an_index_within_an_index_is_adopted_and_one_within_many_is_not(tmp_path
 
     inner = upstream.push_index("inner", [image])
     outer = wrap(inner, "v0.33.0")
-    adopted = adopt_verb.adopt_image(make_project(tmp_path / "two"), options(upstream))
+    adopted = adopt_verb.adopt_base(make_project(tmp_path / "two"), options(upstream))
     assert (adopted.base.partition("@")[2], [*adopted.platforms]) == (outer, ["linux/amd64"])
     wrap(wrap(outer, "three"), "v0.34.0")
     with pytest.raises(RegistryError, match="3 indexes within one another"):
-        adopt_verb.adopt_image(make_project(tmp_path / "four"), options(upstream, tag="v0.34.0"))
+        adopt_verb.adopt_base(make_project(tmp_path / "four"), options(upstream, tag="v0.34.0"))
 
 
 WHITEOUTS = wrap_layer(layouts.tar([("opt/.wh.drydock", b"", {}), (".wh.cache", b"", {})]))
@@ -329,7 +329,7 @@ WHITEOUTS = wrap_layer(layouts.tar([("opt/.wh.drydock", b"", {}), (".wh.cache", 
 )
 def test_whiteouts_and_each_compression_are_adopted(project: Project, upstream: Upstream, layers: list[Layer]) -> None:
     upstream.push("v0.33.0", layers)
-    adopted = adopt_verb.adopt_image(project, options(upstream))
+    adopted = adopt_verb.adopt_base(project, options(upstream))
     manifest = fetch(upstream.host, adopted_name(upstream), f"manifests/{adopted.digest}").json()
     assert [layer["digest"] for layer in manifest["layers"][:-2]] == [layer.descriptor["digest"] for layer in layers]
 
@@ -337,7 +337,7 @@ def test_whiteouts_and_each_compression_are_adopted(project: Project, upstream: 
 def test_upstreams_health_check_is_replaced_and_shown(project: Project, upstream: Upstream) -> None:
     check = {"Test": ["CMD-SHELL", "curl -f http://localhost:8000/health"], "Interval": 30_000_000_000}
     upstream.push("v0.33.0", settings={**SETTINGS, "Healthcheck": check})
-    adopted = adopt_verb.adopt_image(project, options(upstream))
+    adopted = adopt_verb.adopt_base(project, options(upstream))
     assert adopted.replaced["Healthcheck"] == check
     assert "replaced: Healthcheck" in format_adopted(adopted)
 
@@ -348,7 +348,7 @@ def test_a_private_base_is_read_with_dockers_credentials_and_refused_without(
     base = Upstream(guarded.host, "acme/private")
     private = options(base, f"{guarded.host}/acme/adopted")
     with pytest.raises(CredentialsError, match="requires credentials"):
-        adopt_verb.adopt_image(project, private)
+        adopt_verb.adopt_base(project, private)
     assert not (project.root / "matrix.yaml").exists()
     (tmp_path / "netrc").write_text(f"machine 127.0.0.1 login someone password {PASSWORD!r}\n".replace("'", '"'))
     monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
@@ -357,7 +357,7 @@ def test_a_private_base_is_read_with_dockers_credentials_and_refused_without(
     auth = base64.b64encode(f"someone:{PASSWORD}".encode()).decode()
     (tmp_path / "config.json").write_text(json.dumps({"auths": {guarded.host: {"auth": auth}}}))
     monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
-    assert adopt_verb.adopt_image(project, private).blobs["mounted"] == 1
+    assert adopt_verb.adopt_base(project, private).blobs["mounted"] == 1
 
 
 @pytest.mark.parametrize("python", ["3.9", "2.7", "3", "3.x"])
@@ -367,4 +367,4 @@ def test_a_python_that_does_not_run_the_entrypoint_has_its_sentence(
     upstream.push("v0.33.0")
     facts = BaseFacts("0.33.0", python, "/usr/bin/python3", "ubuntu:24.04", "cuda")
     with pytest.raises(InputError, match=r"--python-version .*: expected 3\.10 or later"):
-        adopt_verb.adopt_image(project, options(upstream, facts=facts))
+        adopt_verb.adopt_base(project, options(upstream, stated=facts))

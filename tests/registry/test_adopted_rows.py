@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from drydock.adopt.base_facts import BaseFacts
 from drydock.attest import documents
 from drydock.build import build, rebuild
 from drydock.build.build_job import BuildOptions, Job, prepare_job
@@ -25,14 +26,24 @@ from drydock.examine.verify_published import VerifyOptions
 from drydock.inputs import overrides
 from drydock.oci import image_layout as oci
 from drydock.oci.reference import parse_reference
-from drydock.projects import adopt_verb
 from drydock.publish import push
 from drydock.publish.push import PublishOptions
 from drydock.publish.repository import Repository
 from drydock.run import run_verb
 from drydock.run.container import RunRequest
 from drydock.run.run_verb import How
-from tests.registry.test_adopt import STATED, adopted_name, fetch, make_project, options, project, read_files, upstream
+from drydock.verbs import adopt_verb
+from tests.registry.test_adopt import (
+    STATED,
+    adopted_name,
+    change,
+    fetch,
+    make_project,
+    options,
+    project,
+    read_files,
+    upstream,
+)
 from tests.registry.test_projects import verb
 from tests.support import layouts
 from tests.support.servers import Registry
@@ -53,7 +64,7 @@ def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def adopted_digest(project: Project, upstream: Upstream) -> str:
     upstream.push("v0.33.0")
-    return adopt_verb.adopt_image(project, options(upstream)).digest
+    return adopt_verb.adopt_base(project, options(upstream)).digest
 
 
 def build_row(job: Job) -> str:
@@ -83,7 +94,7 @@ def test_build_assembles_the_image_that_adopt_wrote_and_asks_no_builder(
 def test_each_platform_of_an_index_is_assembled_as_adopt_wrote_it(project: Project, upstream: Upstream) -> None:
     entries = [upstream.push(name, platform=f"linux/{name}") for name in ("amd64", "arm64")]
     upstream.push_index("v0.33.0", entries)
-    adopted = adopt_verb.adopt_image(project, options(upstream))
+    adopted = adopt_verb.adopt_base(project, options(upstream))
     for platform, digest in adopted.platforms.items():
         assert build_row(prepare_job(project, ROW, BuildOptions(platform=platform))) == digest
 
@@ -153,7 +164,7 @@ def read_documents(upstream: Upstream, digest: str) -> dict[str, Any]:
 def test_documents_vouch_for_two_layers_and_only_name_the_base(project: Project, upstream: Upstream) -> None:
     labels = {**SETTINGS["Labels"], "org.opencontainers.image.licenses": "Apache-2.0"}
     upstream.push("v0.33.0", settings={**SETTINGS, "Labels": labels})
-    adopted = adopt_verb.adopt_image(project, options(upstream))
+    adopted = adopt_verb.adopt_base(project, options(upstream))
     base = adopted.base.partition("@")[2]
     attached = read_documents(upstream, adopted.digest)
     definition = attached["provenance.json"]["predicate"]["buildDefinition"]
@@ -168,7 +179,7 @@ def test_documents_vouch_for_two_layers_and_only_name_the_base(project: Project,
         digest.removeprefix("sha256:") for digest in adopted.layers
     }
     assert attached["licences.json"]["packages"][0]["licence"] == "Apache-2.0"
-    again = adopt_verb.adopt_image(project, options(upstream))
+    again = adopt_verb.adopt_base(project, options(upstream))
     assert (again.bytes_sent, [*again.documents]) == (0, [adopted.digest])
 
 
@@ -177,7 +188,7 @@ def test_image_verify_checks_signatures_documents_and_base_and_assembles_it_agai
 ) -> None:
     monkeypatch.setenv("COSIGN_PASSWORD", "")
     upstream.push("v0.33.0")
-    adopted = adopt_verb.adopt_image(project, options(upstream, publish=PublishOptions("", key=str(key))))
+    adopted = adopt_verb.adopt_base(project, options(upstream, sign_key=str(key)))
     trust = verify_published.cosign.Trust(key=str(key.with_suffix(".pub")))
     trusted = verify_published.verify_reference(project, adopted.image, VerifyOptions(trust))
     assert trusted.rebuilt == adopted.digest
@@ -189,10 +200,10 @@ def test_an_image_whose_label_names_another_base_than_its_lock_is_not_trusted(
     project: Project, upstream: Upstream
 ) -> None:
     upstream.push("v0.33.0")
-    adopted = adopt_verb.adopt_image(project, options(upstream))
+    adopted = adopt_verb.adopt_base(project, options(upstream))
     lock = project.root / "images" / ROW / "lock.json"
     other = upstream.push("v0.33.0", [make_layer(FILES, salt="other")])["digest"]
-    moved = adopt_verb.adopt_image(project, options(upstream))
+    moved = adopt_verb.adopt_base(project, options(upstream))
     assert other in lock.read_text()
     image = verify_published.open_image(adopted.image)
     check = verify_published._Check(image, VerifyOptions(unsigned=True), verify_published.Signatures(
@@ -245,7 +256,7 @@ def test_upgrade_compare_and_ci_know_the_row(project: Project, adopted_digest: s
 
 def test_audit_lists_what_upstream_brings_and_calls_none_of_it_ours(project: Project, upstream: Upstream) -> None:
     upstream.push("v0.33.0", [make_layer(TOOLS)])
-    adopt_verb.adopt_image(project, options(upstream))
+    adopt_verb.adopt_base(project, options(upstream))
     job = prepare_job(project, ROW)
     build_row(job)
     audited = audit.audit_job(job)
@@ -267,11 +278,11 @@ def test_load_puts_the_same_image_into_the_engine_and_writes_no_registry(
     project: Project, upstream: Upstream, names: list[str], other_registry: Registry
 ) -> None:
     upstream.push("v0.33.0", [make_layer({**FILES, "etc/passwd": b"root:x:0:0::/:/bin/sh\n"})])
-    adopted = adopt_verb.adopt_image(project, options(upstream, load=True)._replace(to="", row="loaded-row"))
+    adopted = adopt_verb.adopt_base(project, change(options(upstream, load=True, row="loaded-row"), to=""))
     names.append(adopted.loaded)
     assert adopted.tag is None
     assert image_loading.has_complete_image(adopted.loaded, adopted.digest)
-    pushed = adopt_verb.adopt_image(project, options(upstream, f"{other_registry.host}/acme/loaded", row="loaded-row"))
+    pushed = adopt_verb.adopt_base(project, options(upstream, f"{other_registry.host}/acme/loaded", row="loaded-row"))
     assert pushed.digest == adopted.digest
 
 
@@ -284,25 +295,25 @@ def test_an_image_that_only_the_engine_has_is_adopted_into_it(
     digest = oci.write_layout(base, base / "layer.tar", "linux/amd64", 0, "another team")
     image_loading.load_layout(base, "another-team/vllm:1")
     names.append("another-team/vllm:1")
-    local = options(upstream)._replace(image="another-team/vllm:1", to="", row="local-row", facts=UNSTATED)
-    settings = local._replace(read_layers=True, load=True, from_engine=True)
-    adopted = adopt_verb.adopt_image(project, settings)
+    local = change(options(upstream, stated=UNSTATED), image="another-team/vllm:1", to="", row="local-row")
+    settings = change(local, read_layers=True, load=True, from_engine=True)
+    adopted = adopt_verb.adopt_base(project, settings)
     names.append(adopted.loaded)
     assert image_loading.has_complete_image(adopted.loaded, adopted.digest)
     assert (adopted.facts["digest"], adopted.facts["vllm"], adopted.bytes_sent) == (digest, "0.33.0", 0)
     record_row(project, "local-row")
     published = push.publish_image(project, "local-row", PublishOptions(f"{upstream.host}/published"))
     assert published.digest == adopted.digest
-    for changes in ({"to": "reg.example/x"}, {"load": False}, {"trust": verify_published.cosign.Trust(key="k")}):
+    for changes in ({"to": "reg.example/x"}, {"load": False}, {"verify_key": "k"}):
         with pytest.raises(InputError, match="--from-engine"):
-            adopt_verb.adopt_image(project, settings._replace(**changes))
+            adopt_verb.adopt_base(project, change(settings, **changes))
     with pytest.raises(EngineError, match="docker save another-team/none"):
-        adopt_verb.adopt_image(project, settings._replace(image="another-team/none:1"))
+        adopt_verb.adopt_base(project, change(settings, image="another-team/none:1"))
     with pytest.raises(InputError, match="expected linux/arm64"):
-        adopt_verb.adopt_image(project, settings._replace(platform="linux/arm64"))
+        adopt_verb.adopt_base(project, change(settings, platform="linux/arm64"))
 
 
-UNSTATED = adopt_verb.BaseFacts(accelerator="cuda")
+UNSTATED = BaseFacts(accelerator="cuda")
 
 
 @pytest.fixture(scope="module")
@@ -320,16 +331,16 @@ def test_facts_of_a_file_replace_the_reading_of_layers_and_are_what_json_prints(
     tmp_path: Path, upstream: Upstream
 ) -> None:
     upstream.push("v0.33.0")
-    read = adopt_verb.adopt_image(
-        make_project(tmp_path / "one"), options(upstream, facts=adopt_verb.BaseFacts(), read_layers=True)
+    read = adopt_verb.adopt_base(
+        make_project(tmp_path / "one"), options(upstream, stated=BaseFacts(), read_layers=True)
     )
     file = tmp_path / "facts.json"
     file.write_text(json.dumps({"facts": dict(read.facts)}))
-    file_options = options(upstream, facts=adopt_verb.BaseFacts(), facts_file=str(file))
-    adopted = adopt_verb.adopt_image(make_project(tmp_path / "two"), file_options)
+    file_options = options(upstream, stated=BaseFacts(), facts=str(file))
+    adopted = adopt_verb.adopt_base(make_project(tmp_path / "two"), file_options)
     assert (adopted.digest, adopted.bytes_read) == (read.digest, 0)
-    option = file_options._replace(facts=adopt_verb.BaseFacts(vllm="0.27.1"))
-    assert adopt_verb.adopt_image(make_project(tmp_path / "three"), option).facts["vllm"] == "0.27.1"
+    option = change(file_options, vllm="0.27.1")
+    assert adopt_verb.adopt_base(make_project(tmp_path / "three"), option).facts["vllm"] == "0.27.1"
 
 
 @pytest.mark.parametrize(
@@ -350,11 +361,11 @@ def test_facts_of_another_form_have_their_sentence(
     file = tmp_path / "facts.json"
     file.write_text(text)
     before = read_files(project)
-    unsaid = options(upstream, facts=STATED._replace(vllm=""), facts_file=str(file))
+    unsaid = options(upstream, stated=STATED._replace(vllm=""), facts=str(file))
     with pytest.raises(InputError, match=message):
-        adopt_verb.adopt_image(project, unsaid)
+        adopt_verb.adopt_base(project, unsaid)
     assert read_files(project) == before
     with pytest.raises(InputError, match="No such file"):
-        adopt_verb.adopt_image(project, options(upstream, facts_file=str(tmp_path / "none.json")))
+        adopt_verb.adopt_base(project, options(upstream, facts=str(tmp_path / "none.json")))
     with pytest.raises(InputError, match="--facts and --read-layers"):
-        adopt_verb.adopt_image(project, options(upstream, facts_file=str(file), read_layers=True))
+        adopt_verb.adopt_base(project, options(upstream, facts=str(file), read_layers=True))

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from drydock.adopt import adopted_image
 from drydock.attest import documents
 from drydock.attest.cosign import Signer, Trust
 from drydock.build.build_job import Job
@@ -17,9 +18,9 @@ from drydock.examine import image as inspection
 from drydock.examine import verify_published
 from drydock.examine.verify_published import Trusted, VerifyOptions
 from drydock.oci.reference import parse_reference
-from drydock.projects import adopt_verb
-from drydock.publish import adopt, foundations, model_push, project_push, push
+from drydock.publish import foundations, model_push, project_push, push
 from drydock.publish.push import PublishOptions
+from drydock.verbs import adopt_verb
 from tests.registry.test_adopt import options, project, upstream
 from tests.registry.test_foundations import job
 from tests.support.model_folder import write
@@ -55,8 +56,8 @@ def verify(reference: str, key: Path, project: Project) -> Trusted:
 def test_an_adopted_image(project: Project, upstream: Upstream, key: Path, tag: str) -> None:
     upstream.push("v0.33.0")
     repository = f"{upstream.host}/{upstream.name.replace('vllm-openai', 'adopted')}"
-    settings = options(upstream, f"{repository}{tag}", publish=PublishOptions("", key=str(key)))
-    text = adopt.format_adopted(adopt_verb.adopt_image(project, settings))
+    settings = options(upstream, f"{repository}{tag}", sign_key=str(key))
+    text = adopted_image.format_adopted(adopt_verb.adopt_base(project, settings))
     trusted = verify_printed(text, repository, key, project)
     assert len(trusted) == 2
     assert any("was published with this digest" in line for line in trusted[1].shown)
@@ -66,7 +67,7 @@ def test_inspect_reads_the_provenance_of_an_adopted_image(
     project: Project, upstream: Upstream, capsys: pytest.CaptureFixture[str]
 ) -> None:
     upstream.push("v0.33.0")
-    adopted = adopt_verb.adopt_image(project, options(upstream))
+    adopted = adopt_verb.adopt_base(project, options(upstream))
     text = inspection.format_inspected(inspection.inspect_image(adopted.image))
     assert "built    by `adopt` by urn:drydock:builder:local from no commit" in text
     assert "not as drydock writes it" not in capsys.readouterr().err

@@ -9,6 +9,7 @@ import hashlib
 import os
 from pathlib import Path
 
+from drydock.adopt.upstream_image import PLATFORMS, BaseImage, BasePlatform
 from drydock.build.adoption import read_parts
 from drydock.core.errors import InputError
 from drydock.core.files import hold_lock_file, read_bounded
@@ -20,7 +21,6 @@ from drydock.oci import image_layout as oci
 from drydock.oci import strict
 from drydock.oci.manifest import Manifest
 from drydock.oci.reference import parse_reference
-from drydock.publish.base_image import PLATFORMS, BaseImage, BasePlatform
 from drydock.publish.repository import Repository
 
 SAVED = "saved"

@@ -1,6 +1,6 @@
-"""An image of others in a registry, as a base: its documents, and what they and its layers say is in it. IO.
+"""What the files of a base say is in it: its layers are read as a stream, to the end. IO.
 
-Layers are read only if asked for, as a stream: nothing of them is stored, and nothing in them is executed.
+Nothing of them is stored, and nothing in them is executed.
 """
 
 from __future__ import annotations
@@ -10,58 +10,32 @@ import io
 import os
 import re
 import tarfile
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from pathlib import Path
-from types import MappingProxyType, ModuleType
+from collections.abc import Collection, Iterator, Mapping
+from types import ModuleType
 from typing import IO, Any, NamedTuple, cast
 
 import zstandard
 
-from drydock.build.adoption import BaseParts, BaseSettings, read_parts
-from drydock.build.build_job import ARCHITECTURES
-from drydock.config.mirrors import read_mirrors
+from drydock.adopt.base_facts import VERSION, BaseContents, BaseFacts
+from drydock.adopt.upstream_image import BaseImage
+from drydock.adopt.vllm_sources import Installed, SourceFiles
+from drydock.build.adoption import BaseSettings
 from drydock.config.validation import make_record
-from drydock.core.console import byte_progress, log
+from drydock.core.console import byte_progress
 from drydock.core.errors import InputError, RegistryError
 from drydock.core.tar import members, open_tar
-from drydock.inputs import indexes
-from drydock.inputs.image_digests import at_mirror
 from drydock.lock.base_lists import BaseLists
-from drydock.model.bases import GLIBC
-from drydock.oci import image_layout as oci
-from drydock.oci import strict
 from drydock.oci.layers import Entry, LayeredPaths, apply_whiteout
 from drydock.oci.layout_diff import GZIP, ZSTD
-from drydock.oci.manifest import Manifest
-from drydock.oci.reference import Reference, parse_reference
-from drydock.publish.base_sources import Installed, SourceFiles
-from drydock.publish.repository import Repository
-from drydock.registry.blobs import FileContent
-from drydock.registry.platform_images import PlatformImages
 
-PLATFORMS = frozenset(ARCHITECTURES.values())
 LARGEST_TEXT = 1 << 16
 """Bytes of a file in a layer that is read: os-release has 400."""
 LONGEST_PATH = 4096
 """Characters of a path: Linux opens no longer one (PATH_MAX)."""
 MOST_NOTES = 10_000
 """Files of a base that are noted. An image with a hundred Pythons has fewer."""
-DEVICES = {
-    "cuda": "cuda",
-    "rocm": "rocm",
-    "xpu": "xpu",
-    "cpu": "cpu",
-    "tpu": "tpu",
-    "hpu": "habana",
-    "neuron": "neuron",
-}
-"""Value of VLLM_TARGET_DEVICE, which vLLM's setup.py reads and its Dockerfiles set → accelerator."""
-TOOLKITS = {"CUDA_VERSION": "cuda", "PYTORCH_ROCM_ARCH": "rocm", "ASCEND_TOOLKIT_HOME": "ascend"}
-"""Variable of a vendor's base image (NVIDIA's cuda, vLLM's Dockerfile.rocm_base, Ascend's cann) → accelerator."""
 RELEASES = {"debian": "VERSION_CODENAME", "rhel": "VERSION_ID"}
 """Distribution (os-release, ID) → the key of what names its release, if that is not VERSION_ID."""
-_VERSION = re.compile(r"\d+\.\d[a-z0-9.+]*")
-_PYTHON = re.compile(r"3\.\d+")
 _INSTALLED = re.compile(
     r"(?P<prefix>.+)/lib/python(?P<python>3\.\d+)/(?P<kind>site|dist)-packages/"
     r"(?P<name>vllm(?:_(?:cpu|tpu)(?:_[a-z0-9_]+)?)?)-(?P<version>[0-9][^/]*)\.dist-info/METADATA"
@@ -81,148 +55,6 @@ _TEXT = re.compile(rf".*os-release|.*/entry_points\.txt|.*/pyvenv\.cfg|{SHELL_FI
 """Files of which the text is read."""
 _EXPORT = re.compile(r"^[ \t]*export[ \t]+([A-Za-z_][A-Za-z0-9_]*)=", re.MULTILINE)
 _SOURCED = re.compile(r"^[ \t]*(?:source|\.)[ \t]+(/[^\s;&]*)", re.MULTILINE)
-
-
-class BasePlatform(NamedTuple):
-    """A base's image for one platform."""
-
-    manifest: Manifest
-    parts: BaseParts
-
-    @property
-    def layers(self) -> Sequence[Mapping[str, Any]]:
-        """Return the descriptors of its layers."""
-        return self.parts.layers
-
-    @property
-    def settings(self) -> BaseSettings:
-        """Return what its configuration says."""
-        return self.parts.settings
-
-
-class BaseImage(NamedTuple):
-    """An image of others."""
-
-    repository: Repository
-    reference: Reference
-    """As the user named it, with the digest that its tag has now."""
-    platforms: Mapping[str, BasePlatform]
-    indexes: Sequence[Manifest] = ()
-    """What leads to the platforms: the index that the reference names, and those within it."""
-    layout: Path | None = None
-    """Where the store has the image, if no registry has it but the engine does."""
-
-    def pull_layer(self, descriptor: Mapping[str, Any]) -> Iterator[bytes]:
-        """Yield the bytes of a layer, as they arrive. Raises RegistryError for other ones."""
-        if self.layout:
-            size = descriptor["size"]
-            return FileContent(oci.path_of_blob(self.layout, descriptor["digest"]), size).pieces(0, size)
-        return self.repository.blobs.pull(descriptor["digest"], descriptor["size"])
-
-    @property
-    def digest(self) -> str:
-        """Return the digest of the index, or of the only image."""
-        return self.reference.digest
-
-    @property
-    def where(self) -> str:
-        """Return the reference without its digest, as a stack names it."""
-        return str(self.reference._replace(digest="", scheme=""))
-
-    @property
-    def layers(self) -> dict[str, int]:
-        """Return the digest and the size of each layer of all platforms."""
-        return {layer["digest"]: layer["size"] for platform in self.platforms.values() for layer in platform.layers}
-
-
-class BaseFacts(NamedTuple):
-    """What is in a base; empty if nothing says it."""
-
-    vllm: str = ""
-    python: str = ""
-    """Its version, such as 3.12."""
-    interpreter: str = ""
-    """Path of the Python that has vLLM."""
-    release: str = ""
-    """Its distribution, as a stack names it."""
-    accelerator: str = ""
-
-    def over(self, other: BaseFacts) -> BaseFacts:
-        """Return these facts, and others where these are empty."""
-        return BaseFacts(*(fact or other_fact for fact, other_fact in zip(self, other, strict=True)))
-
-
-class BaseContents(NamedTuple):
-    """What the files of a base say."""
-
-    facts: BaseFacts
-    shell_variables: Mapping[str, tuple[str, ...]] = MappingProxyType({})
-    """File that shells read → variables that it exports, and scripts that it sources."""
-    lists: BaseLists | None = None
-    """What its vLLM says of itself; None if that was not read."""
-
-
-def open_base(text: str, only: str = "", *, insecure: bool = False) -> BaseImage:
-    """Return an image of others: all its platforms that drydock has rows for, or `only` one.
-
-    Raises InputError, RegistryError for what engines could read in another way or not at all, CredentialsError.
-    """
-    named = parse_reference(text)
-    where = parse_reference(at_mirror(text, read_mirrors(os.environ)))
-    access = indexes.make_index_access(indexes.read_indexes(), os.environ)
-    repository = Repository(where._replace(tag="", digest=""), access, insecure=insecure)
-    top = repository.manifests.find(where.name)
-    if top is None:
-        raise RegistryError(f"{where}: image not found in the registry")
-    listed = PlatformImages(repository.manifests, repository.blobs, top, only)
-    images = listed.images
-    if unusable := sorted({*images} - PLATFORMS):
-        log(f"{where}: left out: {', '.join(unusable)}")
-    chosen = {name: images[name] for name in sorted(images) if name in PLATFORMS and only in ("", name)}
-    if not chosen:
-        raise InputError(f"{text}: for {', '.join(sorted(images)) or 'other platforms'}, expected {only or 'Linux'}")
-    platforms = {name: _read_platform(repository, name, image) for name, image in chosen.items()}
-    return BaseImage(repository, named.at(top.digest)._replace(tag=named.tag), platforms, listed.indexes)
-
-
-def _read_platform(repository: Repository, name: str, manifest: Manifest) -> BasePlatform:
-    where = f"{repository.where}@{manifest.digest}"
-    config = b"".join(repository.blobs.pull(manifest.content["config"]["digest"]))
-    parts = read_parts(manifest.content, config, where)
-    strict.check_platform(parts.config, name, where)
-    for layer in parts.layers:
-        stated = repository.blobs.read_size(layer["digest"])
-        if stated not in (None, layer["size"]):
-            sizes = f"the manifest says {layer['size']} bytes, and the registry has {stated}"
-            raise RegistryError(f"{where}: {layer['digest']}: {sizes}")
-    return BasePlatform(manifest, parts)
-
-
-# --- what is in it --------------------------------------------------------------------------------------------------
-
-
-def read_stated_facts(base: BaseImage) -> BaseFacts:
-    """Return what the labels and variables of a base say is in it. Platforms that differ say nothing."""
-    facts = {_read_settings_facts(platform.settings) for platform in base.platforms.values()}
-    return facts.pop() if len(facts) == 1 else BaseFacts()
-
-
-def _read_settings_facts(settings: BaseSettings) -> BaseFacts:
-    variables, labels = settings.env, settings.labels
-    python = _PYTHON.match(variables.get("PYTHON_VERSION", ""))  # of the official images of Python
-    virtual = variables.get("VIRTUAL_ENV", "").rstrip("/")
-    vllm = variables.get("VLLM_VERSION", "").removeprefix("v")
-    release = ""
-    if labels.get("org.opencontainers.image.ref.name") == "ubuntu":  # Ubuntu's own images, and what is built on them
-        release = f"ubuntu:{labels.get('org.opencontainers.image.version', '')}"
-    toolkits = {accelerator for name, accelerator in TOOLKITS.items() if variables.get(name)}
-    return BaseFacts(
-        vllm=vllm if _VERSION.fullmatch(vllm) else "",
-        python=python[0] if python else "",
-        interpreter=f"{virtual}/bin/python3" if virtual.startswith("/") else "",
-        release=release if release in GLIBC else "",
-        accelerator=DEVICES.get(variables.get("VLLM_TARGET_DEVICE", ""), toolkits.pop() if len(toolkits) == 1 else ""),
-    )
 
 
 class _Note(NamedTuple):
@@ -245,7 +77,8 @@ def read_layer_facts(base: BaseImage, program: ModuleType) -> BaseContents:
     scripts = list_scripts_at_start(platform.settings)
     sources = SourceFiles(program)
     with byte_progress() as bar:
-        task = bar.add_task(f"reading {len(platform.layers)} layers", total=sum(it["size"] for it in platform.layers))
+        size = sum(layer["size"] for layer in platform.layers)
+        task = bar.add_task(f"reading {len(platform.layers)} layers", total=size)
         for number, layer in enumerate(platform.layers):
             stream = _Stream(base.pull_layer(layer), lambda n: bar.advance(task, n))
             try:
@@ -258,7 +91,7 @@ def read_layer_facts(base: BaseImage, program: ModuleType) -> BaseContents:
     facts = judge_files(files, base.where)
     lists, assumed = sources.read_lists(find_installed(files, base.where, platform.settings.env), files, base.where)
     record = make_record(BaseLists, base.where, {"digest": base.digest, "lists": lists, "assumed": assumed})
-    return BaseContents(facts, find_shell_variables(files, scripts), record if lists else None)
+    return BaseContents(facts, find_shell_variables(files, scripts), record if lists else None, size)
 
 
 def list_scripts_at_start(settings: BaseSettings) -> tuple[str, ...]:
@@ -322,7 +155,7 @@ def judge_files(files: Mapping[str, str], where: str) -> BaseFacts:
         raise InputError(f"{where}: vLLM is in /{vllm['prefix']}, and there is no /{interpreter}", hint=hint)
     release = _read_release(files.get("etc/os-release") or files.get("usr/lib/os-release") or "")
     version = vllm["version"].partition("+")[0]
-    if not _VERSION.fullmatch(version):
+    if not VERSION.fullmatch(version):
         raise InputError(f"{where}: its vLLM says to be version {version!a:.60}", hint="name it: --vllm VERSION")
     return BaseFacts(version, vllm["python"], f"/{interpreter}", release)
 

@@ -12,6 +12,10 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from drydock.adopt import upstream_documents
+from drydock.adopt.base_facts import BaseContents, dump_facts
+from drydock.adopt.upstream_documents import UpstreamDocument
+from drydock.adopt.upstream_image import BaseImage, BasePlatform
 from drydock.attest import cosign, documents
 from drydock.build import adoption
 from drydock.build.build_job import Job
@@ -24,11 +28,9 @@ from drydock.model.variant import Variant
 from drydock.oci.added_layers import AddedLayer
 from drydock.oci.manifest import Manifest, to_manifest
 from drydock.oci.reference import Reference, parse_reference
-from drydock.publish import bindings, push, tags, upstream
-from drydock.publish.base_image import BaseImage, BasePlatform
+from drydock.publish import bindings, push, tags
 from drydock.publish.push import PublishOptions
 from drydock.publish.repository import PublishedTag, Repository
-from drydock.publish.upstream import UpstreamDocument
 from drydock.registry.blobs import BlobContent, BytesContent, RemoteContent
 
 
@@ -173,7 +175,7 @@ def push_image(
     push.attach_documents(repository, [*assembled.platforms.values(), assembled.manifest], attached, options)
     return described.model_copy(
         update={
-            "upstream": upstream.carry_documents(base, repository),
+            "upstream": upstream_documents.carry_documents(base, repository),
             "documents": {digest: tuple(item.name for item in items) for digest, items in attached.items()},
             "tag": repository.tag(assembled.manifest, tag),
             "blobs": {how: sum(blob.how == how for blob in pushed) for how in ("uploaded", "mounted", "present")},
@@ -217,11 +219,18 @@ def check_image(assembled: AssembledImage, variant: Variant, where: Reference, *
 
 
 def describe_image(
-    assembled: AssembledImage, variant: Variant, base: BaseImage, where: Reference, **contents: Any
+    assembled: AssembledImage,
+    variant: Variant,
+    base: BaseImage,
+    contents: BaseContents,
+    where: Reference,
+    *,
+    is_verified: bool,
 ) -> AdoptedImage:
-    """Return what an image is, before anything of it is pushed; `contents` is what is known of its base."""
+    """Return what an image is, before anything of it is pushed; `where` is the repository that it is written to."""
     settings = next(iter(base.platforms.values())).settings
     programs = {name: settings.env[name] for name in STARTS_PROGRAMS if name in settings.env}
+    lists = contents.lists.lists if contents.lists else {}
     return AdoptedImage(
         row=variant.id,
         base=str(base.reference),
@@ -232,14 +241,18 @@ def describe_image(
         kept={"Volumes": settings.volumes, **programs} if settings.volumes else programs,
         replaced=settings.replaced,
         licences=settings.labels.get(adoption.LICENCES, ""),
+        facts=dump_facts(contents, base),
+        lists={name: len(entries) for name, entries in sorted(lists.items())},
+        not_in_effect=contents.shell_variables,
+        bytes_read=contents.bytes_read,
         upstream=(),
+        upstream_verified=is_verified,
         documents={},
         tag=None,
         blobs={},
         bytes_sent=0,
         signed=False,
         seconds=0.0,
-        **contents,
     )
 
 

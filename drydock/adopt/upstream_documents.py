@@ -11,6 +11,7 @@ import contextlib
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
+from drydock.adopt.upstream_image import BaseImage
 from drydock.attest import cosign
 from drydock.attest.cosign import Trust
 from drydock.core.console import log
@@ -18,7 +19,6 @@ from drydock.core.errors import DrydockError, RegistryError, UntrustedError
 from drydock.model.record import Digest, Record
 from drydock.oci.manifest import Manifest
 from drydock.oci.reference import DIGEST
-from drydock.publish.base_image import BaseImage
 from drydock.publish.repository import Repository
 from drydock.registry.blobs import LARGEST_DOCUMENT, RemoteContent
 from drydock.registry.manifests import fallback_tag
