@@ -354,9 +354,7 @@ def _gone_line(row: str, instead: str) -> str:
 
 
 def _row_lines(change: RowChange) -> Iterator[str]:
-    origin = (
-        f"made by drydock {change.made_by}" if change.made_by else f"without {FILE}: plans not compared"
-    )
+    origin = f"made by drydock {change.made_by}" if change.made_by else f"without {FILE}: plans not compared"
     yield f"{change.row} ({origin})"
     parts = {
         "lock.json": [*change.lock.splitlines(), *change.about_lock],

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from drydock.build import doctor_questions
 from drydock.config.matrix import find_variant, read_matrix
 from drydock.config.project_choice import DRYDOCK
 from drydock.core.errors import FetchError, NetworkSettingsError, RegistryError
 from drydock.core.paths import ROOT
 from drydock.core.project import Project
 from drydock.engine import daemon
-from drydock.projects import doctor
+from drydock.verbs import doctor_verb
 
 if TYPE_CHECKING:
     from tests.support.loopback import Loopback
@@ -40,17 +41,15 @@ class Machine:
         server.files = {"/simple/uv/": b"", "/simple/pip/": b"", "/debian/dists/bookworm/InRelease": b""}
         server.files |= {"/api/models?limit=1": b"[]"}
         self.target = find_variant(read_matrix(DRYDOCK), "mi300x")
-        platform = doctor.lockfile.read_lock(doctor.lockfile.path_of_lock(DRYDOCK, self.target.id)).platforms[
-            "linux/amd64"
-        ]
+        platform = doctor_questions.read_pins(DRYDOCK, self.target)
         server.files[f"{BASE}{platform.base.digest}"] = b"{}"
 
     def mirror(self, host: str) -> None:
         """Name a mirror of Docker Hub."""
         self.mirrors.write_text(f'registries: {{"docker.io": "{host}/hub"}}\n')
 
-    def examine(self, *, target: bool = True) -> dict[str, doctor.Diagnosis]:
-        answers = doctor.examine_machine(DRYDOCK, self.target if target else None, self.env)
+    def examine(self, *, target: bool = True) -> dict[str, doctor_questions.Diagnosis]:
+        answers = doctor_verb.ask_machine(DRYDOCK, self.target if target else None, self.env)
         return {answer.name: answer for answer in answers}
 
 
@@ -58,8 +57,8 @@ class Machine:
 def machine(server: Loopback, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
     engine = daemon.Engine(version="28.0", buildx="0.29", buildkit="v0.23", started=False)
     monkeypatch.setattr(daemon, "find_engine", lambda: engine)
-    monkeypatch.setattr(doctor, "ROOM", 0)
-    monkeypatch.setattr(doctor, "LEAST_FREE", 1)
+    monkeypatch.setattr(doctor_questions, "ROOM", 0)
+    monkeypatch.setattr(doctor_questions, "LEAST_FREE", 1)
     return Machine(server, tmp_path)
 
 
@@ -73,17 +72,17 @@ def silent() -> Iterator[str]:
 def test_a_target_asks_its_own_servers_only(machine: Machine) -> None:
     answers = machine.examine()
     assert {name: answer.state for name, answer in answers.items()} == dict.fromkeys(
-        ("engine", "disk", "mirrors", "proxy", "certificates", "index", "registry", "hub", "clock"), doctor.OK
+        ("engine", "disk", "mirrors", "proxy", "certificates", "index", "registry", "hub", "clock"), doctor_questions.OK
     )
-    assert doctor.choose_exit_code(answers.values()) == 0
+    assert doctor_questions.choose_exit_code(answers.values()) == 0
     assert not any(path.startswith("/debian") for path, *_ in machine.server.requests)
-    assert machine.examine(target=False)["debian"].state == doctor.OK
+    assert machine.examine(target=False)["debian"].state == doctor_questions.OK
 
 
 def test_what_refuses_hangs_or_lacks_is_named_with_what_to_write(
     machine: Machine, silent: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(doctor, "PATIENCE", 0.5)
+    monkeypatch.setattr(doctor_questions, "PATIENCE", 0.5)
     machine.env |= {"PIP_INDEX_URL": f"http://{silent}/simple", "HF_ENDPOINT": "http://127.0.0.1:9"}
     machine.server.files = {}
     begin = time.monotonic()
@@ -94,11 +93,11 @@ def test_what_refuses_hangs_or_lacks_is_named_with_what_to_write(
     assert "404" in answers["registry"].found
     assert 'registries: {"docker.io": "HOST/PATH"}' in answers["registry"].remedy
     assert (answers["hub"].state, answers["hub"].found.rpartition(": ")[2]) == (
-        doctor.WARN,
+        doctor_questions.WARN,
         "the connection was refused",
     )
-    assert doctor.choose_exit_code(answers.values()) == FetchError.code
-    report_text = doctor.format_diagnoses([*answers.values()])
+    assert doctor_questions.choose_exit_code(answers.values()) == FetchError.code
+    report_text = doctor_questions.format_diagnoses([*answers.values()])
     assert f"FAIL  index         http://{silent}/simple/uv/: no answer in time\n" in report_text
 
 
@@ -106,55 +105,53 @@ def test_the_token_of_the_hub_is_not_sent_without_tls(machine: Machine) -> None:
     machine.env |= {"HF_ENDPOINT": "http://192.0.2.1", "HF_TOKEN": "secret"}
     hub_answer = machine.examine()["hub"]
     assert hub_answer.found == "http://192.0.2.1: without TLS, others on the network can read HF_TOKEN"
-    assert (hub_answer.state, hub_answer.remedy.partition(",")[0]) == (doctor.WARN, "use https")
+    assert (hub_answer.state, hub_answer.remedy.partition(",")[0]) == (doctor_questions.WARN, "use https")
 
 
 def test_a_registry_that_refuses_connections_gives_its_exit_code(machine: Machine) -> None:
     machine.mirror("127.0.0.1:9")
     answers = machine.examine()
     assert answers["registry"].found.endswith("the connection was refused")
-    assert doctor.choose_exit_code(answers.values()) == RegistryError.code
+    assert doctor_questions.choose_exit_code(answers.values()) == RegistryError.code
 
 
 def test_one_of_several_indexes_may_lack_a_package(machine: Machine) -> None:
     machine.env["PIP_EXTRA_INDEX_URL"] = f"{machine.server.url}/nothing"
     extra = machine.examine()["index"]
-    assert (extra.state, extra.found.rpartition(": ")[2]) == (doctor.WARN, "the server answered 404")
+    assert (extra.state, extra.found.rpartition(": ")[2]) == (doctor_questions.WARN, "the server answered 404")
 
 
 def test_a_folder_of_wheels_that_is_not_there_is_named(machine: Machine, tmp_path: Path) -> None:
     machine.env["PIP_FIND_LINKS"] = str(tmp_path / "wheels")
     answer = machine.examine()["find-links"]
-    assert (answer.state, answer.found) == (doctor.WARN, f"file://{tmp_path}/wheels: no such file or folder")
+    assert (answer.state, answer.found) == (doctor_questions.WARN, f"file://{tmp_path}/wheels: no such file or folder")
 
 
 def test_a_base_image_needs_room_of_unknown_size(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor, "LEAST_FREE", 1 << 60)
-    assert machine.examine()["disk"].state == doctor.FAIL
+    monkeypatch.setattr(doctor_questions, "LEAST_FREE", 1 << 60)
+    assert machine.examine()["disk"].state == doctor_questions.FAIL
 
 
 def test_a_check_that_takes_too_long_has_failed(monkeypatch: pytest.MonkeyPatch, machine: Machine) -> None:
-    monkeypatch.setattr(doctor, "LONGEST", 1.0)
+    monkeypatch.setattr(doctor_questions, "LONGEST", 1.0)
     monkeypatch.setattr(daemon, "find_engine", lambda: time.sleep(60))
     assert machine.examine()["engine"].found == "no answer within 1 s"
 
 
 def test_bad_mirrors_and_certificates_are_answers_too(machine: Machine, tmp_path: Path) -> None:
     machine.env["PIP_CERT"] = str(tmp_path / "none.pem")
-    assert machine.examine()["certificates"].state == doctor.FAIL
+    assert machine.examine()["certificates"].state == doctor_questions.FAIL
     machine.mirrors.write_text("registry: {}\n")
     assert "registry" in machine.examine()["configuration"].found
 
 
-def test_a_project_whose_ci_installs_a_stranger_is_warned(tmp_path: Path) -> None:
+def test_a_project_whose_ci_installs_a_stranger_is_warned(machine: Machine, tmp_path: Path) -> None:
     (tmp_path / "requirements.txt").write_text("drydock==0.1.0\n")
-    [question] = [
-        entry for entry in doctor._list_machine_checks(Project(tmp_path, (ROOT,)), None, {}) if entry.name == "project"
-    ]
-    [diagnosis] = doctor._at_once([question])
+    answers = doctor_verb.ask_machine(Project(tmp_path, (ROOT,)), None, machine.env)
+    [diagnosis] = [answer for answer in answers if answer.name == "project"]
     assert (diagnosis.state, diagnosis.found.partition(": ")[0]) == ("warn", "requirements.txt:1")
     assert "upgrade --write" in diagnosis.remedy
-    assert "project" not in [entry.name for entry in doctor._list_machine_checks(DRYDOCK, None, {})]
+    assert "project" not in machine.examine()
 
 
 def test_certificates_and_proxies_that_cannot_be_used_are_named_once(machine: Machine, tmp_path: Path) -> None:
@@ -163,11 +160,11 @@ def test_certificates_and_proxies_that_cannot_be_used_are_named_once(machine: Ma
     answers = machine.examine()
     missing = f"PIP_CERT and SSL_CERT_FILE={tmp_path}/none: No such file or directory"
     assert answers["certificates"].found.startswith(missing)
-    assert answers["certificates"].state == answers["proxy"].state == doctor.FAIL
+    assert answers["certificates"].state == answers["proxy"].state == doctor_questions.FAIL
     assert answers["proxy"].found.startswith(f"ALL_PROXY={proxy}: a SOCKS proxy needs the package PySocks")
     again = answers["certificates"]._replace(name="index")
-    assert doctor.format_diagnoses([answers["certificates"], again]).count("→") == 1
-    assert doctor.choose_exit_code(answers.values()) == NetworkSettingsError.code
+    assert doctor_questions.format_diagnoses([answers["certificates"], again]).count("→") == 1
+    assert doctor_questions.choose_exit_code(answers.values()) == NetworkSettingsError.code
 
 
 def test_certificates_of_pips_own_configuration_are_checked_too(machine: Machine, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Asks everything that a build needs, at once: engine, disk, mirrors, certificates, and each server. IO.
+"""What `doctor` asks: all that a build needs, at once: engine, disk, mirrors, certificates, each server. IO.
 
 A server is asked as `fetch` and `build` ask it: by this machine's own pip, apt, git, docker and mirrors.yaml.
 """
@@ -6,7 +6,6 @@ A server is asked as `fetch` and `build` ask it: by this machine's own pip, apt,
 from __future__ import annotations
 
 import email.utils
-import os
 import shutil
 import ssl
 import time
@@ -45,7 +44,6 @@ from drydock.lock import lockfile
 from drydock.model.locked import LockedImageBase, LockedPlatform
 from drydock.model.variant import Variant
 from drydock.oci.reference import parse_reference
-from drydock.projects import ci_requirements
 from drydock.registry.manifests import ACCEPTED
 from drydock.registry.registry_client import Client, HttpRequest
 
@@ -86,20 +84,10 @@ class Question(NamedTuple):
     """What a failure means; WARN if a build does without."""
 
 
-def examine_machine(
-    project: Project, variant: Variant | None, env: Mapping[str, str] = os.environ
-) -> tuple[Diagnosis, ...]:
-    """Run all checks at once, for what one variant needs or else for what most do."""
-    pins = None
-    if variant:
-        lock = lockfile.read_lock(lockfile.path_of_lock(project, variant.id))
-        pins = lock.platforms[choose_platform(variant, None)]
-    dates: list[tuple[float, str]] = []
-    try:
-        checks = [*_list_machine_checks(project, pins, env), *_list_server_checks(variant, pins, env, dates)]
-    except DrydockError as error:  # the configuration itself
-        return (_make_failed_diagnosis(Question("configuration", str), error),)
-    return (*_at_once(checks), _check_clock(dates))
+def read_pins(project: Project, variant: Variant) -> LockedPlatform:
+    """Return what a variant's lock pins for this machine's platform."""
+    lock = lockfile.read_lock(lockfile.path_of_lock(project, variant.id))
+    return lock.platforms[choose_platform(variant, None)]
 
 
 def choose_exit_code(answers: Iterable[Diagnosis]) -> int:
@@ -119,7 +107,7 @@ def format_diagnoses(answers: Sequence[Diagnosis]) -> str:
     return as_lines(line for pair in zip(lines, remedies, strict=True) for line in pair if line)
 
 
-def _at_once(checks: Sequence[Question]) -> Iterator[Diagnosis]:
+def ask_at_once(checks: Sequence[Question]) -> Iterator[Diagnosis]:
     """Yield the answers, in order. A check that takes too long goes on in its thread, which nothing waits for."""
     futures = [start_daemon(check.run) for check in checks]
     end = time.monotonic() + LONGEST
@@ -127,14 +115,15 @@ def _at_once(checks: Sequence[Question]) -> Iterator[Diagnosis]:
         try:
             yield Diagnosis(check.name, OK, future.result(max(0.0, end - time.monotonic())))
         except TimeoutError:
-            yield _make_failed_diagnosis(
+            yield make_failed_diagnosis(
                 check, FetchError(f"no answer within {LONGEST:g} s", hint="check the network and proxy")
             )
         except DrydockError as error:
-            yield _make_failed_diagnosis(check, error)
+            yield make_failed_diagnosis(check, error)
 
 
-def _make_failed_diagnosis(check: Question, error: DrydockError) -> Diagnosis:
+def make_failed_diagnosis(check: Question, error: DrydockError) -> Diagnosis:
+    """Return what an error says of a question."""
     state = WARN if isinstance(error, GoneError) else check.state
     return Diagnosis(check.name, state, "; ".join(error.problems), error.hint, error.code)
 
@@ -142,14 +131,13 @@ def _make_failed_diagnosis(check: Question, error: DrydockError) -> Diagnosis:
 # --- this machine ---------------------------------------------------------------------------------------------------
 
 
-def _list_machine_checks(project: Project, pins: LockedPlatform | None, env: Mapping[str, str]) -> Iterator[Question]:
+def list_machine_questions(pins: LockedPlatform | None, env: Mapping[str, str]) -> Iterator[Question]:
+    """Yield what is asked of this machine. Raises DrydockError for a configuration that cannot be read."""
     yield Question("engine", _check_engine)
     yield Question("disk", lambda: _check_disk(pins, env))
     yield Question("mirrors", lambda: _check_mirrors(env))
     yield Question("proxy", lambda: _check_proxy(make_index_access(read_indexes(env), env), env))
     yield Question("certificates", lambda: _check_certificates(make_index_access(read_indexes(env), env), env))
-    if project.below:
-        yield Question("project", lambda: _check_project_pins(project), WARN)
 
 
 def _check_engine() -> str:
@@ -170,11 +158,6 @@ def _check_disk(pins: LockedPlatform | None, env: Mapping[str, str]) -> str:
     if free < needed_bytes:
         raise DiskFullError(message, hint="docker builder prune; or set DRYDOCK_CACHE to a folder on a larger disk")
     return message
-
-
-def _check_project_pins(project: Project) -> str:
-    ci_requirements.check_requirements(project)
-    return f"{project.root}: CI installs this drydock, by its hash"
 
 
 def _list_wheel_sizes(pins: LockedPlatform | None) -> Iterator[int]:
@@ -205,7 +188,7 @@ def _check_certificates(reached: Access, env: Mapping[str, str]) -> str:
     return f"{path}: {len(ssl.create_default_context(cafile=path).get_ca_certs())} authorities"
 
 
-def _check_clock(dates: Sequence[tuple[float, str]]) -> Diagnosis:
+def check_clock(dates: Sequence[tuple[float, str]]) -> Diagnosis:
     """Compare this machine's clock with the Date of the servers that answered."""
     skews = [abs(when - email.utils.parsedate_to_datetime(date).timestamp()) for when, date in dates]
     if not skews:
@@ -219,9 +202,10 @@ def _check_clock(dates: Sequence[tuple[float, str]]) -> Diagnosis:
 # --- servers --------------------------------------------------------------------------------------------------------
 
 
-def _list_server_checks(
+def list_server_questions(
     variant: Variant | None, pins: LockedPlatform | None, env: Mapping[str, str], dates: list[tuple[float, str]]
 ) -> Iterator[Question]:
+    """Yield what is asked of servers, whose times are added to `dates`. Raises as `list_machine_questions` does."""
     mirrors, places, file = read_mirrors(env), read_indexes(env), find_mirrors_file(env)
     base, reached = pins.base if pins else None, make_index_access(read_indexes(env), env)
     pages = [*_list_index_pages(places, variant, pins)]
