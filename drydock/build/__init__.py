@@ -1,1 +1,1 @@
-"""From a variant and its lock to an image."""
+"""From a variant with its lock to an image."""

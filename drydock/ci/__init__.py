@@ -1,1 +1,1 @@
-"""CI: workflows rendered from the matrix, and the tasks that they run."""
+"""The workflows of CI servers, rendered from the matrix, with what their jobs run."""

@@ -1,1 +1,1 @@
-"""matrix.yaml, accelerators and mirrors.yaml, read strictly."""
+"""matrix.yaml, the files of accelerators, mirrors.yaml: read strictly."""

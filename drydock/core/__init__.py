@@ -1,1 +1,1 @@
-"""Errors, the console, files, paths and processes. Imports nothing else of drydock."""
+"""Errors, the console, files, paths, processes. Imports nothing else of drydock."""

@@ -1,1 +1,1 @@
-"""Inspect, compare, verify and audit images."""
+"""What an image in a registry holds: inspected, compared, verified, audited."""

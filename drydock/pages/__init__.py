@@ -1,1 +1,1 @@
-"""The pages of docs/, the tables in them, and the site that is made of them."""
+"""The pages of docs/ with their generated tables, as files or as a site."""

@@ -16,7 +16,7 @@ from drydock.lock import kind_runs
 from drydock.lock.proof import TIERS
 from drydock.model.caches import Cache
 from drydock.model.variant import Variant
-from drydock.pages import failures_page, matrix_table, pictures, reference_pages, variables_page
+from drydock.pages import failures_page, folder_tables, matrix_table, pictures, reference_pages, variables_page
 from drydock.pages.markdown import make_table
 from drydock.run.machine import make_natural_key
 from entrypoints.core.language import Translations, Words, translate_text
@@ -53,6 +53,8 @@ def make_marked_tables(
     tables_by_page = {project / "README.md": {"accelerators": make_accelerator_table(variants, rows)}}
     if kinds := kind_runs.read_kinds(project):
         tables_by_page[project / "CONTRIBUTING.md"] = {"kinds of tests": make_kinds_table(kinds)}
+    if (project / "ARCHITECTURE.md").is_file():
+        tables_by_page[project / "ARCHITECTURE.md"] = folder_tables.make_folder_tables(project.root)
     if (project / "docs/build.md").is_file():
         tables_by_page[project / "docs/build.md"] = {"exit codes": exit_codes()}
     if (project / "docs/container.md").is_file():

@@ -1,1 +1,1 @@
-"""Push an image and its attached documents to a registry, and set its tags."""
+"""Pushes an image with its attached documents to a registry, then sets its tags."""

@@ -1,1 +1,1 @@
-"""Several machines: one topology is read, planned with reasons, rendered, checked and rolled out."""
+"""Several machines: one topology file, planned with reasons, rendered, checked, started."""

@@ -1,1 +1,1 @@
-"""What is kept between starts: compiled code, models, and their quota."""
+"""What is kept between starts: compiled code, models, their quota."""

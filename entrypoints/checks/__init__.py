@@ -1,1 +1,1 @@
-"""Facts compared with expectations: findings, and scripts that fix them."""
+"""Facts compared with expectations: findings, scripts that fix them."""

@@ -1,1 +1,1 @@
-"""Decisions: pure functions that choose a setting and say why. One module or folder per accelerator."""
+"""Pure functions that choose a setting, with the reason. One module or folder for each accelerator."""

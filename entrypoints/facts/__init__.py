@@ -1,1 +1,1 @@
-"""Probes and the facts about a host that they return."""
+"""Probes, which return the facts about a host."""

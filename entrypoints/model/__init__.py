@@ -1,1 +1,1 @@
-"""What the model is: its configuration, size and shape."""
+"""What the model is: its configuration, size, shape."""

@@ -1,1 +1,1 @@
-"""From decisions to the command and environment of vLLM."""
+"""From decisions to the command of vLLM, with its environment."""

@@ -1,1 +1,1 @@
-"""Start vLLM, supervise it, and report its health."""
+"""Starts vLLM, supervises it, reports its health."""

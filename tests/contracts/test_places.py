@@ -1,0 +1,54 @@
+"""Where things are: each folder has one subject, and the walks in ARCHITECTURE.md lead through the code."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+import pytest
+
+from drydock.core.paths import ROOT
+from drydock.pages.folder_tables import read_first_line
+
+pytestmark = pytest.mark.checkout
+STEP = re.compile(r"^\d+\. `([\w/]+\.py): (\w+)`: .+[.:]$")
+"""A step of a walk: the file, the function in it, and what it does."""
+WALKS = ("One build", "One start")
+
+
+def test_a_folder_is_one_subject() -> None:
+    """A sentence that needs `and` is about two."""
+    folders = [path for package in ("drydock", "entrypoints") for path in (ROOT / package).iterdir() if path.is_dir()]
+    lines = {
+        str(path.relative_to(ROOT)): read_first_line(path).partition(". ")[0] for path in folders if (path / "__init__.py").is_file()
+    }
+    assert len(lines) > 30
+    assert {name: line for name, line in lines.items() if not line or re.search(r"\band\b", line)} == {}
+
+
+def read_walk(heading: str) -> Iterator[tuple[str, str]]:
+    """Yield file and function of each step of a walk."""
+    _, _, text = (ROOT / "ARCHITECTURE.md").read_text().partition(f"\n### {heading}\n")
+    for line in text.partition("\n#")[0].splitlines():
+        if re.match(r"\d", line):
+            step = STEP.match(line)
+            assert step, line
+            yield step[1], step[2]
+
+
+def list_names(file: str, function: str) -> set[str]:
+    """Return the names that a function uses. Raises StopIteration if the file has no such function."""
+    nodes = ast.walk(ast.parse((ROOT / file).read_text()))
+    body = next(node for node in nodes if isinstance(node, ast.FunctionDef) and node.name == function)
+    names = {node.attr for node in ast.walk(body) if isinstance(node, ast.Attribute)}
+    return names | {node.id for node in ast.walk(body) if isinstance(node, ast.Name)}
+
+
+@pytest.mark.parametrize("heading", WALKS)
+def test_each_step_of_a_walk_is_called_by_one_before_it(heading: str) -> None:
+    steps = [*read_walk(heading)]
+    assert len(steps) == 10
+    for number, (_, function) in enumerate(steps):
+        callers = [list_names(*step) for step in steps[:number]]
+        assert number == 0 or any(function in names for names in callers), function
