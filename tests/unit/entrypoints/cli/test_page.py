@@ -85,18 +85,6 @@ def test_every_recorded_host_has_a_page_of_its_plan(name: str) -> None:
         assert finding.severity == "PASS" or finding.text in page.text, finding.id
 
 
-@for_each(PLANS)
-def test_a_plan_gives_no_device_more_memory_than_it_has(name: str) -> None:
-    facts, plan = PLANS[name]
-
-    numbers = {device.number for device in facts.devices} or {node.id for node in facts.nodes}
-    assert plan.uses or not facts.devices
-    for use in plan.uses:
-        assert use.number in numbers
-        assert min(use.weights, use.other, use.cache) >= 0
-        assert use.weights + use.other + use.cache <= use.total
-
-
 def h100(uses: tuple[Use, ...], **settings: str) -> str:
     """Return the page of a plan for eight H100."""
     facts = expect.read("cuda-h100-8x", expect.profile_of("cuda-h100-8x"))

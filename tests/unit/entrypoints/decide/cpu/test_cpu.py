@@ -66,14 +66,6 @@ def test_float32_takes_twice_the_memory_for_weights() -> None:
 # --- parallelism
 
 
-def test_one_rank_a_node_for_a_model_that_is_worth_splitting() -> None:
-    chosen = values(facts(cores=8, nodes=2))
-
-    assert chosen["--tensor-parallel-size"] == "2"
-    assert chosen["--distributed-executor-backend"] == "mp"
-    assert chosen[BIND] == "0-3|4-7"
-
-
 def test_a_small_model_gets_an_engine_on_each_node() -> None:
     decision = decided(facts(cores=8, nodes=2), model=SMOLLM2)
     chosen = {name: value.value for name, value in decision.values.items()}
