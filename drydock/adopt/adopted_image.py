@@ -29,7 +29,6 @@ from drydock.oci.added_layers import AddedLayer
 from drydock.oci.manifest import Manifest, to_manifest
 from drydock.oci.reference import Reference, parse_reference
 from drydock.publish import bindings, push, tags
-from drydock.publish.push import PublishOptions
 from drydock.publish.repository import PublishedTag, Repository
 from drydock.registry.blobs import BlobContent, BytesContent, RemoteContent
 
@@ -140,26 +139,27 @@ def choose_tag(where: Reference, variant: Variant) -> str:
 
 def push_image(
     jobs: Sequence[Job],
-    described: AdoptedImage,
     assembled: AssembledImage,
     base: BaseImage,
     where: Reference,
-    options: PublishOptions,
-) -> AdoptedImage:
+    signer: cosign.Signer | None,
+    *,
+    insecure: bool,
+) -> dict[str, Any]:
     """Write an image into a registry with its documents, then sign it, then set its tag.
 
-    There is a job for each platform. Returns what was described, with what was written.
+    There is a job for each platform. Returns what was written, as fields of `AdoptedImage`.
 
     Raises RegistryError, CredentialsError, and TagError if the tag is that of another release.
     """
     started = time.monotonic()
-    signer = push.signer_of(options)
     cosign.require_signer(signer)
     variant = jobs[0].variant
-    repository = open_destination(where, insecure=options.insecure)
+    repository = open_destination(where, insecure=insecure)
     tag = choose_tag(where, variant)
     planned = repository.plan_tag(assembled.manifest.digest, tag)
-    subject = bindings.Subject(str(repository.where), variant.id, described.digest, described.platforms, "adopted")
+    platforms = {name: manifest.digest for name, manifest in assembled.platforms.items()}
+    subject = bindings.Subject(str(repository.where), variant.id, assembled.manifest.digest, platforms, "adopted")
     binding = bindings.bind_chosen_tag(repository, subject, planned, signer)
     pushed = push.push_contents(repository, _list_blobs(assembled, base, repository))
     for manifest in (*assembled.platforms.values(), assembled.manifest):
@@ -172,18 +172,16 @@ def push_image(
         for job in jobs
     }
     attached[assembled.manifest.digest] = (*attached.get(assembled.manifest.digest, ()), binding)
-    push.attach_documents(repository, [*assembled.platforms.values(), assembled.manifest], attached, options)
-    return described.model_copy(
-        update={
-            "upstream": upstream_documents.carry_documents(base, repository),
-            "documents": {digest: tuple(item.name for item in items) for digest, items in attached.items()},
-            "tag": repository.tag(assembled.manifest, tag),
-            "blobs": {how: sum(blob.how == how for blob in pushed) for how in ("uploaded", "mounted", "present")},
-            "bytes_sent": sum(blob.size for blob in pushed if blob.how == "uploaded"),
-            "signed": signer is not None,
-            "seconds": round(time.monotonic() - started, 1),
-        }
-    )
+    push.attach_documents(repository, [*assembled.platforms.values(), assembled.manifest], attached, signer)
+    return {
+        "upstream": upstream_documents.carry_documents(base, repository),
+        "documents": {digest: tuple(item.name for item in items) for digest, items in attached.items()},
+        "tag": repository.tag(assembled.manifest, tag),
+        "blobs": {how: sum(blob.how == how for blob in pushed) for how in ("uploaded", "mounted", "present")},
+        "bytes_sent": sum(blob.size for blob in pushed if blob.how == "uploaded"),
+        "signed": signer is not None,
+        "seconds": round(time.monotonic() - started, 1),
+    }
 
 
 def open_destination(where: Reference, *, insecure: bool) -> Repository:

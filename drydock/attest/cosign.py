@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 from drydock.core.errors import InputError, RegistryError, UntrustedError
 from drydock.core.files import parse_any_json, refuse_duplicate_keys
 from drydock.core.network_settings import is_loopback
+from drydock.model.shared_options import SignOptions, TrustOptions
 from drydock.oci.reference import Reference
 
 INSTALL_HINT = "install it: apt-get install -t testing cosign, or from https://github.com/sigstore/cosign/releases"
@@ -72,19 +73,22 @@ class Trust(NamedTuple):
         return bool(self.key or self.identity)
 
 
-def trust_of(options: Sequence[str], *, insecure: bool) -> Trust:
-    """Return whom the options accept: key, identity, issuer and trusted root.
-
-    Raises InputError if options that require each other are incomplete.
-    """
-    key, identity, issuer, root = options
-    if bool(identity) != bool(issuer):
+def trust_of(options: TrustOptions) -> Trust:
+    """Return whom the options accept. Raises InputError if options that require each other are incomplete."""
+    if bool(options.identity) != bool(options.issuer):
         raise InputError("--identity and --issuer require each other")
-    if key and identity:
+    if options.verify_key and options.identity:
         raise InputError("--verify-key and --identity exclude each other: the image is verified with one of them")
-    if root and not identity:
+    if options.trusted_root and not options.identity:
         raise InputError("--trusted-root requires --identity and --issuer")
-    return Trust(key, identity, issuer, insecure, root)
+    return Trust(options.verify_key, options.identity, options.issuer, options.insecure, options.trusted_root)
+
+
+def choose_signer(options: SignOptions, *, insecure: bool = False, signing_config: str = "") -> Signer | None:
+    """Return who signs, or None if nothing is signed. Raises InputError."""
+    if options.sign_key and options.keyless:
+        raise InputError("--sign-key and --sign-keyless exclude each other")
+    return Signer(options.sign_key, insecure, signing_config) if options.sign_key or options.keyless else None
 
 
 def require_signer(signer: Signer | None, env: Mapping[str, str] = os.environ) -> None:

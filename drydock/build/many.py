@@ -31,6 +31,7 @@ from drydock.engine import daemon
 from drydock.inputs import wheels as resolve
 from drydock.inputs.store import whole_folder
 from drydock.model.record import Record
+from drydock.model.variant import Variant
 from drydock.oci import image_layout as oci
 
 AT_ONCE = 4
@@ -66,6 +67,20 @@ class Outcome(Record):
     why: str = ""
     hint: str = ""
     exit_code: int = 0
+
+
+def prepare_jobs(
+    variants: Sequence[Variant], prepare: Callable[[str], Job], platform: str
+) -> tuple[list[Job], list[Outcome]]:
+    """Return a job for each row that has one, and why the others have none."""
+    jobs: list[Job] = []
+    failures: list[Outcome] = []
+    for variant in variants:
+        try:
+            jobs.append(prepare(variant.id))
+        except DrydockError as error:
+            failures.append(record_failure(variant.id, platform or variant.platforms[0], error))
+    return jobs, failures
 
 
 def record_failure(variant: str, platform: str, error: DrydockError, seconds: float = 0) -> Outcome:
@@ -253,3 +268,29 @@ def _assign_builders(
 
 def _sum_wheel_bytes(job: Job) -> int:
     return 1 + sum(wheel.size for layer in job.pins.layers.values() for wheel in layer)
+
+
+# --- what is printed ------------------------------------------------------------------------------------------------
+
+COLUMNS = ("row", "seconds", "cached", "digest", "")
+
+
+def format_build_outcomes(outcomes: Sequence[Outcome]) -> str:
+    """Return one line for each row, and below why rows failed or were left out."""
+    cells = [COLUMNS, *(_make_outcome_cells(outcome) for outcome in outcomes if outcome.state != "left out")]
+    widths = [max(len(line[place]) for line in cells) for place in range(len(COLUMNS))]
+    lines = ["  ".join(f"{cell:{width}}" for cell, width in zip(line, widths, strict=True)).rstrip() for line in cells]
+    lines = lines if len(lines) > 1 else ["nothing to build"]
+    for state in ("failed", "left out"):
+        reasons: dict[str, list[str]] = {}
+        for outcome in (row for row in outcomes if row.state == state):
+            reasons.setdefault(outcome.why, []).append(outcome.variant)
+        if reasons:
+            lines += ["", f"{state}:", *(f"  {', '.join(names)}: {why}" for why, names in reasons.items())]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _make_outcome_cells(outcome: Outcome) -> tuple[str, ...]:
+    if outcome.state == "failed":
+        return outcome.variant, f"{outcome.seconds:.1f}", "", "", "failed"
+    return outcome.variant, f"{outcome.seconds:.1f}", outcome.cached, outcome.digest, outcome.recorded

@@ -7,13 +7,14 @@ import re
 import subprocess
 from collections.abc import Mapping
 
+from drydock.attest.cosign import choose_signer
 from drydock.ci.workflow import BRANCH
 from drydock.config.matrix import find_variant, read_matrix
 from drydock.core.errors import CredentialsError, InputError
 from drydock.core.project import Project
+from drydock.model.shared_options import SignOptions
 from drydock.oci.reference import parse_reference
-from drydock.publish import foundations, push
-from drydock.publish.push import Published, PublishOptions
+from drydock.publish import foundations
 
 USER, PASSWORD = "DRYDOCK_REGISTRY_USER", "DRYDOCK_REGISTRY_PASSWORD"
 SECRET = (PASSWORD, "CI_REGISTRY_PASSWORD")
@@ -32,16 +33,10 @@ def tags_of(ref: str) -> tuple[str, str]:
     return match[1], CANDIDATE if match[2] else STABLE
 
 
-def publish_release(
-    project: Project, target: str, registry: str, ref: str, key: str, env: Mapping[str, str] = os.environ
-) -> Published:
-    """Log in if the environment has credentials, publish the built image, and sign it.
-
-    Signs with `key`, else with the key in DRYDOCK_COSIGN_KEY, else with the CI job's OIDC identity.
-    """
-    version, channel = tags_of(ref)
-    login_to_registry(registry, env)
-    return push.publish_image(project, target, _make_publish_options(registry.lower(), version, channel, key, env))
+def choose_ci_signing(key: str, env: Mapping[str, str] = os.environ) -> SignOptions:
+    """Return who signs: `key`, else the key in DRYDOCK_COSIGN_KEY, else the CI job's OIDC identity."""
+    key = key or env.get("DRYDOCK_COSIGN_KEY", "")
+    return SignOptions(sign_key=key, keyless=not key)
 
 
 def push_foundation(
@@ -49,17 +44,10 @@ def push_foundation(
 ) -> None:
     """Push the foundation of a built image, signed as the image is."""
     login_to_registry(registry, env)
-    signer = push.signer_of(_make_publish_options(registry, "", "", key, env))
+    signer = choose_signer(choose_ci_signing(key, env))
     foundations.push_foundations(
         project, [find_variant(read_matrix(project), target)], registry, signer, insecure=False
     )
-
-
-def _make_publish_options(
-    registry: str, version: str, channel: str, key: str, env: Mapping[str, str]
-) -> PublishOptions:
-    key = key or env.get("DRYDOCK_COSIGN_KEY", "")
-    return PublishOptions(registry, version, channel, key=key, keyless=not key)
 
 
 def login_to_registry(registry: str, env: Mapping[str, str] = os.environ) -> bool:

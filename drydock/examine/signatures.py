@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 
 from drydock.attest import cosign, documents
 from drydock.core.errors import InputError, UntrustedError
+from drydock.examine.remote_image import Image
 from drydock.oci.reference import Reference
 
 HINT = "do not run this image; contact its publisher"
@@ -63,6 +64,12 @@ class Signatures:
             if NO_SIGNATURE not in str(error):
                 raise
             raise UntrustedError(*error.problems, hint=copy_hint(self._mirror_of, self._named, where.digest)) from error
+
+    def check_platforms(self, image: Image, platforms: Iterable[str]) -> None:
+        """Check the image of each platform that is another one than the reference names."""
+        for platform in platforms:
+            if image.platforms[platform].digest != image.digest:
+                self.check(image.where.at(image.platforms[platform].digest), platform)
 
     def check_documents(self, where: Reference, platform: str, listed: Sequence[tuple[str, str]]) -> None:
         """Check the signatures of documents: artifact type and digest of each.

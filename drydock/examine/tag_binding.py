@@ -70,10 +70,15 @@ def choose_tag_name(where: Reference) -> str:
     return where.tag or ("" if where.digest else where.name)
 
 
-def is_channel(where: Reference) -> bool:
+def _is_channel(where: Reference) -> bool:
     """Tell whether a reference has a tag that may move, and so an age."""
     tag = choose_tag_name(where)
     return bool(tag) and not tags.is_release(tag)
+
+
+def choose_tag_age(reference: str, max_age: int, *, with_statement: bool) -> int:
+    """Return the age that the tag may have: with a statement, which has an age too, none if the tag never moves."""
+    return max_age if not with_statement or _is_channel(parse_reference(reference)) else 0
 
 
 def make_image_name(where: Reference, mirror_of: str, image: str, platforms: Mapping[str, str], max_age: int) -> Named:
@@ -85,7 +90,7 @@ def make_image_name(where: Reference, mirror_of: str, image: str, platforms: Map
     else:
         origin = where
     name = Named(where, f"{origin.host}/{origin.repository}", image, platforms, max_age, time.time())
-    if max_age and not is_channel(where):
+    if max_age and not _is_channel(where):
         raise InputError(f"--max-age {max_age}: {where} is not a channel: only a channel has an age")
     return name
 

@@ -122,11 +122,6 @@ class TrustOptions(InsecureOption):
     trusted_root: str = ""
     """trusted root file (cosign trusted-root create), to verify without network"""
 
-    @property
-    def signers(self) -> tuple[str, str, str, str]:
-        """Return whose signatures count: key, identity, issuer and trusted root."""
-        return self.verify_key, self.identity, self.issuer, self.trusted_root
-
 
 class SignOptions(VerbOptions):
     """Who signs."""

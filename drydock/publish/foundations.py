@@ -27,6 +27,7 @@ from drydock.inputs import indexes
 from drydock.inputs.store import whole_folder
 from drydock.lock import lockfile
 from drydock.model.record import Record
+from drydock.model.shared_options import TrustOptions
 from drydock.model.variant import Variant
 from drydock.oci import image_layout as oci
 from drydock.oci.manifest import Manifest
@@ -81,15 +82,12 @@ def parse_foundations_address(registry: str) -> Reference:
 # --- pull -----------------------------------------------------------------------------------------------------------
 
 
-def make_registry_pull(registry: str, trust_in: Sequence[str], *, insecure: bool) -> Pull | None:
-    """Return what `build` asks for foundations; None without a registry.
-
-    `trust_in` is key, identity, issuer and trusted root. Raises InputError.
-    """
-    trust = cosign.trust_of(trust_in, insecure=insecure)
+def make_registry_pull(registry: str, options: TrustOptions) -> Pull | None:
+    """Return what `build` asks for foundations; None without a registry. Raises InputError."""
+    trust = cosign.trust_of(options)
     if registry:
         return partial(pull_foundation, Source(parse_foundations_address(registry), trust))
-    if trust.required or insecure:
+    if trust.required or options.insecure:
         text = "--verify-key, --identity and --insecure are for foundations"
         raise InputError(text, hint="add --foundations HOST/REPOSITORY")
     return None

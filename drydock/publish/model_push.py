@@ -27,7 +27,7 @@ from drydock.oci import image_layout, strict
 from drydock.oci.manifest import to_manifest
 from drydock.oci.reference import parse_reference
 from drydock.publish import bindings
-from drydock.publish.push import WORKERS, PublishOptions, attach_documents, push_contents, signer_of
+from drydock.publish.push import WORKERS, attach_documents, push_contents
 from drydock.publish.repository import Repository
 from drydock.registry.blobs import FileContent
 from entrypoints.core.weight_files import WEIGHTS
@@ -97,18 +97,17 @@ def _get_content_size(part: FileContent | bytes) -> int:
     return len(part) if isinstance(part, bytes) else part.size
 
 
-def push_model(folder: Path, name: str, options: PublishOptions) -> PushedModel:
-    """Push a model's folder with its bill of materials; sign both if the options say so.
+def push_model(folder: Path, name: str, signer: cosign.Signer | None = None, *, insecure: bool = False) -> PushedModel:
+    """Push a model's folder with its bill of materials; sign both if there is a signer.
 
     Raises InputError, FetchError for files that are not as they were pulled, RegistryError.
     """
     where = parse_reference(name.removeprefix(OCI))
     if where.digest:
         raise InputError(f"{name}: found a digest, expected REGISTRY/NAME, with or without a tag")
-    signer = signer_of(options)
     cosign.require_signer(signer)
     access = indexes.make_index_access(indexes.read_indexes(), os.environ)
-    repository = Repository(where._replace(tag=""), access, insecure=options.insecure)
+    repository = Repository(where._replace(tag=""), access, insecure=insecure)
     repository.push_bytes(b"{}")  # a part of the bill of materials: without access, no file is hashed in vain
     model_folder, layers = layers_of(folder)
     licence = model_bom.licence_of(_read_model_card(folder))
@@ -131,7 +130,7 @@ def push_model(folder: Path, name: str, options: PublishOptions) -> PushedModel:
     repository.manifests.push(image)
     bill = model_bom.make_model_bom(where.repository, image.digest, model_folder, licence)
     about = (documents.Attached(documents.MODEL_BOM, bill), binding)
-    attach_documents(repository, [image], {image.digest: about}, options)
+    attach_documents(repository, [image], {image.digest: about}, signer)
     repository.tag(image, tag)  # at last: a tag names what is whole
     return PushedModel(
         model=f"{OCI}{where.at(image.digest)}",

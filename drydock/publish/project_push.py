@@ -17,7 +17,7 @@ from drydock.model.record import Record
 from drydock.oci.manifest import to_manifest
 from drydock.oci.reference import parse_reference
 from drydock.publish import bindings
-from drydock.publish.push import PublishOptions, attach_documents, signer_of
+from drydock.publish.push import attach_documents
 from drydock.publish.repository import Repository
 from drydock.registry.manifests import EMPTY, MANIFEST
 
@@ -35,20 +35,21 @@ class PushedProject(Record):
     signed: bool
 
 
-def push_project(project: Project, name: str, options: PublishOptions) -> PushedProject:
-    """Push the files of a project; sign them if the options say so. The same files have the same digest.
+def push_project(
+    project: Project, name: str, signer: cosign.Signer | None = None, *, insecure: bool = False
+) -> PushedProject:
+    """Push the files of a project; sign them if there is a signer. The same files have the same digest.
 
     Raises InputError, RegistryError, and TagError for a release tag that names another project.
     """
     where = parse_reference(name.removeprefix(OCI))
     if where.digest:
         raise InputError(f"{name}: found a digest, expected REGISTRY/NAME, with or without a tag")
-    signer = signer_of(options)
     cosign.require_signer(signer)
     _check_pushable(project)
     files = project_files.in_folder(project.root)
     access = indexes.make_index_access(indexes.read_indexes(), os.environ)
-    repository = Repository(where._replace(tag=""), access, insecure=options.insecure)
+    repository = Repository(where._replace(tag=""), access, insecure=insecure)
     config, layer = (repository.push_bytes(data) for data in (b"{}", project_files.pack_project(files)))
     manifest = to_manifest(
         {
@@ -64,7 +65,7 @@ def push_project(project: Project, name: str, options: PublishOptions) -> Pushed
     subject = bindings.Subject(str(repository.where), "", manifest.digest, {}, "project")
     binding = bindings.bind_chosen_tag(repository, subject, planned, signer)
     repository.manifests.push(manifest)
-    attach_documents(repository, [manifest], {manifest.digest: (binding,)}, options)
+    attach_documents(repository, [manifest], {manifest.digest: (binding,)}, signer)
     repository.tag(manifest, tag)  # at last: a tag names what is whole
     return PushedProject(
         address=f"{OCI}{where.at(manifest.digest)}",

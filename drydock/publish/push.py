@@ -7,17 +7,14 @@ again: an interrupted publish resumes when it is run again, and a completed one 
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from drydock.attest import cosign, documents
 from drydock.attest.documents import Attached
 from drydock.build.build_job import BuildOptions, Job, prepare_job
-from drydock.config import matrix
 from drydock.core.console import as_lines, byte_progress, log
 from drydock.core.errors import InputError, RegistryError
 from drydock.core.files import parse_any_json
@@ -36,34 +33,9 @@ from drydock.registry.manifests import INDEX, MANIFEST
 
 WORKERS = 4
 """Number of blobs that are pushed at the same time."""
-LONGEST = 36500
-"""Days after which a tag may expire."""
 INSTEAD = ", then `./inv verify --record`; or `./inv adopt IMAGE --to REGISTRY/NAME`, which needs no build"
 Documents = Mapping[str, tuple[Attached, ...]]
 """Digest → documents to attach to it."""
-
-
-class PublishOptions(NamedTuple):
-    """Options of `publish`."""
-
-    registry: str
-    """Host and path of the repositories, such as ghcr.io/acme."""
-    release: str = ""
-    channel: str = ""
-    dry_run: bool = False
-    insecure: bool = False
-    key: str = ""
-    """Key for cosign."""
-    keyless: bool = False
-    """Sign with an identity instead of a key."""
-    signing_config: str = ""
-    """File that names the services for keyless signing; cosign's defaults if empty."""
-    expires: int = 0
-    """Days after which `verify` refuses the tags; 0 for never."""
-    allow_rollback: bool = False
-    """Whether a channel may move to an older release."""
-    signature_tags: bool = False
-    """Whether images also get the older form of a signature, which admission policies read."""
 
 
 class Published(Record):
@@ -104,78 +76,19 @@ class Layout(NamedTuple):
         return oci.path_of_blob(self.folder, digest)
 
 
-def publish_image(project: Project, target: str, options: PublishOptions) -> Published:
-    """Push the built images of a variant, and tag them.
-
-    Raises InputError, TagError, RegistryError or CredentialsError; LicenceError or UntrustedError if the image may not
-    be published: its digest must be recorded for the current inputs.
-    """
-    started = time.monotonic()
-    signer = signer_of(options)
-    if options.signing_config and not options.keyless:
-        raise InputError("--signing-config requires --sign-keyless")
-    if options.signature_tags and not options.key:
-        raise InputError("--signature-tags requires --sign-key")
-    if not 0 <= options.expires <= LONGEST:
-        raise InputError(f"--expires {options.expires}: expected a number of days, from 1 to {LONGEST}")
-    variant = matrix.find_variant(matrix.read_matrix(project), target)
-    repository, tags = repository_of(variant, options), tags_of(variant, options)
-    cosign.require_signer(signer)
-    layouts = list_built_layouts(project, variant)
-    for layout in layouts:
-        layout.job.require_recorded(layout.manifest.digest)
-    image = combine_manifests(layouts)
-    planned = [repository.plan_tag(image.digest, tag) for tag in tags]
-    earlier = bindings.read_channel_bindings(repository, planned, signer)
-    documents = documents_of(repository.where, layouts, image, options, earlier)
-    if options.dry_run:
-        pushed = _plan_blobs(repository, layouts)
-    else:
-        pushed, planned = push_image(repository, layouts, image, documents, options)
-    return Published(
-        variant=variant.id,
-        image=str(repository.where.at(image.digest)),
-        digest=image.digest,
-        platforms={layout.job.platform: layout.manifest.digest for layout in layouts},
-        tags=tuple(planned),
-        blobs={how: sum(blob.how == how for blob in pushed) for how in ("uploaded", "mounted", "present")},
-        bytes_sent=sum(blob.size for blob in pushed if blob.how == "uploaded"),
-        referrers={digest: tuple(item.name for item in items) for digest, items in documents.items()},
-        signed=bool(options.key or options.keyless) and not options.dry_run,
-        dry_run=options.dry_run,
-        seconds=round(time.monotonic() - started, 1),
-    )
-
-
-def push_image(
-    repository: Repository, layouts: Sequence[Layout], image: Manifest, documents: Documents, options: PublishOptions
-) -> tuple[list[Pushed], list[PublishedTag]]:
-    """Push blobs, manifests and documents, and then set the tags, so that a tag always names a complete image."""
-    pushed = push_blobs(repository, layouts)
-    push_manifests(repository, layouts, image)
-    attach_documents(repository, [*(layout.manifest for layout in layouts), image], documents, options)
-    return pushed, [repository.tag(image, tag) for tag in tags_of(layouts[0].job.variant, options)]
-
-
-def repository_of(variant: Variant, options: PublishOptions) -> Repository:
-    """Return the repository of a variant: one per accelerator, so that its variants share layers."""
-    where = parse_reference(f"{options.registry.rstrip('/')}/{variant.accelerator}")
+def open_row_repository(registry: str, variant: Variant, *, insecure: bool) -> Repository:
+    """Return the repository of a variant: one per accelerator, so that its variants share layers. Raises InputError."""
+    where = parse_reference(f"{registry.rstrip('/')}/{variant.accelerator}")
     if where.tag or where.digest:
-        raise InputError(f"--registry {options.registry}: expected host and path, such as ghcr.io/acme")
-    return Repository(where, indexes.make_index_access(indexes.read_indexes(), os.environ), insecure=options.insecure)
+        raise InputError(f"--registry {registry}: expected host and path, such as ghcr.io/acme")
+    return Repository(where, indexes.make_index_access(indexes.read_indexes(), os.environ), insecure=insecure)
 
 
-def tags_of(variant: Variant, options: PublishOptions) -> tuple[str, ...]:
+def name_tags(variant: Variant, release: str, channel: str) -> tuple[str, ...]:
     """Return the tags to set, the release tag first because it can be refused."""
-    names: tuple[str, ...] = ()
-    channel = options.channel
-    if options.release:
-        names += (tags.format_release_tag(variant.id, options.release),)
-    elif not channel:
-        channel = tags.EDGE
-    if channel:
-        names += tags.format_channel_tags(variant.id, channel, default=variant.default)
-    return names
+    names = (tags.format_release_tag(variant.id, release),) if release else ()
+    channel = channel or ("" if release else tags.EDGE)
+    return (*names, *tags.format_channel_tags(variant.id, channel, default=variant.default)) if channel else names
 
 
 def list_built_layouts(project: Project, variant: Variant) -> list[Layout]:
@@ -261,34 +174,40 @@ def push_manifests(repository: Repository, layouts: Iterable[Layout], image: Man
             repository.manifests.push(manifest)
 
 
-def documents_of(
-    where: Reference,
-    layouts: Sequence[Layout],
-    image: Manifest,
-    options: PublishOptions,
-    earlier: Mapping[str, bindings.Binding] = MappingProxyType({}),
-) -> dict[str, tuple[Attached, ...]]:
-    """Return the documents to attach to each digest; `earlier` is what the registry's channels name now, by tag.
+def require_recorded(layouts: Iterable[Layout]) -> None:
+    """Raise UntrustedError unless each digest is recorded for the current inputs."""
+    for layout in layouts:
+        layout.job.require_recorded(layout.manifest.digest)
 
-    Raises LicenceError or UntrustedError if an image may not be published, TagError if a channel would go back.
+
+def name_subject(repository: Repository, layouts: Sequence[Layout], image: Manifest) -> bindings.Subject:
+    """Return what the tags are bound to."""
+    platforms = {layout.job.platform: layout.manifest.digest for layout in layouts}
+    return bindings.Subject(str(repository.where), layouts[0].job.variant.id, image.digest, platforms)
+
+
+def make_row_documents(
+    where: Reference, layouts: Sequence[Layout], image: Manifest, bound: Iterable[bindings.Binding]
+) -> Documents:
+    """Return the documents of each platform's image, and the bindings of the tags to the image that they name.
+
+    Raises LicenceError or UntrustedError if an image may not be published.
     """
     documents_by_digest = {
         layout.manifest.digest: documents.make_documents(layout.job, layout.folder, layout.manifest, str(where))
         for layout in layouts
     }
-    platforms = {layout.job.platform: layout.manifest.digest for layout in layouts}
-    subject = bindings.Subject(str(where), layouts[0].job.variant.id, image.digest, platforms)
-    terms = bindings.Terms(options.release, options.expires, options.allow_rollback)
-    bound = [bindings.bind_tag(subject, tag, terms, earlier) for tag in tags_of(layouts[0].job.variant, options)]
-    documents_by_digest[image.digest] = (
-        *documents_by_digest.get(image.digest, ()),
-        *(item.attached() for item in bound),
-    )
-    return documents_by_digest
+    of_image = documents_by_digest.get(image.digest, ())
+    return {**documents_by_digest, image.digest: (*of_image, *(binding.attached() for binding in bound))}
 
 
 def attach_documents(
-    repository: Repository, manifests: Iterable[Manifest], documents: Documents, options: PublishOptions
+    repository: Repository,
+    manifests: Iterable[Manifest],
+    documents: Documents,
+    signer: cosign.Signer | None,
+    *,
+    signature_tags: bool = False,
 ) -> None:
     """Attach the documents to each manifest; sign manifests and documents."""
     digests: list[str] = []
@@ -300,20 +219,10 @@ def attach_documents(
         ]
         digests += [manifest.digest, *(artifact.digest for artifact in artifacts)]
         _restore_referrers(repository, manifest, artifacts)
-    signer = signer_of(options)
     if signer:
         cosign.sign_digests([repository.where.at(digest) for digest in dict.fromkeys(digests)], signer)
-    if signer and options.signature_tags:
+    if signer and signature_tags:
         cosign.sign_digests([repository.where.at(digest) for digest in images], signer._replace(as_tag=True))
-
-
-def signer_of(options: PublishOptions) -> cosign.Signer | None:
-    """Return who signs, or None if nothing is signed. Raises InputError."""
-    if options.key and options.keyless:
-        raise InputError("--sign-key and --sign-keyless exclude each other")
-    if not (options.key or options.keyless):
-        return None
-    return cosign.Signer("" if options.keyless else options.key, options.insecure, options.signing_config)
 
 
 def _restore_referrers(repository: Repository, manifest: Manifest, artifacts: Sequence[Manifest]) -> None:
@@ -347,7 +256,7 @@ def _index_layout_blobs(layouts: Iterable[Layout]) -> dict[str, tuple[Path | Blo
     }
 
 
-def _plan_blobs(repository: Repository, layouts: Iterable[Layout]) -> list[Pushed]:
+def plan_blobs(repository: Repository, layouts: Iterable[Layout]) -> list[Pushed]:
     """Return the result that pushing the blobs would have."""
     return [
         Pushed(digest, size, "present" if repository.blobs.has(digest) else "uploaded")

@@ -84,7 +84,7 @@ def adopt_base(project: Project, options: AdoptOptions) -> AdoptedImage:
     project.check_writable(MATRIX)
 
     # Find the upstream image, and trust it before anything in it is read.
-    trust = cosign.trust_of(options.signers, insecure=options.insecure)
+    trust = cosign.trust_of(options)
     base = _open_upstream(options)
     log(f"base: {base.reference}")
     is_verified = upstream_documents.check_signature(base, trust)
@@ -163,14 +163,15 @@ def _deliver_image(
 ) -> AdoptedImage:
     """Write an image into a registry, and with --load into the engine; return what was written."""
     from drydock.adopt import adopted_image
+    from drydock.attest.cosign import choose_signer
     from drydock.build import build
     from drydock.build.build_job import BuildOptions, choose_platform, prepare_job
-    from drydock.publish.push import PublishOptions
 
     jobs = [prepare_job(project, adopted.row, BuildOptions(platform=name)) for name in base.platforms]
     if destination:
-        signing = PublishOptions("", insecure=options.insecure, key=options.sign_key, keyless=options.keyless)
-        adopted = adopted_image.push_image(jobs, adopted, assembled, base, destination, signing)
+        signer = choose_signer(options, insecure=options.insecure)
+        pushed = adopted_image.push_image(jobs, assembled, base, destination, signer, insecure=options.insecure)
+        adopted = adopted.model_copy(update=pushed)
     if not options.load:
         return adopted
     platform = choose_platform(jobs[0].variant, options.platform or None)

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from drydock.cli.task_helpers import choose_variants, here, require_target
 from drydock.cli.verb import Verb
+from drydock.core.console import write_output
+from drydock.core.files import format_json
+from drydock.model.record import dump_record
 from drydock.model.shared_options import AdvisoryOptions, JsonOption, PlatformOption
 
 
@@ -18,14 +21,17 @@ class AuditOptions(AdvisoryOptions, PlatformOption, JsonOption):
 def audit_row(options: AuditOptions) -> None:
     """Search an image for secrets, build tools, unneeded privileges and writable paths, or for vulnerabilities."""
     from drydock.build.build_job import BuildOptions, prepare_job
-    from drydock.examine import examine_tasks
+    from drydock.examine import audit
+    from drydock.examine.advisories.advisory_record import format_advisories
+    from drydock.examine.advisories.advisory_search import choose_database, look_up, raise_if_found, read_pinned
 
     if options.advisories or options.database:
-        examine_tasks.print_lock_advisories(
-            here(), choose_variants(options.target), options.database, options.ignore, json=options.json
-        )
-    else:
-        target = require_target("audit", options.target, "--advisories alone covers every variant")
-        examine_tasks.audit_build(
-            prepare_job(here(), target, BuildOptions(platform=options.platform or None)), json=options.json
-        )
+        pinned = read_pinned(here(), choose_variants(options.target))
+        advisories = look_up(pinned, choose_database(options.database), options.ignore)
+        write_output(format_json(dump_record(advisories)) if options.json else format_advisories(advisories))
+        raise_if_found(advisories)
+        return
+    target = require_target("audit", options.target, "--advisories alone covers every variant")
+    audited = audit.audit_job(prepare_job(here(), target, BuildOptions(platform=options.platform or None)))
+    write_output(format_json(dump_record(audited)) if options.json else audit.format_audit(audited))
+    audit.enforce_hardening(audited)

@@ -2,8 +2,19 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
 from drydock.cli.task_helpers import foundations_of, here
 from drydock.cli.verb import Verb
+from drydock.config.matrix import find_variant, read_matrix
+from drydock.core.console import write_output
+from drydock.core.errors import InputError
+from drydock.core.files import format_json
+from drydock.core.project import Project
+from drydock.model.record import dump_record
 from drydock.model.shared_options import (
     BuilderOption,
     ContextOption,
@@ -16,8 +27,12 @@ from drydock.model.shared_options import (
     VerboseOption,
 )
 
+if TYPE_CHECKING:
+    from drydock.build.build import Pull
+    from drydock.build.build_job import Job
 
-class BuildVerbOptions(
+
+class BuildRowsOptions(
     LockedOptions,
     ContextOption,
     PlatformOption,
@@ -52,23 +67,96 @@ class BuildVerbOptions(
     identity: str = ""
     """also accept foundations signed by this identity; requires --issuer"""
 
+    def check(self, targets: Sequence[str]) -> None:
+        """Raise InputError for options that contradict each other."""
+        ways = [*(["--target"] if targets else []), *(["--all-locked"] if self.all_locked else [])]
+        ways += ["--changed-since"] if self.changed_since is not None else []
+        if not ways:
+            raise InputError("build requires --target", hint="./inv matrix lists the targets")
+        if len(ways) > 1:
+            raise InputError(f"{' and '.join(ways)} exclude each other", hint=f"leave out {' and '.join(ways[1:])}")
+        if self.stand_ins and self.supplied:
+            raise InputError("--supplied: stand-ins take no such files", hint="--context NAME=FOLDER replaces a stub")
+        if self.supplied and (ways != ["--target"] or len(targets) > 1):
+            raise InputError(
+                "--supplied: names the files of one variant", hint="build that one by itself with --target"
+            )
+        if self.root and "auto" not in targets:
+            raise InputError("--root is the recorded host to choose a variant for", hint="add --target auto")
+
 
 @Verb
-def build_rows(options: BuildVerbOptions) -> None:
+def build_rows(options: BuildRowsOptions) -> None:
     """Build an image without network, load it into the engine and print its digest. Inputs without a pin get one."""
-    from drydock.build import build_job
-    from drydock.inputs import overrides
-    from drydock.projects import build_verb
+    from drydock.build import build
+    from drydock.run import auto
 
-    settings = build_job.BuildOptions(
-        options.platform or None, options.offline, overrides.parse_contexts(options.context)
+    pull = _choose_pull(options)
+    builders, targets = _split_names(options.builder, "--builder"), _split_names(",".join(options.target), "--target")
+    options.check(targets)
+    project = here()
+    prepare = partial(_prepare_job, project, options)
+    if len(targets) == 1 and len(builders) <= 1:
+        job = prepare(auto.resolve_id(project, targets[0], options.root))
+        built = build.build_image(
+            job, builder=next(iter(builders), None), no_cache=options.no_cache, may_pull=not options.offline, pull=pull
+        )
+        write_output(format_json(dump_record(built)) if options.json else f"{built.image}\n{built.digest}\n")
+        return
+
+    from drydock.build import many
+    from drydock.ci import locked_rows
+
+    variants = read_matrix(project)
+    if targets:
+        roots = {auto.AUTO: options.root}
+        rows = [find_variant(variants, auto.resolve_id(project, name, roots.get(name, ""))) for name in targets]
+        left_out = []
+    else:
+        rows, left_out = locked_rows.select_locked_rows(project, variants, options.changed_since)
+    rows = list({variant.id: variant for variant in rows}.values())
+    jobs, failures = many.prepare_jobs(rows, prepare, options.platform)
+    settings = many.ManyOptions(builders, options.no_cache, may_pull=not options.offline, pull=pull)
+    outcomes = {outcome.variant: outcome for outcome in (*failures, *many.build_all(jobs, settings))}
+    results = [*(outcomes[variant.id] for variant in rows), *left_out]
+    write_output(
+        format_json({"rows": [dump_record(outcome) for outcome in results]})
+        if options.json
+        else many.format_build_outcomes(results)
     )
-    pull = build_verb.make_foundation_pull(
-        foundations_of(options.foundations), options.signers, insecure=options.insecure
+    sys.exit(max((outcome.exit_code for outcome in results), default=0))
+
+
+def _choose_pull(options: BuildRowsOptions) -> Pull | None:
+    """Return what is asked for foundations; None if no option names any. Raises InputError."""
+    registry = foundations_of(options.foundations)
+    if not (registry or options.insecure or options.verify_key or options.identity or options.issuer):
+        return None
+    from drydock.publish import foundations  # it imports what pushes, signs and describes images
+
+    return foundations.make_registry_pull(registry, options)
+
+
+def _split_names(text: str, option: str) -> list[str]:
+    """Split at commas, each word once. Raises InputError for an empty one."""
+    words = [word.strip() for word in text.split(",")] if text else []
+    if not all(words):
+        raise InputError(f"{option} {text}: a name between commas is empty", hint=f"write {option} A,B")
+    return list(dict.fromkeys(words))
+
+
+def _prepare_job(project: Project, options: BuildRowsOptions, row: str) -> Job:
+    """Return the job of a row with everything pinned, or with stand-ins."""
+    from drydock.build.build_job import BuildOptions
+    from drydock.inputs import overrides
+    from drydock.projects import locking
+
+    settings = BuildOptions(options.platform or None, options.offline, overrides.parse_contexts(options.context))
+    return locking.job_of(
+        project,
+        row,
+        settings,
+        locked=options.locked,
+        supplied_folders=options.supplied,
+        stand_ins=options.stand_ins,
     )
-    builders = build_verb.parse_builders(options.builder)
-    how = build_verb.RowOptions(
-        settings, builders, options.no_cache, options.locked, options.supplied, options.stand_ins, pull
-    )
-    which = build_verb.Which(options.target, options.root, options.all_locked, options.changed_since)
-    build_verb.build_rows(here(), which, how, json=options.json)

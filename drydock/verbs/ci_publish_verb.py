@@ -8,6 +8,7 @@ from drydock.core.console import write_output
 from drydock.core.files import format_json
 from drydock.model.record import dump_record
 from drydock.model.shared_options import JsonOption, RowOption
+from drydock.verbs.publish_verb import PublishOptions, publish_row
 
 
 class CiPublishOptions(RowOption, JsonOption):
@@ -27,7 +28,11 @@ def publish_from_ci(options: CiPublishOptions) -> None:
     from drydock.ci import publishing
     from drydock.publish import push
 
-    published = publishing.publish_release(here(), options.target, options.registry, options.ref, options.sign_key)
+    release, channel = publishing.tags_of(options.ref)
+    publishing.login_to_registry(options.registry)
+    signing = publishing.choose_ci_signing(options.sign_key)
+    what = PublishOptions(target=options.target, release=release, channel=channel, **vars(signing))
+    published = publish_row(here(), options.registry.lower(), what)
     if foundations := foundations_of(""):
         publishing.push_foundation(here(), options.target, foundations, options.sign_key)
     write_output(format_json(dump_record(published)) if options.json else push.format_published_image(published))

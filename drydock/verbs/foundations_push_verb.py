@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from drydock.cli.task_helpers import choose_variants, foundations_of, here
 from drydock.cli.verb import Verb
 from drydock.core.console import write_output
 from drydock.core.files import format_json
 from drydock.model.record import dump_record
-from drydock.model.shared_options import InsecureOption, JsonOption, SharedFoundations, SignOptions
-
-if TYPE_CHECKING:
-    from drydock.publish.push import PublishOptions
+from drydock.model.shared_options import SharedFoundations, SignOptions
 
 
 class FoundationsPushOptions(SharedFoundations, SignOptions):
@@ -25,10 +20,11 @@ class FoundationsPushOptions(SharedFoundations, SignOptions):
 @Verb
 def push_foundations(options: FoundationsPushOptions) -> None:
     """Push foundations that `build` keeps, for `build --foundations` on other machines."""
-    from drydock.publish import foundations, push
+    from drydock.attest.cosign import choose_signer
+    from drydock.publish import foundations
 
     where = foundations_of(options.registry, "--registry")
-    signer = push.signer_of(_make_signing(options))
+    signer = choose_signer(options, insecure=options.insecure)
     pushed = foundations.push_foundations(
         here(), choose_variants(options.target), where, signer, insecure=options.insecure
     )
@@ -36,19 +32,3 @@ def push_foundations(options: FoundationsPushOptions) -> None:
         write_output(format_json({"pushed": [dump_record(foundation) for foundation in pushed]}))
     else:
         write_output(foundations.format_pushed_foundations(pushed))
-
-
-def _make_signing(options: FoundationsPushOptions | ModelPushOptions) -> PublishOptions:
-    """Return how something is signed that no release names."""
-    from drydock.publish.push import PublishOptions
-
-    return PublishOptions("", insecure=options.insecure, key=options.sign_key, keyless=options.keyless)
-
-
-class ModelPushOptions(SignOptions, InsecureOption, JsonOption):
-    """Which model is pushed, and where."""
-
-    folder: str
-    """folder with the model, such as one of `model pull`"""
-    name: str
-    """REGISTRY/NAME, with or without :TAG"""

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from drydock.cli.task_helpers import here
 from drydock.cli.verb import Verb
+from drydock.core.console import write_output
+from drydock.core.files import format_json
+from drydock.model.record import dump_record
 from drydock.model.shared_options import AdvisoryOptions, JsonOption, TrustOptions
 
 
@@ -21,11 +24,29 @@ class ImageAuditOptions(AdvisoryOptions, TrustOptions, JsonOption):
 @Verb
 def audit_image(options: ImageAuditOptions) -> None:
     """Search an image in a registry for secrets, build tools, privileges and writable paths, or for vulnerabilities."""
-    from drydock.examine import examine_tasks
+    from drydock.attest.cosign import trust_of
+    from drydock.examine import audit, remote_image
+    from drydock.examine.advisories.advisory_record import format_advisories
+    from drydock.examine.advisories.advisory_search import choose_database, look_up, raise_if_found
+    from drydock.examine.advisories.bill import read_listed
+    from drydock.examine.signatures import Signatures, require_trust
+    from drydock.oci.reference import parse_reference
 
-    trusted = examine_tasks.ReferenceOptions(options.signers, options.unsigned, options.insecure, options.platform)
+    remote_image.refuse_row_name(here(), options.reference)
+    trust = trust_of(options)
+    require_trust(trust, "audit", unsigned=options.unsigned)
+    signatures = Signatures(trust, parse_reference(options.reference))
+    image = remote_image.open_image(options.reference, insecure=options.insecure, accept=signatures.check_image)
+    platforms = remote_image.choose_platforms(image, options.platform)
+    signatures.check_platforms(image, platforms)
     if options.advisories or options.database:
-        words = (options.reference, trusted, options.database, options.ignore)
-        examine_tasks.reference_advisories(here(), *words, json=options.json)
-    else:
-        examine_tasks.audit_reference(here(), options.reference, trusted, json=options.json)
+        pinned = read_listed(image, platforms, signatures)
+        advisories = look_up(pinned, choose_database(options.database), options.ignore)
+        write_output(format_json(dump_record(advisories)) if options.json else format_advisories(advisories))
+        raise_if_found(advisories)
+        return
+    audits = [audit.examine_published(here(), image, platform) for platform in platforms]
+    text = "".join(map(audit.format_audit, audits))
+    write_output(format_json({"images": [dump_record(audited) for audited in audits]}) if options.json else text)
+    for audited in audits:
+        audit.enforce_hardening(audited)

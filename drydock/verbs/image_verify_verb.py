@@ -5,6 +5,8 @@ from __future__ import annotations
 from drydock.cli.task_helpers import here
 from drydock.cli.verb import Verb
 from drydock.core.console import write_output
+from drydock.core.files import format_json
+from drydock.model.record import dump_record
 from drydock.model.shared_options import BuilderOption, JsonOption, StatementOptions, TrustOptions, VerboseOption
 
 
@@ -24,25 +26,27 @@ class ImageVerifyOptions(StatementOptions, TrustOptions, BuilderOption, VerboseO
 @Verb
 def verify_image(options: ImageVerifyOptions) -> None:
     """Verify an image in a registry: blobs, signatures, attestations, and a rebuild that gives the same digest."""
-    from drydock.examine import examine_tasks
+    from drydock.attest.cosign import trust_of
+    from drydock.examine import verify_published
+    from drydock.examine.remote_image import refuse_row_name
+    from drydock.examine.signatures import require_trust
+    from drydock.examine.tag_binding import choose_tag_age
 
     options.check_statement()
-    tag_age = examine_tasks.choose_tag_age(options.reference, options.max_age, with_statement=bool(options.statement))
-    settings = examine_tasks.verify_options(
-        options.signers,
-        options.builder,
-        rebuild=not options.registry_only,
-        insecure=options.insecure,
-        mirror_of=options.mirror_of,
-        max_age=tag_age,
-        unsigned=options.unsigned,
+    tag_age = choose_tag_age(options.reference, options.max_age, with_statement=bool(options.statement))
+    trust = trust_of(options)
+    refuse_row_name(here(), options.reference)
+    require_trust(trust, "verify", unsigned=options.unsigned)
+    settings = verify_published.VerifyOptions(
+        trust, not options.registry_only, options.builder, options.mirror_of, tag_age, unsigned=options.unsigned
     )
+    trusted = verify_published.verify_reference(here(), options.reference, settings)
     if not options.statement:
-        write_output(examine_tasks.report_verification(here(), options.reference, settings, json=options.json))
+        write_output(format_json(dump_record(trusted)) if options.json else verify_published.format_trusted(trusted))
         return
     from drydock.prove import served_statement
 
-    trusted = examine_tasks.verify_published_image(here(), options.reference, settings)
-    words = (options.statement, settings.trust, options.root, options.max_age)
-    shown = served_statement.verify_image_statement(here(), trusted, *words)
+    shown = served_statement.verify_image_statement(
+        here(), trusted, options.statement, trust, options.root, options.max_age
+    )
     write_output(served_statement.format_shown_statement(shown, trusted, json=options.json))

@@ -20,9 +20,9 @@ class ProjectPushOptions(SignOptions, InsecureOption, JsonOption):
 @Verb
 def push_project(options: ProjectPushOptions) -> None:
     """Publish your project's rows and files, and print the line with which other projects take them by digest."""
+    from drydock.attest.cosign import choose_signer
     from drydock.publish import project_push
-    from drydock.publish.push import PublishOptions
 
-    signing = PublishOptions("", insecure=options.insecure, key=options.sign_key, keyless=options.keyless)
-    pushed = project_push.push_project(here(), options.name, signing)
+    signer = choose_signer(options, insecure=options.insecure)
+    pushed = project_push.push_project(here(), options.name, signer, insecure=options.insecure)
     write_output(format_json(dump_record(pushed)) if options.json else project_push.format_from_line(pushed))

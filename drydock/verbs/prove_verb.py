@@ -21,11 +21,11 @@ class ProveOptions(RowOption, SignOptions):
 @Verb
 def prove_row(options: ProveOptions) -> None:
     """Build an image, serve a model on this machine's device and record the proof."""
+    from drydock.attest.cosign import choose_signer
     from drydock.prove import prove
-    from drydock.publish import push
     from drydock.run import container
 
     request = container.RunRequest(model=options.model) if options.model else None
-    signed = push.signer_of(push.PublishOptions("", key=options.sign_key, keyless=options.keyless))
+    signed = choose_signer(options)
     file = Path(options.output or here().root / f"build/statements/{options.target}.sigstore.json")
     prove.prove_image(here(), options.target, request, statement=prove.StatementFile(signed, file) if signed else None)

@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+import time
+from typing import TYPE_CHECKING
+
 from drydock.cli.task_helpers import here, registry_of
 from drydock.cli.verb import Verb
+from drydock.config.matrix import find_variant, read_matrix
 from drydock.core.console import write_output
+from drydock.core.errors import InputError
 from drydock.core.files import format_json
+from drydock.core.project import Project
 from drydock.model.record import dump_record
 from drydock.model.shared_options import InsecureOption, JsonOption, RowOption, SignOptions
 
+if TYPE_CHECKING:
+    from drydock.publish.push import Published
 
-class PublishVerbOptions(RowOption, SignOptions, InsecureOption, JsonOption):
+LONGEST = 36500
+"""Days after which a tag may expire."""
+
+
+class PublishOptions(RowOption, SignOptions, InsecureOption, JsonOption):
     """What is published, where, and how it is signed."""
 
     registry: str = ""
@@ -30,24 +42,70 @@ class PublishVerbOptions(RowOption, SignOptions, InsecureOption, JsonOption):
     signature_tags: bool = False
     """with --sign-key: also write signatures as tags sha256-….sig, which admission policies read"""
 
+    def check(self) -> None:
+        """Raise InputError for options that do not go together."""
+        if self.signing_config and not self.keyless:
+            raise InputError("--signing-config requires --sign-keyless")
+        if self.signature_tags and not self.sign_key:
+            raise InputError("--signature-tags requires --sign-key")
+        if not 0 <= self.expires <= LONGEST:
+            raise InputError(f"--expires {self.expires}: expected a number of days, from 1 to {LONGEST}")
+
 
 @Verb
-def publish_images(options: PublishVerbOptions) -> None:
+def publish_images(options: PublishOptions) -> None:
     """Push the built images and their attestations by digest, then the tags."""
     from drydock.publish import push
 
-    settings = push.PublishOptions(
-        registry_of(options.registry),
-        options.release,
-        options.channel,
-        options.dry_run,
-        options.insecure,
-        options.sign_key,
-        options.keyless,
-        options.signing_config,
-        options.expires,
-        options.allow_rollback,
-        options.signature_tags,
-    )
-    published = push.publish_image(here(), options.target, settings)
+    published = publish_row(here(), registry_of(options.registry), options)
     write_output(format_json(dump_record(published)) if options.json else push.format_published_image(published))
+
+
+def publish_row(project: Project, registry: str, options: PublishOptions) -> Published:
+    """Push the built images of a row with their documents, sign both, and set the tags last: each names a whole image.
+
+    Raises InputError, TagError, RegistryError or CredentialsError; LicenceError or UntrustedError if the image may not
+    be published: its digest must be recorded for the current inputs.
+    """
+    from drydock.attest import cosign
+    from drydock.publish import bindings, push
+
+    started = time.monotonic()
+    signer = cosign.choose_signer(options, insecure=options.insecure, signing_config=options.signing_config)
+    options.check()
+    variant = find_variant(read_matrix(project), options.target)
+    repository = push.open_row_repository(registry, variant, insecure=options.insecure)
+    tags = push.name_tags(variant, options.release, options.channel)
+    cosign.require_signer(signer)
+
+    layouts = push.list_built_layouts(project, variant)
+    push.require_recorded(layouts)
+    image = push.combine_manifests(layouts)
+    planned = [repository.plan_tag(image.digest, tag) for tag in tags]
+    earlier = bindings.read_channel_bindings(repository, planned, signer)
+    subject = push.name_subject(repository, layouts, image)
+    terms = bindings.Terms(options.release, options.expires, options.allow_rollback)
+    bound = [bindings.bind_tag(subject, tag, terms, earlier) for tag in tags]
+    documents = push.make_row_documents(repository.where, layouts, image, bound)
+
+    if options.dry_run:
+        pushed = push.plan_blobs(repository, layouts)
+    else:
+        pushed = push.push_blobs(repository, layouts)
+        push.push_manifests(repository, layouts, image)
+        manifests = [*(layout.manifest for layout in layouts), image]
+        push.attach_documents(repository, manifests, documents, signer, signature_tags=options.signature_tags)
+        planned = [repository.tag(image, tag) for tag in tags]
+    return push.Published(
+        variant=variant.id,
+        image=str(repository.where.at(image.digest)),
+        digest=image.digest,
+        platforms=subject.platforms,
+        tags=tuple(planned),
+        blobs={how: sum(blob.how == how for blob in pushed) for how in ("uploaded", "mounted", "present")},
+        bytes_sent=sum(blob.size for blob in pushed if blob.how == "uploaded"),
+        referrers={digest: tuple(item.name for item in items) for digest, items in documents.items()},
+        signed=signer is not None and not options.dry_run,
+        dry_run=options.dry_run,
+        seconds=round(time.monotonic() - started, 1),
+    )

@@ -21,7 +21,9 @@ def test_a_folder_is_one_subject() -> None:
     """A sentence that needs `and` is about two."""
     folders = [path for package in ("drydock", "entrypoints") for path in (ROOT / package).iterdir() if path.is_dir()]
     lines = {
-        str(path.relative_to(ROOT)): read_first_line(path).partition(". ")[0] for path in folders if (path / "__init__.py").is_file()
+        str(path.relative_to(ROOT)): read_first_line(path).partition(". ")[0]
+        for path in folders
+        if (path / "__init__.py").is_file()
     }
     assert len(lines) > 30
     assert {name: line for name, line in lines.items() if not line or re.search(r"\band\b", line)} == {}

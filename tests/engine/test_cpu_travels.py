@@ -16,8 +16,8 @@ from drydock.bundle.create import create_bundle
 from drydock.config.project_choice import DRYDOCK
 from drydock.core.paths import ROOT
 from drydock.prove import demo
-from drydock.publish.push import PublishOptions, publish_image
 from tests.support.cut_off import CutOff
+from tests.support.local_registry import publish
 from tests.support.servers import Registry
 from tests.support.signing_keys import key_pair
 
@@ -38,8 +38,8 @@ def test_an_empty_engine_pulls_it_by_its_digest_and_answers_rightly(
     try:
         with pytest.MonkeyPatch.context() as patch:  # a change's digest is recorded after its tests
             patch.setattr(Job, "require_recorded", Job.refuse_other)
-            options = PublishOptions(registry.host, release="1.0.0", key=str(signer))
-            image = publish_image(DRYDOCK, built.variant, options).image
+            words = {"registry": registry.host, "release": "1.0.0", "sign_key": str(signer)}
+            image = publish(DRYDOCK.root, **words, target=built.variant).image
         assert image.endswith(f"@{built.digest}")
         assert engine.docker("images", "--quiet") == ""
         with engine.serving_registry(registry.port, registry.command):

@@ -17,8 +17,7 @@ from drydock.core.errors import UntrustedError
 from drydock.engine import daemon
 from drydock.engine.connection import inspect_images
 from drydock.prove import demo, prove
-from drydock.publish import model_push as publishing
-from drydock.publish.push import PublishOptions
+from drydock.publish import model_push
 from drydock.run.container import Container, RunRequest
 from drydock.run.engine import Here
 from drydock.run.run_verb import require_image
@@ -47,7 +46,7 @@ def registry(tmp_path: Path) -> Iterator[Registry]:
 
 def wanted(job: Job, built: build.Built, folder: Path, registry: Registry) -> Container:
     """Push a model, and return the container that `run --model oci://…` starts."""
-    pushed = publishing.push_model(folder, f"{registry.host}/own/smollm2", PublishOptions(""))
+    pushed = model_push.push_model(folder, f"{registry.host}/own/smollm2")
     return prove.what_to_start(job, built, RunRequest(model=pushed.model, cache=CACHE), Here(DRYDOCK))
 
 
@@ -67,7 +66,7 @@ def test_a_changed_byte_of_the_weights_is_an_error_before_anything_starts(
 ) -> None:
     folder = write(tmp_path / "m")
     container = wanted(job, built, folder, registry)
-    blob = registry.blob_file([*publishing.layers_of(folder)[1]][-1])
+    blob = registry.blob_file([*model_push.layers_of(folder)[1]][-1])
     blob.write_bytes(blob.read_bytes().replace(b"bbbb", b"bbbB", 1))
     with pytest.raises(UntrustedError, match="the registry sent other bytes than the digest names"):
         require_image(container, "cpu", Here(DRYDOCK))

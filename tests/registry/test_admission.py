@@ -14,10 +14,8 @@ import yaml
 
 from drydock.attest.cosign import Trust, check_digest_signature
 from drydock.core.errors import InputError, UntrustedError
-from drydock.core.project import Project
 from drydock.examine.admission import make_admission_policy
-from drydock.publish.push import PublishOptions, publish_image
-from tests.support.local_registry import VARIANT
+from tests.support.local_registry import publish
 from tests.support.signed_image import Signed
 from tests.support.signing_keys import key_pair
 
@@ -49,14 +47,19 @@ def test_a_policy_admits_what_publish_signed_as_a_tag_and_nothing_else(
 
     with pytest.raises(UntrustedError, match="no signatures found"):
         check_digest_signature(image, ours)  # a bundle alone is not what the engines read
-    options = PublishOptions(signed.where.rpartition("/")[0], release="1.0.0", key=str(key), signature_tags=True)
-    publish_image(Project(signed.local.root), VARIANT, options)
+    options = {
+        "registry": signed.where.rpartition("/")[0],
+        "release": "1.0.0",
+        "sign_key": str(key),
+        "signature_tags": True,
+    }
+    publish(signed.local.root, **options)
     tags = signed.repository.manifests.tags()
     assert f"{signed.digest.replace(':', '-')}.sig" in tags
     check_digest_signature(image, ours)
     with pytest.raises(UntrustedError, match="no matching signatures"):
         check_digest_signature(image, theirs)
-    publish_image(Project(signed.local.root), VARIANT, options)
+    publish(signed.local.root, **options)
     assert signed.repository.manifests.tags() == tags
     signed.verify()
 

@@ -327,9 +327,9 @@ def test_an_adoption_that_fails_removes_no_row_of_another_run(
     upstream.push("v0.33.1")
     push_image, is_pushing = adopted_image.push_image, threading.Event()
 
-    def fail_first(jobs: Any, adopted: AdoptedImage, *words: Any) -> AdoptedImage:
-        if adopted.row.endswith("v0.33.1"):
-            return push_image(jobs, adopted, *words)
+    def fail_first(jobs: Any, *words: Any, **options: Any) -> dict[str, Any]:
+        if jobs[0].variant.id.endswith("v0.33.1"):
+            return push_image(jobs, *words, **options)
         is_pushing.set()
         end = time.monotonic() + 3
         while time.monotonic() < end and "v0.33.1" not in (project.root / "matrix.yaml").read_text():

@@ -26,8 +26,6 @@ from drydock.examine.verify_published import VerifyOptions
 from drydock.inputs import overrides
 from drydock.oci import image_layout as oci
 from drydock.oci.reference import parse_reference
-from drydock.publish import push
-from drydock.publish.push import PublishOptions
 from drydock.publish.repository import Repository
 from drydock.run import run_verb
 from drydock.run.container import RunRequest
@@ -46,6 +44,7 @@ from tests.registry.test_adopt import (
 )
 from tests.registry.test_projects import verb
 from tests.support import layouts
+from tests.support.local_registry import publish
 from tests.support.servers import Registry
 from tests.support.upstream_image import FILES, SETTINGS, Upstream, make_layer
 from tests.unit.drydock.run.test_run_verb import FakeHere
@@ -145,10 +144,10 @@ def test_publish_writes_the_same_digest_and_the_documents_that_adopt_attaches(
     project: Project, upstream: Upstream, adopted_digest: str
 ) -> None:
     with pytest.raises(InputError, match="no image was built") as caught:
-        push.publish_image(project, ROW, PublishOptions(f"{upstream.host}/published"))
+        publish(project.root, f"{upstream.host}/published", target=ROW)
     assert "./inv adopt" in caught.value.hint
     record_row(project)
-    published = push.publish_image(project, ROW, PublishOptions(f"{upstream.host}/published"))
+    published = publish(project.root, f"{upstream.host}/published", target=ROW)
     assert published.digest == adopted_digest
     assert published.tags[0].tag == f"{ROW}-edge"
     assert {*published.referrers[adopted_digest]} > {"lock.json", "licences.json", "provenance.json", "sbom.spdx.json"}
@@ -302,7 +301,7 @@ def test_an_image_that_only_the_engine_has_is_adopted_into_it(
     assert image_loading.has_complete_image(adopted.loaded, adopted.digest)
     assert (adopted.facts["digest"], adopted.facts["vllm"], adopted.bytes_sent) == (digest, "0.33.0", 0)
     record_row(project, "local-row")
-    published = push.publish_image(project, "local-row", PublishOptions(f"{upstream.host}/published"))
+    published = publish(project.root, f"{upstream.host}/published", target="local-row")
     assert published.digest == adopted.digest
     for changes in ({"to": "reg.example/x"}, {"load": False}, {"verify_key": "k"}):
         with pytest.raises(InputError, match="--from-engine"):

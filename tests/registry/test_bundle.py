@@ -34,9 +34,8 @@ from drydock.examine.remote_image import open_image
 from drydock.model.locked import LockedFile
 from drydock.model.record import dump_record
 from drydock.publish import push
-from drydock.publish.push import PublishOptions, publish_image
 from tests.support.filled_registry import StockedRepository
-from tests.support.local_registry import PLATFORMS, VARIANT
+from tests.support.local_registry import PLATFORMS, VARIANT, publish
 from tests.support.needed_programs import require_program
 from tests.support.servers import Registry
 from tests.support.signing_keys import key_pair
@@ -111,9 +110,7 @@ def test_what_was_loaded_is_published_with_what_was_said_where_it_was_built(
 ) -> None:
     load_bundle(Project(carried.here.root), carried.file, carried.vouched)
     monkeypatch.setenv("DRYDOCK_BUILDER_ID", "https://another.example/builder")
-    publication = publish_image(
-        Project(carried.here.root), VARIANT, PublishOptions(f"{registry.host}/bundled", release="1.0.0")
-    )
+    publication = publish(carried.here.root, f"{registry.host}/bundled", release="1.0.0")
     assert publication.platforms == carried.created.images[VARIANT]
     image = open_image(publication.image)
     kinds = {"application/vnd.in-toto+json": ""}

@@ -12,6 +12,7 @@ from drydock.build.build_job import Job
 from drydock.config.server_access import Access
 from drydock.core.errors import InputError, RegistryError, UntrustedError
 from drydock.lock.image_record import write_platform_record
+from drydock.model.shared_options import TrustOptions
 from drydock.oci import image_layout as oci
 from drydock.publish import foundation_use, foundations
 from drydock.publish.push import push_blobs, read_layout
@@ -22,7 +23,6 @@ from tests.support.local_registry import PLATFORMS, LocalRepository
 from tests.support.servers import Registry
 
 PLATFORM = PLATFORMS[0]
-NO_SIGNER = ("", "", "", "")
 
 
 @pytest.fixture
@@ -47,8 +47,8 @@ def push(job: Job, registry: Registry, key: Path | None = None) -> foundations.P
 def pulled(job: Job, registry: Registry, key: Path | None = None) -> dict[str, bytes] | None:
     """Return what another machine, which keeps nothing, gets; None for nothing."""
     shutil.rmtree(job.foundation.parent, ignore_errors=True)
-    trust = (str(key.with_suffix(".pub")), "", "", "") if key else NO_SIGNER
-    pull = foundations.make_registry_pull(f"{registry.host}/own/f", trust, insecure=False)
+    trust = TrustOptions(verify_key=str(key.with_suffix(".pub")) if key else "")
+    pull = foundations.make_registry_pull(f"{registry.host}/own/f", trust)
     assert pull
     return content(job.foundation) if pull(job) else None
 

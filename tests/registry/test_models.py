@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from drydock.attest import cosign, documents
+from drydock.attest.cosign import Signer
 from drydock.config.server_access import Access
 from drydock.core import http
 from drydock.core.errors import CredentialsError, InputError, RegistryError, TagError
 from drydock.inputs import model_images
 from drydock.oci.reference import parse_reference
-from drydock.publish import model_push as publishing
-from drydock.publish.push import PublishOptions
+from drydock.publish import model_push
 from drydock.publish.repository import Repository
 from tests.support.model_folder import FILES, write
 from tests.support.servers import FaultyProxy, Registry
@@ -25,8 +25,8 @@ def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DRYDOCK_CACHE", str(tmp_path / "cache"))
 
 
-def push(folder: Path, name: str, key: Path | None = None) -> publishing.PushedModel:
-    return publishing.push_model(folder, name, PublishOptions("", key=str(key or "")))
+def push(folder: Path, name: str, key: Path | None = None) -> model_push.PushedModel:
+    return model_push.push_model(folder, name, Signer(str(key)) if key else None)
 
 
 def test_a_model_is_pushed_once_and_signed_with_its_bill(registry: Registry, tmp_path: Path, key: Path) -> None:
@@ -59,14 +59,14 @@ def test_an_unsteady_network_changes_nothing(
     finally:
         proxy.close()
     assert pushed.digest == push(folder, f"{registry.host}/own/unsteady").digest
-    for digest, layer in publishing.layers_of(folder)[1].items():
+    for digest, layer in model_push.layers_of(folder)[1].items():
         assert registry.blob_file(digest).read_bytes() == b"".join(layer.pieces(0, layer.size))
 
 
 def test_a_changed_byte_is_an_error_before_anything_is_parsed(registry: Registry, tmp_path: Path) -> None:
     folder = write(tmp_path / "m", {**FILES, "config.json": json.dumps({"a": "changed later"}).encode()})
     pushed = push(folder, f"{registry.host}/own/changed")
-    blob = registry.blob_file(next(iter(publishing.layers_of(folder)[1])))
+    blob = registry.blob_file(next(iter(model_push.layers_of(folder)[1])))
     blob.write_bytes(blob.read_bytes().replace(b"changed later", b"changed Later"))
     with pytest.raises(RegistryError, match="the registry sent sha256:"):
         model_images.describe_model_image(pushed.model)
@@ -76,8 +76,8 @@ def test_a_file_that_becomes_shorter_while_it_is_sent_is_an_error_at_once(
     registry: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = write(tmp_path / "m")
-    hashed = publishing.layers_of(folder)
-    monkeypatch.setattr(publishing, "layers_of", lambda _: hashed)
+    hashed = model_push.layers_of(folder)
+    monkeypatch.setattr(model_push, "layers_of", lambda _: hashed)
     (folder / "b.safetensors").write_bytes(b"b")
     with pytest.raises(InputError, match=r"b\.safetensors: became shorter while it was read"):
         push(folder, f"{registry.host}/own/shorter")
@@ -89,7 +89,7 @@ def test_a_file_that_becomes_shorter_while_it_is_sent_is_an_error_at_once(
 def test_a_key_or_a_registry_that_does_not_open_is_an_error_before_a_file_is_hashed(
     registry: Registry, guarded: Registry, tmp_path: Path, key: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(publishing, "layers_of", lambda _: pytest.fail("hashed"))
+    monkeypatch.setattr(model_push, "layers_of", lambda _: pytest.fail("hashed"))
     monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
     with pytest.raises(InputError, match="no such file"):
         push(tmp_path / "m", f"{registry.host}/own/late", tmp_path / "no.key")
@@ -102,6 +102,6 @@ def test_a_release_of_a_model_that_names_another_one_is_an_error_before_anything
 ) -> None:
     push(write(tmp_path / "m"), f"{registry.host}/own/release:tiny-1.0.0")
     other_model = write(tmp_path / "other", {**FILES, "config.json": b'{"another": 1}'})
-    monkeypatch.setattr(publishing, "push_contents", lambda *_: pytest.fail("pushed"))
+    monkeypatch.setattr(model_push, "push_contents", lambda *_: pytest.fail("pushed"))
     with pytest.raises(TagError, match=r"tiny-1\.0\.0: the release tag already names"):
         push(other_model, f"{registry.host}/own/release:tiny-1.0.0")

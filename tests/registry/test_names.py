@@ -18,9 +18,8 @@ from drydock.oci.manifest import to_manifest
 from drydock.oci.reference import parse_reference
 from drydock.publish import bindings
 from drydock.publish.bindings import DAY
-from drydock.publish.push import PublishOptions, publish_image
 from drydock.registry.manifests import INDEX
-from tests.support.local_registry import VARIANT
+from tests.support.local_registry import VARIANT, publish
 from tests.support.signed_image import Signed
 
 
@@ -109,11 +108,7 @@ def test_what_an_earlier_version_published_is_still_verified_by_its_release_tag(
     cosign.sign_digests([parse_reference(signed.where).at(artifact.digest)], cosign.Signer(str(key)))
     assert signed.verify().digest == signed.done.digest
     assert "published before channels were signed" in signed.refused(f"{signed.where}:stable")
-    publish_image(
-        Project(signed.local.root),
-        VARIANT,
-        PublishOptions(signed.where.rpartition("/")[0], channel="stable", key=str(key)),
-    )
+    publish(signed.local.root, signed.where.rpartition("/")[0], channel="stable", sign_key=str(key))
     assert signed.verify(f"{signed.where}:stable").digest == signed.done.digest
 
 

@@ -19,7 +19,6 @@ from drydock.examine import verify_published
 from drydock.examine.verify_published import Trusted, VerifyOptions
 from drydock.oci.reference import parse_reference
 from drydock.publish import foundations, model_push, project_push, push
-from drydock.publish.push import PublishOptions
 from drydock.verbs import adopt_verb
 from tests.registry.test_adopt import options, project, upstream
 from tests.registry.test_foundations import job
@@ -92,7 +91,7 @@ def test_a_foundation_and_not_an_image_under_its_key(job: Job, registry: Registr
 def test_a_model_by_digest_and_by_tag(registry: Registry, tmp_path: Path, key: Path, project: Project) -> None:
     folder, repository = write(tmp_path / "m"), f"{registry.host}/own/printed-model"
     for tag in ("", ":v1", ":tiny-1.0.0"):
-        pushed = model_push.push_model(folder, f"{repository}{tag}", PublishOptions("", key=str(key)))
+        pushed = model_push.push_model(folder, f"{repository}{tag}", Signer(str(key)))
         trusted = verify_printed(model_push.format_pushed_model(pushed), repository, key, project)
         assert len(trusted) == 2
         assert "the bill of materials names this digest" in trusted[1].shown
@@ -101,7 +100,7 @@ def test_a_model_by_digest_and_by_tag(registry: Registry, tmp_path: Path, key: P
 def test_a_project_by_digest_and_by_tag(registry: Registry, tmp_path: Path, key: Path) -> None:
     project = Project(write_project(tmp_path / "vendor", VENDOR), (ROOT,))
     repository = f"{registry.host}/own/printed-project"
-    settings = PublishOptions("", key=str(key))
+    settings = Signer(str(key))
     for tag in ("", ":v1"):
         pushed = project_push.push_project(project, f"{repository}{tag}", settings)
         assert len(verify_printed(project_push.format_from_line(pushed), repository, key, project)) == 1

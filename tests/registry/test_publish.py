@@ -20,11 +20,11 @@ from drydock.core.errors import InputError, RegistryError, TagError
 from drydock.core.project import Project
 from drydock.oci.reference import parse_reference
 from drydock.publish import bindings, push
-from drydock.publish.push import Published, PublishOptions, list_built_layouts, publish_image
+from drydock.publish.push import Published, list_built_layouts
 from drydock.publish.repository import Repository
 from drydock.registry import registry_client
 from drydock.registry.manifests import INDEX
-from tests.support.local_registry import VARIANT, LocalRepository
+from tests.support.local_registry import VARIANT, LocalRepository, publish
 from tests.support.servers import Registry
 from tests.support.small_disk import small_disk
 
@@ -36,9 +36,7 @@ def repository(registry: Registry, path: str, state: Path) -> Repository:
 
 
 def test_blobs_then_manifests_then_tags(registry: Registry, local: LocalRepository, tmp_path: Path) -> None:
-    publication = publish_image(
-        Project(local.root), VARIANT, PublishOptions(f"{registry.host}/first", release="1.0.0", channel="stable")
-    )
+    publication = publish(local.root, f"{registry.host}/first", release="1.0.0", channel="stable")
     there = repository(registry, "first/cpu", tmp_path).manifests
     assert set(publication.platforms) == {"linux/amd64", "linux/arm64"}
     assert {tag: there.digest(tag) for tag in (f"{VARIANT}-1.0.0", f"{VARIANT}-stable", "stable")} == dict.fromkeys(
@@ -55,40 +53,38 @@ def test_blobs_then_manifests_then_tags(registry: Registry, local: LocalReposito
 
 
 def test_a_second_time_nothing_travels_and_nothing_moves(registry: Registry, local: LocalRepository) -> None:
-    options = PublishOptions(f"{registry.host}/second", release="1.0.0")
-    first, again = (publish_image(Project(local.root), VARIANT, options) for _ in range(2))
+    options = {"registry": f"{registry.host}/second", "release": "1.0.0"}
+    first, again = (publish(local.root, **options) for _ in range(2))
     assert first.bytes_sent > 0
     assert (again.bytes_sent, again.blobs["uploaded"], again.digest) == (0, 0, first.digest)
     assert [tag.moves for tag in again.tags] == [False]
 
 
 def test_what_another_repository_holds_is_mounted(registry: Registry, local: LocalRepository) -> None:
-    publish_image(Project(local.root), VARIANT, PublishOptions(f"{registry.host}/mounts/a"))
-    publication = publish_image(Project(local.root), VARIANT, PublishOptions(f"{registry.host}/mounts/b"))
+    publish(local.root, f"{registry.host}/mounts/a")
+    publication = publish(local.root, f"{registry.host}/mounts/b")
     assert (publication.bytes_sent, publication.blobs["uploaded"]) == (0, 0)
     assert publication.blobs["mounted"] > 0
 
 
 def test_a_dry_run_changes_nothing(registry: Registry, local: LocalRepository, tmp_path: Path) -> None:
-    options = PublishOptions(f"{registry.host}/dry", release="1.0.0", dry_run=True)
-    publication = publish_image(Project(local.root), VARIANT, options)
+    options = {"registry": f"{registry.host}/dry", "release": "1.0.0", "dry_run": True}
+    publication = publish(local.root, **options)
     assert (publication.dry_run, publication.blobs["present"], publication.bytes_sent > 0) == (True, 0, True)
     assert repository(registry, "dry/cpu", tmp_path).manifests.tags() == ()
 
 
 def test_a_release_never_moves_and_a_channel_does(registry: Registry, local: LocalRepository, tmp_path: Path) -> None:
     where = f"{registry.host}/moving"
-    first = publish_image(Project(local.root), VARIANT, PublishOptions(where, release="1.0.0", channel="edge"))
+    first = publish(local.root, where, release="1.0.0", channel="edge")
     other_repository = LocalRepository(tmp_path / "other", salt="other")
     os.environ["DRYDOCK_CACHE"] = str(other_repository.cache)
     with pytest.raises(TagError, match=f"already names {first.digest}") as caught:
-        publish_image(Project(other_repository.root), VARIANT, PublishOptions(where, release="1.0.0", channel="edge"))
+        publish(other_repository.root, where, release="1.0.0", channel="edge")
     assert caught.value.code == 12
     there = repository(registry, "moving/cpu", tmp_path).manifests
     assert there.digest("edge") == first.digest
-    second = publish_image(
-        Project(other_repository.root), VARIANT, PublishOptions(where, release="1.0.1", channel="edge")
-    )
+    second = publish(other_repository.root, where, release="1.0.1", channel="edge")
     assert {tag.tag: tag.was for tag in second.tags} == {
         f"{VARIANT}-1.0.1": None,
         f"{VARIANT}-edge": first.digest,
@@ -113,8 +109,8 @@ def test_a_channel_counts_on_from_what_our_key_signed(
     registry: Registry, local: LocalRepository, key: Path, tmp_path: Path
 ) -> None:
     where = f"{registry.host}/channels"
-    options = PublishOptions(where, release="1.4.0", channel="stable", key=str(key))
-    first = publish_image(Project(local.root), VARIANT, options)
+    options = {"registry": where, "release": "1.4.0", "channel": "stable", "sign_key": str(key)}
+    first = publish(local.root, **options)
     mine = channel_of(registry, tmp_path)
     assert (mine.repository, mine.image, dict(mine.platforms)) == (f"{where}/cpu", first.digest, first.platforms)
     assert (mine.release, mine.variant) == ("1.4.0", VARIANT)
@@ -127,7 +123,7 @@ def test_a_channel_counts_on_from_what_our_key_signed(
     ).attached()
     for data in (planted.data, b"{}"):
         there.refer(manifest, planted.media_type, data, planted.name)
-    publish_image(Project(local.root), VARIANT, options._replace(release="1.4.0"))
+    publish(local.root, **{**options, "release": "1.4.0"})
     signed = cosign.signed_by(
         [there.where.at(item.manifest) for item in there.documents(first.digest, (documents.TAG,))],
         cosign.Signer(str(key)),
@@ -145,16 +141,21 @@ def test_a_channel_counts_on_from_what_our_key_signed(
 def test_an_older_release_does_not_take_a_channel_back(
     registry: Registry, local: LocalRepository, key: Path, tmp_path: Path
 ) -> None:
-    options = PublishOptions(f"{registry.host}/channels/old", release="1.4.0", channel="stable", key=str(key))
-    publish_image(Project(local.root), VARIANT, options)
+    options = {
+        "registry": f"{registry.host}/channels/old",
+        "release": "1.4.0",
+        "channel": "stable",
+        "sign_key": str(key),
+    }
+    publish(local.root, **options)
     other_repository = LocalRepository(tmp_path / "other", salt="older")
     os.environ["DRYDOCK_CACHE"] = str(other_repository.cache)
-    older = options._replace(release="1.3.1")
+    older = {**options, "release": "1.3.1"}
     with pytest.raises(TagError, match=r"names release 1\.4\.0, cannot move it back to 1\.3\.1"):
-        publish_image(Project(other_repository.root), VARIANT, older)
+        publish(other_repository.root, **older)
     assert repository(registry, "channels/old/cpu", tmp_path).manifests.digest(f"{VARIANT}-1.3.1") is None
-    publish_image(Project(other_repository.root), VARIANT, older._replace(channel=""))
-    back = publish_image(Project(other_repository.root), VARIANT, older._replace(allow_rollback=True))
+    publish(other_repository.root, **{**older, "channel": ""})
+    back = publish(other_repository.root, **{**older, "allow_rollback": True})
     assert repository(registry, "channels/old/cpu", tmp_path).manifests.digest("stable") == back.digest
 
 
@@ -170,28 +171,28 @@ def test_a_key_is_opened_before_anything_is_pushed(
 ) -> None:
     del key  # it sees that there is a cosign
     monkeypatch.setattr(push, "list_built_layouts", lambda *_: pytest.fail("read"))
-    options = PublishOptions(f"{registry.host}/late", release="1.0.0", dry_run=dry_run)
+    options = {"registry": f"{registry.host}/late", "release": "1.0.0", "dry_run": dry_run}
     for changes, problem in (
-        ({"key": str(tmp_path / "no.key")}, r"no\.key: .*no such file"),
+        ({"sign_key": str(tmp_path / "no.key")}, r"no\.key: .*no such file"),
         ({"keyless": True, "signing_config": str(tmp_path / "no.json")}, r"--signing-config .*no\.json: no such file"),
         ({"release": "1"}, "--release 1: invalid version"),
         ({"registry": f"{registry.host}/late:tag"}, "--registry .*: expected host and path|invalid repository"),
     ):
         with pytest.raises(InputError, match=problem):
-            publish_image(Project(local.root), VARIANT, options._replace(**changes))
+            publish(local.root, **{**options, **changes})
     assert repository(registry, "late/cpu", tmp_path).manifests.tags() == ()
 
 
 @pytest.mark.parametrize("days", [-1, 36501])
 def test_a_tag_expires_in_a_number_of_days(registry: Registry, local: LocalRepository, days: int) -> None:
     with pytest.raises(InputError, match=f"--expires {days}: expected a number of days, from 1"):
-        publish_image(Project(local.root), VARIANT, PublishOptions(registry.host, expires=days))
+        publish(local.root, registry.host, expires=days)
 
 
 def test_what_was_not_built_is_not_published(registry: Registry, local: LocalRepository, tmp_path: Path) -> None:
     os.environ["DRYDOCK_CACHE"] = str(tmp_path / "empty")
     with pytest.raises(InputError, match="no image was built"):
-        publish_image(Project(local.root), VARIANT, PublishOptions(registry.host))
+        publish(local.root, registry.host)
 
 
 def test_a_changed_manifest_is_not_published(local: LocalRepository) -> None:
@@ -209,7 +210,7 @@ def test_a_changed_layer_is_not_published_and_no_tag_is_set(
     layer = max((local.layout("linux/arm64") / "blobs" / "sha256").iterdir(), key=lambda path: path.stat().st_size)
     layer.write_bytes(b"x" + layer.read_bytes()[1:])
     with pytest.raises(RegistryError, match="changed on the disk"):
-        publish_image(Project(local.root), VARIANT, PublishOptions(f"{registry.host}/damaged"))
+        publish(local.root, f"{registry.host}/damaged")
     assert repository(registry, "damaged/cpu", tmp_path).manifests.tags() == ()
 
 
@@ -271,7 +272,7 @@ def test_a_full_disk_of_the_registry_is_said_and_no_tag_is_set(tmp_path: Path, m
             monkeypatch.setattr(registry_client, "ATTEMPTS", 2)
             monkeypatch.setenv("DRYDOCK_CACHE", str(local.cache))
             with pytest.raises(RegistryError, match="the registry answered 5") as caught:
-                publish_image(Project(local.root), VARIANT, PublishOptions(f"{full.host}/full", release="1.0.0"))
+                publish(local.root, f"{full.host}/full", release="1.0.0")
             assert caught.value.code == 10
             assert repository(full, "full/cpu", tmp_path / "state").manifests.tags() == ()
         finally:

@@ -20,9 +20,8 @@ from drydock.examine import audit, image_diff, verify_published
 from drydock.examine import image as inspection
 from drydock.examine.remote_image import open_image
 from drydock.lock import lockfile
-from drydock.publish.push import PublishOptions, publish_image
 from drydock.verbs import image_audit_verb, image_verify_verb
-from tests.support.local_registry import VARIANT, LocalRepository
+from tests.support.local_registry import VARIANT, LocalRepository, publish
 from tests.support.osv_records import record
 from tests.support.servers import Registry
 from tests.support.signed_image import AMD64, Signed
@@ -39,7 +38,7 @@ def test_a_signed_image_is_what_it_is_said_to_be(signed: Signed) -> None:
 
 def test_publishing_again_attaches_nothing_new_but_signatures(signed: Signed) -> None:
     before = open_image(signed.image).documents(signed.digest, documents.FILE_NAMES)
-    publish_image(Project(signed.local.root), VARIANT, PublishOptions(signed.where.rpartition("/")[0], release="1.0.0"))
+    publish(signed.local.root, signed.where.rpartition("/")[0], release="1.0.0")
     assert open_image(signed.image).documents(signed.digest, documents.FILE_NAMES) == before
     signed.verify()
 
@@ -49,11 +48,7 @@ def test_a_lock_of_an_earlier_form_is_attached_next_to_the_first_one(signed: Sig
     content = json.loads(path.read_text())
     content["platforms"][AMD64]["image"] = None  # as locks had it until drydock 0.2.0
     path.write_text(format_json({**content, "content_sha256": lockfile._content_sha256(content)}))
-    publish_image(
-        Project(signed.local.root),
-        VARIANT,
-        PublishOptions(signed.where.rpartition("/")[0], release="1.0.0", key=str(key)),
-    )
+    publish(signed.local.root, signed.where.rpartition("/")[0], release="1.0.0", sign_key=str(key))
     lock_documents = open_image(signed.image).documents(signed.digest, {documents.LOCK: ""})
     assert len(lock_documents) == 2
     assert signed.verify().digest == signed.digest
@@ -155,8 +150,13 @@ def sigstore(key: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iter
 def test_an_identity_signs_and_is_verified_without_the_services(
     registry: Registry, local: LocalRepository, sigstore: Sigstore, tmp_path: Path
 ) -> None:
-    options = PublishOptions(f"{registry.host}/keyless", release="1.0.0", keyless=True, signing_config=sigstore.config)
-    publication = publish_image(Project(local.root), VARIANT, options)
+    options = {
+        "registry": f"{registry.host}/keyless",
+        "release": "1.0.0",
+        "keyless": True,
+        "signing_config": sigstore.config,
+    }
+    publication = publish(local.root, **options)
     sigstore.stop()
     image = f"{publication.image.partition('@')[0]}:{VARIANT}-1.0.0"
 
@@ -304,9 +304,7 @@ def test_inspect(signed: Signed) -> None:
 def test_diff(signed: Signed, tmp_path: Path) -> None:
     other_repository = LocalRepository(tmp_path / "other", platforms=(AMD64,), salt="another")
     os.environ["DRYDOCK_CACHE"] = str(other_repository.cache)
-    later = publish_image(
-        Project(other_repository.root), VARIANT, PublishOptions(signed.where.rpartition("/")[0], release="1.0.1")
-    )
+    later = publish(other_repository.root, signed.where.rpartition("/")[0], release="1.0.1")
     differences = image_diff.diff_images(signed.image, f"{signed.where}:{VARIANT}-1.0.1")
     assert (differences.old, differences.new, differences.same) == (signed.done.digest, later.digest, False)
     assert {change.name.rpartition("/")[2] for change in differences.files} >= {"tiny_torch.py", "vllm_cpu.py"}

@@ -35,6 +35,8 @@ from drydock.lock import lockfile
 from drydock.model.locked import Lock, LockedDebianBase, LockedImageBase, LockedPlatform, LockedWheel
 from drydock.oci import image_layout as oci
 from drydock.oci.image_layout import PATH
+from drydock.publish.push import Published
+from drydock.verbs.publish_verb import PublishOptions, publish_row
 from tests.support import layouts
 from tests.support.recorded import record
 
@@ -54,6 +56,11 @@ CONFIG = {
 Change = Callable[[list[dict[str, bytes]], dict[str, Any]], None]
 """What an attacker does to the layers (path → content) and to the settings of an image."""
 COPYRIGHT = "Format: https://www.debian.org/doc/packaging-manuals/copyright-format/1.0/\n\nFiles: *\nLicense: Expat\n"
+
+
+def publish(root: Path, registry: str, target: str = VARIANT, **options: Any) -> Published:
+    """Publish a row of a checkout, by the options of the verb."""
+    return publish_row(Project(root), registry, PublishOptions(target=target, **options))
 
 
 class LocalRepository:

@@ -17,10 +17,10 @@ from drydock.examine import verify_published
 from drydock.examine.remote_image import open_image
 from drydock.oci.manifest import to_manifest
 from drydock.oci.reference import parse_reference
-from drydock.publish.push import Published, PublishOptions, publish_image
+from drydock.publish.push import Published
 from drydock.publish.repository import Repository
 from drydock.registry.manifests import INDEX, fallback_tag
-from tests.support.local_registry import VARIANT, LocalRepository
+from tests.support.local_registry import VARIANT, LocalRepository, publish
 from tests.support.servers import Registry
 
 AMD64 = "linux/amd64"
@@ -32,8 +32,8 @@ class Signed:
     def __init__(self, registry: Registry, local: LocalRepository, key: Path, path: str) -> None:
         self.registry, self.local, self.public = registry, local, str(key.with_suffix(".pub"))
         self.where = f"{registry.host}/{path}/cpu"
-        options = PublishOptions(f"{registry.host}/{path}", release="1.0.0", channel="stable", key=str(key))
-        self.done: Published = publish_image(Project(local.root), VARIANT, options)
+        options = {"release": "1.0.0", "channel": "stable", "sign_key": str(key)}
+        self.done: Published = publish(local.root, f"{registry.host}/{path}", **options)
         self.repository = Repository(parse_reference(self.where), Access(), state=local.cache / "tests")
 
     @property
@@ -65,10 +65,8 @@ class Signed:
         next_repository = LocalRepository(folder / "other", platforms=(AMD64,), salt="another")
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("DRYDOCK_CACHE", str(next_repository.cache))
-            settings = {"release": "1.0.1", "channel": "stable", "key": str(key), **changes}
-            return publish_image(
-                Project(next_repository.root), VARIANT, PublishOptions(self.where.rpartition("/")[0], **settings)
-            )
+            settings = {"release": "1.0.1", "channel": "stable", "sign_key": str(key), **changes}
+            return publish(next_repository.root, self.where.rpartition("/")[0], **settings)
 
     def move(self, tag: str, digest: str) -> None:
         """Set a tag as somebody with the registry's password can."""

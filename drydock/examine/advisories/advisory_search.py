@@ -8,9 +8,7 @@ from typing import NamedTuple
 
 from packaging.utils import canonicalize_name
 
-from drydock.core.console import write_output
 from drydock.core.errors import AdvisoryError, NotAskedError
-from drydock.core.files import format_json
 from drydock.core.project import Project
 from drydock.examine.advisories.advisory_record import (
     PYPI,
@@ -19,25 +17,20 @@ from drydock.examine.advisories.advisory_record import (
     KnownVulnerability,
     NotChecked,
     PinnedPackage,
-    format_advisories,
     format_vulnerability,
 )
 from drydock.examine.advisories.databases import Database, OsvFiles, OsvService
 from drydock.lock import lockfile
 from drydock.model.locked import LockedDebianBase, LockedPlatform, source_of, source_version
-from drydock.model.record import dump_record
 from drydock.model.variant import Variant
 
 RELEASES = {"bullseye": "11", "bookworm": "12", "trixie": "13", "forky": "14"}
 """Debian's code names → its versions (https://www.debian.org/releases/), by which OSV names them."""
 
 
-def audit_pinned(pinned: PinnedPackages, databases: Sequence[str], ignored: Sequence[str], *, json: bool) -> None:
-    """Print the known vulnerabilities of packages. Raises AdvisoryError or NotAskedError."""
-    database = OsvFiles([Path(name) for name in databases]) if databases else OsvService()
-    advisories = look_up(pinned, database, ignored)
-    write_output(format_json(dump_record(advisories)) if json else format_advisories(advisories))
-    raise_if_found(advisories)
+def choose_database(files: Sequence[str]) -> Database:
+    """Return the database in files, or else OSV's service."""
+    return OsvFiles([Path(name) for name in files]) if files else OsvService()
 
 
 def raise_if_found(advisories: Advisories) -> None:

@@ -11,7 +11,8 @@ import pytest
 from drydock.config.project_choice import DRYDOCK
 from drydock.core.errors import InputError
 from drydock.engine import image_loading
-from drydock.examine import examine_tasks, image, image_diff, remote_image
+from drydock.examine import image, image_diff, remote_image
+from tests.support.called_verbs import call_verb
 
 
 def engine_with(labels: dict[str, str] | None) -> Any:
@@ -76,18 +77,15 @@ def test_a_rows_name_is_no_image_of_docker_hub(
 ) -> None:
     monkeypatch.setattr(remote_image, "Repository", lambda *_, **__: pytest.fail("asked a registry"))
     monkeypatch.setattr(remote_image, "connect_engine", engine_with(labels))
-    looking = examine_tasks.verify_options(("", "", "", ""), "", rebuild=False, insecure=False, unsigned=True)
-    options = examine_tasks.ReferenceOptions(("", "", "", ""), unsigned=True, insecure=False, platform="")
 
-    for ask in (
-        lambda: examine_tasks.report_inspection(DRYDOCK, name),
-        lambda: examine_tasks.report_differences(DRYDOCK, "r.example/acme/cpu:1", name),
-        lambda: examine_tasks.report_verification(DRYDOCK, name, looking),
-        lambda: examine_tasks.audit_reference(DRYDOCK, name, options, json=False),
-        lambda: examine_tasks.reference_advisories(DRYDOCK, name, options, (), (), json=False),
+    for verb, options in (
+        ("image inspect", {"reference": name}),
+        ("image diff", {"old": "r.example/acme/cpu:1", "new": name}),
+        ("image verify", {"reference": name, "unsigned": True}),
+        ("image audit", {"reference": name, "unsigned": True}),
     ):
         with pytest.raises(InputError, match=r"the row cpu-vllm0\.32 of the matrix") as error:
-            ask()
+            call_verb(verb, **options)
         assert state in str(error.value)
         assert advice in error.value.hint
 

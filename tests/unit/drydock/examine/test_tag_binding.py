@@ -8,15 +8,17 @@ from pathlib import Path
 import pytest
 
 from drydock.attest import documents
-from drydock.config.project_choice import DRYDOCK
+from drydock.attest.cosign import trust_of
 from drydock.core.errors import InputError, UntrustedError
-from drydock.examine import examine_tasks, tag_binding
+from drydock.examine import tag_binding
 from drydock.examine.tag_binding import Named
+from drydock.model.shared_options import TrustOptions
 from drydock.oci.reference import parse_reference
 from drydock.publish import bindings
 from drydock.publish.bindings import DAY, Binding, Subject, Terms
 from drydock.publish.repository import Referrer
 from drydock.verbs import image_verify_verb, verify_verb
+from tests.support.called_verbs import call_verb
 from tests.support.damage import fuzz, survives_damage
 
 NOW = 1_795_000_000
@@ -144,14 +146,13 @@ def test_the_age_is_a_number_of_days() -> None:
 
 def test_a_key_and_an_identity_exclude_each_other() -> None:
     with pytest.raises(InputError, match="--verify-key and --identity exclude each other"):
-        examine_tasks.verify_options(("key", "me", "https://issuer", ""), "", rebuild=False, insecure=False)
+        trust_of(TrustOptions(verify_key="key", identity="me", issuer="https://issuer"))
 
 
 def test_without_key_or_identity_only_looking_is_possible() -> None:
     def refused(key: str, *, unsigned: bool) -> InputError:
-        options = examine_tasks.verify_options((key, "", "", ""), "", rebuild=False, insecure=False, unsigned=unsigned)
         with pytest.raises(InputError) as caught:
-            examine_tasks.report_verification(DRYDOCK, "r.example/a/b:c", options)
+            call_verb("image verify", reference="r.example/a/b:c", verify_key=key, unsigned=unsigned)
         return caught.value
 
     assert "image verify: found neither --verify-key nor --identity" in str(refused("", unsigned=False))

@@ -18,6 +18,7 @@ from drydock.build.build_job import Job
 from drydock.core.errors import InputError
 from drydock.engine import daemon
 from drydock.inputs import indexes
+from drydock.model.shared_options import TrustOptions
 from drydock.oci import image_layout as oci
 from drydock.oci import strict
 from drydock.publish import foundations
@@ -28,8 +29,8 @@ from tests.support.local_registry import PLATFORMS
 PLATFORM = PLATFORMS[0]
 OTHER = f"sha256:{'0' * 64}"
 NO_INDEXES = indexes.parse_config("")
-KEY = ("cosign.pub", "", "", "")
-NO_SIGNER = ("", "", "", "")
+KEY = TrustOptions(verify_key="cosign.pub")
+NO_SIGNER = TrustOptions()
 
 
 @pytest.fixture(scope="module")
@@ -67,8 +68,8 @@ def registry(committed: Job, foundation_layout: Path) -> Iterator[Shared]:
         yield shared_registry
 
 
-def pulled(job: Job, registry: Shared, trust: tuple[str, ...] = NO_SIGNER) -> bool:
-    pull = foundations.make_registry_pull(registry.where, trust, insecure=False)
+def pulled(job: Job, registry: Shared, trust: TrustOptions = NO_SIGNER) -> bool:
+    pull = foundations.make_registry_pull(registry.where, trust)
     assert pull
     return pull(job)
 
@@ -151,7 +152,7 @@ def test_a_fault_is_one_line_and_leaves_nothing(
 
 
 def test_a_registry_that_does_not_answer_costs_seconds(committed: Job, capsys: pytest.CaptureFixture[str]) -> None:
-    pull = foundations.make_registry_pull("127.0.0.1:9/acme/foundations", NO_SIGNER, insecure=False)
+    pull = foundations.make_registry_pull("127.0.0.1:9/acme/foundations", NO_SIGNER)
     assert pull
     assert not pull(committed)
     assert "so it is built here: 127.0.0.1:9: GET" in capsys.readouterr().err
@@ -312,7 +313,7 @@ def builds(foundation_layout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def built(job: Job, registry: Shared, **how: bool) -> build.Built:
-    pull = foundations.make_registry_pull(registry.where, NO_SIGNER, insecure=False)
+    pull = foundations.make_registry_pull(registry.where, NO_SIGNER)
     return build.build_image(job, into_engine=False, pull=pull, **how)
 
 
@@ -360,14 +361,18 @@ def test_a_kept_foundation_is_not_pulled_again(
         ("acme.example/a:tag", NO_SIGNER, "expected host and repository"),
         (f"acme.example/a@{OTHER}", NO_SIGNER, "expected host and repository"),
         ("acme.example/A b", NO_SIGNER, "invalid repository"),
-        ("acme.example/a", ("", "me", "", ""), "--identity and --issuer require each other"),
-        ("acme.example/a", ("k", "me", "https://issuer.example", ""), "exclude each other"),
+        ("acme.example/a", TrustOptions(identity="me"), "--identity and --issuer require each other"),
+        (
+            "acme.example/a",
+            TrustOptions(verify_key="k", identity="me", issuer="https://issuer.example"),
+            "exclude each other",
+        ),
     ],
 )
-def test_wrong_options_are_errors_before_anything_is_built(registry: str, trust: tuple[str, ...], problem: str) -> None:
+def test_wrong_options_are_errors_before_anything_is_built(registry: str, trust: TrustOptions, problem: str) -> None:
     with pytest.raises(InputError, match=problem):
-        foundations.make_registry_pull(registry, trust, insecure=False)
+        foundations.make_registry_pull(registry, trust)
 
 
 def test_without_a_registry_nothing_is_pulled() -> None:
-    assert foundations.make_registry_pull("", NO_SIGNER, insecure=False) is None
+    assert foundations.make_registry_pull("", NO_SIGNER) is None

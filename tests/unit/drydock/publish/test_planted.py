@@ -15,9 +15,9 @@ from drydock.core.errors import UntrustedError
 from drydock.core.project import Project
 from drydock.lock import image_record
 from drydock.oci import image_layout as oci
-from drydock.publish.push import PublishOptions, list_built_layouts, publish_image
+from drydock.publish.push import list_built_layouts
 from tests.support.filled_registry import StockedRepository
-from tests.support.local_registry import PLATFORMS, SITE, VARIANT, Change, Link
+from tests.support.local_registry import PLATFORMS, SITE, VARIANT, Change, Link, publish
 
 PLATFORM = PLATFORMS[0]
 OTHER = f"sha256:{'0' * 64}"
@@ -46,7 +46,7 @@ def test_without_a_recorded_digest_nothing_is_published(local: StockedRepository
     local.forget(PLATFORM)
     digest = oci.read_digest(local.layout(PLATFORM))
     with pytest.raises(UntrustedError, match=f"records no digest for these inputs, expected {digest}") as error:
-        publish_image(Project(local.root), VARIANT, PublishOptions("registry.example"))
+        publish(local.root, "registry.example")
     assert f"./inv verify --target {VARIANT} --record" in error.value.hint
 
 

@@ -15,13 +15,15 @@ from drydock.build import build as builder
 from drydock.build import many
 from drydock.build.build_job import BuildOptions, Job
 from drydock.build.many import Outcome
+from drydock.ci import locked_rows
 from drydock.ci.ci_rows import CiRow
 from drydock.config.matrix import find_variant, read_matrix
 from drydock.config.project_choice import DRYDOCK
 from drydock.core.errors import InputError, TargetError, UnresolvedError
 from drydock.core.project import Project
-from drydock.projects import build_verb, locking
-from drydock.projects.build_verb import RowOptions, Which
+from drydock.projects import locking
+from drydock.verbs import build_verb
+from tests.support.called_verbs import call_verb
 
 DIGEST = f"sha256:{'a' * 64}"
 GIGABYTE = 1_000_000_000
@@ -61,19 +63,19 @@ class Asked:
 @pytest.fixture
 def build_calls(monkeypatch: pytest.MonkeyPatch) -> Asked:
     """Record what is built, on a disk with room for every row."""
-    monkeypatch.setattr(build_verb, "_measure_free_bytes", lambda: 1000 * GIGABYTE)
+    monkeypatch.setattr(locked_rows, "_measure_free_bytes", lambda: 1000 * GIGABYTE)
     return Asked(monkeypatch)
 
 
-def code_of(which: Which, how: RowOptions = RowOptions(), *, json: bool = False, project: Project = DRYDOCK) -> int:  # noqa: B008
+def code_of(**options: Any) -> int:
     """Build, and return the exit code."""
     with pytest.raises(SystemExit) as ended:
-        build_verb.build_rows(project, which, how, json=json)
+        call_verb("build", **options)
     return int(ended.value.code or 0)
 
 
 def test_one_target_is_built_as_ever(build_calls: Asked, capsys: pytest.CaptureFixture[str]) -> None:
-    build_verb.build_rows(DRYDOCK, Which(["cpu"]), RowOptions(), json=False)
+    call_verb("build", target=["cpu"])
 
     assert (build_calls.one, build_calls.many) == (["cpu-vllm0.32"], [])
     assert capsys.readouterr().out == f"drydock/x:1\n{DIGEST}\n"
@@ -81,14 +83,14 @@ def test_one_target_is_built_as_ever(build_calls: Asked, capsys: pytest.CaptureF
 
 @pytest.mark.parametrize("targets", [["cpu,cpu-text"], ["cpu", "cpu-text"], ["cpu, cpu-text,cpu-x86", "cpu"]])
 def test_several_targets_are_built_at_once_each_row_once(targets: list[str], build_calls: Asked) -> None:
-    assert code_of(Which(targets), RowOptions(builders=("a", "b"), no_cache=True)) == 0
+    assert code_of(target=targets, builder="a,b", no_cache=True) == 0
     assert (build_calls.one, build_calls.many) == ([], ["cpu-vllm0.32", "cpu-text-vllm0.32"])
-    assert build_calls.options == many.ManyOptions(("a", "b"), no_cache=True, may_pull=True)
+    assert build_calls.options == many.ManyOptions(["a", "b"], no_cache=True, may_pull=True)
 
 
 def test_a_row_that_cannot_be_locked_fails_alone(build_calls: Asked, capsys: pytest.CaptureFixture[str]) -> None:
     build_calls.unlocked = {"tpu-vllm0.32"}
-    assert code_of(Which(["tpu-vllm0.32,cpu"])) == UnresolvedError.code
+    assert code_of(target=["tpu-vllm0.32,cpu"]) == UnresolvedError.code
     printed = capsys.readouterr()
 
     assert build_calls.many == ["cpu-vllm0.32"]
@@ -99,15 +101,15 @@ def test_a_row_that_cannot_be_locked_fails_alone(build_calls: Asked, capsys: pyt
 
 def test_an_unknown_target_is_refused_before_anything_is_built(build_calls: Asked) -> None:
     with pytest.raises(TargetError, match="nonsense"):
-        build_verb.build_rows(DRYDOCK, Which(["cpu,nonsense"]), RowOptions(), json=False)
+        call_verb("build", target=["cpu,nonsense"])
     assert build_calls.many == []
 
 
 def test_all_locked_are_the_rows_that_ci_would_build_as_far_as_the_disk_goes(
     build_calls: Asked, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(build_verb, "_measure_free_bytes", lambda: 30 * GIGABYTE)
-    assert code_of(Which(all_locked=True), json=True) == 0
+    monkeypatch.setattr(locked_rows, "_measure_free_bytes", lambda: 30 * GIGABYTE)
+    assert code_of(all_locked=True, json=True) == 0
     rows = {row["variant"]: row for row in json.loads(capsys.readouterr().out)["rows"]}
 
     assert build_calls.many == ["cpu-text-vllm0.32", "cpu-vllm0.32"]
@@ -123,7 +125,7 @@ def test_small_rows_come_first_and_a_size_that_is_not_known_does_not_fit() -> No
         CiRow(variant=name, accelerator="cpu", platform="linux/amd64", arch="amd64", disk=size and size * GIGABYTE)
         for name, size in sizes.items()
     ]
-    too_large = dict(build_verb._too_large(rows, 14 * GIGABYTE))
+    too_large = dict(locked_rows._list_too_large(rows, 14 * GIGABYTE))
     assert too_large == {
         "d": "disk: it needs an amount that its lock does not know, and 1 GB are free for it",
         "a": "disk: it needs up to 20 GB, and 1 GB are free for it",
@@ -131,30 +133,31 @@ def test_small_rows_come_first_and_a_size_that_is_not_known_does_not_fit() -> No
 
 
 @pytest.fixture
-def repository(tmp_path: Path) -> Project:
-    """A copy of this repository in git."""
+def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
+    """A copy of this repository in git, which the verb is about."""
     for name in ("matrix.yaml", "templates", "entrypoints", "images"):
         source = DRYDOCK.root / name
         shutil.copytree(source, tmp_path / name) if source.is_dir() else shutil.copy(source, tmp_path / name)
     for words in (["init", "-q"], ["add", "."], ["-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", "a"]):
         subprocess.run(["git", *words], cwd=tmp_path, check=True)
+    monkeypatch.setattr(build_verb, "here", lambda: Project(tmp_path))
     return Project(tmp_path)
 
 
 def test_a_revision_that_git_does_not_know_is_refused(build_calls: Asked, repository: Project) -> None:
     for bad in ("nope", "", "--output=x", "HEAD~9", "a b"):
         with pytest.raises(InputError, match="--changed-since"):
-            build_verb.build_rows(repository, Which(since=bad), RowOptions(), json=False)
+            call_verb("build", changed_since=bad)
     assert build_calls.many == []
     assert not (repository.root / "x").exists()
 
 
 def test_only_rows_that_changed_since_a_commit_are_built(build_calls: Asked, repository: Project) -> None:
-    assert code_of(Which(since="HEAD"), project=repository) == 0
+    assert code_of(changed_since="HEAD") == 0
     assert build_calls.many == []
     dockerfile = repository.root / "images" / "cpu-text-vllm0.32" / "Dockerfile"
     dockerfile.write_text(dockerfile.read_text() + "# edited\n")
-    assert code_of(Which(since="HEAD"), project=repository) == 0
+    assert code_of(changed_since="HEAD") == 0
     assert build_calls.many == ["cpu-text-vllm0.32"]
 
 
@@ -165,7 +168,7 @@ def test_the_table_has_a_line_a_row_and_below_it_why_rows_are_missing() -> None:
         Outcome(variant="longer", platform="p", state="failed", why="exit code: 3", exit_code=6),
         *(Outcome(variant=name, platform="p", state="left out", why="not locked") for name in "xy"),
     ]  # fmt: skip
-    assert build_verb.format_build_outcomes(rows).splitlines() == [
+    assert many.format_build_outcomes(rows).splitlines() == [
         "row     seconds  cached      digest",
         f"a       1.2      foundation  {DIGEST}  as committed",
         f"longer  0.0                  {' ' * len(DIGEST)}  failed",
@@ -180,8 +183,8 @@ def test_the_table_has_a_line_a_row_and_below_it_why_rows_are_missing() -> None:
 
 def test_a_table_without_rows_says_so() -> None:
     left_out = Outcome(variant="x", platform="p", state="left out", why="not locked")
-    assert build_verb.format_build_outcomes([]) == "nothing to build\n"
-    assert build_verb.format_build_outcomes([left_out]) == "nothing to build\n\nleft out:\n  x: not locked\n"
+    assert many.format_build_outcomes([]) == "nothing to build\n"
+    assert many.format_build_outcomes([left_out]) == "nothing to build\n\nleft out:\n  x: not locked\n"
 
 
 def test_the_exit_code_is_the_largest(build_calls: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -193,5 +196,5 @@ def test_the_exit_code_is_the_largest(build_calls: Asked, monkeypatch: pytest.Mo
             for job in jobs
         ],
     )  # fmt: skip
-    assert code_of(Which(["cpu,cpu-text"])) == 8
+    assert code_of(target=["cpu,cpu-text"]) == 8
     assert build_calls.one == []
