@@ -36,7 +36,7 @@ from drydock.run import docker_command as manifests
 from drydock.run.access import LOOPBACK
 from drydock.run.container import Container, RunRequest, make_container
 from drydock.run.engine import Here
-from drydock.run.run_verb import require_image
+from drydock.run.needed_image import require_image
 
 SERVED = "proof"
 """The served model name."""

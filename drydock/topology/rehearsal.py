@@ -17,9 +17,9 @@ from drydock.core.errors import InputError
 from drydock.core.project import Project
 from drydock.run import container as containers
 from drydock.run import docker_command, entrypoint
-from drydock.run import run_verb as run_module
 from drydock.run.container import Container, RunRequest
 from drydock.run.engine import Here
+from drydock.run.needed_image import require_image
 from drydock.topology.plan_model import Rank, Replica, TopologyPlan
 from drydock.topology.topology_file import read_topology
 
@@ -76,7 +76,7 @@ def _make_rehearsal_container(
         name=f"rehearsal-{rank.node}",
     )
     variant = find_variant(read_matrix(project), plan.variant)
-    return run_module.require_image(containers.make_container(variant, request, here.machine), variant.id, here)
+    return require_image(containers.make_container(variant, request, here.machine), variant.id, here)
 
 
 def _run_rehearsal(replica: Replica, rank: Rank, container: Container) -> Rehearsed:

@@ -111,7 +111,7 @@ def build_rows(options: BuildRowsOptions) -> None:
     if targets:
         roots = {auto.AUTO: options.root}
         rows = [find_variant(variants, auto.resolve_id(project, name, roots.get(name, ""))) for name in targets]
-        left_out = []
+        left_out: list[many.Outcome] = []
     else:
         rows, left_out = locked_rows.select_locked_rows(project, variants, options.changed_since)
     rows = list({variant.id: variant for variant in rows}.values())

@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import sys
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from drydock.cli.task_helpers import after_dashes, here, words_of
 from drydock.cli.verb import Verb
+from drydock.config.matrix import find_variant, read_matrix
+from drydock.core.console import log
+from drydock.core.errors import InputError
+from drydock.core.project import Project
 from drydock.model.shared_options import RowOrAutoOption
+from entrypoints.core.redact import redact_argv
+
+if TYPE_CHECKING:
+    from drydock.run.container import RunRequest
+    from drydock.run.engine import Here
 
 
 class RunOptions(RowOrAutoOption):
@@ -60,33 +69,115 @@ class RunOptions(RowOrAutoOption):
     env: tuple[str, ...] = ()
     """NAME=VALUE, or NAME to pass it from your shell (secrets only so); repeatable"""
 
+    @property
+    def prints(self) -> bool:
+        """Return whether nothing is started."""
+        return self.print or self.format != "docker"
+
+    def check(self) -> None:
+        """Raise InputError for options that do not go together."""
+        if self.detach and self.prints:
+            text = "--detach: nothing is started by --print or another --format"
+            raise InputError(text, hint="leave one of them out")
+        if self.json and not (self.detach or self.prints):
+            raise InputError("--json: standard output is the container's", hint="add --detach or --print")
+
 
 @Verb
 def run_container(options: RunOptions) -> None:
     """Serve a model, or run a verb after --, in a container with only the rights that the accelerator needs."""
-    from drydock.run import access, container
-    from drydock.run import run_verb as run_module
+    from drydock.run import auto
+    from drydock.run.engine import Here
+    from drydock.run.needed_image import Building
 
-    request = container.RunRequest(
-        model=options.model,
-        arguments=(*words_of("--arguments", options.arguments), *after_dashes()),
-        devices=options.devices,
-        modules=options.modules,
-        cache=options.cache,
-        image=options.image,
-        name=options.name,
-        network=options.network,
-        api_key_file=options.api_key_file,
-        no_api_key=options.no_api_key,
-        monitor=options.monitor,
-        device_class=options.dra,
-        env=options.env,
-        volumes=options.volume,
-        cpuset_cpus=options.cpuset_cpus,
-        cpuset_mems=options.cpuset_mems,
-        host=options.root,
-        stand_ins=options.stand_ins,
-        **access.parse_port(options.port)._asdict(),
+    project, request = here(), _make_request(options)
+    machine = Building(project) if options.stand_ins or options.target == auto.AUTO else Here(project)
+    # A manifest is for that host's kind anyway, and a stand-in runs on it.
+    chooses = options.target == auto.AUTO or not (options.stand_ins or options.format == "kubernetes")
+    row = auto.resolve_id(project, options.target, options.root if chooses else "")
+    sys.exit(run_on_engine(project, row, request, options, machine))
+
+
+def run_on_engine(project: Project, target: str, request: RunRequest, options: RunOptions, machine: Here) -> int:
+    """Start a row with docker, or print its command or manifest; return the exit code.
+
+    Raises TargetError, InputError, and HostError for cards that this machine does not have; before a start also
+    EngineError, and HostError for all that this machine lacks.
+    """
+    from drydock.build.build_job import OWN, STAND_INS
+    from drydock.run import (
+        apptainer,
+        client_key,
+        docker_command,
+        forms,
+        needed_image,
+        request_checks,
+        standin_run,
+        user_options,
+        user_variables,
     )
-    how = run_module.How(options.format, options.print, options.detach, options.json)
-    sys.exit(run_module.run_target(here(), options.target, request, how))
+
+    variant = find_variant(read_matrix(project), target)
+    if request.stand_ins:
+        variant, request = standin_run.stand_in(variant, request, machine.machine)
+    options.check()
+    request_checks.check_request(request, options.format)
+    request_checks.check_bucket_scheme(project, variant, request.model)
+
+    if options.format == "apptainer":
+        request = apptainer.adapt_request(request, variant.accelerator)
+    if not request.image and variant.is_adopted and not request.stand_ins:
+        request = needed_image.take_adopted(variant, request, machine)
+    ours = "" if request.image else f"{STAND_INS if request.stand_ins else OWN}{variant.id}"
+    if ours:
+        request = request.model_copy(update={"image": machine.find_own_image(ours) or f"{ours}:latest"})
+    container, keys = client_key.make_without_key(
+        variant, request, machine.machine, cluster=options.format == "kubernetes"
+    )
+    container = client_key.with_allowed_hosts(container)
+    user_options.check_volumes(
+        [bind.target for bind in container.volumes], docker_command.list_mount_targets(container)
+    )
+
+    if options.prints:
+        container = forms.adapt_to_form(options.format, variant, target, request, container, machine)
+        forms.print_container(variant, container, options.format, json=options.json)
+        return 0
+
+    client_key.set_key(container, request, keys)
+    user_variables.check_named(container)
+    needed_image.check_present(container)
+    for remark in forms.list_run_remarks(variant, container, options.format):
+        log(remark)
+    for limit in machine.engine_limits():
+        log(f"warning: {limit}")
+    container = needed_image.require_image(container, target, machine, ours)
+    shown = user_variables.hide_values(variant, container)
+    terminal = container.once and not options.detach and machine.terminal()
+    lifetime = ("--detach",) if options.detach else ("--rm", *(("--interactive", "--tty") if terminal else ()))
+    log(
+        docker_command.docker_text(
+            shown.model_copy(update={"arguments": redact_argv(container.arguments)}), lifetime=lifetime
+        )
+    )
+    argv = docker_command.docker_argv(container, lifetime=lifetime)
+    if not options.detach:
+        return machine.attach(argv, container, terminal=terminal)
+    forms.report_started(machine.detach(argv, container), container, json=options.json)
+    return 0
+
+
+def _make_request(options: RunOptions) -> RunRequest:
+    """Return the options with their texts parsed. Raises InputError."""
+    from drydock.run import access
+    from drydock.run.container import RunRequest
+
+    fields = {name: value for name, value in vars(options).items() if name in RunRequest.model_fields}
+    return RunRequest(**{
+        **fields,
+        **access.parse_port(options.port)._asdict(),
+        "arguments": (*words_of("--arguments", options.arguments), *after_dashes()),
+        "device_class": options.dra,
+        "volumes": options.volume,
+        "host": options.root,
+    })  # fmt: skip

@@ -20,7 +20,7 @@ from drydock.prove import demo, prove
 from drydock.publish import model_push
 from drydock.run.container import Container, RunRequest
 from drydock.run.engine import Here
-from drydock.run.run_verb import require_image
+from drydock.run.needed_image import require_image
 from tests.support.model_folder import write
 from tests.support.servers import Registry
 

@@ -25,11 +25,12 @@ from drydock.engine import daemon
 from drydock.model.running import Run
 from drydock.prove import demo, prove, served_statement
 from drydock.prove.served_statement import ServedSubject
-from drydock.run import docker_command, run_verb
+from drydock.run import docker_command
 from drydock.run.container import Bind, Container, RunRequest
 from drydock.run.engine import Here
-from drydock.run.run_verb import require_image
+from drydock.run.needed_image import require_image
 from tests.support.containers import machine, made
+from tests.support.run_options import run_on_engine
 from tests.support.signing_keys import key_pair
 
 pytestmark = pytest.mark.proves("cpu-vllm0.32", "hardware")
@@ -193,7 +194,7 @@ def test_a_command_gets_the_users_variables_and_files_and_its_exit_code_comes_ba
         env=(f"MINE={value}",), volumes=(f"{tmp_path}:/data/in:ro",), arguments=("python3", "/data/in/script.py"),
     )  # fmt: skip
     try:
-        code = run_verb.run_on_engine(DRYDOCK, "cpu", request, here=Here(DRYDOCK))
+        code = run_on_engine("cpu", request, here=Here(DRYDOCK))
         assert code == 5
         assert capfd.readouterr().out == f"{value!r}\nfrom the host\n"
     finally:

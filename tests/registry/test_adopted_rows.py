@@ -27,10 +27,8 @@ from drydock.inputs import overrides
 from drydock.oci import image_layout as oci
 from drydock.oci.reference import parse_reference
 from drydock.publish.repository import Repository
-from drydock.run import run_verb
 from drydock.run.container import RunRequest
-from drydock.run.run_verb import How
-from drydock.verbs import adopt_verb
+from drydock.verbs import adopt_verb, run_verb
 from tests.registry.test_adopt import (
     STATED,
     adopted_name,
@@ -45,9 +43,10 @@ from tests.registry.test_adopt import (
 from tests.registry.test_projects import verb
 from tests.support import layouts
 from tests.support.local_registry import publish
+from tests.support.run_options import run_as
 from tests.support.servers import Registry
 from tests.support.upstream_image import FILES, SETTINGS, Upstream, make_layer
-from tests.unit.drydock.run.test_run_verb import FakeHere
+from tests.unit.drydock.verbs.test_run_verb import FakeHere
 
 __all__ = ["project", "upstream"]  # fixtures
 
@@ -233,11 +232,11 @@ def test_run_prints_and_pulls_the_reference_that_adopt_wrote(
     assert adopted_digest
     here = FakeHere(tmp_path)
     here.project = project
-    run_verb.run_on_engine(project, ROW, RunRequest(model="org/model"), How(only_print=True), here=here)
+    run_verb.run_on_engine(project, ROW, RunRequest(model="org/model"), run_as(only_print=True), here=here)
     written_to = f"{upstream.host}/{adopted_name(upstream)}:{ROW}-edge"
     assert written_to in capsys.readouterr().out
     here.images.append(f"drydock/{ROW}:latest")
-    run_verb.run_on_engine(project, ROW, RunRequest(model="org/model"), How(only_print=True), here=here)
+    run_verb.run_on_engine(project, ROW, RunRequest(model="org/model"), run_as(only_print=True), here=here)
     assert f"drydock/{ROW}" in capsys.readouterr().out
 
 

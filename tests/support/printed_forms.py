@@ -8,11 +8,9 @@ from typing import Any
 
 import pytest
 
-from drydock.config.project_choice import DRYDOCK
-from drydock.run import run_verb
 from drydock.run.container import RunRequest
-from drydock.run.run_verb import How
-from tests.unit.drydock.run.test_run_verb import FakeHere
+from tests.support.run_options import run_as, run_on_engine
+from tests.unit.drydock.verbs.test_run_verb import FakeHere
 
 MODEL = RunRequest(model="org/model")
 SCHEMAS = "1.36"
@@ -23,7 +21,7 @@ def printed(
     request: RunRequest, form: str, folder: Path, capsys: pytest.CaptureFixture[str], target: str = "cpu"
 ) -> Any:
     """Return what --print --json gives in one format."""
-    run_verb.run_on_engine(DRYDOCK, target, request, How(form, only_print=True, json=True), here=FakeHere(folder))
+    run_on_engine(target, request, run_as(form, only_print=True, json=True), here=FakeHere(folder))
     return json.loads(capsys.readouterr().out)
 
 

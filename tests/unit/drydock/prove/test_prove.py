@@ -16,7 +16,7 @@ from drydock.prove import demo, prove
 from drydock.run import docker_command as manifests
 from drydock.run.container import Container, RunRequest
 from tests.support.containers import NODES, RUNTIME, machine, made, variant
-from tests.unit.drydock.run.test_run_verb import FakeHere
+from tests.unit.drydock.verbs.test_run_verb import FakeHere
 
 DIGEST = "sha256:" + "a" * 64
 BUILT = build.Built(

@@ -19,15 +19,17 @@ from drydock.core.errors import HostError, InputError, TargetError
 from drydock.core.paths import ROOT
 from drydock.engine import daemon
 from drydock.model.variant import Variant
-from drydock.run import auto, entrypoint, run_verb
+from drydock.run import auto, entrypoint
 from drydock.run.container import RunRequest
-from drydock.run.engine import LocalImage
+from drydock.run.engine import Here, LocalImage
+from drydock.run.needed_image import Building
 from drydock.topology import size
 from entrypoints.checks.grants import examine_facts
 from entrypoints.core.records import Facts, to_json
 from tests.support.containers import machine
 from tests.support.hosts import expect
 from tests.support.hosts.trees import HOSTS
+from tests.support.run_options import run_on_engine
 
 VARIANTS = expect.VARIANTS
 GAUDI2 = str(HOSTS / "habana-gaudi2-8x")
@@ -302,16 +304,16 @@ def test_run_with_auto_builds_what_is_not_built_yet(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(daemon, "ensure_engine", lambda: None)
     monkeypatch.setattr(build_job, "prepare_job", lambda _, target: target)
     monkeypatch.setattr(pins, "pin_missing", lambda job: job)
-    monkeypatch.setattr(run_verb.Here, "find_own_image", lambda *_: "")
+    monkeypatch.setattr(Here, "find_own_image", lambda *_: "")
     monkeypatch.setattr(
         build, "build_image", lambda job: built.append(job) or SimpleNamespace(image=f"drydock/{job}:1")
     )
     local_image = LocalImage(f"sha256:{'ab' * 32}")
-    monkeypatch.setattr(run_verb.Here, "image", lambda *_: local_image if built else None)
-    monkeypatch.setattr(run_verb.Here, "attach", lambda _, argv, _wanted, **_more: built.extend(argv[:2]) or 0)
-    here = run_verb.Building(DRYDOCK)
+    monkeypatch.setattr(Here, "image", lambda *_: local_image if built else None)
+    monkeypatch.setattr(Here, "attach", lambda _, argv, _wanted, **_more: built.extend(argv[:2]) or 0)
+    here = Building(DRYDOCK)
     here.machine = machine(tmp_path)
 
-    run_verb.run_on_engine(DRYDOCK, "cpu", RunRequest(model="org/model"), here=here)
+    run_on_engine("cpu", RunRequest(model="org/model"), here=here)
 
     assert built == ["cpu-vllm0.32", "docker", "run"]

@@ -6,14 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from drydock.config.project_choice import DRYDOCK
 from drydock.core.errors import InputError
-from drydock.run import docker_command, run_verb
+from drydock.run import docker_command
 from drydock.run.option_reasons import format_option_reasons
-from drydock.run.run_verb import How
 from tests.support.containers import RUNTIME, machine, made
 from tests.support.printed_forms import MODEL, pod, printed, service
-from tests.unit.drydock.run.test_run_verb import FakeHere
+from tests.support.run_options import run_as, run_on_engine
+from tests.unit.drydock.verbs.test_run_verb import FakeHere
 
 
 def test_the_machines_network_moves_the_address_into_the_server(
@@ -41,7 +40,7 @@ def test_a_network_of_the_engine_keeps_the_published_ports(tmp_path: Path, capsy
     assert compose_service["ports"][0] == "127.0.0.1:8000:8000"
     assert data["compose"]["networks"] == {"mine": {"external": True}}
     with pytest.raises(InputError, match="a pod is in the cluster's network"):
-        run_verb.run_on_engine(DRYDOCK, "cpu", request, How("kubernetes"), here=FakeHere(tmp_path))
+        run_on_engine("cpu", request, run_as("kubernetes"), here=FakeHere(tmp_path))
 
 
 def test_another_network_than_the_records_is_said(tmp_path: Path) -> None:

@@ -15,23 +15,24 @@ from kubernetes_validate import validate
 from drydock.config.project_choice import DRYDOCK
 from drydock.core.errors import InputError
 from drydock.model.running import Run
-from drydock.run import kubernetes_manifest, run_verb
+from drydock.run import forms, kubernetes_manifest
 from drydock.run.container import Container, RunRequest
+from drydock.run.engine import Here
 from drydock.run.option_reasons import format_option_reasons
-from drydock.run.run_verb import How
 from tests.support.containers import GPUS, NODES, PRIVILEGED, RUNTIME, machine, made
 from tests.support.printed_forms import HOSTILE, MODEL, SCHEMAS
-from tests.unit.drydock.run.test_run_verb import FakeHere
+from tests.support.run_options import run_as, run_on_engine
+from tests.unit.drydock.verbs.test_run_verb import FakeHere
 
 
-@pytest.mark.parametrize("form", run_verb.WRITERS)
+@pytest.mark.parametrize("form", forms.WRITERS)
 def test_the_same_request_gives_the_same_bytes(form: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     request = MODEL.model_copy(update={
         "env": ("B=2", "A=1", "HF_TOKEN"), "volumes": ("/b:/x", "/a:/y:ro"), "network": "host", "arguments": ("plan",),
     })  # fmt: skip
     texts = set()
     for _ in range(2):
-        run_verb.run_on_engine(DRYDOCK, "cpu", request, How(form, only_print=True), here=FakeHere(tmp_path))
+        run_on_engine("cpu", request, run_as(form, only_print=True), here=FakeHere(tmp_path))
         texts.add(capsys.readouterr().out)
 
     assert len(texts) == 1
@@ -59,7 +60,7 @@ def test_docker_compose_reads_the_same_values(
         "env": ("HF_TOKEN", *(f"VLLM_{place}={value}" for place, value in enumerate(HOSTILE))),
         "volumes": (f"{tmp_path}/a $b:/data/in:ro",), "network": "mine", "arguments": ("bash", "-c", "echo $HOME"),
     })  # fmt: skip
-    run_verb.run_on_engine(DRYDOCK, "cpu", request, How("compose"), here=FakeHere(tmp_path))
+    run_on_engine("cpu", request, run_as("compose"), here=FakeHere(tmp_path))
     argv = ["docker", "compose", "-f", "-", "config", "--format", "json"]
     result = subprocess.run(argv, input=capsys.readouterr().out, capture_output=True, text=True, check=False)
 
@@ -121,11 +122,9 @@ def test_a_monitor_reads_the_metrics_of_both_ports(tmp_path: Path) -> None:
     ],
 )
 def test_claims_and_monitors_that_cannot_be(target: str, options: dict[str, Any], message: str) -> None:
-    how = How(options.pop("format", "docker"), only_print=True)
+    how = run_as(options.pop("format", "docker"), only_print=True)
     with pytest.raises(InputError, match=message):
-        run_verb.run_on_engine(
-            DRYDOCK, target, RunRequest(model="org/model", **options), how, here=run_verb.Here(DRYDOCK)
-        )
+        run_on_engine(target, RunRequest(model="org/model", **options), how, here=Here(DRYDOCK))
 
 
 def test_a_model_that_is_an_image_is_an_image_volume(tmp_path: Path) -> None:

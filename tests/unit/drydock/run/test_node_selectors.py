@@ -16,11 +16,11 @@ from drydock.config.project_choice import DRYDOCK
 from drydock.core.errors import InputError
 from drydock.core.paths import ROOT
 from drydock.model.variant import Variant
-from drydock.run import node_selectors, run_verb
+from drydock.run import node_selectors
 from drydock.run.container import RunRequest
 from drydock.run.engine import Here
-from drydock.run.run_verb import How
-from tests.unit.drydock.run.test_run_verb import FakeHere
+from tests.support.run_options import run_as, run_on_engine
+from tests.unit.drydock.verbs.test_run_verb import FakeHere
 
 ACCELERATOR, TOPOLOGY = "cloud.google.com/gke-tpu-accelerator", "cloud.google.com/gke-tpu-topology"
 AMD64 = {"kubernetes.io/arch": "amd64"}
@@ -40,7 +40,7 @@ def manifest(
 ) -> tuple[dict[str, Any], str]:
     """Return the pod's specification, and what was said."""
     run_request = RunRequest(model="a/b", **request)
-    run_verb.run_on_engine(DRYDOCK, target, run_request, How("kubernetes", json=True), here=Recorded(folder))
+    run_on_engine(target, run_request, run_as("kubernetes", json=True), here=Recorded(folder))
     data = json.loads(capsys.readouterr().out)
     return data["kubernetes"][1]["spec"]["template"]["spec"], "\n".join(data["remarks"])
 
@@ -71,11 +71,10 @@ def test_a_file_that_is_no_recorded_host_is_refused_also_where_nodes_have_no_kin
     topology = tmp_path / "topology.yaml"
     topology.write_text("model: a/b\n")
     with pytest.raises(InputError, match=f"--root {re.escape(str(topology))}"):
-        run_verb.run_on_engine(
-            DRYDOCK,
+        run_on_engine(
             "cpu",
             RunRequest(model="a/b", host=str(topology)),
-            How("kubernetes", json=True),
+            run_as("kubernetes", json=True),
             here=Here(DRYDOCK),
         )
 

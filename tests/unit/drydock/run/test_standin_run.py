@@ -12,10 +12,11 @@ from drydock.config.project_choice import DRYDOCK
 from drydock.core.errors import HostError, InputError
 from drydock.core.paths import ROOT
 from drydock.engine import daemon
-from drydock.run import run_verb
 from drydock.run.container import RunRequest
 from drydock.run.engine import Here, LocalImage
+from drydock.run.needed_image import Building
 from tests.support.containers import machine
+from tests.support.run_options import run_as, run_on_engine
 
 HOST = ROOT / "tests" / "hosts" / "rocm-mi300x-8x" / "host.json"
 IMAGE = "drydock-stand-in/rocm7.2-vllm0.27:abababababab"
@@ -38,9 +39,9 @@ def started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def start(folder: Path, request: RunRequest, *devices: str, target: str = "mi300x") -> None:
-    here = run_verb.Building(DRYDOCK)
+    here = Building(DRYDOCK)
     here.machine = machine(folder, devices)
-    run_verb.run_on_engine(DRYDOCK, target, request.model_copy(update={"stand_ins": True}), here=here)
+    run_on_engine(target, request.model_copy(update={"stand_ins": True}), here=here)
 
 
 def test_on_a_recorded_host_it_starts_without_devices_and_reads_that_host(tmp_path: Path, started: list[str]) -> None:
@@ -81,7 +82,7 @@ def test_without_devices_a_recorded_host_is_asked_for(tmp_path: Path, started: l
 def test_a_manifest_would_need_an_image_that_is_pushed() -> None:
     request = RunRequest(host=str(HOST), stand_ins=True)
     with pytest.raises(InputError, match="a stand-in stays on this machine"):
-        run_verb.run_on_engine(DRYDOCK, "mi300x", request, run_verb.How("kubernetes"), here=run_verb.Building(DRYDOCK))
+        run_on_engine("mi300x", request, run_as("kubernetes"), here=Building(DRYDOCK))
 
 
 def test_a_row_without_vllm_is_refused(tmp_path: Path, started: list[str]) -> None:

@@ -12,14 +12,14 @@ import yaml
 
 from drydock.config.project_choice import DRYDOCK
 from drydock.core.errors import InputError
-from drydock.run import docker_command, kubernetes_manifest, run_verb, user_options
+from drydock.run import docker_command, kubernetes_manifest, user_options
 from drydock.run.option_reasons import format_option_reasons
-from drydock.run.run_verb import How
 from entrypoints.core.redact import is_secret
 from tests.support.containers import NODES, RUNTIME, machine, made
 from tests.support.printed_forms import HOSTILE, MODEL, printed, service, variables
+from tests.support.run_options import run_as, run_on_engine
 from tests.support.unknown import UNKNOWN, VALUE
-from tests.unit.drydock.run.test_run_verb import CPU, PRINT, FakeHere
+from tests.unit.drydock.verbs.test_run_verb import CPU, PRINT, FakeHere
 
 
 @pytest.mark.parametrize("value", HOSTILE)
@@ -27,9 +27,9 @@ def test_a_value_reaches_every_format_as_it_is(value: str, tmp_path: Path, capsy
     request = MODEL.model_copy(update={"env": (f"VLLM_SOME_NAME={value}",)})
 
     assert f"VLLM_SOME_NAME={value}" in printed(request, "docker", tmp_path, capsys)["docker"]
-    run_verb.run_on_engine(DRYDOCK, "cpu", request, PRINT, here=FakeHere(tmp_path))
+    run_on_engine("cpu", request, PRINT, here=FakeHere(tmp_path))
     assert f"VLLM_SOME_NAME={value}" in shlex.split(capsys.readouterr().out.replace(" \\\n", " "))
-    run_verb.run_on_engine(DRYDOCK, "cpu", request, How("compose"), here=FakeHere(tmp_path))
+    run_on_engine("cpu", request, run_as("compose"), here=FakeHere(tmp_path))
     (compose_service,) = yaml.safe_load(capsys.readouterr().out)["services"].values()
     assert compose_service["environment"]["VLLM_SOME_NAME"] == value.replace("$", "$$")
     assert variables(printed(request, "kubernetes", tmp_path, capsys))["VLLM_SOME_NAME"] == value.replace("$", "$$")
@@ -44,8 +44,8 @@ def test_an_unknown_variables_value_is_in_no_text(
         monkeypatch.setenv(name, VALUE)
     for env in (allowed_variables, UNKNOWN):
         request = MODEL.model_copy(update={"env": tuple(env)})
-        for how in (How(form, only_print=True), How(form, only_print=True, json=True)):
-            run_verb.run_on_engine(DRYDOCK, "cpu", request, how, here=FakeHere(tmp_path))
+        for how in (run_as(form, only_print=True), run_as(form, only_print=True, json=True)):
+            run_on_engine("cpu", request, how, here=FakeHere(tmp_path))
             output = "".join(capsys.readouterr())
             assert VALUE not in output
             assert all(word.partition("=")[0] in output for word in env)
@@ -55,7 +55,7 @@ def test_an_unknown_variables_value_reaches_a_container_that_is_started(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     here = FakeHere(tmp_path, [CPU])
-    run_verb.run_on_engine(DRYDOCK, "cpu", MODEL.model_copy(update={"env": (f"HFTOKEN={VALUE}",)}), How(), here=here)
+    run_on_engine("cpu", MODEL.model_copy(update={"env": (f"HFTOKEN={VALUE}",)}), run_as(), here=here)
     assert f"HFTOKEN={VALUE}" in here.became
     assert VALUE not in "".join(capsys.readouterr())
 
@@ -131,11 +131,11 @@ def test_a_named_variable_must_be_there_before_a_start(
     monkeypatch.delenv("VLLM_NOT_THERE", raising=False)
     here, request = FakeHere(tmp_path, [CPU]), MODEL.model_copy(update={"env": ("VLLM_NOT_THERE",)})
 
-    for how in (How(), How("kubernetes")):
+    for how in (run_as(), run_as("kubernetes")):
         with pytest.raises(InputError, match="your shell has no such variable"):
-            run_verb.run_on_engine(DRYDOCK, "cpu", request, how, here=here)
+            run_on_engine("cpu", request, how, here=here)
     assert here.became == []
-    run_verb.run_on_engine(DRYDOCK, "cpu", request, PRINT, here=here)  # for another machine
+    run_on_engine("cpu", request, PRINT, here=here)  # for another machine
     assert "--env VLLM_NOT_THERE" in capsys.readouterr().out
 
 
@@ -175,7 +175,7 @@ def test_a_misspelling_is_a_warning_and_an_unknown_name_is_not(
 ) -> None:
     names = ("HF_ENDPONT=x", "VLLM_SKIP_WARMUPS=1", "LD_PRELOAD=/x.so", "MINE=1", "https_proxy=http://p")
     request = MODEL.model_copy(update={"env": names})
-    run_verb.run_on_engine(DRYDOCK, "gaudi2", request, PRINT, here=FakeHere(tmp_path))
+    run_on_engine("gaudi2", request, PRINT, here=FakeHere(tmp_path))
     out, err = capsys.readouterr()
 
     assert "--env HF_ENDPONT: nothing documents this name; did you mean HF_ENDPOINT?" in err

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from drydock.config.project_choice import DRYDOCK
 from drydock.core.errors import InputError
-from drydock.run import docker_command, run_verb, user_options
+from drydock.run import docker_command, user_options
 from drydock.run.container import RunRequest
 from tests.support.containers import NODES, machine, made
 from tests.support.printed_forms import MODEL, pod, printed, service
-from tests.unit.drydock.run.test_run_verb import PRINT, FakeHere
+from tests.support.run_options import run_on_engine
+from tests.unit.drydock.verbs.test_run_verb import PRINT, FakeHere
 
 
 def test_a_volume_is_mounted_in_every_format(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -75,7 +75,7 @@ def test_a_volume_covers_nothing_that_the_container_has(target: str, tmp_path: P
     request = RunRequest(model=str(tmp_path / "m"), volumes=(f"/a:{target}",))
 
     with pytest.raises(InputError, match=f"--volume …:{target}: ") as raised:
-        run_verb.run_on_engine(DRYDOCK, "cpu", request, PRINT, here=FakeHere(tmp_path))
+        run_on_engine("cpu", request, PRINT, here=FakeHere(tmp_path))
     assert raised.value.hint == "choose another path in the container"
 
 

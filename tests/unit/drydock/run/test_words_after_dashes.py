@@ -10,25 +10,22 @@ from typing import Any
 
 import pytest
 
-from drydock.config.project_choice import DRYDOCK
 from drydock.core.errors import InputError
 from drydock.model.running import Run
-from drydock.run import kubernetes_manifest, run_verb
+from drydock.run import kubernetes_manifest
 from drydock.run.container import RunRequest
-from drydock.run.run_verb import How
 from tests.support.containers import GPUS, NODES, PRIVILEGED, RUNTIME, machine, made
 from tests.support.printed_forms import MODEL, printed, service
-from tests.unit.drydock.run.test_run_verb import CPU, ID, FakeHere
+from tests.support.run_options import run_as, run_on_engine
+from tests.unit.drydock.verbs.test_run_verb import CPU, ID, FakeHere
 
 
 def test_words_that_begin_with_a_flag_are_those_of_serve(tmp_path: Path) -> None:
     here = FakeHere(tmp_path, [CPU])
 
-    run_verb.run_on_engine(
-        DRYDOCK, "cpu", MODEL.model_copy(update={"arguments": ("--max-model-len", "512")}), here=here
-    )
+    run_on_engine("cpu", MODEL.model_copy(update={"arguments": ("--max-model-len", "512")}), here=here)
     assert here.became[-5:] == ["serve", "--model", "org/model", "--max-model-len", "512"]
-    run_verb.run_on_engine(DRYDOCK, "cpu", MODEL.model_copy(update={"arguments": ("serve", "--x")}), here=here)
+    run_on_engine("cpu", MODEL.model_copy(update={"arguments": ("serve", "--x")}), here=here)
     assert here.became[-4:] == ["serve", "--model", "org/model", "--x"]
     assert "--publish" in here.became
 
@@ -51,7 +48,7 @@ def test_words_that_begin_with_a_flag_are_those_of_serve(tmp_path: Path) -> None
 def test_another_word_is_a_verb_or_a_command(words: Sequence[str], expected: Sequence[str], tmp_path: Path) -> None:
     here = FakeHere(tmp_path, [CPU])
 
-    assert run_verb.run_on_engine(DRYDOCK, "cpu", MODEL.model_copy(update={"arguments": words}), here=here) == 7
+    assert run_on_engine("cpu", MODEL.model_copy(update={"arguments": words}), here=here) == 7
     assert here.became[here.became.index(CPU) + 1 :] == [*expected]
     assert here.became[:3] == ["docker", "run", "--rm"]
     assert not {"--publish", "--restart", "--tty"} & set(here.became)
@@ -62,11 +59,11 @@ def test_a_terminal_is_passed_through_where_there_is_one(tmp_path: Path, monkeyp
     here, shell = FakeHere(tmp_path, [CPU]), RunRequest(arguments=("bash",))
     monkeypatch.setattr(FakeHere, "terminal", lambda _: True)
 
-    run_verb.run_on_engine(DRYDOCK, "cpu", shell, here=here)
+    run_on_engine("cpu", shell, here=here)
     assert here.became[2:5] == ["--rm", "--interactive", "--tty"]
-    run_verb.run_on_engine(DRYDOCK, "cpu", MODEL, here=here)
+    run_on_engine("cpu", MODEL, here=here)
     assert "--tty" not in here.became
-    run_verb.run_on_engine(DRYDOCK, "cpu", shell, How(detach=True), here=here)
+    run_on_engine("cpu", shell, run_as(detach=True), here=here)
     assert "--tty" not in here.became
 
 
@@ -75,12 +72,12 @@ def test_only_serve_needs_a_model(tmp_path: Path, capsys: pytest.CaptureFixture[
 
     for words in ((), ("--dtype", "half"), ("serve",)):
         with pytest.raises(InputError, match="--model: found none"):
-            run_verb.run_on_engine(DRYDOCK, "cpu", RunRequest(arguments=words), here=here)
-    run_verb.run_on_engine(DRYDOCK, "cpu", RunRequest(arguments=("facts",)), here=here)
+            run_on_engine("cpu", RunRequest(arguments=words), here=here)
+    run_on_engine("cpu", RunRequest(arguments=("facts",)), here=here)
     assert here.became[-1] == "facts"
     model = RunRequest(model=str(tmp_path), arguments=("nvidia-smi",))
     capsys.readouterr()
-    run_verb.run_on_engine(DRYDOCK, "cpu", model, here=here)
+    run_on_engine("cpu", model, here=here)
     assert (
         f"nvidia-smi gets no --model: in the container the model is /models/{tmp_path.name}" in capsys.readouterr().err
     )
@@ -93,14 +90,10 @@ def test_what_runs_once_asks_for_no_key_and_keeps_its_own_words(
     monkeypatch.setenv("VLLM_API_KEY", "")
     here = FakeHere(tmp_path, [CPU])
 
-    run_verb.run_on_engine(
-        DRYDOCK, "cpu", RunRequest(address="0.0.0.0", arguments=("curl", "--api-key", "s3cret")), here=here
-    )
+    run_on_engine("cpu", RunRequest(address="0.0.0.0", arguments=("curl", "--api-key", "s3cret")), here=here)
     assert here.became[-3:] == ["curl", "--api-key", "s3cret"]
     assert "s3cret" not in capsys.readouterr().err
-    run_verb.run_on_engine(
-        DRYDOCK, "cpu", MODEL.model_copy(update={"arguments": ("warm", "--api-key", "s3cret")}), here=here
-    )
+    run_on_engine("cpu", MODEL.model_copy(update={"arguments": ("warm", "--api-key", "s3cret")}), here=here)
     assert "s3cret" not in here.became
     assert os.environ["VLLM_API_KEY"] == "s3cret"
 
@@ -135,9 +128,7 @@ def test_a_verb_is_a_job_in_kubernetes_that_no_service_selects(record: Run, tmp_
 def test_a_detached_verb_says_how_to_read_its_log(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     here = FakeHere(tmp_path, [CPU])
 
-    run_verb.run_on_engine(
-        DRYDOCK, "cpu", RunRequest(arguments=("warm", "--model", "org/m")), How(detach=True, json=True), here=here
-    )
+    run_on_engine("cpu", RunRequest(arguments=("warm", "--model", "org/m")), run_as(detach=True, json=True), here=here)
     out, err = capsys.readouterr()
     assert json.loads(out) == {"id": ID, "name": "cpu-vllm0-32-warm", "image": CPU}
     assert "docker logs --follow cpu-vllm0-32-warm" in err
