@@ -28,8 +28,7 @@ from drydock.model.record import dump_record
 from drydock.prove import smollm2
 from drydock.prove.demo import EXPECTED, QUESTION, TARGET, build_or_relock
 from drydock.run.access import API_KEY
-from drydock.topology import topology_keys, up
-from drydock.topology import topology_tasks as topologies
+from drydock.topology import planned_file, topology_keys, up
 from drydock.topology.plan_model import TopologyPlan, read_plan
 from drydock.topology.ports import API
 from drydock.topology.topology_arguments import choose_served_name, make_node_url
@@ -101,16 +100,17 @@ def serve_topology(project: Project, name: str, model: Path, image: str, router:
     """
     with tempfile.TemporaryDirectory(prefix="drydock-demo-") as folder:
         file = _plan_demo(project, Path(folder), SHAPES[name], model, image, router)
-        options = up.Options("compose", output=f"{folder}/running")
+        plan, output = read_plan(file), Path(folder, "running")
         try:
-            known_answers = up.start_topology(project, file, options)
-            return known_answers, ask_question(read_plan(file), key_in(Path(options.output)))
+            up.write_files_to_start(project, plan, up.COMPOSE, output, {})
+            known_answers = up.start_by_compose(plan, file, output, up.compute_start_seconds(project, plan))
+            return known_answers, ask_question(plan, key_in(output))
         except (EngineError, VerifyError):
-            up.show_topology_logs(project, file, options, LINES)
+            up.show_topology_logs(file, output, LINES)
             raise
         finally:
-            if Path(options.output).is_dir():
-                up.stop_topology(project, file, options)
+            if output.is_dir():
+                up.stop_by_compose(file, output)
             remove_volumes(f"drydock-{up.name_topology(file)}")
 
 
@@ -132,7 +132,9 @@ def _plan_demo(project: Project, folder: Path, shape: Arrangement, model: Path, 
     file = folder / "topology.yaml"
     file.write_text(yaml.safe_dump(make_demo_topology(shape, model, free_subnet())))
     plan = folder / f"demo-{secrets.token_hex(3)}.json"  # its name is the Compose project's
-    plan.write_text(format_json(dump_record(with_images(topologies.plan_topology_file(project, file), image, router))))
+    plan.write_text(
+        format_json(dump_record(with_images(planned_file.plan_topology_file(project, file), image, router)))
+    )
     return plan
 
 

@@ -6,6 +6,7 @@ import os
 import re
 import socket
 from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import yaml
@@ -14,7 +15,9 @@ from drydock.config.validation import make_record
 from drydock.core.console import log, spell_commands
 from drydock.core.errors import InputError, suggest_nearest
 from drydock.core.files import parse_any_json, read_bounded
+from drydock.core.project import Project
 from drydock.model.record import IDENTIFIER_AT_MOST
+from drydock.run import auto
 from drydock.topology.topology_arguments import explain_bad_address, is_ip
 from drydock.topology.topology_file import HOST_AT_MOST, explain_unreadable_host
 from drydock.topology.topology_records import Topology
@@ -182,3 +185,12 @@ def choose_common_target(variants: Sequence[str]) -> str:
     if len(several) > 1:
         raise InputError(f"the hosts need different images: {', '.join(several)}", hint="choose one with --target")
     return several[0]
+
+
+def choose_fitting_variant(project: Project, hosts: dict[str, Path]) -> str:
+    """Return the variant that fits every host, as --target auto chooses it."""
+    different = {path.read_bytes(): path for path in hosts.values()}
+    with ThreadPoolExecutor() as pool:
+        return choose_common_target(
+            [*pool.map(lambda path: auto.resolve_target(project, auto.AUTO, str(path)).id, different.values())]
+        )

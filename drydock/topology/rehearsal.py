@@ -38,11 +38,11 @@ class Rehearsed(NamedTuple):
     """vLLM's words if it refuses, else what it checked and why it was not asked."""
 
 
-def rehearse_topology(project: Project, plan: TopologyPlan, file: Path, model: str, here: Here) -> Iterator[Rehearsed]:
+def rehearse_topology(project: Project, plan: TopologyPlan, file: Path, model: str) -> Iterator[Rehearsed]:
     """Yield what vLLM says of each rank's plan. Raises InputError, HostError, EngineError."""
     if file.suffix == ".json":
         raise InputError(f"--rehearse: {file} is a plan, which has no recorded hosts", hint="give the topology.yaml")
-    hosts = read_topology(file).hosts
+    here, hosts = Here(project), read_topology(file).hosts
     for replica in _list_first_replicas(plan):
         for rank in replica.ranks:
             log(f"rehearsing rank {rank.rank} of group {replica.group} for {rank.node}: about half a minute")

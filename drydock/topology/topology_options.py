@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from drydock.core.verb_options import VerbOptions
-
-if TYPE_CHECKING:
-    from drydock.topology.playbook.playbook_run import Ssh
 
 
 class PlannedOptions(VerbOptions):
@@ -37,12 +34,6 @@ class SshOptions(VerbOptions):
     """file with the nodes' host keys [default: ~/.ssh/known_hosts]"""
     become: bool = False
     """run as root on the nodes, by sudo"""
-
-    def make_ssh(self) -> Ssh:
-        """Return how Ansible logs in."""
-        from drydock.topology.playbook.playbook_run import Ssh  # noqa: PLC0415 - few verbs log in anywhere
-
-        return Ssh(self.user, self.ssh_key, self.known_hosts, become=self.become)
 
 
 class TopologyStartOptions(FileOptions, SshOptions):

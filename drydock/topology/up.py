@@ -1,29 +1,26 @@
-"""The tasks topology up and down: the engine's own command, then the known answer. IO."""
+"""Starting and stopping a topology: the engine's own command, then the known answer. IO."""
 
 from __future__ import annotations
 
 import os
 import re
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 from drydock.config.matrix import find_variant, read_matrix
 from drydock.core.errors import EngineError, InputError, suggest_nearest
 from drydock.core.files import format_compact_json, parse_json_object
 from drydock.core.paths import cache_home
 from drydock.core.project import Project
-from drydock.engine import compose_plugin as plugin
+from drydock.engine.compose_plugin import ensure_compose
 from drydock.model.record import IDENTIFIER_AT_MOST
-from drydock.run.access import API_KEY
 from drydock.run.docker_command import ENTRYPOINT_WORDS, PYTHON, START_SECONDS
-from drydock.topology import topology_keys, verify
-from drydock.topology import topology_tasks as topologies
+from drydock.topology import planned_file, topology_keys, verify
 from drydock.topology.answer_program import make_answer_program
 from drydock.topology.plan_model import TopologyPlan
-from drydock.topology.playbook.playbook_run import Ssh, run_playbook
-from drydock.topology.render import compose, find_host_commands, folder, write_plan
+from drydock.topology.render import compose, folder, write_plan
+from drydock.topology.render.chips import Commands
 from drydock.topology.render.parts import is_unpublished, list_node_addresses, name_rank_container
 from entrypoints.serve.topology_answer import ShownAnswers
 
@@ -35,68 +32,48 @@ VERB = "health --topology"
 _IN_CLUSTERS = ("kubernetes", "disaggregatedset", "slurm")
 
 
-class Options(NamedTuple):
-    """The options of up and down."""
-
-    format: str = ""
-    output: str = ""
-    model: str = ""
-    target: str = ""
-    hosts: str = ""
-    """Folder with recorded hosts, for ranktables; without it, a topology.yaml's own."""
-    seconds: int = 0
-    """How long a start may take; 0: as the accelerator's record says."""
-    ssh: Ssh = Ssh()
-
-
-def start_topology(project: Project, file: Path, options: Options) -> ShownAnswers:
-    """Render a topology, start it by its engine's command, and ask for the known answer. Raises DrydockError."""
-    plan = topologies.plan_topology_file(project, file, options.model, options.target)
-    _check_format(plan, options.format)
-    if options.format == COMPOSE:
+def write_files_to_start(
+    project: Project, plan: TopologyPlan, kind: str, output: Path, hosts: Mapping[str, Commands]
+) -> dict[str, str]:
+    """Render a plan for the engine that starts it; return the secrets of its servers. Raises InputError."""
+    if kind == COMPOSE:
         compose.make_engine_network(plan)  # raises InputError if one engine's network cannot have the nodes' addresses
-    output = choose_output_folder(project, file, options.output)
-    write_plan(project, plan, options.format, output, find_host_commands(file, plan, options.hosts))
-    secrets = topology_keys.ensure_secrets(output, topology_keys.list_secret_names(plan))
-    if options.format == ANSIBLE:
-        run_playbook(output, ("check", "ranktable", "run"), ssh=options.ssh, variables={"topology_secrets": secrets})
-        return verify.prove_plan(plan, secrets.get(API_KEY, ""))
-    plugin.ensure_compose()
+    write_plan(project, plan, kind, output, hosts)
+    return topology_keys.ensure_secrets(output, topology_keys.list_secret_names(plan))
+
+
+def start_by_compose(plan: TopologyPlan, file: Path, output: Path, seconds: int) -> ShownAnswers:
+    """Start what was rendered for Compose, and ask for the known answer in a container. Raises DrydockError."""
+    ensure_compose()
     _check_images(plan)
-    wait = str(options.seconds or compute_start_seconds(project, plan))
-    _run_compose((*_make_compose_command(file, output), "up", "--wait", "--wait-timeout", wait, "--remove-orphans"))
-    return _prove_inside(plan, _make_compose_command(file, output))
+    command = _make_compose_command(file, output)
+    _run_compose((*command, "up", "--wait", "--wait-timeout", str(seconds), "--remove-orphans"))
+    return _prove_inside(plan, command)
 
 
-def stop_topology(project: Project, file: Path, options: Options) -> None:
-    """Stop what `up` started, and remove its containers. Raises DrydockError."""
-    output = choose_output_folder(project, file, options.output)
-    started = [kind for kind in FORMATS if (output / folder.make_list_name(kind)).is_file()]
-    if len(started) != 1 and options.format not in started:
+def find_started_format(output: Path, kind: str) -> str:
+    """Return the format in which `up` started what is in a folder. Raises InputError."""
+    started = [name for name in FORMATS if (output / folder.make_list_name(name)).is_file()]
+    if len(started) != 1 and kind not in started:
         started_names = " and ".join(started) or "nothing that up started"
         raise InputError(
             f"{output}: found {started_names}", hint="--output FOLDER, and --format if several formats are there"
         )
-    if (options.format or started[0]) == ANSIBLE:
-        run_playbook(output, ("stop",), ssh=options.ssh)
-    else:
-        plugin.ensure_compose()
-        _run_compose((*_make_compose_command(file, output), "down", "--remove-orphans"))
+    return kind or started[0]
 
 
-def show_topology_logs(project: Project, file: Path, options: Options, lines: int) -> None:
+def stop_by_compose(file: Path, output: Path) -> None:
+    """Stop and remove the containers. Raises EngineError."""
+    ensure_compose()
+    _run_compose((*_make_compose_command(file, output), "down", "--remove-orphans"))
+
+
+def show_topology_logs(file: Path, output: Path, lines: int) -> None:
     """Show the last lines of each container that `up` started by Compose. Raises EngineError."""
-    _run_compose(
-        (
-            *_make_compose_command(file, choose_output_folder(project, file, options.output)),
-            "logs",
-            "--tail",
-            str(lines),
-        )
-    )
+    _run_compose((*_make_compose_command(file, output), "logs", "--tail", str(lines)))
 
 
-def _check_format(plan: TopologyPlan, kind: str) -> None:
+def check_format(plan: TopologyPlan, kind: str) -> None:
     """Raise InputError unless a format is named that starts something; a plan names its machines."""
     if kind in _IN_CLUSTERS:
         hint = f"`./inv topology render PLAN --format {kind} --output FOLDER`; its README has the cluster's commands"
@@ -146,7 +123,7 @@ def _make_compose_command(file: Path, output: Path) -> tuple[str, ...]:
 
 def _check_images(plan: TopologyPlan) -> None:
     """Raise EngineError for an image that is neither here nor in a registry: it must be built."""
-    images = {plan.image: plan.variant} | ({plan.router.image: topologies.ROUTER} if plan.router else {})
+    images = {plan.image: plan.variant} | ({plan.router.image: planned_file.ROUTER} if plan.router else {})
     for image, target in images.items():
         command = ("docker", "image", "inspect", image)
         if is_unpublished(image) and subprocess.run(command, capture_output=True, check=False).returncode:

@@ -1,18 +1,15 @@
-"""The task topology verify: the known answer of a plan's servers, asked from this machine. IO."""
+"""The known answer of a plan's servers, asked from this machine. IO."""
 
 from __future__ import annotations
 
 import os
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from drydock.core.errors import InputError, VerifyError
 from drydock.core.files import format_json
-from drydock.core.project import Project
 from drydock.run.access import API_KEY
 from drydock.topology import topology_keys
-from drydock.topology import topology_tasks as topologies
 from drydock.topology.plan_model import TopologyPlan
 from drydock.topology.ports import API
 from drydock.topology.render.parts import name_rank_container
@@ -20,15 +17,14 @@ from entrypoints.serve import topology_answer
 from entrypoints.serve.topology_answer import KnownTopology, ShownAnswers, Unproven, make_server_url
 
 
-def verify_topology(project: Project, file: Path, model: str = "", target: str = "") -> ShownAnswers:
-    """Ask the servers of a topology.yaml or a plan at their addresses. Raises InputError and VerifyError."""
-    plan = topologies.plan_topology_file(project, file, model, target)
+def read_client_key(plan: TopologyPlan) -> str:
+    """Return the key of the environment. Raises InputError if the servers require one, and there is none."""
     key = os.environ.get(API_KEY, "")
     if topology_keys.list_router_secrets(plan) and not key:
         secret_file = topology_keys.make_secret_file_name(API_KEY)
         hint = f"compose: `export $(cat FOLDER/{secret_file})`, in the folder that render wrote"
         raise InputError(f"{API_KEY}: not in the environment, and the servers require the key", hint=hint)
-    return prove_plan(plan, key)
+    return key
 
 
 def prove_plan(plan: TopologyPlan, key: str = "") -> ShownAnswers:

@@ -2,13 +2,27 @@
 
 from __future__ import annotations
 
+import os
+import secrets
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from drydock.cli.task_helpers import here
 from drydock.cli.verb import Verb
+from drydock.config.matrix import find_variant, read_matrix
+from drydock.core.console import spell_commands, write_output
+from drydock.core.errors import PreflightError
+from drydock.core.files import explain_unwritable, format_json, write_atomically
+from drydock.core.project import Project
 from drydock.model.shared_options import JsonOption
+from drydock.model.variant import Variant
 from drydock.topology.topology_options import FileOptions, SshOptions
+
+if TYPE_CHECKING:
+    from drydock.topology.plan_model import TopologyPlan
+    from drydock.topology.preflight.node_request import NodeRequest
+    from drydock.topology.preflight.reach import Answers
+    from entrypoints.core.records import Finding
 
 
 class TopologyCheckOptions(FileOptions, SshOptions, JsonOption):
@@ -30,16 +44,72 @@ class TopologyCheckOptions(FileOptions, SshOptions, JsonOption):
 @Verb
 def check_topology(options: TopologyCheckOptions) -> None:
     """Check the nodes of a topology before it starts: image, model, driver, ports, network, recorded host."""
-    from drydock.topology.preflight import preflight_tasks
+    report_findings(find_node_findings(here(), options), options)
 
-    what = (
-        options.format,
-        options.model,
-        options.target,
-        options.root,
-        options.make_ssh(),
-        options.namespace,
-        options.fabric,
+
+def find_node_findings(project: Project, options: TopologyCheckOptions) -> tuple[Finding, ...]:
+    """Ask every node of a topology and return the findings. Raises DrydockError."""
+    from drydock.model.checks import list_findings_about
+    from drydock.topology.planned_file import plan_topology_file
+    from drydock.topology.preflight import evaluate, node_request, recorded_nodes
+    from drydock.topology.render import ranktable
+
+    file = Path(options.file)
+    plan = ranktable.add_ranktable_paths(plan_topology_file(project, file, options.model, options.target))
+    variant = find_variant(read_matrix(project), plan.variant)
+    chips = recorded_nodes.read_chip_addresses(file, plan, options.root)
+    questions, answers = _ask_nodes(plan, variant, node_request.make_node_requests(plan, variant, chips), options)
+    facts = recorded_nodes.read_recorded_facts(project, file, variant)
+    figures = list_findings_about(variant.findings, "figure")
+    return evaluate.evaluate_answers(questions, answers, facts, chips, figures)
+
+
+def _ask_nodes(
+    plan: TopologyPlan, variant: Variant, questions: tuple[NodeRequest, ...], options: TopologyCheckOptions
+) -> tuple[tuple[NodeRequest, ...], Answers]:
+    """Return what each node was asked, and what it answered."""
+    from drydock.topology.preflight import cluster, node_pods, reach
+    from drydock.topology.preflight.node_request import add_all_reduce
+    from drydock.topology.render import ansible, compose, parts
+
+    if options.format == "kubernetes":
+        check_pods = node_pods.make_check_pods(plan, variant, secrets.token_hex(4))
+        return cluster.ask_by_kubectl(questions, check_pods, options.namespace, fabric=options.fabric)
+    if options.format == "compose":  # each node gets a new network, in which all ports are free
+        questions = tuple(question._replace(ports=(), address="") for question in questions)
+    questions = add_all_reduce(questions) if options.fabric else questions
+    if options.format == "local":
+        answers = reach.ask_here(questions)
+        return tuple(question for question in questions if question.node in answers), answers
+    if options.format == "compose":
+        ranks = parts.make_placed_ranks(plan, variant)
+        return questions, reach.ask_by_compose(questions, compose.make_engine_project(plan, ranks, hold=True))
+    files = ansible.render_ansible_files(plan, variant, {}, {})
+    return questions, reach.ask_by_ansible(questions, files, options)
+
+
+def report_findings(findings: tuple[Finding, ...], options: TopologyCheckOptions) -> None:
+    """Print findings, write JUnit XML, and raise PreflightError if a check failed."""
+    from drydock.topology.findings import read_words, translate_finding
+    from entrypoints.checks.findings import (
+        FAIL,
+        PASS,
+        format_findings,
+        format_junit,
+        has_failures,
+        sort_worst_first,
+        summarize_findings,
     )
-    findings = preflight_tasks.check_topology(here(), Path(options.file), preflight_tasks.CheckOptions(*what))
-    preflight_tasks.report_topology_check(findings, options.junit, json=options.json)
+    from entrypoints.core.records import to_json
+
+    if options.junit:
+        with explain_unwritable(Path(options.junit), "--junit"):
+            write_atomically(Path(options.junit), format_junit(findings, "drydock.topology"))
+    open_findings = [finding for finding in sort_worst_first(findings) if finding.severity != PASS]
+    words = {} if options.json else read_words(os.environ)
+    translated = [translate_finding(words, finding) for finding in open_findings]
+    text = f"{format_findings(translated, words)}{summarize_findings(findings)}\n"
+    write_output(format_json(to_json(findings)) if options.json else spell_commands(text))
+    if has_failures(findings):
+        ids = ", ".join(sorted({finding.id for finding in findings if finding.severity == FAIL}))
+        raise PreflightError(f"the topology is not ready to start: {ids}", hint="each finding says what to do")

@@ -24,9 +24,9 @@ class TopologyDiffOptions(PlannedOptions, JsonOption):
 @Verb
 def compare_topologies(options: TopologyDiffOptions) -> None:
     """Print what differs between the plans of two topologies."""
-    from drydock.topology import plan_diff, topology_tasks
+    from drydock.topology import plan_diff, planned_file
 
-    plans = topology_tasks.plan_two_files(here(), Path(options.old), Path(options.new), options.model, options.target)
+    plans = planned_file.plan_two_files(here(), Path(options.old), Path(options.new), options.model, options.target)
     changes = plan_diff.compare_topology_plans(*plans)
     write_output(
         format_json([change._asdict() for change in changes])

@@ -13,5 +13,11 @@ from drydock.topology.topology_options import TopologyStartOptions
 def stop_topology(options: TopologyStartOptions) -> None:
     """Stop what `topology up` started, and remove its containers. Models and compiled code stay."""
     from drydock.topology import up
+    from drydock.topology.playbook.playbook_run import run_playbook
 
-    up.stop_topology(here(), Path(options.file), up.Options(options.format, options.output, ssh=options.make_ssh()))
+    file = Path(options.file)
+    output = up.choose_output_folder(here(), file, options.output)
+    if up.find_started_format(output, options.format) == up.ANSIBLE:
+        run_playbook(output, ("stop",), ssh=options)
+    else:
+        up.stop_by_compose(file, output)

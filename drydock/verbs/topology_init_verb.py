@@ -7,6 +7,8 @@ from typing import Literal
 
 from drydock.cli.task_helpers import here
 from drydock.cli.verb import Verb
+from drydock.config.matrix import find_variant, read_matrix
+from drydock.core.console import log
 from drydock.core.verb_options import VerbOptions
 
 
@@ -28,8 +30,20 @@ class TopologyInitOptions(VerbOptions):
 @Verb
 def init_topology(options: TopologyInitOptions) -> None:
     """Write a topology.yaml for several machines, from their recorded hosts."""
-    from drydock.topology import topology_tasks
+    from drydock.run.container import check_bucket
+    from drydock.topology import init
 
-    topology_tasks.init_topology(
-        here(), Path(options.root), Path(options.output), options.model, options.target, options.shape
-    )
+    check_bucket(options.model, "--model ")
+    recorded_hosts, output = init.find_hosts(Path(options.root)), Path(options.output)
+    groups = init.make_shape_groups(options.shape, len(recorded_hosts))
+    if options.target:
+        target = find_variant(read_matrix(here()), options.target).id
+    else:
+        target = init.choose_fitting_variant(here(), recorded_hosts)
+    hosts_in_order = {name: recorded_hosts[name] for name in init.order_hosts(recorded_hosts, options.shape)}
+    nodes = init.make_topology_nodes(hosts_in_order, output.absolute().parent)
+    init.write_topology(output, init.format_topology(nodes, groups, options.model, target))
+    if named_nodes := init.find_named_addresses(nodes, options.shape):
+        log(
+            f"{output}: write the IPv4 address of {', '.join(named_nodes)}: `topology plan` refuses a name with --shape"
+        )

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from drydock.cli.task_helpers import here
 from drydock.cli.verb import Verb
-from drydock.core.console import write_output
+from drydock.core.console import log, write_output
 from drydock.core.files import explain_unwritable, format_json, write_atomically
 from drydock.model.record import dump_record
 from drydock.model.shared_options import JsonOption
@@ -28,12 +28,16 @@ class TopologyPlanOptions(PlannedOptions, JsonOption):
 @Verb
 def plan_topology(options: TopologyPlanOptions) -> None:
     """Print what each node of a topology runs, and why."""
-    from drydock.topology import topology_page, topology_tasks
+    from drydock.topology import plan_text, planned_file, rehearsal, topology_page
 
-    plan = topology_tasks.plan_topology_file(here(), Path(options.file), options.model, options.target)
+    plan = planned_file.plan_topology_file(here(), Path(options.file), options.model, options.target)
     if options.html:
         with explain_unwritable(Path(options.html), "--html"):
             write_atomically(Path(options.html), topology_page.render_topology_page(plan))
-    write_output(format_json(dump_record(plan)) if options.json else topology_tasks.format_topology_plan(plan))
+    write_output(format_json(dump_record(plan)) if options.json else plan_text.format_topology_plan(plan))
     if options.rehearse:
-        sys.exit(topology_tasks.report_rehearsal(here(), plan, Path(options.file), options.model))
+        outcomes = set()
+        for answer in rehearsal.rehearse_topology(here(), plan, Path(options.file), options.model):
+            log(rehearsal.format_rehearsed_rank(answer))
+            outcomes.add(answer.outcome)
+        sys.exit(rehearsal.REFUSED if "refused" in outcomes else 0)

@@ -29,10 +29,13 @@ class TopologyRenderOptions(PlannedOptions, JsonOption):
 @Verb
 def render_topology(options: TopologyRenderOptions) -> None:
     """Write a planned topology for Compose, Kubernetes, Ansible or Slurm, or its ranktables."""
-    from drydock.topology import render
+    from drydock.topology.planned_file import plan_topology_file
+    from drydock.topology.render import find_host_commands, write_plan
 
-    where = (Path(options.plan), options.format, Path(options.output), options.root)
-    written = render.render_topology(here(), *where, model=options.model, target=options.target)
+    file = Path(options.plan)
+    plan = plan_topology_file(here(), file, options.model, options.target)
+    hosts = find_host_commands(file, plan, options.root)
+    written = write_plan(here(), plan, options.format, Path(options.output), hosts)
     if options.json:
         write_output(format_json({"wrote": [*map(str, written)]}))
     else:

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from drydock.cli.task_helpers import here
 from drydock.cli.verb import Verb
 from drydock.core.console import write_output
+from drydock.core.project import Project
 from drydock.model.shared_options import JsonOption
 from drydock.topology.topology_options import TopologyStartOptions
+
+if TYPE_CHECKING:
+    from entrypoints.serve.topology_answer import ShownAnswers
 
 
 class TopologyUpOptions(TopologyStartOptions, JsonOption):
@@ -23,11 +28,26 @@ class TopologyUpOptions(TopologyStartOptions, JsonOption):
 @Verb
 def start_topology(options: TopologyUpOptions) -> None:
     """Render and start a topology by its engine's command, then verify it."""
-    from drydock.topology import up, verify
+    from drydock.topology import verify
 
-    what = (options.format, options.output, options.model, options.target, options.root, options.wait)
-    write_output(
-        verify.format_shown_answers(
-            up.start_topology(here(), Path(options.file), up.Options(*what, options.make_ssh())), json=options.json
-        )
-    )
+    write_output(verify.format_shown_answers(start_and_verify(here(), options), json=options.json))
+
+
+def start_and_verify(project: Project, options: TopologyUpOptions) -> ShownAnswers:
+    """Render a topology, start it by its engine's command, and ask for the known answer. Raises DrydockError."""
+    from drydock.run.access import API_KEY
+    from drydock.topology import up, verify
+    from drydock.topology.planned_file import plan_topology_file
+    from drydock.topology.playbook.playbook_run import run_playbook
+    from drydock.topology.render import find_host_commands
+
+    file = Path(options.file)
+    plan = plan_topology_file(project, file, options.model, options.target)
+    up.check_format(plan, options.format)
+    output = up.choose_output_folder(project, file, options.output)
+    hosts = find_host_commands(file, plan, options.root)
+    secrets = up.write_files_to_start(project, plan, options.format, output, hosts)
+    if options.format == up.COMPOSE:
+        return up.start_by_compose(plan, file, output, options.wait or up.compute_start_seconds(project, plan))
+    run_playbook(output, ("check", "ranktable", "run"), ssh=options, variables={"topology_secrets": secrets})
+    return verify.prove_plan(plan, secrets.get(API_KEY, ""))

@@ -19,6 +19,8 @@ class TopologyVerifyOptions(FileOptions, JsonOption):
 def verify_topology(options: TopologyVerifyOptions) -> None:
     """Ask a running topology: a right answer of every pair of prefill and decode, and of the router."""
     from drydock.topology import verify
+    from drydock.topology.planned_file import plan_topology_file
 
-    answers = verify.verify_topology(here(), Path(options.file), options.model, options.target)
+    plan = plan_topology_file(here(), Path(options.file), options.model, options.target)
+    answers = verify.prove_plan(plan, verify.read_client_key(plan))
     write_output(verify.format_shown_answers(answers, json=options.json))

@@ -17,8 +17,7 @@ from testcontainers.core.network import Network
 from drydock.build import build
 from drydock.config.project_choice import DRYDOCK
 from drydock.prove import demo_topology
-from drydock.topology.preflight import preflight_tasks as preflight
-from drydock.topology.preflight.preflight_tasks import CheckOptions
+from drydock.verbs.topology_check_verb import TopologyCheckOptions, find_node_findings
 from entrypoints.core import errors
 from tests.support.started_containers import start_container
 
@@ -69,7 +68,7 @@ def test_the_check_of_a_topology_measures_over_its_nodes(built: build.Built, mod
     file = tmp_path / "topology.yaml"
     subnet = demo_topology.free_subnet()
     file.write_text(yaml.safe_dump(demo_topology.make_demo_topology(demo_topology.SHAPES["tp3"], model, subnet)))
-    findings = preflight.check_topology(DRYDOCK, file, CheckOptions(format="compose", fabric=True))
+    findings = find_node_findings(DRYDOCK, TopologyCheckOptions(file=str(file), format="compose", fabric=True))
 
     assert [finding for finding in findings if finding.severity == "FAIL"] == []
     fabric_findings = [finding for finding in findings if finding.id == "NET-011"]

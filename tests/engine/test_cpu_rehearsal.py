@@ -14,9 +14,8 @@ from docker.models.containers import Container
 from drydock.build import build
 from drydock.config.project_choice import DRYDOCK
 from drydock.core.paths import ROOT
-from drydock.run.engine import Here
 from drydock.topology import rehearsal
-from drydock.topology.topology_tasks import plan_topology_file
+from drydock.topology.planned_file import plan_topology_file
 from tests.support.started_containers import run_container, start_container
 
 pytestmark = [pytest.mark.proves("cpu-vllm0.32", "packages"), pytest.mark.timeout(600)]
@@ -90,7 +89,7 @@ def test_vllm_takes_the_plan_of_a_topologys_node(built: build.Built, model: Path
     file.write_text(TOPOLOGY)
     plan = plan_topology_file(DRYDOCK, file, str(model)).model_copy(update={"image": built.image})
 
-    answers = list(rehearsal.rehearse_topology(DRYDOCK, plan, file, str(model), Here(DRYDOCK)))
+    answers = list(rehearsal.rehearse_topology(DRYDOCK, plan, file, str(model)))
 
     assert [(answer.node, answer.rank, answer.outcome) for answer in answers] == [("one", 0, "constructed")]
 

@@ -21,7 +21,7 @@ from testcontainers.core.wait_strategies import ExecWaitStrategy
 
 from drydock.core.files import hold_lock_file
 from drydock.core.paths import cache_home
-from drydock.topology.playbook.playbook_run import Ssh
+from drydock.topology.topology_options import SshOptions
 from tests.support.needed_programs import require_program
 from tests.support.servers import Registry
 from tests.support.started_containers import make_container
@@ -66,7 +66,7 @@ class Machines(NamedTuple):
     """Machines on a network of their own."""
 
     nodes: tuple[Machine, ...]
-    ssh: Ssh
+    ssh: SshOptions
     gateway: str
     """This machine's address on their network."""
 
@@ -109,7 +109,11 @@ def machines(folder: Path, *names: str) -> Iterator[Machines]:
         known_hosts = "".join(_admit(node, key.with_suffix(".pub").read_text()) for node in nodes)
         (folder / "known_hosts").write_text(known_hosts)
         gateway = _docker("network", "inspect", "--format", "{{(index .IPAM.Config 0).Gateway}}", network.name)
-        yield Machines(nodes, Ssh(USER, str(key), str(folder / "known_hosts"), become=True), gateway)
+        yield Machines(
+            nodes,
+            SshOptions(user=USER, ssh_key=str(key), known_hosts=str(folder / "known_hosts"), become=True),
+            gateway,
+        )
 
 
 def _start(name: str, network: Network, stack: ExitStack) -> Machine:

@@ -24,16 +24,16 @@ from drydock.core.files import format_json
 from drydock.model.record import dump_record
 from drydock.prove import demo_topology, smollm2
 from drydock.prove.demo_topology import PROJECT
-from drydock.topology import topology_tasks as topologies
-from drydock.topology import up, verify
+from drydock.topology import planned_file, up, verify
 from drydock.topology.plan_model import Rank, read_plan
 from drydock.topology.ports import API, STATUS
 from drydock.topology.render.parts import name_rank_container
 from drydock.topology.topology_arguments import make_node_url
-from drydock.topology.up import Options
+from drydock.verbs.topology_up_verb import TopologyUpOptions, start_and_verify
 from entrypoints.core.metrics import sum_metric
 from entrypoints.serve import topology_answer
 from entrypoints.serve.topology_answer import Ask, NoAnswer, ShownAnswers, parse_reply
+from tests.support.called_verbs import call_verb
 from tests.support.waiting import wait_until
 
 SERVICE = "com.docker.compose.service"
@@ -56,7 +56,9 @@ class Cluster:
 
     def __init__(self, file: Path, output: Path) -> None:
         self.plan, self.folder, self.project = read_plan(file), output, f"drydock-{up.name_topology(file)}"
-        self.shown = up.start_topology(DRYDOCK, file, Options("compose", output=str(output), seconds=420))
+        self.shown = start_and_verify(
+            DRYDOCK, TopologyUpOptions(file=str(file), format="compose", output=str(output), wait=420)
+        )
         self.ask = partial(topology_answer.ask_server, key=demo_topology.key_in(output))
 
     @property
@@ -149,7 +151,7 @@ def started(file: Path, output: Path) -> Iterator[Cluster]:
     try:
         yield Cluster(file, output)
     finally:
-        up.stop_topology(DRYDOCK, file, Options(output=str(output)))
+        call_verb("topology down", file=str(file), output=str(output))
         demo_topology.remove_volumes(f"drydock-{up.name_topology(file)}")
 
 
@@ -253,7 +255,7 @@ def planned(folder: Path, images: tuple[str, str], shape: str, name: str) -> Pat
         topology["router"]["timeout"] = ROUTER_TIMEOUT
     source = folder / f"{name}.yaml"
     source.write_text(json.dumps(topology))
-    plan = demo_topology.with_images(topologies.plan_topology_file(DRYDOCK, source), *images)
+    plan = demo_topology.with_images(planned_file.plan_topology_file(DRYDOCK, source), *images)
     text = re.sub(r'(kv_lease_duration\\*":) ?\d+', rf"\g<1>{LEASE}", format_json(dump_record(plan)))
     file = folder / f"{name}.json"
     file.write_text(text)

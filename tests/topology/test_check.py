@@ -6,14 +6,13 @@ import secrets
 from pathlib import Path
 
 from drydock.config.project_choice import DRYDOCK
-from drydock.topology.preflight.preflight_tasks import CheckOptions, check_topology
+from drydock.verbs.topology_check_verb import TopologyCheckOptions, find_node_findings
 from tests.support.running_topology import planned
 
 
 def test_the_check_of_its_nodes_passes(folder: Path, images: tuple[str, str]) -> None:
-    findings = check_topology(
-        DRYDOCK, planned(folder, images, "1p1d", f"check-{secrets.token_hex(3)}"), CheckOptions(format="compose")
-    )
+    file = planned(folder, images, "1p1d", f"check-{secrets.token_hex(3)}")
+    findings = find_node_findings(DRYDOCK, TopologyCheckOptions(file=str(file), format="compose"))
 
     assert [finding for finding in findings if finding.severity == "FAIL"] == []
     assert any(finding.severity == "PASS" for finding in findings)

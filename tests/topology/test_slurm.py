@@ -23,7 +23,7 @@ from drydock.model.record import dump_record
 from drydock.prove import demo_topology, smollm2
 from drydock.prove.demo import EXPECTED, QUESTION
 from drydock.run.access import API_KEY
-from drydock.topology import topology_tasks as topologies
+from drydock.topology import planned_file
 from drydock.topology.plan_model import Rank, Replica, TopologyPlan
 from drydock.topology.ports import API, STATUS
 from drydock.topology.render import slurm, write_plan
@@ -201,7 +201,7 @@ def test_a_real_model_on_three_nodes_says_paris(
     shape, subnet = demo_topology.SHAPES["tp3"], demo_topology.SUBNETS[0]
     topology = {**demo_topology.make_demo_topology(shape, smollm2.make_small_model(images[0]), subnet), "nodes": nodes}
     (tmp_path / "topology.yaml").write_text(yaml.safe_dump(topology))
-    plan = topologies.plan_topology_file(DRYDOCK, tmp_path / "topology.yaml")
+    plan = planned_file.plan_topology_file(DRYDOCK, tmp_path / "topology.yaml")
     plan = demo_topology.with_images(plan, loaded(images[0], cluster), "")
     (tmp_path / "plan.json").write_text(format_json(dump_record(plan)))
     write_plan(DRYDOCK, plan, "slurm", tmp_path, {})

@@ -15,11 +15,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from drydock.core.console import log, printable
 from drydock.core.errors import EngineError, InputError
 from drydock.topology.playbook.environment import prepare_ansible_programs
+from drydock.topology.topology_options import SshOptions
 
 TAGS = ("check", "ranktable", "run", "logs", "stop", "preflight")
 """Tags of the rendered playbook."""
@@ -34,24 +35,11 @@ _FROM_THE_USER = ("HOME", "PATH", "USER", "LOGNAME", "SSH_AUTH_SOCK", "SSH_ASKPA
 """Variables that ansible-playbook and ssh get; ANSIBLE_* of the user's shell are not among them."""
 
 
-class Ssh(NamedTuple):
-    """How machines are logged in to. What is empty is as in the user's own ~/.ssh/config."""
-
-    user: str = ""
-    key: str = ""
-    """File with the private key."""
-    known_hosts: str = ""
-    """File with the machines' host keys; only these are believed then."""
-    port: int = 0
-    become: bool = False
-    """Whether tasks run as root by sudo, which must not ask for a password."""
-
-
 def run_playbook(
     folder: Path,
     tags: Sequence[str] = (),
     *,
-    ssh: Ssh | None = None,
+    ssh: SshOptions | None = None,
     variables: Mapping[str, Any] | None = None,
     seconds: float = 7200.0,
     on_line: Callable[[str], None] = log,
@@ -72,7 +60,7 @@ def run_playbook(
             *_write_extra_variables(scratch, variables or {}),
         ]
         code = _run_ansible(
-            command, folder, make_ansible_environment(program_folder, scratch, ssh or Ssh()), on_line, seconds
+            command, folder, make_ansible_environment(program_folder, scratch, ssh or SshOptions()), on_line, seconds
         )
     if code:
         raise EngineError(f"ansible-playbook --tags {','.join(tags)}: exit {code}", hint=_HINT)
@@ -114,14 +102,13 @@ def _write_extra_variables(scratch: Path, variables: Mapping[str, Any]) -> list[
     return ["--extra-vars", f"@{path}"]
 
 
-def make_ansible_environment(program_folder: Path, scratch: Path, ssh: Ssh) -> dict[str, str]:
+def make_ansible_environment(program_folder: Path, scratch: Path, ssh: SshOptions) -> dict[str, str]:
     """Return Ansible's environment.
 
     Source of the names: https://docs.ansible.com/ansible/latest/reference_appendices/config.html
     """
     user_variables = {name: os.environ[name] for name in _FROM_THE_USER if name in os.environ}
-    login = {"ANSIBLE_REMOTE_USER": ssh.user, "ANSIBLE_PRIVATE_KEY_FILE": ssh.key}
-    login["ANSIBLE_REMOTE_PORT"] = str(ssh.port or "")
+    login = {"ANSIBLE_REMOTE_USER": ssh.user, "ANSIBLE_PRIVATE_KEY_FILE": ssh.ssh_key}
     return {
         **user_variables,
         **{name: value for name, value in login.items() if value},
@@ -151,10 +138,10 @@ def make_ansible_environment(program_folder: Path, scratch: Path, ssh: Ssh) -> d
     }
 
 
-def _ssh_options(ssh: Ssh) -> Iterator[str]:
+def _ssh_options(ssh: SshOptions) -> Iterator[str]:
     """Yield ssh's options: it never asks, and believes only known machines."""
     options = {"BatchMode": "yes", "StrictHostKeyChecking": "yes", "ControlMaster": "auto", "ControlPersist": "60s"}
-    if ssh.key:
+    if ssh.ssh_key:
         options["IdentitiesOnly"] = "yes"
     if ssh.known_hosts:
         options |= {"UserKnownHostsFile": str(Path(ssh.known_hosts).absolute()), "GlobalKnownHostsFile": "/dev/null"}

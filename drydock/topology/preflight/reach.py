@@ -18,10 +18,11 @@ from drydock.core.errors import EngineError, InputError
 from drydock.core.files import parse_json_object, read_bounded, write_below
 from drydock.engine import compose_plugin as plugin
 from drydock.run.container import name_of
-from drydock.topology.playbook.playbook_run import Ssh, run_playbook, shorten_machine_text
+from drydock.topology.playbook.playbook_run import run_playbook, shorten_machine_text
 from drydock.topology.preflight.node_request import NodeRequest
 from drydock.topology.preflight.node_response import AT_MOST, NodeResponse, read_answer
 from drydock.topology.render.quoted_text import format_yaml
+from drydock.topology.topology_options import SshOptions
 
 KEPT_AT_MOST = 4 * AT_MOST
 """Bytes of the file in which Ansible keeps an answer (render/roles/preflight): its text twice, with escapes."""
@@ -34,7 +35,7 @@ Answers = dict[str, NodeResponse | str]
 """Node → its answer, or why there is none."""
 
 
-def ask_by_ansible(requests: Sequence[NodeRequest], files: Mapping[str, str], ssh: Ssh) -> Answers:
+def ask_by_ansible(requests: Sequence[NodeRequest], files: Mapping[str, str], ssh: SshOptions) -> Answers:
     """Ask every node over ssh; `files` are those of the rendered playbook. Raises EngineError and InputError."""
     with tempfile.TemporaryDirectory(prefix="drydock-preflight-") as scratch_name:
         folder, answers = Path(scratch_name, "playbook"), Path(scratch_name, "answers")

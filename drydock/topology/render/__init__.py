@@ -12,7 +12,7 @@ from pathlib import Path
 
 from drydock.config.matrix import find_variant, read_matrix
 from drydock.core.console import log
-from drydock.core.errors import InputError, suggest_nearest
+from drydock.core.errors import InputError
 from drydock.core.files import parse_json_object, read_bounded
 from drydock.core.project import Project
 from drydock.model.variant import Variant
@@ -21,8 +21,7 @@ from drydock.run.docker_command import unknown_groups
 from drydock.run.kubernetes_manifest import KEY_SECRET
 from drydock.run.kubernetes_manifest import list_cluster_remarks as pod_remarks
 from drydock.run.podman import engine_remarks, image_remarks
-from drydock.topology import topology_keys
-from drydock.topology import topology_tasks as topologies
+from drydock.topology import planned_file, topology_keys
 from drydock.topology.plan_model import TopologyPlan
 from drydock.topology.render import ansible, compose, folder, kubernetes, ranktable, readme, slurm, verify_job
 from drydock.topology.render.chips import Commands, read_chip_address
@@ -34,19 +33,6 @@ FORMATS = ("compose", "kubernetes", "disaggregatedset", "ansible", "slurm", "ran
 _PODS = ("kubernetes", "disaggregatedset")
 
 
-def render_topology(  # noqa: PLR0913 - the last three have defaults
-    project: Project, file: Path, kind: str, output: Path, hosts: str = "", *, model: str = "", target: str = ""
-) -> tuple[Path, ...]:
-    """Render a topology.yaml or its plan into a folder and return the files that changed.
-
-    What an earlier plan left there goes. Raises InputError, HostError and DiskFullError.
-    """
-    if kind not in FORMATS:
-        raise InputError(f"--format {kind}: unknown format", hint=suggest_nearest(kind, FORMATS))
-    plan = topologies.plan_topology_file(project, file, model, target)
-    return write_plan(project, plan, kind, output, find_host_commands(file, plan, hosts))
-
-
 def write_plan(
     project: Project, plan: TopologyPlan, kind: str, output: Path, hosts: Mapping[str, Commands]
 ) -> tuple[Path, ...]:
@@ -55,7 +41,7 @@ def write_plan(
     `hosts`: recorded commands of each node, for ranktables. Raises InputError and DiskFullError.
     """
     variant = find_variant(read_matrix(project), plan.variant)
-    has_verb = topologies.is_own_image(project, verify_job.choose_asking_image(plan))
+    has_verb = planned_file.is_own_image(project, verify_job.choose_asking_image(plan))
     files = render_plan(plan, variant, kind, hosts, has_verb=has_verb)
     commands = {} if kind == "ranktable" else {readme.make_readme_name(kind): readme.format_readme(plan, kind)}
     for text in list_setup_remarks(plan, variant, kind):

@@ -11,10 +11,11 @@ import pytest
 from drydock.config.project_choice import DRYDOCK
 from drydock.core.files import format_json
 from drydock.model.record import dump_record
-from drydock.topology import render, topology_tasks
+from drydock.topology import planned_file
 from drydock.topology.playbook.playbook_run import run_playbook
 from tests.support import serving_ssh
 from tests.support.machines_ssh import Machine, Machines
+from tests.support.rendered_topology import render_topology
 
 
 @pytest.fixture(scope="module")
@@ -22,9 +23,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory, two: Machines, image: str) 
     """The rendered playbook of two servers; both machines have the model."""
     work_folder = tmp_path_factory.mktemp("rendered")
     file, model = serving_ssh.write(work_folder, two, image)
-    plan = topology_tasks.plan_topology_file(DRYDOCK, file, str(model), "cpu")
+    plan = planned_file.plan_topology_file(DRYDOCK, file, str(model), "cpu")
     (work_folder / "plan.json").write_text(format_json(dump_record(plan)))
-    render.render_topology(DRYDOCK, work_folder / "plan.json", "ansible", work_folder / "rendered")
+    render_topology(work_folder / "plan.json", "ansible", work_folder / "rendered")
     return work_folder / "rendered"
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
 from drydock.config.project_choice import DRYDOCK
-from drydock.topology.preflight.preflight_tasks import CheckOptions, check_topology
+from drydock.verbs.topology_check_verb import TopologyCheckOptions, find_node_findings
 from entrypoints.core.records import Finding
 from tests.support import serving_ssh
 from tests.support.machines_ssh import Machine, Machines
@@ -21,12 +21,11 @@ LISTEN = "import socket, time; s = socket.create_server(('', {port})); time.slee
 class Topology(NamedTuple):
     """A topology on two machines."""
 
-    file: Path
-    options: CheckOptions
+    options: dict[str, Any]
     nodes: tuple[Machine, ...]
 
-    def findings(self) -> tuple[Finding, ...]:
-        return check_topology(DRYDOCK, self.file, self.options)
+    def findings(self, **changes: Any) -> tuple[Finding, ...]:
+        return find_node_findings(DRYDOCK, TopologyCheckOptions(**{**self.options, **changes}))
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +33,8 @@ def topology(tmp_path_factory: pytest.TempPathFactory, two: Machines, image: str
     file, model = serving_ssh.write(tmp_path_factory.mktemp("check"), two, image)
     for node in two.nodes:
         node.run("docker", "pull", "--quiet", image)
-    return Topology(file, CheckOptions("ansible", str(model), "cpu", ssh=two.ssh), two.nodes)
+    options = {"file": str(file), "model": str(model), "target": "cpu", **vars(two.ssh)}
+    return Topology(options, two.nodes)
 
 
 def bad(findings: tuple[Finding, ...], *prefixes: str) -> dict[str, list[str]]:
@@ -108,8 +108,7 @@ def test_a_machine_that_ssh_does_not_reach_is_a_finding_and_the_other_is_judged(
 
 def test_a_host_key_that_nobody_named_is_not_believed(topology: Topology, tmp_path: Path) -> None:
     (tmp_path / "known_hosts").touch()
-    ssh = topology.options.ssh._replace(known_hosts=str(tmp_path / "known_hosts"))
-    findings = check_topology(DRYDOCK, topology.file, topology.options._replace(ssh=ssh))
+    findings = topology.findings(known_hosts=str(tmp_path / "known_hosts"))
     texts = bad(findings, "TOPO-020")["TOPO-020"]
     assert len(texts) == 2
     assert all("Host key verification failed" in text for text in texts)

@@ -10,8 +10,8 @@ import pytest
 from drydock.core.files import write_atomically
 from drydock.topology.playbook import playbook_run
 from drydock.topology.playbook.environment import prepare_ansible_programs
-from drydock.topology.playbook.playbook_run import Ssh
 from drydock.topology.render import render_plan
+from drydock.topology.topology_options import SshOptions
 from tests.support import topologies
 from tests.support.topology_files import EXAMPLES, planned
 
@@ -32,7 +32,7 @@ def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 def ansible(folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
     program_folder = prepare_ansible_programs()
-    env = playbook_run.make_ansible_environment(program_folder, folder.parent, Ssh())
+    env = playbook_run.make_ansible_environment(program_folder, folder.parent, SshOptions())
     (folder.parent / "ansible.cfg").touch()
     words = (str(program_folder / command[0]), *command[1:])
     return subprocess.run(words, cwd=folder, env=env, capture_output=True, text=True, check=False)

@@ -8,6 +8,7 @@ import secrets
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,10 +18,10 @@ from drydock.config.project_choice import DRYDOCK
 from drydock.core.files import format_json
 from drydock.model.record import dump_record
 from drydock.prove import demo_topology, smollm2
-from drydock.topology import topology_tasks as topologies
-from drydock.topology import up
-from drydock.topology.up import Options
+from drydock.topology import planned_file
+from drydock.verbs.topology_up_verb import TopologyUpOptions, start_and_verify
 from entrypoints.serve.topology_answer import ShownAnswers
+from tests.support.called_verbs import call_verb
 from tests.support.machines_ssh import Machines
 from tests.support.pushed import push
 from tests.support.servers import Registry
@@ -45,28 +46,33 @@ def file(folder: Path, two: Machines, near: Registry) -> Path:
     source.write_text(json.dumps(topology))
     plan.write_text(
         format_json(
-            dump_record(demo_topology.with_images(topologies.plan_topology_file(DRYDOCK, source, str(model)), *pushed))
+            dump_record(
+                demo_topology.with_images(planned_file.plan_topology_file(DRYDOCK, source, str(model)), *pushed)
+            )
         )
     )
     return plan
 
 
 @pytest.fixture
-def options(file: Path, two: Machines) -> Iterator[Options]:
+def options(file: Path, two: Machines) -> Iterator[dict[str, Any]]:
     """How it is started; it is stopped at the end."""
-    up_options = Options("ansible", output=str(file.parent / "ssh"), ssh=two.ssh)
+    up_options = {"file": str(file), "format": "ansible", "output": str(file.parent / "ssh"), **vars(two.ssh)}
     yield up_options
-    up.stop_topology(DRYDOCK, file, up_options)
+    call_verb("topology down", **up_options)
 
 
-def test_two_machines_answer_together_and_are_stopped(file: Path, options: Options, two: Machines) -> None:
-    assert pairs(up.start_topology(DRYDOCK, file, options)) == {("prefill-0-0", "decode-0-0"), ("", "decode-0-0")}
+def test_two_machines_answer_together_and_are_stopped(options: dict[str, Any], two: Machines) -> None:
+    assert pairs(start_and_verify(DRYDOCK, TopologyUpOptions(**options))) == {
+        ("prefill-0-0", "decode-0-0"),
+        ("", "decode-0-0"),
+    }
     before = started(two)
     assert before.keys() == {"prefill-0-0", "decode-0-0", "router"}
-    up.start_topology(DRYDOCK, file, options)
+    start_and_verify(DRYDOCK, TopologyUpOptions(**options))
     assert started(two) == before, "the second time, no container starts again"
 
-    up.stop_topology(DRYDOCK, file, options)
+    call_verb("topology down", **options)
     assert started(two) == {}
     assert {volume for node in two.nodes for volume in node.run("docker", "volume", "ls", "--quiet").split()} == {
         "drydock-cpu-cache"

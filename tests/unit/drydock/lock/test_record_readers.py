@@ -24,7 +24,7 @@ from drydock.lock.image_record import (
 from drydock.pages import matrix_table
 from drydock.prove import demo, served_statement
 from drydock.publish import foundation_use
-from drydock.topology import topology_tasks
+from drydock.topology import planned_file
 from tests.support.local_registry import PLATFORMS, VARIANT, LocalRepository
 
 Age = Literal["none", "old", "current"]
@@ -95,9 +95,9 @@ def test_a_recorded_foundation_is_not_pruned(job: Job, age: Age) -> None:
 
 
 def test_a_topology_names_the_recorded_image(job: Job, age: Age) -> None:
-    name = topology_tasks._name_variant_image(job.project, job.variant)
+    name = planned_file._name_variant_image(job.project, job.variant)
     assert name == f"drydock/{VARIANT}:{'latest' if age == 'none' else 'a' * 12}"
-    assert topology_tasks.is_own_image(job.project, f"registry.example/x@{DIGEST}") == (age != "none")
+    assert planned_file.is_own_image(job.project, f"registry.example/x@{DIGEST}") == (age != "none")
 
 
 def test_images_knows_the_recorded_ones(job: Job, age: Age) -> None:

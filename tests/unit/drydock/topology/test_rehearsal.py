@@ -66,4 +66,4 @@ def test_a_plan_that_fails_in_the_container_is_an_error(monkeypatch: pytest.Monk
 
 def test_a_written_plan_has_no_recorded_hosts() -> None:
     with pytest.raises(InputError, match="no recorded hosts"):
-        next(rehearsal.rehearse_topology(None, plan(), Path("plan.json"), "", None))  # type: ignore[arg-type] - as above
+        next(rehearsal.rehearse_topology(None, plan(), Path("plan.json"), ""))  # type: ignore[arg-type] - as above

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from drydock.config.project_choice import DRYDOCK
 from drydock.core.errors import InputError
 from drydock.model.record import dump_record
 from drydock.topology import topology_keys
-from drydock.topology.render import FORMATS, render_topology
+from drydock.topology.render import FORMATS
 from tests.support import topologies
+from tests.support.rendered_topology import render_topology
 
 KEY = "sk-canary.of~the-test=="
 
@@ -36,7 +36,7 @@ def test_a_key_of_the_shell_is_in_the_file_and_in_no_rendered_one(
         plan = tmp_path / "plan.json"
         plan.write_text(json.dumps(dump_record(make())))
         for kind in kinds:
-            render_topology(DRYDOCK, plan, kind, tmp_path / f"{make.__name__}-{kind}")
+            render_topology(plan, kind, tmp_path / f"{make.__name__}-{kind}")
 
     key_files = {path.name for path in tmp_path.rglob("*") if path.is_file() and KEY in path.read_text()}
     assert key_files == {"VLLM_API_KEY.env", "DRYDOCK_GROUP_SECRET.env"}

@@ -16,9 +16,11 @@ from drydock.model.record import dump_record
 from drydock.topology import up, verify
 from drydock.topology.answer_program import make_answer_program
 from drydock.topology.plan_model import TopologyPlan
-from drydock.topology.up import Options
+from drydock.topology.playbook import playbook_run
+from drydock.verbs.topology_up_verb import TopologyUpOptions, start_and_verify
 from entrypoints.serve.topology_answer import ShownAnswers, Unproven
 from tests.support import topologies
+from tests.support.called_verbs import call_verb
 
 SHOWN = ShownAnswers(alone=("whole",))
 
@@ -27,6 +29,10 @@ def write(folder: Path, plan: TopologyPlan | None = None) -> Path:
     file = folder / "duo.json"
     file.write_text(format_json(dump_record(plan or topologies.disaggregated(1, 1))))
     return file
+
+
+def start(file: Path, kind: str, output: str) -> ShownAnswers:
+    return start_and_verify(DRYDOCK, TopologyUpOptions(file=str(file), format=kind, output=output))
 
 
 @pytest.fixture
@@ -46,7 +52,7 @@ case "$*" in
     )
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{program.parent}:/usr/bin:/bin")
-    monkeypatch.setattr(up.plugin, "ensure_compose", lambda: "2.40")
+    monkeypatch.setattr(up, "ensure_compose", lambda: "2.40")
     return tmp_path
 
 
@@ -57,13 +63,13 @@ def calls(engine: Path) -> list[str]:
 def test_compose_is_refused_for_addresses_that_no_network_has(engine: Path) -> None:
     plan = topologies.with_rank(topologies.disaggregated(), address="192.168.7.7")
     with pytest.raises(InputError, match="expected one network"):
-        up.start_topology(DRYDOCK, write(engine, plan), Options("compose", output=str(engine / "out")))
+        start(write(engine, plan), "compose", str(engine / "out"))
     assert not (engine / "calls").exists()
 
 
 def test_compose_starts_it_and_a_container_of_it_asks_for_the_known_answer(engine: Path) -> None:
     output = engine / "out"
-    proof = up.start_topology(DRYDOCK, write(engine), Options("compose", output=str(output)))
+    proof = start(write(engine), "compose", str(output))
 
     assert proof == SHOWN
     compose = f"compose --project-name drydock-duo --file {output}/compose.yaml"
@@ -74,14 +80,14 @@ def test_compose_starts_it_and_a_container_of_it_asks_for_the_known_answer(engin
     assert not (engine / "program").exists()
     assert (output / "VLLM_API_KEY.env").is_file()
 
-    up.stop_topology(DRYDOCK, write(engine), Options(output=str(output)))
+    call_verb("topology down", file=str(write(engine)), output=str(output))
     assert calls(engine)[-1] == f"{compose} down --remove-orphans"
 
 
 def test_an_older_image_whose_health_answers_by_its_exit_code_alone_gets_the_program(engine: Path) -> None:
     (engine / "old").touch()
 
-    assert up.start_topology(DRYDOCK, write(engine), Options("compose", output=str(engine / "out"))) == SHOWN
+    assert start(write(engine), "compose", str(engine / "out")) == SHOWN
     assert "router /usr/bin/python3 -I -S - --topology {" in calls(engine)[-1]
     assert (engine / "program").read_text() == make_answer_program()
 
@@ -89,7 +95,7 @@ def test_an_older_image_whose_health_answers_by_its_exit_code_alone_gets_the_pro
 def test_servers_that_answer_wrong_end_it_with_what_they_said(engine: Path) -> None:
     (engine / "wrong").write_text(json.dumps(Unproven(["p → d: wrong answer"], ["q → d"]).json))
     with pytest.raises(VerifyError, match="p → d: wrong answer") as raised:
-        up.start_topology(DRYDOCK, write(engine), Options("compose", output=str(engine / "out")))
+        start(write(engine), "compose", str(engine / "out"))
     assert raised.value.hint.endswith("right: q → d")
     assert len(calls(engine)) == 2
 
@@ -98,13 +104,13 @@ def test_servers_that_answer_wrong_end_it_with_what_they_said(engine: Path) -> N
 def test_another_answer_than_the_verbs_is_an_error_of_the_engine(engine: Path, answer: str) -> None:
     (engine / "wrong").write_text(answer)
     with pytest.raises(EngineError, match="health --topology"):
-        up.start_topology(DRYDOCK, write(engine), Options("compose", output=str(engine / "out")))
+        start(write(engine), "compose", str(engine / "out"))
 
 
 def test_what_compose_cannot_start_names_the_command_of_the_logs(engine: Path) -> None:
     (engine / "fails").touch()
     with pytest.raises(EngineError, match="docker compose up: exit 1") as raised:
-        up.start_topology(DRYDOCK, write(engine), Options("compose", output=str(engine / "out")))
+        start(write(engine), "compose", str(engine / "out"))
     assert f"--file {engine}/out/compose.yaml logs" in raised.value.hint
 
 
@@ -114,7 +120,7 @@ def test_an_image_that_no_registry_has_must_be_built_and_is_never_pulled(engine:
     with pytest.raises(
         EngineError, match=r"image drydock/cpu-vllm0\.32:0123456789ab: not in this machine's engine"
     ) as raised:
-        up.start_topology(DRYDOCK, write(engine, plan), Options("compose", output=str(engine / "out")))
+        start(write(engine, plan), "compose", str(engine / "out"))
     assert "./inv build --target" in raised.value.hint
     assert calls(engine) == ["image inspect drydock/cpu-vllm0.32:0123456789ab"]
 
@@ -123,11 +129,12 @@ def test_ansible_runs_the_playbook_with_the_secrets_and_this_machine_asks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     played: list[tuple[Sequence[str], Any]] = []
-    monkeypatch.setattr(up, "run_playbook", lambda _, tags, **more: played.append((tags, more.get("variables"))))
+    monkeypatch.setattr(
+        playbook_run, "run_playbook", lambda _, tags, **more: played.append((tags, more.get("variables")))
+    )
     monkeypatch.setattr(verify, "prove_plan", lambda _, key: ShownAnswers(alone=(key,)))
-    options = Options("ansible", output=str(tmp_path / "out"))
-    proof = up.start_topology(DRYDOCK, write(tmp_path), options)
-    up.stop_topology(DRYDOCK, write(tmp_path), options)
+    proof = start(write(tmp_path), "ansible", str(tmp_path / "out"))
+    call_verb("topology down", file=str(write(tmp_path)), format="ansible", output=str(tmp_path / "out"))
 
     key = (tmp_path / "out" / "VLLM_API_KEY.env").read_text().strip().removeprefix("VLLM_API_KEY=")
     assert proof.alone == (key,)
@@ -146,13 +153,13 @@ def test_ansible_runs_the_playbook_with_the_secrets_and_this_machine_asks(
 )
 def test_a_plan_of_machines_is_started_only_where_the_user_says(tmp_path: Path, kind: str, text: str) -> None:
     with pytest.raises(InputError, match=text):
-        up.start_topology(DRYDOCK, write(tmp_path), Options(kind, output=str(tmp_path / "out")))
+        start(write(tmp_path), kind, str(tmp_path / "out"))
     assert not (tmp_path / "out").exists()
 
 
 def test_what_was_not_started_from_here_is_not_stopped(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="found nothing that up started"):
-        up.stop_topology(DRYDOCK, write(tmp_path), Options(output=str(tmp_path / "out")))
+        call_verb("topology down", file=str(write(tmp_path)), output=str(tmp_path / "out"))
 
 
 @pytest.mark.parametrize(
@@ -165,4 +172,4 @@ def test_a_topology_is_called_as_its_file_or_its_folder(path: str, name: str) ->
 def test_verify_needs_the_key_that_the_servers_require(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("VLLM_API_KEY", raising=False)
     with pytest.raises(InputError, match="VLLM_API_KEY: not in the environment"):
-        verify.verify_topology(DRYDOCK, write(tmp_path))
+        call_verb("topology verify", file=str(write(tmp_path)))

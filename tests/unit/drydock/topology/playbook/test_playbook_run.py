@@ -10,7 +10,7 @@ import pytest
 
 from drydock.core.errors import EngineError, InputError
 from drydock.topology.playbook import playbook_run
-from drydock.topology.playbook.playbook_run import Ssh
+from drydock.topology.topology_options import SshOptions
 
 
 def test_ansible_gets_no_setting_of_the_users_and_checks_host_keys(
@@ -21,7 +21,7 @@ def test_ansible_gets_no_setting_of_the_users_and_checks_host_keys(
     monkeypatch.setenv("PYTHONPATH", "/tmp/mine")
     known_hosts = tmp_path / "known_hosts"
     ansible_env = playbook_run.make_ansible_environment(
-        tmp_path, tmp_path, Ssh(user="ops", known_hosts=str(known_hosts))
+        tmp_path, tmp_path, SshOptions(user="ops", known_hosts=str(known_hosts))
     )
 
     assert ansible_env["ANSIBLE_HOST_KEY_CHECKING"] == "true"

@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
-from drydock.config.project_choice import DRYDOCK
 from drydock.core.errors import EngineError, InputError, PreflightError
-from drydock.topology.preflight import preflight_tasks, reach
+from drydock.topology.preflight import reach
 from drydock.topology.preflight.node_request import NodeRequest
 from drydock.topology.preflight.node_response import NodeResponse
+from drydock.topology.topology_options import SshOptions
+from drydock.verbs.topology_check_verb import TopologyCheckOptions, report_findings
 from entrypoints.core.records import Finding
 
 NOTHING = NodeRequest("n0", "127.0.0.1", (), "", (), (), (), (), (), (), ())
@@ -67,7 +68,7 @@ def test_answers_over_ssh_are_the_commands_output_or_why_there_is_none(
     monkeypatch: pytest.MonkeyPatch, result: object, text: str
 ) -> None:
     playbook_call = kept(monkeypatch, {"n0": result})
-    answers = reach.ask_by_ansible([NOTHING, NOTHING._replace(node="n1")], {"playbook.yml": "---\n"}, reach.Ssh())
+    answers = reach.ask_by_ansible([NOTHING, NOTHING._replace(node="n1")], {"playbook.yml": "---\n"}, SshOptions())
     assert str(answers["n0"]).startswith(text)
     assert answers["n1"] == "did not answer"
     assert (playbook_call["tags"], playbook_call["files"]) == (("preflight",), ["playbook.yml"])
@@ -76,7 +77,7 @@ def test_answers_over_ssh_are_the_commands_output_or_why_there_is_none(
 def test_a_playbook_that_asks_no_machine_is_an_error_with_ansibles_words(monkeypatch: pytest.MonkeyPatch) -> None:
     kept(monkeypatch, {})
     with pytest.raises(EngineError, match=r"asked no machine: fatal: \[n1\]: UNREACHABLE!"):
-        reach.ask_by_ansible([NOTHING], {"playbook.yml": "---\n"}, reach.Ssh())
+        reach.ask_by_ansible([NOTHING], {"playbook.yml": "---\n"}, SshOptions())
 
 
 def test_only_what_holds_a_nodes_network_is_started_and_it_publishes_no_port() -> None:
@@ -103,8 +104,8 @@ def test_a_failure_ends_the_task_with_its_code_after_everything_is_written(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(PreflightError, match="not ready to start: TOPO-026") as failure:
-        preflight_tasks.report_topology_check(
-            (finding("PASS"), finding("FAIL")), str(tmp_path / "junit.xml"), json=False
+        report_findings(
+            (finding("PASS"), finding("FAIL")), TopologyCheckOptions(file="x", junit=str(tmp_path / "junit.xml"))
         )
     text = capsys.readouterr().out
     assert failure.value.code == 20
@@ -114,10 +115,5 @@ def test_a_failure_ends_the_task_with_its_code_after_everything_is_written(
 
 
 def test_what_is_only_a_warning_does_not_end_it(capsys: pytest.CaptureFixture[str]) -> None:
-    preflight_tasks.report_topology_check((finding("PASS"), finding("WARN")), "", json=True)
+    report_findings((finding("PASS"), finding("WARN")), TopologyCheckOptions(file="x", json=True))
     assert [json_finding["severity"] for json_finding in json.loads(capsys.readouterr().out)] == ["PASS", "WARN"]
-
-
-def test_an_unknown_format_is_an_error() -> None:
-    with pytest.raises(InputError, match="--format nomad: unknown format"):
-        preflight_tasks.check_topology(DRYDOCK, Path("x"), preflight_tasks.CheckOptions("nomad"))

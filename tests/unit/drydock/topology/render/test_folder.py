@@ -10,10 +10,11 @@ import pytest
 from drydock.config.project_choice import DRYDOCK
 from drydock.core.errors import InputError
 from drydock.model.record import dump_record
-from drydock.topology import topology_tasks
+from drydock.topology import planned_file
 from drydock.topology.plan_model import TopologyPlan
-from drydock.topology.render import FORMATS, render_topology
+from drydock.topology.render import FORMATS
 from tests.support import topologies
+from tests.support.rendered_topology import render_topology
 from tests.support.topology_files import EXAMPLES, write_model
 
 ONE = topologies.disaggregated(1, 1)
@@ -24,7 +25,7 @@ TWO = topologies.with_replica(topologies.disaggregated(2, 1), 1, group="more")
 def render_into(folder: Path, plan: TopologyPlan, kind: str = "compose") -> Path:
     file = folder.parent / "plan.json"
     file.write_text(json.dumps(dump_record(plan)))
-    render_topology(DRYDOCK, file, kind, folder)
+    render_topology(file, kind, folder)
     return folder
 
 
@@ -71,8 +72,8 @@ def test_other_formats_and_files_of_the_user_stay(tmp_path: Path) -> None:
 def test_a_topology_yaml_renders_as_its_plan(tmp_path: Path) -> None:
     source = EXAMPLES / "deepseek-gaudi3-2nodes.yaml"
     model = str(write_model(tmp_path / "model", "deepseek-ai/DeepSeek-R1"))
-    plan = topology_tasks.plan_topology_file(DRYDOCK, source, model)
-    render_topology(DRYDOCK, source, "kubernetes", tmp_path / "yaml", model=model)
+    plan = planned_file.plan_topology_file(DRYDOCK, source, model)
+    render_topology(source, "kubernetes", tmp_path / "yaml", model=model)
     assert content(tmp_path / "yaml") == content(render_into(tmp_path / "plan", plan, "kubernetes"))
 
 
@@ -129,4 +130,4 @@ def test_an_output_that_cannot_be_a_folder_is_named(tmp_path: Path, output: str)
     file = tmp_path / "plan.json"
     file.write_text(json.dumps(dump_record(ONE)))
     with pytest.raises(InputError, match=r"found a file, expected a folder|File name too long"):
-        render_topology(DRYDOCK, file, "compose", tmp_path / output)
+        render_topology(file, "compose", tmp_path / output)

@@ -12,14 +12,14 @@ import pytest
 import yaml
 from pydantic import ValidationError
 
-from drydock.config.project_choice import DRYDOCK
 from drydock.core.errors import InputError
 from drydock.model.record import dump_record
 from drydock.run.container import name_of
 from drydock.topology.plan_model import Rank, Replica, TopologyPlan
-from drydock.topology.render import FORMATS, render_plan, render_topology, slurm
+from drydock.topology.render import FORMATS, render_plan, slurm
 from drydock.topology.render.parts import make_placed_ranks
 from tests.support import topologies
+from tests.support.rendered_topology import render_topology
 from tests.support.topologies import load_unsafe
 
 PLANS = pytest.mark.parametrize("make", topologies.PLANS.values(), ids=list(topologies.PLANS))
@@ -400,16 +400,15 @@ def test_a_plan_is_read_and_written_once(tmp_path: Path) -> None:
         folder.mkdir(parents=True)
         (folder / "host.json").write_text(json.dumps({"commands": commands}))
     for kind in ("compose", "ansible", "ranktable"):
-        written_files = render_topology(DRYDOCK, file, kind, tmp_path / kind, str(tmp_path / "hosts"))
+        written_files = render_topology(file, kind, tmp_path / kind, str(tmp_path / "hosts"))
         folder_files = {path for path in (tmp_path / kind).rglob("*") if path.is_file()}
         assert folder_files - {*written_files} == ({*(tmp_path / kind).glob("*.env")} if kind == "compose" else set())
-        assert render_topology(DRYDOCK, file, kind, tmp_path / kind, str(tmp_path / "hosts")) == ()
+        assert render_topology(file, kind, tmp_path / kind, str(tmp_path / "hosts")) == ()
 
 
 @pytest.mark.parametrize(
     ("kind", "hosts", "problem"),
     [
-        ("helm", "", "--format helm: unknown format"),
         ("ranktable", "", "ranktables are made of recorded hosts"),
         ("ranktable", "absent", "node d0: found neither"),
     ],
@@ -419,7 +418,7 @@ def test_what_is_missing_is_named(tmp_path: Path, kind: str, hosts: str, problem
     file = tmp_path / "plan.json"
     file.write_text(json.dumps(dump_record(plan)))
     with pytest.raises(InputError, match=re.escape(problem)):
-        render_topology(DRYDOCK, file, kind, tmp_path / "out", hosts)
+        render_topology(file, kind, tmp_path / "out", hosts)
     assert not (tmp_path / "out").exists()
 
 
@@ -437,4 +436,4 @@ def test_a_plan_that_is_none_is_an_error_with_its_key(tmp_path: Path, change: di
     file = tmp_path / "plan.json"
     file.write_text(json.dumps(dump_record(topologies.trio()) | change))
     with pytest.raises(InputError, match=problem):
-        render_topology(DRYDOCK, file, FORMATS[0], tmp_path / "out")
+        render_topology(file, FORMATS[0], tmp_path / "out")

@@ -11,7 +11,7 @@ from kubernetes_validate import validate
 
 from drydock.config.project_choice import DRYDOCK
 from drydock.lock.image_record import read_record
-from drydock.topology import topology_tasks
+from drydock.topology import planned_file
 from drydock.topology.answer_program import make_answer_program
 from drydock.topology.plan_model import TopologyPlan
 from drydock.topology.render import readme, render_plan
@@ -83,10 +83,10 @@ def test_an_image_of_another_checkout_may_lack_the_verb_so_the_program_goes_alon
 def test_only_images_that_this_checkout_builds_are_known_to_have_the_verb() -> None:
     platforms = read_record(DRYDOCK, topologies.variant("router").id).platforms.values()
     digest = next(platform.verified.digest for platform in platforms if platform.verified)
-    assert topology_tasks.is_own_image(DRYDOCK, LOCAL)
-    assert topology_tasks.is_own_image(DRYDOCK, f"registry.example/router@{digest}")
-    assert not topology_tasks.is_own_image(DRYDOCK, f"registry.example/router@{topologies.DIGEST}")
-    assert not topology_tasks.is_own_image(DRYDOCK, "mine:latest")
+    assert planned_file.is_own_image(DRYDOCK, LOCAL)
+    assert planned_file.is_own_image(DRYDOCK, f"registry.example/router@{digest}")
+    assert not planned_file.is_own_image(DRYDOCK, f"registry.example/router@{topologies.DIGEST}")
+    assert not planned_file.is_own_image(DRYDOCK, "mine:latest")
 
 
 @pytest.mark.parametrize(

@@ -13,11 +13,17 @@ from drydock.config.topology_finding_file import read_topology_findings
 from drydock.core.errors import InputError
 from drydock.core.files import format_json
 from drydock.model.record import dump_record
-from drydock.topology import init, topology_tasks
-from drydock.topology import render as rendering
+from drydock.topology import init, plan_text, planned_file
 from drydock.topology.plan_model import PLAN_AT_MOST
 from drydock.topology.topology_file import HOST_AT_MOST, read_topology
+from tests.support.called_verbs import call_verb
+from tests.support.rendered_topology import render_topology
 from tests.support.topology_files import HOSTS, SMOLLM2, TRIO, write, write_model
+
+
+def init_topology(hosts: Path, output: Path, model: str, target: str, shape: str = "") -> None:
+    """Write a topology.yaml for recorded hosts."""
+    call_verb("topology init", root=str(hosts), output=str(output), model=model, target=target, shape=shape)
 
 
 def _hosts(folder: Path, *names: str, host: str = "cpu-xeon8380-2s") -> Path:
@@ -33,7 +39,7 @@ def test_init_writes_a_topology_that_can_be_read(tmp_path: Path) -> None:
     hosts = _hosts(tmp_path, "Rack 1_a.json", "b/host.json")
     (hosts / "notes.json").write_text("{}")
     output = tmp_path / "topology.yaml"
-    topology_tasks.init_topology(DRYDOCK, hosts, output, "/models/m", "cpu")
+    init_topology(hosts, output, "/models/m", "cpu")
     read = read_topology(output)
     assert [(node.name, node.host) for node in read.topology.nodes] == [
         ("b", "hosts/b/host.json"),
@@ -58,35 +64,33 @@ def test_init_writes_the_address_by_which_this_machine_knows_a_node(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, addresses: list[str], expected: str
 ) -> None:
     known_as(monkeypatch, *addresses)
-    topology_tasks.init_topology(DRYDOCK, _hosts(tmp_path, "p0.json"), tmp_path / "topology.yaml", "m", "cpu")
+    init_topology(_hosts(tmp_path, "p0.json"), tmp_path / "topology.yaml", "m", "cpu")
     (node,) = read_topology(tmp_path / "topology.yaml").topology.nodes
     assert node.address == expected
 
 
 def test_init_writes_groups_of_a_shape(tmp_path: Path) -> None:
     hosts = _hosts(tmp_path, "a.json", "b.json", "c.json")
-    topology_tasks.init_topology(DRYDOCK, hosts, tmp_path / "topology.yaml", "m", "cpu", "2p1d")
+    init_topology(hosts, tmp_path / "topology.yaml", "m", "cpu", "2p1d")
     groups = read_topology(tmp_path / "topology.yaml").topology.groups
     assert [(group.role, group.replicas) for group in groups] == [("prefill", 2), ("decode", 1)]
     with pytest.raises(InputError, match="--shape 3p1d: unknown"):
-        topology_tasks.init_topology(DRYDOCK, hosts, tmp_path / "other.yaml", "m", "cpu", "3p1d")
+        init_topology(hosts, tmp_path / "other.yaml", "m", "cpu", "3p1d")
     with pytest.raises(InputError, match="--shape 2p1d: found 1 recorded hosts, expected 3"):
-        topology_tasks.init_topology(
-            DRYDOCK, _hosts(tmp_path / "few", "a.json"), tmp_path / "other.yaml", "m", "cpu", "2p1d"
-        )
+        init_topology(_hosts(tmp_path / "few", "a.json"), tmp_path / "other.yaml", "m", "cpu", "2p1d")
 
 
 def test_init_overwrites_nothing(tmp_path: Path) -> None:
     output = tmp_path / "topology.yaml"
     output.write_text("mine")
     with pytest.raises(InputError, match="exists, and is not overwritten"):
-        topology_tasks.init_topology(DRYDOCK, _hosts(tmp_path, "a.json"), output, "m", "cpu")
+        init_topology(_hosts(tmp_path, "a.json"), output, "m", "cpu")
     assert output.read_text() == "mine"
 
 
 def test_init_chooses_what_fits_the_hosts(tmp_path: Path) -> None:
     output = tmp_path / "topology.yaml"
-    topology_tasks.init_topology(DRYDOCK, _hosts(tmp_path, "a.json", "b.json"), output, "m", "")
+    init_topology(_hosts(tmp_path, "a.json", "b.json"), output, "m", "")
     assert read_topology(output).topology.target == "cpu-vllm0.32"
 
 
@@ -94,34 +98,32 @@ def test_init_refuses_hosts_of_several_images(tmp_path: Path) -> None:
     hosts = _hosts(tmp_path, "a.json")
     _hosts(tmp_path, "b.json", host="cuda-h100-8x")
     with pytest.raises(InputError, match=r"different images: cpu-vllm0\.32, cuda13\.0-vllm0\.33"):
-        topology_tasks.init_topology(DRYDOCK, hosts, tmp_path / "topology.yaml", "m", "")
+        init_topology(hosts, tmp_path / "topology.yaml", "m", "")
 
 
 @pytest.mark.parametrize("options", [("model", ""), ("", "cpu")])
 def test_a_plan_is_not_planned_again(tmp_path: Path, options: tuple[str, str]) -> None:
     with pytest.raises(InputError, match="a plan has its model and its variant"):
-        topology_tasks.plan_topology_file(DRYDOCK, tmp_path / "plan.json", *options)
+        planned_file.plan_topology_file(DRYDOCK, tmp_path / "plan.json", *options)
 
 
 def test_init_names_nodes_as_plans_take_them(tmp_path: Path) -> None:
     hosts = _hosts(tmp_path, f"{'a' * 62}-b.json")
-    topology_tasks.init_topology(DRYDOCK, hosts, tmp_path / "topology.yaml", "m", "cpu")
+    init_topology(hosts, tmp_path / "topology.yaml", "m", "cpu")
     (node,) = read_topology(tmp_path / "topology.yaml").topology.nodes
     assert node.name == "a" * 62
 
 
 def test_a_folder_of_hosts_with_a_long_name_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="found no recorded host"):
-        topology_tasks.init_topology(DRYDOCK, tmp_path / ("x" * 300), tmp_path / "topology.yaml", "m", "cpu")
+        init_topology(tmp_path / ("x" * 300), tmp_path / "topology.yaml", "m", "cpu")
 
 
 def test_init_needs_hosts_with_names_of_their_own(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"found no recorded host, expected NAME\.json or NAME/host\.json"):
-        topology_tasks.init_topology(DRYDOCK, tmp_path, tmp_path / "topology.yaml", "m", "cpu")
+        init_topology(tmp_path, tmp_path / "topology.yaml", "m", "cpu")
     with pytest.raises(InputError, match="a second host with the name a"):
-        topology_tasks.init_topology(
-            DRYDOCK, _hosts(tmp_path, "a.json", "A.json"), tmp_path / "topology.yaml", "m", "cpu"
-        )
+        init_topology(_hosts(tmp_path, "a.json", "A.json"), tmp_path / "topology.yaml", "m", "cpu")
 
 
 @pytest.mark.parametrize(
@@ -146,7 +148,7 @@ def test_init_leaves_out_no_host_that_it_cannot_read(
     else:
         path.write_bytes(content.encode() if isinstance(content, str) else content)
     with pytest.raises(InputError, match=rf"{re.escape(str(path))}: .*{problem}"):
-        topology_tasks.init_topology(DRYDOCK, hosts, tmp_path / "topology.yaml", "m", "cpu")
+        init_topology(hosts, tmp_path / "topology.yaml", "m", "cpu")
 
 
 @pytest.mark.parametrize("content", ["{}", "[]", '{"model": "m"}'])
@@ -160,29 +162,29 @@ def test_init_names_what_is_no_host(tmp_path: Path, content: str, capsys: pytest
 def test_init_writes_nothing_that_is_no_topology(tmp_path: Path) -> None:
     output = tmp_path / "topology.yaml"
     with pytest.raises(InputError, match=r"model: found .*, expected text on one line"):
-        topology_tasks.init_topology(DRYDOCK, _hosts(tmp_path, "a.json"), output, "x\ny", "cpu")
+        init_topology(_hosts(tmp_path, "a.json"), output, "x\ny", "cpu")
     with pytest.raises(InputError, match=r"nodes\[1\]\.host: found .*, expected text on one line"):
-        topology_tasks.init_topology(DRYDOCK, _hosts(tmp_path, "b\nc.json"), output, "x", "cpu")
+        init_topology(_hosts(tmp_path, "b\nc.json"), output, "x", "cpu")
     with pytest.raises(InputError, match="without credentials"):
-        topology_tasks.init_topology(DRYDOCK, _hosts(tmp_path, "a.json"), output, "s3://key:hunter2@models/m", "cuda")
+        init_topology(_hosts(tmp_path, "a.json"), output, "s3://key:hunter2@models/m", "cuda")
     assert not output.exists()
 
 
 def test_a_plan_is_read_back_and_compared(tmp_path: Path) -> None:
     path = write(tmp_path, TRIO, "cpu-xeon8380-2s")
     model = str(write_model(tmp_path / "model", SMOLLM2))
-    plan = topology_tasks.plan_topology_file(DRYDOCK, path, model)
+    plan = planned_file.plan_topology_file(DRYDOCK, path, model)
     plan_file = tmp_path / "plan.json"
     plan_file.write_text(plan.model_dump_json())
-    assert topology_tasks.plan_topology_file(DRYDOCK, plan_file) == plan
+    assert planned_file.plan_topology_file(DRYDOCK, plan_file) == plan
     assert (
-        topology_tasks.plan_two_files(DRYDOCK, plan_file, path, model)
-        == topology_tasks.plan_two_files(DRYDOCK, path, plan_file, model)
+        planned_file.plan_two_files(DRYDOCK, plan_file, path, model)
+        == planned_file.plan_two_files(DRYDOCK, path, plan_file, model)
         == (plan, plan)
     )
     with pytest.raises(InputError, match="a plan has its model and its variant"):
-        topology_tasks.plan_two_files(DRYDOCK, plan_file, plan_file, model)
-    text = topology_tasks.format_topology_plan(plan)
+        planned_file.plan_two_files(DRYDOCK, plan_file, plan_file, model)
+    text = plan_text.format_topology_plan(plan)
     assert "\ngroup decode, replica 0 (decode)\n  rank 0 on d0 (10.0.0.3), ports: api 20000, status 20001," in text
     assert "\nrouter on p0 (10.0.0.1)\n  vllm-router --host" in text
     assert "TOPO-004" not in text
@@ -203,8 +205,8 @@ def test_what_is_no_plan_is_refused(tmp_path: Path, content: str, problem: str) 
     path = tmp_path / "plan.json"
     path.write_text(content)
     for read in (
-        lambda path: topology_tasks.plan_topology_file(DRYDOCK, path),
-        lambda path: rendering.render_topology(DRYDOCK, path, "compose", tmp_path / "out"),
+        lambda path: planned_file.plan_topology_file(DRYDOCK, path),
+        lambda path: render_topology(path, "compose", tmp_path / "out"),
     ):
         with pytest.raises(InputError, match=rf"plan\.json: .*{problem}"):
             read(path)
@@ -215,12 +217,12 @@ def test_an_image_by_digest_means_the_variant_whose_record_has_it(tmp_path: Path
     digest = record["platforms"]["linux/amd64"]["verified"]["digest"]
     model = str(write_model(tmp_path / "model", SMOLLM2))
     text = TRIO.replace("target: cpu", f"image: registry.example/cpu@{digest}")
-    plan = topology_tasks.plan_topology_file(DRYDOCK, write(tmp_path, text, "cpu-xeon8380-2s"), model)
+    plan = planned_file.plan_topology_file(DRYDOCK, write(tmp_path, text, "cpu-xeon8380-2s"), model)
     assert (plan.variant, plan.image) == ("cpu-vllm0.32", f"registry.example/cpu@{digest}")
     unknown = write(tmp_path, text.replace(digest, f"sha256:{'0' * 64}"), "cpu-xeon8380-2s")
     with pytest.raises(InputError, match="no variant of this checkout has this digest"):
-        topology_tasks.plan_topology_file(DRYDOCK, unknown, model)
-    assert topology_tasks.plan_topology_file(DRYDOCK, unknown, model, "cpu").variant == "cpu-vllm0.32"
+        planned_file.plan_topology_file(DRYDOCK, unknown, model)
+    assert planned_file.plan_topology_file(DRYDOCK, unknown, model, "cpu").variant == "cpu-vllm0.32"
 
 
 def test_a_router_from_a_registry_is_planned_and_a_local_one_is_named_for_a_cluster(
@@ -228,33 +230,33 @@ def test_a_router_from_a_registry_is_planned_and_a_local_one_is_named_for_a_clus
 ) -> None:
     model, image = str(write_model(tmp_path / "model", SMOLLM2)), f"registry.example/router@sha256:{'0' * 64}"
     for text, name in ((TRIO, "drydock/router0.1:"), (TRIO.replace("{node: p0", f"{{node: p0, image: {image}"), image)):
-        plan = topology_tasks.plan_topology_file(DRYDOCK, write(tmp_path, text, "cpu-xeon8380-2s"), model)
+        plan = planned_file.plan_topology_file(DRYDOCK, write(tmp_path, text, "cpu-xeon8380-2s"), model)
         assert plan.router
         assert plan.router.image.startswith(name)
         (tmp_path / "plan.json").write_text(format_json(dump_record(plan)))
-        rendering.render_topology(DRYDOCK, tmp_path / "plan.json", "kubernetes", tmp_path / "out")
+        render_topology(tmp_path / "plan.json", "kubernetes", tmp_path / "out")
         stderr = capsys.readouterr().err
         assert ("name it by digest as router.image" in stderr) == (name != image)
 
 
 def test_a_folder_of_the_nodes_that_this_machine_lacks_is_told_with_the_option(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"model /models/m: no such folder on this machine") as caught:
-        topology_tasks.plan_topology_file(DRYDOCK, write(tmp_path, TRIO, "cpu-xeon8380-2s"))
+        planned_file.plan_topology_file(DRYDOCK, write(tmp_path, TRIO, "cpu-xeon8380-2s"))
     assert "--model FOLDER" in caught.value.hint
 
 
 def test_a_folder_without_a_configuration_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"--model .*: found no config\.json"):
-        topology_tasks.plan_topology_file(DRYDOCK, write(tmp_path, TRIO), str(tmp_path))
+        planned_file.plan_topology_file(DRYDOCK, write(tmp_path, TRIO), str(tmp_path))
 
 
 @pytest.mark.parametrize("name", ["a" * 300, "a/" + "b" * 300])
 def test_a_too_long_name_is_refused(name: str, tmp_path: Path) -> None:
     path, folder = write(tmp_path, TRIO.replace("/models/m", name)), str(write_model(tmp_path / "model", SMOLLM2))
     with pytest.raises(InputError, match=r"model: found 'a.*', expected a hub id such as .*: File name too long"):
-        topology_tasks.plan_topology_file(DRYDOCK, path, folder)
+        planned_file.plan_topology_file(DRYDOCK, path, folder)
     with pytest.raises(InputError, match=r"found no config\.json"):
-        topology_tasks.plan_topology_file(DRYDOCK, path, name)
+        planned_file.plan_topology_file(DRYDOCK, path, name)
 
 
 def test_findings_have_the_prefix_of_topologies() -> None:
