@@ -89,12 +89,12 @@ def build_ours(target: str = "cpu") -> Ours:
     return Ours(job, build.fetch_contexts(job), layout, job.foundation)
 
 
-EDITED = "cli/cli.py"
+EDITED = "verbs/dispatch.py"
 """The module of the entrypoint that an edit changes."""
 
 
 def copy_edited_entrypoint(where: Path, number: int) -> Path:
-    """Copy the entrypoint with an additional line in cli/cli.py."""
+    """Copy the entrypoint with an additional line in verbs/dispatch.py."""
     entrypoints = where / f"entrypoints-{number}"
     for name, content in DRYDOCK.entrypoint.items():
         (entrypoints / name).parent.mkdir(parents=True, exist_ok=True)

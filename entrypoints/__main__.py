@@ -11,8 +11,8 @@ if __name__ == "__main__":
     for stream in (sys.stdout, sys.stderr):
         if stream and stream.encoding != "utf-8":  # the locale of a user's -e LANG=zh_CN.GBK, or one that is not there
             stream.reconfigure(encoding="utf-8")  # type: ignore[union-attr]  # a TextIOWrapper, as Python starts
-    from entrypoints.cli.cli import main
     from entrypoints.core.folders import IMAGE_HOME, UNCHOSEN_HOMES
+    from entrypoints.verbs.dispatch import main
 
     if os.environ.get("HOME") in UNCHOSEN_HOMES:  # for vendors' tools and cloud clients
         os.environ["HOME"] = IMAGE_HOME

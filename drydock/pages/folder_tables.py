@@ -21,7 +21,11 @@ def make_folder_tables(root: Path) -> dict[str, str]:
     return {
         f"folders of {package}": make_table(
             ("folder", "what it is"),
-            ((f"`{name}`", read_first_line(root / package / name)) for name in reversed(orders[package])),
+            (
+                (f"`{name.strip()}`", read_first_line(root / package / name.strip()))
+                for names in reversed(orders[package])
+                for name in names.split("|")  # folders of one height
+            ),
         )
         for package in ("drydock", "entrypoints")
     }

@@ -49,7 +49,7 @@ A container would not see the others, such as HOME and CUDA_VISIBLE_DEVICES.
 
 _PYTHON = (sys.executable, "-I", "-S")
 _WITH_VARIABLES = (
-    "import json, os, sys; sys.path.insert(0, sys.argv[1]); from entrypoints.cli.cli import main; "
+    "import json, os, sys; sys.path.insert(0, sys.argv[1]); from entrypoints.verbs.dispatch import main; "
     "sys.exit(main(tuple(sys.argv[2:]), {**os.environ, **json.load(sys.stdin)}))"
 )
 """Program that calls the entrypoint as its __main__.py does, with more variables as data."""

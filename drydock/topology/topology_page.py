@@ -17,7 +17,10 @@ from markupsafe import Markup
 from drydock.topology.plan_model import Because, Rank, Replica, TopologyPlan
 from drydock.topology.size import COLUMNS, Capacity, format_capacity_cells
 from entrypoints.checks.findings import SEVERITIES
-from entrypoints.cli.page_frame import (
+from entrypoints.core.parse import format_id_list
+from entrypoints.core.records import Reason
+from entrypoints.core.text import format_count
+from entrypoints.pages.page_frame import (
     Figure,
     make_summary_figure,
     render_command,
@@ -25,9 +28,6 @@ from entrypoints.cli.page_frame import (
     shorten_to_clause,
     split_command_lines,
 )
-from entrypoints.core.parse import format_id_list
-from entrypoints.core.records import Reason
-from entrypoints.core.text import format_count
 from entrypoints.plan.plan_summary import split_words
 
 SECTIONS = "page.html.j2"

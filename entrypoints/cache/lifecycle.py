@@ -29,13 +29,29 @@ from entrypoints.cache.entries import (
     share_lock,
     write_entry_manifest,
 )
-from entrypoints.cache.plan import compute_short_digest
-from entrypoints.cache.trust import find_other_owner, find_replacer, find_writer, is_shared, protect_folder
+from entrypoints.cache.plan import make_download_plan, make_hub_environment
+from entrypoints.cache.trust import (
+    choose_umask,
+    find_other_owner,
+    find_replacer,
+    find_writer,
+    is_shared,
+    protect_folder,
+)
 from entrypoints.checks.findings import format_findings_log, make_finding, make_notice
 from entrypoints.core.errors import EntrypointError
-from entrypoints.core.folders import copy_folder, make_folder, make_private_folder, measure_folder, remove_folder
-from entrypoints.core.records import CachePlan, Entry
+from entrypoints.core.folders import (
+    compute_short_digest,
+    copy_folder,
+    locate_private_root,
+    make_folder,
+    make_private_folder,
+    measure_folder,
+    remove_folder,
+)
+from entrypoints.core.records import CachePlan, Entry, Facts
 from entrypoints.core.redact import is_secret
+from entrypoints.core.text import print_message
 
 if TYPE_CHECKING:
     from threading import Thread
@@ -328,6 +344,23 @@ class Caches:
         for opened in self.opened:
             if opened.path.startswith(f"{self._private}/alone/"):
                 remove_folder(opened.path)
+
+
+def open_download_folders(profile: Mapping[str, Any], env: Mapping[str, str], facts: Facts) -> dict[str, str]:
+    """Return the environment of a program without a plan, with folders of downloads that only this user can write.
+
+    Makes them. Raises HOST.
+    """
+    hub = make_hub_environment(profile, env, facts)
+    if "cache" not in facts.mounts:
+        return hub
+    os.umask(choose_umask(env))
+    uid = facts.user[0]
+    planned = make_download_plan(profile, env, facts.mounts, uid)
+    unset = {name: folder for name, folder in planned.folders.items() if name not in env}
+    caches = Caches(planned._replace(folders=unset), locate_private_root(env, uid), env, print_message, profile)
+    caches.open()
+    return caches.environment(hub)
 
 
 def _try_to(do: Callable[..., Any], *what: Any) -> None:

@@ -15,10 +15,9 @@ vLLM 0.32's own key below VLLM_CACHE_ROOT excludes what changes from pod to pod 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from hashlib import sha256
 from typing import Any, NamedTuple
 
-from entrypoints.core.folders import UNCHOSEN_HOMES, locate_private_root
+from entrypoints.core.folders import UNCHOSEN_HOMES, compute_short_digest, locate_private_root
 from entrypoints.core.records import CachePlan, Entry, Facts, Mount, Value
 from entrypoints.core.redact import is_secret, redact_value
 from entrypoints.core.settings_precedence import ENVIRONMENT, Chosen
@@ -128,13 +127,15 @@ def make_cache_plan(
     )
 
 
-def make_shared_settings(
-    profile: Mapping[str, Any], env: Mapping[str, str], mounts: Mapping[str, Mount], uid: int
-) -> dict[str, str]:
-    """Return the variables that do not depend on a plan: the folders of downloads."""
-    folders = make_download_plan(profile, env, mounts, uid).folders
+def make_hub_environment(profile: Mapping[str, Any], env: Mapping[str, str], facts: Facts) -> dict[str, str]:
+    """Return the environment that vLLM will see, as far as it does not depend on a plan: the folders of downloads."""
+    cache = facts.mounts.get("cache")
+    if cache is None:
+        return dict(env)
+    folders = make_download_plan(profile, env, facts.mounts, facts.user[0]).folders
     values = {name: profile["caches"][name]["value"].replace("{path}", folder) for name, folder in folders.items()}
-    return values | {name: value for name, value, _ in _list_constant_settings(env)}
+    constants = {name: value for name, value, _ in _list_constant_settings(env)}
+    return values | constants | drop_unchosen_home(env, cache)
 
 
 def make_download_plan(
@@ -236,11 +237,6 @@ def make_entry_name(profile: Mapping[str, Any], image: Mapping[str, str], plan: 
 
 def _hash_factors(factors: Mapping[str, str]) -> str:
     return compute_short_digest("\n".join(f"{name}={value}" for name, value in sorted(factors.items())))
-
-
-def compute_short_digest(text: str) -> str:
-    """Return a digest of a text in twelve characters."""
-    return sha256(text.encode()).hexdigest()[:12]
 
 
 def describe_changed_factors(actual: Mapping[str, str], expected: Mapping[str, str]) -> tuple[str, ...]:

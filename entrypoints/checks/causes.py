@@ -1,6 +1,7 @@
-"""What a probe could not read → its known cause, from the same data as `explain` (failures.json). Pure.
+"""What a probe could not read → its known cause, from the same data as `explain` (failures.json).
 
-A profile has these data as `failures` only where a probe failed: other starts do not read the file.
+A profile has these data as `failures` only where a probe failed: other starts do not read the file. Pure, except
+`read_profile_with_failures`.
 """
 
 from __future__ import annotations
@@ -11,6 +12,16 @@ from typing import Any
 from entrypoints.checks.findings import list_unread_facts, make_finding
 from entrypoints.core.errors import HOST, EntrypointError
 from entrypoints.core.records import Facts, Finding
+from entrypoints.facts.image_files import localize_profile, read_image_json, read_profile
+from entrypoints.request.arguments import Arguments
+
+
+def read_profile_with_failures(arguments: Arguments, env: Mapping[str, str]) -> dict[str, Any]:
+    """Read the profile with all that `explain` knows, in the user's language. Raises USAGE."""
+    from entrypoints.checks.symptoms import add_failures
+
+    profile = add_failures(read_profile(env), read_image_json(env, "failures.json"))
+    return localize_profile(profile, arguments, env)
 
 
 def find_cause(text: str, failures: Mapping[str, Any]) -> Mapping[str, Any] | None:

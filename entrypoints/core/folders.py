@@ -177,6 +177,13 @@ def copy_folder(source: str, target: str) -> int:
     return total
 
 
+def compute_short_digest(text: str) -> str:
+    """Return a digest of a text in twelve characters, for the name of a file or folder that its content decides."""
+    from hashlib import sha256
+
+    return sha256(text.encode()).hexdigest()[:12]
+
+
 def make_executable(path: str) -> None:
     """Let whoever can read a file execute it."""
     mode = stat.S_IMODE(os.stat(path).st_mode)

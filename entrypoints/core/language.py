@@ -9,7 +9,7 @@ from typing import Any
 from entrypoints.core.errors import EXIT_CODES, USAGE, EntrypointError
 
 ENGLISH = "en"
-FLAG = "--lang"
+LANG = "--lang"
 LOCALE = ("LC_ALL", "LC_MESSAGES", "LANG")
 """The first of these variables that is set names the language (POSIX, 8.2)."""
 _PARTS = ("checks", "findings", "settings", "caches", "recommended", "run", "failures")
@@ -61,7 +61,7 @@ def translate_profile(profile: dict[str, Any], language: str, env: Mapping[str, 
     translations = profile.get("translations") or {}
     if language not in ("", ENGLISH, *translations):
         names = " or ".join((ENGLISH, *translations))
-        raise EntrypointError(USAGE, f"{FLAG} {language}: this image does not speak it", f"write {FLAG} {names}")
+        raise EntrypointError(USAGE, f"{LANG} {language}: this image does not speak it", f"write {LANG} {names}")
     words = translations.get(language or read_locale_language(env)) or {}
     parts = {name: _translate_value(profile[name], words) for name in _PARTS if name in profile}
     if words and "roles" in profile:

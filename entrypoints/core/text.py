@@ -56,12 +56,12 @@ def emit_printable(text: str) -> None:
 
 
 def tell_user(text: str) -> None:
-    """Write lines to standard error, in printable form. IO.
+    """Write lines to standard error, in printable form: they may quote a file of someone else. IO.
 
     Without a reader, as after `docker run … 2>&1 | head`, nothing is written: a server goes on without its log. If the
     reader does not read and the pipe is full, lines are dropped until it reads.
     """
-    _log.write(f"{printable(text)}\n")
+    _log.write(printable(text).removesuffix("\n") + "\n")
 
 
 def print_message(text: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from entrypoints.accelerators import import_probe
 from entrypoints.core.parse import parse_fields, parse_line, parse_number
@@ -14,10 +14,28 @@ from entrypoints.host.host import Host
 
 MACHINE = "/machine"
 """File of a recorded host: the architecture, as `uname -m` prints it."""
-
-
 WSL = "/dev/dxg"
 """The one device file of the Windows Subsystem for Linux, which stands for those of every GPU and its driver."""
+
+
+class ProbedHost(NamedTuple):
+    """The facts about a host, and what they were read from."""
+
+    facts: Facts
+    host: Host
+    commands: Commands
+
+
+def probe_host(root: str, profile: Mapping[str, Any], env: Mapping[str, str]) -> ProbedHost:
+    """Read the recorded host at `root`, or this machine if that is empty. Raises what `open_host` raises."""
+    if root:
+        from entrypoints.facts.record import open_host
+
+        host = open_host(root)
+    else:
+        host = Host()
+    commands = Commands(host)
+    return ProbedHost(collect_facts(host, commands, profile, env), host, commands)
 
 
 def collect_facts(host: Host, commands: Commands, profile: Mapping[str, Any], env: Mapping[str, str]) -> Facts:

@@ -16,7 +16,7 @@ from entrypoints.core.folders import read_bounded
 from entrypoints.core.parse import parse_untrusted_json
 from entrypoints.model.read import ModelFacts
 
-FILE = "recipes.json"
+RECIPES_FILE = "recipes.json"
 LARGEST = 8 << 20
 """Bytes of the file; that of 2026-08-21 has 209 kB."""
 _CACHED = re.compile(r"/models--([A-Za-z0-9._-]{1,96}?)--([A-Za-z0-9._-]{1,96})/snapshots/[^/]+/?$")

@@ -1,4 +1,7 @@
-"""Who may ask a server for what: the keys of clients, the size of bodies, and what administers the server. Pure."""
+"""Who may ask a server for what: the keys of clients, the size of bodies, and what administers the server.
+
+Pure, except `read_keys`.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +18,8 @@ FLAGS = {
     ADMIN: ("", "Answer what administers the server, such as /pause and /update_weights"),
 }
 """Flag → the name of its value, and its help text."""
+_KEY_FILE_AT_MOST = 1 << 20
+"""Bytes."""
 _NO_KEY = """\
 write one key a line; to let everyone who reaches the server use it, leave it out (in Compose, ${KEY:-} is an empty \
 value where KEY is not set, and ${KEY:?} an error)"""
@@ -56,4 +61,21 @@ def parse_keys(text: str, place: str) -> tuple[str, ...]:
     if not all(key.isascii() and key.isprintable() for key in keys):
         message = f"{place}: a key has characters that are not printable ASCII"
         raise EntrypointError(USAGE, message, "no client can send such a key in a header")
+    return keys
+
+
+def read_keys(path: str) -> tuple[str, ...]:
+    """Return the keys of --api-key-file. Raises USAGE."""
+    import os
+
+    from entrypoints.core.folders import read_bounded
+
+    try:
+        keys = parse_keys(read_bounded(path, _KEY_FILE_AT_MOST).decode("ascii"), f"{KEY_FILE} {path}")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "not ASCII text"
+        hint = f"mount a file with one key a line that uid {os.getuid()} can read"
+        raise EntrypointError(USAGE, f"{KEY_FILE} {path}: {reason}", hint) from error
+    if any(" " in key for key in keys):
+        raise EntrypointError(USAGE, f"{KEY_FILE} {path}: a line has a space in it", "write one key a line")
     return keys

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from entrypoints.core.errors import USAGE, EntrypointError
-from entrypoints.core.language import FLAG as LANG
+from entrypoints.core.language import LANG
 from entrypoints.request.access import FLAGS as ACCESS_FLAGS
 from entrypoints.request.access import KEY_FILE, Access, parse_access
 from entrypoints.request.benchmark import FLAGS as BENCHMARK_FLAGS

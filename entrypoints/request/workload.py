@@ -1,6 +1,7 @@
 """Lengths of real requests, from a file: JSON lines, CSV, or a running server's Prometheus metrics. Pure.
 
-Every format becomes (tokens of the prompt, tokens of the answer, number of requests), in ascending order.
+Every format becomes (tokens of the prompt, tokens of the answer, number of requests), in ascending order. Only
+`read_workload` reads a file.
 """
 
 from __future__ import annotations
@@ -8,7 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 
-from entrypoints.request.intents import Request
+from entrypoints.core.errors import USAGE, EntrypointError
+from entrypoints.request.intents import Intents, Request
 
 _PROMPTS = (
     "input",
@@ -35,10 +37,21 @@ _COUNTS = ("count", "requests", "weight")
 _METRIC = re.compile(r"vllm:request_(prompt|generation)_tokens_bucket\{([^}]{0,500})\}\s+(\S+)")
 _EDGE = re.compile(r'le="([^"]+)"')
 
+_FILE_AT_MOST = 64 << 20
+"""Characters: about two million requests."""
 LONGEST = 1 << 24
 """Tokens of one request; more is a typing error."""
 
 EXPECTED = 'lines such as {"input": 812, "output": 150}, or 812,150, or the text of /metrics'
+
+
+def read_workload(intents: Intents) -> Intents:
+    """Return the goals with the lengths in the --workload file. Raises USAGE."""
+    try:
+        with open(intents.workload_file, encoding="utf-8") as file:
+            return intents.with_workload(parse_workload(file.read(_FILE_AT_MOST)))
+    except (OSError, ValueError) as error:
+        raise EntrypointError(USAGE, f"--workload {intents.workload_file}: {error}") from error
 
 
 def parse_workload(text: str) -> tuple[Request, ...]:

@@ -1,4 +1,4 @@
-"""Checks whether the server is ready and its answers are right: the verb `health`, and the known answer. IO.
+"""Checks whether a server's answers are right: the known answer. IO.
 
 Tokens are right if prefill and decode agree on them, and if a model with a recorded answer gives that answer. Prefill
 and decode run different kernels over the same weights, so a wrong kernel, layout or cache makes them disagree. A server
@@ -11,23 +11,9 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from entrypoints.core.errors import NOT_READY, OK, WRONG_ANSWER, EntrypointError
-from entrypoints.core.text import print_message
-from entrypoints.host.processes import command_line
-from entrypoints.request.flags import ADDRESS, PORT
-from entrypoints.request.network import parse_port
 from entrypoints.serve import pooled
-from entrypoints.serve.client import (
-    Endpoint,
-    Reply,
-    Unreachable,
-    find_flag_value,
-    parse_endpoint,
-    parse_url,
-    send_request,
-)
+from entrypoints.serve.client import Endpoint, Reply, Unreachable, send_request
 
-STATUS_PORT = 8001
 VLLM_PORT = 8000
 HTTP_OK = 200
 
@@ -91,47 +77,6 @@ class Forbidden(Exception):  # noqa: N818 -- as above
 
 Ask = Callable[[str, Mapping[str, Any] | None], Reply]
 """Sends a request to a path, with or without a question."""
-
-
-def main(argv: Sequence[str], env: Mapping[str, str]) -> int:
-    """Return 0 if the server in this container is ready, else NOT_READY or WRONG_ANSWER; print the reason on stderr.
-
-    With --topology, ask the servers that it names instead.
-    """
-    if find_flag_value(argv, "--topology"):
-        from entrypoints.serve import topology_answer
-
-        return topology_answer.main(argv, env)
-    code, reason = check_health(argv, command_line(1), env)
-    if reason:
-        print_message(reason)
-    return code
-
-
-def check_health(argv: Sequence[str], first: Sequence[str], env: Mapping[str, str]) -> tuple[int, str]:
-    """Return exit code and reason; `first` is the command line of process 1, which has the port options."""
-    try:
-        reply = send_request(*_endpoint_of(argv, first, env))
-    except (Unreachable, ValueError, EntrypointError) as error:
-        return NOT_READY, f"not ready: {error}"
-    if reply.status == HTTP_OK:
-        return OK, ""
-    state = _parse_reply_object(reply)
-    return (WRONG_ANSWER if state.get("wrong") else NOT_READY), f"not ready: {state.get('reason') or reply.status}"
-
-
-def _endpoint_of(argv: Sequence[str], first: Sequence[str], env: Mapping[str, str]) -> tuple[Endpoint, str]:
-    """Return whom to ask, and the path. Raises ValueError for what is no URL, USAGE for no port."""
-    if find_flag_value(argv, "--url"):  # of the router, which requires its key for every path
-        endpoint, path = parse_url(find_flag_value(argv, "--url"))
-        return endpoint._replace(key=env.get("VLLM_API_KEY", "")), path
-    port = find_flag_value(argv, "--status-port")
-    if not port and ("--exec" in first or "-m" in first):  # no supervisor: vLLM is process 1, or below a small init
-        return parse_endpoint(
-            first, find_flag_value(first, ADDRESS), int(find_flag_value(first, PORT) or VLLM_PORT), env
-        ), "/health"
-    port = port or find_flag_value(first, "--status-port") or str(STATUS_PORT)
-    return Endpoint("127.0.0.1", parse_port(port, "--status-port", least=1)), "/readyz"
 
 
 def verify_answers(endpoint: Endpoint, profile: Mapping[str, Any], model: str, engines: int = 1) -> AnswerVerdict:
@@ -324,12 +269,12 @@ def _require_answer(reply: Reply, path: str) -> Reply:
 
 
 def _read_error_message(reply: Reply) -> str:
-    body = _parse_reply_object(reply)
+    body = parse_reply_object(reply)
     error = body.get("error")
     return str(error.get("message") if isinstance(error, dict) else error or body.get("detail") or "")
 
 
-def _parse_reply_object(reply: Reply) -> dict[str, Any]:
+def parse_reply_object(reply: Reply) -> dict[str, Any]:
     """Return the JSON object in a reply; empty if there is none."""
     try:
         value = json.loads(reply.body)

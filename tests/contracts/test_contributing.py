@@ -173,7 +173,7 @@ from drydock.config.project_choice import DRYDOCK
 from drydock.inputs.wheels import find_image_environment
 from entrypoints.cache.lifecycle import hash_variables
 from entrypoints.checks.grants import explain_no_device
-from entrypoints.cli.cli import main
+from entrypoints.verbs.dispatch import main
 from entrypoints.decide.conversions import output_name
 from entrypoints.model.read import read_model
 from entrypoints.plan.plan import make_serve_plan

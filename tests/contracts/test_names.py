@@ -78,7 +78,7 @@ def test_names_that_cannot_be_searched_are_measured(tmp_path: Path) -> None:
 
 SAME_EVERYWHERE = {
     "ascend", "cpu", "cuda", "enflame", "habana", "neuron", "rocm", "tpu", "xpu",  # the probe and the decisions of each
-    "access", "benchmark", "bucket", "caches", "cli", "cluster", "collective", "compose", "draining", "errors",
+    "access", "benchmark", "bucket", "caches", "cluster", "collective", "compose", "draining", "errors",
     "families", "findings", "flags", "foundations", "git", "hub", "intents", "kubernetes", "parsers", "pods",
     "ports", "ranks", "recipes", "roles", "router", "standins", "tar", "vllm_lists",
 }  # fmt: skip

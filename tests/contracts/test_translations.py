@@ -27,9 +27,9 @@ from drydock.model.record import dump_record
 from drydock.topology.findings import format_topology_finding, read_words, translate_line
 from entrypoints.checks.findings import COMPARISONS
 from entrypoints.checks.symptoms import add_failures
-from entrypoints.cli import cli
 from entrypoints.core.errors import CHECK_FAILED, DOES_NOT_FIT, EXIT_CODES, OK, USAGE, EntrypointError
 from entrypoints.core.language import HOLE, Translations, translate_error, translate_profile, translate_text
+from entrypoints.verbs.dispatch import main
 from tests.support.cases import for_each
 from tests.support.code_texts import CodeText, list_code_texts
 from tests.support.hosts import expect
@@ -294,7 +294,7 @@ def run_in_chinese(profile: Path, *words: str) -> tuple[int, list[str]]:
     """Run the command line in a Chinese locale; return the exit code and what both streams say."""
     streams = io.StringIO()
     with contextlib.redirect_stdout(streams), contextlib.redirect_stderr(streams):
-        code = cli.main(words, {"LANG": "zh_CN.UTF-8", "DRYDOCK_PROFILE": str(profile)})
+        code = main(words, {"LANG": "zh_CN.UTF-8", "DRYDOCK_PROFILE": str(profile)})
     return code, [line for line in streams.getvalue().splitlines() if line.strip()]
 
 

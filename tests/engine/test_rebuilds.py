@@ -53,7 +53,7 @@ class Rebuilds:
         return Rebuilt(build_result, self.folder / name)
 
     def edit(self, number: int) -> None:
-        with (self.small.root / "entrypoints" / "cli" / "cli.py").open("a") as module:
+        with (self.small.root / "entrypoints" / "verbs" / "dispatch.py").open("a") as module:
             module.write(f"\n# edit {number}\n")
 
 
@@ -99,7 +99,7 @@ def test_the_engine_is_sent_only_what_it_lacks(first: Rebuilt, second: Rebuilt, 
 
     assert set(layers(first.layout)) <= engine_layers
     assert image_loading.is_whole(second.said.digest, names[1])
-    last_line = run_to_end(names[1], ["tail", "-1", "/opt/drydock/entrypoints/cli/cli.py"])
+    last_line = run_to_end(names[1], ["tail", "-1", "/opt/drydock/entrypoints/verbs/dispatch.py"])
     assert last_line == b"# edit 1\n"
 
 

@@ -48,12 +48,12 @@ from drydock.inputs import overrides
 from drydock.lock import lockfile
 from drydock.model.variant import Variant
 from drydock.run import entrypoint
-from entrypoints.cli import fabricverb
 from entrypoints.core.errors import EntrypointError
 from entrypoints.core.settings_precedence import COMMAND_LINE, ENVIRONMENT
 from entrypoints.request.arguments import parse_arguments
 from entrypoints.request.vllm_flags import parse_user_flags
 from entrypoints.serve import topology_answer
+from entrypoints.verbs import fabric_verb
 from tests.evidence import manual_steps
 from tests.evidence.manual_steps import Account, Machine, Step
 from tests.support import topologies
@@ -458,9 +458,9 @@ def _started_inside(place: Place, variant: Variant, words: Sequence[str], verb: 
 _ON_HOST = """
 import os, sys
 sys.path.insert(0, sys.argv[1])
-from entrypoints.cli import cli
 from entrypoints.request.arguments import parse_arguments
-sys.exit(cli._run_bench(parse_arguments(tuple(sys.argv[2:]))._replace(root=os.environ.pop("ROOT")), dict(os.environ)))
+from entrypoints.verbs.bench_verb import run_bench
+sys.exit(run_bench(parse_arguments(tuple(sys.argv[2:]))._replace(root=os.environ.pop("ROOT")), dict(os.environ)))
 """
 """Program that calls `bench` for a recorded host, which its words cannot name."""
 
@@ -474,7 +474,7 @@ def _measured(place: Place, image: Mapping[str, str]) -> Done:
     programs["value"] = [f"{text.partition('=')[0]}={python}" for text in programs["value"]]
     facts, out = expect.read(place.host, profile), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(out):
-        code = fabricverb.run_fabric(parse_arguments(("fabric",)), {**image}, profile, facts, print)
+        code = fabric_verb.measure_fabric(parse_arguments(("fabric",)), {**image}, profile, facts)
     return Done(out.getvalue(), f"exit code {code}" if code else "")
 
 

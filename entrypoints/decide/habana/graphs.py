@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from entrypoints.cache.plan import compute_short_digest
+from entrypoints.core.folders import compute_short_digest
 from entrypoints.core.parse import is_number
 from entrypoints.core.records import Value
 from entrypoints.decide.records import Thresholds

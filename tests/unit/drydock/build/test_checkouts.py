@@ -130,7 +130,7 @@ def test_a_build_in_one_checkout_leaves_the_layouts_and_the_image_of_another(
     assert first.layout != second.layout
     assert oci.is_sound_layout(Path(first.layout))
     assert (built(here).image, engine.removed) == (first.image, [])
-    with (there.root / "entrypoints" / "cli" / "cli.py").open("a") as module:
+    with (there.root / "entrypoints" / "verbs" / "dispatch.py").open("a") as module:
         module.write("\n# an edit\n")
     there.forget(AMD64)
     monkeypatch.setattr(

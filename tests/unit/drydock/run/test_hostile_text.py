@@ -23,8 +23,8 @@ from drydock.run.container import Container
 from drydock.run.docker_command import compose_text, shell_text
 from drydock.run.user_options import parse_variables
 from drydock.topology.plan_text import _list_rank_lines
-from entrypoints.cli.page_frame import render_command
 from entrypoints.core.records import Reason
+from entrypoints.pages.page_frame import render_command
 from entrypoints.plan.plan_text import _command_text
 from tests.support import hostile, topologies
 from tests.support.containers import machine, made

@@ -16,9 +16,10 @@ import pytest
 
 from entrypoints.cache.artifact import KIND, pack_layout
 from entrypoints.cache.entries import list_entries, read_entry_manifest
-from entrypoints.cli.cacheverb import run_cache
 from entrypoints.core.errors import EntrypointError
 from entrypoints.core.tar import members, open_tar
+from entrypoints.request.arguments import parse_arguments
+from entrypoints.verbs.cache_verb import run_cache
 from tests.support.damage import fuzz, survives_damage
 from tests.support.small_disk import small_disk
 from tests.unit.entrypoints.cache.test_entries import ENTRY, READY, names, put
@@ -36,7 +37,7 @@ def source(tmp_path: Path) -> Path:
 
 
 def cache(root: Path, *tokens: str) -> None:
-    assert run_cache(tokens, {"DRYDOCK_CACHE_DIR": str(root)}) == 0
+    assert run_cache(parse_arguments(("cache", *tokens)), {"DRYDOCK_CACHE_DIR": str(root)}) == 0
 
 
 @pytest.mark.parametrize("name", ["cache.tar", "cache"])

@@ -11,11 +11,11 @@ import pytest
 
 from entrypoints.cache import quota  # noqa: F401 - a process of another user cannot read the checkout to import it
 from entrypoints.cache.entries import read_entry_manifest, write_entry_manifest
-from entrypoints.cache.lifecycle import Caches
+from entrypoints.cache.lifecycle import Caches, open_download_folders
 from entrypoints.cache.trust import SHARED, choose_umask, find_replacer, find_writer
-from entrypoints.cli import cli
 from entrypoints.core.folders import locate_private_root
 from entrypoints.core.records import CachePlan, Entry, Mount
+from entrypoints.facts.image_files import make_program_environment
 from tests.support.other_users import as_user, only_root, reachable_folder
 from tests.support.sample import PROFILE, facts
 
@@ -169,7 +169,7 @@ def test_a_program_without_a_plan_gets_no_downloads_of_another_user(volume: Path
     here = facts(mounts={"cache": Mount(str(volume), True, True, 1 << 40, 1 << 40, "ext4")}, user=(OWNER, 0))
 
     def begin() -> str:
-        return json.dumps(cli._make_download_environment(cli.make_program_environment(env), here, PROFILE))
+        return json.dumps(open_download_folders(PROFILE, make_program_environment(env), here))
 
     placed = json.loads(as_user(OWNER, begin))
     assert placed["HF_HOME"] == f"{volume}/hub"

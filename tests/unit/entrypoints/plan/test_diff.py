@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from entrypoints.cli.cli import main
 from entrypoints.core.errors import OK, USAGE, EntrypointError
 from entrypoints.plan.diff import Change, Side, compare_plan_settings, format_changes, parse_plan
 from entrypoints.request.arguments import parse_arguments
+from entrypoints.verbs.dispatch import main
 
 
 def plan(**settings: str) -> str:

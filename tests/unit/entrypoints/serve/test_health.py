@@ -20,7 +20,6 @@ from entrypoints.serve.health import (
     WRONG,
     AnswerVerdict,
     Ask,
-    check_health,
     compare_known_answers,
     config_sha256,
     find_disagreement,
@@ -29,6 +28,7 @@ from entrypoints.serve.health import (
 from entrypoints.serve.phases import READY, State
 from entrypoints.serve.ports import listen_on_status_port
 from entrypoints.serve.status import StatusServer, answer_path
+from entrypoints.verbs.health_verb import check_health
 
 TOKEN_IDS = list(range(4, 4 + TOKENS))
 VALUES = [-0.1] * TOKENS

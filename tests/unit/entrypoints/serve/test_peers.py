@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from entrypoints.cli.cli import main
 from entrypoints.core.errors import USAGE, EntrypointError
 from entrypoints.core.records import Finding
 from entrypoints.host.host import Host
@@ -24,6 +23,7 @@ from entrypoints.serve.peer_findings import as_findings, judge_mtu, judge_peers,
 from entrypoints.serve.peers import Meeting, ObservedPeer, PeerCheck, look_at_peers, parse_peers
 from entrypoints.serve.ports import bound_at
 from entrypoints.serve.status import Response, StatusServer
+from entrypoints.verbs.dispatch import main
 from tests.support.hosts import expect
 from tests.support.ports import free_port
 from tests.support.running_server import Run

@@ -10,14 +10,18 @@ from pathlib import Path
 
 import pytest
 
-from entrypoints.cli import cli
-from entrypoints.cli.fabricverb import count_local_ranks, find_published_bandwidth, judge_collective, parse_fabric_words
 from entrypoints.core import errors
 from entrypoints.core.records import Device
+from entrypoints.facts.image_files import PACKAGE
 from entrypoints.serve.collective import MARK, Figure, Measured, Place
+from entrypoints.verbs.fabric_verb import (
+    count_local_ranks,
+    find_published_bandwidth,
+    judge_collective,
+    parse_fabric_words,
+)
 from tests.support.sample import PROFILE, facts
 
-PACKAGE = Path(cli.__file__).parent.parent
 TABLE = {"fabric_published": {"value": ["HL-225:8:258"]}, "fabric_share": {"value": 0.8}}
 GAUDI = facts(devices=tuple(Device(number, "HL-225", 1, 0, 0) for number in range(8)))
 CPU = {"fabric_backend": {"value": "gloo"}}

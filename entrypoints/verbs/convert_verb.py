@@ -11,14 +11,16 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from entrypoints.core.errors import HOST, MODEL, OK, USAGE, EntrypointError
 from entrypoints.core.folders import copy_folder, remove_folder
 from entrypoints.core.text import print_message
 from entrypoints.core.weight_files import WEIGHTS
 from entrypoints.decide.conversions import Conversion, choose_conversion
+from entrypoints.facts.image_files import locate_image_file, make_program_environment, read_profile
 from entrypoints.model.read import MARK, ModelFacts, read_model
+from entrypoints.request.arguments import Arguments
 
 Env = Mapping[str, str]
 
@@ -41,17 +43,19 @@ class ConversionJob(NamedTuple):
     """The user's flags for the script."""
 
 
-def run_convert(tokens: Sequence[str], env: Env, profile: Mapping[str, Any], folder: Path) -> int:
-    """Convert a model with a script in `folder`; return the exit code. Raises USAGE, HOST, MODEL."""
-    options, more = parse_convert_words(tokens)
+def run_convert(arguments: Arguments, env: Env) -> int:
+    """Convert a model with a script of the image; return the exit code. Raises USAGE, HOST, MODEL."""
+    program_env, profile = make_program_environment(env), read_profile(env)
+    options, more = parse_convert_words(arguments.vllm)
     model = _read_source_model(options["--model"], profile["converted_name"])
     conversion = choose_conversion(profile, model, options.get("--kind", ""))
     source = Path(model.name)
     output = _resolve_output(options["--output"], source)
-    job = ConversionJob(conversion, source, output, folder / conversion.context, profile["python"], more)
-    _require_programs(job, env)
+    scripts = Path(locate_image_file(env, "conversions"), conversion.context)
+    job = ConversionJob(conversion, source, output, scripts, profile["python"], more)
+    _require_programs(job, program_env)
     _check_disk_room(job, model)
-    _convert_model(job, env, profile["variant"])
+    _convert_model(job, program_env, profile["variant"])
     print_message(_format_serve_hint(job))
     return OK
 

@@ -1,14 +1,21 @@
-"""The text of the verb `help`. Pure."""
+"""`help`, or --help: prints the verbs, the options and the exit codes. IO."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
-from entrypoints.core.errors import EXIT_CODES
-from entrypoints.request.arguments import FLAGS, VERBS
+from entrypoints.core.errors import EXIT_CODES, OK
+from entrypoints.core.text import emit_text
+from entrypoints.request.arguments import FLAGS, VERBS, Arguments
 
 
-def format_help() -> str:
+def run_help(_arguments: Arguments, _env: Mapping[str, str]) -> int:
+    """Print the help."""
+    emit_text(_format_help())
+    return OK
+
+
+def _format_help() -> str:
     """Return the verbs, the options below the verbs that accept them, and the exit codes."""
     lines = [
         "Usage: docker run IMG [VERB] [MODEL] [OPTIONS]",

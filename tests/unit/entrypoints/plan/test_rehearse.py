@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from entrypoints.cli import rehearse
 from entrypoints.core.errors import HOST, REFUSED, EntrypointError
 from entrypoints.core.records import CachePlan, Device, Processor, ServePlan
 from entrypoints.model.config import parse_config
 from entrypoints.model.read import ModelFacts, parse_model
+from entrypoints.plan import rehearse
 from tests.support.sample_facts import facts
 
 CONFIG = {"model_type": "llama", "num_hidden_layers": 2, "num_attention_heads": 8, "hidden_size": 512, "vocab_size": 9}

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from entrypoints.checks.findings import PASS, format_findings, make_finding, make_notice
 from entrypoints.core.errors import CHECK_FAILED, OK, USAGE, EntrypointError
 from entrypoints.core.parse import is_number
 from entrypoints.core.records import Facts, Finding
-from entrypoints.core.text import emit_text, format_count
+from entrypoints.core.text import emit_text, format_count, tell_user
 from entrypoints.decide.cpu.executor import PLUGIN
+from entrypoints.facts.facts import probe_host
+from entrypoints.facts.image_files import make_program_environment, read_profile
+from entrypoints.request.arguments import Arguments
 from entrypoints.request.flags import MASTER_PORT, NODE_RANK
 from entrypoints.request.network import parse_port
 from entrypoints.serve.collective import (
@@ -24,18 +27,19 @@ from entrypoints.serve.collective import (
     read_tests,
 )
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
 Profile = Mapping[str, Any]
 
 _WORDS = (NODE_RANK, MASTER_PORT)
 
 
-def run_fabric(
-    arguments: Any, env: Mapping[str, str], profile: Profile, facts: Facts, say: Callable[[str], None]
-) -> int:
+def run_fabric(arguments: Arguments, env: Mapping[str, str]) -> int:
     """Measure, print the figures and the finding; return the exit code. Raises USAGE, HOST."""
+    profile, program_env = read_profile(env), make_program_environment(env)
+    return measure_fabric(arguments, program_env, profile, probe_host(arguments.root, profile, env).facts)
+
+
+def measure_fabric(arguments: Arguments, env: Mapping[str, str], profile: Profile, facts: Facts) -> int:
+    """Measure on a host with these facts; `env` is the program's. Raises USAGE, HOST."""
     from entrypoints.host.programs import raise_on_stop_signal
 
     numbers = parse_fabric_words(arguments.vllm)
@@ -45,7 +49,7 @@ def run_fabric(
     if job.ranks < 2:  # noqa: PLR2004 - what an exchange takes
         hint = "name this and other hosts: --peers A,B; or give the container more devices"
         raise EntrypointError(USAGE, "fabric: one rank has nothing to exchange", hint)
-    say(f"measuring over {format_count(job.ranks, 'rank')} on {format_count(place.hosts, 'host')}")
+    tell_user(f"measuring over {format_count(job.ranks, 'rank')} on {format_count(place.hosts, 'host')}")
     with raise_on_stop_signal("fabric"):
         interface = _choose_interface(profile, job)
         measured = measure_collective(job._replace(env={**env, **interface}))

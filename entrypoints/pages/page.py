@@ -10,7 +10,11 @@ from html import escape
 from shlex import join
 
 from entrypoints.checks.findings import SEVERITIES, sort_worst_first
-from entrypoints.cli.page_frame import (
+from entrypoints.core.errors import EntrypointError
+from entrypoints.core.records import Facts, Finding, RankPlan, ServePlan, Use
+from entrypoints.core.redact import redact_text
+from entrypoints.core.text import format_count
+from entrypoints.pages.page_frame import (
     Figure,
     make_summary_figure,
     render_command,
@@ -18,11 +22,7 @@ from entrypoints.cli.page_frame import (
     render_section,
     shorten_to_clause,
 )
-from entrypoints.cli.page_machine import render_links, render_machine, render_memory
-from entrypoints.core.errors import EntrypointError
-from entrypoints.core.records import Facts, Finding, RankPlan, ServePlan, Use
-from entrypoints.core.redact import redact_text
-from entrypoints.core.text import format_count
+from entrypoints.pages.page_machine import render_links, render_machine, render_memory
 from entrypoints.plan.plan_summary import devices_text, measure_load, settings_of, split_words
 from entrypoints.plan.plan_text import redact_plan
 from entrypoints.request.flags import DATA, PIPELINE, SEQUENCES, TENSOR

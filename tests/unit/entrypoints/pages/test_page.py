@@ -10,11 +10,11 @@ from shlex import join
 import pytest
 
 from entrypoints.checks.grants import examine_facts
-from entrypoints.cli.page import render_check_page, render_plan_page, render_refusal_page
-from entrypoints.cli.page_frame import split_command_lines
 from entrypoints.core.errors import DOES_NOT_FIT, EntrypointError
 from entrypoints.core.records import Facts, Group, RankPlan, Reason, ServePlan, Use
 from entrypoints.core.units import GIB
+from entrypoints.pages.page import render_check_page, render_plan_page, render_refusal_page
+from entrypoints.pages.page_frame import split_command_lines
 from entrypoints.plan.plan import make_serve_plan
 from entrypoints.request.vllm_flags import parse_user_flags
 from tests.support import sample

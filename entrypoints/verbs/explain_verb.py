@@ -6,14 +6,19 @@ import os
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
+from entrypoints.checks.causes import read_profile_with_failures
 from entrypoints.checks.logs import read_log
 from entrypoints.checks.symptoms import CONSEQUENCE, Match, explain_log, find_first_error, find_ids, format_matches
 from entrypoints.checks.unknown_flags import describe_names
 from entrypoints.core.errors import NOT_KNOWN, OK, USAGE, EntrypointError
 from entrypoints.core.language import translate_phrase, translate_text
+from entrypoints.core.output import emit_json
 from entrypoints.core.text import emit_text, print_message
+from entrypoints.facts.image_files import read_vllm_lists
+from entrypoints.request.arguments import Arguments
 from entrypoints.request.vllm_lists import VllmLists
 
 _STDIN = "-"
@@ -27,15 +32,15 @@ _PATH = re.compile(r"(?:\.{0,2}/|~)\S*|\S+\.(?:log|txt|out|err)")
 """A word that is meant as the path of a log."""
 
 
-def run_explain(
-    words: Sequence[str], profile: Mapping[str, Any], lists: Callable[[], VllmLists], emit_json: Any
-) -> int:
-    """Explain words, files or standard input. `emit_json` prints for programs; None for people. Raises USAGE."""
-    text = _read_explain_text(words)
+def run_explain(arguments: Arguments, env: Mapping[str, str]) -> int:
+    """Explain words, files or standard input; return OK, or NOT_KNOWN. Raises USAGE."""
+    profile = read_profile_with_failures(arguments, env)
+    text = _read_explain_text(arguments.vllm)
     if not text.strip():
         raise EntrypointError(USAGE, "explain: no line to explain", _LINES)
+    lists = partial(read_vllm_lists, env)  # read only for a log that names unknown flags
     matches = tuple(_add_name_hints(match, text, lists, profile) for match in explain_log(text, profile))
-    if emit_json:
+    if arguments.options.json:
         emit_json([match._asdict() for match in matches])
     else:
         emit_text(format_matches(matches, profile.get("words") or {}))

@@ -14,10 +14,13 @@ from pathlib import Path
 
 import pytest
 
+from drydock.core.paths import ROOT
 from drydock.run.standin_run import CONFIG
-from entrypoints.cli import cli
 from entrypoints.core import errors
 from entrypoints.core.folders import READABLE
+from entrypoints.facts.image_files import digest_packages
+from entrypoints.verbs import version_verb
+from entrypoints.verbs.dispatch import main
 from tests.support import terminal
 from tests.support.hosts import expect
 from tests.support.hosts.trees import HOSTS
@@ -25,7 +28,7 @@ from tests.support.loopback import Loopback
 from tests.support.sample import PROFILE, check, write_model
 from tests.support.unknown import UNKNOWN, VALUE
 
-PACKAGE = Path(cli.__file__).parent.parent
+PACKAGE = ROOT / "entrypoints"
 ENVIRONMENT = PACKAGE.parent / "templates" / "tools" / "environment.py"
 
 
@@ -55,7 +58,7 @@ def run(profile: Path, *argv: str, **env: str) -> subprocess.CompletedProcess[st
     """Call main; data goes to standard output, everything else to standard error."""
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        code = cli.main(argv, make_environment(profile) | env)
+        code = main(argv, make_environment(profile) | env)
     return subprocess.CompletedProcess(argv, code, out.getvalue(), err.getvalue())
 
 
@@ -492,8 +495,8 @@ def test_a_defect_has_its_own_exit_code_and_shows_no_secret(
     def fail(*_: object) -> int:
         raise KeyError("https://user:hunter2@example.org")
 
-    monkeypatch.setitem(cli._RUN, "version", fail)
-    assert cli.main(("version",), {}) == errors.INTERNAL == 70
+    monkeypatch.setattr(version_verb, "run_version", fail)
+    assert main(("version",), {}) == errors.INTERNAL == 70
     stderr = capsys.readouterr().err
     assert "hunter2" not in stderr
     assert "Traceback" in stderr
@@ -518,8 +521,8 @@ def test_ctrl_c_is_no_defect(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Cap
     def interrupt(*_: object) -> int:
         raise KeyboardInterrupt
 
-    monkeypatch.setitem(cli._RUN, "version", interrupt)
-    assert cli.main(("version",), {}) == 128 + signal.SIGINT
+    monkeypatch.setattr(version_verb, "run_version", interrupt)
+    assert main(("version",), {}) == 128 + signal.SIGINT
     assert capsys.readouterr().err == ""
 
 
@@ -748,12 +751,12 @@ def test_the_digest_of_packages_covers_names_and_versions(tmp_path: Path) -> Non
     packages = tmp_path / "lib" / "python3.11" / "site-packages"
     (packages / "torch-2.13.0.dist-info").mkdir(parents=True)
     python = str(tmp_path / "bin" / "python3")
-    before = cli.read_packages(python)
+    before = digest_packages(python)
     (packages / "vllm").mkdir()
-    assert cli.read_packages(python) == before
+    assert digest_packages(python) == before
     (packages / "vllm-0.32.0.dist-info").mkdir()
-    assert cli.read_packages(python) not in ("", before)
-    assert not cli.read_packages("/no/such/bin/python3")
+    assert digest_packages(python) not in ("", before)
+    assert not digest_packages("/no/such/bin/python3")
 
 
 EARLY = """
@@ -761,7 +764,7 @@ import os, runpy, signal, sys
 
 class Early:
     def find_spec(self, name, *_):
-        if name == "entrypoints.cli.cli":
+        if name == "entrypoints.verbs.dispatch":
             os.kill(os.getpid(), signal.SIGTERM)
 
 sys.meta_path.insert(0, Early())
@@ -801,7 +804,7 @@ def test_a_plan_for_cards_without_kernels_is_no_success(words: tuple[str, ...], 
     printed, messages = io.StringIO(), io.StringIO()
 
     with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(messages):
-        ended = cli.main(["plan", model, "--root", str(host), *words], {"DRYDOCK_PROFILE": str(named)})
+        ended = main(["plan", model, "--root", str(host), *words], {"DRYDOCK_PROFILE": str(named)})
 
     assert ended == code
     assert "vllm" in printed.getvalue()
@@ -826,7 +829,7 @@ def test_what_a_machine_or_vllm_refuses_is_no_success(
     env = {"DRYDOCK_PROFILE": str(tmp_path / "profile.json")}
 
     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(messages):
-        ended = cli.main(["plan", model, "--root", str(HOSTS / host), *words], env)
+        ended = main(["plan", model, "--root", str(HOSTS / host), *words], env)
 
     assert ended == code
     assert not named or f"drydock: {named}: " in messages.getvalue()

@@ -11,14 +11,23 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
+from entrypoints.cache.lifecycle import open_download_folders
 from entrypoints.core.errors import CHECK_FAILED, HOST, OK, USAGE, EntrypointError
-from entrypoints.core.text import emit_text, format_count
+from entrypoints.core.output import emit_json, write_output
+from entrypoints.core.text import format_count, print_message, tell_user
+from entrypoints.facts.facts import probe_host
+from entrypoints.facts.image_files import PACKAGE, make_program_environment, read_profile, read_vllm_lists
+from entrypoints.host.programs import raise_on_stop_signal
+from entrypoints.plan.command_line_plan import plan_command_line
+from entrypoints.plan.plan_text import format_reasons_text
+from entrypoints.request.access import read_keys
 from entrypoints.request.arguments import Arguments
 from entrypoints.request.benchmark import SERVE, Load, load_of
+from entrypoints.request.flags import API_KEY_VARIABLE
 from entrypoints.request.vllm_flags import parse_user_flags
 from entrypoints.serve.benchmark import (
     Kit,
@@ -29,50 +38,57 @@ from entrypoints.serve.benchmark import (
     offline_words,
     read_result,
     require_program,
+    run_bench_program,
     serve_for_benchmark,
     serve_words,
     server_of,
     without_server,
 )
-from entrypoints.serve.benchmark import run_bench_program as run_benchmark
 from entrypoints.serve.client import Endpoint, first_key
+from entrypoints.serve.launch import prepare_host
 
 Result = Mapping[str, Any]
 
 
-class Scene(NamedTuple):
-    """What the verb gets from the command line's module."""
+class Run(NamedTuple):
+    """One benchmark."""
 
-    profile: Mapping[str, Any]
+    arguments: Arguments
     env: Mapping[str, str]
-    whole: Mapping[str, str]
+    """The user's."""
+    profile: Mapping[str, Any]
+    program: Program
+    kit: Kit
     """With the variables that the base image's scripts export, and the key of the server."""
-    flags: tuple[str, ...]
-    """vLLM's option strings; empty if the image did not record them."""
-    package: str
-    """The folder of the entrypoint."""
-    say: Callable[[str], None]
-    write: Callable[[str, str, str], None]
-    """Writes what an option asks for: option, path, text."""
-    plan: Callable[[Arguments], Any]
-    """Returns the facts, the model and the plan."""
+    load: Load
 
 
-def run_bench(arguments: Arguments, scene: Scene) -> int:
+def run_bench(arguments: Arguments, env: Mapping[str, str]) -> int:
     """Measure, write what was asked for; return the exit code. Raises USAGE, HOST, NOT_READY."""
-    from entrypoints.host.programs import raise_on_stop_signal
+    if arguments.intents.workload_file:
+        from entrypoints.request.workload import read_workload
 
-    bench = arguments.bench
-    program = find_program(bench.kind, scene.profile["thresholds"], scene.profile["vllm"])
+        arguments = arguments._replace(intents=read_workload(arguments.intents))
+    bench, profile = arguments.bench, read_profile(env)
+    program_env = _make_bench_environment(arguments, env, profile)
+    program = find_program(bench.kind, profile["thresholds"], profile["vllm"])
     load = load_of(bench, arguments.intents)
     _check_bench(arguments)
     output = 2 if arguments.options.json or bench.output == "-" else 1  # standard output is the JSON's
     with raise_on_stop_signal("bench"), _make_result_folder() as folder:
-        kit = Kit(scene.profile["python"], scene.whole, folder, output)
-        program = require_program(program, kit, scene.profile["vllm"])
+        kit = Kit(profile["python"], program_env, folder, output)
+        program = require_program(program, kit, profile["vllm"])
         measure = _measure_server if bench.kind == SERVE else _measure_offline
-        result = measure(arguments, scene, program, kit, load)
-    return _write_result(arguments, scene, load, result) if program.own else OK
+        result = measure(Run(arguments, env, profile, program, kit, load))
+    return _write_result(arguments, load, result) if program.own else OK
+
+
+def _make_bench_environment(arguments: Arguments, env: Mapping[str, str], profile: Mapping[str, Any]) -> dict[str, str]:
+    """Return a benchmark's environment, with the keys of --api-key-file. Raises USAGE, HOST."""
+    keys = read_keys(arguments.key_file) if arguments.key_file else ()
+    facts = probe_host(arguments.root, profile, env).facts
+    downloads = open_download_folders(profile, make_program_environment(env), facts)
+    return downloads | ({API_KEY_VARIABLE: "\n".join(keys)} if keys else {})
 
 
 def _make_result_folder() -> TemporaryDirectory[str]:
@@ -95,43 +111,41 @@ def _check_bench(arguments: Arguments) -> None:
         raise EntrypointError(USAGE, f"--output {bench.output}: cannot be written", hint)
 
 
-def _measure_server(arguments: Arguments, scene: Scene, program: Program, kit: Kit, load: Load) -> Result:
+def _measure_server(run: Run) -> Result:
     """Measure a server: the user's, or one that is started with the user's flags."""
-    bench = arguments.bench
+    arguments, bench = run.arguments, run.arguments.bench
     if bench.url:
-        endpoint = server_of(bench.url, first_key(scene.whole))
-        return _measure_requests(endpoint, (*arguments.vllm, *bench.words), scene, program, kit, load)
+        endpoint = server_of(bench.url, first_key(run.kit.env))
+        return _measure_requests(run, endpoint, (*arguments.vllm, *bench.words))
     words = (*arguments.vllm, *bench.server)
-    endpoint = endpoint_of(parse_user_flags(arguments.vllm, scene.env, scene.flags), scene.whole)
-    with serve_for_benchmark(scene.package, words, endpoint, arguments.options.status_port, scene.env, scene.say):
-        return _measure_requests(endpoint, bench.words, scene, program, kit, load)
+    options = tuple(sorted(read_vllm_lists(run.env).option_strings()))
+    endpoint = endpoint_of(parse_user_flags(arguments.vllm, run.env, options), run.kit.env)
+    with serve_for_benchmark(PACKAGE, words, endpoint, arguments.options.status_port, run.env, tell_user):
+        return _measure_requests(run, endpoint, bench.words)
 
 
-def _measure_requests(
-    endpoint: Endpoint, extra_words: tuple[str, ...], scene: Scene, program: Program, kit: Kit, load: Load
-) -> Result:
+def _measure_requests(run: Run, endpoint: Endpoint, extra_words: tuple[str, ...]) -> Result:
+    load, kit = run.load, run.kit
     served_model = ask_model(endpoint)
     key = {"OPENAI_API_KEY": endpoint.key} if endpoint.key else {}  # what vLLM's benchmark sends as the key
     requests = format_count(load.prompts, "request")
-    scene.say(f"{requests} of {load.input} and {load.output} tokens, {load.concurrency} at a time")
-    words = serve_words(program, load, str(endpoint), extra_words, kit, served_model)
-    return _run_program(program, kit._replace(env={**kit.env, **key}), words)
+    tell_user(f"{requests} of {load.input} and {load.output} tokens, {load.concurrency} at a time")
+    words = serve_words(run.program, load, str(endpoint), extra_words, kit, served_model)
+    return _run_program(run.program, kit._replace(env={**kit.env, **key}), words)
 
 
-def _measure_offline(arguments: Arguments, scene: Scene, program: Program, kit: Kit, load: Load) -> Result:
+def _measure_offline(run: Run) -> Result:
     """Measure a model without a server, with the plan's flags, environment, limits and caches."""
-    from entrypoints.plan.plan_text import format_reasons_text
-    from entrypoints.serve.launch import prepare_host
-
-    facts, _, plan = scene.plan(arguments)
+    arguments, kind = run.arguments, run.arguments.bench.kind
+    facts, _, plan = plan_command_line(arguments, run.env, run.profile)
     if plan.group:
-        raise EntrypointError(USAGE, f"--kind {arguments.bench.kind}: measures one host", "measure several by --url")
-    scene.say(format_reasons_text(plan))
-    caches, env = prepare_host(plan, scene.profile, facts, scene.env, arguments.options)
+        raise EntrypointError(USAGE, f"--kind {kind}: measures one host", "measure several by --url")
+    tell_user(format_reasons_text(plan))
+    caches, env = prepare_host(plan, run.profile, facts, run.env, arguments.options)
     flags = without_server(plan.argv[plan.argv.index("-m") + 2 :])
     try:
-        more = offline_words(arguments.bench.kind, load, program, kit)
-        result = _run_program(program, kit._replace(env=env), (*flags, *more, *arguments.bench.words))
+        more = offline_words(kind, run.load, run.program, run.kit)
+        result = _run_program(run.program, run.kit._replace(env=env), (*flags, *more, *arguments.bench.words))
         caches.keep()
     finally:
         caches.close(patient=True)
@@ -140,25 +154,25 @@ def _measure_offline(arguments: Arguments, scene: Scene, program: Program, kit: 
 
 def _run_program(program: Program, kit: Kit, words: tuple[str, ...]) -> Result:
     """Run a benchmark; return what it wrote. The vendor's own programs only print their figures."""
-    code = run_benchmark(program, kit, words)
+    code = run_bench_program(program, kit, words)
     if code:
         raise EntrypointError(code, f"bench: {program.module} ended with exit code {code}", "see its last lines above")
     return read_result(f"{kit.folder}/result.json") if program.own else {}
 
 
-def _write_result(arguments: Arguments, scene: Scene, load: Load, result: Result) -> int:
+def _write_result(arguments: Arguments, load: Load, result: Result) -> int:
     """Write the JSON, and return CHECK_FAILED if requests failed."""
     bench = arguments.bench
     text = json.dumps(result, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
     try:
         if bench.output:
-            scene.write("--output", bench.output, text)
+            write_output("--output", bench.output, text)
     finally:
         if arguments.options.json and bench.output != "-":
-            emit_text(text)
+            emit_json(result)
     failed = count_failed_requests(result, load.prompts)
     if failed:
-        scene.say(f"drydock: {format_count(failed, 'request')} failed: the figures are of the others")
+        print_message(f"{format_count(failed, 'request')} failed: the figures are of the others")
     return CHECK_FAILED if failed else OK
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from entrypoints.cache.entries import COMPILED, KeptEntry, Unusable, is_in_use, list_entries
@@ -13,13 +13,15 @@ from entrypoints.cache.trust import choose_umask, find_writer, is_shared
 from entrypoints.core.errors import HOST, OK, USAGE, EntrypointError
 from entrypoints.core.folders import make_folder, remove_folder
 from entrypoints.core.text import emit_text, format_one_line, print_message
+from entrypoints.request.arguments import Arguments
 
 Env = Mapping[str, str]
 USAGE_TEXT = "cache list [--json] | export FILE|DIR|- [NAME …] | import FILE|DIR | remove NAME …"
 
 
-def run_cache(tokens: Sequence[str], env: Env) -> int:
+def run_cache(arguments: Arguments, env: Env) -> int:
     """Run one `cache` command; return the exit code. Raises USAGE or HOST."""
+    tokens = arguments.vllm
     root = env.get("DRYDOCK_CACHE_DIR") or "/cache"
     verb, rest = tokens[0] if tokens else "list", tuple(tokens[1:])
     if verb not in _VERBS:
@@ -127,13 +129,13 @@ def _import_cache(root: str, rest: Sequence[str], env: Env) -> int:
 
     source, layout = _require_target(rest), f"{root}/.import.{os.getpid()}"
     os.umask(choose_umask(env))
-    if os.path.isdir(source):
-        _tell_lines(import_entries(source, root))
-        return OK
     try:
-        make_folder(layout)
-        unpack_layout(source, layout)
-        _tell_lines(import_entries(layout, root))
+        if not os.path.isdir(source):
+            make_folder(layout)
+            unpack_layout(source, layout)
+            source = layout
+        for line in import_entries(source, root):
+            print_message(line)
     finally:
         remove_folder(layout)
     return OK
@@ -151,11 +153,6 @@ def _remove_cache_entries(root: str, rest: Sequence[str], _: Env) -> int:
         remove_folder(entries[name])
         print_message(f"removed {name}")
     return OK
-
-
-def _tell_lines(lines: Iterable[str]) -> None:
-    for line in lines:
-        print_message(line)
 
 
 _VERBS = {"list": _list_cache, "export": _export_cache, "import": _import_cache, "remove": _remove_cache_entries}

@@ -12,12 +12,10 @@ from typing import Any
 
 import pytest
 
-from entrypoints.cli import cli
 from entrypoints.core import errors
+from entrypoints.facts.image_files import PACKAGE
 from tests.support.sample import PROFILE, write_model
 from tests.support.waiting import wait_until
-
-PACKAGE = Path(cli.__file__).parent.parent
 
 COPIES = """
 import pathlib, shutil, sys

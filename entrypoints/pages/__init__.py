@@ -1,0 +1,1 @@
+"""The pages that `plan --html` and `check --html` write."""
