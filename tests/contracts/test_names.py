@@ -1,8 +1,9 @@
-"""Names that can be searched: functions of one word, names that many share, variables that say nothing, and files."""
+"""Names that can be searched: functions of one word, names that many share, variables that say nothing, files, rows."""
 
 from __future__ import annotations
 
 import ast
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -10,6 +11,8 @@ from typing import NamedTuple
 
 import pytest
 
+from drydock.config.matrix import read_matrix
+from drydock.config.project_choice import DRYDOCK
 from drydock.core.paths import ROOT
 
 pytestmark = pytest.mark.checkout
@@ -118,3 +121,16 @@ def test_a_files_name_that_two_folders_have_is_seen(tmp_path: Path) -> None:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
     assert list_repeated_files([tmp_path / "a", tmp_path / "b"]) == {"tasks": ["a/tasks.py", "b/c/tasks.py"]}
+
+
+def has_the_numbers_of(row: str, stack: str) -> bool:
+    """Return whether a row's id has each number of its stack, which may say it in more detail: 1.24 and 1.24.1."""
+    row_numbers, stack_numbers = (re.findall(r"\d+(?:\.\d+)+", name) for name in (row, stack))
+    return all(any(f"{long}.".startswith(f"{short}.") for short in row_numbers) for long in stack_numbers)
+
+
+def test_a_row_and_its_stack_agree_in_their_numbers() -> None:
+    """That of vLLM is checked as the matrix is read."""
+    rows = {variant.id: variant.stack for variant in read_matrix(DRYDOCK)}
+    assert {row: stack for row, stack in rows.items() if not has_the_numbers_of(row, stack)} == {}
+    assert not has_the_numbers_of("neuron2.29-vllm0.16", "neuron-2.31")

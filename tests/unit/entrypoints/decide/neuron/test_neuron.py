@@ -334,7 +334,7 @@ def test_padded_heads_take_the_memory_that_they_take() -> None:
 @pytest.mark.parametrize(
     ("machine", "image", "failing"),
     [
-        (INF2, "neuron2.29-vllm0.16", {"NRN-012"}),
+        (INF2, "neuron2.31-vllm0.16", {"NRN-012"}),
         (INF2, "neuron2.32-vllm0.24", {"NRN-021", "NRN-022"}),
         (TRN2, "neuron2.20-vllm0.6", {"NRN-031", "NRN-032"}),
         (TRN2, "neuron2.32-vllm0.24", set()),
