@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from drydock.build.build_job import OWN, STAND_INS
 from drydock.core.errors import InputError
@@ -190,57 +190,47 @@ class Container(Record):
 
 
 def make_container(variant: Variant, request: RunRequest, machine: Machine) -> Container:
-    """Return the container's options. Raises InputError for invalid user options."""
+    """Return the container's options. Raises InputError for invalid user options.
+
+    request → command → devices, with the record that so many of them need → network → files → variables → container
+    """
     verb, words = user_options.split_verb(request.arguments)
-    serves = verb == user_options.SERVE
-    recorded = recorded_host.is_for_recorded_host(verb, words)
-    files = tuple(Bind(**file._asdict()) for file in recorded_host.find_files(words)) if recorded else ()
-    base_run = recorded_host.without_devices(variant.run) if recorded else variant.run
-    native = is_native(base_run, machine)
-    chosen = None if recorded else _chosen_modules(variant, request, machine)
-    chosen_numbers = chosen.devices if chosen else None if recorded else _choose_cards(variant, request)
-    numbers = device_files.choose_card_numbers(base_run, machine, chosen_numbers)
-    count = len(chosen.numbers if chosen else numbers)
-    run, unknown = conditional_options.extend_run_record(base_run, count, words, machine, native=native)
+    command = _Command(verb, tuple(words), recorded_host.is_for_recorded_host(verb, words))
+    devices = _choose_devices(variant, request, machine, command)
+    run, native = devices.run, devices.native
     network = user_options.parse_network(request.network) or _get_word_value(run.network)
     address = _choose_address(request, network)
-    devices, lacking = device_files.choose_device_files(run, machine, chosen_numbers, native=native)
-    mounts, absent = _choose_mounts(run, machine, native=native)
-    model, reference = _resolve_model(request.model) if request.model else (None, "")
+    files = _choose_files(request, machine, command, devices)
     variables = user_options.parse_variables(request.env)
-    volumes = (*files, *(Bind(**user_options.parse_volume(text)._asdict()) for text in request.volumes))
-    words = tuple(recorded_host.name_in_container(words)) if recorded else words
     server = _user_name(request.name) if request.name else name_of(variant.id)
-    groups = tuple((machine.group(word.value) if native else "") or word.value for word in run.groups)
-    beyond = (*(chosen.absent if chosen else ()), *device_files.list_absent_cards(run, machine, chosen_numbers))
-    modules = {MODULES_VARIABLE: ",".join(map(str, chosen.numbers))} if chosen else {}
+    serves = verb == user_options.SERVE
     return Container(
         record=run,
         name=server if serves or request.name else name_of(f"{server}-{user_options.suffix_of(verb)}"),
         image=_check_image(request.image or f"{OWN}{variant.id}:latest"),
         compression=variant.compression.algorithm,
         oldest=variant.compression.oldest,
-        arguments=(verb, *_make_verb_flags(verb, request, network, address, reference), *words),
-        model=model,
+        arguments=_make_arguments(command, request, network, address, files.reference),
+        model=files.model,
         cache=_parse_cache(request.cache or f"drydock-{variant.accelerator}-cache"),
         start=int(run.start.value.removesuffix("m")) if run.start else 0,
         address=address,
         port=request.port,
         key_required=serves and _needs_key(request, address),
-        devices=() if run.privileged else devices,
-        count=count,
+        devices=() if run.privileged else devices.files,
+        count=devices.number,
         resource=run.kubernetes.resource if run.kubernetes else "",
         device_class=request.device_class,
         monitor=request.monitor,
         nodes={},
-        visible=device_files.select_visible_cards(run, chosen_numbers, numbers),
+        visible=devices.visible,
         runtime=_get_word_value(run.runtime),
-        gpus=_format_gpus(run, chosen_numbers),
+        gpus=_format_gpus(run, devices.chosen),
         privileged=run.privileged is not None,
         capabilities=tuple(word.value.upper().removeprefix("CAP_") for word in run.capabilities),
         security=_list_security_options(run),
-        groups=groups,
-        mounts=mounts,
+        groups=tuple((machine.group(word.value) if native else "") or word.value for word in run.groups),
+        mounts=files.mounts,
         ulimits=tuple(word.value for word in run.ulimits),
         cpuset_cpus=_parse_cpuset("--cpuset-cpus", request.cpuset_cpus),
         cpuset_mems=_parse_cpuset("--cpuset-mems", request.cpuset_mems),
@@ -250,26 +240,36 @@ def make_container(variant: Variant, request: RunRequest, machine: Machine) -> C
         user=_get_word_value(run.user),
         env=_parse_digest(request.image)
         | {name: text_of(setting.value) for name, setting in run.env.items()}
-        | (recorded_host.make_recorded_variables() if recorded else {}),
-        given={**variables.given, **modules},
+        | (recorded_host.make_recorded_variables() if command.is_recorded else {}),
+        given={**variables.given, **devices.modules},
         named=variables.named,
-        volumes=volumes,
+        volumes=files.volumes,
         once=not serves,
         claim=server,
-        downloads=() if model else list_download_variables(reference),
+        downloads=() if files.model else list_download_variables(files.reference),
         native=native,
         notes=(
-            *_note_other_machine(run, chosen_numbers, native=native),
+            *_note_other_machine(run, devices.chosen, native=native),
             *user_options.warn_misspelt_names(
                 (*variables.given, *variables.named), list_known_variables(variant).names
             ),
             *_note_replaced_network(run, network),
-            *_note_unused_model(verb, reference),
-            *filter(None, [unknown]),
+            *_note_unused_model(verb, files.reference),
+            *devices.notes,
         ),
-        beyond=beyond,
-        missing=(*beyond, *lacking, *absent, *_no_folder(model), *_no_source(volumes)),
+        beyond=devices.beyond,
+        missing=(*devices.beyond, *devices.missing, *files.missing),
     )
+
+
+class _Command(NamedTuple):
+    """What the container runs."""
+
+    verb: str
+    words: tuple[str, ...]
+    """As the user wrote them."""
+    is_recorded: bool
+    """Whether it is about a recorded host: then it gets no device of this machine, and no card is chosen."""
 
 
 def _parse_cpuset(option: str, text: str) -> str:
@@ -321,6 +321,55 @@ def is_local(image: str) -> bool:
 # --- devices --------------------------------------------------------------------------------------------------------
 
 
+class _Devices(NamedTuple):
+    """What the container has of this machine's devices."""
+
+    run: Run
+    """The record, with the options that so many devices need."""
+    native: bool
+    """Whether this machine has the accelerator."""
+    chosen: Sequence[int] | None
+    """Numbers of the cards that the user chose; None for all."""
+    number: int
+    files: tuple[str, ...]
+    visible: Mapping[str, str]
+    modules: Mapping[str, str]
+    """The variable with the user's --modules."""
+    beyond: tuple[str, ...]
+    """The chosen cards that this machine does not have."""
+    missing: Sequence[str]
+    notes: Sequence[str]
+
+
+def _choose_devices(variant: Variant, request: RunRequest, machine: Machine, command: _Command) -> _Devices:
+    """Return the devices, by --modules, --devices or all. Raises InputError."""
+    base = recorded_host.without_devices(variant.run) if command.is_recorded else variant.run
+    native = is_native(base, machine)
+    modules = None if command.is_recorded else _choose_user_modules(variant, request, machine)
+    chosen: Sequence[int] | None = None
+    if modules:
+        chosen = modules.devices
+    elif not command.is_recorded:
+        chosen = _choose_cards(variant, request)
+    numbers = device_files.choose_card_numbers(base, machine, chosen)
+    number = len(modules.numbers if modules else numbers)
+    run, note = conditional_options.extend_run_record(base, number, command.words, machine, native=native)
+    files, missing = device_files.choose_device_files(run, machine, chosen, native=native)
+    absent_cards = device_files.list_absent_cards(run, machine, chosen)
+    return _Devices(
+        run=run,
+        native=native,
+        chosen=chosen,
+        number=number,
+        files=files,
+        visible=device_files.select_visible_cards(run, chosen, numbers),
+        modules={MODULES_VARIABLE: ",".join(map(str, modules.numbers))} if modules else {},
+        beyond=(*(modules.absent if modules else ()), *absent_cards),
+        missing=missing,
+        notes=[note] if note else [],
+    )
+
+
 def _choose_cards(variant: Variant, request: RunRequest) -> tuple[int, ...] | None:
     """Return the numbers of the chosen cards; None for all. Raises InputError if this accelerator has no cards."""
     run = variant.run
@@ -331,7 +380,7 @@ def _choose_cards(variant: Variant, request: RunRequest) -> tuple[int, ...] | No
     return parse_numbers(request.devices) if request.devices else None
 
 
-def _chosen_modules(variant: Variant, request: RunRequest, machine: Machine) -> ChosenModules | None:
+def _choose_user_modules(variant: Variant, request: RunRequest, machine: Machine) -> ChosenModules | None:
     """Return the cards of --modules; None without it. Raises InputError if another option chooses cards too."""
     if not request.modules:
         return None
@@ -355,12 +404,34 @@ def _format_gpus(run: Run, chosen_numbers: Sequence[int] | None) -> str:
 # --- files, model, words --------------------------------------------------------------------------------------------
 
 
-def _choose_mounts(run: Run, machine: Machine, *, native: bool) -> tuple[tuple[Bind, ...], list[str]]:
-    """Return the mounts, including optional ones that exist, and the missing required ones."""
-    absent = [mount for mount in run.mounts if not machine.has(mount.path)]
-    mounts = [mount for mount in run.mounts if not native or not (mount.optional and mount in absent)]
-    binds = tuple(Bind(source=mount.path, target=mount.path) for mount in mounts)
-    return binds, [f"no file or folder {mount.path}" for mount in absent if not mount.optional]
+class _Files(NamedTuple):
+    """What of this machine's files is in the container."""
+
+    model: Bind | None
+    reference: str
+    """Value of the container's --model; empty: none."""
+    mounts: tuple[Bind, ...]
+    """Those of the record."""
+    volumes: tuple[Bind, ...]
+    """A recorded host's files, then the user's."""
+    missing: Sequence[str]
+
+
+def _choose_files(request: RunRequest, machine: Machine, command: _Command, devices: _Devices) -> _Files:
+    """Return the model, the record's mounts, including optional ones that exist, and the volumes. Raises InputError."""
+    absent = [mount for mount in devices.run.mounts if not machine.has(mount.path)]
+    mounts = [
+        Bind(source=mount.path, target=mount.path)
+        for mount in devices.run.mounts
+        if not (devices.native and mount.optional and mount in absent)
+    ]
+    model, reference = _resolve_model(request.model) if request.model else (None, "")
+    recorded = recorded_host.find_files(command.words) if command.is_recorded else ()
+    carried = (Bind(**file._asdict()) for file in recorded)
+    volumes = (*carried, *(Bind(**user_options.parse_volume(text)._asdict()) for text in request.volumes))
+    missing = [f"no file or folder {mount.path}" for mount in absent if not mount.optional]
+    missing += [*_no_folder(model), *_no_source(volumes)]
+    return _Files(model, reference, tuple(mounts), volumes, missing)
 
 
 def _resolve_model(text: str) -> tuple[Bind | None, str]:
@@ -442,17 +513,23 @@ def _no_source(volumes: Iterable[Bind]) -> list[str]:
     return [f"no file or folder {bind.source}" for bind in volumes if not os.path.exists(bind.source)]  # noqa: PTH110 - as above
 
 
-def _make_verb_flags(verb: str, request: RunRequest, network: str, address: str, reference: str) -> tuple[str, ...]:
-    """Return the verb's flags of drydock: the model, and with the machine's network the address and the ports."""
-    words = request.arguments
+def _make_arguments(
+    command: _Command, request: RunRequest, network: str, address: str, reference: str
+) -> tuple[str, ...]:
+    """Return the verb, drydock's flags, and the user's words.
+
+    The flags are the model, and with the machine's network the address and the ports.
+    """
+    verb, words = command.verb, request.arguments
     has_own_model = verb != user_options.SERVE and any(access.value_of(words, flag) for flag in INSTEAD)
     omits_model = has_own_model or not reference or verb not in WITH_MODEL
-    model = () if omits_model else (MODEL_FLAG, reference)
-    if network != user_options.HOST or verb not in LISTENING:
-        return model
-    ports = ("--port", str(request.port), "--status-port", str(request.port + 1))
-    host = () if access.value_of(words, access.HOST_FLAG) else (access.HOST_FLAG, address)
-    return (*model, *host, *(ports if request.port != API_PORT else ()))
+    flags = [] if omits_model else [MODEL_FLAG, reference]
+    if network == user_options.HOST and verb in LISTENING:
+        flags += [] if access.value_of(words, access.HOST_FLAG) else [access.HOST_FLAG, address]
+        if request.port != API_PORT:
+            flags += ["--port", str(request.port), "--status-port", str(request.port + 1)]
+    inside = recorded_host.name_in_container(command.words) if command.is_recorded else command.words
+    return (verb, *flags, *inside)
 
 
 def _choose_address(request: RunRequest, network: str) -> str:
