@@ -1,1 +1,1 @@
-"""The pages that `plan --html` and `check --html` write."""
+"""What `plan --html`, `check --html` write: one page each."""
