@@ -14,7 +14,7 @@ from bench.plot import draw_bars
 from drydock.core.errors import StaleError
 from drydock.core.files import format_compact_json, write_atomically
 from drydock.model.record import dump_record
-from drydock.pages.markdown import make_table as markdown_table
+from drydock.pages.markdown import make_table
 
 RECORDED = Path("docs/benchmarks.json")
 PAGE = Path("docs/benchmarks.md")
@@ -95,13 +95,13 @@ def _in_order(report: Report) -> Iterator[tuple[str, MeasuredPart]]:
 
 def format_rows_table(rows: Sequence[Measurement]) -> str:
     """Return rows as a Markdown table."""
-    return markdown_table(HEAD, map(format_cells, rows))
+    return make_table(HEAD, map(format_cells, rows))
 
 
 def format_ratios(rows: Sequence[Measurement]) -> str:
     """Return the ratios of rows as a Markdown table: one round on any machine tells no more."""
     lines = [(row.what, row.against, _format_ratio(row)) for row in rows if row.theirs]
-    return markdown_table(("measurement", "compared with", "ratio"), lines)
+    return make_table(("measurement", "compared with", "ratio"), lines)
 
 
 def format_cells(row: Measurement) -> tuple[str, ...]:

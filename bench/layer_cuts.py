@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import zstandard
 
 from drydock.core.files import file_sha256, format_compact_json
-from drydock.oci import image_layout as oci
+from drydock.oci import image_layout
 from drydock.oci.layout_diff import open_decompressed
 
 LEVEL = 3
@@ -30,19 +30,20 @@ def write_cut_layout(layout: Path, output: Path, largest: int) -> int:
     Every layer is compressed again, so that two such images differ in the number of their layers only.
     """
     (output / "blobs" / "sha256").mkdir(parents=True)
-    manifest, config = oci.read_manifest(layout), oci.read_config(layout)
+    manifest, config = image_layout.read_manifest(layout), image_layout.read_config(layout)
     cuts = [cut for layer in manifest["layers"] for cut in _cut_layer(layout, layer, output, largest)]
     config |= {"rootfs": {"type": "layers", "diff_ids": [cut.diff_id for cut in cuts]}}
     config.pop("history", None)  # it has an entry for each layer
-    document = oci.write_document(output, oci.CONFIG, format_compact_json(config).encode())
+    document = image_layout.write_document(output, image_layout.CONFIG, format_compact_json(config).encode())
     manifest |= {"config": document, "layers": [cut.descriptor for cut in cuts]}
-    oci.write_index(output, oci.write_document(output, oci.MANIFEST, format_compact_json(manifest).encode()))
+    content = format_compact_json(manifest).encode()
+    image_layout.write_index(output, image_layout.write_document(output, image_layout.MANIFEST, content))
     return len(cuts)
 
 
 def _cut_layer(layout: Path, layer: dict[str, Any], output: Path, largest: int) -> Iterator[_Cut]:
     with (
-        closing(open_decompressed(oci.path_of_blob(layout, layer["digest"]), layer["mediaType"])) as stream,
+        closing(open_decompressed(image_layout.path_of_blob(layout, layer["digest"]), layer["mediaType"])) as stream,
         tarfile.open(fileobj=stream, mode="r|") as archive,
     ):
         members = iter(archive)
@@ -62,5 +63,5 @@ def _compress_part(part: Path, output: Path) -> _Cut:
         zstandard.ZstdCompressor(level=LEVEL, threads=-1).copy_stream(source, target)
     part.unlink()
     digest, size = f"sha256:{file_sha256(compressed)}", compressed.stat().st_size
-    compressed.rename(oci.path_of_blob(output, digest))
-    return _Cut({"mediaType": f"{oci.LAYER}+zstd", "digest": digest, "size": size}, f"sha256:{diff_id}")
+    compressed.rename(image_layout.path_of_blob(output, digest))
+    return _Cut({"mediaType": f"{image_layout.LAYER}+zstd", "digest": digest, "size": size}, f"sha256:{diff_id}")

@@ -26,7 +26,7 @@ from drydock.build.build_job import Job
 from drydock.core.errors import EngineError
 from drydock.engine import debian
 from drydock.inputs import indexes
-from drydock.oci import image_layout as oci
+from drydock.oci import image_layout
 from drydock.oci.reference import Reference
 from drydock.publish import push
 from drydock.publish.repository import Repository
@@ -142,7 +142,7 @@ def _compare_cut_layers(of: compared_images.Ours, folder: Path, host: str, engin
 
 
 def _name_ours(host: str, layout: Path) -> str:
-    return f"{host}/ours@{oci.read_digest(layout)}"
+    return f"{host}/ours@{image_layout.read_digest(layout)}"
 
 
 def _make_edit_row(ours: list[float], theirs: list[float]) -> Measurement:

@@ -12,7 +12,7 @@ from bench import compared_images, plain_image
 from bench.bench_records import Figure, Goal, Measurement, ratio_at_least, ratio_at_most
 from drydock.config.matrix import find_variant, read_matrix
 from drydock.config.project_choice import DRYDOCK
-from drydock.lock import lockfile as locks
+from drydock.lock import lockfile
 from drydock.model.locked import LockedDeb, LockedDebianBase, LockedPlatform, LockedWheel
 from drydock.model.variant import Variant
 
@@ -93,7 +93,7 @@ def compare_shared_blobs(variants: tuple[Variant, ...]) -> Iterator[Measurement]
     """Return for each accelerator and platform how many bytes are in blobs that several variants share."""
     of: dict[str, list[Held]] = {}
     for variant in variants:
-        for platform, pins in locks.read_lock(locks.path_of_lock(DRYDOCK, variant.id)).platforms.items():
+        for platform, pins in lockfile.read_lock(lockfile.path_of_lock(DRYDOCK, variant.id)).platforms.items():
             if any(pins.layers.values()):
                 of.setdefault(f"{variant.accelerator} {platform}", []).append(make_held(variant, pins))
     for name, group in of.items():
@@ -127,7 +127,7 @@ def compare_upgrades(variants: Sequence[Variant]) -> Iterator[Measurement]:
 
 
 def _read_held(variant: Variant) -> Held:
-    return make_held(variant, locks.read_lock(locks.path_of_lock(DRYDOCK, variant.id)).platforms[PLATFORM])
+    return make_held(variant, lockfile.read_lock(lockfile.path_of_lock(DRYDOCK, variant.id)).platforms[PLATFORM])
 
 
 def _count_lacking_bytes(before: Mapping[Key, float], after: Mapping[Key, float]) -> float:

@@ -18,10 +18,10 @@ from drydock.build import build
 from drydock.build.build_job import Job, prepare_job
 from drydock.config.project_choice import DRYDOCK
 from drydock.core.console import log
-from drydock.engine import daemon as docker_engine
+from drydock.engine import daemon
 from drydock.lock import image_record, proof
 from drydock.lock.image_record import PlatformRecord
-from drydock.oci import image_layout as oci_layout
+from drydock.oci import image_layout
 from tests.support import damage
 
 os.environ["LC_ALL"] = "C.UTF-8"
@@ -54,9 +54,9 @@ STARTED = pytest.StashKey[bool]()
 
 
 @pytest.fixture(scope="session")
-def engine(request: pytest.FixtureRequest) -> docker_engine.Engine:
+def engine(request: pytest.FixtureRequest) -> daemon.Engine:
     """Give a usable engine; it is stopped at the end of the run that started it."""
-    usable_engine = docker_engine.ensure_engine()
+    usable_engine = daemon.ensure_engine()
     request.config.stash[STARTED] = usable_engine.started
     return usable_engine
 
@@ -67,7 +67,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     if hasattr(session.config, "workeroutput"):
         session.config.workeroutput["engine"] = started
     elif started:
-        docker_engine.stop_engine()
+        daemon.stop_engine()
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -173,4 +173,4 @@ def digest_of_tested(job: Job, subject: str) -> str:
     """Return the digest of the image or the foundation that tests of this run used."""
     if subject == IMAGE:
         return build.build_image(job).digest
-    return oci_layout.read_digest(job.foundation)
+    return image_layout.read_digest(job.foundation)

@@ -17,8 +17,7 @@ from drydock.engine import daemon
 from drydock.engine.saved_images import save_image
 from drydock.inputs import fetch, indexes
 from drydock.inputs.store import Store, whole_folder
-from drydock.oci import image_layout as oci
-from drydock.oci import strict
+from drydock.oci import image_layout, strict
 from drydock.oci.manifest import Manifest
 from drydock.oci.reference import parse_reference
 from drydock.publish.repository import Repository
@@ -52,11 +51,12 @@ def open_engine_base(name: str, only: str, store: Store) -> BaseImage:
 
 def _read_saved_image(saved: Path, name: str, only: str) -> tuple[str, BasePlatform]:
     """Return the platform of a saved image, and what is known of it. Raises InputError."""
-    image_digest, content = oci.find_image(saved)
+    image_digest, content = image_layout.find_image(saved)
     if problem := strict.not_image(content):
         raise InputError(f"{name}: not an image, but {problem}")
-    manifest = Manifest(read_bounded(oci.path_of_blob(saved, image_digest), oci.LARGEST), content["mediaType"])
-    config = read_bounded(oci.path_of_blob(saved, content["config"]["digest"]), oci.LARGEST)
+    raw = read_bounded(image_layout.path_of_blob(saved, image_digest), image_layout.LARGEST)
+    manifest = Manifest(raw, content["mediaType"])
+    config = read_bounded(image_layout.path_of_blob(saved, content["config"]["digest"]), image_layout.LARGEST)
     platform = strict.platform_of(strict.read_config(config, name))
     if platform not in PLATFORMS or only not in ("", platform):
         raise InputError(f"{name}: the engine has it for {platform}, expected {only or 'Linux'}")
@@ -65,7 +65,7 @@ def _read_saved_image(saved: Path, name: str, only: str) -> tuple[str, BasePlatf
 
 def _move_layout(saved: Path, final: Path) -> None:
     """Move a layout to where it is looked for by its digest; one that is there stays, since a build may read it."""
-    with whole_folder(final, replace_unless=oci.is_intact_layout) as folder:
+    with whole_folder(final, replace_unless=image_layout.is_intact_layout) as folder:
         for path in saved.iterdir():
             path.rename(folder / path.name)
     saved.rmdir()

@@ -17,8 +17,7 @@ from drydock.core.errors import InputError, RegistryError
 from drydock.core.project import Project
 from drydock.inputs import indexes
 from drydock.inputs.image_digests import at_mirror
-from drydock.oci import image_layout as oci
-from drydock.oci import strict
+from drydock.oci import image_layout, strict
 from drydock.oci.manifest import Manifest
 from drydock.oci.reference import Reference, parse_reference
 from drydock.publish.repository import Repository
@@ -61,7 +60,7 @@ class BaseImage(NamedTuple):
         """Yield the bytes of a layer, as they arrive. Raises RegistryError for other ones."""
         if self.layout:
             size = descriptor["size"]
-            return FileContent(oci.path_of_blob(self.layout, descriptor["digest"]), size).pieces(0, size)
+            return FileContent(image_layout.path_of_blob(self.layout, descriptor["digest"]), size).pieces(0, size)
         return self.repository.blobs.pull(descriptor["digest"], descriptor["size"])
 
     @property

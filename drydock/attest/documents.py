@@ -16,7 +16,7 @@ from drydock.core.files import format_compact_json, format_json
 from drydock.lock import lockfile, proof
 from drydock.lock.recipes import recipes_lock
 from drydock.model.record import dump_record
-from drydock.oci import image_layout as oci
+from drydock.oci import image_layout
 from drydock.oci.manifest import Manifest
 
 LOCK = "application/vnd.drydock.lock.v1+json"
@@ -73,10 +73,10 @@ def make_documents(job: Job, layout: Path, manifest: Manifest, subject: str) -> 
     if job.is_adopted:
         if (layout / ATTACHED).is_dir():
             return tuple(_of_the_bundle(layout / ATTACHED))
-        return make_adopted_documents(job, manifest, subject, oci.read_config(layout)["config"]["Labels"])
+        return make_adopted_documents(job, manifest, subject, image_layout.read_config(layout)["config"]["Labels"])
     pins = job.pins
     image_contents = contents.read_contents(
-        manifest.content, partial(oci.path_of_blob, layout), components.base_layers(pins)
+        manifest.content, partial(image_layout.path_of_blob, layout), components.base_layers(pins)
     )
     _check_lock(job, components.find_lock_mismatches(job.variant, pins, image_contents))
     policy = licences.read_policy(job.project)

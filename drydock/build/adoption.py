@@ -17,8 +17,7 @@ from drydock.core.project import Project
 from drydock.lock import vllm_lists
 from drydock.model.names import UNSEEN
 from drydock.model.variant import Variant
-from drydock.oci import image_layout as oci
-from drydock.oci import strict
+from drydock.oci import image_layout, strict
 from drydock.oci.added_layers import AddedLayer, ExtendedImage, extend_image, list_layers, make_tar
 from drydock.oci.image_layout import PATH
 from drydock.oci.manifest import to_manifest
@@ -175,8 +174,8 @@ def write_layout(project: Project, variant: Variant, digest: str, base: Path, fo
     RegistryError for a base that contradicts itself.
     """
     refuse_additions(variant)
-    image_digest, manifest = oci.find_image(base)
-    config = oci.path_of_blob(base, manifest["config"]["digest"]).read_bytes()
+    image_digest, manifest = image_layout.find_image(base)
+    config = image_layout.path_of_blob(base, manifest["config"]["digest"]).read_bytes()
     where = f"base {image_digest}"
     parts = read_parts(manifest, config, where)
     refuse_base(parts.settings, where)
@@ -185,12 +184,12 @@ def write_layout(project: Project, variant: Variant, digest: str, base: Path, fo
     new_manifest = to_manifest(image.manifest)
     contents = {layer.digest: layer.data for layer in added}
     contents |= {image.manifest["config"]["digest"]: image.config, new_manifest.digest: new_manifest.data}
-    oci.path_of_blob(folder, new_manifest.digest).parent.mkdir(parents=True)
+    image_layout.path_of_blob(folder, new_manifest.digest).parent.mkdir(parents=True)
     for name in {layer["digest"] for layer in parts.layers}:
-        link_or_copy(oci.path_of_blob(base, name), oci.path_of_blob(folder, name))
+        link_or_copy(image_layout.path_of_blob(base, name), image_layout.path_of_blob(folder, name))
     for name, data in contents.items():
-        oci.path_of_blob(folder, name).write_bytes(data)
-    oci.write_index(folder, new_manifest.descriptor())
+        image_layout.path_of_blob(folder, name).write_bytes(data)
+    image_layout.write_index(folder, new_manifest.descriptor())
 
 
 def make_settings(variant: Variant, base: BaseSettings, digest: str) -> dict[str, Any]:

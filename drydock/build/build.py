@@ -19,7 +19,7 @@ from drydock.engine import daemon, image_loading
 from drydock.inputs.store import default_store, whole_folder
 from drydock.model.locked import LockedImageBase
 from drydock.model.record import Record
-from drydock.oci import image_layout as oci
+from drydock.oci import image_layout
 
 REMOTE = ("docker-image://", "https://")
 """Contexts that the builder gets from the network."""
@@ -112,8 +112,8 @@ def build_image(  # noqa: PLR0913 - all but the job have defaults
     bake = bake or partial(buildx.run_bake, builder=builder, no_cache=no_cache)
     clock = Clock()
     quick = into_engine and not no_cache and not hash_kept
-    if quick and is_layout_usable(job, oci.is_sized_layout):
-        names = image_loading.list_names_if_running(_image_of(job), oci.read_digest(job.layout))
+    if quick and is_layout_usable(job, image_layout.is_sized_layout):
+        names = image_loading.list_names_if_running(_image_of(job), image_layout.read_digest(job.layout))
         if _image_of(job) in names:
             log(f"{job.variant.id}: up to date: already built from the same inputs and loaded")
             _settle_job(job, into_engine=True, names=names)
@@ -138,7 +138,7 @@ def is_layout_usable(job: Job, whole: Callable[[Path], bool]) -> bool:
         log(f"{job.variant.id}: {job.layout} is damaged: a blob is missing or was changed on the disk")
         return False
     try:
-        job.refuse_other(oci.read_digest(job.layout))
+        job.refuse_other(image_layout.read_digest(job.layout))
     except UntrustedError as error:
         log("\n".join(error.problems))
         return False
@@ -146,7 +146,7 @@ def is_layout_usable(job: Job, whole: Callable[[Path], bool]) -> bool:
 
 
 def _image_of(job: Job) -> str:
-    return job.image(oci.read_digest(job.layout))
+    return job.image(image_layout.read_digest(job.layout))
 
 
 def _make_built(job: Job, clock: Clock) -> Built:
@@ -154,7 +154,7 @@ def _make_built(job: Job, clock: Clock) -> Built:
         variant=job.variant.id,
         platform=job.platform,
         image=_image_of(job),
-        digest=oci.read_digest(job.layout),
+        digest=image_layout.read_digest(job.layout),
         inputs_sha256=job.inputs_sha256,
         layout=str(job.layout),
         seconds=clock.total(),
@@ -164,7 +164,7 @@ def _make_built(job: Job, clock: Clock) -> Built:
 
 def load_into_engine(layout: Path, image: str) -> bool:
     """Load a layout into the engine; return false if the engine has it already."""
-    if image_loading.has_complete_image(image, oci.read_digest(layout)):
+    if image_loading.has_complete_image(image, image_layout.read_digest(layout)):
         return False
     image_loading.load_layout(
         layout, image, (index.parent for index in cache_home().glob("images/*/*/[!.]*/index.json"))
@@ -223,14 +223,14 @@ class Clock:
 def _make_layout(  # noqa: PLR0913 - options of one build
     job: Job, clock: Clock, bake: Bake, *, builder: str | None, no_cache: bool, may_pull: bool, pull: Pull | None
 ) -> None:
-    if not no_cache and is_layout_usable(job, oci.is_sound_layout):
+    if not no_cache and is_layout_usable(job, image_layout.is_sound_layout):
         origin = "loaded from a bundle of" if (job.layout / ATTACHED).is_dir() else "already built from"
         log(f"{job.variant.id}: up to date: {origin} the same inputs")
         return
     if job.is_adopted:
         _write_adopted_layout(job, clock, may_pull=may_pull)
         return
-    have_foundation = not no_cache and oci.is_sized_layout(job.foundation)
+    have_foundation = not no_cache and image_layout.is_sized_layout(job.foundation)
     if pull and may_pull and not (no_cache or have_foundation):
         have_foundation = pull(job)
         clock.lap("pull")
@@ -301,10 +301,10 @@ def _write_adopted_layout(job: Job, clock: Clock, *, may_pull: bool) -> None:
 
 
 def _warn_of_other_digest(job: Job) -> None:
-    if job.recorded_digest not in (None, oci.read_digest(job.layout)):
+    if job.recorded_digest not in (None, image_layout.read_digest(job.layout)):
         log(
-            f"{job.variant.id}: built {oci.read_digest(job.layout)}, but {job.recorded_digest} is recorded for the same"
-            " inputs: `publish` will refuse it, and `verify` shows what differs"
+            f"{job.variant.id}: built {image_layout.read_digest(job.layout)}, but {job.recorded_digest} is recorded for"
+            " the same inputs: `publish` will refuse it, and `verify` shows what differs"
         )
 
 

@@ -224,7 +224,7 @@ def list_server_questions(
         )
     if not isinstance(base, LockedImageBase):
         hint = f'set DRYDOCK_DEBIAN_MIRROR; or in {file}: indexes: {{{DEBIAN}: "https://MIRROR/debian"}}'
-        for root in debs.read_mirrors(env).main:
+        for root in debs.read_debian_mirrors(env).main:
             release = f"{root}/dists/{base.suite if base else SUITE}/InRelease"
             yield Question("debian", partial(_ask_server, release, debs.read_apt_access(env), dates, hint))
     else:

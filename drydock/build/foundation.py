@@ -28,7 +28,7 @@ from drydock.build.buildx import Bake
 from drydock.core.console import log
 from drydock.core.files import link_or_copy, parse_any_json, write_atomically
 from drydock.model.variant import Variant
-from drydock.oci import image_layout as oci
+from drydock.oci import image_layout
 
 STAGE = "foundation"
 REST = "\nFROM base AS entrypoint\n"
@@ -67,14 +67,14 @@ def complete_image(plan: Mapping[str, Any], layout: Path, foundation: Path, bake
     """
     edited = copy.deepcopy(dict(plan))
     (target,) = edited["target"].values()
-    config = oci.read_config(foundation)
+    config = image_layout.read_config(foundation)
     base = json.dumps({"rootfs": config["rootfs"], "history": config["history"]}).replace('"', '""')
-    target["contexts"][STAGE] = escape_hcl(f"oci-layout://{foundation}@{oci.read_digest(foundation)}")
+    target["contexts"][STAGE] = escape_hcl(f"oci-layout://{foundation}@{image_layout.read_digest(foundation)}")
     destination = escape_hcl(f'"{BASE_CONFIG}={base}",dest={layout}')
     target["output"] = [f"{_read_export_options(target)},{destination}"]
     _link_foundation_blobs(layout, foundation)
     with ThreadPoolExecutor(max_workers=1) as executor:
-        sound = executor.submit(oci.is_sound_layout, foundation)
+        sound = executor.submit(image_layout.is_sound_layout, foundation)
         bake(edited)
     if not sound.result():
         raise DamagedError
@@ -93,8 +93,9 @@ def _read_export_options(target: Mapping[str, Any]) -> str:
 def _link_foundation_blobs(layout: Path, foundation: Path) -> None:
     """Link the foundation's blobs into a layout: BuildKit does not send a blob that exists."""
     (layout / "blobs" / "sha256").mkdir(parents=True)
-    for digest in {descriptor["digest"] for descriptor in oci.read_descriptors(foundation)}:  # two layers may be equal
-        link_or_copy(oci.path_of_blob(foundation, digest), oci.path_of_blob(layout, digest))
+    # A set, because two layers may be equal.
+    for digest in {descriptor["digest"] for descriptor in image_layout.read_descriptors(foundation)}:
+        link_or_copy(image_layout.path_of_blob(foundation, digest), image_layout.path_of_blob(layout, digest))
 
 
 def _settle_layers(layout: Path, foundation: Path) -> bool:
@@ -102,7 +103,7 @@ def _settle_layers(layout: Path, foundation: Path) -> bool:
 
     The difference is an annotation which says that their times were changed. Returns false if the layers differ.
     """
-    manifest, below = oci.read_manifest(layout), oci.read_manifest(foundation)["layers"]
+    manifest, below = image_layout.read_manifest(layout), image_layout.read_manifest(foundation)["layers"]
     above = manifest["layers"][len(below) :]
     if [layer["digest"] for layer in manifest["layers"]] != [layer["digest"] for layer in (*below, *above)]:
         return False
@@ -113,7 +114,7 @@ def _settle_layers(layout: Path, foundation: Path) -> bool:
 
 def _settle_history(layout: Path) -> None:
     """Write the healthcheck into the image's history as BuildKit does before 0.30: later ones word it differently."""
-    manifest, config = oci.read_manifest(layout), oci.read_config(layout)
+    manifest, config = image_layout.read_manifest(layout), image_layout.read_config(layout)
     check = config.get("config", {}).get("Healthcheck", {})
     steps = [step.get("created_by", "") for step in config["history"]]
     actual_text = next((text for text in reversed(steps) if text.startswith("HEALTHCHECK ")), "")
@@ -122,7 +123,7 @@ def _settle_history(layout: Path) -> None:
     times = " ".join(f'"{_format_go_duration(check[name])}"' for name in TIMES)
     expected_text = f"HEALTHCHECK &{{[{' '.join(map(json.dumps, check['Test']))}] {times} '\\x00'}}"
     before, middle, after = (
-        oci.path_of_blob(layout, manifest["config"]["digest"]).read_bytes().rpartition(_in_json(actual_text))
+        image_layout.path_of_blob(layout, manifest["config"]["digest"]).read_bytes().rpartition(_in_json(actual_text))
     )
     if middle and actual_text != expected_text:
         manifest["config"] |= _write_blob(layout, before + _in_json(expected_text) + after)
@@ -150,7 +151,7 @@ def _in_json(text: str) -> bytes:
 
 def _remove_unnamed_blobs(layout: Path) -> None:
     """Remove blobs that a layout does not name."""
-    digests = {item["digest"].removeprefix("sha256:") for item in oci.read_descriptors(layout)}
+    digests = {item["digest"].removeprefix("sha256:") for item in image_layout.read_descriptors(layout)}
     for blob in (layout / "blobs" / "sha256").iterdir():
         if blob.name not in digests:
             blob.unlink()
@@ -170,7 +171,7 @@ def _write_manifest(layout: Path, manifest: Mapping[str, Any]) -> None:
 def _write_blob(layout: Path, data: bytes) -> dict[str, Any]:
     """Write a blob; return its digest and size, as a descriptor has them."""
     digest = f"sha256:{hashlib.sha256(data).hexdigest()}"
-    write_atomically(oci.path_of_blob(layout, digest), data)  # buildx makes its blobs read-only
+    write_atomically(image_layout.path_of_blob(layout, digest), data)  # buildx makes its blobs read-only
     return {"digest": digest, "size": len(data)}
 
 

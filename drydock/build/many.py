@@ -28,11 +28,11 @@ from drydock.core.files import link_or_copy
 from drydock.core.paths import cache_home
 from drydock.core.threads import start_daemon
 from drydock.engine import daemon
-from drydock.inputs import wheels as resolve
+from drydock.inputs import wheels
 from drydock.inputs.store import whole_folder
 from drydock.model.record import Record
 from drydock.model.variant import Variant
-from drydock.oci import image_layout as oci
+from drydock.oci import image_layout
 
 AT_ONCE = 4
 """Rows that one builder builds at the same time: ten took longer on two cores, and each holds a buildx of 60 MB."""
@@ -230,7 +230,7 @@ def _share_foundation(job: Job) -> None:
     if _has_index(mine):
         return
     for layout in cache_home().glob(f"foundations/*/{mine.parent.name}/{mine.name}"):
-        if oci.is_sound_layout(layout):
+        if image_layout.is_sound_layout(layout):
             with whole_folder(mine, replace_unless=_has_index) as temporary:
                 shutil.copytree(layout, temporary, dirs_exist_ok=True, copy_function=link_or_copy)
             return
@@ -249,7 +249,7 @@ def _assign_builders(
     """
     assigned: dict[str, str | EngineError | None] = dict.fromkeys(job.variant.id for job in jobs)
     jobs = [job for job in jobs if not job.is_adopted]  # nothing of them is built
-    if not builders and all(resolve.is_native_platform(job.platform) for job in jobs):
+    if not builders and all(wheels.is_native_platform(job.platform) for job in jobs):
         return assigned
     if not builders:
         ensure_engine()

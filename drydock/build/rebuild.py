@@ -32,7 +32,7 @@ from drydock.lock import image_record, proof
 from drydock.lock.image_record import VerifiedFoundation, VerifiedImage
 from drydock.model.additions import Additions
 from drydock.model.record import Record
-from drydock.oci import image_layout as oci
+from drydock.oci import image_layout
 from drydock.oci.layout_diff import LayoutDifference, compare_layouts
 
 INPUT_FOLDERS = ("drydock", "entrypoints", "images", "templates")
@@ -74,7 +74,8 @@ def verify_build(
         job.project.check_writable(image_record.name_of_record(job.variant.id))
     if job.is_adopted:
         return _verify_adopted(job)
-    fresh = recording and not oci.is_sound_layout(job.foundation)  # both builds must show the digest of the foundation
+    # Both builds must show the digest of the foundation.
+    fresh = recording and not image_layout.is_sound_layout(job.foundation)
     first = build.build_image(job, builder=builder, hash_kept=True, no_cache=fresh)
     import_vllm(job, first.image)
     committed_below = job.committed_foundation if from_foundation else None
@@ -230,7 +231,7 @@ def _walk_folder(folder: Path) -> Iterator[Path]:
 
 def _read_sound_digest(layout: Path) -> str | None:
     """Return the digest of a layout; None if it does not exist or is damaged."""
-    return oci.read_digest(layout) if oci.is_sound_layout(layout) else None
+    return image_layout.read_digest(layout) if image_layout.is_sound_layout(layout) else None
 
 
 def _large_temporary_folder() -> Path:

@@ -21,7 +21,7 @@ from drydock.config.failures import failures_text
 from drydock.core.errors import InputError, StaleError
 from drydock.core.files import LFS_HINT, format_json, is_lfs_pointer, read_bounded
 from drydock.core.project import Project
-from drydock.lock import lockfile as locks
+from drydock.lock import lockfile
 from drydock.lock.recipes import recipes_lock
 from drydock.model.locked import Lock
 from drydock.model.record import dump_record, get_inherited_fields
@@ -52,14 +52,14 @@ def write_dockerfile(project: Project, variant: Variant, lock: Lock) -> list[Pat
 
     Raises StaleError when the lock was not made from this variant, InputError for a template that cannot be rendered.
     """
-    locks.check_lock_inputs(variant, lock)
+    lockfile.check_lock_inputs(variant, lock)
     path = project.write(f"images/{variant.id}/{DOCKERFILE}", render_dockerfile(project, variant))
     return [path] if path else []
 
 
 def check_dockerfile(project: Project, variant: Variant, lock: Lock) -> None:
     """Compare a variant's committed Dockerfile with its templates. Raises StaleError with the first differing lines."""
-    locks.check_lock_inputs(variant, lock)
+    lockfile.check_lock_inputs(variant, lock)
     difference = _describe_difference(project, dockerfile_path(project, variant), render_dockerfile(project, variant))
     if difference:
         raise StaleError(difference, hint="change the matrix or the templates and run `./inv render`")

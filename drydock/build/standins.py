@@ -29,7 +29,7 @@ from drydock.core.project import Project
 from drydock.inputs import fetch
 from drydock.inputs.store import default_store, whole_folder
 from drydock.model.variant import Build, Supplied, Variant
-from drydock.oci import image_layout as oci
+from drydock.oci import image_layout
 
 Files = dict[str, bytes]
 """Path in a context → content."""
@@ -121,15 +121,17 @@ def make_stand_in_base(variant: Variant, below: Job) -> str:
     pins = (below.project, below.variant, below.lock, below.platform)
     root = fetch.fetch_inputs(*pins, offline=below.offline, without=without)["base"]
     layout = Path(root.removeprefix("oci-layout://").partition("@")[0])
-    layers = [oci.path_of_blob(layout, item["digest"]) for item in oci.read_manifest(layout)["layers"]]
+    descriptors = image_layout.read_manifest(layout)["layers"]
+    layers = [image_layout.path_of_blob(layout, descriptor["digest"]) for descriptor in descriptors]
     stub = _make_tar(*_base_files(variant, layers[0]))
     final = default_store().home / "bases" / compute_checksum([root, hashlib.sha256(stub).hexdigest()])
-    if not oci.is_intact_layout(final):
-        with whole_folder(final, replace_unless=oci.is_intact_layout) as folder:
+    if not image_layout.is_intact_layout(final):
+        with whole_folder(final, replace_unless=image_layout.is_intact_layout) as folder:
             (folder / "layer.tar").write_bytes(stub)
             what = f"a stand-in for the base of {variant.id}"
-            oci.write_layout(folder, folder / "layer.tar", below.platform, below.lock.source_date_epoch, what, layers)
-    return f"oci-layout://{final}@{oci.read_digest(final)}"
+            epoch = below.lock.source_date_epoch
+            image_layout.write_layout(folder, folder / "layer.tar", below.platform, epoch, what, layers)
+    return f"oci-layout://{final}@{image_layout.read_digest(final)}"
 
 
 def _base_files(variant: Variant, root: Path) -> tuple[Files, dict[str, str]]:

@@ -22,9 +22,9 @@ from drydock.bundle.bundle_records import (
     make_title_annotation,
 )
 from drydock.core.files import file_sha256
-from drydock.inputs import debs as apt
 from drydock.inputs import git_objects, sources, wheels
 from drydock.inputs.base_images import fetch_base
+from drydock.inputs.debs import fetch_packages
 from drydock.inputs.store import Store, default_store
 from drydock.model.locked import (
     LockedDeb,
@@ -68,7 +68,7 @@ def _fetch_missing(job: Job, pins: LockedPlatform, store: Store) -> None:
     """Fetch missing inputs, including those that a build does not fetch if it reuses a base made earlier."""
     target = wheels.find_image_environment(job.variant.python, job.platform, job.variant.base)
     if isinstance(pins.base, LockedDebianBase):
-        apt.fetch_packages(_list_locked_debs(pins.base), pins.base.snapshot, store, os.environ)
+        fetch_packages(_list_locked_debs(pins.base), pins.base.snapshot, store, os.environ)
     wheels.fetch_wheels(_list_locked_wheels(pins), target, store, os.environ, job.variant.indexes)
     for source in pins.sources:
         sources.fetch_source(source, target, store)

@@ -27,15 +27,15 @@ def create_and_report(
     """Create a bundle and return the report. Raises InputError without a target and without a model."""
     if not targets and not models:
         raise InputError("no --target", hint="./inv bundle create --target cpu --output FILE; --target is repeatable")
-    from drydock.bundle import create as creating
+    from drydock.bundle import create
 
-    created = creating.create_bundle(project, targets, output, key=key, models=[Path(model) for model in models])
-    return format_json(dump_record(created)) if json else creating.format_created_bundle(created)
+    created = create.create_bundle(project, targets, output, key=key, models=[Path(model) for model in models])
+    return format_json(dump_record(created)) if json else create.format_created_bundle(created)
 
 
 def load_and_report(project: Project, file: Path, options: LoadOptions, *, json: bool = False) -> str:
     """Load a bundle and return the report."""
-    from drydock.bundle import load as loading
+    from drydock.bundle import load
 
-    loaded = loading.load_bundle(project, file, options)
-    return format_json(dump_record(loaded)) if json else loading.format_loaded_bundle(loaded)
+    loaded = load.load_bundle(project, file, options)
+    return format_json(dump_record(loaded)) if json else load.format_loaded_bundle(loaded)

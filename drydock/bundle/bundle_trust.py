@@ -14,7 +14,7 @@ from drydock.bundle.bundle_records import BundledImage
 from drydock.core.errors import InputError, NotReproducibleError, UntrustedError
 from drydock.core.project import Project
 from drydock.lock import image_record
-from drydock.oci import image_layout as oci
+from drydock.oci import image_layout
 
 
 def open_trusted(path: Path, key: str, digest: str) -> Archive:
@@ -75,7 +75,7 @@ def check_own_build(image: BundledImage) -> None:
 def _digest_of(layout: Path) -> str | None:
     """Return the digest that a kept layout's index names; None if there is none, or its index is damaged."""
     try:
-        return oci.read_digest(layout)
+        return image_layout.read_digest(layout)
     except (OSError, ValueError, LookupError, TypeError):
         return None
 

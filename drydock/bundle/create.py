@@ -13,8 +13,7 @@ from typing import Any, NamedTuple
 
 from drydock.attest import cosign, documents
 from drydock.attest.provenance import read_origin
-from drydock.bundle import archive
-from drydock.bundle import bundle_models as model_folders
+from drydock.bundle import archive, bundle_models
 from drydock.bundle.bundle_inputs import Gathered, gather_inputs
 from drydock.bundle.bundle_models import GatheredModel
 from drydock.bundle.bundle_records import (
@@ -93,7 +92,7 @@ def create_bundle(
     variants = matrix.read_matrix(project)
     chosen = {variant.id: variant for variant in (matrix.find_variant(variants, target) for target in targets)}
     layouts = {name: push.list_built_layouts(project, variant) for name, variant in sorted(chosen.items())}
-    gathered = model_folders.gather_models(models)
+    gathered = bundle_models.gather_models(models)
     with disk_full(cache_home()):
         parts = [_make_bundled_part(layout) for variant_layouts in layouts.values() for layout in variant_layouts]
         entries, blobs = _assemble_index(parts, layouts, gathered, project)

@@ -20,7 +20,7 @@ from pydantic import ValidationError
 from drydock.attest import documents
 from drydock.build import build
 from drydock.build.build_job import ARCHITECTURES, ATTACHED, BuildOptions, image_name, layouts_lock, prepare_job
-from drydock.bundle import bundle_models as model_folders
+from drydock.bundle import bundle_models
 from drydock.bundle.archive import Archive, check_free_space
 from drydock.bundle.bundle_records import BUNDLE, COMMIT, SOURCE, STORED, TITLE, Bundle, BundledImage, BundleOrigin
 from drydock.bundle.bundle_trust import check_own_build, check_recorded, kept_image_folder, open_trusted
@@ -34,7 +34,7 @@ from drydock.engine import daemon
 from drydock.inputs import fetch, git_objects, supplied
 from drydock.inputs.store import Store, default_store, whole_folder
 from drydock.model.record import Record
-from drydock.oci import image_layout as oci
+from drydock.oci import image_layout
 
 
 class LoadedImage(Record):
@@ -99,13 +99,13 @@ def load_bundle(project: Project, path: Path, options: LoadOptions = DEFAULTS) -
         check_recorded(image, project)
         check_own_build(image)
     loading = _Loading(archive, default_store())
-    model_folders.check_models(archive, bundle.models, options.models)
+    bundle_models.check_models(archive, bundle.models, options.models)
     loading.check_free_space(bundle)
     _add_supplied(bundle, options.contexts, loading.store)
     platforms = engine_platforms(bundle.images) if options.engine else {}
     images = tuple(_load_image(loading, image, platforms, project) for image in bundle.images)
     models = tuple(
-        model_folders.write_bundled_model(archive, model, options.models) for model in bundle.models if options.models
+        bundle_models.write_bundled_model(archive, model, options.models) for model in bundle.models if options.models
     )
     return Loaded(
         bundle=archive.digest,
@@ -239,8 +239,8 @@ class _Loading:
     def base(self, image: BundledImage) -> None:
         """Write the layout of a base image."""
         final = fetch.image_folder(str(image.base), image.platform, self.store)
-        if not oci.is_intact_layout(final):
-            with whole_folder(final, replace_unless=oci.is_intact_layout) as layout:
+        if not image_layout.is_intact_layout(final):
+            with whole_folder(final, replace_unless=image_layout.is_intact_layout) as layout:
                 self._write_layout(layout, str(image.base), image.platform)
 
     def image(self, image: BundledImage) -> None:
@@ -250,11 +250,11 @@ class _Loading:
         """
         final = kept_image_folder(image)
         with layouts_lock(image.variant, image.platform):
-            if oci.is_sound_layout(final):
+            if image_layout.is_sound_layout(final):
                 return
             with whole_folder(final, replace=True) as layout:
                 self._write_layout(layout, image.digest, image.platform)
-                if not oci.is_sound_layout(layout):
+                if not image_layout.is_sound_layout(layout):
                     raise FetchError(f"{self.archive.path}: {image.digest}: a blob does not match its descriptor")
                 self._write_documents(layout, image)
 
@@ -279,7 +279,7 @@ class _Loading:
         for item in self._inputs(image):
             if not self._has(item):
                 yield item["digest"], self.archive.size(item["digest"])
-        layouts = [] if oci.is_sized_layout(kept_image_folder(image)) else [image.digest]
+        layouts = [] if image_layout.is_sized_layout(kept_image_folder(image)) else [image.digest]
         if image.base and not fetch.image_folder(image.base, image.platform, self.store).is_dir():
             layouts.append(image.base)
         for digest in layouts:
@@ -319,13 +319,13 @@ class _Loading:
         (layout / "blobs" / "sha256").mkdir(parents=True)
         for item in self._reachable(digest, platform):
             self.archive.size(item)  # raises InputError unless it is a digest, which is safe in a path
-            with oci.path_of_blob(layout, item).open("wb") as file:
+            with image_layout.path_of_blob(layout, item).open("wb") as file:
                 file.writelines(self.archive.chunks(item))
                 file.flush()
                 os.fsync(file.fileno())
         manifest = self.archive.json(digest)
         described = {"mediaType": manifest["mediaType"], "digest": digest, "size": self.archive.size(digest)}
-        oci.write_index(layout, described)
+        image_layout.write_index(layout, described)
 
     def _reachable(self, digest: str, platform: str) -> list[str]:
         """Return the digests of an image's blobs; of an index only the image for the given platform."""

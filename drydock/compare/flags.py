@@ -13,7 +13,7 @@ from drydock.compare.vllm_parser import OPTIMIZATION, FlagWords, Understood, Vll
 from drydock.compare.vllm_version import ServedVersion
 from drydock.lock.vllm_details import NOTHING
 from entrypoints.core.redact import redact_argv
-from entrypoints.request.arguments import FLAGS as OF_DRYDOCK
+from entrypoints.request import arguments
 from entrypoints.request.vllm_successors import SUCCESSORS, describe_successor
 
 OFF = ("false", "0", "no", "off")
@@ -140,7 +140,7 @@ def _judge_removed(flag_text: str, old: Understood, new: Understood, sides: Side
     if names:
         because = "removed" if old.flag else "both versions have removed it"
         return Judgment("flag", flag_text, Verdict.MANUAL, because, describe_successor(names[0]))
-    if new.name in OF_DRYDOCK:
+    if new.name in arguments.FLAGS:
         because = "a flag of drydock's, which vLLM does not get"
         verdict = Verdict.SAFE if is_drydocks else Verdict.UNKNOWN
         return Judgment("flag", flag_text, verdict, because if is_drydocks else f"{because} from drydock's images only")

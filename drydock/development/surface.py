@@ -15,14 +15,13 @@ from drydock.build import render
 from drydock.build.build_job import STAND_IN
 from drydock.cli.verb_table import COMMANDS
 from drydock.config.topology_finding_file import read_topology_findings
-from drydock.core import errors
 from drydock.core.errors import DrydockError, InputError
 from drydock.core.files import format_json, parse_json_object
 from drydock.core.paths import ROOT
 from drydock.core.verb_options import NO_DEFAULT, list_fields
 from drydock.model.variant import Variant
 from drydock.pages import schema
-from entrypoints.core import errors as image_errors
+from entrypoints.core import errors
 from entrypoints.request import arguments
 
 FILE = Path("docs", "reference", "surface.json")
@@ -60,9 +59,7 @@ def collect_surface(variants: Sequence[Variant]) -> dict[str, dict[str, str]]:
         "verbs of an image": _collect_verbs(),
         "exit codes": {f"{error_class.code} {error_class.__name__}": "" for error_class in own_errors},
         "exit codes of an image": {
-            f"{code} {name}": ""
-            for name, code in vars(image_errors).items()
-            if name.isupper() and isinstance(code, int)
+            f"{code} {name}": "" for name, code in vars(errors).items() if name.isupper() and isinstance(code, int)
         },
         "findings": dict.fromkeys([*_collect_finding_ids(variants), *read_topology_findings()], ""),
         "labels": dict.fromkeys([*labels, STAND_IN], ""),
@@ -152,7 +149,7 @@ def _collect_verbs() -> dict[str, str]:
 def _list_error_classes(parent: type[DrydockError]) -> Iterator[type[DrydockError]]:
     """Yield the errors of core/errors.py that are a kind of another one."""
     for subclass in parent.__subclasses__():
-        if subclass.__module__ == errors.__name__:
+        if subclass.__module__ == DrydockError.__module__:
             yield subclass
         yield from _list_error_classes(subclass)
 

@@ -25,7 +25,7 @@ from drydock.core.console import Step, log, show_step
 from drydock.core.errors import EngineError
 from drydock.core.files import parse_any_json
 from drydock.engine.connection import UNPACKED_WITHIN, connect_engine, inspect_images
-from drydock.oci import image_layout as oci
+from drydock.oci import image_layout
 
 _Content = io.BufferedReader | io.BytesIO
 LABEL = "io.drydock.variant"
@@ -50,20 +50,20 @@ def load_layout(layout: Path, reference: str, other_layouts: Iterable[Path] = ()
         except EngineError as error:
             log(f"{error}; sending all blobs")
         else:
-            if is_whole(oci.read_digest(layout), reference):
+            if is_whole(image_layout.read_digest(layout), reference):
                 return
     _check_blobs(layout, ())
     send_layout(layout, reference, ())
-    if not is_whole(oci.read_digest(layout), reference):
+    if not is_whole(image_layout.read_digest(layout), reference):
         raise EngineError(
-            f"docker load {reference}: the engine accepted {oci.read_digest(layout)}, but lacks parts of it",
+            f"docker load {reference}: the engine accepted {image_layout.read_digest(layout)}, but lacks parts of it",
             hint=f"docker image rm {reference}, then run the same command again",
         )
 
 
 def _check_blobs(layout: Path, present: Collection[str]) -> None:
     """Raise EngineError if a blob that is to be sent is damaged."""
-    if not oci.is_sound_layout(layout, present):
+    if not image_layout.is_sound_layout(layout, present):
         raise EngineError(
             f"{layout}: damaged: a blob is missing or does not match its digest; nothing was loaded",
             hint="`./inv build` makes the image again",
@@ -132,8 +132,8 @@ def list_held_blobs(layouts: Iterable[Path]) -> frozenset[str]:
     for layout in layouts:
         # Another run has removed it, or it is damaged: then it tells nothing.
         with contextlib.suppress(OSError, ValueError, LookupError, TypeError):
-            if oci.read_digest(layout) in complete:
-                blobs |= {item["digest"] for item in oci.read_descriptors(layout)}
+            if image_layout.read_digest(layout) in complete:
+                blobs |= {item["digest"] for item in image_layout.read_descriptors(layout)}
     return frozenset(blobs)
 
 

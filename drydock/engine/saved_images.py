@@ -16,7 +16,7 @@ from typing import IO, Any, cast
 from drydock.core.errors import EngineError
 from drydock.core.files import parse_any_json
 from drydock.core.tar import members, open_tar
-from drydock.oci import image_layout as oci
+from drydock.oci import image_layout
 
 _BLOB = re.compile(r"blobs/sha256/[0-9a-f]{64}")
 INDEX = "index.json"
@@ -44,11 +44,11 @@ def save_image(image: str, folder: Path) -> str:
     if len(entries) != 1:
         problem = f"{' '.join(command)}: found no image in the form of OCI, which Docker writes since version 25"
         raise EngineError(problem, hint="push the image to a registry, and adopt it there")
-    oci.write_index(folder, {name: entries[0][name] for name in ("mediaType", "digest", "size")})
-    if not oci.is_intact_layout(folder):
+    image_layout.write_index(folder, {name: entries[0][name] for name in ("mediaType", "digest", "size")})
+    if not image_layout.is_intact_layout(folder):
         problem = f"{image}: the engine has not all of its blobs, or others than their digests say"
         raise EngineError(problem, hint=f"docker pull {image}")
-    return oci.read_digest(folder)
+    return image_layout.read_digest(folder)
 
 
 def _write_blobs(stream: IO[bytes], folder: Path) -> dict[str, Any]:
@@ -65,5 +65,5 @@ def _write_blobs(stream: IO[bytes], folder: Path) -> dict[str, Any]:
                 with (folder / member.name).open("xb") as file:
                     shutil.copyfileobj(content, file, READ)
             elif content and member.name == INDEX:
-                index = dict(parse_any_json(content.read(oci.LARGEST)))
+                index = dict(parse_any_json(content.read(image_layout.LARGEST)))
     return index

@@ -27,8 +27,7 @@ from drydock.inputs import indexes
 from drydock.model.bases import DebianBase, ImageBase
 from drydock.model.record import Record
 from drydock.model.variant import Variant
-from drydock.oci import image_layout as oci
-from drydock.oci import layers
+from drydock.oci import image_layout, layers
 
 KEPT = ("etc/passwd", "etc/group", "etc/shadow", "var/lib/dpkg/status")
 KEPT_BELOW = ("var/lib/dpkg/status.d/",)
@@ -82,8 +81,8 @@ def audit_job(job: Job, env: Mapping[str, str] = os.environ) -> Audited:
 
 def audit_layout(job: Job, layout: Path, extra: Sequence[Pattern] = ()) -> Audited:
     """Audit an OCI layout by the policy and by `extra` patterns of secrets."""
-    manifest, config = oci.read_manifest(layout), oci.read_config(layout)
-    digest, blob = oci.read_digest(layout), partial(oci.path_of_blob, layout)
+    manifest, config = image_layout.read_manifest(layout), image_layout.read_config(layout)
+    digest, blob = image_layout.read_digest(layout), partial(image_layout.path_of_blob, layout)
     return _audit_image(job.project, AuditedImage(job.variant, job.platform, digest, manifest, config, blob), extra)
 
 

@@ -15,8 +15,7 @@ from drydock.inputs import fetch, indexes
 from drydock.inputs.image_digests import at_mirror
 from drydock.inputs.store import Store, place_file, whole_folder
 from drydock.model.locked import LockedImageBase
-from drydock.oci import image_layout as oci
-from drydock.oci import strict
+from drydock.oci import image_layout, strict
 from drydock.oci.manifest import Manifest
 from drydock.oci.reference import parse_reference
 from drydock.registry.blobs import Blobs
@@ -35,7 +34,7 @@ def fetch_base(
     if not base.digest:
         raise UnresolvedError(f"{base.reference}: the base has no pinned digest")
     final = fetch.image_folder(base.digest, platform, store)
-    if oci.is_intact_layout(final):
+    if image_layout.is_intact_layout(final):
         return final
     name = f"{base.reference}@{base.digest}"
     if offline:
@@ -55,13 +54,13 @@ def fetch_base(
     _store_blobs(blobs, manifest, store)
     config = store.path(manifest.content["config"]["digest"].removeprefix("sha256:")).read_bytes()
     strict.check_platform(strict.read_config(config, name), platform, name)
-    with whole_folder(final, replace_unless=oci.is_intact_layout) as layout:
+    with whole_folder(final, replace_unless=image_layout.is_intact_layout) as layout:
         for descriptor in _list_blobs(manifest):
             blob = store.path(descriptor["digest"].removeprefix("sha256:"))
-            place_file(blob, oci.path_of_blob(layout, descriptor["digest"]), executable=False)
+            place_file(blob, image_layout.path_of_blob(layout, descriptor["digest"]), executable=False)
         for item in (*images.indexes, manifest):
-            oci.path_of_blob(layout, item.digest).write_bytes(item.data)
-        oci.write_index(layout, top.descriptor())
+            image_layout.path_of_blob(layout, item.digest).write_bytes(item.data)
+        image_layout.write_index(layout, top.descriptor())
     return final
 
 

@@ -20,8 +20,7 @@ import requests
 from debian.deb822 import Deb822
 from debian.debfile import DebFile
 
-from drydock.config.mirrors import DEBIAN, find_mirrors_file, rewrite_url
-from drydock.config.mirrors import read_mirrors as read_substitutes
+from drydock.config.mirrors import DEBIAN, find_mirrors_file, read_mirrors, rewrite_url
 from drydock.config.server_access import Access, redact_url
 from drydock.config.validation import make_record
 from drydock.core import http
@@ -111,7 +110,7 @@ def resolve_packages(
     Raises InputError for a package that does not exist, FetchError if no mirror has the suite.
     """
     with tempfile.TemporaryDirectory(prefix="drydock-apt-") as folder, disk_full(Path(folder)):
-        mirrors = read_mirrors(env)
+        mirrors = read_debian_mirrors(env)
         if not mirrors.is_security_named:
             mirrors = mirrors._replace(security=(find_security_archive(mirrors, suite, env),))
         key = mirrors.signed_by or _find_keyring(Path(folder), env)
@@ -129,7 +128,7 @@ def fetch_packages(debs: Sequence[LockedDeb], snapshot: str, store: Store, env: 
     missing = [deb for deb in debs if not store.has(deb.sha256, deb.size)]
     if not missing:
         return
-    mirrors = read_mirrors(env)
+    mirrors = read_debian_mirrors(env)
     downloads = [
         Wanted(_format_deb(deb), deb.sha256, deb.size, list_deb_urls(deb, mirrors, snapshot, env)) for deb in missing
     ]
@@ -179,13 +178,13 @@ def parse_packages(text: str) -> tuple[LockedDeb, ...]:
     return tuple(packages[key] for key in sorted(packages))
 
 
-def read_mirrors(env: Mapping[str, str] = os.environ) -> DebianArchives:
+def read_debian_mirrors(env: Mapping[str, str] = os.environ) -> DebianArchives:
     """Return this machine's Debian mirrors; mirrors.yaml replaces their addresses.
 
     DRYDOCK_DEBIAN_MIRROR, else apt's, else `debian` in mirrors.yaml, else the archive that the distribution names.
     Raises FetchError if there is none.
     """
-    prefixes = read_substitutes(env).indexes
+    prefixes = read_mirrors(env).indexes
     configured = _find_configured_archives(env, prefixes)
     return configured._replace(
         main=tuple(rewrite_url(root, prefixes) for root in configured.main),
@@ -288,13 +287,13 @@ def read_apt_access(env: Mapping[str, str] = os.environ) -> Access:
     except FetchError:
         return Access(
             certificates=env.get("REQUESTS_CA_BUNDLE") or env.get("SSL_CERT_FILE"),
-            mirrors=read_substitutes(env).indexes,
+            mirrors=read_mirrors(env).indexes,
         )
     return Access(
         certificates=options.get("Acquire::https::CaInfo") or env.get("REQUESTS_CA_BUNDLE") or env.get("SSL_CERT_FILE"),
         proxies=choose_proxies(options),
         credentials=dict(_read_logins(_find_apt_folder())),
-        mirrors=read_substitutes(env).indexes,
+        mirrors=read_mirrors(env).indexes,
     )
 
 

@@ -19,11 +19,11 @@ from drydock.core.errors import FetchError, UnresolvedError
 from drydock.core.files import format_json, join_below
 from drydock.core.project import Project
 from drydock.engine import daemon
-from drydock.inputs import debs as apt
 from drydock.inputs import image_digests, rootfs, sources, supplied
-from drydock.inputs import wheels as resolve
+from drydock.inputs.debs import fetch_packages
 from drydock.inputs.store import Store, default_store
 from drydock.inputs.uv import Environment
+from drydock.inputs.wheels import fetch_wheels, find_image_environment
 from drydock.model.locked import (
     Lock,
     LockedDeb,
@@ -34,7 +34,7 @@ from drydock.model.locked import (
     LockedWheel,
 )
 from drydock.model.variant import Supplied, Variant
-from drydock.oci import image_layout as oci
+from drydock.oci import image_layout
 
 MEGABYTE = 1_000_000
 SHOWN = 5
@@ -60,7 +60,7 @@ def fetch_inputs(  # noqa: PLR0913 - most have defaults
     """
     pins, store = lock.platforms[platform], default_store(env)
     _refuse_unresolved(variant, pins, without)
-    target = resolve.find_image_environment(variant.python, platform, variant.base)
+    target = find_image_environment(variant.python, platform, variant.base)
     sdists = [source.sdist for source in pins.sources if source.sdist and source.name not in without]
     programs = pins.tools if with_programs else ()
     wheels = (*(_all_wheels(pins) if "wheels" not in without else ()), *programs)
@@ -72,8 +72,8 @@ def fetch_inputs(  # noqa: PLR0913 - most have defaults
         if debs:  # the root file system is made in a container
             daemon.ensure_engine(install=False)
     if isinstance(pins.base, LockedDebianBase):
-        apt.fetch_packages(debs, pins.base.snapshot, store, env)
-    resolve.fetch_wheels(wheels, target, store, env, variant.indexes)
+        fetch_packages(debs, pins.base.snapshot, store, env)
+    fetch_wheels(wheels, target, store, env, variant.indexes)
     layers = {**pins.layers, "build": pins.build} if pins.build else pins.layers
     makers: dict[str, Callable[[], Path | str]] = {
         "base": lambda: _make_base_context(pins, platform, lock.source_date_epoch, store, env),
@@ -113,7 +113,7 @@ def fetch_native_wheels(
         _refuse_missing(tuple(_find_missing_files(wheels, store)), "the same command")
     major, minor, _ = host.python_version_tuple()
     target = Environment(f"{major}.{minor}", host.machine(), int(host.libc_ver()[1].split(".")[1]))
-    resolve.fetch_wheels(wheels, target, store, env)
+    fetch_wheels(wheels, target, store, env)
 
 
 def wheel_folder(
@@ -159,7 +159,7 @@ def _make_base_context(pins: LockedPlatform, platform: str, epoch: int, store: S
         return _make_image_context(pins.base, platform, store, env)
     source = rootfs_packages(pins.base, platform, epoch)
     layout = rootfs.make_base(source, store)
-    digest = pins.base.digest or oci.read_digest(layout)
+    digest = pins.base.digest or image_layout.read_digest(layout)
     rootfs.check_digest(layout, digest, source)
     return f"oci-layout://{layout}@{digest}"
 
@@ -179,7 +179,7 @@ def _make_image_context(base: LockedImageBase, platform: str, store: Store, env:
     """
     if not base.digest:
         raise UnresolvedError(f"{base.reference}: the base has no pinned digest")
-    if oci.is_intact_layout(image_folder(base.digest, platform, store)):
+    if image_layout.is_intact_layout(image_folder(base.digest, platform, store)):
         return f"oci-layout://{image_folder(base.digest, platform, store)}@{base.digest}"
     reference = image_digests.at_mirror(base.reference, mirrors.read_mirrors(env))
     return f"docker-image://{reference}@{base.digest}"
@@ -196,7 +196,8 @@ def _needed_debs(pins: LockedPlatform, platform: str, epoch: int, store: Store) 
     if not isinstance(pins.base, LockedDebianBase):
         return ()
     source = rootfs_packages(pins.base, platform, epoch)
-    return () if oci.is_intact_layout(rootfs.base_folder(source, store)) else (*source.packages, *source.bootstrap)
+    is_made = image_layout.is_intact_layout(rootfs.base_folder(source, store))
+    return () if is_made else (*source.packages, *source.bootstrap)
 
 
 def _find_missing_files(pinned: Sequence[LockedWheel | LockedDeb], store: Store) -> Iterator[tuple[str, int]]:

@@ -9,8 +9,7 @@ from typing import NamedTuple
 
 from drydock.core.console import log
 from drydock.core.errors import DrydockError, FetchError, IndexFailedError, InputError
-from drydock.inputs import debs, fetch, image_digests, rootfs, sources, supplied
-from drydock.inputs import wheels as resolve
+from drydock.inputs import debs, fetch, image_digests, rootfs, sources, supplied, wheels
 from drydock.inputs.store import Store, default_store
 from drydock.inputs.uv import UV_MACHINES, Environment, ResolveRequest
 from drydock.lock import upgrade_policy
@@ -27,7 +26,7 @@ from drydock.model.locked import (
     SuppliedFolders,
 )
 from drydock.model.variant import Variant
-from drydock.oci import image_layout as oci
+from drydock.oci import image_layout
 
 BOOTSTRAP = ("apt", "mmdebstrap")
 
@@ -60,7 +59,7 @@ def resolve_platform(
     What `policy` says stays is neither looked up nor changed. Raises InputError or FetchError for a failure that the
     stack does not allow for (`elsewhere`, `unresolved`).
     """
-    target = resolve.find_image_environment(variant.python, platform, variant.base)
+    target = wheels.find_image_environment(variant.python, platform, variant.base)
     place = ResolveTarget(variant, platform, target, default_store(env), env, policy)
     unresolved: dict[str, str] = {}
     layers, build = _pin_wheels(place, unresolved)
@@ -99,7 +98,7 @@ def _pin_wheels(place: ResolveTarget, unresolved: dict[str, str]) -> tuple[Layer
         prefer=policy.preferred(),
         layers=tuple(layer.distributions for layer in variant.layers),
     )
-    build_indexes = resolve.select_named_indexes(variant.indexes, variant.build_requirements)
+    build_indexes = wheels.select_named_indexes(variant.indexes, variant.build_requirements)
     build = ResolveRequest(variant.build_requirements, public=build_indexes, prefer=policy.preferred(building=True))
     try:
         resolved_wheels = tuple(
@@ -131,8 +130,7 @@ def tool_request() -> ResolveRequest:
 
 
 def _resolve_kept_wheels(place: ResolveTarget, request: ResolveRequest) -> tuple[LockedWheel, ...]:
-    wheels = resolve.resolve_wheels(request, place.target, place.store, place.env)
-    return place.kept.files(wheels, place.target)
+    return place.kept.files(wheels.resolve_wheels(request, place.target, place.store, place.env), place.target)
 
 
 def _explain_unreached_index(variant: Variant) -> str:
@@ -162,13 +160,13 @@ def _pin_debian_base(place: ResolveTarget, stack_base: DebianBase, unresolved: d
     base = old if old and place.kept.same else _newest_debian(place, stack_base, old)
     if base.digest:
         return base
-    if not resolve.is_native_platform(place.platform):
+    if not wheels.is_native_platform(place.platform):
         unresolved["base"] = f"its packages are pinned, its digest needs a {place.platform} machine to make it once"
         return base
     debs.fetch_packages((*base.packages, *base.bootstrap), base.snapshot, place.store, place.env)
     packages = fetch.rootfs_packages(base, place.platform, place.variant.epoch)
     layout = rootfs.make_base(packages, place.store, to_record=True)
-    return base.model_copy(update={"digest": oci.read_digest(layout)})
+    return base.model_copy(update={"digest": image_layout.read_digest(layout)})
 
 
 def _newest_debian(place: ResolveTarget, stack_base: DebianBase, old: LockedDebianBase | None) -> LockedDebianBase:

@@ -16,8 +16,7 @@ from drydock.core.files import compute_checksum, hold_lock_file
 from drydock.core.paths import cache_home
 from drydock.core.project import Project
 from drydock.inputs import supplied
-from drydock.lock import image_record, lockfile, vllm_lists
-from drydock.lock import pin as pinning
+from drydock.lock import image_record, lockfile, pin, vllm_lists
 from drydock.lock.upgrade_policy import BASE, NOTHING_NEW, Kept, Upgrade
 from drydock.model.locked import NOTHING, Lock, LockedDebianBase, LockedImageBase, LockedPlatform, SuppliedFolders
 from drydock.model.variant import Variant
@@ -45,7 +44,7 @@ def resolve_variant(
         policy = Kept(
             old.get(platform), same, upgrade, epoch=previous.source_date_epoch if previous else None, peers=peers
         )
-        platforms[platform] = pinning.resolve_platform(variant, platform, folders, pinned, env, policy)
+        platforms[platform] = pin.resolve_platform(variant, platform, folders, pinned, env, policy)
     lock = Lock(
         schema_=1,
         variant=variant.id,
@@ -73,7 +72,7 @@ def fill_lock_platform(
     old = lock.platforms[platform]
     peers = tuple(pins for name, pins in lock.platforms.items() if name != platform)
     policy = Kept(old, same=True, without=frozenset(without), peers=peers)
-    now = pinning.resolve_platform(variant, platform, folders, old.supplied, env, policy)
+    now = pin.resolve_platform(variant, platform, folders, old.supplied, env, policy)
     filled = lock.model_copy(update={"platforms": {**lock.platforms, platform: _keep_history(variant, now, old)}})
     return filled.model_copy(update={"content_sha256": lockfile.content_sha256(filled)})
 

@@ -81,15 +81,13 @@ class Kept(NamedTuple):
 
     def files(self, resolved_wheels: Iterable[LockedWheel], target: Environment) -> tuple[LockedWheel, ...]:
         """Return what was resolved, with the older file of a version if it still fits the interpreter."""
-        from drydock.inputs import wheels as resolve  # noqa: PLC0415 - it imports what speaks to indexes
+        from drydock.inputs.wheels import is_wheel_compatible  # noqa: PLC0415 - it imports what speaks to indexes
 
         old = {(w.name, w.version): w for w in (*_list_layer_wheels(self.pins), *self.pins.build)} if self.pins else {}
         pairs = ((wheel, old.get((wheel.name, wheel.version))) for wheel in resolved_wheels)
         return tuple(
             old_wheel
-            if old_wheel
-            and not self.upgrade.covers(new.name)
-            and resolve.is_wheel_compatible(old_wheel.filename, target)
+            if old_wheel and not self.upgrade.covers(new.name) and is_wheel_compatible(old_wheel.filename, target)
             else new
             for new, old_wheel in pairs
         )

@@ -20,7 +20,7 @@ import zstandard
 from drydock.core.differences import find_differences
 from drydock.core.errors import BuildError, UntrustedError
 from drydock.core.tar import members, open_tar
-from drydock.oci import image_layout as oci
+from drydock.oci import image_layout
 
 TAR = re.compile(r"\.tar(?:[.+](?:gzip|zstd))?$")
 """End of the media type of a layer that is an archive of files."""
@@ -62,24 +62,24 @@ def compare_layouts(first: Path, second: Path) -> tuple[LayoutDifference, ...]:
     Raises BuildError for a damaged layout: what its index says of it would mean nothing.
     """
     for layout in (first, second):
-        if not oci.is_sound_layout(layout):
+        if not image_layout.is_sound_layout(layout):
             raise BuildError(
                 f"{layout}: damaged: a blob is missing or does not match its digest",
                 hint="run the same command again; `./inv build` makes a damaged layout again",
             )
-    digests = [oci.read_digest(layout) for layout in (first, second)]
+    digests = [image_layout.read_digest(layout) for layout in (first, second)]
     if digests[0] == digests[1]:
         return ()
-    manifests = oci.read_manifest(first), oci.read_manifest(second)
+    manifests = image_layout.read_manifest(first), image_layout.read_manifest(second)
     differences = [LayoutDifference("manifest", "", "digest", *digests), *_compare_values("manifest", *manifests)]
-    differences += _compare_values("config", oci.read_config(first), oci.read_config(second))
+    differences += _compare_values("config", image_layout.read_config(first), image_layout.read_config(second))
     layers = zip_longest(manifests[0]["layers"], manifests[1]["layers"])
     for number, (first_layer, second_layer) in enumerate(layers):
         if first_layer and second_layer and first_layer["digest"] != second_layer["digest"]:
             differences += _compare_layers(
                 f"layer {number}",
-                (oci.path_of_blob(first, first_layer["digest"]), first_layer),
-                (oci.path_of_blob(second, second_layer["digest"]), second_layer),
+                (image_layout.path_of_blob(first, first_layer["digest"]), first_layer),
+                (image_layout.path_of_blob(second, second_layer["digest"]), second_layer),
             )
     return tuple(differences)
 

@@ -18,7 +18,7 @@ from drydock.config.rows import own_rows
 from drydock.core.errors import DrydockError, InputError, suggest_nearest
 from drydock.core.project import LOWEST, Project
 from drydock.inputs import others
-from drydock.lock import lockfile as locks
+from drydock.lock import lockfile
 from drydock.lock.image_record import read_record
 from drydock.lock.proof import (
     NOT_SHOWN,
@@ -163,12 +163,12 @@ _UNLOCKED = State(locked=False, unresolved=(), proof="none", date="", earlier_pr
 
 def current_lock(project: Project, variant: Variant) -> Lock | None:
     """Return a variant's lock, or None if it is missing, broken or does not match the matrix."""
-    path = locks.path_of_lock(project, variant.id)
+    path = lockfile.path_of_lock(project, variant.id)
     if not path.is_file():
         return None
     try:
-        lock = locks.read_lock(path)
-        locks.check_lock_inputs(variant, lock)
+        lock = lockfile.read_lock(path)
+        lockfile.check_lock_inputs(variant, lock)
     except DrydockError:  # the column shows that it is not locked; `lock --check` shows why
         return None
     return lock

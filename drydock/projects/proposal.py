@@ -17,9 +17,8 @@ from drydock.core.console import log
 from drydock.core.errors import DriftError, FetchError, InputError, suggest_nearest
 from drydock.core.files import format_json, write_atomically
 from drydock.core.project import Project
-from drydock.examine.advisories import advisory_search as known
-from drydock.examine.advisories.advisory_record import Advisories, format_advisory_changes
-from drydock.examine.advisories.advisory_record import format_advisories as summary
+from drydock.examine.advisories import advisory_search
+from drydock.examine.advisories.advisory_record import Advisories, format_advisories, format_advisory_changes
 from drydock.examine.advisories.databases import Database, OsvService
 from drydock.lock import lockfile, resolution
 from drydock.lock.drift.ask import LiveUpstream, Upstream
@@ -98,12 +97,13 @@ def propose_locks(project: Project, to: Server, world: Upstream | None = None, d
     variants, database = matrix.read_matrix(project), database or OsvService()
     ids = {row.variant for row in list_ci_rows(project, variants)[0]}
     built = [variant for variant in variants if variant.id in ids]
-    drift, before = find_drift(project, built, world or LiveUpstream()), known.find_advisories(project, built, database)
+    drift = find_drift(project, built, world or LiveUpstream())
+    before = advisory_search.find_advisories(project, built, database)
     log(format_drift(drift))
-    log(summary(before))
+    log(format_advisories(before))
     outdated = {change.variant for change in drift.drifted} | find_fixable_variants(before)
     relocked = relock_variants(project, [variant for variant in variants if variant.id in outdated])
-    after = known.find_advisories(project, built, database) if relocked else before
+    after = advisory_search.find_advisories(project, built, database) if relocked else before
     message = (
         f"{NOTE}\n\n{format_advisory_changes(before, after)}\n{format_drift(drift.model_copy(update={'beyond': ()}))}"
     )
@@ -158,7 +158,7 @@ def find_fixable_variants(advisories: Advisories) -> set[str]:
 
 def _settle_known(advisories: Advisories) -> None:
     """Raise as `audit --advisories` does, but not for what no database covers, which a new lock cannot change."""
-    known.raise_if_found(advisories.model_copy(update={"not_covered": ()}))
+    advisory_search.raise_if_found(advisories.model_copy(update={"not_covered": ()}))
 
 
 def relock_variants(project: Project, variants: Sequence[Variant], *, first: bool = False) -> list[Path]:

@@ -14,7 +14,7 @@ from packaging.version import InvalidVersion, Version
 from drydock.build import render
 from drydock.build.build_job import ARCHITECTURES
 from drydock.cli import version
-from drydock.config import rows as row_ids
+from drydock.config import rows
 from drydock.config.matrix import read_matrix
 from drydock.config.project_choice import read_settings
 from drydock.config.strict_yaml import YamlDocument
@@ -118,7 +118,7 @@ def write_rows(project: Project, locked: Sequence[tuple[Variant, Lock]]) -> list
 
 def _say_additions(project: Project, variants: Sequence[Variant], changed_paths: Sequence[Path]) -> None:
     """Say that the project's additions gave drydock's own rows files in the project, and how to limit that."""
-    settings, own_ids = read_settings(project), row_ids.own_rows(project) if project.below else set()
+    settings, own_ids = read_settings(project), rows.own_rows(project) if project.below else set()
     folders = {path.parent.name for path in changed_paths}
     ids = [variant.id for variant in variants if variant.id in folders - own_ids]
     if settings and not settings.additions.is_empty and ids:

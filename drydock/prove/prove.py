@@ -30,9 +30,9 @@ from drydock.core.project import Project
 from drydock.engine import daemon
 from drydock.engine.connection import connect_engine
 from drydock.lock import image_record, proof
-from drydock.oci import image_layout as oci
+from drydock.oci import image_layout
 from drydock.prove import demo, served_statement, smollm2
-from drydock.run import docker_command as manifests
+from drydock.run import docker_command
 from drydock.run.access import LOOPBACK
 from drydock.run.container import Container, RunRequest, make_container
 from drydock.run.engine import Here
@@ -104,7 +104,7 @@ def prove_image(
 
 def ask_container(container: Container, *command: str) -> Any:
     """Return the JSON that a verb of the image's entrypoint prints, in a container like the one that serves."""
-    return json.loads(daemon.run_docker(manifests.docker_argv(container, command=command)))
+    return json.loads(daemon.run_docker(docker_command.docker_argv(container, command=command)))
 
 
 def describe_served(
@@ -117,11 +117,11 @@ def describe_served(
 ) -> served_statement.Served:
     """Return what a statement says; `times` are when serving began, was ready and ended. Unix seconds."""
     began, ready, ended = times
-    is_kept = oci.is_sound_layout(job.foundation)
+    is_kept = image_layout.is_sound_layout(job.foundation)
     return served_statement.Served(
         variant=job.variant.id,
         platform=job.platform,
-        foundation=oci.read_digest(job.foundation) if is_kept else job.committed_foundation,
+        foundation=image_layout.read_digest(job.foundation) if is_kept else job.committed_foundation,
         inputs_sha256=job.inputs_sha256,
         commit=read_commit(job.project.root),
         host=served_statement.reduce_facts(facts),
@@ -161,16 +161,16 @@ def free_port() -> int:
 
 def record_proof_host(container: Container, folder: Path, run: Docker) -> Path:
     """Record the host as the container sees it, before serving; return the folder of its host.json."""
-    inside = f"{manifests.CACHE}/{container.name}"
+    inside = f"{docker_command.CACHE}/{container.name}"
     number = next(n for n in range(1, 10_000) if not _number_folder(folder, n).exists())
     target = _number_folder(folder, number)
     target.parent.mkdir(parents=True, exist_ok=True)
     try:
-        run(manifests.docker_argv(container, lifetime=(), command=("facts", "--record", inside)))
+        run(docker_command.docker_argv(container, lifetime=(), command=("facts", "--record", inside)))
         run(["docker", "cp", f"{container.name}:{inside}", str(target)])
     finally:
         remove_container(container, run)
-        run(manifests.docker_argv(container, command=("rm", "-rf", inside)))
+        run(docker_command.docker_argv(container, command=("rm", "-rf", inside)))
     return target
 
 
@@ -187,9 +187,9 @@ def remove_container(container: Container, run: Docker) -> None:
 @contextlib.contextmanager
 def run_proof_container(container: Container) -> Iterator[Running]:
     """Start the container in the background; remove it at the end."""
-    log(manifests.docker_text(container))
+    log(docker_command.docker_text(container))
     try:
-        daemon.run_docker(manifests.docker_argv(container, lifetime=("--detach",)))
+        daemon.run_docker(docker_command.docker_argv(container, lifetime=("--detach",)))
         yield connect_engine().containers.get(container.name)
     finally:
         remove_container(container, daemon.run_docker)

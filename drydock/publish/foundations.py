@@ -29,7 +29,7 @@ from drydock.lock import lockfile
 from drydock.model.record import Record
 from drydock.model.shared_options import TrustOptions
 from drydock.model.variant import Variant
-from drydock.oci import image_layout as oci
+from drydock.oci import image_layout
 from drydock.oci.manifest import Manifest
 from drydock.oci.reference import Reference, parse_reference
 from drydock.publish import bindings
@@ -41,7 +41,7 @@ CLAIM = "io.drydock.foundation"
 """What a signature says in addition to the digest: the key.
 
 Without it, a signature of another foundation would be accepted."""
-LAYERS = tuple(f"{oci.LAYER}{suffix}" for suffix in ("", "+gzip", "+zstd"))
+LAYERS = tuple(f"{image_layout.LAYER}{suffix}" for suffix in ("", "+gzip", "+zstd"))
 LARGEST, MOST_LAYERS = 64 << 30, 127
 """Bytes of all blobs, and layers: containerd's limit."""
 TIMEOUT, PATIENCE, PAUSE = 10.0, 15.0, 0.02
@@ -128,8 +128,8 @@ def _pull_trusted(source: Source, job: Job) -> None:
     with show_step("pull", size) as progress, whole_folder(job.foundation, replace=True) as layout:
         (layout / "blobs" / "sha256").mkdir(parents=True)
         _receive_blobs(repository, blobs, layout, progress, end + size / SLOWEST)
-        oci.path_of_blob(layout, manifest.digest).write_bytes(manifest.data)
-        oci.write_index(layout, manifest.descriptor())
+        image_layout.path_of_blob(layout, manifest.digest).write_bytes(manifest.data)
+        image_layout.write_index(layout, manifest.descriptor())
         _check_config(layout, manifest, job.platform)
     log(f"{job.variant.id}: pulled the foundation {manifest.digest} from {source.where}")
 
@@ -146,9 +146,10 @@ def _list_foundation_blobs(manifest: Manifest, where: str) -> dict[str, int]:
             f"{where}: {manifest.digest}: found {problem}, expected 1 to {MOST_LAYERS} layers of an image"
         )
     sizes = {descriptor["digest"]: int(descriptor["size"]) for descriptor in (config, *layers)}
-    if sum(sizes.values()) > LARGEST or config["size"] > oci.LARGEST:
+    if sum(sizes.values()) > LARGEST or config["size"] > image_layout.LARGEST:
         raise RegistryError(
-            f"{where}: {manifest.digest}: larger than {LARGEST >> 30} GiB, or its config than {oci.LARGEST >> 20} MiB"
+            f"{where}: {manifest.digest}: larger than {LARGEST >> 30} GiB,"
+            f" or its config than {image_layout.LARGEST >> 20} MiB"
         )
     return sizes
 
@@ -158,7 +159,7 @@ def _receive_blobs(repository: Repository, blobs: Mapping[str, int], layout: Pat
     stopped = threading.Event()
 
     def write(digest: str, size: int) -> None:
-        with oci.path_of_blob(layout, digest).open("xb") as file:
+        with image_layout.path_of_blob(layout, digest).open("xb") as file:
             for piece in repository.blobs.pull(digest, size):
                 if stopped.is_set():
                     return
@@ -183,9 +184,8 @@ def _check_config(layout: Path, manifest: Manifest, platform: str) -> None:
     """Raise RegistryError unless the config is that of an image for the platform with these layers."""
     content = manifest.content
     where = f"{manifest.digest}: config"
-    config = parse_json_object(
-        read_bounded(oci.path_of_blob(layout, content["config"]["digest"]), oci.LARGEST), where, RegistryError
-    )
+    path = image_layout.path_of_blob(layout, content["config"]["digest"])
+    config = parse_json_object(read_bounded(path, image_layout.LARGEST), where, RegistryError)
     rootfs, history = config.get("rootfs"), config.get("history")
     layers = rootfs.get("diff_ids") if isinstance(rootfs, dict) else None
     whole = isinstance(layers, list) and len(layers) == len(content["layers"]) and isinstance(history, list)

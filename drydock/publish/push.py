@@ -22,8 +22,7 @@ from drydock.core.project import Project
 from drydock.inputs import indexes
 from drydock.model.record import Record
 from drydock.model.variant import Variant
-from drydock.oci import image_layout as oci
-from drydock.oci import strict
+from drydock.oci import image_layout, strict
 from drydock.oci.manifest import Manifest, to_manifest
 from drydock.oci.reference import Reference, parse_reference
 from drydock.publish import bindings, tags
@@ -73,7 +72,7 @@ class Layout(NamedTuple):
 
     def blob(self, digest: str) -> Path:
         """Return a blob's file."""
-        return oci.path_of_blob(self.folder, digest)
+        return image_layout.path_of_blob(self.folder, digest)
 
 
 def open_row_repository(registry: str, variant: Variant, *, insecure: bool) -> Repository:
@@ -113,9 +112,9 @@ def read_layout(job: Job, folder: Path) -> Layout:
     """Return the layout of a build or its foundation, every blob of it checked. Raises RegistryError if damaged."""
     hint = f"./inv build --target {job.variant.id} --no-cache"
     try:
-        digest = oci.read_digest(folder)
+        digest = image_layout.read_digest(folder)
         index = parse_any_json((folder / "index.json").read_bytes())
-        data = oci.path_of_blob(folder, digest).read_bytes()
+        data = image_layout.path_of_blob(folder, digest).read_bytes()
         _, media_type = strict.read_strict_manifest(data, index["manifests"][0]["mediaType"], str(folder))
         manifest = Manifest(data, media_type)
         if manifest.digest != digest:

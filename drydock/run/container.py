@@ -20,8 +20,7 @@ from drydock.model.variant import Engines, Variant
 from drydock.oci.reference import strip_credentials
 from drydock.run import access, conditional_options, device_files, recorded_host, user_options
 from drydock.run.machine import Machine
-from drydock.run.modules import VARIABLE as MODULES_VARIABLE
-from drydock.run.modules import ChosenModules, choose_modules
+from drydock.run.modules import MODULES_VARIABLE, ChosenModules, choose_modules
 from entrypoints.core.parse import format_id_list, parse_id_list
 from entrypoints.core.redact import redact_text
 from entrypoints.model import bucket

@@ -14,7 +14,7 @@ from drydock.core.errors import InputError
 from drydock.model.variant import Variant
 from drydock.run.machine import Machine
 
-VARIABLE = "HABANA_VISIBLE_MODULES"
+MODULES_VARIABLE = "HABANA_VISIBLE_MODULES"
 _FILES = "/sys/class/accel/accel[0-9]*/device/module_id"
 
 
@@ -31,7 +31,7 @@ class ChosenModules(NamedTuple):
 
 def choose_modules(variant: Variant, numbers: tuple[int, ...], machine: Machine) -> ChosenModules:
     """Return the cards that have these modules. Raises InputError for an accelerator without modules."""
-    if VARIABLE not in variant.variables.devices:
+    if MODULES_VARIABLE not in variant.variables.devices:
         text = ",".join(map(str, numbers))
         raise InputError(f"--modules {text}: {variant.id} has no modules", hint="choose cards with --devices")
     device_by_module = _read_devices(machine)

@@ -19,11 +19,11 @@ class DemoOptions(VerboseOption):
 @Verb
 def show_demo(options: DemoOptions) -> None:
     """Build the CPU image, serve a small real model and ask it a question."""
-    from drydock.prove import demo as demo_module
+    from drydock.prove import demo
 
     if options.topology:
         from drydock.prove import demo_topology
 
         demo_topology.run_topology_demo(DRYDOCK, options.topology)
     else:
-        demo_module.run_demo(DRYDOCK)
+        demo.run_demo(DRYDOCK)

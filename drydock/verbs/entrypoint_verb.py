@@ -38,10 +38,9 @@ def list_image_words(options: ModelOfRowOptions) -> tuple[str, ...]:
 def exec_image_verb(options: PlannedRowOptions, *words: str) -> None:
     """Become the image's entrypoint, with these words and those after --."""
     from drydock.inputs import model_images
-    from drydock.run import auto
-    from drydock.run import entrypoint as image_side
+    from drydock.run import auto, entrypoint
 
-    words = model_images.replace_model_address(image_side.with_root((*words, *after_dashes()), options.root))
-    image_side.check_verb(options.target, words)
-    variant = auto.resolve_target(here(), options.target, image_side.recorded_host(words))
-    image_side.exec_entrypoint(here(), variant, words, options.env)
+    words = model_images.replace_model_address(entrypoint.with_root((*words, *after_dashes()), options.root))
+    entrypoint.check_verb(options.target, words)
+    variant = auto.resolve_target(here(), options.target, entrypoint.recorded_host(words))
+    entrypoint.exec_entrypoint(here(), variant, words, options.env)

@@ -23,12 +23,12 @@ class ImagesOptions(PruneOptions, JsonOption):
 @Verb
 def list_images(options: ImagesOptions) -> None:
     """List drydock's images in the engine, and which checkouts keep them."""
-    from drydock.build import engine_images as images_module
+    from drydock.build import engine_images
 
     options.check_prune()
-    images = images_module.list_engine_images(here())
-    images = images_module.prune_images(images, yes=options.yes) if options.prune else images
+    images = engine_images.list_engine_images(here())
+    images = engine_images.prune_images(images, yes=options.yes) if options.prune else images
     if options.json:
         write_output(format_json({"images": [image._asdict() for image in images]}))
     else:
-        write_output(images_module.format_images(images, dt.datetime.now(dt.UTC)))
+        write_output(engine_images.format_images(images, dt.datetime.now(dt.UTC)))

@@ -14,6 +14,6 @@ class OutdatedOptions(RowOrAllOption, JsonOption):
 @Verb
 def list_outdated(options: OutdatedOptions) -> None:
     """List what a new lock would change, and newer versions outside the stack's bounds. Writes nothing."""
-    from drydock.lock.drift import drift_tasks as drift
+    from drydock.lock.drift import drift_tasks
 
-    drift.print_outdated_pins(here(), choose_variants(options.target), json=options.json)
+    drift_tasks.print_outdated_pins(here(), choose_variants(options.target), json=options.json)

@@ -15,9 +15,8 @@ from drydock.build import build
 from drydock.build.build_job import prepare_job
 from drydock.config.project_choice import DRYDOCK
 from drydock.prove import smollm2
-from tests.support.kubernetes import cluster as clusters
 from tests.support.kubernetes import cluster_images
-from tests.support.kubernetes.cluster import Cluster
+from tests.support.kubernetes.cluster import Cluster, lacking, running
 from tests.support.kubernetes.cluster_node import SYSCTLS
 from tests.support.kubernetes.space import Space, default_class
 from tests.support.small_image import Small
@@ -70,8 +69,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     """A cluster with images of the small stand-in."""
-    lacking = clusters.lacking()
-    assert not lacking, f"a test cluster needs {', '.join(lacking)}"
+    missing = lacking()
+    assert not missing, f"a test cluster needs {', '.join(missing)}"
     folder = tmp_path_factory.mktemp("cluster")
     layout = Path(Small(folder / "small", prepare_job(DRYDOCK, "cpu").lock).build()["layout"])
     image, newer = cluster_images.serving(layout), cluster_images.serving(layout, Labels={"newer": "yes"})
@@ -81,7 +80,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     home.mkdir()
     before = footprint()
     try:
-        with clusters.running(home, folder / "images.tar") as cluster:
+        with running(home, folder / "images.tar") as cluster:
             cluster.kubectl("apply", "--filename=-", given=json.dumps(default_class()))
             yield World(cluster, image.reference, newer.reference, model, before)
     finally:

@@ -19,8 +19,7 @@ import pytest
 from docker.errors import DockerException
 
 from bench import cleanup_guard
-from drydock.build import build
-from drydock.build import engine_images as listing
+from drydock.build import build, engine_images
 from drydock.config.project_choice import DRYDOCK
 from drydock.core.paths import ROOT
 from drydock.core.project import Project
@@ -95,15 +94,15 @@ def test_two_checkouts_run_their_own_image_whatever_latest_names(
         own_image = here.image(here.find_own_image(REPOSITORY))
         assert own_image
         assert own_image.digest == image
-    assert [set(item.checkouts) for item in listing.list_engine_images(DRYDOCK) if item.row == "left-behind"] == [
+    assert [set(item.checkouts) for item in engine_images.list_engine_images(DRYDOCK) if item.row == "left-behind"] == [
         {str(tmp_path / "one")},
         {str(tmp_path / "two")},
     ]
     shutil.rmtree(tmp_path / "one")
-    (unkept,) = listing.list_unkept_images(
-        [item for item in listing.list_engine_images(DRYDOCK) if item.row == "left-behind"]
+    (unkept,) = engine_images.list_unkept_images(
+        [item for item in engine_images.list_engine_images(DRYDOCK) if item.row == "left-behind"]
     )
-    listing.remove_images([unkept])
+    engine_images.remove_images([unkept])
     assert ids(images) == {two}
 
 

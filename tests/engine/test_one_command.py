@@ -115,7 +115,7 @@ def test_the_demo_gives_the_same_image_where_apt_is_as_debootstrap_writes_it(
         path.unlink(missing_ok=True)
     etc = tmp_path / "etc"
     etc.mkdir()
-    (etc / "sources.list").write_text(f"deb {debs.read_mirrors().main[0]} bookworm main\n")
+    (etc / "sources.list").write_text(f"deb {debs.read_debian_mirrors().main[0]} bookworm main\n")
     (tmp_path / "apt.conf").write_text(f'Dir::Etc::sourcelist "{etc}/sources.list";\nDir::Etc::sourceparts "{etc}";\n')
     git = ["git", "-c", "user.name=a", "-c", "user.email=a@a.example"]
     for command in (["init", "--quiet"], ["add", "--all"], ["commit", "--quiet", "--message", "all"]):

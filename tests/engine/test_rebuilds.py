@@ -22,7 +22,7 @@ from drydock.engine import image_loading
 from drydock.engine.run_container import run_to_end
 from drydock.inputs import rootfs
 from drydock.inputs.store import default_store
-from drydock.oci import image_layout as oci
+from drydock.oci import image_layout
 from tests.support import layouts
 from tests.support.small_image import Small
 
@@ -89,7 +89,7 @@ def names() -> Iterator[list[str]]:
 
 
 def layers(layout: Path) -> list[str]:
-    return [item["digest"] for item in oci.read_manifest(layout)["layers"]]
+    return [item["digest"] for item in image_layout.read_manifest(layout)["layers"]]
 
 
 def test_the_engine_is_sent_only_what_it_lacks(first: Rebuilt, second: Rebuilt, names: list[str]) -> None:
@@ -106,7 +106,7 @@ def test_the_engine_is_sent_only_what_it_lacks(first: Rebuilt, second: Rebuilt, 
 def test_an_image_that_lost_a_blob_on_the_way_is_not_taken_for_whole(tmp_path: Path, names: list[str]) -> None:
     (tmp_path / "layer.tar").write_bytes(layouts.tar([("new", os.urandom(1000), {})]))
     layout = tmp_path / "layout"  # not of a build: its blobs are in the engine, whose BuildKit wrote them
-    digest = oci.write_layout(layout, tmp_path / "layer.tar", "linux/amd64", 0, "tests")
+    digest = image_layout.write_layout(layout, tmp_path / "layer.tar", "linux/amd64", 0, "tests")
     with contextlib.suppress(EngineError):  # some engines say that blobs are missing
         image_loading.send_layout(layout, names[0], set(layers(layout)))
     assert not image_loading.is_whole(digest, names[0])
@@ -121,7 +121,7 @@ def test_after_an_edit_the_foundation_stays_and_one_small_layer_is_new(first: Re
     new = set(layers(second.layout)) - set(layers(first.layout))
     assert len(new) == 1
     assert (
-        oci.path_of_blob(second.layout, new.pop()).stat().st_size < 2_000_000
+        image_layout.path_of_blob(second.layout, new.pop()).stat().st_size < 2_000_000
     )  # the entrypoint: its sources and their bytecode
     assert len(layers(first.layout)) == len(layers(second.layout))
 
@@ -135,9 +135,9 @@ def test_the_image_is_the_one_that_a_whole_build_makes_and_stock_buildx_too(
     whole = rebuilds.build("whole", no_cache=True)
 
     assert "foundation" in whole.said.phases
-    assert whole.said.digest == second.said.digest == oci.read_digest(in_one_go)
+    assert whole.said.digest == second.said.digest == image_layout.read_digest(in_one_go)
     assert (second.layout / "index.json").read_text().count("sha256:") == 1
-    assert oci.is_sound_layout(second.layout)
+    assert image_layout.is_sound_layout(second.layout)
     blobs = [
         sorted(path.name for path in layout.rglob("sha256/*")) for layout in (second.layout, whole.layout, in_one_go)
     ]
@@ -145,7 +145,7 @@ def test_the_image_is_the_one_that_a_whole_build_makes_and_stock_buildx_too(
 
 
 def test_on_a_foundation_nothing_is_built_of_wheels(rebuilds: Rebuilds, second: Rebuilt) -> None:
-    assert oci.is_sound_layout(second.layout)
+    assert image_layout.is_sound_layout(second.layout)
     (wheel,) = rebuilds.job.lock.platforms["linux/amd64"].layers["vllm"]
     path = default_store().path(wheel.sha256)
     wheel_backup = path.rename(rebuilds.folder / "wheel")
@@ -162,7 +162,7 @@ def test_on_a_foundation_nothing_is_built_of_wheels(rebuilds: Rebuilds, second: 
 def test_on_a_pulled_foundation_nothing_is_built_of_packages_either(
     rebuilds: Rebuilds, second: Rebuilt, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert oci.is_sound_layout(second.layout)
+    assert image_layout.is_sound_layout(second.layout)
     job, elsewhere = rebuilds.job, rebuilds.folder / "elsewhere"
     whole = rebuilds.build("before")
     shutil.copytree(job.foundation, elsewhere, copy_function=os.link)
@@ -186,7 +186,7 @@ def test_on_a_pulled_foundation_nothing_is_built_of_packages_either(
 
 def test_a_foundation_that_the_disk_changed_is_made_anew(rebuilds: Rebuilds, second: Rebuilt) -> None:
     below = rebuilds.job.foundation
-    blob = oci.path_of_blob(below, layers(below)[-1])
+    blob = image_layout.path_of_blob(below, layers(below)[-1])
     content = blob.read_bytes()
     blob.unlink()  # other layouts have the same file
     blob.write_bytes(bytes([content[0] ^ 1]) + content[1:])
@@ -194,7 +194,7 @@ def test_a_foundation_that_the_disk_changed_is_made_anew(rebuilds: Rebuilds, sec
     again = rebuilds.build("again")
 
     assert "foundation" in again.said.phases
-    assert oci.is_sound_layout(again.layout)
+    assert image_layout.is_sound_layout(again.layout)
     assert set(layers(second.layout)) & set(layers(again.layout)) >= set(layers(below))
 
 
@@ -205,8 +205,8 @@ def test_only_an_image_with_a_replaced_context_has_the_label_that_names_it(rebui
     job = replace(rebuilds.job, context_overrides={"entrypoints": str(folder)})
     shutil.rmtree(job.foundation)  # a stand-in's build makes it, for others too
     replaced = build.build_image(job, into_engine=False)
-    labels = oci.read_config(Path(replaced.layout))["config"]["Labels"]
-    below = oci.read_config(job.foundation)["config"]
+    labels = image_layout.read_config(Path(replaced.layout))["config"]["Labels"]
+    below = image_layout.read_config(job.foundation)["config"]
 
     assert labels[STAND_IN] == "entrypoints"
     assert replaced.image.startswith(f"drydock-stand-in/{VARIANT}:")
@@ -214,5 +214,5 @@ def test_only_an_image_with_a_replaced_context_has_the_label_that_names_it(rebui
     plain = rebuilds.build("without stand-ins")
     assert "foundation" not in plain.said.phases
     assert plain.said.image.startswith(f"drydock/{VARIANT}:")
-    image_labels = oci.read_config(plain.layout)["config"]["Labels"]
+    image_labels = image_layout.read_config(plain.layout)["config"]["Labels"]
     assert image_labels == {name: value for name, value in labels.items() if name != STAND_IN}

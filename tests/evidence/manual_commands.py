@@ -23,7 +23,7 @@ from drydock.model.record import Record
 from drydock.run.container import RunRequest, make_container
 from drydock.run.docker_command import docker_argv
 from drydock.run.machine import Machine
-from drydock.run.option_reasons import list_record_options as record_words
+from drydock.run.option_reasons import list_record_options
 from entrypoints.core.records import Facts, Reason, ServePlan
 from entrypoints.core.settings_precedence import COMMAND_LINE, ENVIRONMENT
 from entrypoints.decide.parallelism.devices import arrange_devices
@@ -347,7 +347,7 @@ def compare_start(row: Start) -> list[Line]:
         here = recorded(row.host, Path(folder)) if row.host else Machine(NOWHERE)
         ours = make_container(variant, RunRequest(model="org/model"), here)
     theirs = sorted(started(row.command))
-    reasons = (f"{option}: {because}" for option, because, _ in record_words(ours.record))
+    reasons = (f"{option}: {because}" for option, because, _ in list_record_options(ours.record))
     texts = {item["setting"]: (item["because"],) for item in _profile(row.target)["settings"]}
     texts[""] = (*reasons, *ours.notes)
     there = options(docker_argv(ours)[2:])

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from drydock.core.paths import ROOT
-from tests.evidence import manual_account as steps
+from tests.evidence import manual_account
 from tests.evidence.decisions import table
 from tests.evidence.manual_account import Answer, cell, code, link, stem
 from tests.evidence.manual_commands import BETTER, SAME, YOURS, Line, Part, compared
@@ -65,7 +65,7 @@ What takes the place of each step of the manual ([how to read it](../manuals.md#
 
 def pages() -> dict[Path, str]:
     """Return every page with its text."""
-    read = steps.every()
+    read = manual_account.every()
     accounts_by_seed = {account.seed: (account, answers) for account, answers in read}
     of_manuals = {
         REFERENCE / "manuals" / f"{stem(manual.seed)}.md": page(parts, *accounts_by_seed[manual.seed])
@@ -80,7 +80,7 @@ def index(read: Sequence[tuple[Account, list[Answer]]]) -> str:
     lines["all"] = [line for manual_lines in lines.values() for line in manual_lines]
     rows = ([title, *_numbers(manual_lines)] for title, manual_lines in lines.items())
     settings = table(["manual", "settings", SAME, YOURS, BETTER], rows)
-    return _INDEX.format(manuals=len(read), steps=steps.counts(read), settings=settings)
+    return _INDEX.format(manuals=len(read), steps=manual_account.counts(read), settings=settings)
 
 
 def _numbers(lines: Sequence[Line]) -> list[str]:
@@ -93,7 +93,7 @@ def page(parts: Sequence[Part], account: Account, answers: list[Answer]) -> str:
     return _PAGE.format(
         title=account.title,
         like=_like(account),
-        steps=steps.steps_text(account, answers),
+        steps=manual_account.steps_text(account, answers),
         different=_different(parts, account),
     )
 

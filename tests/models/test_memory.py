@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.evidence import measured_memory as measured
+from tests.evidence import measured_memory
 
 MEAN_ERROR = 0.02
 OVER_CLAIM = 0.03
@@ -17,34 +17,34 @@ DIFFERENT = {
     "tp1pp4": "with a pipeline, each stage is planned with the embeddings",
 }
 """Parts of logs' names: of these one part differs more, and why; their caches keep within the limits."""
-ALIKE = [item for item in measured.comparisons() if not any(part in item.run.log for part in DIFFERENT)]
+ALIKE = [item for item in measured_memory.comparisons() if not any(part in item.run.log for part in DIFFERENT)]
 
 
-@pytest.mark.parametrize("half", [measured.FITTED, measured.HELD_OUT])
+@pytest.mark.parametrize("half", [measured_memory.FITTED, measured_memory.HELD_OUT])
 def test_the_kv_cache_is_planned_within_two_hundredths(half: str) -> None:
-    chosen = [item for item in measured.comparisons() if item.run.half == half]
+    chosen = [item for item in measured_memory.comparisons() if item.run.half == half]
 
-    assert len(chosen) >= len(measured.comparisons()) // 3
-    assert measured.mean_error(chosen) <= MEAN_ERROR
+    assert len(chosen) >= len(measured_memory.comparisons()) // 3
+    assert measured_memory.mean_error(chosen) <= MEAN_ERROR
 
 
-@pytest.mark.parametrize("item", measured.comparisons(), ids=lambda item: item.run.log.partition(".log")[0])
-def test_no_start_has_a_smaller_kv_cache_than_planned(item: measured.Comparison) -> None:
+@pytest.mark.parametrize("item", measured_memory.comparisons(), ids=lambda item: item.run.log.partition(".log")[0])
+def test_no_start_has_a_smaller_kv_cache_than_planned(item: measured_memory.Comparison) -> None:
     assert item.error <= OVER_CLAIM
 
 
 @pytest.mark.parametrize("item", ALIKE, ids=lambda item: item.run.log.partition(".log")[0])
-def test_weights_and_the_rest_are_planned_each(item: measured.Comparison) -> None:
+def test_weights_and_the_rest_are_planned_each(item: measured_memory.Comparison) -> None:
     run, use = item.run, item.use
     rest = run.activations + run.other
 
-    assert abs(use.weights / measured.GIB / run.weights - 1) <= PARTS
-    assert abs(use.other / measured.GIB / rest - 1) <= PARTS
+    assert abs(use.weights / measured_memory.GIB / run.weights - 1) <= PARTS
+    assert abs(use.other / measured_memory.GIB / rest - 1) <= PARTS
 
 
 def test_the_halves_share_no_model() -> None:
-    fitted = {run.model for run in measured.runs() if run.half == measured.FITTED}
-    held_out = {run.model for run in measured.runs() if run.half == measured.HELD_OUT}
+    fitted = {run.model for run in measured_memory.runs() if run.half == measured_memory.FITTED}
+    held_out = {run.model for run in measured_memory.runs() if run.half == measured_memory.HELD_OUT}
 
     assert fitted
     assert held_out

@@ -10,11 +10,9 @@ from typing import Any
 import yaml
 
 from bench.small_project import VARIANT
-from drydock.ci import workflow
-from drydock.ci.publishing import PASSWORD, USER
+from drydock.ci import publishing, workflow
 from tests.support.git import git
-from tests.support.servers import PASSWORD as RIGHT
-from tests.support.servers import Registry
+from tests.support.servers import PASSWORD, Registry
 from tests.support.small_image import Small
 
 
@@ -54,8 +52,8 @@ def test_the_steps_build_verify_publish_and_sign_what_changed(
         "REGISTRY": f"{guarded.host}/Acme",
         "DOCKER_CONFIG": str(tmp_path / "docker"),
         "DRYDOCK_COSIGN_KEY": str(key),
-        USER: "someone",
-        PASSWORD: RIGHT,
+        publishing.USER: "someone",
+        publishing.PASSWORD: PASSWORD,
     })  # fmt: skip
 
     runner.run("release-changes")
@@ -65,7 +63,7 @@ def test_the_steps_build_verify_publish_and_sign_what_changed(
 
     runner.env["VARIANT"] = row["variant"]
     runner.run("release")
-    assert RIGHT not in runner.log
+    assert PASSWORD not in runner.log
     where = f"{guarded.host}/acme/cpu:{VARIANT}-1.0.0"
     options = ("--verify-key", str(key.with_suffix(".pub")), "--registry-only")
     result = small.invoke("image.verify", where, *options, DOCKER_CONFIG=str(tmp_path / "docker"))

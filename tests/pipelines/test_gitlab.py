@@ -13,13 +13,12 @@ from pathlib import Path
 import pytest
 
 from bench.small_project import VARIANT
-from drydock.ci.publishing import PASSWORD, USER
+from drydock.ci import publishing
 from drydock.core.paths import cache_home
 from tests.pipelines.conftest import edit
 from tests.support.git import git
 from tests.support.needed_programs import require_program
-from tests.support.servers import PASSWORD as RIGHT
-from tests.support.servers import Registry
+from tests.support.servers import PASSWORD, Registry
 from tests.support.small_image import Small
 
 PACKAGES = ("node@22.23.3", "gitlab-ci-local@4.75.1")
@@ -66,7 +65,7 @@ class Pipelines:
         )
         output = result.stdout + result.stderr
         assert result.returncode == 0, output[-4000:]
-        assert RIGHT not in output
+        assert PASSWORD not in output
         return output
 
 
@@ -82,7 +81,7 @@ def test_a_release_is_published_and_a_request_builds_what_it_changed(
         "CI_REGISTRY_IMAGE": f"{guarded.host}/acme",
         "DRYDOCK_FOUNDATIONS": f"{guarded.host}/acme/foundations",
         "DRYDOCK_COSIGN_KEY": str(key), "COSIGN_PASSWORD": "", "DOCKER_CONFIG": docker,
-        USER: "someone", PASSWORD: RIGHT,
+        publishing.USER: "someone", publishing.PASSWORD: PASSWORD,
     })  # fmt: skip
     protected = {"CI_PIPELINE_SOURCE": "push", "CI_COMMIT_REF_PROTECTED": "true"}
 

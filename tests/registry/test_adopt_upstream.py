@@ -19,7 +19,7 @@ from drydock.config.matrix import find_variant, read_matrix
 from drydock.config.project_choice import DRYDOCK
 from drydock.core.errors import CredentialsError, InputError, LicenceError, RegistryError, UntrustedError
 from drydock.core.project import Project
-from drydock.oci import image_layout as oci
+from drydock.oci import image_layout
 from drydock.oci.manifest import Manifest
 from drydock.registry.manifests import Manifests
 from drydock.verbs import adopt_verb
@@ -249,13 +249,14 @@ def test_drydocks_rows_on_official_images_are_assembled_on_images_of_that_shape(
         **layouts.put(base, json.dumps(config).encode()),
     }
     layers = [{"mediaType": layer.descriptor["mediaType"], **layouts.put(base, layer.blob)}]
-    manifest = {"schemaVersion": 2, "mediaType": oci.MANIFEST, "config": described, "layers": layers}
-    oci.write_index(base, {"mediaType": oci.MANIFEST, **layouts.put(base, json.dumps(manifest).encode())})
+    manifest = {"schemaVersion": 2, "mediaType": image_layout.MANIFEST, "config": described, "layers": layers}
+    descriptor = layouts.put(base, json.dumps(manifest).encode())
+    image_layout.write_index(base, {"mediaType": image_layout.MANIFEST, **descriptor})
     adoption.write_layout(DRYDOCK, variant, str(variant.base.digest), base, tmp_path / "made")  # type: ignore[union-attr]
-    image_config = oci.read_config(tmp_path / "made")["config"]
+    image_config = image_layout.read_config(tmp_path / "made")["config"]
     assert image_config["Entrypoint"] == [variant.interpreter, "-I", "-S", "/opt/drydock/entrypoints"]
     assert image_config["Labels"]["io.drydock.adopted"] == "true"
-    assert oci.is_sound_layout(tmp_path / "made")
+    assert image_layout.is_sound_layout(tmp_path / "made")
 
 
 def test_what_a_shell_would_have_set_is_said_not_to_be_in_effect(project: Project, upstream: Upstream) -> None:

@@ -24,7 +24,7 @@ from drydock.engine import image_loading
 from drydock.examine import audit, verify_published
 from drydock.examine.verify_published import VerifyOptions
 from drydock.inputs import overrides
-from drydock.oci import image_layout as oci
+from drydock.oci import image_layout
 from drydock.oci.reference import parse_reference
 from drydock.publish.repository import Repository
 from drydock.run.container import RunRequest
@@ -290,7 +290,7 @@ def test_an_image_that_only_the_engine_has_is_adopted_into_it(
     base = tmp_path / "base"
     base.mkdir()
     (base / "layer.tar").write_bytes(layouts.tar([(name, data, {}) for name, data in TOOLS.items()]))
-    digest = oci.write_layout(base, base / "layer.tar", "linux/amd64", 0, "another team")
+    digest = image_layout.write_layout(base, base / "layer.tar", "linux/amd64", 0, "another team")
     image_loading.load_layout(base, "another-team/vllm:1")
     names.append("another-team/vllm:1")
     local = change(options(upstream, stated=UNSTATED), image="another-team/vllm:1", to="", row="local-row")

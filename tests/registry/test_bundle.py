@@ -21,7 +21,7 @@ import pytest
 from drydock.attest import cosign
 from drydock.build import checkouts
 from drydock.build.build_job import BuildOptions, prepare_job
-from drydock.bundle import load as loading
+from drydock.bundle import load
 from drydock.bundle.archive import Archive, index_of, write_archive
 from drydock.bundle.bundle_records import BUNDLE, DEB, INPUTS, WHEEL, make_artifact, make_blob
 from drydock.bundle.create import Created, create_bundle
@@ -172,7 +172,7 @@ def test_a_disk_that_is_too_small_is_said_first(
 def test_a_disk_that_fills_up_meanwhile_leaves_the_store_intact(
     carried: Carried, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(loading, "check_free_space", lambda *_: None)
+    monkeypatch.setattr(load, "check_free_space", lambda *_: None)
     with small_disk(tmp_path / "disk", "64k") as disk:
         monkeypatch.setenv("DRYDOCK_CACHE", str(disk / "cache"))
         with pytest.raises(DiskFullError, match="no space left"):
@@ -311,7 +311,7 @@ def test_a_key_or_a_file_that_cannot_be_used_is_an_error_before_an_image_is_read
 def vendored(carried: Carried, there: Path, tmp_path: Path) -> Path:
     """The same bundle, of an image that was built with a vendor's file."""
     archive = Archive(carried.file)
-    bundle = loading.read_bundle(archive)
+    bundle = load.read_bundle(archive)
     pin = LockedFile(filename="installer.run", size=7, sha256=hashlib.sha256(b"install").hexdigest())
     images = tuple(image.model_copy(update={"supplied": {"vendor": (pin,)}}) for image in bundle.images)
     config = make_blob(format_json(dump_record(bundle.model_copy(update={"images": images}))).encode())
@@ -367,7 +367,7 @@ def test_a_stock_client_reads_it(carried: Carried, signed: Path, oras: str, tmp_
         re.findall(r"application/[^\"]+", output)
     )
     ask("pull", "--oci-layout", f"{signed}:{VARIANT}-linux-amd64-inputs", "--output", "files")
-    manifest = Archive(signed).json(loading.read_bundle(Archive(signed)).images[0].inputs)
+    manifest = Archive(signed).json(load.read_bundle(Archive(signed)).images[0].inputs)
     assert {item["mediaType"] for item in manifest["layers"]} == {DEB, WHEEL}
     assert len([path for path in (tmp_path / "files").rglob("*") if path.is_file()]) == len(manifest["layers"])
 

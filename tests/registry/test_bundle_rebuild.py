@@ -24,7 +24,7 @@ from drydock.lock import lockfile
 from drydock.lock.drift.ask import LiveUpstream
 from drydock.model.bases import ImageBase
 from drydock.model.locked import Lock, LockedDebianBase, LockedImageBase
-from drydock.oci import image_layout as oci
+from drydock.oci import image_layout
 from drydock.oci.manifest import Manifest
 from drydock.oci.reference import parse_reference
 from drydock.publish.repository import Repository
@@ -60,7 +60,7 @@ class OnImage(Small):
         path.write_text(f"{before}\nbase:\n  kind: image\n  reference: {REFERENCE}\n  release: bookworm\n{rest}\n")
 
     def _lock(self, real: Lock) -> None:
-        digest = oci.read_digest(self.base)
+        digest = image_layout.read_digest(self.base)
         base = LockedImageBase(kind="image", reference=REFERENCE, digest=digest, verified=True, source="the registry")
         pins = {name: item.model_copy(update={"base": base}) for name, item in real.platforms.items()}
         super()._lock(real.model_copy(update={"platforms": pins}))
@@ -89,10 +89,10 @@ def on_debian(real: Job, tmp_path_factory: pytest.TempPathFactory) -> Small:
 def on_image(real: Job, registry: Registry, tmp_path_factory: pytest.TempPathFactory) -> OnImage:
     layout = base_of(real)
     repository = Repository(parse_reference(f"{registry.host}/mirror/bases/debian"), Access())
-    digest = oci.read_digest(layout)
-    manifest = Manifest(oci.path_of_blob(layout, digest).read_bytes(), MANIFEST)
+    digest = image_layout.read_digest(layout)
+    manifest = Manifest(image_layout.path_of_blob(layout, digest).read_bytes(), MANIFEST)
     for item in (manifest.content["config"], *manifest.content["layers"]):
-        repository.push_blob(oci.path_of_blob(layout, item["digest"]), item["digest"])
+        repository.push_blob(image_layout.path_of_blob(layout, item["digest"]), item["digest"])
     repository.manifests.push(manifest, "1")
     return OnImage(tmp_path_factory.mktemp("image"), real.lock, layout, f"{registry.host}/mirror")
 
@@ -152,7 +152,7 @@ def test_load_rebuild_the_same_digest_run(
 def test_a_tag_is_asked_at_the_mirror_and_the_lock_says_so(on_image: OnImage, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DRYDOCK_MIRRORS", str(on_image.mirrors))
     base_image = image_digests.resolve_image(ImageBase(kind="image", reference=REFERENCE, release="bookworm"))
-    assert (base_image.digest, base_image.verified) == (oci.read_digest(on_image.base), True)
+    assert (base_image.digest, base_image.verified) == (image_layout.read_digest(on_image.base), True)
     assert (base_image.reference, base_image.source) == (REFERENCE, "a mirror of the registry")
     assert LiveUpstream().tag(REFERENCE, "linux/amd64").digest == base_image.digest
 
@@ -164,4 +164,4 @@ def test_a_mirror_leaves_no_trace_in_lock_or_image(on_image: OnImage, registry: 
     assert not [text for text in (*texts, json.dumps(config)) if registry.host in text]
     assert lockfile.read_lock(lockfile.path_of_lock(Project(on_image.root), VARIANT)).platforms[
         "linux/amd64"
-    ].base.digest == oci.read_digest(on_image.base)
+    ].base.digest == image_layout.read_digest(on_image.base)

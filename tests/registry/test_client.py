@@ -13,7 +13,6 @@ from drydock.config.server_access import Access
 from drydock.core.errors import RegistryError
 from drydock.oci.manifest import Manifest, to_manifest
 from drydock.oci.reference import parse_reference
-from drydock.registry import blobs as blobs_module
 from drydock.registry.blobs import Blobs
 from drydock.registry.manifests import EMPTY, MANIFEST, Manifests, fallback_tag
 from drydock.registry.registry_client import Client
@@ -70,7 +69,7 @@ def test_a_blob_arrives_whole_and_once(registry: Registry, tmp_path: Path, size:
 def test_a_large_blob_goes_in_chunks(
     registry: Registry, tmp_path: Path, size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(blobs_module, "CHUNK", 1 << 20)
+    monkeypatch.setattr("drydock.registry.blobs.CHUNK", 1 << 20)
     path, digest = a_blob(tmp_path, size, seed=7)
     counted: list[int] = []
     client = Client(parse_reference(f"{registry.host}/in/chunks"), QUICK)
@@ -82,7 +81,7 @@ def test_a_large_blob_goes_in_chunks(
 def test_a_broken_off_upload_goes_on_where_it_was(
     registry: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(blobs_module, "CHUNK", 1 << 20)
+    monkeypatch.setattr("drydock.registry.blobs.CHUNK", 1 << 20)
     path, digest = a_blob(tmp_path, 4 << 20, seed=8)
 
     class Stopped(Exception):  # noqa: N818
@@ -188,7 +187,7 @@ def test_dockers_own_credentials_are_used(guarded: Registry, tmp_path: Path) -> 
 def test_blobs_manifests_and_referrers_arrive_through_faults(
     registry: Registry, tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(blobs_module, "CHUNK", 1 << 16)
+    monkeypatch.setattr("drydock.registry.blobs.CHUNK", 1 << 16)
     proxy = FaultyProxy(registry.port, 0.35, seed)
     mine, my_blobs = manifests(proxy.host, tmp_path, f"faulty/{seed}"), blobs(proxy.host, tmp_path, f"faulty/{seed}")
     path, digest = a_blob(tmp_path, 300_000, seed=100 + seed)

@@ -13,12 +13,12 @@ from drydock.config.server_access import Access
 from drydock.core.errors import InputError, RegistryError, UntrustedError
 from drydock.lock.image_record import write_platform_record
 from drydock.model.shared_options import TrustOptions
-from drydock.oci import image_layout as oci
+from drydock.oci import image_layout
 from drydock.publish import foundation_use, foundations
 from drydock.publish.push import push_blobs, read_layout
 from drydock.publish.repository import Repository
 from drydock.registry.manifests import fallback_tag
-from tests.support import foundations as support
+from tests.support.foundations import record, write
 from tests.support.local_registry import PLATFORMS, LocalRepository
 from tests.support.servers import Registry
 
@@ -32,7 +32,7 @@ def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Job:
     local = LocalRepository(tmp_path, platforms=(PLATFORM,))
     local.forget(PLATFORM)
     foundation_job = local.job(PLATFORM)
-    support.write(foundation_job.foundation)
+    write(foundation_job.foundation)
     return foundation_job
 
 
@@ -59,7 +59,7 @@ def content(layout: Path) -> dict[str, bytes]:
 
 def committed(job: Job) -> Job:
     """Write the digest of the kept foundation into the record."""
-    recorded_job = support.record(job, oci.read_digest(job.foundation))
+    recorded_job = record(job, image_layout.read_digest(job.foundation))
     write_platform_record(job.project, job.variant.id, job.platform, recorded_job.record)
     return recorded_job
 
@@ -70,7 +70,7 @@ def test_one_machine_pushes_and_another_pulls(job: Job, registry: Registry) -> N
     assert first.foundation == second.foundation
     assert first.bytes_sent > 0
     assert second.bytes_sent == 0
-    assert first.foundation.endswith(f"own/f:{job.foundation_key}@{oci.read_digest(job.foundation)}")
+    assert first.foundation.endswith(f"own/f:{job.foundation_key}@{image_layout.read_digest(job.foundation)}")
     assert pulled(job, registry) == before
 
 
@@ -96,7 +96,7 @@ def test_a_signature_counts_for_one_key_only(
 def test_only_what_the_record_says_is_pushed(job: Job, registry: Registry) -> None:
     job = committed(job)
     shutil.rmtree(job.foundation)
-    support.write(job.foundation, config=lambda config: config.update(author="somebody"))
+    write(job.foundation, config=lambda config: config.update(author="somebody"))
     with pytest.raises(UntrustedError, match="the kept foundation is sha256"):
         push(job, registry)
     next(path for path in (job.foundation / "blobs" / "sha256").iterdir()).write_bytes(b"damaged")
@@ -112,9 +112,7 @@ def test_what_no_lock_needs_is_deleted(job: Job, registry: Registry, key: Path) 
     foundations.push_foundations(job.project, [job.variant], where, Signer(str(key)), insecure=False)
     repository, _ = foundation_use.list_shared_foundations(job.project, where, "", insecure=False)
     needed_manifest = repository.manifests.find(job.foundation_key)
-    other_digest = support.write(
-        job.foundation.parent / "other", config=lambda config: config.update(author="somebody")
-    )
+    other_digest = write(job.foundation.parent / "other", config=lambda config: config.update(author="somebody"))
     layout = read_layout(job, job.foundation.parent / "other")
     push_blobs(repository, [layout])
     repository.manifests.push(layout.manifest, older)

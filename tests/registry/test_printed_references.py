@@ -14,17 +14,15 @@ from drydock.build.build_job import Job
 from drydock.core.errors import UntrustedError
 from drydock.core.paths import ROOT
 from drydock.core.project import Project
-from drydock.examine import image as inspection
-from drydock.examine import verify_published
+from drydock.examine import image, verify_published
 from drydock.examine.verify_published import Trusted, VerifyOptions
 from drydock.oci.reference import parse_reference
 from drydock.publish import foundations, model_push, project_push, push
 from drydock.verbs import adopt_verb
 from tests.registry.test_adopt import options, project, upstream
 from tests.registry.test_foundations import job
-from tests.support.model_folder import write
+from tests.support import model_folder, projects
 from tests.support.projects import VENDOR
-from tests.support.projects import write as write_project
 from tests.support.servers import Registry
 from tests.support.signed_image import Signed
 from tests.support.upstream_image import Upstream
@@ -67,7 +65,7 @@ def test_inspect_reads_the_provenance_of_an_adopted_image(
 ) -> None:
     upstream.push("v0.33.0")
     adopted = adopt_verb.adopt_base(project, options(upstream))
-    text = inspection.format_inspected(inspection.inspect_image(adopted.image))
+    text = image.format_inspected(image.inspect_image(adopted.image))
     assert "built    by `adopt` by urn:drydock:builder:local from no commit" in text
     assert "not as drydock writes it" not in capsys.readouterr().err
 
@@ -89,7 +87,7 @@ def test_a_foundation_and_not_an_image_under_its_key(job: Job, registry: Registr
 
 
 def test_a_model_by_digest_and_by_tag(registry: Registry, tmp_path: Path, key: Path, project: Project) -> None:
-    folder, repository = write(tmp_path / "m"), f"{registry.host}/own/printed-model"
+    folder, repository = model_folder.write(tmp_path / "m"), f"{registry.host}/own/printed-model"
     for tag in ("", ":v1", ":tiny-1.0.0"):
         pushed = model_push.push_model(folder, f"{repository}{tag}", Signer(str(key)))
         trusted = verify_printed(model_push.format_pushed_model(pushed), repository, key, project)
@@ -98,7 +96,7 @@ def test_a_model_by_digest_and_by_tag(registry: Registry, tmp_path: Path, key: P
 
 
 def test_a_project_by_digest_and_by_tag(registry: Registry, tmp_path: Path, key: Path) -> None:
-    project = Project(write_project(tmp_path / "vendor", VENDOR), (ROOT,))
+    project = Project(projects.write(tmp_path / "vendor", VENDOR), (ROOT,))
     repository = f"{registry.host}/own/printed-project"
     settings = Signer(str(key))
     for tag in ("", ":v1"):

@@ -17,7 +17,7 @@ from drydock.core.errors import InputError
 from drydock.core.paths import ROOT
 from drydock.core.project import Project
 from drydock.inputs import others
-from drydock.publish import project_push as publishing
+from drydock.publish import project_push
 from tests.support.projects import ACME, VENDOR, write
 from tests.support.servers import Registry
 
@@ -75,8 +75,8 @@ def test_what_others_could_not_take_is_not_pushed(registry: Registry, tmp_path: 
         (DRYDOCK, "found no drydock.yaml"),
     ):
         with pytest.raises(InputError, match=expected):
-            publishing.push_project(project, f"{registry.host}/broken")
+            project_push.push_project(project, f"{registry.host}/broken")
     (vendor / "files" / "motd").unlink()
     write(vendor, {"matrix.yaml": VENDOR["matrix.yaml"]})
     with pytest.raises(InputError, match="files/motd"):
-        publishing.push_project(Project(vendor, (ROOT,)), f"{registry.host}/broken")
+        project_push.push_project(Project(vendor, (ROOT,)), f"{registry.host}/broken")

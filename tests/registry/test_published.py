@@ -17,7 +17,7 @@ from drydock.core.errors import UntrustedError
 from drydock.core.files import format_json
 from drydock.core.project import Project
 from drydock.examine import audit, image_diff, verify_published
-from drydock.examine import image as inspection
+from drydock.examine.image import format_inspected, inspect_image
 from drydock.examine.remote_image import open_image
 from drydock.lock import lockfile
 from drydock.verbs import image_audit_verb, image_verify_verb
@@ -285,7 +285,7 @@ def test_a_published_image_is_audited_as_the_built_one(signed: Signed) -> None:
 
 
 def test_inspect(signed: Signed) -> None:
-    image_summary = inspection.inspect_image(signed.image)
+    image_summary = inspect_image(signed.image)
     platform = image_summary.platforms[AMD64]
     assert platform.labels["io.drydock.variant"] == VARIANT
     assert set(platform.attached) >= {
@@ -296,7 +296,7 @@ def test_inspect(signed: Signed) -> None:
     }
     assert platform.signatures >= 1
     assert platform.packages["wheels"] == len(signed.local.wheels)
-    text = inspection.format_inspected(image_summary)
+    text = format_inspected(image_summary)
     assert VARIANT in text
     assert "urn:drydock:builder:local" in text
 

@@ -12,7 +12,7 @@ from typing import Any
 import zstandard
 
 from drydock.build import foundation
-from drydock.oci import image_layout as oci
+from drydock.oci import image_layout
 from tests.support import layouts
 
 EPOCH = "1795219200"
@@ -55,7 +55,7 @@ class BuildKit:
         layers = [BASE, *self.below]
         if foundation.STAGE in target["contexts"]:
             folder, _, digest = target["contexts"][foundation.STAGE].removeprefix("oci-layout://").partition("@")
-            assert oci.read_digest(Path(folder)) == digest
+            assert image_layout.read_digest(Path(folder)) == digest
             layers = held(Path(folder))
         if target.get("target") != foundation.STAGE:
             layers += self.above
@@ -81,12 +81,12 @@ class BuildKit:
 
     def _send(self, folder: Path, data: bytes) -> dict[str, Any]:
         digest = diff_id(data)
-        if oci.path_of_blob(folder, digest).exists():
+        if image_layout.path_of_blob(folder, digest).exists():
             return {"digest": digest, "size": len(data)}
         self.sent.append(data)
         return layouts.put(folder, data)
 
 
 def held(layout: Path) -> list[bytes]:
-    blobs = (oci.path_of_blob(layout, item["digest"]) for item in oci.read_manifest(layout)["layers"])
+    blobs = (image_layout.path_of_blob(layout, item["digest"]) for item in image_layout.read_manifest(layout)["layers"])
     return [zstandard.decompress(blob.read_bytes()) for blob in blobs]

@@ -14,8 +14,7 @@ import zstandard
 
 from drydock.build.build_job import Job
 from drydock.lock.image_record import PlatformRecord, VerifiedFoundation, VerifiedImage
-from drydock.oci import image_layout as oci
-from drydock.oci import strict
+from drydock.oci import image_layout, strict
 from tests.support import layouts
 from tests.support.fake_registry import Answer, Fake, Seen
 from tests.support.local_registry import PLATFORMS, LocalRepository
@@ -42,10 +41,10 @@ def write(
     config(settings)
     described = [{"mediaType": LAYER, **layouts.put(folder, zstandard.compress(layer))} for layer in layers]
     content: dict[str, Any] = {"schemaVersion": 2, "mediaType": strict.MANIFEST, "layers": described}
-    content["config"] = {"mediaType": oci.CONFIG, **layouts.put(folder, layouts.dumped(settings))}
+    content["config"] = {"mediaType": image_layout.CONFIG, **layouts.put(folder, layouts.dumped(settings))}
     manifest(content)
     descriptor = {"mediaType": strict.MANIFEST, **layouts.put(folder, json.dumps(content).encode())}
-    oci.write_index(folder, descriptor)
+    image_layout.write_index(folder, descriptor)
     return str(descriptor["digest"])
 
 
@@ -82,12 +81,12 @@ class Shared(Fake):
 
     def serve(self, layout: Path, *tags: str) -> None:
         """Serve another one too."""
-        manifest, config, *layers = oci.read_descriptors(layout)
+        manifest, config, *layers = image_layout.read_descriptors(layout)
         for name in (manifest["digest"], *tags):
-            data = oci.path_of_blob(layout, manifest["digest"]).read_bytes()
+            data = image_layout.path_of_blob(layout, manifest["digest"]).read_bytes()
             self.served[f"manifests/{name}"] = "manifest", Answer(200, {"Content-Type": strict.MANIFEST}, data)
         for part, item in (("config", config), *(("below", layer) for layer in layers[:-1]), ("layer", layers[-1])):
-            path = oci.path_of_blob(layout, item["digest"])
+            path = image_layout.path_of_blob(layout, item["digest"])
             self.served[f"blobs/{item['digest']}"] = part, Answer(200, {}, path.read_bytes() if path.is_file() else b"")
 
     def _answer(self, request: Seen) -> Answer:

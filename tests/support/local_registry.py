@@ -33,7 +33,7 @@ from drydock.core.paths import ROOT
 from drydock.core.project import Project
 from drydock.lock import lockfile
 from drydock.model.locked import Lock, LockedDebianBase, LockedImageBase, LockedPlatform, LockedWheel
-from drydock.oci import image_layout as oci
+from drydock.oci import image_layout
 from drydock.oci.image_layout import PATH
 from drydock.publish.push import Published
 from drydock.verbs.publish_verb import PublishOptions, publish_row
@@ -79,7 +79,7 @@ class LocalRepository:
         self.lock = lockfile.read_lock(path)
         render.write_dockerfile(Project(self.root), self.variant, self.lock)
         for platform in platforms:
-            self.record(platform, oci.read_digest(self.write_build(platform)))
+            self.record(platform, image_layout.read_digest(self.write_build(platform)))
 
     @property
     def environment(self) -> dict[str, str]:

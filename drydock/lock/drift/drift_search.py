@@ -12,8 +12,8 @@ from drydock.core.console import log, write_output
 from drydock.core.errors import DriftError, DrydockError, GoneError, NotAskedError
 from drydock.core.files import format_json
 from drydock.core.project import Project
-from drydock.inputs import wheels as resolve
 from drydock.inputs.uv import Environment, ResolveRequest
+from drydock.inputs.wheels import find_image_environment, select_named_indexes
 from drydock.lock import lockfile
 from drydock.lock.drift.ask import LiveUpstream, Offer, Upstream
 from drydock.lock.drift.drift_record import Drift, DriftedPin, NotAsked, format_drift
@@ -97,7 +97,7 @@ class _Platform:
             public=variant.indexes,
         )
         locked = tuple(wheel for wheels in self.pins.layers.values() for wheel in wheels)
-        build_indexes = resolve.select_named_indexes(variant.indexes, variant.build_requirements)
+        build_indexes = select_named_indexes(variant.indexes, variant.build_requirements)
         if "wheels" in self.pins.unresolved:
             self._unpinned(request)
             return
@@ -116,7 +116,7 @@ class _Platform:
 
     @property
     def _target(self) -> Environment:
-        return resolve.find_image_environment(self.variant.python, self.platform, self.variant.base)
+        return find_image_environment(self.variant.python, self.platform, self.variant.base)
 
     def _distributions(self, kind: str, request: ResolveRequest, wheels: tuple[LockedWheel, ...]) -> None:
         target = self._target

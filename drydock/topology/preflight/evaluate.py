@@ -11,7 +11,7 @@ from drydock.config.topology_finding_file import read_topology_findings
 from drydock.core.errors import InputError
 from drydock.topology.preflight.node_request import NodeRequest
 from drydock.topology.preflight.node_response import Chip, NodeImage, NodeResponse, Output, read_facts, read_findings
-from drydock.topology.render.chips import read_chip_address as chip_address
+from drydock.topology.render.chips import read_chip_address
 from entrypoints.checks.findings import FAIL, INFO, PASS, WARN, choose_outcome
 from entrypoints.core.records import Finding
 
@@ -253,7 +253,7 @@ def _list_moved_chips(one: SeenNode, chips: Mapping[int, str]) -> Iterator[str]:
         chip = one.answer.chips.get(str(number))
         command = f"hccn_tool -i {number} -ip -g"
         try:
-            actual = chip_address({command: chip.ip.model_dump()}, number) if chip else "not asked"
+            actual = read_chip_address({command: chip.ip.model_dump()}, number) if chip else "not asked"
         except InputError as error:
             actual = str(error.problems[0])
         if actual != address:

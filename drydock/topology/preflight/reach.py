@@ -16,7 +16,7 @@ from typing import Any
 
 from drydock.core.errors import EngineError, InputError
 from drydock.core.files import parse_json_object, read_bounded, write_below
-from drydock.engine import compose_plugin as plugin
+from drydock.engine import compose_plugin
 from drydock.run.container import name_of
 from drydock.topology.playbook.playbook_run import run_playbook, shorten_machine_text
 from drydock.topology.preflight.node_request import NodeRequest
@@ -114,7 +114,7 @@ def ask_by_compose(requests: Sequence[NodeRequest], project: Mapping[str, Any]) 
     `project`: the plan's Compose project, of which only the services that hold a node's network are started. Files and
     images are this machine's; each node's network is new, so its ports are free. Raises EngineError.
     """
-    plugin.ensure_compose()
+    compose_plugin.ensure_compose()
     holders = list_holders(project)
     with tempfile.TemporaryDirectory(prefix="drydock-preflight-") as folder, ExitStack() as stack:
         path = Path(folder, "compose.yaml")

@@ -18,8 +18,7 @@ from drydock.core.project import Project
 from drydock.model.variant import Variant
 from drydock.run.container import is_local
 from drydock.run.docker_command import unknown_groups
-from drydock.run.kubernetes_manifest import KEY_SECRET
-from drydock.run.kubernetes_manifest import list_cluster_remarks as pod_remarks
+from drydock.run.kubernetes_manifest import KEY_SECRET, list_cluster_remarks
 from drydock.run.podman import engine_remarks, image_remarks
 from drydock.topology import planned_file, topology_keys
 from drydock.topology.plan_model import TopologyPlan
@@ -115,7 +114,7 @@ def list_setup_remarks(plan: TopologyPlan, variant: Variant, kind: str) -> tuple
         if names
         else []
     )
-    lines += [text for item in make_placed_ranks(plan, variant) for text in pod_remarks(item.container)]
+    lines += [text for item in make_placed_ranks(plan, variant) for text in list_cluster_remarks(item.container)]
     if plan.router and is_local(plan.router.image):
         text = f"image {plan.router.image} exists on this machine only: push it, and name it by digest as router.image"
         lines.append(text)

@@ -22,8 +22,12 @@ from entrypoints.checks.grants import examine_facts  # noqa: E402
 from entrypoints.core.errors import EntrypointError  # noqa: E402
 from entrypoints.core.records import Facts, to_json  # noqa: E402
 from entrypoints.facts.facts import collect_facts  # noqa: E402
-from entrypoints.facts.record import FILE, open_host, parse_record  # noqa: E402
-from entrypoints.facts.record import dump_recorded_host as recorded  # noqa: E402
+from entrypoints.facts.record import (  # noqa: E402
+    FILE,
+    dump_recorded_host,
+    open_host,
+    parse_record,
+)
 from entrypoints.host.commands import Commands  # noqa: E402
 from entrypoints.host.host import Host  # noqa: E402
 from entrypoints.model.read import ModelFacts  # noqa: E402
@@ -42,9 +46,9 @@ WIDTH = 120
 
 def names() -> list[str]:
     """Return every recorded host."""
-    recorded = sorted(path.parent.name for path in HOSTS.glob(f"*/{FILE}"))
-    assert recorded  # tests of all hosts loop over them
-    return recorded
+    dump_recorded_host = sorted(path.parent.name for path in HOSTS.glob(f"*/{FILE}"))
+    assert dump_recorded_host  # tests of all hosts loop over them
+    return dump_recorded_host
 
 
 def expected(name: str) -> dict[str, Any]:
@@ -146,6 +150,6 @@ def render_expected_files() -> dict[Path, str]:
     """Return path → text of every host's expectations, and of the host itself as it is recorded."""
     texts: dict[Path, str] = {}
     for name in names():
-        texts[HOSTS / name / FILE] = recorded(document(name))
+        texts[HOSTS / name / FILE] = dump_recorded_host(document(name))
         texts |= {HOSTS / name / file: dumps(value, file) for file, value in expected(name).items()}
     return texts

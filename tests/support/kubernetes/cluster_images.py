@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from drydock.build.standins import SERVED
 from drydock.core.files import format_compact_json
-from drydock.oci import image_layout as oci
+from drydock.oci import image_layout
 from tests.support.kubernetes.cluster_node import SANDBOX
 
 REPOSITORY = "registry.example/vllm"
@@ -44,13 +44,13 @@ def serving(layout: Path, **config: Any) -> Image:
 
     All else in it, such as the entrypoint and its supervisor, is as published.
     """
-    env = oci.read_config(layout)["config"]["Env"]
+    env = image_layout.read_config(layout)["config"]["Env"]
     return changed(layout, Env=[*env, f"{SERVED}=1"], **config)
 
 
 def changed(layout: Path, name: str = "", **config: Any) -> Image:
     """Return a layout's image with other fields in its configuration, and so with another digest."""
-    manifest, whole = oci.read_manifest(layout), oci.read_config(layout)
+    manifest, whole = image_layout.read_manifest(layout), image_layout.read_config(layout)
     new_config = format_compact_json({**whole, "config": {**whole["config"], **config}}).encode()
     new_manifest = format_compact_json({**manifest, "config": manifest["config"] | _described(new_config)}).encode()
     added = {_described(data)["digest"]: data for data in (new_config, new_manifest)}

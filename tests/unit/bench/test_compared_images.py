@@ -17,7 +17,7 @@ from drydock.core.paths import ROOT
 from drydock.lock import lockfile
 from drydock.model.bases import DebianBase
 from drydock.model.locked import LockedDebianBase
-from drydock.oci import image_layout as oci
+from drydock.oci import image_layout
 from drydock.prove.demo import QUESTION
 
 
@@ -34,7 +34,7 @@ def layer(path: Path, *names: str) -> Path:
 def layout(tmp_path: Path) -> Path:
     folder = tmp_path / "layout"
     folder.mkdir()
-    oci.write_layout(
+    image_layout.write_layout(
         folder, layer(tmp_path / "a.tar", "opt/venv/lib/python3.11/site-packages/vllm/x"), "linux/amd64", 0, "a"
     )
     return folder
@@ -44,7 +44,7 @@ def test_a_layer_is_read_with_its_sizes_and_whether_vllm_is_in_it(layout: Path) 
     content, config = compared_images.read_blobs(layout)
 
     assert content.unpacked == 512 + 1024
-    assert content.size == oci.path_of_blob(layout, content.digest).stat().st_size
+    assert content.size == image_layout.path_of_blob(layout, content.digest).stat().st_size
     assert content.vllm
     assert config.unpacked == 0
 

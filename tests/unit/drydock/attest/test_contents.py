@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from drydock.attest.contents import ImageContents, read_contents
-from drydock.oci import image_layout as oci
+from drydock.oci import image_layout
 from tests.support import layouts
 
 SITE = "opt/venv/lib/python3.11/site-packages"
@@ -50,7 +50,7 @@ def layer(files: Mapping[str, bytes], links: Mapping[str, str] | None = None) ->
 
 def contents(folder: Path, *layers: bytes) -> ImageContents:
     layout = layouts.write(folder, *layers)
-    return read_contents(oci.read_manifest(layout), lambda digest: oci.path_of_blob(layout, digest))
+    return read_contents(image_layout.read_manifest(layout), lambda digest: image_layout.path_of_blob(layout, digest))
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import pytest
 from drydock.build import build, checkouts, foundation
 from drydock.core.errors import InputError
 from drydock.engine import daemon, image_loading
-from drydock.oci import image_layout as oci
+from drydock.oci import image_layout
 from tests.support import layouts
 from tests.support.local_registry import PLATFORMS, VARIANT, LocalRepository
 
@@ -128,7 +128,7 @@ def test_a_build_in_one_checkout_leaves_the_layouts_and_the_image_of_another(
     shutil.copytree(there.cache, tmp_path / "cache", dirs_exist_ok=True)
     second = built(there)
     assert first.layout != second.layout
-    assert oci.is_sound_layout(Path(first.layout))
+    assert image_layout.is_sound_layout(Path(first.layout))
     assert (built(here).image, engine.removed) == (first.image, [])
     with (there.root / "entrypoints" / "verbs" / "dispatch.py").open("a") as module:
         module.write("\n# an edit\n")

@@ -11,7 +11,7 @@ import pytest
 
 from drydock.build import foundation
 from drydock.core.paths import ROOT
-from drydock.oci import image_layout as oci
+from drydock.oci import image_layout
 from tests.support.fake_buildkit import BuildKit
 from tests.support.other_users import as_user, only_root, reachable_folder
 
@@ -78,7 +78,7 @@ def test_after_an_edit_the_same_foundation_serves(buildkit: BuildKit, foundation
     second = completed(buildkit, foundation_layout, "second")
 
     assert content(foundation_layout) == before
-    assert oci.read_digest(first) != oci.read_digest(second)
+    assert image_layout.read_digest(first) != image_layout.read_digest(second)
     assert buildkit.rewritten == [b"entrypoint", b"edited"]
     assert content(second) == in_one_go(buildkit, tmp_path / "whole")
 
@@ -117,12 +117,12 @@ def test_an_ordinary_user_builds_although_blobs_of_buildx_are_read_only() -> Non
         buildkit, below = BuildKit([], [b"entrypoint"]), folder / "foundation"
         below.mkdir()
         foundation.build_foundation(plan(folder / "elsewhere"), below, buildkit)
-        return oci.read_digest(completed(buildkit, below, "image"))
+        return image_layout.read_digest(completed(buildkit, below, "image"))
 
     with reachable_folder() as folder:
         os.chown(folder, 1000, 1000)
         printed_digest = as_user(1000, build, group=1000)
-        assert printed_digest == oci.read_digest(folder / "image")
+        assert printed_digest == image_layout.read_digest(folder / "image")
 
 
 DOCKERFILE = """# c: a comment

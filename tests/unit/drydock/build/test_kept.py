@@ -12,7 +12,7 @@ from drydock.build import build, foundation
 from drydock.core.errors import EngineError, FetchError
 from drydock.engine import daemon, image_loading
 from drydock.inputs import wheels
-from drydock.oci import image_layout as oci
+from drydock.oci import image_layout
 from tests.support import layouts
 from tests.support.local_registry import PLATFORMS, LocalRepository
 
@@ -28,7 +28,7 @@ class Kept:
         self.job = self.local.job(PLATFORM)
         self.builds = 0
         self._true = shutil.copytree(self.job.layout, folder / "true")
-        self.digest = oci.read_digest(self._true)
+        self.digest = image_layout.read_digest(self._true)
         patch.setattr(daemon, "ensure_engine", lambda **_: None)
         patch.setattr(daemon, "list_builder_platforms", lambda _: frozenset({PLATFORM}))
         patch.setattr(build, "fetch_contexts", lambda *_, **__: {"entrypoints": ""})
@@ -42,7 +42,8 @@ class Kept:
 
     @property
     def layer(self) -> Path:
-        return oci.path_of_blob(self.job.layout, oci.read_manifest(self.job.layout)["layers"][0]["digest"])
+        layer = image_layout.read_manifest(self.job.layout)["layers"][0]
+        return image_layout.path_of_blob(self.job.layout, layer["digest"])
 
     def build(self) -> str:
         return build.build_image(self.local.job(PLATFORM), into_engine=False).digest
@@ -67,13 +68,13 @@ def test_a_damaged_image_is_built_again(damage: str, kept_image: Kept, capsys: p
         kept_image.layer.write_bytes(data[:-1] if damage == "truncated" else b"x" + data[1:])
     assert (kept_image.build(), kept_image.builds) == (kept_image.digest, 1)
     assert "is damaged: a blob is missing or was changed on the disk" in capsys.readouterr().err
-    assert oci.is_sound_layout(kept_image.job.layout)
+    assert image_layout.is_sound_layout(kept_image.job.layout)
 
 
 def test_a_planted_image_is_built_again(kept_image: Kept, capsys: pytest.CaptureFixture[str]) -> None:
     kept_image.local.record(PLATFORM, kept_image.digest)
     kept_image.local.write_build(PLATFORM, lambda layers, _: layers[2].update({"usr/local/bin/python3": b"evil"}))
-    assert oci.read_digest(kept_image.job.layout) != kept_image.digest
+    assert image_layout.read_digest(kept_image.job.layout) != kept_image.digest
     assert (kept_image.build(), kept_image.builds) == (kept_image.digest, 1)
     assert f"expected {kept_image.digest}, which" in capsys.readouterr().err
 
@@ -90,7 +91,7 @@ def test_an_image_that_the_engine_has_is_checked_by_the_sizes_of_its_blobs(
     kept_image: Kept, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hashed: list[Path] = []
-    monkeypatch.setattr(oci, "is_sound_layout", lambda layout: bool(hashed.append(layout)))
+    monkeypatch.setattr(image_layout, "is_sound_layout", lambda layout: bool(hashed.append(layout)))
     monkeypatch.setattr(image_loading, "tag_latest", lambda _: None)
     monkeypatch.setattr(image_loading, "list_names_if_running", lambda image, _: {image})
     assert build.build_image(kept_image.job).digest == kept_image.digest

@@ -20,7 +20,7 @@ from drydock.build.build_progress import Log
 from drydock.core.errors import BuildError, EngineError, FetchError
 from drydock.core.files import hold_lock_file
 from drydock.engine import daemon, image_loading
-from drydock.oci import image_layout as oci
+from drydock.oci import image_layout
 from tests.support.fake_buildkit import BuildKit
 from tests.support.local_registry import PLATFORMS, VARIANT, LocalRepository
 
@@ -113,7 +113,7 @@ def test_each_row_is_built_as_if_alone_and_then_up_to_date(builders: Builders) -
 
     assert sorted(builders.bakes) == [(None, "a1.0"), (None, "a1.0"), (None, "b"), (None, "b")]
     assert (first.state, first.cached, first.recorded, first.exit_code) == ("built", "1 of 2 steps", "not recorded", 0)
-    assert [first.digest, second.digest] == [oci.read_digest(row.layout) for row in rows]
+    assert [first.digest, second.digest] == [image_layout.read_digest(row.layout) for row in rows]
     assert sorted(builders.loaded) == sorted([first.image, second.image])
     assert (builders.engines, builders.partial()) == (1, [])
 
@@ -136,7 +136,7 @@ def test_rows_with_one_recipe_share_a_foundation_that_is_made_once(builders: Bui
     assert sorted(outcome.cached for outcome in outcomes[:2]) == ["1 of 2 steps", "foundation"]
     assert outcomes[2].cached == "1 of 2 steps"
     assert len(builders.bakes) == 5
-    assert all(oci.is_sound_layout(row.foundation) for row in rows)
+    assert all(image_layout.is_sound_layout(row.foundation) for row in rows)
     assert rows[0].foundation.name == rows[1].foundation.name
 
     builders.bakes.clear()

@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 
-from drydock.build import build as builder
-from drydock.build import many
+from drydock.build import build, many
 from drydock.build.build_job import BuildOptions, Job
 from drydock.build.many import Outcome
 from drydock.ci import locked_rows
@@ -38,7 +37,7 @@ class Asked:
         self.options = many.ManyOptions()
         self.unlocked: set[str] = set()
         patch.setattr(locking, "job_of", self._job)
-        patch.setattr(builder, "build_image", self._build)
+        patch.setattr(build, "build_image", self._build)
         patch.setattr(many, "build_all", self._build_all)
 
     def _job(self, project: Project, target: str, options: BuildOptions, **_: Any) -> Job:
@@ -47,10 +46,10 @@ class Asked:
         variant = find_variant(read_matrix(project), target)
         return Job(variant, None, options.platform or variant.platforms[0], project)  # type: ignore[arg-type]
 
-    def _build(self, job: Job, **_: Any) -> builder.Built:
+    def _build(self, job: Job, **_: Any) -> build.Built:
         self.one.append(job.variant.id)
         values = {"image": "drydock/x:1", "digest": DIGEST, "inputs_sha256": "", "layout": "", "seconds": 1.0}
-        return builder.Built(variant=job.variant.id, platform=job.platform, phases={}, **values)
+        return build.Built(variant=job.variant.id, platform=job.platform, phases={}, **values)
 
     def _build_all(self, jobs: Sequence[Job], options: many.ManyOptions) -> list[Outcome]:
         self.many, self.options = [job.variant.id for job in jobs], options

@@ -15,8 +15,7 @@ from drydock.core.errors import BuildError, NotReproducibleError
 from drydock.lock import proof
 from drydock.lock.image_record import PlatformRecord, make_evidence
 from drydock.oci.layout_diff import LayoutDifference
-from tests.support.foundations import record as record_foundation
-from tests.support.foundations import write as write_layout
+from tests.support.foundations import record, write
 
 DIGEST, OTHER = f"sha256:{'a' * 64}", f"sha256:{'c' * 64}"
 
@@ -72,7 +71,7 @@ def test_a_digest_is_recorded_where_none_is_or_in_place_of_another_outside_ci(
 def test_a_foundation_is_recorded_where_the_record_has_only_the_image(
     of_both: str | None, written: bool, recorded: list[object]
 ) -> None:
-    job = record_foundation(prepare_job(DRYDOCK, "cpu"), DIGEST)
+    job = record(prepare_job(DRYDOCK, "cpu"), DIGEST)
     rebuild.settle_verification(job, verified(DIGEST, foundation=of_both), recording=True, env={})
     assert bool(recorded) == written
 
@@ -83,7 +82,7 @@ def test_the_digest_of_a_foundation_is_that_of_both_builds(
 ) -> None:
     monkeypatch.setenv("DRYDOCK_CACHE", str(tmp_path / "cache"))
     job = prepare_job(DRYDOCK, "cpu")
-    image = write_layout(tmp_path / "image")
+    image = write(tmp_path / "image")
     digests = {job.foundation: here}
     monkeypatch.setattr(rebuild, "_read_sound_digest", lambda layout: digests.get(layout, DIGEST))
     built = {"digest": image, "layout": str(tmp_path / "image")}

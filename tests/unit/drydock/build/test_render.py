@@ -14,7 +14,7 @@ from drydock.core.errors import InputError, StaleError
 from drydock.core.files import compute_checksum
 from drydock.core.paths import ROOT
 from drydock.core.project import Project
-from drydock.lock import lockfile as locks
+from drydock.lock import lockfile
 from drydock.model.bases import ImageBase
 from drydock.model.locked import Lock
 from drydock.model.variant import Variant
@@ -37,14 +37,14 @@ def lock_of(variant: Variant) -> Lock:
         {
             "schema": 1,
             "variant": variant.id,
-            "inputs_sha256": compute_checksum(locks.collect_lock_inputs(variant)),
+            "inputs_sha256": compute_checksum(lockfile.collect_lock_inputs(variant)),
             "source_date_epoch": variant.epoch,
             "compatibility_version": 20,
             "platforms": {},
             "content_sha256": "0" * 64,
         }
     )
-    return lock.model_copy(update={"content_sha256": locks.content_sha256(lock)})
+    return lock.model_copy(update={"content_sha256": lockfile.content_sha256(lock)})
 
 
 def test_a_dockerfile_names_no_version(variant: Variant) -> None:

@@ -24,7 +24,7 @@ from drydock.config.project_choice import DRYDOCK
 from drydock.core.errors import InputError, UntrustedError
 from drydock.inputs import fetch
 from drydock.model.variant import Variant
-from drydock.oci import image_layout as oci
+from drydock.oci import image_layout
 from entrypoints.serve.watch import parse_running
 
 ROWS = [variant for variant in read_matrix(DRYDOCK) if variant.serves]
@@ -39,7 +39,7 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     layer = tmp_path / "layer.tar"
     with tarfile.open(layer, "w") as tar:
         tar.addfile(tarfile.TarInfo("./usr/bin/python3"))
-    oci.write_layout(tmp_path / "root", layer, "linux/amd64", 0, "a test")
+    image_layout.write_layout(tmp_path / "root", layer, "linux/amd64", 0, "a test")
     monkeypatch.setattr(fetch, "fetch_inputs", lambda *_, **__: {"base": f"oci-layout://{tmp_path / 'root'}@sha256:0"})
     return tmp_path / "root"
 
@@ -48,9 +48,9 @@ def base(variant: Variant) -> tuple[str, list[str]]:
     """Return the context of a base, and the paths in its last layer."""
     context = standins.make_stand_in_base(variant, prepare_job(DRYDOCK, "cpu"))
     layout = Path(context.removeprefix("oci-layout://").partition("@")[0])
-    layers = oci.read_manifest(layout)["layers"]
-    assert (len(layers), oci.is_intact_layout(layout)) == (2, True)
-    with tarfile.open(oci.path_of_blob(layout, layers[1]["digest"])) as tar:
+    layers = image_layout.read_manifest(layout)["layers"]
+    assert (len(layers), image_layout.is_intact_layout(layout)) == (2, True)
+    with tarfile.open(image_layout.path_of_blob(layout, layers[1]["digest"])) as tar:
         return context, tar.getnames()
 
 

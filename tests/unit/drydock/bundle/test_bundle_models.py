@@ -15,8 +15,7 @@ from drydock.bundle import bundle_records
 from drydock.bundle.archive import Archive, index_of, write_archive
 from drydock.bundle.bundle_records import BundledModel, BundleOrigin, make_artifact, make_blob
 from drydock.bundle.create import create_bundle, format_created_bundle
-from drydock.bundle.load import LoadOptions, load_bundle
-from drydock.bundle.load import format_loaded_bundle as load_report
+from drydock.bundle.load import LoadOptions, format_loaded_bundle, load_bundle
 from drydock.config.project_choice import DRYDOCK
 from drydock.core.errors import FetchError, InputError
 from drydock.core.files import format_json
@@ -156,7 +155,7 @@ def test_without_a_folder_models_stay_in_the_bundle(model: Path, tmp_path: Path)
     created = create_bundle(DRYDOCK, [], tmp_path / "b.tar", models=[model])
     loaded = load_bundle(DRYDOCK, tmp_path / "b.tar", LoadOptions(digest=created.bundle))
 
-    assert "model Tiny-1B: not written; --models FOLDER writes it" in load_report(loaded)
+    assert "model Tiny-1B: not written; --models FOLDER writes it" in format_loaded_bundle(loaded)
 
 
 @pytest.mark.parametrize("name", ["../up", "/etc/cron.d/x", "a/../../b", "a\x1b]0;x"])

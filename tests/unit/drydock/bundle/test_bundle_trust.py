@@ -15,7 +15,7 @@ from drydock.bundle.load import LoadOptions, format_loaded_bundle, load_bundle
 from drydock.config.project_choice import DRYDOCK
 from drydock.core.errors import InputError, UntrustedError
 from drydock.core.project import Project
-from drydock.oci import image_layout as oci
+from drydock.oci import image_layout
 from drydock.publish.push import list_built_layouts
 from tests.support.filled_registry import StockedRepository
 from tests.support.local_registry import PLATFORMS, VARIANT
@@ -78,8 +78,8 @@ def test_another_bundle_than_the_digest_says_is_refused_before_anything_is_parse
 
 
 def test_an_image_that_is_not_the_recorded_one_is_not_loaded(sender: Sender) -> None:
-    true = oci.read_digest(sender.repository.layout(PLATFORM))
-    other_digest = oci.read_digest(sender.repository.write_build(PLATFORM, other_flags))
+    true = image_layout.read_digest(sender.repository.layout(PLATFORM))
+    other_digest = image_layout.read_digest(sender.repository.write_build(PLATFORM, other_flags))
     sender.repository.record(PLATFORM, other_digest)
     file, digest = sender.bundle()
     sender.repository.record(PLATFORM, true)
@@ -126,5 +126,5 @@ def test_a_damaged_image_is_loaded_again(sender: Sender) -> None:
     blobs = folder.parent / "blobs" / "sha256"
     next(path for path in blobs.iterdir() if path.stat().st_size > 1).write_bytes(b"")
     sender.load(file, digest=digest)
-    assert oci.is_sound_layout(folder.parent)
+    assert image_layout.is_sound_layout(folder.parent)
     assert (folder / "provenance.json").is_file()

@@ -16,8 +16,7 @@ from typing import Any, NamedTuple
 import pytest
 import yaml
 
-from drydock.ci import changed, publishing, workflow
-from drydock.ci import ci_variables as variables_of
+from drydock.ci import changed, ci_variables, publishing, workflow
 from drydock.ci.changed import Selection
 from drydock.ci.ci_rows import HOSTED_DISK, estimate_disk, list_ci_rows, list_unlocked_rows
 from drydock.config.matrix import find_variant, read_matrix
@@ -227,9 +226,9 @@ def test_a_gitlab_job_of_a_request_with_nothing_to_build_ends_before_it_makes_an
 @pytest.mark.parametrize("form", workflow.PATHS)
 def test_the_page_has_the_commands_that_set_each_variable(form: str) -> None:
     page = (ROOT / "docs" / "ci.md").read_text()
-    block = "".join(f"    {line}\n" for line in variables_of.format_all_variables(form).splitlines())
+    block = "".join(f"    {line}\n" for line in ci_variables.format_all_variables(form).splitlines())
     assert block in page
-    for line in variables_of.format_all_variables(form).splitlines():
+    for line in ci_variables.format_all_variables(form).splitlines():
         name = line.split()[3] if not line.startswith("#") else ""
         assert name in page
 
@@ -237,7 +236,7 @@ def test_the_page_has_the_commands_that_set_each_variable(form: str) -> None:
 def test_a_release_says_before_it_builds_what_is_not_set_and_how_to_set_it(tmp_path: Path) -> None:
     env = {"DOCKER_CONFIG": str(tmp_path), "CI_SERVER_URL": "https://gitlab.example"}
     with pytest.raises(InputError) as caught:
-        variables_of.check_release_variables("gitlab", "registry.example/acme", env)
+        ci_variables.check_release_variables("gitlab", "registry.example/acme", env)
     login, key = caught.value.problems
     assert login == "DRYDOCK_REGISTRY_USER and DRYDOCK_REGISTRY_PASSWORD: not set: no credentials for registry.example"
     assert key.startswith(
@@ -245,14 +244,14 @@ def test_a_release_says_before_it_builds_what_is_not_set_and_how_to_set_it(tmp_p
     )
     assert "glab variable set COSIGN_PASSWORD VALUE --masked --protected --scope release" in caught.value.hint
     with pytest.raises(InputError, match="DRYDOCK_REGISTRY: not set: the project has no registry"):
-        variables_of.check_release_variables("gitlab", "", {**env, "DRYDOCK_COSIGN_KEY": "k"})
+        ci_variables.check_release_variables("gitlab", "", {**env, "DRYDOCK_COSIGN_KEY": "k"})
 
 
 def test_a_release_with_the_servers_own_registry_and_identity_needs_no_variable(tmp_path: Path) -> None:
     gitlab_env = {"CI_REGISTRY": "registry.gitlab.com", "CI_REGISTRY_USER": "job", "CI_REGISTRY_PASSWORD": SECRET}
     env = {"DOCKER_CONFIG": str(tmp_path), "CI_SERVER_URL": "https://gitlab.com", **gitlab_env}
-    variables_of.check_release_variables("gitlab", "registry.gitlab.com/acme", env)
-    variables_of.check_release_variables(
+    ci_variables.check_release_variables("gitlab", "registry.gitlab.com/acme", env)
+    ci_variables.check_release_variables(
         "github", "ghcr.io/acme", {publishing.USER: "acme", publishing.PASSWORD: "set", **env}
     )
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from drydock.config import explain as module
+from drydock.config import explain
 from drydock.config.explain import Explained, Origin, explain_row
 from drydock.config.matrix import find_variant, read_matrix
 from drydock.config.project_choice import DRYDOCK, read_settings
@@ -106,12 +106,12 @@ def test_layers_and_what_they_replace_are_shown(project: Project) -> None:
 
 def test_text_has_a_line_for_each_row_or_for_each_value(project: Project) -> None:
     reports = [explain_row(project, find_variant(read_matrix(project), name)) for name in ("acme-cpu", "vendor-next")]
-    first, second = module.format_explained(reports, whole=False).splitlines()
+    first, second = explain.format_explained(reports, whole=False).splitlines()
     assert first.startswith(
         "acme-cpu     matrix.yaml:4  inherits vendor/vendor-next < drydock/cpu-vllm0.32, stack templ"
     )
     assert second.startswith("vendor-next  vendor:matrix.yaml:4  inherits drydock/cpu-vllm0.32, stack vendor:templates")
-    lines = module.format_explained(reports[:1], whole=True).splitlines()
+    lines = explain.format_explained(reports[:1], whole=True).splitlines()
     (at,) = (number for number, line in enumerate(lines) if line.startswith("  serve.--max-num-seqs"))
     assert lines[at].split() == ["serve.--max-num-seqs", "matrix.yaml:6", "64"]
     assert lines[at + 1].split() == ["vendor:matrix.yaml:8", "replaced:", "32"]
@@ -120,7 +120,7 @@ def test_text_has_a_line_for_each_row_or_for_each_value(project: Project) -> Non
 
 def test_json_has_every_value(project: Project) -> None:
     reports = [explain_row(project, find_variant(read_matrix(project), "acme-cpu"))]
-    (row,) = json.loads(module.format_explained_json(reports, whole=True))["variants"]
+    (row,) = json.loads(explain.format_explained_json(reports, whole=True))["variants"]
     (flag,) = (item for item in row["values"] if item["key"] == "serve.--max-num-seqs")
     assert flag == {
         "key": "serve.--max-num-seqs",
@@ -130,4 +130,4 @@ def test_json_has_every_value(project: Project) -> None:
         "line": 6,
         "replaced": [{"layer": "vendor", "file": "matrix.yaml", "line": 8, "value": "32"}],
     }
-    assert "values" not in json.loads(module.format_explained_json(reports, whole=False))["variants"][0]
+    assert "values" not in json.loads(explain.format_explained_json(reports, whole=False))["variants"][0]

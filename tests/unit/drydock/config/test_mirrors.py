@@ -94,7 +94,7 @@ def test_pips_indexes_are_asked_at_their_mirrors(env: dict[str, str]) -> None:
 
 
 def test_debian_is_fetched_from_its_mirror(env: dict[str, str]) -> None:
-    debian_mirrors = debs.read_mirrors({**env, "DRYDOCK_DEBIAN_MIRROR": "http://debian.example/debian"})
+    debian_mirrors = debs.read_debian_mirrors({**env, "DRYDOCK_DEBIAN_MIRROR": "http://debian.example/debian"})
     assert debian_mirrors.main == ("file:///mirror/debian",)
     assert debian_mirrors.security == ("http://debian.example/debian-security",)
 

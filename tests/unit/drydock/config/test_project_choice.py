@@ -9,8 +9,7 @@ import pytest
 
 from drydock.attest import licences
 from drydock.build.render import OWN_FILES, own_files
-from drydock.config.matrix import find_variant as find_row
-from drydock.config.matrix import read_matrix
+from drydock.config.matrix import find_variant, read_matrix
 from drydock.config.project_choice import DRYDOCK, PROJECT_FILE, VARIABLE, find_project
 from drydock.core.errors import InputError
 from drydock.core.paths import ROOT
@@ -90,7 +89,7 @@ def test_an_addition_that_others_can_write_is_refused(tmp_path: Path) -> None:
     (tmp_path / PROJECT_FILE).touch()
     (tmp_path / "files").mkdir()
     (tmp_path / "files" / "motd").touch()
-    variant = find_row(read_matrix(DRYDOCK), "cpu")
+    variant = find_variant(read_matrix(DRYDOCK), "cpu")
     added = variant.model_copy(update={"additions": Additions(files={"/etc/motd": "files/motd"})})
     for path in (tmp_path / "files", tmp_path / "files" / "motd"):
         mode = path.stat().st_mode

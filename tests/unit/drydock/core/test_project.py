@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from drydock.core import project as module
 from drydock.core.errors import InputError
 from drydock.core.project import Project
 
@@ -48,8 +47,8 @@ def test_only_what_differs_is_written_and_never_below(project: Project) -> None:
 
 
 def test_an_installed_drydock_is_not_written(project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "INSTALLED", value=True)
-    monkeypatch.setattr(module, "ROOT", project.below[0])
+    monkeypatch.setattr("drydock.core.project.INSTALLED", value=True)
+    monkeypatch.setattr("drydock.core.project.ROOT", project.below[0])
     alone = Project(project.below[0])
 
     assert alone.write("b", "below") is None

@@ -18,7 +18,7 @@ import pytest
 
 from drydock.core.errors import EngineError
 from drydock.engine import image_loading
-from drydock.oci import image_layout as oci
+from drydock.oci import image_layout
 from tests.support import layouts
 from tests.support.loopback import Loopback
 
@@ -38,7 +38,7 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
 
 
 def test_a_damaged_layout_is_not_sent(layout: Path, sent: list[Path]) -> None:
-    oci.path_of_blob(layout, oci.read_manifest(layout)["layers"][0]["digest"]).write_bytes(b"another")
+    image_layout.path_of_blob(layout, image_layout.read_manifest(layout)["layers"][0]["digest"]).write_bytes(b"another")
     with pytest.raises(EngineError, match=r"damaged: .*; nothing was loaded"):
         image_loading.load_layout(layout, "drydock/cpu:1")
     assert sent == []
@@ -48,10 +48,10 @@ def test_an_image_that_the_engine_has_in_part_is_not_loaded(
     layout: Path, sent: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(image_loading, "is_whole", lambda *_: False)
-    with pytest.raises(EngineError, match=f"accepted {oci.read_digest(layout)}, but lacks parts of it"):
+    with pytest.raises(EngineError, match=f"accepted {image_layout.read_digest(layout)}, but lacks parts of it"):
         image_loading.load_layout(layout, "drydock/cpu:1")
     assert sent == [layout]
-    monkeypatch.setattr(image_loading, "is_whole", lambda digest, _: digest == oci.read_digest(layout))
+    monkeypatch.setattr(image_loading, "is_whole", lambda digest, _: digest == image_layout.read_digest(layout))
     image_loading.load_layout(layout, "drydock/cpu:1")
 
 
@@ -60,10 +60,10 @@ def test_another_layout_that_is_damaged_tells_nothing_about_the_engine(
 ) -> None:
     damaged = layouts.write(tmp_path / "damaged", b"another", suffix="")
     monkeypatch.setattr(
-        image_loading, "_all_complete_manifests", lambda: frozenset(map(oci.read_digest, (layout, damaged)))
+        image_loading, "_all_complete_manifests", lambda: frozenset(map(image_layout.read_digest, (layout, damaged)))
     )
     held_layers = image_loading.list_held_blobs([layout])
-    oci.path_of_blob(damaged, oci.read_digest(damaged)).write_bytes(b"[]")
+    image_layout.path_of_blob(damaged, image_layout.read_digest(damaged)).write_bytes(b"[]")
     (tmp_path / "empty").mkdir()
     (tmp_path / "empty" / "index.json").write_text("{")
     assert image_loading.list_held_blobs([layout, damaged, tmp_path / "empty"]) == held_layers != frozenset()
@@ -105,7 +105,7 @@ class Counted:
 
 def test_a_load_counts_the_bytes_that_it_sends(layout: Path, docker: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(image_loading, "show_step", counted := Counted())
-    blobs = sum(item["size"] for item in oci.read_descriptors(layout))
+    blobs = sum(item["size"] for item in image_layout.read_descriptors(layout))
     image_loading.send_layout(layout, "drydock/cpu:1", ())
 
     assert docker.exists()

@@ -25,7 +25,7 @@ from drydock.inputs.debs import (
     parse_packages,
     parse_signed_by,
     parse_simulation,
-    read_mirrors,
+    read_debian_mirrors,
     resolve_packages,
 )
 from drydock.inputs.downloads import _choose_auth
@@ -161,7 +161,7 @@ def test_archives_are_found_in_the_sources_of_apt(
     key: str | None,
     apt: Callable[..., dict[str, str]],
 ) -> None:
-    assert read_mirrors(apt(**files)) == DebianArchives(main, security, key, is_named)
+    assert read_debian_mirrors(apt(**files)) == DebianArchives(main, security, key, is_named)
 
 
 @needs_apt
@@ -169,23 +169,23 @@ def test_the_file_of_mirrors_of_a_cloud_image_is_read(apt: Callable[..., dict[st
     mirrors = "# nearest first\nhttp://near.example/debian/\tpriority:1\nhttp://far.example/debian\ncopy:/x\n"
     source = f"Types: deb\nURIs: mirror+file://{tmp_path}/etc/mirrors/debian.list\nSuites: bookworm\nComponents: main\n"
     env = apt(mirrors__debian_list=mirrors, sources_list_d__debian_sources=source)
-    assert read_mirrors(env).main == ("http://near.example/debian", "http://far.example/debian")
+    assert read_debian_mirrors(env).main == ("http://near.example/debian", "http://far.example/debian")
 
 
 @needs_apt
 def test_sources_that_apt_cannot_read_are_named(apt: Callable[..., dict[str, str]]) -> None:
     with pytest.raises(FetchError, match=r"names no Debian archive: apt-get failed:\n(.|\n)*Malformed") as caught:
-        read_mirrors(apt(sources_list="deb\n"))
+        read_debian_mirrors(apt(sources_list="deb\n"))
     assert "DRYDOCK_DEBIAN_MIRROR" in caught.value.hint
 
 
 def test_a_mirror_in_the_environment_wins() -> None:
     env = {"DRYDOCK_DEBIAN_MIRROR": "https://one.example/debian/", "DRYDOCK_DEBIAN_KEYRING": "/key.gpg"}
-    assert read_mirrors(env) == DebianArchives(
+    assert read_debian_mirrors(env) == DebianArchives(
         ("https://one.example/debian",), ("https://one.example/debian-security",), "/key.gpg"
     )
     two_mirrors = {"DRYDOCK_DEBIAN_MIRROR": "https://one.example/debian https://two.example/security"}
-    assert read_mirrors(two_mirrors).security == ("https://two.example/security",)
+    assert read_debian_mirrors(two_mirrors).security == ("https://two.example/security",)
 
 
 STANZAS = """\
@@ -436,7 +436,7 @@ def test_without_a_debian_archive_in_apt_mirrors_yaml_names_one(
     monkeypatch.setattr("drydock.inputs.debs._read_apt_output", lambda *_: NOBLE)
     (tmp_path / "mirrors.yaml").write_text("indexes: {debian: https://m.example/debian/}\n")
     env = {"DRYDOCK_MIRRORS": str(tmp_path / "mirrors.yaml"), "DRYDOCK_DEBIAN_KEYRING": "/key.gpg"}
-    assert read_mirrors(env) == DebianArchives(
+    assert read_debian_mirrors(env) == DebianArchives(
         ("https://m.example/debian",), ("https://m.example/debian-security",), "/key.gpg"
     )
 

@@ -20,7 +20,7 @@ from drydock.config.server_access import Access
 from drydock.core.errors import DiskFullError, FetchError
 from drydock.core.http import Session, TransientRequestError, parse_origin, send_no_password
 from drydock.core.paths import ROOT
-from drydock.inputs import downloads as transfer_module
+from drydock.inputs import downloads
 from drydock.inputs.downloads import (
     ATTEMPTS,
     UnansweredError,
@@ -374,7 +374,7 @@ def test_ctrl_c_stops_a_fetch_before_it_has_all_files(
 
 
 def test_a_file_of_unknown_size_has_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transfer_module, "LARGEST_FILE", 1 << 20)
+    monkeypatch.setattr(downloads, "LARGEST_FILE", 1 << 20)
     store, access = Store(tmp_path / "store"), Access(pause=0.001, timeout=5)
     with Fake(lambda _: Answer(200, {}, itertools.repeat(bytes(1 << 16)))) as fake:
         endless_file = Wanted("endless.whl", "0" * 64, None, (f"http://{fake.host}/endless.whl",))

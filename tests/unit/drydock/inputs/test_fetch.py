@@ -14,7 +14,7 @@ from drydock.config.matrix import read_matrix
 from drydock.config.project_choice import DRYDOCK
 from drydock.core.errors import FetchError, UnresolvedError
 from drydock.core.project import Project
-from drydock.inputs import fetch as fetching
+from drydock.inputs import fetch
 from drydock.inputs.store import Store, default_store
 from drydock.model.locked import Lock, LockedImageBase, LockedPlatform, LockedWheel
 from drydock.model.variant import Variant
@@ -44,7 +44,7 @@ def test_the_wheels_folder_has_one_folder_per_layer_with_requirements(store: Sto
     for wheel in (torch, numpy, vllm):
         store.add([wheel.name.encode()], wheel.sha256, wheel.name)
     trims = {"torch": [{"distribution": "torch", "drop": ["torch/test/*"], "strip": []}]}
-    folder = fetching.wheel_folder({"torch": (torch, numpy), "vllm": (vllm,), "empty": ()}, store, trims)
+    folder = fetch.wheel_folder({"torch": (torch, numpy), "vllm": (vllm,), "empty": ()}, store, trims)
     wheel_files = sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
     assert wheel_files == [
         "empty/requirements.txt",
@@ -65,7 +65,7 @@ def test_the_tools_folder_has_executables_from_wheels_and_scripts(store: Store, 
     (tmp_path / "templates" / "tools").mkdir(parents=True)
     (tmp_path / "templates" / "tools" / "compile.py").write_text("pass\n")
     store.add([tool], sha256(tool), "uv")
-    folder = fetching.tool_folder((_wheel("uv", tool),), Project(tmp_path), store)
+    folder = fetch.tool_folder((_wheel("uv", tool),), Project(tmp_path), store)
     assert (folder / "uv").read_bytes() == b"\x7fELF"
     assert stat.S_IMODE((folder / "uv").stat().st_mode) == 0o755
     assert (folder / "compile.py").read_text() == "pass\n"
@@ -106,17 +106,17 @@ def lock(env: dict[str, str], make_wheel: Callable[..., tuple[str, bytes]], tool
 
 
 def test_a_second_fetch_needs_no_network(variant: Variant, lock: Lock, env: dict[str, str]) -> None:
-    contexts = fetching.fetch_inputs(DRYDOCK, variant, lock, "linux/amd64", env=env)
+    contexts = fetch.fetch_inputs(DRYDOCK, variant, lock, "linux/amd64", env=env)
     assert contexts["base"] == f"docker-image://debian:12@{DIGEST}"
     assert Path(contexts["wheels"], "all", "requirements.txt").read_text().startswith("app==1.0 --hash=sha256:")
     assert os.access(Path(contexts["tools"], "uv"), os.X_OK)
     nowhere = {**env, "PIP_FIND_LINKS": "/nothing", "PATH": "/nothing"}
-    assert fetching.fetch_inputs(DRYDOCK, variant, lock, "linux/amd64", offline=True, env=nowhere) == contexts
+    assert fetch.fetch_inputs(DRYDOCK, variant, lock, "linux/amd64", offline=True, env=nowhere) == contexts
 
 
 def test_without_programs_the_tools_are_scripts(variant: Variant, lock: Lock, env: dict[str, str]) -> None:
     without = {"wheels"}
-    contexts = fetching.fetch_inputs(
+    contexts = fetch.fetch_inputs(
         DRYDOCK, variant, lock, "linux/amd64", offline=True, without=without, with_programs=False, env=env
     )
     scripts = {path.name for path in DRYDOCK.glob("templates/tools/*.py")}
@@ -125,7 +125,7 @@ def test_without_programs_the_tools_are_scripts(variant: Variant, lock: Lock, en
 
 def test_offline_names_the_missing_files_with_sizes(variant: Variant, lock: Lock, env: dict[str, str]) -> None:
     with pytest.raises(FetchError) as caught:
-        fetching.fetch_inputs(DRYDOCK, variant, lock, "linux/amd64", offline=True, env=env)
+        fetch.fetch_inputs(DRYDOCK, variant, lock, "linux/amd64", offline=True, env=env)
     assert caught.value.problems[0].startswith("not in the store: 2 pinned inputs (")
     assert "--offline" not in str(caught.value)  # `bake` does not have the option
     assert {problem.split()[0] for problem in caught.value.problems[1:]} == {
@@ -142,7 +142,7 @@ def test_an_empty_store_is_an_error_of_a_few_lines(lock: Lock, variant: Variant,
     )
     many = lock.model_copy(update={"platforms": {"linux/amd64": pins.model_copy(update={"layers": {"all": wheels}})}})
     with pytest.raises(FetchError) as caught:
-        fetching.fetch_inputs(DRYDOCK, variant, many, "linux/amd64", offline=True, env=env)
+        fetch.fetch_inputs(DRYDOCK, variant, many, "linux/amd64", offline=True, env=env)
     assert "118 pinned inputs" in caught.value.problems[0]
     assert caught.value.problems[-1] == "  and 113 more"
     assert len(str(caught.value).splitlines()) <= 10
@@ -152,17 +152,17 @@ def test_an_unresolved_context_is_named_with_a_hint(variant: Variant, lock: Lock
     pins = lock.platforms["linux/amd64"].model_copy(update={"unresolved": {"base": "needs a login"}})
     bare = lock.model_copy(update={"platforms": {"linux/amd64": pins}})
     with pytest.raises(UnresolvedError, match="base is unresolved: needs a login") as caught:
-        fetching.fetch_inputs(DRYDOCK, variant, bare, "linux/amd64", env=env)
+        fetch.fetch_inputs(DRYDOCK, variant, bare, "linux/amd64", env=env)
 
     assert "`./inv lock --target cpu-vllm0.32`" in caught.value.hint
     assert "--context base=VALUE" in caught.value.hint
-    assert "base" not in fetching.fetch_inputs(DRYDOCK, variant, bare, "linux/amd64", without={"base"}, env=env)
+    assert "base" not in fetch.fetch_inputs(DRYDOCK, variant, bare, "linux/amd64", without={"base"}, env=env)
 
 
 def test_wheels_for_this_machines_python_are_fetched_by_hash(lock: Lock, env: dict[str, str]) -> None:
     wheels = lock.platforms["linux/amd64"].layers["all"]
     with pytest.raises(FetchError, match="not in the store: 1 pinned input "):
-        fetching.fetch_native_wheels(wheels, offline=True, env=env)
-    fetching.fetch_native_wheels(wheels, env=env)
-    fetching.fetch_native_wheels(wheels, offline=True, env=env)
+        fetch.fetch_native_wheels(wheels, offline=True, env=env)
+    fetch.fetch_native_wheels(wheels, env=env)
+    fetch.fetch_native_wheels(wheels, offline=True, env=env)
     assert default_store(env).has(wheels[0].sha256, wheels[0].size)

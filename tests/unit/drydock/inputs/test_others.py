@@ -16,8 +16,8 @@ from drydock.config.project_choice import DRYDOCK, find_project, read_settings
 from drydock.core.errors import DrydockError, FetchError, InputError, RegistryError, UntrustedError
 from drydock.core.paths import ROOT
 from drydock.core.project import Project
-from drydock.inputs import git as git_module
 from drydock.inputs import others, pinned_project, project_files
+from drydock.inputs.git import Limits
 from drydock.registry import registry_client
 from tests.support import layouts
 from tests.support.fake_registry import Answer, Fake, Seen
@@ -341,7 +341,7 @@ def test_a_link_in_a_commit_is_refused(tmp_path: Path) -> None:
 def test_a_large_repository_ends_the_fetch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     repository = write(tmp_path / "vendor", VENDOR)
     (repository / "large").write_bytes(hashlib.shake_128(b"").digest(3 << 20))
-    monkeypatch.setattr(pinned_project, "LIMITS", git_module.Limits(60, 1 << 20))
+    monkeypatch.setattr(pinned_project, "LIMITS", Limits(60, 1 << 20))
     error = refused(f"git+file://{repository}@{commit(repository)}")
     assert "more than 1 MiB, or damaged" in str(error)
 

@@ -13,12 +13,12 @@ from drydock.config.project_choice import DRYDOCK
 from drydock.core.errors import EngineError, FetchError, StaleError
 from drydock.engine import daemon
 from drydock.examine.hardening import SETID
-from drydock.inputs import debs as apt
 from drydock.inputs import fetch, rootfs
+from drydock.inputs.debs import fetch_packages
 from drydock.inputs.store import Store
 from drydock.lock.lockfile import path_of_lock, read_lock
 from drydock.model.locked import LockedDeb, LockedDebianBase
-from drydock.oci import image_layout as oci
+from drydock.oci import image_layout
 from tests.support import layouts
 from tests.support.hashes import sha256
 
@@ -118,7 +118,7 @@ def test_a_digest_mismatch_names_both_digests_and_the_version_of_mmdebstrap(
 ) -> None:
     layer = tmp_path / "layer.tar"
     layer.write_bytes(b"")
-    digest = oci.write_layout(tmp_path, layer, "linux/amd64", 1, "a test")
+    digest = image_layout.write_layout(tmp_path, layer, "linux/amd64", 1, "a test")
     rootfs.check_digest(tmp_path, digest, packages)
     with pytest.raises(StaleError, match=rf"{digest}, expected sha256:0000 \(mmdebstrap 1\.0\)"):
         rootfs.check_digest(tmp_path, "sha256:0000", packages)
@@ -146,9 +146,9 @@ def test_making_the_locked_base_again_gives_the_locked_digest(tmp_path: Path) ->
     assert isinstance(base, LockedDebianBase)
     source = fetch.rootfs_packages(base, "linux/amd64", lock.source_date_epoch)
     fresh = Store(tmp_path)
-    apt.fetch_packages((*source.packages, *source.bootstrap), base.snapshot, fresh, os.environ)
+    fetch_packages((*source.packages, *source.bootstrap), base.snapshot, fresh, os.environ)
     layout = rootfs.make_base(source, fresh)
-    assert oci.read_digest(layout) == base.digest
+    assert image_layout.read_digest(layout) == base.digest
     layer = max((layout / "blobs" / "sha256").iterdir(), key=lambda blob: blob.stat().st_size)
     with tarfile.open(layer) as tar:
         assert [member.name for member in tar if member.mode & SETID and not member.isdir()] == []
@@ -163,12 +163,12 @@ def test_a_base_to_record_is_made_from_its_packages(
         shutil.rmtree(final, ignore_errors=True)
         layer = store.home / f"layer-{len(layer_digests)}"
         layer.write_bytes(b"planted" if not layer_digests else b"made")
-        layer_digests.append(oci.write_layout(final, layer, source.platform, source.epoch, "x"))
+        layer_digests.append(image_layout.write_layout(final, layer, source.platform, source.epoch, "x"))
 
     monkeypatch.setattr(rootfs, "_make_base_layout", write)
     write(packages, store, rootfs.base_folder(packages, store))
-    assert oci.read_digest(rootfs.make_base(packages, store)) == layer_digests[0]
-    assert [oci.read_digest(rootfs.make_base(packages, store, to_record=True)) for _ in range(2)] == [
+    assert image_layout.read_digest(rootfs.make_base(packages, store)) == layer_digests[0]
+    assert [image_layout.read_digest(rootfs.make_base(packages, store, to_record=True)) for _ in range(2)] == [
         layer_digests[1]
     ] * 2
     assert len(layer_digests) == 2
@@ -180,7 +180,7 @@ def test_a_base_is_made_again_of_an_image_on_it(
 ) -> None:
     files = layouts.tar([("etc/os-release", b"bookworm", {"mtime": 1})])
     (tmp_path / "layer").write_bytes(files)
-    digest = oci.write_layout(
+    digest = image_layout.write_layout(
         tmp_path / "base", tmp_path / "layer", "linux/amd64", 1, rootfs._describe_author("bookworm")
     )
     image = layouts.write(tmp_path / "image", files, b"vllm", suffix=suffix)
@@ -190,10 +190,10 @@ def test_a_base_is_made_again_of_an_image_on_it(
     rootfs.restore_base_layout(packages, store, digest, other_layout)
     assert [path for path in final.parent.iterdir() if path.name != "lock"] == []
     rootfs.restore_base_layout(packages, store, digest, image)
-    assert oci.is_intact_layout(final)
-    assert oci.read_digest(final) == digest
+    assert image_layout.is_intact_layout(final)
+    assert image_layout.read_digest(final) == digest
     rootfs.restore_base_layout(packages, store, digest, other_layout)
-    assert oci.read_digest(final) == digest
+    assert image_layout.read_digest(final) == digest
 
 
 def test_a_base_of_an_image_is_bounded(
@@ -201,7 +201,7 @@ def test_a_base_of_an_image_is_bounded(
 ) -> None:
     monkeypatch.setattr(rootfs, "LARGEST", 1 << 20)
     (tmp_path / "layer").write_bytes(bytes(4 << 20))
-    digest = oci.write_layout(
+    digest = image_layout.write_layout(
         tmp_path / "base", tmp_path / "layer", "linux/amd64", 1, rootfs._describe_author("bookworm")
     )
     rootfs.restore_base_layout(packages, store, digest, layouts.write(tmp_path / "image", bytes(4 << 20)))

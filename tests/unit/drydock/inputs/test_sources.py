@@ -14,8 +14,8 @@ from typing import Any, Literal, NamedTuple
 import pytest
 
 from drydock.core.errors import FetchError, InputError
-from drydock.inputs import git as git_command
 from drydock.inputs import git_objects, source_tree, sources
+from drydock.inputs.git import network_environment, run_limited_git
 from drydock.inputs.store import Store
 from drydock.inputs.uv import Environment
 from drydock.model.locked import LockedSource, LockedWheel
@@ -590,6 +590,6 @@ def test_a_busy_host_is_asked_again_after_the_time_that_it_names(
 
     with Fake(answer) as fake:
         words = ("ls-remote", "--end-of-options", f"http://{fake.host}/r.git", "HEAD")
-        env = git_command.network_environment({**os.environ, "HOME": str(tmp_path)})
-        assert git_command.run_limited_git(words, "code", env) == f"{'a' * 40}\tHEAD\n".encode()
+        env = network_environment({**os.environ, "HOME": str(tmp_path)})
+        assert run_limited_git(words, "code", env) == f"{'a' * 40}\tHEAD\n".encode()
     assert pauses.count(7.0) == 1

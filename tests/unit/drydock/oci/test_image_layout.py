@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from drydock.oci import image_layout as oci
+from drydock.oci import image_layout
 from drydock.oci.image_layout import read_digest, write_layout
 from tests.support import layouts
 from tests.support.hashes import sha256
@@ -43,38 +43,28 @@ def test_a_layout_is_whole_and_every_blob_is_what_its_name_says(tmp_path: Path) 
 def _image(folder: Path) -> tuple[Path, Path]:
     """Return a layout and the blob of its layer."""
     layout = layouts.write(folder, b"a layer", suffix="")
-    return layout, oci.path_of_blob(layout, oci.read_manifest(layout)["layers"][0]["digest"])
+    return layout, image_layout.path_of_blob(layout, image_layout.read_manifest(layout)["layers"][0]["digest"])
+
+
+def _judge_layout(layout: Path) -> tuple[bool, bool, bool]:
+    """Return whether a layout has its blobs, of the right sizes, with the right contents."""
+    judges = (image_layout.is_sized_layout, image_layout.is_sound_layout, image_layout.is_intact_layout)
+    return tuple(judge(layout) for judge in judges)  # type: ignore[return-value]
 
 
 def test_a_layout_without_a_layer_is_not_whole(tmp_path: Path) -> None:
     layout, layer = _image(tmp_path)
-    assert (oci.is_sized_layout(layout), oci.is_sound_layout(layout), oci.is_intact_layout(layout)) == (
-        True,
-        True,
-        True,
-    )
+    assert _judge_layout(layout) == (True, True, True)
     layer.unlink()
-    assert (oci.is_sized_layout(layout), oci.is_sound_layout(layout), oci.is_intact_layout(layout)) == (
-        False,
-        False,
-        False,
-    )
+    assert _judge_layout(layout) == (False, False, False)
 
 
 def test_a_truncated_layer_is_seen_by_its_size_and_a_changed_one_by_its_hash(tmp_path: Path) -> None:
     layout, layer = _image(tmp_path)
     layer.write_bytes(b"A layer")
-    assert (oci.is_sized_layout(layout), oci.is_sound_layout(layout), oci.is_intact_layout(layout)) == (
-        True,
-        False,
-        False,
-    )
+    assert _judge_layout(layout) == (True, False, False)
     layer.write_bytes(b"a la")
-    assert (oci.is_sized_layout(layout), oci.is_sound_layout(layout), oci.is_intact_layout(layout)) == (
-        False,
-        False,
-        False,
-    )
+    assert _judge_layout(layout) == (False, False, False)
 
 
 @pytest.mark.parametrize(
@@ -83,37 +73,33 @@ def test_a_truncated_layer_is_seen_by_its_size_and_a_changed_one_by_its_hash(tmp
 def test_a_damaged_index_is_no_layout_and_no_traceback(tmp_path: Path, index: str) -> None:
     layout, _ = _image(tmp_path)
     (layout / "index.json").write_text(index)
-    assert (oci.is_sized_layout(layout), oci.is_sound_layout(layout), oci.is_intact_layout(layout)) == (
-        False,
-        False,
-        False,
-    )
+    assert _judge_layout(layout) == (False, False, False)
 
 
 def test_a_base_of_several_platforms_is_whole_with_one_of_them(tmp_path: Path) -> None:
     layout, layer = _image(tmp_path)
-    inner = {"digest": oci.read_digest(layout), "size": 1}
+    inner = {"digest": image_layout.read_digest(layout), "size": 1}
     absent = {"digest": f"sha256:{'0' * 64}", "size": 1}
     layouts.name(layout, {"manifests": [absent, inner]})
-    assert oci.is_intact_layout(layout)
+    assert image_layout.is_intact_layout(layout)
     layer.unlink()
-    assert not oci.is_intact_layout(layout)
+    assert not image_layout.is_intact_layout(layout)
 
 
 def test_a_digest_that_leads_out_of_a_layout_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="invalid digest"):
-        oci.path_of_blob(tmp_path, "sha256:../../../etc/passwd")
+        image_layout.path_of_blob(tmp_path, "sha256:../../../etc/passwd")
 
 
 def test_a_layout_with_a_pipe_is_not_whole(tmp_path: Path) -> None:
     folder = layouts.write(tmp_path, b"layer")
-    for item in oci.read_descriptors(folder):
-        path = oci.path_of_blob(folder, item["digest"])
+    for item in image_layout.read_descriptors(folder):
+        path = image_layout.path_of_blob(folder, item["digest"])
         data = path.read_bytes()
         path.unlink()
         os.mkfifo(path)
-        assert not oci.is_sound_layout(folder)
-        assert not oci.is_intact_layout(folder)
+        assert not image_layout.is_sound_layout(folder)
+        assert not image_layout.is_intact_layout(folder)
         path.unlink()
         path.write_bytes(data)
-    assert oci.is_sound_layout(folder)
+    assert image_layout.is_sound_layout(folder)

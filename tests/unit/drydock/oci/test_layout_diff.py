@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from drydock.core.errors import BuildError
-from drydock.oci import image_layout as oci
+from drydock.oci import image_layout
 from drydock.oci.layout_diff import LayoutDifference, compare_layouts
 from tests.support import layouts
 
@@ -77,8 +77,8 @@ def test_a_missing_layer_is_a_difference_of_the_manifest(tmp_path: Path) -> None
 def test_what_an_index_says_is_checked_before_two_layouts_are_equal(tmp_path: Path) -> None:
     first, second = layout(tmp_path / "a", SAME), layout(tmp_path / "b", SAME)
     third = layout(tmp_path / "c", {**SAME, "opt/file": (b"other", {"mtime": 1})})
-    manifest = oci.path_of_blob(third, oci.read_digest(third)).read_bytes()
-    oci.path_of_blob(second, oci.read_digest(second)).write_bytes(manifest)
+    manifest = image_layout.path_of_blob(third, image_layout.read_digest(third)).read_bytes()
+    image_layout.path_of_blob(second, image_layout.read_digest(second)).write_bytes(manifest)
 
     with pytest.raises(BuildError, match="b: damaged: a blob is missing or does not match its digest"):
         compare_layouts(first, second)

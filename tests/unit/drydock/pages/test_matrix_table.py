@@ -15,7 +15,7 @@ from drydock.config.project_choice import DRYDOCK
 from drydock.core.errors import InputError
 from drydock.core.paths import ROOT
 from drydock.core.project import Project
-from drydock.lock import lockfile as locks
+from drydock.lock import lockfile
 from drydock.lock.image_record import PlatformRecord, make_evidence, name_of_record, write_platform_record
 from drydock.model.variant import Variant
 from drydock.pages import matrix_table
@@ -76,7 +76,7 @@ def test_tests_show_stand_ins_of_drydocks_own_rows_only(root: Path, variant: Var
 def write_full_proof(root: Path, variant: Variant) -> str:
     """Write that the image served, and that its foundation was built from the packages; return the date."""
     project = Project(root)
-    lock = locks.read_lock(locks.path_of_lock(project, variant.id))
+    lock = lockfile.read_lock(lockfile.path_of_lock(project, variant.id))
     job = Job(variant=variant, lock=lock, platform=variant.platforms[0], project=project)
     digest = f"sha256:{'1' * 64}"
     image = make_evidence(project, digest, job.inputs_sha256, ["test_it"])
@@ -107,7 +107,7 @@ def test_a_change_to_the_foundation_leaves_the_date_of_its_proof(root: Path, var
 
 
 def test_without_a_lock_there_is_no_tier(root: Path, variant: Variant) -> None:
-    locks.path_of_lock(Project(root), variant.id).unlink()
+    lockfile.path_of_lock(Project(root), variant.id).unlink()
     assert shown(root, variant) == (False, "none")
 
 

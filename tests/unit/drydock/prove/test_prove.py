@@ -13,7 +13,7 @@ import pytest
 from drydock.build import build
 from drydock.core.errors import BuildError, EngineError
 from drydock.prove import demo, prove
-from drydock.run import docker_command as manifests
+from drydock.run import docker_command
 from drydock.run.container import Container, RunRequest
 from tests.support.containers import NODES, RUNTIME, machine, made, variant
 from tests.unit.drydock.verbs.test_run_verb import FakeHere
@@ -55,7 +55,7 @@ def wanted(folder: Path) -> Container:
 
 def test_the_built_image_is_started_on_loopback_with_a_known_name(tmp_path: Path) -> None:
     container = wanted(tmp_path)
-    published = [option[1] for option in manifests.docker_options(container) if option[0] == "--publish"]
+    published = [option[1] for option in docker_command.docker_options(container) if option[0] == "--publish"]
 
     assert container.image == BUILT.image
     assert container.arguments == ("serve", "--model", "org/model", "--served-model-name", "proof", "--x")

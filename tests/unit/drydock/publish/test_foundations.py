@@ -19,8 +19,7 @@ from drydock.core.errors import InputError
 from drydock.engine import daemon
 from drydock.inputs import indexes
 from drydock.model.shared_options import TrustOptions
-from drydock.oci import image_layout as oci
-from drydock.oci import strict
+from drydock.oci import image_layout, strict
 from drydock.publish import foundations
 from tests.support.fake_registry import Answer
 from tests.support.foundations import Change, Shared, left, record, row_without_foundation, unchanged, write
@@ -59,7 +58,7 @@ def foundation_layout(tmp_path: Path) -> Path:
 @pytest.fixture
 def committed(job: Job, foundation_layout: Path) -> Job:
     """The row with a lock that has the digest."""
-    return record(job, oci.read_digest(foundation_layout))
+    return record(job, image_layout.read_digest(foundation_layout))
 
 
 @pytest.fixture
@@ -82,7 +81,7 @@ def test_the_committed_one_is_pulled_by_its_digest(committed: Job, registry: Sha
     assert pulled(committed, registry)
     assert content(committed.foundation) == content(foundation_layout)
     assert left(committed) == [committed.foundation_key]
-    assert registry.seen[0].path.endswith(f"/manifests/{oci.read_digest(foundation_layout)}")
+    assert registry.seen[0].path.endswith(f"/manifests/{image_layout.read_digest(foundation_layout)}")
 
 
 # --- a registry that is wrong ---------------------------------------------------------------------------------------
@@ -182,7 +181,7 @@ def test_without_digest_and_key_nothing_is_asked_for(
 
 
 def test_a_digest_counts_for_its_own_key_only(job: Job, foundation_layout: Path) -> None:
-    digest = oci.read_digest(foundation_layout)
+    digest = image_layout.read_digest(foundation_layout)
     assert record(job, digest, key="1" * 64).committed_foundation is None
     assert record(job, digest).committed_foundation == digest
     newer = job.lock.model_copy(update={"source_date_epoch": job.lock.source_date_epoch + 1})
@@ -216,7 +215,7 @@ def cosign(folder: Path, script: str, patch: pytest.MonkeyPatch) -> Path:
 def test_a_signed_one_counts_if_the_signature_is_for_its_key(
     job: Job, foundation_layout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    words = cosign(tmp_path, f"echo {oci.read_digest(foundation_layout)}", monkeypatch)
+    words = cosign(tmp_path, f"echo {image_layout.read_digest(foundation_layout)}", monkeypatch)
     with Shared(foundation_layout, job.foundation_key) as registry:
         assert pulled(job, registry, KEY)
     assert content(job.foundation) == content(foundation_layout)
@@ -274,7 +273,7 @@ def test_what_is_no_foundation_is_refused_although_its_digest_is_committed(
 ) -> None:
     config, manifest = WRONG[name]
     digest = write(tmp_path / "wrong", config=config, manifest=manifest)
-    data = oci.path_of_blob(tmp_path / "wrong", digest).read_bytes()
+    data = image_layout.path_of_blob(tmp_path / "wrong", digest).read_bytes()
     write(tmp_path / "right")
     with Shared(tmp_path / "right") as registry:
         for path in (tmp_path / "wrong" / "blobs" / "sha256").iterdir():
@@ -301,7 +300,7 @@ def builds(foundation_layout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPa
         shutil.copytree(foundation_layout, layout, dirs_exist_ok=True)
 
     def complete(_: object, layout: Path, below: Path, *__: object) -> None:
-        built_parts.append(f"image on {oci.read_digest(below)}")
+        built_parts.append(f"image on {image_layout.read_digest(below)}")
         shutil.copytree(tmp_path / "image", layout, dirs_exist_ok=True)
 
     monkeypatch.setattr(daemon, "ensure_engine", lambda **_: None)
@@ -321,7 +320,7 @@ def test_a_build_stands_on_a_pulled_foundation(
     committed: Job, registry: Shared, foundation_layout: Path, builds: list[str]
 ) -> None:
     assert "pull" in built(committed, registry).phases
-    assert builds == [f"image on {oci.read_digest(foundation_layout)}"]
+    assert builds == [f"image on {image_layout.read_digest(foundation_layout)}"]
 
 
 @pytest.mark.parametrize("fault", ["gone", "one bit", "truncated"])
@@ -330,7 +329,7 @@ def test_a_wrong_registry_does_not_change_a_build(
 ) -> None:
     registry.faults["layer"] = FAULTS[fault]
     built(committed, registry)
-    assert builds == ["foundation", f"image on {oci.read_digest(foundation_layout)}"]
+    assert builds == ["foundation", f"image on {image_layout.read_digest(foundation_layout)}"]
 
 
 @pytest.mark.parametrize("how", [{"no_cache": True}, {"may_pull": False}])
@@ -348,7 +347,7 @@ def test_a_kept_foundation_is_not_pulled_again(
     shutil.copytree(foundation_layout, committed.foundation)
     built(committed, registry)
     assert registry.seen == []
-    assert builds == [f"image on {oci.read_digest(foundation_layout)}"]
+    assert builds == [f"image on {image_layout.read_digest(foundation_layout)}"]
 
 
 # --- what the user names --------------------------------------------------------------------------------------------

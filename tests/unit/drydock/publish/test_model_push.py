@@ -18,7 +18,7 @@ from drydock.core.errors import DrydockError, FetchError, InputError
 from drydock.core.files import format_json
 from drydock.inputs.models import MANIFEST, ModelFile, ModelFolder
 from drydock.model.record import dump_record
-from drydock.publish import model_push as publishing
+from drydock.publish import model_push
 from drydock.publish.model_push import TarContent, layers_of
 from drydock.registry.blobs import FileContent
 from tests.support.model_folder import FILES, write
@@ -94,7 +94,7 @@ def test_any_part_of_a_layer_can_be_sent_again(tmp_path: Path) -> None:
 def test_weights_share_layers_where_there_are_more_than_engines_mount(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(publishing, "MOST_LAYERS", 2)
+    monkeypatch.setattr(model_push, "MOST_LAYERS", 2)
     names = [f"model-{number}.safetensors" for number in range(5)]
     folder = write(tmp_path / "m", {"config.json": b"{}", **{name: name.encode() for name in names}})
     assert [[*layer] for layer in content(layers_of(folder)[1])] == [["config.json", MANIFEST], names[:3], names[3:]]

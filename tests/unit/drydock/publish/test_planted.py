@@ -14,7 +14,7 @@ from drydock.attest.documents import make_documents
 from drydock.core.errors import UntrustedError
 from drydock.core.project import Project
 from drydock.lock import image_record
-from drydock.oci import image_layout as oci
+from drydock.oci import image_layout
 from drydock.publish.push import list_built_layouts
 from tests.support.filled_registry import StockedRepository
 from tests.support.local_registry import PLATFORMS, SITE, VARIANT, Change, Link, publish
@@ -44,7 +44,7 @@ def test_an_image_of_what_the_repository_pins_is_attested(local: StockedReposito
 
 def test_without_a_recorded_digest_nothing_is_published(local: StockedRepository) -> None:
     local.forget(PLATFORM)
-    digest = oci.read_digest(local.layout(PLATFORM))
+    digest = image_layout.read_digest(local.layout(PLATFORM))
     with pytest.raises(UntrustedError, match=f"records no digest for these inputs, expected {digest}") as error:
         publish(local.root, "registry.example")
     assert f"./inv verify --target {VARIANT} --record" in error.value.hint
@@ -119,6 +119,6 @@ PLANTED: dict[str, tuple[Callable[[StockedRepository], Change], str]] = {
 @pytest.mark.parametrize("name", PLANTED)
 def test_what_was_planted_into_an_image_is_named(name: str, local: StockedRepository) -> None:
     planted, message = PLANTED[name]
-    local.record(PLATFORM, oci.read_digest(local.write_build(PLATFORM, planted(local))))
+    local.record(PLATFORM, image_layout.read_digest(local.write_build(PLATFORM, planted(local))))
     with pytest.raises(UntrustedError, match=message):
         attested(local)

@@ -10,7 +10,6 @@ import pytest
 from drydock.config.server_access import Access
 from drydock.core.errors import RegistryError
 from drydock.oci.reference import parse_reference
-from drydock.registry import blobs as blobs_module
 from drydock.registry.blobs import Blobs
 from drydock.registry.registry_client import Client
 from tests.support.fake_registry import Answer, Fake, Seen
@@ -74,8 +73,8 @@ def push(fake: Fake, folder: Path) -> str:
 
 @pytest.fixture(autouse=True)
 def _small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(blobs_module, "CHUNK", 1024)
-    monkeypatch.setattr(blobs_module, "SMALLEST_CHUNK", 32)
+    monkeypatch.setattr("drydock.registry.blobs.CHUNK", 1024)
+    monkeypatch.setattr("drydock.registry.blobs.SMALLEST_CHUNK", 32)
 
 
 def test_the_minimum_chunk_size_is_respected_and_no_byte_is_sent_twice_after_a_lost_answer(tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ from tests.support import hostile, topologies
 from tests.support.containers import machine, made
 from tests.support.systemd import unquoted
 from tests.unit.drydock.run.test_apptainer import in_a_shell
-from tests.unit.drydock.topology.render import test_formats as formats
+from tests.unit.drydock.topology.render import test_formats
 
 TEXT = st.one_of(
     hostile.texts(),
@@ -99,13 +99,13 @@ def test_a_word_and_a_value_are_read_as_they_were_given(form: str, word: str, va
     assert READERS[form](container, tmp_path) == (word, value)
 
 
-@pytest.mark.parametrize("reader", formats.READERS.values(), ids=list(formats.READERS))
+@pytest.mark.parametrize("reader", test_formats.READERS.values(), ids=list(test_formats.READERS))
 @property_test
 @given(text=TEXT)
 def test_a_text_of_a_topology_is_read_as_it_was_planned(reader: Callable[..., Any], text: str) -> None:
-    plan = formats.hostile(text)
+    plan = test_formats.hostile(text)
 
-    assert reader(plan) == formats.planned(plan)
+    assert reader(plan) == test_formats.planned(plan)
 
 
 @given(name=TEXT)

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from drydock.build import build
-from drydock.build import standins as stubs
+from drydock.build import build, standins
 from drydock.config.project_choice import DRYDOCK
 from drydock.core.errors import HostError, InputError
 from drydock.core.paths import ROOT
@@ -28,7 +27,7 @@ def started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     argv: list[str] = []
     monkeypatch.setenv("DRYDOCK_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(daemon, "ensure_engine", lambda: None)
-    monkeypatch.setattr(stubs, "stand_in", lambda _, target: target)
+    monkeypatch.setattr(standins, "stand_in", lambda _, target: target)
     built_image = build.Built(
         variant="", platform="", image=IMAGE, digest="", inputs_sha256="", layout="", seconds=0, phases={}
     )

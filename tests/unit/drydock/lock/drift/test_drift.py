@@ -189,11 +189,11 @@ def test_a_source_without_tag_or_branch_is_told_as_one_that_nobody_can_ask() -> 
 
 def find_unlocked(variant: Variant) -> Drift:
     """Look at a variant whose lock is of other inputs."""
-    from drydock.lock.drift import drift_search as module  # noqa: PLC0415 - one test's
+    from drydock.lock.drift import drift_search  # noqa: PLC0415 - one test's
 
-    notes = module.Notes()
+    notes = drift_search.Notes()
     upstream = Echo(variant)
-    module._Platform(variant, variant.platforms[0], upstream.pins, upstream, notes).compare_all()
+    drift_search._Platform(variant, variant.platforms[0], upstream.pins, upstream, notes).compare_all()
     return Drift(drifted=(), beyond=(), not_asked=tuple(notes.not_asked), asked=notes.asked)
 
 
