@@ -19,7 +19,7 @@ from entrypoints.decide.parallelism.hosts import make_reach_fields
 from entrypoints.decide.parallelism.visible import restricted_by_number
 from entrypoints.decide.records import Decision
 from entrypoints.model.read import ModelFacts
-from entrypoints.request.flags import BATCHED, BLOCK, QUANTIZATION
+from entrypoints.request.flags import BATCHED, BLOCK_SIZE, QUANTIZATION
 from entrypoints.request.vllm_flags import UserFlags, parse_count
 
 VISIBLE = "TOPS_VISIBLE_DEVICES"
@@ -85,7 +85,7 @@ def make_enflame_rules(case: EnflameCase, dtype: str) -> Rules:
         activations=numbers.bytes("activations_gib"),
         element=element_bytes(dtype),
         kv_element=1 if cache.startswith(("int8", "fp8")) else element_bytes(dtype),
-        block=case.given.number(BLOCK) or 64,
+        block=case.given.number(BLOCK_SIZE) or 64,
         expert="needed",
         data=False,  # each engine is a separate server that reads its rank from VLLM_DP_RANK
     )

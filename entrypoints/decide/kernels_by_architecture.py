@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from entrypoints.core.parse import parse_version_numbers
 from entrypoints.core.records import Value
 from entrypoints.model.read import ModelFacts
-from entrypoints.request.flags import BLOCK
+from entrypoints.request.flags import BLOCK_SIZE
 from entrypoints.request.vllm_flags import UserFlags
 
 AITER, AITER_EXPERTS = "VLLM_ROCM_USE_AITER", "VLLM_ROCM_USE_AITER_MOE"
@@ -46,14 +46,14 @@ RULES = (
     Rule(("MiMoV2FlashForCausalLM",), AITER, "0", "XiaomiMiMo/MiMo-V2-Flash", "rocm", _INSTINCT),
     Rule(_M3, AITER_ATTENTION, "0", "MiniMaxAI/MiniMax-M3", "rocm", ("gfx942",), ("mxfp8",)),
     Rule(_M3, BREAKABLE, "0", "MiniMaxAI/MiniMax-M3", "rocm"),
-    Rule(_M3, BLOCK, "128", "MiniMaxAI/MiniMax-M3"),
+    Rule(_M3, BLOCK_SIZE, "128", "MiniMaxAI/MiniMax-M3"),
     Rule(("KimiK3ForConditionalGeneration",), BREAKABLE, "0", "moonshotai/Kimi-K3", "rocm"),
     Rule(_V4, BREAKABLE, "0", "deepseek-ai/DeepSeek-V4-Flash", "cuda", ("12.1",)),
-    Rule(_V4, BLOCK, "256", "deepseek-ai/DeepSeek-V4-Flash"),
-    Rule(("DeepseekV32ForCausalLM",), BLOCK, "1", "deepseek-ai/DeepSeek-V3.2-Exp", "rocm"),
-    Rule(("Dots3NoteForCausalLM",), BLOCK, "64", "dots-studio/dots3-note-prev"),
-    Rule(_INKLING, BLOCK, "128", "thinkingmachines/Inkling", "rocm"),
-    Rule(("GptOssForCausalLM",), BLOCK, "64", "openai/gpt-oss-120b", "rocm", _INSTINCT),
+    Rule(_V4, BLOCK_SIZE, "256", "deepseek-ai/DeepSeek-V4-Flash"),
+    Rule(("DeepseekV32ForCausalLM",), BLOCK_SIZE, "1", "deepseek-ai/DeepSeek-V3.2-Exp", "rocm"),
+    Rule(("Dots3NoteForCausalLM",), BLOCK_SIZE, "64", "dots-studio/dots3-note-prev"),
+    Rule(_INKLING, BLOCK_SIZE, "128", "thinkingmachines/Inkling", "rocm"),
+    Rule(("GptOssForCausalLM",), BLOCK_SIZE, "64", "openai/gpt-oss-120b", "rocm", _INSTINCT),
 )
 """What is left out: settings for speed alone, and backends of attention, whose names change with versions."""
 

@@ -12,8 +12,16 @@ from typing import Any
 from entrypoints.checks.findings import make_notice
 from entrypoints.core.errors import HOST, MODEL, USAGE, EntrypointError
 from entrypoints.core.records import Facts, Notice, Value
-from entrypoints.decide.cpu import rank_memory as mem
 from entrypoints.decide.cpu.binding import list_rank_domains
+from entrypoints.decide.cpu.rank_memory import (
+    CacheDemand,
+    Load,
+    RankRoom,
+    compute_useful_cache,
+    find_longest_sequence,
+    smallest_room,
+    whole_gib,
+)
 from entrypoints.decide.decision_input import Case
 from entrypoints.decide.records import GIB, Decision, does_not_fit, gib
 from entrypoints.model.geometry import Geometry
@@ -137,27 +145,27 @@ def _count_weight_bytes(case: OpenvinoCase, size: int) -> int:
     return case.model.weights.loaded(size) if case.model.weights else 0
 
 
-def _find_room_beside_weights(case: OpenvinoCase, size: int) -> mem.RankRoom:
+def _find_room_beside_weights(case: OpenvinoCase, size: int) -> RankRoom:
     """Return the memory left by the weights: during conversion, PyTorch's and OpenVINO's copies coexist."""
     copies, weights = case.thresholds.whole("weights_copies"), case.model.weights
     weight_copies = _count_weight_bytes(case, 2) * (copies - 1) + _count_weight_bytes(case, size)
-    load = mem.Load(weight_copies, weights.on_disk if weights else 0, 1)
-    return mem.smallest_room(case.facts, (), load, case.thresholds)
+    load = Load(weight_copies, weights.on_disk if weights else 0, 1)
+    return smallest_room(case.facts, (), load, case.thresholds)
 
 
-def _count_whole_gib(case: OpenvinoCase, room: mem.RankRoom) -> int:
+def _count_whole_gib(case: OpenvinoCase, room: RankRoom) -> int:
     share = "kv_memory_share" if case.model.weights else "kv_share_of_unknown_model"
-    return mem.whole_gib(room, case.thresholds.number(share))
+    return whole_gib(room, case.thresholds.number(share))
 
 
-def _choose_cache_size(case: OpenvinoCase, room: mem.RankRoom, most: int) -> dict[str, Value]:
+def _choose_cache_size(case: OpenvinoCase, room: RankRoom, most: int) -> dict[str, Value]:
     geometry, length = case.model.geometry, case.length
     if geometry is None or length is None:
         return {KV_SPACE: Value(str(most), f"{room.describe()}; {case.model.unknown or 'its length is unknown'}")}
     cores = max(len(domain.cores) for domain in list_rank_domains(case.facts))  # the plugin uses one socket
     tokens = cores * case.thresholds.whole("kv_tokens_per_core")
     sequences = case.given.number("--max-num-seqs") or case.given.intents.concurrency or _SEQUENCES
-    use = mem.compute_useful_cache(geometry, mem.CacheDemand(length, sequences, tokens), case.kv_size, 1)
+    use = compute_useful_cache(geometry, CacheDemand(length, sequences, tokens), case.kv_size, 1)
     four = "4, the plugin's default: independent of machine and model"
     if use.space < most:
         instead = (four, f"{most}: would fit, but requests could not use it")
@@ -180,7 +188,7 @@ def _choose_fitting_length(case: OpenvinoCase, geometry: Geometry, length: int, 
     if need <= space * GIB:
         because = "the sum of the upper ends of --input-range and --output-range"
         return {LENGTH: Value(str(length), because)} if from_intents and not case.given.flag(LENGTH) else {}
-    longest = mem.find_longest_sequence(geometry, space * GIB, case.kv_size, 1)
+    longest = find_longest_sequence(geometry, space * GIB, case.kv_size, 1)
     if case.given.flag(LENGTH) or from_intents or longest < case.thresholds.whole("shortest_context"):
         message = f"{case.model.name}: {length} tokens need {gib(need)} of KV cache, {space} GiB are available"
         raise does_not_fit(message, f"{LENGTH} {longest} fits; or use more memory")

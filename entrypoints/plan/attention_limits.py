@@ -15,7 +15,7 @@ from entrypoints.core.parse import parse_version_numbers
 from entrypoints.core.records import Facts
 from entrypoints.model.read import ModelFacts
 from entrypoints.plan.refusal import Refusal
-from entrypoints.request.flags import ATTENTION_BACKEND, ATTENTION_CONFIG, BLOCK, CACHE_TYPE, DTYPE, NO_LATENT
+from entrypoints.request.flags import ATTENTION_BACKEND, ATTENTION_CONFIG, BLOCK_SIZE, CACHE_TYPE, DTYPE, NO_LATENT
 from entrypoints.request.option_values import read_json_key
 from entrypoints.request.vllm_lists import VllmLists
 
@@ -99,7 +99,7 @@ def _describe_layer(
     cache_type = str(settings.get(CACHE_TYPE) or "auto")
     if cache_type.startswith(("turboquant", "ultraquant", "octave")):  # some layers keep the type of the model
         cache_type = "auto"
-    block = str(settings.get(BLOCK) or "")
+    block = str(settings.get(BLOCK_SIZE) or "")
     capabilities = [parse_version_numbers(device.architecture) for device in facts.devices]
     is_known = accelerator == "cuda" and capabilities and all(capabilities)
     return Layer(
@@ -121,8 +121,8 @@ def _refused_on_cpu(layer: Layer, backends: Mapping[str, Mapping[str, Any]]) -> 
     """
     sizes = backends.get("CPU_ATTN", {}).get("block_sizes", ())
     if layer.block and not layer.latent and sizes and all(layer.block % size for size in sizes):
-        problem = f"{BLOCK} {layer.block}, for which the attention backend has no kernel"
-        yield Refusal(BLOCK, problem, f"a multiple of {' or '.join(map(str, sizes))}")
+        problem = f"{BLOCK_SIZE} {layer.block}, for which the attention backend has no kernel"
+        yield Refusal(BLOCK_SIZE, problem, f"a multiple of {' or '.join(map(str, sizes))}")
 
 
 def _refused_backend(accelerator: str, name: str, layer: Layer, lists: VllmLists) -> Iterator[Refusal]:
@@ -150,8 +150,8 @@ def _refused_by_all(accelerator: str, layer: Layer, lists: VllmLists) -> Iterato
     taking = [*_find_takers(accelerator, layer._replace(block=0), lists)]
     if layer.block and taking:
         sizes = sorted({size for name in taking for size in backends[name].get("block_sizes", ())})
-        problem = f"{BLOCK} {layer.block}, for which no attention backend has a kernel"
-        yield Refusal(BLOCK, problem, f"a multiple of {' or '.join(map(str, sizes))}")
+        problem = f"{BLOCK_SIZE} {layer.block}, for which no attention backend has a kernel"
+        yield Refusal(BLOCK_SIZE, problem, f"a multiple of {' or '.join(map(str, sizes))}")
         return
     taking = [*_find_takers(accelerator, _without_options(layer), lists)]
     types = sorted({word for name in taking for word in backends[name].get("kv_cache_dtypes", ())})
@@ -194,7 +194,7 @@ def _find_reasons(backend: Mapping[str, Any], layer: Layer) -> Iterator[str]:
     if layer.cache_type and not _takes_cache_type(backend, layer):
         yield f"{CACHE_TYPE} {layer.cache_type}"
     if layer.block and all(layer.block % size for size in backend.get("block_sizes", (1,))):
-        yield f"{BLOCK} {layer.block}"
+        yield f"{BLOCK_SIZE} {layer.block}"
     if layer.capability and not _has_capability(backend.get("capability", {}), layer.capability):
         yield f"compute capability {'.'.join(map(str, layer.capability))}"
 

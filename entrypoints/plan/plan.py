@@ -32,12 +32,25 @@ from entrypoints.decide.cpu.executor import PYTHON_PATH
 from entrypoints.decide.parallelism import loading
 from entrypoints.decide.parallelism.demand import as_overridden, check_length, length_notices
 from entrypoints.decide.records import Decision
-from entrypoints.host.limits import choose_raised_limits
-from entrypoints.host.limits import make_limit_reasons as limit_reasons
+from entrypoints.host.limits import choose_raised_limits, make_limit_reasons
 from entrypoints.model.read import ModelFacts
 from entrypoints.plan import guard_settings, inputs, parsers, placement
-from entrypoints.plan import ranks as over
 from entrypoints.plan.later_downloads import choose_vocabulary, find_later_downloads
+from entrypoints.plan.ranks import (
+    Across,
+    devices_of_rank,
+    find_rank_notices,
+    is_client_facing,
+    keep_rank_settings,
+    make_group,
+    make_serve_command,
+    of_rank,
+    rank_settings,
+    ray_head,
+    ray_worker,
+    read_across,
+    uses_ray,
+)
 from entrypoints.plan.recipe_attempts import apply_recipe, plan_with_recipe
 from entrypoints.plan.recommended import apply_recommended, with_own_settings
 from entrypoints.plan.role_profile import apply_role, fill_role
@@ -99,7 +112,7 @@ class PlanRequest(NamedTuple):
     """The model as the user's overrides change it."""
     loaded: ModelFacts
     """The model with its weights as they lie in memory."""
-    across: over.Across | None
+    across: Across | None
     """Several hosts; None for one."""
     stated: dict[str, Value]
     """What the command line sets."""
@@ -179,7 +192,7 @@ def _read_request(
     inputs.check_speech(profile, published)
     model = as_overridden(published, flags, profile["vllm"])
     check_length(model, flags, {item["setting"] for item in profile["settings"]})
-    across = over.read_across(profile, facts, flags)  # before weights are looked at: it refuses impossible ranks
+    across = read_across(profile, facts, flags)  # before weights are looked at: it refuses impossible ranks
     return PlanRequest(
         facts=facts,
         flags=flags,
@@ -188,7 +201,7 @@ def _read_request(
         model=model,
         loaded=loading.as_loaded(profile["thresholds"], model, flags),
         across=across,
-        stated=stated | secret | _choose_modelscope(flags),
+        stated=stated | secret,
         recommended=recommended,
         notices=(*exposed, *unguarded),
     )
@@ -208,12 +221,14 @@ def _choose_defaults(profile: Mapping[str, Any], request: PlanRequest, drain_tim
 
 
 def _make_decision(profile: Mapping[str, Any], request: PlanRequest) -> Decision:
-    """Let the accelerator decide. Raises its errors, each with what the checks know of its cause."""
+    """Let the accelerator decide. Raises its errors, with the causes that checks know, and those of `check_limits`."""
     decide: Callable[..., Decision] = import_decider(profile["accelerator"]).decide
     try:
         decision = decide(profile, request.facts, request.loaded, request.decision_flags)
     except EntrypointError as error:
-        _check_limits_of_large_model(error, profile, request)
+        if error.code == DOES_NOT_FIT:  # what vLLM refuses comes first: more memory does not help there
+            stated = {name: flag.value for name, flag in request.flags.flags.items()}
+            check_limits(profile, request.facts, request.model, request.flags, stated)
         raise add_cause(error, profile, request.facts) from error
     _check_offload(profile, request.flags, decision.values)
     return decision
@@ -232,7 +247,7 @@ def _choose_settings(
     }
     across, this_host = request.across, common
     if across:
-        this_host = common | over.rank_settings(across, decision.values, request.flags, across.rank)
+        this_host = common | rank_settings(across, decision.values, request.flags, across.rank)
     return DecidedSettings(decision, common, this_host, {**decision.files, **role_files}, parser_notices)
 
 
@@ -267,7 +282,7 @@ def _merge_cascade(
 def _choose_patience(profile: Mapping[str, Any], request: PlanRequest, cascade: Cascade, stall: float | None) -> Reason:
     """Return after how many seconds without progress the server is not ready, and why; `stall` is the user's."""
     across = request.across
-    if across and not over.is_client_facing(request.flags, across.rank):
+    if across and not is_client_facing(request.flags, across.rank):
         return SILENT
     return stall_reason(profile["accelerator"], request.model, cascade.chosen, stall)
 
@@ -285,27 +300,16 @@ def _collect_notices(
         *settings.notices,
         *length_notices(request.published, model),
         *loading.find_loading_notices(profile["thresholds"], model, flags, loaded),
-        *_find_model_notices(profile, facts, model, flags, settled),
+        *inputs.check_unreadable_inputs(profile, model, flags, settled),
+        *check_limits(profile, facts, model, flags, settled),
+        *find_later_downloads(profile, facts, model, flags),
         *_check_download_space(facts, model, settled.get("HF_HOME")),
         *_check_hub_answer(model),
         *request.notices,
-        *(over.find_rank_notices(request.across, flags) if request.across else ()),
+        *(find_rank_notices(request.across, flags) if request.across else ()),
         *roles,
         *loading.find_host_weights(facts, model, loaded, settled, uses),
         *placement.find_distant(profile, facts, flags, uses),
-    )
-
-
-def _plan_ranks(
-    profile: Mapping[str, Any], request: PlanRequest, settings: DecidedSettings, cascade: Cascade
-) -> tuple[RankPlan, ...]:
-    """Return the commands of several hosts; none for one host."""
-    across = request.across
-    if not across:
-        return ()
-    return tuple(
-        _plan_rank(profile, across, settings.common, request.flags, cascade.stated, rank)
-        for rank in range(across.hosts)
     )
 
 
@@ -319,16 +323,20 @@ def _assemble_plan(
 ) -> ServePlan:
     """Return the plan of this host, with the commands of all hosts and its findings."""
     facts, flags, across, decision = request.facts, request.flags, request.across, settings.decision
-    ranks, chosen = _plan_ranks(profile, request, settings, cascade), cascade.chosen
+    chosen = cascade.chosen
+    ranks: tuple[RankPlan, ...] = ()
     if across:
+        ranks = tuple(
+            _plan_rank(profile, across, settings.common, flags, cascade.stated, rank) for rank in range(across.hosts)
+        )
         argv = ranks[across.rank].argv
     else:
-        argv = over.make_serve_command(profile, chosen, _format_vllm_flags(chosen, flags), flags)
+        argv = make_serve_command(profile, chosen, _format_vllm_flags(chosen, flags), flags)
     examined = facts if across else placement.narrow_to_engine(facts, decision.uses)
     return ServePlan(
         argv=argv,
         env=_new_variables(chosen),
-        reasons=_list_reasons(chosen, (*limit_reasons(facts.limits), patience), profile.get("words") or {}),
+        reasons=_list_reasons(chosen, (*make_limit_reasons(facts.limits), patience), profile.get("words") or {}),
         findings=(*examine_facts(profile, examined), *_make_findings(profile, notices)),
         model=request.model.name,
         host=str(chosen[ADDRESS].value.value),
@@ -340,29 +348,7 @@ def _assemble_plan(
         stall=float(patience.value),
         ranks=ranks,
         before=ranks[across.rank].before if across else (),
-        group=over.make_group(across, decision.values, flags) if across else None,
-    )
-
-
-def _check_limits_of_large_model(error: EntrypointError, profile: Mapping[str, Any], request: PlanRequest) -> None:
-    """Raise what `check_limits` raises for a model that does not fit: more memory helps nothing if vLLM refuses it."""
-    if error.code == DOES_NOT_FIT:
-        stated = {name: flag.value for name, flag in request.flags.flags.items()}
-        check_limits(profile, request.facts, request.model, request.flags, stated)
-
-
-def _find_model_notices(
-    profile: Mapping[str, Any],
-    facts: Facts,
-    model: ModelFacts,
-    user_flags: UserFlags,
-    settled: Mapping[str, str | bool],
-) -> tuple[Notice, ...]:
-    """Return what this image cannot read, may refuse, or downloads later. Raises what `check_limits` raises."""
-    return (
-        *inputs.check_unreadable_inputs(profile, model, user_flags, settled),
-        *check_limits(profile, facts, model, user_flags, settled),
-        *find_later_downloads(profile, facts, model, user_flags),
+        group=make_group(across, decision.values, flags) if across else None,
     )
 
 
@@ -400,25 +386,25 @@ def _check_offload(profile: Mapping[str, Any], user_flags: UserFlags, decided: M
 
 def _plan_rank(
     profile: Mapping[str, Any],
-    across: over.Across,
+    across: Across,
     values: Mapping[str, Value],
     user_flags: UserFlags,
     layers: Sequence[tuple[str, Mapping[str, Value]]],
     rank: int,
 ) -> RankPlan:
     """Return the command of one of several hosts, as if all were like this one; `layers` are all but the decisions."""
-    mine = over.of_rank(across, values, user_flags, rank)
-    decided = {**values, **over.rank_settings(across, values, user_flags, rank)}
-    stated = [(origin, over.keep_rank_settings(layer_values, mine)) for origin, layer_values in layers]
+    mine = of_rank(across, values, user_flags, rank)
+    decided = {**values, **rank_settings(across, values, user_flags, rank)}
+    stated = [(origin, keep_rank_settings(layer_values, mine)) for origin, layer_values in layers]
     chosen = merge_setting_layers([*stated, (DECISION, decided)])
     env = _new_variables(chosen)
-    if not over.uses_ray(across, values, user_flags):
-        return RankPlan(rank, over.make_serve_command(profile, chosen, _format_vllm_flags(chosen, mine), mine), env)
-    devices = over.devices_of_rank(across, values, user_flags)
+    if not uses_ray(across, values, user_flags):
+        return RankPlan(rank, make_serve_command(profile, chosen, _format_vllm_flags(chosen, mine), mine), env)
+    devices = devices_of_rank(across, values, user_flags)
     if rank:
-        return RankPlan(rank, over.ray_worker(profile["python"], across, devices), env)
-    argv = over.make_serve_command(profile, chosen, _format_vllm_flags(chosen, mine), mine)
-    return RankPlan(rank, argv, env, (over.ray_head(profile["python"], across, devices),))
+        return RankPlan(rank, ray_worker(profile["python"], across, devices), env)
+    argv = make_serve_command(profile, chosen, _format_vllm_flags(chosen, mine), mine)
+    return RankPlan(rank, argv, env, (ray_head(profile["python"], across, devices),))
 
 
 def _plan_caches(
@@ -459,20 +445,17 @@ def _check_hub_answer(model: ModelFacts) -> tuple[Notice, ...]:
 
 def _make_default_values(model: ModelFacts, user_flags: UserFlags) -> dict[str, Value]:
     name_source = "the hub id" if model.short == model.name else "the folder's name"
-    return {
+    values = {
         SERVED_NAME: Value(model.short, f"{name_source}: what clients write as `model`"),
         ADDRESS: Value("0.0.0.0", "all addresses of the container: publish it with -p"),  # noqa: S104 - a container's own network
         PORT: Value("8000", "vLLM's usual port"),
-        **_own_code(user_flags),
     }
-
-
-def _own_code(user_flags: UserFlags) -> dict[str, Value]:
-    """Run no code that comes with a model, which is also vLLM's default."""
-    if user_flags.known and REMOTE_CODE not in user_flags.known:
-        return {}
-    because = "Python code that comes with a model runs only if you allow it; vLLM has the code of most model families"
-    return {REMOTE_CODE: Value(False, because, ("true: for models whose start asks for it",))}
+    if not user_flags.known or REMOTE_CODE in user_flags.known:  # also vLLM's default: it is said because it matters
+        because = (
+            "Python code that comes with a model runs only if you allow it; vLLM has the code of most model families"
+        )
+        values[REMOTE_CODE] = Value(False, because, ("true: for models whose start asks for it",))
+    return values
 
 
 def _read_base_exports(profile: Mapping[str, Any], env: Mapping[str, str]) -> dict[str, Value]:
@@ -500,19 +483,13 @@ def _select_user_variables(env: Mapping[str, str], settable: set[str], prefixes:
 
 
 def _command_line(user_flags: UserFlags) -> dict[str, Value]:
-    return {
-        name: Value(flag.value, f"given as {_redact_words(name, flag.given)}")
-        for name, flag in user_flags.flags.items()
-    }
-
-
-def _choose_modelscope(user_flags: UserFlags) -> dict[str, Value]:
-    """Return what makes vLLM take the model from ModelScope."""
-    return {USE_MODELSCOPE: Value("True", "the model's name begins with modelscope:")} if user_flags.modelscope else {}
-
-
-def _redact_words(name: str, words: str) -> str:
-    return name if redact_value(name, words) != words else words
+    values = {}
+    for name, flag in user_flags.flags.items():
+        is_secret = redact_value(name, flag.given) != flag.given
+        values[name] = Value(flag.value, f"given as {name if is_secret else flag.given}")
+    if user_flags.modelscope:
+        values[USE_MODELSCOPE] = Value("True", "the model's name begins with modelscope:")
+    return values
 
 
 # --- command line and environment -----------------------------------------------------------------------------------

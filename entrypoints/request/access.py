@@ -12,7 +12,7 @@ from typing import NamedTuple
 from entrypoints.core.errors import USAGE, EntrypointError
 
 KEY_FILE, MOST, ADMIN = "--api-key-file", "--max-request-bytes", "--admin-endpoints"
-FLAGS = {
+ACCESS_FLAGS = {
     KEY_FILE: ("FILE", "Read the API keys that clients must send from a file, one a line"),
     MOST: ("BYTES", "Largest body of a request (default: 32M; for images, audio and video 256M)"),
     ADMIN: ("", "Answer what administers the server, such as /pause and /update_weights"),

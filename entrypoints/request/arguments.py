@@ -10,17 +10,13 @@ from typing import NamedTuple
 
 from entrypoints.core.errors import USAGE, EntrypointError
 from entrypoints.core.language import LANG
-from entrypoints.request.access import FLAGS as ACCESS_FLAGS
-from entrypoints.request.access import KEY_FILE, Access, parse_access
-from entrypoints.request.benchmark import FLAGS as BENCHMARK_FLAGS
-from entrypoints.request.benchmark import Benchmark, parse_benchmark
+from entrypoints.request.access import ACCESS_FLAGS, KEY_FILE, Access, parse_access
+from entrypoints.request.benchmark import BENCHMARK_FLAGS, Benchmark, parse_benchmark
 from entrypoints.request.flags import SECRET_FILE
 from entrypoints.request.intents import INTENTS, NONE, Intents, parse_intents
 from entrypoints.request.network import parse_hosts, parse_port
-from entrypoints.request.recipes import FEATURE, RecipeChoice, parse_choice
-from entrypoints.request.recipes import FLAGS as RECIPE_FLAGS
-from entrypoints.request.roles import FLAGS as ROLE_FLAGS
-from entrypoints.request.roles import Role, parse_role
+from entrypoints.request.recipes import FEATURE, RECIPE_FLAGS, RecipeChoice, parse_choice
+from entrypoints.request.roles import ROLE_FLAGS, Role, parse_role
 from entrypoints.request.vllm_lists import ACCEPT
 
 VERBS = {

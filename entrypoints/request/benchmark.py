@@ -12,7 +12,7 @@ from entrypoints.request.intents import Intents
 SERVE, LATENCY, THROUGHPUT = "serve", "latency", "throughput"
 """vLLM's benchmarks: requests to a server; one batch at a time, and many prompts, without a server."""
 
-FLAGS = {
+BENCHMARK_FLAGS = {
     "--url": ("URL", "The server to measure, instead of one that bench starts: http://host:8000"),
     "--kind": ("KIND", "serve (default), latency or throughput"),
     "--prompts": ("N", "Requests to send (default: ten times the concurrency); of latency, repetitions"),

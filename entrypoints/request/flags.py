@@ -58,7 +58,7 @@ CACHE_BYTES = "--kv-cache-memory-bytes"
 CACHE_TYPE = "--kv-cache-dtype"
 ATTENTION_BACKEND = "--attention-backend"
 ATTENTION_CONFIG = "--attention-config"
-BLOCK = "--block-size"
+BLOCK_SIZE = "--block-size"
 BLOCKS = "--num-gpu-blocks-override"
 OFFLOAD = "--cpu-offload-gb"
 KV_OFFLOAD = "--kv-offloading-size"
@@ -143,7 +143,7 @@ RANGES: Mapping[str, Range] = {
     NODES: Range(unit="hosts", most=MOST_HOSTS),
     LENGTH: Range(unit="tokens", words=("auto", "-1")),
     BATCHED: Range(unit="tokens"),
-    BLOCK: Range(unit="tokens"),
+    BLOCK_SIZE: Range(unit="tokens"),
     SEQUENCES: Range(unit="requests"),
     CACHE_BYTES: Range(unit="bytes"),
     UTILISATION: Range(0, most=1, whole=False, least_too=False),

@@ -17,7 +17,7 @@ from entrypoints.core.text import VARIABLE_NAME
 from entrypoints.request.flags import (
     AUTO_TOOLS,
     BATCHED,
-    BLOCK,
+    BLOCK_SIZE,
     CACHE_TYPE,
     DTYPE,
     EAGER,
@@ -119,7 +119,7 @@ NUMBERS: Mapping[str, tuple[int, int]] = {
 """Variable → the least and most that it may be: no server starts in 0 s, and one that waits for years hangs."""
 FLAGS = frozenset(
     {
-        *(TOOL_PARSER, AUTO_TOOLS, REASONING_PARSER, CACHE_TYPE, BLOCK, PREFIXES, EAGER, DTYPE, QUANTIZATION),
+        *(TOOL_PARSER, AUTO_TOOLS, REASONING_PARSER, CACHE_TYPE, BLOCK_SIZE, PREFIXES, EAGER, DTYPE, QUANTIZATION),
         *(LOAD_FORMAT, LENGTH, SEQUENCES, BATCHED, UTILISATION, OFFLOAD, *KEYS, *VALUES),
         *("--attention-backend", "--moe-backend", "--linear-backend", "--mamba-backend", "--mamba-cache-mode"),
         *("--mamba-ssm-cache-dtype", "--mamba-cache-philox-rounds", "--mamba-ssu-algorithm"),

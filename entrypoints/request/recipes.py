@@ -9,7 +9,7 @@ from typing import NamedTuple
 from entrypoints.core.records import Notice, Value
 
 NO_RECIPE, FEATURE = "--no-recipe", "--recipe-feature"
-FLAGS = {
+RECIPE_FLAGS = {
     NO_RECIPE: ("", "Use no published recipe for this model"),
     FEATURE: ("NAME", "Use this feature of the model's recipe, such as spec_decoding; repeatable"),
 }

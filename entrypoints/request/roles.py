@@ -15,7 +15,7 @@ NIXL = ("NixlConnector", "NixlPullConnector", "NixlPushConnector")
 PLACEHOLDERS = ("files", "tensor_parallel", "data_parallel")
 """What {NAME} stands for in a stack's values by role: the folder of the role's files, and the server's parallelism."""
 
-FLAGS = {
+ROLE_FLAGS = {
     "--role": ("ROLE", "Part of each request: serve (all, default), prefill (prompts) or decode (answers)"),
     "--side-channel-host": ("ADDRESS", "Address of this host for NIXL's handshake"),
     "--side-channel-port": ("N", "Port of NIXL's handshake, the same on every host (default: 5600)"),

@@ -9,7 +9,7 @@ import os
 import time
 from collections.abc import Mapping
 
-VARIABLE = "DRYDOCK_DRAINING"
+DRAINING_VARIABLE = "DRYDOCK_DRAINING"
 """Environment variable with the path of the file."""
 
 

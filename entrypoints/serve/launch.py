@@ -239,16 +239,15 @@ def _run_supervised(
     from entrypoints.core.language import translate_text
     from entrypoints.host.events import explain_limit_events, limit_events
     from entrypoints.plan import guard_settings
-    from entrypoints.serve.draining import VARIABLE, DrainFile
+    from entrypoints.serve.draining import DRAINING_VARIABLE, DrainFile
     from entrypoints.serve.exit_status import advise_on_memory
     from entrypoints.serve.job import ServeJob
-    from entrypoints.serve.measured import VARIABLE as MEASURED
-    from entrypoints.serve.measured import MeasuredFile
+    from entrypoints.serve.measured import MEASURED_VARIABLE, MeasuredFile
     from entrypoints.serve.starting import supervise_server
 
     caches, env = prepared
     before, drain_file, measured_file = limit_events(), DrainFile(env), MeasuredFile(env)
-    start = make_spawner(plan, {**env, VARIABLE: drain_file.path, MEASURED: measured_file.path})
+    start = make_spawner(plan, {**env, DRAINING_VARIABLE: drain_file.path, MEASURED_VARIABLE: measured_file.path})
 
     def spawn() -> int:
         leader = start()

@@ -21,7 +21,7 @@ from entrypoints.core.units import GIB
 if TYPE_CHECKING:
     from entrypoints.core.records import ServePlan, Use
 
-VARIABLE = "DRYDOCK_MEASURED"
+MEASURED_VARIABLE = "DRYDOCK_MEASURED"
 """Environment variable with the path of the file that vLLM's processes append to."""
 KEPT = "measured-memory.json"
 """File in the cache with the last comparison; `facts --record` includes it."""

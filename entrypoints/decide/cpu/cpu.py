@@ -12,9 +12,15 @@ from entrypoints.checks.findings import make_notice
 from entrypoints.core.errors import HOST, EntrypointError
 from entrypoints.core.parse import format_id_list
 from entrypoints.core.records import Facts, Notice, Processor, Value
-from entrypoints.decide.cpu import binding as bind
 from entrypoints.decide.cpu import intents
-from entrypoints.decide.cpu.binding import Layout
+from entrypoints.decide.cpu.binding import (
+    Layout,
+    count_reserved_cores,
+    format_thread_binding,
+    list_rank_domains,
+    reserved_by_user,
+    time_limit,
+)
 from entrypoints.decide.cpu.executor import can_fork, check_thread_binding, choose_executor, has_room_for_workers
 from entrypoints.decide.cpu.layout import choose_layout, describe_cpu_time_limit, visible_nodes
 from entrypoints.decide.cpu.memory import (
@@ -123,12 +129,12 @@ def choose_binding(case: Case, layout: Layout) -> Value:
     power = case.facts.processor.architecture == "ppc64le"
     per_core = case.thresholds.whole("power_threads_per_core") if power else 1
     user = case.given.variable(RESERVED)
-    keeps = tuple(bind.count_reserved_cores(rank, case.thresholds) for rank in layout.ranks)
+    keeps = tuple(count_reserved_cores(rank, case.thresholds) for rank in layout.ranks)
     if has_kv_transfer(case) and (any(keeps) or not can_fork(case.facts, case.given, _count_ranks(layout))):
         keeps = tuple(keep + case.thresholds.whole("transfer_cores") for keep in keeps)  # else NIXL's thread pauses
     if user is not None:
-        keeps = bind.reserved_by_user(parse_count(user, RESERVED, 0), len(layout.ranks))
-    value = bind.format_thread_binding(layout.ranks, keeps, per_core)
+        keeps = reserved_by_user(parse_count(user, RESERVED, 0), len(layout.ranks))
+    value = format_thread_binding(layout.ranks, keeps, per_core)
     return Value(value, _binding_because(case, layout, keeps, per_core), _binding_instead(case.facts))
 
 
@@ -145,7 +151,7 @@ def _binding_because(case: Case, layout: Layout, keeps: tuple[int, ...], per_cor
     if sum(keeps):
         core_users = "the API server and the exchange of the KV cache" if has_kv_transfer(case) else "the API server"
         parts.append(f"{sum(keeps)} reserved for {core_users}")
-    limit = bind.time_limit(case.facts)
+    limit = time_limit(case.facts)
     if limit is not None:
         parts.append(f"the container's CPU time ({case.facts.cgroup.cpu_quota:g} CPUs) covers {limit}")
     return "; ".join(parts)
@@ -153,7 +159,7 @@ def _binding_because(case: Case, layout: Layout, keeps: tuple[int, ...], per_cor
 
 def _binding_instead(facts: Facts) -> tuple[str, ...]:
     auto = "auto: vLLM reserves a core even of two (297 tok/s with both bound, 207 tok/s with auto, SmolLM2-135M)"
-    limit = bind.time_limit(facts)
+    limit = time_limit(facts)
     if limit is None:
         return (auto, "nobind: the kernel moves threads between cores and away from their memory")
     nobind = f"nobind with OMP_NUM_THREADS={limit}: better only if several such containers share the same cores"
@@ -184,7 +190,7 @@ def _find_preload_libraries(case: Case) -> dict[str, str]:
 
 def _check_idle_nodes(case: Case, layout: Layout) -> Iterator[Notice]:
     """Yield a notice with the NUMA nodes that no rank uses, unless the container's CPU time does not cover them."""
-    domains = bind.list_rank_domains(case.facts, visible_nodes(case.given))
+    domains = list_rank_domains(case.facts, visible_nodes(case.given))
     idle = tuple(domain.node for domain in domains if domain.node not in {rank.node for rank in layout.ranks})
     if not idle or describe_cpu_time_limit(case, domains):
         return

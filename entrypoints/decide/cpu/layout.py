@@ -8,12 +8,11 @@ from __future__ import annotations
 from entrypoints.core.errors import USAGE, EntrypointError
 from entrypoints.core.parse import parse_id_list
 from entrypoints.core.records import Value
-from entrypoints.decide.cpu import binding as bind
 from entrypoints.decide.cpu import intents
-from entrypoints.decide.cpu import rank_memory as mem
-from entrypoints.decide.cpu.binding import Layout
+from entrypoints.decide.cpu.binding import Domain, Layout, list_rank_domains, place_ranks, time_limit
 from entrypoints.decide.cpu.executor import BIND, has_room_for_workers
-from entrypoints.decide.cpu.memory import kv_share, smallest_room
+from entrypoints.decide.cpu.memory import find_layout_room, kv_share
+from entrypoints.decide.cpu.rank_memory import whole_gib
 from entrypoints.decide.cpu.user_binding import place_on_lists, read_user_lists
 from entrypoints.decide.decision_input import Case
 from entrypoints.decide.parallelism.constraints import check_experts, impossible_size, list_tensor_sizes
@@ -35,7 +34,7 @@ _RANKS_PER_CPU = 4
 
 def choose_layout(case: Case, size: int) -> tuple[Layout, dict[str, Value]]:
     """Choose the NUMA nodes that the model is split over, or for throughput a copy on each node."""
-    domains = bind.list_rank_domains(case.facts, visible_nodes(case.given))
+    domains = list_rank_domains(case.facts, visible_nodes(case.given))
     user, hosts = case.given.number(intents.TENSOR), count_hosts(case.given)
     lists = read_user_lists(case.facts, case.given)
     if lists and not user and hosts == 1:
@@ -60,7 +59,7 @@ def choose_layout(case: Case, size: int) -> tuple[Layout, dict[str, Value]]:
 
 
 def _on_lists(
-    case: Case, domains: tuple[bind.Domain, ...], lists: tuple[tuple[int, ...], ...]
+    case: Case, domains: tuple[Domain, ...], lists: tuple[tuple[int, ...], ...]
 ) -> tuple[Layout, dict[str, Value]]:
     """Return one rank for each of the user's lists: a split, or copies of a model that none divides."""
     user_flags, geometry, count = case.given, case.model.geometry, len(lists)
@@ -79,7 +78,7 @@ def _has_expert_parallelism(case: Case) -> bool:
     return case.given.flag(EXPERT) == "True"
 
 
-def _over_hosts(case: Case, domains: tuple[bind.Domain, ...], hosts: int) -> tuple[Layout, dict[str, Value]]:
+def _over_hosts(case: Case, domains: tuple[Domain, ...], hosts: int) -> tuple[Layout, dict[str, Value]]:
     """Return tensor parallelism over several hosts, with one rank per NUMA node where the heads allow it. Raises USAGE.
 
     vLLM 0.32's CPU backend ends at the first request with pipeline stages on several hosts (measured).
@@ -95,7 +94,7 @@ def _over_hosts(case: Case, domains: tuple[bind.Domain, ...], hosts: int) -> tup
     return _make_cpu_layout(case, domains, possible[-1]), {intents.TENSOR: Value(str(possible[-1]), because, instead)}
 
 
-def _choose_copies_layout(case: Case, domains: tuple[bind.Domain, ...], size: int) -> Layout | None:
+def _choose_copies_layout(case: Case, domains: tuple[Domain, ...], size: int) -> Layout | None:
     """Return a layout with a full copy on each node, if intents call for it and each node has memory and CPU time."""
     nodes, small = len(domains), bool(_too_small(case, size)) and has_room_for_workers(case.facts)
     if (
@@ -104,15 +103,15 @@ def _choose_copies_layout(case: Case, domains: tuple[bind.Domain, ...], size: in
         or describe_cpu_time_limit(case, domains)
     ):
         return None
-    layout = Layout(1, 1, nodes, bind.place_ranks(domains, nodes, bind.time_limit(case.facts)))
-    return layout if mem.whole_gib(smallest_room(case, layout, size), kv_share(case)) >= 1 else None
+    layout = Layout(1, 1, nodes, place_ranks(domains, nodes, time_limit(case.facts)))
+    return layout if whole_gib(find_layout_room(case, layout, size), kv_share(case)) >= 1 else None
 
 
-def _choose_split_layout(case: Case, domains: tuple[bind.Domain, ...], size: int) -> tuple[Layout, Value]:
+def _choose_split_layout(case: Case, domains: tuple[Domain, ...], size: int) -> tuple[Layout, Value]:
     counts, because, instead = _list_rank_counts(case, domains, size)
     layouts = [_make_cpu_layout(case, domains, count) for count in counts]
-    fitting = [layout for layout in layouts if mem.whole_gib(smallest_room(case, layout, size), kv_share(case)) >= 1]
-    layout = fitting[0] if fitting else max(layouts, key=lambda layout: smallest_room(case, layout, size).left)
+    fitting = [layout for layout in layouts if whole_gib(find_layout_room(case, layout, size), kv_share(case)) >= 1]
+    layout = fitting[0] if fitting else max(layouts, key=lambda layout: find_layout_room(case, layout, size).left)
     if layout is not layouts[0]:
         because = f"{because}; but the weights need the memory of {layout.tensor} nodes"
     return layout, Value(str(layout.tensor), because, instead)
@@ -127,9 +126,7 @@ def visible_nodes(user_flags: UserFlags) -> tuple[int, ...] | None:
         raise EntrypointError(USAGE, f"{VISIBLE}={visible}: expected node numbers, such as 0,1") from error
 
 
-def _list_rank_counts(
-    case: Case, domains: tuple[bind.Domain, ...], size: int
-) -> tuple[list[int], str, tuple[str, ...]]:
+def _list_rank_counts(case: Case, domains: tuple[Domain, ...], size: int) -> tuple[list[int], str, tuple[str, ...]]:
     """Return the possible numbers of ranks, best first, with the reason for the first and against others."""
     nodes = len(domains)
     geometry = case.model.geometry
@@ -148,7 +145,7 @@ def _list_rank_counts(
     return possible[::-1], because, instead
 
 
-def _reason_for_one(case: Case, domains: tuple[bind.Domain, ...], size: int) -> str:
+def _reason_for_one(case: Case, domains: tuple[Domain, ...], size: int) -> str:
     """Return why one rank is enough; empty if it is not."""
     enough = describe_cpu_time_limit(case, domains)
     if enough:
@@ -167,15 +164,15 @@ def _too_small(case: Case, size: int) -> str:
     return f"{loaded} of weights are too few to split: below {gib(small)} the link between sockets costs more"
 
 
-def describe_cpu_time_limit(case: Case, domains: tuple[bind.Domain, ...]) -> str:
+def describe_cpu_time_limit(case: Case, domains: tuple[Domain, ...]) -> str:
     """Return that the container's CPU time keeps only one node busy; empty if it keeps more busy."""
-    limit, cores = bind.time_limit(case.facts), max(len(domain.cores) for domain in domains)
+    limit, cores = time_limit(case.facts), max(len(domain.cores) for domain in domains)
     if limit is None or limit > cores:
         return ""
     return f"the container's CPU time covers {limit} cores, and one NUMA node already has {cores}"
 
 
-def _make_cpu_layout(case: Case, domains: tuple[bind.Domain, ...], tensor: int) -> Layout:
+def _make_cpu_layout(case: Case, domains: tuple[Domain, ...], tensor: int) -> Layout:
     user_flags = case.given
     pipeline = user_flags.number(PIPELINE) or 1
     data = user_flags.number("--data-parallel-size-local") or user_flags.number("--data-parallel-size") or 1
@@ -189,5 +186,5 @@ def _make_cpu_layout(case: Case, domains: tuple[bind.Domain, ...], tensor: int) 
             f"{BIND} has {len(lists)} lists of CPUs, and -tp {tensor} -pp {pipeline} -dp {data} makes {count} ranks"
         )
         raise EntrypointError(USAGE, f"{message} on this host", f"write {count} lists with | between, or leave one out")
-    ranks = place_on_lists(domains, lists) if lists else bind.place_ranks(domains, count, bind.time_limit(case.facts))
+    ranks = place_on_lists(domains, lists) if lists else place_ranks(domains, count, time_limit(case.facts))
     return Layout(tensor, pipeline, data, ranks)

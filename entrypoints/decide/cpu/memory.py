@@ -11,8 +11,20 @@ from entrypoints.core.errors import MODEL, EntrypointError
 from entrypoints.core.records import Use, Value
 from entrypoints.core.units import GIB
 from entrypoints.decide.cpu import intents
-from entrypoints.decide.cpu import rank_memory as mem
 from entrypoints.decide.cpu.binding import Layout
+from entrypoints.decide.cpu.rank_memory import (
+    BLOCK,
+    CacheDemand,
+    CacheUse,
+    Load,
+    RankRoom,
+    cache_size,
+    compute_activations,
+    compute_useful_cache,
+    divide_weights,
+    find_longest_sequence,
+    smallest_room,
+)
 from entrypoints.decide.decision_input import Case, element_bytes
 from entrypoints.decide.parallelism.demand import Demand, read_demand
 from entrypoints.decide.parallelism.extras import read_extras
@@ -41,10 +53,10 @@ def choose_memory(case: Case, layout: Layout, size: int) -> dict[str, Value]:
         return (
             _choose_shorter_length(case, layout, size, parse_count(user, KV_SPACE) * GIB, geometry) if geometry else {}
         )
-    room = smallest_room(case, layout, size)
+    room = find_layout_room(case, layout, size)
     share = kv_share(case)
     smallest = _smallest_cache(case, layout, size)
-    most = mem.cache_size(room, share)
+    most = cache_size(room, share)
     if most < smallest:
         raise _does_not_fit(case, room, size, smallest)
     because = f"{room.describe()}; {share:.0%} of the remaining {gib(room.left)} is for the KV cache"
@@ -62,7 +74,7 @@ def _check_space(case: Case, layout: Layout, size: int, space: int) -> None:
 
     vLLM ends after it has loaded the weights. Source: v1/worker/cpu_worker.py, determine_available_memory.
     """
-    room, weights = smallest_room(case, layout, size), _compute_layout_load(case, layout, size).weights
+    room, weights = find_layout_room(case, layout, size), _compute_layout_load(case, layout, size).weights
     if space * GIB + weights <= room.available:
         return
     space_use = f"{KV_SPACE}={space} and {gib(weights)} of weights per rank; {room.pool} has {gib(room.available)}"
@@ -83,26 +95,26 @@ def _smallest_cache(case: Case, layout: Layout, size: int) -> int:
     options, geometry = case.given.known, case.model.geometry
     if geometry is None or (options and CACHE_BYTES not in options):
         return GIB
-    shortest = case.thresholds.whole("shortest_context") + mem.BLOCK  # vLLM takes one block itself
+    shortest = case.thresholds.whole("shortest_context") + BLOCK  # vLLM takes one block itself
     return min(GIB, geometry.kv_bytes(shortest, kv_element_bytes(case, size), layout.tensor))
 
 
-def smallest_room(case: Case, layout: Layout, size: int) -> mem.RankRoom:
+def find_layout_room(case: Case, layout: Layout, size: int) -> RankRoom:
     """Return the memory of the rank that has the least left for its KV cache."""
-    return mem.smallest_room(case.facts, layout.ranks, _compute_layout_load(case, layout, size), case.thresholds)
+    return smallest_room(case.facts, layout.ranks, _compute_layout_load(case, layout, size), case.thresholds)
 
 
-def _compute_layout_load(case: Case, layout: Layout, size: int) -> mem.Load:
+def _compute_layout_load(case: Case, layout: Layout, size: int) -> Load:
     tokens = intents.step_tokens(case.given, layout.shards)
     sequences = intents.count_running_sequences(case.given, layout.shards, layout.data)
     geometry = case.model.geometry
-    step = mem.compute_activations(geometry, tokens, sequences, size, layout.tensor) if geometry else 0
+    step = compute_activations(geometry, tokens, sequences, size, layout.tensor) if geometry else 0
     towers = compute_encoder_memory(case.model, read_inputs(case.given, tokens), size)
     step = max(step, towers.activations) + towers.cache
     extras, split = read_extras(case.given), Split(layout.tensor)
     share = layout.tensor / layout.shards  # of the layers, in each stage of a pipeline
     step += extras.draft_bytes(case.model, layout.tensor, size) + extras.adapter_bytes(case.model, split, size, share)
-    return mem.divide_weights(case.model.weights, size, layout.shards, len(layout.ranks), step)
+    return divide_weights(case.model.weights, size, layout.shards, len(layout.ranks), step)
 
 
 def kv_share(case: Case) -> float:
@@ -112,7 +124,7 @@ def kv_share(case: Case) -> float:
 
 def read_required_demand(case: Case) -> Demand:
     """Return the required length and concurrency. Raises DOES_NOT_FIT."""
-    return read_demand(case.model, case.given, mem.BLOCK)
+    return read_demand(case.model, case.given, BLOCK)
 
 
 def kv_element_bytes(case: Case, size: int) -> int:
@@ -120,23 +132,23 @@ def kv_element_bytes(case: Case, size: int) -> int:
     return 1 if (case.given.flag("--kv-cache-dtype") or "").startswith("fp8") else size
 
 
-def _compute_cache_of_layout(case: Case, layout: Layout, size: int, geometry: Geometry) -> mem.Use:
+def _compute_cache_of_layout(case: Case, layout: Layout, size: int, geometry: Geometry) -> CacheUse:
     length = read_required_demand(case).length
     if length is None:
-        return mem.Use(1 << 40, "")
+        return CacheUse(1 << 40, "")
     sequences = intents.count_running_sequences(case.given, layout.shards, layout.data)
     cores = sum(len(rank.cores) for rank in layout.ranks) // layout.data or 1
     tokens = cores * case.thresholds.whole("kv_tokens_per_core")
-    kv_size, demand = kv_element_bytes(case, size), mem.CacheDemand(length, sequences, tokens)
-    block = geometry.kv_bytes(mem.BLOCK, kv_size, layout.tensor)
-    return mem.compute_useful_cache(geometry, demand, kv_size, layout.tensor, block)
+    kv_size, demand = kv_element_bytes(case, size), CacheDemand(length, sequences, tokens)
+    block = geometry.kv_bytes(BLOCK, kv_size, layout.tensor)
+    return compute_useful_cache(geometry, demand, kv_size, layout.tensor, block)
 
 
 def _choose_shorter_length(case: Case, layout: Layout, size: int, space: int, geometry: Geometry) -> dict[str, Value]:
     """Return a shorter --max-model-len if one full sequence does not fit in `space` bytes. Raises DOES_NOT_FIT."""
     length = read_required_demand(case).length
     kv_size = kv_element_bytes(case, size)
-    longest = mem.find_longest_sequence(geometry, space, kv_size, layout.tensor)
+    longest = find_longest_sequence(geometry, space, kv_size, layout.tensor)
     if length is None or length <= longest:
         return {}
     need = gib(geometry.kv_bytes(length, kv_size, layout.tensor))
@@ -155,7 +167,7 @@ def _choose_shorter_length(case: Case, layout: Layout, size: int, space: int, ge
     return {LENGTH: Value(str(longest), because, (instead,))}
 
 
-def _does_not_fit(case: Case, room: mem.RankRoom, size: int, smallest: int) -> EntrypointError:
+def _does_not_fit(case: Case, room: RankRoom, size: int, smallest: int) -> EntrypointError:
     need = room.taken + smallest / kv_share(case)
     smaller = "a quantised model" if size == element_bytes("bfloat16") else "--dtype bfloat16, or a quantised model"
     return does_not_fit(

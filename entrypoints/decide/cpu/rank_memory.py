@@ -107,7 +107,7 @@ class CacheDemand(NamedTuple):
     """Tokens that the cores can process at a time."""
 
 
-class Use(NamedTuple):
+class CacheUse(NamedTuple):
     """The largest useful KV cache, and the reason."""
 
     space: int
@@ -115,7 +115,9 @@ class Use(NamedTuple):
     because: str
 
 
-def compute_useful_cache(geometry: Geometry, demand: CacheDemand, size: int, shards: int, server_bytes: int = 0) -> Use:
+def compute_useful_cache(
+    geometry: Geometry, demand: CacheDemand, size: int, shards: int, server_bytes: int = 0
+) -> CacheUse:
     """Return the KV cache of all sequences at full length, or of the tokens that the cores can process, if less.
 
     The result always has room for one full sequence, and for `server_bytes`, which the server keeps for itself.
@@ -124,10 +126,10 @@ def compute_useful_cache(geometry: Geometry, demand: CacheDemand, size: int, sha
     full = max(demand.sequences * one, one + server_bytes)
     busy = max(one + server_bytes, geometry.kv_bytes(1, size, shards) * demand.tokens)
     if full <= busy:
-        return Use(
+        return CacheUse(
             _round_up_to_gib(full), f"{demand.sequences} sequences of {demand.length} tokens need no larger KV cache"
         )
-    return Use(_round_up_to_gib(busy), f"the cores process no more than {demand.tokens} tokens at a time")
+    return CacheUse(_round_up_to_gib(busy), f"the cores process no more than {demand.tokens} tokens at a time")
 
 
 def _round_up_to_gib(size: int) -> int:

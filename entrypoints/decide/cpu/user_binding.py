@@ -8,7 +8,7 @@ from __future__ import annotations
 from entrypoints.core.errors import USAGE, EntrypointError
 from entrypoints.core.parse import format_id_list, parse_id_list
 from entrypoints.core.records import Facts
-from entrypoints.decide.cpu import binding as bind
+from entrypoints.decide.cpu.binding import Domain, Rank
 from entrypoints.decide.cpu.executor import BIND
 from entrypoints.request.vllm_flags import UserFlags
 
@@ -36,18 +36,18 @@ def read_user_lists(facts: Facts, user_flags: UserFlags) -> tuple[tuple[int, ...
     return lists
 
 
-def place_on_lists(available: tuple[bind.Domain, ...], lists: tuple[tuple[int, ...], ...]) -> tuple[bind.Rank, ...]:
+def place_on_lists(available: tuple[Domain, ...], lists: tuple[tuple[int, ...], ...]) -> tuple[Rank, ...]:
     """Give each rank the cores of its list, and a share of the memory of the node of its first CPU.
 
     vLLM allocates on that node. Source: v1/worker/cpu_worker.py, determine_available_memory.
     """
     homes = [_find_home_domain(available, numbers) for numbers in lists]
     return tuple(
-        bind.Rank(home.node, tuple((number,) for number in numbers), home.memory // homes.count(home))
+        Rank(home.node, tuple((number,) for number in numbers), home.memory // homes.count(home))
         for home, numbers in zip(homes, lists, strict=True)
     )
 
 
-def _find_home_domain(available: tuple[bind.Domain, ...], numbers: tuple[int, ...]) -> bind.Domain:
+def _find_home_domain(available: tuple[Domain, ...], numbers: tuple[int, ...]) -> Domain:
     nodes = (domain for domain in available if any(numbers[0] in core for core in domain.cores))
     return next(nodes, available[0])

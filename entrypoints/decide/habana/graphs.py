@@ -13,9 +13,29 @@ from entrypoints.core.folders import compute_short_digest
 from entrypoints.core.parse import is_number
 from entrypoints.core.records import Value
 from entrypoints.decide.records import Thresholds
-from entrypoints.decide.shapes import buckets as spaced
-from entrypoints.decide.shapes import histogram as hist
-from entrypoints.decide.shapes.buckets import Buckets, Range
+from entrypoints.decide.shapes.buckets import (
+    LONG,
+    Buckets,
+    Range,
+    count_decode_graphs,
+    count_doublings,
+    make_exponential_buckets,
+    make_limited_buckets,
+    make_linear_buckets,
+    prompt_graphs,
+)
+from entrypoints.decide.shapes.histogram import (
+    Sizes,
+    best_linear,
+    blocks_held,
+    compare_spacings,
+    compute_padding_share,
+    decode_sizes,
+    describe_spacings,
+    find_optimal_buckets,
+    prompt_sizes,
+    split_prompts,
+)
 from entrypoints.request.intents import Intents
 
 BLOCK = 128
@@ -234,13 +254,13 @@ def _make_bucket_variables(ranges: Ranges, because: tuple[str, ...], dimension: 
 
 
 def _linear_graphs(demand: GraphDemand, ranges: Ranges) -> int:
-    return _count_graphs(demand, *(spaced.make_linear_buckets(spread) for spread in ranges))
+    return _count_graphs(demand, *(make_linear_buckets(spread) for spread in ranges))
 
 
 def _count_graphs(demand: GraphDemand, prompts: Buckets, lengths: Buckets, batches: Buckets, blocks: Buckets) -> int:
-    before = spaced.prompt_graphs(prompts, lengths, demand.budget)
+    before = prompt_graphs(prompts, lengths, demand.budget)
     pieces = sum(len(_list_context_sizes(demand, length)) for _, length in before)
-    return pieces + spaced.count_decode_graphs(batches, blocks, demand.kv_blocks)
+    return pieces + count_decode_graphs(batches, blocks, demand.kv_blocks)
 
 
 def _make_exponential_warmup(demand: GraphDemand, ranges: Ranges, ways: tuple[str, ...], why: str) -> Warmup:
@@ -260,12 +280,10 @@ def _exponential_graphs(demand: GraphDemand, ranges: Ranges) -> int:
     most = demand.kv_blocks or ranges.blocks.last
     return _count_graphs(
         demand,
-        spaced.make_exponential_buckets(Range(1, 1, demand.prompts), spaced.count_doublings(demand.prompts)),
-        spaced.make_exponential_buckets(
-            Range(BLOCK, BLOCK, last), spaced.count_doublings(last), long=last >= spaced.LONG
-        ),
-        spaced.make_exponential_buckets(Range(1, 2, demand.sequences), spaced.count_doublings(demand.sequences)),
-        spaced.make_exponential_buckets(Range(BLOCK, BLOCK, most), spaced.count_doublings(most)),
+        make_exponential_buckets(Range(1, 1, demand.prompts), count_doublings(demand.prompts)),
+        make_exponential_buckets(Range(BLOCK, BLOCK, last), count_doublings(last), long=last >= LONG),
+        make_exponential_buckets(Range(1, 2, demand.sequences), count_doublings(demand.sequences)),
+        make_exponential_buckets(Range(BLOCK, BLOCK, most), count_doublings(most)),
     )
 
 
@@ -279,7 +297,7 @@ def _explain_no_padding_limit(ways: tuple[str, ...]) -> tuple[str, ...]:
 def _make_limited_warmup(demand: GraphDemand, ranges: Ranges, thresholds: Thresholds) -> Warmup:
     """Set the ranges and padding limits of vllm-gaudi."""
     share = thresholds.number("padding_share")
-    graphs = _count_graphs(demand, *(spaced.make_limited_buckets(spread, share) for spread in ranges))
+    graphs = _count_graphs(demand, *(make_limited_buckets(spread, share) for spread in ranges))
     why = f"the lengths are known, and at most {share:.0%} of a bucket is padding: {graphs} graphs"
     instead = ("exp: its buckets depend only on the model's length", f"lin: {_linear_graphs(demand, ranges)} graphs")
     values = {"VLLM_BUCKETING_STRATEGY": Value("pad", why, instead)}
@@ -297,44 +315,40 @@ def _make_limited_warmup(demand: GraphDemand, ranges: Ranges, thresholds: Thresh
 
 def _fit_linear_ranges(demand: GraphDemand, ranges: Ranges) -> Ranges:
     """Return the linear ranges with the least padding for the recorded lengths, with the manual's number of graphs."""
-    sizes = hist.prompt_sizes(demand.intents.workload)
-    lengths = hist.best_linear(
-        sizes, len(spaced.make_linear_buckets(ranges.lengths)), ranges.lengths._replace(first=BLOCK)
-    )
-    block_sizes = hist.decode_sizes(hist.blocks_held(demand.intents.workload, demand.block), demand.sequences)
-    blocks = hist.best_linear(block_sizes, len(spaced.make_linear_buckets(ranges.blocks)), ranges.blocks)
+    sizes = prompt_sizes(demand.intents.workload)
+    lengths = best_linear(sizes, len(make_linear_buckets(ranges.lengths)), ranges.lengths._replace(first=BLOCK))
+    block_sizes = decode_sizes(blocks_held(demand.intents.workload, demand.block), demand.sequences)
+    blocks = best_linear(block_sizes, len(make_linear_buckets(ranges.blocks)), ranges.blocks)
     return ranges._replace(lengths=lengths, blocks=blocks)
 
 
 def _why_fitted(demand: GraphDemand, ranges: Ranges) -> str:
-    rows = hist.compare_spacings(hist.prompt_sizes(demand.intents.workload), ranges.lengths, 0.25)
-    return f"the least padding for the lengths in {demand.intents.workload_file} ({hist.describe_spacings(rows)})"
+    rows = compare_spacings(prompt_sizes(demand.intents.workload), ranges.lengths, 0.25)
+    return f"the least padding for the lengths in {demand.intents.workload_file} ({describe_spacings(rows)})"
 
 
 def _from_lengths(demand: GraphDemand, ranges: Ranges, thresholds: Thresholds) -> Warmup:
     """List every bucket in a file: the best for the recorded lengths, as many as with a padding limit."""
     share = thresholds.number("padding_share")
-    sizes = hist.split_prompts(hist.prompt_sizes(demand.intents.workload), None if demand.whole else demand.budget)
-    lengths = hist.find_optimal_buckets(
-        sizes, len(spaced.make_limited_buckets(ranges.lengths, share)), BLOCK, ranges.lengths.last
-    )
-    prompts = spaced.prompt_graphs(spaced.make_limited_buckets(ranges.prompts, share), lengths, demand.budget)
+    sizes = split_prompts(prompt_sizes(demand.intents.workload), None if demand.whole else demand.budget)
+    lengths = find_optimal_buckets(sizes, len(make_limited_buckets(ranges.lengths, share)), BLOCK, ranges.lengths.last)
+    prompts = prompt_graphs(make_limited_buckets(ranges.prompts, share), lengths, demand.budget)
     lines, decodes = [], 0
     for batch, length in prompts:
         before = _list_context_sizes(demand, length)
         lines.append(f"({batch}, {length}, [{', '.join(map(str, before))}])")
         decodes += len(before) - 1
     running, count = (
-        hist.blocks_held(demand.intents.workload, demand.block),
-        len(spaced.make_limited_buckets(ranges.blocks, share)),
+        blocks_held(demand.intents.workload, demand.block),
+        len(make_limited_buckets(ranges.blocks, share)),
     )
-    for batch in spaced.make_limited_buckets(ranges.batches, share):
-        blocks = _blocks_of(demand, ranges, hist.decode_sizes(running, batch), batch, count)
+    for batch in make_limited_buckets(ranges.batches, share):
+        blocks = _blocks_of(demand, ranges, decode_sizes(running, batch), batch, count)
         lines.append(f"({batch}, 1, [{', '.join(map(str, blocks))}])")
         decodes += len(blocks)
-    rows = hist.compare_spacings(sizes, ranges.lengths, share)
-    padding = hist.compute_padding_share(lengths, sizes)
-    because = f"{padding:.1%} padding for the lengths in {demand.intents.workload_file}; {hist.describe_spacings(rows)}"
+    rows = compare_spacings(sizes, ranges.lengths, share)
+    padding = compute_padding_share(lengths, sizes)
+    because = f"{padding:.1%} padding for the lengths in {demand.intents.workload_file}; {describe_spacings(rows)}"
     text = "".join(f"{line}\n" for line in lines)
     name = f"buckets-{compute_short_digest(text)}.txt"
     instead = ("exp, lin, pad: consider only the shortest and the longest request",)
@@ -346,13 +360,13 @@ def _list_context_sizes(demand: GraphDemand, length: int) -> Buckets:
     most = (demand.length - length) // demand.block
     if demand.whole or most < 1:
         return (0,)
-    return (0, *spaced.make_linear_buckets(Range(1, most, most)))
+    return (0, *make_linear_buckets(Range(1, most, most)))
 
 
-def _blocks_of(demand: GraphDemand, ranges: Ranges, sizes: hist.Sizes, batch: int, count: int) -> Buckets:
+def _blocks_of(demand: GraphDemand, ranges: Ranges, sizes: Sizes, batch: int, count: int) -> Buckets:
     """Return at most `count` best numbers of blocks for a batch; the last holds the batch at its maximum length."""
     most = min(ranges.blocks.last, round_up(-(-demand.length // demand.block) * batch, BLOCK))
     if demand.kv_blocks is not None:
         most = min(most, round_up(demand.kv_blocks, BLOCK))
     within = {min(size, most): often for size, often in sizes.items()}
-    return hist.find_optimal_buckets(within, max(2, count // 2), min(BLOCK, max(1, batch)), max(batch, most))
+    return find_optimal_buckets(within, max(2, count // 2), min(BLOCK, max(1, batch)), max(batch, most))

@@ -40,8 +40,7 @@ from entrypoints.decide.parallelism.hosts import CARDS, make_reach_fields
 from entrypoints.decide.parallelism.rules import Rules
 from entrypoints.decide.records import Decision
 from entrypoints.model.read import ModelFacts
-from entrypoints.request.flags import BLOCK as BLOCK_SIZE
-from entrypoints.request.flags import EXPERT, LENGTH, QUANTIZATION, UTILISATION
+from entrypoints.request.flags import BLOCK_SIZE, EXPERT, LENGTH, QUANTIZATION, UTILISATION
 from entrypoints.request.vllm_flags import UserFlags
 
 MODULES, MODULE = "HABANA_VISIBLE_MODULES", "HLS_MODULE_ID"

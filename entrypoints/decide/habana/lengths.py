@@ -9,8 +9,7 @@ from entrypoints.core.records import Value
 from entrypoints.decide.habana.execution_modes import SCRIPT, HabanaCase
 from entrypoints.decide.habana.graphs import BLOCK, GraphDemand, round_up
 from entrypoints.decide.parallelism.fit import Fit
-from entrypoints.request.flags import BATCHED, LENGTH, SEQUENCES
-from entrypoints.request.flags import BLOCK as BLOCK_SIZE
+from entrypoints.request.flags import BATCHED, BLOCK_SIZE, LENGTH, SEQUENCES
 
 PREFILLS = "--max-num-prefill-seqs"
 

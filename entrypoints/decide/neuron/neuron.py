@@ -25,7 +25,7 @@ from entrypoints.facts.derived import available_memory
 from entrypoints.model.read import ModelFacts
 from entrypoints.request.flags import (
     BATCHED,
-    BLOCK,
+    BLOCK_SIZE,
     BLOCKS,
     CACHE_BYTES,
     CONFIG,
@@ -62,7 +62,7 @@ class NeuronCase(NamedTuple):
     @property
     def block(self) -> int:
         """Tokens of one KV cache block."""
-        return self.given.number(BLOCK) or self.thresholds.whole("block")
+        return self.given.number(BLOCK_SIZE) or self.thresholds.whole("block")
 
     @property
     def chunk(self) -> int:
@@ -372,7 +372,7 @@ def _choose_block_count(case: NeuronCase, length: int) -> dict[str, Value]:
             BLOCKS: Value(
                 str(blocks), f"{block_reason}; with fewer blocks the engine would write past the end of its cache"
             ),
-            BLOCK: Value(str(case.block), size),
+            BLOCK_SIZE: Value(str(case.block), size),
         }
     because = "without prefix caching a block holds a whole sequence, so there is one block per sequence"
     values = {BLOCKS: Value(str(case.sequences), because)}
@@ -391,7 +391,7 @@ def _choose_transformers_neuronx(case: NeuronCase) -> dict[str, Value]:
     )
     time = _explain_compilation(case, len(prompts) + len(answers))
     return {
-        BLOCK: Value(str(length), "transformers-neuronx keeps a sequence in one block"),
+        BLOCK_SIZE: Value(str(length), "transformers-neuronx keeps a sequence in one block"),
         "NEURON_CONTEXT_LENGTH_BUCKETS": Value(",".join(map(str, prompts)), time),
         "NEURON_TOKEN_GEN_BUCKETS": Value(
             ",".join(map(str, answers)), "powers of two, the last with the length of a sequence"

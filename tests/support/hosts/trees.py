@@ -16,7 +16,7 @@ Tree = dict[str, str]
 """Path below the host's root → text."""
 
 
-def tree(name: str) -> Tree:
+def read_recorded_tree(name: str) -> Tree:
     """Return a recorded host as the files of a folder, which `--root` reads as well."""
     host = json.loads((HOSTS / name / FILE).read_text())
     return {

@@ -15,10 +15,10 @@ from entrypoints.facts.facts import collect_facts
 from entrypoints.host.commands import Commands
 from entrypoints.host.host import Host
 from tests.support.hosts import expect
-from tests.support.hosts.trees import GIB, tree, write
+from tests.support.hosts.trees import GIB, read_recorded_tree, write
 from tests.support.sample import PROFILE, told
 
-CGROUP1, CGROUP2 = tree("cpu-cgroup1"), tree("cpu-cgroup2-limited")
+CGROUP1, CGROUP2 = read_recorded_tree("cpu-cgroup1"), read_recorded_tree("cpu-cgroup2-limited")
 
 
 def read(root: Path) -> Facts:
@@ -39,7 +39,7 @@ def test_this_very_system_can_be_probed() -> None:
 
 def test_affinity_and_memory_nodes_restrict_what_is_seen(tmp_path: Path) -> None:
     status = "Uid:\t1 1 1 1\nGid:\t1 1 1 1\nCpus_allowed_list:\t0-1,39\nMems_allowed_list:\t1\n"
-    facts = read(write(tmp_path, {**tree("cpu-node-without-cpus"), "proc/self/status": status}))
+    facts = read(write(tmp_path, {**read_recorded_tree("cpu-node-without-cpus"), "proc/self/status": status}))
 
     assert [cpu.id for cpu in facts.cpus] == [0, 1, 39]
     assert [node.id for node in facts.nodes] == [1]
@@ -91,7 +91,7 @@ def test_an_empty_folder_is_a_host_of_which_everything_failed(tmp_path: Path) ->
     assert {"/machine", "/proc/cpuinfo", "/proc/meminfo", "/proc/self/status"} <= where
 
 
-KINDS = {"v2": CGROUP2, "v1": CGROUP1, "z15": tree("cpu-z15")}
+KINDS = {"v2": CGROUP2, "v1": CGROUP1, "z15": read_recorded_tree("cpu-z15")}
 PATHS = sorted(set().union(*KINDS.values()))
 
 

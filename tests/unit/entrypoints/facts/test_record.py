@@ -12,7 +12,6 @@ import pytest
 from drydock.topology.render import chips
 from entrypoints.core.errors import HOST, USAGE, EntrypointError
 from entrypoints.core.records import Facts
-from entrypoints.facts import record as record_module
 from entrypoints.facts.facts import collect_facts
 from entrypoints.facts.record import (
     FILES_AT_MOST,
@@ -240,7 +239,7 @@ def test_a_file_that_is_no_text_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_file_without_end_is_refused_before_it_is_parsed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(record_module, "SIZE_AT_MOST", 1 << 20)
+    monkeypatch.setattr("entrypoints.facts.record.SIZE_AT_MOST", 1 << 20)
 
     with pytest.raises(EntrypointError, match="larger than 1 MiB"):
         read(tmp_path, " " * (1 << 20) + "{}")

@@ -14,7 +14,6 @@ import pytest
 
 from drydock.run.standin_run import CONFIG
 from entrypoints.core.errors import MODEL, USAGE, EntrypointError
-from entrypoints.model import read as reading
 from entrypoints.model.hub import Hub, NotAnswered, fetch_hub_file, find_snapshot, parse_hub
 from entrypoints.model.read import Instead, ModelFacts, read_model
 from entrypoints.model.weights import Weights
@@ -350,7 +349,7 @@ def test_a_token_goes_to_another_machine_with_tls_only(
         endpoints.append(hub.endpoint)
         raise NotAnswered("it is not there")
 
-    monkeypatch.setattr(reading, "fetch_hub_file", fetch)
+    monkeypatch.setattr("entrypoints.model.read.fetch_hub_file", fetch)
     env = {"HF_ENDPOINT": endpoint, "HF_HOME": str(tmp_path), **env}
     if sent:
         assert read(env).unanswered

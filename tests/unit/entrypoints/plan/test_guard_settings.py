@@ -12,7 +12,7 @@ from entrypoints.core.records import ServePlan, Value
 from entrypoints.decide.cpu.executor import PLUGIN, PYTHON_PATH
 from entrypoints.model.read import ModelFacts
 from entrypoints.plan import guard_settings, plan_text
-from entrypoints.plan import plan as command
+from entrypoints.plan.plan import make_serve_plan
 from entrypoints.request.access import ALLOWED_HOSTS, Access
 from entrypoints.request.flags import MIDDLEWARE
 from entrypoints.request.vllm_flags import parse_user_flags
@@ -33,7 +33,7 @@ def plan(
     **env: str,
 ) -> ServePlan:
     user_flags = parse_user_flags((SMOLLM2.name, *words), env, option_strings)._replace(access=access)
-    return command.make_serve_plan(PROFILE, facts(), model, user_flags)
+    return make_serve_plan(PROFILE, facts(), model, user_flags)
 
 
 def about_keys(serve_plan: ServePlan) -> list[str]:

@@ -15,8 +15,8 @@ from drydock.run.entrypoint import CONFIGURATIONS
 from entrypoints.core.errors import USAGE, EntrypointError
 from entrypoints.core.records import ServePlan
 from entrypoints.model.parsers import REASONING, TOOLS
-from entrypoints.plan import plan as command
 from entrypoints.plan import plan_text
+from entrypoints.plan.plan import make_serve_plan
 from entrypoints.request.intents import Intents
 from entrypoints.request.vllm_flags import parse_user_flags
 from entrypoints.request.vllm_lists import VllmLists
@@ -51,7 +51,7 @@ def plan(
     user_flags = parse_user_flags((model.name, *words), {})._replace(
         intents=Intents(tools=tools), vllm=VllmLists(lists)
     )
-    return command.make_serve_plan({**PROFILE, "vllm": vllm}, facts(), model, user_flags)
+    return make_serve_plan({**PROFILE, "vllm": vllm}, facts(), model, user_flags)
 
 
 def parsers_of(serve_plan: ServePlan) -> dict[str, tuple[str, str]]:

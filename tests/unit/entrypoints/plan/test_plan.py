@@ -6,15 +6,15 @@ import json
 from typing import Any
 
 from entrypoints.core.records import Limits, Reason, ServePlan
-from entrypoints.plan import plan as command
 from entrypoints.plan import plan_text
+from entrypoints.plan.plan import make_serve_plan
 from entrypoints.request.vllm_flags import parse_user_flags
 from tests.support.hosts.host_models import SMOLLM2
 from tests.support.sample import PROFILE, check, facts
 
 
 def plan(*flags: str, profile: dict[str, Any] = PROFILE, **env: str) -> ServePlan:
-    return command.make_serve_plan(profile, facts(), SMOLLM2, parse_user_flags((SMOLLM2.name, *flags), env))
+    return make_serve_plan(profile, facts(), SMOLLM2, parse_user_flags((SMOLLM2.name, *flags), env))
 
 
 def reason(serve_plan: ServePlan, setting: str) -> Reason:
@@ -92,7 +92,7 @@ def test_code_of_a_model_runs_only_if_the_user_allows_it() -> None:
 def test_a_flag_that_vllm_lacks_is_not_passed() -> None:
     user_flags = parse_user_flags((SMOLLM2.name,), {}, ("--model", "--port"))
 
-    serve_plan = command.make_serve_plan(PROFILE, facts(), SMOLLM2, user_flags)
+    serve_plan = make_serve_plan(PROFILE, facts(), SMOLLM2, user_flags)
 
     assert "--trust-remote-code" not in {reason.setting for reason in serve_plan.reasons}
 
@@ -143,12 +143,10 @@ def test_only_findings_that_need_attention_are_wrong() -> None:
 
 def test_vllm_gets_the_drain_timeout_if_it_has_the_flag() -> None:
     option_strings = ("--model", "--shutdown-timeout")
-    able = command.make_serve_plan(
-        PROFILE, facts(), SMOLLM2, parse_user_flags(("--model", "m"), {}, option_strings), 7.5
-    )
-    unable = command.make_serve_plan(PROFILE, facts(), SMOLLM2, parse_user_flags(("--model", "m"), {}), 7.5)
+    able = make_serve_plan(PROFILE, facts(), SMOLLM2, parse_user_flags(("--model", "m"), {}, option_strings), 7.5)
+    unable = make_serve_plan(PROFILE, facts(), SMOLLM2, parse_user_flags(("--model", "m"), {}), 7.5)
     user_flags = parse_user_flags(("--model", "m", "--shutdown-timeout", "3"), {}, option_strings)
-    chosen = command.make_serve_plan(PROFILE, facts(), SMOLLM2, user_flags, 7.5)
+    chosen = make_serve_plan(PROFILE, facts(), SMOLLM2, user_flags, 7.5)
 
     assert able.argv[able.argv.index("--shutdown-timeout") + 1] == "8"
     assert "--shutdown-timeout" not in unable.argv
@@ -171,7 +169,7 @@ def downloads(*, elsewhere: bool = True, free: int = 0, **env: str) -> list[str]
     host = facts()
     cache = host.mounts["cache"]._replace(free=free)
     model = SMOLLM2._replace(local=False, elsewhere=elsewhere)
-    serve_plan = command.make_serve_plan(
+    serve_plan = make_serve_plan(
         PROFILE, host._replace(mounts={**host.mounts, "cache": cache}), model, parse_user_flags((model.name,), env)
     )
     return [finding.found for finding in serve_plan.findings if finding.id == "PLAN-060"]
@@ -186,7 +184,7 @@ def test_weights_to_be_downloaded_need_free_space() -> None:
 
 def test_soft_limits_that_are_raised_are_in_the_plan_with_their_reason() -> None:
     host = facts(limits=Limits(1024, None, None, 4096, None))
-    serve_plan = command.make_serve_plan(PROFILE, host, SMOLLM2, parse_user_flags((SMOLLM2.name,), {}))
+    serve_plan = make_serve_plan(PROFILE, host, SMOLLM2, parse_user_flags((SMOLLM2.name,), {}))
 
     assert serve_plan.limits == {"RLIMIT_NOFILE": 4096}
     assert reason(serve_plan, "RLIMIT_NOFILE").value == "4096"

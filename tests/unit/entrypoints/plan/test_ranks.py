@@ -9,8 +9,8 @@ import pytest
 
 from entrypoints.core.errors import USAGE, EntrypointError
 from entrypoints.core.records import RankPlan, ServePlan
-from entrypoints.plan import plan as command
 from entrypoints.plan import plan_text
+from entrypoints.plan.plan import make_serve_plan
 from entrypoints.plan.ranks import HEAD
 from entrypoints.request.arguments import Options
 from entrypoints.request.flags import GROUP_SECRET
@@ -29,7 +29,7 @@ KNOWN = ("--model", "--tensor-parallel-size", "--distributed-executor-backend")
 
 def plan(host: str, *flags: str, known: tuple[str, ...] = (), model: Any = LLAMA, **env: str) -> ServePlan:
     user_flags = parse_user_flags((model.name, *flags), env, known)
-    return command.make_serve_plan(PROFILES[host], FACTS[host], model, user_flags)
+    return make_serve_plan(PROFILES[host], FACTS[host], model, user_flags)
 
 
 def reasons(serve_plan: ServePlan) -> dict[str, str]:
@@ -101,7 +101,7 @@ def test_reports_without_a_secret_are_a_finding() -> None:
         (user_flags._replace(env={GROUP_SECRET: "s" * 16}), False),
         (user_flags._replace(signs=True), False),
     ):
-        serve_plan = command.make_serve_plan(PROFILES["cuda-h100-8x"], FACTS["cuda-h100-8x"], LLAMA, settings)
+        serve_plan = make_serve_plan(PROFILES["cuda-h100-8x"], FACTS["cuda-h100-8x"], LLAMA, settings)
         assert ("PLAN-122" in {finding.id for finding in serve_plan.findings}) == expected
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from entrypoints.core.records import Reason, ServePlan
-from entrypoints.plan import plan as command
+from entrypoints.plan.plan import make_serve_plan
 from entrypoints.plan.plan_text import make_plan_document
 from entrypoints.request.roles import Role
 from entrypoints.request.vllm_flags import parse_user_flags
@@ -53,7 +53,7 @@ def plan(
         "settings": [*PROFILE["settings"], setting(SEQUENCES, 128), *row_settings],
         "roles": {"decode": DECODE},
     }
-    return command.make_serve_plan(profile, FACTS, SMOLLM2, user_flags)
+    return make_serve_plan(profile, FACTS, SMOLLM2, user_flags)
 
 
 def reason(serve_plan: ServePlan, name: str) -> Reason:

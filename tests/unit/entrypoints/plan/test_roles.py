@@ -9,7 +9,7 @@ import pytest
 
 from entrypoints.core.errors import EntrypointError
 from entrypoints.core.records import ServePlan
-from entrypoints.plan import plan as command
+from entrypoints.plan.plan import make_serve_plan
 from entrypoints.request.arguments import parse_arguments
 from entrypoints.request.roles import Role, parse_role
 from entrypoints.request.vllm_flags import parse_user_flags
@@ -39,7 +39,7 @@ def plan(
 ) -> ServePlan:
     user_flags = parse_user_flags((SMOLLM2.name, *flags), env or {})._replace(role=role)
     profile = {**PROFILE, "kv_transfer": way}
-    return command.make_serve_plan(profile, FACTS, SMOLLM2, user_flags, stall=stall)
+    return make_serve_plan(profile, FACTS, SMOLLM2, user_flags, stall=stall)
 
 
 def value(serve_plan: ServePlan, name: str) -> str:

@@ -12,7 +12,7 @@ from drydock.config.project_choice import DRYDOCK
 from drydock.lock.vllm_lists import lists_path, read_lists
 from entrypoints.core.errors import REFUSED, USAGE, EntrypointError
 from entrypoints.core.records import ServePlan
-from entrypoints.plan import plan as command
+from entrypoints.plan.plan import make_serve_plan
 from entrypoints.plan.vllm_limits import check_limits
 from entrypoints.request.vllm_flags import parse_user_flags
 from entrypoints.request.vllm_lists import VllmLists
@@ -42,7 +42,7 @@ def plan(
     facts_of_model = SMOLLM2._replace(**model)
     user_flags = parse_user_flags((facts_of_model.name, *words), env or {}, vllm_lists.option_strings())
     user_flags = user_flags._replace(vllm=vllm_lists, accepted=accepted)
-    return command.make_serve_plan({**PROFILE, "vllm": "0.33.0"}, facts(), facts_of_model, user_flags)
+    return make_serve_plan({**PROFILE, "vllm": "0.33.0"}, facts(), facts_of_model, user_flags)
 
 
 def refused(*words: str, **options: Any) -> EntrypointError:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from drydock.core.paths import ROOT
-from entrypoints.serve.draining import VARIABLE, DrainFile
+from entrypoints.serve.draining import DRAINING_VARIABLE, DrainFile
 
 PATH = ROOT / "entrypoints" / "plugin" / "drydock_plugin" / "draining.py"
 
@@ -32,7 +32,7 @@ def load() -> ModuleType:
 @pytest.fixture
 def drain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DrainFile:
     file = DrainFile({"TMPDIR": str(tmp_path)})
-    monkeypatch.setenv(VARIABLE, file.path)
+    monkeypatch.setenv(DRAINING_VARIABLE, file.path)
     return file
 
 
@@ -71,7 +71,7 @@ def test_nothing_changes_while_the_server_serves(drain: DrainFile) -> None:
 
 
 def test_without_a_supervisor_nothing_changes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(VARIABLE, raising=False)
+    monkeypatch.delenv(DRAINING_VARIABLE, raising=False)
     assert call(answering(500))[0] == {"type": "http.response.start", "status": 500, "headers": [(b"x", b"y")]}
 
 

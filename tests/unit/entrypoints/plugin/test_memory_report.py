@@ -76,7 +76,7 @@ def test_the_file_is_bounded_and_no_link_is_followed(
 
 
 def test_the_supervisor_and_the_plugin_name_the_same_variable() -> None:
-    assert memory_report.VARIABLE == measured.VARIABLE
+    assert memory_report.VARIABLE == measured.MEASURED_VARIABLE
     assert all(
         any(mark in line for mark in memory_report.MARKS)
         for line in (

@@ -16,7 +16,7 @@ from drydock.topology.answer_program import make_answer_program
 from drydock.topology.plan_model import TopologyPlan
 from entrypoints.core.errors import USAGE, WRONG_ANSWER
 from entrypoints.core.metrics import sum_metric
-from entrypoints.serve import topology_answer as known
+from entrypoints.serve import topology_answer
 from entrypoints.serve.topology_answer import KnownTopology, ShownAnswers, Unproven
 from tests.support import topologies
 from tests.support.fake_topology import BLOCK, TOKENS_OF_A_NUMBER, Servers
@@ -27,7 +27,7 @@ P0, P1, D0 = "10.2.0.10:20000", "10.2.0.11:20000", "10.2.0.12:20000"
 
 @pytest.fixture(autouse=True)
 def _no_patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(known, "COUNTED", 0.0)
+    monkeypatch.setattr(topology_answer, "COUNTED", 0.0)
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def servers() -> Servers:
 
 
 def prove(servers: Any, plan: TopologyPlan | None = None) -> ShownAnswers:
-    return known.prove_servers(
+    return topology_answer.prove_servers(
         KnownTopology.of(verify.make_servers_question(plan or topologies.disaggregated()), servers)
     )
 
@@ -140,7 +140,7 @@ def addresses(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def test_each_address_of_a_service_is_a_server(addresses: list[str], servers: Servers) -> None:
-    proof = known.prove_servers(KnownTopology.of({"servers": [service(2)], "router": ""}, servers))
+    proof = topology_answer.prove_servers(KnownTopology.of({"servers": [service(2)], "router": ""}, servers))
 
     assert proof.alone == tuple(f"whole {address}" for address in sorted(addresses))
 
@@ -239,15 +239,15 @@ RUNNING = "vllm:num_requests_running"
 
 
 def test_counters_are_summed_over_engines() -> None:
-    assert known.read_tokens_received(TEXT) == 175
+    assert topology_answer.read_tokens_received(TEXT) == 175
     assert sum_metric(TEXT, RUNNING) == 3
-    assert known.read_block_size(TEXT) == 128
+    assert topology_answer.read_block_size(TEXT) == 128
 
 
 def test_what_is_not_counted_has_no_sum() -> None:
     assert sum_metric("vllm:num_requests_running_created{} 1.0\n", RUNNING) is None
-    assert known.read_tokens_received("") == 0
-    assert known.read_block_size("") == known.USUAL_BLOCK
+    assert topology_answer.read_tokens_received("") == 0
+    assert topology_answer.read_block_size("") == topology_answer.USUAL_BLOCK
 
 
 @pytest.mark.parametrize(

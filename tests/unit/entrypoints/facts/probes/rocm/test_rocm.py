@@ -13,8 +13,7 @@ from entrypoints.facts.probes.rocm.amdsmi import parse_amd_smi, parse_amd_topolo
 from entrypoints.host.commands import Commands
 from entrypoints.host.host import Host
 from tests.support.damage import fuzz, survives_damage
-from tests.support.hosts.trees import Tree, sample
-from tests.support.hosts.trees import tree as recorded
+from tests.support.hosts.trees import Tree, read_recorded_tree, sample
 
 STATIC = "amd-smi static --asic --bus --vram --driver --json"
 ROCM_SMI = "rocm-smi --showproductname --showbus --showmeminfo vram --json"
@@ -49,7 +48,9 @@ def answers(**outputs: tuple[int, str]) -> str:
 
 
 def test_rocr_visible_devices_renumbers_by_place_or_unique_id(tmp_path: Path) -> None:
-    result, _ = probe(tmp_path, recorded("rocm-mi300x-8x"), {"ROCR_VISIBLE_DEVICES": "3, GPU-00a0000000000002"})
+    result, _ = probe(
+        tmp_path, read_recorded_tree("rocm-mi300x-8x"), {"ROCR_VISIBLE_DEVICES": "3, GPU-00a0000000000002"}
+    )
 
     assert [(device.number, device.path) for device in result.devices] == [
         (0, "/dev/dri/renderD131"),
@@ -58,7 +59,9 @@ def test_rocr_visible_devices_renumbers_by_place_or_unique_id(tmp_path: Path) ->
 
 
 def test_uncorrected_errors_are_named_by_the_part_of_the_chip(tmp_path: Path) -> None:
-    tree = recorded("rocm-mi300x-8x") | {"sys/bus/pci/devices/0000:26:00.0/ras/gfx_err_count": "ue: 2\nce: 9\n"}
+    tree = read_recorded_tree("rocm-mi300x-8x") | {
+        "sys/bus/pci/devices/0000:26:00.0/ras/gfx_err_count": "ue: 2\nce: 9\n"
+    }
 
     result, _ = probe(tmp_path, tree)
 
@@ -69,7 +72,7 @@ def test_what_a_virtual_function_leaves_empty_is_no_failure(tmp_path: Path) -> N
     root = "sys/bus/pci/devices/0000:26:00.0"
     empty = {f"{root}/product_name": "\n", f"{root}/current_memory_partition": "UNKNOWN\n"}
 
-    result, host = probe(tmp_path, recorded("rocm-mi300x-8x") | empty)
+    result, host = probe(tmp_path, read_recorded_tree("rocm-mi300x-8x") | empty)
 
     assert (result.devices[0].name, "memory_partition" in result.versions) == ("AMD Instinct MI300X", False)
     assert host.failures == []
@@ -101,7 +104,7 @@ def test_a_node_that_the_kernel_hides_is_no_failure(tmp_path: Path, monkeypatch:
         return Path(path).read_bytes()
 
     monkeypatch.setattr("entrypoints.host.source.read_regular", denied)
-    result, host = probe(tmp_path, recorded("rocm-mi300x-8x"))
+    result, host = probe(tmp_path, read_recorded_tree("rocm-mi300x-8x"))
 
     assert len(result.devices) == 7
     assert host.failures == []

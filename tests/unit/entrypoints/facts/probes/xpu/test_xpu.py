@@ -15,8 +15,7 @@ from entrypoints.host.commands import Commands
 from entrypoints.host.host import Host
 from tests.support.damage import fuzz, survives_damage
 from tests.support.hosts.expect import document, look, opened, profile_of
-from tests.support.hosts.trees import Tree, commands, pci, sample
-from tests.support.hosts.trees import tree as recorded
+from tests.support.hosts.trees import Tree, commands, pci, read_recorded_tree, sample
 
 GIB, MIB = 1 << 30, 1 << 20
 DUMP = "xpu-smi discovery --dump 1,2,8,11,16"
@@ -76,7 +75,7 @@ def test_a_driver_that_cannot_compute_is_a_failure(module: str, severity: str) -
 
 
 def test_a_composite_hierarchy_joins_the_tiles(tmp_path: Path) -> None:
-    result, _ = probe(tmp_path, recorded("xpu-max1550-2x"), {"ZE_FLAT_DEVICE_HIERARCHY": "COMPOSITE"})
+    result, _ = probe(tmp_path, read_recorded_tree("xpu-max1550-2x"), {"ZE_FLAT_DEVICE_HIERARCHY": "COMPOSITE"})
 
     assert [(device.number, device.card, device.memory_total) for device in result.devices] == [
         (0, None, 128 * GIB),
