@@ -6,14 +6,12 @@ The same builds and the same repository always give the same bytes.
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from drydock.attest import cosign, documents
+from drydock.attest import documents
 from drydock.attest.provenance import read_origin
-from drydock.bundle import archive, bundle_models
 from drydock.bundle.bundle_inputs import Gathered, gather_inputs
 from drydock.bundle.bundle_models import GatheredModel
 from drydock.bundle.bundle_records import (
@@ -34,8 +32,7 @@ from drydock.config.rows import MATRIX
 from drydock.config.stack_files import list_stack_files
 from drydock.core.console import as_lines
 from drydock.core.errors import InputError
-from drydock.core.files import disk_full, explain_unwritable, format_json, make_folder, parse_any_json
-from drydock.core.paths import cache_home
+from drydock.core.files import explain_unwritable, format_json, make_folder, parse_any_json
 from drydock.core.project import Project
 from drydock.inputs.store import Store
 from drydock.lock import base_lists
@@ -78,40 +75,7 @@ Entries = dict[str, dict[str, Any]]
 """Digest → entry in the index."""
 
 
-def create_bundle(
-    project: Project, targets: Sequence[str], output: Path, *, key: str = "", models: Sequence[Path] = ()
-) -> Created:
-    """Write a bundle of the targets, and of the models in these folders, signed if a key is given.
-
-    Raises InputError if a target is not built, FetchError if an input cannot be downloaded, LicenceError or
-    UntrustedError if `publish` would refuse an image, DiskFullError.
-    """
-    started = time.monotonic()
-    _check_output(output)
-    cosign.require_signer(cosign.Signer(key) if key else None)
-    variants = matrix.read_matrix(project)
-    chosen = {variant.id: variant for variant in (matrix.find_variant(variants, target) for target in targets)}
-    layouts = {name: push.list_built_layouts(project, variant) for name, variant in sorted(chosen.items())}
-    gathered = bundle_models.gather_models(models)
-    with disk_full(cache_home()):
-        parts = [_make_bundled_part(layout) for variant_layouts in layouts.values() for layout in variant_layouts]
-        entries, blobs = _assemble_index(parts, layouts, gathered, project)
-        index = archive.index_of(entries)
-        archive.write_archive(output, index, blobs, cosign.sign_data(index, cosign.Signer(key)) if key else b"")
-    return Created(
-        file=str(output),
-        bundle=make_blob(index).digest,
-        size=output.stat().st_size,
-        images=_map_images(parts),
-        models={model.record.name: _source_of(model.record) for model in gathered},
-        blobs=len({item.digest for item in blobs}),
-        not_included=tuple(line for part in parts for line in not_included(part.record)),
-        signed=bool(key),
-        seconds=round(time.monotonic() - started, 1),
-    )
-
-
-def _check_output(output: Path) -> None:
+def check_output(output: Path) -> None:
     """Raise InputError if the file cannot be written."""
     if output.is_dir():
         raise InputError(f"--output {output}: expected a file, found a folder")
@@ -144,7 +108,8 @@ def not_included(image: BundledImage, store: Store | None = None) -> list[str]:
     ]
 
 
-def _make_bundled_part(layout: push.Layout) -> BundledPart:
+def make_bundled_part(layout: push.Layout) -> BundledPart:
+    """Return an image with its documents and the inputs to rebuild it. Raises what making the documents raises."""
     job = layout.job
     attached, manifests = [], []
     for item in documents.make_documents(job, layout.folder, layout.manifest, f"drydock/{job.variant.id}"):
@@ -175,12 +140,13 @@ def _base_blobs(layout: Path | None) -> list[Blob]:
     return [Blob(f"sha256:{path.name}", path.stat().st_size, path) for path in files]
 
 
-def _source_of(model: BundledModel) -> str:
+def name_model_source(model: BundledModel) -> str:
+    """Return where a model is from, for people."""
     folder = model.folder
     return f"{folder.name} of {folder.hub} at {folder.revision}" if folder.hub else "files as they are, of no hub"
 
 
-def _assemble_index(
+def assemble_index(
     parts: Sequence[BundledPart],
     layouts: Mapping[str, Sequence[push.Layout]],
     models: Sequence[GatheredModel],
@@ -250,7 +216,8 @@ def _add_manifest(entries: Entries, manifest: Manifest, name: str = "") -> None:
     entries[manifest.digest] = entry
 
 
-def _map_images(parts: Iterable[BundledPart]) -> dict[str, dict[str, str]]:
+def map_images(parts: Iterable[BundledPart]) -> dict[str, dict[str, str]]:
+    """Return row → platform → digest."""
     digests: dict[str, dict[str, str]] = {}
     for part in parts:
         digests.setdefault(part.record.variant, {})[part.record.platform] = part.record.digest

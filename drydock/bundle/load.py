@@ -9,22 +9,18 @@ from __future__ import annotations
 import contextlib
 import os
 import platform
-import time
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
 
 from pydantic import ValidationError
 
 from drydock.attest import documents
 from drydock.build import build
 from drydock.build.build_job import ARCHITECTURES, ATTACHED, BuildOptions, image_name, layouts_lock, prepare_job
-from drydock.bundle import bundle_models
 from drydock.bundle.archive import Archive, check_free_space
 from drydock.bundle.bundle_records import BUNDLE, COMMIT, SOURCE, STORED, TITLE, Bundle, BundledImage, BundleOrigin
-from drydock.bundle.bundle_trust import check_own_build, check_recorded, kept_image_folder, open_trusted
-from drydock.bundle.create import not_included
+from drydock.bundle.bundle_trust import kept_image_folder
 from drydock.core.console import as_lines, byte_progress
 from drydock.core.errors import DrydockError, FetchError, InputError, suggest_nearest
 from drydock.core.files import write_atomically
@@ -32,7 +28,7 @@ from drydock.core.paths import cache_home
 from drydock.core.project import Project
 from drydock.engine import daemon
 from drydock.inputs import fetch, git_objects, supplied
-from drydock.inputs.store import Store, default_store, whole_folder
+from drydock.inputs.store import Store, whole_folder
 from drydock.model.record import Record
 from drydock.oci import image_layout
 
@@ -67,59 +63,6 @@ class Loaded(Record):
     seconds: float
 
 
-class LoadOptions(NamedTuple):
-    """Options of `bundle load`."""
-
-    engine: bool = False
-    """Also load the images for this machine's platform into the engine."""
-    digest: str = ""
-    """Expected digest of the bundle. This or `key` is required."""
-    contexts: Mapping[str, str] = MappingProxyType({})
-    """Context → folder with files that only their vendor may distribute."""
-    key: str = ""
-    """Public key whose owner must have signed the bundle."""
-    models: Path | None = None
-    """Folder to write the models to."""
-
-
-DEFAULTS = LoadOptions()
-
-
-def load_bundle(project: Project, path: Path, options: LoadOptions = DEFAULTS) -> Loaded:
-    """Load a bundle.
-
-    Raises InputError, FetchError, DiskFullError, UntrustedError for a bundle that neither key nor digest vouches for or
-    an image that is not the recorded one, or NotReproducibleError if this machine built another image from the same
-    inputs.
-    """
-    started = time.monotonic()
-    archive = open_trusted(path, options.key, options.digest)
-    bundle = read_bundle(archive)
-    for image in bundle.images:
-        check_recorded(image, project)
-        check_own_build(image)
-    loading = _Loading(archive, default_store())
-    bundle_models.check_models(archive, bundle.models, options.models)
-    loading.check_free_space(bundle)
-    _add_supplied(bundle, options.contexts, loading.store)
-    platforms = engine_platforms(bundle.images) if options.engine else {}
-    images = tuple(_load_image(loading, image, platforms, project) for image in bundle.images)
-    models = tuple(
-        bundle_models.write_bundled_model(archive, model, options.models) for model in bundle.models if options.models
-    )
-    return Loaded(
-        bundle=archive.digest,
-        origin=bundle.origin,
-        images=images,
-        files_new=loading.files_new,
-        not_included=tuple(line for image in bundle.images for line in not_included(image, loading.store)),
-        models=tuple(map(str, models)),
-        models_left=() if options.models else tuple(model.name for model in bundle.models),
-        signed=bool(options.key),
-        seconds=round(time.monotonic() - started, 1),
-    )
-
-
 def format_loaded_bundle(loaded: Loaded) -> str:
     """Return the result as text."""
     signed = " (signature verified)" if loaded.signed else ""
@@ -139,7 +82,7 @@ def format_loaded_bundle(loaded: Loaded) -> str:
     return as_lines(lines)
 
 
-def _add_supplied(bundle: Bundle, folders: Mapping[str, str], store: Store) -> None:
+def add_supplied(bundle: Bundle, folders: Mapping[str, str], store: Store) -> None:
     """Add the files that only their vendor may distribute to the store."""
     contexts = {name for image in bundle.images for name in image.supplied}
     for name in sorted(set(folders) - contexts):
@@ -182,7 +125,7 @@ def engine_platforms(images: Iterable[BundledImage], machine: str = "") -> dict[
     return platforms
 
 
-def _load_image(loading: _Loading, image: BundledImage, platforms: Mapping[str, str], project: Project) -> LoadedImage:
+def load_image(loading: Loading, image: BundledImage, platforms: Mapping[str, str], project: Project) -> LoadedImage:
     """Load an image with its inputs, and into the engine if `platforms` names its platform."""
     with _valid_format(loading.archive):
         loading.inputs(image)
@@ -214,7 +157,7 @@ def _same_inputs(image: BundledImage, project: Project) -> bool:
     return job.inputs_sha256 == image.inputs_sha256
 
 
-class _Loading:
+class Loading:
     """The state of one load."""
 
     def __init__(self, archive: Archive, store: Store) -> None:

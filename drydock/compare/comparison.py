@@ -6,17 +6,18 @@ Only reading the lists, the model and the plans does IO. The command is never ex
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 from drydock.compare.compared_variables import FAILS, OF_DRYDOCK, judge_variables, split_variables
 from drydock.compare.flags import JudgedFlag, Sides, judge_flag, settings_of
-from drydock.compare.host_plans import ChangedPlan, PlannedSide, compare_plans, find_recorded_hosts
+from drydock.compare.host_plans import ChangedPlan, PlannedSide, compare_plans
 from drydock.compare.judgment import AS_THE_RELEASE, Judgment, Verdict, soften_judgment, worst_of
 from drydock.compare.pasted_command import PastedCommand
 from drydock.compare.served_model import read_served_model
 from drydock.compare.version_changes import ChangedDefault, ChangedNames, changed_defaults, changed_lists
 from drydock.compare.vllm_parser import VllmParser, split_words
-from drydock.compare.vllm_version import ServedVersion, find_served_version
+from drydock.compare.vllm_version import ServedVersion
 from drydock.core.project import Project
 from entrypoints.model.read import ModelFacts
 from entrypoints.plan.refusal import Refusal
@@ -24,18 +25,6 @@ from entrypoints.plan.vllm_limits import find_refusals
 from entrypoints.request.flags import MODEL_NAME
 from entrypoints.request.vllm_flags import UserFlags
 from entrypoints.request.vllm_lists import VllmLists
-
-
-class ComparedCommand(NamedTuple):
-    """What is compared."""
-
-    old: str
-    """A row, alias or accelerator, or the number of a version of vLLM."""
-    new: str
-    command: PastedCommand
-    model_folder: str = ""
-    roots: Sequence[str] = ()
-    """Recorded hosts; empty for those of the accelerator."""
 
 
 class Comparison(NamedTuple):
@@ -57,15 +46,19 @@ class Comparison(NamedTuple):
     """Flags without which the new row was planned."""
 
 
-def compare_command(project: Project, request: ComparedCommand) -> Comparison:
-    """Compare. Raises InputError, TargetError and StaleError."""
-    old = find_served_version(project, "--from", request.old)
-    new = find_served_version(project, "--to", request.new)
-    hosts = find_recorded_hosts(project, request.roots, old, new)
+def compare_command(
+    project: Project,
+    command: PastedCommand,
+    old: ServedVersion,
+    new: ServedVersion,
+    hosts: Sequence[Path],
+    model_folder: str = "",
+) -> Comparison:
+    """Judge every part of a command, and compare the plans of both rows on recorded hosts. Raises InputError."""
     sides = Sides(old, new, VllmParser(old), VllmParser(new))
-    model, flags, extra = judge_words(request.command, sides)
-    facts = read_served_model(model, request.model_folder)
-    variables, other_variables = split_variables(request.command.env, old, new)
+    model, flags, extra = judge_words(command, sides)
+    facts = read_served_model(model, model_folder)
+    variables, other_variables = split_variables(command.env, old, new)
     names = {flag.new.name for flag in flags}
     judgments = [
         *_judge_model(facts, model, flags, sides),
@@ -83,7 +76,7 @@ def compare_command(project: Project, request: ComparedCommand) -> Comparison:
         judgments=tuple(judgments),
         defaults=tuple(changed_defaults(old.details, new.details, {*names, *variables})),
         lists=tuple(changed_lists(old, new)),
-        notes=tuple(_make_notes(request.command, other_variables, old, new)),
+        notes=tuple(_make_notes(command, other_variables, old, new)),
         plans=(),
         left_out=(),
     )

@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import re
 import shlex
+import sys
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
-from drydock.core.errors import InputError
+from drydock.core.errors import InputError, explain_os_error
+from drydock.core.files import read_bounded
 
 TEXT_AT_MOST = 64 << 10
 """Characters of a command."""
@@ -217,3 +220,22 @@ def _container_option(words: list[str]) -> tuple[str, str]:
     letters = word[1:].lstrip("".join(SHORT_SWITCHES)) or word[1:]  # -itp 8000:8000
     value = letters[1:].removeprefix("=")
     return f"-{letters[:1]}", value or (words.pop(0) if words else "")
+
+
+def read_command(words: Sequence[str], file: str) -> PastedCommand:
+    """Return the command after --, or that of a file. Raises InputError."""
+    if bool(words) == bool(file):
+        actual = "both a command after -- and --command-file" if file else "no command"
+        raise InputError(f"compare: found {actual}", hint="./inv compare --from ROW --to ROW -- vllm serve MODEL …")
+    return parse_text(_read_text(file)) if file else parse_command_words(words)
+
+
+def _read_text(file: str) -> str:
+    try:
+        if file == "-":
+            return sys.stdin.buffer.read(TEXT_AT_MOST + 1).decode()
+        return read_bounded(Path(file), TEXT_AT_MOST).decode()
+    except UnicodeDecodeError as error:
+        raise InputError(f"--command-file {file}: not UTF-8") from error
+    except OSError as error:
+        raise explain_os_error(error, file) from error

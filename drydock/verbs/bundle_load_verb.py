@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from drydock.cli.task_helpers import here
 from drydock.cli.verb import Verb
 from drydock.core.console import write_output
+from drydock.core.files import format_json
+from drydock.core.project import Project
+from drydock.model.record import dump_record
 from drydock.model.shared_options import ContextOption, JsonOption
+
+if TYPE_CHECKING:
+    from drydock.bundle.load import Loaded
 
 
 class BundleLoadOptions(ContextOption, JsonOption):
@@ -30,9 +38,51 @@ class BundleLoadOptions(ContextOption, JsonOption):
 @Verb
 def load_bundle(options: BundleLoadOptions) -> None:
     """Load a bundle into the store, to run, publish and rebuild its images without network."""
-    from drydock.bundle import bundle_tasks, load
-    from drydock.inputs import overrides
+    from drydock.bundle import load
 
-    contexts, models = overrides.parse_contexts(options.context), Path(options.models) if options.models else None
-    settings = load.LoadOptions(options.engine, options.digest, contexts, options.verify_key, models)
-    write_output(bundle_tasks.load_and_report(here(), Path(options.file), settings, json=options.json))
+    loaded = load_trusted(here(), options)
+    write_output(format_json(dump_record(loaded)) if options.json else load.format_loaded_bundle(loaded))
+
+
+def load_trusted(project: Project, options: BundleLoadOptions) -> Loaded:
+    """Load a bundle. Nothing is written before the bundle, its images and the free space were checked.
+
+    Raises InputError, FetchError, DiskFullError, UntrustedError for a bundle that neither key nor digest vouches for or
+    an image that is not the recorded one, or NotReproducibleError if this machine built another image from the same
+    inputs.
+    """
+    from drydock.bundle import bundle_models, load
+    from drydock.bundle.bundle_trust import check_own_build, check_recorded, open_trusted
+    from drydock.bundle.create import not_included
+    from drydock.inputs import overrides
+    from drydock.inputs.store import default_store
+
+    started = time.monotonic()
+    supplied_folders = overrides.parse_contexts(options.context)
+    models_folder = Path(options.models) if options.models else None
+    archive = open_trusted(Path(options.file), options.verify_key, options.digest)
+    bundle = load.read_bundle(archive)
+    for image in bundle.images:
+        check_recorded(image, project)
+        check_own_build(image)
+    loading = load.Loading(archive, default_store())
+    bundle_models.check_models(archive, bundle.models, models_folder)
+    loading.check_free_space(bundle)
+
+    load.add_supplied(bundle, supplied_folders, loading.store)
+    platforms = load.engine_platforms(bundle.images) if options.engine else {}
+    images = tuple(load.load_image(loading, image, platforms, project) for image in bundle.images)
+    models = tuple(
+        bundle_models.write_bundled_model(archive, model, models_folder) for model in bundle.models if models_folder
+    )
+    return load.Loaded(
+        bundle=archive.digest,
+        origin=bundle.origin,
+        images=images,
+        files_new=loading.files_new,
+        not_included=tuple(line for image in bundle.images for line in not_included(image, loading.store)),
+        models=tuple(map(str, models)),
+        models_left=() if models_folder else tuple(model.name for model in bundle.models),
+        signed=bool(options.verify_key),
+        seconds=round(time.monotonic() - started, 1),
+    )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from drydock.cli.task_helpers import after_dashes, here, terminal_columns
 from drydock.cli.verb import Verb
+from drydock.core.console import write_output
+from drydock.core.files import format_json
 from drydock.model.shared_options import JsonOption
 
 
@@ -27,8 +29,20 @@ class CompareOptions(JsonOption):
 @Verb
 def compare_versions(options: CompareOptions) -> None:
     """Print what breaks for a vLLM command between two versions. The command follows --, and is never executed."""
-    from drydock.compare import compare_tasks, comparison
+    from drydock.compare import verdict_text
+    from drydock.compare.comparison import compare_command
+    from drydock.compare.host_plans import find_recorded_hosts
+    from drydock.compare.pasted_command import read_command
+    from drydock.compare.vllm_version import find_served_version
 
-    command = compare_tasks.read_command(after_dashes(), options.command_file)
-    question = comparison.ComparedCommand(options.from_, options.to, command, options.model, options.root)
-    compare_tasks.print_comparison(here(), question, terminal_columns(), every=options.all, json=options.json)
+    command = read_command(after_dashes(), options.command_file)
+    old = find_served_version(here(), "--from", options.from_)
+    new = find_served_version(here(), "--to", options.to)
+    hosts = find_recorded_hosts(here(), options.root, old, new)
+    comparison = compare_command(here(), command, old, new, hosts, options.model)
+    write_output(
+        format_json(verdict_text.make_comparison_json(comparison, every=options.all))
+        if options.json
+        else verdict_text.format_comparison(comparison, terminal_columns(), every=options.all)
+    )
+    verdict_text.raise_verdict(comparison)

@@ -13,8 +13,6 @@ from drydock.adopt.base_facts import BaseFacts
 from drydock.attest import documents
 from drydock.build import build, rebuild
 from drydock.build.build_job import BuildOptions, Job, prepare_job
-from drydock.bundle import create, load
-from drydock.bundle.load import LoadOptions
 from drydock.ci.ci_rows import list_ci_rows
 from drydock.config.matrix import find_variant, read_matrix
 from drydock.config.server_access import Access
@@ -42,6 +40,7 @@ from tests.registry.test_adopt import (
 )
 from tests.registry.test_projects import verb
 from tests.support import layouts
+from tests.support.loaded_bundle import create_bundle, load_bundle
 from tests.support.local_registry import publish
 from tests.support.run_options import run_as
 from tests.support.servers import Registry
@@ -217,10 +216,10 @@ def test_a_bundle_carries_the_base_and_another_machine_assembles_it_without_netw
 ) -> None:
     record_row(project)
     file = tmp_path / "row.tar"
-    created = create.create_bundle(project, [ROW], file)
+    created = create_bundle(project, [ROW], file)
     assert created.images[ROW] == {"linux/amd64": adopted_digest}
     monkeypatch.setenv("DRYDOCK_CACHE", str(tmp_path / "other"))
-    loaded = load.load_bundle(project, file, LoadOptions(digest=created.bundle))
+    loaded = load_bundle(project, file, {"digest": created.bundle})
     assert [image.rebuildable for image in loaded.images] == [True]
     job = prepare_job(project, ROW, BuildOptions(offline=True))
     assert build.build_image(job, into_engine=False, no_cache=True).digest == adopted_digest

@@ -24,8 +24,8 @@ from drydock.build.build_job import BuildOptions, prepare_job
 from drydock.bundle import load
 from drydock.bundle.archive import Archive, index_of, write_archive
 from drydock.bundle.bundle_records import BUNDLE, DEB, INPUTS, WHEEL, make_artifact, make_blob
-from drydock.bundle.create import Created, create_bundle
-from drydock.bundle.load import LoadOptions, format_loaded_bundle, load_bundle
+from drydock.bundle.create import Created
+from drydock.bundle.load import format_loaded_bundle
 from drydock.core.errors import DiskFullError, FetchError, InputError, NotReproducibleError, UntrustedError
 from drydock.core.files import format_json
 from drydock.core.project import Project
@@ -35,6 +35,7 @@ from drydock.model.locked import LockedFile
 from drydock.model.record import dump_record
 from drydock.publish import push
 from tests.support.filled_registry import StockedRepository
+from tests.support.loaded_bundle import create_bundle, load_bundle
 from tests.support.local_registry import PLATFORMS, VARIANT, publish
 from tests.support.needed_programs import require_program
 from tests.support.servers import Registry
@@ -49,7 +50,7 @@ class Carried:
         self.here = StockedRepository(folder / "here", platforms=PLATFORMS)
         self.file = folder / "all.tar"
         self.created: Created = create_bundle(Project(self.here.root), [VARIANT], self.file)
-        self.vouched = LoadOptions(digest=self.created.bundle)
+        self.vouched = {"digest": self.created.bundle}
 
 
 @pytest.fixture(scope="module")
@@ -237,7 +238,7 @@ def resigned(signed: Path, output: Path, index: bytes = b"", signature: bytes = 
 
 
 def test_who_made_it_is_asked_by_his_key(carried: Carried, signed: Path, key: Path, there: Path) -> None:
-    loaded = load_bundle(Project(carried.here.root), signed, LoadOptions(key=str(key.with_suffix(".pub"))))
+    loaded = load_bundle(Project(carried.here.root), signed, {"verify_key": str(key.with_suffix(".pub"))})
     assert loaded.signed
     assert "(signature verified)" in format_loaded_bundle(loaded)
     assert loaded.files_new == whole(there)
@@ -280,7 +281,7 @@ def test_a_forged_one_is_refused_with_the_reason_before_anything_is_written(
     forged = resigned(signed, tmp_path / "f.tar", forgery.index(archive), forgery.signature(archive, tmp_path))
     before = contents(there)
     with pytest.raises(UntrustedError, match=rf"f\.tar: {forgery.said}"):
-        load_bundle(Project(carried.here.root), forged, LoadOptions(key=str(key.with_suffix(".pub"))))
+        load_bundle(Project(carried.here.root), forged, {"verify_key": str(key.with_suffix(".pub"))})
     assert contents(there) == before
 
 
@@ -330,8 +331,8 @@ def test_vendors_files_stay_behind_and_are_brought_by_their_hashes(
     carried: Carried, vendored: Path, tmp_path: Path
 ) -> None:
     root, folder = carried.here.root, tmp_path / "vendor"
-    vouched = LoadOptions(digest=Archive(vendored).digest)
-    vendor = vouched._replace(contexts={"vendor": str(folder)})
+    vouched = {"digest": Archive(vendored).digest}
+    vendor = {**vouched, "context": [f"vendor={folder}"]}
     folder.mkdir()
     assert (
         "supply it to rebuild: cpu-vllm0.32: --context vendor=FOLDER with installer.run (sha256 "
@@ -340,7 +341,7 @@ def test_vendors_files_stay_behind_and_are_brought_by_their_hashes(
     with pytest.raises(InputError, match=r"no file installer\.run"):
         load_bundle(Project(root), vendored, vendor)
     with pytest.raises(InputError, match="did you mean 'vendor'"):
-        load_bundle(Project(root), vendored, vouched._replace(contexts={"vendr": str(folder)}))
+        load_bundle(Project(root), vendored, {**vouched, "context": [f"vendr={folder}"]})
     (folder / "installer.run").write_bytes(b"another")
     with pytest.raises(FetchError, match=r"installer\.run: sha256 is"):
         load_bundle(Project(root), vendored, vendor)

@@ -20,8 +20,7 @@ from drydock.bundle.bundle_records import (
     make_blob,
     make_title_annotation,
 )
-from drydock.bundle.create import create_bundle
-from drydock.bundle.load import LoadOptions, load_bundle, read_bundle
+from drydock.bundle.load import read_bundle
 from drydock.core.errors import FetchError, InputError
 from drydock.core.files import format_json
 from drydock.core.project import Project
@@ -32,6 +31,7 @@ from drydock.model.locked import Lock, LockedSource
 from drydock.model.record import dump_record
 from tests.support.filled_registry import StockedRepository
 from tests.support.git import git
+from tests.support.loaded_bundle import create_bundle, load_bundle
 from tests.support.local_registry import VARIANT
 
 TARGET = Environment("3.11", "x86_64", 36)
@@ -70,7 +70,7 @@ class Carried:
     def __init__(self, folder: Path) -> None:
         self.here, self.file = Compiled(folder / "here"), folder / "all.tar"
         create_bundle(Project(self.here.root), [VARIANT], self.file)
-        self.vouched = LoadOptions(digest=Archive(self.file).digest)
+        self.vouched = {"digest": Archive(self.file).digest}
         (folder / "here" / "upstream").rename(folder / "gone")
 
     def forged(self, file: Path, layer: Blob, media_type: str, commit: str) -> Path:
@@ -142,7 +142,7 @@ def test_another_machine_compiles_the_files_of_the_commit(carried: Carried, ther
 def test_source_code_that_is_no_objects_of_git_is_refused(carried: Carried, there: Store, tmp_path: Path) -> None:
     forged = carried.forged(tmp_path / "forged.tar", make_blob(b"a tree"), TAR, str(carried.here.source.commit))
     with pytest.raises(InputError, match="unsupported input type"):
-        load_bundle(Project(carried.here.root), forged, LoadOptions(digest=Archive(forged).digest))
+        load_bundle(Project(carried.here.root), forged, {"digest": Archive(forged).digest})
     assert planted(there) == []
 
 
@@ -150,7 +150,7 @@ def test_objects_of_another_commit_are_refused(carried: Carried, there: Store, t
     commit = str(carried.here.source.commit)
     forged = carried.forged(tmp_path / "forged.tar", poisoned_pack(tmp_path), SOURCE, commit)
     with pytest.raises(FetchError, match=f"not the objects of commit {commit}"):
-        load_bundle(Project(carried.here.root), forged, LoadOptions(digest=Archive(forged).digest))
+        load_bundle(Project(carried.here.root), forged, {"digest": Archive(forged).digest})
     assert planted(there) == []
 
 

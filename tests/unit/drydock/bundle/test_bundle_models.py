@@ -14,14 +14,15 @@ import pytest
 from drydock.bundle import bundle_records
 from drydock.bundle.archive import Archive, index_of, write_archive
 from drydock.bundle.bundle_records import BundledModel, BundleOrigin, make_artifact, make_blob
-from drydock.bundle.create import create_bundle, format_created_bundle
-from drydock.bundle.load import LoadOptions, format_loaded_bundle, load_bundle
+from drydock.bundle.create import format_created_bundle
+from drydock.bundle.load import format_loaded_bundle
 from drydock.config.project_choice import DRYDOCK
 from drydock.core.errors import FetchError, InputError
 from drydock.core.files import format_json
 from drydock.inputs.models import MANIFEST, ModelFile, ModelFolder, read_folder
 from drydock.model.record import dump_record
 from drydock.publish.model_push import layers_of
+from tests.support.loaded_bundle import create_bundle, load_bundle
 
 FILES = {"config.json": b"{}", "model.safetensors": bytes(1000), "sub/vocab.txt": b"a"}
 
@@ -46,7 +47,7 @@ def seal(model: Path) -> None:
 def test_a_pulled_model_arrives_as_it_was_pulled(model: Path, tmp_path: Path) -> None:
     seal(model)
     created = create_bundle(DRYDOCK, [], tmp_path / "b.tar", models=[model])
-    options = LoadOptions(digest=created.bundle, models=tmp_path / "there")
+    options = {"digest": created.bundle, "models": tmp_path / "there"}
     loaded = load_bundle(DRYDOCK, tmp_path / "b.tar", options)
 
     assert f"model Tiny-1B: org/Tiny-1B of Hugging Face at {'0' * 40}" in format_created_bundle(created)
@@ -61,7 +62,7 @@ def test_a_pulled_model_arrives_as_it_was_pulled(model: Path, tmp_path: Path) ->
 
 def test_a_folder_of_no_hub_is_taken_as_it_is(model: Path, tmp_path: Path) -> None:
     created = create_bundle(DRYDOCK, [], tmp_path / "b.tar", models=[model])
-    load_bundle(DRYDOCK, tmp_path / "b.tar", LoadOptions(digest=created.bundle, models=tmp_path / "there"))
+    load_bundle(DRYDOCK, tmp_path / "b.tar", {"digest": created.bundle, "models": tmp_path / "there"})
 
     model_folder = read_folder(tmp_path / "there" / "Tiny-1B")
     assert (model_folder.hub, model_folder.files.keys()) == ("", FILES.keys())
@@ -139,7 +140,7 @@ def test_a_snapshot_in_the_cache_of_hugging_face_is_bundled_with_the_files_that_
         (snapshot / name).parent.mkdir(parents=True, exist_ok=True)
         (snapshot / name).symlink_to(os.path.relpath(blob_, (snapshot / name).parent))
     created = create_bundle(DRYDOCK, [], tmp_path / "b.tar", models=[snapshot])
-    load_bundle(DRYDOCK, tmp_path / "b.tar", LoadOptions(digest=created.bundle, models=tmp_path / "there"))
+    load_bundle(DRYDOCK, tmp_path / "b.tar", {"digest": created.bundle, "models": tmp_path / "there"})
 
     there = tmp_path / "there" / "0123abc"
     assert {name: (there / name).read_bytes() for name in FILES} == FILES
@@ -153,7 +154,7 @@ def test_two_models_of_one_name_do_not_fit_into_one_folder(model: Path, tmp_path
 
 def test_without_a_folder_models_stay_in_the_bundle(model: Path, tmp_path: Path) -> None:
     created = create_bundle(DRYDOCK, [], tmp_path / "b.tar", models=[model])
-    loaded = load_bundle(DRYDOCK, tmp_path / "b.tar", LoadOptions(digest=created.bundle))
+    loaded = load_bundle(DRYDOCK, tmp_path / "b.tar", {"digest": created.bundle})
 
     assert "model Tiny-1B: not written; --models FOLDER writes it" in format_loaded_bundle(loaded)
 
@@ -174,7 +175,7 @@ def test_a_hostile_name_in_a_bundle_leads_nowhere(tmp_path: Path, monkeypatch: p
     )
     digest = Archive(tmp_path / "b.tar").digest
     with pytest.raises(InputError):
-        load_bundle(DRYDOCK, tmp_path / "b.tar", LoadOptions(digest=digest, models=tmp_path / "there"))
+        load_bundle(DRYDOCK, tmp_path / "b.tar", {"digest": digest, "models": tmp_path / "there"})
 
     assert not (tmp_path / "there").exists()
     assert not (tmp_path / "up").exists()

@@ -10,14 +10,14 @@ import pytest
 from drydock.attest import documents
 from drydock.attest.documents import Attached
 from drydock.build.build_job import ATTACHED
-from drydock.bundle.create import create_bundle
-from drydock.bundle.load import LoadOptions, format_loaded_bundle, load_bundle
+from drydock.bundle.load import format_loaded_bundle
 from drydock.config.project_choice import DRYDOCK
 from drydock.core.errors import InputError, UntrustedError
 from drydock.core.project import Project
 from drydock.oci import image_layout
 from drydock.publish.push import list_built_layouts
 from tests.support.filled_registry import StockedRepository
+from tests.support.loaded_bundle import create_bundle, load_bundle
 from tests.support.local_registry import PLATFORMS, VARIANT
 
 PLATFORM = PLATFORMS[0]
@@ -41,7 +41,7 @@ class Sender:
         return file, digest
 
     def load(self, file: Path, **options: str) -> str:
-        return format_loaded_bundle(load_bundle(Project(self.repository.root), file, LoadOptions(**options)))  # type: ignore[arg-type]
+        return format_loaded_bundle(load_bundle(Project(self.repository.root), file, options))
 
     def attached(self) -> dict[str, bytes]:
         """Return what `publish` would attach to the kept image, and sign."""

@@ -6,17 +6,19 @@ import io
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from drydock.compare.compare_tasks import print_comparison, read_command
-from drydock.compare.comparison import ComparedCommand, Comparison, compare_command
-from drydock.compare.pasted_command import PastedCommand, parse_command_words
+from drydock.compare.comparison import Comparison, compare_command
+from drydock.compare.host_plans import find_recorded_hosts
+from drydock.compare.pasted_command import PastedCommand, parse_command_words, read_command
 from drydock.compare.verdict_text import format_comparison
 from drydock.compare.vllm_version import find_served_version
 from drydock.config.project_choice import DRYDOCK
 from drydock.core.errors import BlockedError, DrydockError, InputError, ManualError, TargetError, UncertainError
 from drydock.topology.size import HOSTS
+from tests.support.called_verbs import call_verb
 
 MODEL = "Qwen/Qwen3-8B"
 OLD, NEW = "cuda12.9-vllm0.18", "cuda13.0-vllm0.33"
@@ -34,7 +36,15 @@ def command(*flags: str) -> PastedCommand:
 
 def compared(*flags: str, roots: tuple[str, ...] = ()) -> Comparison:
     names = (OLD, NEW) if roots else ("0.18", "0.33")
-    return compare_command(DRYDOCK, ComparedCommand(*names, command(*flags), roots=roots))
+    old, new = find_served_version(DRYDOCK, "--from", names[0]), find_served_version(DRYDOCK, "--to", names[1])
+    hosts = find_recorded_hosts(DRYDOCK, roots, old, new)
+    return compare_command(DRYDOCK, command(*flags), old, new, hosts)
+
+
+def print_comparison(monkeypatch: pytest.MonkeyPatch, *flags: str, **options: Any) -> None:
+    """Compare as the verb does, with the command after --."""
+    monkeypatch.setattr(sys, "argv", ["inv", "compare", "--", "vllm", "serve", MODEL, *flags])
+    call_verb("compare", **{"from_": "0.18", "to": "0.33", "json": True, **options})
 
 
 def test_the_first_line_has_the_verdict_and_the_worst_comes_first() -> None:
@@ -82,17 +92,23 @@ def test_the_plans_of_both_rows_are_compared_on_a_recorded_host() -> None:
     ],
 )
 def test_the_exit_code_is_that_of_the_verdict(
-    flags: tuple[str, ...], error: type[DrydockError], code: int, capsys: pytest.CaptureFixture[str]
+    flags: tuple[str, ...],
+    error: type[DrydockError],
+    code: int,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with pytest.raises(error) as raised:
-        print_comparison(DRYDOCK, ComparedCommand("0.18", "0.33", command(*flags)), 100, every=False, json=True)
+        print_comparison(monkeypatch, *flags)
 
     assert raised.value.code == code
     assert json.loads(capsys.readouterr().out)["judgments"][0]["verdict"] != "safe"
 
 
-def test_a_safe_command_ends_without_an_error(capsys: pytest.CaptureFixture[str]) -> None:
-    print_comparison(DRYDOCK, ComparedCommand("0.18", "0.33", command("-tp", "2")), 100, every=True, json=True)
+def test_a_safe_command_ends_without_an_error(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    print_comparison(monkeypatch, "-tp", "2", all=True)
     printed = json.loads(capsys.readouterr().out)
 
     assert printed["verdict"] == "safe"
@@ -130,9 +146,9 @@ def test_a_name_that_means_no_version_says_what_does(name: str, error: type[Dryd
         find_served_version(DRYDOCK, "--to", name)
 
 
-def test_plans_need_rows() -> None:
+def test_plans_need_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(InputError, match="is no row, so there is no plan"):
-        compare_command(DRYDOCK, ComparedCommand("0.18", NEW, command(), roots=(H100,)))
+        print_comparison(monkeypatch, to=NEW, root=[H100])
 
 
 def test_the_command_is_read_from_a_file_or_from_standard_input(

@@ -6,9 +6,10 @@ import shlex
 
 import pytest
 
-from drydock.compare.comparison import ComparedCommand, Comparison, compare_command
+from drydock.compare.comparison import Comparison, compare_command
 from drydock.compare.judgment import Judgment, Verdict
 from drydock.compare.pasted_command import parse_command_words
+from drydock.compare.vllm_version import find_served_version
 from drydock.config.project_choice import DRYDOCK
 
 MODEL = "Qwen/Qwen3-8B"
@@ -20,7 +21,8 @@ def without_hub(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def compared(command: str, old: str = "0.18", new: str = "0.33") -> Comparison:
-    return compare_command(DRYDOCK, ComparedCommand(old, new, parse_command_words(shlex.split(command))))
+    versions = find_served_version(DRYDOCK, "--from", old), find_served_version(DRYDOCK, "--to", new)
+    return compare_command(DRYDOCK, parse_command_words(shlex.split(command)), *versions, hosts=())
 
 
 def judgment(flags: str, old: str = "0.18", new: str = "0.33") -> Judgment:
