@@ -16,7 +16,7 @@ from docker.models.containers import Container
 
 from drydock.build import build
 from drydock.build.build_job import Job, prepare_job
-from drydock.core.console import log, write_output
+from drydock.core.console import log
 from drydock.core.errors import BuildError, GoneError
 from drydock.core.project import Project
 from drydock.engine.connection import UNPACKED_WITHIN, connect_engine
@@ -24,7 +24,6 @@ from drydock.lock import resolution
 from drydock.lock.image_record import PlatformRecord
 from drydock.model.locked import Lock
 from drydock.model.variant import Variant
-from drydock.prove import smollm2
 
 TARGET = "cpu"
 QUESTION = "What is the capital city of France? Answer with one word."
@@ -32,27 +31,6 @@ QUESTION = "What is the capital city of France? Answer with one word."
 EXPECTED = "Paris"
 READY_WITHIN = 600
 STATUS_PORT, API_PORT = "8001/tcp", "8000/tcp"
-
-
-def run_demo(project: Project) -> None:
-    """Build, serve and ask; print the answer, the digest and the seconds of each phase.
-
-    Raises the DrydockError of any stage, and BuildError if the server does not become ready or does not answer Paris.
-    """
-    clock = build.Clock()
-    image = build_or_relock(project)
-    built = image.built
-    clock.lap("build")
-    model = smollm2.make_small_model(built.image)
-    clock.lap("model")
-    with run_model_server(built.image, model) as container:
-        wait_until_ready(container)
-        clock.lap("start")
-        answer = ask_chat_question(container, QUESTION)
-        clock.lap("answer")
-    write_output(_format_demo_report(image, {**built.phases, **_without_build(clock.laps)}, answer))
-    if EXPECTED not in answer:
-        raise BuildError(f"the server answered {answer!r}, expected an answer that contains {EXPECTED!r}")
 
 
 class DemoImage(NamedTuple):
@@ -189,7 +167,8 @@ def fetch_status(url: str) -> tuple[int, str]:
         return 0, ""
 
 
-def _without_build(laps: Mapping[str, float]) -> dict[str, float]:
+def without_build(laps: Mapping[str, float]) -> dict[str, float]:
+    """Return the seconds of each phase but the build, which has phases of its own."""
     return {name: seconds for name, seconds in laps.items() if name != "build"}
 
 
@@ -203,7 +182,8 @@ def _compare_with_record(record: PlatformRecord, built: build.Built) -> str:
     return "no digest is committed"
 
 
-def _format_demo_report(image: DemoImage, phases: Mapping[str, float], answer: str) -> str:
+def format_demo_report(image: DemoImage, phases: Mapping[str, float], answer: str) -> str:
+    """Return the answer, the digest and the seconds of each phase."""
     lines = {
         "question": QUESTION,
         "answer": answer,

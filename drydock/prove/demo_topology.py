@@ -16,17 +16,14 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from drydock.build import build
-from drydock.build.build_job import prepare_job
-from drydock.core.console import log, write_output
-from drydock.core.errors import BuildError, EngineError, InputError, VerifyError, suggest_nearest
+from drydock.core.console import log
+from drydock.core.errors import BuildError, EngineError, VerifyError
 from drydock.core.files import format_json
 from drydock.core.project import Project
 from drydock.engine.connection import connect_engine
 from drydock.engine.run_container import run_to_end
 from drydock.model.record import dump_record
-from drydock.prove import smollm2
-from drydock.prove.demo import EXPECTED, QUESTION, TARGET, build_or_relock
+from drydock.prove.demo import QUESTION, TARGET, DemoImage
 from drydock.run.access import API_KEY
 from drydock.topology import planned_file, topology_keys, up
 from drydock.topology.plan_model import TopologyPlan, read_plan
@@ -68,29 +65,10 @@ SHAPES = {
 """Tensor parallelism of three: SmolLM2 has nine heads."""
 
 
-def run_topology_demo(project: Project, name: str) -> None:
-    """Build, start, ask and stop; print the answer, and how much of each prompt travelled.
-
-    Raises the DrydockError of any stage, and BuildError if the answer is not Paris.
-    """
-    if name not in SHAPES:
-        raise InputError(f"--topology {name}: no such demo", hint=suggest_nearest(name, SHAPES))
-    clock = build.Clock()
-    image = build_or_relock(project)
-    server = image.built
-    router = build.build_image(prepare_job(project, ROUTER)) if SHAPES[name].routed else None
-    clock.lap("build")
-    model = smollm2.make_small_model(server.image)
-    clock.lap("model")
-    known_answers, answer = serve_topology(project, name, model, server.image, router.image if router else "")
-    clock.lap("serve")
-    seconds = ", ".join(f"{phase} {duration:.1f}" for phase, duration in clock.laps.items())
-    digest = image.describe_digest()
-    write_output(
-        f"{known_answers.text}question  {QUESTION}\nanswer    {answer}\ndigest    {digest}\nseconds   {seconds}\n"
-    )
-    if EXPECTED not in answer:
-        raise BuildError(f"the servers answered {answer!r}, expected an answer that contains {EXPECTED!r}")
+def format_topology_report(image: DemoImage, laps: Mapping[str, float], answer: str) -> str:
+    """Return the answer, the digest and the seconds of each phase."""
+    seconds = ", ".join(f"{phase} {duration:.1f}" for phase, duration in laps.items())
+    return f"question  {QUESTION}\nanswer    {answer}\ndigest    {image.describe_digest()}\nseconds   {seconds}\n"
 
 
 def serve_topology(project: Project, name: str, model: Path, image: str, router: str) -> tuple[ShownAnswers, str]:

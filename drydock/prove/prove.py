@@ -11,32 +11,26 @@ import json
 import os
 import re
 import socket
-import time
 import urllib.error
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from docker.models.containers import Container as Running
 
-from drydock.attest.cosign import Signer, require_signer
 from drydock.build import build
-from drydock.build.build_job import Job, prepare_job
+from drydock.build.build_job import Job
 from drydock.core.commit import read_commit
-from drydock.core.console import as_lines, log, write_output
+from drydock.core.console import as_lines, log
 from drydock.core.errors import BuildError, EngineError
-from drydock.core.files import write_atomically
-from drydock.core.project import Project
 from drydock.engine import daemon
 from drydock.engine.connection import connect_engine
-from drydock.lock import image_record, proof
 from drydock.oci import image_layout
-from drydock.prove import demo, served_statement, smollm2
+from drydock.prove import demo, served_statement
 from drydock.run import docker_command
 from drydock.run.access import LOOPBACK
 from drydock.run.container import Container, RunRequest, make_container
 from drydock.run.engine import Here
-from drydock.run.needed_image import require_image
 
 SERVED = "proof"
 """The served model name."""
@@ -45,61 +39,6 @@ NOT_COMPARED = "not compared"
 
 Docker = Callable[[Sequence[str]], str]
 """Runs a docker command and returns its standard output."""
-
-
-class StatementFile(NamedTuple):
-    """Where the signed statement is written, and who signs it."""
-
-    signer: Signer
-    path: Path
-
-
-def prove_image(
-    project: Project,
-    target: str,
-    request: RunRequest | None = None,
-    here: Here | None = None,
-    statement: StatementFile | None = None,
-) -> None:
-    """Build, record, serve and ask; write the tier `hardware` into the variant's record.json and print the results.
-
-    With `statement`, what was seen is written there, signed. Raises the DrydockError of any stage: HostError without
-    the device, BuildError without a correct answer.
-    """
-    here = here or Here(project)
-    require_signer(statement.signer if statement else None)
-    job = prepare_job(project, target)
-    project.check_writable(image_record.name_of_record(job.variant.id))
-    built = build.build_image(job)
-    container = what_to_start(job, built, request or RunRequest(model=str(smollm2.make_small_model(built.image))), here)
-    container = require_image(container, target, here)
-    facts = ask_container(container, "facts")
-    where = record_proof_host(
-        container,
-        project.root
-        / "build"
-        / "hosts"
-        / f"{job.variant.accelerator}-{make_folder_name(describe_proof_devices(facts))}",
-        daemon.run_docker,
-    )
-    plan = ask_container(container, "plan", "--json", *container.arguments[1:]) if statement else {}
-    began = int(time.time())
-    with run_proof_container(container) as running:
-        demo.wait_until_ready(running)
-        ready = int(time.time())
-        answer_lines = collect_answers(running)
-        log_text = running.logs().decode(errors="replace")
-    if statement:
-        served = describe_served(job, facts, plan, answer_lines, log_text, (began, ready, int(time.time())))
-        signed = served_statement.sign_served(served, built.digest, statement.signer)
-        statement.path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(statement.path, signed)
-    tests = (name_served_model(container, facts),)
-    evidence = image_record.make_evidence(project, built.digest, built.inputs_sha256, tests)
-    image = proof.replace_evidence(job.record.image, {"hardware": evidence})
-    record = job.record.model_copy(update={"image": image})
-    image_record.write_platform_record(project, job.variant.id, job.platform, record)
-    write_output(format_proof_report(built, facts, where, answer_lines, statement.path if statement else None))
 
 
 def ask_container(container: Container, *command: str) -> Any:

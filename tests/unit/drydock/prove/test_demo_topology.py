@@ -6,8 +6,6 @@ from pathlib import Path
 import pytest
 import yaml
 
-from drydock.config.project_choice import DRYDOCK
-from drydock.core.errors import InputError
 from drydock.prove import demo_topology
 from drydock.topology.topology_file import read_topology
 from tests.support.topology_files import HOSTS
@@ -30,12 +28,6 @@ def test_each_demo_is_a_valid_topology(name: str, tmp_path: Path) -> None:
     assert len(addresses) == len(topology.nodes) == (2 if name == "1p1d" else 3)
     assert all(ipaddress.ip_address(address) in SUBNET for address in addresses)
     assert str(SUBNET.network_address + 1) not in addresses
-
-
-def test_an_unknown_demo_names_the_nearest() -> None:
-    with pytest.raises(InputError) as error:
-        demo_topology.run_topology_demo(DRYDOCK, "2pd1")
-    assert "2p1d" in error.value.hint
 
 
 def test_routes_are_networks_without_the_default() -> None:
