@@ -15,7 +15,7 @@ from itertools import chain
 from math import ceil
 from pathlib import Path
 
-from drydock.attest import cosign, documents, model_bom
+from drydock.attest import model_bom
 from drydock.core.console import as_lines, log
 from drydock.core.errors import FetchError, InputError
 from drydock.core.files import file_sha256, format_compact_json, format_json, read_bounded
@@ -24,10 +24,9 @@ from drydock.inputs.models import MANIFEST, ModelFile, ModelFolder, as_pulled, f
 from drydock.inputs.others import OCI
 from drydock.model.record import Record, dump_record
 from drydock.oci import image_layout, strict
-from drydock.oci.manifest import to_manifest
+from drydock.oci.manifest import Manifest, to_manifest
 from drydock.oci.reference import parse_reference
-from drydock.publish import bindings
-from drydock.publish.push import WORKERS, attach_documents, push_contents
+from drydock.publish.push import WORKERS
 from drydock.publish.repository import Repository
 from drydock.registry.blobs import FileContent
 from entrypoints.core.weight_files import WEIGHTS
@@ -97,23 +96,20 @@ def _get_content_size(part: FileContent | bytes) -> int:
     return len(part) if isinstance(part, bytes) else part.size
 
 
-def push_model(folder: Path, name: str, signer: cosign.Signer | None = None, *, insecure: bool = False) -> PushedModel:
-    """Push a model's folder with its bill of materials; sign both if there is a signer.
-
-    Raises InputError, FetchError for files that are not as they were pulled, RegistryError.
-    """
+def open_model_repository(name: str, *, insecure: bool) -> tuple[Repository, str]:
+    """Return the repository that a name means, and its tag, which may be empty. Raises InputError, RegistryError."""
     where = parse_reference(name.removeprefix(OCI))
     if where.digest:
         raise InputError(f"{name}: found a digest, expected REGISTRY/NAME, with or without a tag")
-    cosign.require_signer(signer)
     access = indexes.make_index_access(indexes.read_indexes(), os.environ)
-    repository = Repository(where._replace(tag=""), access, insecure=insecure)
-    repository.push_bytes(b"{}")  # a part of the bill of materials: without access, no file is hashed in vain
-    model_folder, layers = layers_of(folder)
-    licence = model_bom.licence_of(_read_model_card(folder))
+    return Repository(where._replace(tag=""), access, insecure=insecure), where.tag
+
+
+def make_model_image(layers: Mapping[str, TarContent]) -> tuple[Manifest, bytes]:
+    """Return the manifest of an image that engines mount, and its configuration."""
     config = _make_model_config(layers)
     config_digest = f"sha256:{hashlib.sha256(config).hexdigest()}"
-    image = to_manifest({
+    manifest = to_manifest({
         "schemaVersion": 2,
         "mediaType": strict.MANIFEST,
         "config": {"mediaType": image_layout.CONFIG, "digest": config_digest, "size": len(config)},
@@ -121,29 +117,7 @@ def push_model(folder: Path, name: str, signer: cosign.Signer | None = None, *, 
             {"mediaType": image_layout.LAYER, "digest": digest, "size": blob.size} for digest, blob in layers.items()
         ],
     })  # fmt: skip
-    tag = where.tag or image.digest.removeprefix("sha256:")[:12]
-    planned = repository.plan_tag(image.digest, tag)
-    subject = bindings.Subject(str(repository.where), "", image.digest, {PLATFORM: image.digest}, "model")
-    binding = bindings.bind_chosen_tag(repository, subject, planned, signer)
-    pushed = push_contents(repository, {digest: (layer, layer.size) for digest, layer in layers.items()})
-    repository.push_bytes(config)
-    repository.manifests.push(image)
-    bill = model_bom.make_model_bom(where.repository, image.digest, model_folder, licence)
-    about = (documents.Attached(documents.MODEL_BOM, bill), binding)
-    attach_documents(repository, [image], {image.digest: about}, signer)
-    repository.tag(image, tag)  # at last: a tag names what is whole
-    return PushedModel(
-        model=f"{OCI}{where.at(image.digest)}",
-        digest=image.digest,
-        tag=tag,
-        files=len(model_folder.files),
-        layers=len(layers),
-        size=model_folder.size,
-        licence=licence,
-        origin=model_bom.origin_of(model_folder),
-        signed=signer is not None,
-        bytes_sent=sum(blob.size for blob in pushed if blob.how == "uploaded"),
-    )
+    return manifest, config
 
 
 def layers_of(folder: Path) -> tuple[ModelFolder, dict[str, TarContent]]:
@@ -208,7 +182,8 @@ def _make_model_config(layers: Iterable[str]) -> bytes:
     return format_compact_json(image).encode()
 
 
-def _read_model_card(folder: Path) -> str:
+def read_model_card(folder: Path) -> str:
+    """Return the text of README.md; empty if there is none."""
     try:
         return read_bounded(folder / "README.md", model_bom.CARD_AT_MOST).decode(errors="replace")
     except OSError:

@@ -21,6 +21,7 @@ from drydock.publish import model_push
 from drydock.run.container import Container, RunRequest
 from drydock.run.engine import Here
 from drydock.run.needed_image import require_image
+from drydock.verbs.model_push_verb import ModelPushOptions, push_folder
 from tests.support.model_folder import write
 from tests.support.servers import Registry
 
@@ -46,7 +47,7 @@ def registry(tmp_path: Path) -> Iterator[Registry]:
 
 def wanted(job: Job, built: build.Built, folder: Path, registry: Registry) -> Container:
     """Push a model, and return the container that `run --model oci://…` starts."""
-    pushed = model_push.push_model(folder, f"{registry.host}/own/smollm2")
+    pushed = push_folder(ModelPushOptions(folder=str(folder), name=f"{registry.host}/own/smollm2"))
     return prove.what_to_start(job, built, RunRequest(model=pushed.model, cache=CACHE), Here(DRYDOCK))
 
 

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from drydock.attest import cosign, documents
-from drydock.attest.cosign import Signer
 from drydock.config.server_access import Access
 from drydock.core import http
 from drydock.core.errors import CredentialsError, InputError, RegistryError, TagError
@@ -16,6 +15,7 @@ from drydock.inputs import model_images
 from drydock.oci.reference import parse_reference
 from drydock.publish import model_push
 from drydock.publish.repository import Repository
+from drydock.verbs.model_push_verb import ModelPushOptions, push_folder
 from tests.support.model_folder import FILES, write
 from tests.support.servers import FaultyProxy, Registry
 
@@ -26,7 +26,7 @@ def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def push(folder: Path, name: str, key: Path | None = None) -> model_push.PushedModel:
-    return model_push.push_model(folder, name, Signer(str(key)) if key else None)
+    return push_folder(ModelPushOptions(folder=str(folder), name=name, sign_key=str(key or "")))
 
 
 def test_a_model_is_pushed_once_and_signed_with_its_bill(registry: Registry, tmp_path: Path, key: Path) -> None:
@@ -102,6 +102,6 @@ def test_a_release_of_a_model_that_names_another_one_is_an_error_before_anything
 ) -> None:
     push(write(tmp_path / "m"), f"{registry.host}/own/release:tiny-1.0.0")
     other_model = write(tmp_path / "other", {**FILES, "config.json": b'{"another": 1}'})
-    monkeypatch.setattr(model_push, "push_contents", lambda *_: pytest.fail("pushed"))
+    monkeypatch.setattr("drydock.publish.push.push_contents", lambda *_: pytest.fail("pushed"))
     with pytest.raises(TagError, match=r"tiny-1\.0\.0: the release tag already names"):
         push(other_model, f"{registry.host}/own/release:tiny-1.0.0")

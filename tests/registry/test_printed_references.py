@@ -19,6 +19,7 @@ from drydock.examine.verify_published import Trusted, VerifyOptions
 from drydock.oci.reference import parse_reference
 from drydock.publish import foundations, model_push, project_push, push
 from drydock.verbs import adopt_verb
+from drydock.verbs.model_push_verb import ModelPushOptions, push_folder
 from tests.registry.test_adopt import options, project, upstream
 from tests.registry.test_foundations import job
 from tests.support import model_folder, projects
@@ -89,7 +90,7 @@ def test_a_foundation_and_not_an_image_under_its_key(job: Job, registry: Registr
 def test_a_model_by_digest_and_by_tag(registry: Registry, tmp_path: Path, key: Path, project: Project) -> None:
     folder, repository = model_folder.write(tmp_path / "m"), f"{registry.host}/own/printed-model"
     for tag in ("", ":v1", ":tiny-1.0.0"):
-        pushed = model_push.push_model(folder, f"{repository}{tag}", Signer(str(key)))
+        pushed = push_folder(ModelPushOptions(folder=str(folder), name=f"{repository}{tag}", sign_key=str(key)))
         trusted = verify_printed(model_push.format_pushed_model(pushed), repository, key, project)
         assert len(trusted) == 2
         assert "the bill of materials names this digest" in trusted[1].shown
