@@ -39,7 +39,7 @@ def test_an_empty_engine_pulls_it_by_its_digest_and_answers_rightly(
         with pytest.MonkeyPatch.context() as patch:  # a change's digest is recorded after its tests
             patch.setattr(Job, "require_recorded", Job.refuse_other)
             words = {"registry": registry.host, "release": "1.0.0", "sign_key": str(signer)}
-            image = publish(DRYDOCK.root, **words, target=built.variant).image
+            image = publish(DRYDOCK, **words, target=built.variant).image
         assert image.endswith(f"@{built.digest}")
         assert engine.docker("images", "--quiet") == ""
         with engine.serving_registry(registry.port, registry.command):

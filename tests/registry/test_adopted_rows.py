@@ -142,10 +142,10 @@ def test_publish_writes_the_same_digest_and_the_documents_that_adopt_attaches(
     project: Project, upstream: Upstream, adopted_digest: str
 ) -> None:
     with pytest.raises(InputError, match="no image was built") as caught:
-        publish(project.root, f"{upstream.host}/published", target=ROW)
+        publish(project, f"{upstream.host}/published", target=ROW)
     assert "./inv adopt" in caught.value.hint
     record_row(project)
-    published = publish(project.root, f"{upstream.host}/published", target=ROW)
+    published = publish(project, f"{upstream.host}/published", target=ROW)
     assert published.digest == adopted_digest
     assert published.tags[0].tag == f"{ROW}-edge"
     assert {*published.referrers[adopted_digest]} > {"lock.json", "licences.json", "provenance.json", "sbom.spdx.json"}
@@ -231,11 +231,11 @@ def test_run_prints_and_pulls_the_reference_that_adopt_wrote(
     assert adopted_digest
     here = FakeHere(tmp_path)
     here.project = project
-    run_verb.run_on_engine(project, ROW, RunRequest(model="org/model"), run_as(only_print=True), here=here)
+    run_verb.run_on_engine(project, ROW, RunRequest(model="org/model"), run_as(only_print=True), here)
     written_to = f"{upstream.host}/{adopted_name(upstream)}:{ROW}-edge"
     assert written_to in capsys.readouterr().out
     here.images.append(f"drydock/{ROW}:latest")
-    run_verb.run_on_engine(project, ROW, RunRequest(model="org/model"), run_as(only_print=True), here=here)
+    run_verb.run_on_engine(project, ROW, RunRequest(model="org/model"), run_as(only_print=True), here)
     assert f"drydock/{ROW}" in capsys.readouterr().out
 
 
@@ -299,7 +299,7 @@ def test_an_image_that_only_the_engine_has_is_adopted_into_it(
     assert image_loading.has_complete_image(adopted.loaded, adopted.digest)
     assert (adopted.facts["digest"], adopted.facts["vllm"], adopted.bytes_sent) == (digest, "0.33.0", 0)
     record_row(project, "local-row")
-    published = publish(project.root, f"{upstream.host}/published", target="local-row")
+    published = publish(project, f"{upstream.host}/published", target="local-row")
     assert published.digest == adopted.digest
     for changes in ({"to": "reg.example/x"}, {"load": False}, {"verify_key": "k"}):
         with pytest.raises(InputError, match="--from-engine"):

@@ -58,9 +58,10 @@ Change = Callable[[list[dict[str, bytes]], dict[str, Any]], None]
 COPYRIGHT = "Format: https://www.debian.org/doc/packaging-manuals/copyright-format/1.0/\n\nFiles: *\nLicense: Expat\n"
 
 
-def publish(root: Path, registry: str, target: str = VARIANT, **options: Any) -> Published:
-    """Publish a row of a checkout, by the options of the verb."""
-    return publish_row(Project(root), registry, PublishOptions(target=target, **options))
+def publish(project: Path | Project, registry: str, target: str = VARIANT, **options: Any) -> Published:
+    """Publish a row of a project or a checkout, by the options of the verb."""
+    project = Project(project) if isinstance(project, Path) else project
+    return publish_row(project, registry, PublishOptions(target=target, **options))
 
 
 class LocalRepository:
