@@ -11,12 +11,20 @@ from drydock.build.build_job import Job
 from drydock.core.console import log
 from drydock.core.errors import UnresolvedError
 from drydock.core.files import hold_lock_file
+from drydock.core.process import in_ci
 from drydock.inputs import overrides, supplied
 from drydock.inputs.store import Store, default_store
 from drydock.lock import image_record, lockfile
 from drydock.model.locked import LockedDebianBase, LockedPlatform
 
 BASE = "base"
+
+
+def find_pin_refusal(*, locked: bool, offline: bool, env: Mapping[str, str] = os.environ) -> str:
+    """Return what forbids to pin: an option, or CI=true, which every CI service sets; empty if nothing does."""
+    if locked or offline:
+        return "--locked" if locked else "--offline"
+    return f"CI={env['CI']}" if in_ci(env) else ""
 
 
 def pin_missing(

@@ -7,33 +7,29 @@ comment in a stack, a test or a page changes no image; a change to the entrypoin
 from __future__ import annotations
 
 import io
-import json as js
 import os
 import tarfile
 import tempfile
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from drydock.build.build_job import Job
 from drydock.ci.ci_rows import ARCHITECTURES, HOSTED_DISK, CiRow, LeftOut, list_ci_rows
 from drydock.ci.workflow import REQUIREMENTS
-from drydock.config.matrix import find_variant, read_matrix
-from drydock.core.console import log
+from drydock.config.matrix import read_matrix
 from drydock.core.differences import find_differences
 from drydock.core.errors import DrydockError, FetchError, InputError, suggest_nearest
-from drydock.core.files import format_json
 from drydock.core.project import Project
 from drydock.core.tar import open_tar, unpack_tar
 from drydock.inputs import git
 from drydock.lock import lockfile
-from drydock.model.record import Record, dump_record
+from drydock.model.record import Record
 from drydock.model.variant import Variant
 
 FOLDERS = ("matrix.yaml", "templates", "entrypoints", "images")
 """What the checksums of drydock's own rows cover; a project is read whole, as its additions may be in any folder."""
-CHANGED, ALL = "changed", "all"
 LARGE_HINT = (
     "for a variant that needs more disk, use runners of your own: set DRYDOCK_RUNNER_AMD64 and"
     " DRYDOCK_RELEASE_RUNNER_AMD64 on GitHub, DRYDOCK_LARGE_RUNNERS on GitLab (docs/ci.md)"
@@ -60,41 +56,6 @@ class Changes(Record):
     changed: tuple[ChangedVariant, ...]
     unchanged: tuple[str, ...]
     left_out: tuple[LeftOut, ...]
-
-
-class Selection(NamedTuple):
-    """Which variants to report."""
-
-    target: str = ""
-    """Consider this variant only."""
-    only: str = CHANGED
-    """changed, all, or a variant to build whether it changed or not."""
-    large: str = ""
-    """Architectures, with spaces between, whose runners have disk for every variant; others count as hosted runners."""
-
-
-def format_changed_rows(project: Project, since: str, selection: Selection, *, json: bool, github: bool) -> str:
-    """Return what changed: one variant per line, a JSON object, or a line for $GITHUB_OUTPUT.
-
-    Raises InputError if `only` names a variant that cannot be built, or for both forms at once.
-    """
-    if github and json:
-        raise InputError("--github and --json exclude each other: each is the result in another form")
-    variants = read_matrix(project)
-    only_variant = selection.only if selection.only not in (CHANGED, ALL) else ""
-    one, large = selection.target or only_variant, _parse_architectures(selection.large)
-    since = since if selection.only == CHANGED else ""
-    comparison = compare_with_commit(project, [find_variant(variants, one)] if one else variants, since, large)
-    if only_variant and comparison.left_out:
-        raise InputError(*(f"{row.variant}: {row.why}" for row in comparison.left_out), hint=LARGE_HINT)
-    for row in comparison.changed:
-        log(f"{row.variant}: {row.why}")
-    for too_large in comparison.left_out:
-        if "disk" in too_large.why:
-            log(f"{too_large.variant}: not built: {too_large.why}")
-    if github:
-        return f"variants={js.dumps([dump_record(row) for row in comparison.changed])}\n"
-    return format_json(dump_record(comparison)) if json else "".join(f"{row.variant}\n" for row in comparison.changed)
 
 
 def compare_with_commit(
@@ -129,7 +90,7 @@ def _too_large(row: CiRow) -> str:
     return f"disk: it needs {row.needs}, and a hosted runner has {HOSTED_DISK / 1e9:.0f} GB"
 
 
-def _parse_architectures(text: str) -> Collection[str]:
+def parse_architectures(text: str) -> Collection[str]:
     """Return the architectures in a text. Raises InputError for an unknown one."""
     architectures = text.replace(",", " ").split()
     for unknown in sorted(set(architectures) - set(ARCHITECTURES.values())):

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import NamedTuple
 
 from drydock.ci import publishing
-from drydock.core.errors import InputError, suggest_nearest
+from drydock.core.errors import InputError
 from drydock.core.network_settings import is_loopback
 from drydock.oci.reference import parse_reference
 from drydock.registry.credentials import read_credentials
@@ -78,7 +78,7 @@ GROUPS = {
 
 def format_all_variables(form: str) -> str:
     """Return the commands that set every variable of a server, with their purposes. Raises InputError. Pure."""
-    groups = _get_variable_groups(form)
+    groups = GROUPS[form]
     return (
         "\n".join("\n".join((f"# {group.when}", *make_variable_commands(form, group.variables))) for group in groups)
         + "\n"
@@ -111,9 +111,7 @@ def check_release_variables(form: str, registry: str, env: Mapping[str, str] = o
 
 def how_to_set(form: str, names: Collection[str]) -> str:
     """Return a hint with the commands that set these variables. Pure."""
-    variables_by_name = {
-        item.name: item for group in _get_variable_groups(form) for item in group.variables if item.name in names
-    }
+    variables_by_name = {item.name: item for group in GROUPS[form] for item in group.variables if item.name in names}
     lines = "".join(f"\n  {line}" for line in make_variable_commands(form, variables_by_name.values()))
     return f"set it, then start the job again; docs/ci.md explains each:{lines}"
 
@@ -132,9 +130,3 @@ def find_missing_variables(form: str, registry: str, env: Mapping[str, str]) -> 
     server = env.get("CI_SERVER_URL", "") if form == "gitlab" else KEYLESS[0]
     if not env.get(KEY) and server not in KEYLESS:
         yield (KEY, KEY_PASSWORD), f"Sigstore accepts no identity of {server or 'this server'}, so a key must sign"
-
-
-def _get_variable_groups(form: str) -> tuple[VariableGroup, ...]:
-    if form not in GROUPS:
-        raise InputError(f"--format {form}: unknown", hint=suggest_nearest(form, GROUPS))
-    return GROUPS[form]

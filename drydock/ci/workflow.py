@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from drydock.ci.ci_rows import HOSTED_DISK, CiRow, LeftOut, list_ci_rows
-from drydock.core.errors import InputError, StaleError, suggest_nearest
+from drydock.core.errors import StaleError
 from drydock.core.files import write_atomically
 from drydock.core.project import Project
 from drydock.lock.kind_runs import read_kinds
@@ -69,10 +69,8 @@ def render_workflow(
 ) -> str:
     """Return one workflow, with `is_own_project` that of a project of one's own.
 
-    `kinds`: of tests that run once a week. Raises InputError for an unknown format.
+    `kinds`: of tests that run once a week.
     """
-    if form not in PATHS:
-        raise InputError(f"--format {form}: unknown", hint=suggest_nearest(form, PATHS))
     environment = Environment(  # noqa: S701 (no HTML)
         loader=FileSystemLoader(Path(__file__).parent),
         undefined=StrictUndefined,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import errno
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from drydock.core.ownership import find_foreign_place, user_name
@@ -195,6 +195,14 @@ FULL = (errno.ENOSPC, errno.EDQUOT)
 """Error numbers of a disk without space, and of a user who has used a quota up."""
 _BROKEN_DISK = (errno.EIO, errno.ESTALE, errno.ENOTCONN, errno.EHOSTDOWN, errno.ETIMEDOUT)
 """Error numbers of a disk that fails, and of a network file system whose server does not answer."""
+
+
+def raise_all_errors(errors: Sequence[DrydockError]) -> None:
+    """Raise one error with every problem and every hint, each once; its exit code is that of the first."""
+    if errors:
+        problems = dict.fromkeys(problem for error in errors for problem in error.problems)
+        hints = dict.fromkeys(error.hint for error in errors if error.hint)
+        raise type(errors[0])(*problems, hint="\n".join(hints))
 
 
 def explain_os_error(error: OSError, path: str | os.PathLike[str] = "") -> DrydockError:

@@ -22,6 +22,7 @@ SUBJECTS = {
     "bench": ("tests/unit/bench",),
     "docs": ("tests/contracts/test_site.py", "tests/contracts/test_chinese_pages.py"),
     "docs/develop": ("tests/contracts/test_contributing.py", "tests/contracts/test_develop_pages.py"),
+    "drydock/adopt": ("tests/registry/test_adopt.py", "tests/unit/drydock/oci/test_added_layers.py"),
     "drydock/config/schemas": ("tests/unit/drydock/pages/test_schema.py",),
     "drydock/model": ("tests/unit/drydock/pages/test_schema.py",),
     "drydock/run/configurations.json": ("tests/unit/drydock/topology/test_size.py",),

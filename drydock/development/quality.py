@@ -247,7 +247,7 @@ REQUIREMENTS = {
     "requirements-build": ("requirements-build.in",),
 }
 """Locked list → what it is made from, and options of uv: the lists of .venv, of what an installed drydock needs
-(drydock/projects/ci_requirements.py), of the environment that playbooks run in
+(drydock/ci/ci_requirements.py), of the environment that playbooks run in
 (drydock/topology/playbook/environment.py), and of what builds a release (drydock/development/release_files.py)."""
 
 

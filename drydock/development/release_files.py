@@ -21,7 +21,7 @@ from drydock.attest.contents import Package
 from drydock.attest.cosign import Signer
 from drydock.attest.licences import LicencePolicy
 from drydock.ci.ci_variables import KEY
-from drydock.ci.package_build import BUILD_REQUIREMENTS, INSTALL_REQUIREMENTS, build_packages, parse_pins
+from drydock.ci.own_wheel import BUILD_REQUIREMENTS, INSTALL_REQUIREMENTS, build_packages, parse_pins
 from drydock.cli.version import DISTRIBUTION, read_own_version
 from drydock.core.commit import read_commit, run_git
 from drydock.core.errors import InputError, NotReproducibleError, UntrustedError

@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 from drydock.config.matrix import find_variant, read_matrix
 from drydock.core.differences import find_differences
 from drydock.core.errors import FetchError, InputError
-from drydock.core.files import format_json
 from drydock.core.project import Project
 from drydock.inputs import git
 from drydock.lock.lockfile import parse_lock, path_of_lock, read_lock
@@ -42,14 +41,6 @@ class PackageDifference(NamedTuple):
 Key = tuple[str, str, str]
 
 
-def diff_locks(project: Project, old: str, new: str, *, json: bool = False) -> str:
-    """Return what differs between two locks, each a variant, a lock file or REVISION:VARIANT, as text or JSON."""
-    before, after = load_named_lock(project, old), load_named_lock(project, new)
-    if json:
-        return format_json({"old": old, "new": new, **dump_lock_diff(before, after)})
-    return _format_lock_diff(compare_packages(before, after), compare_other_fields(before, after))
-
-
 def dump_lock_diff(old: Lock, new: Lock) -> dict[str, Any]:
     """Return what differs between two locks as plain JSON values."""
     return {
@@ -63,7 +54,7 @@ def describe_changes(old: Lock | None, new: Lock) -> str:
     if old is None:
         return f"new: {sum(1 for _ in _list_package_pins(new))} packages\n"
     fields = {key: pair for key, pair in compare_other_fields(old, new).items() if key != "inputs_sha256"}
-    return _format_lock_diff(compare_packages(old, new), fields)
+    return format_lock_diff(compare_packages(old, new), fields)
 
 
 def format_additions(parent: Lock, new: Lock) -> str:
@@ -74,9 +65,9 @@ def format_additions(parent: Lock, new: Lock) -> str:
     platforms = {name: pins for name, pins in parent.platforms.items() if name in new.platforms}
     of_parent = parent.model_copy(update={"platforms": platforms})
     inputs = {key: pair for key, pair in compare_other_fields(of_parent, new).items() if _INPUT.search(key)}
-    text = _format_lock_diff(compare_packages(of_parent, new), inputs)
+    text = format_lock_diff(compare_packages(of_parent, new), inputs)
     return (
-        f"new: as {parent.variant}\n" if text == _format_lock_diff((), {}) else f"new against {parent.variant}:\n{text}"
+        f"new: as {parent.variant}\n" if text == format_lock_diff((), {}) else f"new against {parent.variant}:\n{text}"
     )
 
 
@@ -174,7 +165,8 @@ def _dump_package_change(difference: PackageDifference) -> dict[str, Any]:
     }
 
 
-def _format_lock_diff(packages: tuple[PackageDifference, ...], fields: Mapping[str, list[Any]]) -> str:
+def format_lock_diff(packages: tuple[PackageDifference, ...], fields: Mapping[str, list[Any]]) -> str:
+    """Return the differences of two locks as text."""
     lines = [_format_package_change(difference) for difference in packages]
     lines += [
         f"{key}: {_shorten_field_value(before)} → {_shorten_field_value(after)}"

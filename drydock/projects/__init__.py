@@ -1,1 +1,1 @@
-"""What is done with a project: begin, lock, build, update and upgrade its rows."""
+"""The files of a project: how they begin, which are stale."""

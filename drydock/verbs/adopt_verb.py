@@ -78,7 +78,7 @@ def adopt_base(project: Project, options: AdoptOptions) -> AdoptedImage:
     from drydock.config.matrix import find_variant, read_matrix
     from drydock.config.rows import MATRIX
     from drydock.lock import lockfile, resolution, vllm_lists
-    from drydock.projects import row_record_file
+    from drydock.upgrade import row_record_file
 
     _refuse_options(options)
     project.check_writable(MATRIX)

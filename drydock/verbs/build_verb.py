@@ -149,10 +149,10 @@ def _prepare_job(project: Project, options: BuildRowsOptions, row: str) -> Job:
     """Return the job of a row with everything pinned, or with stand-ins."""
     from drydock.build.build_job import BuildOptions
     from drydock.inputs import overrides
-    from drydock.projects import locking
+    from drydock.projects import pinned_job
 
     settings = BuildOptions(options.platform or None, options.offline, overrides.parse_contexts(options.context))
-    return locking.job_of(
+    return pinned_job.prepare_pinned_job(
         project,
         row,
         settings,

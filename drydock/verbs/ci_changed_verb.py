@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import json
+
 from drydock.cli.task_helpers import here
 from drydock.cli.verb import Verb
-from drydock.core.console import write_output
+from drydock.config.matrix import find_variant, read_matrix
+from drydock.core.console import log, write_output
+from drydock.core.errors import InputError
+from drydock.core.files import format_json
+from drydock.core.project import Project
+from drydock.model.record import dump_record
 from drydock.model.shared_options import JsonOption, RowOrAllOption
 
 
@@ -24,9 +31,31 @@ class CiChangedOptions(RowOrAllOption, JsonOption):
 @Verb
 def list_changed_rows(options: CiChangedOptions) -> None:
     """Print the variants whose inputs changed since a commit, of those that CI builds."""
+    write_output(format_changed_rows(here(), options))
+
+
+def format_changed_rows(project: Project, options: CiChangedOptions) -> str:
+    """Return what changed: one variant per line, a JSON object, or a line for $GITHUB_OUTPUT.
+
+    Raises InputError if `only` names a variant that cannot be built, or for both forms at once.
+    """
     from drydock.ci import changed
 
-    selection = changed.Selection(options.target, options.only, options.large)
-    write_output(
-        changed.format_changed_rows(here(), options.since, selection, json=options.json, github=options.github)
-    )
+    if options.github and options.json:
+        raise InputError("--github and --json exclude each other: each is the result in another form")
+    variants = read_matrix(project)
+    only_variant = options.only if options.only not in ("changed", "all") else ""
+    one, large = options.target or only_variant, changed.parse_architectures(options.large)
+    since = options.since if options.only == "changed" else ""
+    changes = changed.compare_with_commit(project, [find_variant(variants, one)] if one else variants, since, large)
+    if only_variant and changes.left_out:
+        problems = (f"{row.variant}: {row.why}" for row in changes.left_out)
+        raise InputError(*problems, hint=changed.LARGE_HINT)
+    for row in changes.changed:
+        log(f"{row.variant}: {row.why}")
+    for too_large in changes.left_out:
+        if "disk" in too_large.why:
+            log(f"{too_large.variant}: not built: {too_large.why}")
+    if options.github:
+        return f"variants={json.dumps([dump_record(row) for row in changes.changed])}\n"
+    return format_json(dump_record(changes)) if options.json else "".join(f"{row.variant}\n" for row in changes.changed)

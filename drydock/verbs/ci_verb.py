@@ -20,8 +20,7 @@ class CiOptions(CheckOption, JsonOption):
 @Verb
 def write_workflows(options: CiOptions) -> None:
     """Write the CI workflows from the matrix: test, build what changed, verify, publish, check for drift."""
-    from drydock.ci import workflow
-    from drydock.projects import ci_requirements
+    from drydock.ci import ci_requirements, workflow
 
     variants = read_matrix(here())
     if options.check:

@@ -62,7 +62,7 @@ def ask_machine(
 
 def check_project_pins(project: Project) -> str:
     """Return which drydock CI installs. Raises StaleError for another one than this."""
-    from drydock.projects import ci_requirements
+    from drydock.ci import ci_requirements
 
     ci_requirements.check_requirements(project)
     return f"{project.root}: CI installs this drydock, by its hash"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from drydock.cli.task_helpers import here
 from drydock.cli.verb import Verb
 from drydock.core.console import write_output
@@ -16,6 +18,9 @@ from drydock.model.shared_options import (
     VerboseOption,
 )
 
+if TYPE_CHECKING:
+    from drydock.build.build_job import Job
+
 
 class FetchOptions(
     RowOption, OfflineOption, PlatformOption, ContextOption, LockedOptions, AlwaysJsonOption, VerboseOption
@@ -28,8 +33,24 @@ def fetch_inputs(options: FetchOptions) -> None:
     """Download everything that a lock pins into the store and print the build contexts."""
     from drydock.build.build_job import BuildOptions
     from drydock.inputs import overrides
-    from drydock.projects import locking
+    from drydock.projects.pinned_job import prepare_pinned_job
 
     settings = BuildOptions(options.platform or None, options.offline, overrides.parse_contexts(options.context))
-    job = locking.job_of(here(), options.target, settings, locked=options.locked, supplied_folders=options.supplied)
-    write_output(format_json(locking.fetch_pins(job)))
+    job = prepare_pinned_job(here(), options.target, settings, locked=options.locked, supplied_folders=options.supplied)
+    write_output(format_json(fetch_pins(job)))
+
+
+def fetch_pins(job: Job) -> dict[str, str]:
+    """Fetch everything that a job's lock pins, the base image too; return the build contexts. Raises FetchError."""
+    from drydock.build import build
+    from drydock.inputs.base_images import fetch_base
+    from drydock.inputs.store import default_store
+    from drydock.model.locked import LockedImageBase
+
+    base = job.pins.base
+    if isinstance(base, LockedImageBase) and not job.offline and "base" not in job.context_overrides:
+        fetch_base(base, job.platform, default_store())
+    contexts = build.fetch_contexts(job)
+    if job.offline:
+        build.refuse_pulls(job, contexts)
+    return contexts

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from drydock.cli.verb import Verb
-from drydock.core.console import spell_commands, write_output
+from drydock.core.console import log, spell_commands, write_output
+from drydock.core.errors import DrydockError
 from drydock.core.files import format_json
 from drydock.model.shared_options import JsonOption
+
+if TYPE_CHECKING:
+    from drydock.projects.new_project import NewProject
 
 
 class ProjectInitOptions(JsonOption):
@@ -23,11 +27,28 @@ class ProjectInitOptions(JsonOption):
 @Verb
 def make_project(options: ProjectInitOptions) -> None:
     """Write a small project of your own, whose rows and settings lie over drydock's."""
-    from drydock.projects import init_verb
+    from drydock.projects import new_project
 
-    project = init_verb.init_project(Path(options.folder), options.ci)
+    project = init_project(options)
     if options.json:
         files = [str(path) for path in project.files]
         write_output(format_json({"wrote": files, "next": [*map(spell_commands, project.commands)]}))
     else:
-        write_output(spell_commands(init_verb.report_project(project)))
+        write_output(spell_commands(new_project.report_project(project)))
+
+
+def init_project(options: ProjectInitOptions) -> NewProject:
+    """Write a project into a folder, with the wheel of this drydock for its CI.
+
+    Without that wheel it says why, and how to add it. Raises what `write_new_project` raises.
+    """
+    from drydock.ci import own_wheel, workflow
+    from drydock.projects import new_project
+
+    try:
+        wheel = own_wheel.find_own_wheel()
+    except DrydockError as error:
+        wheel = None
+        log(f"warning: {workflow.REQUIREMENTS} names no drydock, so CI stops at its first command: {error.problems[0]}")
+        log(f"hint: {error.hint or 'run `./inv project upgrade --write` in the project later'}")
+    return new_project.write_new_project(Path(options.folder), options.ci, wheel)

@@ -2,8 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+
 from drydock.cli.task_helpers import here
 from drydock.cli.verb import Verb
+from drydock.config.matrix import read_matrix
+from drydock.core.console import log, spell_commands, write_output
+from drydock.core.errors import DrydockError, InputError, StaleError, raise_all_errors
+from drydock.core.files import format_json
+from drydock.core.project import Project
 from drydock.model.shared_options import JsonOption
 
 
@@ -17,6 +26,60 @@ class ProjectUpgradeOptions(JsonOption):
 @Verb
 def upgrade_project(options: ProjectUpgradeOptions) -> None:
     """Show what this drydock changes in the rows of a project that an older one made: pins, Dockerfile, plans."""
-    from drydock.projects import upgrade
+    upgrade_rows(here(), options)
 
-    upgrade.upgrade_project(here(), write=options.write, json=options.json)
+
+def upgrade_rows(project: Project, options: ProjectUpgradeOptions) -> None:
+    """Print what this drydock changes in a project's rows, or write it.
+
+    Raises StaleError if something changes and is not written, InputError for a project of a newer drydock.
+    """
+    from drydock.ci import ci_requirements, own_wheel
+    from drydock.projects import stale_files
+    from drydock.upgrade import row_changes, row_record_file
+
+    if not project.below:
+        text = f"upgrade: {project.root} is drydock itself, which has no rows that an older drydock made"
+        raise InputError(text, hint="run it in a project, or name one: `./inv --project DIR upgrade`")
+    notes = row_changes.list_project_notes(project)
+    if not options.json:  # before the rows: a note may say why these cannot be read any more
+        write_output(row_changes.format_notes(notes))
+    variants = read_matrix(project)
+    compared = row_changes.Compared(
+        notes,
+        tuple(row_changes.compare_rows(project, variants)),
+        row_changes.find_gone_rows(project, variants),
+        ci_requirements.find_problems(project),
+    )
+
+    changed_paths, errors = list[Path](), list[DrydockError]()
+    if options.write:
+        for variant in variants:
+            if row_record_file.has_files(project, variant.id):
+                with _collect_error(errors):
+                    changed_paths += row_changes.write_upgraded_row(project, variant, errors)
+        stale_files.report_stale_files(project)
+    if options.write and compared.requirements:
+        with _collect_error(errors):
+            changed_paths += ci_requirements.write_requirements(project, own_wheel.find_own_wheel())
+
+    written = {"wrote": [project.name_of(path) for path in changed_paths]} if options.write else {}
+    if options.json:
+        write_output(format_json(row_changes.dump_upgrade(compared) | written))
+    else:
+        write_output(spell_commands(row_changes.format_row_changes(compared)))
+    if options.write:
+        log("\n".join(f"wrote {name}" for name in written["wrote"]) or "nothing to do")
+        raise_all_errors(errors)
+    elif compared.changed:
+        text = f"this drydock changes {', '.join(compared.changed)}"
+        raise StaleError(text, hint="`./inv project upgrade --write` writes it")
+
+
+@contextlib.contextmanager
+def _collect_error(errors: list[DrydockError]) -> Iterator[None]:
+    """Add an error of the block to others, so that the rest is written."""
+    try:
+        yield
+    except DrydockError as error:
+        errors.append(error)

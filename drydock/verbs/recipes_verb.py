@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
 from drydock.cli.task_helpers import here
 from drydock.cli.verb import Verb
-from drydock.core.console import write_output
-from drydock.core.files import format_json
+from drydock.core.console import log, write_output
+from drydock.core.errors import StaleError
+from drydock.core.files import format_json, parse_any_json
+from drydock.core.project import Project
 from drydock.model.shared_options import JsonOption
+
+if TYPE_CHECKING:
+    from drydock.compare.recipe_plans import RecipesUpdate
 
 
 class RecipesOptions(JsonOption):
@@ -21,11 +30,52 @@ class RecipesOptions(JsonOption):
 @Verb
 def take_recipes(options: RecipesOptions) -> None:
     """Take the newest published recipes of vLLM, and show which plans of recorded hosts change."""
-    from drydock.projects import recipes_update
+    from drydock.compare import recipe_plans
 
-    update = recipes_update.update_recipes(here(), options.from_, options.root)
-    write_output(
-        format_json(recipes_update.dump_recipes_update(update, here()))
-        if options.json
-        else recipes_update.format_update(update, here())
+    update = update_recipes(here(), options)
+    if options.json:
+        write_output(format_json(recipe_plans.dump_recipes_update(update, here())))
+    else:
+        write_output(recipe_plans.format_update(update, here()))
+
+
+def update_recipes(project: Project, options: RecipesOptions) -> RecipesUpdate:
+    """Read recipes, write their facts and lock, and compare plans.
+
+    Raises InputError and FetchError; then nothing is written.
+    """
+    from drydock.compare.recipe_plans import (
+        NO_RECIPE,
+        RecipesUpdate,
+        compare_recipe_plans,
+        list_recipe_questions,
+        make_recipe_plans,
     )
+    from drydock.lock.recipes import recipe_files, recipes_lock
+    from drydock.topology.init import find_hosts
+    from drydock.topology.size import list_recorded_machines
+
+    project.check_writable(recipes_lock.LOCK)
+    recipes = recipe_files.read_source(project, options.from_)
+    models, skipped = recipes_lock.make_facts(recipes)
+    try:
+        old_models: Mapping[str, Any] = parse_any_json(recipes_lock.read_facts(project)).get("models", {})
+        is_readable = True
+    except StaleError as error:  # then plans are compared with those without any recipe
+        log(str(error))
+        old_models, is_readable = {}, False
+    changed = sorted(
+        (name for name in {*models, *old_models} if models.get(name) != old_models.get(name)),
+        key=lambda name: (name not in models, name),
+    )
+    if options.root:
+        find_hosts(Path(options.root))  # an error before anything is written
+
+    questions = list_recipe_questions(list_recorded_machines(project, options.root), changed) if is_readable else []
+    old = make_recipe_plans(project, questions)
+    files = recipes_lock.write_recipes(project, recipes)
+    if not is_readable:  # until now nothing could be planned, nor a row be chosen for a host
+        questions = list_recipe_questions(list_recorded_machines(project, options.root), changed)
+        old = make_recipe_plans(project, questions, NO_RECIPE)
+    plans = compare_recipe_plans(questions, old, make_recipe_plans(project, questions))
+    return RecipesUpdate((*files,), recipes.commit, recipes.date, (*changed,), (*plans,), skipped)

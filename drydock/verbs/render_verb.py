@@ -21,7 +21,7 @@ def render_rows(options: RenderRowOptions) -> None:
     """Write images/VARIANT/Dockerfile from the matrix and the templates; in a project upgrade.json of its rows too."""
     from drydock.build import render
     from drydock.lock import lockfile
-    from drydock.projects import row_record_file
+    from drydock.upgrade import row_record_file
 
     if options.profile:
         write_output(render.profile_text(find_variant(read_matrix(here()), options.target)))

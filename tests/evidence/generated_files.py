@@ -20,12 +20,11 @@ from drydock.cli.verb_table import COMMANDS
 from drydock.config.matrix import read_matrix
 from drydock.config.project_choice import DRYDOCK
 from drydock.core.console import write_output
-from drydock.core.errors import BuildError, DrydockError, InputError, StaleError, suggest_nearest
+from drydock.core.errors import BuildError, DrydockError, InputError, StaleError, raise_all_errors, suggest_nearest
 from drydock.core.files import write_atomically
 from drydock.core.paths import ROOT
 from drydock.lock import lockfile
 from drydock.pages import commands_page, docs, schema
-from drydock.projects.update import raise_all_errors
 from tests.evidence import decisions, manuals_page, measured_memory, published, ranks_page
 from tests.support import topology_files
 from tests.support.hosts import cloudmatrix, expect

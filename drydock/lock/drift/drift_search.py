@@ -8,19 +8,17 @@ from typing import TypeVar
 
 from packaging.version import Version
 
-from drydock.core.console import log, write_output
+from drydock.core.console import log
 from drydock.core.errors import DriftError, DrydockError, GoneError, NotAskedError
-from drydock.core.files import format_json
 from drydock.core.project import Project
 from drydock.inputs.uv import Environment, ResolveRequest
 from drydock.inputs.wheels import find_image_environment, select_named_indexes
 from drydock.lock import lockfile
-from drydock.lock.drift.ask import LiveUpstream, Offer, Upstream
-from drydock.lock.drift.drift_record import Drift, DriftedPin, NotAsked, format_drift
+from drydock.lock.drift.ask import Offer, Upstream
+from drydock.lock.drift.drift_record import Drift, DriftedPin, NotAsked
 from drydock.lock.pin import BOOTSTRAP
 from drydock.model.bases import DebianBase, ImageBase
 from drydock.model.locked import LockedDeb, LockedPlatform, LockedSource, LockedWheel
-from drydock.model.record import dump_record
 from drydock.model.variant import SourceCode, Variant
 
 T = TypeVar("T")
@@ -28,13 +26,6 @@ UNPINNED = "not pinned before"
 COMMIT = re.compile(r"[0-9a-f]{40}")
 Pins = Mapping[str, tuple[str, str]]
 """Name → version and sha256."""
-
-
-def report_drift(project: Project, variants: Iterable[Variant], *, json: bool) -> None:
-    """Print what has drifted, as text or JSON. Raises StaleError for a stale lock, and what `settle` raises."""
-    drift = find_drift(project, variants, LiveUpstream())
-    write_output(format_json(dump_record(drift)) if json else format_drift(drift))
-    raise_if_found(drift)
 
 
 def raise_if_found(drift: Drift) -> None:

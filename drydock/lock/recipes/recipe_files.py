@@ -3,23 +3,37 @@
 from __future__ import annotations
 
 import datetime as dt
+import os
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from drydock.core.errors import FetchError, InputError
 from drydock.core.files import read_bounded
+from drydock.core.project import Project
 from drydock.inputs import git, git_objects
 from drydock.inputs.pinned_project import LIMITS
-from drydock.inputs.store import Store
+from drydock.inputs.store import Store, default_store
 from drydock.lock.recipes.parse_recipe import LARGEST
 from drydock.lock.recipes.recipe_texts import Recipes
+from drydock.lock.recipes.recipes_lock import repository_of
 
 FOLDER = "models"
 MOST_FILES, MOST_BYTES = 5_000, 64 << 20
 """Of one repository: 173 files and 2 MB on 2026-08-21."""
 _PATH = re.compile(r"models/[A-Za-z0-9][A-Za-z0-9._-]{0,95}/[A-Za-z0-9][A-Za-z0-9._-]{0,95}\.yaml")
 _ADDRESS = re.compile(r"(?:git\+)?((?:https?|ssh|git|file)://[^\s@]+)(?:@(.*))?")
+
+
+def read_source(project: Project, address: str = "") -> Recipes:
+    """Read the recipes that `--from` or drydock.yaml names, or the newest of vLLM's. Raises InputError, FetchError."""
+    repository = repository_of(project)
+    if not address and "://" not in repository:
+        project.check_writers([], [project.root / repository])
+        return read_folder(project.root / repository)._replace(repository=repository)
+    if address:
+        return read_named(address, repository, default_store(), os.environ)
+    return read_newest(repository, default_store(), os.environ)
 
 
 def read_newest(repository: str, store: Store, env: Mapping[str, str]) -> Recipes:

@@ -20,7 +20,7 @@ from drydock.config.matrix import find_variant, read_matrix
 from drydock.config.project_choice import DRYDOCK
 from drydock.core.errors import InputError, TargetError, UnresolvedError
 from drydock.core.project import Project
-from drydock.projects import locking
+from drydock.projects import pinned_job
 from drydock.verbs import build_verb
 from tests.support.called_verbs import call_verb
 
@@ -36,7 +36,7 @@ class Asked:
         self.many: list[str] = []
         self.options = many.ManyOptions()
         self.unlocked: set[str] = set()
-        patch.setattr(locking, "job_of", self._job)
+        patch.setattr(pinned_job, "prepare_pinned_job", self._job)
         patch.setattr(build, "build_image", self._build)
         patch.setattr(many, "build_all", self._build_all)
 

@@ -26,11 +26,13 @@ from drydock.core.project import Project
 from drydock.inputs import wheels
 from drydock.inputs.store import default_store
 from drydock.inputs.uv import ResolveRequest
-from drydock.lock import lockfile
-from drydock.lock.upgrade_policy import Upgrade
+from drydock.lock import lockfile, lost_commits
 from drydock.model.locked import LockedImageBase
 from drydock.model.variant import Variant
-from drydock.projects import locking
+from drydock.projects import stale_files
+from drydock.projects.pinned_job import prepare_pinned_job
+from drydock.verbs.fetch_verb import fetch_pins
+from drydock.verbs.lock_verb import LockOptions, lock_variants
 from tests.support.fake_registry import Answer, Fake, Seen
 from tests.support.local_index import use_local_index
 
@@ -112,7 +114,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
     with Fake(lambda request: fake_site.answer(request)) as registry:  # noqa: PLW0108 - `made` is not there yet
         use_local_index(monkeypatch, tmp_path)
         fake_site = Site(tmp_path, registry)
-        monkeypatch.setattr(locking, "say_stale", lambda _: ())
+        monkeypatch.setattr(stale_files, "report_stale_files", lambda _: ())
         yield fake_site
 
 
@@ -126,7 +128,7 @@ def differing(before: Any, after: Any, path: str = "") -> set[str]:
 
 def job(site: Site, target: str, **options: Any) -> Job:
     supplied_folders = [str(site.supplied)] if site.variant(target).supplied else []
-    return locking.job_of(
+    return prepare_pinned_job(
         Project(site.root), target, BuildOptions(platform=AMD64, **options), supplied_folders=supplied_folders
     )
 
@@ -201,7 +203,7 @@ def test_another_platform_gets_the_digest_that_the_tag_was_pinned_to(site: Site)
     site.offer("ascend-a3")
     digest = job(site, "ascend-a3").pins.base.digest
     site.tag = "moved"
-    pinned = locking.job_of(Project(site.root), "ascend-a3", BuildOptions(platform="linux/arm64"))
+    pinned = prepare_pinned_job(Project(site.root), "ascend-a3", BuildOptions(platform="linux/arm64"))
 
     assert pinned.pins.base.digest == digest
 
@@ -223,7 +225,7 @@ def test_all_that_is_missing_is_one_list_with_the_option_for_each(
     before = site.path(target).read_bytes()
     options = BuildOptions(platform=AMD64, offline=how == "--offline")
     with pytest.raises(UnresolvedError) as caught:
-        locking.job_of(Project(site.root), target, options, locked=how == "--locked")
+        prepare_pinned_job(Project(site.root), target, options, locked=how == "--locked")
 
     missing = prepare_job(Project(site.root), target, options).pins.unresolved
     assert [line.split()[0] for line in caught.value.problems[1:]] == sorted(missing)
@@ -244,7 +246,7 @@ def test_a_base_that_is_emulated_needs_no_digest(
     target, options = "cuda-arm64", BuildOptions(offline=option == "--offline")
     before = site.path(target).read_bytes()
     monkeypatch.setattr(wheels, "is_native_platform", lambda _: False)
-    emulated_job = locking.job_of(Project(site.root), target, options, locked=option == "--locked")
+    emulated_job = prepare_pinned_job(Project(site.root), target, options, locked=option == "--locked")
 
     assert not find_missing_pins(emulated_job)
     assert "its digest stays open, which only a linux/arm64 machine records" in capsys.readouterr().err
@@ -253,7 +255,7 @@ def test_a_base_that_is_emulated_needs_no_digest(
 
     monkeypatch.setattr(wheels, "is_native_platform", lambda _: True)
     with pytest.raises(UnresolvedError, match="base"):
-        locking.job_of(Project(site.root), target, options, locked=option == "--locked")
+        prepare_pinned_job(Project(site.root), target, options, locked=option == "--locked")
 
 
 def test_what_cannot_be_reached_is_listed_and_what_can_be_is_pinned(
@@ -261,7 +263,7 @@ def test_what_cannot_be_reached_is_listed_and_what_can_be_is_pinned(
 ) -> None:
     site.offer("gcu-s60")
     with pytest.raises(UnresolvedError) as caught:
-        locking.job_of(Project(site.root), "gcu-s60", BuildOptions())
+        prepare_pinned_job(Project(site.root), "gcu-s60", BuildOptions())
 
     assert [line.split()[0] for line in caught.value.problems[1:]] == ["topsrider"]
     assert caught.value.problems[1].startswith("  topsrider (--supplied FOLDER): only an operator has")
@@ -283,7 +285,7 @@ def test_a_registry_that_does_not_answer_is_named_with_its_reason(
 
 def test_a_replaced_context_needs_no_pin(site: Site, tmp_path: Path) -> None:
     before = site.path("gaudi2").read_bytes()
-    locked_job = locking.job_of(
+    locked_job = prepare_pinned_job(
         Project(site.root), "gaudi2", BuildOptions(context_overrides={"base": str(tmp_path)}), locked=True
     )
 
@@ -293,9 +295,9 @@ def test_a_replaced_context_needs_no_pin(site: Site, tmp_path: Path) -> None:
 
 def test_supplied_folders_that_do_not_fit_are_refused(site: Site, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no such folder"):
-        locking.job_of(Project(site.root), "gcu-s60", BuildOptions(), supplied_folders=[str(tmp_path / "no")])
+        prepare_pinned_job(Project(site.root), "gcu-s60", BuildOptions(), supplied_folders=[str(tmp_path / "no")])
     with pytest.raises(InputError, match=r"no file of it is needed, expected TopsRider_\*3\.5\.\*\.run"):
-        locking.job_of(Project(site.root), "gcu-s60", BuildOptions(), supplied_folders=[str(site.wheels)])
+        prepare_pinned_job(Project(site.root), "gcu-s60", BuildOptions(), supplied_folders=[str(site.wheels)])
 
 
 def test_supplied_files_that_are_pinned_come_from_the_folder_again(site: Site, tmp_path: Path) -> None:
@@ -311,9 +313,9 @@ def test_supplied_files_that_are_pinned_come_from_the_folder_again(site: Site, t
 
 @pytest.fixture
 def locked(site: Site) -> Callable[..., Any]:
-    def run(target: str, **options: Any) -> Any:
-        locking.lock_variants(Project(site.root), [site.variant(target)], locking.LockOptions(**options))
-        return lockfile.read_lock(site.path(target))
+    def run(row: str, **options: Any) -> Any:
+        lock_variants(Project(site.root), [site.variant(row)], LockOptions(**options))
+        return lockfile.read_lock(site.path(row))
 
     return run
 
@@ -327,7 +329,7 @@ def test_lock_keeps_a_base_whose_tag_moved_and_upgrade_takes_it(
     assert locked("gaudi2") == first
     assert "nothing to change" in capsys.readouterr().err
 
-    again = locked("gaudi2", upgrade=Upgrade(names=frozenset({"base"})))
+    again = locked("gaudi2", upgrade_package=("base",))
     assert again.platforms[AMD64].base.digest != first.platforms[AMD64].base.digest
     was, now = first.platforms[AMD64], again.platforms[AMD64]
     assert now.model_copy(update={"base": was.base}) == was
@@ -367,7 +369,7 @@ def test_a_new_requirement_moves_no_other_pin(
     assert second.platforms[AMD64].base == first.platforms[AMD64].base
     assert "+ added 1.0" in capsys.readouterr().err
     assert second.platforms[AMD64].tools == first.platforms[AMD64].tools
-    third = locked("cpu-text", upgrade=Upgrade(names=frozenset({"app"})))
+    third = locked("cpu-text", upgrade_package=("app",))
     assert {p.name: p.version for p in third.platforms[AMD64].layers[name]} == {"app": "2.0", "added": "1.0"}
     assert "~ app 1.0 → 2.0" in capsys.readouterr().err
 
@@ -375,15 +377,15 @@ def test_a_new_requirement_moves_no_other_pin(
 def test_lock_fails_while_a_named_variant_keeps_an_open_input(site: Site, locked: Callable[..., Any]) -> None:
     site.offer("gcu-s60")
     with pytest.raises(UnresolvedError, match="topsrider is unresolved") as caught:
-        locked("gcu-s60", named=True)
+        locked("gcu-s60", target="gcu-s60")
     assert "--supplied FOLDER" in caught.value.hint
     assert locked("gcu-s60").platforms[AMD64].unresolved.keys() == {"topsrider"}
-    assert not locked("gcu-s60", named=True, given=[site.supplied]).platforms[AMD64].unresolved
+    assert not locked("gcu-s60", target="gcu-s60", supplied=(str(site.supplied),)).platforms[AMD64].unresolved
 
 
 def test_an_unknown_name_to_upgrade_is_refused(site: Site, locked: Callable[..., Any]) -> None:
     with pytest.raises(InputError, match="--upgrade-package vllm-frok: not in the lock") as caught:
-        locked("gaudi2", upgrade=Upgrade(names=frozenset({"vllm-frok"})))
+        locked("gaudi2", upgrade_package=("vllm-frok",))
     assert caught.value.hint == "did you mean 'vllm-fork'?"
     assert site.registry.seen == []
 
@@ -392,7 +394,7 @@ def test_a_commit_that_its_branch_no_longer_leads_to_is_a_warning(site: Site) ->
     variant = site.variant("gaudi2")
     site.offer("gaudi2")
     pins = {variant.id: lockfile.read_lock(site.path("gaudi2"))}
-    (warning,) = [line for line in locking.find_lost_commits([variant], pins) if "vllm-fork:" in line]
+    (warning,) = [line for line in lost_commits.find_lost_commits([variant], pins) if "vllm-fork:" in line]
 
     assert "aice/v1.22.0 of https://github.com/HabanaAI/vllm-fork.git does not lead to 17a7946f4" in warning
     assert "`./inv fetch --target habana1.22-fork0.9`" in warning
@@ -418,9 +420,9 @@ def test_fetch_brings_the_base_image_and_offline_asks_for_it(site: Site, monkeyp
     brought: list[object] = []
     monkeypatch.setattr("drydock.inputs.base_images.fetch_base", lambda base, *_: brought.append(base.digest))
     monkeypatch.setattr(build, "fetch_contexts", lambda _: {"base": f"docker-image://x@{pinned.pins.base.digest}"})
-    locking.fetch_pins(pinned)
+    fetch_pins(pinned)
     assert brought == [pinned.pins.base.digest]
 
     with pytest.raises(FetchError, match="not in the store: base"):
-        locking.fetch_pins(replace(pinned, offline=True))
+        fetch_pins(replace(pinned, offline=True))
     assert len(brought) == 1

@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 import pytest
 import yaml
 
-from drydock.ci import changed, ci_variables, publishing, workflow
-from drydock.ci.changed import Selection
+from drydock.ci import changed, ci_variables, proposal, publishing, workflow
 from drydock.ci.ci_rows import HOSTED_DISK, estimate_disk, list_ci_rows, list_unlocked_rows
+from drydock.ci.proposal import Server, make_git_credentials, read_ci_server
 from drydock.config.matrix import find_variant, read_matrix
 from drydock.config.project_choice import DRYDOCK
 from drydock.core.errors import (
@@ -39,8 +39,8 @@ from drydock.lock import kind_runs, lockfile
 from drydock.lock.drift.drift_record import Drift, DriftedPin
 from drydock.model.locked import Lock, LockedPlatform, LockedWheel
 from drydock.model.variant import Variant
-from drydock.projects import proposal
-from drydock.projects.proposal import Server, make_git_credentials, read_ci_server
+from drydock.verbs import ci_propose_verb
+from drydock.verbs.ci_changed_verb import CiChangedOptions, format_changed_rows
 from tests.support.git import git
 from tests.unit.test_tasks import COMMAND, wrong
 
@@ -154,12 +154,9 @@ def test_what_is_not_hermetic_or_for_several_platforms_is_left_out() -> None:
     assert omitted_row.why == "not hermetic: its installer downloads"
 
 
-def test_an_outdated_workflow_or_an_unknown_format_is_an_error(tmp_path: Path) -> None:
+def test_an_outdated_workflow_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(StaleError, match=r"\.gitlab-ci\.yml: outdated"):
         workflow.check_workflows(Project(tmp_path), [])
-    with pytest.raises(InputError, match="--format gitlub") as raised:
-        workflow.render_workflow("gitlub", (), ())
-    assert raised.value.hint == "did you mean 'gitlab'?"
 
 
 # --- hosted runners -------------------------------------------------------------------------------------------------
@@ -190,9 +187,7 @@ def test_a_variant_that_does_not_fit_is_built_only_on_ones_own_runners(
     monkeypatch.setattr("drydock.ci.ci_rows.estimate_disk", lambda _: HOSTED_DISK + 1)
 
     def said(only: str = "all", large: str = "") -> str:
-        return changed.format_changed_rows(
-            Project(repository), "", Selection(only=only, large=large), json=False, github=False
-        )
+        return format_changed_rows(Project(repository), CiChangedOptions(since="", only=only, large=large))
 
     assert said() == ""
     assert "not built: disk: it needs up to 14 GB, and a hosted runner has 14 GB" in capsys.readouterr().err
@@ -338,15 +333,15 @@ def test_if_the_earlier_matrix_is_invalid_everything_has_changed(repository: Pat
 
 
 def test_the_report_is_text_or_json_or_a_line_for_github(repository: Path) -> None:
-    def said(selection: Selection, *, json: bool = False, github: bool = False) -> str:
-        return changed.format_changed_rows(Project(repository), "HEAD", selection, json=json, github=github)
+    def said(**options: Any) -> str:
+        return format_changed_rows(Project(repository), CiChangedOptions(since="HEAD", **options))
 
-    assert said(Selection()) == ""
-    assert said(Selection(), github=True) == "variants=[]\n"
-    assert json.loads(said(Selection(), json=True))["unchanged"] == [CPU.id]
-    assert said(Selection(only="all")) == f"{CPU.id}\n"
-    assert said(Selection(target="cpu", only=CPU.id)) == f"{CPU.id}\n"
-    (entry,) = json.loads(said(Selection(only="all"), github=True).removeprefix("variants="))
+    assert said() == ""
+    assert said(github=True) == "variants=[]\n"
+    assert json.loads(said(json=True))["unchanged"] == [CPU.id]
+    assert said(only="all") == f"{CPU.id}\n"
+    assert said(target="cpu", only=CPU.id) == f"{CPU.id}\n"
+    (entry,) = json.loads(said(only="all", github=True).removeprefix("variants="))
     assert (entry["variant"], entry["arch"]) == (CPU.id, "amd64")
 
 
@@ -522,9 +517,10 @@ def moved(repository: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         rewrite(path, "bookworm", "trixie")
         return [path]
 
-    monkeypatch.setattr("drydock.projects.proposal.relock_variants", relock)
-    monkeypatch.setattr("drydock.projects.proposal.find_drift", lambda *_: drifted())
-    monkeypatch.setattr("drydock.projects.proposal.OsvService", Known)
+    monkeypatch.setattr("drydock.ci.proposal.relock_variants", relock)
+    monkeypatch.setattr("drydock.pages.docs.write", lambda *_: [])
+    monkeypatch.setattr("drydock.lock.drift.drift_search.find_drift", lambda *_: drifted())
+    monkeypatch.setattr("drydock.examine.advisories.databases.OsvService", Known)
     git(repository.parent, "init", "--quiet", "--bare", "origin.git")
     return repository
 
@@ -532,7 +528,7 @@ def moved(repository: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_lock_change_is_one_commit_on_its_own_branch_and_a_pull_request(moved: Path, github: GitHub) -> None:
     origin, head = moved.parent / "origin.git", git(moved, "rev-parse", "HEAD")
     (moved / "notes.txt").write_text("a person's own\n")
-    report_text = proposal.propose_locks(Project(moved), github.server)
+    report_text = ci_propose_verb.propose_locks(Project(moved), github.server)
     assert report_text.endswith("https://github.example/pull/7\n")
     assert git(origin, "rev-parse", f"{proposal.UPDATE.branch}^") == head
     names = git(origin, "diff", "--name-only", head, proposal.UPDATE.branch).split()
@@ -551,12 +547,12 @@ def test_uncommitted_edits_are_refused(moved: Path) -> None:
     with (moved / "images" / CPU.id / "Dockerfile").open("a") as file:
         file.write("# mine\n")
     with pytest.raises(InputError, match=f"M images/{CPU.id}/Dockerfile"):
-        proposal.propose_locks(Project(moved), Server("github", str(moved.parent / "origin.git"), SECRET))
+        ci_propose_verb.propose_locks(Project(moved), Server("github", str(moved.parent / "origin.git"), SECRET))
 
 
 def test_an_open_request_is_updated(moved: Path, github: GitHub) -> None:
     github.answers("7", "https://github.example/pull/7")
-    proposal.propose_locks(Project(moved), github.server)
+    ci_propose_verb.propose_locks(Project(moved), github.server)
     assert github.calls[1]["argv"][-1] == f"{PULLS}/7"
     assert "PATCH" in github.calls[1]["argv"]
 
@@ -567,7 +563,7 @@ def test_push_options_open_a_merge_request_on_gitlab(moved: Path) -> None:
     hook = origin / "hooks" / "pre-receive"
     hook.write_text(f"#!/bin/sh\nenv | grep ^GIT_PUSH_OPTION_ | sort > {moved.parent}/options\n")
     hook.chmod(0o755)
-    proposal.propose_locks(Project(moved), Server("gitlab", str(origin), SECRET))
+    ci_propose_verb.propose_locks(Project(moved), Server("gitlab", str(origin), SECRET))
     options = (moved.parent / "options").read_text()
     assert "GIT_PUSH_OPTION_0=merge_request.create\nGIT_PUSH_OPTION_1=merge_request.target=main\n" in options
     assert f"merge_request.title={proposal.UPDATE.title}" in options
@@ -576,7 +572,7 @@ def test_push_options_open_a_merge_request_on_gitlab(moved: Path) -> None:
 def test_an_error_contains_githubs_answer_and_says_that_the_branch_is_pushed(moved: Path, github: GitHub) -> None:
     github.answers("gh: Resource not accessible (HTTP 403)", code=1)
     with pytest.raises(FetchError, match="gh api repos/acme/drydock/pulls: gh: Resource not accessible") as raised:
-        proposal.propose_locks(Project(moved), github.server)
+        ci_propose_verb.propose_locks(Project(moved), github.server)
     assert "the branch is pushed" in str(raised.value)
     assert SECRET not in str(raised.value)
 
@@ -588,13 +584,13 @@ def test_a_runner_without_githubs_command_line_is_named(moved: Path, monkeypatch
     monkeypatch.setenv("PATH", str(programs))
     to = Server("github", str(moved.parent / "origin.git"), SECRET, "github.example", "acme/drydock")
     with pytest.raises(FetchError, match="gh: not found"):
-        proposal.propose_locks(Project(moved), to)
+        ci_propose_verb.propose_locks(Project(moved), to)
 
 
 def test_drift_of_what_a_stack_pins_is_an_error(moved: Path, github: GitHub, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("drydock.projects.proposal.find_drift", lambda *_: drifted("look why"))
+    monkeypatch.setattr("drydock.lock.drift.drift_search.find_drift", lambda *_: drifted("look why"))
     with pytest.raises(DriftError) as raised:
-        proposal.propose_locks(Project(moved), github.server)
+        ci_propose_verb.propose_locks(Project(moved), github.server)
     assert raised.value.hint == "look why"
 
 
@@ -608,7 +604,6 @@ def relocked(repository: Path, monkeypatch: pytest.MonkeyPatch, unresolved: Mapp
         return [path] if lockfile.write_lock(path, old.model_copy(update={"platforms": {"linux/amd64": pins}})) else []
 
     monkeypatch.setattr("drydock.lock.resolution.take_newest", resolve)
-    monkeypatch.setattr("drydock.pages.docs.write", lambda *_: [])
     return proposal.relock_variants(Project(repository), read_matrix(Project(repository)))
 
 
@@ -646,7 +641,7 @@ def test_what_is_not_locked_is_offered_once_more_is_pinned(
             "drydock.lock.resolution.resolve_and_write",
             lambda *_, new_lock=new_lock: [path] if lockfile.write_lock(path, new_lock) else [],
         )
-        assert expected in proposal.propose_first(project, github.server)
+        assert expected in ci_propose_verb.propose_first_locks(project, github.server)
     committed = git(repository.parent / "origin.git", "show", f"drydock/first-locks:images/{CPU.id}/lock.json")
     assert set(Lock.model_validate_json(committed).platforms["linux/amd64"].unresolved) == {"vllm"}
     assert f"- images/{CPU.id}/lock.json" in github.calls[-1]["content"]["body"]
@@ -657,7 +652,7 @@ def test_a_vulnerable_version_is_locked_again_and_the_request_says_what_that_fix
     moved: Path, github: GitHub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     nothing = Drift(drifted=(), beyond=(), not_asked=(), asked=3)
-    monkeypatch.setattr("drydock.projects.proposal.find_drift", lambda *_: nothing)
+    monkeypatch.setattr("drydock.lock.drift.drift_search.find_drift", lambda *_: nothing)
     path = lockfile.path_of_lock(Project(moved), CPU.id)
     (old,) = {wheel.version for wheel in wheels_of(path) if wheel.name == "jinja2"}
 
@@ -665,8 +660,8 @@ def test_a_vulnerable_version_is_locked_again_and_the_request_says_what_that_fix
         rewrite(path, f'"version":"{old}"', '"version":"99.0"')
         return [path]
 
-    monkeypatch.setattr("drydock.projects.proposal.relock_variants", resolve)
-    proposal.propose_locks(Project(moved), github.server, database=Known(old, ("99.0",)))
+    monkeypatch.setattr("drydock.ci.proposal.relock_variants", resolve)
+    ci_propose_verb.propose_locks(Project(moved), github.server, database=Known(old, ("99.0",)))
     body = github.calls[-1]["content"]["body"]
     assert "Known vulnerabilities: 1 fixed, 0 remain, 0 with" in body
     assert f"  fixed: jinja2 {old}: CVE-2026-1: fixed in 99.0: {CPU.id}" in body
@@ -684,7 +679,7 @@ def test_a_vulnerability_that_no_lock_fixes_makes_the_nightly_job_fail_after_the
         wheel.version for wheel in wheels_of(lockfile.path_of_lock(Project(moved), CPU.id)) if wheel.name == "jinja2"
     }
     with pytest.raises(AdvisoryError):
-        proposal.propose_locks(Project(moved), github.server, database=Known(version))
+        ci_propose_verb.propose_locks(Project(moved), github.server, database=Known(version))
     assert "1 remain" in github.calls[-1]["content"]["body"]
 
 
@@ -696,12 +691,13 @@ def test_without_a_change_nothing_is_proposed_and_what_is_vulnerable_or_was_not_
     database: Known, expected: type[Exception] | None, repository: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        "drydock.projects.proposal.find_drift", lambda *_: Drift(drifted=(), beyond=(), not_asked=(), asked=3)
+        "drydock.lock.drift.drift_search.find_drift", lambda *_: Drift(drifted=(), beyond=(), not_asked=(), asked=3)
     )
-    monkeypatch.setattr("drydock.projects.proposal.relock_variants", lambda *_: [])
+    monkeypatch.setattr("drydock.ci.proposal.relock_variants", lambda *_: [])
+    monkeypatch.setattr("drydock.pages.docs.write", lambda *_: [])
     report_text = ""
     with pytest.raises(expected) if expected else nullcontext():
-        report_text = proposal.propose_locks(
+        report_text = ci_propose_verb.propose_locks(
             Project(repository), Server("github", "/nowhere", SECRET), database=database
         )
     assert report_text == ("" if expected else "nothing to propose\n")

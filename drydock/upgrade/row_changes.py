@@ -1,4 +1,4 @@
-"""`upgrade`: what this drydock changes in the rows that an older one made for a project, before it is written. IO.
+"""What this drydock changes in the rows that an older one made for a project, before it is written. IO.
 
 Compared is what is committed: lock, Dockerfile and upgrade.json of each row. Nothing is resolved, without network: pins
 follow those of the row that is inherited, and what only resolving can tell is said.
@@ -16,11 +16,11 @@ from typing import Any, NamedTuple
 from packaging.version import Version
 
 from drydock.build import render
+from drydock.ci.ci_requirements import NAME
 from drydock.cli import version
-from drydock.config.matrix import read_matrix
-from drydock.core.console import as_lines, log, spell_commands, write_output
+from drydock.core.console import as_lines, log, spell_commands
 from drydock.core.differences import find_differences
-from drydock.core.errors import DrydockError, InputError, StaleError
+from drydock.core.errors import DrydockError
 from drydock.core.files import format_json
 from drydock.core.project import Project
 from drydock.lock import following, image_record, lock_diff, lockfile
@@ -29,9 +29,8 @@ from drydock.model.row_record import FILE, HostPlan, RowRecord
 from drydock.model.variant import Variant
 from drydock.pages import changelog
 from drydock.pages.changelog import UpgradeNote
-from drydock.projects import ci_requirements, locking, own_wheel, row_record_file, update
-from drydock.projects.ci_requirements import NAME
 from drydock.topology.plan_diff import split_command_options
+from drydock.upgrade import row_record_file
 
 LINES = 60
 """Lines of each part of a row that are shown."""
@@ -95,38 +94,6 @@ class Compared(NamedTuple):
 # --- comparing ------------------------------------------------------------------------------------------------------
 
 
-def upgrade_project(project: Project, *, write: bool = False, json: bool = False) -> None:
-    """Print what this drydock changes in a project's rows, or write it.
-
-    Raises StaleError if something changes and is not written, InputError for a project of a newer drydock.
-    """
-    if not project.below:
-        text = f"upgrade: {project.root} is drydock itself, which has no rows that an older drydock made"
-        raise InputError(text, hint="run it in a project, or name one: `./inv --project DIR upgrade`")
-    upgrade_notes = list_project_notes(project)
-    if not json:
-        write_output(notes_text(upgrade_notes))  # before the rows: a note may say why these cannot be read any more
-    variants = read_matrix(project)
-    rows = tuple(compare_rows(project, variants))
-    compared = Compared(upgrade_notes, rows, _find_gone_rows(project, variants), ci_requirements.find_problems(project))
-    changed_paths, errors = _write_rows(project, variants) if write else ([], [])
-    if write and compared.requirements:
-        changed_paths += _write_requirements(project, errors)
-    if json:
-        write_output(
-            format_json(
-                dump_upgrade(compared) | ({"wrote": [project.name_of(path) for path in changed_paths]} if write else {})
-            )
-        )
-    else:
-        write_output(spell_commands(rows_text(compared)))
-    if write:
-        log("\n".join(f"wrote {project.name_of(path)}" for path in changed_paths) or "nothing to do")
-        update.raise_all_errors(errors)
-    elif changed := compared.changed:
-        raise StaleError(f"this drydock changes {', '.join(changed)}", hint="`./inv project upgrade --write` writes it")
-
-
 def list_project_notes(project: Project) -> tuple[UpgradeNote, ...]:
     """Return what to do before an upgrade from the oldest drydock that made a row of the project.
 
@@ -155,7 +122,8 @@ def _list_row_names(project: Project) -> list[str]:
     return [folder.name for folder in folders if row_record_file.has_files(project, folder.name)]
 
 
-def _find_gone_rows(project: Project, variants: Sequence[Variant]) -> dict[str, str]:
+def find_gone_rows(project: Project, variants: Sequence[Variant]) -> dict[str, str]:
+    """Return folder in images/ without a row → the row that replaces it; empty if none does."""
     variant_ids = {variant.id for variant in variants}
     replaced = {old: variant.id for variant in variants for old in variant.replaces}
     return {row: replaced.get(row, "") for row in _list_row_names(project) if row not in variant_ids}
@@ -254,34 +222,11 @@ def _list_value_changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> Itera
 # --- writing --------------------------------------------------------------------------------------------------------
 
 
-def _write_rows(project: Project, variants: Sequence[Variant]) -> tuple[list[Path], list[DrydockError]]:
-    """Write lock, Dockerfile and record of each row; return the files that changed, and the errors.
+def write_upgraded_row(project: Project, variant: Variant, errors: list[DrydockError]) -> list[Path]:
+    """Write lock, Dockerfile and record of a row; return the files that changed, and add to the errors.
 
-    A row's lock is resolved only if something of it changes.
+    The lock is resolved only if something of it changes.
     """
-    changed_paths: list[Path] = []
-    errors: list[DrydockError] = []
-    for variant in variants:
-        if not row_record_file.has_files(project, variant.id):
-            continue
-        try:
-            changed_paths += _write_row(project, variant, errors)
-        except DrydockError as error:
-            errors.append(error)
-    locking.say_stale(project)
-    return changed_paths, errors
-
-
-def _write_requirements(project: Project, errors: list[DrydockError]) -> list[Path]:
-    """Write the wheel of this drydock and requirements.txt; return the files that changed, and add an error to them."""
-    try:
-        return ci_requirements.write_requirements(project, own_wheel.find_own_wheel())
-    except DrydockError as error:
-        errors.append(error)
-        return []
-
-
-def _write_row(project: Project, variant: Variant, errors: list[DrydockError]) -> list[Path]:
     changed_paths = image_record.move_earlier_files(project, variant.id)
     old = lockfile.read_previous(lockfile.path_of_lock(project, variant.id))
     record = row_record_file.read_row_record(project, variant.id)
@@ -289,7 +234,7 @@ def _write_row(project: Project, variant: Variant, errors: list[DrydockError]) -
     if old and new and lock_diff.is_same(old, new):
         return changed_paths + row_record_file.write_row_files(project, variant, old, upgraded=True)
     again = {variant.id: new.model_copy(update={"inputs_sha256": following.UNKNOWN})} if new else {}
-    changed_paths += update.lock_and_render(project, variant, errors, again, upgraded=True)
+    changed_paths += row_record_file.lock_and_render(project, variant, errors, again, upgraded=True)
     locked = lockfile.read_lock(lockfile.path_of_lock(project, variant.id))
     if new and not lock_diff.is_same(new, locked):
         log(f"{variant.id}: resolving changed more than was shown:\n{lock_diff.describe_changes(new, locked).rstrip()}")
@@ -317,7 +262,7 @@ def _dump_changes(changes: Sequence[ValueChange]) -> list[dict[str, Any]]:
     return [change._asdict() for change in changes]
 
 
-def notes_text(notes: Sequence[UpgradeNote]) -> str:
+def format_notes(notes: Sequence[UpgradeNote]) -> str:
     """Format what to do before an upgrade."""
     lines: list[str] = []
     for note in notes:
@@ -331,7 +276,7 @@ def _wrap_entry(entry: str) -> list[str]:
     return textwrap.wrap(spell_commands(f"- {entry}"), WIDTH, subsequent_indent="  ", break_on_hyphens=False)
 
 
-def rows_text(compared: Compared) -> str:
+def format_row_changes(compared: Compared) -> str:
     """Format what changes in each row, and which rows stay as they are."""
     lines = [line for row in compared.rows if not row.is_empty for line in _row_lines(row)]
     same = [row for row in compared.rows if row.is_empty]

@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from drydock.ci import own_wheel
+from drydock.ci.own_wheel import OwnWheel
 from drydock.cli import version
 from drydock.config.matrix import find_variant, read_matrix
 from drydock.core.errors import InputError, StaleError
@@ -22,8 +24,9 @@ from drydock.model.locked import Lock, LockedWheel
 from drydock.model.row_record import RowRecord
 from drydock.model.variant import Variant
 from drydock.pages import changelog
-from drydock.projects import locking, own_wheel, row_record_file, upgrade
-from drydock.projects.own_wheel import OwnWheel
+from drydock.projects import stale_files
+from drydock.upgrade import row_changes, row_record_file
+from drydock.verbs.project_upgrade_verb import ProjectUpgradeOptions, upgrade_rows
 
 ROW, PARENT, PLATFORM = "acme-cpu", "cpu-vllm0.32", "linux/amd64"
 STACK = "templates/cpu/stacks/cpu.yaml"
@@ -150,8 +153,8 @@ class Two:
         self._drydock = folder
         self.number("0.2.0")
 
-    def change(self) -> upgrade.RowChange:
-        [row_change] = upgrade.compare_rows(self.project, read_matrix(self.project))
+    def change(self) -> row_changes.RowChange:
+        [row_change] = row_changes.compare_rows(self.project, read_matrix(self.project))
         return row_change
 
     def record(self) -> dict[str, Any]:
@@ -210,7 +213,7 @@ def hosted(two: Two) -> Two:
     return two
 
 
-def shown(change: upgrade.RowChange) -> list[tuple[str, str]]:
+def shown(change: row_changes.RowChange) -> list[tuple[str, str]]:
     return [(str(package_change["change"]), str(package_change["name"])) for package_change in change.packages]
 
 
@@ -219,7 +222,7 @@ def shown(change: upgrade.RowChange) -> list[tuple[str, str]]:
 
 def test_a_drydock_that_changes_nothing_says_so(hosted: Two, capsys: pytest.CaptureFixture[str]) -> None:
     hosted.newer()
-    upgrade.upgrade_project(hosted.project)
+    upgrade_rows(hosted.project, ProjectUpgradeOptions())
     assert f"drydock 0.2.0 changes nothing in {ROW}\n" in capsys.readouterr().out
 
 
@@ -259,8 +262,8 @@ def test_what_only_resolving_can_tell_is_said(acme: Two) -> None:
 def test_a_variable_is_shown_in_the_profile_and_in_the_plan_of_a_host(hosted: Two) -> None:
     hosted.newer(VARIABLE)
     change = hosted.change()
-    assert upgrade.ValueChange("settings.VLLM_NEW.value", None, "1") in change.profile
-    assert change.plans == {"xeon": (upgrade.ValueChange("env VLLM_NEW", None, "1"),)}
+    assert row_changes.ValueChange("settings.VLLM_NEW.value", None, "1") in change.profile
+    assert change.plans == {"xeon": (row_changes.ValueChange("env VLLM_NEW", None, "1"),)}
 
 
 def test_texts_for_people_are_no_change(acme: Two) -> None:
@@ -270,7 +273,7 @@ def test_texts_for_people_are_no_change(acme: Two) -> None:
 
 def test_a_flag_that_is_gone_is_shown(hosted: Two) -> None:
     hosted.newer(replaced(STACK, "value: true", "value: false"))
-    assert upgrade.ValueChange("--enforce-eager", "", None) in hosted.change().plans["xeon"]
+    assert row_changes.ValueChange("--enforce-eager", "", None) in hosted.change().plans["xeon"]
 
 
 def test_a_plan_that_ends_with_an_error_is_shown(hosted: Two) -> None:
@@ -295,7 +298,7 @@ def test_the_difference_of_the_dockerfile_is_shown(acme: Two) -> None:
 
 def test_a_new_host_is_a_change(acme: Two) -> None:
     acme.write("hosts/xeon/host.json", (ROOT / "tests/hosts/cpu-xeon8380-2s/host.json").read_text())
-    assert acme.change().plans == {"xeon": (upgrade.ValueChange("plan", None, "a command"),)}
+    assert acme.change().plans == {"xeon": (row_changes.ValueChange("plan", None, "a command"),)}
 
 
 def test_drydocks_own_lock_of_a_changed_row_may_be_another_one(two: Two) -> None:
@@ -311,7 +314,7 @@ def test_drydocks_own_lock_of_a_changed_row_may_be_another_one(two: Two) -> None
 def test_a_row_that_nothing_recorded_is_a_change(acme: Two, capsys: pytest.CaptureFixture[str]) -> None:
     (acme.root / f"images/{ROW}/upgrade.json").unlink()
     with pytest.raises(StaleError, match=ROW):
-        upgrade.upgrade_project(acme.project)
+        upgrade_rows(acme.project, ProjectUpgradeOptions())
     assert f"{ROW} (without upgrade.json: plans not compared)\n" in capsys.readouterr().out
 
 
@@ -321,7 +324,7 @@ def test_a_row_that_nothing_recorded_is_a_change(acme: Two, capsys: pytest.Captu
 def test_notes_of_newer_releases_come_first(acme: Two, capsys: pytest.CaptureFixture[str]) -> None:
     acme.newer(VARIABLE)
     with pytest.raises(StaleError):
-        upgrade.upgrade_project(acme.project)
+        upgrade_rows(acme.project, ProjectUpgradeOptions())
     assert capsys.readouterr().out.startswith(
         f"Before you upgrade to drydock 0.2.0:\n- Move the keys to a file.\n\n{ROW} (made by drydock 0.1.0)\n"
     )
@@ -331,7 +334,7 @@ def test_notes_are_printed_if_the_rows_cannot_be_read(acme: Two, capsys: pytest.
     acme.newer(replaced("matrix.yaml", f"  {PARENT}:", "  cpu-new:"))
     (acme.project.lower.root / "matrix.yaml").open("a").write(f"retired: {{{PARENT}: cpu-new}}\n")
     with pytest.raises(InputError, match=f"drydock retired the row 'drydock/{PARENT}'") as raised:
-        upgrade.upgrade_project(acme.project)
+        upgrade_rows(acme.project, ProjectUpgradeOptions())
     assert raised.value.hint == "write `inherits: drydock/cpu-new`, which replaces it"
     assert "Move the keys" in capsys.readouterr().out
 
@@ -342,7 +345,7 @@ def test_files_of_a_row_that_is_gone_are_named_with_what_replaces_it(
     acme.write("images/cpu-old/Dockerfile", "")
     acme.newer()
     (acme.project.lower.root / "matrix.yaml").open("a").write(f"retired: {{cpu-old: {PARENT}}}\n")
-    upgrade.upgrade_project(acme.project)
+    upgrade_rows(acme.project, ProjectUpgradeOptions())
     assert f"images/cpu-old: drydock retired it: use {PARENT}, and remove this folder" in capsys.readouterr().out
 
 
@@ -350,14 +353,14 @@ def test_a_row_with_a_last_day_is_named_with_what_replaces_it(acme: Two, capsys:
     until = f"{PARENT}: {{support: {{until: '2027-06-30', instead: cpu-text-vllm0.32}}, "
     acme.newer(replaced("matrix.yaml", f"{PARENT}: {{", until))
     with pytest.raises(StaleError):
-        upgrade.upgrade_project(acme.project)
+        upgrade_rows(acme.project, ProjectUpgradeOptions())
     assert f"{ROW}: rebuilt until 2027-06-30, then cpu-text-vllm0.32\n" in capsys.readouterr().out
 
 
 def test_it_is_json_too(hosted: Two, capsys: pytest.CaptureFixture[str]) -> None:
     hosted.newer(VARIABLE, relocked(wheel("tqdm", "9.0")))
     with pytest.raises(StaleError):
-        upgrade.upgrade_project(hosted.project, json=True)
+        upgrade_rows(hosted.project, ProjectUpgradeOptions(json=True))
     upgrade_report = json.loads(capsys.readouterr().out)
     assert upgrade_report["notes"] == [{"entries": ["Move the keys to a file."], "version": "0.2.0"}]
     assert [package["name"] for package in upgrade_report["rows"][0]["packages"]] == ["tqdm"]
@@ -369,7 +372,7 @@ def test_values_of_a_file_begin_no_line(hosted: Two, capsys: pytest.CaptureFixtu
     record["profile"]["evil\nerror: all is lost"] = "\x1b[31m"
     hosted.write(f"images/{ROW}/upgrade.json", json.dumps(record))
     with pytest.raises(StaleError):
-        upgrade.upgrade_project(hosted.project)
+        upgrade_rows(hosted.project, ProjectUpgradeOptions())
     stdout = capsys.readouterr().out
     assert "\nerror: all" not in stdout
     assert "\x1b" not in stdout
@@ -382,25 +385,25 @@ def test_nothing_is_written(hosted: Two) -> None:
     before = {path: path.read_bytes() for path in hosted.root.rglob("*") if path.is_file()}
     hosted.newer(VARIABLE, relocked(wheel("tqdm", "9.0")))
     with pytest.raises(StaleError):
-        upgrade.upgrade_project(hosted.project)
+        upgrade_rows(hosted.project, ProjectUpgradeOptions())
     assert before == {path: path.read_bytes() for path in hosted.root.rglob("*") if path.is_file()}
 
 
 def test_after_writing_it_is_so(hosted: Two, capsys: pytest.CaptureFixture[str]) -> None:
     hosted.newer(VARIABLE, relocked(wheel("tqdm", "9.0"), without="numba"))
-    upgrade.upgrade_project(hosted.project, write=True)
+    upgrade_rows(hosted.project, ProjectUpgradeOptions(write=True))
     pins = versions(lock_of(hosted.project))
     assert (pins["tqdm"], pins["structlog"], "numba" in pins) == ("9.0", "25.1.0", False)
     assert hosted.record()["plans"]["xeon"]["env"]["VLLM_NEW"] == "1"
     capsys.readouterr()
-    upgrade.upgrade_project(hosted.project)
+    upgrade_rows(hosted.project, ProjectUpgradeOptions())
     assert capsys.readouterr().out == f"drydock 0.2.0 changes nothing in {ROW}\n"
 
 
 def test_a_lock_that_does_not_change_is_not_resolved(acme: Two, monkeypatch: pytest.MonkeyPatch) -> None:
     acme.newer(VARIABLE)
     monkeypatch.setattr(resolution, "resolve_variant", None)
-    upgrade.upgrade_project(acme.project, write=True)
+    upgrade_rows(acme.project, ProjectUpgradeOptions(write=True))
     assert acme.change().is_empty
 
 
@@ -413,7 +416,7 @@ def test_what_resolving_changes_beyond_that_is_said(
 
     acme.newer(relocked(wheel("tqdm", "9.0")))
     monkeypatch.setattr(resolution, "resolve_variant", resolve)
-    upgrade.upgrade_project(acme.project, write=True)
+    upgrade_rows(acme.project, ProjectUpgradeOptions(write=True))
     extra_changes = capsys.readouterr().err.partition("resolving changed more than was shown:\n")[2].splitlines()
     assert extra_changes[0].startswith("~ rich ")
     assert acme.change().is_empty
@@ -424,7 +427,7 @@ def test_render_leaves_to_upgrade_what_follows_drydock(acme: Two, capsys: pytest
     acme.render()
     assert shown(acme.change()) == [("changed", "tqdm")]
     with pytest.raises(StaleError):
-        upgrade.upgrade_project(acme.project)
+        upgrade_rows(acme.project, ProjectUpgradeOptions())
     assert "Move the keys" in capsys.readouterr().out
 
 
@@ -439,12 +442,12 @@ def test_a_row_that_inherits_another_one_now_starts_anew(acme: Two) -> None:
 def test_a_project_of_a_newer_drydock_is_refused(acme: Two) -> None:
     acme.number("0.0.9")
     with pytest.raises(InputError, match=r"the row is of drydock 0\.1\.0, and this is drydock 0\.0\.9"):
-        upgrade.upgrade_project(acme.project)
+        upgrade_rows(acme.project, ProjectUpgradeOptions())
 
 
 def test_drydock_itself_has_nothing_to_upgrade() -> None:
     with pytest.raises(InputError, match="is drydock itself"):
-        upgrade.upgrade_project(Project(ROOT))
+        upgrade_rows(Project(ROOT), ProjectUpgradeOptions())
 
 
 # --- the record -----------------------------------------------------------------------------------------------------
@@ -493,9 +496,9 @@ def test_what_an_earlier_drydock_recorded_is_moved(acme: Two, capsys: pytest.Cap
     evidence = {"commit": "", "date": "2026-11-21", "digest": "", "inputs_sha256": "0" * 64, "tests": ["a test"]}
     (folder / "proof.json").write_text(json.dumps({"image": {"packages": evidence}}))
     with pytest.raises(StaleError, match=f"this drydock changes {ROW}"):
-        upgrade.upgrade_project(acme.project)
+        upgrade_rows(acme.project, ProjectUpgradeOptions())
     assert "--write moves its digest of the image, and what proof.json has, to record.json" in capsys.readouterr().out
-    upgrade.upgrade_project(acme.project, write=True)
+    upgrade_rows(acme.project, ProjectUpgradeOptions(write=True))
     assert sorted(path.name for path in folder.iterdir()) == ["Dockerfile", "lock.json", "record.json", "upgrade.json"]
     assert acme.change().is_empty
 
@@ -505,7 +508,7 @@ def test_a_lock_with_another_pin_makes_the_record_stale_and_that_is_said(
 ) -> None:
     path = acme.root / f"images/{ROW}/lock.json"
     lockfile.write_lock(path, with_wheels(lock_of(acme.project), wheel("tqdm", "9.0")))
-    locking.say_stale(acme.project)
+    stale_files.report_stale_files(acme.project)
     assert f"stale now: images/{ROW}/upgrade.json: run `./inv render`" in capsys.readouterr().err
 
 
@@ -517,12 +520,12 @@ def test_a_stranger_in_requirements_is_said_and_replaced(
     )
     acme.write("requirements.txt", "drydock==0.1.0\n")
     with pytest.raises(StaleError, match=r"changes requirements\.txt"):
-        upgrade.upgrade_project(acme.project)
+        upgrade_rows(acme.project, ProjectUpgradeOptions())
     assert "another project, which CI would install" in capsys.readouterr().out
     with pytest.raises(StaleError):
-        upgrade.upgrade_project(acme.project, json=True)
+        upgrade_rows(acme.project, ProjectUpgradeOptions(json=True))
     assert json.loads(capsys.readouterr().out)["requirements"]
-    upgrade.upgrade_project(acme.project, write=True)
+    upgrade_rows(acme.project, ProjectUpgradeOptions(write=True))
     assert "wrote requirements.txt" in capsys.readouterr().err
     assert "\ndrydock==" not in (acme.root / "requirements.txt").read_text()
 

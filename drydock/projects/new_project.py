@@ -1,4 +1,4 @@
-"""`init`: a small project of one's own, to begin with. IO."""
+"""The files of a new project, small, to begin with. IO."""
 
 from __future__ import annotations
 
@@ -13,21 +13,20 @@ from typing import NamedTuple
 from packaging.version import Version
 
 from drydock.build.build_job import ARCHITECTURES
-from drydock.ci import workflow
+from drydock.ci import ci_requirements, workflow
+from drydock.ci.own_wheel import OwnWheel
 from drydock.config.matrix import read_matrix
 from drydock.config.project_choice import DRYDOCK, OPTION, PROJECT_FILE
-from drydock.core.console import as_lines, log
-from drydock.core.errors import DrydockError, InputError, suggest_nearest
+from drydock.core.console import as_lines
+from drydock.core.errors import InputError
 from drydock.core.files import write_atomically
 from drydock.core.paths import ROOT
 from drydock.core.project import LOWEST, Project
 from drydock.model.record import IDENTIFIER_AT_MOST
 from drydock.model.variant import Variant
-from drydock.projects import ci_requirements, own_wheel
-from drydock.projects.own_wheel import OwnWheel
 
 NO_CI = "none"
-SCHEMAS = ("matrix", "stack", "accelerator", "project")
+SCHEMAS = ("matrix.schema.json", "stack.schema.json", "accelerator.schema.json", "project.schema.json")
 NAMELESS = "project"
 """Name of a project whose folder has no Latin letter and no digit in its name."""
 _ROW = "-cpu"
@@ -95,28 +94,11 @@ class NewProject(NamedTuple):
     """What to run next, to build its first row."""
 
 
-def init_project(folder: Path, ci: str) -> NewProject:
-    """Write a project into a folder, with the wheel of this drydock for its CI.
-
-    Without that wheel it says why, and how to add it. Raises what `write_new_project` raises.
-    """
-    check_ci(ci)
-    try:
-        wheel = own_wheel.find_own_wheel()
-    except DrydockError as error:
-        wheel = None
-        log(f"warning: {workflow.REQUIREMENTS} names no drydock, so CI stops at its first command: {error.problems[0]}")
-        log(f"hint: {error.hint or 'run `./inv project upgrade --write` in the project later'}")
-    return write_new_project(folder, ci, wheel)
-
-
 def write_new_project(folder: Path, ci: str, wheel: OwnWheel | None = None) -> NewProject:
     """Write a project into a folder, which is named after it.
 
-    Raises InputError for a folder that has one, for a file that exists, for a place that cannot be written,
-    and for an unknown CI server.
+    Raises InputError for a folder that has one, for a file that exists, for a place that cannot be written.
     """
-    check_ci(ci)
     name = name_project(folder)
     contents = {folder / path: data for path, data in make_project_files(name, wheel).items()}
     paths = [*contents, *(folder / path for server, path in workflow.PATHS.items() if server == ci)]
@@ -131,12 +113,6 @@ def write_new_project(folder: Path, ci: str, wheel: OwnWheel | None = None) -> N
     except OSError as error:
         raise InputError(f"{folder}: {error.strerror}", hint="name another folder") from error
     return NewProject(paths, next_commands(folder, f"{name}{_ROW}"))
-
-
-def check_ci(ci: str) -> None:
-    """Raise InputError for an unknown CI server."""
-    if ci not in (*workflow.PATHS, NO_CI):
-        raise InputError(f"--ci {ci}: unknown", hint=suggest_nearest(ci, (*workflow.PATHS, NO_CI)))
 
 
 def name_project(folder: Path) -> str:
@@ -154,7 +130,7 @@ def name_project(folder: Path) -> str:
 
 def make_project_files(name: str, wheel: OwnWheel | None) -> Mapping[str, str | bytes]:
     """Return the files of a new project but for its CI, by their path. Reads the schemas and drydock's rows."""
-    variants = read_matrix(DRYDOCK)
+    variants, schemas = read_matrix(DRYDOCK), Path(__file__).parents[1] / "config" / "schemas"
     parent, row = choose_parent(variants, "cpu"), f"{name}{_ROW}"
     rows = {"parent": parent.id, "cuda": choose_parent(variants, "cuda").id}
     return {
@@ -164,7 +140,7 @@ def make_project_files(name: str, wheel: OwnWheel | None) -> Mapping[str, str | 
         ".gitattributes": _ATTRIBUTES,
         ".gitignore": _IGNORED,
         **ci_requirements.make_requirement_files(wheel),
-        **{f".schemas/{kind}.schema.json": _read_schema(kind) for kind in SCHEMAS},
+        **{f".schemas/{name}": (schemas / name).read_text(encoding="utf-8") for name in SCHEMAS},
     }
 
 
@@ -188,7 +164,3 @@ def report_project(new_project: NewProject) -> str:
     return as_lines(
         [*(f"wrote {path}" for path in new_project.files), "", "Next:", *(f"  {line}" for line in new_project.commands)]
     )
-
-
-def _read_schema(kind: str) -> str:
-    return (Path(__file__).parents[1] / "config" / "schemas" / f"{kind}.schema.json").read_text(encoding="utf-8")

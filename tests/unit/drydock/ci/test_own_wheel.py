@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from drydock.ci import own_wheel
 from drydock.cli.version import read_own_version
-from drydock.projects import own_wheel
 
 ADDRESS = "https://releases.example/drydock_images-0.1.0-py3-none-any.whl"
 HASH = "a" * 64

@@ -17,15 +17,14 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
 from packaging.version import InvalidVersion
 
-from drydock.ci import package_build, workflow
+from drydock.ci import own_wheel, workflow
+from drydock.ci.own_wheel import OwnWheel
 from drydock.cli.version import DISTRIBUTION, read_own_version
 from drydock.core.commit import read_commit
 from drydock.core.errors import InputError, StaleError
 from drydock.core.files import read_bounded, write_atomically
 from drydock.core.paths import ROOT
 from drydock.core.project import Project
-from drydock.projects import own_wheel
-from drydock.projects.own_wheel import OwnWheel
 
 NAME = workflow.REQUIREMENTS
 STRANGER = "drydock"
@@ -108,7 +107,7 @@ def make_requirement_files(wheel: OwnWheel | None, project_lines: str = "") -> M
 
     Without a wheel it names no drydock, and CI stops at the first command. `project_lines` is what the project adds.
     """
-    filename = wheel.filename if wheel else f"{package_build.WHEEL_NAME}-{read_own_version()}-py3-none-any.whl"
+    filename = wheel.filename if wheel else f"{own_wheel.WHEEL_NAME}-{read_own_version()}-py3-none-any.whl"
     drydock_line = ""
     if wheel:
         place = f"{DISTRIBUTION} @ {wheel.address}" if wheel.address else f"./{wheel.filename}"
@@ -143,7 +142,7 @@ def _own_text(path: Path, lines: Sequence[RequirementLine]) -> str:
     text = path.read_text(encoding="utf-8")
     if f"{OWN}\n" in text:
         return text.partition(f"{OWN}\n")[2]
-    names = {STRANGER, DISTRIBUTION, *package_build.parse_pins(_read_pins())}
+    names = {STRANGER, DISTRIBUTION, *own_wheel.parse_pins(_read_pins())}
     ours = {
         line.number + more
         for line in lines
@@ -155,7 +154,7 @@ def _own_text(path: Path, lines: Sequence[RequirementLine]) -> str:
 
 
 def _read_pins() -> str:
-    return (ROOT / package_build.INSTALL_REQUIREMENTS).read_text(encoding="utf-8")
+    return (ROOT / own_wheel.INSTALL_REQUIREMENTS).read_text(encoding="utf-8")
 
 
 # --- checking -------------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""One command after a version changed: locks, Dockerfiles, docs and CI files of a row and of those that inherit. IO."""
+"""Writes a version of vLLM into the stacks of a row. IO."""
 
 from __future__ import annotations
 
@@ -7,89 +7,23 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from types import MappingProxyType, ModuleType
 
-from drydock.ci import workflow
-from drydock.config.matrix import find_variant, read_matrix
+from drydock.config.matrix import read_matrix
 from drydock.config.stack_files import list_stack_files
 from drydock.config.strict_yaml import KeyPath, YamlDocument, read_yaml
 from drydock.core.console import log
 from drydock.core.errors import DrydockError, InputError
 from drydock.core.files import write_together
 from drydock.core.project import Project
-from drydock.lock import lockfile, resolution
-from drydock.model.locked import Lock
 from drydock.model.variant import Variant
-from drydock.pages import docs
-from drydock.projects import locking, row_record_file
 
 VERSION: KeyPath = ("vllm", "version")
 
 
-def update_row(project: Project, target: str, version: str = "") -> tuple[list[Path], list[DrydockError]]:
-    """Set vLLM's version if one is given, and write all that follows; return the files that changed, and the errors.
-
-    Raises TargetError, or InputError for a version that cannot be set: then nothing is written.
-    """
-    project.check_writable("templates")
-    variants = read_matrix(project)
-    variant = find_variant(variants, target)
-    if version:
-        file = _find_version_file(project, variant)
-        rows = [item for item in variants if _find_version_file(project, item) == file]
-        changed_paths = _set_version(project, variant, file, rows, version)
-    else:
-        file = list_stack_files(project, variant)[0]
-        rows, changed_paths = [item for item in variants if file in list_stack_files(project, item)], []
-    variants, errors = read_matrix(project), list[DrydockError]()
-    follow = [functools.partial(lock_and_render, project, find_variant(variants, row.id), errors) for row in rows]
-    if not project.below:
-        pages: Sequence[ModuleType] = (docs, workflow)
-    else:
-        pages = (workflow,) if workflow.list_present_workflows(project) else ()
-    for step in (*follow, *(functools.partial(item.write, project, variants) for item in pages)):
-        try:
-            changed_paths += step()
-        except DrydockError as error:
-            errors.append(error)
-    return changed_paths, errors
-
-
-def raise_all_errors(errors: Sequence[DrydockError]) -> None:
-    """Raise one error with every problem and every hint, each once; its exit code is that of the first."""
-    if errors:
-        problems = dict.fromkeys(problem for error in errors for problem in error.problems)
-        hints = dict.fromkeys(error.hint for error in errors if error.hint)
-        raise type(errors[0])(*problems, hint="\n".join(hints))
-
-
-def lock_and_render(
-    project: Project,
-    variant: Variant,
-    errors: list[DrydockError],
-    start_locks: Mapping[str, Lock] = MappingProxyType({}),
-    *,
-    upgraded: bool = False,
-) -> list[Path]:
-    """Lock a variant and write its Dockerfile, which needs no input that stays unresolved.
-
-    `start_locks` has the pins to start from, see `resolve_and_write`; `upgraded` is as in
-    `row_record_file.write_row_files`.
-    """
-    lock_paths = resolution.resolve_and_write(project, [variant], start_locks=start_locks)
-    lock = lockfile.read_lock(lockfile.path_of_lock(project, variant.id))
-    if missing := locking.list_unresolved_inputs({variant.id: lock}):
-        errors.append(locking.unresolved_error(missing))
-    return [*lock_paths, *row_record_file.write_row_files(project, variant, lock, upgraded=upgraded)]
-
-
-# --- vLLM's version ---------------------------------------------------------------------------------------------------
-
-
-def _find_version_file(project: Project, variant: Variant) -> Path:
+def find_version_file(project: Project, variant: Variant) -> Path:
     """Return the stack file that says the version of a variant's vLLM."""
     files = list_stack_files(project, variant)
     return next((name for name in files if VERSION in read_yaml(name, str(name)).places), files[0])
@@ -115,7 +49,7 @@ def check_version(variant: Variant, version: str) -> None:
         raise InputError(message, hint=f"the newest is {newest[0].version}; nothing was changed") from error
 
 
-def _set_version(project: Project, variant: Variant, file: Path, rows: Iterable[Variant], version: str) -> list[Path]:
+def set_version(project: Project, variant: Variant, file: Path, rows: Iterable[Variant], version: str) -> list[Path]:
     """Write the version into these rows' stack files; put the old text back if the matrix refuses it."""
     if not re.fullmatch(r"\d+\.\d[0-9a-z.]*", version):
         raise InputError(f"--vllm {version}: expected a version such as 0.32.1")

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from drydock.ci import ci_requirements
+from drydock.ci.own_wheel import OwnWheel
 from drydock.cli.version import read_own_version
 from drydock.core.errors import InputError, StaleError
 from drydock.core.paths import ROOT
 from drydock.core.project import Project
-from drydock.projects import ci_requirements
-from drydock.projects.own_wheel import OwnWheel
 
 CONTENT = b"a wheel"
 HASH = hashlib.sha256(CONTENT).hexdigest()

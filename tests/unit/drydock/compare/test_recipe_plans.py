@@ -8,16 +8,18 @@ from typing import Any
 
 import pytest
 
+from drydock.ci.proposal import RECIPES, Server
+from drydock.compare import recipe_plans
+from drydock.compare.recipe_plans import PlanChange, RecipesUpdate, dump_recipes_update, format_update
 from drydock.config.matrix import find_variant, read_matrix
 from drydock.config.project_choice import DRYDOCK
 from drydock.core.errors import InputError
 from drydock.core.project import Project
-from drydock.projects import recipes_update
-from drydock.projects.proposal import RECIPES, Server, propose_recipes
-from drydock.projects.recipes_update import PlanChange, Update, dump_recipes_update, format_update, update_recipes
 from drydock.run import entrypoint
 from drydock.run.recorded_host import CONFIGURATIONS
 from drydock.topology.size import Recorded
+from drydock.verbs.ci_propose_verb import propose_recipes
+from drydock.verbs.recipes_verb import RecipesOptions, update_recipes
 from tests.support.git import git
 from tests.support.hosts.trees import HOSTS
 
@@ -64,9 +66,9 @@ class Repository:
         git(self.folder, "commit", "--quiet", "-m", "a recipe")
         return git(self.folder, "rev-parse", "HEAD")
 
-    def take(self, address: str = "") -> Update:
+    def take(self, address: str = "") -> RecipesUpdate:
         """Run the one command."""
-        return update_recipes(self.project, address, str(self.hosts))
+        return update_recipes(self.project, RecipesOptions(from_=address, root=str(self.hosts)))
 
     def plan(self, *words: str) -> Any:
         """Plan with the recipes that the project has taken."""
@@ -82,7 +84,7 @@ def quick(repository: Repository, monkeypatch: pytest.MonkeyPatch) -> Repository
     """Choose the row of the host without asking every row, which takes 20 s."""
     row = find_variant(read_matrix(DRYDOCK), "cuda")
     machine = Recorded(HOST, repository.hosts / HOST / "host.json", row)
-    monkeypatch.setattr(recipes_update, "list_recorded_machines", lambda _project, _hosts: [machine])
+    monkeypatch.setattr("drydock.topology.size.list_recorded_machines", lambda _project, _hosts: [machine])
     return repository
 
 
@@ -103,16 +105,16 @@ def recipe_findings(plan: Any) -> dict[str, str]:
 
 def test_few_plans_are_compared_of_many_models_and_hosts(monkeypatch: pytest.MonkeyPatch) -> None:
     logged: list[str] = []
-    monkeypatch.setattr(recipes_update, "log", logged.append)
+    monkeypatch.setattr(recipe_plans, "log", logged.append)
     row = find_variant(read_matrix(DRYDOCK), "cuda")
     hosts = [Recorded(f"host-{number}", HOSTS / HOST / "host.json", row) for number in range(40)]
     models = sorted(json.loads(CONFIGURATIONS.read_bytes()))
 
     for count in (1, 7, len(models)):
-        questions = recipes_update._list_questions(hosts, models[:count])
+        questions = recipe_plans.list_recipe_questions(hosts, models[:count])
 
-        assert {model for _, model in questions} == {*models[: min(count, recipes_update.MOST_PLANS)]}
-        assert len({(host.name, model) for host, model in questions}) == len(questions) <= recipes_update.MOST_PLANS
+        assert {model for _, model in questions} == {*models[: min(count, recipe_plans.MOST_PLANS)]}
+        assert len({(host.name, model) for host, model in questions}) == len(questions) <= recipe_plans.MOST_PLANS
         assert len({host.name for host, _ in questions}) == 40
     assert len(logged) == 2
 

@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from packaging.version import InvalidVersion, Version
@@ -23,7 +24,7 @@ from drydock.core.console import log
 from drydock.core.errors import DrydockError, HostError, InputError, StaleError
 from drydock.core.files import format_json, parse_json_object, read_bounded
 from drydock.core.project import Project
-from drydock.lock import following, lockfile
+from drydock.lock import following, lockfile, unresolved_inputs
 from drydock.model.locked import Lock
 from drydock.model.record import dump_record
 from drydock.model.row_record import FILE, HostPlan, RowRecord, Upgraded
@@ -107,6 +108,28 @@ def write_row_files(project: Project, variant: Variant, lock: Lock, *, upgraded:
             if path and plan.error:
                 log(f"{variant.id}: no plan on hosts/{host}: {plan.error}: {host}/{SERVE} may name another model")
     return changed_paths
+
+
+def lock_and_render(
+    project: Project,
+    variant: Variant,
+    errors: list[DrydockError],
+    start_locks: Mapping[str, Lock] = MappingProxyType({}),
+    *,
+    upgraded: bool = False,
+) -> list[Path]:
+    """Lock a variant and write its Dockerfile, which needs no input that stays unresolved.
+
+    `start_locks` has the pins to start from, see `resolve_and_write`; `upgraded` is as in
+    `write_row_files`.
+    """
+    from drydock.lock import resolution  # noqa: PLC0415 - it imports what speaks to servers; few verbs pin anything
+
+    lock_paths = resolution.resolve_and_write(project, [variant], start_locks=start_locks)
+    lock = lockfile.read_lock(lockfile.path_of_lock(project, variant.id))
+    if missing := unresolved_inputs.list_unresolved_inputs({variant.id: lock}):
+        errors.append(unresolved_inputs.unresolved_error(missing))
+    return [*lock_paths, *write_row_files(project, variant, lock, upgraded=upgraded)]
 
 
 def write_rows(project: Project, locked: Sequence[tuple[Variant, Lock]]) -> list[Path]:

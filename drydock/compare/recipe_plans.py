@@ -1,25 +1,18 @@
-"""`./inv recipes`: takes a newer commit of the recipes, and shows which plans of recorded hosts change. IO."""
+"""Which plans of recorded hosts change with a newer commit of vLLM's published recipes. IO."""
 
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from drydock.core.console import log
 from drydock.core.differences import find_differences
-from drydock.core.errors import StaleError
-from drydock.core.files import parse_any_json
 from drydock.core.project import Project
-from drydock.inputs.store import default_store
-from drydock.lock.recipes import recipe_files, recipes_lock
-from drydock.lock.recipes.recipe_texts import Recipes
 from drydock.run import recorded_host
 from drydock.run.recorded_plans import PlanQuestion, make_recorded_plans
-from drydock.topology.init import find_hosts
-from drydock.topology.size import Recorded, list_recorded_machines
+from drydock.topology.size import Recorded
 
 Plan = Mapping[str, str]
 """Flag or variable → value, or the error that there is no plan."""
@@ -38,7 +31,7 @@ class PlanChange(NamedTuple):
     new: str
 
 
-class Update(NamedTuple):
+class RecipesUpdate(NamedTuple):
     """What `./inv recipes` did."""
 
     files: tuple[Path, ...]
@@ -50,50 +43,7 @@ class Update(NamedTuple):
     skipped: Mapping[str, str]
 
 
-def update_recipes(project: Project, address: str = "", hosts: str = "") -> Update:
-    """Read recipes, write their facts and lock, and compare plans; `address` is that of `--from`.
-
-    Raises InputError and FetchError; then nothing is written.
-    """
-    project.check_writable(recipes_lock.LOCK)
-    recipes = read_source(project, address)
-    models, skipped = recipes_lock.make_facts(recipes)
-    try:
-        old_models: Mapping[str, Any] = parse_any_json(recipes_lock.read_facts(project)).get("models", {})
-        is_readable = True
-    except StaleError as error:  # then plans are compared with those without any recipe
-        log(str(error))
-        old_models, is_readable = {}, False
-    changed = sorted(
-        (name for name in {*models, *old_models} if models.get(name) != old_models.get(name)),
-        key=lambda name: (name not in models, name),
-    )
-    if hosts:
-        find_hosts(Path(hosts))  # an error before anything is written
-    questions = _list_questions(list_recorded_machines(project, hosts), changed) if is_readable else []
-    old = _make_recipe_plans(project, questions)
-    files = recipes_lock.write_recipes(project, recipes)
-    if not is_readable:  # until now nothing could be planned, nor a row be chosen for a host
-        questions = _list_questions(list_recorded_machines(project, hosts), changed)
-        old = _make_recipe_plans(project, questions, NO_RECIPE)
-    new = _make_recipe_plans(project, questions)
-    return Update(
-        (*files,), recipes.commit, recipes.date, (*changed,), (*_compare_plans(questions, old, new),), skipped
-    )
-
-
-def read_source(project: Project, address: str = "") -> Recipes:
-    """Read the recipes that `--from` or drydock.yaml names, or the newest of vLLM's. Raises InputError, FetchError."""
-    repository = recipes_lock.repository_of(project)
-    if not address and "://" not in repository:
-        project.check_writers([], [project.root / repository])
-        return recipe_files.read_folder(project.root / repository)._replace(repository=repository)
-    if address:
-        return recipe_files.read_named(address, repository, default_store(), os.environ)
-    return recipe_files.read_newest(repository, default_store(), os.environ)
-
-
-def _list_questions(recorded: Iterable[Recorded], models: Iterable[str]) -> list[tuple[Recorded, str]]:
+def list_recipe_questions(recorded: Iterable[Recorded], models: Iterable[str]) -> list[tuple[Recorded, str]]:
     """Return which models are planned on which hosts: those that drydock knows the configuration of."""
     known_models = json.loads(
         recorded_host.CONFIGURATIONS.read_bytes()
@@ -111,7 +61,8 @@ def _list_questions(recorded: Iterable[Recorded], models: Iterable[str]) -> list
     ]
 
 
-def _make_recipe_plans(project: Project, questions: Iterable[tuple[Recorded, str]], *more: str) -> list[Plan]:
+def make_recipe_plans(project: Project, questions: Iterable[tuple[Recorded, str]], *more: str) -> list[Plan]:
+    """Return the plan of each model on its host, with more flags."""
     plans = make_recorded_plans(
         project, [PlanQuestion(host.variant, host.path, ("--model", model, *more)) for host, model in questions]
     )
@@ -123,22 +74,23 @@ def _make_recipe_plans(project: Project, questions: Iterable[tuple[Recorded, str
     ]
 
 
-def _compare_plans(
+def compare_recipe_plans(
     questions: Iterable[tuple[Recorded, str]], old: Iterable[Plan], new: Iterable[Plan]
 ) -> Iterator[PlanChange]:
+    """Yield each setting that differs between old and new plans."""
     for (host, model), before, after in zip(questions, old, new, strict=True):
         for setting, first, second in sorted(find_differences(before, after)):
             if not ("/compiled/" in (first or "") and "/compiled/" in (second or "")):  # the cache's own key
                 yield PlanChange(model, host.name, setting, first or "", second or "")
 
 
-def dump_recipes_update(update: Update, project: Project) -> dict[str, Any]:
+def dump_recipes_update(update: RecipesUpdate, project: Project) -> dict[str, Any]:
     """Return the update as plain values."""
     files = [project.name_of(path) for path in update.files]
     return {**update._asdict(), "files": files, "plans": [change._asdict() for change in update.plans]}
 
 
-def format_update(update: Update, project: Project) -> str:
+def format_update(update: RecipesUpdate, project: Project) -> str:
     """Return what changed, as text: files, models, and a line for each setting of a plan."""
     lines = [f"{project.name_of(path)}: written" for path in update.files] or ["the recipes are up to date"]
     lines += [f"{name}: left out: {why}" for name, why in update.skipped.items()]

@@ -1,0 +1,1 @@
+"""What a newer drydock changes in a project's rows."""
