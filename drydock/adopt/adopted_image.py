@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 
 from drydock.adopt import upstream_documents
 from drydock.adopt.base_facts import BaseContents, dump_facts
+from drydock.adopt.base_image import BaseImage, BasePlatform
 from drydock.adopt.upstream_documents import UpstreamDocument
-from drydock.adopt.upstream_image import BaseImage, BasePlatform
 from drydock.attest import cosign, documents
 from drydock.build import adoption
 from drydock.build.build_job import Job

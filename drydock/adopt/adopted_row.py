@@ -18,7 +18,7 @@ from packaging.version import Version
 
 from drydock.adopt import adopted_image
 from drydock.adopt.base_facts import BaseFacts
-from drydock.adopt.upstream_image import BaseImage
+from drydock.adopt.base_image import BaseImage
 from drydock.config import matrix
 from drydock.config.project_layers import read_layers
 from drydock.config.rows import MATRIX, VARIANTS, list_rows

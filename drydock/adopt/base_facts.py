@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from packaging.version import InvalidVersion, Version
 
-from drydock.adopt.upstream_image import BaseImage
+from drydock.adopt.base_image import BaseImage
 from drydock.build.adoption import BaseSettings
 from drydock.config.validation import make_record
 from drydock.core.errors import InputError

@@ -9,7 +9,7 @@ import hashlib
 import os
 from pathlib import Path
 
-from drydock.adopt.upstream_image import PLATFORMS, BaseImage, BasePlatform
+from drydock.adopt.base_image import PLATFORMS, BaseImage, BasePlatform
 from drydock.build.adoption import read_parts
 from drydock.core.errors import InputError
 from drydock.core.files import hold_lock_file, read_bounded

@@ -17,7 +17,7 @@ from typing import IO, Any, NamedTuple, cast
 import zstandard
 
 from drydock.adopt.base_facts import VERSION, BaseContents, BaseFacts
-from drydock.adopt.upstream_image import BaseImage
+from drydock.adopt.base_image import BaseImage
 from drydock.adopt.vllm_sources import Installed, SourceFiles
 from drydock.build.adoption import BaseSettings
 from drydock.config.validation import make_record

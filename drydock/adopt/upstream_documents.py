@@ -11,7 +11,7 @@ import contextlib
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from drydock.adopt.upstream_image import BaseImage
+from drydock.adopt.base_image import BaseImage
 from drydock.attest import cosign
 from drydock.attest.cosign import Trust
 from drydock.core.console import log

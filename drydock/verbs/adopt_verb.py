@@ -16,7 +16,7 @@ from drydock.model.shared_options import JsonOption, PlatformOption, SignOptions
 
 if TYPE_CHECKING:
     from drydock.adopt.adopted_image import AdoptedImage, AssembledImage
-    from drydock.adopt.upstream_image import BaseImage
+    from drydock.adopt.base_image import BaseImage
     from drydock.oci.reference import Reference
 
 
@@ -72,7 +72,7 @@ def adopt_base(project: Project, options: AdoptOptions) -> AdoptedImage:
     base without the signature that the user requires, LicenceError, RegistryError, CredentialsError, and StaleError
     with --check.
     """
-    from drydock.adopt import adopted_image, adopted_row, base_facts, layer_facts, upstream_documents, upstream_image
+    from drydock.adopt import adopted_image, adopted_row, base_facts, base_image, layer_facts, upstream_documents
     from drydock.adopt.base_facts import BaseContents, BaseFacts
     from drydock.attest import cosign
     from drydock.config.matrix import find_variant, read_matrix
@@ -88,7 +88,7 @@ def adopt_base(project: Project, options: AdoptOptions) -> AdoptedImage:
     base = _open_upstream(options)
     log(f"base: {base.reference}")
     is_verified = upstream_documents.check_signature(base, trust)
-    upstream_image.refuse_base(project, base)
+    base_image.refuse_base(project, base)
 
     # What is in it: the user's word comes first, then a file or its layers, then what its row has, then its labels.
     row_id = options.row or adopted_row.name_row(base)
@@ -145,12 +145,12 @@ def _refuse_options(options: AdoptOptions) -> None:
 
 
 def _open_upstream(options: AdoptOptions) -> BaseImage:
-    from drydock.adopt import engine_base, upstream_image
+    from drydock.adopt import base_image, engine_base
     from drydock.inputs.store import default_store
 
     if options.from_engine:
         return engine_base.open_engine_base(options.image, options.platform, default_store())
-    return upstream_image.open_base(options.image, options.platform, insecure=options.insecure)
+    return base_image.open_base(options.image, options.platform, insecure=options.insecure)
 
 
 def _deliver_image(

@@ -82,7 +82,7 @@ def test_a_second_run_and_facts_of_a_file_keep_them_and_another_digest_does_not(
     assert adopt(other, upstream, read_layers=False, facts=str(file)).digest == read.digest
     without = adopt(make_project(tmp_path / "three"), upstream, read_layers=False, stated=BaseFacts(*read_facts(read)))
     assert without.digest != read.digest
-    moved = adopt(project, upstream, make_layer({**IMAGE, "new": b""}), read_layers=False, facts=read_facts(read))
+    moved = adopt(project, upstream, make_layer({**IMAGE, "new": b""}), read_layers=False, stated=read_facts(read))
     assert not (project.root / base_lists.name_file(moved.row)).exists()
     assert lists_in_image(upstream, moved.digest)["assumed"]
 
