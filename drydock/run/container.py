@@ -403,7 +403,7 @@ def _format_gpus(run: Run, chosen_numbers: Sequence[int] | None) -> str:
 # --- files, model, words --------------------------------------------------------------------------------------------
 
 
-class _Files(NamedTuple):
+class _ContainerFiles(NamedTuple):
     """What of this machine's files is in the container."""
 
     model: Bind | None
@@ -416,7 +416,7 @@ class _Files(NamedTuple):
     missing: Sequence[str]
 
 
-def _choose_files(request: RunRequest, machine: Machine, command: _Command, devices: _Devices) -> _Files:
+def _choose_files(request: RunRequest, machine: Machine, command: _Command, devices: _Devices) -> _ContainerFiles:
     """Return the model, the record's mounts, including optional ones that exist, and the volumes. Raises InputError."""
     absent = [mount for mount in devices.run.mounts if not machine.has(mount.path)]
     mounts = [
@@ -430,7 +430,7 @@ def _choose_files(request: RunRequest, machine: Machine, command: _Command, devi
     volumes = (*carried, *(Bind(**user_options.parse_volume(text)._asdict()) for text in request.volumes))
     missing = [f"no file or folder {mount.path}" for mount in absent if not mount.optional]
     missing += [*_no_folder(model), *_no_source(volumes)]
-    return _Files(model, reference, tuple(mounts), volumes, missing)
+    return _ContainerFiles(model, reference, tuple(mounts), volumes, missing)
 
 
 def _resolve_model(text: str) -> tuple[Bind | None, str]:

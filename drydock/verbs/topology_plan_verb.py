@@ -28,13 +28,13 @@ class TopologyPlanOptions(PlannedOptions, JsonOption):
 @Verb
 def plan_topology(options: TopologyPlanOptions) -> None:
     """Print what each node of a topology runs, and why."""
-    from drydock.topology import plan_text, planned_file, rehearsal, topology_page
+    from drydock.topology import planned_file, rehearsal, topology_page, topology_plan_text
 
     plan = planned_file.plan_topology_file(here(), Path(options.file), options.model, options.target)
     if options.html:
         with explain_unwritable(Path(options.html), "--html"):
             write_atomically(Path(options.html), topology_page.render_topology_page(plan))
-    write_output(format_json(dump_record(plan)) if options.json else plan_text.format_topology_plan(plan))
+    write_output(format_json(dump_record(plan)) if options.json else topology_plan_text.format_topology_plan(plan))
     if options.rehearse:
         outcomes = set()
         for answer in rehearsal.rehearse_topology(here(), plan, Path(options.file), options.model):

@@ -83,6 +83,7 @@ SAME_EVERYWHERE = {
     "ascend", "cpu", "cuda", "enflame", "habana", "neuron", "rocm", "tpu", "xpu",  # the probe and the decisions of each
     "access", "benchmark", "bucket", "caches", "cluster", "collective", "compose", "draining", "errors",
     "families", "findings", "flags", "foundations", "git", "hub", "intents", "kubernetes", "parsers", "pods",
+    "bench_verb", "check_verb", "explain_verb", "plan_verb",  # a verb of ./inv, and the image's that it runs
     "ports", "ranks", "recipes", "roles", "router", "standins", "tar", "vllm_lists",
 }  # fmt: skip
 """Files' names that stand for the same thing in each folder: a feature on both sides, or in a test's helper too."""

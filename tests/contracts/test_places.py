@@ -15,6 +15,28 @@ pytestmark = pytest.mark.checkout
 STEP = re.compile(r"^\d+\. `([\w/]+\.py): (\w+)`: .+[.:]$")
 """A step of a walk: the file, the function in it, and what it does."""
 WALKS = ("One build", "One start")
+FLOWS = {
+    "drydock/verbs/adopt_verb.py": (
+        "open_base",
+        "check_signature",
+        "require_facts",
+        "write_row",
+        "assemble_image",
+        "push_image",
+    ),
+    "drydock/verbs/build_verb.py": ("prepare_pinned_job", "build_image", "select_locked_rows", "build_all"),
+    "drydock/verbs/bump_verb.py": ("set_version", "lock_and_render"),
+    "drydock/verbs/lock_verb.py": ("match_folders", "resolve_and_write", "find_lost_commits", "report_stale_files"),
+    "drydock/verbs/publish_verb.py": (
+        "list_built_layouts",
+        "require_recorded",
+        "push_blobs",
+        "attach_documents",
+        "tag",
+    ),
+    "entrypoints/verbs/serve_verb.py": ("read_localized_profile", "plan_command_line", "has_failures", "serve_plan"),
+}
+"""The file of a verb → steps that it calls itself: a flow behind one call would need a second file to be read."""
 
 
 def test_a_folder_is_one_subject() -> None:
@@ -54,3 +76,11 @@ def test_each_step_of_a_walk_is_called_by_one_before_it(heading: str) -> None:
     for number, (_, function) in enumerate(steps):
         callers = [list_names(*step) for step in steps[:number]]
         assert number == 0 or any(function in names for names in callers), function
+
+
+@pytest.mark.parametrize("file", FLOWS)
+def test_the_file_of_a_verb_calls_its_steps(file: str) -> None:
+    tree = ast.parse((ROOT / file).read_text())
+    called = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+    called |= {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+    assert {*FLOWS[file]} - called == set()

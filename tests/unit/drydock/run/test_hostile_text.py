@@ -22,7 +22,7 @@ from drydock.run import kubernetes_manifest, podman
 from drydock.run.container import Container
 from drydock.run.docker_command import compose_text, shell_text
 from drydock.run.user_options import parse_variables
-from drydock.topology.plan_text import _list_rank_lines
+from drydock.topology.topology_plan_text import _list_rank_lines
 from entrypoints.core.records import Reason
 from entrypoints.pages.page_frame import render_command
 from entrypoints.plan.plan_text import _command_text

@@ -13,7 +13,7 @@ from drydock.config.topology_finding_file import read_topology_findings
 from drydock.core.errors import InputError
 from drydock.core.files import format_json
 from drydock.model.record import dump_record
-from drydock.topology import init, plan_text, planned_file
+from drydock.topology import init, planned_file, topology_plan_text
 from drydock.topology.plan_model import PLAN_AT_MOST
 from drydock.topology.topology_file import HOST_AT_MOST, read_topology
 from tests.support.called_verbs import call_verb
@@ -184,7 +184,7 @@ def test_a_plan_is_read_back_and_compared(tmp_path: Path) -> None:
     )
     with pytest.raises(InputError, match="a plan has its model and its variant"):
         planned_file.plan_two_files(DRYDOCK, plan_file, plan_file, model)
-    text = plan_text.format_topology_plan(plan)
+    text = topology_plan_text.format_topology_plan(plan)
     assert "\ngroup decode, replica 0 (decode)\n  rank 0 on d0 (10.0.0.3), ports: api 20000, status 20001," in text
     assert "\nrouter on p0 (10.0.0.1)\n  vllm-router --host" in text
     assert "TOPO-004" not in text
