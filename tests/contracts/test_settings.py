@@ -35,7 +35,7 @@ OTHER = {"NPU-002": "40000"}
 def hosts(accelerator: str) -> dict[str, Tree]:
     """Return the recorded hosts of an accelerator, well tuned."""
     names = [name for name in expect.names() if name.partition("-")[0] == accelerator]
-    return {name: tuned(trees.tree(name)) for name in names}
+    return {name: tuned(trees.read_recorded_tree(name)) for name in names}
 
 
 def put(folder: Path, files: Mapping[str, str | None]) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 
 import docker as engine_client
 import pytest
-from docker_command.models.containers import Container as Running
+from docker.models.containers import Container as Running
 
 from drydock.attest.cosign import Signer, Trust
 from drydock.build import build
