@@ -1,1 +1,1 @@
-"""What each verb of ./inv does: a file for each, named as the verb."""
+"""What each verb does: a file for each, named as the verb."""
