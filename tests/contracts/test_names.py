@@ -1,4 +1,4 @@
-"""Names that can be searched: functions of one word, names that many share, variables that say nothing, files, rows."""
+"""Names that can be searched: one-word functions, shared names, variables that say nothing, files, rows, imports."""
 
 from __future__ import annotations
 
@@ -135,3 +135,41 @@ def test_a_row_and_its_stack_agree_in_their_numbers() -> None:
     rows = {variant.id: variant.stack for variant in read_matrix(DRYDOCK)}
     assert {row: stack for row, stack in rows.items() if not has_the_numbers_of(row, stack)} == {}
     assert not has_the_numbers_of("neuron2.29-vllm0.16", "neuron-2.31")
+
+
+OURS = {"drydock", "drydock_plugin", "entrypoints", "bench", "tests", "tasks"}
+
+
+def list_renaming_imports(folder: Path) -> list[str]:
+    """Return each import, of a module and in a function, that gives a name of ours another one."""
+    aliases = []
+    for path in sorted(folder.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if not isinstance(node, (ast.Import, ast.ImportFrom)):
+                continue
+            module = node.module or "" if isinstance(node, ast.ImportFrom) else ""
+            for imported in node.names:
+                is_ours = (module or imported.name).partition(".")[0] in OURS or getattr(node, "level", 0)
+                if is_ours and imported.asname not in (None, imported.name):
+                    name = f"{module}.{imported.name}".strip(".")
+                    aliases.append(f"{path.relative_to(folder.parent)}: {name} as {imported.asname}")
+    return aliases
+
+
+@pytest.mark.parametrize("folder", GOALS)
+def test_no_import_renames_what_is_ours(folder: str) -> None:
+    """A search for a module finds its uses. Names of others, such as `datetime as dt`, are everyone's."""
+    assert list_renaming_imports(ROOT / folder) == []
+
+
+def test_an_import_that_renames_is_seen_in_a_function_too(tmp_path: Path) -> None:
+    folder = tmp_path / "a"
+    folder.mkdir()
+    lines = (
+        "import datetime as dt",
+        "def f():",
+        "    from drydock.oci import strict as oci",
+        "    from . import b as c",
+    )
+    (folder / "a.py").write_text("\n".join(lines))
+    assert list_renaming_imports(folder) == ["a/a.py: drydock.oci.strict as oci", "a/a.py: b as c"]
