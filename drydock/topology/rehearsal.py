@@ -15,9 +15,8 @@ from drydock.config.matrix import find_variant, read_matrix
 from drydock.core.console import log
 from drydock.core.errors import InputError
 from drydock.core.project import Project
-from drydock.run import container as containers
 from drydock.run import docker_command, entrypoint
-from drydock.run.container import Container, RunRequest
+from drydock.run.container import Container, RunRequest, make_container
 from drydock.run.engine import Here
 from drydock.run.needed_image import require_image
 from drydock.topology.plan_model import Rank, Replica, TopologyPlan
@@ -76,7 +75,7 @@ def _make_rehearsal_container(
         name=f"rehearsal-{rank.node}",
     )
     variant = find_variant(read_matrix(project), plan.variant)
-    return require_image(containers.make_container(variant, request, here.machine), variant.id, here)
+    return require_image(make_container(variant, request, here.machine), variant.id, here)
 
 
 def _run_rehearsal(replica: Replica, rank: Rank, container: Container) -> Rehearsed:

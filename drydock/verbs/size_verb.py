@@ -32,17 +32,17 @@ class SizeOptions(JsonOption):
 
 
 @Verb
-def size_machines(options: SizeOptions) -> None:
+def size_model(options: SizeOptions) -> None:
     """Print which machines serve a model: how many, with which split, length and requests. Flags of plan follow --."""
-    from drydock.topology import size as sizing
     from drydock.topology import topology_page
+    from drydock.topology.size import format_capacities, list_recorded_machines, size_machines
 
     words = (*options.list_flags(), *after_dashes())
-    sizes = sizing.size_machines(here(), options.model, sizing.list_recorded_machines(here(), options.root), words)
+    sizes = size_machines(here(), options.model, list_recorded_machines(here(), options.root), words)
     if options.html:
         with explain_unwritable(Path(options.html), "--html"):
             write_atomically(Path(options.html), topology_page.render_sizes_page(options.model, sizes))
     if options.json:
         write_output(format_json([size._asdict() for size in sizes]))
     else:
-        write_output(sizing.format_capacities(options.model, sizes, terminal_columns()))
+        write_output(format_capacities(options.model, sizes, terminal_columns()))

@@ -52,7 +52,7 @@ def test_flags_after_the_dashes_are_those_of_plan(monkeypatch: pytest.MonkeyPatc
     plan_flags: list[Sequence[str]] = []
     monkeypatch.setattr(sys, "argv", ["inv", "size", "m", "--", "--enable-lora"])
     monkeypatch.setattr(size, "size_machines", lambda *arguments: [plan_flags.append(arguments[3])] * 0)
-    size_verb.size_machines.body(Context(), model="m", max_model_len=5)
+    size_verb.size_model.body(Context(), model="m", max_model_len=5)
     assert plan_flags == [("--max-model-len", "5", "--enable-lora")]
 
 
