@@ -357,9 +357,6 @@ def _asked(variant: Variant, words: Sequence[str], env: Mapping[str, str]) -> Do
     return Done(done.stdout + ("" if "--json" in words else done.stderr), problem)
 
 
-_WITH_FILES = ("--workload", "--html")
-
-
 def _planned(variant: Variant, words: Sequence[str], host: str, env: Mapping[str, str]) -> Done:
     """Plan words of `serve`; every flag of vLLM and every variable of the user must be in the plan, as the user's."""
     argv, variables = _entrypoint(variant.id)
