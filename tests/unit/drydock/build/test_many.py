@@ -50,7 +50,7 @@ class Builders:
         patch.setattr(
             daemon, "list_builder_platforms", lambda name: frozenset(PLATFORMS if name == "both" else [AMD64])
         )
-        patch.setattr(many.resolve, "is_native_platform", lambda platform: platform == AMD64)
+        patch.setattr(many.wheels, "is_native_platform", lambda platform: platform == AMD64)
         patch.setattr(build, "fetch_contexts", self._fetch)
         patch.setattr(buildx, "run_row_bake", self._bake)
         patch.setattr(buildx, "stop_row_bakes", lambda **_: self.stopped.set())
