@@ -17,4 +17,5 @@ except ImportError as error:  # a bare `invoke`, which is another Python than th
 spare_imported_objects()
 if __name__ == "__main__":
     cli.main()
-namespace = make_collection({name: verb for verbs in COMMANDS.values() for name, verb in verbs.items()})
+else:  # read by invoke itself, which takes every verb; a command of ours imports its own alone
+    namespace = make_collection({name: verb for verbs in COMMANDS.values() for name, verb in verbs.items()})

@@ -132,9 +132,9 @@ def parse_destination(text: str) -> Reference:
     return where
 
 
-def choose_tag(where: Reference, variant: Variant) -> str:
+def choose_tag(where: Reference, row: str) -> str:
     """Return the tag to set: the one that the user names, else the row's channel that moves, as of `publish`."""
-    return where.tag or tags.format_channel_tags(variant.id, tags.EDGE, default=False)[0]
+    return where.tag or tags.format_channel_tags(row, tags.EDGE, default=False)[0]
 
 
 def push_image(
@@ -156,7 +156,7 @@ def push_image(
     cosign.require_signer(signer)
     variant = jobs[0].variant
     repository = open_destination(where, insecure=insecure)
-    tag = choose_tag(where, variant)
+    tag = choose_tag(where, variant.id)
     planned = repository.plan_tag(assembled.manifest.digest, tag)
     platforms = {name: manifest.digest for name, manifest in assembled.platforms.items()}
     subject = bindings.Subject(str(repository.where), variant.id, assembled.manifest.digest, platforms, "adopted")
@@ -206,7 +206,7 @@ def _list_blobs(
 def check_image(assembled: AssembledImage, variant: Variant, where: Reference, *, insecure: bool) -> None:
     """Raise StaleError unless the tag in the registry names this image."""
     repository = open_destination(where, insecure=insecure)
-    tag = choose_tag(where, variant)
+    tag = choose_tag(where, variant.id)
     digest = repository.manifests.digest(tag)
     if digest != assembled.manifest.digest:
         raise StaleError(

@@ -36,7 +36,6 @@ from drydock.model import row_record
 from drydock.model.bases import ImageBase
 from drydock.model.record import IDENTIFIER, IDENTIFIER_AT_MOST, dump_record
 from drydock.model.variant import Stack, Variant
-from drydock.publish import tags
 
 WRITTEN = "# Written by `./inv adopt`, which writes it again for another digest of the same image.\n"
 """First line of a stack that `adopt` may replace."""
@@ -76,8 +75,8 @@ def find_destination(project: Project, row: str, to: str, *, load: bool) -> str:
     """
     if to:
         where = adopted_image.parse_destination(to)
-        tag = where.tag or tags.format_channel_tags(row, tags.EDGE, default=False)[0]
-        return f"{where.scheme}://{where.tagged(tag)}" if where.scheme else str(where.tagged(tag))
+        tagged = where.tagged(adopted_image.choose_tag(where, row))
+        return f"{where.scheme}://{tagged}" if where.scheme else str(tagged)
     for variant in matrix.read_matrix(project):
         if variant.id == row and isinstance(variant.base, ImageBase) and variant.base.written_to:
             return variant.base.written_to

@@ -13,21 +13,8 @@ from drydock import INSTALLED
 from drydock.cli.verb import Verb
 
 HEADINGS: dict[str, tuple[str, ...]] = {
-    "Get an image": (
-        "build",
-        "run",
-        "demo",
-        "matrix",
-        "images",
-        "doctor",
-    ),
-    "Ask before you serve": (
-        "plan",
-        "check",
-        "size",
-        "explain",
-        "compare",
-    ),
+    "Get an image": ("build", "run", "demo", "matrix", "images", "doctor"),
+    "Ask before you serve": ("plan", "check", "size", "explain", "compare"),
     "Serve on several machines": (
         "topology init",
         "topology plan",
@@ -49,15 +36,7 @@ HEADINGS: dict[str, tuple[str, ...]] = {
         "project upgrade",
         "project push",
     ),
-    "Trust it": (
-        "verify",
-        "audit",
-        "image verify",
-        "image inspect",
-        "image diff",
-        "image audit",
-        "policy",
-    ),
+    "Trust it": ("verify", "audit", "image verify", "image inspect", "image diff", "image audit", "policy"),
     "Ship it": (
         "publish",
         "foundations",
@@ -68,13 +47,7 @@ HEADINGS: dict[str, tuple[str, ...]] = {
         "model push",
         "model demo",
     ),
-    "See the parts": (
-        "fetch",
-        "render",
-        "bake",
-        "engine",
-        "entrypoint",
-    ),
+    "See the parts": ("fetch", "render", "bake", "engine", "entrypoint"),
     "Develop drydock": ("prove", "ci", "ci changed", "ci publish", "ci propose", "ci variables"),
 }
 """Heading → verbs as they are typed."""

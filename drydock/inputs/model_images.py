@@ -21,11 +21,10 @@ from drydock.core.tar import small_files
 from drydock.inputs import image_digests, pinned_project
 from drydock.inputs.hub import MOST_FILES, unsafe_paths
 from drydock.inputs.models import MANIFEST, ModelFolder
-from drydock.inputs.others import OCI
 from drydock.inputs.store import whole_folder
 from drydock.model.running import MODELS
 from drydock.oci import image_layout
-from drydock.oci.reference import Reference, parse_reference
+from drydock.oci.reference import OCI, Reference, parse_reference
 from drydock.registry.blobs import Blobs
 
 LARGEST = 128 << 20

@@ -20,8 +20,8 @@ from drydock.core.paths import CACHE, ROOT
 from drydock.core.project import Project
 from drydock.inputs.store import default_store
 from drydock.model.project_record import ProjectFile
+from drydock.oci.reference import GIT, OCI
 
-OCI, GIT = "oci://", "git+"
 FORMS = "expected a folder, oci://HOST/NAME@sha256:…, or git+https://HOST/PATH@COMMIT"
 
 

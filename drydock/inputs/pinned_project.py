@@ -13,10 +13,9 @@ from drydock.core.console import log
 from drydock.core.errors import FetchError, InputError, RegistryError, UntrustedError
 from drydock.core.paths import cache_home
 from drydock.inputs import git, git_objects, image_digests, project_files
-from drydock.inputs.others import GIT, OCI
 from drydock.inputs.store import Store
 from drydock.oci import strict
-from drydock.oci.reference import Reference, parse_reference
+from drydock.oci.reference import GIT, OCI, Reference, parse_reference
 from drydock.registry.blobs import Blobs
 
 _GIT = re.compile(r"git\+((?:https?|ssh|git|file)://[A-Za-z0-9._~:@\[\]-]*/[A-Za-z0-9._~:%+=/-]*)(?:@(.*))?")

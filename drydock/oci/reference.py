@@ -11,6 +11,8 @@ from typing import NamedTuple
 
 from drydock.core.errors import InputError
 
+OCI, GIT = "oci://", "git+"
+"""How the address of an artefact in a registry begins, of a model or a project; and that of a project's commit."""
 DOCKER_HUB = "docker.io"
 DOCKER_HUB_API = "registry-1.docker.io"
 _REPOSITORY = re.compile(r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*(?:/[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*)*")

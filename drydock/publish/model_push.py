@@ -21,11 +21,10 @@ from drydock.core.errors import FetchError, InputError
 from drydock.core.files import file_sha256, format_compact_json, format_json, read_bounded
 from drydock.inputs import indexes
 from drydock.inputs.models import MANIFEST, ModelFile, ModelFolder, as_pulled, files_of
-from drydock.inputs.others import OCI
 from drydock.model.record import Record, dump_record
 from drydock.oci import image_layout, strict
 from drydock.oci.manifest import Manifest, to_manifest
-from drydock.oci.reference import parse_reference
+from drydock.oci.reference import OCI, parse_reference
 from drydock.publish.push import WORKERS
 from drydock.publish.repository import Repository
 from drydock.registry.blobs import FileContent

@@ -12,10 +12,9 @@ from drydock.config.rows import own_rows
 from drydock.core.errors import InputError
 from drydock.core.project import Project
 from drydock.inputs import indexes, project_files
-from drydock.inputs.others import GIT, OCI
 from drydock.model.record import Record
 from drydock.oci.manifest import to_manifest
-from drydock.oci.reference import parse_reference
+from drydock.oci.reference import GIT, OCI, parse_reference
 from drydock.publish import bindings
 from drydock.publish.push import attach_documents
 from drydock.publish.repository import Repository

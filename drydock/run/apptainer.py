@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from shlex import join
 
 from drydock.core.errors import InputError
-from drydock.inputs.others import OCI
+from drydock.oci.reference import OCI
 from drydock.run.access import API_KEY
 from drydock.run.container import Bind, Container, RunRequest, is_local
 from drydock.run.docker_command import (

@@ -13,11 +13,10 @@ from typing import Literal, NamedTuple
 
 from drydock.build.build_job import OWN, STAND_INS
 from drydock.core.errors import InputError
-from drydock.inputs.others import OCI
 from drydock.model.record import Record
 from drydock.model.running import MODELS, Run, Word
 from drydock.model.variant import Engines, Variant
-from drydock.oci.reference import strip_credentials
+from drydock.oci.reference import OCI, strip_credentials
 from drydock.run import access, conditional_options, device_files, recorded_host, user_options
 from drydock.run.machine import Machine
 from drydock.run.modules import MODULES_VARIABLE, ChosenModules, choose_modules

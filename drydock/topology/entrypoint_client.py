@@ -12,8 +12,8 @@ from typing import Any, NamedTuple, Protocol
 from drydock.core.errors import HostError, InputError
 from drydock.core.project import Project
 from drydock.inputs import model_images
-from drydock.inputs.others import OCI
 from drydock.model.variant import Variant
+from drydock.oci.reference import OCI
 from drydock.run import entrypoint, recorded_host
 from drydock.run.container import BUCKETS
 

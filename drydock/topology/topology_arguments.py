@@ -9,9 +9,8 @@ from math import ceil
 from pathlib import PurePosixPath
 
 from drydock.core.errors import InputError
-from drydock.inputs.others import OCI
 from drydock.model.running import MODELS
-from drydock.oci.reference import parse_reference
+from drydock.oci.reference import OCI, parse_reference
 from drydock.run.container import BUCKETS, parse_numbers
 from drydock.topology.ports import HIGHEST
 from drydock.topology.topology_records import Goals, Group

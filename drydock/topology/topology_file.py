@@ -11,7 +11,7 @@ from drydock.config.strict_yaml import YamlDocument, read_yaml
 from drydock.config.validation import Problem, combine_problems, validate_document
 from drydock.core.errors import InputError, suggest_nearest
 from drydock.core.files import parse_json_object, read_bounded
-from drydock.inputs.others import OCI
+from drydock.oci.reference import OCI
 from drydock.run.access import HOST_FLAG, is_exposed, value_of
 from drydock.run.container import check_bucket
 from drydock.run.entrypoint import PROFILE

@@ -39,7 +39,7 @@ def push_folder(options: ModelPushOptions) -> PushedModel:
     Raises InputError, FetchError for files that are not as they were pulled, RegistryError.
     """
     from drydock.attest import cosign, documents, model_bom
-    from drydock.inputs.others import OCI
+    from drydock.oci.reference import OCI
     from drydock.publish import bindings, model_push, push
 
     folder, signer = Path(options.folder), cosign.choose_signer(options, insecure=options.insecure)

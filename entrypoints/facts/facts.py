@@ -9,11 +9,10 @@ from entrypoints.accelerators import import_probe
 from entrypoints.core.parse import parse_fields, parse_line, parse_number
 from entrypoints.core.records import Facts, ProbeResult
 from entrypoints.facts.probes.common import cpu, kernel_settings, system
+from entrypoints.facts.probes.common.system import MACHINE
 from entrypoints.host.commands import Commands
 from entrypoints.host.host import Host
 
-MACHINE = "/machine"
-"""File of a recorded host: the architecture, as `uname -m` prints it."""
 WSL = "/dev/dxg"
 """The one device file of the Windows Subsystem for Linux, which stands for those of every GPU and its driver."""
 

@@ -16,8 +16,7 @@ from entrypoints.core.errors import HOST, USAGE, EntrypointError
 from entrypoints.core.folders import read_bounded
 from entrypoints.core.parse import parse_untrusted_json
 from entrypoints.core.records import Facts, to_json
-from entrypoints.facts.facts import MACHINE
-from entrypoints.facts.probes.common.system import MOUNTS, to_mounts
+from entrypoints.facts.probes.common.system import MACHINE, MOUNTS, to_mounts
 from entrypoints.facts.probes.common.tools import TIMEOUT
 from entrypoints.host.commands import RECORD, Commands, to_answers
 from entrypoints.host.host import Host

@@ -12,11 +12,10 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path, PurePosixPath
 
 from drydock.core.errors import InputError
-from drydock.inputs.others import OCI
 from drydock.model.record import IDENTIFIER_AT_MOST, Record
 from drydock.model.running import MODELS
 from drydock.model.variant import Variant
-from drydock.oci.reference import parse_reference
+from drydock.oci.reference import OCI, parse_reference
 from drydock.run import node_selectors
 from drydock.run.access import LOOPBACK
 from drydock.run.container import (

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from entrypoints.core.parse import parse_version_numbers
 from entrypoints.decide.parallelism.multimodal import Encoder
-from entrypoints.decide.parallelism.rules import Split
+from entrypoints.decide.parallelism.rules import Profiling, Split
 from entrypoints.decide.records import Thresholds
 from entrypoints.model.geometry import Geometry
 
@@ -20,24 +20,6 @@ _GRAPHS_SINCE = (0, 21)
 """Since this version vLLM takes the graphs' memory from the KV cache (VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS=1)."""
 _OWN_BUFFERS = ("mxfp4",)
 """Methods whose kernels of experts keep no buffers between two steps."""
-
-
-class Profiling(NamedTuple):
-    """What a step takes on one device, of which the rest follows from the model's widths. Sizes in bytes."""
-
-    logit: float
-    """To choose a token, for one number of the vocabulary, in addition to that number itself."""
-    sampling: int
-    """To choose tokens, whatever the vocabulary."""
-    inputs: float
-    """Vectors of a layer's input that a token keeps at the peak of a layer."""
-    inner: float
-    """Vectors of the feed-forward part, likewise."""
-    communication: int = 0
-    """Buffers of the collectives, if several ranks share each layer."""
-    graphs: int = 0
-    graphs_of_layer: int = 0
-    """Captured graphs: of the whole model, and of each layer."""
 
 
 class Step(NamedTuple):

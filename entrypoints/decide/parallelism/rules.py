@@ -2,16 +2,31 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from entrypoints.decide.records import GIB
-
-if TYPE_CHECKING:
-    from entrypoints.decide.parallelism.profiled import Profiling
 
 READ_FOR_LATENCY = GIB
 """Bytes of weights per device below which a further split makes no answer faster: a device reads them in 0.3 ms (at
 3 TB/s) to 1 ms, about as long as the all-reduces of one token take."""
+
+
+class Profiling(NamedTuple):
+    """What a step takes on one device, of which the rest follows from the model's widths. Sizes in bytes."""
+
+    logit: float
+    """To choose a token, for one number of the vocabulary, in addition to that number itself."""
+    sampling: int
+    """To choose tokens, whatever the vocabulary."""
+    inputs: float
+    """Vectors of a layer's input that a token keeps at the peak of a layer."""
+    inner: float
+    """Vectors of the feed-forward part, likewise."""
+    communication: int = 0
+    """Buffers of the collectives, if several ranks share each layer."""
+    graphs: int = 0
+    graphs_of_layer: int = 0
+    """Captured graphs: of the whole model, and of each layer."""
 
 
 class Rules(NamedTuple):

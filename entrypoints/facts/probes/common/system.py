@@ -20,6 +20,8 @@ from entrypoints.core.parse import (
 from entrypoints.core.records import Cgroup, Limits, Memory, Mount
 from entrypoints.host.host import Host
 
+MACHINE = "/machine"
+"""File of a recorded host: the architecture, as `uname -m` prints it."""
 MOUNTS = "/mounts.json"
 """File of a recorded host that is a folder: statvfs results by role."""
 _BYTES_AT_MOST = 1 << 63
