@@ -11,11 +11,12 @@ try:
     from drydock.cli import cli
     from drydock.cli.verb import make_collection
     from drydock.cli.verb_table import COMMANDS
+
+    if __name__ != "__main__":  # read by invoke, which takes every verb; a command of ours imports its own alone
+        namespace = make_collection({name: verb for verbs in COMMANDS.values() for name, verb in verbs.items()})
 except ImportError as error:  # a bare `invoke`, which is another Python than that of ./inv
     exit_without_package(error)
 
 spare_imported_objects()
 if __name__ == "__main__":
     cli.main()
-else:  # read by invoke itself, which takes every verb; a command of ours imports its own alone
-    namespace = make_collection({name: verb for verbs in COMMANDS.values() for name, verb in verbs.items()})

@@ -18,7 +18,7 @@ from drydock.core.paths import ROOT, cache_home
 from drydock.core.project import Project
 from drydock.inputs.store import default_store
 from drydock.lock import lockfile
-from drydock.lock.wheel_layers import assign_wheels_to_layers
+from drydock.lock.lockfile import assign_wheels_to_layers
 from drydock.model.locked import Lock, LockedWheel
 from drydock.model.variant import Variant
 

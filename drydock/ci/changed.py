@@ -1,4 +1,4 @@
-"""Which variants changed since a commit, and by which of their image's inputs. IO: git.
+"""Which variants changed since a commit, by which of their image's inputs, and which of them `build` takes. IO: git.
 
 They are the inputs that `verify` and records compare: lock, Dockerfile, profile, entrypoint, tools, compression. A
 comment in a stack, a test or a page changes no image; a change to the entrypoint changes every image.
@@ -8,19 +8,23 @@ from __future__ import annotations
 
 import io
 import os
+import shutil
 import tarfile
 import tempfile
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from drydock.build.build_job import Job
+from drydock.build.build_job import Job, choose_platform
+from drydock.build.many import Outcome
 from drydock.ci.ci_rows import ARCHITECTURES, HOSTED_DISK, CiRow, LeftOut, list_ci_rows
 from drydock.ci.workflow import REQUIREMENTS
 from drydock.config.matrix import read_matrix
+from drydock.core.console import log
 from drydock.core.differences import find_differences
 from drydock.core.errors import DrydockError, FetchError, InputError, suggest_nearest
+from drydock.core.paths import cache_home
 from drydock.core.project import Project
 from drydock.core.tar import open_tar, unpack_tar
 from drydock.inputs import git
@@ -169,3 +173,38 @@ def _unpack_inputs(project: Project, since: str, folder: Path) -> None:
             unpack_tar(tar, folder)
     except tarfile.TarError as error:
         raise InputError(f"{since}: {error}") from error
+
+
+def select_locked_rows(
+    project: Project, variants: Sequence[Variant], since: str | None
+) -> tuple[list[Variant], list[Outcome]]:
+    """Return the locked rows, all or those that changed since a commit, and why the others were left out."""
+    built, left_out = list_ci_rows(project, variants)
+    reasons = {row.variant: row.why for row in left_out}
+    if since is not None:
+        commit = resolve_commit(project, since)
+        changed_rows = {row.variant: row.why for row in compare_with_commit(project, variants, commit).changed}
+        for name, why in changed_rows.items():
+            log(f"{name}: {why}")
+        built, reasons = tuple(row for row in built if row.variant in changed_rows), {}
+    reasons |= dict(_list_too_large(built, _measure_free_bytes()))
+    variants_by_id = {variant.id: variant for variant in variants}
+    return [variants_by_id[row.variant] for row in built if row.variant not in reasons], [
+        Outcome(variant=name, platform=choose_platform(variants_by_id[name], None), state="left out", why=why)
+        for name, why in sorted(reasons.items())
+    ]
+
+
+def _measure_free_bytes() -> int:
+    """Return the bytes that are free for the cache, which may not exist yet."""
+    home = cache_home()
+    return shutil.disk_usage(next(folder for folder in (home, *home.parents) if folder.is_dir())).free
+
+
+def _list_too_large(built: Iterable[CiRow], free: int) -> Iterator[tuple[str, str]]:
+    """Yield each row that does not fit the free disk with the smaller ones, and why."""
+    for row in sorted(built, key=lambda row: row.disk or free):
+        if row.disk is None or row.disk > free:
+            yield row.variant, f"disk: it needs {row.needs}, and {max(free, 0) / 1e9:.0f} GB are free for it"
+        else:
+            free -= row.disk

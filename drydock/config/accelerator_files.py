@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import lru_cache
 
+from drydock.config.config_checks import check_fact_places, check_settings, check_translations
 from drydock.config.finding_ids import find_id_problems
 from drydock.config.project_layers import Contents, merge_layers, read_contents, read_layers
 from drydock.config.renamed import with_new_keys
 from drydock.config.row_layers import merge_over_host
-from drydock.config.setting_checks import check_fact_places, check_settings, check_translations
 from drydock.config.stack_files import StackFile
 from drydock.config.strict_yaml import YamlDocument
 from drydock.config.validation import combine_problems, list_repeated, validate_document

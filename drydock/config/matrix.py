@@ -3,7 +3,7 @@
     rows.py               matrix.yaml of all layers, as one document
     stack_files.py        stacks as their files say them; stack_layers.py lays each over those that it inherits from
     accelerator_files.py  accelerators, each over what holds for any host
-    row_checks.py, stack_checks.py, setting_checks.py    what records cannot check
+    config_checks.py      what records cannot check
     expansion.py          a row, its stack and its accelerator → a variant
 
 All problems of a stage are collected and raised at once.
@@ -15,12 +15,11 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
 from drydock.config.accelerator_files import HOST, TRANSLATIONS, read_accelerators
+from drydock.config.config_checks import check_matrix, check_stacks
 from drydock.config.expansion import Inherited, expand_row
 from drydock.config.project_choice import PROJECT_FILE, read_settings
 from drydock.config.project_layers import Contents, read_contents
-from drydock.config.row_checks import check_matrix
 from drydock.config.rows import MATRIX, own_rows, read_rows
-from drydock.config.stack_checks import check_stacks
 from drydock.config.stack_files import ACCELERATORS, STACKS, StackFile, find_lineage, read_stacks
 from drydock.config.stack_layers import resolve_inheritance
 from drydock.config.strict_yaml import YamlDocument

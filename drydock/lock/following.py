@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from drydock.core.differences import find_differences
 from drydock.core.files import compute_checksum
 from drydock.lock import lockfile, staleness
-from drydock.lock.wheel_layers import assign_wheels_to_layers
+from drydock.lock.lockfile import assign_wheels_to_layers
 from drydock.model.locked import Lock, LockedPlatform, LockedWheel
 from drydock.model.record import dump_record
 from drydock.model.variant import Variant

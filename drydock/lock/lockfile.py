@@ -6,7 +6,7 @@ resolution.py makes it.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from drydock.core.errors import InputError, StaleError
 from drydock.core.files import compute_checksum, format_json, parse_any_json, refuse_duplicate_keys, write_atomically
 from drydock.core.project import Project
 from drydock.lock import staleness
-from drydock.model.locked import Lock
+from drydock.model.locked import Lock, LockedWheel
 from drydock.model.record import dump_record
 from drydock.model.variant import Variant
 
@@ -184,3 +184,13 @@ def list_lock_problems(project: Project, variant: Variant) -> tuple[str, ...]:
 
 def _hint_restore_lock(name: str) -> str:
     return f"restore it with `git checkout {name}`, or make a new one with `./inv lock`"
+
+
+def assign_wheels_to_layers(variant: Variant, wheels: Sequence[LockedWheel]) -> dict[str, tuple[LockedWheel, ...]]:
+    """Assign wheels to the variant's layers: to the layer that names them, otherwise to the one that names none."""
+    layer_by_name = {name: layer.name for layer in variant.layers for name in layer.distributions}
+    rest = next((layer.name for layer in variant.layers if not layer.distributions), "")
+    return {
+        layer.name: tuple(wheel for wheel in wheels if layer_by_name.get(wheel.name, rest) == layer.name)
+        for layer in variant.layers
+    }

@@ -13,8 +13,8 @@ from drydock.inputs import debs, fetch, image_digests, rootfs, sources, supplied
 from drydock.inputs.store import Store, default_store
 from drydock.inputs.uv import UV_MACHINES, Environment, ResolveRequest
 from drydock.lock import upgrade_policy
+from drydock.lock.lockfile import assign_wheels_to_layers
 from drydock.lock.upgrade_policy import Kept
-from drydock.lock.wheel_layers import assign_wheels_to_layers
 from drydock.model.bases import DebianBase
 from drydock.model.locked import (
     LockedDebianBase,

@@ -5,6 +5,7 @@ It answers what is asked before hardware is bought or borrowed. Each plan is wha
 
 from __future__ import annotations
 
+import functools
 import io
 import os
 import textwrap
@@ -18,6 +19,7 @@ from rich.console import Console
 from rich.table import Table
 
 from drydock.config.matrix import find_variant, read_matrix
+from drydock.config.strict_yaml import read_yaml
 from drydock.core.errors import HostError, InputError
 from drydock.core.paths import ROOT
 from drydock.core.project import Project
@@ -29,13 +31,8 @@ from drydock.topology.init import find_hosts
 
 HOSTS = ROOT / "tests" / "hosts"
 """Recorded hosts that come with drydock, each in a folder ACCELERATOR-MACHINE."""
-SERVED_BY = "served-by"
-"""File next to such a host.json that names the row of `--target auto`, where that is not the accelerator's default.
-
-A test compares it with what auto chooses. The file `variant` there names the row of the tests' plans instead.
-"""
-ODD = "odd"
-"""File next to such a host.json that says in a line why it is for tests, and no machine that anyone would buy."""
+ROWS_OF_HOSTS = "rows.yaml"
+"""File there with the rows of hosts that the accelerator's default does not serve, and with those that are odd."""
 COUNTS = (1, 2, 4, 8, 16)
 """Equal machines that are tried for one server."""
 _ADDRESS = "192.0.2.1"
@@ -95,14 +92,20 @@ def list_recorded_machines(project: Project, folder: str = "") -> list[Recorded]
             variants = pool.map(lambda host: auto.resolve_target(project, auto.AUTO, str(host[1])), hosts)
             return [Recorded(name, path, variant) for (name, path), variant in zip(hosts, variants, strict=True)]
     variants_of = read_matrix(project)
-    paths = (path for path in sorted(HOSTS.glob("*/host.json")) if not path.with_name(ODD).is_file())
-    return [_make_recorded_machine(variants_of, path) for path in paths]
+    machines = []
+    for path in sorted(HOSTS.glob("*/host.json")):
+        row = read_rows_of_hosts().get(path.parent.name, {})
+        if "odd" not in row:
+            target = row.get("served", path.parent.name.partition("-")[0])
+            machines.append(Recorded(path.parent.name, path, find_variant(variants_of, target)))
+    return machines
 
 
-def _make_recorded_machine(variants: Sequence[Variant], path: Path) -> Recorded:
-    name, row_file = path.parent.name, path.with_name(SERVED_BY)
-    target = row_file.read_text(encoding="utf-8").strip() if row_file.is_file() else name.partition("-")[0]
-    return Recorded(name, path, find_variant(variants, target))
+@functools.cache
+def read_rows_of_hosts() -> Mapping[str, Mapping[str, str]]:
+    """Return host → planned, served or odd, as the file's comment explains them."""
+    rows: Mapping[str, Mapping[str, str]] = read_yaml(HOSTS / ROWS_OF_HOSTS, ROWS_OF_HOSTS).data
+    return rows
 
 
 def size_machines(

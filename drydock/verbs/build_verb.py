@@ -105,7 +105,7 @@ def build_rows(options: BuildRowsOptions) -> None:
         return
 
     from drydock.build import many
-    from drydock.ci import locked_rows
+    from drydock.ci import changed
 
     variants = read_matrix(project)
     if targets:
@@ -113,7 +113,7 @@ def build_rows(options: BuildRowsOptions) -> None:
         rows = [find_variant(variants, auto.resolve_id(project, name, roots.get(name, ""))) for name in targets]
         left_out: list[many.Outcome] = []
     else:
-        rows, left_out = locked_rows.select_locked_rows(project, variants, options.changed_since)
+        rows, left_out = changed.select_locked_rows(project, variants, options.changed_since)
     rows = list({variant.id: variant for variant in rows}.values())
     jobs, failures = many.prepare_jobs(rows, prepare, options.platform)
     settings = many.ManyOptions(builders, options.no_cache, may_pull=not options.offline, pull=pull)

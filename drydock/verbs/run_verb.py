@@ -107,7 +107,6 @@ def run_on_engine(project: Project, target: str, request: RunRequest, options: R
     from drydock.build.build_job import OWN, STAND_INS
     from drydock.run import (
         apptainer,
-        client_key,
         docker_command,
         forms,
         needed_image,
@@ -131,10 +130,10 @@ def run_on_engine(project: Project, target: str, request: RunRequest, options: R
     ours = "" if request.image else f"{STAND_INS if request.stand_ins else OWN}{variant.id}"
     if ours:
         request = request.model_copy(update={"image": machine.find_own_image(ours) or f"{ours}:latest"})
-    container, keys = client_key.make_without_key(
+    container, keys = user_variables.make_without_key(
         variant, request, machine.machine, cluster=options.format == "kubernetes"
     )
-    container = client_key.with_allowed_hosts(container)
+    container = user_variables.with_allowed_hosts(container)
     user_options.check_volumes(
         [bind.target for bind in container.volumes], docker_command.list_mount_targets(container)
     )
@@ -144,7 +143,7 @@ def run_on_engine(project: Project, target: str, request: RunRequest, options: R
         forms.print_container(variant, container, options.format, json=options.json)
         return 0
 
-    client_key.set_key(container, request, keys)
+    user_variables.set_key(container, request, keys)
     user_variables.check_named(container)
     needed_image.check_present(container)
     for remark in forms.list_run_remarks(variant, container, options.format):

@@ -14,9 +14,8 @@ from drydock.core.console import spell_commands, write_output
 from drydock.core.errors import PreflightError
 from drydock.core.files import explain_unwritable, format_json, write_atomically
 from drydock.core.project import Project
-from drydock.model.shared_options import JsonOption
+from drydock.model.shared_options import FileOptions, JsonOption, SshOptions
 from drydock.model.variant import Variant
-from drydock.topology.topology_options import FileOptions, SshOptions
 
 if TYPE_CHECKING:
     from drydock.topology.plan_model import TopologyPlan

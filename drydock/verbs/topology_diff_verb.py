@@ -8,8 +8,7 @@ from drydock.cli.task_helpers import here
 from drydock.cli.verb import Verb
 from drydock.core.console import write_output
 from drydock.core.files import format_json
-from drydock.model.shared_options import JsonOption
-from drydock.topology.topology_options import PlannedOptions
+from drydock.model.shared_options import JsonOption, PlannedOptions
 
 
 class TopologyDiffOptions(PlannedOptions, JsonOption):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from drydock.cli.task_helpers import here
 from drydock.cli.verb import Verb
-from drydock.topology.topology_options import TopologyStartOptions
+from drydock.model.shared_options import TopologyStartOptions
 
 
 @Verb

@@ -10,8 +10,7 @@ from drydock.cli.verb import Verb
 from drydock.core.console import log, write_output
 from drydock.core.files import explain_unwritable, format_json, write_atomically
 from drydock.model.record import dump_record
-from drydock.model.shared_options import JsonOption
-from drydock.topology.topology_options import PlannedOptions
+from drydock.model.shared_options import JsonOption, PlannedOptions
 
 
 class TopologyPlanOptions(PlannedOptions, JsonOption):

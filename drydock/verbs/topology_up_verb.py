@@ -9,8 +9,7 @@ from drydock.cli.task_helpers import here
 from drydock.cli.verb import Verb
 from drydock.core.console import write_output
 from drydock.core.project import Project
-from drydock.model.shared_options import JsonOption
-from drydock.topology.topology_options import TopologyStartOptions
+from drydock.model.shared_options import JsonOption, TopologyStartOptions
 
 if TYPE_CHECKING:
     from entrypoints.serve.topology_answer import ShownAnswers

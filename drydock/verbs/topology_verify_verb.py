@@ -7,8 +7,7 @@ from pathlib import Path
 from drydock.cli.task_helpers import here
 from drydock.cli.verb import Verb
 from drydock.core.console import write_output
-from drydock.model.shared_options import JsonOption
-from drydock.topology.topology_options import FileOptions
+from drydock.model.shared_options import FileOptions, JsonOption
 
 
 class TopologyVerifyOptions(FileOptions, JsonOption):

@@ -324,7 +324,7 @@ def _keys_in(node: ast.expr | None, known: Mapping[str, ast.expr]) -> Iterator[s
 
 
 LOADED = re.compile(
-    r"^(?:from[ \t]+([.\w]+)[ \t]+import[ \t]*(\([^)]{0,9999}\)|[^\n#]*)|import[ \t]+([^\n#]+))", re.MULTILINE
+    r"^(?:from[ \t]+([.\w]+)[ \t]+import[ \t]*(\([^()]{0,9999}\)|[^\n#]*)|import[ \t]+([^\n#]+))", re.MULTILINE
 )
 """An import that is always executed: what is conditional, or in a function, is indented."""
 ALWAYS_TRUE = re.compile(r"^if is_(?:vision|torch)_available\(\):\n((?:[ \t].*\n|\n)+)", re.MULTILINE)

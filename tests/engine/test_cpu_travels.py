@@ -15,8 +15,8 @@ from drydock.build.build_job import Job
 from drydock.config.project_choice import DRYDOCK
 from drydock.core.paths import ROOT
 from drydock.prove import demo
+from tests.support.called_verbs import create_bundle
 from tests.support.cut_off import CutOff
-from tests.support.loaded_bundle import create_bundle
 from tests.support.local_registry import publish
 from tests.support.servers import Registry
 from tests.support.signing_keys import key_pair

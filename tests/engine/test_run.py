@@ -29,8 +29,8 @@ from drydock.run import docker_command
 from drydock.run.container import Bind, Container, RunRequest
 from drydock.run.engine import Here
 from drydock.run.needed_image import require_image
+from tests.support.called_verbs import run_on_engine
 from tests.support.containers import machine, made
-from tests.support.run_options import run_on_engine
 from tests.support.signing_keys import key_pair
 
 pytestmark = pytest.mark.proves("cpu-vllm0.32", "hardware")

@@ -40,9 +40,8 @@ from tests.registry.test_adopt import (
 )
 from tests.registry.test_projects import verb
 from tests.support import layouts
-from tests.support.loaded_bundle import create_bundle, load_bundle
+from tests.support.called_verbs import create_bundle, load_bundle, run_as
 from tests.support.local_registry import publish
-from tests.support.run_options import run_as
 from tests.support.servers import Registry
 from tests.support.upstream_image import FILES, SETTINGS, Upstream, make_layer
 from tests.unit.drydock.verbs.test_run_verb import FakeHere

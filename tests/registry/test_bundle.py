@@ -34,8 +34,8 @@ from drydock.examine.remote_image import open_image
 from drydock.model.locked import LockedFile
 from drydock.model.record import dump_record
 from drydock.publish import push
+from tests.support.called_verbs import create_bundle, load_bundle
 from tests.support.filled_registry import StockedRepository
-from tests.support.loaded_bundle import create_bundle, load_bundle
 from tests.support.local_registry import PLATFORMS, VARIANT, publish
 from tests.support.needed_programs import require_program
 from tests.support.servers import Registry

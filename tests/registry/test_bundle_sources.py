@@ -29,9 +29,9 @@ from drydock.inputs.store import Store
 from drydock.inputs.wheels import Environment
 from drydock.model.locked import Lock, LockedSource
 from drydock.model.record import dump_record
+from tests.support.called_verbs import create_bundle, load_bundle
 from tests.support.filled_registry import StockedRepository
 from tests.support.git import git
-from tests.support.loaded_bundle import create_bundle, load_bundle
 from tests.support.local_registry import VARIANT
 
 TARGET = Environment("3.11", "x86_64", 36)

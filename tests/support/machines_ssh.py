@@ -21,7 +21,7 @@ from testcontainers.core.wait_strategies import ExecWaitStrategy
 
 from drydock.core.files import hold_lock_file
 from drydock.core.paths import cache_home
-from drydock.topology.topology_options import SshOptions
+from drydock.model.shared_options import SshOptions
 from tests.support.needed_programs import require_program
 from tests.support.servers import Registry
 from tests.support.started_containers import make_container

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from drydock.run.container import RunRequest
-from tests.support.run_options import run_as, run_on_engine
+from tests.support.called_verbs import run_as, run_on_engine
 from tests.unit.drydock.verbs.test_run_verb import FakeHere
 
 MODEL = RunRequest(model="org/model")

@@ -55,7 +55,7 @@ def test_a_bare_invoke_names_what_is_missing_and_the_command_to_type(
 
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.startswith(f"error: {bare_python} (Python {'.'.join(map(str, sys.version_info[:3]))}) lacks ")
-    assert done.stderr.endswith(f": No module named 'packaging'{HINT.format(command=command)}")
+    assert done.stderr.endswith(f": No module named 'yaml'{HINT.format(command=command)}")
 
 
 def test_the_command_has_the_path_of_inv_where_invoke_runs_in_another_folder(bare_python: Path) -> None:

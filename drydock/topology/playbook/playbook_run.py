@@ -19,8 +19,8 @@ from typing import Any
 
 from drydock.core.console import log, printable
 from drydock.core.errors import EngineError, InputError
+from drydock.model.shared_options import SshOptions
 from drydock.topology.playbook.environment import prepare_ansible_programs
-from drydock.topology.topology_options import SshOptions
 
 TAGS = ("check", "ranktable", "run", "logs", "stop", "preflight")
 """Tags of the rendered playbook."""

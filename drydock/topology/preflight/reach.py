@@ -17,12 +17,12 @@ from typing import Any
 from drydock.core.errors import EngineError, InputError
 from drydock.core.files import parse_json_object, read_bounded, write_below
 from drydock.engine import compose_plugin
+from drydock.model.shared_options import SshOptions
 from drydock.run.container import name_of
 from drydock.topology.playbook.playbook_run import run_playbook, shorten_machine_text
 from drydock.topology.preflight.node_request import NodeRequest
 from drydock.topology.preflight.node_response import AT_MOST, NodeResponse, read_answer
 from drydock.topology.render.quoted_text import format_yaml
-from drydock.topology.topology_options import SshOptions
 
 KEPT_AT_MOST = 4 * AT_MOST
 """Bytes of the file in which Ansible keeps an answer (render/roles/preflight): its text twice, with escapes."""

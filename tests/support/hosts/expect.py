@@ -18,6 +18,7 @@ sys.path.insert(0, str(ROOT))
 from drydock.build import render  # noqa: E402 - after the path is set
 from drydock.config.matrix import find_variant, read_matrix  # noqa: E402
 from drydock.config.project_choice import DRYDOCK  # noqa: E402
+from drydock.topology.size import read_rows_of_hosts  # noqa: E402
 from entrypoints.checks.grants import examine_facts  # noqa: E402
 from entrypoints.core.errors import EntrypointError  # noqa: E402
 from entrypoints.core.records import Facts, to_json  # noqa: E402
@@ -38,17 +39,15 @@ from tests.support.hosts.host_models import MODELS  # noqa: E402
 from tests.support.hosts.trees import HOSTS  # noqa: E402
 
 VARIANTS = read_matrix(DRYDOCK)
-VARIANT = "variant"
-"""The file that names the variant that a host is planned with; without it, the default of its name's accelerator."""
 WIDTH = 120
 """Characters of a line of a committed file: what fits into one is written as one."""
 
 
 def names() -> list[str]:
     """Return every recorded host."""
-    dump_recorded_host = sorted(path.parent.name for path in HOSTS.glob(f"*/{FILE}"))
-    assert dump_recorded_host  # tests of all hosts loop over them
-    return dump_recorded_host
+    hosts = sorted(path.parent.name for path in HOSTS.glob(f"*/{FILE}"))
+    assert hosts  # tests of all hosts loop over them
+    return hosts
 
 
 def expected(name: str) -> dict[str, Any]:
@@ -64,9 +63,7 @@ def expected(name: str) -> dict[str, Any]:
 
 def profile_of(name: str) -> dict[str, Any]:
     """Return the profile that a host is planned with."""
-    variant_file = HOSTS / name / VARIANT
-    target = variant_file.read_text().strip() if variant_file.is_file() else name.partition("-")[0]
-    return profile_in(target)
+    return profile_in(read_rows_of_hosts().get(name, {}).get("planned", name.partition("-")[0]))
 
 
 def profile_in(target: str) -> dict[str, Any]:

@@ -14,8 +14,8 @@ from drydock.model.record import dump_record
 from drydock.topology import planned_file
 from drydock.topology.playbook.playbook_run import run_playbook
 from tests.support import serving_ssh
+from tests.support.called_verbs import render_topology
 from tests.support.machines_ssh import Machine, Machines
-from tests.support.rendered_topology import render_topology
 
 
 @pytest.fixture(scope="module")

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from drydock.core.files import write_atomically
+from drydock.model.shared_options import SshOptions
 from drydock.topology.playbook import playbook_run
 from drydock.topology.playbook.environment import prepare_ansible_programs
 from drydock.topology.render import render_plan
-from drydock.topology.topology_options import SshOptions
 from tests.support import topologies
 from tests.support.topology_files import EXAMPLES, planned
 

@@ -14,7 +14,7 @@ import pytest
 from drydock.build import build, many
 from drydock.build.build_job import BuildOptions, Job
 from drydock.build.many import Outcome
-from drydock.ci import locked_rows
+from drydock.ci import changed
 from drydock.ci.ci_rows import CiRow
 from drydock.config.matrix import find_variant, read_matrix
 from drydock.config.project_choice import DRYDOCK
@@ -62,7 +62,7 @@ class Asked:
 @pytest.fixture
 def build_calls(monkeypatch: pytest.MonkeyPatch) -> Asked:
     """Record what is built, on a disk with room for every row."""
-    monkeypatch.setattr(locked_rows, "_measure_free_bytes", lambda: 1000 * GIGABYTE)
+    monkeypatch.setattr(changed, "_measure_free_bytes", lambda: 1000 * GIGABYTE)
     return Asked(monkeypatch)
 
 
@@ -107,7 +107,7 @@ def test_an_unknown_target_is_refused_before_anything_is_built(build_calls: Aske
 def test_all_locked_are_the_rows_that_ci_would_build_as_far_as_the_disk_goes(
     build_calls: Asked, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(locked_rows, "_measure_free_bytes", lambda: 30 * GIGABYTE)
+    monkeypatch.setattr(changed, "_measure_free_bytes", lambda: 30 * GIGABYTE)
     assert code_of(all_locked=True, json=True) == 0
     rows = {row["variant"]: row for row in json.loads(capsys.readouterr().out)["rows"]}
 
@@ -124,7 +124,7 @@ def test_small_rows_come_first_and_a_size_that_is_not_known_does_not_fit() -> No
         CiRow(variant=name, accelerator="cpu", platform="linux/amd64", arch="amd64", disk=size and size * GIGABYTE)
         for name, size in sizes.items()
     ]
-    too_large = dict(locked_rows._list_too_large(rows, 14 * GIGABYTE))
+    too_large = dict(changed._list_too_large(rows, 14 * GIGABYTE))
     assert too_large == {
         "d": "disk: it needs an amount that its lock does not know, and 1 GB are free for it",
         "a": "disk: it needs up to 20 GB, and 1 GB are free for it",

@@ -22,7 +22,7 @@ from drydock.core.files import format_json
 from drydock.inputs.models import MANIFEST, ModelFile, ModelFolder, read_folder
 from drydock.model.record import dump_record
 from drydock.publish.model_push import layers_of
-from tests.support.loaded_bundle import create_bundle, load_bundle
+from tests.support.called_verbs import create_bundle, load_bundle
 
 FILES = {"config.json": b"{}", "model.safetensors": bytes(1000), "sub/vocab.txt": b"a"}
 

@@ -16,8 +16,8 @@ from drydock.core.errors import InputError, UntrustedError
 from drydock.core.project import Project
 from drydock.oci import image_layout
 from drydock.publish.push import list_built_layouts
+from tests.support.called_verbs import create_bundle, load_bundle
 from tests.support.filled_registry import StockedRepository
-from tests.support.loaded_bundle import create_bundle, load_bundle
 from tests.support.local_registry import PLATFORMS, VARIANT
 
 PLATFORM = PLATFORMS[0]

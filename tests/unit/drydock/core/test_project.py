@@ -47,7 +47,7 @@ def test_only_what_differs_is_written_and_never_below(project: Project) -> None:
 
 
 def test_an_installed_drydock_is_not_written(project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("drydock.core.project.INSTALLED", value=True)
+    monkeypatch.setattr("drydock.core.project.INSTALLED", name=True)
     monkeypatch.setattr("drydock.core.project.ROOT", project.below[0])
     alone = Project(project.below[0])
 

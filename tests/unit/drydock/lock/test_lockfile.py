@@ -14,6 +14,7 @@ from drydock.core.errors import StaleError
 from drydock.core.paths import ROOT
 from drydock.core.project import Project
 from drydock.lock.lockfile import (
+    assign_wheels_to_layers,
     check_lock_inputs,
     collect_lock_inputs,
     parse_lock,
@@ -23,7 +24,6 @@ from drydock.lock.lockfile import (
     write_lock,
 )
 from drydock.lock.resolution import _keep_history, resolve_and_write, resolve_variant
-from drydock.lock.wheel_layers import assign_wheels_to_layers
 from drydock.model.bases import DebianBase
 from drydock.model.distributions import Exclusion, Override
 from drydock.model.locked import (

@@ -19,9 +19,9 @@ from drydock.run import forms, kubernetes_manifest
 from drydock.run.container import Container, RunRequest
 from drydock.run.engine import Here
 from drydock.run.option_reasons import format_option_reasons
+from tests.support.called_verbs import run_as, run_on_engine
 from tests.support.containers import GPUS, NODES, PRIVILEGED, RUNTIME, machine, made
 from tests.support.printed_forms import HOSTILE, MODEL, SCHEMAS
-from tests.support.run_options import run_as, run_on_engine
 from tests.unit.drydock.verbs.test_run_verb import FakeHere
 
 

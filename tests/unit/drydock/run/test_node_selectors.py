@@ -19,7 +19,7 @@ from drydock.model.variant import Variant
 from drydock.run import node_selectors
 from drydock.run.container import RunRequest
 from drydock.run.engine import Here
-from tests.support.run_options import run_as, run_on_engine
+from tests.support.called_verbs import run_as, run_on_engine
 from tests.unit.drydock.verbs.test_run_verb import FakeHere
 
 ACCELERATOR, TOPOLOGY = "cloud.google.com/gke-tpu-accelerator", "cloud.google.com/gke-tpu-topology"

@@ -14,8 +14,8 @@ from drydock.engine import daemon
 from drydock.run.container import RunRequest
 from drydock.run.engine import Here, LocalImage
 from drydock.run.needed_image import Building
+from tests.support.called_verbs import run_as, run_on_engine
 from tests.support.containers import machine
-from tests.support.run_options import run_as, run_on_engine
 
 HOST = ROOT / "tests" / "hosts" / "rocm-mi300x-8x" / "host.json"
 IMAGE = "drydock-stand-in/rocm7.2-vllm0.27:abababababab"

@@ -15,9 +15,9 @@ from drydock.core.errors import InputError
 from drydock.run import docker_command, kubernetes_manifest, user_options
 from drydock.run.option_reasons import format_option_reasons
 from entrypoints.core.redact import is_secret
+from tests.support.called_verbs import run_as, run_on_engine
 from tests.support.containers import NODES, RUNTIME, machine, made
 from tests.support.printed_forms import HOSTILE, MODEL, printed, service, variables
-from tests.support.run_options import run_as, run_on_engine
 from tests.support.unknown import UNKNOWN, VALUE
 from tests.unit.drydock.verbs.test_run_verb import CPU, PRINT, FakeHere
 

@@ -9,9 +9,9 @@ import pytest
 from drydock.core.errors import InputError
 from drydock.run import docker_command, user_options
 from drydock.run.container import RunRequest
+from tests.support.called_verbs import run_on_engine
 from tests.support.containers import NODES, machine, made
 from tests.support.printed_forms import MODEL, pod, printed, service
-from tests.support.run_options import run_on_engine
 from tests.unit.drydock.verbs.test_run_verb import PRINT, FakeHere
 
 

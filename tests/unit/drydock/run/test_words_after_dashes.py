@@ -14,9 +14,9 @@ from drydock.core.errors import InputError
 from drydock.model.running import Run
 from drydock.run import kubernetes_manifest
 from drydock.run.container import RunRequest
+from tests.support.called_verbs import run_as, run_on_engine
 from tests.support.containers import GPUS, NODES, PRIVILEGED, RUNTIME, machine, made
 from tests.support.printed_forms import MODEL, printed, service
-from tests.support.run_options import run_as, run_on_engine
 from tests.unit.drydock.verbs.test_run_verb import CPU, ID, FakeHere
 
 

@@ -16,8 +16,7 @@ from drydock.model.record import dump_record
 from drydock.topology import init, planned_file, topology_plan_text
 from drydock.topology.plan_model import PLAN_AT_MOST
 from drydock.topology.topology_file import HOST_AT_MOST, read_topology
-from tests.support.called_verbs import call_verb
-from tests.support.rendered_topology import render_topology
+from tests.support.called_verbs import call_verb, render_topology
 from tests.support.topology_files import HOSTS, SMOLLM2, TRIO, write, write_model
 
 

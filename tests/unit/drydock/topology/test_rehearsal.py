@@ -49,7 +49,7 @@ def test_the_first_of_equal_replicas_is_rehearsed() -> None:
 )
 def test_vllms_answer_is_told(monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any], code: int, text: str) -> None:
     program = f"import sys; print({json.dumps({'rehearsal': {**SAID, **changes}})!r}); sys.exit({code})"
-    monkeypatch.setattr(rehearsal.docker, "docker_argv", lambda _: [sys.executable, "-c", program])
+    monkeypatch.setattr(rehearsal.docker_command, "docker_argv", lambda _: [sys.executable, "-c", program])
 
     answer = rehearsal._run_rehearsal(plan().replicas[0], rank_of("a0"), None)  # type: ignore[arg-type] - not looked at
 
@@ -58,7 +58,7 @@ def test_vllms_answer_is_told(monkeypatch: pytest.MonkeyPatch, changes: dict[str
 
 def test_a_plan_that_fails_in_the_container_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     program = "import sys; sys.stderr.write('log\\ndrydock: no device\\n\\nhint: look\\n'); sys.exit(6)"
-    monkeypatch.setattr(rehearsal.docker, "docker_argv", lambda _: [sys.executable, "-c", program])
+    monkeypatch.setattr(rehearsal.docker_command, "docker_argv", lambda _: [sys.executable, "-c", program])
 
     with pytest.raises(HostError, match="no device"):
         rehearsal._run_rehearsal(plan().replicas[0], rank_of("a0"), None)  # type: ignore[arg-type] - as above

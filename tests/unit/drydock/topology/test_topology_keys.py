@@ -12,7 +12,7 @@ from drydock.model.record import dump_record
 from drydock.topology import topology_keys
 from drydock.topology.render import FORMATS
 from tests.support import topologies
-from tests.support.rendered_topology import render_topology
+from tests.support.called_verbs import render_topology
 
 KEY = "sk-canary.of~the-test=="
 

@@ -19,8 +19,8 @@ from drydock.run import forms, needed_image
 from drydock.run.container import Container, RunRequest
 from drydock.run.docker_command import docker_argv
 from drydock.run.engine import Here, LocalImage
+from tests.support.called_verbs import run_as, run_on_engine
 from tests.support.containers import NODES, machine, made
-from tests.support.run_options import run_as, run_on_engine
 
 MODEL = RunRequest(model="org/model")
 DIGEST = f"sha256:{'ab' * 32}"

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from drydock.core.errors import EngineError, InputError
+from drydock.model.shared_options import SshOptions
 from drydock.topology.playbook import playbook_run
-from drydock.topology.topology_options import SshOptions
 
 
 def test_ansible_gets_no_setting_of_the_users_and_checks_host_keys(

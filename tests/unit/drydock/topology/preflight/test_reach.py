@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from drydock.core.errors import EngineError, InputError, PreflightError
+from drydock.model.shared_options import SshOptions
 from drydock.topology.preflight import reach
 from drydock.topology.preflight.node_request import NodeRequest
 from drydock.topology.preflight.node_response import NodeResponse
-from drydock.topology.topology_options import SshOptions
 from drydock.verbs.topology_check_verb import TopologyCheckOptions, report_findings
 from entrypoints.core.records import Finding
 

@@ -14,7 +14,7 @@ from drydock.topology import planned_file
 from drydock.topology.plan_model import TopologyPlan
 from drydock.topology.render import FORMATS
 from tests.support import topologies
-from tests.support.rendered_topology import render_topology
+from tests.support.called_verbs import render_topology
 from tests.support.topology_files import EXAMPLES, write_model
 
 ONE = topologies.disaggregated(1, 1)

@@ -19,7 +19,7 @@ from drydock.topology.plan_model import Rank, Replica, TopologyPlan
 from drydock.topology.render import FORMATS, render_plan, slurm
 from drydock.topology.render.parts import make_placed_ranks
 from tests.support import topologies
-from tests.support.rendered_topology import render_topology
+from tests.support.called_verbs import render_topology
 from tests.support.topologies import load_unsafe
 
 PLANS = pytest.mark.parametrize("make", topologies.PLANS.values(), ids=list(topologies.PLANS))
