@@ -9,20 +9,21 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from drydock.config.validation import make_record
 from drydock.core.console import log
-from drydock.core.errors import InputError
+from drydock.core.errors import FetchError, InputError
 from drydock.core.files import join_below
 from drydock.inputs import git, git_objects, source_tree, wheels
 from drydock.inputs.downloads import Wanted, download_files
 from drydock.inputs.indexes import make_index_access, read_indexes
 from drydock.inputs.store import Store, whole_folder
 from drydock.inputs.uv import Environment
-from drydock.model.locked import LockedSource
-from drydock.model.variant import SourceCode
+from drydock.model.locked import Lock, LockedSource
+from drydock.model.variant import SourceCode, Variant
 
 
 def resolve_source(
@@ -155,3 +156,46 @@ def _find_named_commit(source: SourceCode, refs: Mapping[str, str]) -> str:
     """Return the commit of the source's tag or branch; empty if the repository has neither."""
     names = (f"refs/tags/{source.ref}^{{}}", f"refs/tags/{source.ref}", f"refs/heads/{source.ref}")
     return next((refs[name] for name in names if name in refs), "")
+
+
+def find_lost_commits(
+    variants: Iterable[Variant], locks: Mapping[str, Lock], env: Mapping[str, str] = os.environ
+) -> Iterator[str]:
+    """Yield a warning for each pinned commit that no tag or branch leads to any more.
+
+    A repository that does not answer, and others of its host, are not queried.
+    """
+    silent: set[str] = set()
+    queried: set[tuple[str, str]] = set()
+    for variant in variants:
+        for source, commit in _list_pinned_commits(variant, locks[variant.id]):
+            host = urlsplit(source.repository).netloc
+            if (source.repository, commit) in queried or host in silent:
+                continue
+            queried.add((source.repository, commit))
+            try:
+                lost = is_lost(source, commit, env)
+            except FetchError:
+                silent.add(host)
+                continue
+            if lost:
+                yield _format_lost_commit(variant, source, commit)
+
+
+def _list_pinned_commits(variant: Variant, lock: Lock) -> Iterator[tuple[SourceCode, str]]:
+    sources_by_name = {source.name: source for source in variant.sources}
+    for pinned in lock.platforms.values():
+        yield from ((sources_by_name[item.name], item.commit) for item in pinned.sources if item.commit)
+
+
+def _format_lost_commit(variant: Variant, source: SourceCode, commit: str) -> str:
+    correct = (
+        f"correct its `commit` in templates/{variant.accelerator}/stacks/{variant.stack}.yaml"
+        if source.commit
+        else f"take the new one with `./inv lock --target {variant.id} --upgrade-package {source.name}`"
+    )
+    return (
+        f"WARNING: {variant.id}: {source.name}: {source.ref} of {source.repository} does not lead to {commit} any more;"
+        f" its host may delete it. Keep it: `./inv fetch --target {variant.id}`, then `./inv bundle create`;"
+        f" or {correct}"
+    )

@@ -77,7 +77,7 @@ def serve_topology(project: Project, name: str, model: Path, image: str, router:
     Raises the DrydockError of any step; the last lines of what did not start are logged.
     """
     with tempfile.TemporaryDirectory(prefix="drydock-demo-") as folder:
-        file = _plan_demo(project, Path(folder), SHAPES[name], model, image, router)
+        file = plan_demo_topology(project, Path(folder), SHAPES[name], model, image, router)
         plan, output = read_plan(file), Path(folder, "running")
         try:
             up.write_files_to_start(project, plan, up.COMPOSE, output, {})
@@ -103,7 +103,9 @@ def remove_volumes(project: str) -> None:
         volume.remove()
 
 
-def _plan_demo(project: Project, folder: Path, shape: Arrangement, model: Path, image: str, router: str) -> Path:
+def plan_demo_topology(
+    project: Project, folder: Path, shape: Arrangement, model: Path, image: str, router: str
+) -> Path:
     """Record this machine, write a topology of containers on it, and plan it; return the plan's file."""
     log("recording this machine, and planning")
     record_demo_host(folder, image)

@@ -24,7 +24,7 @@ from drydock.core.console import log
 from drydock.core.errors import DrydockError, HostError, InputError, StaleError
 from drydock.core.files import format_json, parse_json_object, read_bounded
 from drydock.core.project import Project
-from drydock.lock import following, lock_warnings, lockfile
+from drydock.lock import following, lockfile, unresolved_inputs
 from drydock.model.locked import Lock
 from drydock.model.record import dump_record
 from drydock.model.row_record import FILE, HostPlan, RowRecord, Upgraded
@@ -127,8 +127,8 @@ def lock_and_render(
 
     lock_paths = resolution.resolve_and_write(project, [variant], start_locks=start_locks)
     lock = lockfile.read_lock(lockfile.path_of_lock(project, variant.id))
-    if missing := lock_warnings.list_unresolved_inputs({variant.id: lock}):
-        errors.append(lock_warnings.unresolved_error(missing))
+    if missing := unresolved_inputs.list_unresolved_inputs({variant.id: lock}):
+        errors.append(unresolved_inputs.unresolved_error(missing))
     return [*lock_paths, *write_row_files(project, variant, lock, upgraded=upgraded)]
 
 

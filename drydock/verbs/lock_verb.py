@@ -48,8 +48,8 @@ def lock_variants(
 
     Raises UnresolvedError if a named variant keeps an unresolved input, InputError for wrong options.
     """
-    from drydock.inputs import overrides, supplied
-    from drydock.lock import lock_warnings, lockfile, resolution, upgrade_policy
+    from drydock.inputs import overrides, sources, supplied
+    from drydock.lock import lockfile, resolution, unresolved_inputs, upgrade_policy
     from drydock.projects import stale_files
 
     # What may move, and which folders the user names.
@@ -77,17 +77,17 @@ def lock_variants(
     }
     for name, text in changes.items():
         log(f"{name}:\n{text.rstrip()}")
-    for line in lock_warnings.find_lost_commits(variants, after, env):
+    for line in sources.find_lost_commits(variants, after, env):
         log(line)
     stale = stale_files.report_stale_files(project) if lock_paths else ()
     paths = [project.name_of(path) for path in lock_paths]
-    missing = lock_warnings.list_unresolved_inputs(after)
+    missing = unresolved_inputs.list_unresolved_inputs(after)
     if options.json:
         write_output(format_json({"wrote": paths, "changes": changes, "stale": stale, "unresolved": missing}))
     else:
         log("\n".join(f"wrote {path}" for path in paths) or "nothing to change")
     if missing and options.target:
-        raise lock_warnings.unresolved_error(missing)
+        raise unresolved_inputs.unresolved_error(missing)
     if missing:
         log(f"{len(missing)} variants have unresolved inputs: `./inv matrix --unlocked` lists them")
 

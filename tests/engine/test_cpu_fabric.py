@@ -10,7 +10,6 @@ from pathlib import Path
 
 import docker
 import pytest
-import yaml
 from docker.errors import NotFound
 from testcontainers.core.network import Network
 
@@ -64,10 +63,7 @@ def cache() -> Iterator[None]:
 
 @pytest.mark.usefixtures("cache")
 def test_the_check_of_a_topology_measures_over_its_nodes(built: build.Built, model: Path, tmp_path: Path) -> None:
-    demo_topology.record_demo_host(tmp_path, built.image)
-    file = tmp_path / "topology.yaml"
-    subnet = demo_topology.free_subnet()
-    file.write_text(yaml.safe_dump(demo_topology.make_demo_topology(demo_topology.SHAPES["tp3"], model, subnet)))
+    file = demo_topology.plan_demo_topology(DRYDOCK, tmp_path, demo_topology.SHAPES["tp3"], model, built.image, "")
     findings = find_node_findings(DRYDOCK, TopologyCheckOptions(file=str(file), format="compose", fabric=True))
 
     assert [finding for finding in findings if finding.severity == "FAIL"] == []

@@ -137,7 +137,7 @@ def test_a_list_of_documents_that_the_registry_does_not_have_ends(
     base = upstream.push("v0.33.0")
     put_document(upstream, base, f"{base['digest'].replace(':', '-')}.sbom")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("drydock.publish.upstream.MOST_DOCUMENTS", 2)
+        patch.setattr("drydock.adopt.upstream_documents.MOST_DOCUMENTS", 2)
         absent = [{"digest": digest_of(bytes([number])), "artifactType": "x"} for number in range(9)]
         patch.setattr(Manifests, "referrers", lambda *_: absent)
         adopted = adopt_verb.adopt_base(project, options(upstream, f"{other.host}/acme/endless"))

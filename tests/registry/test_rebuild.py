@@ -49,7 +49,7 @@ def small(tmp_path_factory: pytest.TempPathFactory, real: Lock) -> Small:
 @pytest.fixture
 def done(registry: Registry, small: Small, monkeypatch: pytest.MonkeyPatch) -> Published:
     monkeypatch.setenv("DRYDOCK_CACHE", str(small.cache))
-    return publish(small.root, f"{registry.host}/small", release="1.0.0")
+    return publish(small.root, f"{registry.host}/small", VARIANT, release="1.0.0")
 
 
 @contextlib.contextmanager
@@ -89,7 +89,7 @@ def test_a_stand_in_variant_is_published_pulled_started_verified_and_audited(
     small = Small(tmp_path / "small", real, row)
     small.record(small.build()["digest"])
     monkeypatch.setenv("DRYDOCK_CACHE", str(small.cache))
-    publication = publish(small.root, f"{registry.host}/stand-ins", release="1.0.0")
+    publication = publish(small.root, f"{registry.host}/stand-ins", VARIANT, release="1.0.0")
     with pulled(publication.image) as image:
         words = ("serve", "--root", f"/hosts/{STAND_INS[row]}", "--exec", "--model", MODEL)
         ran = run_container(image, *words, **make_operator_options(write_model(tmp_path / "model")))

@@ -23,10 +23,10 @@ from drydock.config.project_choice import DRYDOCK
 from drydock.core.errors import FetchError, InputError, UnresolvedError
 from drydock.core.paths import ROOT
 from drydock.core.project import Project
-from drydock.inputs import wheels
+from drydock.inputs import sources, wheels
 from drydock.inputs.store import default_store
 from drydock.inputs.uv import ResolveRequest
-from drydock.lock import lock_warnings, lockfile
+from drydock.lock import lockfile
 from drydock.model.locked import LockedImageBase
 from drydock.model.variant import Variant
 from drydock.projects import stale_files
@@ -394,7 +394,7 @@ def test_a_commit_that_its_branch_no_longer_leads_to_is_a_warning(site: Site) ->
     variant = site.variant("gaudi2")
     site.offer("gaudi2")
     pins = {variant.id: lockfile.read_lock(site.path("gaudi2"))}
-    (warning,) = [line for line in lock_warnings.find_lost_commits([variant], pins) if "vllm-fork:" in line]
+    (warning,) = [line for line in sources.find_lost_commits([variant], pins) if "vllm-fork:" in line]
 
     assert "aice/v1.22.0 of https://github.com/HabanaAI/vllm-fork.git does not lead to 17a7946f4" in warning
     assert "`./inv fetch --target habana1.22-fork0.9`" in warning
