@@ -10,6 +10,7 @@ import shutil
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from drydock.config.matrix import find_variant, read_matrix
 from drydock.config.project_choice import read_settings
@@ -20,6 +21,7 @@ from drydock.core.files import format_json
 from drydock.core.paths import PROGRAM, ROOT
 from drydock.core.project import Project
 from drydock.inputs import others
+from drydock.model.record import Record, dump_record
 from drydock.model.variant import Variant
 
 FOUNDATIONS = "DRYDOCK_FOUNDATIONS"
@@ -107,6 +109,13 @@ def choose_variants(target: str) -> Sequence[Variant]:
 def terminal_columns() -> int:
     """Return the width of the terminal; 100 if standard output is not one."""
     return shutil.get_terminal_size((100, 24)).columns if sys.stdout.isatty() else 100
+
+
+def write_result(result: Any, text: str, *, json: bool) -> None:
+    """Print the result of a verb: as JSON, in which each record is an object, or else the text for people."""
+    if json:
+        text = format_json(result, lambda part: dump_record(part) if isinstance(part, Record) else part._asdict())
+    write_output(text)
 
 
 def report_written(paths: Iterable[Path], *, json: bool = False) -> None:

@@ -41,9 +41,13 @@ SLOWEST = 10_000
 _TOO_DEEP = f"nested deeper than {DEEPEST} levels"
 
 
-def format_json(value: Any) -> str:
-    """Return sorted, indented JSON that ends with a newline, as it is printed and committed."""
-    return orjson.dumps(value, option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS | orjson.OPT_APPEND_NEWLINE).decode()
+def format_json(value: Any, default: Callable[[Any], Any] | None = None) -> str:
+    """Return sorted, indented JSON that ends with a newline, as it is printed and committed.
+
+    `default` turns what is no JSON value into one.
+    """
+    options = orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS | orjson.OPT_APPEND_NEWLINE
+    return orjson.dumps(value, default, options).decode()
 
 
 def format_compact_json(value: Any) -> str:

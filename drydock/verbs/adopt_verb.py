@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from drydock.cli.task_helpers import here
+from drydock.cli.task_helpers import here, write_result
 from drydock.cli.verb import Verb
-from drydock.core.console import log, write_output
+from drydock.core.console import log
 from drydock.core.errors import InputError
 from drydock.core.files import format_json
 from drydock.core.project import Project
@@ -62,7 +62,7 @@ def adopt_image(options: AdoptOptions) -> None:
     from drydock.adopt import adopted_image
 
     adopted = adopt_base(here(), options)
-    write_output(format_json(dump_record(adopted)) if options.json else adopted_image.format_adopted(adopted))
+    write_result(adopted, adopted_image.format_adopted(adopted), json=options.json)
 
 
 def adopt_base(project: Project, options: AdoptOptions) -> AdoptedImage:

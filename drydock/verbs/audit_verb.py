@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from drydock.cli.task_helpers import choose_variants, here, require_target
+from drydock.cli.task_helpers import choose_variants, here, require_target, write_result
 from drydock.cli.verb import Verb
-from drydock.core.console import write_output
-from drydock.core.files import format_json
-from drydock.model.record import dump_record
 from drydock.model.shared_options import AdvisoryOptions, JsonOption, PlatformOption
 
 
@@ -28,10 +25,10 @@ def audit_row(options: AuditOptions) -> None:
     if options.advisories or options.database:
         pinned = read_pinned(here(), choose_variants(options.target))
         advisories = look_up(pinned, choose_database(options.database), options.ignore)
-        write_output(format_json(dump_record(advisories)) if options.json else format_advisories(advisories))
+        write_result(advisories, format_advisories(advisories), json=options.json)
         raise_if_found(advisories)
         return
     target = require_target("audit", options.target, "--advisories alone covers every variant")
     audited = audit.audit_job(prepare_job(here(), target, BuildOptions(platform=options.platform or None)))
-    write_output(format_json(dump_record(audited)) if options.json else audit.format_audit(audited))
+    write_result(audited, audit.format_audit(audited), json=options.json)
     audit.enforce_hardening(audited)

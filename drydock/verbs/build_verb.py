@@ -7,14 +7,11 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from drydock.cli.task_helpers import foundations_of, here
+from drydock.cli.task_helpers import foundations_of, here, write_result
 from drydock.cli.verb import Verb
 from drydock.config.matrix import find_variant, read_matrix
-from drydock.core.console import write_output
 from drydock.core.errors import InputError
-from drydock.core.files import format_json
 from drydock.core.project import Project
-from drydock.model.record import dump_record
 from drydock.model.shared_options import (
     BuilderOption,
     ContextOption,
@@ -101,7 +98,7 @@ def build_rows(options: BuildRowsOptions) -> None:
         built = build.build_image(
             job, builder=next(iter(builders), None), no_cache=options.no_cache, may_pull=not options.offline, pull=pull
         )
-        write_output(format_json(dump_record(built)) if options.json else f"{built.image}\n{built.digest}\n")
+        write_result(built, f"{built.image}\n{built.digest}\n", json=options.json)
         return
 
     from drydock.build import many
@@ -119,11 +116,7 @@ def build_rows(options: BuildRowsOptions) -> None:
     settings = many.ManyOptions(builders, options.no_cache, may_pull=not options.offline, pull=pull)
     outcomes = {outcome.variant: outcome for outcome in (*failures, *many.build_all(jobs, settings))}
     results = [*(outcomes[variant.id] for variant in rows), *left_out]
-    write_output(
-        format_json({"rows": [dump_record(outcome) for outcome in results]})
-        if options.json
-        else many.format_build_outcomes(results)
-    )
+    write_result({"rows": results}, many.format_build_outcomes(results), json=options.json)
     sys.exit(max((outcome.exit_code for outcome in results), default=0))
 
 

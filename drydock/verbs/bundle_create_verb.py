@@ -6,15 +6,13 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from drydock.cli.task_helpers import here
+from drydock.cli.task_helpers import here, write_result
 from drydock.cli.verb import Verb
 from drydock.config.matrix import find_variant, read_matrix
-from drydock.core.console import write_output
 from drydock.core.errors import InputError
-from drydock.core.files import disk_full, format_json
+from drydock.core.files import disk_full
 from drydock.core.paths import cache_home
 from drydock.core.project import Project
-from drydock.model.record import dump_record
 from drydock.model.shared_options import JsonOption
 
 if TYPE_CHECKING:
@@ -40,7 +38,7 @@ def create_bundle(options: BundleCreateOptions) -> None:
     from drydock.bundle import create
 
     created = write_bundle(here(), options)
-    write_output(format_json(dump_record(created)) if options.json else create.format_created_bundle(created))
+    write_result(created, create.format_created_bundle(created), json=options.json)
 
 
 def write_bundle(project: Project, options: BundleCreateOptions) -> Created:

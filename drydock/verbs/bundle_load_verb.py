@@ -6,12 +6,9 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from drydock.cli.task_helpers import here
+from drydock.cli.task_helpers import here, write_result
 from drydock.cli.verb import Verb
-from drydock.core.console import write_output
-from drydock.core.files import format_json
 from drydock.core.project import Project
-from drydock.model.record import dump_record
 from drydock.model.shared_options import ContextOption, JsonOption
 
 if TYPE_CHECKING:
@@ -41,7 +38,7 @@ def load_bundle(options: BundleLoadOptions) -> None:
     from drydock.bundle import load
 
     loaded = load_trusted(here(), options)
-    write_output(format_json(dump_record(loaded)) if options.json else load.format_loaded_bundle(loaded))
+    write_result(loaded, load.format_loaded_bundle(loaded), json=options.json)
 
 
 def load_trusted(project: Project, options: BundleLoadOptions) -> Loaded:

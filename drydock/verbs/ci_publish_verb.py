@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from drydock.cli.task_helpers import foundations_of, here
+from drydock.cli.task_helpers import foundations_of, here, write_result
 from drydock.cli.verb import Verb
-from drydock.core.console import write_output
-from drydock.core.files import format_json
-from drydock.model.record import dump_record
 from drydock.model.shared_options import JsonOption, RowOption
 from drydock.verbs.publish_verb import PublishOptions, publish_row
 
@@ -35,4 +32,4 @@ def publish_from_ci(options: CiPublishOptions) -> None:
     published = publish_row(here(), options.registry.lower(), what)
     if foundations := foundations_of(""):
         publishing.push_foundation(here(), options.target, foundations, options.sign_key)
-    write_output(format_json(dump_record(published)) if options.json else push.format_published_image(published))
+    write_result(published, push.format_published_image(published), json=options.json)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from drydock.cli.task_helpers import after_dashes, here, terminal_columns
+from drydock.cli.task_helpers import after_dashes, here, terminal_columns, write_result
 from drydock.cli.verb import Verb
-from drydock.core.console import write_output
-from drydock.core.files import format_json
 from drydock.model.shared_options import JsonOption
 
 
@@ -40,9 +38,9 @@ def compare_versions(options: CompareOptions) -> None:
     new = find_served_version(here(), "--to", options.to)
     hosts = find_recorded_hosts(here(), options.root, old, new)
     comparison = compare_command(here(), command, old, new, hosts, options.model)
-    write_output(
-        format_json(verdict_text.make_comparison_json(comparison, every=options.all))
-        if options.json
-        else verdict_text.format_comparison(comparison, terminal_columns(), every=options.all)
+    write_result(
+        verdict_text.make_comparison_json(comparison, every=options.all),
+        verdict_text.format_comparison(comparison, terminal_columns(), every=options.all),
+        json=options.json,
     )
     verdict_text.raise_verdict(comparison)

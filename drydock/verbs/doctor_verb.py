@@ -7,12 +7,11 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from drydock.cli.task_helpers import here
+from drydock.cli.task_helpers import here, write_result
 from drydock.cli.verb import Verb
 from drydock.config.matrix import find_variant, read_matrix
-from drydock.core.console import spell_commands, write_output
+from drydock.core.console import spell_commands
 from drydock.core.errors import DrydockError
-from drydock.core.files import format_json
 from drydock.core.project import Project
 from drydock.model.shared_options import JsonOption
 from drydock.model.variant import Variant
@@ -34,10 +33,7 @@ def examine_machine(options: DoctorOptions) -> None:
     from drydock.build import doctor_questions
 
     answers = ask_machine(here(), find_variant(read_matrix(here()), options.target) if options.target else None)
-    if options.json:
-        write_output(format_json({"checks": [answer._asdict() for answer in answers]}))
-    else:
-        write_output(spell_commands(doctor_questions.format_diagnoses(answers)))
+    write_result({"checks": answers}, spell_commands(doctor_questions.format_diagnoses(answers)), json=options.json)
     sys.exit(doctor_questions.choose_exit_code(answers))
 
 

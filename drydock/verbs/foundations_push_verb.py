@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from drydock.cli.task_helpers import choose_variants, foundations_of, here
+from drydock.cli.task_helpers import choose_variants, foundations_of, here, write_result
 from drydock.cli.verb import Verb
-from drydock.core.console import write_output
-from drydock.core.files import format_json
-from drydock.model.record import dump_record
 from drydock.model.shared_options import SharedFoundations, SignOptions
 
 
@@ -28,7 +25,4 @@ def push_foundations(options: FoundationsPushOptions) -> None:
     pushed = foundations.push_foundations(
         here(), choose_variants(options.target), where, signer, insecure=options.insecure
     )
-    if options.json:
-        write_output(format_json({"pushed": [dump_record(foundation) for foundation in pushed]}))
-    else:
-        write_output(foundations.format_pushed_foundations(pushed))
+    write_result({"pushed": pushed}, foundations.format_pushed_foundations(pushed), json=options.json)

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from drydock.cli.task_helpers import foundations_of, here
+from drydock.cli.task_helpers import foundations_of, here, write_result
 from drydock.cli.verb import Verb
-from drydock.core.console import write_output
-from drydock.core.files import format_json
-from drydock.model.record import dump_record
 from drydock.model.shared_options import PruneOptions, SharedFoundations
 
 
@@ -30,7 +27,4 @@ def list_foundations(options: FoundationsOptions) -> None:
     where = foundations_of(options.registry, "--registry")
     repository, shared = foundation_use.list_shared_foundations(here(), where, options.keep, insecure=options.insecure)
     shared = foundation_use.prune_foundations(repository, shared, yes=options.yes) if options.prune else shared
-    if options.json:
-        write_output(format_json({"foundations": [dump_record(foundation) for foundation in shared]}))
-    else:
-        write_output(foundation_use.format_uses(shared))
+    write_result({"foundations": shared}, foundation_use.format_uses(shared), json=options.json)

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from drydock.cli.task_helpers import here
+from drydock.cli.task_helpers import here, write_result
 from drydock.cli.verb import Verb
-from drydock.core.console import write_output
-from drydock.core.files import format_json
-from drydock.model.record import dump_record
 from drydock.model.shared_options import AdvisoryOptions, JsonOption, TrustOptions
 
 
@@ -42,11 +39,11 @@ def audit_image(options: ImageAuditOptions) -> None:
     if options.advisories or options.database:
         pinned = read_listed(image, platforms, signatures)
         advisories = look_up(pinned, choose_database(options.database), options.ignore)
-        write_output(format_json(dump_record(advisories)) if options.json else format_advisories(advisories))
+        write_result(advisories, format_advisories(advisories), json=options.json)
         raise_if_found(advisories)
         return
     audits = [audit.examine_published(here(), image, platform) for platform in platforms]
     text = "".join(map(audit.format_audit, audits))
-    write_output(format_json({"images": [dump_record(audited) for audited in audits]}) if options.json else text)
+    write_result({"images": audits}, text, json=options.json)
     for audited in audits:
         audit.enforce_hardening(audited)

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from drydock.cli.task_helpers import here
+from drydock.cli.task_helpers import here, write_result
 from drydock.cli.verb import Verb
-from drydock.core.console import write_output
-from drydock.core.files import format_json
-from drydock.model.record import dump_record
 from drydock.model.shared_options import InsecureOption, JsonOption
 
 
@@ -30,4 +27,4 @@ def compare_images(options: ImageDiffOptions) -> None:
     for reference in (options.old, options.new):
         refuse_row_name(here(), reference)
     difference = image_diff.diff_images(options.old, options.new, platform=options.platform, insecure=options.insecure)
-    write_output(format_json(dump_record(difference)) if options.json else image_diff.format_image_diff(difference))
+    write_result(difference, image_diff.format_image_diff(difference), json=options.json)

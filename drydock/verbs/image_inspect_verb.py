@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from drydock.cli.task_helpers import here
+from drydock.cli.task_helpers import here, write_result
 from drydock.cli.verb import Verb
-from drydock.core.console import write_output
-from drydock.core.files import format_json
-from drydock.model.record import dump_record
 from drydock.model.shared_options import InsecureOption, JsonOption
 
 
@@ -25,4 +22,4 @@ def inspect_image(options: ImageOptions) -> None:
 
     refuse_row_name(here(), options.reference)
     inspected = image.inspect_image(options.reference, insecure=options.insecure)
-    write_output(format_json(dump_record(inspected)) if options.json else image.format_inspected(inspected))
+    write_result(inspected, image.format_inspected(inspected), json=options.json)

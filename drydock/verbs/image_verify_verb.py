@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from drydock.cli.task_helpers import here
+from drydock.cli.task_helpers import here, write_result
 from drydock.cli.verb import Verb
 from drydock.core.console import write_output
-from drydock.core.files import format_json
-from drydock.model.record import dump_record
 from drydock.model.shared_options import BuilderOption, JsonOption, StatementOptions, TrustOptions, VerboseOption
 
 
@@ -42,7 +40,7 @@ def verify_image(options: ImageVerifyOptions) -> None:
     )
     trusted = verify_published.verify_reference(here(), options.reference, settings)
     if not options.statement:
-        write_output(format_json(dump_record(trusted)) if options.json else verify_published.format_trusted(trusted))
+        write_result(trusted, verify_published.format_trusted(trusted), json=options.json)
         return
     from drydock.prove import served_statement
 

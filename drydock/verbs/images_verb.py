@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import datetime as dt
 
-from drydock.cli.task_helpers import here
+from drydock.cli.task_helpers import here, write_result
 from drydock.cli.verb import Verb
-from drydock.core.console import write_output
-from drydock.core.files import format_json
 from drydock.model.shared_options import JsonOption, PruneOptions
 
 
@@ -28,7 +26,4 @@ def list_images(options: ImagesOptions) -> None:
     options.check_prune()
     images = engine_images.list_engine_images(here())
     images = engine_images.prune_images(images, yes=options.yes) if options.prune else images
-    if options.json:
-        write_output(format_json({"images": [image._asdict() for image in images]}))
-    else:
-        write_output(engine_images.format_images(images, dt.datetime.now(dt.UTC)))
+    write_result({"images": images}, engine_images.format_images(images, dt.datetime.now(dt.UTC)), json=options.json)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Literal
 
-from drydock.cli.task_helpers import terminal_columns
+from drydock.cli.task_helpers import terminal_columns, write_result
 from drydock.cli.verb import Verb
 from drydock.config.matrix import find_matching_variants
 from drydock.core.console import write_output
-from drydock.core.files import format_json
 from drydock.model.shared_options import JsonOption
 
 
@@ -41,8 +40,4 @@ def list_matrix(options: MatrixOptions) -> None:
     if options.explain:
         write_output(matrix_table.explain_rows(project, variants, rows, whole=bool(options.target), json=options.json))
     else:
-        write_output(
-            format_json({"variants": rows})
-            if options.json
-            else matrix_table.format_matrix_table(rows, terminal_columns())
-        )
+        write_result({"variants": rows}, matrix_table.format_matrix_table(rows, terminal_columns()), json=options.json)

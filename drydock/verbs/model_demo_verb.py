@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+from drydock.cli.task_helpers import write_result
 from drydock.cli.verb import Verb
 from drydock.config.project_choice import DRYDOCK
-from drydock.core.console import write_output
 from drydock.core.errors import InputError
-from drydock.core.files import format_json
 from drydock.model.shared_options import JsonOption, OfflineOption
 
 
@@ -30,4 +29,4 @@ def make_demo_model(options: ModelDemoOptions) -> None:
         raise InputError(f"unknown model {options.name!r}, expected smollm2")
     image = build.build_image(prepare_job(DRYDOCK, "cpu", BuildOptions(offline=options.offline))).image
     folder = str(smollm2.make_small_model(image, offline=options.offline))
-    write_output(format_json({"folder": folder}) if options.json else f"{folder}\n")
+    write_result({"folder": folder}, f"{folder}\n", json=options.json)

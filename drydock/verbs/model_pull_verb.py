@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from drydock.cli.task_helpers import write_result
 from drydock.cli.verb import Verb
-from drydock.core.console import write_output
-from drydock.core.files import format_json
-from drydock.model.record import dump_record
 from drydock.model.shared_options import JsonOption, VerboseOption
 
 
@@ -38,4 +36,4 @@ def pull_model(options: ModelPullOptions) -> None:
     pulled = models.pull_model(
         options.name, Path(options.output), revision=options.revision, where=where, everything=options.everything
     )
-    write_output(format_json(dump_record(pulled)) if options.json else models.format_pulled(pulled))
+    write_result(pulled, models.format_pulled(pulled), json=options.json)

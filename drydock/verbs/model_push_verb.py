@@ -5,10 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from drydock.cli.task_helpers import write_result
 from drydock.cli.verb import Verb
-from drydock.core.console import write_output
-from drydock.core.files import format_json
-from drydock.model.record import dump_record
 from drydock.model.shared_options import InsecureOption, JsonOption, SignOptions
 
 if TYPE_CHECKING:
@@ -30,7 +28,7 @@ def push_model(options: ModelPushOptions) -> None:
     from drydock.publish import model_push
 
     pushed = push_folder(options)
-    write_output(format_json(dump_record(pushed)) if options.json else model_push.format_pushed_model(pushed))
+    write_result(pushed, model_push.format_pushed_model(pushed), json=options.json)
 
 
 def push_folder(options: ModelPushOptions) -> PushedModel:

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from drydock.cli.task_helpers import choose_variants, here
+from drydock.cli.task_helpers import choose_variants, here, write_result
 from drydock.cli.verb import Verb
-from drydock.core.console import write_output
-from drydock.core.files import format_json
-from drydock.model.record import dump_record
 from drydock.model.shared_options import JsonOption, RowOrAllOption
 
 
@@ -22,5 +19,5 @@ def list_outdated(options: OutdatedOptions) -> None:
     from drydock.lock.drift.drift_record import format_drift
 
     drift = drift_search.find_drift(here(), choose_variants(options.target), LiveUpstream())
-    write_output(format_json(dump_record(drift)) if options.json else format_drift(drift))
+    write_result(drift, format_drift(drift), json=options.json)
     drift_search.raise_if_found(drift)

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from drydock.cli.task_helpers import here
+from drydock.cli.task_helpers import here, write_result
 from drydock.cli.verb import Verb
-from drydock.core.console import write_output
-from drydock.core.files import format_json
-from drydock.model.record import dump_record
 from drydock.model.shared_options import InsecureOption, JsonOption, SignOptions
 
 
@@ -25,4 +22,4 @@ def push_project(options: ProjectPushOptions) -> None:
 
     signer = choose_signer(options, insecure=options.insecure)
     pushed = project_push.push_project(here(), options.name, signer, insecure=options.insecure)
-    write_output(format_json(dump_record(pushed)) if options.json else project_push.format_from_line(pushed))
+    write_result(pushed, project_push.format_from_line(pushed), json=options.json)

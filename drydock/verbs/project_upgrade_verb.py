@@ -6,12 +6,11 @@ import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
-from drydock.cli.task_helpers import here
+from drydock.cli.task_helpers import here, write_result
 from drydock.cli.verb import Verb
 from drydock.config.matrix import read_matrix
 from drydock.core.console import log, spell_commands, write_output
 from drydock.core.errors import DrydockError, InputError, StaleError, raise_all_errors
-from drydock.core.files import format_json
 from drydock.core.project import Project
 from drydock.model.shared_options import JsonOption
 
@@ -64,10 +63,11 @@ def upgrade_rows(project: Project, options: ProjectUpgradeOptions) -> None:
             changed_paths += ci_requirements.write_requirements(project, own_wheel.find_own_wheel())
 
     written = {"wrote": [project.name_of(path) for path in changed_paths]} if options.write else {}
-    if options.json:
-        write_output(format_json(row_changes.dump_upgrade(compared) | written))
-    else:
-        write_output(spell_commands(row_changes.format_row_changes(compared)))
+    write_result(
+        row_changes.dump_upgrade(compared) | written,
+        spell_commands(row_changes.format_row_changes(compared)),
+        json=options.json,
+    )
     if options.write:
         log("\n".join(f"wrote {name}" for name in written["wrote"]) or "nothing to do")
         raise_all_errors(errors)

@@ -5,14 +5,11 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from drydock.cli.task_helpers import here, registry_of
+from drydock.cli.task_helpers import here, registry_of, write_result
 from drydock.cli.verb import Verb
 from drydock.config.matrix import find_variant, read_matrix
-from drydock.core.console import write_output
 from drydock.core.errors import InputError
-from drydock.core.files import format_json
 from drydock.core.project import Project
-from drydock.model.record import dump_record
 from drydock.model.shared_options import InsecureOption, JsonOption, RowOption, SignOptions
 
 if TYPE_CHECKING:
@@ -58,7 +55,7 @@ def publish_images(options: PublishOptions) -> None:
     from drydock.publish import push
 
     published = publish_row(here(), registry_of(options.registry), options)
-    write_output(format_json(dump_record(published)) if options.json else push.format_published_image(published))
+    write_result(published, push.format_published_image(published), json=options.json)
 
 
 def publish_row(project: Project, registry: str, options: PublishOptions) -> Published:

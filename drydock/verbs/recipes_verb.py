@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from drydock.cli.task_helpers import here
+from drydock.cli.task_helpers import here, write_result
 from drydock.cli.verb import Verb
-from drydock.core.console import log, write_output
+from drydock.core.console import log
 from drydock.core.errors import StaleError
-from drydock.core.files import format_json, parse_any_json
+from drydock.core.files import parse_any_json
 from drydock.core.project import Project
 from drydock.model.shared_options import JsonOption
 
@@ -33,10 +33,9 @@ def take_recipes(options: RecipesOptions) -> None:
     from drydock.compare import recipe_plans
 
     update = update_recipes(here(), options)
-    if options.json:
-        write_output(format_json(recipe_plans.dump_recipes_update(update, here())))
-    else:
-        write_output(recipe_plans.format_update(update, here()))
+    write_result(
+        recipe_plans.dump_recipes_update(update, here()), recipe_plans.format_update(update, here()), json=options.json
+    )
 
 
 def update_recipes(project: Project, options: RecipesOptions) -> RecipesUpdate:

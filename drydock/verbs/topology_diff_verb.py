@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from drydock.cli.task_helpers import here
+from drydock.cli.task_helpers import here, write_result
 from drydock.cli.verb import Verb
-from drydock.core.console import write_output
-from drydock.core.files import format_json
 from drydock.model.shared_options import JsonOption, PlannedOptions
 
 
@@ -27,8 +25,4 @@ def compare_topologies(options: TopologyDiffOptions) -> None:
 
     plans = planned_file.plan_two_files(here(), Path(options.old), Path(options.new), options.model, options.target)
     changes = plan_diff.compare_topology_plans(*plans)
-    write_output(
-        format_json([change._asdict() for change in changes])
-        if options.json
-        else plan_diff.format_plan_changes(changes)
-    )
+    write_result(changes, plan_diff.format_plan_changes(changes), json=options.json)

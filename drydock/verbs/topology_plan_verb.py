@@ -5,11 +5,10 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from drydock.cli.task_helpers import here
+from drydock.cli.task_helpers import here, write_result
 from drydock.cli.verb import Verb
-from drydock.core.console import log, write_output
-from drydock.core.files import explain_unwritable, format_json, write_atomically
-from drydock.model.record import dump_record
+from drydock.core.console import log
+from drydock.core.files import explain_unwritable, write_atomically
 from drydock.model.shared_options import JsonOption, PlannedOptions
 
 
@@ -33,7 +32,7 @@ def plan_topology(options: TopologyPlanOptions) -> None:
     if options.html:
         with explain_unwritable(Path(options.html), "--html"):
             write_atomically(Path(options.html), topology_page.render_topology_page(plan))
-    write_output(format_json(dump_record(plan)) if options.json else topology_plan_text.format_topology_plan(plan))
+    write_result(plan, topology_plan_text.format_topology_plan(plan), json=options.json)
     if options.rehearse:
         outcomes = set()
         for answer in rehearsal.rehearse_topology(here(), plan, Path(options.file), options.model):

@@ -5,10 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal
 
-from drydock.cli.task_helpers import here
+from drydock.cli.task_helpers import here, write_result
 from drydock.cli.verb import Verb
-from drydock.core.console import write_output
-from drydock.core.files import format_json
 from drydock.model.shared_options import JsonOption, PlannedOptions
 
 
@@ -35,7 +33,4 @@ def render_topology(options: TopologyRenderOptions) -> None:
     plan = plan_topology_file(here(), file, options.model, options.target)
     hosts = find_host_commands(file, plan, options.root)
     written = write_plan(here(), plan, options.format, Path(options.output), hosts)
-    if options.json:
-        write_output(format_json({"wrote": [*map(str, written)]}))
-    else:
-        write_output("".join(f"wrote {path}\n" for path in written))
+    write_result({"wrote": [*map(str, written)]}, "".join(f"wrote {path}\n" for path in written), json=options.json)

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from drydock.cli.task_helpers import here
+from drydock.cli.task_helpers import here, write_result
 from drydock.cli.verb import Verb
 from drydock.core.console import write_output
 from drydock.core.errors import InputError
-from drydock.core.files import format_json
-from drydock.model.record import dump_record
 from drydock.model.shared_options import BuilderOption, JsonOption, StatementOptions, VerboseOption
 
 
@@ -49,7 +47,7 @@ def rebuild_row(options: RebuildOptions) -> None:
     verified = rebuild.verify_build(
         job, builder=builder, recording=options.record, from_foundation=options.from_foundation
     )
-    write_output(format_json(dump_record(verified)) if options.json else f"{verified.first}\n{verified.second}\n")
+    write_result(verified, f"{verified.first}\n{verified.second}\n", json=options.json)
     rebuild.settle_verification(job, verified, recording=options.record, builder=builder)
 
 
