@@ -158,15 +158,25 @@ def prove(job: Job, outcomes: Mapping[str, Sequence[Outcome]], digests: Mapping[
     inputs = {FOUNDATION: job.foundation_key, IMAGE: job.inputs_sha256}
     proven: dict[str, dict[str, proof.Evidence]] = {}
     for subject, results in outcomes.items():
-        failed = dict.fromkeys(proof.list_failed_tiers(results), inputs[subject])
-        evidence = {
-            tier: image_record.make_evidence(
-                DRYDOCK, digests[subject] or digest_of_tested(job, subject), inputs[subject], tests
-            )
-            for tier, tests in proof.group_passed_tiers(results).items()
+        refuted = {tier for tier, _, outcome in results if outcome == "failed"}
+        proven[subject] = {
+            tier: evidence
+            for tier, evidence in getattr(job.record, subject).items()
+            if tier not in refuted or evidence.inputs_sha256 != inputs[subject]
         }
-        proven[subject] = proof.replace_evidence(getattr(job.record, subject), evidence, failed)
+        for tier, tests in group_passed_tiers(results).items():
+            digest = digests[subject] or digest_of_tested(job, subject)
+            proven[subject][tier] = image_record.make_evidence(DRYDOCK, digest, inputs[subject], tests)
     return job.record.model_copy(update=proven)
+
+
+def group_passed_tiers(outcomes: Sequence[Outcome]) -> dict[str, tuple[str, ...]]:
+    """Return tier → tests; a tier of which a test did not pass in each phase is left out."""
+    tiers: dict[str, set[str]] = {}
+    for tier, test, _ in outcomes:
+        tiers.setdefault(tier, set()).add(test)
+    lacking = {tier for tier, _, outcome in outcomes if outcome != "passed"}
+    return {tier: tuple(sorted(tests)) for tier, tests in tiers.items() if tier not in lacking}
 
 
 def digest_of_tested(job: Job, subject: str) -> str:

@@ -97,11 +97,6 @@ def list_plan_folders(bake: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(sorted({unescape_hcl(folder) for folder in paths if folder.startswith("/")}))
 
 
-def read_destination(target: Mapping[str, Any]) -> str:
-    """Return the folder that a plan's target is exported to."""
-    return unescape_hcl(target["output"][0].rpartition("dest=")[2])
-
-
 def unescape_hcl(value: str) -> str:
     """Return the text that a template of HCL stands for."""
     return value.replace("$${", "${").replace("%%{", "%{")

@@ -159,7 +159,7 @@ def record_digests(job: Job, verified: Verified, builder: str | None = None) -> 
         command = f"./inv verify --target {job.variant.id} --record"
         evidence = image_record.make_evidence(job.project, below, job.foundation_key, [command])
         shown = (proof.REPRODUCED, *((proof.IMPORTED,) if job.variant.serves else ()))
-        foundations = proof.replace_evidence(foundations, dict.fromkeys(shown, evidence))
+        foundations = {**foundations, **dict.fromkeys(shown, evidence)}
     record = job.record.model_copy(update={"verified": image, "foundation": foundations})
     image_record.write_platform_record(job.project, job.variant.id, job.platform, record)
 

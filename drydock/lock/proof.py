@@ -11,7 +11,7 @@ alone. A tier is shown if all its tests of one subject passed in one run.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from pydantic import model_validator
@@ -71,32 +71,6 @@ class ShownTier(NamedTuple):
 
 
 NOT_SHOWN = ShownTier("none", "")
-
-
-def group_passed_tiers(outcomes: Iterable[tuple[str, str, str]]) -> dict[str, tuple[str, ...]]:
-    """Return tier → tests, of (tier, test, outcome of pytest); a tier of which a test did not pass is left out."""
-    tiers: dict[str, dict[str, bool]] = {}
-    for tier, test, outcome in outcomes:
-        tests = tiers.setdefault(tier, {})
-        tests[test] = tests.get(test, True) and outcome == "passed"
-    return {tier: tuple(sorted(tests)) for tier, tests in tiers.items() if all(tests.values())}
-
-
-def list_failed_tiers(outcomes: Iterable[tuple[str, str, str]]) -> frozenset[str]:
-    """Return the tiers of which a test failed. A skipped test shows nothing, so it refutes nothing. Pure."""
-    return frozenset(tier for tier, _, outcome in outcomes if outcome == "failed")
-
-
-def replace_evidence(
-    old: Mapping[str, Evidence], new: Mapping[str, Evidence], failed: Mapping[str, str] | None = None
-) -> dict[str, Evidence]:
-    """Return old evidence with what is shown again replaced. Pure.
-
-    `failed` maps each tier that was tried without success to the checksum of the inputs: these are not shown any more.
-    """
-    refuted = failed or {}
-    valid = {tier: evidence for tier, evidence in old.items() if evidence.inputs_sha256 != refuted.get(tier)}
-    return {**valid, **new}
 
 
 def leave_out_tested_tiers(proof: Proof) -> Proof:

@@ -28,7 +28,7 @@ def prove_row(options: ProveOptions) -> None:
     from drydock.build.build import build_image
     from drydock.build.build_job import prepare_job
     from drydock.engine.daemon import run_docker
-    from drydock.lock import image_record, proof
+    from drydock.lock import image_record
     from drydock.prove import demo, prove, served_statement, smollm2
     from drydock.run.container import RunRequest
     from drydock.run.engine import Here
@@ -64,7 +64,6 @@ def prove_row(options: ProveOptions) -> None:
         write_atomically(file, signed)
     tests = (prove.name_served_model(container, facts),)
     evidence = image_record.make_evidence(project, built.digest, built.inputs_sha256, tests)
-    image = proof.replace_evidence(job.record.image, {"hardware": evidence})
-    record = job.record.model_copy(update={"image": image})
+    record = job.record.model_copy(update={"image": {**job.record.image, "hardware": evidence}})
     image_record.write_platform_record(project, job.variant.id, job.platform, record)
     write_output(prove.format_proof_report(built, facts, where, answer_lines, file))

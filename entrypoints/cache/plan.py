@@ -21,10 +21,10 @@ from entrypoints.core.folders import UNCHOSEN_HOMES, compute_short_digest, locat
 from entrypoints.core.records import CachePlan, Entry, Facts, Mount, Value
 from entrypoints.core.redact import is_secret, redact_value
 from entrypoints.core.settings_precedence import ENVIRONMENT, Chosen
+from entrypoints.core.units import MIB
 from entrypoints.model.hub import is_true
 from entrypoints.model.read import ModelFacts
 
-MIB = 1 << 20
 ROOM = 512 * MIB
 """Bytes of a small model's compiled code. With less free space, a start would fill the volume and fail."""
 LOCAL_ROOM = 16 << 30

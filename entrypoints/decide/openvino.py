@@ -12,6 +12,7 @@ from typing import Any
 from entrypoints.checks.findings import make_notice
 from entrypoints.core.errors import HOST, MODEL, USAGE, EntrypointError
 from entrypoints.core.records import Facts, Notice, Value
+from entrypoints.core.units import GIB
 from entrypoints.decide.cpu.binding import list_rank_domains
 from entrypoints.decide.cpu.rank_memory import (
     CacheDemand,
@@ -23,7 +24,7 @@ from entrypoints.decide.cpu.rank_memory import (
     whole_gib,
 )
 from entrypoints.decide.decision_input import Case
-from entrypoints.decide.records import GIB, Decision, does_not_fit, gib
+from entrypoints.decide.records import Decision, does_not_fit, gib
 from entrypoints.model.geometry import Geometry
 from entrypoints.model.read import ModelFacts
 from entrypoints.request.flags import BATCHED, LENGTH, PREFIXES

@@ -8,8 +8,7 @@ from typing import Any, NamedTuple
 
 from entrypoints.core.errors import DOES_NOT_FIT, EntrypointError
 from entrypoints.core.records import Notice, Use, Value
-
-GIB = 1 << 30
+from entrypoints.core.units import GIB
 
 
 class Decision(NamedTuple):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Mapping
+from typing import NamedTuple, TypeVar
 
 from entrypoints.core.errors import USAGE, EntrypointError
 from entrypoints.core.parse import is_number, parse_id_list, parse_number
@@ -11,8 +11,10 @@ from entrypoints.core.parse import is_number, parse_id_list, parse_number
 Request = tuple[int, int, float]
 """Tokens of the prompt, tokens of the answer, and the number of such requests."""
 
+T = TypeVar("T")
 AIMS = ("latency", "throughput")
 
+_RANGE = "a token count or two in ascending order, such as 4,1024"
 OFFLOAD_CACHE = "--offload-kv-cache"
 NO_TOOLS = "--no-tool-calls"
 
@@ -71,37 +73,38 @@ def parse_intents(values: Mapping[str, str]) -> Intents:
     if aim is not None and aim not in AIMS:
         raise EntrypointError(USAGE, f"--optimize {aim}: invalid value, expected {' or '.join(AIMS)}")
     return Intents(
-        input=_parse_range(values, "--input-range"),
-        output=_parse_range(values, "--output-range"),
-        concurrency=_parse_intent_count(values, "--concurrency"),
+        input=_parse_intent(values, "--input-range", _parse_range, _RANGE),
+        output=_parse_intent(values, "--output-range", _parse_range, _RANGE),
+        concurrency=_parse_intent(values, "--concurrency", _parse_intent_count, "a whole number above zero"),
         optimize=aim,
-        devices=_parse_devices(values, "--devices"),
-        hot=_parse_pair(values, "--hot-spot"),
+        devices=_parse_intent(values, "--devices", _parse_devices, "device numbers, such as 0-3,6"),
+        hot=_parse_intent(values, "--hot-spot", _parse_pair, "two numbers above zero, such as 8,24000"),
         offload=OFFLOAD_CACHE in values,
         workload_file=values.get("--workload", ""),
         tools=NO_TOOLS not in values,
     )
 
 
-def _parse_range(values: Mapping[str, str], name: str) -> tuple[int, int] | None:
+def _parse_intent(values: Mapping[str, str], name: str, parse: Callable[[str], T | None], expected: str) -> T | None:
+    """Return the value of a flag; None if it is not set. Raises USAGE."""
+    text = values.get(name)
+    if text is None:
+        return None
+    value = parse(text)
+    if value is None:
+        raise EntrypointError(USAGE, f"{name} {text}: invalid value, expected {expected}")
+    return value
+
+
+def _parse_range(text: str) -> tuple[int, int] | None:
     """Return the shortest and the longest length; a single number is both."""
-    text = values.get(name)
-    if text is None:
-        return None
     pair = _parse_number_pair(text if "," in text else f"{text},{text}")
-    if not 0 < pair[0] <= pair[1]:
-        raise _make_intent_error(name, text, "a token count or two in ascending order, such as 4,1024")
-    return pair
+    return pair if 0 < pair[0] <= pair[1] else None
 
 
-def _parse_pair(values: Mapping[str, str], name: str) -> tuple[int, int] | None:
-    text = values.get(name)
-    if text is None:
-        return None
+def _parse_pair(text: str) -> tuple[int, int] | None:
     pair = _parse_number_pair(text)
-    if not all(pair):
-        raise _make_intent_error(name, text, "two numbers above zero, such as 8,24000")
-    return pair
+    return pair if all(pair) else None
 
 
 def _parse_number_pair(text: str) -> tuple[int, int]:
@@ -113,27 +116,12 @@ def _parse_number_pair(text: str) -> tuple[int, int]:
         return 0, 0
 
 
-def _parse_intent_count(values: Mapping[str, str], name: str) -> int | None:
-    text = values.get(name)
-    if text is None:
-        return None
-    if not (is_number(text) and int(text)):
-        raise _make_intent_error(name, text, "a whole number above zero")
-    return int(text)
+def _parse_intent_count(text: str) -> int | None:
+    return int(text) if is_number(text) and int(text) else None
 
 
-def _parse_devices(values: Mapping[str, str], name: str) -> tuple[int, ...] | None:
-    text = values.get(name)
-    if text is None:
-        return None
+def _parse_devices(text: str) -> tuple[int, ...] | None:
     try:
-        numbers = parse_id_list(text)
+        return parse_id_list(text) or None
     except ValueError:
-        numbers = ()
-    if not numbers:
-        raise _make_intent_error(name, text, "device numbers, such as 0-3,6")
-    return numbers
-
-
-def _make_intent_error(name: str, text: str, expected: str) -> EntrypointError:
-    return EntrypointError(USAGE, f"{name} {text}: invalid value, expected {expected}")
+        return None

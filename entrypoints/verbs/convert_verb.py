@@ -16,6 +16,7 @@ from typing import NamedTuple
 from entrypoints.core.errors import HOST, MODEL, OK, USAGE, EntrypointError
 from entrypoints.core.folders import copy_folder, remove_folder
 from entrypoints.core.text import print_message
+from entrypoints.core.units import GIB
 from entrypoints.core.weight_files import WEIGHTS
 from entrypoints.decide.conversions import Conversion, choose_conversion
 from entrypoints.facts.image_files import locate_image_file, make_program_environment, read_profile
@@ -28,7 +29,6 @@ USAGE_TEXT = "usage: convert --model DIR --output DIR [--kind KIND] [FLAG …]; 
 _OWN = ("--model", "--output", "--kind")
 _SMALL = 1 << 20
 """Bytes: configurations that contain the path of their folder are smaller."""
-_GIB = 1 << 30
 
 
 class ConversionJob(NamedTuple):
@@ -140,7 +140,7 @@ def _check_disk_room(job: ConversionJob, model: ModelFacts) -> None:
     disk = os.statvfs(place)
     free, required_bytes = disk.f_bavail * disk.f_frsize, int(weights * job.conversion.room)
     if free < required_bytes:
-        message = f"{place}: not enough space: {free / _GIB:.1f} GiB free, up to {required_bytes / _GIB:.1f} GiB needed"
+        message = f"{place}: not enough space: {free / GIB:.1f} GiB free, up to {required_bytes / GIB:.1f} GiB needed"
         raise EntrypointError(HOST, message, "mount a larger volume for --output")
     leftovers = [path.name for path in place.iterdir() if path.name.startswith(f".{job.output.name}.")]
     if leftovers:

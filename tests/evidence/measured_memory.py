@@ -12,7 +12,7 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from entrypoints.core.records import Use
-from entrypoints.decide.records import GIB
+from entrypoints.core.units import GIB
 from entrypoints.model.config import parse_config
 from entrypoints.model.read import ModelFacts, parse_model
 from entrypoints.model.weights import weights_by_size

@@ -12,7 +12,7 @@ from entrypoints.checks.findings import make_notice
 from entrypoints.core.errors import HOST, EntrypointError
 from entrypoints.core.parse import parse_id_list
 from entrypoints.core.records import Facts, Notice, Value
-from entrypoints.decide.records import GIB
+from entrypoints.core.units import GIB, MIB
 from entrypoints.request.flags import EXECUTOR
 from entrypoints.request.vllm_flags import UserFlags
 
@@ -23,7 +23,6 @@ PYTHON_PATH = "PYTHONPATH"
 PLUGIN = "/opt/drydock/entrypoints/plugin"
 """Folder of the plugin in an image; the plugin makes vLLM's CPU platform keep METHOD (plugin/drydock_plugin)."""
 
-MIB = 1 << 20
 WORKER_SHARED_MEMORY = 241 * MIB
 """Bytes that a worker's answers need in /dev/shm: ten chunks of 24 MiB, by vLLM 0.32's MessageQueue."""
 

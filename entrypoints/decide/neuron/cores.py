@@ -121,10 +121,7 @@ def choose_cores(
     """Choose consecutive cores that start at a multiple of their number, close to the preferred ones, if possible."""
     if engines > 1:
         return _choose_rows(available, preferred, ranks, engines)
-    numbers = {core.number for core in available}
-    starts = [
-        start for start in range(0, max(numbers, default=0) + 1, ranks) if _make_core_row(start, ranks) <= numbers
-    ]
+    starts = _list_row_starts(available, ranks)
     preferred_start = min((core.number for core in preferred), default=0)
     start = min(starts, key=lambda start: (abs(start - preferred_start), start), default=None)
     row = tuple(core.number for core in preferred) if start is None else tuple(_make_core_row(start, ranks))
@@ -140,14 +137,16 @@ def choose_cores(
     return {VISIBLE: Value(format_id_list(row), because, instead if ranks < len(available) else ())}
 
 
+def _list_row_starts(available: tuple[Device, ...], ranks: int) -> list[int]:
+    numbers = {core.number for core in available}
+    return [start for start in range(0, max(numbers, default=0) + 1, ranks) if _make_core_row(start, ranks) <= numbers]
+
+
 def _choose_rows(
     available: tuple[Device, ...], preferred: tuple[Device, ...], ranks: int, engines: int
 ) -> dict[str, Value]:
     """Choose a row of cores for each engine, as a list without ranges: vLLM divides it among its engines."""
-    numbers = {core.number for core in available}
-    starts = [
-        start for start in range(0, max(numbers, default=0) + 1, ranks) if _make_core_row(start, ranks) <= numbers
-    ]
+    starts = _list_row_starts(available, ranks)
     row = sorted(number for start in starts[:engines] for number in _make_core_row(start, ranks))
     if len(starts) < engines:
         row = sorted(core.number for core in preferred)

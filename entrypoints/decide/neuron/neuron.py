@@ -300,6 +300,12 @@ def _list_prompt_buckets(case: NeuronCase, longest: int) -> tuple[int, ...]:
     return make_doubling_buckets(min(smallest, longest), longest)
 
 
+def _list_buckets(case: NeuronCase, length: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return the lengths of prompts and of answers that graphs are compiled for."""
+    smallest = min(case.thresholds.whole("smallest_bucket"), length)
+    return _list_prompt_buckets(case, length), make_doubling_buckets(smallest, length)
+
+
 def _explain_compilation(case: NeuronCase, graphs: int) -> str:
     """Return the duration of the first compilation as a reason."""
     weights = case.model.weights
@@ -345,10 +351,7 @@ _SAMPLING = "on_device_sampling_config: faster, but supports only greedy samplin
 def _choose_nxdi_settings(case: NeuronCase) -> dict[str, Value]:
     """Return NxD Inference's buckets and block count: it refuses or overruns vLLM's own values."""
     length = case.length or case.thresholds.whole("unknown_context")
-    prompts, answers = (
-        _list_prompt_buckets(case, length),
-        make_doubling_buckets(min(case.thresholds.whole("smallest_bucket"), length), length),
-    )
+    prompts, answers = _list_buckets(case, length)
     override = {
         "enable_bucketing": True,
         "context_encoding_buckets": prompts,
@@ -385,10 +388,7 @@ def _choose_block_count(case: NeuronCase, length: int) -> dict[str, Value]:
 def _choose_transformers_neuronx(case: NeuronCase) -> dict[str, Value]:
     """Return transformers-neuronx's buckets, and a block as long as a sequence: it has no paged attention."""
     length = case.length or case.thresholds.whole("unknown_context")
-    prompts, answers = (
-        _list_prompt_buckets(case, length),
-        make_doubling_buckets(min(case.thresholds.whole("smallest_bucket"), length), length),
-    )
+    prompts, answers = _list_buckets(case, length)
     time = _explain_compilation(case, len(prompts) + len(answers))
     return {
         BLOCK_SIZE: Value(str(length), "transformers-neuronx keeps a sequence in one block"),

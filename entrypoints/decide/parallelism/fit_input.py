@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from entrypoints.core.errors import HOST, MODEL, EntrypointError
 from entrypoints.core.records import Facts
+from entrypoints.core.units import GIB
 from entrypoints.decide.parallelism.demand import Demand, read_demand
 from entrypoints.decide.parallelism.devices import Pool, choose_pool, count_widest_island, format_numbers, free_memory
 from entrypoints.decide.parallelism.extras import Extras, read_extras
@@ -13,7 +14,6 @@ from entrypoints.decide.parallelism.hosts import count_hosts, link_between
 from entrypoints.decide.parallelism.memory_use import DeviceMemory, KvCache
 from entrypoints.decide.parallelism.multimodal import Encoder, compute_encoder_memory, has_whole_towers, read_inputs
 from entrypoints.decide.parallelism.rules import Rules, Space
-from entrypoints.decide.records import GIB
 from entrypoints.model.read import ModelFacts
 from entrypoints.request.flags import (
     BATCHED,

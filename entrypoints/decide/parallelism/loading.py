@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from entrypoints.checks.findings import make_notice
 from entrypoints.core.records import Facts, Notice, Use
-from entrypoints.decide.records import GIB
+from entrypoints.core.units import GIB
 from entrypoints.facts.derived import available_memory
 from entrypoints.model.read import ModelFacts
 from entrypoints.request.flags import QUANTIZATION

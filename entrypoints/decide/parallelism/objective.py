@@ -12,6 +12,7 @@ from __future__ import annotations
 from functools import partial
 
 from entrypoints.core.text import format_count
+from entrypoints.core.units import GIB
 from entrypoints.decide.parallelism.fit_input import FitCase
 from entrypoints.decide.parallelism.hosts import FABRIC, NVLINK, RDMA
 from entrypoints.decide.parallelism.memory_fit import (
@@ -24,7 +25,7 @@ from entrypoints.decide.parallelism.memory_fit import (
     is_enough,
 )
 from entrypoints.decide.parallelism.rules import READ_FOR_LATENCY, Space, Split
-from entrypoints.decide.records import GIB, gib
+from entrypoints.decide.records import gib
 
 LATENCY, THROUGHPUT = "latency", "throughput"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from entrypoints.decide.records import GIB
+from entrypoints.core.units import GIB
 
 READ_FOR_LATENCY = GIB
 """Bytes of weights per device below which a further split makes no answer faster: a device reads them in 0.3 ms (at

@@ -12,29 +12,6 @@ def evidence(inputs: str = TODAY, date: str = "2026-11-26", tests: tuple[str, ..
     return proof.Evidence(commit="f" * 40, date=date, digest=DIGEST, inputs_sha256=inputs, tests=tests)
 
 
-def test_a_tier_is_shown_only_if_all_its_tests_passed() -> None:
-    outcomes = [
-        ("packages", "a", "passed"),
-        ("hardware", "b", "passed"),
-        ("hardware", "c", "failed"),
-        ("packages", "d", "passed"),
-    ]
-
-    assert proof.group_passed_tiers(outcomes) == {"packages": ("a", "d")}
-    assert proof.list_failed_tiers(outcomes) == {"hardware"}
-
-
-def test_a_test_that_failed_in_one_phase_failed() -> None:
-    assert proof.group_passed_tiers([("hardware", "a", "passed"), ("hardware", "a", "failed")]) == {}
-
-
-def test_a_skipped_test_neither_shows_a_tier_nor_refutes_it() -> None:
-    outcomes = [("packages", "a", "passed"), ("packages", "b", "skipped")]
-
-    assert proof.group_passed_tiers(outcomes) == {}
-    assert proof.list_failed_tiers(outcomes) == frozenset()
-
-
 def test_the_strongest_tier_of_foundation_and_image_counts_with_its_newest_date() -> None:
     two_subjects = proof.Proof(
         foundation={"packages": evidence(date="2026-11-25"), proof.REPRODUCED: evidence()},
@@ -53,21 +30,6 @@ def test_an_edit_of_the_entrypoint_leaves_what_was_shown_of_the_foundation() -> 
 
     assert current == proof.Proof(foundation={"packages": evidence()})
     assert proof.strongest_tier(current).tier == "packages"
-
-
-def test_evidence_stays_until_the_same_tier_is_shown_again() -> None:
-    old = {"hardware": evidence(EARLIER), "packages": evidence(EARLIER)}
-
-    assert proof.replace_evidence(old, {"packages": evidence()}) == {
-        "hardware": evidence(EARLIER),
-        "packages": evidence(),
-    }
-
-
-def test_a_tier_that_fails_for_the_same_inputs_is_not_shown_any_more() -> None:
-    old = {"hardware": evidence(EARLIER), "packages": evidence()}
-
-    assert proof.replace_evidence(old, {}, {"packages": TODAY, "hardware": TODAY}) == {"hardware": evidence(EARLIER)}
 
 
 def test_the_digest_that_was_tested_is_that_of_the_same_inputs() -> None:

@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
+from entrypoints.core.units import GIB
 from entrypoints.decide.parallelism.multimodal import Encoder
 from entrypoints.decide.parallelism.profiled import Step, other_bytes, read_profiling, step_bytes
 from entrypoints.decide.parallelism.rules import Profiling, Split
-from entrypoints.decide.records import GIB, Thresholds
+from entrypoints.decide.records import Thresholds
 from entrypoints.model.geometry import Geometry
 from tests.support.hosts import expect
 
