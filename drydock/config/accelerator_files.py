@@ -8,7 +8,6 @@ from functools import lru_cache
 from drydock.config.config_checks import check_fact_places, check_settings, check_translations
 from drydock.config.finding_ids import find_id_problems
 from drydock.config.project_layers import Contents, merge_layers, read_contents, read_layers
-from drydock.config.renamed import with_new_keys
 from drydock.config.row_layers import merge_over_host
 from drydock.config.stack_files import StackFile
 from drydock.config.strict_yaml import YamlDocument
@@ -31,8 +30,7 @@ def read_accelerators(project: Project, files: Mapping[str, StackFile]) -> dict[
     if problems:
         raise combine_problems(problems)
     accelerators = {
-        name: _on_any_host(with_new_keys(AnyHost.__name__, host), document) if host else accelerator
-        for name, (accelerator, document) in read.items()
+        name: _on_any_host(host, document) if host else accelerator for name, (accelerator, document) in read.items()
     }
     for name, (accelerator, document) in read.items():
         problems += check_fact_places(accelerator.checks, accelerators[name], document)
@@ -65,7 +63,7 @@ def _read_translated(project: Project, name: str) -> YamlDocument:
 
 def _on_any_host(host: YamlDocument, document: YamlDocument) -> Accelerator:
     """Return an accelerator with what any host has, such as checks and caches; its own take precedence."""
-    return validate_document(Accelerator, merge_over_host(host, with_new_keys(Accelerator.__name__, document)))
+    return validate_document(Accelerator, merge_over_host(host, document))
 
 
 def _read_accelerator(project: Project, folder: str) -> tuple[Accelerator, YamlDocument]:

@@ -1,4 +1,4 @@
-"""Old names of options and of keys in files, which still work with a warning for one release. Data, and how to read it.
+"""Old names of verbs and options, which still work with a warning for one release. Data, and how to read it.
 
 An entry is added with the change, and goes with the second release after it that may change names (CONTRIBUTING.md,
 "Releases"): `outlived` tells which.
@@ -7,25 +7,22 @@ An entry is added with the change, and goes with the second release after it tha
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 from packaging.version import Version
 
-from drydock.config.strict_yaml import KeyPath, Position, YamlDocument
 from drydock.core.console import log
-from drydock.core.errors import InputError
 
 
 class OldName(NamedTuple):
-    """A name that something had."""
+    """A name that an option had."""
 
     where: str
-    """The task of an option, as it is typed; or the record of a key's file, such as Stack."""
+    """The task, as it is typed."""
     name: str
-    """An option such as --old; or the path of a key, in which * is any key or place of a list: checks.*.old."""
     new: str
-    """The option, or the last part of the path, that has this meaning now; empty: it has no effect any more."""
+    """The option that has this meaning now; empty: it has no effect any more."""
     after: str
     """The last release that knew only the old name."""
     because: str = ""
@@ -34,8 +31,7 @@ class OldName(NamedTuple):
     @property
     def advice(self) -> str:
         """Return what to write."""
-        last = self.name.rpartition(".")[2]
-        return f"{last} is now {self.new}" if self.new else f"{last} has no effect any more: {self.because}"
+        return f"{self.name} is now {self.new}" if self.new else f"{self.name} has no effect any more: {self.because}"
 
 
 class OldVerb(NamedTuple):
@@ -102,9 +98,8 @@ OPTIONS = (
     OldName("size", "--length", "--max-model-len", LAST),
     OldName("bundle create", "--sign", "--sign-key", LAST),
 )
-KEYS: tuple[OldName, ...] = ()
 Old = OldName | OldVerb | OldValue
-EVERY: tuple[Old, ...] = (*OPTIONS, *KEYS, *VERBS, *VALUES)
+EVERY: tuple[Old, ...] = (*OPTIONS, *VERBS, *VALUES)
 
 
 def current_option(task: str, option: str, table: Iterable[OldName] = OPTIONS) -> str | None:
@@ -143,19 +138,6 @@ def current_verb(words: Sequence[str], table: Iterable[OldVerb] = VERBS) -> list
     return [*words]
 
 
-def with_new_keys(record: str, document: YamlDocument, table: Iterable[OldName] = KEYS) -> YamlDocument:
-    """Return a document in which keys have their present names, with a warning for each that had an old one.
-
-    Raises InputError if a key is there under both names.
-    """
-    for old in table:
-        if old.where == record:
-            for path in [*_find_paths(document.data, old.name.split("."))]:
-                _warn_once(document.problem(path, old.advice))
-                document = _move_key(document, path, old.new)
-    return document
-
-
 @functools.cache
 def _warn_once(text: str) -> None:
     """Say it once: a file is read several times."""
@@ -179,41 +161,3 @@ def parse_series(version: str) -> tuple[int, ...]:
     """Return the part of a version in which nothing may end: 1 of 1.4.2, and 0.4 of 0.4.2."""
     major, minor, _ = Version(version).release
     return (major,) if major else (major, minor)
-
-
-def _find_paths(data: Any, pattern: Sequence[str], path: KeyPath = ()) -> Iterator[KeyPath]:
-    """Yield the path of each key that a pattern describes."""
-    if not pattern:
-        yield path
-        return
-    entries: Mapping[Any, Any] = data if isinstance(data, dict) else {}
-    if pattern[0] == "*" and isinstance(data, list):
-        entries = dict(enumerate(data))
-    for key, value in entries.items():
-        if pattern[0] in (key, "*"):
-            yield from _find_paths(value, pattern[1:], (*path, key))
-
-
-def _move_key(document: YamlDocument, path: KeyPath, new: str) -> YamlDocument:
-    """Return the document with a key under another name, or without it."""
-    *parents, last = path
-    if new and (*parents, new) in document.places:
-        raise InputError(document.problem(path, f"{last} is now {new}, and both are there"), hint=f"remove {last}")
-    target = (*parents, new)
-    places: dict[KeyPath, Position] = {}
-    for old_path, place in document.places.items():
-        if old_path[: len(path)] != path:
-            places[old_path] = place
-        elif new:
-            places[*target, *old_path[len(path) :]] = place
-    return document._replace(data=_rename_key(document.data, path, new), places=places)
-
-
-def _rename_key(data: Any, path: KeyPath, new: str) -> Any:
-    step, rest = path[0], path[1:]
-    if isinstance(data, list):
-        return [_rename_key(item, rest, new) if number == step else item for number, item in enumerate(data)]
-    if rest:
-        return {key: _rename_key(value, rest, new) if key == step else value for key, value in data.items()}
-    pairs = ((new if key == step else key, value) for key, value in data.items())
-    return {key: value for key, value in pairs if key}

@@ -9,7 +9,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from drydock.config.project_layers import MORE, LazyPlaces, merge_layers, move_places
-from drydock.config.renamed import with_new_keys
 from drydock.config.stack_files import StackFile, find_lineage
 from drydock.config.strict_yaml import YamlDocument
 from drydock.config.validation import Problem, combine_problems, validate_document
@@ -55,7 +54,7 @@ def merge_stack_files(oldest_first: Sequence[StackFile]) -> YamlDocument:
 
 def _shape_stack(file: StackFile) -> YamlDocument:
     """Return a stack's file in a shape that layers.py lays over others by the rule of stacks."""
-    document = with_new_keys(Stack.__name__, file.document)
+    document = file.document
     names = {key: name_layered_key(key, value, (*ADDED, *file.adds)) for key, value in document.data.items()}
     return YamlDocument(
         document.name,

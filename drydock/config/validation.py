@@ -11,7 +11,6 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails, to_json
 
 from drydock.config.key_places import hint_form, hint_key, hint_missing
-from drydock.config.renamed import with_new_keys
 from drydock.config.strict_yaml import KeyPath, YamlDocument
 from drydock.core.errors import InputError
 from drydock.model.names import EXPECTED
@@ -26,7 +25,6 @@ Problem = tuple[str, str]
 
 def validate_document(record: type[R], document: YamlDocument) -> R:
     """Turn a document into a record. Raises InputError with every problem and its key path."""
-    document = with_new_keys(record.__name__, document)
     try:
         return record.model_validate_json(to_json(document.data), strict=True)
     except ValidationError as error:
