@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from drydock.core.console import log
 from drydock.core.differences import find_differences
@@ -82,12 +82,6 @@ def compare_recipe_plans(
         for setting, first, second in sorted(find_differences(before, after)):
             if not ("/compiled/" in (first or "") and "/compiled/" in (second or "")):  # the cache's own key
                 yield PlanChange(model, host.name, setting, first or "", second or "")
-
-
-def dump_recipes_update(update: RecipesUpdate, project: Project) -> dict[str, Any]:
-    """Return the update as plain values."""
-    files = [project.name_of(path) for path in update.files]
-    return {**update._asdict(), "files": files, "plans": [change._asdict() for change in update.plans]}
 
 
 def format_update(update: RecipesUpdate, project: Project) -> str:

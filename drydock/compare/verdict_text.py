@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from rich.console import Console
@@ -121,17 +121,17 @@ def _list_lines(change: ChangedNames) -> Iterator[str]:
 
 
 def make_comparison_json(comparison: Comparison, *, every: bool) -> dict[str, Any]:
-    """Return a comparison as plain JSON values."""
+    """Return a comparison as JSON has it."""
     return {
         "from": _make_side_json(comparison.old),
         "to": _make_side_json(comparison.new),
         "verdict": comparison.verdict.word,
         "judgments": [{**item._asdict(), "verdict": item.verdict.word} for item in comparison.judgments],
-        "defaults": _convert_to_dicts(comparison.defaults),
-        "notes": list(comparison.notes),
-        "plans": [{**plan._asdict(), "changes": _convert_to_dicts(plan.changes)} for plan in comparison.plans],
-        "left_out": list(comparison.left_out),
-        "lists": _convert_to_dicts(comparison.lists) if every else [],
+        "defaults": comparison.defaults,
+        "notes": comparison.notes,
+        "plans": comparison.plans,
+        "left_out": comparison.left_out,
+        "lists": comparison.lists if every else [],
     }
 
 
@@ -144,7 +144,3 @@ def _make_side_json(version: ServedVersion) -> dict[str, str]:
         "version": version.version,
         "assumed": version.assumed,
     }
-
-
-def _convert_to_dicts(items: Iterable[Any]) -> list[dict[str, Any]]:
-    return [item._asdict() for item in items]

@@ -244,24 +244,6 @@ def write_upgraded_row(project: Project, variant: Variant, errors: list[DrydockE
 # --- what is printed ------------------------------------------------------------------------------------------------
 
 
-def dump_upgrade(compared: Compared) -> dict[str, Any]:
-    """Return the comparison as plain JSON values."""
-    rows = [
-        row._asdict()
-        | {
-            "profile": _dump_changes(row.profile),
-            "plans": {host: _dump_changes(changes) for host, changes in row.plans.items()},
-        }
-        for row in compared.rows
-    ]
-    fields = {"notes": [note._asdict() for note in compared.notes], "rows": rows, "gone": compared.gone}
-    return {"version": version.read_own_version(), **fields, "requirements": compared.requirements}
-
-
-def _dump_changes(changes: Sequence[ValueChange]) -> list[dict[str, Any]]:
-    return [change._asdict() for change in changes]
-
-
 def format_notes(notes: Sequence[UpgradeNote]) -> str:
     """Format what to do before an upgrade."""
     lines: list[str] = []

@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
+from drydock.cli import version
 from drydock.cli.task_helpers import here, write_result
 from drydock.cli.verb import Verb
 from drydock.config.matrix import read_matrix
@@ -64,7 +65,7 @@ def upgrade_rows(project: Project, options: ProjectUpgradeOptions) -> None:
 
     written = {"wrote": [project.name_of(path) for path in changed_paths]} if options.write else {}
     write_result(
-        row_changes.dump_upgrade(compared) | written,
+        {"version": version.read_own_version(), **compared._asdict(), **written},
         spell_commands(row_changes.format_row_changes(compared)),
         json=options.json,
     )

@@ -34,7 +34,9 @@ def take_recipes(options: RecipesOptions) -> None:
 
     update = update_recipes(here(), options)
     write_result(
-        recipe_plans.dump_recipes_update(update, here()), recipe_plans.format_update(update, here()), json=options.json
+        update._asdict() | {"files": [here().name_of(path) for path in update.files]},
+        recipe_plans.format_update(update, here()),
+        json=options.json,
     )
 
 
