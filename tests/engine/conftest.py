@@ -14,6 +14,7 @@ from drydock.config.project_choice import DRYDOCK
 from drydock.core.paths import ROOT
 from drydock.prove import demo, smollm2
 from tests.support import caches
+from tests.support.servers import Registry
 
 HOSTS = ROOT / "tests" / "hosts"
 
@@ -58,3 +59,10 @@ def server(built: build.Built, model: Path) -> Iterator[Container]:
     with demo.run_model_server(built.image, model, environment={"DRYDOCK_ALLOWED_HOSTS": "LLM.example"}) as container:
         demo.wait_until_ready(container)
         yield container
+
+
+@pytest.fixture
+def registry(tmp_path: Path) -> Iterator[Registry]:
+    """An empty registry of the loopback address."""
+    with Registry(tmp_path / "registry") as server:
+        yield server

@@ -56,7 +56,7 @@ def server(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[bu
     (folder / "smol").mkdir()
     for file in model.iterdir():
         (folder / "smol" / file.name).symlink_to(file)
-    with bucket.serving(folder) as bucket_server:
+    with bucket.Bucket(folder) as bucket_server:
         yield bucket_server
 
 

@@ -30,10 +30,8 @@ def signer(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_an_empty_engine_pulls_it_by_its_digest_and_answers_rightly(
-    built: build.Built, model: Path, signer: Path, tmp_path: Path
+    built: build.Built, model: Path, signer: Path, registry: Registry
 ) -> None:
-    registry = Registry(tmp_path / "registry")
-    registry.start()
     engine = CutOff()
     try:
         with pytest.MonkeyPatch.context() as patch:  # a change's digest is recorded after its tests

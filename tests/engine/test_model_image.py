@@ -31,10 +31,8 @@ CACHE = f"drydock-test-model-{os.getpid()}"
 @pytest.fixture
 def registry(tmp_path: Path) -> Iterator[Registry]:
     """A registry of the loopback address; what the engine pulled from it is removed, and so is the test's volume."""
-    server = Registry(tmp_path / "registry")
-    server.start()
-    yield server
-    server.stop()
+    with Registry(tmp_path / "registry") as server:
+        yield server
     client = engine_client.from_env()
     digests = {name for image in inspect_images(client) for name in image["RepoDigests"]}
     for name in (name for name in digests if server.host in name):

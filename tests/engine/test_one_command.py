@@ -7,7 +7,6 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import docker
@@ -30,14 +29,6 @@ from tests.support.servers import Registry
 from tests.support.standins import PLATFORM
 
 VARIANT = find_variant(read_matrix(DRYDOCK), "gaudi2")
-
-
-@pytest.fixture
-def registry(tmp_path: Path) -> Iterator[Registry]:
-    server = Registry(tmp_path / "registry")
-    server.start()
-    yield server
-    server.stop()
 
 
 @pytest.fixture

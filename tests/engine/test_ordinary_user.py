@@ -44,14 +44,6 @@ def checkout(user: OrdinaryUser, job: Job) -> Path:
     return small.root
 
 
-@pytest.fixture
-def registry(tmp_path: Path) -> Iterator[Registry]:
-    server = Registry(tmp_path / "registry")
-    server.start()
-    yield server
-    server.stop()
-
-
 def test_an_ordinary_user_builds_verifies_bundles_publishes_and_runs(
     user: OrdinaryUser, checkout: Path, registry: Registry
 ) -> None:

@@ -34,10 +34,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture
 def guarded(tmp_path: Path) -> Iterator[Registry]:
     """A registry that requires credentials."""
-    server = Registry(tmp_path / "registry", users=True)
-    server.start()
-    yield server
-    server.stop()
+    with Registry(tmp_path / "registry", users=True) as server:
+        yield server
 
 
 @pytest.fixture

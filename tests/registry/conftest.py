@@ -24,19 +24,22 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Registry]:
     """A registry that takes everything from anybody."""
-    server = Registry(tmp_path_factory.mktemp("registry"))
-    server.start()
-    yield server
-    server.stop()
+    with Registry(tmp_path_factory.mktemp("registry")) as server:
+        yield server
 
 
 @pytest.fixture(scope="session")
 def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Registry]:
     """A registry that wants to know who asks."""
-    server = Registry(tmp_path_factory.mktemp("guarded"), users=True)
-    server.start()
-    yield server
-    server.stop()
+    with Registry(tmp_path_factory.mktemp("guarded"), users=True) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def other_registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Registry]:
+    """A second one, which cannot mount what the first one has."""
+    with Registry(tmp_path_factory.mktemp("other")) as server:
+        yield server
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ import subprocess
 import tarfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -68,15 +68,6 @@ def project(tmp_path: Path) -> Project:
 def upstream(registry: Registry, request: pytest.FixtureRequest) -> Upstream:
     name = hashlib.sha256(request.node.name.encode()).hexdigest()[:12]
     return Upstream(registry.host, f"{name}/vllm-openai")
-
-
-@pytest.fixture(scope="module")
-def other(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Registry]:
-    """A second registry, which cannot mount what the first one has."""
-    second_registry = Registry(tmp_path_factory.mktemp("other"))
-    second_registry.start()
-    yield second_registry
-    second_registry.stop()
 
 
 def make_project(folder: Path, settings: str = "", rows: str = "") -> Project:
@@ -186,30 +177,30 @@ def test_the_base_is_mounted_and_none_of_its_layers_is_read_or_sent(project: Pro
 
 
 def test_two_machines_and_two_registries_give_one_digest(
-    tmp_path: Path, upstream: Upstream, other: Registry, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, upstream: Upstream, other_registry: Registry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     upstream.push("v0.33.0", [make_layer(FILES, salt="two")])
     digests = []
-    for number, host in enumerate((upstream.host, other.host)):
+    for number, host in enumerate((upstream.host, other_registry.host)):
         monkeypatch.setenv("DRYDOCK_CACHE", str(tmp_path / f"cache{number}"))
         project = make_project(tmp_path / f"acme{number}")
         adopted = adopt_verb.adopt_base(project, options(upstream, f"{host}/acme/two"))
         assert adopted.blobs["mounted"] == (1 if host == upstream.host else 0)
         digests.append(adopted.digest)
     assert digests[0] == digests[1]
-    manifest, _ = read_image(other.host, "acme/two", digests[0])
+    manifest, _ = read_image(other_registry.host, "acme/two", digests[0])
     for layer in manifest["layers"]:
-        assert digest_of(fetch(other.host, "acme/two", f"blobs/{layer['digest']}").content) == layer["digest"]
+        assert digest_of(fetch(other_registry.host, "acme/two", f"blobs/{layer['digest']}").content) == layer["digest"]
 
 
 def test_a_layer_larger_than_a_request_is_copied_in_pieces(
-    project: Project, upstream: Upstream, other: Registry, monkeypatch: pytest.MonkeyPatch
+    project: Project, upstream: Upstream, other_registry: Registry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("drydock.registry.blobs.CHUNK", 300_000)
     large = make_layer({**FILES, "usr/big": bytes(range(256)) * 4000}, "application/vnd.oci.image.layer.v1.tar")
     upstream.push("v0.33.0", [large])
-    adopt_verb.adopt_base(project, options(upstream, f"{other.host}/acme/large"))
-    assert fetch(other.host, "acme/large", f"blobs/{large.descriptor['digest']}").content == large.blob
+    adopt_verb.adopt_base(project, options(upstream, f"{other_registry.host}/acme/large"))
+    assert fetch(other_registry.host, "acme/large", f"blobs/{large.descriptor['digest']}").content == large.blob
 
 
 def test_an_index_is_adopted_with_each_of_its_platforms_or_the_one_that_is_named(
@@ -633,16 +624,21 @@ def _lose_blob(registry: Registry, layer: Layer) -> None:
     [(_break_blob, "instead|DIGEST_INVALID|does not match"), (_lose_blob, "does not have|404|unknown")],
 )
 def test_a_layer_that_the_registry_lost_or_changed_is_not_copied(
-    project: Project, upstream: Upstream, registry: Registry, other: Registry, harm: Callable[..., None], message: str
+    project: Project,
+    upstream: Upstream,
+    registry: Registry,
+    other_registry: Registry,
+    harm: Callable[..., None],
+    message: str,
 ) -> None:
     layer = make_layer(FILES, salt=harm.__name__)
     upstream.push("v0.33.0", [layer])
     harm(registry, layer)
     name = f"acme/{harm.__name__.strip('_')}"
     with pytest.raises(RegistryError, match=message):
-        adopt_verb.adopt_base(project, options(upstream, f"{other.host}/{name}"))
+        adopt_verb.adopt_base(project, options(upstream, f"{other_registry.host}/{name}"))
     assert not (project.root / "matrix.yaml").exists()
-    assert requests.get(f"http://{other.host}/v2/{name}/tags/list", timeout=10).status_code == 404
+    assert requests.get(f"http://{other_registry.host}/v2/{name}/tags/list", timeout=10).status_code == 404
 
 
 def test_an_artifact_a_missing_tag_and_a_digest_as_destination_have_their_sentence(

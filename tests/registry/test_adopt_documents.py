@@ -12,11 +12,11 @@ import pytest
 from drydock.core.project import Project
 from drydock.registry.manifests import Manifests
 from drydock.verbs import adopt_verb
-from tests.registry.test_adopt import fetch, options, other, project, upstream
+from tests.registry.test_adopt import fetch, options, project, upstream
 from tests.support.servers import Registry
 from tests.support.upstream_image import FILES, INDEX, OCI_MANIFEST, Upstream, digest_of, make_layer
 
-__all__ = ["other", "project", "upstream"]  # fixtures
+__all__ = ["project", "upstream"]  # fixtures
 
 Attack = Callable[[Upstream, dict[str, Any], dict[str, Any]], None]
 """What a publisher does with its repository, given the base and the image that is attacked."""
@@ -97,15 +97,15 @@ def make_index_a_document(upstream: Upstream, base: dict[str, Any], victim: dict
     ],
 )
 def test_a_base_attaches_nothing_to_another_image_of_the_repository(
-    project: Project, upstream: Upstream, other: Registry, attack: Attack, capsys: pytest.CaptureFixture[str]
+    project: Project, upstream: Upstream, other_registry: Registry, attack: Attack, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    repository = Upstream(other.host, f"acme/{attack.__name__}")
+    repository = Upstream(other_registry.host, f"acme/{attack.__name__}")
     victim = repository.push("mine", [make_layer(FILES, salt="mine")])
     attack(upstream, upstream.push("v0.33.0"), victim)
-    adopted = adopt_verb.adopt_base(project, options(upstream, f"{other.host}/{repository.name}:adopted"))
+    adopted = adopt_verb.adopt_base(project, options(upstream, f"{other_registry.host}/{repository.name}:adopted"))
     assert adopted.upstream == ()
     assert "not carried along" in capsys.readouterr().err
-    assert list_subjects(other, repository) <= {adopted.digest, *adopted.platforms.values()}
+    assert list_subjects(other_registry, repository) <= {adopted.digest, *adopted.platforms.values()}
 
 
 def list_subjects(registry: Registry, repository: Upstream) -> set[str]:
@@ -118,21 +118,21 @@ def list_subjects(registry: Registry, repository: Upstream) -> set[str]:
 
 
 def test_a_document_that_the_user_put_under_the_tag_of_the_base_stays(
-    project: Project, upstream: Upstream, other: Registry, capsys: pytest.CaptureFixture[str]
+    project: Project, upstream: Upstream, other_registry: Registry, capsys: pytest.CaptureFixture[str]
 ) -> None:
     base = upstream.push("v0.33.0")
-    repository, tag = Upstream(other.host, "acme/kept"), f"{base['digest'].replace(':', '-')}.sig"
+    repository, tag = Upstream(other_registry.host, "acme/kept"), f"{base['digest'].replace(':', '-')}.sig"
     put_document(upstream, None, tag)
     repository.push("mirror")
     mine = repository.push(tag, [make_layer({"mine": b""})])["digest"]
-    adopted = adopt_verb.adopt_base(project, options(upstream, f"{other.host}/{repository.name}:adopted"))
+    adopted = adopt_verb.adopt_base(project, options(upstream, f"{other_registry.host}/{repository.name}:adopted"))
     assert adopted.upstream == ()
     assert "not carried along" in capsys.readouterr().err
-    assert digest_of(fetch(other.host, repository.name, f"manifests/{tag}").content) == mine
+    assert digest_of(fetch(other_registry.host, repository.name, f"manifests/{tag}").content) == mine
 
 
 def test_a_list_of_documents_that_the_registry_does_not_have_ends(
-    project: Project, upstream: Upstream, other: Registry, capsys: pytest.CaptureFixture[str]
+    project: Project, upstream: Upstream, other_registry: Registry, capsys: pytest.CaptureFixture[str]
 ) -> None:
     base = upstream.push("v0.33.0")
     put_document(upstream, base, f"{base['digest'].replace(':', '-')}.sbom")
@@ -140,6 +140,6 @@ def test_a_list_of_documents_that_the_registry_does_not_have_ends(
         patch.setattr("drydock.adopt.upstream_documents.MOST_DOCUMENTS", 2)
         absent = [{"digest": digest_of(bytes([number])), "artifactType": "x"} for number in range(9)]
         patch.setattr(Manifests, "referrers", lambda *_: absent)
-        adopted = adopt_verb.adopt_base(project, options(upstream, f"{other.host}/acme/endless"))
+        adopted = adopt_verb.adopt_base(project, options(upstream, f"{other_registry.host}/acme/endless"))
     assert adopted.upstream == ()
     assert "more than 2 documents" in capsys.readouterr().err

@@ -23,12 +23,12 @@ from drydock.oci import image_layout
 from drydock.oci.manifest import Manifest
 from drydock.registry.manifests import Manifests
 from drydock.verbs import adopt_verb
-from tests.registry.test_adopt import adopted_name, fetch, make_project, options, other, project, read_files, upstream
+from tests.registry.test_adopt import adopted_name, fetch, make_project, options, project, read_files, upstream
 from tests.support import layouts
 from tests.support.servers import PASSWORD, Registry
 from tests.support.upstream_image import FILES, SETTINGS, Layer, Upstream, make_layer, wrap_layer
 
-__all__ = ["other", "project", "upstream"]  # fixtures
+__all__ = ["project", "upstream"]  # fixtures
 
 UNSAID = BaseFacts()
 
@@ -70,7 +70,7 @@ def read_manifest(host: str, name: str, tag: str) -> requests.Response:
 
 
 def test_signature_and_bill_of_materials_are_carried_into_another_registry_and_verified_with_a_key(
-    project: Project, upstream: Upstream, other: Registry, key: Path
+    project: Project, upstream: Upstream, other_registry: Registry, key: Path
 ) -> None:
     subject = upstream.push("v0.33.0")
     image = f"{upstream.host}/{upstream.name}@{subject['digest']}"
@@ -78,16 +78,18 @@ def test_signature_and_bill_of_materials_are_carried_into_another_registry_and_v
     plain = ("--tlog-upload=false", "--use-signing-config=false", "--new-bundle-format=false")
     run_cosign("sign", "--yes", "--allow-http-registry", *plain, "--key", str(key), image)
     trust = cosign.Trust(key=str(key.with_suffix(".pub")))
-    adopted = adopt_verb.adopt_base(project, options(upstream, f"{other.host}/acme/carried", verify_key=trust.key))
+    adopted = adopt_verb.adopt_base(
+        project, options(upstream, f"{other_registry.host}/acme/carried", verify_key=trust.key)
+    )
     assert adopted.upstream_verified
     assert {document.kind for document in adopted.upstream} == {"application/spdx+json", "signature"}
     assert {document.subject for document in adopted.upstream} == {subject["digest"]}
     assert "its signature is valid" in format_adopted(adopted)
-    copied = fetch(other.host, "acme/carried", f"manifests/{bill}").json()
-    assert fetch(other.host, "acme/carried", f"blobs/{copied['layers'][0]['digest']}").json()["spdxVersion"]
+    copied = fetch(other_registry.host, "acme/carried", f"manifests/{bill}").json()
+    assert fetch(other_registry.host, "acme/carried", f"blobs/{copied['layers'][0]['digest']}").json()["spdxVersion"]
     public = ("--insecure-ignore-tlog=true", "--allow-http-registry", "--new-bundle-format=false")
-    run_cosign("verify", "--key", trust.key, *public, f"{other.host}/acme/carried@{subject['digest']}")
-    label = read_config(other.host, "acme/carried", adopted)["Labels"]["org.opencontainers.image.base.digest"]
+    run_cosign("verify", "--key", trust.key, *public, f"{other_registry.host}/acme/carried@{subject['digest']}")
+    label = read_config(other_registry.host, "acme/carried", adopted)["Labels"]["org.opencontainers.image.base.digest"]
     assert label == subject["digest"]
 
 
@@ -110,33 +112,40 @@ def test_a_base_without_the_signature_that_is_required_is_refused_before_anythin
 
 
 def test_attestations_of_buildkit_and_the_index_are_carried_if_every_platform_is(
-    tmp_path: Path, upstream: Upstream, other: Registry
+    tmp_path: Path, upstream: Upstream, other_registry: Registry
 ) -> None:
     images = [upstream.push(name, platform=f"linux/{name}") for name in ("amd64", "arm64")]
     about = {"vnd.docker.reference.type": "attestation-manifest"}
     attested = upstream.push("attested", [make_layer({"statement": b"{}"})], platform="unknown/unknown")
     entry = {**attested, "annotations": {**about, "vnd.docker.reference.digest": images[0]["digest"]}}
     index = upstream.push_index("v0.33.0", [*images, entry])
-    both = adopt_verb.adopt_base(make_project(tmp_path / "both"), options(upstream, f"{other.host}/acme/both"))
+    both = adopt_verb.adopt_base(make_project(tmp_path / "both"), options(upstream, f"{other_registry.host}/acme/both"))
     assert [document.kind for document in both.upstream] == ["BuildKit's attestation"]
-    assert fetch(other.host, "acme/both", f"manifests/{index}").json()["manifests"][2]["digest"] == attested["digest"]
-    one = options(upstream, f"{other.host}/acme/one", platform="linux/amd64")
+    assert (
+        fetch(other_registry.host, "acme/both", f"manifests/{index}").json()["manifests"][2]["digest"]
+        == attested["digest"]
+    )
+    one = options(upstream, f"{other_registry.host}/acme/one", platform="linux/amd64")
     adopt_verb.adopt_base(make_project(tmp_path / "one"), one)
-    assert read_manifest(other.host, "acme/one", index).status_code == 404
-    assert fetch(other.host, "acme/one", f"manifests/{images[0]['digest']}").ok
+    assert read_manifest(other_registry.host, "acme/one", index).status_code == 404
+    assert fetch(other_registry.host, "acme/one", f"manifests/{images[0]['digest']}").ok
 
 
 def test_a_document_that_the_registry_lost_is_left_out_and_the_image_is_whole(
-    project: Project, upstream: Upstream, registry: Registry, other: Registry, capsys: pytest.CaptureFixture[str]
+    project: Project,
+    upstream: Upstream,
+    registry: Registry,
+    other_registry: Registry,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     data = b"a document that is lost"
     digest = attach_document(upstream, upstream.push("v0.33.0"), "text/plain", data)
     lost = fetch(upstream.host, upstream.name, f"manifests/{digest}").json()["layers"][0]["digest"]
     registry.blob_file(lost).unlink()
-    adopted = adopt_verb.adopt_base(project, options(upstream, f"{other.host}/acme/lost"))
+    adopted = adopt_verb.adopt_base(project, options(upstream, f"{other_registry.host}/acme/lost"))
     assert adopted.upstream == ()
     assert f"not carried along: document {digest}" in capsys.readouterr().err
-    assert fetch(other.host, "acme/lost", f"manifests/{adopted.digest}").ok
+    assert fetch(other_registry.host, "acme/lost", f"manifests/{adopted.digest}").ok
 
 
 def test_a_licence_that_the_policy_denies_is_not_pushed_again(project: Project, upstream: Upstream) -> None:

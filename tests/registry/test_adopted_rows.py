@@ -312,14 +312,6 @@ def test_an_image_that_only_the_engine_has_is_adopted_into_it(
 UNSTATED = BaseFacts(accelerator="cuda")
 
 
-@pytest.fixture(scope="module")
-def other_registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Registry]:
-    server = Registry(tmp_path_factory.mktemp("other"))
-    server.start()
-    yield server
-    server.stop()
-
-
 # --- facts of a file ------------------------------------------------------------------------------------------------
 
 

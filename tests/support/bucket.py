@@ -10,26 +10,23 @@ import hashlib
 import hmac
 import json
 import re
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, quote, unquote, urlsplit
 from xml.sax.saxutils import escape
 
+from tests.support.loopback import ThreadedServer
+
 BUCKET, KEY, SECRET = "models", "AKIDRYDOCK", "correct-horse"
 
 
-class Bucket(ThreadingHTTPServer):
+class Bucket(ThreadedServer):
     """Serves a folder as s3://models and gs://models."""
-
-    daemon_threads = True
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        super().__init__(("127.0.0.1", 0), _Handler)
+        super().__init__(_Handler)
 
     @property
     def env(self) -> dict[str, str]:
@@ -44,15 +41,6 @@ class Bucket(ThreadingHTTPServer):
             "RUNAI_STREAMER_GCS_USE_ANONYMOUS_CREDENTIALS": "true",
             "GOOGLE_CLOUD_PROJECT": "none",
         }
-
-
-@contextmanager
-def serving(folder: Path) -> Iterator[Bucket]:
-    """Serve the folder until the end of the block."""
-    with Bucket(folder) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield server
-        server.shutdown()
 
 
 class _Handler(BaseHTTPRequestHandler):

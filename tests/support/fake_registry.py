@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import threading
 from collections.abc import Callable, Iterable, Mapping
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, NamedTuple, Self
+from http.server import BaseHTTPRequestHandler
+from typing import Any, NamedTuple
+
+from tests.support.loopback import ThreadedServer
 
 
 class Seen(NamedTuple):
@@ -23,26 +24,14 @@ class Answer(NamedTuple):
     """Bytes, or pieces to send until the client hangs up; then without Content-Length unless a header has it."""
 
 
-class Fake(ThreadingHTTPServer):
+class Fake(ThreadedServer):
     """Calls `answer` for each request and records it in `seen`."""
-
-    daemon_threads = True
 
     def __init__(self, answer: Callable[[Seen], Answer]) -> None:
         self.answer = answer
         self.seen: list[Seen] = []
-        super().__init__(("127.0.0.1", 0), Handler)
+        super().__init__(Handler)
         self.host = f"127.0.0.1:{self.server_address[1]}"
-        self._thread = threading.Thread(target=self.serve_forever, kwargs={"poll_interval": 0.01})
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.shutdown()
-        self._thread.join()
-        self.server_close()
 
 
 class Handler(BaseHTTPRequestHandler):

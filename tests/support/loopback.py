@@ -7,19 +7,13 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Self
 
 
-class Loopback(ThreadingHTTPServer):
-    """Serves `files` and `redirects`. Each request for a path consumes one of its `faults`."""
+class ThreadedServer(ThreadingHTTPServer):
+    """A server of the loopback address that runs within a block."""
 
     daemon_threads = True
 
-    def __init__(self) -> None:
-        self.files: dict[str, bytes] = {}
-        self.faults: dict[str, list[str]] = {}
-        self.redirects: dict[str, str] = {}
-        """Path → the URL that it redirects to."""
-        self.requests: list[tuple[str, str | None, str | None]] = []
-        """Path, Range and Authorization of each request."""
-        super().__init__(("127.0.0.1", 0), Handler)
+    def __init__(self, handler: type[BaseHTTPRequestHandler]) -> None:
+        super().__init__(("127.0.0.1", 0), handler)
         self._thread = threading.Thread(target=self.serve_forever, kwargs={"poll_interval": 0.01})
 
     def __enter__(self) -> Self:
@@ -30,6 +24,19 @@ class Loopback(ThreadingHTTPServer):
         self.shutdown()
         self._thread.join()
         self.server_close()
+
+
+class Loopback(ThreadedServer):
+    """Serves `files` and `redirects`. Each request for a path consumes one of its `faults`."""
+
+    def __init__(self) -> None:
+        self.files: dict[str, bytes] = {}
+        self.faults: dict[str, list[str]] = {}
+        self.redirects: dict[str, str] = {}
+        """Path → the URL that it redirects to."""
+        self.requests: list[tuple[str, str | None, str | None]] = []
+        """Path, Range and Authorization of each request."""
+        super().__init__(Handler)
 
     @property
     def url(self) -> str:

@@ -23,7 +23,6 @@ from drydock.core.files import hold_lock_file
 from drydock.core.paths import cache_home
 from drydock.model.shared_options import SshOptions
 from tests.support.needed_programs import require_program
-from tests.support.servers import Registry
 from tests.support.started_containers import make_container
 
 SUITE = "bookworm"
@@ -137,17 +136,6 @@ def _admit(machine: Machine, public: str) -> str:
     machine.run("sh", "-c", f"cat > {folder}/authorized_keys", text=public)
     kind, key, *_ = machine.run("cat", "/etc/ssh/ssh_host_ed25519_key.pub").split()
     return f"{machine.address} {kind} {key}\n"
-
-
-@contextmanager
-def registry(folder: Path, address: str) -> Iterator[Registry]:
-    """Give a registry that machines reach at this machine's address on their network."""
-    server = Registry(folder, address=address)
-    server.start()
-    try:
-        yield server
-    finally:
-        server.stop()
 
 
 def _docker(*arguments: str, text: str = "") -> str:

@@ -8,6 +8,7 @@ import subprocess
 import threading
 import time
 from pathlib import Path
+from typing import Self
 
 import requests
 
@@ -56,6 +57,13 @@ class Registry:
             else:
                 return
         raise TimeoutError((self.folder / "log").read_text())
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
 
     def stop(self) -> None:
         """Stop it."""

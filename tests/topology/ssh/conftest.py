@@ -9,7 +9,7 @@ import pytest
 
 from drydock.build.build_job import prepare_job
 from drydock.config.project_choice import DRYDOCK
-from tests.support.machines_ssh import Machines, machines, registry
+from tests.support.machines_ssh import Machines, machines
 from tests.support.pushed import push
 from tests.support.servers import Registry
 from tests.support.small_image import Small
@@ -39,7 +39,7 @@ def two(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machines]:
 @pytest.fixture(scope="session")
 def near(tmp_path_factory: pytest.TempPathFactory, two: Machines) -> Iterator[Registry]:
     """A registry that the machines reach."""
-    with registry(tmp_path_factory.mktemp("near"), two.gateway) as near_registry:
+    with Registry(tmp_path_factory.mktemp("near"), address=two.gateway) as near_registry:
         yield near_registry
 
 

@@ -17,8 +17,9 @@ import pytest
 
 from drydock.config.matrix import read_matrix
 from drydock.config.project_choice import DRYDOCK
-from tests.support.machines_ssh import Machine, machines, registry
+from tests.support.machines_ssh import Machine, machines
 from tests.support.pushed import AS_BUILT, push
+from tests.support.servers import Registry
 from tests.support.standins import PLATFORM, build_layouts
 
 
@@ -31,7 +32,10 @@ class Old(NamedTuple):
 
 @pytest.fixture
 def old(tmp_path: Path) -> Iterator[Old]:
-    with machines(tmp_path, "o0") as ssh_machines, registry(tmp_path / "registry", ssh_machines.gateway) as near:
+    with (
+        machines(tmp_path, "o0") as ssh_machines,
+        Registry(tmp_path / "registry", address=ssh_machines.gateway) as near,
+    ):
         (node,) = ssh_machines.nodes
         assert node.run("docker", "version", "--format", "{{.Server.Version}}").startswith("20.10.")
         yield Old(node, near.host)

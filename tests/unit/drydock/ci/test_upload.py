@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ import pytest
 from drydock.ci.upload import check_upload_server, upload_release_files
 from drydock.cli.version import read_own_version
 from drydock.core.errors import CredentialsError, InputError, RegistryError
+from tests.support.loopback import ThreadedServer
 
 
 class GitLab:
@@ -36,8 +36,7 @@ class GitLab:
             def log_message(self, *_: Any) -> None:
                 """Do not log."""
 
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+        self.server = ThreadedServer(Handler)
 
     @property
     def variables(self) -> dict[str, str]:
@@ -48,9 +47,8 @@ class GitLab:
 @pytest.fixture
 def gitlab() -> Iterator[GitLab]:
     fake_gitlab = GitLab()
-    yield fake_gitlab
-    fake_gitlab.server.shutdown()
-    fake_gitlab.server.server_close()
+    with fake_gitlab.server:
+        yield fake_gitlab
 
 
 @pytest.fixture

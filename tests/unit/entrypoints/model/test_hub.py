@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 import pytest
@@ -17,6 +16,7 @@ from entrypoints.core.errors import MODEL, USAGE, EntrypointError
 from entrypoints.model.hub import Hub, NotAnswered, fetch_hub_file, find_snapshot, parse_hub
 from entrypoints.model.read import Instead, ModelFacts, read_model
 from entrypoints.model.weights import Weights
+from tests.support.loopback import ThreadedServer
 from tests.support.sample import write_model, write_safetensors
 
 FULL = {**CONFIG, "vocab_size": 1000, "intermediate_size": 1024, "tie_word_embeddings": False}
@@ -44,10 +44,9 @@ class Site:
             def log_message(self, *_: Any) -> None:
                 pass
 
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.server = ThreadedServer(Handler)
         self.url = f"http://127.0.0.1:{self.server.server_port}"
         self.status: dict[str, int] = {}
-        Thread(target=self.server.serve_forever, daemon=True).start()
 
     def answer(self, path: str) -> tuple[int, bytes]:
         if path in self.status:
@@ -62,9 +61,8 @@ class Site:
 @pytest.fixture
 def site() -> Iterator[Site]:
     fake_site = Site()
-    yield fake_site
-    fake_site.server.shutdown()
-    fake_site.server.server_close()
+    with fake_site.server:
+        yield fake_site
 
 
 def read(env: dict[str, str], **kwargs: Any) -> ModelFacts:
@@ -313,9 +311,8 @@ def test_the_token_does_not_follow_a_redirect(site: Site) -> None:
     other_site.add("config.json", FULL)
     path = "/owner/model/resolve/main/config.json"
     site.status[path], site.files[path] = 302, f"{other_site.url}{path}".encode()
-    model = read({"HF_ENDPOINT": site.url, "HF_TOKEN": "secret"})
-    other_site.server.shutdown()
-    other_site.server.server_close()
+    with other_site.server:
+        model = read({"HF_ENDPOINT": site.url, "HF_TOKEN": "secret"})
 
     assert model.geometry is not None
     assert "Authorization" not in other_site.asked[0][1]
