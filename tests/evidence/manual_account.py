@@ -33,10 +33,14 @@ class Answer(NamedTuple):
         """The word for the step, from the runs of its commands and the comparisons of its settings."""
         if self.step.out:
             return Outcome(OUT)
-        wrong = [f"{line.setting}: {line.problem}" for part in self.parts for line in part.lines if line.problem]
-        if wrong:
-            return Outcome(manual_runs.FAILED, "; ".join(wrong))
-        return manual_runs.judge(self.step, self.account) if self.step.do else Outcome(manual_runs.FOUND)
+        problems = [f"{line.setting}: {line.problem}" for part in self.parts for line in part.lines if line.problem]
+        outcome = Outcome(manual_runs.FOUND)
+        if problems:
+            outcome = Outcome(manual_runs.FAILED, "; ".join(problems))
+        elif self.step.do:
+            outcome = manual_runs.judge(self.step, self.account)
+        known = Outcome(self.step.verdict, self.step.because)
+        return known if self.step.verdict and outcome.verdict != manual_runs.FAILED else outcome
 
     @property
     def place(self) -> str:
@@ -81,6 +85,18 @@ def _numbers(step_answers: list[Answer]) -> list[str]:
 def stem(seed: str) -> str:
     """Return the name of a manual's page, without .md."""
     return PurePath(seed).stem
+
+
+def open_text(step_answers: list[Answer]) -> str:
+    """Return an item for each step that is false or weak, the false ones first; empty if there is none."""
+    doubtful = [(answer.outcome, answer.step) for answer in step_answers]
+    items = [
+        f"- **{outcome.verdict}**, {step.lines} {cell(step.what)}: {cell(outcome.problem)}\n"
+        for verdict in (manual_runs.FAILED, manual_runs.BARE)
+        for outcome, step in doubtful
+        if outcome.verdict == verdict
+    ]
+    return f"## False and weak\n\n{''.join(items)}\n" if items else ""
 
 
 def steps_text(account: Account, step_answers: list[Answer]) -> str:
@@ -140,10 +156,9 @@ def _otherwise(answer: Answer) -> str:
 
 
 def _shown(answer: Answer) -> str:
-    """Return what the run of a step's commands printed, and on which recorded host; and the word unless it is true."""
-    verdict, problem = answer.outcome
-    if verdict in (manual_runs.BARE, manual_runs.FAILED):
-        return f"**{verdict}**: {problem}"
+    """Return what the run of a step's commands printed, and on which recorded host; or the word if it is not true."""
+    if answer.outcome.verdict in (manual_runs.BARE, manual_runs.FAILED):
+        return f"**{answer.outcome.verdict}**"
     shows = ", ".join(code(words) for words in answer.step.shows)
     return f"shows {shows}{f' on {answer.place}' if answer.place else ''}" if shows else ""
 

@@ -67,7 +67,7 @@ from tests.support.supervisor_process import Start
 
 ROOT = manual_steps.ROOT
 FOUND, BARE, FAILED = VERDICTS = "true", "weak", "false"
-"""The run shows the manual's value; it shows only that the command exists; it fails, or shows another value."""
+"""The run shows the manual's value; it would show as much for another case; it fails, or shows another value."""
 SHELL = {"PATH": os.environ.get("PATH", os.defpath), "HF_HUB_OFFLINE": "1"}
 """The environment of the entrypoint: the same plan on every machine, whatever models its hub caches hold."""
 
@@ -118,8 +118,75 @@ def judge(step: Step, account: Account) -> Outcome:
     problems += [f"{step.do[-1]}: shows no {words!r}" for words in step.shows if _plain(words) not in text]
     if problems:
         return Outcome(FAILED, "; ".join(problems))
-    bare = not step.shows and any(not result.evidence for result in done)
-    return Outcome(BARE, "nothing of what it prints is compared") if bare else Outcome(FOUND)
+    if not step.shows:
+        bare = any(not result.evidence for result in done)
+        return Outcome(BARE, "nothing of what it prints is compared") if bare else Outcome(FOUND)
+    if echoed := [words for words in step.shows if any(_plain(words) in _plain(command) for command in step.do)]:
+        return Outcome(BARE, f"its own command has {', '.join(map(repr, echoed))}")
+    return _judge_counter_case(step, account)
+
+
+def _judge_counter_case(step: Step, account: Account) -> Outcome:
+    """Return whether each word is absent where another row, machine, model or file is taken."""
+    places = make_counter_case(step, account)
+    if not places:
+        return Outcome(BARE, "no counter-case")
+    text = _plain("\n".join(_run(command, place.target, place.host, place.model).text for command, place in places))
+    also = [words for words in step.shows if _plain(words) in text]
+    where = ", ".join(dict.fromkeys(_describe(command, place) for command, place in places))
+    return Outcome(BARE, f"{where} shows {', '.join(map(repr, also))} too") if also else Outcome(FOUND)
+
+
+def _describe(command: str, place: Place) -> str:
+    return command + (f" on {place.host}" if place.host else "") + (f" with {place.model}" if place.model else "")
+
+
+def make_counter_case(step: Step, account: Account) -> list[tuple[str, Place]]:
+    """Return commands that differ from those of a step in what its words are about, and where they are run."""
+    if step.counter:
+        return [(command, machine_of(command, step, account)) for command in step.counter]
+    return [case for command in step.do for case in _vary_command(command, step, account)]
+
+
+OTHER_TOPOLOGY = "./inv topology plan examples/topologies/tpu-v6e-slice.yaml"
+
+
+def _vary_command(command: str, step: Step, account: Account) -> Iterator[tuple[str, Place]]:
+    """Yield the command for another row, machine, model or file, or without the options that the step is about."""
+    place = machine_of(command, step, account)
+    machine = account.machines.get(place.target) or Machine()
+    other = step.other or machine.other or account.other
+    other_host = step.other_host or (machine.other_host if place.host == machine.host else machine.host)
+    other_model = step.other_model or machine.other_model
+    words = shlex.split(command)
+    verb = words[1]
+    inside = words[words.index("--") + 1 :] if "--" in words else []
+    if "IMG" in words and _starts_verb(words):
+        yield command, place._replace(target=other)
+    elif "IMG" in words:
+        yield "docker run IMG python3 --version", Place(other)
+    elif words[0] == "docker" or verb in ("build", "lock", "fetch"):
+        yield f"./inv build --target {other}", Place(other)
+    elif words[0] == "ansible-playbook":
+        yield "ansible-playbook -i inventory.yml playbook.yml --tags check", place
+    elif verb == "model":
+        yield "./inv model pull org/other --output /data/other", place
+    elif verb == "topology":
+        yield OTHER_TOPOLOGY, place
+    elif verb == "matrix":
+        yield "./inv matrix tpu", place
+    elif verb == "entrypoint" and inside[0] in ("check", "facts"):
+        yield command, place._replace(host=other_host)
+    elif verb in ("run", "entrypoint"):
+        plain = f"./inv {verb} --target {place.target}" + (
+            " -- plan --model M" if verb == "entrypoint" else " --model M"
+        )
+        yield plain, place if command != plain else place._replace(model=other_model)
+
+
+def _starts_verb(words: Sequence[str]) -> bool:
+    """Return whether the words start a verb of an image, and not a program in it."""
+    return parse_arguments(tuple(words[words.index("IMG") + 1 :])).verb != "exec"
 
 
 def _plain(text: str) -> str:
@@ -198,6 +265,8 @@ def _started(place: Place, task_words: Sequence[str], rest: Sequence[str]) -> Do
     if missing:
         return printed._replace(problem=f"docker run lacks {' '.join(missing)}")
     variables = _pairs(task_words, "--env")
+    if "--modules" in task_words:
+        variables["HABANA_VISIBLE_MODULES"] = task_words[task_words.index("--modules") + 1]
     shown = len(_docker_words(task_words))
     inside = _image(place, docker.arguments, {name: value for name, value in variables.items() if value})
     return Done(printed.text + inside.text, inside.problem, inside.code, shown + inside.evidence)
@@ -288,7 +357,9 @@ def made_of(row: str) -> str:
     settings = [f"{item['setting']}={item['value']}" for item in expect.profile_in(row)["settings"]]
     head = f"{variant.id} {variant.stack} vllm {variant.vllm.version} base {base} {' '.join(variant.platforms)}"
     lock_inputs = json.dumps(lockfile.collect_lock_inputs(variant))
-    return "\n".join((head, render.render_dockerfile(DRYDOCK, variant), *dict.fromkeys(pins), *settings, lock_inputs))
+    indexes = [index.url for index in variant.indexes]
+    dockerfile = render.render_dockerfile(DRYDOCK, variant)
+    return "\n".join((head, dockerfile, *dict.fromkeys(pins), *settings, lock_inputs, *indexes))
 
 
 def _named(value: Any) -> Iterator[Mapping[str, Any]]:
@@ -404,7 +475,8 @@ def _text(plan: Mapping[str, Any]) -> str:
     env = (f"{name}={value}" for name, value in plan["env"].items())
     reasons = (f"{reason['setting']}={reason['value']}: {reason['because']}" for reason in plan["reasons"])
     findings = (
-        f"{finding['severity']} {finding['id']} {finding['text']} {finding['found']}" for finding in plan["findings"]
+        f"{finding['severity']} {finding['id']} {finding['text']} {finding['found']} {finding['remediation']}"
+        for finding in plan["findings"]
     )
     return "\n".join((*env, " ".join(plan["argv"]), *reasons, *findings, json.dumps(plan.get("uses"))))
 
@@ -529,7 +601,9 @@ def _topology(place: Place, task_words: Sequence[str], rest: Sequence[str]) -> D
             done = _task(words, environment, folder)
         files = [path for path in sorted(folder.rglob("*")) if path.suffix in (".yml", ".yaml", ".json")]
         written = [
-            f"{path.name}\n{path.read_text()}" for path in files if "deploy" in path.parts or task_words[1] == "init"
+            f"{path.relative_to(folder)}\n{path.read_text()}"
+            for path in files
+            if "deploy" in path.parts or task_words[1] == "init"
         ]
     return Done("\n".join((done.text, *written)), "" if "started: " in done.text else done.problem, done.code)
 
@@ -683,14 +757,26 @@ def _served(words: Sequence[str]) -> Done:
     return Done(json.dumps(body), "" if code == HTTPStatus.OK else f"{words[1]}: {code}", evidence=1)
 
 
+def _play(tag: str) -> Done:
+    """Return the plays of the rendered playbook that a tag selects, with the files of their roles."""
+    parts = re.split(r"^deploy/(\S+)\n", _playbook(), flags=re.MULTILINE)
+    files = dict(zip(parts[1::2], parts[2::2], strict=True))
+    plays = [
+        play
+        for play in yaml.safe_load(files["playbook.yml"])
+        if tag in play["tags"] or (not tag and "never" not in play["tags"])
+    ]
+    roles = [f"roles/{role['role']}/" for play in plays for role in play["roles"]]
+    texts = [f"{path}\n{text}" for path, text in files.items() if path.startswith(tuple(roles))]
+    return Done("\n".join((yaml.safe_dump(plays), *texts)), "" if plays else f"the playbook has no tag {tag}")
+
+
 def _client(words: Sequence[str]) -> Done:
     """Run a program of the user's machine."""
     if words[0] == "curl":
         return _served(words)
     if words[0] == "ansible-playbook":
-        tag = words[words.index("--tags") + 1] if "--tags" in words else ""
-        tags = {*re.findall(r"[\w-]+", " ".join(re.findall(r"tags: (.*)", _playbook())))}
-        return Done(_playbook(), "" if not tag or tag in tags else f"the playbook has no tag {tag}", evidence=bool(tag))
+        return _play(words[words.index("--tags") + 1] if "--tags" in words else "")
     folder = next(folder for image, folder in manual_steps.EXAMPLES.items() if image in words)
     return Done("\n".join(path.read_text() for path in sorted((ROOT / folder).iterdir()) if path.is_file()))
 

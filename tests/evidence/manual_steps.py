@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, Literal, NamedTuple, Self
 
 import yaml
 from invoke.exceptions import ParseError
@@ -76,13 +76,23 @@ class Step(Record):
     """The exit code of `do`, such as of a check that finds no machine."""
     shows: tuple[str, ...] = ()
     """Words that the run of `do` must print: the manual's value. Options of the user need none: each must be taken."""
+    counter: tuple[str, ...] = ()
+    """Commands whose run must print none of these words; by default `do` for another row, machine, model or file."""
+    other: str = ""
+    """The row, the machine and the model of the counter-case, if they are not those of the account's `machines`."""
+    other_host: str = ""
+    other_model: str = ""
+    verdict: Literal["", "weak", "false"] = ""
+    """What the step is known to be, if it is neither true nor out of scope."""
+    because: str = ""
+    """Why it is no better."""
 
     @model_validator(mode="before")
     @classmethod
     def _one(cls, data: Any) -> Any:
         if not isinstance(data, dict):
             return data
-        return data | {name: [data[name]] for name in ("do", "shows") if isinstance(data.get(name), str)}
+        return data | {name: [data[name]] for name in ("do", "shows", "counter") if isinstance(data.get(name), str)}
 
     @model_validator(mode="after")
     def _answered(self) -> Self:
@@ -91,6 +101,8 @@ class Step(Record):
             raise ValueError(f"{self.lines}: expected either `as`, or `do` or `compare`, or `out`")
         if not (self.same or self.what) or (self.same and self.what):
             raise ValueError(f"{self.lines}: expected `what`, unless `as` is given")
+        if bool(self.verdict) != bool(self.because) or (self.counter and not self.shows):
+            raise ValueError(f"{self.lines}: `verdict` needs `because`, and `counter` needs `shows`")
         if (self.out and self.differs) or (self.go and not self.out) or (self.says and not self.page):
             raise ValueError(f"{self.lines}: `differs` is not for `out`, `go` only for it, and `says` needs `page`")
         return self
@@ -121,6 +133,12 @@ class Machine(Record):
     """One of tests/hosts."""
     model: str = ""
     """What `M` is: a model that drydock knows by its hub id."""
+    other: str = ""
+    """Where a step's words must be absent: another row …"""
+    other_host: str = ""
+    """… another machine …"""
+    other_model: str = ""
+    """… and another model."""
 
 
 class Account(Record):
@@ -132,6 +150,8 @@ class Account(Record):
     """How many the manual has."""
     machines: Mapping[str, Machine] = {}
     """Target → its machine."""
+    other: str = ""
+    """The row whose image must lack the words of a step about an image, unless the machine names one."""
     image: str = ""
     """The target that `IMG` is an image of."""
     like: Like | None = None
@@ -177,7 +197,13 @@ def _taken(step: Step, like_steps: Mapping[str, Step], targets: Mapping[str, str
         return step
     like_step = like_steps[step.same]
     commands = tuple(" ".join(targets.get(word, word) for word in command.split(" ")) for command in like_step.do)
-    fields = {"lines": step.lines, "same": step.same, "shows": step.shows or like_step.shows}
+    counter = tuple(" ".join(targets.get(word, word) for word in command.split(" ")) for command in like_step.counter)
+    fields = {
+        "lines": step.lines,
+        "same": step.same,
+        "shows": step.shows or like_step.shows,
+        "counter": step.counter or counter,
+    }
     return like_step.model_copy(update={**fields, "do": commands, "says": ""})
 
 

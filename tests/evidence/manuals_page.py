@@ -32,10 +32,11 @@ the same* counts the settings of the manual's command that have the same value i
 *Yours* are those that you set and drydock passes on. *Shows* is what the test found in the output of the commands. The
 table at the end of a page has settings with another value.
 
-- **true**: the output has the manual's value (a setting, a variable, a flag, a finding or an exit code), and every
-  option that you set is in the plan as yours. Of a compared command, each setting has the same value, or is yours, or
-  the plan gives the reason for another one.
-- **weak**: the command runs, and no value of the manual is looked for in its output.
+- **true**: the output has the manual's value (a setting, a variable, a flag, a finding or an exit code), which is not
+  in the command itself and not in the output for a *counter-case*: another row, machine, model or file, or the command
+  without the option. Every option that you set is in the plan as yours. Of a compared command, each setting has the
+  same value, or is yours, or the plan gives the reason for another one.
+- **weak**: the command runs, but its output for a counter-case is the same, or the test cannot show the whole step.
 - **false**: the command fails, or its output lacks the value.
 - **out of scope**: drydock does not do it; the page says "not in drydock", why, and where to go.
 
@@ -56,7 +57,7 @@ _PAGE = """# {title}, step by step
 
 What takes the place of each step of the manual ([how to read it](../manuals.md#steps)).
 {like}
-## Steps
+{doubtful}## Steps
 {steps}
 ## Settings with another value
 
@@ -93,6 +94,7 @@ def page(parts: Sequence[Part], account: Account, answers: list[Answer]) -> str:
     return _PAGE.format(
         title=account.title,
         like=_like(account),
+        doubtful=manual_account.open_text(answers),
         steps=manual_account.steps_text(account, answers),
         different=_different(parts, account),
     )
