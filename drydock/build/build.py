@@ -94,21 +94,21 @@ def build_image(  # noqa: PLR0913 - all but the job have defaults
     no_cache: bool = False,
     into_engine: bool = True,
     hash_kept: bool = False,
-    may_pull: bool = True,
+    may_use_network: bool = True,
     pull: Pull | None = None,
 ) -> Built:
     """Build an image, unless it was built from the same inputs before, and load it, unless the engine has it.
 
-    Without `may_pull` the builder uses no network either: a base that the store lacks is an error, as is an engine that
-    is not installed. `pull` is asked for a foundation that is not kept. `engine` ensures that the engine runs, and
+    Without `may_use_network` the builder uses none either: a base that the store lacks is an error, as is an engine
+    that is not installed. `pull` is asked for a foundation that is not kept. `engine` ensures that the engine runs, and
     `bake` builds a plan; rows that are built at once replace both.
 
-    A kept layout counts only with the digest that is recorded for its inputs, if any is, and if it is not damaged: by
-    the sizes of its blobs if the engine has the image, else or with `hash_kept` by their hashes. Raises FetchError,
-    EngineError, BuildError or DiskFullError; an interrupted build leaves no partial layout.
+    A kept layout is used if its digest is the recorded one, where these inputs have one, and if it is whole. The sizes
+    of its blobs show that if the engine has the image; otherwise, and with `hash_kept`, their hashes do. Raises
+    FetchError, EngineError, BuildError or DiskFullError; an interrupted build leaves no partial layout.
     """
     if into_engine or (builder is None and not job.is_adopted):
-        engine = engine or partial(daemon.ensure_engine, install=may_pull)
+        engine = engine or partial(daemon.ensure_engine, install=may_use_network)
     bake = bake or partial(buildx.run_bake, builder=builder, no_cache=no_cache)
     clock = Clock()
     quick = into_engine and not no_cache and not hash_kept
@@ -122,7 +122,7 @@ def build_image(  # noqa: PLR0913 - all but the job have defaults
         engine()
         clock.lap("engine")
     with layouts_lock(job.variant.id, job.platform):
-        _make_layout(job, clock, bake, builder=builder, no_cache=no_cache, may_pull=may_pull, pull=pull)
+        _make_layout(job, clock, bake, builder=builder, no_cache=no_cache, may_use_network=may_use_network, pull=pull)
         if into_engine and load_into_engine(job.layout, _image_of(job)):
             clock.lap("load")
         _settle_job(job, into_engine=into_engine)
@@ -221,17 +221,17 @@ class Clock:
 
 
 def _make_layout(  # noqa: PLR0913 - options of one build
-    job: Job, clock: Clock, bake: Bake, *, builder: str | None, no_cache: bool, may_pull: bool, pull: Pull | None
+    job: Job, clock: Clock, bake: Bake, *, builder: str | None, no_cache: bool, may_use_network: bool, pull: Pull | None
 ) -> None:
     if not no_cache and is_layout_usable(job, image_layout.is_sound_layout):
         origin = "loaded from a bundle of" if (job.layout / ATTACHED).is_dir() else "already built from"
         log(f"{job.variant.id}: up to date: {origin} the same inputs")
         return
     if job.is_adopted:
-        _write_adopted_layout(job, clock, may_pull=may_pull)
+        _write_adopted_layout(job, clock, may_use_network=may_use_network)
         return
     have_foundation = not no_cache and image_layout.is_sized_layout(job.foundation)
-    if pull and may_pull and not (no_cache or have_foundation):
+    if pull and may_use_network and not (no_cache or have_foundation):
         have_foundation = pull(job)
         clock.lap("pull")
     if have_foundation and "base" not in job.context_overrides:
@@ -243,7 +243,7 @@ def _make_layout(  # noqa: PLR0913 - options of one build
     unread = foundation.list_foundation_contexts(job.variant) if have_foundation else ()
     # Only the foundation's steps run programs. To hash uv it is unpacked: 0.4 s of a processor.
     contexts = fetch_contexts(job, unread, with_programs=not have_foundation)
-    if not may_pull:
+    if not may_use_network:
         refuse_pulls(job, contexts)
     # BuildKit requires a value for these contexts too, although it skips the steps that read them.
     contexts |= dict.fromkeys(unread, contexts["entrypoints"])
@@ -266,7 +266,7 @@ def _make_layout(  # noqa: PLR0913 - options of one build
     except foundation.DamagedError:
         log(f"{job.variant.id}: {job.foundation} is damaged: a layer was changed on the disk")
         shutil.rmtree(job.foundation)
-        _make_layout(job, clock, bake, builder=builder, no_cache=no_cache, may_pull=may_pull, pull=pull)
+        _make_layout(job, clock, bake, builder=builder, no_cache=no_cache, may_use_network=may_use_network, pull=pull)
         return
     clock.lap("build")
     _warn_of_other_digest(job)
@@ -280,7 +280,7 @@ def _require_platform(platform: str, builder: str | None) -> None:
         daemon.require_platform(platform, builder)
 
 
-def _write_adopted_layout(job: Job, clock: Clock, *, may_pull: bool) -> None:
+def _write_adopted_layout(job: Job, clock: Clock, *, may_use_network: bool) -> None:
     """Write the image of an adopted row: its base from the store or its registry, and two layers. Nothing is built."""
     from drydock.build import adoption  # noqa: PLC0415 - few rows are adopted
     from drydock.inputs import base_images  # noqa: PLC0415 - it imports what speaks to servers
@@ -290,7 +290,7 @@ def _write_adopted_layout(job: Job, clock: Clock, *, may_pull: bool) -> None:
         raise StaleError(
             f"{job.variant.id}: its lock has no image as base", hint=f"./inv lock --target {job.variant.id}"
         )
-    layout = base_images.fetch_base(base, job.platform, default_store(), offline=job.offline or not may_pull)
+    layout = base_images.fetch_base(base, job.platform, default_store(), offline=job.offline or not may_use_network)
     clock.lap("fetch")
     for partial_layout in job.layout.parent.glob(".*"):
         shutil.rmtree(partial_layout)

@@ -46,7 +46,7 @@ class ManyOptions(NamedTuple):
     builders: Sequence[str] = ()
     """Empty: the engine's own."""
     no_cache: bool = False
-    may_pull: bool = True
+    may_use_network: bool = True
     pull: build.Pull | None = None
     """What is asked for foundations that are not kept."""
 
@@ -139,7 +139,7 @@ class _Run:
             if self._has_engine:
                 return
             try:
-                daemon.ensure_engine(install=self._options.may_pull)
+                daemon.ensure_engine(install=self._options.may_use_network)
             except EngineError as error:
                 self._engine_error = error
                 raise
@@ -180,7 +180,7 @@ class _Run:
                 engine=self.ensure_engine,
                 bake=bake,
                 no_cache=self._options.no_cache,
-                may_pull=self._options.may_pull,
+                may_use_network=self._options.may_use_network,
                 pull=self._options.pull,
             )
         return _make_outcome(job, built, logs)

@@ -46,7 +46,7 @@ def pin_missing(
 
     path = lockfile.path_of_lock(job.project, job.variant.id)
     job.project.check_writable(f"images/{job.variant.id}/lock.json")
-    with hold_lock_file(resolution.path_of_resolve_lock(env)):
+    with hold_lock_file(resolution.path_of_resolve_mutex(env)):
         before = lockfile.read_lock(path)  # again: another run may have pinned it
         lockfile.check_lock_inputs(job.variant, before)
         lock = resolution.fill_lock_platform(job.variant, before, job.platform, job.context_overrides, folders, env)

@@ -128,10 +128,10 @@ def engine_platforms(images: Iterable[BundledImage], machine: str = "") -> dict[
 def load_image(loading: Loading, image: BundledImage, platforms: Mapping[str, str], project: Project) -> LoadedImage:
     """Load an image with its inputs, and into the engine if `platforms` names its platform."""
     with _valid_format(loading.archive):
-        loading.inputs(image)
+        loading.add_inputs(image)
         if image.base:
-            loading.base(image)
-        loading.image(image)
+            loading.write_base(image)
+        loading.keep_image(image)
     reference = image_name(image.variant, image.digest)
     in_engine = platforms.get(image.variant) == image.platform
     if in_engine:
@@ -170,7 +170,7 @@ class Loading:
             sizes = dict(blob for image in bundle.images for blob in self._missing(image))
         check_free_space(cache_home(), sum(sizes.values()))
 
-    def inputs(self, image: BundledImage) -> None:
+    def add_inputs(self, image: BundledImage) -> None:
         """Add the files from which the image is rebuilt to the store."""
         layers = self._inputs(image)
         with byte_progress() as bar:
@@ -179,14 +179,14 @@ class Loading:
                 self._input(item)
                 bar.advance(task, item["size"])
 
-    def base(self, image: BundledImage) -> None:
+    def write_base(self, image: BundledImage) -> None:
         """Write the layout of a base image."""
         final = fetch.image_folder(str(image.base), image.platform, self.store)
         if not image_layout.is_intact_layout(final):
             with whole_folder(final, replace_unless=image_layout.is_intact_layout) as layout:
                 self._write_layout(layout, str(image.base), image.platform)
 
-    def image(self, image: BundledImage) -> None:
+    def keep_image(self, image: BundledImage) -> None:
         """Keep the image where this machine keeps its own, with the bundle's documents about it.
 
         Raises FetchError if the bundle lacks a part of the image.

@@ -1,4 +1,4 @@
-"""Resolves requirements to exact wheels for one Python and one platform. IO: uv resolves; the choice by tags is pure.
+"""Resolves requirements to exact wheels for one Python and one platform, and fetches them. IO: uv resolves.
 
 The packages installed on this machine do not matter, and no source distribution is built.
 """

@@ -83,7 +83,7 @@ Layers = Mapping[str, tuple[LockedWheel, ...]]
 def _pin_wheels(place: ResolveTarget, unresolved: dict[str, str]) -> tuple[Layers, tuple[LockedWheel, ...]]:
     """Return the wheels of the image by layer, and those needed to compile."""
     variant, old = place.variant, place.kept.pins
-    if old and (place.kept.wheels() or place.kept.leaves("wheels")):
+    if old and (place.kept.keeps_wheels() or place.kept.leaves_open("wheels")):
         unresolved |= {name: reason for name, reason in old.unresolved.items() if name == "wheels"}
         return old.layers, old.build
     log(f"{variant.id}: resolving Python distributions for {place.platform}")
@@ -95,11 +95,13 @@ def _pin_wheels(place: ResolveTarget, unresolved: dict[str, str]) -> tuple[Layer
         exclude=tuple(name for name in excluded if name not in built),
         built=tuple(name for name in excluded if name in built),
         public=variant.indexes,
-        prefer=policy.preferred(),
+        prefer=policy.list_preferred(),
         layers=tuple(layer.distributions for layer in variant.layers),
     )
     build_indexes = wheels.select_named_indexes(variant.indexes, variant.build_requirements)
-    build = ResolveRequest(variant.build_requirements, public=build_indexes, prefer=policy.preferred(building=True))
+    build = ResolveRequest(
+        variant.build_requirements, public=build_indexes, prefer=policy.list_preferred(building=True)
+    )
     try:
         resolved_wheels = tuple(
             _resolve_kept_wheels(place, item) if item.requirements else () for item in (request, build)
@@ -116,8 +118,8 @@ def _pin_wheels(place: ResolveTarget, unresolved: dict[str, str]) -> tuple[Layer
 def _pin_tools(place: ResolveTarget, unresolved: dict[str, str]) -> tuple[LockedWheel, ...]:
     if place.variant.is_adopted:  # nothing is built
         return ()
-    if place.kept.tools():
-        return place.kept.tools()
+    if place.kept.kept_tools():
+        return place.kept.kept_tools()
     if place.target.machine in UV_MACHINES:
         return _resolve_kept_wheels(place, tool_request())
     unresolved["tools"] = f"uv resolves for {' and '.join(UV_MACHINES)} only"
@@ -130,7 +132,7 @@ def tool_request() -> ResolveRequest:
 
 
 def _resolve_kept_wheels(place: ResolveTarget, request: ResolveRequest) -> tuple[LockedWheel, ...]:
-    return place.kept.files(wheels.resolve_wheels(request, place.target, place.store, place.env), place.target)
+    return place.kept.keep_files(wheels.resolve_wheels(request, place.target, place.store, place.env), place.target)
 
 
 def _explain_unreached_index(variant: Variant) -> str:
@@ -144,19 +146,19 @@ def _explain_unreached_index(variant: Variant) -> str:
 
 def _pin_base(place: ResolveTarget, unresolved: dict[str, str]) -> LockedDebianBase | LockedImageBase:
     base, old = place.variant.base, place.kept.pins
-    if old and place.kept.leaves("base"):
+    if old and place.kept.leaves_open("base"):
         unresolved |= {name: reason for name, reason in old.unresolved.items() if name == "base"}
         return old.base
     if isinstance(base, DebianBase):
         return _pin_debian_base(place, base, unresolved)
-    image = place.kept.image(base) or image_digests.resolve_image(base, place.env)
+    image = place.kept.kept_image(base) or image_digests.resolve_image(base, place.env)
     if image.digest is None:
         unresolved["base"] = base.unresolved or "the machine that locked did not reach its registry"
     return image
 
 
 def _pin_debian_base(place: ResolveTarget, stack_base: DebianBase, unresolved: dict[str, str]) -> LockedDebianBase:
-    old = place.kept.debian(stack_base)
+    old = place.kept.kept_debian(stack_base)
     base = old if old and place.kept.same else _newest_debian(place, stack_base, old)
     if base.digest:
         return base
@@ -196,7 +198,7 @@ def _newest_debian(place: ResolveTarget, stack_base: DebianBase, old: LockedDebi
 
 def _pin_sources(place: ResolveTarget, unresolved: dict[str, str]) -> Iterator[LockedSource]:
     for source in place.variant.sources:
-        locked_source = place.kept.source(source)
+        locked_source = place.kept.kept_source(source)
         try:
             yield locked_source or sources.resolve_source(source, place.target, place.store, place.env)
         except DrydockError as error:

@@ -31,9 +31,8 @@ def resolve_variant(
 ) -> Lock:
     """Resolve a variant to exact packages, build its base, and return the lock.
 
-    `folders` maps contexts to folders of supplied files. What `previous` pinned is kept where it still applies, except
-    what `upgrade` names: then only a base that its registry confirmed before and does not answer for now, and the
-    digest of a verified build if none of its inputs changed.
+    `folders` maps contexts to folders of supplied files. What `previous` pinned stays if it still fits. What `upgrade`
+    names is resolved again; an image base keeps its digest if its registry does not answer now.
     """
     old = previous.platforms if previous else {}
     pinned = next((pins.supplied for pins in old.values()), {})
@@ -94,7 +93,7 @@ def resolve_and_write(
     for variant in variants:
         project.check_writable(lockfile.name_of(variant.id))
     supplied.refuse_foreign(variants, folders)
-    with hold_lock_file(path_of_resolve_lock(env)):
+    with hold_lock_file(path_of_resolve_mutex(env)):
         paths = (
             _lock_one(project, variant, folders, env, upgrade, start_locks.get(variant.id)) for variant in variants
         )
@@ -108,11 +107,11 @@ def take_newest(project: Project, variants: Iterable[Variant]) -> list[Path]:
 
 def resolve_newest(variant: Variant, previous: Lock, env: Mapping[str, str] = os.environ) -> Lock:
     """Return a lock with the newest of everything that a variant's stack allows. It is written nowhere."""
-    with hold_lock_file(path_of_resolve_lock(env)):
+    with hold_lock_file(path_of_resolve_mutex(env)):
         return resolve_variant(variant, previous, env=env, upgrade=Upgrade(everything=True))
 
 
-def path_of_resolve_lock(env: Mapping[str, str]) -> Path:
+def path_of_resolve_mutex(env: Mapping[str, str]) -> Path:
     """Return the lock file that a process holds while it resolves."""
     return cache_home(env) / "resolve.lock"
 

@@ -55,17 +55,17 @@ class Kept(NamedTuple):
     peers: tuple[LockedPlatform, ...] = ()
     """Pins of the variant's other platforms: one tag has one digest for all of them."""
 
-    def leaves(self, context: str) -> bool:
+    def leaves_open(self, context: str) -> bool:
         """Tell whether a context stays as it is, whatever it is."""
         return self.pins is not None and self.same and context in self.without
 
-    def wheels(self) -> bool:
+    def keeps_wheels(self) -> bool:
         """Tell whether all wheels stay as they are."""
         if self.pins is None or not self.same or self.upgrade.everything or "wheels" in self.pins.unresolved:
             return False
         return not self.upgrade.names & {wheel.name for wheel in (*_list_layer_wheels(self.pins), *self.pins.build)}
 
-    def preferred(self, *, building: bool = False) -> tuple[tuple[str, str], ...]:
+    def list_preferred(self, *, building: bool = False) -> tuple[tuple[str, str], ...]:
         """Return the versions to take again where the requirements allow it: of the image, or of what compiles it.
 
         The two may have different versions of a distribution, such as setuptools.
@@ -79,7 +79,7 @@ class Kept(NamedTuple):
         }
         return tuple((name, version) for name, version in sorted(wheels.items()) if not self.upgrade.covers(name))
 
-    def files(self, resolved_wheels: Iterable[LockedWheel], target: Environment) -> tuple[LockedWheel, ...]:
+    def keep_files(self, resolved_wheels: Iterable[LockedWheel], target: Environment) -> tuple[LockedWheel, ...]:
         """Return what was resolved, with the older file of a version if it still fits the interpreter."""
         from drydock.inputs.wheels import is_wheel_compatible  # noqa: PLC0415 - it imports what speaks to indexes
 
@@ -92,13 +92,13 @@ class Kept(NamedTuple):
             for new, old_wheel in pairs
         )
 
-    def tools(self) -> tuple[LockedWheel, ...]:
+    def kept_tools(self) -> tuple[LockedWheel, ...]:
         """Return the build tools that stay; none if they are to be resolved."""
         if self.pins is None or any(self.upgrade.covers(wheel.name) for wheel in self.pins.tools):
             return ()
         return self.pins.tools
 
-    def image(self, base: Base) -> LockedImageBase | None:
+    def kept_image(self, base: Base) -> LockedImageBase | None:
         """Return the digest that stays for the base image: this platform's, or that of another platform."""
         if self.upgrade.covers(BASE):
             return None
@@ -112,7 +112,7 @@ class Kept(NamedTuple):
                 return locked_base
         return None
 
-    def debian(self, base: DebianBase) -> LockedDebianBase | None:
+    def kept_debian(self, base: DebianBase) -> LockedDebianBase | None:
         """Return the older base if its suite is the same and it has every required package."""
         locked_base = self.pins.base if self.pins else None
         if (
@@ -123,12 +123,12 @@ class Kept(NamedTuple):
             return None
         return locked_base if set(base.packages) <= {deb.name for deb in locked_base.packages} else None
 
-    def source(self, source_code: SourceCode) -> LockedSource | None:
+    def kept_source(self, source_code: SourceCode) -> LockedSource | None:
         """Return the pin of some source code if it stays."""
         locked_source = (
             next((item for item in self.pins.sources if item.name == source_code.name), None) if self.pins else None
         )
-        if locked_source is None or self.leaves(source_code.name):
+        if locked_source is None or self.leaves_open(source_code.name):
             return locked_source
         if self.upgrade.covers(source_code.name):
             return None

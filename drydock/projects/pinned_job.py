@@ -21,7 +21,7 @@ def prepare_pinned_job(
 ) -> Job:
     """Return the job of a target with everything pinned, or with stand-ins; say which committed files are stale now.
 
-    Raises what `prepare` and `pin_missing` raise.
+    Raises what `prepare_job` and `pin_missing` raise.
     """
     if stand_ins:
         from drydock.build import standins  # noqa: PLC0415 - it imports what downloads

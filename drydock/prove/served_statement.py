@@ -46,7 +46,7 @@ _RIGHT = re.compile(
     r"prefill and decode agree on [1-9][0-9]* tokens(?::|$)|[1-9][0-9]* recorded answers? of .+ given$"
     r"|/[a-z0-9/_]+ gives equal answers to equal requests(?::|$)"
 )
-"""What entrypoints/serve/health.py and pooled.py say of a right answer."""
+"""What entrypoints/serve/known_answer.py and pooled.py say of a right answer."""
 _NO_COMPARISON = re.compile(r"not compared: |(?:'.*'|\".*\") → |[(]no chat answer: ")
 """What they say of an answer that was not compared, and what `prove` adds: a question and its answer."""
 _BEFORE_MESSAGE = re.compile(r"^.*?\] (?=\S)")

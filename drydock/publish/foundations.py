@@ -1,8 +1,9 @@
 """Foundations in a registry: pull the one that counts, push those that are kept. IO.
 
-A foundation is tagged with its key, the checksum of what it is made of. Neither the tag nor the registry vouches for
-it: a pulled one counts if its digest is the one that the lock has for the key, or if a signer whom the user named has
-signed that digest together with that key. Anything else, and anything that goes wrong, means that it is built here.
+A foundation is tagged with its key, the checksum of what it is made of (`Job.foundation_key`). Neither the tag nor
+the registry vouches for it: a pulled one counts if its digest is the one that the lock has for the key, or if a signer
+whom the user named has signed that digest together with that key. Anything else, and anything that goes wrong, means
+that it is built here.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which device files and cards a container gets. Pure, given the machine."""
+"""Which device files (`run` of accelerator.yaml) and cards a container gets. Pure, given the machine."""
 
 from __future__ import annotations
 

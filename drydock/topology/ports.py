@@ -1,4 +1,4 @@
-"""Every port of a topology, allocated once. Pure.
+"""Every port of a topology that is allocated, once; the router's is set in topology.yaml (`Router.port`). Pure.
 
 A purpose has the same port on every node: vLLM's compile cache has VLLM_NIXL_SIDE_CHANNEL_PORT and Mooncake's ports in
 its key, so nodes with other ports would compile again. Source: vLLM 0.32 envs.py, compile_factors (ignored_factors).

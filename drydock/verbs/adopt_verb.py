@@ -90,13 +90,15 @@ def adopt_base(project: Project, options: AdoptOptions) -> AdoptedImage:
     is_verified = upstream_documents.check_signature(base, trust)
     base_image.refuse_base(project, base)
 
-    # What is in it: the user's word comes first, then a file or its layers, then what its row has, then its labels.
+    # Where the adopted image goes: with --load alone, nothing is sent to a registry.
     row_id = options.row or adopted_row.name_row(base)
+    destination_text = adopted_row.find_destination(project, row_id, options.to, load=options.load)
+    destination = adopted_image.parse_destination(destination_text) if options.to or not options.load else None
+
+    # What is in it: the user's word counts first, then a file or the layers, then what the row has, then the labels.
     contents = BaseContents(BaseFacts())
     if options.facts:
         contents = base_facts.read_facts_file(Path(options.facts), base)
-    written_to = adopted_row.find_destination(project, row_id, options.to, load=options.load)
-    destination = adopted_image.parse_destination(written_to) if options.to or not options.load else None
     if options.read_layers:
         contents = layer_facts.read_layer_facts(base, vllm_lists.read_program(project))
     elif contents.lists is None:
@@ -109,9 +111,11 @@ def adopt_base(project: Project, options: AdoptOptions) -> AdoptedImage:
     base_facts.require_facts(facts, base, layers_were_read=options.read_layers)
     contents = contents._replace(facts=facts)
 
-    row = adopted_row.make_adopted_row(project, row_id, base, facts, written_to)
+    row = adopted_row.make_adopted_row(project, row_id, base, facts, destination_text)
     with adopted_row.restore_row_files(project, row, always=options.check):
-        written = adopted_row.write_row(project, row, base) + adopted_row.write_lists(project, row, contents.lists)
+        written_files = adopted_row.write_row(project, row, base) + adopted_row.write_lists(
+            project, row, contents.lists
+        )
         variant = find_variant(read_matrix(project), row.id)
         assembled = adopted_image.assemble_image(project, variant, base)
         if options.check and destination:
@@ -126,9 +130,9 @@ def adopt_base(project: Project, options: AdoptOptions) -> AdoptedImage:
         paths = resolution.resolve_and_write(project, [variant])
         lock = lockfile.read_lock(lockfile.path_of_lock(project, variant.id))
         paths += row_record_file.write_row_files(project, variant, lock)
-        written += [project.name_of(path) for path in paths]
+        written_files += [project.name_of(path) for path in paths]
         adopted = _deliver_image(project, adopted, assembled, base, destination, options)
-    return adopted.model_copy(update={"written": tuple(written)})
+    return adopted.model_copy(update={"written": tuple(written_files)})
 
 
 def _refuse_options(options: AdoptOptions) -> None:

@@ -96,7 +96,11 @@ def build_rows(options: BuildRowsOptions) -> None:
     if len(targets) == 1 and len(builders) <= 1:
         job = prepare(auto.resolve_id(project, targets[0], options.root))
         built = build.build_image(
-            job, builder=next(iter(builders), None), no_cache=options.no_cache, may_pull=not options.offline, pull=pull
+            job,
+            builder=next(iter(builders), None),
+            no_cache=options.no_cache,
+            may_use_network=not options.offline,
+            pull=pull,
         )
         write_result(built, f"{built.image}\n{built.digest}\n", json=options.json)
         return
@@ -113,7 +117,7 @@ def build_rows(options: BuildRowsOptions) -> None:
         rows, left_out = changed.select_locked_rows(project, variants, options.changed_since)
     rows = list({variant.id: variant for variant in rows}.values())
     jobs, failures = many.prepare_jobs(rows, prepare, options.platform)
-    settings = many.ManyOptions(builders, options.no_cache, may_pull=not options.offline, pull=pull)
+    settings = many.ManyOptions(builders, options.no_cache, may_use_network=not options.offline, pull=pull)
     outcomes = {outcome.variant: outcome for outcome in (*failures, *many.build_all(jobs, settings))}
     results = [*(outcomes[variant.id] for variant in rows), *left_out]
     write_result({"rows": results}, many.format_build_outcomes(results), json=options.json)

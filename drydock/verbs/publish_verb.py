@@ -78,11 +78,12 @@ def publish_row(project: Project, registry: str, options: PublishOptions) -> Pub
     layouts = push.list_built_layouts(project, variant)
     push.require_recorded(layouts)
     image = push.combine_manifests(layouts)
-    planned = [repository.plan_tag(image.digest, tag) for tag in tags]
-    earlier = bindings.read_channel_bindings(repository, planned, signer)
+    published_tags = [repository.plan_tag(image.digest, tag) for tag in tags]
+    earlier = bindings.read_channel_bindings(repository, published_tags, signer)
     subject = push.name_subject(repository, layouts, image)
     terms = bindings.Terms(options.release, options.expires, options.allow_rollback)
     bound = [bindings.bind_tag(subject, tag, terms, earlier) for tag in tags]
+    # Refuses an image whose licences forbid it, and one whose statements do not fit.
     documents = push.make_row_documents(repository.where, layouts, image, bound)
 
     if options.dry_run:
@@ -92,13 +93,13 @@ def publish_row(project: Project, registry: str, options: PublishOptions) -> Pub
         push.push_manifests(repository, layouts, image)
         manifests = [*(layout.manifest for layout in layouts), image]
         push.attach_documents(repository, manifests, documents, signer, signature_tags=options.signature_tags)
-        planned = [repository.tag(image, tag) for tag in tags]
+        published_tags = [repository.tag(image, tag) for tag in tags]
     return push.Published(
         variant=variant.id,
         image=str(repository.where.at(image.digest)),
         digest=image.digest,
         platforms=subject.platforms,
-        tags=tuple(planned),
+        tags=tuple(published_tags),
         blobs={how: sum(blob.how == how for blob in pushed) for how in ("uploaded", "mounted", "present")},
         bytes_sent=sum(blob.size for blob in pushed if blob.how == "uploaded"),
         referrers={digest: tuple(item.name for item in items) for digest, items in documents.items()},

@@ -19,7 +19,7 @@ from entrypoints.request.benchmark import LATENCY, SERVE, THROUGHPUT, Load
 from entrypoints.request.flags import ADDRESS, COMMANDS, HIGHEST_PORT, MIDDLEWARE, PORT, SHUTDOWN, SOCKET
 from entrypoints.request.vllm_flags import UserFlags, parse_count
 from entrypoints.serve.client import Endpoint, Unreachable, find_flag_value, parse_endpoint, parse_url, send_request
-from entrypoints.serve.health import VLLM_PORT
+from entrypoints.serve.known_answer import VLLM_PORT
 from entrypoints.serve.ports import check_port, listen_on_status_port
 
 RESULT_AT_MOST = 64 << 20

@@ -46,9 +46,9 @@ def serve_plan(
     member = as_member(plan, options, env)
     prepared = prepare_host(plan, profile, facts, env, options)
     if options.exec_:
-        caches, whole = prepared
+        caches, vllm_env = prepared
         caches.hold()
-        replace_by_vllm(plan, whole)
+        replace_by_vllm(plan, vllm_env)
     return _run_supervised(plan, profile, prepared, options, member, until_ready=False)
 
 
@@ -83,19 +83,19 @@ def prepare_host(
         raise EntrypointError(USAGE, f"--status-port {plan.port} is also vLLM's --port", hint)
     if not find_flag_value(plan.argv, SOCKET):
         check_port(plan.host, plan.port)
-    whole = make_vllm_environment(plan, env)
-    caches = Caches(plan.cache, locate_private_root(env, facts.user[0]), whole, print_message, profile)
+    vllm_env = make_vllm_environment(plan, env)
+    caches = Caches(plan.cache, locate_private_root(env, facts.user[0]), vllm_env, print_message, profile)
     caches.open()
     for path, text in plan.files.items():
         write_cache_file(path, text)
     if not options.recorded:
-        enter_work_folder(whole.get("DRYDOCK_WORK_FOLDER", ""))  # before Ray, whose workers start in its folder
+        enter_work_folder(vllm_env.get("DRYDOCK_WORK_FOLDER", ""))  # before Ray, whose workers start in its folder
     for words in plan.before:
-        run_first(words, whole)
+        run_first(words, vllm_env)
     if not options.recorded:
         apply_limits(plan.limits, print_message)
-        bind_cpus(whole.get("DRYDOCK_CPUS", ""))
-    return caches, caches.environment(whole)
+        bind_cpus(vllm_env.get("DRYDOCK_CPUS", ""))
+    return caches, caches.environment(vllm_env)
 
 
 def run_first(words: tuple[str, ...], env: Mapping[str, str]) -> None:
@@ -116,11 +116,13 @@ def make_vllm_environment(plan: ServePlan, env: Mapping[str, str]) -> dict[str, 
     Kubernetes sets VLLM_PORT=tcp://… in its pods for a Service named `vllm`, and vLLM exits with an error on that value
     (vllm.envs.get_vllm_port). The user did not choose it, so it is dropped with a warning.
     """
-    whole = {**env, **plan.env}
-    whole.pop(GROUP_SECRET, None)  # vLLM and a model's code do not need it
-    if whole.get("VLLM_PORT", "").startswith(("tcp://", "udp://")):
-        print_message(f"WARN VLLM_PORT={whole.pop('VLLM_PORT')} ignored: it is a Kubernetes service link, not a port")
-    return whole
+    vllm_env = {**env, **plan.env}
+    vllm_env.pop(GROUP_SECRET, None)  # vLLM and a model's code do not need it
+    if vllm_env.get("VLLM_PORT", "").startswith(("tcp://", "udp://")):
+        print_message(
+            f"WARN VLLM_PORT={vllm_env.pop('VLLM_PORT')} ignored: it is a Kubernetes service link, not a port"
+        )
+    return vllm_env
 
 
 def bind_cpus(cpus: str) -> None:
@@ -234,6 +236,7 @@ def _run_supervised(
     *,
     until_ready: bool,
 ) -> int:
+    """Start vLLM below this supervisor, and return the exit code once it has ended; `warm` ends it when it is ready."""
     import time
 
     from entrypoints.core.language import translate_text

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from entrypoints.core.metrics import parse_samples
 from entrypoints.serve.client import Endpoint, Unreachable, send_request
-from entrypoints.serve.health import COMPLETIONS, GREEDY, HTTP_OK
+from entrypoints.serve.known_answer import COMPLETIONS, GREEDY, HTTP_OK
 
 if TYPE_CHECKING:
     from entrypoints.serve.watch import SharedState

@@ -39,7 +39,7 @@ def supervise_server(job: ServeJob, profile: Mapping[str, Any], say: Say) -> End
     if job.member and job.member.rank:
         return _after_joining(job, profile, say, listener)
     planned = time.monotonic()
-    leader = job.spawn()
+    vllm_pid = job.spawn()
     spawned = time.monotonic()
     gc.enable()
     adopt_orphans()
@@ -47,14 +47,14 @@ def supervise_server(job: ServeJob, profile: Mapping[str, Any], say: Say) -> End
     shared.enter(SPAWN, planned - job.began)
     shared.enter(IMPORT, spawned - job.began)
     try:
-        start_parent_watch(leader)
+        start_parent_watch(vllm_pid)
         group = _start_telling(job, shared, profile, listener, say)
-        _start_watching(job, shared, leader, profile)
+        _start_watching(job, shared, vllm_pid, profile)
     except EntrypointError:
-        send_signal(-leader, signal.SIGKILL)
+        send_signal(-vllm_pid, signal.SIGKILL)
         raise
-    say(f"status on port {port}, vLLM is process {leader}")
-    return _until_ended(job, shared, leader, say, group)
+    say(f"status on port {port}, vLLM is process {vllm_pid}")
+    return _until_ended(job, shared, vllm_pid, say, group)
 
 
 def _after_joining(job: ServeJob, profile: Mapping[str, Any], say: Say, listener: socket) -> End:
@@ -69,16 +69,16 @@ def _after_joining(job: ServeJob, profile: Mapping[str, Any], say: Say, listener
     if ended:
         return group.conclude(ended, requested=True)
     shared.enter(SPAWN)
-    leader = job.spawn()
+    vllm_pid = job.spawn()
     shared.enter(IMPORT)
     try:
-        start_parent_watch(leader)
-        _start_watching(job, shared, leader, profile)
+        start_parent_watch(vllm_pid)
+        _start_watching(job, shared, vllm_pid, profile)
     except EntrypointError:
-        send_signal(-leader, signal.SIGKILL)
+        send_signal(-vllm_pid, signal.SIGKILL)
         raise
-    say(f"rank 0 has accepted this rank, vLLM is process {leader}")
-    return _until_ended(job, shared, leader, say, group)
+    say(f"rank 0 has accepted this rank, vLLM is process {vllm_pid}")
+    return _until_ended(job, shared, vllm_pid, say, group)
 
 
 def _join_first_host(job: ServeJob, shared: SharedState, say: Say) -> End | None:
@@ -108,12 +108,12 @@ def _shared_state(job: ServeJob) -> SharedState:
     return SharedState(job.began, wake=lambda: signal.pthread_kill(main, signal.SIGCHLD))
 
 
-def _until_ended(job: ServeJob, shared: SharedState, leader: int, say: Say, group: Alone | Leader | Follower) -> End:
-    supervisor = Supervisor(job, shared, leader, say)
+def _until_ended(job: ServeJob, shared: SharedState, vllm_pid: int, say: Say, group: Alone | Leader | Follower) -> End:
+    supervisor = Supervisor(job, shared, vllm_pid, say)
     try:
         end = supervisor.run()
     except BaseException:  # a defect: vLLM must not go on without a supervisor, and hold the devices
-        send_signal(-leader, signal.SIGKILL)
+        send_signal(-vllm_pid, signal.SIGKILL)
         raise
     return group.conclude(end, requested=supervisor.stop_requested)
 
@@ -127,7 +127,7 @@ def adopt_orphans() -> None:
     ctypes.CDLL(None).prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
-def start_parent_watch(leader: int) -> None:
+def start_parent_watch(vllm_pid: int) -> None:
     """Start a process that ends vLLM if this one is killed. Raises HOST.
 
     A parent-death signal would only reach vLLM's main process, and would need ctypes before vLLM starts. PID 1 needs
@@ -144,12 +144,12 @@ def start_parent_watch(leader: int) -> None:
         os.close(reading)
         return
     try:
-        _end_after_parent(reading, leader)
+        _end_after_parent(reading, vllm_pid)
     finally:
         os._exit(0)
 
 
-def _end_after_parent(reading: int, leader: int) -> None:
+def _end_after_parent(reading: int, vllm_pid: int) -> None:
     """End vLLM once the other end of a pipe is closed. Signals to stop are blocked here, as in the parent."""
     os.setsid()
     for name in os.listdir("/proc/self/fd"):  # such as the status port, and a log whose reader waits for its end
@@ -157,12 +157,12 @@ def _end_after_parent(reading: int, leader: int) -> None:
             with suppress(OSError):
                 os.close(int(name))
     os.read(reading, 1)
-    send_signal(leader, signal.SIGTERM)
+    send_signal(vllm_pid, signal.SIGTERM)
     due = time.monotonic() + TEARDOWN
     while time.monotonic() < due:
-        os.kill(-leader, 0)  # ends this process when none of vLLM's is left, before another one gets their number
+        os.kill(-vllm_pid, 0)  # ends this process when none of vLLM's is left, before another one gets their number
         time.sleep(LOOK_EVERY)
-    send_signal(-leader, signal.SIGKILL)
+    send_signal(-vllm_pid, signal.SIGKILL)
 
 
 def _start_telling(
@@ -186,15 +186,15 @@ def _start_telling(
     return group
 
 
-def _start_watching(job: ServeJob, shared: SharedState, leader: int, profile: Mapping[str, Any]) -> None:
+def _start_watching(job: ServeJob, shared: SharedState, vllm_pid: int, profile: Mapping[str, Any]) -> None:
     from entrypoints.serve.watch import Watched, watch_headless, watch_processes, watch_start
 
-    watched = Watched(job.endpoint, leader, job.model, job.stall, job.engines)
+    watched = Watched(job.endpoint, vllm_pid, job.model, job.stall, job.engines)
     if job.headless:
-        in_background(shared, watch_headless, shared, leader)
+        in_background(shared, watch_headless, shared, vllm_pid)
     else:
         in_background(shared, watch_start, shared, watched, profile)
-    in_background(shared, watch_processes, shared, leader)
+    in_background(shared, watch_processes, shared, vllm_pid)
 
 
 def _serve_status(

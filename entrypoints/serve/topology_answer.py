@@ -33,7 +33,7 @@ from entrypoints.serve.client import Reply, Unreachable, find_flag_value, first_
 HTTP_OK = 200
 FLAG = "--topology"
 SECONDS = 300.0
-"""For one answer: the first request can compile kernels. As PATIENCE in health.py."""
+"""For one answer: the first request can compile kernels. As PATIENCE in known_answer.py."""
 CONNECT = 5.0
 """Seconds for a connection between machines of one network."""
 LARGEST = 4 << 20

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from entrypoints.core.metrics import parse_samples
 from entrypoints.host.processes import is_running, list_session_processes, list_titled_processes
 from entrypoints.serve.client import Endpoint, Unreachable, send_request
-from entrypoints.serve.health import HTTP_OK, UNANSWERED, WRONG, served_model, verify_answers
+from entrypoints.serve.known_answer import HTTP_OK, UNANSWERED, WRONG, served_model, verify_answers
 from entrypoints.serve.phases import KNOWN_ANSWER, READY, State, enter_phase, get_phase, maps_weights, observed_phase
 from entrypoints.serve.progress import WAITING, watch_progress
 

@@ -11,7 +11,7 @@ from entrypoints.request.arguments import Arguments
 from entrypoints.request.flags import ADDRESS, PORT
 from entrypoints.request.network import parse_port
 from entrypoints.serve.client import Endpoint, Unreachable, find_flag_value, parse_endpoint, parse_url, send_request
-from entrypoints.serve.health import HTTP_OK, VLLM_PORT, parse_reply_object
+from entrypoints.serve.known_answer import HTTP_OK, VLLM_PORT, parse_reply_object
 
 STATUS_PORT = 8001
 

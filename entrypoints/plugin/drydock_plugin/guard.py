@@ -3,7 +3,8 @@
 vLLM checks its key only below /v1, /v2, /inference and /cohere, and reads bodies of any size (its security guide; of
 0.33 entrypoints/serve/middleware/authenticate.py). vLLM loads this class by --middleware, after its own middlewares, so
 that a request comes here first. Only a route of routes.json is served: a route that the list does not know is closed,
-and the build of an image fails for it (drydock/build/routes.py).
+and the build of an image fails for it (drydock/build/routes.py). Its settings, such as the largest body, are chosen in
+plan/guard_settings.py.
 """
 
 from __future__ import annotations

@@ -120,6 +120,6 @@ def test_an_offline_build_does_not_let_buildkit_pull(kept_image: Kept, monkeypat
     monkeypatch.setattr(build, "fetch_contexts", lambda *_, **__: remote)
     shutil.rmtree(kept_image.job.layout)
     with pytest.raises(FetchError, match=r"not in the store: base docker-image://registry\.example/base"):
-        build.build_image(kept_image.local.job(PLATFORM), into_engine=False, may_pull=False)
+        build.build_image(kept_image.local.job(PLATFORM), into_engine=False, may_use_network=False)
     assert kept_image.builds == 0
     assert kept_image.build() == kept_image.digest

@@ -84,7 +84,7 @@ def test_one_target_is_built_as_ever(build_calls: Asked, capsys: pytest.CaptureF
 def test_several_targets_are_built_at_once_each_row_once(targets: list[str], build_calls: Asked) -> None:
     assert code_of(target=targets, builder="a,b", no_cache=True) == 0
     assert (build_calls.one, build_calls.many) == ([], ["cpu-vllm0.32", "cpu-text-vllm0.32"])
-    assert build_calls.options == many.ManyOptions(["a", "b"], no_cache=True, may_pull=True)
+    assert build_calls.options == many.ManyOptions(["a", "b"], no_cache=True, may_use_network=True)
 
 
 def test_a_row_that_cannot_be_locked_fails_alone(build_calls: Asked, capsys: pytest.CaptureFixture[str]) -> None:

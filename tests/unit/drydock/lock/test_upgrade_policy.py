@@ -23,19 +23,19 @@ def kept(*sources: LockedSource) -> Kept:
 
 
 def test_the_image_and_what_compiles_it_each_keep_their_version() -> None:
-    assert dict(kept().preferred()) == {"setuptools": "84", "numpy": "1"}
-    assert dict(kept().preferred(building=True)) == {"setuptools": "79", "numpy": "1"}
+    assert dict(kept().list_preferred()) == {"setuptools": "84", "numpy": "1"}
+    assert dict(kept().list_preferred(building=True)) == {"setuptools": "79", "numpy": "1"}
 
 
 def test_a_release_archive_stays_while_its_address_and_hash_do() -> None:
     pin = LockedSource(name="a", url=URL, sha256="1" * 64, verified=True, source="a test")
     source_code = SourceCode(name="a", url=URL, sha256="1" * 64, source="a page")
 
-    assert kept(pin).source(source_code) == pin
-    assert kept(pin).source(source_code.model_copy(update={"sha256": "2" * 64})) is None
-    assert kept(pin).source(source_code.model_copy(update={"url": URL.replace("1", "2")})) is None
+    assert kept(pin).kept_source(source_code) == pin
+    assert kept(pin).kept_source(source_code.model_copy(update={"sha256": "2" * 64})) is None
+    assert kept(pin).kept_source(source_code.model_copy(update={"url": URL.replace("1", "2")})) is None
 
 
 def test_what_is_to_be_upgraded_is_not_preferred() -> None:
     upgraded = kept()._replace(upgrade=Upgrade(names=frozenset({"numpy"})))
-    assert "numpy" not in dict(upgraded.preferred())
+    assert "numpy" not in dict(upgraded.list_preferred())

@@ -332,7 +332,7 @@ def test_a_wrong_registry_does_not_change_a_build(
     assert builds == ["foundation", f"image on {image_layout.read_digest(foundation_layout)}"]
 
 
-@pytest.mark.parametrize("how", [{"no_cache": True}, {"may_pull": False}])
+@pytest.mark.parametrize("how", [{"no_cache": True}, {"may_use_network": False}])
 def test_a_build_without_cache_or_network_asks_no_registry(
     how: dict[str, bool], committed: Job, registry: Shared, builds: list[str]
 ) -> None:

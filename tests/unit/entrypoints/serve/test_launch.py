@@ -17,7 +17,7 @@ import pytest
 from entrypoints.core import errors
 from entrypoints.core.records import Group, ServePlan
 from entrypoints.request.arguments import Options
-from entrypoints.serve.health import PROMPT
+from entrypoints.serve.known_answer import PROMPT
 from entrypoints.serve.launch import as_member, bind_cpus, enter_work_folder, make_vllm_environment
 from tests.support.ports import free_port
 from tests.support.running_server import Run, is_running

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from entrypoints.serve.client import Reply
-from entrypoints.serve.health import RIGHT, UNANSWERED, WRONG, AnswerVerdict, compare_known_answers
+from entrypoints.serve.known_answer import RIGHT, UNANSWERED, WRONG, AnswerVerdict, compare_known_answers
 
 VECTORS = [[0.6, -0.8, 0.0], [0.1, 0.2, 0.97]]
 KEYS = {"/v1/embeddings": "embedding", "/score": "score", "/classify": "probs", "/pooling": "data"}

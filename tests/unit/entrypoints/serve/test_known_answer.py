@@ -13,7 +13,7 @@ import pytest
 
 from entrypoints.core.errors import NOT_READY, OK, WRONG_ANSWER
 from entrypoints.serve.client import Endpoint, Reply, Unreachable
-from entrypoints.serve.health import (
+from entrypoints.serve.known_answer import (
     RIGHT,
     TOKENS,
     UNANSWERED,
@@ -288,7 +288,7 @@ def test_every_engine_is_asked(
         engine_numbers.add(endpoint.engine)
         return server({})(path, question)
 
-    monkeypatch.setattr("entrypoints.serve.health.send_request", ask)
+    monkeypatch.setattr("entrypoints.serve.known_answer.send_request", ask)
     verdict = verify_answers(Endpoint("127.0.0.1", 1), PROFILE, "", engines)
 
     assert (verdict.outcome, engine_numbers) == (RIGHT, expected_numbers)
@@ -302,7 +302,7 @@ def test_one_wrong_engine_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
         is_prefill = question is not None and "prompt_logprobs" in question
         return reply(wrong) if endpoint.engine == 1 and is_prefill else server({})(path, question)
 
-    monkeypatch.setattr("entrypoints.serve.health.send_request", ask)
+    monkeypatch.setattr("entrypoints.serve.known_answer.send_request", ask)
     verdict = verify_answers(Endpoint("127.0.0.1", 1), PROFILE, "", 2)
 
     assert verdict.outcome == WRONG
