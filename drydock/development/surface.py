@@ -1,6 +1,6 @@
 """What users rely on, and version numbers promise: verbs, options, exit codes, findings, keys of files, labels.
 
-docs/reference/surface.json has that of the last release: `./inv release` compares and writes it. Pure, but for files.
+tests/surface.json has that of the last release: `./inv release` compares and writes it. Pure, but for files.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from drydock.pages import schema
 from entrypoints.core import errors
 from entrypoints.request import arguments
 
-FILE = Path("docs", "reference", "surface.json")
+FILE = Path("tests", "surface.json")
 OWN = ("bench", "ci", "docs", "generate", "lint", "release", "requirements", "schema", "test")
 """Tasks that develop drydock, and that an installed drydock does not have."""
 INTERNAL = ("profile",)

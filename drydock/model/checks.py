@@ -234,7 +234,7 @@ class Failures(Record):
     """templates/failures.yaml and templates/<accelerator>/failures.yaml, and failures.json in an image."""
 
     failures: Mapping[FailureName, Failure] = {}
-    """By name, which is an anchor of docs/failures.md."""
+    """By name."""
     translations: Translations = {}
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -12,22 +11,18 @@ from drydock.config.failures import read_failures
 from drydock.core.project import Project
 from drydock.model.checks import Failure
 from drydock.model.variant import Variant
-from drydock.pages.markdown import make_anchor
+from drydock.pages.markdown import make_table
 from drydock.pages.reference_pages import owners_of
 
 NAME = "failures.md"
-_WIDEST = 120
-"""Characters of a line, as in pages that are written by hand. A heading and a link stay on one line."""
 
 
 class _Labels(NamedTuple):
     """What the page says in one language."""
 
-    title: str
+    introduction: str
     common: str
-    fix: str
-    before: str
-    source: str
+    columns: tuple[str, ...]
     folder: str
     """The page's folder below docs/."""
 
@@ -39,19 +34,15 @@ _LABELS = {
     docker run --rm IMG explain 'RuntimeError: No HIP GPUs are available'   # or an exit code: explain 137
     docker logs CONTAINER 2>&1 | docker run --rm -i IMG explain -
 
-`explain` finds the entries of this page that a line of a log or an exit code shows, of its image's accelerator and of
-any: causes first, then what follows from them, then notes. It reads the whole log on standard input or in a file
-(`explain FILE`), and needs no device. The exit code is 13 if it knows nothing.
+`explain` finds what a line of a log or an exit code shows among {count} known failures, those of its image's
+accelerator and of any: causes first, then what follows from them, then notes. It reads the whole log on standard input
+or in a file (`explain FILE`), and needs no device. The exit code is 13 if it knows nothing.
 
-An entry's heading is the line as it is printed. Below it are the cause, what to do, and where that is known from.
-*Before* names the finding with which `check` would have told it. Search this page for the words of your line.
-
-Written by `./inv docs` from `templates/failures.yaml` and `templates/<accelerator>/failures.yaml`.
+This page has the {shown} that `check` can tell before the start, with the finding that tells it. Every other one is in
+`templates/failures.yaml` and `templates/<accelerator>/failures.yaml`, from which `./inv docs` writes this page.
 """,
         "Any accelerator",
-        "**Fix:** {}",
-        "**Before:** {}",
-        "[Source]({})",
+        ("line", "cause", "what to do", "finding"),
         "",
     ),
     "zh": _Labels(
@@ -62,19 +53,15 @@ Written by `./inv docs` from `templates/failures.yaml` and `templates/<accelerat
     docker run --rm IMG explain 'RuntimeError: No HIP GPUs are available'   # 或退出码：explain 137
     docker logs CONTAINER 2>&1 | docker run --rm -i IMG explain -
 
-`explain` 根据一行日志或退出码，找出本页中的条目：镜像所属加速器的，以及所有加速器共有的。
+`explain` 根据一行日志或退出码，在 {count} 个已知故障中查找：镜像所属加速器的，以及所有加速器共有的。
 先列原因，再列后果，最后列提示。它读取标准输入或文件（`explain FILE`）中的整个日志，不需要设备。
 没有已知条目时退出码为 13。加上 `--lang zh`，输出为中文。
 
-每个条目的标题是打印出来的原文，其下是原因、处理方法和依据。
-“事前”列出 `check` 本可提前报告的检查项。请用日志中的词语搜索本页。
-
-本页由 `./inv docs` 根据 `templates/failures.yaml` 和 `templates/<accelerator>/failures.yaml` 生成。
+本页列出 `check` 可在启动前报告的 {shown} 个故障及其检查项。其余故障在 `templates/failures.yaml` 和
+`templates/<accelerator>/failures.yaml` 中；本页由 `./inv docs` 据此生成。
 """,
         "所有加速器",
-        "**处理**：{}",
-        "**事前**：{}",
-        "[依据]({})",
+        ("日志行", "原因", "处理", "检查项"),
         "zh/",
     ),
 }
@@ -93,38 +80,29 @@ def render_failure_pages(project: Project, variants: Sequence[Variant]) -> dict[
 def _render_failure_page(project: Project, variants: Sequence[Variant], language: str) -> str:
     labels, owners = _LABELS[language], owners_of(variants)
     common = read_failures(project)
-    titles = {variant.accelerator: variant.title for variant in variants}
     parts = [(labels.common, common.failures, common.translations.get(language, {}))]
-    for name, title in sorted(titles.items()):
+    for name, title in sorted({variant.accelerator: variant.title for variant in variants}.items()):
         known_failures = read_failures(project, name)
-        group = {item: failure for item, failure in known_failures.failures.items() if item not in common.failures}
-        parts += [(title, group, known_failures.translations.get(language, {}))] if group else []
-    entries = (
-        f"\n## {title}\n{''.join(_format_failure(name, item, labels, words, owners) for name, item in group.items())}"
-        for title, group, words in parts
-    )
-    return labels.title + "".join(entries)
+        of_accelerator = {
+            item: failure for item, failure in known_failures.failures.items() if item not in common.failures
+        }
+        parts.append((title, of_accelerator, known_failures.translations.get(language, {})))
+    tables = ""
+    for title, failures, words in parts:
+        rows = [_list_cells(failure, labels, words, owners) for failure in failures.values() if failure.check]
+        tables += f"\n## {title}\n\n{make_table(labels.columns, rows)}" if rows else ""
+    every_failure = [failure for _, failures, _ in parts for failure in failures.values()]
+    shown = sum(bool(failure.check) for failure in every_failure)
+    return labels.introduction.format(count=len(every_failure), shown=shown) + tables
 
 
-def _format_failure(
-    name: str, failure: Failure, labels: _Labels, words: Mapping[str, str], owners: Mapping[str, str]
-) -> str:
+def _list_cells(
+    failure: Failure, labels: _Labels, words: Mapping[str, str], owners: Mapping[str, str]
+) -> tuple[str, ...]:
     up = "../" if labels.folder else ""
-    english = "（英文）" if labels.folder else ""
-    before = f"[{failure.check}]({up}{_link_finding(failure.check, owners)}){english}" if failure.check else ""
-    source = failure.source.removeprefix("docs/")
-    facts = (
-        labels.fix.format(_escape_prose(words.get(failure.remedy, failure.remedy))),
-        labels.before.format(before) if before else "",
-        labels.source.format(source) if source == failure.source else labels.source.format(f"{up}{source}") + english,
-    )
-    cause = _escape_prose(words.get(failure.cause, failure.cause))
-    listed = "".join(f"{_wrap_text(f'- {text}', '  ')}\n" for text in facts if text)
-    return f"\n### {make_anchor(name)}{_format_code(failure.symptom)}\n\n{_wrap_text(cause)}\n\n{listed}"
-
-
-def _wrap_text(text: str, indent: str = "") -> str:
-    return textwrap.fill(text, _WIDEST, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+    finding = f"[{failure.check}]({up}{_link_finding(str(failure.check), owners)}){'（英文）' if labels.folder else ''}"
+    prose = (_escape_prose(words.get(text, text)) for text in (failure.cause, failure.remedy))
+    return _format_code(failure.symptom), *prose, finding
 
 
 def _link_finding(number: str, owners: Mapping[str, str]) -> str:

@@ -16,7 +16,6 @@ from drydock.model.record import dump_record
 from entrypoints.checks.symptoms import add_failures, explain_log
 from entrypoints.core.errors import EXIT_CODES, OK
 from entrypoints.request.arguments import FLAGS
-from tests.evidence.manual_steps import anchors
 from tests.support.cases import for_each
 
 VARIANTS = read_matrix(DRYDOCK)
@@ -65,11 +64,6 @@ def test_a_page_of_ours_that_is_a_source_exists() -> None:
     ours = {str(failure["source"]).partition("#")[0] for _, failure in ENTRIES if failure["source"].startswith("docs/")}
 
     assert [name for name in sorted(ours) if not (ROOT / name).is_file()] == []
-
-
-@for_each(["docs/failures.md", "docs/zh/failures.md"], str)
-def test_the_page_has_an_anchor_for_every_entry(page: str) -> None:
-    assert {name for name, _ in ENTRIES} <= set(anchors((ROOT / page).read_text(encoding="utf-8")))
 
 
 def test_an_entry_names_a_line_or_an_exit_code() -> None:

@@ -86,7 +86,7 @@ def test_a_changelog_names_the_last_part_of_a_name(kind: str, name: str, text: s
 
 
 def test_what_is_recorded_is_read_or_the_error_says_how_to_get_it(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"git checkout docs/reference/surface\.json"):
+    with pytest.raises(InputError, match=r"git checkout tests/surface\.json"):
         surface.read_recorded(tmp_path)
     (tmp_path / surface.FILE).parent.mkdir(parents=True)
     (tmp_path / surface.FILE).write_text(surface.format_surface("1.2.0", OLD))
