@@ -72,6 +72,14 @@ class Measurement(Record):
         return self.ours.median / self.theirs.median
 
     @property
+    def spreads_overlap(self) -> bool:
+        """Return whether the two figures' values overlap, so that noise can make their difference."""
+        if self.theirs is None or self.goal.compares == "ours":
+            return False
+        ours, theirs = self.ours.values, self.theirs.values
+        return min(ours) < max(theirs) and min(theirs) < max(ours)
+
+    @property
     def met(self) -> bool:
         """Return whether the goal was reached."""
         return self.value <= self.goal.limit if self.goal.sense == "at most" else self.value >= self.goal.limit

@@ -187,15 +187,16 @@ def make_accelerator_table(variants: Iterable[Variant], rows: Iterable[Mapping[s
         for name, group in sorted(by_accelerator.items())
     ]
     every = [states[variant.id] for group in by_accelerator.values() for variant in group]
-    return make_table(("accelerator", "vLLM", "images", "shown"), [*lines, ("all", "", *_count_best(every))])
+    return make_table(("accelerator", "vLLM", "images", "pinned", "shown"), [*lines, ("all", "", *_count_best(every))])
 
 
-def _count_best(rows: Sequence[Mapping[str, Any]]) -> tuple[str, str]:
-    """Return the number of images; and the strongest tier, how many have it, and when it was last shown."""
+def _count_best(rows: Sequence[Mapping[str, Any]]) -> tuple[str, str, str]:
+    """Return how many images there are, and how many are pinned; the strongest tier, its images, and its last day."""
     best = max((row["proof"] for row in rows), key=("none", *TIERS).index)
     dates = [row["date"] for row in rows if row["proof"] == best]
     newest = f" ({max(dates)})" if any(dates) else ""
-    return str(len(rows)), f"{best}: {len(dates)}{newest}"
+    pinned = sum(row["locked"] for row in rows)
+    return str(len(rows)), str(pinned), f"{best}: {len(dates)}{newest}"
 
 
 def _format_version_range(variants: Iterable[Variant]) -> str:

@@ -54,6 +54,15 @@ def test_one_outlier_does_not_decide() -> None:
     assert row((1, 1, 90), (4, 4, 4)).value == 0.25
 
 
+@pytest.mark.parametrize(
+    ("ours", "ratio", "met"),
+    [((2, 3, 6), "spreads overlap", "not compared"), ((1, 1.5), f"0.278 {bench_page.TIMES}", "yes")],
+)
+def test_figures_whose_spreads_overlap_are_not_compared(ours: tuple[float, ...], ratio: str, met: str) -> None:
+    cells = bench_page.format_cells(row(ours, (4, 5)))
+    assert (cells[-3], cells[-1]) == (ratio, met)
+
+
 def test_page_and_pictures_are_written_with_the_figures(tmp_path: Path) -> None:
     paths = bench_page.record_parts(tmp_path, REPORT.parts)
 
