@@ -97,6 +97,9 @@ FLOAT16 = ("float16", "half")
 """vLLM's two names of the type."""
 SHORTENED = re.compile(r"(?<=\d)[kKmMgG]\b")
 """Numbers such as 4k, which vLLM takes in JSON too. Source: vllm/engine/arg_utils.py."""
+EXTENDED = ("--device", QUANTIZATION, "--kv-cache-dtype", "--load-format")
+"""Flags whose words plugins and forks add to; those of backends are others. Source: vllm_gcu/gcu.py,
+vllm_ascend/platform.py, vllm-fork config.py."""
 _SUGGESTED = 0.75
 """Likeness from 0 to 1 at which a name of vLLM's is suggested for an unknown one."""
 
@@ -125,7 +128,8 @@ def check_limits(
             origin = user_flags.vllm.assumed or "of this vLLM alone, which falls back on the library transformers"
             notices.append(make_notice("PLAN-150", refusal.problem, refusal.expected, origin=origin))
         else:
-            message = f"{refusal.problem}: vLLM {profile['vllm']} would refuse it; expected {refusal.expected}"
+            whose = f" (its list is {user_flags.vllm.assumed})" if user_flags.vllm.assumed else ""
+            message = f"{refusal.problem}: vLLM {profile['vllm']} would refuse it; expected {refusal.expected}{whose}"
             hint = _make_refusal_hint(refusal, user_flags.vllm, facts, profile["variant"])
             raise EntrypointError(refusal.code, message, hint)
     return (*notices, *note_fallback(user_flags.vllm, model, settings), *unknown_variables(user_flags))
@@ -152,7 +156,19 @@ def find_refusals(lists: VllmLists, model: ModelFacts, user_flags: UserFlags, se
     yield from _refused_names(lists, settings)
     yield from _missing_packages(lists, model, settings)
     for name, flag in user_flags.flags.items():
-        yield from find_refused_value(lists.lists.get("flags", {}).get(name, ""), name, flag.value, flag.given)
+        if "flags" in lists.lists:
+            yield from find_refused_value(lists.lists["flags"].get(name, ""), name, flag.value, flag.given)
+        else:
+            yield from _refused_by_release(lists, name, flag.value, flag.given)
+
+
+def _refused_by_release(lists: VllmLists, name: str, value: str | bool, flag_text: str) -> Iterator[Refusal]:
+    """Yield a value that is none of a flag's words in the release of which this vLLM is a fork or a plugin's host."""
+    takes = lists.lists.get("flags_of_release", {}).get(name, "")
+    is_extended = name in EXTENDED or name.endswith("-backend")
+    if isinstance(takes, list) and not is_extended and not any(word.isdecimal() for word in takes):
+        for refusal in find_refused_value(takes, name, value, flag_text):
+            yield refusal._replace(is_of_release=True)
 
 
 def _refused_architecture(lists: VllmLists, model: ModelFacts, settings: Settings) -> Iterator[Refusal]:

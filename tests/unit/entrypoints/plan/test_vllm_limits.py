@@ -70,6 +70,25 @@ def test_an_architecture_that_this_vllm_lacks_is_refused_with_the_rows_that_take
     assert "--vllm-accepts Qwen3ForCausalLM" in error.hint
 
 
+OF_RELEASE = {"flags_of_release": NEWEST["flags"]}
+
+
+@pytest.mark.parametrize("words", [("--dtype", "banana"), ("--dtype", "fp8"), ("--runner", "quick")])
+def test_a_fork_takes_no_other_words_of_an_option_than_its_release(words: tuple[str, str]) -> None:
+    error = refused(*words, lists=OF_RELEASE, assumed="of vLLM's release 0.33.0: a fork")
+
+    assert error.message.endswith("(its list is of vLLM's release 0.33.0: a fork)")
+    assert f"--vllm-accepts {words[0]}" in error.hint
+    assert "PLAN-152" in findings(plan(*words, lists=OF_RELEASE, assumed="of a fork", accepted=(words[0],)))
+
+
+@pytest.mark.parametrize(
+    "words", [("--dtype", "half"), ("--kv-cache-dtype", "fp8_of_the_fork"), ("--block-size", "96")]
+)
+def test_a_fork_may_add_to_options_of_platforms_and_sizes(words: tuple[str, str]) -> None:
+    assert findings(plan(*words, lists=OF_RELEASE, assumed="of a fork")) == {}
+
+
 @pytest.mark.parametrize(
     ("platforms", "named"),
     [
