@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -16,12 +17,21 @@ LISTS = (
 )
 
 
+FIRST = (
+    *("--gpu-memory-utilization", "--kv-cache-memory-bytes", "--kv-cache-dtype", "--max-model-len", "--max-num-seqs"),
+    *("--max-num-batched-tokens", "--block-size", "--swap-space", "--cpu-offload-gb", "--dtype", "--quantization"),
+    *("--generation-config", "--seed", "--logprobs-mode", "--enable-prefix-caching", "--enable-chunked-prefill"),
+    *("--enforce-eager", "--async-scheduling", "VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS"),
+)
+"""Flags and variables whose changed default is named first: they change the memory that is taken, or the answers."""
+
+
 class ChangedDefault(NamedTuple):
     """A default that differs."""
 
     name: str
     old: str
-    """Python's text of it."""
+    """As it is typed."""
     new: str
 
 
@@ -33,12 +43,18 @@ class ChangedNames(NamedTuple):
     added: tuple[str, ...]
 
 
-def changed_defaults(old: VllmDetails, new: VllmDetails, stated: Collection[str]) -> Iterator[ChangedDefault]:
-    """Yield each default that differs, without those of what the command states; what is computed is left out."""
+def changed_defaults(old: VllmDetails, new: VllmDetails, stated: Collection[str]) -> list[ChangedDefault]:
+    """Return each default that differs, without those of what the command states.
+
+    What vLLM computes at its start is left out, and None, which says only that a value is decided later.
+    """
     before, after = _list_defaults(old), _list_defaults(new)
-    for name, first, second in find_differences(before, after):
-        if first and second and name not in stated:
-            yield ChangedDefault(name, first, second)
+    changes = [
+        ChangedDefault(name, first, second)
+        for name, first, second in find_differences(before, after)
+        if first and second and name not in stated
+    ]
+    return sorted(changes, key=lambda change: FIRST.index(change.name) if change.name in FIRST else len(FIRST))
 
 
 def _list_defaults(details: VllmDetails) -> dict[str, str]:
@@ -50,7 +66,17 @@ def _list_defaults(details: VllmDetails) -> dict[str, str]:
         for key, value in details.records.get(flag.record, {}).items()
     }
     variables = {name: variable.default for name, variable in details.variables.items()}
-    return {**flags, **keys, **variables}
+    values = {name: _read_literal(text) for name, text in {**flags, **keys, **variables}.items()}
+    return {name: value for name, value in values.items() if value}
+
+
+def _read_literal(text: str) -> str:
+    """Return a default as it is typed; empty for an expression, and for None."""
+    try:
+        value = ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return ""
+    return "" if value is None else str(value)
 
 
 def changed_lists(old: ServedVersion, new: ServedVersion) -> Iterator[ChangedNames]:

@@ -170,11 +170,19 @@ def test_every_default_that_changed_is_listed_unless_the_command_states_it() -> 
     defaults = {change.name: (change.old, change.new) for change in compared(f"vllm serve {MODEL}").defaults}
     stated = compared(f"VLLM_ALLREDUCE_USE_FLASHINFER=0 vllm serve {MODEL} --gpu-memory-utilization 0.8").defaults
 
+    assert next(iter(defaults)) == "--gpu-memory-utilization"  # what changes memory comes first
     assert defaults["--gpu-memory-utilization"] == ("0.9", "0.92")
     assert defaults["--eplb-config.use_async"] == ("False", "True")
-    assert defaults["VLLM_ALLREDUCE_USE_FLASHINFER"] == ("'0'", "'1'")
+    assert defaults["VLLM_ALLREDUCE_USE_FLASHINFER"] == ("0", "1")
     names = {change.name for change in stated}
     assert defaults.keys() - names == {"--gpu-memory-utilization", "VLLM_ALLREDUCE_USE_FLASHINFER"}
+
+
+def test_a_default_that_vllm_computes_is_not_listed() -> None:
+    names = {change.name for change in compared(f"vllm serve {MODEL}", "0.27.1", "0.33").defaults}
+
+    assert "--attention-config.indexer_kv_dtype" in names
+    assert names & {"--log-config-file", "--disable-cascade-attn"} == set()  # argparse.SUPPRESS, True → None
 
 
 def test_secrets_are_hidden() -> None:
