@@ -13,8 +13,11 @@ from packaging.version import InvalidVersion, Version
 from drydock.adopt.base_image import BaseImage
 from drydock.build.adoption import BaseSettings
 from drydock.config.validation import make_record
+from drydock.core.console import log
 from drydock.core.errors import InputError
 from drydock.core.files import parse_json_object, read_bounded
+from drydock.core.project import Project
+from drydock.lock import vllm_lists
 from drydock.lock.base_lists import BaseLists
 from drydock.model.bases import GLIBC
 from drydock.model.record import Digest, Record, dump_record
@@ -32,6 +35,8 @@ DEVICES = {
 TOOLKITS = {"CUDA_VERSION": "cuda", "PYTORCH_ROCM_ARCH": "rocm", "ASCEND_TOOLKIT_HOME": "ascend"}
 """Variable of a vendor's base image (NVIDIA's cuda, vLLM's Dockerfile.rocm_base, Ascend's cann) → accelerator."""
 VERSION = re.compile(r"\d+\.\d[a-z0-9.+]*")
+UNVERSIONED = re.compile(r"0\.[01](?:\.0)?\.dev\d+(?:\+.*)?")
+"""The version of a build from a clone without tags, as setuptools-scm writes it: 0.1.dev1+g51f799c1a."""
 _PYTHON = re.compile(r"3\.\d+")
 LARGEST_FACTS = 1 << 20
 """Bytes of a file for --facts; what `adopt --json` prints has 0.2 million, most of it lists of vLLM."""
@@ -175,6 +180,23 @@ def require_facts(facts: BaseFacts, base: BaseImage, *, layers_were_read: bool) 
             f"{base.where}: --glibc: missing: {facts.release} has a glibc that drydock does not know",
             hint=f"`ldd --version` in the image prints it; known are {', '.join(sorted(GLIBC))}",
         )
+
+
+def replace_missing_version(project: Project, facts: BaseFacts, lists: BaseLists | None, base: BaseImage) -> BaseFacts:
+    """Return the facts with the nearest release, if the vLLM was built without a version. Raises InputError."""
+    if not UNVERSIONED.fullmatch(facts.vllm):
+        return facts
+    if lists is None:
+        raise InputError(
+            f"{base.where}: vLLM {facts.vllm} is a build without a version, so that no rule for a version fits it",
+            hint="--read-layers compares its options with those of each release; --vllm VERSION names the release",
+        )
+    version, share = vllm_lists.find_nearest_release(project, lists.lists)
+    log(
+        f"vLLM {facts.vllm} is a build without a version. Of the releases that drydock knows, {version} is nearest: "
+        f"{share:.0%} of options, variables and architectures are the same. --vllm VERSION overrules it"
+    )
+    return facts._replace(vllm=version)
 
 
 def _propose(name: str, base: BaseImage) -> str:

@@ -40,6 +40,8 @@ FILE = base_lists.FILE
 """What an image has of it, next to its profile."""
 RELEASE = "vllm"
 """Distribution of vLLM's own releases."""
+TELLING = ("flags", "variables", "architectures")
+"""Lists that tell one version from the next: of two that follow each other, 3 to 10 % of the entries differ."""
 TRANSFORMERS = "transformers"
 """Distribution of the library that reads config.json."""
 
@@ -386,3 +388,15 @@ def list_every(project: Project) -> Iterable[VllmLists]:
     """Return the lists of all versions that were read."""
     paths = (path for path in project.glob(f"{FOLDER}/*.json") if not path.name.startswith(f"{TRANSFORMERS}-"))
     return (lists for path in paths if (lists := read_lists(path)))
+
+
+def find_nearest_release(project: Project, lists: Mapping[str, Any]) -> tuple[str, float]:
+    """Return the version whose lists are most like these, and the share that both have, from 0 to 1."""
+
+    def measure_likeness(known: VllmLists) -> float:
+        pairs = [({*lists.get(kind, ())}, {*known.lists.get(kind, ())}) for kind in TELLING]
+        return sum(len(ours & theirs) / max(1, len(ours | theirs)) for ours, theirs in pairs) / len(pairs)
+
+    shares = {known.version: measure_likeness(known) for known in list_every(project)}
+    nearest = max(shares, key=lambda version: shares[version])
+    return nearest, shares[nearest]

@@ -109,6 +109,7 @@ def adopt_base(project: Project, options: AdoptOptions) -> AdoptedImage:
     facts = facts.over(contents.facts).over(adopted_row.read_written_facts(project, base, row_id))
     facts = facts.over(base_facts.read_stated_facts(base))
     base_facts.require_facts(facts, base, layers_were_read=options.read_layers)
+    facts = base_facts.replace_missing_version(project, facts, contents.lists, base)
     contents = contents._replace(facts=facts)
 
     row = adopted_row.make_adopted_row(project, row_id, base, facts, destination_text)

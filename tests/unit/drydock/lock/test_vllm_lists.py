@@ -6,12 +6,17 @@ import hashlib
 import io
 import zipfile
 from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, cast
 
 import pytest
 
+from drydock.adopt import base_facts
+from drydock.adopt.base_facts import BaseFacts
 from drydock.config.matrix import find_variant, read_matrix
 from drydock.config.project_choice import DRYDOCK
 from drydock.config.validation import make_record
+from drydock.core.errors import InputError
 from drydock.core.files import parse_any_json
 from drydock.core.paths import ROOT
 from drydock.core.project import Project
@@ -20,6 +25,9 @@ from drydock.lock import vllm_lists
 from drydock.lock.base_lists import BaseLists
 from drydock.lock.lockfile import path_of_lock, read_lock
 from drydock.model.locked import Lock, LockedWheel
+
+if TYPE_CHECKING:
+    from drydock.adopt.base_image import BaseImage
 
 CPU = find_variant(read_matrix(DRYDOCK), "cpu")
 LOCK = read_lock(path_of_lock(DRYDOCK, CPU.id))
@@ -108,3 +116,34 @@ def test_details_have_a_line_for_each_entry_and_are_json_all_the_same() -> None:
 
     assert parse_any_json(text) == content
     assert {'{"names":["--a"]},', '"A":{"x":1},'} <= {*text.splitlines()}
+
+
+@pytest.mark.parametrize("version", ["0.6.6.post1", "0.9.2", "0.18.0", "0.32.0"])
+def test_the_release_of_lists_without_a_version_is_found_by_what_they_have(version: str) -> None:
+    known = vllm_lists.read_lists(vllm_lists.lists_path(DRYDOCK, "vllm", version))
+    assert known
+    lists = {**known.lists, "flags": [*known.lists["flags"]][5:], "architectures": ["NewForCausalLM"]}
+
+    assert vllm_lists.find_nearest_release(DRYDOCK, known.lists) == (version, 1.0)
+    assert vllm_lists.find_nearest_release(DRYDOCK, lists)[0] == version
+
+
+BASE = cast("BaseImage", SimpleNamespace(where="llm-d-cuda"))
+
+
+@pytest.mark.parametrize("version", ["0.1.dev1+g51f799c1a.precompiled", "0.1.dev12", "0.0.0.dev3"])
+def test_a_build_without_a_version_gets_that_of_the_nearest_release_or_is_asked_for(version: str) -> None:
+    known = vllm_lists.read_lists(vllm_lists.lists_path(DRYDOCK, "vllm", "0.27.1"))
+    assert known
+    lists = BaseLists(digest=f"sha256:{'1' * 64}", lists={**known.lists})
+
+    replaced = base_facts.replace_missing_version(DRYDOCK, BaseFacts(vllm=version), lists, BASE)
+    assert replaced.vllm == "0.27.1"
+    with pytest.raises(InputError, match=r"is a build without a version") as raised:
+        base_facts.replace_missing_version(DRYDOCK, BaseFacts(vllm=version), None, BASE)
+    assert "--vllm VERSION" in raised.value.hint
+
+
+@pytest.mark.parametrize("version", ["0.33.1rc1.dev12+gabc", "0.19.0", "1.0.dev1"])
+def test_another_version_stays(version: str) -> None:
+    assert base_facts.replace_missing_version(DRYDOCK, BaseFacts(vllm=version), None, BASE).vllm == version
