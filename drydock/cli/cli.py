@@ -157,6 +157,11 @@ class Verbs:
         """Return the verb that a context parses."""
         return self[_format_task_name(context)]
 
+    def takes_word(self, context: ParserContext, word: str) -> bool:
+        """Tell whether a word is text of a verb that takes all words: no option, as a quoted line that begins so."""
+        is_option = word.startswith("-") and word != "-" and not re.search(r"\s", word)
+        return self.find_verb(context).record.TAKES_ALL_WORDS and not is_option
+
     def find_field(self, context: ParserContext, option: str) -> Field | None:
         """Return the field of an option that is typed with its dashes."""
         fields = list_fields(self.find_verb(context).record).values()
@@ -208,7 +213,8 @@ def _run_tasks(verbs: Verbs, arguments: Sequence[str]) -> None:
     asks_help = bool({"-h", "--help"} & {*typed})
     if typed[:1] != [COMPLETE] and not asks_help:
         typed = _rename_verb(typed, verbs)
-    words = _join_task_words(typed, verbs.contexts)
+    is_text = typed[:1] != [] and typed[0] in verbs.contexts and verbs[typed[0]].record.TAKES_ALL_WORDS
+    words = typed if is_text else _join_task_words(typed, verbs.contexts)
     if words and words[0] in verbs.groups and not asks_help:
         _check_verb_of_group(words, verbs)
     if not words or words[0] in (*ANSWERED, *verbs.groups) or asks_help:
@@ -267,7 +273,9 @@ def _check_words(words: Sequence[str], verbs: Verbs) -> Iterator[str]:
     set_options: set[str] = set()
     remaining = iter(words)
     for word in remaining:
-        if context and word in DOCKERS.get(str(context.name), {}):
+        if context and verbs.takes_word(context, word):
+            yield from (f"--{verbs.find_verb(context).record.WORDS[0]}", word)
+        elif context and word in DOCKERS.get(str(context.name), {}):
             yield from filter(None, [DOCKERS[str(context.name)][word]])
         elif context and word.startswith("-"):
             yield from _option_words(verbs, context, word, set_options, remaining)
@@ -458,6 +466,8 @@ def help_of(verbs: Verbs, context: ParserContext) -> str:
     words = [f"{_to_option(argument.name)} {format_placeholder(argument)}" for argument in context.positional_args]
     required = "".join(f" {word}" for word in words)
     required = " --target TARGET" if context.name in CHOOSING else required
+    if verb.record.TAKES_ALL_WORDS:
+        required = f" [{verb.record.WORDS[0].upper()} …]"
     lines = [f"Usage: ./inv {task_name}{required} [OPTIONS]", "", verb.__doc__ or ""]
     if texts := list_help(verb, context):
         width = max(map(len, texts))

@@ -43,6 +43,8 @@ class VerbOptions:
     """Whether --target may be auto, the row that fits a host."""
     WORDS: ClassVar[tuple[str, ...]] = ()
     """Optional fields whose values may be given as plain words too, after those that are required."""
+    TAKES_ALL_WORDS: ClassVar[bool] = False
+    """Whether every word that follows is a value of the first of WORDS, also one that names another verb."""
 
     def __init__(self, **values: Any) -> None:
         """Take values by the names of fields. Raises TypeError for an unknown or a missing one."""

@@ -109,7 +109,7 @@ def docker_text(container: Container, *, lifetime: Sequence[str] = ("--rm",)) ->
     return " \\\n  ".join(lines) + "\n"
 
 
-def shell_text(container: Container) -> str:
+def shell_text(container: Container, *, lifetime: Sequence[str] = ("--rm",)) -> str:
     """Format the command to be run elsewhere; where a key is required, the shell stops without one.
 
     A model that is an image is pulled first: for a mount, `docker run` does not.
@@ -117,7 +117,7 @@ def shell_text(container: Container) -> str:
     guard = f': "{KEY_WANTED}" &&\n' if container.key_required else ""
     model = container.model
     pull = f"docker pull --quiet {join([model.source])} &&\n" if model and model.kind == "image" else ""
-    return guard + pull + docker_text(container)
+    return guard + pull + docker_text(container, lifetime=lifetime)
 
 
 def _join_csv(*fields: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from drydock.build.build_job import STAND_INS
@@ -15,7 +15,7 @@ from drydock.run.container import Container, RunRequest, list_known_variables, n
 from drydock.run.engine import Here
 from drydock.run.user_variables import hide_values, with_values
 
-WRITERS: dict[str, Callable[[Container], str]] = {
+WRITERS: dict[str, Callable[..., str]] = {
     "docker": docker_command.shell_text,
     "compose": docker_command.compose_text,
     "kubernetes": kubernetes_manifest.kubernetes_text,
@@ -23,7 +23,7 @@ WRITERS: dict[str, Callable[[Container], str]] = {
     "apptainer": apptainer.apptainer_text,
 }
 """Format → the function that writes it."""
-DATA: dict[str, Callable[[Container], Any]] = {
+DATA: dict[str, Callable[..., Any]] = {
     "docker": docker_command.docker_argv,
     "compose": docker_command.compose_project,
     "kubernetes": kubernetes_manifest.make_objects,
@@ -66,8 +66,14 @@ def _adapt_to_cluster(
     )
 
 
-def print_container(variant: Variant, container: Container, form: str, *, json: bool) -> None:
-    """Print the command or manifest. Raises HostError for chosen cards that this machine does not have."""
+def print_container(
+    variant: Variant, container: Container, form: str, lifetime: Sequence[str] = ("--rm",), *, json: bool
+) -> None:
+    """Print the command or manifest; `lifetime` are docker's options for when the container ends.
+
+    Raises HostError for chosen cards that this machine does not have.
+    """
+    of_docker = {"lifetime": lifetime} if form == "docker" else {}
     if container.beyond and form != "kubernetes":
         raise HostError(
             *container.beyond, hint="choose cards that exist, or leave --devices and --modules out for all of them"
@@ -82,7 +88,7 @@ def print_container(variant: Variant, container: Container, form: str, *, json: 
         write_output(
             format_json(
                 {
-                    form: DATA[form](container),
+                    form: DATA[form](container, **of_docker),
                     "remarks": remarks,
                     "image": container.image,
                     "name": container.name,
@@ -92,7 +98,7 @@ def print_container(variant: Variant, container: Container, form: str, *, json: 
         return
     for remark in remarks:
         log(remark)
-    write_output(WRITERS[form](container))
+    write_output(WRITERS[form](container, **of_docker))
 
 
 def list_run_remarks(variant: Variant, container: Container, form: str) -> tuple[str, ...]:

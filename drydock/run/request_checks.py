@@ -5,22 +5,26 @@ from __future__ import annotations
 import re
 
 from drydock.config.matrix import read_matrix
+from drydock.core.console import log
 from drydock.core.errors import InputError
 from drydock.core.project import Project
 from drydock.model.variant import Variant
 from drydock.run import access, user_options
-from drydock.run.container import FOR_BUCKETS, RunRequest
+from drydock.run.container import FOR_BUCKETS, INSTEAD, MODEL_FLAG, RunRequest
+from drydock.run.machine import Machine
 from entrypoints.core.redact import redact_text
+from entrypoints.model.mounted_models import FOLDER, MODELS, MountedModels, find_mounted_models
 
 _CLASS = re.compile(r"(?!.*(?:[.-]\.|\.-))[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?")
 """A DNS subdomain, as the API requires it of a device class."""
+
+WITHOUT_NAME = (user_options.SERVE, "plan", "warm", "bench")
+"""Verbs that serve or plan the only model that there is, if none is named."""
 
 
 def check_request(request: RunRequest, form: str) -> None:
     """Raise InputError for options that do not go together."""
     verb, _ = user_options.split_verb(request.arguments)
-    if verb == user_options.SERVE and not request.model:
-        raise InputError("--model: found none, expected a folder or a hub id", hint="-- VERB runs something else")
     if form not in ("docker", "compose") and request.stand_ins:
         raise InputError("--stand-ins: a stand-in stays on this machine", hint="--format docker or compose starts it")
     if form == "kubernetes" and (request.cpuset_cpus or request.cpuset_mems):
@@ -29,6 +33,51 @@ def check_request(request: RunRequest, form: str) -> None:
     if form == "compose" and request.cpuset_mems:
         raise InputError("--cpuset-mems: Compose has no key for it", hint="--format docker, or leave it out")
     _check_cluster(request, verb, cluster=form == "kubernetes")
+
+
+def take_model_of_machine(variant: Variant, request: RunRequest, machine: Machine, form: str) -> RunRequest:
+    """Return a request without --model with the only model below /models of this machine, if it has one.
+
+    Raises InputError for a server without a model.
+    """
+    verb, words = user_options.split_verb(request.arguments)
+    names_model = words[:1] != () and not words[0].startswith("-")
+    names_model = names_model or any(access.value_of(words, flag) for flag in INSTEAD)
+    if request.model or names_model or verb not in WITHOUT_NAME or _has_models(variant, request):
+        return request
+    mounted_models = find_mounted_models(str(machine.root / MODELS.strip("/")))
+    if form == "docker" and mounted_models.has_one:
+        return _mount_models(request, mounted_models)  # a manifest is for other machines
+    if verb != user_options.SERVE:
+        return request
+    lack = mounted_models.lack if form == "docker" else "found none, expected a folder or a hub id"
+    example = f"./inv run --target {variant.id} --model {mounted_models.example}"
+    raise InputError(f"--model: {lack}", hint=f"{example} names one; -- VERB runs something else")
+
+
+def _has_models(variant: Variant, request: RunRequest) -> bool:
+    """Return whether the container has a choice of its own: by its row, what the project adds, or the user's mounts."""
+    targets = (user_options.parse_volume(text).target for text in request.volumes)
+    is_mounted = any(f"{target}/".startswith(f"{MODELS}/") for target in targets)
+    is_named = MODEL_FLAG in {item.setting for item in variant.settings}
+    is_moved = any(text.partition("=")[0] == FOLDER for text in request.env)
+    return is_mounted or is_named or is_moved or bool(variant.additions.files or variant.additions.dockerfile)
+
+
+def _mount_models(request: RunRequest, mounted_models: MountedModels) -> RunRequest:
+    """Return the request with the folder and its only model.
+
+    The whole folder is mounted: what a snapshot of a hub's cache has are links to files next to it.
+    """
+    verb, words = user_options.split_verb(request.arguments)
+    path = mounted_models.models[0].path
+    log(mounted_models.describe_choice())
+    return request.model_copy(
+        update={
+            "volumes": (*request.volumes, f"{mounted_models.folder}:{MODELS}:ro"),
+            "arguments": (verb, MODEL_FLAG, MODELS + path.removeprefix(mounted_models.folder), *words),
+        }
+    )
 
 
 def check_bucket_scheme(project: Project, variant: Variant, model: str) -> None:

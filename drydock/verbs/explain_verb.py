@@ -11,9 +11,13 @@ class ExplainOptions(PlannedRowOptions):
 
     target: str = "auto"
     """variant id, alias or accelerator; auto: what fits this machine's devices and driver [default: auto]"""
+    text: tuple[str, ...] = ()
+    """a line of a log, an exit code, an id of a finding, or files; without --text, all words that follow"""
+    WORDS = ("text",)
+    TAKES_ALL_WORDS = True
 
 
 @Verb
 def explain_symptom(options: ExplainOptions) -> None:
-    """Explain a log, an error, an exit code or a finding: the text follows --, or comes on standard input."""
-    exec_image_verb(options, "explain")
+    """Explain a log, an error, an exit code or a finding: all words that follow, or what comes on standard input."""
+    exec_image_verb(options, "explain", *options.text)

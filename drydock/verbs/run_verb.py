@@ -23,7 +23,7 @@ class RunOptions(RowOrAutoOption):
     """How to start a container."""
 
     model: str = ""
-    """folder, hub id or oci://…@sha256:… of the model; another verb than serve may do without"""
+    """folder, hub id or oci://…@sha256:… of the model [default: the row's, or the only one below /models]"""
     devices: str = ""
     """device numbers, such as 0,1 or 0-3 [default: all]"""
     modules: str = ""
@@ -55,7 +55,7 @@ class RunOptions(RowOrAutoOption):
     no_api_key: bool = False
     """let other machines connect without a key, if --port has their address"""
     detach: bool = False
-    """start the container, print its name and id, and return"""
+    """start the container, print its name and id, and return; with --print, the command that does so"""
     json: bool = False
     """with --detach or --print: print the result as JSON on standard output"""
     stand_ins: bool = False
@@ -76,9 +76,8 @@ class RunOptions(RowOrAutoOption):
 
     def check(self) -> None:
         """Raise InputError for options that do not go together."""
-        if self.detach and self.prints:
-            text = "--detach: nothing is started by --print or another --format"
-            raise InputError(text, hint="leave one of them out")
+        if self.detach and self.format != "docker":
+            raise InputError(f"--detach: {self.format} has no such option", hint="leave it out, or --format docker")
         if self.json and not (self.detach or self.prints):
             raise InputError("--json: standard output is the container's", hint="add --detach or --print")
 
@@ -120,6 +119,7 @@ def run_on_engine(project: Project, target: str, request: RunRequest, options: R
     if request.stand_ins:
         variant, request = standin_run.stand_in(variant, request, machine.machine)
     options.check()
+    request = request_checks.take_model_of_machine(variant, request, machine.machine, options.format)
     request_checks.check_request(request, options.format)
     request_checks.check_bucket_scheme(project, variant, request.model)
 
@@ -140,7 +140,8 @@ def run_on_engine(project: Project, target: str, request: RunRequest, options: R
 
     if options.prints:
         container = forms.adapt_to_form(options.format, variant, target, request, container, machine)
-        forms.print_container(variant, container, options.format, json=options.json)
+        lifetime = ("--detach",) if options.detach else ("--rm",)
+        forms.print_container(variant, container, options.format, lifetime, json=options.json)
         return 0
 
     user_variables.set_key(container, request, keys)

@@ -10,6 +10,7 @@ from typing import Any
 from entrypoints.core.errors import USAGE, EntrypointError
 from entrypoints.core.folders import compute_short_digest
 from entrypoints.core.language import ENGLISH, translate_profile
+from entrypoints.core.text import VARIABLE_NAME
 from entrypoints.request.arguments import Arguments
 from entrypoints.request.vllm_lists import VllmLists
 
@@ -89,11 +90,25 @@ def make_program_environment(env: Env) -> dict[str, str]:
 
     It has the variables that the base image's scripts export, and a home folder that no other user can write to.
     """
-    from entrypoints.core.exported import choose_exported_variables
     from entrypoints.core.folders import choose_private_home
 
     saved = read_image_json(env, "environment.json")
     return {**env, "HOME": choose_private_home(env), **choose_exported_variables(saved, env)}
+
+
+def choose_exported_variables(saved: Mapping[str, Any], env: Mapping[str, str]) -> dict[str, str]:
+    """Return what a base image's scripts export (set_env.sh, setvars.sh), except what the user changed.
+
+    `templates/tools/environment.py` writes it: variable → [value before the scripts, value after them].
+    A variable with another value than before the scripts was set by the user. A function that bash exports, such as
+    BASH_FUNC_f%%, is left out.
+    """
+    variables: Mapping[str, tuple[str, str]] = saved.get("variables", {})
+    return {
+        name: after
+        for name, (before, after) in variables.items()
+        if env.get(name, "") == before and VARIABLE_NAME.fullmatch(name)
+    }
 
 
 def read_vllm_lists(env: Env) -> VllmLists:

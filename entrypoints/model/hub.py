@@ -167,6 +167,15 @@ def _is_loopback(host: str) -> bool:
 
 # --- the local cache ------------------------------------------------------------------------------------------------
 
+SNAPSHOTS = "snapshots"
+_REPOSITORY = "models--"
+"""How huggingface_hub's folder of a model begins: models--ORG--NAME, with a folder of snapshots by commit."""
+
+
+def name_repository(folder: str) -> str:
+    """Return the hub id of a model's folder in the cache, by the folder's name; empty for another folder."""
+    return folder[len(_REPOSITORY) :].replace("--", "/", 1) if folder.startswith(_REPOSITORY) else ""
+
 
 def find_snapshot(hub: Hub, name: str) -> str:
     """Return a model's folder in the local cache; empty if none holds a config.json."""
@@ -182,12 +191,12 @@ def _modelscope_folders(_: Hub, cache: str, name: str) -> tuple[str, ...]:
 
 def _list_snapshots(hub: Hub, cache: str, name: str) -> tuple[str, ...]:
     """Return the folder of the revision: a commit itself, or the branch or tag that refs/ resolves."""
-    repository = f"{cache}/models--{name.replace('/', '--')}"
+    repository = f"{cache}/{_REPOSITORY}{name.replace('/', '--')}"
     try:
         commit = read_regular(f"{repository}/refs/{hub.revision}", 100).decode("ascii").strip()
     except (OSError, ValueError):  # not a branch that was downloaded
         commit = hub.revision
-    return (f"{repository}/snapshots/{commit}",)
+    return (f"{repository}/{SNAPSHOTS}/{commit}",)
 
 
 # --- the hub itself -------------------------------------------------------------------------------------------------

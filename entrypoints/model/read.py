@@ -17,7 +17,17 @@ from entrypoints.model.bucket import SCHEMES, ReadBucket
 from entrypoints.model.config import Config, Table, parse_config, read_size
 from entrypoints.model.files import parse_model_json, read_json
 from entrypoints.model.geometry import Geometry, parse_geometry
-from entrypoints.model.hub import Hub, NotAnswered, Refused, check_token, fetch_hub_file, find_snapshot, not_found
+from entrypoints.model.hub import (
+    SNAPSHOTS,
+    Hub,
+    NotAnswered,
+    Refused,
+    check_token,
+    fetch_hub_file,
+    find_snapshot,
+    name_repository,
+    not_found,
+)
 from entrypoints.model.multimodal_encoders import Tower, parse_towers
 from entrypoints.model.parameters import Linear, compute_weight_shares, estimate_weights, list_linears
 from entrypoints.model.parsers import ARCHITECTURES
@@ -134,11 +144,16 @@ class ModelFacts(NamedTuple):
     """Its whole config.json; empty if it is not known."""
     shortened: str = ""
     """What drydock's copy of the configuration leaves out; empty for a whole one."""
+    found: str = ""
+    """Why it is served although no one named it; empty for a model that was named."""
 
     @property
     def short(self) -> str:
-        """Return the last part of a folder's path or of an address; a hub id as it is."""
-        return self.name.rstrip("/").rpartition("/")[2] if self.local or "://" in self.name else self.name
+        """Return the last part of a folder's path or of an address, and of a snapshot in a hub's cache its hub id."""
+        if not self.local and "://" not in self.name:
+            return self.name
+        *_, repository, folder, last = ("", "", *self.name.rstrip("/").split("/"))
+        return (name_repository(repository) if folder == SNAPSHOTS else "") or last
 
 
 def read_model(

@@ -67,13 +67,19 @@ def read_weights(folder: str, config: Config) -> Weights:
         names = sorted(os.listdir(folder))
     except OSError as error:
         raise make_read_error(folder, error) from error
-    shards = _list_shards(folder, names)
+    shards, binaries = list_weight_files(folder, names)
     if shards:
         parts = [_read_safetensors(os.path.join(folder, shard)) for shard in shards]
         return Weights(*map(sum, zip(*parts, strict=True)))
+    return weights_by_size(sum(_read_file_size(os.path.join(folder, name)) for name in binaries), config)
+
+
+def list_weight_files(folder: str, names: list[str]) -> tuple[list[str], list[str]]:
+    """Return which of a folder's files vLLM would load: safetensors, and otherwise *.bin. Raises MODEL."""
+    shards = _list_shards(folder, names)
     binaries = [name for name in names if name.endswith(".bin") and name != "training_args.bin"]
-    if binaries:
-        return weights_by_size(sum(_read_file_size(os.path.join(folder, name)) for name in binaries), config)
+    if shards or binaries:
+        return shards, binaries
     message, hint = (
         f"{folder}: no weights, expected *.safetensors or *.bin",
         "finish the download, or mount the weights",

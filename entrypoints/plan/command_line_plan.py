@@ -9,7 +9,10 @@ from typing import Any, NamedTuple
 from entrypoints.cache.plan import make_hub_environment
 from entrypoints.checks.causes import read_profile_with_failures
 from entrypoints.core.errors import MODEL, EntrypointError
+from entrypoints.core.language import translate_text
 from entrypoints.core.records import Facts, ServePlan
+from entrypoints.core.settings_precedence import ORDER
+from entrypoints.core.text import print_message
 from entrypoints.facts.facts import probe_host
 from entrypoints.facts.image_files import list_dist_folders, locate_image_file, read_vllm_lists
 from entrypoints.model.bucket import ReadBucket, read_bucket
@@ -39,6 +42,8 @@ Profile = Mapping[str, Any]
 HUB_CACHES, KNOWN_MODELS = "DRYDOCK_HUB_CACHES", "DRYDOCK_KNOWN_MODELS"
 """Variables of the tool, which runs `plan` outside a container: this machine's caches of hubs, with colons between, and
 the file with the configurations that drydock knows."""
+_OTHER_FOLDERS = ("--tokenizer", "--hf-config-path")
+"""Flags that name a folder which may look like a model."""
 _MOUNT = "mount the model's folder and give its path"
 _DESCRIBE = "plan with a config.json that you have: --model-config FILE"
 
@@ -65,16 +70,14 @@ class ModelSource(NamedTuple):
 def plan_command_line(arguments: Arguments, env: Env, profile: Profile) -> Planned:
     """Read the options, the host and the model, and plan. Raises what each of them raises."""
     user_flags = _read_user_flags(arguments, env)
-    name = user_flags.flag(MODEL_NAME)
-    if name in (None, "", "True"):
-        raise EntrypointError(MODEL, "no model given", "write serve MODEL, with a folder or a hub id")
+    name, found = _choose_model(arguments, env, profile, user_flags)
     facts = probe_host(arguments.root, profile, env).facts
     if facts.failures:  # a start without failures does not read what `explain` knows
         profile = read_profile_with_failures(arguments, env)
     source = _choose_source(arguments, env, profile, facts, user_flags)
     if source.hub.modelscope:
         _require_modelscope(name, profile)
-    model = _read_served_model(name, source, profile, user_flags)
+    model = _read_served_model(name, source, profile, user_flags)._replace(found=found)
     user_flags = _add_recipe(arguments, env, profile, facts, model, user_flags)
     drafting, draft = parse_drafting(apply_recipe(user_flags.recipe, user_flags)), None
     if drafting.model:
@@ -88,6 +91,32 @@ def plan_command_line(arguments: Arguments, env: Env, profile: Profile) -> Plann
     if draft:
         _require_known(draft, _MOUNT)
     return Planned(facts, model, plan)
+
+
+def _choose_model(arguments: Arguments, env: Env, profile: Profile, user_flags: UserFlags) -> tuple[str, str]:
+    """Return the model that the user names, else the row, else the only one below /models, with why it is the last.
+
+    A model that the user does not name is said. Raises MODEL for none, and for several.
+    """
+    name = user_flags.flag(MODEL_NAME)
+    if name not in (None, "", "True"):
+        return name, ""
+    if name is not None:  # such as a variable of the shell that is not set: no other model is meant
+        raise EntrypointError(
+            MODEL, f"{MODEL_NAME} has no value", f"write {MODEL_NAME} MODEL, with a folder or a hub id"
+        )
+    of_row = [item for item in profile["settings"] if item["setting"] == MODEL_NAME]
+    if of_row:
+        item = max(of_row, key=lambda item: ORDER.index(item["origin"]))
+        print_message(translate_text(profile.get("words") or {}, f"model {item['value']}: {item['because']}"))
+        return str(item["value"]), ""
+    from entrypoints.model.mounted_models import find_mounted_models, locate_models  # a named model needs no search
+
+    excluded_paths = (parse_drafting(user_flags).model, *map(user_flags.flag, _OTHER_FOLDERS))
+    mounted_models = find_mounted_models(locate_models(env), tuple(filter(None, excluded_paths)))
+    model = mounted_models.require_one(f"{arguments.verb} {MODEL_NAME}")
+    print_message(translate_text(profile.get("words") or {}, mounted_models.describe_choice()))
+    return model.path, mounted_models.because
 
 
 def _read_user_flags(arguments: Arguments, env: Env) -> UserFlags:

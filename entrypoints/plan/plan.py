@@ -11,7 +11,6 @@ from entrypoints.checks.causes import add_cause
 from entrypoints.checks.findings import make_finding, make_notice
 from entrypoints.checks.grants import examine_facts, explain_no_device
 from entrypoints.core.errors import DOES_NOT_FIT, USAGE, EntrypointError
-from entrypoints.core.exported import choose_exported_variables
 from entrypoints.core.folders import locate_private_root
 from entrypoints.core.language import Words, translate_text
 from entrypoints.core.records import CachePlan, Facts, Finding, Notice, RankPlan, Reason, ServePlan, Value
@@ -32,6 +31,7 @@ from entrypoints.decide.cpu.executor import PYTHON_PATH
 from entrypoints.decide.parallelism import loading
 from entrypoints.decide.parallelism.demand import as_overridden, check_length, length_notices
 from entrypoints.decide.records import Decision
+from entrypoints.facts.image_files import choose_exported_variables
 from entrypoints.host.limits import choose_raised_limits, make_limit_reasons
 from entrypoints.model.read import ModelFacts
 from entrypoints.plan import guard_settings, inputs, parsers, placement
@@ -64,6 +64,7 @@ from entrypoints.request.flags import (
     HIGHEST_PORT,
     KV_OFFLOAD,
     KV_TRANSFER,
+    MODEL_NAME,
     PORT,
     REMOTE_CODE,
     SERVED_NAME,
@@ -444,8 +445,9 @@ def _check_hub_answer(model: ModelFacts) -> tuple[Notice, ...]:
 
 
 def _make_default_values(model: ModelFacts, user_flags: UserFlags) -> dict[str, Value]:
-    name_source = "the hub id" if model.short == model.name else "the folder's name"
+    name_source = "the hub id" if model.short == model.name or "/" in model.short else "the folder's name"
     values = {
+        **({MODEL_NAME: Value(model.name, model.found)} if model.found else {}),
         SERVED_NAME: Value(model.short, f"{name_source}: what clients write as `model`"),
         ADDRESS: Value("0.0.0.0", "all addresses of the container: publish it with -p"),  # noqa: S104 - a container's own network
         PORT: Value("8000", "vLLM's usual port"),

@@ -19,8 +19,6 @@ from entrypoints.model.read import ModelFacts
 RECIPES_FILE = "recipes.json"
 LARGEST = 8 << 20
 """Bytes of the file; that of 2026-08-21 has 209 kB."""
-_CACHED = re.compile(r"/models--([A-Za-z0-9._-]{1,96}?)--([A-Za-z0-9._-]{1,96})/snapshots/[^/]+/?$")
-"""A model's folder in Hugging Face's cache."""
 
 
 class RecipeFacts(NamedTuple):
@@ -83,10 +81,7 @@ def _as_facts(names: list[str], facts: Any, date: str) -> RecipeFacts:
 
 def _match_names(model: ModelFacts, names: Any) -> list[str]:
     """Return the models that a name means: the hub id, or for a folder the only one with its name."""
-    name = model.name.rstrip("/")
-    cached = _CACHED.search(name)
-    if cached:
-        name = f"{cached[1]}/{cached[2]}"
-    elif model.local or "://" in name:
+    name = model.short.rstrip("/")
+    if "/" not in name and (model.local or "://" in model.name):
         return [candidate for candidate in names if candidate.rpartition("/")[2] == model.short]
     return [candidate for candidate in names if candidate == name]

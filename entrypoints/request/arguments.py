@@ -25,7 +25,7 @@ VERBS = {
     "check": "Print findings and how to fix them; exit with 3 if one is FAIL",
     "facts": "Print what was found on the host, as JSON",
     "warm": "Start vLLM, wait until it is ready, keep the filled caches and exit",
-    "convert": "Convert a model for this device with the vendor's script: --model DIR --output DIR [--kind KIND]",
+    "convert": "Convert a model for this device with the vendor's script: [--model DIR] --output DIR [--kind KIND]",
     "bench": "Measure a server, or a model on this host, with vLLM's own benchmark",
     "fabric": "Measure an all-reduce over the devices of this host, or of several with --peers",
     "cache": "List, export, import or remove cache entries",

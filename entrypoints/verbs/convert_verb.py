@@ -1,4 +1,4 @@
-"""`convert --model DIR --output DIR [--kind KIND] [FLAG …]`: convert a model with a vendor's script. IO.
+"""`convert [--model DIR] --output DIR [--kind KIND] [FLAG …]`: convert a model with a vendor's script. IO.
 
 The script writes to a temporary folder next to the result, which is renamed at the end. A conversion that is killed or
 that fills the disk leaves nothing that looks like a model.
@@ -20,12 +20,13 @@ from entrypoints.core.units import GIB
 from entrypoints.core.weight_files import WEIGHTS
 from entrypoints.decide.conversions import Conversion, choose_conversion
 from entrypoints.facts.image_files import locate_image_file, make_program_environment, read_profile
+from entrypoints.model.mounted_models import find_mounted_models, locate_models
 from entrypoints.model.read import MARK, ModelFacts, read_model
 from entrypoints.request.arguments import Arguments
 
 Env = Mapping[str, str]
 
-USAGE_TEXT = "usage: convert --model DIR --output DIR [--kind KIND] [FLAG …]; other flags are passed to the script"
+USAGE_TEXT = "usage: convert [--model DIR] --output DIR [--kind KIND] [FLAG …]; other flags are passed to the script"
 _OWN = ("--model", "--output", "--kind")
 _SMALL = 1 << 20
 """Bytes: configurations that contain the path of their folder are smaller."""
@@ -47,7 +48,7 @@ def run_convert(arguments: Arguments, env: Env) -> int:
     """Convert a model with a script of the image; return the exit code. Raises USAGE, HOST, MODEL."""
     program_env, profile = make_program_environment(env), read_profile(env)
     options, more = parse_convert_words(arguments.vllm)
-    model = _read_source_model(options["--model"], profile["converted_name"])
+    model = _read_source_model(options.get("--model") or _find_source_model(env), profile["converted_name"])
     conversion = choose_conversion(profile, model, options.get("--kind", ""))
     source = Path(model.name)
     output = _resolve_output(options["--output"], source)
@@ -71,13 +72,21 @@ def parse_convert_words(tokens: Sequence[str]) -> tuple[dict[str, str], tuple[st
             options[name] = value if equals else next(remaining, "")
         else:
             more.append(token)
-    missing = [name for name in _OWN[:2] if not options.get(name)]
+    missing = [name for name in _OWN[:2] if not options.get(name, name == "--model")]
     if missing:
         raise EntrypointError(USAGE, f"convert: {missing[0]} is required", USAGE_TEXT)
     return options, tuple(more)
 
 
 # --- checks before anything is written ------------------------------------------------------------------------------
+
+
+def _find_source_model(env: Env) -> str:
+    """Return the only model below /models. Raises MODEL for none, and for several."""
+    mounted_models = find_mounted_models(locate_models(env))
+    model = mounted_models.require_one("convert --output DIR --model")
+    print_message(mounted_models.describe_choice())
+    return model.path
 
 
 def _read_source_model(name: str, converted_name: str) -> ModelFacts:

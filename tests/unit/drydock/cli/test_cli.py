@@ -196,6 +196,24 @@ def test_a_word_that_is_no_text_exits_with_2() -> None:
     assert ran.stderr.startswith("error: 'a\\udcff.yaml' is not UTF-8\n")
 
 
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (["HOST-010"], "GiB of memory are available"),
+        (["137"], "exit code 137"),
+        (["--target", "cpu", "RuntimeError: can't start new thread"], "can't start new thread"),
+        (["- RuntimeError: can't start new thread", "--target=cpu"], "can't start new thread"),
+        (["RuntimeError:", "can't", "start", "new", "thread", "lock", "diff"], "can't start new thread lock diff"),
+        (["--json", "--", "HOST-010"], "unknown option --json"),
+        (["--", "HOST-010"], "GiB of memory are available"),
+    ],
+)
+def test_explain_takes_every_word_that_follows(words: list[str], text: str) -> None:
+    ran = started("explain", *words)
+
+    assert text in ran.stdout + ran.stderr
+
+
 def test_several_tasks_run_in_one_line_and_targets_are_words_of_matrix() -> None:
     result = run_in_process("matrix", "gaudi2", "rocm7.0", "--json", "lock", "--target", "cpu", "--check")
 
@@ -416,4 +434,4 @@ def test_options_of_docker_that_people_write_are_the_tasks_own() -> None:
     detached = run_in_process("run", "-d", "--target", "cpu", "--model", "Qwen/Qwen3-8B", "--print")
 
     assert printed.returncode == 0
-    assert "--detach: nothing is started by --print" in detached.stderr
+    assert "  --detach \\\n" in detached.stdout

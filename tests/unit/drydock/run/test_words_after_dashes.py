@@ -71,7 +71,7 @@ def test_only_serve_needs_a_model(tmp_path: Path, capsys: pytest.CaptureFixture[
     here = FakeHere(tmp_path, [CPU])
 
     for words in ((), ("--dtype", "half"), ("serve",)):
-        with pytest.raises(InputError, match="--model: found none"):
+        with pytest.raises(InputError, match="--model: no model given"):
             run_on_engine("cpu", RunRequest(arguments=words), here=here)
     run_on_engine("cpu", RunRequest(arguments=("facts",)), here=here)
     assert here.became[-1] == "facts"

@@ -21,6 +21,7 @@ from drydock.run.docker_command import docker_argv
 from drydock.run.engine import Here, LocalImage
 from tests.support.called_verbs import run_as, run_on_engine
 from tests.support.containers import NODES, machine, made
+from tests.support.sample import write_model
 
 MODEL = RunRequest(model="org/model")
 DIGEST = f"sha256:{'ab' * 32}"
@@ -466,8 +467,56 @@ def test_what_is_printed_is_also_there_as_json(tmp_path: Path, capsys: pytest.Ca
     assert data[form] == renderers[form]()
 
 
+@pytest.mark.parametrize("json_", [False, True])
+def test_the_printed_command_detaches_as_the_one_that_is_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], *, json_: bool
+) -> None:
+    run_on_engine("cpu", MODEL, run_as(detach=True, only_print=True, json=json_), here=FakeHere(tmp_path))
+    words = re.findall(r"[\w-]+", capsys.readouterr().out)
+
+    assert ("--detach" in words, "--rm" in words) == (True, False)
+
+
+def test_a_server_without_a_model_gets_the_only_one_of_this_machine(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    here, nothing = FakeHere(tmp_path, [CPU]), RunRequest(arguments=("--max-model-len", "64"))
+    with pytest.raises(InputError, match=f"no model given; there is no folder {tmp_path}/models"):
+        run_on_engine("cpu", nothing, here=here)
+    write_model(tmp_path / "models/org/one")
+    assert run_on_engine("cpu", nothing, here=here) == 7
+    assert here.became[-5:] == ["serve", "--model", "/models/org/one", "--max-model-len", "64"]
+    assert f"type=bind,source={tmp_path}/models,target=/models,readonly" in here.became
+    assert f"model {tmp_path}/models/org/one: the only model below {tmp_path}/models\n" in capsys.readouterr().err
+    with pytest.raises(InputError, match="found none"):  # a manifest is for other machines
+        run_on_engine("cpu", nothing, run_as("kubernetes"), here=here)
+
+    write_model(tmp_path / "models/two")
+    with pytest.raises(InputError, match=r"are 2 models: .*/models/two; .*/models/org/one") as error:
+        run_on_engine("cpu", nothing, here=here)
+    assert f"./inv run --target cpu-vllm0.32 --model {tmp_path}/models/two names one" in error.value.hint
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        RunRequest(volumes=("/data:/models:ro",)),
+        RunRequest(volumes=("/data/m:/models/m:ro",)),
+        RunRequest(env=("DRYDOCK_MODELS=/mnt/models",), volumes=("/data:/mnt/models",)),
+        RunRequest(arguments=("plan",)),
+        RunRequest(arguments=("serve", "org/model")),
+    ],
+)
+def test_a_container_with_models_of_its_own_chooses_itself(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], request_: RunRequest
+) -> None:
+    run_on_engine("cpu", request_, PRINT, here=FakeHere(tmp_path))
+
+    assert "--model" not in capsys.readouterr().out
+
+
 def test_options_that_do_not_go_together_are_refused(tmp_path: Path) -> None:
-    for how in (run_as(detach=True, only_print=True), run_as("compose", detach=True), run_as(json=True)):
+    for how in (run_as("kubernetes", detach=True), run_as("compose", detach=True), run_as(json=True)):
         with pytest.raises(InputError):
             run_on_engine("cpu", MODEL, how, here=FakeHere(tmp_path, [CPU]))
     two_keys = MODEL.model_copy(update={"api_key_file": "f", "arguments": ("--api-key=k",)})

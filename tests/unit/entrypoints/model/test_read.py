@@ -10,7 +10,9 @@ import pytest
 
 from drydock.run.standin_run import CONFIG
 from entrypoints.core.errors import MODEL, EntrypointError
+from entrypoints.model import mounted_models
 from entrypoints.model.config import parse_config
+from entrypoints.model.mounted_models import MountedModels, find_mounted_models
 from entrypoints.model.read import read_model
 from entrypoints.model.weights import Weights
 from tests.support.sample import write_model, write_safetensors
@@ -230,3 +232,177 @@ def test_compressed_tensors_names_bits_and_group_per_config_group() -> None:
     table = {"quant_method": "compressed-tensors", "config_groups": groups}
 
     assert parse_config({"compression_config": table}).quantization[:3] == ("compressed-tensors", 4, 128)
+
+
+# --- the models below /models ---------------------------------------------------------------------------------------
+
+
+def put_model(folder: Path, **config: object) -> None:
+    write_model(folder, {**CONFIG, **config})
+
+
+def put_file(path: Path, text: str = "{}") -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+
+
+def put_snapshot(root: Path, revision: str, *, complete: bool = True) -> None:
+    """Write a snapshot as huggingface_hub does: links to files next to it."""
+    blobs, snapshot = root / "blobs", root / "snapshots" / revision
+    put_model(blobs / revision)
+    snapshot.mkdir(parents=True)
+    for name in ("config.json", *(["model.safetensors"] if complete else [])):
+        (snapshot / name).symlink_to(f"../../blobs/{revision}/{name}")
+
+
+def look(folder: Path) -> tuple[list[str], list[str]]:
+    """Return the models, and what else there is, by their paths below the folder."""
+    found = find_mounted_models(str(folder))
+    models = [model.hub_id or model.path.removeprefix(str(folder)) or "." for model in found.models]
+    return models, [f"{other.path.removeprefix(str(folder))}: {other.problem}" for other in found.others]
+
+
+@pytest.mark.parametrize("place", ["", "m", "org/name", "models/org/name", "hub/models/org/name"])
+def test_a_model_is_found_where_people_mount_it(tmp_path: Path, place: str) -> None:
+    put_model(tmp_path / place)
+    put_model(tmp_path / "a/b/c/d/e")  # too deep for any cache of models
+
+    assert find_mounted_models(str(tmp_path)).require_one("serve --model").path == str(tmp_path / place).rstrip("/")
+
+
+@pytest.mark.parametrize(
+    ("config", "drafts"),
+    [
+        ({"architectures": ["LlamaForCausalLMEagle3"]}, True),
+        ({"architectures": ["EagleLlamaForCausalLM"]}, True),
+        ({"architectures": ["DFlashDraftModel"]}, True),
+        ({"architectures": ["Qwen3_5MTP"]}, True),
+        ({"architectures": ["MedusaModel"], "model_type": "medusa"}, True),
+        ({"speculators_config": {"algorithm": "eagle3"}}, True),
+        ({"architectures": ["Eagle2_5_VLForConditionalGeneration"]}, False),
+        ({"architectures": ["MiMoForCausalLM"], "num_nextn_predict_layers": 1}, False),
+    ],
+)
+def test_what_only_drafts_tokens_is_no_second_model(tmp_path: Path, config: dict[str, object], *, drafts: bool) -> None:
+    put_model(tmp_path / "a")
+    put_model(tmp_path / "b", **config)
+
+    assert look(tmp_path)[0] == (["/a"] if drafts else ["/a", "/b"])
+
+
+def test_what_lies_next_to_a_model_is_passed_over_with_its_reason(tmp_path: Path) -> None:
+    put_model(tmp_path / "m")
+    put_file(tmp_path / "lora/adapter_config.json")
+    write_safetensors(tmp_path / "lora/adapter_model.safetensors", {"a": ("BF16", 2)})
+    put_file(tmp_path / "pipeline/model_index.json")
+    put_model(tmp_path / "pipeline/text_encoder")
+    put_file(tmp_path / "quant/q4.gguf")
+    put_file(tmp_path / "tokens/tokenizer_config.json")
+    put_file(tmp_path / "part/config.json", json.dumps(CONFIG))
+    put_file(tmp_path / "part/model.safetensors.index.json", json.dumps({"weight_map": {"a": "1.safetensors"}}))
+    put_file(tmp_path / "broken/config.json", "[]")
+    put_model(tmp_path / ".cache/m")
+    (tmp_path / "linked").mkdir()
+    (tmp_path / "linked/config.json").symlink_to("../../blobs/0")
+    (tmp_path / "same").symlink_to("m")
+    (tmp_path / "m/loop").symlink_to("..")
+    (tmp_path / "lost+found").mkdir(mode=0)
+
+    assert look(tmp_path) == (
+        ["/m"],
+        [
+            "/broken: config.json: expected a JSON object, found a list",
+            "/linked: config.json is a link to a file that is not there: mount the whole cache",
+            "/lora: an adapter (LoRA) of a model",
+            "/part: 1 of 1 files of model.safetensors.index.json are missing, such as 1.safetensors",
+            "/pipeline: a pipeline of diffusers",
+            "/quant: q4.gguf is GGUF, to be converted to safetensors",
+            "/tokens: a tokenizer without config.json",
+        ],
+    )
+
+
+def test_a_whole_model_next_to_an_adapter_in_one_folder_is_a_model(tmp_path: Path) -> None:
+    put_model(tmp_path / "m")
+    put_file(tmp_path / "m/adapter_config.json")
+
+    assert look(tmp_path) == (["/m"], [])
+
+
+@pytest.mark.parametrize("home", ["", "hub", "huggingface/hub"])
+def test_the_snapshots_of_a_hub_are_one_model(tmp_path: Path, home: str) -> None:
+    repository = tmp_path / home / "models--Org--Name--v2"
+    put_snapshot(repository, "a" * 40)
+    put_snapshot(repository, "b" * 40)
+    put_file(repository / "refs/main", "a" * 40)
+    put_file(tmp_path / home / "datasets--x/snapshots/0/config.json")
+    model = find_mounted_models(str(tmp_path)).require_one("serve --model")
+
+    assert (model.hub_id, Path(model.path).name) == ("Org/Name--v2", "a" * 40)
+    assert read_model(model.path).short == "Org/Name--v2"
+
+
+def test_without_the_branch_the_last_snapshot_is_the_model_and_with_it_an_older_one_is_not(tmp_path: Path) -> None:
+    repository = tmp_path / "models--org--name"
+    put_snapshot(repository, "b" * 40)
+    put_snapshot(repository, "a" * 40, complete=False)
+    os.utime(repository / "snapshots" / ("a" * 40), (1, 1))
+    assert look(tmp_path)[0] == ["org/name"]
+
+    put_file(repository / "refs/main", "a" * 40)
+    assert look(tmp_path)[0] == []
+
+
+def test_several_models_are_listed_with_a_command_that_names_one(tmp_path: Path) -> None:
+    put_model(tmp_path / "it's")
+    put_model(tmp_path / "fp8\x1b[31m\nred")
+    with pytest.raises(EntrypointError) as error:
+        find_mounted_models(str(tmp_path)).require_one("plan --model")
+
+    assert error.value.code == MODEL
+    assert error.value.message.startswith(
+        f"no model given; below {tmp_path} are 2 models: {tmp_path}/fp8\\u001b[31m\\nred"
+    )
+    assert error.value.hint == f"name one of them: plan --model '{tmp_path}/it'\"'\"'s'"
+
+
+def test_without_any_model_the_error_says_what_is_there_and_what_to_do(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    texts = []
+    for folder in ("absent", "empty"):
+        with pytest.raises(EntrypointError) as error:
+            find_mounted_models(str(tmp_path / folder)).require_one("serve --model")
+        texts.append(error.value.message)
+        assert f":{tmp_path}/{folder}/Qwen3-8B:ro; or name one: serve --model Qwen/Qwen3-8B" in error.value.hint
+
+    assert texts == [
+        f"no model given; there is no folder {tmp_path}/absent",
+        f"no model given; none below {tmp_path}/empty",
+    ]
+
+
+def test_a_walk_ends_and_then_one_model_may_not_be_the_only_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put_model(tmp_path / "a")
+    for number in range(9):
+        (tmp_path / f"b{number}").mkdir()
+    monkeypatch.setattr(mounted_models, "_FOLDERS_AT_MOST", 5)
+    models: MountedModels = find_mounted_models(str(tmp_path))
+
+    assert not models.has_one
+    assert "are more folders than the 5 that are looked at" in models.lack
+
+
+def test_a_folder_that_the_command_line_names_for_something_else_is_no_model(tmp_path: Path) -> None:
+    put_model(tmp_path / "m")
+    put_model(tmp_path / "small")
+
+    assert find_mounted_models(str(tmp_path), (f"{tmp_path}/small/",)).has_one
+
+
+@pytest.mark.skipif(os.getuid() == 0, reason="root reads every folder")
+def test_an_unreadable_folder_is_said(tmp_path: Path) -> None:
+    (tmp_path / "closed").mkdir(mode=0)
+
+    assert look(tmp_path)[1] == [f"/closed: cannot be read by uid {os.getuid()}: Permission denied"]

@@ -226,6 +226,17 @@ def test_an_accelerator_that_needs_none_says_so(image: Image) -> None:
     assert "without conversion" in image.run().stderr
 
 
+def test_without_a_name_the_only_model_is_converted(image: Image) -> None:
+    image.has(COPIES)
+    argv = [word for word in image.argv() if word not in ("--model", str(image.model))]
+    env = {**image.env, "DRYDOCK_MODELS": str(image.model.parent)}
+    first, second = (subprocess.run(argv, capture_output=True, text=True, check=False, env=env) for _ in range(2))
+
+    assert f"model {image.model}: the only model below" in first.stderr
+    assert image.output.is_dir()
+    assert (second.returncode, "are 2 models" in second.stderr) == (errors.MODEL, True)
+
+
 def test_places_that_would_not_do_are_refused(image: Image) -> None:
     image.has(COPIES)
 

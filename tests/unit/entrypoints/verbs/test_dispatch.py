@@ -237,11 +237,44 @@ def test_plan_reads_a_hub_id_from_the_cache_that_vllm_will_use(profile: Path, tm
     assert f"owner/other is not in {tmp_path}/home/hub" in missing.stderr
 
 
-def test_plan_without_a_model_has_a_hint(profile: Path) -> None:
-    ran = run(profile, "plan")
+def test_without_a_name_the_only_model_is_planned_and_the_first_line_says_which(profile: Path, model: str) -> None:
+    folder = str(Path(model).parent)
+    ran = run(profile, "plan", "--json", DRYDOCK_MODELS=folder)
+    plan = json.loads(ran.stdout)
 
-    assert (ran.returncode, ran.stdout) == (errors.MODEL, "")
-    assert "hint: write serve MODEL" in ran.stderr
+    assert ran.stderr.splitlines()[0] == f"drydock: model {model}: the only model below {folder}"
+    assert plan["argv"][plan["argv"].index("--model") + 1] == plan["model"] == model
+    reason = next(reason for reason in plan["reasons"] if reason["setting"] == "--model")
+    assert (reason["origin"], reason["because"]) == ("default", f"the only model below {folder}")
+
+
+def test_a_draft_that_the_command_line_names_is_no_second_model(profile: Path, model: str) -> None:
+    folder, small = str(Path(model).parent), str(write_model(Path(model).parent / "small"))
+    drafts = json.dumps({"model": small, "num_speculative_tokens": 3})
+    ran = run(profile, "plan", "--json", "--speculative-config", drafts, DRYDOCK_MODELS=folder)
+
+    assert json.loads(ran.stdout)["model"] == model
+    assert f"are 2 models: {model}; {small}" in run(profile, "plan", DRYDOCK_MODELS=folder).stderr
+
+
+def test_the_model_of_the_row_comes_before_those_that_lie_there(profile: Path, model: str, tmp_path: Path) -> None:
+    other = str(write_model(tmp_path / "models" / "other"))
+    named = {"setting": "--model", "value": model, "origin": "project's variant", "because": "we serve it everywhere"}
+    content = json.loads(profile.read_text())
+    profile.write_text(json.dumps({**content, "settings": [*content["settings"], {**named, "source": "us"}]}))
+    ran = run(profile, "plan", "--json", DRYDOCK_MODELS=str(tmp_path / "models"))
+
+    assert ran.stderr.splitlines()[0] == f"drydock: model {model}: we serve it everywhere"
+    assert json.loads(ran.stdout)["argv"].count(model) == 1
+    assert json.loads(run(profile, "plan", other, "--json").stdout)["model"] == other
+
+
+@pytest.mark.parametrize("words", [("--model",), ("--model", ""), ("--model=",)])
+def test_a_name_that_is_empty_means_no_other_model(profile: Path, model: str, words: tuple[str, ...]) -> None:
+    ran = run(profile, "plan", *words, DRYDOCK_MODELS=str(Path(model).parent))
+
+    assert ran.returncode == errors.MODEL
+    assert "--model has no value" in ran.stderr
 
 
 def test_plan_and_check_take_a_recorded_host(profile: Path, model: str) -> None:
