@@ -18,7 +18,9 @@ from entrypoints.decide.cpu.rank_memory import (
     CacheDemand,
     Load,
     RankRoom,
+    check_user_cache,
     compute_useful_cache,
+    count_block_bytes,
     find_longest_sequence,
     smallest_room,
     whole_gib,
@@ -27,8 +29,8 @@ from entrypoints.decide.decision_input import Case
 from entrypoints.decide.records import Decision, does_not_fit, gib
 from entrypoints.model.geometry import Geometry
 from entrypoints.model.read import ModelFacts
-from entrypoints.request.flags import BATCHED, LENGTH, PREFIXES
-from entrypoints.request.vllm_flags import UserFlags
+from entrypoints.request.flags import BATCHED, BLOCKS, LENGTH, PREFIXES
+from entrypoints.request.vllm_flags import UserFlags, parse_count
 
 DEVICE = "VLLM_OPENVINO_DEVICE"
 KV_SPACE = "VLLM_OPENVINO_KVCACHE_SPACE"
@@ -40,6 +42,10 @@ README = "vllm-openvino's README"
 
 _SIZES = {"u8": 1, "i8": 1, "f32": 4, "fp32": 4}
 """Bytes of a number in the KV cache, by the plugin's names of types; two for all others."""
+_DEFAULT_SPACE = 4
+"""GiB. Source: vllm-openvino, platform.py."""
+_BLOCK = 32
+"""Tokens of a KV cache block on CPUs. Source: vllm-openvino, platform.py."""
 _SEQUENCES = 256
 """vLLM 0.8's default --max-num-seqs."""
 
@@ -135,11 +141,24 @@ def _choose_weights_and_cache(case: OpenvinoCase) -> dict[str, Value]:
         because = f"{before} of 16-bit weights would leave no room for the KV cache; in u8 they take {after}"
         values[QUANTIZED] = Value("ON", because, ("OFF: the weights would not fit",))
         room = room_in_u8
-    most = _count_whole_gib(case, room)
+    most = _count_user_space(case, room, values) or _count_whole_gib(case, room)
     if most < 1:
         smaller = "a smaller model, or one exported in 4 bits with optimum-cli"
         raise does_not_fit(f"{case.model.name}: {room.describe()}; the smallest KV cache takes 1 GiB", smaller)
     return values | _choose_cache_size(case, room, most)
+
+
+def _count_user_space(case: OpenvinoCase, room: RankRoom, values: Mapping[str, Value]) -> int:
+    """Return the GiB of the user's KV cache; 0 without one. Raises DOES_NOT_FIT. In the plugin, 0 means its default."""
+    stated = case.given.variable(KV_SPACE)
+    space = 0 if stated is None else parse_count(stated, KV_SPACE, least=0) or _DEFAULT_SPACE
+    weights, geometry = _count_weight_bytes(case, 1 if QUANTIZED in values else 2), case.model.geometry
+    if space:
+        check_user_cache(case.model.name, KV_SPACE, f"{KV_SPACE}={stated}", space * GIB, weights, room)
+    if BLOCKS in case.given.flags and geometry:
+        blocks = count_block_bytes(case.given, geometry, case.kv_size, 1, _BLOCK)
+        check_user_cache(case.model.name, BLOCKS, case.given.flags[BLOCKS].given, blocks, weights, room)
+    return space
 
 
 def _count_weight_bytes(case: OpenvinoCase, size: int) -> int:

@@ -63,6 +63,7 @@ BLOCKS = "--num-gpu-blocks-override"
 OFFLOAD = "--cpu-offload-gb"
 KV_OFFLOAD = "--kv-offloading-size"
 KV_BACKEND = "--kv-offloading-backend"
+SWAP = "--swap-space"
 PREFIXES = "--enable-prefix-caching"
 SPECULATION = "--speculative-config"
 ADAPTERS_AT_ONCE = "--max-loras"
@@ -149,7 +150,7 @@ RANGES: Mapping[str, Range] = {
     UTILISATION: Range(0, most=1, whole=False, least_too=False),
     OFFLOAD: Range(0, "GiB", whole=False),
     KV_OFFLOAD: Range(0, "GiB", whole=False),
-    "--swap-space": Range(0, "GiB", whole=False),
+    SWAP: Range(0, "GiB", whole=False),
     "--node-rank": Range(0),
     "--data-parallel-rank": Range(0),
     "--data-parallel-rpc-port": Range(most=HIGHEST_PORT),

@@ -6,6 +6,7 @@ Sources: vLLM 0.32's platforms/cpu.py and v1/worker/cpu_worker.py.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import NamedTuple
 
 from entrypoints.core.errors import MODEL, EntrypointError
 from entrypoints.core.records import Use, Value
@@ -19,8 +20,10 @@ from entrypoints.decide.cpu.rank_memory import (
     Load,
     RankRoom,
     cache_size,
+    check_user_cache,
     compute_activations,
     compute_useful_cache,
+    count_block_bytes,
     divide_weights,
     find_longest_sequence,
     smallest_room,
@@ -32,8 +35,8 @@ from entrypoints.decide.parallelism.multimodal import compute_encoder_memory, re
 from entrypoints.decide.parallelism.rules import Split
 from entrypoints.decide.records import does_not_fit, gib
 from entrypoints.model.geometry import Geometry
-from entrypoints.request.flags import CACHE_BYTES, LENGTH, UTILISATION
-from entrypoints.request.vllm_flags import parse_count
+from entrypoints.request.flags import BLOCKS, CACHE_BYTES, LENGTH, UTILISATION
+from entrypoints.request.vllm_flags import UserFlags, parse_count
 
 KV_SPACE = "VLLM_CPU_KVCACHE_SPACE"
 
@@ -41,19 +44,25 @@ KV_SPACE = "VLLM_CPU_KVCACHE_SPACE"
 def choose_memory(case: Case, layout: Layout, size: int) -> dict[str, Value]:
     """Choose the KV cache's size, and a shorter --max-model-len only if one full sequence would not fit."""
     user_flags, model = case.given, case.model
-    if user_flags.flag(CACHE_BYTES) or user_flags.flag("--gpu-memory-utilization"):
+    user = _read_user_cache(user_flags)
+    if user is None and user_flags.flag(UTILISATION):
+        _check_user_share(case, layout)
         return {}  # the user chose vLLM's own way of sizing the cache; the variable would override it
-    user = user_flags.variable(KV_SPACE)
     if user is None and model.problem:
         hint = f"complete the file, or set {KV_SPACE} (GiB) and -tp yourself"
         raise EntrypointError(MODEL, model.problem, hint)
     geometry = model.geometry
     if user is not None:
-        _check_space(case, layout, size, parse_count(user, KV_SPACE))
-        return (
-            _choose_shorter_length(case, layout, size, parse_count(user, KV_SPACE) * GIB, geometry) if geometry else {}
+        weights = _compute_layout_load(case, layout, size).weights
+        check_user_cache(
+            model.name, user.setting, user.stated, user.bytes, weights, find_layout_room(case, layout, size)
         )
+        return _choose_shorter_length(case, layout, size, user.bytes, geometry) if geometry else {}
     room = find_layout_room(case, layout, size)
+    if BLOCKS in user_flags.flags and geometry:
+        space = count_block_bytes(user_flags, geometry, kv_element_bytes(case, size), layout.tensor)
+        weights = _compute_layout_load(case, layout, size).weights
+        check_user_cache(model.name, BLOCKS, user_flags.flags[BLOCKS].given, space, weights, room)
     share = kv_share(case)
     smallest = _smallest_cache(case, layout, size)
     most = cache_size(room, share)
@@ -69,18 +78,35 @@ def choose_memory(case: Case, layout: Layout, size: int) -> dict[str, Value]:
     return _format_cache_setting(most, because) | _choose_shorter_length(case, layout, size, most, geometry)
 
 
-def _check_space(case: Case, layout: Layout, size: int, space: int) -> None:
-    """Raise DOES_NOT_FIT for a KV cache of the user's that exceeds the memory that the weights leave.
+class _UserCache(NamedTuple):
+    """The size of a rank's KV cache that the user set."""
 
-    vLLM ends after it has loaded the weights. Source: v1/worker/cpu_worker.py, determine_available_memory.
+    setting: str
+    stated: str
+    bytes: int
+
+
+def _read_user_cache(user_flags: UserFlags) -> _UserCache | None:
+    """Return the user's size, of which the variable wins (platforms/cpu.py); None without one."""
+    space, stated = user_flags.variable(KV_SPACE), user_flags.number(CACHE_BYTES)
+    if space is not None:
+        return _UserCache(KV_SPACE, f"{KV_SPACE}={space}", parse_count(space, KV_SPACE) * GIB)
+    return None if stated is None else _UserCache(CACHE_BYTES, user_flags.flags[CACHE_BYTES].given, stated)
+
+
+def _check_user_share(case: Case, layout: Layout) -> None:
+    """Raise DOES_NOT_FIT for a share of a node's memory that exceeds what is available there.
+
+    Source: v1/worker/cpu_worker.py, __init__.
     """
-    room, weights = find_layout_room(case, layout, size), _compute_layout_load(case, layout, size).weights
-    if space * GIB + weights <= room.available:
-        return
-    space_use = f"{KV_SPACE}={space} and {gib(weights)} of weights per rank; {room.pool} has {gib(room.available)}"
-    most = max(0, room.left) // GIB
-    hint = f"{KV_SPACE}={most} fits" if most else "use a smaller model, or more memory"
-    raise does_not_fit(f"{case.model.name}: {space_use}", f"{hint}; without the variable the size is chosen")
+    share, limit = _user_share(case), case.facts.cgroup.memory_limit
+    for node in case.facts.nodes:
+        total = min(node.memory_total, limit or node.memory_total)
+        if node.id in {rank.node for rank in layout.ranks} and total * share > node.memory_free:
+            most = int(100 * node.memory_free / total) / 100
+            taken = f"{UTILISATION} {share:g} is {gib(total * share)} of NUMA node {node.id}"
+            hint = f"{UTILISATION} {most:g} fits; without {UTILISATION} the size is chosen"
+            raise does_not_fit(f"{case.model.name}: {taken}, which has {gib(node.memory_free)} available", hint)
 
 
 def _format_cache_setting(size: int, because: str) -> dict[str, Value]:

@@ -7,9 +7,11 @@ from typing import NamedTuple
 from entrypoints.core.records import Facts
 from entrypoints.core.units import GIB, MIB
 from entrypoints.decide.cpu.binding import Rank
-from entrypoints.decide.records import Thresholds, gib
+from entrypoints.decide.records import Thresholds, does_not_fit, gib
 from entrypoints.model.geometry import Geometry
 from entrypoints.model.weights import Weights
+from entrypoints.request.flags import BLOCK_SIZE, BLOCKS, CACHE_BYTES
+from entrypoints.request.vllm_flags import UserFlags
 
 _EXPERTS_OF_TOKEN = 8
 
@@ -84,6 +86,32 @@ def smallest_room(facts: Facts, ranks: tuple[Rank, ...], rank_load: Load, thresh
 
 def _make_rank_room(pool: str, available: int, used_bytes: int) -> RankRoom:
     return RankRoom(max(0, available - used_bytes), pool, available, used_bytes)
+
+
+def check_user_cache(model: str, setting: str, stated: str, space: int, weights: int, room: RankRoom) -> None:
+    """Raise DOES_NOT_FIT for a KV cache of the user's, `space` bytes, that exceeds what the weights leave.
+
+    Servers end after they have loaded the weights. Source: vLLM v1/worker/cpu_worker.py, determine_available_memory;
+    vllm-openvino, worker/openvino_worker.py.
+    """
+    if space + weights <= room.available:
+        return
+    space_use = f"{stated} and {gib(weights)} of weights per rank; {room.pool} has {gib(room.available)}"
+    most = max(0, room.left) // GIB
+    fitting = {CACHE_BYTES: f"{CACHE_BYTES} {most}G fits", BLOCKS: f"lower {BLOCKS}"}
+    hint = fitting.get(setting, f"{setting}={most} fits") if most else "use a smaller model, or more memory"
+    raise does_not_fit(f"{model}: {space_use}", f"{hint}; without {setting} the size is chosen")
+
+
+def count_block_bytes(given: UserFlags, geometry: Geometry, size: int, shards: int, usual: int = BLOCK) -> int:
+    """Return the bytes of the user's number of KV cache blocks (--num-gpu-blocks-override); 0 without one.
+
+    Layers of several kinds share blocks in a way that only vLLM knows: 0 too. Source: vLLM 0.32,
+    v1/core/kv_cache_utils.py, may_override_num_blocks.
+    """
+    if geometry.sliding_layers or geometry.states:
+        return 0
+    return (given.number(BLOCKS) or 0) * geometry.kv_bytes(given.number(BLOCK_SIZE) or usual, size, shards)
 
 
 def whole_gib(room: RankRoom, share: float) -> int:

@@ -211,8 +211,9 @@ def _with_kv_cap(
         usable = float(user_flags.flag(UTILISATION) or usual)
     except ValueError:  # vLLM itself refuses it
         return user_flags
+    stated = KV_CAP if user_flags.variable(KV_CAP) else ""
     size = str(int(min(sizes) * usable * share))
-    return user_flags._replace(flags={**user_flags.flags, CACHE_BYTES: Flag(CACHE_BYTES, size, KV_CAP)})
+    return user_flags._replace(flags={**user_flags.flags, CACHE_BYTES: Flag(CACHE_BYTES, size, stated)})
 
 
 def _for_latency(user_flags: UserFlags) -> UserFlags:

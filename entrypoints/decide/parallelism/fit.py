@@ -26,12 +26,23 @@ from entrypoints.decide.parallelism.memory_fit import (
     is_enough,
 )
 from entrypoints.decide.parallelism.objective import choose_by_aim, rank_splits, rate_split_links
-from entrypoints.decide.parallelism.offload import choose_offload
+from entrypoints.decide.parallelism.offload import check_user_offload, choose_offload
 from entrypoints.decide.parallelism.reasons import make_split_values, over_hosts
 from entrypoints.decide.parallelism.rules import Rules, Space, Split
 from entrypoints.decide.records import does_not_fit, gib
 from entrypoints.model.read import ModelFacts
-from entrypoints.request.flags import BATCHED, EXECUTOR, KV_OFFLOAD, LENGTH, LOCAL, NODES, SEQUENCES, UTILISATION
+from entrypoints.request.flags import (
+    BATCHED,
+    BLOCKS,
+    CACHE_BYTES,
+    EXECUTOR,
+    KV_OFFLOAD,
+    LENGTH,
+    LOCAL,
+    NODES,
+    SEQUENCES,
+    UTILISATION,
+)
 from entrypoints.request.vllm_flags import UserFlags
 
 __all__ = ["Fit", "Rules", "fit_model"]
@@ -240,7 +251,8 @@ def _choose_utilisation(case: FitCase) -> dict[str, Value]:
 
 
 def _choose_kv_offload(case: FitCase, choice: Choice, devices: tuple[Device, ...]) -> dict[str, Value]:
-    """Choose the size of the KV cache in the host's memory, if the user asks for one. Raises HOST."""
+    """Choose the size of the KV cache in the host's memory, if the user asks for one. Raises HOST, DOES_NOT_FIT."""
+    check_user_offload(case.model.name, case.facts, case.given, choice.split)
     if not (case.given.intents.offload and case.rules.offload) or KV_OFFLOAD in case.given.flags:
         return {}
     return choose_offload(case.facts, devices, max(1, choice.split.data), case.rules.offload)
@@ -312,13 +324,24 @@ def _make_fit_error(case: FitCase, possible: tuple[Split, ...], choices: list[Ch
     length, need = case.demand.length, ""
     if case.cache and length:
         need = f"; the KV cache of {length} tokens takes {gib(case.cache.bytes(length, split))}"
-    message = f"{case.model.name}: with {split.as_flags()}, {compute_room(case, split).describe()}{need}"
+    asked = "".join(f"; given: {size}" for size in _list_user_sizes(case))
+    message = f"{case.model.name}: with {split.as_flags()}, {compute_room(case, split).describe()}{need}{asked}"
     return does_not_fit(message, "; ".join(_what_fits(case, choices)))
+
+
+def _list_user_sizes(case: FitCase) -> list[str]:
+    """Return how the user set the size of the KV cache."""
+    flags = case.given.flags
+    return [flags[name].given for name in (CACHE_BYTES, BLOCKS) if name in flags and flags[name].given]
 
 
 def _what_fits(case: FitCase, choices: list[Choice]) -> Iterator[str]:
     """Yield changes that would make the model fit, the smallest change first."""
     longest = max((choice.length or 0 for choice in choices), default=0)
+    without_size = case._replace(memory=case.memory._replace(cache=None, blocks=0))
+    for size in _list_user_sizes(case):
+        if any(is_enough(without_size, choice) for choice in _list_choices(without_size)):
+            yield f"without {size} it fits"
     if longest >= case.rules.shortest_context:
         yield f"{LENGTH} {longest} fits"
     without_fixed = case.space._replace(tensor=None, pipeline=None, data=None)

@@ -17,6 +17,7 @@ from entrypoints.decide.parallelism.rules import Rules, Space
 from entrypoints.model.read import ModelFacts
 from entrypoints.request.flags import (
     BATCHED,
+    BLOCKS,
     CACHE_BYTES,
     CACHE_TYPE,
     CONTEXT,
@@ -148,7 +149,7 @@ def _read_device_memory(facts: Facts, pool: Pool, user_flags: UserFlags, rules: 
     user, cache = _read_decimal_flag(user_flags, UTILISATION), user_flags.number(CACHE_BYTES)
     offload = int((_read_decimal_flag(user_flags, OFFLOAD) or 0) * GIB)
     share = user if user is not None else _choose_usable_share(pool, total, rules)
-    return DeviceMemory(total, share, offload, cache, images)
+    return DeviceMemory(total, share, offload, cache, user_flags.number(BLOCKS) or 0, images)
 
 
 def _choose_usable_share(pool: Pool, total: int, rules: Rules) -> float:

@@ -11,7 +11,7 @@ from entrypoints.decide.parallelism.multimodal import Encoder
 from entrypoints.decide.parallelism.profiled import Step, other_bytes, step_bytes
 from entrypoints.decide.parallelism.rules import Split
 from entrypoints.decide.records import gib
-from entrypoints.request.flags import BATCHED, SEQUENCES
+from entrypoints.request.flags import BATCHED, BLOCK_SIZE, SEQUENCES
 
 _UNKNOWN_CACHE = 0.25
 """Share of the usable memory reserved for the KV cache of a model whose cache size only vLLM knows."""
@@ -114,9 +114,24 @@ def _compute_stage_room(case: FitCase, split: Split, stage: float, *, chooses: b
         cache_room = min(cache_room, usable - peak - rules.reserved)
     if memory.cache is not None:
         cache_room = memory.cache if memory.cache <= cache_room else cache_room - memory.cache
+    if memory.blocks:
+        excess = _compute_block_bytes(case, split) - (memory.total - weights - other_memory)
+        cache_room = -excess if excess > 0 else cache_room
     return DeviceRoom(
         usable, weights, other_memory, cache_room, model.conversion, memory.encoder, peak, draft, adapters
     )
+
+
+def _compute_block_bytes(case: FitCase, split: Split) -> int:
+    """Return the bytes of the user's number of KV cache blocks; 0 for layers of several kinds, which share blocks.
+
+    Source: vLLM 0.32, v1/core/kv_cache_utils.py, may_override_num_blocks.
+    """
+    cache, geometry = case.cache, case.model.geometry
+    if cache is None or geometry is None or geometry.sliding_layers or geometry.states:
+        return 0
+    block = case.given.number(BLOCK_SIZE) or cache.block
+    return case.memory.blocks * cache._replace(block=block).bytes(block, split)
 
 
 def _compute_profiled_bytes(case: FitCase, split: Split, *, chooses: bool) -> int:

@@ -26,6 +26,8 @@ class DeviceMemory(NamedTuple):
     """Bytes of weights that stay in the host's memory (--cpu-offload-gb)."""
     cache: int | None = None
     """The KV cache's size if the user set it (--kv-cache-memory-bytes); the share then has no effect."""
+    blocks: int = 0
+    """The KV cache's blocks if the user set them (--num-gpu-blocks-override), which are allocated whatever is free."""
     encoder: Encoder = Encoder()
     """What images and recordings take."""
 

@@ -16,14 +16,18 @@ from entrypoints.core.parse import format_id_list
 from entrypoints.core.records import Device, Facts, Value
 from entrypoints.core.text import format_count
 from entrypoints.core.units import GIB
-from entrypoints.decide.records import gib
-from entrypoints.request.flags import KV_BACKEND, KV_OFFLOAD
+from entrypoints.decide.parallelism.rules import Split
+from entrypoints.decide.records import does_not_fit, gib
+from entrypoints.request.flags import KV_BACKEND, KV_OFFLOAD, SWAP
+from entrypoints.request.vllm_flags import UserFlags
 
 SHARED, PRIVATE = "shared", "private"
 """Values of Rules.offload: one file in /dev/shm for each engine, or memory of each rank."""
 _OF_MEMORY = 0.5
 """Share of the free memory. The rest is for the processes, which take some GiB each, and for the files of the weights,
 which loading keeps in the page cache."""
+_SWAP_AT_MOST = 0.7
+"""Share of the host's memory above which vLLM refuses --swap-space."""
 _OF_FILES = 0.9
 """Share of the free space of /dev/shm. The rest is for messages between ranks."""
 
@@ -56,6 +60,27 @@ def choose_offload(facts: Facts, devices: tuple[Device, ...], engines: int, kind
     because = f"{pool_size}, the least of all limits; {1 - pool.share:.0%} of it stays for other uses"
     vllm_way = "vLLM's own way, without another server; earlier versions offload nothing without this flag"
     return {KV_OFFLOAD: Value(str(pool.most // GIB), because), KV_BACKEND: Value("native", vllm_way)}
+
+
+def check_user_offload(model: str, facts: Facts, given: UserFlags, split: Split) -> None:
+    """Raise DOES_NOT_FIT for caches of the user's in the host's memory that exceed it.
+
+    --kv-offloading-size is of each engine, --swap-space of each rank of one. Source: vLLM config/cache.py, to 0.11 also
+    verify_with_parallel_config (Too large swap space).
+    """
+    total, limit = facts.memory.total, facts.cgroup.memory_limit
+    engines = max(1, split.data)
+    for name, number, most in (
+        (KV_OFFLOAD, engines, min(total, limit or total)),
+        (SWAP, split.tensor, int(_SWAP_AT_MOST * total)),
+    ):
+        stated = given.flags.get(name)
+        size = int(float(str(stated.value)) * GIB) * number if stated else 0
+        if stated and total and size > most:
+            message = (
+                f"{model}: {stated.given}, {number} times, is {gib(size)} of the host's memory; at most {gib(most)}"
+            )
+            raise does_not_fit(message, f"{name} {most // number // GIB} fits")
 
 
 def _list_memory_pools(facts: Facts, devices: tuple[Device, ...], engines: int, kind: str) -> Iterator[Pool]:

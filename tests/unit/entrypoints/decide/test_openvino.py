@@ -41,6 +41,12 @@ ROWS = {
         XEON, env={PRECISION: "f16"}, model=SMOLLM2, values={SPACE: "45"}
     ),
     "the KV cache takes what is left where that is less": Row(XEON, changed=with_memory(64), values={SPACE: "27"}),
+    "a KV cache of the user's has its length": Row(XEON, env={SPACE: "2"}, values={LENGTH: "32640"}),
+    "more than the memory is refused": Row(XEON, env={SPACE: "4000"}, code=DOES_NOT_FIT),
+    "as many blocks are too": Row(XEON, "--num-gpu-blocks-override 10000000", code=DOES_NOT_FIT),
+    "of a GPU, the plugin knows the memory": Row(
+        XEON, env={SPACE: "4000", "VLLM_OPENVINO_DEVICE": "GPU"}, values={PRECISION: "i8"}
+    ),
     "weights that fit are not compressed": Row(XEON, values={QUANTISED: None}),
     "those that would not fit otherwise are": Row(
         XEON, "--max-model-len 8192", changed=with_memory(33), values={QUANTISED: "ON"}

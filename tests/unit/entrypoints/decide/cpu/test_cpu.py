@@ -138,14 +138,6 @@ def test_lists_that_vllm_cannot_bind_are_refused(lists: str, flags: tuple[str, .
     assert words in error.message
 
 
-def test_a_cache_of_the_users_beyond_the_memory_is_refused_before_the_start() -> None:
-    error = refused(facts(), model=SMOLLM2, VLLM_CPU_KVCACHE_SPACE="512")
-    assert error.code == DOES_NOT_FIT
-    assert "VLLM_CPU_KVCACHE_SPACE=512" in error.message
-    assert "fits; without the variable the size is chosen" in error.hint
-    assert KV_SPACE not in values(facts(), model=SMOLLM2, VLLM_CPU_KVCACHE_SPACE="8")
-
-
 def test_six_nodes_give_the_nearest_smaller_number_that_divides_the_heads() -> None:
     decision = decided(facts(cores=12, nodes=6, memory=384 * GIB)).values["--tensor-parallel-size"]
 
@@ -411,6 +403,32 @@ def test_a_share_of_memory_that_the_user_sets_is_what_the_worker_takes() -> None
 @pytest.mark.parametrize("flag", ["--gpu-memory-utilization=0.5", "--kv-cache-memory-bytes=4000000000"])
 def test_vllms_own_way_of_sizing_the_cache_is_left_to_it(flag: str) -> None:
     assert KV_SPACE not in values(facts(), flag)
+
+
+@pytest.mark.parametrize(
+    ("flags", "env", "fits"),
+    [
+        ((), {"VLLM_CPU_KVCACHE_SPACE": "4000"}, "VLLM_CPU_KVCACHE_SPACE=41 fits"),
+        (("--kv-cache-memory-bytes", "4000G"), {}, "--kv-cache-memory-bytes 41G fits"),
+        (("--kv-cache-memory-bytes", "1G"), {"VLLM_CPU_KVCACHE_SPACE": "4000"}, "VLLM_CPU_KVCACHE_SPACE=41 fits"),
+        (("--num-gpu-blocks-override", "10000000"), {}, "lower --num-gpu-blocks-override"),
+        (("--gpu-memory-utilization", "0.99"), {}, "--gpu-memory-utilization 0.93 fits"),
+    ],
+)
+def test_a_cache_of_the_users_above_the_memory_is_refused(
+    flags: tuple[str, ...], env: dict[str, str], fits: str
+) -> None:
+    host = facts()
+    busy = host._replace(nodes=tuple(node._replace(memory_free=60 * GIB) for node in host.nodes))
+    error = refused(busy, *flags, **env)
+
+    assert error.code == DOES_NOT_FIT
+    assert error.hint.startswith(fits)
+    assert KV_SPACE not in values(busy, VLLM_CPU_KVCACHE_SPACE="8")
+
+
+def test_a_cache_of_the_users_in_bytes_limits_the_length() -> None:
+    assert values(facts(), "--kv-cache-memory-bytes", "512M")["--max-model-len"] == "3968"
 
 
 def test_a_broken_configuration_matters_unless_the_user_sizes_the_cache() -> None:

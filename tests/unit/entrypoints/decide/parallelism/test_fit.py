@@ -459,7 +459,28 @@ def test_a_cache_of_the_users_size_is_taken_as_it_is() -> None:
 
     assert "--gpu-memory-utilization" not in placement.values
     assert placement.kv_tokens == 17 * 8192
-    refused(DOES_NOT_FIT, host(1), model(), said("--kv-cache-memory-bytes", "77G"), RULES)
+    error = refused(DOES_NOT_FIT, host(1), model(), said("--kv-cache-memory-bytes", "77G"), RULES)
+    assert "; given: --kv-cache-memory-bytes 77G" in error.message
+    assert error.hint.startswith("without --kv-cache-memory-bytes 77G it fits; ")
+
+
+@pytest.mark.parametrize(
+    ("flags", "size"),
+    [
+        (("--num-gpu-blocks-override", "3000"), ""),
+        (("--num-gpu-blocks-override", "40000000"), "--num-gpu-blocks-override 40000000"),
+        (("--num-gpu-blocks-override", "3000", "--block-size", "2048"), "--num-gpu-blocks-override 3000"),
+        (("--kv-offloading-size", "100"), ""),
+        (("--kv-offloading-size", "9000"), "--kv-offloading-size 9000, 1 times, is 9000.0 GiB"),
+        (("--swap-space", "9000"), "--swap-space 9000, 1 times, is 9000.0 GiB"),
+    ],
+)
+def test_caches_of_the_users_above_the_memory_are_refused(flags: tuple[str, ...], size: str) -> None:
+    there = host(1)._replace(memory=host(1).memory._replace(total=1024 * GIB))
+    if size:
+        assert size in refused(DOES_NOT_FIT, there, model(), said(*flags), RULES).message
+    else:
+        assert fit_model(there, model(), said(*flags), RULES).values
 
 
 # --- which devices --------------------------------------------------------------------------------------------------
