@@ -30,6 +30,7 @@ from entrypoints.core.units import GIB
 from entrypoints.decide.cpu.executor import PYTHON_PATH
 from entrypoints.decide.parallelism import loading
 from entrypoints.decide.parallelism.demand import as_overridden, check_length, length_notices
+from entrypoints.decide.parallelism.multimodal import TEXT_ONLY
 from entrypoints.decide.records import Decision
 from entrypoints.facts.image_files import choose_exported_variables
 from entrypoints.host.limits import choose_raised_limits, make_limit_reasons
@@ -73,7 +74,7 @@ from entrypoints.request.flags import (
 )
 from entrypoints.request.intents import OFFLOAD_CACHE
 from entrypoints.request.roles import SERVE
-from entrypoints.request.vllm_flags import UserFlags, parse_count
+from entrypoints.request.vllm_flags import Flag, UserFlags, parse_count
 
 _CACHED = {"USER", "VLLM_NO_USAGE_STATS", "DO_NOT_TRACK", "HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"}
 """Variables that are set together with the caches."""
@@ -118,6 +119,8 @@ class PlanRequest(NamedTuple):
     stated: dict[str, Value]
     """What the command line sets."""
     recommended: dict[str, Value]
+    text_only: dict[str, Value]
+    """What lets a model serve its text without a package that the image lacks."""
     notices: tuple[Notice, ...]
     """What the request lacks to be safe."""
 
@@ -191,6 +194,11 @@ def _read_request(
     if no_device:
         raise add_cause(no_device, profile, facts)
     inputs.check_speech(profile, published)
+    text_only = inputs.choose_text_only(published, flags)
+    if TEXT_ONLY in text_only:
+        switch = {TEXT_ONLY: Flag(TEXT_ONLY, value=True, given=TEXT_ONLY)}
+        flags = flags._replace(flags={**flags.flags, **switch})
+        decision_flags = decision_flags._replace(flags={**decision_flags.flags, **switch})
     model = as_overridden(published, flags, profile["vllm"])
     check_length(model, flags, {item["setting"] for item in profile["settings"]})
     across = read_across(profile, facts, flags)  # before weights are looked at: it refuses impossible ranks
@@ -204,6 +212,7 @@ def _read_request(
         across=across,
         stated=stated | secret,
         recommended=recommended,
+        text_only=text_only,
         notices=(*exposed, *unguarded),
     )
 
@@ -217,6 +226,7 @@ def _choose_defaults(profile: Mapping[str, Any], request: PlanRequest, drain_tim
         | _make_default_values(model, flags)
         | choose_draining(flags, drain_timeout)
         | guard_settings.choose_request_limits(model, flags, exported)
+        | request.text_only
     )
     return PlanDefaults(exported, values)
 
@@ -302,6 +312,7 @@ def _collect_notices(
         *length_notices(request.published, model),
         *loading.find_loading_notices(profile["thresholds"], model, flags, loaded),
         *inputs.check_unreadable_inputs(profile, model, flags, settled),
+        *inputs.note_text_only(profile, facts, model, flags, request.text_only),
         *check_limits(profile, facts, model, flags, settled),
         *find_later_downloads(profile, facts, model, flags),
         *_check_download_space(facts, model, settled.get("HF_HOME")),

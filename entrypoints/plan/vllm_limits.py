@@ -16,7 +16,7 @@ from entrypoints.checks.findings import make_notice
 from entrypoints.core.errors import USAGE, EntrypointError
 from entrypoints.core.parse import parse_version_numbers
 from entrypoints.core.records import Facts, Notice
-from entrypoints.decide.parallelism.multimodal import TEXT_ONLY
+from entrypoints.decide.parallelism.multimodal import LIMITS, TEXT_ONLY
 from entrypoints.model.read import ModelFacts
 from entrypoints.plan.attention_limits import find_attention_refusals
 from entrypoints.plan.config_limits import find_config_refusals
@@ -100,6 +100,10 @@ SHORTENED = re.compile(r"(?<=\d)[kKmMgG]\b")
 EXTENDED = ("--device", QUANTIZATION, "--kv-cache-dtype", "--load-format")
 """Flags whose words plugins and forks add to; those of backends are others. Source: vllm_gcu/gcu.py,
 vllm_ascend/platform.py, vllm-fork config.py."""
+_STOOD_IN = ("torchvision",)
+"""Packages for which drydock's plugin stands in, where text needs none of it: shown for them alone."""
+_STAND_IN = "drydock-absent"
+"""The plugin's name, for VLLM_PLUGINS."""
 _SUGGESTED = 0.75
 """Likeness from 0 to 1 at which a name of vLLM's is suggested for an unknown one."""
 
@@ -148,7 +152,7 @@ def _make_refusal_hint(refusal: Refusal, lists: VllmLists, facts: Facts, variant
 def find_refusals(lists: VllmLists, model: ModelFacts, user_flags: UserFlags, settings: Settings) -> Iterator[Refusal]:
     """Yield what the lists do not have. What is not known is not refused."""
     yield from _refused_architecture(lists, model, settings)
-    yield from _missing_model_packages(lists, model, settings)
+    yield from _missing_model_packages(lists, model, user_flags, settings)
     yield from _missing_constructor_packages(lists, model, settings)
     yield from _refused_model_type(lists, model, settings)
     yield from _refused_quantisation(lists, model, settings)
@@ -236,19 +240,49 @@ def _find_class(architecture: str, names: Collection[str]) -> str:
     return next((stem + end for end in CONVERTED_SUFFIXES if stem + end in names), "")
 
 
-def _missing_model_packages(lists: VllmLists, model: ModelFacts, settings: Settings) -> Iterator[Refusal]:
-    """Yield packages that the image lacks, and without which vLLM cannot import the class of the architecture.
+def _list_lacking_packages(lists: VllmLists, architecture: str) -> list[str]:
+    """Return the packages that the image lacks, and without which vLLM cannot import the class of an architecture."""
+    needed: list[str] = lists.lists.get("required_packages", {}).get(architecture, [])
+    return [package for package in needed if lists.lacks_package(package)]
 
-    Text alone does not help: vLLM imports the class before it reads --language-model-only or --limit-mm-per-prompt.
+
+def find_absent_packages(lists: VllmLists, model: ModelFacts, user_flags: UserFlags) -> list[str]:
+    """Return the packages for which drydock's plugin stands in while a model that needs them serves its text.
+
+    vLLM imports the class before it reads --language-model-only, so the switch alone does not help. None if the user
+    wants other input, if text alone is of no use, or if this vLLM has no such switch. Source: vLLM 0.32,
+    model_executor/models/registry.py, _try_inspect_model_cls; 87 of its 88 architectures were imported so.
+    """
+    architecture = _find_class(model.architecture, lists.names("architectures") or ())
+    packages, flags = _list_lacking_packages(lists, architecture), lists.own_or_assumed("flags") or ()
+    plugins = user_flags.variable("VLLM_PLUGINS")
+    switch, limits = user_flags.flags.get(TEXT_ONLY), read_json_option(_list_values(user_flags), LIMITS)
+    wants_more = (switch and switch.value is False) or any(most != 0 for most in limits.values())
+    has_hidden_input = not model.modalities and any("vision" in key or "image" in key for key in model.table)
+    if not packages or wants_more or has_hidden_input or TEXT_ONLY not in flags:
+        return []
+    if (plugins and _STAND_IN not in plugins.split(",")) or re.search("ASR|O(?:CR|cr)", architecture):
+        return []
+    return packages if {*packages} <= {*_STOOD_IN} else []
+
+
+def _list_values(user_flags: UserFlags) -> dict[str, str | bool]:
+    return {name: flag.value for name, flag in user_flags.flags.items()}
+
+
+def _missing_model_packages(
+    lists: VllmLists, model: ModelFacts, user_flags: UserFlags, settings: Settings
+) -> Iterator[Refusal]:
+    """Yield packages that the image lacks, without which vLLM cannot import the class, and for which nothing stands in.
+
     Source: vllm/model_executor/models/registry.py, _try_inspect_model_cls.
     """
     names = lists.names("architectures")
     if names is None or settings.get(IMPLEMENTATION, "auto") not in OF_VLLM:
         return
-    architecture = _find_class(model.architecture, names)
-    needed: list[str] = lists.lists.get("required_packages", {}).get(architecture, [])
-    for package in needed:
-        if lists.lacks_package(package):
+    architecture, stood_in = _find_class(model.architecture, names), find_absent_packages(lists, model, user_flags)
+    for package in _list_lacking_packages(lists, architecture):
+        if package not in stood_in:
             problem = f"architecture {architecture} requires the package {package}, which this image lacks"
             instead = f"add {package} to the packages of a row of your own (docs/project.md)"
             yield Refusal(architecture, problem, f"the package {package}", instead=instead, kind="architectures")

@@ -16,6 +16,8 @@ from entrypoints.model.read import ModelFacts
 from entrypoints.request.vllm_flags import UserFlags
 
 TEXT_ONLY, LIMITS, PROCESSOR = "--language-model-only", "--limit-mm-per-prompt", "--mm-processor-kwargs"
+ABSENT_PACKAGES = "DRYDOCK_ABSENT_PACKAGES"
+"""Variable with packages that the image lacks, for which drydock's plugin stands in (drydock_plugin/deferring.py)."""
 TOWER_MODE = "--mm-encoder-tp-mode"
 
 

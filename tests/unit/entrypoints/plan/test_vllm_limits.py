@@ -394,6 +394,53 @@ def test_a_class_that_cannot_be_imported_is_refused_for_text_too(words: tuple[st
     assert list(findings(accepted)) == ["PLAN-152"]
 
 
+SWITCHES = {"flags": {"--language-model-only": "boolean", "--limit-mm-per-prompt": "json", "--model": "text"}}
+LLAVA = {"architecture": "LlavaForConditionalGeneration", "modalities": ("image",)}
+
+
+@pytest.mark.parametrize("words", [(), ("--language-model-only",), ("--limit-mm-per-prompt", '{"image": 0}')])
+def test_a_model_serves_its_text_without_the_package_that_reads_its_images(words: tuple[str, ...]) -> None:
+    rows = {"architectures": {LLAVA["architecture"]: ["cpu-full"]}}
+    lists = {**PICTURES, **SWITCHES, "packages": ["av"], "rows": rows, "row_platforms": {"cpu-full": ["linux/amd64"]}}
+    serve_plan = plan(*words, lists=lists, **LLAVA)
+    reasons = {reason.setting: reason.because for reason in serve_plan.reasons}
+
+    assert serve_plan.env["DRYDOCK_ABSENT_PACKAGES"] == "torchvision"
+    assert serve_plan.argv.count("--language-model-only") == 1
+    assert "the image lacks torchvision" in reasons["DRYDOCK_ABSENT_PACKAGES"]
+    finding = next(finding for finding in serve_plan.findings if finding.id == "PLAN-065")
+    assert (finding.found, finding.expected) == (
+        "image input: the image lacks torchvision",
+        "--target cpu-full takes it",
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "lists", "changes"),
+    [
+        (("--no-language-model-only",), {}, {}),
+        (("--limit-mm-per-prompt", '{"image": 2}'), {}, {}),
+        ((), {"required_packages": {LLAVA["architecture"]: ["timm", "torchvision"]}}, {}),
+        ((), {}, {"modalities": (), "table": {"vision_tower": "x"}}),
+        ((), {}, {"env": {"VLLM_PLUGINS": "drydock"}}),
+    ],
+)
+def test_what_text_alone_does_not_help_is_refused(
+    words: tuple[str, ...], lists: Mapping[str, Any], changes: Mapping[str, Any]
+) -> None:
+    error = refused(*words, lists={**PICTURES, **SWITCHES, "packages": [], **lists}, **{**LLAVA, **changes})
+
+    assert error.code == REFUSED
+    assert "this image lacks" in error.message
+
+
+def test_a_model_without_other_input_needs_no_switch() -> None:
+    serve_plan = plan(lists={**PICTURES, **SWITCHES, "packages": []}, architecture=LLAVA["architecture"])
+
+    assert serve_plan.env["DRYDOCK_ABSENT_PACKAGES"] == "torchvision"
+    assert "--language-model-only" not in serve_plan.argv
+
+
 CONSTRUCTED = {
     "architectures": [
         "SmolVLMForConditionalGeneration",

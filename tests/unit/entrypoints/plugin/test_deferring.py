@@ -88,3 +88,42 @@ def test_the_hidden_sitecustomize_runs_too(tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text("print('of the user')\n")
 
     assert run(tmp_path, GUARDED).stdout.splitlines()[:2] == ["of the user", "vllm"]
+
+
+STANDING_IN = """
+from importlib.util import find_spec
+from drydock_plugin.deferring import stand_in
+seen = find_spec("absent")
+stand_in()
+import absent, json
+from absent.transforms import v2
+from absent.transforms.v2 import functional as F
+class Picture:
+    mode: "int | F.Mode" = F.Mode.EXACT
+def resize(mode: F.Mode | None = None): ...
+print(seen, json.dumps({}), issubclass(F.Mode, object), hasattr(absent, "__version__"))
+try:
+    v2.Resize(3)
+except ImportError as error:
+    print(error)
+"""
+
+
+def test_a_package_that_is_absent_is_imported_and_does_nothing(tmp_path: Path) -> None:
+    env = {**os.environ, "PYTHONPATH": str(FOLDER), "DRYDOCK_ABSENT_PACKAGES": "absent,json"}
+    ran = subprocess.run(
+        [sys.executable, "-Bc", STANDING_IN], cwd=tmp_path, env=env, capture_output=True, text=True, check=False
+    )
+
+    assert ran.stdout.splitlines() == [
+        "None {} True False",
+        "absent.transforms.v2.Resize: the image lacks the package, and serves text only",
+    ], ran.stderr
+
+
+def test_without_the_variable_nothing_is_imported(tmp_path: Path) -> None:
+    env = {**os.environ, "PYTHONPATH": str(FOLDER)}
+    script = "from drydock_plugin.deferring import stand_in; stand_in(); import absent"
+    ran = subprocess.run([sys.executable, "-Bc", script], cwd=tmp_path, env=env, capture_output=True, check=False)
+
+    assert b"No module named 'absent'" in ran.stderr
