@@ -1,6 +1,7 @@
 """Which machines serve a model, and how: the entrypoint's plan on each recorded host, in a row. IO.
 
-It answers what is asked before hardware is bought or borrowed. Each plan is what the image would decide there.
+It answers what is asked before hardware is bought or borrowed. Each plan is what the image would decide there if the
+machine were idle and whole (`plan --idle`): another process that ran when it was recorded says nothing of its kind.
 """
 
 from __future__ import annotations
@@ -8,9 +9,10 @@ from __future__ import annotations
 import functools
 import io
 import os
+import re
 import textwrap
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -28,6 +30,7 @@ from drydock.model.checks import Findings, list_findings_about
 from drydock.model.variant import Variant
 from drydock.run import auto, entrypoint
 from drydock.topology.init import find_hosts
+from entrypoints.core.parse import format_id_list
 
 HOSTS = ROOT / "tests" / "hosts"
 """Recorded hosts that come with drydock, each in a folder ACCELERATOR-MACHINE."""
@@ -38,7 +41,12 @@ COUNTS = (1, 2, 4, 8, 16)
 _ADDRESS = "192.0.2.1"
 """Of the first of several machines, which are imagined: from the range for documentation, RFC 5737."""
 _SPLIT = {"--tensor-parallel-size": "tp", "--pipeline-parallel-size": "pp", "--data-parallel-size": "dp"}
-_EXPERTS, _SEQUENCES = "--enable-expert-parallel", "--max-num-seqs"
+_EXPERTS, _SEQUENCES, _LENGTH = "--enable-expert-parallel", "--max-num-seqs", "--max-model-len"
+MEMORY, SPLIT, RULE = "memory", "split", "rule"
+"""What limits a length or a number of requests: the devices' memory; devices that no split uses; a number that the
+model's own length does not give, such as --max-num-seqs."""
+_OWN_LENGTH = "the model's own length"
+"""How a reason begins that sets the length which vLLM would take anyway."""
 _SEVERITIES = ("FAIL", "UNKNOWN", "WARN", "INFO")
 
 Ask = Callable[[Sequence[str]], Any]
@@ -63,10 +71,16 @@ class Capacity(NamedTuple):
     """Machines for one server; 0 if it is not served."""
     split: str = ""
     """Parallelism: tp4 tensor, pp2 pipeline, dp2 data parallel, ep experts whole on each rank."""
+    why: str = ""
+    """Why this split, in a line."""
     length: int = 0
     """Tokens of the longest sequence, prompt and answer; 0 if only vLLM knows."""
+    length_limit: str = ""
+    """MEMORY or RULE; empty for the model's own length."""
     requests: int = 0
     """Sequences of that length at a time; 0 if only vLLM knows."""
+    requests_limit: str = ""
+    """MEMORY, SPLIT or RULE; empty if only vLLM knows."""
     tokens: int = 0
     """Tokens that the KV cache holds; 0 if only vLLM knows."""
     finding: str = ""
@@ -79,6 +93,12 @@ class Capacity(NamedTuple):
     """Devices of one machine; 0 if it has none."""
     memory: int = 0
     """Bytes of memory of one machine's devices, or of the machine if it has none."""
+    servers: int = 1
+    """Such servers that the machine's devices are enough for."""
+    larger: str = ""
+    """The next larger choice: more servers on the machine, or more machines, with the requests; empty for none."""
+    in_use: tuple[int, ...] = ()
+    """Devices that were not healthy or free when the machine was recorded; it is planned as if they were."""
 
 
 def list_recorded_machines(project: Project, folder: str = "") -> list[Recorded]:
@@ -134,13 +154,22 @@ def _size_machine(project: Project, machine: Recorded, words: Sequence[str]) -> 
     root = ("--root", str(machine.path))
 
     def ask(more: Sequence[str]) -> Any:
-        return entrypoint.answer_for_container(project, machine.variant, ("plan", "--json", *root, *words, *more), {})
+        plan = ("plan", "--json", "--idle", *root, *words, *more)
+        return entrypoint.answer_for_container(project, machine.variant, plan, {})
 
     facts = entrypoint.ask_entrypoint(project, machine.variant, "facts", str(machine.path))
     memory = sum(device["memory_total"] or 0 for device in facts["devices"]) or facts["memory"]["total"]
     empty = Capacity(machine.name, describe_devices(facts), machine.variant.id)
-    empty = empty._replace(device_count=len(facts["devices"]), memory=memory)
-    return find_fewest_hosts(empty, ask, machine.variant.findings)
+    empty = empty._replace(
+        device_count=len(facts["devices"]), memory=memory, in_use=find_devices_in_use(facts["devices"])
+    )
+    fewest = find_fewest_hosts(empty, ask, machine.variant.findings)
+    return fewest._replace(larger=_find_larger(fewest, ask, machine.variant.findings)) if fewest.hosts else fewest
+
+
+def find_devices_in_use(devices: Iterable[Mapping[str, Any]]) -> tuple[int, ...]:
+    """Return the numbers of the devices that another process holds, or that are not healthy."""
+    return tuple(device["number"] for device in devices if device["busy"] or device["health"].lower() not in ("", "ok"))
 
 
 def find_fewest_hosts(empty: Capacity, ask: Ask, findings: Findings) -> Capacity:
@@ -152,7 +181,7 @@ def find_fewest_hosts(empty: Capacity, ask: Ask, findings: Findings) -> Capacity
     unconfirmed = list_findings_about(findings, "unconfirmed")
     for count in COUNTS:
         try:
-            plan = ask(("--nnodes", str(count), "--node-rank", "0", "--master-addr", _ADDRESS) if count > 1 else ())
+            plan = ask(_name_hosts(count))
         except entrypoint.DoesNotFitError as error:
             because, is_too_small = error.problems[0], True
         except (HostError, InputError) as error:
@@ -168,6 +197,25 @@ def find_fewest_hosts(empty: Capacity, ask: Ask, findings: Findings) -> Capacity
     return empty._replace(because=because, is_too_small=is_too_small)
 
 
+def _name_hosts(count: int) -> tuple[str, ...]:
+    return ("--nnodes", str(count), "--node-rank", "0", "--master-addr", _ADDRESS) if count > 1 else ()
+
+
+def _find_larger(fewest: Capacity, ask: Ask, findings: Findings) -> str:
+    """Return the next larger choice: further servers on devices that no split uses, else twice the machines."""
+    if fewest.requests_limit == SPLIT and fewest.servers > 1:
+        return f"{fewest.servers} servers, {fewest.servers * fewest.requests:,}"
+    count = 2 * fewest.hosts
+    if count > COUNTS[-1]:
+        return ""
+    try:
+        plan = ask(_name_hosts(count))
+    except (HostError, InputError):  # the image serves on one host only: another server, behind a router
+        return f"{count} servers, {2 * fewest.requests:,}" if fewest.requests else ""
+    larger = _make_capacity(fewest, plan, count, list_findings_about(findings, "clients"))
+    return f"{count} x {larger.split}, {larger.requests or '?':,}"
+
+
 def _make_capacity(empty: Capacity, plan: Mapping[str, Any], hosts: int, of_clients: Collection[str]) -> Capacity:
     """Return how `hosts` machines serve by this plan. That a server has no key says nothing of a machine."""
     argv, uses = plan["argv"], plan["uses"]
@@ -177,22 +225,43 @@ def _make_capacity(empty: Capacity, plan: Mapping[str, Any], hosts: int, of_clie
     length, tokens = (uses[0]["length"], uses[0]["tokens"]) if uses else (0, 0)
     requests = tokens // length if length else 0
     most = _read_flag_value(argv, _SEQUENCES) if _SEQUENCES in argv else requests
-    split = " ".join([*parts, *(["ep"] if _EXPERTS in argv else [])]) or "tp1"
+    serving = len({use["number"] for use in uses})
+    servers = empty.device_count // serving if hosts == 1 and 0 < serving < empty.device_count else 1
     wrong = [
         finding
         for finding in plan["findings"]
         if finding["severity"] in _SEVERITIES and finding["id"] not in of_clients
     ]
     worst = min(wrong, key=lambda finding: _SEVERITIES.index(finding["severity"]), default=None)
-    finding = f"{worst['severity']} {worst['id']}" if worst else ""
+    reasons = {reason["setting"]: reason["because"] for reason in plan["reasons"]}
     return empty._replace(
         hosts=hosts,
-        split=split,
+        split=" ".join([*parts, *(["ep"] if _EXPERTS in argv else [])]) or "tp1",
+        why=_explain_split(reasons, hosts),
         length=length,
+        length_limit=_find_length_limit(reasons, requests) if length else "",
         requests=min(requests, most) * engines,  # a request lives in one engine
+        requests_limit=(RULE if most < requests else SPLIT if servers > 1 else MEMORY) if requests else "",
         tokens=tokens * engines,
-        finding=finding,
+        finding=f"{worst['severity']} {worst['id']}" if worst else "",
+        servers=servers,
     )
+
+
+def _explain_split(reasons: Mapping[str, str], hosts: int) -> str:
+    """Return why a plan has its split, in a line: the first part of the reason for the ranks."""
+    because = reasons.get("--tensor-parallel-size", "one rank has the whole machine").partition("; ")[0]
+    if hosts > 1:
+        return f"fewer machines are too small; tensor parallelism: {re.split('[,:]', because)[0]}"
+    return re.sub("^--optimize [a-z]+: ", "", because).partition(": ")[0]
+
+
+def _find_length_limit(reasons: Mapping[str, str], requests: int) -> str:
+    """Return what limits the length: memory, if one request fills the KV cache; empty if it is the model's own."""
+    because = reasons.get(_LENGTH, _OWN_LENGTH)
+    if because.startswith(_OWN_LENGTH):
+        return ""
+    return MEMORY if requests == 1 else RULE
 
 
 def _read_flag_value(argv: Sequence[str], flag: str) -> int:
@@ -211,14 +280,15 @@ def describe_devices(facts: Mapping[str, Any]) -> str:
 
 # --- what is printed ------------------------------------------------------------------------------------------------
 
-COLUMNS = ("machine", "hosts", "split", "longest", "requests", "KV tokens", "worst finding")
+COLUMNS = ("machine", "hosts", "split", "longest", "requests", "KV tokens", "next larger", "worst finding")
+_LEFT = ("machine", "split", "next larger", "worst finding")
 
 
 def format_capacities(model: str, capacities: Sequence[Capacity], columns: int) -> str:
-    """Format rows as a table, then the machines that do not serve the model, with the reason."""
+    """Format rows as a table, then why each has its split, and why the other machines do not serve the model."""
     table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False)
     for name in COLUMNS:
-        table.add_column(name, justify="left" if name in ("machine", "split", "worst finding") else "right")
+        table.add_column(name, justify="left" if name in _LEFT else "right", no_wrap=name != "next larger")
     for size in capacities:
         if size.hosts:
             table.add_row(*format_capacity_cells(size))
@@ -227,6 +297,7 @@ def format_capacities(model: str, capacities: Sequence[Capacity], columns: int) 
         console.print(table)
     lines = [f"{model}: the fewest machines of each kind for one server", ""]
     lines += [line.rstrip() for line in capture.get().splitlines()] if table.row_count else []
+    lines += [*_explain_table(capacities, columns)] if table.row_count else []
     small = [size.machine for size in capacities if size.is_too_small]
     lines += ["", f"too small, also {COUNTS[-1]} of them: {', '.join(small)}"] if small else []
     if small and not table.row_count:
@@ -238,7 +309,24 @@ def format_capacities(model: str, capacities: Sequence[Capacity], columns: int) 
     return "".join(f"{line}\n" for line in lines)
 
 
+def _explain_table(capacities: Sequence[Capacity], columns: int) -> Iterator[str]:
+    """Yield what the words of the table mean, why there is each split, and which machines were in use."""
+    yield ""
+    text = f"planned as idle and whole. Limited by {MEMORY}; by {SPLIT}: devices stay free; by a {RULE}: the plan's own"
+    yield from textwrap.wrap(f"{text} --max-model-len or --max-num-seqs. Without a word: the model's length", columns)
+    in_use = [f"{size.machine} {format_id_list(size.in_use)}" for size in capacities if size.in_use and size.hosts]
+    yield from textwrap.wrap(f"in use or not healthy when recorded: {'; '.join(in_use)}", columns) if in_use else ()
+    yield ""
+    machines: dict[str, list[str]] = {}
+    for size in capacities:
+        if size.hosts:
+            machines.setdefault(size.why, []).append(size.machine)
+    for why, names in machines.items():
+        yield from textwrap.wrap(f"{why}: {', '.join(names)}", columns, subsequent_indent="  ")
+
+
 def format_capacity_cells(size: Capacity) -> tuple[str, ...]:
     """Return a row's texts, in the order of the columns. What only vLLM knows is `?`."""
-    numbers = (f"{number:,}" if number else "?" for number in (size.length, size.requests, size.tokens))
-    return (size.machine, str(size.hosts), size.split, *numbers, size.finding)
+    limited = ((size.length, size.length_limit), (size.requests, size.requests_limit), (size.tokens, ""))
+    numbers = (f"{number:,} {limit}".rstrip() if number else "?" for number, limit in limited)
+    return (size.machine, str(size.hosts), size.split, *numbers, size.larger, size.finding)

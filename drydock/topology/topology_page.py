@@ -162,5 +162,9 @@ def render_sizes_page(model: str, capacities: Sequence[Capacity]) -> str:
         .get_template("sizes.html.j2")
         .render(serving=serving, others=not_serving, columns=COLUMNS, cells=format_capacity_cells)
     )
-    about = (format_count(len(capacities), "recorded machine"), "computed from the model's configuration, not measured")
+    about = (
+        format_count(len(capacities), "recorded machine"),
+        "each idle and whole",
+        "computed from the model's configuration, not measured",
+    )
     return render_page("Machines for", model, about, answer, (body,))

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from entrypoints.core.records import Facts
+from entrypoints.core.records import Device, Facts
 from entrypoints.core.units import GIB, MIB
 
 UNLIMITED = 1 << 62
 """Value of an unlimited resource limit in comparisons: above every threshold."""
+
+_FIRMWARE = 0.2
+"""Share of a device's memory above which a process holds it, rather than firmware."""
 
 
 def derive_facts(facts: Facts) -> dict[str, Any]:
@@ -65,6 +68,30 @@ def available_memory(facts: Facts) -> int:
     if facts.cgroup.memory_limit is None:
         return facts.memory.available
     return max(0, min(facts.memory.available, facts.cgroup.memory_limit - facts.cgroup.memory_used))
+
+
+def make_idle(facts: Facts) -> Facts:
+    """Return the facts of the same machine idle and whole: no other process, healthy devices, all memory free.
+
+    What a device's firmware keeps stays. So do the limits of a container, which no process set.
+    """
+    shm = facts.mounts.get("shm")
+    return facts._replace(
+        devices=tuple(_make_device_idle(device, facts.devices) for device in facts.devices),
+        memory=facts.memory._replace(available=facts.memory.total, swap_free=facts.memory.swap_total),
+        nodes=tuple(node._replace(memory_free=node.memory_total) for node in facts.nodes),
+        cgroup=facts.cgroup._replace(memory_used=0),
+        mounts={**facts.mounts, "shm": shm._replace(free=shm.total)} if shm else facts.mounts,
+    )
+
+
+def _make_device_idle(device: Device, devices: tuple[Device, ...]) -> Device:
+    alike = (other.memory_used for other in devices if other.name == device.name and not other.busy)
+    used = min((size for size in (device.memory_used, *alike) if size is not None), default=None)
+    if used is not None and device.memory_total and used >= _FIRMWARE * device.memory_total:
+        used = 0
+    busy = None if device.busy is None else False
+    return device._replace(memory_used=used, busy=busy, health="ok" if device.health else "")
 
 
 def _cpus_of_nodes_with_memory(facts: Facts) -> list[set[int]]:

@@ -13,6 +13,7 @@ from entrypoints.core.language import translate_text
 from entrypoints.core.records import Facts, ServePlan
 from entrypoints.core.settings_precedence import ORDER
 from entrypoints.core.text import print_message
+from entrypoints.facts.derived import make_idle
 from entrypoints.facts.facts import probe_host
 from entrypoints.facts.image_files import list_dist_folders, locate_image_file, read_vllm_lists
 from entrypoints.model.bucket import ReadBucket, read_bucket
@@ -72,6 +73,8 @@ def plan_command_line(arguments: Arguments, env: Env, profile: Profile) -> Plann
     user_flags = _read_user_flags(arguments, env)
     name, found = _choose_model(arguments, env, profile, user_flags)
     facts = probe_host(arguments.root, profile, env).facts
+    if arguments.idle:
+        facts = make_idle(facts)
     if facts.failures:  # a start without failures does not read what `explain` knows
         profile = read_profile_with_failures(arguments, env)
     source = _choose_source(arguments, env, profile, facts, user_flags)

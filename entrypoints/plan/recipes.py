@@ -209,21 +209,24 @@ def _add_tensor_size(settings: Settings, case: Case, facts: Facts) -> None:
 
     A user who sets any size of the server has decided how it is split.
     """
-    sizes, card = case.facts.get("tp"), case.card
-    if card is None or case.given.role.name != SERVE or any(name in case.given.flags for name in SPLIT):
+    if case.given.role.name != SERVE or any(name in case.given.flags for name in SPLIT):
         return
-    is_verified = card.name in _read_plain_words(case.facts, "verified")
-    if isinstance(sizes, dict):
-        size = sizes.get(card.name, sizes.get("default") if is_verified else None)
-    else:
-        size = sizes if is_verified else None
-    count = len(facts.devices) or len(facts.nodes)
-    if not isinstance(size, int) or size < 1:
-        return
+    size, count = read_tensor_size(case.facts, case.card), len(facts.devices) or len(facts.nodes)
     if size > count:
         settings.left_out[TENSOR] = f"the recipe names {size} devices, and this machine has {count}"
     elif size == count:  # with fewer, one engine would leave the other devices idle: drydock spreads over all
         settings.flags[TENSOR] = str(size)
+
+
+def read_tensor_size(published: Mapping[str, Any], card: Card | None) -> int:
+    """Return the tensor-parallel size that a recipe names for a card, or for all if this is verified; 0 for none."""
+    if card is None:
+        return 0
+    sizes, is_verified = published.get("tp"), card.name in _read_plain_words(published, "verified")
+    size = sizes if is_verified else 0
+    if isinstance(sizes, dict):
+        size = sizes.get(card.name, sizes.get("default") if is_verified else 0)
+    return size if isinstance(size, int) and size > 0 else 0
 
 
 def _parts_of(case: Case, on: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:

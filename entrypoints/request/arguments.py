@@ -41,7 +41,7 @@ _WITH_OWN_ARGUMENTS = ("exec", "health", "cache", "convert")
 _PLANNING = ("serve", "plan", "warm", "bench")
 """Verbs that make a plan, and the one that can start a server."""
 ONLY = "--only"
-REHEARSE = "--rehearse"
+REHEARSE, IDLE = "--rehearse", "--idle"
 _SEVERITIES = ("fail", "warn", "unknown", "info", "pass")
 _REPEATABLE = (ONLY, ACCEPT, FEATURE)
 """Flags whose values are collected, with commas between."""
@@ -75,6 +75,7 @@ FLAGS: Mapping[str, Option] = {
     "--fix-script": Option("", ("check",), "Print a script that fixes the host; read it before you run it"),
     "--model-config": Option("FILE", ("plan",), "Read this config.json (or its folder) instead of the model's files"),
     "--root": Option("PATH", ("facts", "check", "plan", "serve"), "Read a recorded host (host.json or its folder)"),
+    IDLE: Option("", ("plan",), "Plan as if no other process used the machine, and every device were healthy"),
     "--record": Option("PATH", ("facts",), "Write a recorded host, such as host.json"),
     REHEARSE: Option(
         "", ("plan",), "Let vLLM itself check the plan, without weights and devices; exit with 14 if it refuses"
@@ -167,6 +168,8 @@ class Arguments(NamedTuple):
     rehearse: bool = False
     """Whether vLLM itself checks the plan."""
     rehearse_seconds: float = 120.0
+    idle: bool = False
+    """Whether the plan is for the machine without other processes."""
     language: str = ""
     """The language of --lang; empty for that of the locale."""
 
@@ -209,6 +212,7 @@ def parse_arguments(argv: tuple[str, ...]) -> Arguments:
         accepted=tuple(filter(None, values.get(ACCEPT, "").split(","))),
         recipe=parse_choice(values),
         language=values.get(LANG, ""),
+        idle=IDLE in flags,
         rehearse=REHEARSE in flags,
         rehearse_seconds=_read_seconds(values, "--rehearse-seconds", 120.0),
     )

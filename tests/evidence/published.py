@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -108,6 +109,7 @@ class Comparison(NamedTuple):
         return self.ours is not None and self.ours.tensor == self.record.tensor
 
 
+@cache
 def records(folder: Path = HERE) -> list[Record]:
     """Return every published recommendation."""
     files = sorted((folder / "published").glob("*.json"))

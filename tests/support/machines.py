@@ -12,11 +12,10 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from entrypoints.core.records import Cpu, Device, Facts, Link, Node
+from entrypoints.facts.derived import make_idle
 from tests.support.hosts import expect
 
 MIB = 1 << 20
-NEVER_USED = 0.2
-"""Share of a device's memory above which a process of somebody else holds it, rather than firmware."""
 
 
 class Kind(NamedTuple):
@@ -153,7 +152,7 @@ def machine(kind: str, count: int, target: str = "") -> Machine:
     changed = (
         _processors(facts, machine_kind, count)
         if accelerator(kind) == "cpu"
-        else _with_devices(facts, machine_kind, count)
+        else _with_devices(make_idle(facts), machine_kind, count)
     )
     return Machine(profile, changed)
 
@@ -193,9 +192,6 @@ def _device(kind: Kind, recorded: tuple[Device, ...], number: int) -> Device:
         name=kind.name or like.name,
         architecture=kind.architecture or like.architecture,
         memory_total=memory,
-        memory_used=_firmware(like, memory),
-        health="ok" if like.health else "",
-        busy=None if like.busy is None else False,
         bus=like.bus if not turn else f"{turn:04x}{like.bus[4:]}",
         module_id=None if like.module_id is None else like.module_id + turn * len(recorded),
         card=card,
@@ -208,13 +204,6 @@ def _part(device: Device, cores: int) -> Device:
     """Return a device of which a container has some of the cores only, with their share of the memory."""
     memory = device.memory_total and device.memory_total * cores // device.cores
     return device._replace(cores=cores, memory_total=memory)
-
-
-def _firmware(device: Device, memory: int | None) -> int | None:
-    """Return the memory that is used while no process holds the device."""
-    if device.memory_used is None or device.memory_total is None or memory is None:
-        return device.memory_used
-    return device.memory_used if device.memory_used < NEVER_USED * device.memory_total else 0
 
 
 def _continued(facts: Facts, total: int) -> Iterator[Link]:

@@ -40,7 +40,7 @@ from entrypoints.decide.parallelism.hosts import CARDS, make_reach_fields
 from entrypoints.decide.parallelism.rules import Rules
 from entrypoints.decide.records import Decision
 from entrypoints.model.read import ModelFacts
-from entrypoints.request.flags import BLOCK_SIZE, EXPERT, LENGTH, QUANTIZATION, UTILISATION
+from entrypoints.request.flags import BLOCK_SIZE, EXPERT, LENGTH, NODES, QUANTIZATION, UTILISATION
 from entrypoints.request.vllm_flags import UserFlags
 
 MODULES, MODULE = "HABANA_VISIBLE_MODULES", "HLS_MODULE_ID"
@@ -129,7 +129,12 @@ def _fit_cards(case: HabanaCase) -> Fit:
 
 
 def _prefers_links(case: HabanaCase) -> bool:
-    """Tell whether to stay within the cards that direct links join, if the model fits: no network card is here."""
+    """Tell whether to stay within the cards that direct links join, if the model fits: no network card is here.
+
+    A server on several hosts has one, whether or not the container shows it.
+    """
+    if (case.given.number(NODES) or 1) > 1:
+        return False
     small = any(int(size) <= LINKED for size in case.thresholds.words("tensor_sizes"))
     return small and bool(case.thresholds.number("host_nic")) and case.facts.grants.get(NICS) is False
 

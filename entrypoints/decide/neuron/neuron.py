@@ -227,7 +227,7 @@ def _explain_core_ranks(fitted: Fit, user_flags: UserFlags) -> dict[str, Value]:
     """Return the fitted values; the reason explains that a device is a core."""
     values = {name: value for name, value in fitted.values.items() if name != UTILISATION}
     if TENSOR in values:
-        because = f"one rank is one logical NeuronCore, and `device` means such a core here; {values[TENSOR].because}"
+        because = f"{values[TENSOR].because}; one rank is one logical NeuronCore, and `device` means such a core here"
         if not user_flags.intents.optimize:
             because = f"{because}; latency is the default on Neuron, as in the vendor's recipes"
         values[TENSOR] = values[TENSOR]._replace(because=because)

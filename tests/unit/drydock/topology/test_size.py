@@ -20,7 +20,11 @@ from drydock.verbs import size_verb
 EMPTY = size.Capacity("h100-8x", "8 x H100", "cuda13.0-vllm0.33")
 PLAN = {
     "argv": ["vllm", "--tensor-parallel-size", "8", "--data-parallel-size", "2", "--enable-expert-parallel"],
-    "uses": [{"length": 1000, "tokens": 5500}],
+    "uses": [{"number": number, "length": 1000, "tokens": 5500} for number in range(16)],
+    "reasons": [
+        {"setting": "--tensor-parallel-size", "because": "--optimize latency: the widest: of 8; 4 would do"},
+        {"setting": "--max-model-len", "because": "one sequence of 4000 tokens needs more memory"},
+    ],
     "findings": [
         {"severity": "PASS", "id": "A-001"},
         {"severity": "INFO", "id": "A-002"},
@@ -39,10 +43,13 @@ class Image:
     def __init__(self, plan: dict[str, Any], hosts: int = 1, error: Exception | None = None) -> None:
         self.plan, self.hosts, self.error = plan, hosts, error
         self.asked: list[Sequence[str]] = []
+        self.most = 16
 
     def __call__(self, words: Sequence[str]) -> Any:
         self.asked.append(words)
         count = int(words[1]) if words else 1
+        if count > self.most:
+            raise HostError("serves on one host only")
         if count >= self.hosts:
             return self.plan
         raise self.error if self.error and count > 1 else DoesNotFitError("with -tp 8: weights take too much")
@@ -59,8 +66,57 @@ def test_flags_after_the_dashes_are_those_of_plan(monkeypatch: pytest.MonkeyPatc
 def test_a_plan_is_a_row() -> None:
     size_row = size.find_fewest_hosts(EMPTY, Image(PLAN), FINDINGS)
     assert size_row == EMPTY._replace(
-        hosts=1, split="tp8 dp2 ep", length=1000, requests=10, tokens=11_000, finding="FAIL A-003"
+        hosts=1,
+        split="tp8 dp2 ep",
+        why="the widest",
+        length=1000,
+        length_limit="rule",
+        requests=10,
+        requests_limit="memory",
+        tokens=11_000,
+        finding="FAIL A-003",
     )
+
+
+def test_what_limits_a_number_is_the_memory_the_split_or_a_rule() -> None:
+    def limits(uses: Mapping[str, int], *words: str, because: str = "") -> tuple[str, str]:
+        reasons = [{"setting": "--max-model-len", "because": because}] if because else []
+        plan = PLAN | {"argv": [*PLAN["argv"], *words], "uses": [{"number": 0, **uses}], "reasons": reasons}
+        row = size.find_fewest_hosts(EMPTY._replace(device_count=2), Image(plan), FINDINGS)
+        return row.length_limit, row.requests_limit
+
+    assert limits({"length": 100, "tokens": 500}) == ("", "split")
+    assert limits({"length": 100, "tokens": 500}, "--max-num-seqs", "4") == ("", "rule")
+    assert limits({"length": 100, "tokens": 150}, because="one sequence of 200 tokens") == ("memory", "split")
+    assert limits({"length": 100, "tokens": 500}, because="graphs for longer ones") == ("rule", "split")
+    assert limits({"length": 100, "tokens": 500}, because="the model's own length; compiled for it") == ("", "split")
+    assert limits({"length": 0, "tokens": 0}) == ("", "")
+
+
+def test_the_next_larger_choice_is_free_devices_then_more_machines_then_more_servers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    machine = size.Recorded("cuda-h100-8x", Path("host.json"), find_variant(read_matrix(DRYDOCK), "cuda"))
+    device = {"name": "H100", "memory_total": 1, "busy": False, "health": "ok"}
+    facts = {"devices": [device | {"number": number} for number in range(16)], "processor": {"model": "x"}}
+    monkeypatch.setattr(size.entrypoint, "ask_entrypoint", lambda *_: facts)
+
+    def larger(image: Image) -> str:
+        def answer(_project: object, _variant: object, words: Sequence[str], _variables: object) -> Any:
+            assert words[:3] == ("plan", "--json", "--idle")
+            return image(words[5:])
+
+        monkeypatch.setattr(size.entrypoint, "answer_for_container", answer)
+        return size._size_machine(DRYDOCK, machine, ()).larger
+
+    assert larger(Image(PLAN)) == "2 x tp8 dp2 ep, 10"
+    assert larger(Image(PLAN, hosts=16)) == ""
+    assert larger(Image(PLAN | {"uses": PLAN["uses"][:4]})) == "4 servers, 40"
+    alone = Image(PLAN)
+    alone.most = 1
+    assert larger(alone) == "2 servers, 20"
+    facts["devices"][3]["busy"], facts["devices"][5]["health"] = True, "lost"
+    assert size._size_machine(DRYDOCK, machine, ()).in_use == (3, 5)
 
 
 def test_that_a_server_has_no_key_is_nothing_of_the_machine() -> None:
@@ -160,7 +216,12 @@ def test_the_page_has_the_answer_and_every_machine() -> None:
         size.find_fewest_hosts(EMPTY, Image(PLAN), FINDINGS),
         size.find_fewest_hosts(EMPTY._replace(machine="<b>"), Image(PLAN, hosts=99), FINDINGS),
     ]
+    text = size.format_capacities("owner/model", [row._replace(in_use=(6,)) for row in size_rows], 100)
+    assert "in use or not healthy when recorded: h100-8x 6" in text
+    assert "the widest: h100-8x" in text
+    assert "1,000 rule" in text
     page_text = topology_page.render_sizes_page("owner/model", size_rows)
+    assert "the widest" in page_text
     assert "<b>1 alone</b>" in page_text
     assert "11,000" in page_text
     assert "&lt;b&gt;" in page_text

@@ -6,7 +6,8 @@ import pytest
 
 from entrypoints.core.records import Device, Limits, Memory
 from entrypoints.core.units import MIB
-from entrypoints.facts.derived import UNLIMITED, available_memory, derive_facts
+from entrypoints.facts.derived import UNLIMITED, available_memory, derive_facts, make_idle
+from tests.support.hosts import expect
 from tests.support.sample import GIB, facts, with_threads
 
 
@@ -78,3 +79,23 @@ def test_idle_huge_pages_are_a_share_of_the_memory() -> None:
 
     assert derive_facts(host)["hugepages_idle_percent"] == 25
     assert "hugepages_idle_percent" not in derive_facts(facts())
+
+
+def test_an_idle_machine_has_no_process_and_all_memory_but_that_of_firmware() -> None:
+    for name in expect.names():
+        recorded = expect.read(name, expect.profile_of(name))
+        idle = make_idle(recorded)
+        assert not any(device.busy for device in idle.devices), name
+        assert {device.health for device in idle.devices} <= {"", "ok"}, name
+        assert all((device.memory_used or 0) < 0.2 * (device.memory_total or 1) for device in idle.devices), name
+        assert available_memory(idle) == min(idle.memory.total, idle.cgroup.memory_limit or idle.memory.total), name
+        assert all(node.memory_free == node.memory_total for node in idle.nodes), name
+        assert make_idle(idle) == idle, name
+    card = expect.read("habana-gaudi2-8x", expect.profile_of("habana-gaudi2-8x")).devices[6]
+    sick = facts()._replace(
+        devices=(card._replace(health="lost", busy=None), card._replace(memory_used=5 * MIB, busy=False))
+    )
+    assert [(device.memory_used, device.busy) for device in make_idle(sick).devices] == [
+        (5 * MIB, None),
+        (5 * MIB, False),
+    ]

@@ -397,12 +397,14 @@ def test_without_network_cards_a_model_stays_within_four_linked_cards_if_it_fits
     large = model("Llama-300B", 300, 128, 8, 126)
     facts = host("habana-gaudi2e-8x")._replace(grants={"/dev/infiniband/uverbs[0-9]*": there})
 
-    def chosen(what: ModelFacts) -> str:
-        decision = decide(profile(), facts, what, parse_user_flags((what.name, "--max-model-len", "4096"), {}))
+    def chosen(what: ModelFacts, *words: str) -> str:
+        user_flags = parse_user_flags((what.name, "--max-model-len", "4096", *words), {})
+        decision = decide(profile(), facts, what, user_flags)
         return str(decision.values["--tensor-parallel-size"].value)
 
     assert chosen(QWEN_72B) == tensor
     assert chosen(large) == "8"
+    assert chosen(large, "--nnodes", "2") == "16"  # which has network cards, or it would be no server
 
 
 # --- what a card, a model or the user changes -----------------------------------------------------------------------
