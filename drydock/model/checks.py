@@ -145,7 +145,7 @@ class Check(Condition):
         return self
 
 
-Topic = Literal["container", "rendered", "one-host", "clients", "unconfirmed", "figure"]
+Topic = Literal["container", "rendered", "one-host", "clients", "unconfirmed", "tight", "figure"]
 
 
 class KnownFinding(Record):
@@ -161,7 +161,8 @@ class KnownFinding(Record):
         default=(),
         description="Optional: container (the container and its network, not the plan), rendered (what every rendered "
         "container has), one-host (what a plan of one host cannot know of several), clients (who may ask the server), "
-        "unconfirmed (no list of vLLM's confirms the plan), figure (a measurement, told even if nothing is wrong).",
+        "unconfirmed (no list of vLLM's confirms the plan), tight (the model nearly does not fit), figure (a "
+        "measurement, told even if nothing is wrong).",
     )
     text: Template = Field(description="Required: what is the matter, one or two sentences.")
     passed: Template = Field(

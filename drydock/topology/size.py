@@ -176,9 +176,10 @@ def find_fewest_hosts(empty: Capacity, ask: Ask, findings: Findings) -> Capacity
     """Return how the fewest of equal machines serve a model; `empty` names them. Raises InputError.
 
     `findings`: the variant's. A plan that no list confirms does not do: who buys hardware for it needs more than that.
+    One that nearly does not fit does only if no more machines help.
     """
-    because, is_too_small = "", False
-    unconfirmed = list_findings_about(findings, "unconfirmed")
+    because, is_too_small, tight = "", False, None
+    unconfirmed, tight_ids = list_findings_about(findings, "unconfirmed"), list_findings_about(findings, "tight")
     for count in COUNTS:
         try:
             plan = ask(_name_hosts(count))
@@ -193,8 +194,11 @@ def find_fewest_hosts(empty: Capacity, ask: Ask, findings: Findings) -> Capacity
             doubt = next((finding for finding in plan["findings"] if finding["id"] in unconfirmed), None)
             if doubt:
                 return empty._replace(because=f"{doubt['found']}: {doubt['text']}")
-            return _make_capacity(empty, plan, count, list_findings_about(findings, "clients"))
-    return empty._replace(because=because, is_too_small=is_too_small)
+            capacity = _make_capacity(empty, plan, count, list_findings_about(findings, "clients"))
+            if tight_ids.isdisjoint(finding["id"] for finding in plan["findings"]):
+                return capacity
+            tight = tight or capacity
+    return tight or empty._replace(because=because, is_too_small=is_too_small)
 
 
 def _name_hosts(count: int) -> tuple[str, ...]:

@@ -41,6 +41,8 @@ TUNING = "vllm-ascend docs, optimization and tuning"
 GUIDE = "omni-infer's guide"
 PROFILES = "VLLM_TORCH_PROFILER_DIR"
 
+_DIES_OF_HOST = 16
+"""Dies of an Atlas 800 A3, for which the vendor's guides have engines; those for fewer have one group."""
 _LAYOUT = "server_layout"
 """A threshold of omni-infer's stacks only: how a server of a role is laid out over its chips."""
 _ONE_ENGINE, _WHOLE_HOST, _ENGINES = "one-engine", "whole-host", "engine-per-device"
@@ -124,9 +126,33 @@ def make_ascend_rules(case: AscendCase) -> Rules:
         shortest_context=numbers.whole("shortest_context"),
         latent_heads=() if any_latent else tuple(map(int, numbers.words("latent_heads"))),
         latent_ranks=0 if any_latent else numbers.whole("latent_ranks"),
+        engine_ranks=_list_engine_ranks(case),
+        engine_weights=int(numbers.number("engine_weights_share") * _find_smallest_memory(case)),
         grouped_head_sizes=() if is_duo else tuple(map(int, numbers.words("grouped_head_sizes"))),
         state_block=numbers.whole("block_tokens") if case.version >= _FILLS_BLOCKS and not is_duo else 0,
     )
+
+
+def _find_smallest_memory(case: AscendCase) -> int:
+    return min((device.memory_total or 0 for device in case.facts.devices), default=0)
+
+
+def _list_engine_ranks(case: AscendCase) -> tuple[int, ...]:
+    """Return the ranks of engines that the vendor's guides advise for quantised experts on a whole A3, best first.
+
+    Those for long requests, and for sparse latent attention, are wider, unless the cache is compressed (DeepSeek-V4).
+    """
+    geometry, numbers = case.model.geometry, case.thresholds
+    several = len(case.facts.devices) >= _DIES_OF_HOST and not case.has_several_hosts
+    if not (several and case.architecture == A3 and geometry and geometry.experts):
+        return ()
+    if case.model.quantization not in numbers.words("quantization_methods"):
+        return ()
+    ranks, intents = tuple(map(int, numbers.words("engine_ranks"))), case.given.intents
+    asked = case.given.number(LENGTH) if (case.given.flag(LENGTH) or "").isdigit() else 0
+    asked = asked or (intents.input[1] + intents.output[1] if intents.input and intents.output else 0)
+    is_long = asked > numbers.whole("long_requests") or bool(geometry.sparse and geometry.latent)
+    return ranks[1:] if is_long and not geometry.compressed else ranks
 
 
 def _fit_by_latent_heads(case: AscendCase) -> Fit:

@@ -7,6 +7,7 @@ distributed/device_communicators/custom_all_reduce.py.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from typing import Any
 
 from entrypoints.checks.findings import make_notice
@@ -15,15 +16,15 @@ from entrypoints.core.records import Device, Facts, Link, Notice, Value
 from entrypoints.decide.decision_input import Case, element_bytes
 from entrypoints.decide.kernels_by_architecture import choose_kernels
 from entrypoints.decide.parallelism.experts import beside_adapters, experts_on_gpus
-from entrypoints.decide.parallelism.fit import Fit, Rules, fit_model
-from entrypoints.decide.parallelism.hosts import make_reach_fields
+from entrypoints.decide.parallelism.fit import Concession, Fit, Rules, fit_by_concessions, fit_model
+from entrypoints.decide.parallelism.hosts import CARDS, make_reach_fields
 from entrypoints.decide.parallelism.offload import SHARED
 from entrypoints.decide.parallelism.profiled import read_profiling
 from entrypoints.decide.records import Decision, gib
 from entrypoints.facts.derived import derive_facts
 from entrypoints.facts.probes.cuda.gpu_models import is_unified
 from entrypoints.model.read import ModelFacts
-from entrypoints.request.flags import ALL_REDUCE, BATCHED, EAGER, GRAPHS, NUMA, OPTIMIZATION, SEQUENCES
+from entrypoints.request.flags import ALL_REDUCE, BATCHED, EAGER, GRAPHS, NODES, NUMA, OPTIMIZATION, SEQUENCES
 from entrypoints.request.vllm_flags import UserFlags
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
@@ -33,11 +34,18 @@ ALLOCATOR = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
 _FP8 = ("fp8", "fbgemm_fp8", "modelopt", "modelopt_fp8")
 _FP4 = ("modelopt_fp4", "nvfp4")
 _PAIR = 2
+_OF_GRAPHS = (EAGER, GRAPHS, OPTIMIZATION)
+_FEWEST_TOKENS, _FEWEST_SEQUENCES = 512, 16
+"""Tokens and sequences of a step for a model that nearly fits: the smallest with which a GPU still answers several
+requests at a time."""
 SPARSE = "sparse-attention"
 """What --vllm-accepts names to overrule the check of it."""
 _CARDS = {"9": "H100, H200, GH200", "10": "B200, B300, GB200", "12": "RTX PRO 6000, RTX 5090, GB10"}
 """First number of a compute capability → cards of it. Source: NVIDIA, CUDA GPU compute capability."""
 _NEWEST_MAJOR = "12"
+_JOINED, _JOINED_HOSTS = "GB10", 4
+"""A device, so many of whose hosts NVIDIA joins by their network cards for tensor parallelism: ConnectX-7 of 200 Gb/s
+is fast for a memory of 273 GB/s. Source: NVIDIA's DGX Spark playbooks, vLLM on two (TP 2) and on four (TP 4)."""
 
 
 def decide(profile: Mapping[str, Any], facts: Facts, model: ModelFacts, user_flags: UserFlags) -> Decision:
@@ -52,7 +60,7 @@ def decide(profile: Mapping[str, Any], facts: Facts, model: ModelFacts, user_fla
         **fit_result.values,
         **choose_driver(case),
         **choose_visible(case, fit_result),
-        **(choose_batches(case, fit_result) if not smaller else {}),
+        **({} if smaller else choose_batches(case, fit_result)),
         **choose_numa(case, fit_result),
         **choose_all_reduce(case, fit_result),
         **choose_eager(case, fit_result),
@@ -71,12 +79,10 @@ def _fit_steps(case: Case, gpu_rules: Rules) -> tuple[Fit, dict[str, Value]]:
     try:
         usual = fit_model(case.facts, case.model, case.given, gpu_rules)
     except EntrypointError as error:
-        if error.code != DOES_NOT_FIT or not smaller:
+        fit_result = _fit_with_less(case, gpu_rules, smaller) if error.code == DOES_NOT_FIT else None
+        if fit_result is None:
             raise
-        try:
-            return _fit_smallest(case, gpu_rules), smaller
-        except EntrypointError:
-            raise error from None
+        return fit_result
     if usual.is_shortened and smaller:
         longest = _fit_smallest(case, gpu_rules)
         if not longest.is_shortened:
@@ -84,10 +90,43 @@ def _fit_steps(case: Case, gpu_rules: Rules) -> tuple[Fit, dict[str, Value]]:
     return usual, {}
 
 
+def _fit_with_less(case: Case, gpu_rules: Rules, smaller: dict[str, Value]) -> tuple[Fit, dict[str, Value]] | None:
+    """Fit with the smallest steps, then also without graphs, then also with the fewest sequences; None if none fits."""
+    if smaller:
+        with suppress(EntrypointError):
+            return _fit_smallest(case, gpu_rules), smaller
+    least = _make_smallest_rules(case, gpu_rules) if smaller else gpu_rules
+    conceded = fit_by_concessions(case.facts, case.model, case.given, least, _list_concessions(case, least))
+    return (conceded[0], {**smaller, **conceded[1]}) if conceded else None
+
+
+def _list_concessions(case: Case, least: Rules) -> Iterator[Concession]:
+    """Yield what gives way to a model that nearly fits: graphs, then the batch."""
+    settings: dict[str, Value] = {}
+    profiling, geometry = least.profiling, case.model.geometry
+    if profiling and geometry and profiling.graphs and not any(name in case.given.flags for name in _OF_GRAPHS):
+        graphs = gib(profiling.graphs + geometry.layers * profiling.graphs_of_layer)
+        because = f"captured graphs would take up to {graphs}, and the model fits only without them"
+        settings[EAGER] = Value(value=True, because=because, instead=("not set: faster decoding, but does not fit",))
+        least = least._replace(profiling=profiling._replace(graphs=0, graphs_of_layer=0))
+        yield Concession({**settings}, least)
+    if not case.thresholds.whole("batched_tokens_small"):  # a step computes whole prompts
+        return
+    for name, fewest, usual in ((BATCHED, _FEWEST_TOKENS, least.chunk), (SEQUENCES, _FEWEST_SEQUENCES, least.running)):
+        if name not in case.given.flags and fewest < usual:
+            because = f"the model fits only with the activations and logits of so few, not of {usual}"
+            settings[name] = Value(str(fewest), because, (f"{usual}: does not fit",))
+    yield Concession(settings, least._replace(chunk=_FEWEST_TOKENS, running=_FEWEST_SEQUENCES))
+
+
 def _fit_smallest(case: Case, wanted: Rules) -> Fit:
     """Fit with the smallest steps. Raises the errors of `fit_model`."""
+    return fit_model(case.facts, case.model, case.given, _make_smallest_rules(case, wanted))
+
+
+def _make_smallest_rules(case: Case, wanted: Rules) -> Rules:
     chunk, running = (case.thresholds.whole(name) for name in ("batched_tokens_small", "running_small"))
-    return fit_model(case.facts, case.model, case.given, wanted._replace(chunk=chunk or wanted.chunk, running=running))
+    return wanted._replace(chunk=chunk or wanted.chunk, running=running)
 
 
 def _smaller_steps(case: Case, gpu_rules: Rules) -> dict[str, Value]:
@@ -142,8 +181,10 @@ def make_cuda_rules(case: Case, dtype: Value) -> Rules:
     numbers = case.thresholds
     unified, memory = _has_unified_memory(case.facts), case.facts.memory
     process_bytes = numbers.bytes("unified_processes_gib")
+    pairs = all(_JOINED in device.name for device in case.facts.devices)
+    joined = {"link": CARDS} if pairs and (case.given.number(NODES) or 1) <= _JOINED_HOSTS else {}
     return Rules(
-        **make_reach_fields(numbers),
+        **{**make_reach_fields(numbers), **joined},
         usable=numbers.number("unified_share" if unified else "usable_share"),
         reserved=numbers.bytes("reserved_gib"),
         activations=numbers.bytes("activations_gib"),
@@ -321,7 +362,7 @@ def choose_all_reduce(case: Case, fit_result: Fit) -> dict[str, Value]:
 def choose_eager(case: Case, fit_result: Fit) -> dict[str, Value]:
     """Capture no graphs on a small GPU that weights fill: what is left is worth more as KV cache."""
     numbers = case.thresholds
-    if any(name in case.given.flags for name in (EAGER, GRAPHS, OPTIMIZATION)):
+    if any(name in case.given.flags for name in _OF_GRAPHS):
         return {}
     limit, share = numbers.bytes("eager_device_gib"), numbers.number("eager_weights_share")
     full = [use for use in fit_result.uses if use.total <= limit and use.weights > share * use.total]

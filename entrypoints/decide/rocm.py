@@ -14,7 +14,7 @@ from entrypoints.core.parse import format_id_list
 from entrypoints.core.records import Device, Facts, Notice, Value
 from entrypoints.decide.kernels_by_architecture import AITER, choose_kernels
 from entrypoints.decide.parallelism.experts import beside_adapters, experts_on_gpus
-from entrypoints.decide.parallelism.fit import Fit, Rules, fit_model
+from entrypoints.decide.parallelism.fit import Fit, Rules, fit_with_smaller_steps
 from entrypoints.decide.parallelism.hosts import make_reach_fields
 from entrypoints.decide.parallelism.offload import PRIVATE
 from entrypoints.decide.parallelism.visible import chosen_by, restrict_to_visible
@@ -46,11 +46,12 @@ def decide(profile: Mapping[str, Any], facts: Facts, model: ModelFacts, user_fla
     usable = restrict_to_visible(usable, user_flags, (VISIBLE, ALSO_VISIBLE))
     devices = beside_adapters(make_rocm_rules(usable, thresholds, user_flags), user_flags, profile["vllm"])
     try:
-        chosen = fit_model(usable, model, user_flags, devices)
+        chosen, steps = fit_with_smaller_steps(usable, model, user_flags, devices, profile["vllm"])
     except EntrypointError as error:
         raise _with_limits(error, facts) from error
     values = {
         **chosen.values,
+        **steps,
         **_choose_hip_gpus(facts, chosen, user_flags),
         **_choose_aiter_kernels(chosen, model, thresholds),
         **choose_kernels(profile, _list_architectures(chosen), model, user_flags),

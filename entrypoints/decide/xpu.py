@@ -11,7 +11,7 @@ from typing import Any
 from entrypoints.checks.findings import make_notice
 from entrypoints.core.records import Device, Facts, Notice, Value
 from entrypoints.decide.parallelism.experts import beside_adapters
-from entrypoints.decide.parallelism.fit import Fit, Rules, fit_model
+from entrypoints.decide.parallelism.fit import Fit, Rules, fit_with_smaller_steps
 from entrypoints.decide.parallelism.hosts import make_reach_fields
 from entrypoints.decide.parallelism.offload import SHARED
 from entrypoints.decide.parallelism.visible import chosen_by, restrict_to_visible
@@ -30,11 +30,11 @@ def decide(profile: Mapping[str, Any], facts: Facts, model: ModelFacts, user_fla
     plain = _plain_attention(model, user_flags, thresholds)
     if plain and model.geometry:
         model = model._replace(geometry=model.geometry.without_latent)
-    chosen = fit_model(
-        usable, model, user_flags, beside_adapters(make_xpu_rules(thresholds), user_flags, profile["vllm"])
-    )
+    rules = beside_adapters(make_xpu_rules(thresholds), user_flags, profile["vllm"])
+    chosen, steps = fit_with_smaller_steps(usable, model, user_flags, rules, profile["vllm"])
     values = {
         **chosen.values,
+        **steps,
         **_choose_xpu_executor(chosen, thresholds),
         **_keep_sliding_windows(profile, model),
         **plain,

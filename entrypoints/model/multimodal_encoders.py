@@ -54,7 +54,11 @@ class Tower(NamedTuple):
         """Return the tower for images of at most so many pixels."""
         if not self.pixels or most >= self.tokens * self.pixels:
             return self
-        tokens = max(1, most // self.pixels)
+        return self.of_tokens(max(1, most // self.pixels))
+
+    def of_tokens(self, most: int) -> Tower:
+        """Return the tower for items, or parts of items, of at most so many embeddings."""
+        tokens = min(most, self.tokens)
         return self._replace(tokens=tokens, positions=self.positions * tokens // self.tokens)
 
 

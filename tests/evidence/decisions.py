@@ -219,14 +219,15 @@ _NUMBER = re.compile(r"(?<![\w.-])[0-9][0-9.,]*(?![\w%-])")
 def _size(name: str, variant: Variant, model: ModelFacts) -> SizeCell:
     """Plan a model on an idle machine. Raises EntrypointError."""
     recorded = host(name, variant.id)
-    machine, plans = recorded._replace(facts=make_idle(recorded.facts)), list[ServePlan]()
+    machine, plans = recorded._replace(facts=make_idle(recorded.facts)), dict[int, ServePlan]()
 
     def ask(words: Sequence[str]) -> Any:
+        count = int(words[1]) if words else 1
         try:
-            plans.append(plan_in_row(machine, model, (*words,)))
+            plans[count] = plan_in_row(machine, model, (*words,))
         except EntrypointError as error:
             raise (DoesNotFitError if error.code == DOES_NOT_FIT else HostError)(error.message) from error
-        return to_json(plans[-1])
+        return to_json(plans[count])
 
     devices = machine.facts.devices
     capacity = find_fewest_hosts(Capacity(name, "", "", device_count=len(devices)), ask, variant.findings)
@@ -239,7 +240,9 @@ def _size(name: str, variant: Variant, model: ModelFacts) -> SizeCell:
         count = f"{capacity.hosts} x " if capacity.hosts > 1 else ""
         text = f"{count}{capacity.split}, {capacity.requests or '?'} {capacity.requests_limit[:1]}".rstrip()
     cell = SizeCell(text, _NUMBER.sub("N", why))
-    return _compare_size(cell, machine, model, capacity.hosts, spread(plans[-1]) if capacity.hosts else None)
+    return _compare_size(
+        cell, machine, model, capacity.hosts, spread(plans[capacity.hosts]) if capacity.hosts else None
+    )
 
 
 _TOO_SMALL = "16 of these machines hold too little memory, or one does, and the image serves on one host only"

@@ -9,16 +9,14 @@ NxD Inference, and vLLM Neuron's configuration options.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
 from typing import Any, NamedTuple
 
 from entrypoints.checks.findings import make_notice
-from entrypoints.core.errors import DOES_NOT_FIT, EntrypointError
 from entrypoints.core.parse import format_id_list, parse_id_list
 from entrypoints.core.records import Device, Facts, Notice, Use, Value
 from entrypoints.core.text import format_count
 from entrypoints.decide.neuron.cores import COUNT, VISIBLE, as_cores, choose_cores, idle_cores
-from entrypoints.decide.parallelism.fit import Fit, Rules, fit_model
+from entrypoints.decide.parallelism.fit import MOST_SEQUENCES, Fit, Rules, fit_model
 from entrypoints.decide.parallelism.hosts import make_reach_fields
 from entrypoints.decide.records import Decision, Thresholds, gib
 from entrypoints.facts.derived import available_memory
@@ -27,7 +25,6 @@ from entrypoints.request.flags import (
     BATCHED,
     BLOCK_SIZE,
     BLOCKS,
-    CACHE_BYTES,
     CONFIG,
     DATA,
     EXPERT,
@@ -37,7 +34,7 @@ from entrypoints.request.flags import (
     TENSOR,
     UTILISATION,
 )
-from entrypoints.request.vllm_flags import Flag, UserFlags
+from entrypoints.request.vllm_flags import UserFlags
 
 KV_CAP = "VLLM_NEURON_KV_GMU_BUDGET_CAP_FRACTION"
 
@@ -56,8 +53,6 @@ class NeuronCase(NamedTuple):
     """Effective --max-model-len."""
     sequences: int
     """Effective --max-num-seqs."""
-    share: float
-    """Of a core's memory, which vLLM Neuron takes a part of for the KV cache (--gpu-memory-utilization)."""
 
     @property
     def block(self) -> int:
@@ -84,10 +79,11 @@ def decide(profile: Mapping[str, Any], facts: Facts, model: ModelFacts, user_fla
         limited = limited._replace(geometry=limited.geometry._replace(padded=True))
     if user_flags.flag(EXPERT) != "True":  # engines of vLLM Neuron share no experts (its data parallelism design)
         limited = limited._replace(expert_share=0.0)
-    fitted, share = _fit_by_memory_share(cores.facts, limited, _for_latency(cores.given), thresholds, engine)
+    rules = _make_neuron_rules(cores.facts, limited, cores.given, thresholds, engine)
+    fitted = fit_model(cores.facts, limited, _for_latency(cores.given), rules)
     effective = fitted.length or _unknown_length(thresholds, engine)
-    sequences = _choose_batch_size(fitted, effective, thresholds)
-    case = NeuronCase(facts, model, user_flags, thresholds, fitted, effective, sequences, share)
+    sequences = _choose_batch_size(fitted, effective, user_flags, thresholds)
+    case = NeuronCase(facts, model, user_flags, thresholds, fitted, effective, sequences)
     values = {
         "--dtype": Value("bfloat16", "Neuron supports it and float16, whose range some weights exceed"),
         **_choose_neuron_lengths(case, length),
@@ -119,7 +115,9 @@ def _list_serving_cores(fitted: Fit, values: Mapping[str, Value]) -> tuple[int, 
 # --- what fits ------------------------------------------------------------------------------------------------------
 
 
-def _make_neuron_rules(facts: Facts, model: ModelFacts, thresholds: Thresholds, engine: Engine) -> Rules:
+def _make_neuron_rules(
+    facts: Facts, model: ModelFacts, user_flags: UserFlags, thresholds: Thresholds, engine: Engine
+) -> Rules:
     """Return the rules for these devices.
 
     vLLM Neuron uses spare cores for data parallelism (its features guide); the other engines leave that to several
@@ -128,18 +126,18 @@ def _make_neuron_rules(facts: Facts, model: ModelFacts, thresholds: Thresholds, 
 
     For throughput, NxD Inference leaves most of a core's memory to the cache: AWS's recipes for throughput (Llama 3.3
     70B: TP 32, DP 2; Qwen3 235B: TP 64) leave 64 and 53 %, and half as many cores would leave 47 and 25 %. vLLM Neuron
-    caps the cache at a share of its own, and its features guide says to take the smallest size that fits.
+    caps the cache at a share of its own, and its features guide says to take the smallest size that fits and meets the
+    latency: without an aim more than 8 ranks have a good part of the weights each, as in its tutorials.
     """
     sliced = engine.capped and model.architecture not in _PADS_EXPERTS
     architecture = next((device.architecture for device in facts.devices if device.architecture), "")
     sizes = thresholds.table.get(f"tensor_sizes_{architecture}", {}).get("value", ())
-    usable = thresholds.number("usable_share")
-    smallest = min((device.memory_total or 0 for device in facts.devices), default=0)
+    asked = user_flags.intents.optimize is not None
     return Rules(
         names_idle=False,  # NRN-004 names cores
         **make_reach_fields(thresholds),
-        usable=usable,
-        reserved=int(smallest * (1 - usable)) if engine.capped else thresholds.bytes("runtime_memory_gib"),
+        usable=thresholds.number("usable_share"),
+        reserved=0 if engine.capped else thresholds.bytes("runtime_memory_gib"),
         activations=0 if engine.capped else thresholds.bytes("activations_gib"),
         block=thresholds.whole("block"),
         sizes=tuple(int(size) for size in sizes),
@@ -148,6 +146,10 @@ def _make_neuron_rules(facts: Facts, model: ModelFacts, thresholds: Thresholds, 
         pipeline=False,
         expert="needed" if sliced else "",
         expert_lanes=thresholds.whole("expert_lanes") if sliced else 0,
+        cache_most=_read_kv_share(user_flags, thresholds) if engine.capped else 1.0,
+        cache_least=thresholds.bytes("least_cache_gib") if engine.capped else 0,
+        wide_read=0 if asked or not engine.capped else thresholds.bytes("wide_read_gib"),
+        encoder_tokens=thresholds.whole("prefill_tokens" if engine.capped else "unasked_context"),
         cache_share=0.0 if engine.capped else thresholds.number("throughput_cache_share"),
         shortest_context=thresholds.whole("shortest_context"),
         data=engine.data,
@@ -166,54 +168,12 @@ _SEVERAL_SERVERS = (
 )
 
 
-def _fit_by_memory_share(
-    facts: Facts, model: ModelFacts, user_flags: UserFlags, thresholds: Thresholds, engine: Engine
-) -> tuple[Fit, float]:
-    """Return what fits, and the share of a core's memory: the usual one, or the largest with which the model fits.
-
-    vLLM Neuron sizes the KV cache by the share alone, so that a smaller share leaves more for the weights. Raises the
-    errors of `fit_model`; of several that of the usual share.
-    """
-    rules, usual = _make_neuron_rules(facts, model, thresholds, engine), thresholds.number("usable_share")
-    is_set = (
-        any(name in user_flags.flags for name in (UTILISATION, CACHE_BYTES)) or user_flags.variable(KV_CAP) is not None
-    )
-
-    def fit_with(share: float) -> tuple[Fit, float]:
-        return fit_model(facts, model, _with_kv_cap(facts, user_flags, thresholds, share, engine), rules), share
-
+def _read_kv_share(user_flags: UserFlags, thresholds: Thresholds) -> float:
+    """Return the share of its budget to which vLLM Neuron limits the KV cache."""
     try:
-        return fit_with(usual)
-    except EntrypointError as refusal:
-        if refusal.code != DOES_NOT_FIT or is_set or not engine.capped:
-            raise
-        for percent in _LOWER_SHARES:
-            with suppress(EntrypointError):
-                return fit_with(percent / 100)
-        raise
-
-
-_LOWER_SHARES = range(85, 5, -5)
-"""Percent of a core's memory that are tried for a model that the usual share has no room for."""
-
-
-def _with_kv_cap(
-    facts: Facts, user_flags: UserFlags, thresholds: Thresholds, usual: float, engine: Engine
-) -> UserFlags:
-    """Return the user's flags with the KV cache size that results from vLLM Neuron's cap, for the fit."""
-    if not engine.capped:
-        return user_flags
-    sizes = [device.memory_total for device in facts.devices if device.memory_total]
-    if CACHE_BYTES in user_flags.flags or not sizes:
-        return user_flags
-    try:
-        share = float(user_flags.variable(KV_CAP) or thresholds.number("kv_share"))
-        usable = float(user_flags.flag(UTILISATION) or usual)
+        return float(user_flags.variable(KV_CAP) or thresholds.number("kv_share"))
     except ValueError:  # vLLM itself refuses it
-        return user_flags
-    stated = KV_CAP if user_flags.variable(KV_CAP) else ""
-    size = str(int(min(sizes) * usable * share))
-    return user_flags._replace(flags={**user_flags.flags, CACHE_BYTES: Flag(CACHE_BYTES, size, stated)})
+        return thresholds.number("kv_share")
 
 
 def _for_latency(user_flags: UserFlags) -> UserFlags:
@@ -225,7 +185,8 @@ def _for_latency(user_flags: UserFlags) -> UserFlags:
 
 def _explain_core_ranks(fitted: Fit, user_flags: UserFlags) -> dict[str, Value]:
     """Return the fitted values; the reason explains that a device is a core."""
-    values = {name: value for name, value in fitted.values.items() if name != UTILISATION}
+    own = (UTILISATION, *(() if user_flags.intents.concurrency else (SEQUENCES,)))  # those of this engine
+    values = {name: value for name, value in fitted.values.items() if name not in own}
     if TENSOR in values:
         because = f"{values[TENSOR].because}; one rank is one logical NeuronCore, and `device` means such a core here"
         if not user_flags.intents.optimize:
@@ -271,11 +232,11 @@ def _choose_neuron_lengths(case: NeuronCase, shortened: Value | None) -> dict[st
     return values | {LENGTH: Value(str(case.length), f"{because}; the graphs are compiled for this length")}
 
 
-def _choose_batch_size(fitted: Fit, length: int | None, thresholds: Thresholds) -> int:
+def _choose_batch_size(fitted: Fit, length: int | None, user_flags: UserFlags, thresholds: Thresholds) -> int:
     """Return the number of concurrent sequences: a power of two that fits in the KV cache at full length."""
-    if fitted.sequences:
+    if fitted.sequences and (SEQUENCES in user_flags.flags or user_flags.intents.concurrency):
         return fitted.sequences
-    most = thresholds.whole("sequences")
+    most = min(thresholds.whole("sequences"), fitted.sequences or MOST_SEQUENCES)
     cache_sequences = most if fitted.kv_tokens is None or length is None else max(1, fitted.kv_tokens // length)
     return 1 << (min(most, cache_sequences).bit_length() - 1)
 
@@ -334,16 +295,8 @@ def _choose_native_settings(case: NeuronCase) -> dict[str, Value]:
     return {
         BATCHED: Value(str(case.chunk), chunk),
         CONFIG: Value(_dump_json(config), _explain_compilation(case, len(prompts) + len(batches)), (_SAMPLING,)),
-        UTILISATION: _choose_memory_share(case, cap),
+        UTILISATION: Value(f"{case.thresholds.number('usable_share'):g}", cap),
     }
-
-
-def _choose_memory_share(case: NeuronCase, cap: str) -> Value:
-    usual = case.thresholds.number("usable_share")
-    if case.share == usual:
-        return Value(f"{usual:g}", cap)
-    instead = (f"{usual:g}, the usual share: weights and KV cache would not fit",)
-    return Value(f"{case.share:g}", f"the largest with which the weights fit too; {cap}", instead)
 
 
 _SAMPLING = "on_device_sampling_config: faster, but supports only greedy sampling, or few sampling parameters"

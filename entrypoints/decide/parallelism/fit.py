@@ -6,17 +6,19 @@ v1/core/kv_cache_utils.py and v1/worker/gpu_worker.py.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import product
 from typing import NamedTuple
 
 from entrypoints.checks.findings import make_notice
-from entrypoints.core.errors import EntrypointError
+from entrypoints.core.errors import DOES_NOT_FIT, EntrypointError
+from entrypoints.core.parse import parse_version_numbers
 from entrypoints.core.records import Device, Facts, Notice, Use, Value
 from entrypoints.core.text import format_count
 from entrypoints.decide.parallelism.constraints import possible_splits, with_slices
 from entrypoints.decide.parallelism.devices import arrange_devices, format_numbers
 from entrypoints.decide.parallelism.fit_input import FitCase, is_known, read_case
-from entrypoints.decide.parallelism.hosts import CARDS, FABRIC, NVLINK
+from entrypoints.decide.parallelism.hosts import CARDS, FABRIC, NVLINK, find_type_with_rdma
 from entrypoints.decide.parallelism.memory_fit import (
     Choice,
     choices_under,
@@ -45,10 +47,17 @@ from entrypoints.request.flags import (
 )
 from entrypoints.request.vllm_flags import UserFlags
 
-__all__ = ["Fit", "Rules", "fit_model"]
+__all__ = ["Concession", "Fit", "Rules", "fit_by_concessions", "fit_model", "fit_with_smaller_steps"]
 
 MOST_SEQUENCES = 1024
 """vLLM's largest default of --max-num-seqs: an API server on a large device (0.27 engine/arg_utils.py)."""
+
+_NEARLY = 0.02
+"""Share of a device's memory below which the account is no ground for a refusal while a setting can take less."""
+_CHUNKS_SINCE = (0, 11)
+"""Since this version every engine of vLLM divides prompts among steps (0.11 has no V0 engine any more)."""
+_CONCEDED_TOKENS = 2048
+"""Tokens of a step that takes half of the activations of a usual one, or less: these grow with the tokens."""
 
 _MOST_HOSTS = 16
 """Hosts that a hint proposes at most."""
@@ -77,6 +86,13 @@ class Fit(NamedTuple):
     """All devices that may serve."""
     is_shortened: bool = False
     """Whether sequences are shorter than the model allows, or the user's goals ask for."""
+
+
+class Concession(NamedTuple):
+    """Settings that take less memory, and the rules with them."""
+
+    settings: Mapping[str, Value]
+    rules: Rules
 
 
 def fit_model(facts: Facts, model: ModelFacts, user_flags: UserFlags, rules: Rules) -> Fit:
@@ -119,11 +135,72 @@ def fit_model(facts: Facts, model: ModelFacts, user_flags: UserFlags, rules: Rul
             *limited,
             *_check_idle_devices(case, devices, choice.split),
             *_check_slow_links(case, choice.split),
+            *_check_missing_rdma(case),
         ),
         tuple(_list_device_uses(case, choice, devices)),
         case.pool.devices,
         not has_full_length(case, choice),
     )
+
+
+def fit_by_concessions(
+    facts: Facts, model: ModelFacts, user_flags: UserFlags, rules: Rules, concessions: Iterable[Concession]
+) -> tuple[Fit, Mapping[str, Value]] | None:
+    """Return the fit with the first concession that makes a refused model fit, and the settings of that one.
+
+    Weights that are estimated count with their margin first, then without: a margin alone refuses nothing. None if the
+    model lacks more than 2 % of a device's memory, or if no concession is enough. Raises as `read_case`.
+    """
+    exact = model._replace(estimated=False)
+    if not _fits_nearly(read_case(facts, exact, user_flags, rules)):
+        return None
+    models = (model, exact) if model.estimated else (model,)
+    for counted, concession in product(models, tuple(concessions)):
+        try:
+            fit = fit_model(facts, counted, user_flags, concession.rules)
+        except EntrypointError:
+            continue
+        given_way = [f"{name} {value.value}".removesuffix(" True") for name, value in concession.settings.items()]
+        margin = ["no margin for weights that are estimated"] * (counted is not model)
+        notice = make_notice("PLAN-028", ", ".join([*given_way, *margin]), "the usual batch and graphs")
+        kept = {name: value for name, value in fit.values.items() if not _is_more(value, concession.settings.get(name))}
+        return fit._replace(values=kept, findings=(*fit.findings, notice)), concession.settings
+    return None
+
+
+def fit_with_smaller_steps(
+    facts: Facts, model: ModelFacts, user_flags: UserFlags, rules: Rules, vllm: str
+) -> tuple[Fit, Mapping[str, Value]]:
+    """Fit, if need be with smaller steps; return their settings too. Raises the errors of `fit_model`.
+
+    For an accelerator whose activations are known for the usual step only. `vllm` is the image's version.
+    """
+    try:
+        return fit_model(facts, model, user_flags, rules), {}
+    except EntrypointError as error:
+        chunks = parse_version_numbers(vllm) >= _CHUNKS_SINCE
+        if error.code != DOES_NOT_FIT or not chunks or BATCHED in user_flags.flags or rules.chunk <= _CONCEDED_TOKENS:
+            raise
+        because = f"the model fits only with the activations of fewer tokens than {rules.chunk} in a step"
+        settings = {BATCHED: Value(str(_CONCEDED_TOKENS), because, (f"{rules.chunk}: does not fit",))}
+        smaller = rules._replace(chunk=_CONCEDED_TOKENS, activations=rules.activations // 2)
+        conceded = fit_by_concessions(facts, model, user_flags, rules, (Concession(settings, smaller),))
+        if conceded is None:
+            raise
+        return conceded
+
+
+def _is_more(value: Value, conceded: Value | None) -> bool:
+    return conceded is not None and float(value.value) > float(conceded.value)
+
+
+def _fits_nearly(case: FitCase) -> bool:
+    """Return whether the best split lacks at most 2 % of a device's memory for the shortest length that would do."""
+    if case.cache is None or case.demand.length is None:
+        return False
+    length = case.demand.length if case.demand.fixed else min(case.demand.length, case.rules.shortest_context)
+    lacking = (case.cache.bytes(length, split) - compute_room(case, split).left for split in possible_splits(case))
+    return min(lacking, default=case.memory.total) <= _NEARLY * case.memory.total
 
 
 def _choose_split(case: FitCase, possible: tuple[Split, ...]) -> Choice:
@@ -305,6 +382,15 @@ def _check_slow_links(case: FitCase, split: Split) -> Iterator[Notice]:
     if _crosses_slow_links(case.space, split):
         expected = f"at most {format_count(wide, 'device')}, joined by the fastest links"
         yield make_notice("PLAN-027", split.as_flags(), expected, wide=str(wide))
+
+
+def _check_missing_rdma(case: FitCase) -> Iterator[Notice]:
+    """Yield a question about RDMA that the machine's type has, and that this container does not show."""
+    if case.space.hosts == 1 or case.space.between:
+        return
+    machine_type = find_type_with_rdma(case.facts)
+    if machine_type:
+        yield make_notice("PLAN-029", f"no RDMA device on {machine_type}", "a device in /sys/class/infiniband")
 
 
 def _crosses_slow_links(space: Space, split: Split) -> bool:

@@ -91,6 +91,8 @@ def read_case(facts: Facts, model: ModelFacts, user_flags: UserFlags, rules: Rul
     rules = rules._replace(has_whole_towers=has_whole_towers(user_flags))
     demand = read_demand(model, user_flags, rules.block, rules.sequences)
     step = user_flags.number(BATCHED) or min(rules.chunk, demand.length or rules.chunk)
+    most = max(step, min(rules.encoder_tokens, demand.length or rules.encoder_tokens)) if rules.encoder_tokens else 0
+    images = compute_encoder_memory(model, read_inputs(user_flags, step), rules.element, most)
     return FitCase(
         facts,
         model,
@@ -98,9 +100,7 @@ def read_case(facts: Facts, model: ModelFacts, user_flags: UserFlags, rules: Rul
         rules,
         pool,
         space,
-        _read_device_memory(
-            facts, pool, user_flags, rules, compute_encoder_memory(model, read_inputs(user_flags, step), rules.element)
-        ),
+        _read_device_memory(facts, pool, user_flags, rules, images),
         _make_kv_cache(model, user_flags, rules),
         demand,
         read_extras(user_flags),

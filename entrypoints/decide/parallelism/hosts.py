@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from entrypoints.core.errors import USAGE, EntrypointError
 from entrypoints.core.records import Facts
+from entrypoints.decide.parallelism.devices import SOCKET, rate_link
 from entrypoints.decide.records import Thresholds
 from entrypoints.request.flags import NODES
 from entrypoints.request.vllm_flags import UserFlags
@@ -24,6 +26,13 @@ SLICE_HOSTS = "TPU_WORKER_HOSTNAMES"
 """The hosts of a TPU slice, separated by commas. Source: Google Kubernetes Engine docs, TPU environment variables."""
 
 NVLINK_BETWEEN_HOSTS = "NCCL_MNNVL_ENABLE"
+
+_TYPES_WITH_RDMA = re.compile(r"(p4de?|p5e?n?|p6e?-[a-z0-9]+|trn1n|trn2[a-z]*)\.|trn1\.32|.*\b[DH]GX", re.IGNORECASE)
+"""Machine types that have RDMA, as their firmware names them: AWS instances with the Elastic Fabric Adapter for RDMA,
+and NVIDIA's own. Source: AWS, EFA, supported instance types; NVIDIA, DGX SuperPOD reference architecture."""
+_BOARD = 8
+"""Devices of a board of machines for clusters, each joined to each by the vendor's own links: HGX, and AMD's with eight
+MI300X."""
 
 
 class Reach(NamedTuple):
@@ -66,6 +75,15 @@ def link_between(facts: Facts, env: Mapping[str, str], usual: str) -> str:
     if facts.kernel.get("nvlink_cluster") and env.get(NVLINK_BETWEEN_HOSTS) != "0":
         return NVLINK
     return usual or (RDMA if facts.kernel.get("rdma_devices") else "")
+
+
+def find_type_with_rdma(facts: Facts) -> str:
+    """Return the machine's type, or its devices, if such machines usually have RDMA; else an empty text."""
+    machine_type = facts.kernel.get("machine_type", "")
+    if _TYPES_WITH_RDMA.match(machine_type):
+        return machine_type
+    count, own = len(facts.devices), sum(rate_link(link.kind) > SOCKET for link in facts.links)
+    return f"{count} {facts.devices[0].name}" if count >= _BOARD and own == count * (count - 1) // 2 else ""
 
 
 def count_hosts(user_flags: UserFlags) -> int:

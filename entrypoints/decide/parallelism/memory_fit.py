@@ -112,7 +112,10 @@ def _compute_stage_room(case: FitCase, split: Split, stage: float, *, chooses: b
     peak = peak_of_rank(model, rules, split)
     if peak + rules.reserved > usable:  # loading fails before there is a cache
         cache_room = min(cache_room, usable - peak - rules.reserved)
-    if memory.cache is not None:
+    if memory.cache is None:
+        cache_room = min(cache_room, int(usable * rules.cache_most))
+        cache_room -= rules.cache_least * (cache_room < rules.cache_least)
+    else:
         cache_room = memory.cache if memory.cache <= cache_room else cache_room - memory.cache
     if memory.blocks:
         excess = _compute_block_bytes(case, split) - (memory.total - weights - other_memory)

@@ -63,14 +63,18 @@ def has_whole_towers(given: UserFlags) -> bool:
     return given.flag(TOWER_MODE) == "data" or read_inputs(given, 0).text_only
 
 
-def compute_encoder_memory(model: ModelFacts, inputs: Inputs | None, element: int) -> Encoder:
-    """Return what the tower with the largest item takes; nothing if the user serves text only."""
+def compute_encoder_memory(model: ModelFacts, inputs: Inputs | None, element: int, most: int = 0) -> Encoder:
+    """Return what the tower with the largest item takes; nothing if the user serves text only.
+
+    `most` are the embeddings that a tower computes at a time at most; 0 if it takes the largest item as a whole.
+    """
     if inputs is None or inputs.text_only or model.geometry is None:
         return Encoder()
     towers = [tower for tower in model.towers if tower.kind not in inputs.refused]
     if not towers:
         return Encoder()
-    largest = max((_limit_pixels(tower, inputs) for tower in towers), key=lambda tower: tower.tokens)
+    limited = [_limit_pixels(tower, inputs) for tower in towers]
+    largest = max((tower.of_tokens(most) if most else tower for tower in limited), key=lambda tower: tower.tokens)
     budget = max(inputs.tokens, largest.tokens)
     items = max(1, budget // largest.tokens)
     cache = budget * model.geometry.hidden * element

@@ -14,7 +14,7 @@ from functools import partial
 from entrypoints.core.text import format_count
 from entrypoints.core.units import GIB
 from entrypoints.decide.parallelism.fit_input import FitCase
-from entrypoints.decide.parallelism.hosts import FABRIC, NVLINK, RDMA
+from entrypoints.decide.parallelism.hosts import CARDS, FABRIC, NVLINK, RDMA
 from entrypoints.decide.parallelism.memory_fit import (
     Choice,
     count_demanded_sequences,
@@ -24,7 +24,7 @@ from entrypoints.decide.parallelism.memory_fit import (
     holds_all,
     is_enough,
 )
-from entrypoints.decide.parallelism.rules import READ_FOR_LATENCY, Space, Split
+from entrypoints.decide.parallelism.rules import NARROW, READ_FOR_LATENCY, Space, Split
 from entrypoints.decide.records import gib
 
 LATENCY, THROUGHPUT = "latency", "throughput"
@@ -78,12 +78,14 @@ def _classify_split(space: Space, split: Split) -> str:
 def _rank_forms(case: FitCase) -> tuple[str, ...]:
     """Return the forms best first, by the link between hosts, the kind of model and the aim."""
     space, geometry = case.space, case.model.geometry
+    has_experts = geometry is not None and geometry.experts > 0
     as_on_one_host = space.between == NVLINK and space.aim != THROUGHPUT
     if as_on_one_host or (space.between == FABRIC and space.aim == LATENCY):
         return (WIDE, COPIES, STAGED_COPIES, PIPELINES, ONE_PIPELINE)
-    if space.between in (FABRIC, NVLINK):
+    if space.between == CARDS and has_experts:  # which engines of several hosts would exchange over these cards
+        return (WIDE, ONE_PIPELINE, COPIES, PIPELINES, STAGED_COPIES)
+    if space.between in (FABRIC, NVLINK, CARDS):
         return (COPIES, WIDE, STAGED_COPIES, PIPELINES, ONE_PIPELINE)
-    has_experts = geometry is not None and geometry.experts > 0
     if not has_experts and not space.pipeline:
         return (COPIES, STAGED_COPIES, PIPELINES, ONE_PIPELINE, WIDE)
     if not has_experts or space.between == RDMA or space.aim == THROUGHPUT:
@@ -138,8 +140,10 @@ def _is_too_short(case: FitCase, choice: Choice) -> bool:
     return case.demand.fixed or choice.length < case.rules.shortest_context
 
 
-def least_read(case: FitCase) -> int:
-    """Return the bytes of weights that each device of a group reads at least."""
+def least_read(case: FitCase, ranks: int = 1) -> int:
+    """Return the bytes of weights that each device of a group of so many reads at least."""
+    if ranks > NARROW and case.rules.wide_read:
+        return case.rules.wide_read
     if case.space.aim == LATENCY:
         return READ_FOR_LATENCY
     return min(_READ_AT_MOST, int(_READ_BY_DEFAULT * case.memory.total))
@@ -154,7 +158,7 @@ def is_worthwhile(case: FitCase, split: Split) -> bool:
     """Return whether each device of a group has enough weights to read."""
     if split.world == 1 or case.rules.whole:
         return True
-    return not is_small(case) and case.loaded // split.world >= least_read(case)
+    return not is_small(case) and case.loaded // split.world >= least_read(case, split.world)
 
 
 # --- the aims -------------------------------------------------------------------------------------------------------
@@ -163,11 +167,27 @@ def is_worthwhile(case: FitCase, split: Split) -> bool:
 def _choose_of_full_length(case: FitCase, fast: list[Choice]) -> Choice:
     """Return the best of the choices that have the full length."""
     enough = [choice for choice in fast if is_enough(case, choice)]
+    advised = None if case.space.aim == LATENCY or is_small(case) else _find_advised_engines(case, enough)
+    if advised:
+        return advised
     if case.space.aim != THROUGHPUT:
         return _choose_widest_group(case, enough or fast)
     small = is_small(case) and not case.demand.requested
     full = [choice for choice in enough if small or holds_all(case, choice)]
     return _for_throughput(case, fast, full) if full else _choose_nearest_demand(case, fast)
+
+
+def _find_advised_engines(case: FitCase, choices: list[Choice]) -> Choice | None:
+    """Return the choice whose engines have the ranks that the vendor advises; None if there is no such one."""
+    engines = [
+        choice
+        for choice in choices
+        if choice.split.data > 1 and choice.split.pipeline == 1 and choice.room.weights <= case.rules.engine_weights
+    ]
+    of_ranks = {choice.split.tensor: choice for choice in engines if _count_used_devices(choice) == case.space.devices}
+    ranks = next((ranks for ranks in case.rules.engine_ranks if ranks in of_ranks), 0)
+    because = f"the vendor's guides for quantised experts have engines of {ranks} ranks that share them"
+    return of_ranks[ranks]._replace(because=because) if ranks else None
 
 
 def _for_throughput(case: FitCase, fast: list[Choice], full: list[Choice]) -> Choice:
@@ -240,7 +260,8 @@ def _why_widest(case: FitCase, best: Choice) -> str:
             f"the weights and {_describe_kv_demand(case, best)} do" if case.demand.requested else "the model does"
         )
         return f"{sequences} not fit fewer devices"
-    return f"as many devices as make answers faster: each reads {gib(least_read(case))} of weights or more for a token"
+    least = gib(least_read(case, best.split.world))
+    return f"as many devices as make answers faster: each reads {least} of weights or more for a token"
 
 
 def _by_width(case: FitCase, choice: Choice) -> tuple[int, int]:

@@ -111,7 +111,8 @@ def _why_worse(case: FitCase, choice: Choice, best: Choice) -> str:
     if is_small(case):
         return "the model is too small for a split: engines of their own answer more requests"
     if not is_worthwhile(case, split):
-        return f"less than {gib(least_read(case))} of weights per device: exchanging results would take as long"
+        least = gib(least_read(case, split.world))
+        return f"less than {least} of weights per device: exchanging results would take as long"
     return _why_not_as_good(case, split, best.split)
 
 

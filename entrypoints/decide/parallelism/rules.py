@@ -11,6 +11,10 @@ READ_FOR_LATENCY = GIB
 3 TB/s) to 1 ms, about as long as the all-reduces of one token take."""
 
 
+NARROW = 8
+"""Ranks above which `Rules.wide_read` applies."""
+
+
 class Profiling(NamedTuple):
     """What a step takes on one device, of which the rest follows from the model's widths. Sizes in bytes."""
 
@@ -58,6 +62,14 @@ class Rules(NamedTuple):
     expert_lanes: int = 0
     """Of an expert's width, a rank has a whole multiple of so many numbers, or else whole experts: the kernel of vLLM
     Neuron. 0 without such a kernel."""
+    cache_most: float = 1.0
+    """Share of vLLM's part of the memory that the KV cache takes at most."""
+    cache_least: int = 0
+    """Bytes of the smallest KV cache with which the server starts."""
+    encoder_tokens: int = 0
+    """Most embeddings that a tower computes at a time, in compiled sizes and of one prompt; 0 for the largest item."""
+    wide_read: int = 0
+    """Bytes of weights that each of more than NARROW ranks reads at least; 0 for no more than each of fewer."""
     cache_share: float = 0.0
     """Share of a device's memory above which throughput leaves the KV cache; 0 if the sequences need only fit."""
     shortest_context: int = 1024
@@ -83,6 +95,11 @@ class Rules(NamedTuple):
     """Heads per rank that the kernel of latent attention supports; () means any. Sparse attention has its own."""
     latent_ranks: int = 0
     """Most ranks that share latent attention, whose cache ranks do not divide; 0 for any number. Not if sparse."""
+    engine_ranks: tuple[int, ...] = ()
+    """Ranks of one of several engines that share the experts, best first, where the vendor advises them for the model
+    instead of one group over all devices; () for the group's own rules."""
+    engine_weights: int = 0
+    """Most bytes of weights on a device of such an engine, so that its KV cache has the rest."""
     grouped_head_sizes: tuple[int, ...] = ()
     """Head sizes for which a rank needs several query heads for each of its KV heads."""
     state_block: int = 0

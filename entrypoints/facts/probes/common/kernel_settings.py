@@ -39,6 +39,7 @@ SETTINGS = {
     "intel_idle_max_cstate": ("/sys/module/intel_idle/parameters/max_cstate", parse_line),
     "clocksource": ("/sys/devices/system/clocksource/clocksource0/current_clocksource", parse_line),
     "release": ("/proc/sys/kernel/osrelease", parse_line),
+    "machine_type": ("/sys/devices/virtual/dmi/id/product_name", parse_line),
 }
 
 _SECCOMP = {"0": "disabled", "1": "strict", "2": "filter"}

@@ -134,6 +134,16 @@ def test_what_does_not_fit_one_machine_is_asked_of_more() -> None:
     assert [tuple(words[:2]) for words in image.asked] == [(), ("--nnodes", "2"), ("--nnodes", "4")]
 
 
+def test_what_nearly_does_not_fit_takes_more_machines_if_they_help() -> None:
+    tight = {"severity": "WARN", "id": "PLAN-028", "found": "--enforce-eager", "text": "The model fits only with less."}
+
+    def ask(words: Sequence[str]) -> Any:
+        return PLAN if words and int(words[1]) >= 4 else PLAN | {"findings": [tight]}
+
+    assert size.find_fewest_hosts(EMPTY, ask, FINDINGS).hosts == 4
+    assert size.find_fewest_hosts(EMPTY, Image(PLAN | {"findings": [tight]}), FINDINGS).hosts == 1
+
+
 def test_what_fits_nowhere_says_why() -> None:
     size_row = size.find_fewest_hosts(EMPTY, Image(PLAN, hosts=99), FINDINGS)
     assert (size_row.hosts, size_row.is_too_small) == (0, True)

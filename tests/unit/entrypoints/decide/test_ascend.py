@@ -73,6 +73,13 @@ NEXT = QWEN_MOE._replace(
     ),
 )
 
+LARGE_MOE = QWEN_MOE._replace(
+    weights=Weights(220 << 30, 0, 220 << 30),
+    geometry=Geometry(94, 0, 0, 64, 4, 128, 0, 262_144, 4096, 151_936, 12_288, 128, 1536),
+    expert_share=0.96,
+    quantization="ascend",
+)
+
 
 def a_sick_chip(facts: Facts) -> Facts:
     return facts._replace(devices=(facts.devices[0]._replace(health="Alarm"), *facts.devices[1:]))
@@ -166,6 +173,49 @@ ROWS = {
     ),
     "wide heads need several query heads for each KV head": Row(
         A3, "-tp 16", model=NEXT, refused="-tp 16: heads of size 256 need several of 16 heads per KV head on each of 16"
+    ),
+    "quantised experts on a whole A3 have engines of 4 ranks": Row(
+        A3, "--max-model-len 32768", model=LARGE_MOE, values={TENSOR: "4", DATA: "4", EXPERTS: True}
+    ),
+    "also for throughput": Row(
+        A3,
+        "--max-model-len 32768 --max-num-seqs 128",
+        goals={"optimize": "throughput"},
+        model=LARGE_MOE,
+        values={TENSOR: "4", DATA: "4"},
+    ),
+    "of 8 ranks for long requests": Row(
+        A3, "--max-model-len 135000", model=LARGE_MOE, values={TENSOR: "8", DATA: "2"}, because={TENSOR: "guides"}
+    ),
+    "and where goals say so": Row(
+        A3, goals={"input": (1, 130_000), "output": (1, 2_000)}, model=LARGE_MOE, values={TENSOR: "8", DATA: "2"}
+    ),
+    "one group answers soonest": Row(
+        A3, "--max-model-len 32768", goals={"optimize": "latency"}, model=LARGE_MOE, values={TENSOR: "16", DATA: None}
+    ),
+    "as on half an A3, for which the guides have one group": Row(
+        A3, "--max-model-len 32768", model=LARGE_MOE, changed=with_devices(8), values={TENSOR: "8", DATA: None}
+    ),
+    "and for bfloat16": Row(
+        A3,
+        "--max-model-len 32768",
+        model=LARGE_MOE._replace(quantization=""),
+        values={TENSOR: "16", DATA: None},
+    ),
+    "and where engines leave less than a third of the memory": Row(
+        A3,
+        "--max-model-len 32768",
+        model=SPARSE._replace(quantization="ascend"),
+        values={TENSOR: "16", DATA: None},
+    ),
+    "sparse latent attention has engines of 8": Row(
+        A3,
+        "--max-model-len 8192",
+        model=SPARSE._replace(quantization="ascend", weights=Weights(627 << 30, 0, 627 << 30)),
+        values={TENSOR: "8", DATA: "2"},
+    ),
+    "small experts have an engine on each die": Row(
+        A3, model=QWEN_MOE._replace(quantization="ascend", weights=Weights(9 << 30, 0, 9 << 30)), values={DATA: "16"}
     ),
     "Omni Infer's mixed deployment serves DeepSeek only": Row(CLOUD, finds={"NPU-041": ""}),
     "and one engine": Row(CLOUD, "--data-parallel-size 2", model=QWEN, finds={"NPU-042": ""}),

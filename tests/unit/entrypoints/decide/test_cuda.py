@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from entrypoints.core.errors import DOES_NOT_FIT
 from entrypoints.core.records import Facts
 from entrypoints.model.read import ModelFacts
 from entrypoints.model.weights import Weights
@@ -13,7 +14,7 @@ from tests.support.decision_rows import Row, check, with_devices
 from tests.support.hosts.host_models import LLAMA, SMOLLM2
 
 H100, PCIE, V100, MIG = "cuda-h100-8x", "cuda-rtx4090-8x", "cuda-v100-8x", "cuda-a100-mig"
-OLD, GB10, GB200 = "cuda-h100-1x-r535", "cuda-gb10", "cuda-gb200-4x"
+OLD, GB10, GB200, H200 = "cuda-h100-1x-r535", "cuda-gb10", "cuda-gb200-4x", "cuda-h200-1x"
 BATCH, REDUCE, VISIBLE, NUMA, SHARE, OFFLOAD = (
     "--max-num-batched-tokens",
     "--disable-custom-all-reduce",
@@ -62,6 +63,10 @@ def with_available(gib: int) -> Callable[[Facts], Facts]:
 def with_compat(version: str, **kernel: str) -> Callable[[Facts], Facts]:
     compat_settings = {"cuda_compat": version, "cuda_compat_folder": "/c", **kernel}
     return lambda facts: facts._replace(kernel={**facts.kernel, **compat_settings})
+
+
+def with_kernel(**kernel: str) -> Callable[[Facts], Facts]:
+    return lambda facts: facts._replace(kernel={**facts.kernel, **kernel})
 
 
 def few_cpus(facts: Facts) -> Facts:
@@ -131,7 +136,61 @@ ROWS = {
         H100,
         f"-tp 1 {BATCH} 8192 {SEQUENCES} 1024",
         model=LLAMA._replace(weights=Weights(0, 36_800_000_000, 0)),
+        values={BATCH: None, SEQUENCES: None, EAGER: True},
+        finds={"PLAN-028": EAGER},
+    ),
+    "and refused if the graphs are the user's too": Row(
+        H100,
+        f"-tp 1 {BATCH} 8192 {SEQUENCES} 1024 --no-enforce-eager",
+        model=of_weights(68.6),
         refused="with -tp 1, of 71.3 GiB usable",
+    ),
+    "graphs give way before a plan is refused for 2 % of the memory": Row(
+        H100,
+        "-tp 1",
+        model=of_weights(69.8),
+        values={BATCH: "2048", SEQUENCES: "256", EAGER: True},
+        because={EAGER: "fits only without them"},
+        finds={"PLAN-028": EAGER},
+    ),
+    "then the batch": Row(
+        H100, "-tp 1", model=of_weights(70.5), values={BATCH: "512", SEQUENCES: "16"}, finds={"PLAN-028": "512"}
+    ),
+    "a length that was asked for does not": Row(
+        H100, "-tp 1 --max-model-len 65536", model=of_weights(69), code=DOES_NOT_FIT
+    ),
+    "nor for more memory": Row(H100, "-tp 1", model=of_weights(72), code=DOES_NOT_FIT),
+    "the margin of an estimate alone refuses nothing": Row(
+        H100,
+        "-tp 1 --max-model-len 4096",
+        model=of_weights(69)._replace(estimated=True),
+        finds={"PLAN-028": "no margin for weights that are estimated"},
+    ),
+    "a board for clusters without visible RDMA is asked about it": Row(
+        H100, "--nnodes 2", finds={"PLAN-029": "on 8 NVIDIA H100"}, quiet=("PLAN-027",)
+    ),
+    "so is a cloud's machine type": Row(
+        H200, "--nnodes 2", changed=with_kernel(machine_type="p5e.48xlarge"), finds={"PLAN-029": "p5e.48xlarge"}
+    ),
+    "a type without it is not": Row(
+        H200, "--nnodes 2", changed=with_kernel(machine_type="PowerEdge R760xa"), quiet=("PLAN-029",)
+    ),
+    "nor one whose RDMA is visible": Row(
+        H100, "--nnodes 2", changed=with_kernel(rdma_devices="mlx5_0"), quiet=("PLAN-029",)
+    ),
+    "nor one host": Row(H100, quiet=("PLAN-029",)),
+    "network cards join GB10s for tensor parallelism": Row(
+        GB10,
+        "--nnodes 2",
+        model=of_weights(131),
+        values={"--tensor-parallel-size": "2", "--pipeline-parallel-size": None},
+        because={"--tensor-parallel-size": "network cards join them"},
+    ),
+    "not more than four of them": Row(
+        GB10, "--nnodes 8", model=of_weights(520), values={"--pipeline-parallel-size": "8"}
+    ),
+    "but one that holds the model has an engine": Row(
+        GB10, "--nnodes 2", values={"--tensor-parallel-size": "1", "--data-parallel-size": "2"}
     ),
     "the user's settings stay": Row(
         H100, f"{BATCH} 4096 -tp 4", values={BATCH: None, "--tensor-parallel-size": None, REDUCE: None}

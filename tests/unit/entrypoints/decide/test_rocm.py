@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from entrypoints.core.errors import DOES_NOT_FIT
 from entrypoints.core.records import Facts
 from entrypoints.decide import rocm
 from entrypoints.decide.records import Thresholds
@@ -56,6 +57,20 @@ def of_latent_heads(heads: int) -> ModelFacts:
 
 
 ROWS = {
+    "the batch gives way before a plan is refused for 2 % of the memory": Row(
+        MI300,
+        "-tp 1",
+        model=LLAMA._replace(weights=Weights(0, 91_000_000_000, 0)),
+        values={"--max-num-batched-tokens": "2048"},
+        finds={"PLAN-028": "--max-num-batched-tokens 2048"},
+    ),
+    "not of a vLLM that computes whole prompts": Row(
+        MI250,
+        "-tp 1",
+        changed=with_devices(busy=False, memory_used=0),
+        model=LLAMA._replace(weights=Weights(0, 29_000_000_000, 0)),
+        code=DOES_NOT_FIT,
+    ),
     "a processor's GPU with a small carve-out names its limits": Row(
         MI355, changed=as_apu(512, 63488, 512), refused="too little memory is free: 0 (0.3 GiB of 0.5 GiB)"
     ),

@@ -6,8 +6,10 @@ from collections.abc import Callable
 
 import pytest
 
+from entrypoints.core.errors import DOES_NOT_FIT
 from entrypoints.core.records import Facts
 from entrypoints.model.read import ModelFacts
+from entrypoints.model.weights import Weights
 from tests.support.decision_rows import Row, check, with_devices
 from tests.support.hosts.host_models import LLAMA, SMOLLM2
 
@@ -42,6 +44,19 @@ def latent(architecture: str) -> ModelFacts:
 
 
 ROWS = {
+    "the batch gives way before a plan is refused for 2 % of the memory": Row(
+        B60,
+        "-tp 1",
+        model=LLAMA._replace(weights=Weights(0, 10_500_000_000, 0)),
+        values={"--max-num-batched-tokens": "2048"},
+        finds={"PLAN-028": "--max-num-batched-tokens 2048"},
+    ),
+    "the user's does not": Row(
+        B60,
+        "-tp 1 --max-num-batched-tokens 8192",
+        model=LLAMA._replace(weights=Weights(0, 10_500_000_000, 0)),
+        code=DOES_NOT_FIT,
+    ),
     "one of two cards is named": Row(B60, "-tp 1", values={MASK: "0"}),
     "--devices are named": Row(B60, goals={"devices": (1,)}, values={MASK: "1"}),
     "stages are kept and commented on": Row(

@@ -19,6 +19,7 @@ from tests.support.decision_rows import Row, check, decided, with_devices
 from tests.support.hosts import expect
 from tests.support.hosts.expect import profile_of, read
 from tests.support.hosts.host_models import LLAMA, SMOLLM2
+from tests.support.planned import models
 
 GIB = 1 << 30
 TRN2, TRN1, INF2, OLD = "neuron-trn2n.48xlarge", "neuron-trn1.32xlarge", "neuron-inf2.24xlarge", "neuron-trn1.2xlarge"
@@ -83,6 +84,7 @@ WIDE = SMOLLM2._replace(weights=LLAMA.weights)
 LARGE = LLAMA._replace(weights=Weights(36 << 30, 18 << 30, 0))
 """Weights of 36 GiB on two cores of 24 GiB leave less than the usual share gives to the KV cache."""
 SPARSE = "Qwen3MoeForCausalLM"
+IMAGES = models()["Qwen/Qwen3.5-35B-A3B"]
 ROWS = {
     "a model takes as many cores as help, like the vendor's recipes": Row(TRN2, values={TENSOR: "8"}),
     "for latency too": Row(TRN2, goals=FAST, values={TENSOR: "8", CORES: ALL_CORES}),
@@ -157,11 +159,26 @@ ROWS = {
             LENGTH: "16384",
         },
     ),
-    "it takes a smaller share before a model is refused": Row(
-        TRN2, "-tp 2", model=LARGE, because={SHARE: "largest with which the weights fit"}
+    "the KV cache gets what weights leave of the share, up to a part of it": Row(
+        TRN2, "-tp 2", model=LARGE, values={SHARE: "0.9"}
     ),
-    "with more cores the usual one": Row(TRN2, "-tp 4", model=LARGE, values={SHARE: "0.9"}),
-    "the user's share stays": Row(TRN2, f"-tp 2 {SHARE} 0.9", model=LARGE, code=DOES_NOT_FIT),
+    "with more cores too": Row(TRN2, "-tp 4", model=LARGE, values={SHARE: "0.9"}),
+    "the user's share stays": Row(TRN2, f"-tp 2 {SHARE} 0.75", model=LARGE, code=DOES_NOT_FIT),
+    "less than a GiB of cache does not start": Row(
+        TRN2, "-tp 2", model=LARGE._replace(weights=Weights(42 << 30, 21 << 30, 0)), code=DOES_NOT_FIT
+    ),
+    "without an aim more than 8 cores have 4 GiB of weights each": Row(
+        TRN2, model=of_numbers(70), values={TENSOR: "32", DATA: "2"}, because={TENSOR: "4.0 GiB of weights"}
+    ),
+    "with less they stay at 8": Row(TRN2, model=of_numbers(32), values={TENSOR: "8", DATA: "8"}),
+    "for latency the widest that helps": Row(TRN2, goals=FAST, model=of_numbers(32), values={TENSOR: "32"}),
+    "NxD Inference takes the widest": Row(TRN1, model=of_numbers(32), values={TENSOR: "32"}),
+    "images take no more than a prompt's embeddings": Row(
+        TRN2, "-tp 4 --max-num-seqs 4 --max-model-len 2048", model=IMAGES, values={SHARE: "0.9"}
+    ),
+    "a model with states runs as many sequences as graphs are compiled for": Row(
+        TRN2, "-tp 4", model=IMAGES, values={SEQUENCES: "8"}
+    ),
     "on one core it does not fit": Row(TRN2, "-tp 1", model=LARGE, code=DOES_NOT_FIT),
     "the largest bucket is the user's length": Row(
         TRN2, "--max-model-len 1024", values={COMPILED: buckets((128, 256, 512, 1024), (1, 2, 4, 8))}
