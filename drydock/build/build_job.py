@@ -1,4 +1,4 @@
-"""A job: one variant for one platform, with all that its image depends on, and where its layouts are kept. IO.
+"""A job: one variant for one platform, all that its image depends on, its foundation's key, and its layouts. IO.
 
 Two OCI layouts of each variant are kept: that of its newest build, with which `verify` compares, and that of its
 foundation, on which the next build stands.

@@ -1,4 +1,4 @@
-"""How a server is closed by default: its keys, and the settings of drydock's middleware in vLLM. Pure.
+"""How a server is closed by default: its keys, its largest body, and the middleware's other settings. Pure.
 
 The middleware (plugin/drydock_plugin/guard.py) checks the keys of every route, or the names by which a server without
 keys is asked, closes what administers the server, and limits bodies. vLLM's own check covers a part of the routes.

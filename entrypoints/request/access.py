@@ -1,4 +1,4 @@
-"""Who may ask a server for what: the keys of clients, the size of bodies, and what administers the server.
+"""The flags for who may ask a server for what: the keys of clients, the size of bodies, what administers it.
 
 Pure, except `read_keys`.
 """
