@@ -81,6 +81,36 @@ def test_the_classes_that_cannot_be_imported_are_those_that_require_a_package(
     assert really - BY_PLATFORM == refused
 
 
+STAND_IN = """
+import json, sys
+import vllm.config  # asks whether torchvision is there
+from importlib import import_module
+from drydock_plugin.deferring import stand_in
+from vllm.model_executor.models.registry import ModelRegistry
+stand_in()
+failed = []
+for name in sys.argv[1:]:
+    model = ModelRegistry.models[name]
+    try:
+        getattr(import_module(model.module_name), model.class_name)
+    except ImportError as error:
+        failed.append(f"{name}: {error}")
+print(json.dumps(failed))
+"""
+
+
+def test_with_the_plugin_all_classes_that_require_torchvision_alone_can_be_imported(
+    built: build.Built, recorded: dict[str, Any]
+) -> None:
+    names = [name for name, packages in recorded["required_packages"].items() if packages == ["torchvision"]]
+    variables = {"PYTHONPATH": "/opt/drydock/entrypoints/plugin", "DRYDOCK_ABSENT_PACKAGES": "torchvision"}
+    caches = {"NUMBA_CACHE_DIR": "/tmp", "HOME": "/tmp"}
+    output = run_to_end(built.image, (PYTHON, "-c", STAND_IN, *names), environment={**caches, **variables})
+
+    assert len(names) > 50
+    assert json.loads(output.splitlines()[-1]) == []
+
+
 def test_the_architectures_that_only_transformers_has_are_those_that_vllm_takes(
     recorded: dict[str, Any], imported: dict[str, Any]
 ) -> None:
