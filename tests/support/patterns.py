@@ -69,16 +69,21 @@ def _is_call_of_re(node: ast.Call) -> bool:
     )
 
 
-def _load(path: Path, root: Path) -> ModuleType:
-    names = path.relative_to(root).with_suffix("").parts
-    if names[0] != "templates":
-        return importlib.import_module(".".join(names).removesuffix(".__init__"))
-    spec = importlib.util.spec_from_file_location(f"tool_{path.stem}", path)
+def load_file(path: Path) -> ModuleType:
+    """Import a file that is in no package, such as a script of templates/tools."""
+    spec = importlib.util.spec_from_file_location(f"file_{path.stem}", path)
     assert spec
     assert spec.loader
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+def _load(path: Path, root: Path) -> ModuleType:
+    names = path.relative_to(root).with_suffix("").parts
+    if names[0] != "templates":
+        return importlib.import_module(".".join(names).removesuffix(".__init__"))
+    return load_file(path)
 
 
 def _compile(call: ast.Call, names: dict[str, Any]) -> re.Pattern[Any]:

@@ -65,3 +65,10 @@ def sample(name: str) -> str:
     text = (SAMPLES / name).read_text()
     _, mark, verbatim = text.partition("#---\n")
     return verbatim if mark else text
+
+
+def write_tree(folder: Path, tree: Tree) -> None:
+    """Write files below a folder."""
+    for path, content in tree.items():
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_text(content)

@@ -24,18 +24,14 @@ from hypothesis import strategies as st
 
 from drydock.build import standins
 from drydock.core.paths import ROOT
+from tests.support.patterns import load_file
 
 TOOLS = ROOT / "templates" / "tools"
 
 
 def tool(name: str, folder: Path = TOOLS) -> Any:
     """Import a script of templates/tools."""
-    spec = importlib.util.spec_from_file_location(name, folder / f"{name}.py")
-    assert spec
-    assert spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_file(folder / f"{name}.py")
 
 
 trim = tool("trim")

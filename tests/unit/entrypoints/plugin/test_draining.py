@@ -3,30 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import importlib.util
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
 
 from drydock.core.paths import ROOT
 from entrypoints.serve.draining import DRAINING_VARIABLE, DrainFile
+from tests.support.patterns import load_file
 
 PATH = ROOT / "entrypoints" / "plugin" / "drydock_plugin" / "draining.py"
 
 Messages = list[dict[str, Any]]
 App = Callable[[Any, Any, Any], Awaitable[None]]
-
-
-def load() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("draining", PATH)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 @pytest.fixture
@@ -56,7 +46,7 @@ def call(app: App, method: str = "POST", kind: str = "http", parts: int = 1) -> 
     async def send(message: dict[str, Any]) -> None:
         messages.append(message)
 
-    asyncio.run(load().Refusals(app)({"type": kind, "method": method}, receive, send))
+    asyncio.run(load_file(PATH).Refusals(app)({"type": kind, "method": method}, receive, send))
     return messages
 
 

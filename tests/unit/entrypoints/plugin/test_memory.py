@@ -2,31 +2,20 @@
 
 from __future__ import annotations
 
-import importlib.util
 import mmap
 import platform
 import threading
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
 from drydock.core.paths import ROOT
+from tests.support.patterns import load_file
 
 SIZE = 32 << 20
 
 
-def load() -> ModuleType:
-    path = ROOT / "entrypoints" / "plugin" / "drydock_plugin" / "memory.py"
-    spec = importlib.util.spec_from_file_location("plugin_memory", path)
-    assert spec
-    assert spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-memory = load()
+memory = load_file(ROOT / "entrypoints" / "plugin" / "drydock_plugin" / "memory.py")
 
 
 def resident() -> int:

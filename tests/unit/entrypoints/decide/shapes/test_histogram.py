@@ -25,15 +25,6 @@ CHAT = {150: 40.0, 300: 30.0, 700: 20.0, 2900: 9.0, 8000: 1.0}
 """Mostly short questions, a few documents."""
 
 
-def test_two_lengths_take_two_buckets_without_padding() -> None:
-    assert find_optimal_buckets({128: 5, 1024: 1}, 2, 128) == (128, 1024)
-    assert compute_padding_share((128, 1024), {128: 5, 1024: 1}) == 0
-
-
-def test_one_bucket_holds_the_longest() -> None:
-    assert find_optimal_buckets(CHAT, 1, 128) == (8064,)
-
-
 def test_the_end_is_always_held() -> None:
     assert find_optimal_buckets(CHAT, 3, 128, 16384)[-1] == 16384
     assert find_optimal_buckets({100: 1.0}, 1, 128, 1024) == (1024,)

@@ -13,7 +13,7 @@ from entrypoints.facts.probes.rocm.amdsmi import parse_amd_smi, parse_amd_topolo
 from entrypoints.host.commands import Commands
 from entrypoints.host.host import Host
 from tests.support.damage import fuzz, survives_damage
-from tests.support.hosts.trees import Tree, read_recorded_tree, sample
+from tests.support.hosts.trees import Tree, read_recorded_tree, sample, write_tree
 
 STATIC = "amd-smi static --asic --bus --vram --driver --json"
 ROCM_SMI = "rocm-smi --showproductname --showbus --showmeminfo vram --json"
@@ -33,9 +33,7 @@ def text(name: str) -> str:
 
 
 def probe(tmp_path: Path, tree: Tree, env: dict[str, str] | None = None) -> tuple[ProbeResult, Host]:
-    for path, content in tree.items():
-        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / path).write_text(content)
+    write_tree(tmp_path, tree)
     host = Host(str(tmp_path))
     return rocm.probe(host, Commands(host).run, env or {}), host
 

@@ -15,7 +15,7 @@ from entrypoints.host.commands import Commands
 from entrypoints.host.host import Host
 from tests.support.damage import fuzz, survives_damage
 from tests.support.hosts.expect import document, look, opened, profile_of
-from tests.support.hosts.trees import Tree, commands, pci, read_recorded_tree, sample
+from tests.support.hosts.trees import Tree, commands, pci, read_recorded_tree, sample, write_tree
 
 GIB, MIB = 1 << 30, 1 << 20
 DUMP = "xpu-smi discovery --dump 1,2,8,11,16"
@@ -35,9 +35,7 @@ def text(name: str) -> str:
 
 
 def probe(tmp_path: Path, tree: Tree, env: dict[str, str] | None = None) -> tuple[ProbeResult, Host]:
-    for path, content in tree.items():
-        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / path).write_text(content)
+    write_tree(tmp_path, tree)
     host = Host(str(tmp_path))
     return xpu.probe(host, Commands(host).run, env or {}), host
 
