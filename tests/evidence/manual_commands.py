@@ -27,6 +27,7 @@ from drydock.run.option_reasons import list_record_options
 from entrypoints.core.records import Facts, Reason, ServePlan
 from entrypoints.core.settings_precedence import COMMAND_LINE, ENVIRONMENT
 from entrypoints.decide.parallelism.devices import arrange_devices
+from entrypoints.facts.derived import make_idle
 from entrypoints.plan.plan import make_serve_plan
 from entrypoints.request.flags import PIPELINE, TENSOR
 from entrypoints.request.intents import parse_intents
@@ -263,7 +264,7 @@ def _profile(target: str) -> dict[str, Any]:
 
 def _facts(row: Serve, profile: dict[str, Any]) -> Facts:
     if isinstance(row.host, str):
-        host_facts = expect.read(row.host, profile)
+        host_facts = make_idle(expect.read(row.host, profile))  # the manual's machine runs nothing else
         many = tuple(host_facts.devices[0]._replace(number=number) for number in range(row.devices))
         return host_facts._replace(devices=many) if many else host_facts
     host = row.host
