@@ -1,10 +1,13 @@
-"""Lengths that a model does not support."""
+"""Lengths that a model does not support, and the sequences that a cache must hold."""
 
 from __future__ import annotations
+
+from unittest.mock import Mock
 
 import pytest
 
 from entrypoints.core.errors import USAGE, EntrypointError
+from entrypoints.decide.parallelism import memory_fit
 from entrypoints.decide.parallelism.demand import as_overridden, check_length, length_notices, read_demand
 from entrypoints.model.geometry import Rope
 from entrypoints.model.read import ModelFacts
@@ -14,6 +17,16 @@ from tests.support.hosts.host_models import LLAMA
 
 LONG = ("--max-model-len", "131072")
 TOO_LONG = ("--max-model-len", "131073")
+
+
+@pytest.mark.parametrize(("demanded", "enough"), [(3, True), (4, True), (5, False)])
+def test_a_cache_with_room_for_exactly_the_demanded_sequences_is_enough(
+    demanded: int, enough: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(memory_fit, "count_held_sequences", lambda *_: 4)
+    monkeypatch.setattr(memory_fit, "count_demanded_sequences", lambda *_: demanded)
+
+    assert memory_fit.holds_all(Mock(), Mock()) is enough
 
 
 def test_a_length_beyond_the_models_positions_is_refused_with_the_way_out() -> None:
