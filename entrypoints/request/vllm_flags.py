@@ -9,7 +9,7 @@ of a flag. `--config FILE` is a YAML file of the same names; the command line ov
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from math import inf, nan
+from math import inf, isfinite, nan
 from typing import NamedTuple
 
 from entrypoints.core.errors import USAGE, EntrypointError
@@ -168,11 +168,12 @@ def _words_of(limits: Range) -> str:
 
 
 def _parse_decimal(text: str) -> float:
-    """Return a decimal number; NaN, which is in no range, for anything else."""
+    """Return a decimal number; NaN, which is in no range, for anything else, also for a number without end."""
     try:
-        return float(text)
+        number = float(text)
     except ValueError:
         return nan
+    return number if isfinite(number) else nan
 
 
 def remove_flag(name: str, user_flags: UserFlags) -> tuple[tuple[str, ...], tuple[str, ...]]:

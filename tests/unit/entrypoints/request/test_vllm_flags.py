@@ -173,6 +173,8 @@ def test_a_share_of_memory_that_cannot_be_is_refused(share: str) -> None:
         ("--max-num-seqs 0", "a whole number of requests, at least 1"),
         ("--cpu-offload-gb -3", "a number of GiB, at least 0"),
         ("--swap-space=-1", "a number of GiB, at least 0"),
+        ("--swap-space inf", "a number of GiB, at least 0"),
+        ("--kv-offloading-size 1e400", "a number of GiB, at least 0"),
         ("--max-logprobs -2", "at least 0"),
         ("--max-loras 0", "a whole number of adapters, at least 1"),
         ("--data-parallel-rpc-port 65536", "a whole number from 1 to 65535"),
