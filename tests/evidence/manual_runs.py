@@ -155,9 +155,8 @@ def _vary_command(command: str, step: Step, account: Account) -> Iterator[tuple[
     """Yield the command for another row, machine, model or file, or without the options that the step is about."""
     place = machine_of(command, step, account)
     machine = account.machines.get(place.target) or Machine()
-    other = step.other or machine.other or account.other
+    other = machine.other or account.other
     other_host = step.other_host or (machine.other_host if place.host == machine.host else machine.host)
-    other_model = step.other_model or machine.other_model
     words = shlex.split(command)
     verb = words[1]
     inside = words[words.index("--") + 1 :] if "--" in words else []
@@ -181,7 +180,7 @@ def _vary_command(command: str, step: Step, account: Account) -> Iterator[tuple[
         plain = f"./inv {verb} --target {place.target}" + (
             " -- plan --model M" if verb == "entrypoint" else " --model M"
         )
-        yield plain, place if command != plain else place._replace(model=other_model)
+        yield plain, place if command != plain else place._replace(model=machine.other_model)
 
 
 def _starts_verb(words: Sequence[str]) -> bool:

@@ -78,10 +78,8 @@ class Step(Record):
     """Words that the run of `do` must print: the manual's value. Options of the user need none: each must be taken."""
     counter: tuple[str, ...] = ()
     """Commands whose run must print none of these words; by default `do` for another row, machine, model or file."""
-    other: str = ""
-    """The row, the machine and the model of the counter-case, if they are not those of the account's `machines`."""
     other_host: str = ""
-    other_model: str = ""
+    """The machine of the counter-case, if it is not that of the account's `machines`."""
     verdict: Literal["", "weak", "false"] = ""
     """What the step is known to be, if it is neither true nor out of scope."""
     because: str = ""
