@@ -8,12 +8,13 @@ from drydock.config.matrix import read_matrix
 from drydock.core.console import log
 from drydock.core.errors import InputError
 from drydock.core.project import Project
+from drydock.model.running import MODELS
 from drydock.model.variant import Variant
 from drydock.run import access, user_options
 from drydock.run.container import FOR_BUCKETS, INSTEAD, MODEL_FLAG, RunRequest
 from drydock.run.machine import Machine
 from entrypoints.core.redact import redact_text
-from entrypoints.model.mounted_models import FOLDER, MODELS, MountedModels, find_mounted_models
+from entrypoints.model.mounted_models import FOLDER, MountedModels, find_mounted_models
 
 _CLASS = re.compile(r"(?!.*(?:[.-]\.|\.-))[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?")
 """A DNS subdomain, as the API requires it of a device class."""

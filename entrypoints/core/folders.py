@@ -17,6 +17,8 @@ PRIVATE = 0o700
 READABLE = 0o644
 """Of a file that an option asked for."""
 _CHUNK = 1 << 26
+MODELS = "/models"
+"""Where users mount models."""
 IMAGE_HOME = "/"
 """HOME of the image. Only root can write there, so no other user can put a file into it that a program runs."""
 UNCHOSEN_HOMES = ("", IMAGE_HOME, "/cache/home")

@@ -14,6 +14,7 @@ from entrypoints.core.errors import DOES_NOT_FIT, MODEL, USAGE, EntrypointError
 from entrypoints.core.parse import format_id_list, parse_id_list, parse_version_numbers
 from entrypoints.core.records import Facts, Notice, Value
 from entrypoints.decide.decision_input import Case, element_bytes
+from entrypoints.decide.parallelism.devices import find_smallest_memory
 from entrypoints.decide.parallelism.experts import beside_adapters
 from entrypoints.decide.parallelism.fit import Fit, Rules, fit_model
 from entrypoints.decide.parallelism.hosts import make_reach_fields
@@ -127,14 +128,10 @@ def make_ascend_rules(case: AscendCase) -> Rules:
         latent_heads=() if any_latent else tuple(map(int, numbers.words("latent_heads"))),
         latent_ranks=0 if any_latent else numbers.whole("latent_ranks"),
         engine_ranks=_list_engine_ranks(case),
-        engine_weights=int(numbers.number("engine_weights_share") * _find_smallest_memory(case)),
+        engine_weights=int(numbers.number("engine_weights_share") * find_smallest_memory(case.facts)),
         grouped_head_sizes=() if is_duo else tuple(map(int, numbers.words("grouped_head_sizes"))),
         state_block=numbers.whole("block_tokens") if case.version >= _FILLS_BLOCKS and not is_duo else 0,
     )
-
-
-def _find_smallest_memory(case: AscendCase) -> int:
-    return min((device.memory_total or 0 for device in case.facts.devices), default=0)
 
 
 def _list_engine_ranks(case: AscendCase) -> tuple[int, ...]:
@@ -149,9 +146,10 @@ def _list_engine_ranks(case: AscendCase) -> tuple[int, ...]:
     if case.model.quantization not in numbers.words("quantization_methods"):
         return ()
     ranks, intents = tuple(map(int, numbers.words("engine_ranks"))), case.given.intents
-    asked = case.given.number(LENGTH) if (case.given.flag(LENGTH) or "").isdigit() else 0
-    asked = asked or (intents.input[1] + intents.output[1] if intents.input and intents.output else 0)
-    is_long = asked > numbers.whole("long_requests") or bool(geometry.sparse and geometry.latent)
+    length = (case.given.number(LENGTH) or 0) if (case.given.flag(LENGTH) or "").isdigit() else 0
+    if not length and intents.input and intents.output:
+        length = intents.input[1] + intents.output[1]
+    is_long = length > numbers.whole("long_requests") or bool(geometry.sparse and geometry.latent)
     return ranks[1:] if is_long and not geometry.compressed else ranks
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from entrypoints.core.errors import HOST, USAGE, EntrypointError
+from entrypoints.core.folders import MODELS
 from entrypoints.model.read import ModelFacts
 
 ANY = "any"
@@ -37,7 +38,6 @@ class Conversion(NamedTuple):
         return tuple(word.format(**paths) for word in self.argv)
 
 
-MOUNTED = "/models"
 """The folder for models in the printed commands."""
 
 
@@ -95,14 +95,14 @@ def convert_command(profile: Mapping[str, Any], model: str, conversion: Conversi
     options = f"--model {folder} --output {output_name(profile, folder, conversion)}{kind}"
     if folder == model:
         return f"docker run … IMG convert {options}"
-    pulled = folder.removeprefix(f"{MOUNTED}/")
-    return f"drydock's `model pull {model} --output {pulled}`; docker run -v .:{MOUNTED} … IMG convert {options}"
+    pulled = folder.removeprefix(f"{MODELS}/")
+    return f"drydock's `model pull {model} --output {pulled}`; docker run -v .:{MODELS} … IMG convert {options}"
 
 
 def folder_of(model: str) -> str:
     """Return the model's folder in a container: its path, or for a model of a hub or bucket where it is mounted."""
     is_path = model.startswith(("/", "./", "../"))
-    return model if is_path else f"{MOUNTED}/{model.rstrip('/').rpartition('/')[2]}"
+    return model if is_path else f"{MODELS}/{model.rstrip('/').rpartition('/')[2]}"
 
 
 def output_name(profile: Mapping[str, Any], model: str, conversion: Conversion | None = None) -> str:

@@ -13,15 +13,15 @@ from shlex import quote
 from typing import NamedTuple
 
 from entrypoints.core.errors import MODEL, EntrypointError
-from entrypoints.core.folders import read_regular
+from entrypoints.core.folders import MODELS, read_regular
 from entrypoints.core.text import format_one_line
 from entrypoints.core.weight_files import GGUF, WEIGHTS
 from entrypoints.model.files import read_json
 from entrypoints.model.hub import SNAPSHOTS, name_repository
 from entrypoints.model.weights import list_weight_files
 
-MODELS, FOLDER = "/models", "DRYDOCK_MODELS"
-"""The folder, and the variable with another one, such as /mnt/models of KServe."""
+FOLDER = "DRYDOCK_MODELS"
+"""The variable with another folder than MODELS, such as /mnt/models of KServe."""
 
 _DEEPEST = 4
 """Levels below the folder: ORG/NAME in a hub's cache in the cache folder of a home."""

@@ -35,6 +35,7 @@ from entrypoints.decide.habana.graphs import BLOCK, Warmup, choose_graphs
 from entrypoints.decide.habana.lengths import choose_gaudi_lengths, make_graph_demand
 from entrypoints.decide.habana.manual_limits import check_manual_limits
 from entrypoints.decide.habana.profiler import choose_gaudi_profiler
+from entrypoints.decide.parallelism.devices import find_smallest_memory
 from entrypoints.decide.parallelism.fit import Fit, fit_model
 from entrypoints.decide.parallelism.hosts import CARDS, make_reach_fields
 from entrypoints.decide.parallelism.rules import Rules
@@ -178,7 +179,8 @@ def _compute_withheld_bytes(case: HabanaCase, ranks: int, length: int | None) ->
     share = _usable_share(case, length) if text is None else _parse_share(text, UTILISATION)
     graphs = _read_share_variable(user_flags, "VLLM_GRAPH_RESERVED_MEM", thresholds.number("graph_memory_share"))
     weights = case.model.weights.loaded(_read_weight_bytes(case)) // ranks if case.model.weights else 0
-    free = _find_smallest_memory(case) - thresholds.bytes("unavailable_gib") - thresholds.bytes("profile_gib") - weights
+    unavailable = thresholds.bytes("unavailable_gib") + thresholds.bytes("profile_gib")
+    free = find_smallest_memory(case.facts) - unavailable - weights
     return int(max(0, free) * (1 - share * (1 - graphs)))
 
 
@@ -188,18 +190,13 @@ def _usable_share(case: HabanaCase, length: int | None) -> float:
     return case.thresholds.number("usable_share_of_long" if 0 < long < (length or 0) else "usable_share")
 
 
-def _find_smallest_memory(case: HabanaCase) -> int:
-    """Return the bytes of the smallest card; 0 if unknown."""
-    return min((device.memory_total or 0 for device in case.facts.devices), default=0)
-
-
 def _read_weight_bytes(case: HabanaCase) -> int:
     """Return the bytes of a weight: one if a calibration converts it to fp8."""
     return 1 if case.given.variable(QUANT) is not None or case.given.flag(QUANTIZATION) == "inc" else 2
 
 
 def _make_habana_rules(case: HabanaCase, unused: int, *, pcie: bool) -> Rules:
-    thresholds, memory = case.thresholds, _find_smallest_memory(case)
+    thresholds, memory = case.thresholds, find_smallest_memory(case.facts)
     sizes = tuple(int(size) for size in thresholds.words("tensor_sizes"))
     element = _read_weight_bytes(case)
     between = {"link": CARDS} if is_pcie(case.facts.devices) else {}

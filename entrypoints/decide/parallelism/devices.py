@@ -32,6 +32,11 @@ _EXPECTED = "healthy, free, alike"
 """The expected state of devices."""
 
 
+def find_smallest_memory(facts: Facts) -> int:
+    """Return the bytes of the smallest device; 0 if unknown."""
+    return min((device.memory_total or 0 for device in facts.devices), default=0)
+
+
 class Pool(NamedTuple):
     """The devices that may serve, in the vendor's order, and notices about the others."""
 
