@@ -40,7 +40,7 @@ FILE = base_lists.FILE
 """What an image has of it, next to its profile."""
 RELEASE = "vllm"
 """Distribution of vLLM's own releases."""
-TELLING = ("flags", "variables", "architectures")
+VERSION_LISTS = ("flags", "variables", "architectures")
 """Lists that tell one version from the next: of two that follow each other, 3 to 10 % of the entries differ."""
 TRANSFORMERS = "transformers"
 """Distribution of the library that reads config.json."""
@@ -394,7 +394,7 @@ def find_nearest_release(project: Project, lists: Mapping[str, Any]) -> tuple[st
     """Return the version whose lists are most like these, and the share that both have, from 0 to 1."""
 
     def measure_likeness(known: VllmLists) -> float:
-        pairs = [({*lists.get(kind, ())}, {*known.lists.get(kind, ())}) for kind in TELLING]
+        pairs = [({*lists.get(kind, ())}, {*known.lists.get(kind, ())}) for kind in VERSION_LISTS]
         return sum(len(ours & theirs) / max(1, len(ours | theirs)) for ours, theirs in pairs) / len(pairs)
 
     shares = {known.version: measure_likeness(known) for known in list_every(project)}

@@ -124,9 +124,9 @@ def _fit_smallest(case: Case, wanted: Rules) -> Fit:
     return fit_model(case.facts, case.model, case.given, _make_smallest_rules(case, wanted))
 
 
-def _make_smallest_rules(case: Case, wanted: Rules) -> Rules:
+def _make_smallest_rules(case: Case, gpu_rules: Rules) -> Rules:
     chunk, running = (case.thresholds.whole(name) for name in ("batched_tokens_small", "running_small"))
-    return wanted._replace(chunk=chunk or wanted.chunk, running=running)
+    return gpu_rules._replace(chunk=chunk or gpu_rules.chunk, running=running)
 
 
 def _smaller_steps(case: Case, gpu_rules: Rules) -> dict[str, Value]:

@@ -144,7 +144,7 @@ class ModelFacts(NamedTuple):
     """Its whole config.json; empty if it is not known."""
     shortened: str = ""
     """What drydock's copy of the configuration leaves out; empty for a whole one."""
-    found: str = ""
+    unnamed_because: str = ""
     """Why it is served although no one named it; empty for a model that was named."""
 
     @property

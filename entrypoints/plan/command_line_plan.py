@@ -71,7 +71,7 @@ class ModelSource(NamedTuple):
 def plan_command_line(arguments: Arguments, env: Env, profile: Profile) -> Planned:
     """Read the options, the host and the model, and plan. Raises what each of them raises."""
     user_flags = _read_user_flags(arguments, env)
-    name, found = _choose_model(arguments, env, profile, user_flags)
+    name, unnamed_because = _choose_model(arguments, env, profile, user_flags)
     facts = probe_host(arguments.root, profile, env).facts
     if arguments.idle:
         facts = make_idle(facts)
@@ -80,7 +80,7 @@ def plan_command_line(arguments: Arguments, env: Env, profile: Profile) -> Plann
     source = _choose_source(arguments, env, profile, facts, user_flags)
     if source.hub.modelscope:
         _require_modelscope(name, profile)
-    model = _read_served_model(name, source, profile, user_flags)._replace(found=found)
+    model = _read_served_model(name, source, profile, user_flags)._replace(unnamed_because=unnamed_because)
     user_flags = _add_recipe(arguments, env, profile, facts, model, user_flags)
     drafting, draft = parse_drafting(apply_recipe(user_flags.recipe, user_flags)), None
     if drafting.model:

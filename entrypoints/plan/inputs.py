@@ -44,12 +44,12 @@ def choose_text_only(model: ModelFacts, user_flags: UserFlags) -> dict[str, Valu
 
 
 def note_text_only(
-    profile: Mapping[str, Any], facts: Facts, model: ModelFacts, user_flags: UserFlags, chosen: Mapping[str, Value]
+    profile: Mapping[str, Any], facts: Facts, model: ModelFacts, user_flags: UserFlags, text_only: Mapping[str, Value]
 ) -> tuple[Notice, ...]:
     """Return a notice for each kind of input that is refused for lack of a package, with the rows that take it."""
-    if TEXT_ONLY not in chosen:
+    if TEXT_ONLY not in text_only:
         return ()
-    package = chosen[ABSENT_PACKAGES].value
+    package = text_only[ABSENT_PACKAGES].value
     own_row = f"add {package} to the packages of a row of your own (docs/project.md)"
     refusal = Refusal(model.architecture, "", "", kind="architectures", instead=own_row)
     instead = describe_taking_rows(user_flags.vllm, refusal, facts, profile["variant"])

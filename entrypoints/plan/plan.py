@@ -458,7 +458,7 @@ def _check_hub_answer(model: ModelFacts) -> tuple[Notice, ...]:
 def _make_default_values(model: ModelFacts, user_flags: UserFlags) -> dict[str, Value]:
     name_source = "the hub id" if model.short == model.name or "/" in model.short else "the folder's name"
     values = {
-        **({MODEL_NAME: Value(model.name, model.found)} if model.found else {}),
+        **({MODEL_NAME: Value(model.name, model.unnamed_because)} if model.unnamed_because else {}),
         SERVED_NAME: Value(model.short, f"{name_source}: what clients write as `model`"),
         ADDRESS: Value("0.0.0.0", "all addresses of the container: publish it with -p"),  # noqa: S104 - a container's own network
         PORT: Value("8000", "vLLM's usual port"),

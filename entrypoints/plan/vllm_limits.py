@@ -167,7 +167,7 @@ def find_refusals(lists: VllmLists, model: ModelFacts, user_flags: UserFlags, se
 
 
 def _refused_by_release(lists: VllmLists, name: str, value: str | bool, flag_text: str) -> Iterator[Refusal]:
-    """Yield a value that is none of a flag's words in the release of which this vLLM is a fork or a plugin's host."""
+    """Yield a value of a flag that the release does not list of which this vLLM is a fork or a plugin's host."""
     takes = lists.lists.get("flags_of_release", {}).get(name, "")
     is_extended = name in EXTENDED or name.endswith("-backend")
     if isinstance(takes, list) and not is_extended and not any(word.isdecimal() for word in takes):

@@ -104,9 +104,9 @@ def _check_user_share(case: Case, layout: Layout) -> None:
         total = min(node.memory_total, limit or node.memory_total)
         if node.id in {rank.node for rank in layout.ranks} and total * share > node.memory_free:
             most = int(100 * node.memory_free / total) / 100
-            taken = f"{UTILISATION} {share:g} is {gib(total * share)} of NUMA node {node.id}"
+            share_use = f"{UTILISATION} {share:g} is {gib(total * share)} of NUMA node {node.id}"
             hint = f"{UTILISATION} {most:g} fits; without {UTILISATION} the size is chosen"
-            raise does_not_fit(f"{case.model.name}: {taken}, which has {gib(node.memory_free)} available", hint)
+            raise does_not_fit(f"{case.model.name}: {share_use}, which has {gib(node.memory_free)} available", hint)
 
 
 def _format_cache_setting(size: int, because: str) -> dict[str, Value]:

@@ -103,7 +103,7 @@ def check_user_cache(model: str, setting: str, stated: str, space: int, weights:
     raise does_not_fit(f"{model}: {space_use}", f"{hint}; without {setting} the size is chosen")
 
 
-def count_block_bytes(given: UserFlags, geometry: Geometry, size: int, shards: int, usual: int = BLOCK) -> int:
+def count_block_bytes(user_flags: UserFlags, geometry: Geometry, size: int, shards: int, usual: int = BLOCK) -> int:
     """Return the bytes of the user's number of KV cache blocks (--num-gpu-blocks-override); 0 without one.
 
     Layers of several kinds share blocks in a way that only vLLM knows: 0 too. Source: vLLM 0.32,
@@ -111,7 +111,7 @@ def count_block_bytes(given: UserFlags, geometry: Geometry, size: int, shards: i
     """
     if geometry.sliding_layers or geometry.states:
         return 0
-    return (given.number(BLOCKS) or 0) * geometry.kv_bytes(given.number(BLOCK_SIZE) or usual, size, shards)
+    return (user_flags.number(BLOCKS) or 0) * geometry.kv_bytes(user_flags.number(BLOCK_SIZE) or usual, size, shards)
 
 
 def whole_gib(room: RankRoom, share: float) -> int:

@@ -132,7 +132,7 @@ def _make_neuron_rules(
     sliced = engine.capped and model.architecture not in _PADS_EXPERTS
     architecture = next((device.architecture for device in facts.devices if device.architecture), "")
     sizes = thresholds.table.get(f"tensor_sizes_{architecture}", {}).get("value", ())
-    asked = user_flags.intents.optimize is not None
+    has_aim = user_flags.intents.optimize is not None
     return Rules(
         names_idle=False,  # NRN-004 names cores
         **make_reach_fields(thresholds),
@@ -148,7 +148,7 @@ def _make_neuron_rules(
         expert_lanes=thresholds.whole("expert_lanes") if sliced else 0,
         cache_most=_read_kv_share(user_flags, thresholds) if engine.capped else 1.0,
         cache_least=thresholds.bytes("least_cache_gib") if engine.capped else 0,
-        wide_read=0 if asked or not engine.capped else thresholds.bytes("wide_read_gib"),
+        wide_read=0 if has_aim or not engine.capped else thresholds.bytes("wide_read_gib"),
         encoder_tokens=thresholds.whole("prefill_tokens" if engine.capped else "unasked_context"),
         cache_share=0.0 if engine.capped else thresholds.number("throughput_cache_share"),
         shortest_context=thresholds.whole("shortest_context"),
@@ -185,8 +185,8 @@ def _for_latency(user_flags: UserFlags) -> UserFlags:
 
 def _explain_core_ranks(fitted: Fit, user_flags: UserFlags) -> dict[str, Value]:
     """Return the fitted values; the reason explains that a device is a core."""
-    own = (UTILISATION, *(() if user_flags.intents.concurrency else (SEQUENCES,)))  # those of this engine
-    values = {name: value for name, value in fitted.values.items() if name not in own}
+    engine_settings = (UTILISATION, *(() if user_flags.intents.concurrency else (SEQUENCES,)))  # those of this engine
+    values = {name: value for name, value in fitted.values.items() if name not in engine_settings}
     if TENSOR in values:
         because = f"{values[TENSOR].because}; one rank is one logical NeuronCore, and `device` means such a core here"
         if not user_flags.intents.optimize:

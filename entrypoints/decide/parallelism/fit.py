@@ -410,8 +410,8 @@ def _make_fit_error(case: FitCase, possible: tuple[Split, ...], choices: list[Ch
     length, need = case.demand.length, ""
     if case.cache and length:
         need = f"; the KV cache of {length} tokens takes {gib(case.cache.bytes(length, split))}"
-    asked = "".join(f"; given: {size}" for size in _list_user_sizes(case))
-    message = f"{case.model.name}: with {split.as_flags()}, {compute_room(case, split).describe()}{need}{asked}"
+    sizes = "".join(f"; given: {size}" for size in _list_user_sizes(case))
+    message = f"{case.model.name}: with {split.as_flags()}, {compute_room(case, split).describe()}{need}{sizes}"
     return does_not_fit(message, "; ".join(_what_fits(case, choices)))
 
 

@@ -82,8 +82,8 @@ def find_type_with_rdma(facts: Facts) -> str:
     machine_type = facts.kernel.get("machine_type", "")
     if _TYPES_WITH_RDMA.match(machine_type):
         return machine_type
-    count, own = len(facts.devices), sum(rate_link(link.kind) > SOCKET for link in facts.links)
-    return f"{count} {facts.devices[0].name}" if count >= _BOARD and own == count * (count - 1) // 2 else ""
+    count, vendor_links = len(facts.devices), sum(rate_link(link.kind) > SOCKET for link in facts.links)
+    return f"{count} {facts.devices[0].name}" if count >= _BOARD and vendor_links == count * (count - 1) // 2 else ""
 
 
 def count_hosts(user_flags: UserFlags) -> int:

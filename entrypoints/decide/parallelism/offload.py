@@ -62,7 +62,7 @@ def choose_offload(facts: Facts, devices: tuple[Device, ...], engines: int, kind
     return {KV_OFFLOAD: Value(str(pool.most // GIB), because), KV_BACKEND: Value("native", vllm_way)}
 
 
-def check_user_offload(model: str, facts: Facts, given: UserFlags, split: Split) -> None:
+def check_user_offload(model: str, facts: Facts, user_flags: UserFlags, split: Split) -> None:
     """Raise DOES_NOT_FIT for caches of the user's in the host's memory that exceed it.
 
     --kv-offloading-size is of each engine, --swap-space of each rank of one. Source: vLLM config/cache.py, to 0.11 also
@@ -74,7 +74,7 @@ def check_user_offload(model: str, facts: Facts, given: UserFlags, split: Split)
         (KV_OFFLOAD, engines, min(total, limit or total)),
         (SWAP, split.tensor, int(_SWAP_AT_MOST * total)),
     ):
-        stated = given.flags.get(name)
+        stated = user_flags.flags.get(name)
         size = int(float(str(stated.value)) * GIB) * number if stated else 0
         if stated and total and size > most:
             message = (
