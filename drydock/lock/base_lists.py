@@ -27,12 +27,21 @@ LONGEST_ENTRY = 2000
 """Characters. Some lists give a reason in a few sentences."""
 TABLES = (
     *("attention", "attention_backends", "attention_choices", "attention_priorities", "constructor_packages", "flags"),
-    *("float16_refused", "imports", "platform_quantisations", "processor_packages", "processors"),
+    *(
+        "float16_refused",
+        "imports",
+        "keys",
+        "later_architectures",
+        "platform_quantisations",
+        "processor_packages",
+        "processors",
+        "ranges",
+    ),
     *("removed_architectures", "required_packages", "vision_backends"),
 )
 """Lists that have a value for each entry, as templates/tools/read_vllm.py makes them: code looks values up in them."""
-WITH_NUMBERS = ("attention_backends",)
-"""Lists with numbers too: the sizes that a kernel takes."""
+WITH_NUMBERS = ("attention_backends", "ranges")
+"""Lists with numbers too: the sizes that a kernel takes, the least and the most of an option."""
 
 
 class BaseLists(Record):
@@ -70,7 +79,7 @@ def _list_words(entries: Any, *, with_numbers: bool) -> Iterator[str]:
     elif isinstance(entries, (list, tuple)):
         for entry in entries:
             yield from _list_words(entry, with_numbers=with_numbers)
-    elif not (with_numbers and isinstance(entries, int)):
+    elif not (with_numbers and isinstance(entries, (int, float))):
         raise ValueError(f"expected text, found {entries!a:.60}")
 
 

@@ -131,6 +131,7 @@ def find_lists(project: Project, variant: Variant, lock: Lock | None, platform: 
         lists = program.join_lists({**version.record.lists, **_lists_of_library(project, lock, platform)})
         return KnownLists(_with_packages(lists, variant, lock.platforms[platform], program.OPTIONAL), "")
     shared = choose_assumed(version.record.lists)
+    shared["later_architectures"] = _find_later_architectures(project, version.record)
     if variant.base.kind == "debian":  # other bases have a vendor's build of what a row excludes
         excluded = {item.name for item in variant.exclude}.intersection(program.OPTIONAL)
         shared["excluded_packages"] = sorted(excluded)
@@ -150,6 +151,20 @@ def choose_assumed(lists: Mapping[str, Any]) -> dict[str, Any]:
     return assumed | {f"{name}_of_release": lists[name] for name in OFTEN_EXTENDED if name in lists}
 
 
+def _find_later_architectures(project: Project, record: VllmLists) -> dict[str, str]:
+    """Return architecture → the first release that was read and has it, of those with a newer minor version.
+
+    Forks and plugins take over what a later patch of their release has: vLLM-GCU 0.8.0 serves Qwen3-MoE of 0.8.5.
+    """
+    minor = Version(record.version).release[:2]
+    first: dict[str, str] = {}
+    for later in sorted(list_every(project), key=lambda later: Version(later.version)):
+        if Version(later.version) > Version(record.version):
+            names = {*later.lists.get("architectures", ())} - {*record.lists.get("architectures", ())}
+            first = {**dict.fromkeys(sorted(names), later.version), **first}
+    return {name: version for name, version in first.items() if Version(version).release[:2] > minor}
+
+
 @lru_cache(maxsize=4)
 def _newest_processors(project: Project) -> Mapping[str, Any]:
     """Return what the newest transformers that was read needs, which is assumed where none is locked."""
@@ -162,11 +177,12 @@ def _newest_processors(project: Project) -> Mapping[str, Any]:
 NEVER_EXTENDED = (
     *("architectures", "removed_architectures", "tool_parsers", "reasoning_parsers", "platforms", "float16_refused"),
     *("imports", "constructor_packages", "deprecated_quantisations", "latent_types", "platform_quantisations"),
+    "pooling_architectures",
     *("attention_backends", "attention_priorities", "attention_choices", "vision_backends"),
     *("drafted_types", "drafting_methods", "drafting_targets", "own_drafting_methods"),
 )
 """Lists of a release that are assumed for a fork, and for a vLLM with a plugin. To the others these often add."""
-OFTEN_EXTENDED = ("flags", "variables")
+OFTEN_EXTENDED = ("flags", "variables", "keys", "ranges")
 """Lists to which forks add. What a recipe sets is left out if the release does not have it."""
 PLATFORM_NAMES = {"habana": "hpu"}
 """Accelerator → vLLM's name of its platform, where that differs."""

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from entrypoints.checks.findings import is_condition_met
-from entrypoints.core.parse import name_oci_architecture, parse_version_numbers
+from entrypoints.core.parse import name_oci_architecture
 from entrypoints.core.records import Facts
 from entrypoints.facts.derived import derive_facts
 from entrypoints.plan.refusal import Refusal
@@ -42,9 +42,9 @@ def find_taking_rows(lists: VllmLists, refusal: Refusal, facts: Facts) -> tuple[
     """Return the rows that run on this machine and take what is refused; None if rows are not known."""
     if ROWS not in lists.lists:
         return None
-    if refusal.since:
+    if refusal.taken_by:
         versions: Mapping[str, str] = lists.lists.get(VERSIONS, {})
-        taking = {row for row, version in versions.items() if parse_version_numbers(version)[:2] >= refusal.since}
+        taking = {row for row, version in versions.items() if version in refusal.taken_by}
     else:
         taking = {*lists.lists[ROWS].get(refusal.kind, {}).get(refusal.name, ())}
     return tuple(row for row in list_fitting_rows(lists, facts) if row in taking)

@@ -25,5 +25,7 @@ class Refusal(NamedTuple):
     """What to do, if no other row takes it."""
     kind: str = ""
     """The list of which `name` is no entry, where rows differ in it."""
-    since: tuple[int, ...] = ()
-    """The first two numbers of the first vLLM that takes it, where that decides."""
+    words: str = ""
+    """vLLM's own, if it was asked; then `expected` is the example with which it was asked."""
+    taken_by: tuple[str, ...] = ()
+    """The versions of vLLM that take the example, where some do."""

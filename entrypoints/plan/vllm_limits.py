@@ -7,6 +7,7 @@ only assumed, because no image was built yet, warns. `--vllm-accepts NAME` overr
 from __future__ import annotations
 
 import json
+import operator
 import re
 from collections.abc import Collection, Iterator, Mapping
 from difflib import get_close_matches
@@ -14,39 +15,31 @@ from typing import Any
 
 from entrypoints.checks.findings import make_notice
 from entrypoints.core.errors import USAGE, EntrypointError
-from entrypoints.core.parse import parse_version_numbers
 from entrypoints.core.records import Facts, Notice
 from entrypoints.decide.parallelism.multimodal import LIMITS, TEXT_ONLY
 from entrypoints.model.read import ModelFacts
 from entrypoints.plan.attention_limits import find_attention_refusals
-from entrypoints.plan.config_limits import find_config_refusals
 from entrypoints.plan.cpu_limits import find_cpu_refusals
-from entrypoints.plan.drafting_limits import find_drafting_refusals
+from entrypoints.plan.option_rules import find_broken_rules
 from entrypoints.plan.other_rows import describe_taking_rows
 from entrypoints.plan.refusal import Refusal
 from entrypoints.request.flags import (
-    BATCHED,
     DTYPE,
-    EPLB,
     EXECUTOR,
-    EXPERT,
     IMPLEMENTATION,
     KV_BACKEND,
     KV_OFFLOAD,
     KV_TRANSFER,
-    LENGTH,
     LOAD_FORMAT,
     OVERRIDES,
-    PIPELINE,
     QUANTIZATION,
     REASONING_PARSER,
     REMOTE_CODE,
-    SEQUENCES,
     SPECULATION,
     TOOL_PARSER,
 )
 from entrypoints.request.option_values import is_switched_on, read_json_option
-from entrypoints.request.speculative import parse_drafting
+from entrypoints.request.speculative import parse_speculation
 from entrypoints.request.vllm_flags import UserFlags
 from entrypoints.request.vllm_lists import ACCEPT, BOOLEAN, VllmLists
 from entrypoints.request.vllm_successors import SUCCESSORS, describe_successor
@@ -81,14 +74,14 @@ PACKAGES = {
 }
 """Option and value → distributions of which vLLM imports one. Source: vllm/executor, model_executor/model_loader,
 distributed/kv_transfer, and the extras in setup.py."""
-DRAFTED_FROM, ONE_STAGE_FROM = (0, 16), (0, 30)
-"""The versions in which drafting layers have as many stages as the model; read in the releases that rows have."""
-STAGED_DRAFTS = {"glm_ocr": (0, 16), "nemotron_h": (0, 18), "qwen4_exp": (0, 29)}
-"""Model type → the first vLLM whose drafting layers may be staged. Source: vLLM 0.16 to 0.29, classes of
-model_executor/models/*mtp*.py with SupportsPP among their bases."""
 PLUGINS = {TOOL_PARSER: "--tool-parser-plugin", REASONING_PARSER: "--reasoning-parser-plugin"}
 """Option → the option with which a user's file adds to its names."""
-CHUNKED = "--enable-chunked-prefill"
+RUNNER, OLD_METHODS = "--runner", "--allow-deprecated-quantization"
+TOWER_BACKEND = "--mm-encoder-attn-backend"
+SUFFIX_PACKAGE = "arctic-inference"
+"""Source: vllm/config/speculative.py, _validate_suffix_decoding."""
+OF_HIDDEN_STATES = "eagle3"
+"""The method for which the model hands out hidden states of several layers. Source: models/interfaces.py."""
 OF_VLLM, OF_TRANSFORMERS = ("auto", "vllm"), "transformers"
 """Values of --model-impl that take vLLM's classes first, and the one that takes those of transformers."""
 SERVED = re.compile(r"\w+(?:ForCausalLM|ForConditionalGeneration|LMHeadModel|For(?:Sequence|Token)Classification)")
@@ -118,10 +111,8 @@ def check_limits(
     notices = []
     refusals = (
         *find_refusals(user_flags.vllm, model, user_flags, settings),
-        *_refused_stages(profile["vllm"], model, user_flags, settings),
-        *_refused_by_values(model, user_flags, settings),
-        *find_config_refusals(profile, model, user_flags, settings),
-        *find_drafting_refusals(user_flags.vllm, model, user_flags, settings),
+        *_refused_of_platform(profile["accelerator"], model, user_flags, settings),
+        *find_broken_rules(profile, model, user_flags, settings),
         *find_attention_refusals(profile["accelerator"], facts, model, user_flags.vllm, settings),
         *(find_cpu_refusals(profile["vllm"], facts, model, settings) if profile["accelerator"] == "cpu" else ()),
     )
@@ -134,6 +125,11 @@ def check_limits(
         else:
             whose = f" (its list is {user_flags.vllm.assumed})" if user_flags.vllm.assumed else ""
             message = f"{refusal.problem}: vLLM {profile['vllm']} would refuse it; expected {refusal.expected}{whose}"
+            if refusal.words:
+                message = (
+                    f"{refusal.problem}: vLLM {profile['vllm']} refuses it: {refusal.words}"
+                    f" (asked with {refusal.expected})"
+                )
             hint = _make_refusal_hint(refusal, user_flags.vllm, facts, profile["variant"])
             raise EntrypointError(refusal.code, message, hint)
     return (*notices, *note_fallback(user_flags.vllm, model, settings), *unknown_variables(user_flags))
@@ -144,7 +140,7 @@ def _make_refusal_hint(refusal: Refusal, lists: VllmLists, facts: Facts, variant
     overrule = f"{ACCEPT} {refusal.name} starts it all the same"
     if refusal.code == USAGE or refusal.is_misspelt:
         return overrule
-    differs_by_row = refusal.kind or refusal.since
+    differs_by_row = refusal.kind or refusal.taken_by
     advice = describe_taking_rows(lists, refusal, facts, variant) if differs_by_row else refusal.instead
     return f"{advice}; {overrule}" if advice else overrule
 
@@ -157,6 +153,10 @@ def find_refusals(lists: VllmLists, model: ModelFacts, user_flags: UserFlags, se
     yield from _refused_model_type(lists, model, settings)
     yield from _refused_quantisation(lists, model, settings)
     yield from _refused_float16(lists, model, settings)
+    if settings.get(RUNNER) == "generate" and model.architecture in (lists.names("pooling_architectures") or ()):
+        problem = f"{RUNNER} generate for {model.architecture}, which generates no text"
+        yield Refusal(RUNNER, problem, f"{RUNNER} pooling, or without it", is_of_release=True)
+    yield from _refused_drafting(lists, model, user_flags, settings)
     yield from _refused_names(lists, settings)
     yield from _missing_packages(lists, model, settings)
     for name, flag in user_flags.flags.items():
@@ -164,6 +164,37 @@ def find_refusals(lists: VllmLists, model: ModelFacts, user_flags: UserFlags, se
             yield from find_refused_value(lists.lists["flags"].get(name, ""), name, flag.value, flag.given)
         else:
             yield from _refused_by_release(lists, name, flag.value, flag.given)
+        yield from _refused_by_range(lists, name, flag.value, flag.given)
+        yield from _refused_keys(lists, name, flag.value)
+
+
+def _refused_by_range(lists: VllmLists, name: str, value: str | bool, flag_text: str) -> Iterator[Refusal]:
+    """Yield a number that is smaller or greater than vLLM's configuration takes."""
+    limits: Mapping[str, float] = lists.read_table("ranges").get(name, {})
+    try:
+        number = float(value)
+    except ValueError:
+        return
+    for comparison, words in (("gt", "more than"), ("ge", "at least"), ("lt", "less than"), ("le", "at most")):
+        limit = limits.get(comparison)
+        if limit is not None and not getattr(operator, comparison)(number, limit):
+            yield Refusal(name, f"{flag_text}: invalid value", f"{words} {limit:g}", USAGE)
+
+
+def _refused_keys(lists: VllmLists, name: str, value: str | bool) -> Iterator[Refusal]:
+    """Yield a key of an option that takes JSON, or a word of a key, that vLLM's configuration does not have.
+
+    Forks add keys, and seldom words. Source: vLLM, config/utils.py, config, which refuses other keys.
+    """
+    option, dot, key = name.partition(".")
+    keys: Mapping[str, list[str]] = lists.read_table("keys").get(option, {})
+    stated = {key.partition(".")[0].replace("-", "_"): value} if dot else read_json_option({option: value}, option)
+    for key, word in stated.items() if keys else ():
+        if key not in keys and "keys" in lists.lists:
+            yield Refusal(option, f"{option}: key {key}", _find_close_names(key, keys), USAGE)
+        words = keys.get(key)
+        if words and isinstance(word, (str, int)) and str(word).lower() not in (item.lower() for item in words):
+            yield Refusal(option, f"{option}: {key} {word}", f"one of {', '.join(words)}", USAGE, is_of_release=True)
 
 
 def _refused_by_release(lists: VllmLists, name: str, value: str | bool, flag_text: str) -> Iterator[Refusal]:
@@ -188,6 +219,10 @@ def _refused_architecture(lists: VllmLists, model: ModelFacts, settings: Setting
         return
     if implementation == OF_TRANSFORMERS:
         yield from _refused_fallback(lists, model, settings, f"{IMPLEMENTATION} {OF_TRANSFORMERS}: ")
+    elif later := lists.lists.get("later_architectures", {}).get(model.architecture):
+        problem = f"architecture {model.architecture}, which vLLM has since {later} or a release before it"
+        expected = f"one of the {len(names)} architectures of the release"
+        yield Refusal(model.architecture, problem, expected, is_of_release=True, kind="architectures")
     elif not _find_class(model.architecture, names):
         removed = lists.lists.get("removed_architectures", {}).get(model.architecture)
         problem = f"architecture {model.architecture}" + (f", which vLLM had until {removed}" if removed else "")
@@ -338,6 +373,62 @@ def _refused_float16(lists: VllmLists, model: ModelFacts, settings: Settings) ->
         yield Refusal("float16", problem, "bfloat16 or float32", is_of_release=True, instead=instead)
 
 
+def _refused_drafting(
+    lists: VllmLists, model: ModelFacts, user_flags: UserFlags, settings: Settings
+) -> Iterator[Refusal]:
+    """Yield a method of speculative decoding that this vLLM does not have, or does not have for this model.
+
+    Source: vllm/config/speculative.py (SpeculativeConfig.__post_init__, hf_config_override, _verify_args).
+    """
+    fields, methods = parse_speculation(user_flags), lists.names("drafting_methods")
+    method = str(fields.get("method") or "")
+    if methods is None or not method:
+        return
+    names = {model.model_type, model.architecture}
+    drafted, targets = lists.names("drafted_types"), lists.names("drafting_targets")
+    if method.strip("[]") not in methods:
+        expected = f"one of {', '.join(sorted(methods))}"
+        yield Refusal(method, f"{SPECULATION}: method {method}", expected, is_misspelt=True)
+    elif method in (lists.names("own_drafting_methods") or ()) and not fields.get("model"):
+        is_known = drafted is not None and all(names) and not settings.get(OVERRIDES)
+        if is_known and not model.predictors and not (drafted or set()) & names:
+            problem = f"{SPECULATION}: method {method} for {model.architecture}"
+            expected = "a model with layers that draft tokens (MTP), a draft model (eagle3), or ngram"
+            yield Refusal(SPECULATION, problem, expected, is_of_release=True)
+    elif method == "suffix" and lists.lacks_package(SUFFIX_PACKAGE):
+        problem = f"{SPECULATION}: method suffix requires the package {SUFFIX_PACKAGE}, which this image lacks"
+        instead = f"add {SUFFIX_PACKAGE} to the packages of a row of your own (docs/project.md)"
+        yield Refusal(SUFFIX_PACKAGE, problem, f"the package {SUFFIX_PACKAGE}", instead=instead, kind="packages")
+    elif method == OF_HIDDEN_STATES and targets and model.architecture not in targets:
+        is_of_vllm = settings.get(IMPLEMENTATION, "auto") in OF_VLLM
+        if is_of_vllm and model.architecture in (lists.names("architectures") or ()):
+            problem = f"{SPECULATION}: method {method} for {model.architecture}, which hands out no hidden states"
+            yield Refusal(SPECULATION, problem, "another method, such as ngram or draft_model", is_of_release=True)
+
+
+def _refused_of_platform(
+    accelerator: str, model: ModelFacts, user_flags: UserFlags, settings: Settings
+) -> Iterator[Refusal]:
+    """Yield a method of quantisation, or a backend of towers, that the lists of a platform do not have.
+
+    Source: vllm/platforms/interface.py, verify_quantization, and get_supported_vit_attn_backends of each platform.
+    """
+    lists = user_flags.vllm
+    method = str(settings.get(QUANTIZATION) or model.quantization)
+    if method in (lists.names("deprecated_quantisations") or ()) and not is_switched_on(settings, OLD_METHODS):
+        problem = f"quantisation method {method}, which vLLM will remove"
+        yield Refusal(method, problem, OLD_METHODS, is_of_release=True)
+    methods = lists.read_table("platform_quantisations").get(accelerator, ())
+    if QUANTIZATION in user_flags.flags and methods and method not in methods:
+        problem = f"{QUANTIZATION} {method} on {accelerator}"
+        yield Refusal(method, problem, f"one of {', '.join(methods)}", is_of_release=True)
+    backends = lists.read_table("vision_backends").get(accelerator, ())
+    backend = str(settings.get(TOWER_BACKEND) or "auto").upper()
+    if model.modalities and backends and backend not in (*backends, "AUTO"):
+        problem = f"{TOWER_BACKEND} {backend} on {accelerator}"
+        yield Refusal(TOWER_BACKEND, problem, f"one of {', '.join(backends)}", is_of_release=True)
+
+
 def _refused_quantisation(lists: VllmLists, model: ModelFacts, settings: Settings) -> Iterator[Refusal]:
     names = lists.names("quantisations")
     stated = settings.get(QUANTIZATION)
@@ -346,65 +437,6 @@ def _refused_quantisation(lists: VllmLists, model: ModelFacts, settings: Setting
         return
     origin = f"{QUANTIZATION} {method}" if stated else f"quantisation method {method}"
     yield Refusal(method, origin, _find_close_names(method, names), kind="quantisations")
-
-
-def _refused_stages(vllm: str, model: ModelFacts, user_flags: UserFlags, settings: Settings) -> Iterator[Refusal]:
-    """Yield pipeline stages for a model whose own layers draft tokens, in versions that want stages of these too.
-
-    Source: vLLM 0.16 to 0.29, config/speculative.py (create_draft_parallel_config takes the model's stages) and
-    config/model.py, verify_with_parallel_config; since 0.30 the drafting layers have one stage.
-    """
-    first = STAGED_DRAFTS.get(model.model_type, ONE_STAGE_FROM)
-    stages = str(settings.get(PIPELINE, "1"))
-    affected = DRAFTED_FROM <= parse_version_numbers(vllm)[:2] < first
-    if stages != "1" and affected and parse_drafting(user_flags).in_model:
-        problem = f"{PIPELINE} {stages} with {SPECULATION} of the model's own layers (MTP)"
-        expected = f"one of the two, or vLLM {'.'.join(map(str, first))} or later"
-        yield Refusal("mtp-stages", problem, expected, since=first)
-
-
-OF_FILES = ("awq", "awq_marlin", "gptq", "gptq_marlin", "modelopt", "modelopt_fp4", "modelopt_mxfp8")
-"""Methods that read how the weights were quantised, and fail for weights that were not."""
-
-
-def _refused_by_values(model: ModelFacts, user_flags: UserFlags, settings: Settings) -> Iterator[Refusal]:
-    """Yield what the user set, and vLLM's configuration refuses whatever the hardware is.
-
-    Source: vllm/model_executor/model_loader/weight_utils.py, get_quant_config (Cannot find the config file for);
-    vllm/config/parallel.py (enable_expert_parallel must be True to use EPLB).
-    """
-    method = settings.get(QUANTIZATION)
-    if method in OF_FILES and not model.quantization and QUANTIZATION in user_flags.flags:
-        problem = f"{QUANTIZATION} {method} for weights that are not quantised"
-        expected = "a model that was quantised so, or --quantization fp8, which quantises while loading"
-        instead = "if quant_config.json or quantize_config.json lies next to the weights, vLLM takes it"
-        yield Refusal(str(method), problem, expected, is_of_release=True, instead=instead)
-    if is_switched_on(settings, EPLB) and not is_switched_on(settings, EXPERT):
-        yield Refusal(EPLB, f"{EPLB} without {EXPERT}", "both, for a model with experts", is_of_release=True)
-    yield from _refused_batch(model, user_flags, settings)
-
-
-def _refused_batch(model: ModelFacts, user_flags: UserFlags, settings: Settings) -> Iterator[Refusal]:
-    """Yield a batch that holds fewer tokens than sequences, or less than the longest prompt that it must hold whole.
-
-    Source: vllm/config/scheduler.py, verify_max_model_len, and _verify_args of releases before 0.11.
-    """
-    if not {BATCHED, SEQUENCES, CHUNKED} & user_flags.flags.keys():
-        return
-    tokens, sequences = _read_count(settings.get(BATCHED)), _read_count(settings.get(SEQUENCES))
-    if tokens and sequences and tokens < sequences:
-        problem = f"{BATCHED} {tokens} with {SEQUENCES} {sequences}"
-        yield Refusal(BATCHED, problem, "at least one token for each sequence", is_of_release=True)
-    length = _read_count(settings.get(LENGTH)) or (model.geometry and model.geometry.max_length) or 0
-    is_whole = settings.get(CHUNKED) in (False, "false", "False")
-    if tokens and length and is_whole and tokens < length:
-        problem = f"{BATCHED} {tokens} without chunked prefill, for requests of {length} tokens"
-        yield Refusal(BATCHED, problem, f"{LENGTH} or more tokens in a batch, or chunked prefill", is_of_release=True)
-
-
-def _read_count(value: str | bool | None) -> int:
-    """Return a number of the command line; 0 for what is none."""
-    return int(value) if isinstance(value, str) and re.fullmatch("[0-9]{1,9}", value) else 0
 
 
 def _refused_names(lists: VllmLists, settings: Settings) -> Iterator[Refusal]:
@@ -478,7 +510,8 @@ def find_refused_value(takes: Any, name: str, value: str | bool, flag_text: str)
     if isinstance(value, bool) or not takes or value == "None":
         return
     expected = ""
-    if isinstance(takes, list) and value not in takes:
+    # A backend's name may have dashes and capitals. Source: engine/arg_utils.py, moe_backend_kwargs.
+    if isinstance(takes, list) and not {value, value.lower().replace("-", "_")} & {*takes}:
         expected = _find_close_names(value, takes)
     elif takes == "json" and not _is_json(value):
         expected = 'JSON, such as {"image": 2}'

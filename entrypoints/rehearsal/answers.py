@@ -11,7 +11,7 @@ from traceback import extract_tb
 from typing import Any, NamedTuple, TextIO
 
 from entrypoints.rehearsal import classes
-from entrypoints.rehearsal.replacements import KINDS, Platform, replace_after, replace_before
+from entrypoints.rehearsal.replacements import KINDS, Platform, can_build, replace_after, replace_before
 
 Say = Callable[[str], None]
 
@@ -71,7 +71,8 @@ def answer_all(lines: Iterable[str], answers: TextIO) -> None:
         if because:
             answer = Answer(NOT_ASKED, version, because=because)
         else:
-            answer = answer_question(json.loads(line), version, lambda phase: write({"phase": phase}))
+            builds = can_build(".".join(version.split(".")[:2]), platform)
+            answer = answer_question(json.loads(line), version, lambda phase: write({"phase": phase}), builds=builds)
         write(answer._replace(seconds=round(time.monotonic() - started, 2))._asdict())
         gc.collect()
         gc.freeze()  # what is left are modules: the next collection need not visit them
@@ -86,12 +87,8 @@ def open_vllm(platform: Platform) -> tuple[str, str]:
         return "", f"vLLM cannot be imported here: {describe_error(error)[0]}"
     version = str(vllm.__version__)
     minor = ".".join(version.split(".")[:2])
-    if minor not in KINDS:
-        return version, f"vLLM {version}: a rehearsal knows the internals of {', '.join(KINDS)} only"
-    if platform["kind"] not in KINDS[minor]:
-        return version, f"a rehearsal knows the platforms {', '.join(KINDS[minor])}, not {platform['kind']}"
     try:
-        replace_before(minor, platform)
+        replace_before(platform)
         import vllm.engine.arg_utils
 
         replace_after(minor, platform)
@@ -100,8 +97,11 @@ def open_vllm(platform: Platform) -> tuple[str, str]:
     return version, ""
 
 
-def answer_question(question: Mapping[str, Any], version: str, say: Say) -> Answer:
-    """Ask vLLM's parser, its configuration, and the classes of each rank, until one refuses."""
+def answer_question(question: Mapping[str, Any], version: str, say: Say, *, builds: bool = True) -> Answer:
+    """Ask vLLM's parser, its configuration, and the classes of each rank, until one refuses.
+
+    `builds` is whether the classes can be built here.
+    """
     checked: list[str] = []
     sizes: dict[str, int] = {}
     own_code = False
@@ -113,7 +113,11 @@ def answer_question(question: Mapping[str, Any], version: str, say: Say) -> Answ
         say("checks the configuration")
         config = classes.make_configuration(parsed, question)
         checked.append(CONFIGURATION)
-        for rank in question.get("ranks") or classes.choose_ranks(config):
+        ranks = question.get("ranks", classes.choose_ranks(config))
+        if ranks and not builds:
+            because = f"a rehearsal builds classes of vLLM {', '.join(KINDS)} only, and on CPUs and CUDA"
+            return Answer(NOT_ASKED, version, tuple(checked), because=because)
+        for rank in ranks:
             say(f"builds the classes of rank {rank}")
             if sizes:  # a configuration keeps the layers of one rank
                 config = classes.make_configuration(parsed, question)

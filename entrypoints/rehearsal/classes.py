@@ -6,6 +6,7 @@ The classes are built on PyTorch's meta device, which has shapes and no numbers,
 from __future__ import annotations
 
 import copy
+import importlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -22,21 +23,28 @@ INSTEAD: Mapping[str, Any] = {
 
 def parse_command(words: Sequence[str]) -> Any:
     """Return what the parser of vLLM's server makes of a command line. Raises ValueError, and what vLLM raises."""
-    try:  # since 0.33
-        from vllm.entrypoints.common.cli_args import make_arg_parser, validate_parsed_serve_args
-    except ModuleNotFoundError:
-        from vllm.entrypoints.launchers.cli_args import make_arg_parser, validate_parsed_serve_args
-    from vllm.utils.argparse_utils import FlexibleArgumentParser
+    arguments = import_first(*(f"vllm.entrypoints.{name}.cli_args" for name in ("common", "launchers", "openai")))
+    parsers = import_first("vllm.utils.argparse_utils", "vllm.utils")
 
-    class Parser(FlexibleArgumentParser):  # type: ignore[misc] # vLLM's classes have no types here
+    class Parser(parsers.FlexibleArgumentParser):  # type: ignore[misc,name-defined] # vLLM's classes have no types here
         """Raises an error instead of ending the process."""
 
         def error(self, message: str) -> None:
             raise ValueError(message)
 
-    parsed = make_arg_parser(Parser()).parse_args([*words])
-    validate_parsed_serve_args(parsed)
+    parsed = arguments.make_arg_parser(Parser()).parse_args([*words])
+    arguments.validate_parsed_serve_args(parsed)
     return parsed
+
+
+def import_first(*names: str) -> Any:
+    """Return the first of some modules that this vLLM has; the newest name is first. Raises ModuleNotFoundError."""
+    for name in names[:-1]:
+        try:
+            return importlib.import_module(name)
+        except ModuleNotFoundError:
+            continue
+    return importlib.import_module(names[-1])
 
 
 def make_configuration(parsed: Any, question: Mapping[str, Any]) -> Any:

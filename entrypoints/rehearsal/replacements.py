@@ -1,6 +1,6 @@
 """What of vLLM is replaced so that its classes are built without a device, by vLLM's minor version. IO.
 
-vLLM's internals change between minor versions. A version that is not in `KINDS` is not asked.
+vLLM's internals change between minor versions. Of a version that is not in `KINDS` only the configuration is asked.
 """
 
 from __future__ import annotations
@@ -92,6 +92,15 @@ def inspect_here() -> None:
     registry._try_inspect_model_cls = lambda _, model: model.inspect_model_cls()  # noqa: SLF001 - as above
 
 
+def choose_cpu(*, like_cuda: bool) -> None:
+    """Make the CPU the current platform, for a vLLM that was not built for it, or for options that ask for a GPU."""
+    from vllm import platforms
+    from vllm.platforms import cpu
+
+    methods = {"is_cuda_alike": _make_constant_method(True)} if like_cuda else {}
+    platforms.current_platform = type("ChosenCpuPlatform", (cpu.CpuPlatform,), methods)()
+
+
 def describe_no_experts() -> None:
     """Leave out a line of the log that lists a rank's experts: it needs the numbers of a tensor."""
     from vllm.model_executor.layers.fused_moe.expert_map_manager import ExpertMapManager
@@ -109,32 +118,32 @@ def read_no_reasoning_tokens() -> None:
 # --- by version -----------------------------------------------------------------------------------------------------
 
 KINDS: Mapping[str, tuple[str, ...]] = {"0.32": ("cpu", "cuda"), "0.33": ("cuda",)}
-"""vLLM's minor version → the platforms that can be asked."""
-_BEFORE: Mapping[tuple[str, str], Replacement] = {
-    ("0.32", "cuda"): give_cuda_devices,
-    ("0.33", "cuda"): give_cuda_devices,
-}
-"""Minor version and platform → what gives recorded devices, before vLLM's engine is imported."""
-_AFTER: Mapping[tuple[str, str], Replacement] = {("0.32", "cpu"): give_processor}
-"""The same, after."""
-_ALWAYS: Mapping[str, tuple[Callable[[], None], ...]] = {
-    "0.32": (make_groups_fake, inspect_here, describe_no_experts, read_no_reasoning_tokens),
-    "0.33": (make_groups_fake, inspect_here, describe_no_experts, read_no_reasoning_tokens),
-}
-"""Minor version → what is replaced on every platform."""
+"""vLLM's minor version → the platforms on which classes are built."""
+_ALWAYS: tuple[Callable[[], None], ...] = (
+    make_groups_fake,
+    inspect_here,
+    describe_no_experts,
+    read_no_reasoning_tokens,
+)
+"""What is replaced on every platform where classes are built."""
 
 
-def replace_before(minor: str, platform: Platform) -> None:
+def can_build(minor: str, platform: Platform) -> bool:
+    """Return whether the classes of models can be built, and not only the configuration made."""
+    return platform["kind"] in KINDS.get(minor, ())
+
+
+def replace_before(platform: Platform) -> None:
     """Replace what must not be imported with this machine's platform."""
-    give = _BEFORE.get((minor, platform["kind"]))
-    if give and platform["recorded"]:
-        give(platform["recorded"])
+    if "like_cuda" in platform:
+        choose_cpu(like_cuda=platform["like_cuda"])
+    if platform["kind"] == "cuda" and platform["recorded"]:
+        give_cuda_devices(platform["recorded"])
 
 
 def replace_after(minor: str, platform: Platform) -> None:
     """Replace the rest."""
-    give = _AFTER.get((minor, platform["kind"]))
-    if give and platform["recorded"]:
-        give(platform["recorded"])
-    for replace in _ALWAYS[minor]:
+    if platform["kind"] == "cpu" and platform["recorded"]:
+        give_processor(platform["recorded"])
+    for replace in _ALWAYS if can_build(minor, platform) else (inspect_here,):
         replace()

@@ -114,8 +114,18 @@ SHORT: Mapping[str, str] = {
     "-q": QUANTIZATION,
     "-O": OPTIMIZATION,
     "-sc": SPECULATION,
+    "-ep": EXPERT,
+    "-ac": ATTENTION_CONFIG,
+    "-cc": "--compilation-config",
+    "-dc": "--diffusion-config",
+    "-dpn": "--data-parallel-rank",
+    "-dpb": "--data-parallel-backend",
+    "-dph": "--data-parallel-hybrid-lb",
+    "-dpe": "--data-parallel-external-lb",
+    "-dpm": "--data-parallel-multi-port-external-lb",
+    "-asc": "--api-server-count",
 }
-"""vLLM's short forms."""
+"""vLLM's short forms. Source: vLLM 0.33, engine/arg_utils.py, add_cli_args; entrypoints/common/cli_args.py."""
 
 
 class Range(NamedTuple):

@@ -222,11 +222,11 @@ def _parse_flag(words: list[str], option_strings: frozenset[str]) -> Flag:
 def _full_name(head: str, option_strings: frozenset[str]) -> str:
     """Return a flag's long and complete name, with dashes."""
     if not head.startswith("--"):
-        name = SHORT.get(head, head)
-        base = head.partition(".")[0]
+        base, dot, field = head.partition(".")
+        name = SHORT.get(base, base)
         if option_strings and not {head, base, name} & option_strings:
             raise _make_unknown_error(head, option_strings)
-        return name
+        return name + dot + field
     name, dot, field = head.partition(".")
     name = name.replace("_", "-")
     if option_strings and name not in option_strings:

@@ -35,6 +35,11 @@ class VllmLists(NamedTuple):
         entries = self.lists.get(kind, self.lists.get(f"{kind}_of_release"))
         return None if entries is None else frozenset(entries)
 
+    def read_table(self, kind: str) -> Mapping[str, Any]:
+        """Return a list that has a value for each entry, or that of the release with this version; else empty."""
+        table: Mapping[str, Any] = self.lists.get(kind, self.lists.get(f"{kind}_of_release", {}))
+        return table
+
     def lacks_package(self, package: str) -> bool:
         """Return whether the image lacks an optional package; False if that is not known."""
         packages = self.names("packages")

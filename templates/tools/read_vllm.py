@@ -357,6 +357,31 @@ def _modules_of_architectures(package: Package) -> Iterator[tuple[str, str, str]
                     yield str(key.value), path_of_module, str(getattr(value.elts[-1], "value", ""))
 
 
+OF_POOLING = (
+    *("_EMBEDDING_MODELS", "_CROSS_ENCODER_MODELS", "_LATE_INTERACTION_MODELS", "_REWARD_MODELS"),
+    *("_TOKEN_CLASSIFICATION_MODELS", "_SEQUENCE_CLASSIFICATION_MODELS"),
+)
+"""Tables of architectures that answer with vectors or scores."""
+
+
+def read_pooling_architectures(package: Package) -> list[str]:
+    """Return the architectures whose class generates no text; that of some embedding models does.
+
+    Source: model_executor/models/registry.py; config/model.py, _get_runner_type.
+    """
+    tables = assignments(package.tree("model_executor/models/registry.py"))
+    classes = {
+        str(getattr(key, "value", "")): str(getattr(value.elts[-1], "value", ""))
+        for table in (tables.get(name) for name in OF_POOLING)
+        if isinstance(table, ast.Dict)
+        for key, value in zip(table.keys, table.values, strict=True)
+        if isinstance(value, ast.Tuple)
+    }
+    return sorted(name for name, kind in classes.items() if not GENERATING.search(kind))
+
+
+GENERATING = re.compile("(?:ForCausalLM|ForConditionalGeneration)$")
+"""Ends of the names of classes that generate text."""
 JOINED = ("imports", "processors", "fallback", "attention")
 """Lists of which `join_lists` makes others."""
 RAISING = re.compile(r"(?!Auto|Base)\w+(?<!Image)(?<!Video)Processor")
@@ -683,23 +708,72 @@ class Records:
 
     def fields(self, name: str) -> dict[str, ast.expr]:
         """Return the annotations of a class and of its bases that are vLLM's own, in order."""
+        items = self._items(name)
+        heads = {field: getattr(item.annotation, "value", item.annotation) for field, item in items.items()}
+        return {
+            field: item.annotation
+            for field, item in items.items()
+            if _last_name(heads[field]) not in ("ClassVar", "InitVar")
+        }
+
+    def _items(self, name: str) -> dict[str, ast.AnnAssign]:
+        """Return the annotated names of a class and of its bases, in order."""
         node = self._classes.get(name)
-        if node is None:
-            return {}
-        fields: dict[str, ast.expr] = {}
-        for base in node.bases:
-            fields.update(self.fields(_last_name(base)))
-        for item in node.body:
-            if not (isinstance(item, ast.AnnAssign) and isinstance(item.target, ast.Name)):
-                continue
-            if _last_name(getattr(item.annotation, "value", item.annotation)) not in ("ClassVar", "InitVar"):
-                fields[item.target.id] = item.annotation
-        return fields
+        items: dict[str, ast.AnnAssign] = {}
+        for base in node.bases if node else ():
+            items.update(self._items(_last_name(base)))
+        for item in node.body if node else ():
+            if isinstance(item, ast.AnnAssign) and isinstance(item.target, ast.Name):
+                items[item.target.id] = item
+        return items
 
     def is_record(self, name: str) -> bool:
         """Return whether vLLM defines a class of this name with fields: a flag of it takes JSON."""
         node = self._classes.get(name)
         return node is not None and not any(_last_name(base).endswith("Enum") for base in node.bases)
+
+    def read_keys(self, annotation: ast.expr) -> dict[str, list[str]] | None:
+        """Return key → words that it takes, empty for any, of an option that takes JSON; None if it takes any key.
+
+        The decorator `config` makes a class that refuses other keys. Source: config/utils.py.
+        """
+        names = [_last_name(part) for part in self._parts(annotation)]
+        node = next((self._classes[name] for name in names if self.is_record(name)), None)
+        decorators = [ast.unparse(item) for item in node.decorator_list] if node else []
+        if node is None or "dict" in names or not any(text.partition("(")[0] == "config" for text in decorators):
+            return None
+        if any("extra" in text for text in decorators):
+            return None
+        converted = {*_converted_fields(node)}
+        keys = {}
+        items = self._items(node.name)
+        for field, item in ((field, items[field]) for field in items if not field.startswith("_")):
+            parts = [*self._parts(item.annotation)]
+            kinds = {_last_name(getattr(part, "value", part)) for part in parts if not isinstance(part, ast.Constant)}
+            enumeration = next(filter(None, map(self._read_members, kinds)), {})
+            is_limited = not kinds & {"str", "Any"} and (enumeration or field not in converted)
+            words = (self._words(parts) or sorted({*enumeration, *enumeration.values()})) if is_limited else []
+            keys[field] = words if len(kinds - {""}) <= 1 else []
+        return keys
+
+    def read_range(self, name: str, field: str) -> dict[str, float]:
+        """Return the least and the most of a number, by the names of pydantic's Field: gt, ge, lt, le."""
+        item = self._items(name).get(field)
+        call = item.value if item else None
+        words = call.keywords if isinstance(call, ast.Call) and _last_name(call.func) == "Field" else []
+        limits = {str(word.arg): getattr(word.value, "value", None) for word in words}
+        return {name: limit for name, limit in limits.items() if name in LIMITS and isinstance(limit, (int, float))}
+
+    def _read_members(self, name: str) -> dict[str, str]:
+        """Return name → literal value, or the name again, of an enumeration; empty for another class."""
+        node = self._classes.get(name)
+        if node is None or self.is_record(name):
+            return {}
+        assigned = (item for item in node.body if isinstance(item, ast.Assign))
+        return {
+            _last_name(item.targets[0]): str(getattr(item.value, "value", _last_name(item.targets[0])))
+            for item in assigned
+        }
 
     def method(self, name: str, method: str) -> ast.FunctionDef | None:
         """Return a method of a class."""
@@ -731,6 +805,9 @@ class Records:
         words = self._words(parts)
         if words is not None:
             return words if "str" not in heads else ""
+        numbers = [value for head in heads for value in self._read_members(head).values() if value.isdecimal()]
+        if numbers:
+            return sorted(numbers)
         if heads & {"list", "List", "tuple", "Tuple", "set", "Set", "Sequence"}:
             return ""
         return INTEGER if "int" in heads and "str" not in heads else NUMBER if "float" in heads else ""
@@ -762,6 +839,14 @@ class Records:
             yield from self._parts(self.known[node.id])
         else:
             yield node
+
+
+def _converted_fields(node: ast.ClassDef) -> Iterator[str]:
+    """Yield the fields whose values a class converts before it checks them."""
+    for function in (item for item in node.body if isinstance(item, ast.FunctionDef)):
+        for decorator in (item for item in function.decorator_list if isinstance(item, ast.Call)):
+            if _last_name(decorator.func) == "field_validator":
+                yield from _texts_in(decorator)
 
 
 def _required_by(check: ast.If, known: Mapping[str, ast.expr]) -> Iterator[tuple[str, list[str]]]:
@@ -806,6 +891,31 @@ def read_flags(package: Package) -> dict[str, Any] | None:
     return flags
 
 
+def read_keys(package: Package) -> dict[str, dict[str, list[str]]]:
+    """Return flag → key → words, of the options that take JSON and refuse other keys (Records.read_keys)."""
+    records = Records(package)
+    fields = records.fields("EngineArgs")
+    keys = {f"--{field.replace('_', '-')}": records.read_keys(note) for field, note in fields.items()}
+    return {flag: words for flag, words in keys.items() if words}
+
+
+def read_ranges(package: Package) -> dict[str, dict[str, float]]:
+    """Return flag → the least and the most of a number (Records.read_range)."""
+    records = Records(package)
+    function = records.method("EngineArgs", "add_cli_args")
+    if function is None:
+        return {}
+    tables = dict(_tables_of(function))
+    calls = [node for node in ast.walk(function) if isinstance(node, ast.Call)]
+    ranges = {}
+    for call in calls:
+        field = _field_of(call, tables)
+        for argument in call.args if field else ():
+            if isinstance(argument, ast.Constant) and str(argument.value).startswith("--"):
+                ranges[str(argument.value)] = records.read_range(*field) if field else {}
+    return {flag: limits for flag, limits in ranges.items() if limits}
+
+
 def _flags_of(function: ast.FunctionDef, records: Records) -> Iterator[tuple[str, Any]]:
     """Yield the flags that a function adds with literal names."""
     tables = dict(_tables_of(function))
@@ -831,6 +941,8 @@ def _tables_of(function: ast.FunctionDef) -> Iterator[tuple[str, str]]:
             yield node.targets[0].id, _last_name(node.value.args[0])
 
 
+LIMITS = ("gt", "ge", "lt", "le")
+"""Pydantic's names of what bounds a number: more than, at least, less than, at most."""
 _ACTIONS = {"store_true": SWITCH, "store_false": SWITCH, "BooleanOptionalAction": BOOLEAN, "StoreBoolean": ""}
 _TYPES = {"int": INTEGER, "float": NUMBER, "loads": JSON}
 
@@ -849,13 +961,19 @@ def _accepted_by(call: ast.Call, tables: Mapping[str, str], records: Records) ->
             return ""
     if "type" in words:
         return _TYPES.get(_last_name(words["type"]), "")
-    field = words.get(None)
+    class_name, field = _field_of(call, tables) or ("", "")
+    annotation = records.fields(class_name).get(field)
+    return records.accepted(annotation) if annotation is not None else ""
+
+
+def _field_of(call: ast.Call, tables: Mapping[str, str]) -> tuple[str, str] | None:
+    """Return the class and the field that one add_argument call names: **kwargs["field"]; None without."""
+    field = next((word.value for word in call.keywords if word.arg is None), None)
     if isinstance(field, ast.Dict):  # **{**kwargs["x"], "default": None}
         field = next((value for key, value in zip(field.keys, field.values, strict=True) if key is None), None)
     if isinstance(field, ast.Subscript) and isinstance(field.slice, ast.Constant) and isinstance(field.value, ast.Name):
-        annotation = records.fields(tables.get(field.value.id, "")).get(str(field.slice.value))
-        return records.accepted(annotation) if annotation is not None else ""
-    return ""
+        return tables.get(field.value.id, ""), str(field.slice.value)
+    return None
 
 
 def _customised(records: Records) -> Iterator[tuple[str, Any]]:
@@ -1133,10 +1251,13 @@ def read_package(root: Path) -> dict[str, Any]:
         or read_texts(package, "config.py", "_FLOAT16_NOT_SUPPORTED_MODELS"),
         "config_types": read_config_types(package),
         "imports": read_imports(package),
+        "pooling_architectures": read_pooling_architectures(package),
         "constructor_packages": read_constructor_packages(package),
         "own_processors": read_own_processors(package),
         "fallback": read_fallback(package),
         "flags": read_flags(package),
+        "keys": read_keys(package),
+        "ranges": read_ranges(package),
         "inverses": read_inverses(package),
         "attention_backends": read_attention_backends(package),
         "attention_priorities": read_backend_choices(package, "_get_backend_priorities"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 
 from drydock.build import build
 from tests.evidence import oracle
+from tests.support.machines import machine
 
 
 def compare(built: build.Built, cases: Iterable[oracle.Case], folder: Path) -> oracle.Compared:
@@ -27,6 +29,26 @@ def test_a_few_splits_of_each_class_are_constructed_as_planned(built: build.Buil
     assert compared.not_asked == {}
     assert unlisted(compared.planned_and_refused, "planned_and_refused") == []
     assert unlisted(compared.refused_and_constructed, "refused_and_constructed") == []
+
+
+def check_random_commands(image: str, count: int, folder: Path) -> None:
+    """Compare drydock and vLLM on random commands; the day chooses them, and a failure names them."""
+    seed = int(time.time()) // (24 * 3600)
+    folder.chmod(0o755)
+    planned, refused = oracle.compare_commands(image, machine("xeon", 2, "cpu-vllm0.32"), count, seed, folder)
+    print(f"seed {seed}: of {count} commands, planned and refused by vLLM {len(planned)}: {planned}")  # noqa: T201
+
+    assert refused == []
+    assert len(planned) <= 0.02 * count
+
+
+def test_random_options_are_planned_where_vllm_takes_them(built: build.Built, tmp_path: Path) -> None:
+    check_random_commands(built.image, 50, tmp_path)
+
+
+@pytest.mark.oracle
+def test_many_random_options_are_planned_where_vllm_takes_them(built: build.Built, tmp_path: Path) -> None:
+    check_random_commands(built.image, 400, tmp_path)
 
 
 @pytest.mark.oracle

@@ -7,6 +7,7 @@ As a script it asks about all, and writes the lists in tests/models/oracle.json 
 from __future__ import annotations
 
 import json
+import random
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
@@ -14,19 +15,39 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from drydock.engine.run_container import run_to_end
+from entrypoints.core.errors import DOES_NOT_FIT, EntrypointError
 from entrypoints.decide.cpu.layout import RULES
 from entrypoints.decide.parallelism.constraints import find_tensor_obstacle
 from entrypoints.model.config import parse_config
 from entrypoints.model.parameters import estimate_weights
-from entrypoints.request.flags import EXPERT
-from tests.support.planned import configurations, models
+from entrypoints.plan.rehearse import list_server_words
+from entrypoints.request.flags import (
+    ATTENTION_BACKEND,
+    BATCHED,
+    CONTEXT,
+    DATA,
+    EPLB,
+    EXECUTOR,
+    EXPERT,
+    LENGTH,
+    LOAD_FORMAT,
+    LOCAL,
+    PIPELINE,
+    PREFILL_CONTEXT,
+    QUANTIZATION,
+    SEQUENCES,
+    SPECULATION,
+    TENSOR,
+)
+from tests.support.machines import Machine
+from tests.support.planned import configurations, lists_of_row, models, plan_with_recipe
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 LISTS = ROOT / "tests" / "models" / "oracle.json"
 WITHOUT_TOWERS = Path(__file__).with_name("without_towers")
 PYTHON = "/opt/venv/bin/python3"
 PROGRAM = "/opt/drydock/entrypoints/rehearsal"
-TENSOR, PIPELINE = (1, 2, 3, 4, 8, 16, 32), (1, 2, 4)
+TENSOR_SIZES, STAGES = (1, 2, 3, 4, 8, 16, 32), (1, 2, 4)
 WITH_EXPERTS = (8, 32)
 """Tensor-parallel sizes at which models with experts are asked with expert parallelism too."""
 SHORT = (2, 3, 8, 32)
@@ -109,7 +130,7 @@ def whole_cases() -> Iterator[Case]:
         if name in not_asked:
             yield name, Split(1)
             continue
-        yield from ((name, Split(tensor, pipeline)) for tensor in TENSOR for pipeline in PIPELINE)
+        yield from ((name, Split(tensor, pipeline)) for tensor in TENSOR_SIZES for pipeline in STAGES)
         geometry = models()[name].geometry
         if geometry and geometry.experts:
             yield from ((name, Split(tensor, experts=True)) for tensor in WITH_EXPERTS)
@@ -128,11 +149,19 @@ def short_cases() -> Iterator[Case]:
 
 def ask(image: str, cases: Sequence[Case], folder: Path) -> Answers:
     """Ask the vLLM of an image about cases. `folder` is an empty one that the container may read."""
-    for name in {name for name, _ in cases}:
+    questions = [_question(case) for case in cases]
+    return dict(zip(cases, ask_questions(image, {name for name, _ in cases}, questions, folder), strict=True))
+
+
+def ask_questions(
+    image: str, names: Iterable[str], questions: Sequence[Mapping[str, Any]], folder: Path
+) -> list[Mapping[str, Any]]:
+    """Ask the vLLM of an image about models; return an answer to each question."""
+    for name in names:
         model = folder / name.replace("/", "--")
         model.mkdir()
         (model / "config.json").write_text(json.dumps(configurations()[name]["config"]))
-    (folder / "questions").write_text("".join(f"{json.dumps(line)}\n" for line in (PLATFORM, *map(_question, cases))))
+    (folder / "questions").write_text("".join(f"{json.dumps(line)}\n" for line in (PLATFORM, *questions)))
     output = run_to_end(
         image,
         ("sh", "-c", f"exec {PYTHON} {PROGRAM} < /asked/questions"),
@@ -145,8 +174,7 @@ def ask(image: str, cases: Sequence[Case], folder: Path) -> Answers:
         network_mode="none",
         mem_limit="6g",
     )
-    answers = [answer for answer in map(json.loads, output.splitlines()) if "outcome" in answer]
-    return dict(zip(cases, answers, strict=True))
+    return [answer for answer in map(json.loads, output.splitlines()) if "outcome" in answer]
 
 
 def _question(case: Case) -> dict[str, Any]:
@@ -202,6 +230,92 @@ def estimated_bytes(name: str) -> int:
     """Return the bytes of the weights that drydock estimates from a configuration."""
     geometry = models()[name].geometry
     return estimate_weights(parse_config(configurations()[name]["config"]), geometry).loaded(2) if geometry else 0
+
+
+# --- random options -------------------------------------------------------------------------------------------------
+
+
+OF_LISTS = {
+    QUANTIZATION: "quantisations",
+    LOAD_FORMAT: "load_formats",
+    EXECUTOR: "executors",
+    ATTENTION_BACKEND: "attention_backends",
+}
+"""Options whose words are a list of vLLM's, as its configuration checks them. Parsers are checked later."""
+FIELDS = {
+    "method": ("ngram", "mtp", "eagle3", "suffix", "medusa", "banana"),
+    "num_speculative_tokens": (0, 1, 2),
+    "draft_tensor_parallel_size": (1, 2, 3),
+}
+"""Of speculative decoding."""
+TYPED = (
+    *(TENSOR, PIPELINE, DATA, LOCAL, CONTEXT, PREFILL_CONTEXT, EXPERT, EPLB, LENGTH, SEQUENCES, BATCHED),
+    *(*OF_LISTS, SPECULATION, "--dtype", "--kv-cache-dtype", "--enforce-eager", "--async-scheduling", "--seed"),
+    *("--enable-lora", "--max-loras", "--max-cpu-loras", "--max-lora-rank", "--enable-sleep-mode", "--runner"),
+    *("--optimization-level", "--compilation-config", "--kv-transfer-config", "--structured-outputs-config"),
+    *("--eplb-config", "--scheduling-policy", "--cpu-offload-gb", "--language-model-only"),
+    *("--data-parallel-rank", "--long-prefill-token-threshold", "--stream-interval", "--max-logprobs", "--numa-bind"),
+    *("--enable-prefix-caching", "--enable-chunked-prefill", "--disable-log-stats", "--performance-mode"),
+)
+"""What users type: sizes, batches, types, adapters, speculation, and JSON."""
+SERVED = ("Qwen/Qwen3-8B", "Qwen/Qwen3-30B-A3B", "deepseek-ai/DeepSeek-R1")
+NUMBERS = {"int": ("0", "1", "2", "3", "4", "8", "64", "1024", "4096", "-1"), "float": ("0", "0.5", "1", "-1")}
+
+
+def choose_commands(row: str, count: int, seed: int) -> list[tuple[str, tuple[str, ...]]]:
+    """Return random commands: a model, and one to three options with values that fit, or nearly."""
+    chance, lists = random.Random(seed), lists_of_row(row).lists  # noqa: S311 - chooses examples
+
+    def choose_value(name: str) -> str:
+        takes = lists["flags"].get(name)
+        if name == SPECULATION:
+            keys = chance.sample(sorted(FIELDS), chance.choice((1, 2, 2, 3)))
+            return json.dumps({key: chance.choice(FIELDS[key]) for key in keys}, separators=(",", ":"))
+        if name in lists["keys"]:
+            limited = {key: words for key, words in lists["keys"][name].items() if words}
+            key = chance.choice([*limited, "level"])
+            return json.dumps({key: chance.choice([*limited.get(key, ()), "banana"])}, separators=(",", ":"))
+        return str(
+            chance.choice(NUMBERS.get(str(takes)) or [*(lists[OF_LISTS[name]] if name in OF_LISTS else takes), "x"])
+        )
+
+    def choose_words(name: str) -> tuple[str, ...]:
+        if lists["flags"].get(name) in ("boolean", "switch"):
+            return (name if chance.random() < 0.8 or lists["flags"][name] == "switch" else f"--no-{name[2:]}",)
+        return name, choose_value(name)
+
+    names = [chance.sample(TYPED, chance.choice((1, 2, 2, 3))) for _ in range(count)]
+    return [(chance.choice(SERVED), tuple(word for name in some for word in choose_words(name))) for some in names]
+
+
+def compare_commands(image: str, machine: Machine, count: int, seed: int, folder: Path) -> tuple[list[str], list[str]]:
+    """Return random commands that drydock plans and vLLM refuses, and those that drydock refuses and vLLM takes."""
+    planned: dict[int, tuple[str, ...]] = {}
+    refused: dict[int, str] = {}
+    commands = choose_commands(machine.profile["variant"], count, seed)
+    for number, (name, words) in enumerate(commands):
+        try:
+            planned[number] = list_server_words(plan_with_recipe(machine, models()[name], words, recipes=False).argv)
+        except EntrypointError as error:
+            if error.code != DOES_NOT_FIT:
+                refused[number] = error.message
+    asked = [*planned, *refused]
+    questions = [
+        {
+            "folder": f"/asked/{commands[number][0].replace('/', '--')}",
+            "words": [*planned.get(number, ("--model", commands[number][0], *commands[number][1]))],
+            "ranks": [],
+        }
+        for number in asked
+    ]
+    answers = dict(zip(asked, ask_questions(image, {name for name, _ in commands}, questions, folder), strict=True))
+
+    def describe(number: int) -> str:
+        name, words = commands[number]
+        return f"{name} {' '.join(words)}: {refused.get(number, '')} {_words(answers[number])}"
+
+    wrongly_planned = [describe(number) for number in planned if answers[number]["outcome"] != "constructed"]
+    return wrongly_planned, [describe(number) for number in refused if answers[number]["outcome"] == "constructed"]
 
 
 # --- the lists ------------------------------------------------------------------------------------------------------

@@ -13,7 +13,6 @@ from drydock.lock.vllm_lists import lists_path, read_lists
 from entrypoints.core.errors import REFUSED, USAGE, EntrypointError
 from entrypoints.core.records import ServePlan
 from entrypoints.plan.plan import make_serve_plan
-from entrypoints.plan.vllm_limits import check_limits
 from entrypoints.request.vllm_flags import parse_user_flags
 from entrypoints.request.vllm_lists import VllmLists
 from entrypoints.request.vllm_successors import SUCCESSORS
@@ -287,6 +286,8 @@ def test_what_is_there_or_brought_along_is_taken(words: tuple[str, ...]) -> None
         ("--compilation-config", "{broken"),
         ("--seed", "x"),
         ("--kv-offloading-size", "1GB"),
+        ("-O4",),
+        ("--prefix-match-unit", "0"),
     ],
 )
 def test_a_value_that_the_parser_refuses_is_an_error_of_usage(words: tuple[str, ...]) -> None:
@@ -299,8 +300,10 @@ def test_a_value_that_the_parser_refuses_is_an_error_of_usage(words: tuple[str, 
 @pytest.mark.parametrize(
     "words",
     [
-        ("--compilation-config", '{"cudagraph_capture_sizes": [1, 2], "level": 3}'),
-        ("--kv-transfer-config.kv_buffer_size", "1e9"),
+        ("--compilation-config", '{"cudagraph_capture_sizes": [1, 2], "mode": 3, "cudagraph_mode": "piecewise"}'),
+        ("-cc.mode", "VLLM_COMPILE"),
+        ("--moe-backend", "flashinfer-trtllm"),
+        ("-O3",),
         ("--max-num-batched-tokens", "8k"),
         ("--seed", "-1"),
         ("--enforce-eager",),
@@ -340,37 +343,6 @@ def test_a_plugin_takes_float16_no_more_than_vllm_itself() -> None:
 
 OWN_LAYERS = '{"method": "mtp", "num_speculative_tokens": 1}'
 NGRAM = '{"method": "ngram", "num_speculative_tokens": 1}'
-
-
-@pytest.mark.parametrize(
-    ("vllm", "family", "words", "is_refused"),
-    [
-        ("0.29.0", "deepseek_v3", ("-pp", "2", "--speculative-config", OWN_LAYERS), True),
-        ("0.16.0", "qwen3_next", ("-pp", "2", "--speculative-config", OWN_LAYERS), True),
-        ("0.16.0", "nemotron_h", ("-pp", "2", "--speculative-config", OWN_LAYERS), True),
-        ("0.18.0", "nemotron_h", ("-pp", "2", "--speculative-config", OWN_LAYERS), False),
-        ("0.30.0", "deepseek_v3", ("-pp", "2", "--speculative-config", OWN_LAYERS), False),
-        ("0.11.0", "deepseek_v3", ("-pp", "2", "--speculative-config", OWN_LAYERS), False),
-        ("0.29.0", "deepseek_v3", ("-tp", "2", "--speculative-config", OWN_LAYERS), False),
-        ("0.29.0", "deepseek_v3", ("-pp", "2", "--speculative-config", NGRAM), False),
-        ("0.29.0", "deepseek_v3", ("-pp", "2"), False),
-    ],
-)
-def test_drafting_layers_of_the_model_have_stages_in_some_versions_only(
-    vllm: str, family: str, words: tuple[str, ...], is_refused: bool
-) -> None:
-    model, profile = SMOLLM2._replace(model_type=family), {"vllm": vllm, "accelerator": "cuda", "variant": "x"}
-    user_flags = parse_user_flags(words, {})
-    settings = {name: flag.value for name, flag in user_flags.flags.items()}
-    if not is_refused:
-        assert check_limits(profile, facts(), model, user_flags, settings) == ()
-        return
-    with pytest.raises(EntrypointError, match="MTP") as raised:
-        check_limits(profile, facts(), model, user_flags, settings)
-
-    assert raised.value.code == REFUSED
-    accepting = user_flags._replace(accepted=("mtp-stages",))
-    assert [finding.id for finding in check_limits(profile, facts(), model, accepting, settings)] == ["PLAN-152"]
 
 
 PICTURES = {
@@ -518,34 +490,46 @@ def test_a_vllm_that_pairs_enable_and_disable_takes_both() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "problem"),
+    ("words", "message"),
     [
-        (("--quantization", "awq"), "--quantization awq for weights that are not quantised"),
-        (("--quantization", "gptq_marlin"), "--quantization gptq_marlin for weights that are not quantised"),
-        (("--enable-eplb",), "--enable-eplb without --enable-expert-parallel"),
+        (("--compilation-config", '{"mode": 7}'), "--compilation-config: mode 7"),
+        (("-cc.cudagraph_mode", "FULLY"), "--compilation-config: cudagraph_mode FULLY"),
+        (("--compilation-config", '{"level": 3}'), "--compilation-config: key level"),
         (
-            ("--max-num-batched-tokens", "64", "--max-num-seqs", "128"),
-            "--max-num-batched-tokens 64 with --max-num-seqs 128",
-        ),
-        (
-            ("--no-enable-chunked-prefill", "--max-num-batched-tokens", "4096", "--max-model-len", "8192"),
-            "--max-num-batched-tokens 4096 without chunked prefill, for requests of 8192 tokens",
+            ("--kv-transfer-config", '{"kv_connector": "NixlConnector", "kv_role": "both"}'),
+            "--kv-transfer-config: kv_role both",
         ),
     ],
 )
-def test_what_vllm_s_configuration_refuses_is_refused(words: tuple[str, ...], problem: str) -> None:
+def test_a_key_or_a_word_of_a_json_option_that_vllm_lacks_is_an_error_of_usage(
+    words: tuple[str, ...], message: str
+) -> None:
     error = refused(*words)
-    assert (error.code, error.message.partition(":")[0]) == (REFUSED, problem)
+    assert (error.code, error.message.partition(": vLLM")[0]) == (USAGE, message)
 
 
-def test_quantising_while_loading_is_taken() -> None:
-    model, profile = SMOLLM2, {"vllm": "0.33.0", "accelerator": "cuda", "variant": "x"}
-    for words in (
-        ("--quantization", "fp8"),
-        ("--enable-eplb", "--enable-expert-parallel", "-tp", "2"),
-        ("--max-num-batched-tokens", "4096", "--max-num-seqs", "128", "--max-model-len", "8192"),
-        ("--no-enable-chunked-prefill", "--max-num-batched-tokens", "8192", "--max-model-len", "8192"),
-    ):
-        user_flags = parse_user_flags(words, {})
-        settings = {name: flag.value for name, flag in user_flags.flags.items()}
-        assert check_limits(profile, facts(), model, user_flags, settings) == ()
+def test_a_fork_may_have_other_keys_and_takes_no_other_words() -> None:
+    assumed = {"lists": {"keys_of_release": NEWEST["keys"]}, "assumed": "of vLLM's release 0.33.0: a fork"}
+    assert findings(plan("--compilation-config", '{"level": 3}', **assumed)) == {}
+    assert refused("--compilation-config", '{"mode": 7}', **assumed).code == USAGE
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        ({"method": "mtp", "num_speculative_tokens": 1}, "method mtp for LlamaForCausalLM"),
+        ({"method": "banana", "num_speculative_tokens": 1}, "method banana"),
+        ({"method": "suffix"}, "method suffix requires the package arctic-inference, which this image lacks"),
+        ({"method": "medusa", "model": "x/y", "num_speculative_tokens": 2}, "method medusa"),
+    ],
+)
+def test_a_drafting_method_that_vllm_lacks_for_a_model_is_refused(words: Mapping[str, Any], problem: str) -> None:
+    error = refused("--speculative-config", json.dumps(words), model_type="llama")
+    assert error.message.partition(": vLLM")[0] == f"--speculative-config: {problem}"
+
+
+def test_a_model_that_only_answers_with_vectors_does_not_generate() -> None:
+    assert refused("--runner", "generate", architecture="BertModel").message.startswith(
+        "--runner generate for BertModel"
+    )
+    assert findings(plan("--runner", "generate", architecture="Qwen2ForCausalLM")) == {}

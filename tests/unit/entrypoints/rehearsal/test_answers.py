@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import functools
 import io
 import json
 import sys
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 
 import pytest
 
-from entrypoints.rehearsal.answers import LONGEST, answer_all, describe_error, explain_failure, list_error_causes
+from entrypoints.rehearsal import classes
+from entrypoints.rehearsal.answers import (
+    LONGEST,
+    answer_all,
+    answer_question,
+    describe_error,
+    explain_failure,
+    list_error_causes,
+)
 
 PYDANTIC = """1 validation error for VllmConfig
   Value error, Total number of attention heads (32) must be divisible by tensor parallel size (3). [type=value_error, input_value=ArgsKwargs((), {'model_co...), input_type=ArgsKwargs]
@@ -73,23 +82,29 @@ def test_only_what_a_server_would_meet_too_is_a_refusal(error: Exception, own_co
     assert bool(because) == bool(explanation)
 
 
-@pytest.mark.parametrize(
-    ("version", "kind", "because"),
-    [
-        ("0.31.2", "cpu", "knows the internals of 0.32, 0.33 only"),
-        ("0.32.0", "npu", "knows the platforms cpu, cuda, not npu"),
-    ],
-)
-def test_another_vllm_or_platform_is_not_asked(
-    monkeypatch: pytest.MonkeyPatch, version: str, kind: str, because: str
-) -> None:
+def test_a_platform_that_cannot_be_opened_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     vllm = ModuleType("vllm")
-    vllm.__version__ = version  # type: ignore[attr-defined] - of the stub
+    vllm.__version__ = "0.32.0"  # type: ignore[attr-defined] - of the stub
     monkeypatch.setitem(sys.modules, "vllm", vllm)
     output = io.StringIO()
 
-    answer_all([json.dumps({"kind": kind, "recorded": None}), json.dumps({"folder": "/m", "words": []})], output)
+    answer_all([json.dumps({"kind": "npu", "recorded": None}), json.dumps({"folder": "/m", "words": []})], output)
 
     (answer,) = [record for record in map(json.loads, output.getvalue().splitlines()) if "outcome" in record]
-    assert (answer["outcome"], answer["vllm"]) == ("not asked", version)
-    assert because in answer["because"]
+    assert (answer["outcome"], answer["vllm"]) == ("not asked", "0.32.0")
+    assert answer["because"].startswith("vLLM's platform npu cannot be opened here")
+
+
+def test_a_release_whose_classes_cannot_be_built_is_asked_for_its_configuration(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    config = SimpleNamespace(parallel_config=SimpleNamespace(pipeline_parallel_size=1, world_size=1))
+    monkeypatch.setattr(classes, "parse_command", lambda _: SimpleNamespace(trust_remote_code=False))
+    monkeypatch.setattr(classes, "make_configuration", lambda *_: config)
+    ask = functools.partial(answer_question, version="0.27.1", say=lambda _: None, builds=False)
+
+    plan = ask({"folder": "/m", "words": []})
+    rule = ask({"folder": "/m", "words": [], "ranks": []})
+
+    assert (plan.outcome, plan.checked) == ("not asked", ("command line", "configuration"))
+    assert (rule.outcome, rule.checked) == ("constructed", ("command line", "configuration"))
