@@ -39,7 +39,7 @@ SIZE_AT_MOST = 1 << 20
 """Bytes of a signed statement; one has about 10 kB."""
 MEMORY_MARKS = ("Model loading took ", "Available KV cache memory: ", " KV cache size: ", "Maximum concurrency for ",
                 "Actual usage is ", " GPU blocks: ")  # fmt: skip
-"""Parts of vLLM's lines on its memory, as in entrypoints/plugin/drydock_plugin/memory_report.py."""
+"""Parts of vLLM's lines on its memory, as in entrypoints/plugin/drydock_plugin/supervisor_report.py."""
 MEMORY_LINES, LINE_AT_MOST = 64, 300
 """Each rank writes its own lines."""
 _RIGHT = re.compile(

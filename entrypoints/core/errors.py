@@ -28,7 +28,7 @@ GROUP_ENDED = 12
 NOT_KNOWN = 13
 """`explain` knows nothing about what it read."""
 REFUSED = 14
-"""This image's vLLM refuses the configuration: the architecture, the quantisation, or a package that is not there."""
+"""This image's vLLM refuses the configuration: its lists lack something, or vLLM itself refuses the command."""
 INTERNAL = 70
 """A defect in drydock's entrypoint: EX_SOFTWARE of sysexits.h. Not 1, with which vLLM ends after most errors."""
 

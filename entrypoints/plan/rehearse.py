@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
@@ -273,7 +273,7 @@ def format_rehearsal(rehearsal: Rehearsal) -> str:
     """Format one paragraph: what vLLM checked, and what it did not."""
     if rehearsal.outcome == NOT_ASKED:
         checked = f"vLLM took: {', '.join(rehearsal.checked)}. " if rehearsal.checked else ""
-        words = f" Its words: {_quote_vllm_words(rehearsal)}." if rehearsal.words else ""
+        words = f" Its words: {quote_vllm_words(rehearsal.words)}." if rehearsal.words else ""
         return f"rehearsal: not asked: {rehearsal.because}. {checked}{words.strip()}".rstrip() + "\n"
     checked, unchecked = ", ".join(rehearsal.checked), ", ".join(rehearsal.unchecked)
     most = max(rehearsal.sizes.values(), default=0) / GIB
@@ -286,9 +286,10 @@ def format_rehearsal(rehearsal: Rehearsal) -> str:
 def make_refusal(rehearsal: Rehearsal) -> EntrypointError:
     """Return the error for a plan that vLLM refuses."""
     checked = f"it took: {', '.join(rehearsal.checked)}" if rehearsal.checked else "it took nothing of the command line"
-    message = f"vLLM {rehearsal.vllm} refuses this plan: {_quote_vllm_words(rehearsal)}"
+    message = f"vLLM {rehearsal.vllm} refuses this plan: {quote_vllm_words(rehearsal.words)}"
     return EntrypointError(REFUSED, message, f"change what vLLM names ({checked}); the reasons above say who set it")
 
 
-def _quote_vllm_words(rehearsal: Rehearsal) -> str:
-    return redact_text(format_one_line(" -- from: ".join(rehearsal.words)))
+def quote_vllm_words(words: Iterable[str]) -> str:
+    """Return vLLM's words as one line without secrets, the cause last."""
+    return redact_text(format_one_line(" -- from: ".join(words)))

@@ -17,6 +17,11 @@ if os.environ.get(METHOD) == "fork":
 
     sys.meta_path.insert(0, Finder())
 
+if os.environ.get("DRYDOCK_REPORT") and os.getsid(0) == os.getpid():  # the process that the supervisor started
+    from drydock_plugin.supervisor_report import watch_refusals
+
+    watch_refusals()
+
 # Python runs only the first module of this name. This is the next one, of the image or of the user.
 _plugin_folder = os.path.dirname(__file__)
 _hidden = PathFinder.find_spec("sitecustomize", [folder for folder in sys.path if folder != _plugin_folder])

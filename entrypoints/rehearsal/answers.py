@@ -7,9 +7,9 @@ import json
 import re
 import time
 from collections.abc import Callable, Iterable, Mapping
-from traceback import extract_tb
 from typing import Any, NamedTuple, TextIO
 
+from entrypoints.plugin.drydock_plugin.supervisor_report import describe_error, list_error_causes
 from entrypoints.rehearsal import classes
 from entrypoints.rehearsal.replacements import KINDS, Platform, can_build, replace_after, replace_before
 
@@ -19,8 +19,6 @@ CONSTRUCTED, REFUSED, NOT_ASKED = "constructed", "refused", "not asked"
 """Outcomes."""
 COMMAND, CONFIGURATION = "command line", "configuration"
 """What is asked before the classes."""
-LONGEST = 600
-"""Characters of one of vLLM's sentences."""
 _ARTEFACTS = (
     (r"'Meta' backend|meta tensor|torch\.nonzero\(\)", "vLLM calculates with numbers that a rehearsal does not have"),
     (
@@ -31,9 +29,6 @@ _ARTEFACTS = (
 )
 """Words of errors that come from the rehearsal and not from the plan, and what they mean."""
 _OWN_CODE = re.compile(r"trust[_-]remote[_-]code")
-_NOISE = re.compile(r"^[ \t]*For further information visit .*$|\[type=\w+, input_value=.*$", re.MULTILINE)
-"""What pydantic adds to a sentence."""
-_COUNTED = re.compile(r"^\d+ validation errors? for \w+\s*")
 
 
 class Answer(NamedTuple):
@@ -138,28 +133,3 @@ def explain_failure(error: Exception, *, own_code: bool) -> str:
     if isinstance(error, OSError):
         return "vLLM reads a file that a rehearsal does not have"
     return next((meaning for pattern, meaning in _ARTEFACTS if re.search(pattern, text)), "")
-
-
-def describe_error(error: BaseException) -> tuple[str, ...]:
-    """Return the sentences of an error and of the error that it followed from, each once and bounded."""
-    errors = list_error_causes(error)
-    return tuple(dict.fromkeys(filter(None, (shorten_error(item) for item in (errors[0], errors[-1])))))
-
-
-def list_error_causes(error: BaseException) -> list[BaseException]:
-    """Return an error and the errors that it followed from."""
-    errors = [error]
-    while (cause := errors[-1].__cause__ or errors[-1].__context__) and cause not in errors:
-        errors.append(cause)
-    return errors
-
-
-def shorten_error(error: BaseException) -> str:
-    """Return an error's text on one line; its type and its line of code if it has none."""
-    text = " ".join(_NOISE.sub("", str(error)).split())
-    text = _COUNTED.sub("", text).removeprefix("Value error, ").removeprefix("Assertion failed, ")
-    if not text and (frames := extract_tb(error.__traceback__)):
-        text = f"{frames[-1].line} in {frames[-1].filename.rpartition('site-packages/')[2]}"
-    if not text or isinstance(error, (KeyError, AssertionError)):
-        text = f"{type(error).__name__} {text}".strip()
-    return text if len(text) <= LONGEST else f"{text[:LONGEST]}…"

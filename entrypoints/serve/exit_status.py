@@ -9,7 +9,17 @@ import signal
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from entrypoints.core.errors import DIED, GROUP_ENDED, INTERNAL, LIMITED, NOT_READY, OK, STALLED, WRONG_ANSWER
+from entrypoints.core.errors import (
+    DIED,
+    GROUP_ENDED,
+    INTERNAL,
+    LIMITED,
+    NOT_READY,
+    OK,
+    REFUSED,
+    STALLED,
+    WRONG_ANSWER,
+)
 from entrypoints.serve.phases import IMPORT, JOIN, PLAN, SPAWN, State, get_phase
 
 _SIGNALLED = 128
@@ -44,6 +54,8 @@ class End(NamedTuple):
     cause: str
     failed: bool = False
     """Whether vLLM failed before it was ready or answered wrongly, for which its caches may be the reason."""
+    hint: str = ""
+    """What to do, of an end that is an error of the command."""
 
 
 def stop_at(now: float, code: int, cause: str, grace: float = 0.0) -> Stop:
@@ -105,6 +117,11 @@ def unexpected_end(passed: int, state: State, limits: str, *, until_ready: bool,
     if until_ready:
         return End(NOT_READY, exited)
     return End(OK, "vLLM printed its help") if prints and not began else End(DIED, exited)
+
+
+def refused_end(end: End, refusal: str) -> End:
+    """Return the end of a vLLM that failed before it was ready; `refusal` says that and how it refused its command."""
+    return End(REFUSED, refusal, hint="change what vLLM names; the reasons above say who set it") if refusal else end
 
 
 def advise_on_memory(end: End, remedies: Sequence[str]) -> str:

@@ -11,7 +11,7 @@ from entrypoints.core.errors import HOST, EntrypointError
 
 if TYPE_CHECKING:
     from entrypoints.serve.client import Endpoint
-    from entrypoints.serve.draining import DrainFile
+    from entrypoints.serve.plugin_files import DrainFile
     from entrypoints.serve.rank_protocol import Member
     from entrypoints.serve.watch import SharedState
 
@@ -60,6 +60,8 @@ class ServeJob(NamedTuple):
     """Tells which limit of the container was enforced since the start; empty if none was."""
     measured: Callable[[], str] = lambda: ""
     """Tells once, when the server is ready, what vLLM measured of its memory against the plan; empty for nothing."""
+    refusal: Callable[[], str] = lambda: ""
+    """Tells once, when the server has ended, in which words vLLM refused its configuration; empty if it did not."""
     member: Member | None = None
     """Which of several hosts this is; None on one host."""
 

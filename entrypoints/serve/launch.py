@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from entrypoints.cache.lifecycle import Caches
     from entrypoints.core.records import Facts, ServePlan
     from entrypoints.request.arguments import Options
-    from entrypoints.serve.measured import MeasuredFile
+    from entrypoints.serve.plugin_files import ReportFile
     from entrypoints.serve.rank_protocol import Member
 
 SECRET_AT_LEAST = 16
@@ -236,21 +236,23 @@ def _run_supervised(
     *,
     until_ready: bool,
 ) -> int:
-    """Start vLLM below this supervisor, and return the exit code once it has ended; `warm` ends it when it is ready."""
+    """Start vLLM below this supervisor, and return the exit code once it has ended; `warm` ends it when it is ready.
+
+    Raises HOST, and REFUSED in vLLM's words if it refuses its configuration.
+    """
     import time
 
     from entrypoints.core.language import translate_text
     from entrypoints.host.events import explain_limit_events, limit_events
     from entrypoints.plan import guard_settings
-    from entrypoints.serve.draining import DRAINING_VARIABLE, DrainFile
     from entrypoints.serve.exit_status import advise_on_memory
     from entrypoints.serve.job import ServeJob
-    from entrypoints.serve.measured import MEASURED_VARIABLE, MeasuredFile
+    from entrypoints.serve.plugin_files import DRAINING_VARIABLE, REPORT_VARIABLE, DrainFile, ReportFile
     from entrypoints.serve.starting import supervise_server
 
     caches, env = prepared
-    before, drain_file, measured_file = limit_events(), DrainFile(env), MeasuredFile(env)
-    start = make_spawner(plan, {**env, DRAINING_VARIABLE: drain_file.path, MEASURED_VARIABLE: measured_file.path})
+    before, drain_file, report_file = limit_events(), DrainFile(env), ReportFile(env)
+    start = make_spawner(plan, {**env, DRAINING_VARIABLE: drain_file.path, REPORT_VARIABLE: report_file.path})
 
     def spawn() -> int:
         leader = start()
@@ -278,14 +280,17 @@ def _run_supervised(
         on_ready=caches.keep_behind,
         prints=any(word.startswith("--help") for word in plan.argv),
         limits=lambda: explain_limit_events(before, limit_events()),
-        measured=lambda: _compare_memory(measured_file, plan, profile),
+        measured=lambda: _compare_memory(report_file, plan, profile),
+        refusal=lambda: _describe_refusal(report_file, profile),
     )
     end = supervise_server(job, profile, print_message)
-    measured_file.take()  # of a start that did not become ready
+    report_file.take()  # of a start that did not become ready
     suspects = caches.suspects() if end.failed else ""
     caches.close(patient=until_ready)
     if suspects:
         _restart_without_suspects(end.cause, suspects)
+    if end.hint:
+        raise EntrypointError(end.code, end.cause, end.hint)
     words = profile.get("words") or {}
     if end.code:
         print_message(translate_text(words, "what it means: docker logs CONTAINER 2>&1 | docker run -i IMG explain"))
@@ -295,11 +300,20 @@ def _run_supervised(
     return end.code
 
 
-def _compare_memory(file: MeasuredFile, plan: ServePlan, profile: Mapping[str, Any]) -> str:
-    """Return what vLLM measured against the plan, and keep it in the cache."""
-    from entrypoints.serve.measured import as_document, describe_difference, keep_document
+def _describe_refusal(file: ReportFile, profile: Mapping[str, Any]) -> str:
+    """Return that and how vLLM refused its configuration; empty if it did not."""
+    from entrypoints.plan.rehearse import quote_vllm_words
+    from entrypoints.serve.plugin_files import parse_refusal
 
-    measured = file.take()
+    words = parse_refusal(file.take())
+    return f"vLLM {profile['vllm']} refuses this command: {quote_vllm_words(words)}" if words else ""
+
+
+def _compare_memory(file: ReportFile, plan: ServePlan, profile: Mapping[str, Any]) -> str:
+    """Return what vLLM measured against the plan, and keep it in the cache."""
+    from entrypoints.serve.measured import as_document, describe_difference, keep_document, parse_lines
+
+    measured = parse_lines(file.take())
     difference = describe_difference(measured, plan.uses)
     if difference:
         keep_document(as_document(measured, plan, profile), "" if plan.cache.why else plan.cache.volume)

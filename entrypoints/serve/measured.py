@@ -1,15 +1,13 @@
-"""What vLLM says of its memory at a start, against the plan. IO: MeasuredFile, keep and read_kept; the rest is pure.
+"""What vLLM says of its memory at a start, against the plan. IO: keep_document and read_kept; the rest is pure.
 
-drydock's plugin copies vLLM's lines into a file (plugin/drydock_plugin/memory_report.py); vLLM's own log is not read.
+drydock's plug-in copies vLLM's lines into a file (serve/plugin_files.py); vLLM's own log is not read.
 The lines are those of vLLM 0.19 (v1/worker/gpu_worker.py, v1/core/kv_cache_utils.py), 0.32 and 0.33, which write the
 two of the KV cache as one, and of engines before V1, which count blocks.
 """
 
 from __future__ import annotations
 
-import os
 import re
-import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -21,14 +19,12 @@ from entrypoints.core.units import GIB
 if TYPE_CHECKING:
     from entrypoints.core.records import ServePlan, Use
 
-MEASURED_VARIABLE = "DRYDOCK_MEASURED"
-"""Environment variable with the path of the file that vLLM's processes append to."""
 KEPT = "measured-memory.json"
 """File in the cache with the last comparison; `facts --record` includes it."""
 RECORDED_AS = f"/cache/{KEPT}"
 """Path in a recorded host, wherever the cache is."""
 _AT_MOST = 1 << 16
-"""Bytes of either file."""
+"""Bytes of the file."""
 
 _NUMBER = r"([0-9][0-9.]{0,15})"
 _WEIGHTS = re.compile(rf"Model loading took {_NUMBER} GiB")
@@ -50,31 +46,6 @@ class Measured(NamedTuple):
     cache: float | None = None
     tokens: int | None = None
     """Of one engine's KV cache, in sequences of the longest length."""
-
-
-class MeasuredFile:
-    """The file that vLLM's processes append to; without a folder for it, nothing is measured."""
-
-    def __init__(self, env: Mapping[str, str]) -> None:
-        folder = env.get("TMPDIR") or "/tmp"  # noqa: S108 - the container's own
-        self.path = f"{folder}/drydock-measured-{os.getpid()}-{time.time_ns()}"
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        try:
-            os.close(os.open(self.path, flags, 0o600))
-        except OSError:
-            self.path = ""
-
-    def take(self) -> Measured:
-        """Return what was measured, and remove the file."""
-        if not self.path:
-            return Measured()
-        try:
-            text = read_bounded(self.path, _AT_MOST).decode(errors="replace")
-        except OSError:
-            text = ""
-        with suppress(OSError):
-            os.unlink(self.path)
-        return parse_lines(text)
 
 
 def parse_lines(text: str) -> Measured:

@@ -34,7 +34,17 @@ from entrypoints.core.errors import (
     EntrypointError,
 )
 from entrypoints.host.processes import list_children
-from entrypoints.serve.exit_status import TEARDOWN, TELL, End, Stop, lost_stop, requested_end, stop_at, unexpected_end
+from entrypoints.serve.exit_status import (
+    TEARDOWN,
+    TELL,
+    End,
+    Stop,
+    lost_stop,
+    refused_end,
+    requested_end,
+    stop_at,
+    unexpected_end,
+)
 from entrypoints.serve.job import FOREVER, STOPS, TAKEN, Say, ServeJob, in_background, send_signal
 from entrypoints.serve.phases import READY, get_phase, is_ready, measure_phases
 
@@ -275,6 +285,7 @@ class Supervisor:
         lost_requests = stop is not None and stop.drains and not state.idle and not ended_by_us
         if stop is None or lost_requests or (state.lost and stop.cause == state.lost):
             until_ready, ready, prints = self._job.until_ready, self._announced, self._job.prints
-            return unexpected_end(passed, state, limits, until_ready=until_ready, ready=ready, prints=prints)
+            end = unexpected_end(passed, state, limits, until_ready=until_ready, ready=ready, prints=prints)
+            return refused_end(end, self._job.refusal()) if end.failed else end
         cut = self._killed or (self._terminated_at is not None and stop.cut_at <= self._terminated_at)
         return requested_end(stop, passed, state, limits, cut=cut)

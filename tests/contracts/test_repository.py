@@ -63,6 +63,7 @@ def test_a_rehearsal_imports_vllm_and_nothing_else_of_the_image_side(path: Path)
     roots = {module.partition(".")[0] for module in modules}
     assert roots <= {*sys.stdlib_module_names, "entrypoints", "torch", "vllm"}
     assert {module for module in modules if module.startswith("entrypoints.")} <= {
+        "entrypoints.plugin.drydock_plugin.supervisor_report",
         "entrypoints.rehearsal",
         "entrypoints.rehearsal.answers",
         "entrypoints.rehearsal.replacements",

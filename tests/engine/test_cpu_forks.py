@@ -13,6 +13,7 @@ from docker.models.containers import Container
 
 from drydock.build import build
 from drydock.prove import demo
+from tests.support.started_containers import count_imports
 
 pytestmark = [pytest.mark.proves("cpu-vllm0.32", "hardware"), pytest.mark.slow]
 
@@ -58,11 +59,6 @@ def features(container: Container) -> dict[str, Any]:
         "tool": post(container, "chat/completions", question | tool_choice)["message"]["tool_calls"][0]["function"],
         "metrics": metrics,
     }
-
-
-def imports_of(module: str, logs: str) -> int:
-    """Count the processes that imported a module, from what PYTHONPROFILEIMPORTTIME makes Python say."""
-    return len(re.findall(rf"^import time: .*\| {{0,200}}{module}$", logs, re.MULTILINE))
 
 
 ALLOWED = """
@@ -111,7 +107,7 @@ def by_method(built: build.Built, model: Path) -> dict[str, Seen]:
 
 def test_pytorch_and_vllm_are_imported_once(by_method: dict[str, Seen]) -> None:
     counts = {
-        method: [imports_of(name, observation.logs) for name in ("torch", "vllm")]
+        method: [count_imports(name, observation.logs) for name in ("torch", "vllm")]
         for method, observation in by_method.items()
     }
 
@@ -125,8 +121,8 @@ def test_inductors_lowerings_are_not_imported_and_what_clients_use_works_without
     fork, spawn = by_method["fork"], by_method["spawn"]
 
     kernels = "torch._inductor.kernel"  # which the lowerings import; an import that is refused is said too
-    assert imports_of(kernels, fork.logs) == 0
-    assert imports_of(kernels, spawn.logs) >= 1
+    assert count_imports(kernels, fork.logs) == 0
+    assert count_imports(kernels, spawn.logs) >= 1
     assert fork.features == spawn.features
     assert fork.features["tool"]["name"] == "weather"
 

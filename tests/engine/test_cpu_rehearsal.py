@@ -1,4 +1,4 @@
-"""`plan --rehearse` in the CPU image, for a machine and for a topology; and a gpt-oss that starts without a network."""
+"""What vLLM takes and refuses in the CPU image: `plan --rehearse`, also of a topology, and `serve`; and a gpt-oss."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from drydock.config.project_choice import DRYDOCK
 from drydock.core.paths import ROOT
 from drydock.topology import rehearsal
 from drydock.topology.planned_file import plan_topology_file
-from tests.support.started_containers import run_container, start_container
+from entrypoints.core.errors import REFUSED
+from tests.support.started_containers import count_imports, run_container, start_container
 
 pytestmark = [pytest.mark.proves("cpu-vllm0.32", "packages"), pytest.mark.timeout(600)]
 
@@ -92,6 +93,52 @@ def test_vllm_takes_the_plan_of_a_topologys_node(built: build.Built, model: Path
     answers = list(rehearsal.rehearse_topology(DRYDOCK, plan, file, str(model)))
 
     assert [(answer.node, answer.rank, answer.outcome) for answer in answers] == [("one", 0, "constructed")]
+
+
+@pytest.fixture(scope="module")
+def gptq(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a model whose configuration says that its weights are quantised by GPTQ."""
+    folder = tmp_path_factory.mktemp("models") / "gptq"
+    shutil.copytree(model, folder)
+    file = folder / "config.json"
+    quantised = {"quant_method": "gptq", "bits": 4, "group_size": 128, "desc_act": False, "sym": True}
+    file.write_text(json.dumps({**json.loads(file.read_text()), "quantization_config": quantised}))
+    return folder
+
+
+OVERRULED = ("compilation-config", "optimization-level", "decode-context-parallel-size", "dtype", "quantization")
+TAKEN = tuple(word for option in OVERRULED for word in ("--vllm-accepts", f"--{option}"))
+"""Lets `serve` start what the plan's own rules would refuse."""
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("--compilation-config", '{"mode":7}', *TAKEN), "CompilationConfig mode Input should be 0, 1, 2 or 3"),
+        (("-O4", *TAKEN), "optimization_level Input should be 0, 1, 2 or 3"),
+        (("--decode-context-parallel-size", "3", *TAKEN), "tp_size=1 must be divisible by dcp_size=3."),
+        (("--dtype", "banana", *TAKEN), "argument --dtype: invalid choice: 'banana'"),
+        (("--quantization", "awq", *TAKEN), "Quantization method specified in the model config (gptq) does not match"),
+        (("--quantization", "gptq", "--hf-overrides", '{"hidden_act":"relu"}'), "Unsupported activation: relu."),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
+)
+def test_what_the_plan_takes_and_vllm_refuses_ends_in_vllms_words_before_weights_are_read(
+    built: build.Built, gptq: Path, words: tuple[str, ...], sentence: str
+) -> None:
+    options: dict[str, Any] = {"volumes": [(str(gptq), "/models/gptq", "ro")], "network_mode": "none"}
+    plan = run_container(built.image, "plan", "--model", "/models/gptq", *words, **options)
+    assert plan.code == 0, plan.stderr
+    ran = run_container(
+        built.image, "serve", "--model", "/models/gptq", *words, env={"PYTHONPROFILEIMPORTTIME": "1"}, **options
+    )
+
+    error = ran.stderr[ran.stderr.rindex("drydock: ") :]
+    assert ran.code == REFUSED, ran.stderr[-2000:]
+    assert error.startswith("drydock: vLLM 0.32.0 refuses this command: ")
+    assert sentence in error
+    assert count_imports("vllm", ran.stderr) == 1
+    assert "Loading safetensors" not in ran.stderr
 
 
 @pytest.fixture

@@ -17,8 +17,10 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from types import FunctionType
 from typing import Any, NamedTuple
 
 MODEL = "stub"
@@ -38,6 +40,8 @@ class Behaviour(NamedTuple):
     """How much more likely another token is in prefill."""
     dies_with: int = -1
     """Exit code at the start; -1 for staying."""
+    refuses: str = ""
+    """Raises this sentence in the function in which vLLM checks its configuration."""
     ignores_sigterm: bool = False
     orphan: str = ""
     """Leave a process of a session of its own behind, and write its pid to this file."""
@@ -265,10 +269,27 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--host", default="")
     parser.add_argument("--port", type=int, default=0)
     parser.add_argument("--uds")
+    parser.add_argument("--dtype", choices=("auto", "float32"))
     parser.add_argument("--api-key", default=os.environ.get("VLLM_API_KEY", ""))
     parser.add_argument("--ssl-certfile")
     parser.add_argument("--shutdown-timeout", type=float, default=0.0)
     return parser.parse_known_args()[0]
+
+
+def create_engine_config(error: Exception, cause: Exception | None = None) -> None:
+    raise error from cause
+
+
+def of_vllm(function: Any, module: str = "vllm.engine.arg_utils") -> Callable[..., None]:
+    """Return a function as one of a module of vLLM."""
+    return FunctionType(function.__code__, {"__name__": module}, argdefs=function.__defaults__)
+
+
+def start_processes() -> None:
+    if BEHAVIOUR.orphan:
+        leave_an_orphan(BEHAVIOUR.orphan)
+    if BEHAVIOUR.maps:
+        map_weights(BEHAVIOUR.maps)
 
 
 def leave_an_orphan(note: str) -> None:
@@ -330,12 +351,11 @@ def main() -> int:
     if BEHAVIOUR.dies_with >= 0:
         sys.stderr.write("stub: RuntimeError: the model is broken\n")
         return BEHAVIOUR.dies_with
+    if BEHAVIOUR.refuses:
+        of_vllm(create_engine_config)(ValueError(BEHAVIOUR.refuses))
     if BEHAVIOUR.ignores_sigterm:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    if BEHAVIOUR.orphan:
-        leave_an_orphan(BEHAVIOUR.orphan)
-    if BEHAVIOUR.maps:
-        map_weights(BEHAVIOUR.maps)
+    start_processes()
     time.sleep(BEHAVIOUR.delay)
     while BEHAVIOUR.waits_for and not Path(BEHAVIOUR.waits_for).exists():
         time.sleep(0.01)

@@ -2,7 +2,7 @@
 
 vLLM 0.32 stops its renderer first and goes on accepting requests, which then fail with 500 "cannot schedule new
 futures after shutdown" (v1/engine/async_llm.py). The guard (guard.py), which vLLM loads, passes requests on to it; the
-supervisor creates the file that DRYDOCK_DRAINING names (serve/draining.py). Without that variable, nothing changes.
+supervisor creates the file that DRYDOCK_DRAINING names (serve/plugin_files.py). Without that variable, nothing changes.
 """
 
 from __future__ import annotations

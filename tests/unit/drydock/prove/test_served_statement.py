@@ -11,7 +11,7 @@ from drydock.core.errors import UntrustedError
 from drydock.model.record import dump_record
 from drydock.prove import served_statement
 from drydock.prove.served_statement import Served, ServedSubject
-from entrypoints.plugin.drydock_plugin import memory_report
+from entrypoints.plugin.drydock_plugin import supervisor_report
 from tests.support.hosts import expect
 
 DIGEST, OTHER = f"sha256:{'a' * 64}", f"sha256:{'b' * 64}"
@@ -146,7 +146,7 @@ def test_lines_on_memory_are_taken_without_times_and_processes() -> None:
         "GPU KV cache size: 1,024 tokens",
     )
     assert len(served_statement.find_memory_lines(log * 1000)) == served_statement.MEMORY_LINES
-    assert served_statement.MEMORY_MARKS == memory_report.MARKS
+    assert served_statement.MEMORY_MARKS == supervisor_report.MARKS
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from drydock.core.paths import ROOT
-from entrypoints.serve.draining import DRAINING_VARIABLE, DrainFile
+from entrypoints.serve.plugin_files import DRAINING_VARIABLE, DrainFile
 from tests.support.patterns import load_file
 
 PATH = ROOT / "entrypoints" / "plugin" / "drydock_plugin" / "draining.py"

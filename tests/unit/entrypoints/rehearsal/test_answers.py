@@ -10,15 +10,9 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 
+from entrypoints.plugin.drydock_plugin.supervisor_report import LONGEST, describe_error, list_error_causes
 from entrypoints.rehearsal import classes
-from entrypoints.rehearsal.answers import (
-    LONGEST,
-    answer_all,
-    answer_question,
-    describe_error,
-    explain_failure,
-    list_error_causes,
-)
+from entrypoints.rehearsal.answers import answer_all, answer_question, explain_failure
 
 PYDANTIC = """1 validation error for VllmConfig
   Value error, Total number of attention heads (32) must be divisible by tensor parallel size (3). [type=value_error, input_value=ArgsKwargs((), {'model_co...), input_type=ArgsKwargs]

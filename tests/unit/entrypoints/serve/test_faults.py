@@ -12,10 +12,11 @@ from pathlib import Path
 
 import pytest
 
+from drydock.core.paths import ROOT
 from entrypoints.core import errors
 from entrypoints.host.processes import is_running
 from entrypoints.plan.guard_settings import NAME
-from entrypoints.serve.draining import DrainFile
+from entrypoints.serve.plugin_files import DrainFile
 from tests.support.ports import free_port
 from tests.support.running_server import Run, Running, get
 
@@ -199,6 +200,35 @@ def test_the_last_line_names_the_end(run: Run) -> None:
     assert last_line(server) == (
         "drydock: ended with exit code 3: vLLM exited with 3 in phase import, without being asked to stop"
     )
+
+
+PLUGIN = {"PYTHONPATH": str(ROOT / "entrypoints" / "plugin")}
+
+
+@pytest.mark.parametrize(
+    ("stub", "flags", "words"),
+    [
+        ({"refuses": "tp_size=3 is too much, api_key=abc"}, (), "tp_size=3 is too much, api_key=<redacted>"),
+        ({}, ("--dtype", "banana"), "argument --dtype: invalid choice: 'banana' (choose from "),
+    ],
+    ids=["configuration", "command line"],
+)
+def test_what_vllm_refuses_is_said_once_in_its_own_words(
+    run: Run, stub: dict[str, str], flags: tuple[str, ...], words: str
+) -> None:
+    server = run(stub=stub, flags=flags, plan_env=PLUGIN)
+    assert server.exit_code() == errors.REFUSED
+    after = server.said().partition("vLLM is process ")[2].partition("\n")[2]
+    assert after.startswith(f"vLLM 0.0 refuses this command: {words}"), after
+    assert after.endswith("\n\nhint: change what vLLM names; the reasons above say who set it\n")
+
+
+def test_a_refusal_is_no_reason_to_repeat_a_start_without_its_caches(run: Run, tmp_path: Path) -> None:
+    cache = str(tmp_path / "cache")
+    assert run(verb="warm", stub={"compiles": True}, cache=cache).exit_code() == errors.OK
+    server = run(stub={"compiles": True, "refuses": "a dtype"}, cache=cache, plan_env=PLUGIN)
+    assert server.exit_code() == errors.REFUSED
+    assert server.said().count("cache hit") == 1
 
 
 def test_a_vllm_that_only_printed_its_help_is_a_success(run: Run) -> None:

@@ -12,13 +12,13 @@ from entrypoints.core.units import GIB
 from entrypoints.serve.measured import (
     KEPT,
     Measured,
-    MeasuredFile,
     as_document,
     describe_difference,
     keep_document,
     parse_lines,
     read_kept,
 )
+from entrypoints.serve.plugin_files import ReportFile
 
 # llm-d-incubation/llm-d-planner@d3121e0, google-gemma-3-27b-it--h100-80gb--tp1pp1dp1--8192.log
 VLLM_019 = """Model loading took 51.45 GiB memory and 168.6 seconds
@@ -84,20 +84,19 @@ def test_what_is_not_planned_or_not_measured_is_no_difference() -> None:
 
 
 def test_the_file_is_made_for_vllm_and_removed_when_it_is_read(tmp_path: Path) -> None:
-    file = MeasuredFile({"TMPDIR": str(tmp_path)})
+    file = ReportFile({"TMPDIR": str(tmp_path)})
     Path(file.path).write_text(CPU_032)
 
     assert Path(file.path).stat().st_mode & 0o777 == 0o600
-    assert file.take().tokens == 186_368
+    assert file.take() == CPU_032
     assert not list(tmp_path.iterdir())
-    assert file.take() == Measured()
+    assert file.take() == ""
 
 
-def test_without_a_folder_nothing_is_measured() -> None:
-    file = MeasuredFile({"TMPDIR": "/proc/none"})
+def test_without_a_folder_nothing_is_reported() -> None:
+    file = ReportFile({"TMPDIR": "/proc/none"})
 
-    assert file.path == ""
-    assert file.take() == Measured()
+    assert (file.path, file.take()) == ("", "")
 
 
 @pytest.mark.parametrize(
