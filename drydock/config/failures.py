@@ -26,14 +26,14 @@ def read_failures(project: Project, accelerator: str = "") -> Failures:
 
 
 def failures_text(project: Project, accelerator: str) -> str:
-    """Return the same as JSON, for an image. It is not made again while no file has changed: rows share it."""
+    """Return the same as JSON, for an image, with those of the other accelerators apart.
+
+    It is not made again while no file has changed: rows share it.
+    """
     host = tuple(path.read_bytes() for path in project.list_layer_files(HOST))
-    return _make_failures_text(
-        project,
-        _read_failure_files(project, "templates"),
-        _read_failure_files(project, f"templates/{accelerator}"),
-        host,
-    )
+    folders = sorted({path.parent.name for path in project.glob("templates/*/failures.yaml")})
+    every_file = tuple((folder, _read_failure_files(project, f"templates/{folder}")) for folder in folders)
+    return _make_failures_text(project, accelerator, _read_failure_files(project, "templates"), every_file, host)
 
 
 class _Files(NamedTuple):
@@ -53,9 +53,32 @@ def _read_failure_files(project: Project, folder: str) -> _Files:
 
 
 @lru_cache(maxsize=32)
-def _make_failures_text(project: Project, common: _Files, accelerator_files: _Files, host: tuple[bytes, ...]) -> str:
-    failures = dump_record(_merge_failures(project, common, accelerator_files))
-    return format_json({**failures, "findings": _describe_findings_elsewhere(project, host)})
+def _make_failures_text(
+    project: Project,
+    accelerator: str,
+    common: _Files,
+    every_file: tuple[tuple[str, _Files], ...],
+    host: tuple[bytes, ...],
+) -> str:
+    own = _merge_failures(project, common, dict(every_file).get(accelerator, _NO_FILES))
+    others = {folder: _merge_failures(project, common, files) for folder, files in every_file if folder != accelerator}
+    foreign = {
+        name: {**dump_record(failure), "accelerator": folder}
+        for folder, known in others.items()
+        for name, failure in known.failures.items()
+        if name not in own.failures
+    }
+    languages = {language for known in (own, *others.values()) for language in known.translations}
+    translations = {
+        language: {
+            text: words
+            for known in (*others.values(), own)
+            for text, words in known.translations.get(language, {}).items()
+        }
+        for language in sorted(languages)
+    }
+    elsewhere = _describe_findings_elsewhere(project, host)
+    return format_json({**dump_record(own), "foreign": foreign, "translations": translations, "findings": elsewhere})
 
 
 @lru_cache(maxsize=2)
@@ -88,6 +111,7 @@ def _describe_retired(entries: list[Retired]) -> FindingElsewhere:
     return FindingElsewhere(text=f"an older drydock said: {meanings}", remediation=remediation, source=HOST)
 
 
+@lru_cache(maxsize=32)
 def _merge_failures(project: Project, common: _Files, accelerator_files: _Files) -> Failures:
     shared = [_merge_shared_files(project, common)] if common.names else []
     return validate_document(

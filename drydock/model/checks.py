@@ -198,6 +198,7 @@ def _check_searchable(pattern: str) -> str:
 
 
 Pattern = Annotated[Line, AfterValidator(_check_searchable)]
+FailureName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]+(-[a-z0-9]+)*$")]
 
 
 class Failure(Record):
@@ -210,6 +211,8 @@ class Failure(Record):
     """Exit codes that mean it."""
     kind: Literal["cause", "consequence", "note"] = "cause"
     """`explain` shows causes first. A consequence only repeats that something failed; a healthy start has notes too."""
+    explains: tuple[FailureName, ...] = ()
+    """Names of failures that are moot in a log with this one: it is why they happened, so they are not shown."""
     cause: Line = Field(description="Required: what is the matter, one or two sentences.")
     remedy: Line = Field(description="Required: what to do about it, with the command or setting.")
     check: FindingId | None = None
@@ -218,9 +221,6 @@ class Failure(Record):
     """Where the remedy is applied: on the host, or in the options of the container."""
     source: Annotated[str, StringConstraints(pattern=r"^(https://[^\s<>()]+|docs/[a-z0-9/.#-]+)$")]
     """Address of the vendor's page, issue or file that it is from, or a page of ours."""
-
-
-FailureName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]+(-[a-z0-9]+)*$")]
 
 
 class FindingElsewhere(Record):

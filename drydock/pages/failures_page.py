@@ -35,8 +35,10 @@ _LABELS = {
     docker logs CONTAINER 2>&1 | docker run --rm -i IMG explain -
 
 `explain` finds what a line of a log or an exit code shows among {count} known failures, those of its image's
-accelerator and of any: causes first, then what follows from them, then notes. It reads the whole log on standard input
-or in a file (`explain FILE`), and needs no device. The exit code is 13 if it knows nothing.
+accelerator and of any: causes first, then what follows from them, then notes. What another cause of the log explains is
+left out. Where none of these is a cause it looks among the other accelerators' failures, and says whose it found. It
+reads the whole log on standard input or in a file (`explain FILE`), and needs no device. The exit code is 13 if it
+knows nothing.
 
 This page has the {shown} that `check` can tell before the start, with the finding that tells it. Every other one is in
 `templates/failures.yaml` and `templates/<accelerator>/failures.yaml`, from which `./inv docs` writes this page.
@@ -54,7 +56,9 @@ This page has the {shown} that `check` can tell before the start, with the findi
     docker logs CONTAINER 2>&1 | docker run --rm -i IMG explain -
 
 `explain` 根据一行日志或退出码，在 {count} 个已知故障中查找：镜像所属加速器的，以及所有加速器共有的。
-先列原因，再列后果，最后列提示。它读取标准输入或文件（`explain FILE`）中的整个日志，不需要设备。
+先列原因，再列后果，最后列提示；日志中另一个原因已能解释的不再列出。
+其中没有原因时，再在其他加速器的故障中查找，并说明属于哪种加速器。
+它读取标准输入或文件（`explain FILE`）中的整个日志，不需要设备。
 没有已知条目时退出码为 13。加上 `--lang zh`，输出为中文。
 
 本页列出 `check` 可在启动前报告的 {shown} 个故障及其检查项。其余故障在 `templates/failures.yaml` 和

@@ -2,7 +2,8 @@
 
 A failure is data of the image: failures.json, made of templates/failures.yaml and the accelerator's own file. Its
 patterns are plain text in which * stands for any text. The pieces are searched one after the other, so no line makes
-the search slow. Causes come first, in the order of the log; then what follows from them, then notes.
+the search slow. Causes come first, in the order of the log; then what follows from them, then notes. A failure that
+another one of the log explains is left out. Where no cause is found, those of other accelerators are looked for.
 """
 
 from __future__ import annotations
@@ -63,6 +64,8 @@ class Match(NamedTuple):
     """The finding that tells it before; empty for none."""
     source: str
     """An address or a manual; empty if it is a file of ours, which is not where the image is."""
+    accelerator: str
+    """Whose failure it is; empty for one of this image or of any."""
 
 
 class _Hit(NamedTuple):
@@ -86,8 +89,8 @@ def add_failures(profile: dict[str, Any], failure_data: Mapping[str, Any]) -> di
         language: {**words, **failure_data.get("translations", {}).get(language, {})}
         for language, words in (profile.get("translations") or {}).items()
     }
-    findings = {"elsewhere": failure_data.get("findings", {})}
-    return {**profile, **findings, "failures": failure_data.get("failures", {}), "translations": texts}
+    parts = {name: failure_data.get(name, {}) for name in ("failures", "foreign")}
+    return {**profile, "elsewhere": failure_data.get("findings", {}), **parts, "translations": texts}
 
 
 def explain_log(text: str, profile: Mapping[str, Any]) -> tuple[Match, ...]:
@@ -96,10 +99,13 @@ def explain_log(text: str, profile: Mapping[str, Any]) -> tuple[Match, ...]:
     Each kind in the order of its lines.
     """
     whole = _expand_exit_code(clean_log(text).strip())
-    texts = _find_texts(profile)
+    texts, foreign = _find_texts(profile), profile.get("foreign") or {}
     hits = [hit for hit in _choose_hits(_find_hits(whole, profile)) if hit.id in texts]
+    if not any(hit.kind == CAUSE for hit in hits):
+        hits += _find_foreign_hits(whole, foreign, hits)
+    hits = _drop_explained(hits, {**foreign, **profile["failures"]})
     hits.sort(key=lambda hit: (KINDS.index(hit.kind), hit.start, hit.at))
-    return tuple(_make_match(hit, whole, texts[hit.id]) for hit in hits)
+    return tuple(_make_match(hit, whole, texts[hit.id], foreign) for hit in hits)
 
 
 def find_ids(text: str) -> tuple[str, ...]:
@@ -134,7 +140,7 @@ def _find_texts(profile: Mapping[str, Any]) -> dict[str, tuple[str, str, str, st
     findings = {**profile.get("elsewhere", {}), **checks, **profile["findings"]}
     failures = {
         name: (entry["cause"], entry["remedy"], entry["check"] or "", entry["source"])
-        for name, entry in profile["failures"].items()
+        for name, entry in {**profile.get("foreign", {}), **profile["failures"]}.items()
     }
     return failures | {name: _tell_finding(entry) for name, entry in findings.items()}
 
@@ -150,17 +156,34 @@ def _tell_finding(finding: Mapping[str, str]) -> tuple[str, str, str, str]:
 def _find_hits(text: str, profile: Mapping[str, Any]) -> Iterator[_Hit]:
     exits: dict[int, list[tuple[str, str]]] = {}
     for name, failure in profile["failures"].items():
-        kind = failure.get("kind", CAUSE)
-        for pattern in failure["patterns"]:
-            pieces = pattern.split("*")
-            for start, at in islice(_find_lines(text, pieces), _OCCURRENCES):
-                yield _make_hit(text, start, at, name, kind, sum(map(len, pieces)))
         for code in failure["exits"]:
-            exits.setdefault(code, []).append((name, kind))
+            exits.setdefault(code, []).append((name, failure.get("kind", CAUSE)))
+    yield from _find_pattern_hits(text, profile["failures"])
     yield from _find_exits(text, exits)
     for match in islice(_FINDING.finditer(text), 1000):
         start = text.rfind("\n", 0, match.start()) + 1
         yield _make_hit(text, start, match.start(), match[0], CAUSE, _OF_FINDING)
+
+
+def _find_pattern_hits(text: str, failures: Mapping[str, Any]) -> Iterator[_Hit]:
+    for name, failure in failures.items():
+        for pattern in failure["patterns"]:
+            pieces = pattern.split("*")
+            for start, at in islice(_find_lines(text, pieces), _OCCURRENCES):
+                yield _make_hit(text, start, at, name, failure.get("kind", CAUSE), sum(map(len, pieces)))
+
+
+def _find_foreign_hits(text: str, foreign: Mapping[str, Any], hits: Iterable[_Hit]) -> list[_Hit]:
+    """Return failures of other accelerators: their causes alone where the image's own failures explain other lines."""
+    own_lines = {hit.start for hit in hits}
+    foreign_hits = (hit for hit in _find_pattern_hits(text, foreign) if hit.start not in own_lines)
+    return [hit for hit in _choose_hits(foreign_hits) if hit.kind == CAUSE or not own_lines]
+
+
+def _drop_explained(hits: list[_Hit], failures: Mapping[str, Any]) -> list[_Hit]:
+    """Leave out the failures of which a cause of the log says why they happened."""
+    explained = {name for hit in hits if hit.kind == CAUSE for name in failures.get(hit.id, {}).get("explains", ())}
+    return [hit for hit in hits if hit.id not in explained]
 
 
 _OF_FINDING = 1 << 20
@@ -236,10 +259,11 @@ def _choose_most_specific(hits: list[_Hit]) -> Iterator[_Hit]:
 # --- what is shown --------------------------------------------------------------------------------------------------
 
 
-def _make_match(hit: _Hit, text: str, texts: tuple[str, str, str, str]) -> Match:
+def _make_match(hit: _Hit, text: str, texts: tuple[str, str, str, str], foreign: Mapping[str, Any]) -> Match:
     cause, remedy, check, source = texts
     line = _shorten_line(text, hit.start, hit.at)
-    return Match(hit.id, hit.kind, line, cause, remedy, check, "" if _OURS.match(source) else source)
+    accelerator = foreign[hit.id]["accelerator"] if hit.id in foreign else ""
+    return Match(hit.id, hit.kind, line, cause, remedy, check, "" if _OURS.match(source) else source, accelerator)
 
 
 def _shorten_line(text: str, start: int, at: int) -> str:
@@ -267,6 +291,9 @@ def _format_match(match: Match, words: Words, *, follows: bool) -> str:
 
 def _list_match_details(match: Match, words: Words) -> tuple[str, ...]:
     return (
+        translate_phrase(words, "of accelerator {}, not of this image's:", match.accelerator)
+        if match.accelerator
+        else "",
         match.cause,
         translate_phrase(words, "what to do: {}", match.remedy),
         translate_phrase(words, "`check` tells it before: {}", match.check) if match.check else "",

@@ -12,7 +12,7 @@ ENGLISH = "en"
 LANG = "--lang"
 LOCALE = ("LC_ALL", "LC_MESSAGES", "LANG")
 """The first of these variables that is set names the language (POSIX, 8.2)."""
-_PARTS = ("checks", "findings", "settings", "caches", "recommended", "run", "failures")
+_PARTS = ("checks", "findings", "settings", "caches", "recommended", "run", "failures", "foreign")
 _SHOWN = ("text", "passed", "remediation", "because", "cause", "remedy")
 
 HOLE = re.compile(r"\{\d?\}")

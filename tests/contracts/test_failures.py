@@ -66,6 +66,28 @@ def test_a_page_of_ours_that_is_a_source_exists() -> None:
     assert [name for name in sorted(ours) if not (ROOT / name).is_file()] == []
 
 
+def test_what_an_entry_explains_exists_and_does_not_explain_it_in_turn() -> None:
+    for image_profile in PROFILES.values():
+        failures = image_profile["failures"]
+        wrong = {
+            (name, other_name)
+            for name, failure in failures.items()
+            for other_name in failure["explains"]
+            if name in failures.get(other_name, {"explains": (name,)})["explains"]
+        }
+        assert wrong == set()
+
+
+def test_no_two_accelerators_have_an_entry_of_the_same_name() -> None:
+    common = PROFILES["router"]["failures"]
+    owners: dict[str, set[str]] = {}
+    for accelerator, image_profile in PROFILES.items():
+        for name in image_profile["failures"].keys() - common.keys():
+            owners.setdefault(name, set()).add(accelerator)
+
+    assert {name: names for name, names in owners.items() if len(names) > 1} == {}
+
+
 def test_an_entry_names_a_line_or_an_exit_code() -> None:
     def empty(failure: dict[str, Any]) -> bool:
         return not (failure["patterns"] or failure["exits"])
@@ -91,7 +113,8 @@ def test_no_pattern_is_in_the_symptom_of_another_entry() -> None:
         for image_profile in PROFILES.values()
         for name, failure in image_profile["failures"].items()
         for other_name, entry in image_profile["failures"].items()
-        if other_name not in (name, *GENERIC) and _matches_alone(failure["symptom"], other_name, entry, image_profile)
+        if other_name not in (name, *GENERIC, *failure["explains"])
+        and _matches_alone(failure["symptom"], other_name, entry, image_profile)
     ]
 
     assert sorted(set(wrong)) == []
@@ -133,8 +156,10 @@ OF_OTHER_PROGRAMS = {
     "--flag",
     "--update",
     "--help",
+    "--library-search-path",
+    "--version",
 }
-"""Of docker, kubectl, systemctl, rocm-smi, wsl and setvars.sh; `--flag` stands for any."""
+"""Of docker, podman, kubectl, systemctl, rocm-smi, nvidia-ctk, wsl and setvars.sh; `--flag` stands for any."""
 
 
 def test_what_a_remedy_says_about_vllm_exists() -> None:

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
-from drydock.config.failures import read_failures
+from drydock.config.failures import failures_text
 from drydock.config.project_choice import DRYDOCK
-from drydock.model.record import dump_record
 from entrypoints.checks.symptoms import add_failures, explain_log
 from tests.support.sample import KNOWN, PROFILE
 
 ACCELERATORS = ("cuda", "rocm", "ascend", "neuron", "tpu", "habana", "xpu", "cpu", "enflame")
 PROFILES: dict[str, dict[str, Any]] = {
-    name: add_failures(PROFILE | {"findings": KNOWN}, dump_record(read_failures(DRYDOCK, name)))
-    for name in ACCELERATORS
+    name: add_failures(PROFILE | {"findings": KNOWN}, json.loads(failures_text(DRYDOCK, name))) for name in ACCELERATORS
 }
 
 

@@ -90,6 +90,259 @@ def test_a_line_of_a_public_report_has_one_cause(accelerator: str, line: str, ca
     assert explain_causes(line, accelerator) == [cause]
 
 
+KNOWN_LINES = """
+rocm rocm-no-gpu rocBLAS error: Could not initialize Tensile host: No devices found
+rocm rocm-no-gpu error:Could not initialize Tensile host: No devices found
+rocm rocm-no-gpu Unable to open /dev/kfd read-write: Permission denied
+rocm rocm-no-gpu Unable to open /dev/kfd read-write: Operation not permitted
+rocm rocm-no-gpu Either run ollama as root, or add you to the render group. open /dev/kfd: permission denied
+rocm rocm-kfd-refuses Unable to open /dev/kfd read-write: Invalid argument
+rocm rocm-kfd-refuses Unable to open /dev/kfd read-write: Cannot allocate memory
+rocm rocm-out-of-resources hsa api call failure: HSA_STATUS_ERROR_OUT_OF_RESOURCES: The runtime failed to allocate
+rocm rocm-amdsmi AmdSmiLibraryException: Error code: 14 | AMDSMI_STATUS_FILE_ERROR
+rocm rocm-driver-not-loaded Unable to get devices, driver not initialized (amdgpu not found in modules)
+rocm rocm-hardware-exception RuntimeError: HIP error: hipErrorLaunchFailure
+rocm rocm-hardware-exception torch.AcceleratorError: HIP error: unspecified launch failure
+cuda cuda-host-libraries nvidia-container-cli: initialization error: load library failed: libnvidia-ml.so.1: cannot open
+cuda cuda-host-driver nvidia-container-cli: initialization error: nvml error: driver not loaded: unknown
+cuda cuda-host-driver NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.
+cuda cuda-driver-no-answer nvidia-container-cli: initialization error: driver error: failed to process request
+cuda cuda-driver-no-answer nvidia-container-cli: detection error: nvml error: unknown error
+cuda cuda-toolkit-ldconfig nvidia-container-cli: ldcache error: process /sbin/ldconfig terminated with signal 9
+cuda cuda-toolkit-cgroup nvidia-container-cli: container error: cgroup subsystem devices not found: unknown
+cuda cuda-driver-in-image nvidia-container-cli: mount error: file creation failed: /x/libnvidia-ml.so.1: file exists
+cuda cuda-blocked-by-windows nvidia-container-cli: WSL environment detected but no adapters were found: unknown
+cuda cuda-cdi failed to inject devices: failed to stat CDI host device "/dev/dri/renderD129": no such file
+cuda cuda-cdi-not-made failed to generate CDI spec: failed to locate libcuda.so.535.183.06
+cuda cuda-cdi-not-known Error response from daemon: container create: stat nvidia.com/gpu=all: no such file or directory
+cuda cuda-driver-too-old nvidia-container-cli: requirement error: unsatisfied condition: cuda >= 9.0
+cuda cuda-wake-memory Call to wake_up method failed: CUDA Error: out of memory at <path>:163
+cuda cuda-wake-memory RuntimeError: CUDA Error: out of memory at /workspace/csrc/cumem_allocator.cpp:62
+cuda cuda-illegal-access RuntimeError: CUDA error: an illegal instruction was encountered
+cuda cuda-flashinfer-download flashinfer.jit: Downloading https://x/checksums.txt: attempt 1 failed: 403 Client Error
+cuda cuda-imex NCCL WARN MNNVL (cliqueSize 4) is available but not working on this system. Check the IMEX
+cuda home-not-writable InductorError: PermissionError: [Errno 13] Permission denied: '/.triton'
+cuda home-not-writable [rank1]: PermissionError: [Errno 13] Permission denied: '/.cache'
+cuda home-not-writable PermissionError: [Errno 13] Permission denied: '/app/engine/.triton'
+cuda home-not-writable PermissionError: [Errno 13] Permission denied: '/root/.cache/huggingface/token'
+cuda home-not-writable PermissionError: [Errno 13] Permission denied: '/home/appuser/.cache/huggingface'
+rocm temporary-folder-of-another Permission denied: '/tmp/tvm-debug-mode-tempdirs/1'
+cuda package-folder-not-writable [Errno 13] Permission denied: /usr/lib/python3.12/dist-packages/flashinfer_cubin/cubins
+cuda cache-not-writable There was a problem when trying to write in your cache folder (/x/.cache/huggingface/hub).
+cpu hub-xet-cut CAS service error : Error : single flight error: Real call failed: CasObjectError(InternalIOError
+cpu hub-xet-cut CAS service error : Error : result term data length 63574543 did not match expected value 67084736
+cpu hub-xet-disk RuntimeError: Data processing error: CAS service error : IO Error: Timer expired (os error 62)
+cpu hub-xet-refused reqwest::Error { kind: Status(403), url: \"https://transfer.xethub.hf.co/xorbs/default/d2
+cpu hub-file-left HfHubHTTPError: 416 Client Error: Range Not Satisfiable
+cpu hub-file-left 416 Client Error: Requested Range Not Satisfiable for url: https://cdn-lfs.huggingface.co/x
+cpu hub-connection HTTPSConnectionPool(host='cdn-lfs.huggingface.co', port=443): Read timed out.
+cpu hub-connection error sending request for url (https://transfer.xethub.hf.co/xorbs/default/63e4)
+cuda gloo-loopback Gloo connectFullMesh failed with [pair.cc:152] Connection refused, remote=[127.0.0.1]:38147 (rank=8,
+cuda gloo-loopback Warning: Unable to resolve hostname to a (local) address. Using the loopback address as fallback.
+cuda peer-unreachable [c10d] The client socket has failed to connect to any network address of (10.0.0.1, 48247).
+ascend peer-unreachable [c10d] The server socket on [::ffff:198.18.0.1]:43195 has timed out, will retry.
+cuda socket-warning [c10d] The hostname of the client socket cannot be retrieved. err=-3
+cuda ray-head-not-reached gcs_rpc_client.h:151: Failed to connect to GCS at address 192.168.2.40:6379 within 5 seconds.
+cuda ray-head-not-reached gcs_client.cc:348: Couldn't reconnect to GCS server.
+cuda ray-not-here Could not connect to socket /tmp/ray/session_2020-03-28/sockets/raylet
+cuda ray-versions-differ Exception: Version mismatch: The cluster was started with:
+cuda ray-node-lost The node with node id: 97 has been marked dead because the detector has missed too many heartbeats
+cuda ray-worker-slow Some workers of the worker process(75780) have not registered within the timeout.
+cuda terminated KeyboardInterrupt: terminated
+cuda worker-died Worker VllmWorkerProcess pid 3283517 died, exit code: -15
+xpu segmentation-fault VLLM::EngineCor[178864]: segfault at 18 ip 00007f638cc3aa57 sp 00007fff error 4 in libze
+cuda container-hook error running prestart hook #0: exit status 1, stdout: , stderr:
+rocm rdma-memory UCX ERROR ibv_reg_mr failed: Cannot allocate memory
+cuda rdma-memory UCX  ERROR ibv_exp_reg_mr(address=0xf1, length=6544) failed: Resource temporarily unavailable
+cuda rdma-gpu-memory UCX  ERROR Local protection error on mlx5_0:1/RoCE (synd 0x4 vend 0x51 hw_synd 0/2)
+cuda rdma-gpu-memory ib_mlx5_log.c:177  Local protection on mlx5_0:1/IB (synd 0x4 vend 0x51 hw_synd 0/2)
+cuda rdma-gpu-memory rc_verbs_iface.c:63   FATAL: send completion with error: local protection error
+cuda rdma-remote-memory UCX  ERROR Remote access error on mlx5_0:1/RoCE (synd 0x13 vend 0x88 hw_synd 0/0)
+cuda rdma-no-answer Transport retry count exceeded on mlx5_0:1/IB (synd 0x15 vend 0x81 hw_synd 0/0)
+cuda kv-peer-lost UCX  ERROR tcp_ep 0x3c502370 (state=CONNECTED): send(110) failed: Input/output error
+cuda kv-peer-lost nixlRemoteDisconnectError: NIXL_ERR_REMOTE_DISCONNECT
+cuda kv-peer-lost send completion[0] with error on rdmap132s0/0x55cf: Work Request Flushed Error, vendor_err 0x1
+cuda nixl-handshake NIXL transfer failure: handshake_setup_failed | Context: {'failure_type': 'handshake_setup_failed'
+cuda ucx-of-another-package UCX  WARN  UCP version is incompatible, required: 1.18, actual: 1.12 (release 1)
+cuda mooncake-no-card topology.cpp:71] No RDMA devices found, check your device installation
+cuda mooncake-failed store_py.cpp:367] Put operation failed with error: TRANSFER_FAIL
+cuda mooncake-metadata Unable to find metadata storage plugin etcd with conn string: etcd://10.0.0.103:2379
+cuda nccl-after-failure Some NCCL operations have failed or timed out. Due to the asynchronous nature of CUDA kernels,
+cuda nccl-monitor-port ras/client_support.cc:160 NCCL WARN Call to bind failed: Address already in use
+cuda nccl-no-rdma transport/net_ib.cc:149 NCCL WARN NET/IB : Unable to open device mlx5_59
+cuda nccl-other-program misc/socket.cc:441 NCCL WARN socketFinalizeAccept: wrong type 4 != 3
+cuda nccl-network-plugin NCCL WARN Failed to initialize any NET plugin
+cuda quantised-threads RuntimeError: size_k must divisible by BLOCK_SIZE_K
+cuda quantised-threads RuntimeError: prob_m = 59136 is not divisible by thread_m = 512
+ascend device-forked RuntimeError: Cannot re-initialize NPU in forked subprocess. To use NPU with multiprocessing
+ascend ascend-cann-environment ImportError: libhccl.so: cannot open shared object file: No such file or directory
+ascend ascend-cann-environment libascend_dump.so: cannot open shared object file: No such file or directory
+ascend ascend-packages-differ /x/torch_npu/lib/libop_plugin_atb.so: undefined symbol: _ZN3atb15CreateOperation
+ascend ascend-packages-differ /Ascend/nnal/atb/latest/atb/cxx_abi_1/lib/libtbe_adapter.so: undefined symbol: _ZN3Mki2Dl
+ascend ascend-torch-npu-old AttributeError: module 'torch_npu' has no attribute 'npu_rope'
+ascend ascend-no-package ModuleNotFoundError: No module named 'torch_npu'
+ascend ascend-task-scheduler AclrtSynchronizeStreamWithTimeout(copy_stream), error code is 507001
+ascend ascend-hccl-transport-hosts Transport init error! createLink para:rank[7], linkMode[1], isUsedRdma[1]
+ascend ascend-hccl-transport EI0009: Transport init error. Reason: [Create][DestLink]Create Dest error!
+ascend ascend-acl-call-failed RuntimeError: [ERROR] HCCL error in: torch_npu/csrc/distributed/ProcessGroupHCCL.cpp:64
+xpu xpu-oneapi-mixed libur_loader.so.0: version `LIBUR_LOADER_0.10' not found (required by libsycl.so.8)
+xpu xpu-by-path |CCL_ERROR| ze_fd_manager.cpp:214 fill_device_fds: condition fds[dev_idx] > 0 failed
+xpu xpu-kernel-not-built level_zero backend failed with error: 18 (UR_RESULT_ERROR_PROGRAM_BUILD_FAILURE)
+xpu xpu-no-device zeInit failed: ZE_RESULT_ERROR_UNINITIALIZED
+neuron neuron-device-memory RuntimeError: nrt_load_collectives status=4 message="Allocation Failure"
+neuron neuron-device-memory [TDRV:dmem_alloc] Failed to alloc DEVICE memory: 4194304
+neuron neuron-invalid RuntimeError: nrt_tensor_allocate status=2 message="Invalid"
+neuron neuron-execution nrt_execute: status=1004, error message="Execution was completed with other errors".
+neuron neuron-unspecific nrt_load status=1, error message="Non specific failure".
+neuron neuron-timeout NRT:nrt_infodump    Failure: NRT_TIMEOUT in nrt_execute()
+neuron neuron-network NRT:nrt_infodump    Failure: NRT_NETWORK_PROXY_FAILURE in nrt_execute()
+neuron neuron-runtime-not-started Warning: Neuron runtime could not be initialized. Model was not sent to NeuronCore
+tpu tpu-busy libtpu.so already in used by another process. Not attempting to load libtpu.so in this process.
+tpu tpu-not-opened TPU initialization failed: open(/dev/accel2): Operation not permitted: Operation not permitted
+tpu tpu-not-opened Invalid fd: -1; Couldn't open device: /dev/accel0 (Operation not permitted); Unable to create
+tpu tpu-worker-names JaxRuntimeError: INVALID_ARGUMENT: Error: unexpected worker hostname
+tpu tpu-topology TPU backend initialization is taking more than 60.0 seconds. Did you run your code on all TPU hosts?
+habana gaudi-acquire-failed vLLM pod is unable to start: Device acquire failed.
+habana gaudi-cards-shared error running hook: stderr: exposing interfaces: failed creating temporary link on host
+habana gaudi-modules RuntimeError: Invalid HABANA_VISIBLE_MODULES=5. Module IDs should be between 0 and 0.
+"""
+"""Lines of public reports, shortened, each below its accelerator and the one entry that explains it."""
+
+NEAR_MISSES = """
+rocm - cat: /dev/kfd: Invalid argument
+rocm rocm-tensile rocBLAS error: Could not load TensileLibrary_lazy_gfx1103.dat
+rocm rocm-tensile rocBLAS error: Could not initialize Tensile library
+rocm rocm-no-gpu Unable to open /dev/kfd read-write: No such file or directory
+rocm - open /dev/kfd: read 4096 bytes
+cuda out-of-memory-killed process /usr/bin/python3 terminated with signal 9
+cuda cuda-no-gpu ImportError: libcuda.so.1: cannot open shared object file: No such file or directory
+cuda cuda-no-gpu pynvml.NVMLError_LibraryNotFound: NVML Shared Library Not Found
+cuda cuda-unknown-device-id nvidia-container-cli: device error: 9: unknown device: unknown
+cuda cuda-cdi unresolvable CDI devices nvidia.com/gpu=all
+cuda - INFO[0000] Selecting /dev/nvidia0 as /dev/nvidia0
+cuda - stat /models/nvidia.com: no such file or directory
+cuda cuda-out-of-memory torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 666.00 MiB
+cuda - CUDA Error: invalid argument at /workspace/csrc/cumem_allocator.cpp:57
+cuda - wake_up method took 0.3 s
+cuda - PermissionError: [Errno 13] Permission denied: '/models/Qwen3/config.json'
+cuda - PermissionError: [Errno 13] Permission denied: '/home/models/Qwen3/config.json'
+cuda - Permission denied (publickey).
+cuda cache-not-writable PermissionError: [Errno 13] Permission denied: '/cache/hub'
+cuda compile-failed torch._inductor.exc.InductorError: LoweringException: KeyError: 'x'
+cuda - 403 Client Error: Forbidden for url: https://api.example.com/v1/models
+cuda - 401 Client Error: Unauthorized for url: https://registry.example.com/v2/
+cuda hub-login 401 Client Error: Unauthorized for url: https://hf-mirror.com/meta/x/resolve/main/config.json
+cuda hub-login 403 Client Error. (Request ID: Root=1-66b2)
+cuda disk-full CAS service error : IO Error: No space left on device (os error 28)
+cuda cache-not-writable CAS service error : IO Error: Permission denied (os error 13)
+cuda - hyper::Error(Body, Custom { kind: UnexpectedEof, error: IncompleteBody })
+cuda - 416 requests were answered, range 1 to 9
+cuda hub-rate-limit 429 Client Error: Too Many Requests for url: https://huggingface.co/api/models/x
+cuda - downloading from https://transfer.xethub.hf.co/xorbs/default/63e4
+cuda peer-unreachable RuntimeError: Gloo connectFullMesh failed with [pair.cc:144] no error
+cuda - [Gloo] Rank 0 is connected to 7 peer ranks, remote=[127.0.0.1]
+cuda no-such-interface RuntimeError: Unable to find address for: eth1
+cuda name-resolution [Errno -3] Temporary failure in name resolution
+cuda - [c10d] The server socket has started to listen on [::]:29500
+cuda - KeyboardInterrupt
+cuda - INFO: Ray is connected to GCS at 10.0.0.1:6379
+cuda - ValueError: Version mismatch: expected 2, got 1
+cuda - kernel: segfault handler installed
+cuda - error running hooks of pre-commit
+cuda - Local protection on the host is switched on
+cuda no-host-memory OSError: [Errno 12] Cannot allocate memory
+cuda kv-transfer nixlBackendError: NIXL_ERR_BACKEND
+cuda ucx-no-transport UCX ERROR no active messages transport to <no debug data>: self/memory
+cuda - UCX  INFO    ucp_context_2 inter-node cfg#3 rma(rc_mlx5/mlx5_ib2:1)
+cuda - Found 8 RDMA devices; transfer engine uses address 10.0.0.1
+cuda - misc/socket.cc:300 NCCL WARN Call to bind failed: Address already in use
+cuda - NCCL INFO NET/IB : Using [0]mlx5_1:1/RoCE [RO]; OOB eth0:10.0.0.1<0>
+cuda nccl-fabric NCCL WARN Call to ibv_modify_qp failed with error No such device
+cuda size-not-divisible AssertionError: 28 is not divisible by 8
+cuda quantised-block The output_size of weight = 192 is not divisible by weight quantization block_n = 128.
+cuda - 4 processes were forked
+ascend - loaded /usr/local/Ascend/lib64/libhccl.so
+ascend ascend-no-driver-libraries ImportError: libascend_hal.so: cannot open shared object file
+ascend ascend-no-atb ImportError: libatb.so: cannot open shared object file
+ascend library-symbol vllm/_C.abi3.so: undefined symbol: _ZN5torch3jit17parseSchemaOrNameERKSsb
+ascend ascend-model-execution NPU function error, error code is 507011
+ascend - AttributeError: module 'torch' has no attribute 'npu'
+ascend ascend-hccl-transport Transport init error! createLink para:rank[1], linkMode[1], isUsedRdma[0]
+xpu library-of-newer-system libc.so.6: version `GLIBC_2.38' not found
+xpu xpu-out-of-memory level_zero backend failed with error: 39 (UR_RESULT_ERROR_OUT_OF_DEVICE_MEMORY)
+neuron - nrt_load status=0, 1004 requests
+neuron neuron-hardware Failure: NRT_EXEC_HW_ERR_HBM_UE in nrt_execute()
+neuron neuron-queue-overflow Failure: NRT_EXEC_SW_NQ_OVERFLOW in nrt_execute()
+tpu tpu-busy TPU initialization failed: open(/dev/vfio/1): Device or resource busy
+tpu - TPU worker hostname is t1v-n-0
+tpu tpu-mmap Couldn't mmap: Operation not permitted
+habana gaudi-acquire-busy synStatus=20 [Device already acquired] Device acquire failed.
+habana - Device acquire took 3 s
+"""
+"""Lines with the same words and another cause: the entry that explains them, or - where nothing does."""
+
+
+def split_lines(table: str) -> list[tuple[str, str, str]]:
+    """Return accelerator, entry and line of each row."""
+    rows = (row.split(" ", 2) for row in table.strip().split("\n"))
+    return [(accelerator, name, line) for accelerator, name, line in rows]
+
+
+@for_each(split_lines(KNOWN_LINES + NEAR_MISSES.strip()), str)
+def test_a_line_has_its_own_explanation_or_none(accelerator: str, name: str, line: str) -> None:
+    assert explain_ids(line, accelerator) == ([] if name == "-" else [name])
+
+
+MOOT = {
+    ("cuda", "InductorError: PermissionError: [Errno 13] Permission denied: '/.triton'\nBackendCompilerFailed: x"): (
+        "home-not-writable"
+    ),
+    ("cuda", "UCX  ERROR Local protection error on mlx5_0:1/RoCE (synd 0x4)\nnixlBackendError: NIXL_ERR_BACKEND"): (
+        "rdma-gpu-memory"
+    ),
+    ("cuda", "nixlBackendError: NIXL_ERR_BACKEND\nibv_reg_mr(address=0x7f) failed: Cannot allocate memory"): (
+        "rdma-memory"
+    ),
+    ("cuda", "hook #0: stderr: nvml error: driver not loaded\nRuntimeError: Failed to infer device type"): (
+        "cuda-host-driver"
+    ),
+    ("rocm", "ROCk module is NOT loaded, possibly no GPU devices\nRuntimeError: No HIP GPUs are available"): (
+        "rocm-driver-not-loaded"
+    ),
+    ("rocm", "Unable to open /dev/kfd read-write: Permission denied\nHSA_STATUS_ERROR_OUT_OF_RESOURCES"): (
+        "rocm-no-gpu"
+    ),
+    ("cuda", "Unable to resolve hostname to a (local) address\nGloo connectFullMesh failed with [pair.cc:144]"): (
+        "gloo-loopback"
+    ),
+    ("tpu", "Unable to initialize backend 'tpu'\nINVALID_ARGUMENT: Error: unexpected worker hostname"): (
+        "tpu-worker-names"
+    ),
+}
+
+
+@for_each([(*log, cause) for log, cause in MOOT.items()], str)
+def test_what_another_cause_of_the_log_explains_is_not_shown(accelerator: str, log: str, cause: str) -> None:
+    assert explain_ids(log, accelerator) == [cause]
+
+
+def test_a_line_of_another_accelerator_is_explained_and_says_of_which() -> None:
+    (match,) = explain_log("RuntimeError: No HIP GPUs are available", PROFILES["ascend"])
+
+    assert (match.id, match.accelerator) == ("rocm-no-gpu", "rocm")
+    assert "of accelerator rocm, not of this image's:" in format_matches((match,), {})
+    (own,) = explain_log("RuntimeError: No HIP GPUs are available", PROFILES["rocm"])
+    assert own.accelerator == ""
+
+
+def test_other_accelerators_are_asked_only_where_the_image_knows_no_cause() -> None:
+    foreign, known = "RuntimeError: No HIP GPUs are available", "torch.OutOfMemoryError: CUDA out of memory."
+
+    assert explain_ids(f"{foreign}\n{known}") == ["cuda-out-of-memory"]
+    assert explain_ids(f"{foreign}\nRuntimeError: Engine core initialization failed.") == ["rocm-no-gpu", "cause-above"]
+    assert explain_ids("ERR99999 UNKNOWN\nRuntimeError: Engine core initialization failed.") == ["cause-above"]
+
+
 def test_progress_of_an_engine_that_starts_is_no_busy_core() -> None:
     assert explain_ids("(EngineCore pid=9) Loading safetensors checkpoint shards: 100% Completed | 2/2") == []
 
