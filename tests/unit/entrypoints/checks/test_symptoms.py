@@ -91,6 +91,26 @@ def test_a_line_of_a_public_report_has_one_cause(accelerator: str, line: str, ca
 
 
 KNOWN_LINES = """
+cuda hub-login OSError: You are trying to access a gated repo.
+cuda cuda-nccl-numa-memory Error while attaching to shared memory segment /dev/shm/nccl-K (size 0), error: No such file
+cuda ray-resources [ray_utils.py:352] Tensor parallel size (16) exceeds available GPUs (8).
+cuda ray-resources Waiting for creating a placement group of specs for 150 seconds. specs=[{'GPU': 1.0}]
+ascend ascend-mooncake-transfer ascend_direct_transport.cpp:820] Failed to connect to target: 10.0.0.9:25389
+cuda worker-died A worker died or was killed while executing a task by an unexpected system error.
+cuda worker-died The actor is dead because its worker process has died. Worker exit type: SYSTEM_ERROR
+cuda home-not-writable error: failed to create directory `/.cache/uv`: Permission denied (os error 13)
+cuda home-not-writable FileNotFoundError: [Errno 2] No such file or directory: '/.cache/fissix'
+cuda home-not-writable because the default path (/.config/matplotlib) is not a writable directory
+cuda home-not-writable [Errno 13] Permission denied: '/var/www/.config'
+cuda disk-full UserWarning: Not enough free disk space to download the file. The expected file size is: 4915.92 MB.
+cuda nixl-handshake [nixl_connector.py:548] Handshake with c00824be failed
+cuda kv-peer-lost ucx_utils.cpp:62] Unexpected UCX error: Request canceled
+cuda cuda-driver-no-answer nvidia-container-cli: initialization error: cuda error: unknown error
+cuda cuda-driver-no-answer nvidia-container-cli: initialization error: nvcgo rpc error: timed out
+cuda cuda-toolkit-cgroup nvidia-container-cli.real: container error: cgroup subsystem devices not found
+tpu tpu-backend jax.errors.JaxRuntimeError: INTERNAL: TPU initialization failed: TPU_RET_CHECK failure
+tpu tpu-no-chips AttributeError: 'jaxlib._jax.Device' object has no attribute 'coords'
+ascend ascend-hccl-init [op_base.cc:974]errNo[0x0000000005000002]HcclCommInitRootInfo failed.
 rocm rocm-no-gpu rocBLAS error: Could not initialize Tensile host: No devices found
 rocm rocm-no-gpu error:Could not initialize Tensile host: No devices found
 rocm rocm-no-gpu Unable to open /dev/kfd read-write: Permission denied
@@ -209,6 +229,12 @@ habana gaudi-modules RuntimeError: Invalid HABANA_VISIBLE_MODULES=5. Module IDs 
 """Lines of public reports, shortened, each below its accelerator and the one entry that explains it."""
 
 NEAR_MISSES = """
+cuda - NCCL WARN Error while attaching to shared memory segment /dev/shm/nccl-abc (size 192814336), error: No such file
+cuda - FileNotFoundError: [Errno 2] No such file or directory: '/models/.cache.json'
+cuda - error: failed to create directory `/models`: File exists (os error 17)
+cuda - RuntimeError: CUDA error: initialization error
+cuda - TLS Handshake with registry failed
+tpu - INFO TPU initialization took 3.2 s
 rocm - cat: /dev/kfd: Invalid argument
 rocm rocm-tensile rocBLAS error: Could not load TensileLibrary_lazy_gfx1103.dat
 rocm rocm-tensile rocBLAS error: Could not initialize Tensile library
