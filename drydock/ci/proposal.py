@@ -36,6 +36,8 @@ UPDATE = LockRequest("drydock/locks", "Update locks")
 FIRST = LockRequest("drydock/first-locks", "Lock what was not locked")
 RECIPES = LockRequest("drydock/recipes", "Take newer recipes of vLLM")
 NOTE = "What was recorded of them is of earlier inputs: `./inv verify --target … --record` records their new digests."
+WORKFLOWS_NOTE = "The workflows list the rows that CI builds: run `./inv ci` on this branch, and commit what it writes."
+"""A job's own token may not change a workflow."""
 NOTHING = "nothing to propose\n"
 MAX_BODY = 60_000
 """Characters. GitHub rejects a body of more than 65,536."""

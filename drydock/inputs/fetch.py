@@ -80,7 +80,7 @@ def fetch_inputs(  # noqa: PLR0913 - most have defaults
         "wheels": lambda: wheel_folder(layers, store, variant.trims),
         "tools": lambda: tool_folder(programs, project, store),
         **{source.name: partial(sources.make_source_folder, source, target, store, env) for source in pins.sources},
-        **{item.name: partial(_make_supplied_context, item, pins, store) for item in variant.supplied},
+        **{item.name: partial(_make_supplied_context, item, pins, store, env) for item in variant.supplied},
     }
     return {name: str(make()) for name, make in makers.items() if name not in without}
 
@@ -89,8 +89,8 @@ def _all_wheels(pins: LockedPlatform) -> tuple[LockedWheel, ...]:
     return (*(wheel for layer in pins.layers.values() for wheel in layer), *pins.build)
 
 
-def _make_supplied_context(item: Supplied, pins: LockedPlatform, store: Store) -> Path:
-    return supplied.make_context_folder(item, pins.supplied.get(item.name, ()), store)
+def _make_supplied_context(item: Supplied, pins: LockedPlatform, store: Store, env: Mapping[str, str]) -> Path:
+    return supplied.make_context_folder(item, pins.supplied.get(item.name, ()), store, env)
 
 
 def _refuse_unresolved(variant: Variant, pins: LockedPlatform, without: Collection[str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -14,6 +15,8 @@ from drydock.model.locked import LockedFile
 from drydock.model.variant import Supplied, Variant
 
 CHUNK = 1 << 20
+VARIABLE = "DRYDOCK_SUPPLIED"
+"""Names the folders of a machine, such as a CI runner, in which vendors' files lie; with colons between them."""
 
 
 def take_supplied(item: Supplied, folder: Path, store: Store) -> tuple[LockedFile, ...]:
@@ -56,6 +59,17 @@ def match_folders(items: Iterable[Supplied], folders: Sequence[Path]) -> dict[st
     return {item.name: folder for item, folder in reversed(pairs)}
 
 
+def match_machine_folders(items: Iterable[Supplied], env: Mapping[str, str]) -> dict[str, Path]:
+    """Return for each context the first of this machine's folders that has any of its files.
+
+    Raises InputError for a folder that does not exist.
+    """
+    folders = [Path(name) for name in env.get(VARIABLE, "").split(":") if name]
+    if missing := [f"{VARIABLE}: {folder}: no such folder" for folder in folders if not folder.is_dir()]:
+        raise InputError(*missing)
+    return {item.name: folder for item in items for folder in reversed(folders) if _has_any(item, folder)}
+
+
 def _has_any(item: Supplied, folder: Path) -> bool:
     return any(path.is_file() for pattern in item.patterns for path in folder.glob(pattern))
 
@@ -79,13 +93,21 @@ def refuse_foreign(variants: Iterable[Variant], folders: Mapping[str, Path]) -> 
             raise InputError(f"--context {name}: {variant.id} takes no supplied files of that name", hint=hint)
 
 
-def make_context_folder(item: Supplied, pins: tuple[LockedFile, ...], store: Store) -> Path:
-    """Return a folder of the pinned files. Raises FetchError that names those missing from the store."""
+def make_context_folder(
+    item: Supplied, pins: tuple[LockedFile, ...], store: Store, env: Mapping[str, str] = os.environ
+) -> Path:
+    """Return a folder of the pinned files, which may also come from this machine's folders.
+
+    Raises FetchError that names those missing from the store, or for a file that does not match its pin.
+    """
+    folder = match_machine_folders((item,), env).get(item.name)
+    if folder and not all(store.has(pin.sha256, pin.size) for pin in pins):
+        bring_pinned_files(item.name, pins, folder, store)
     missing = [pin.filename for pin in pins if not store.has(pin.sha256, pin.size)]
     if missing:
         raise FetchError(
             *(f"{item.name}: {name} is pinned but not in the store" for name in missing),
-            hint=f"name the folder that contains it with --supplied FOLDER; {item.how}",
+            hint=f"name the folder that contains it with `build --supplied FOLDER` or {VARIABLE}; {item.how}",
         )
     return store.folder({pin.filename: pin.sha256 for pin in pins})
 

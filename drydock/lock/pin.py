@@ -217,6 +217,8 @@ def _pin_supplied_files(
     pinned: Mapping[str, tuple[LockedFile, ...]],
     unresolved: dict[str, str],
 ) -> Iterator[tuple[str, tuple[LockedFile, ...]]]:
+    open_items = [item for item in place.variant.supplied if item.name not in pinned]
+    folders = {**supplied.match_machine_folders(open_items, place.env), **folders}
     for item in place.variant.supplied:
         if item.name in folders:
             files = supplied.take_supplied(item, folders[item.name], place.store)

@@ -101,7 +101,7 @@ def propose_first_locks(project: Project, to: Server) -> str:
     )
     _write_pages(project)
     lines = (f"- {project.name_of(path)}" for path in changed)
-    message = "\n".join(("These locks pin more now:", "", *lines))
+    message = "\n".join(("These locks pin more now:", "", *lines, "", proposal.WORKFLOWS_NOTE))
     return (changed and proposal.offer_request(project, to, proposal.FIRST, message)) or proposal.NOTHING
 
 

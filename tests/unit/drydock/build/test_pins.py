@@ -25,6 +25,7 @@ from drydock.core.paths import ROOT
 from drydock.core.project import Project
 from drydock.inputs import sources, wheels
 from drydock.inputs.store import default_store
+from drydock.inputs.supplied import VARIABLE
 from drydock.inputs.uv import ResolveRequest
 from drydock.lock import lockfile
 from drydock.model.locked import LockedImageBase
@@ -306,6 +307,18 @@ def test_supplied_files_that_are_pinned_come_from_the_folder_again(site: Site, t
     shutil.rmtree(tmp_path / "cache")
     job(site, "gcu-s60")
     assert default_store().has(pins[0].sha256, pins[0].size)
+
+
+def test_a_folder_of_the_machine_fills_what_is_open_and_changes_no_pin(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site.offer("gcu-s60")
+    monkeypatch.setenv(VARIABLE, str(site.supplied))
+    first = prepare_pinned_job(Project(site.root), "gcu-s60", BuildOptions(platform=AMD64)).pins.supplied
+    assert [pin.filename for pin in first["topsrider"]] == ["TopsRider_13.5.1.run"]
+    (site.supplied / "TopsRider_13.5.1.run").write_text("another")
+    lock_variants(Project(site.root), [site.variant("gcu-s60")], LockOptions())
+    assert lockfile.read_lock(site.path("gcu-s60")).platforms[AMD64].supplied == first
 
 
 # --- lock -----------------------------------------------------------------------------------------------------------

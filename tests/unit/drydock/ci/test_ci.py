@@ -644,7 +644,9 @@ def test_what_is_not_locked_is_offered_once_more_is_pinned(
         assert expected in ci_propose_verb.propose_first_locks(project, github.server)
     committed = git(repository.parent / "origin.git", "show", f"drydock/first-locks:images/{CPU.id}/lock.json")
     assert set(Lock.model_validate_json(committed).platforms["linux/amd64"].unresolved) == {"vllm"}
-    assert f"- images/{CPU.id}/lock.json" in github.calls[-1]["content"]["body"]
+    body = github.calls[-1]["content"]["body"]
+    assert f"- images/{CPU.id}/lock.json" in body
+    assert "`./inv ci`" in body
     assert list_unlocked_rows(project, [CPU]) == [CPU]
 
 

@@ -67,6 +67,22 @@ def test_a_pinned_file_missing_from_the_store_is_named(folder: Path, store: Stor
         supplied.make_context_folder(TOPSRIDER, pins, Store(tmp_path / "another store"))
 
 
+def test_a_pinned_file_comes_from_a_folder_of_the_machine(folder: Path, store: Store, tmp_path: Path) -> None:
+    pins = supplied.take_supplied(TOPSRIDER, folder, store)
+    (tmp_path / "other files").mkdir()
+    env = {supplied.VARIABLE: f"{tmp_path / 'other files'}:{folder}"}
+    (tmp_path / "another").mkdir()
+
+    made = supplied.make_context_folder(TOPSRIDER, pins, Store(tmp_path / "another"), env)
+
+    assert sorted(path.name for path in made.iterdir()) == ["TopsRider_1.run", "a.whl", "b.whl"]
+    (folder / "a.whl").write_text("another")
+    with pytest.raises(FetchError, match=r"a\.whl"):
+        supplied.make_context_folder(TOPSRIDER, pins, Store(tmp_path / "a third"), env)
+    with pytest.raises(InputError, match="DRYDOCK_SUPPLIED: /nowhere: no such folder"):
+        supplied.match_machine_folders([TOPSRIDER], {supplied.VARIABLE: f"{folder}:/nowhere"})
+
+
 def test_arguments_become_contexts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
