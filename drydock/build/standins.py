@@ -14,7 +14,7 @@ import io
 import json
 import tarfile
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from packaging.requirements import Requirement
@@ -162,13 +162,16 @@ def _make_tar(files: Mapping[str, bytes], links: Mapping[str, str] = {}) -> byte
 # --- wheels and sources ---------------------------------------------------------------------------------------------
 
 
-def make_stub_wheel(name: str, version: str, modules: Mapping[str, str]) -> tuple[str, bytes]:
+def make_stub_wheel(
+    name: str, version: str, modules: Mapping[str, str], requires: Iterable[str] = ()
+) -> tuple[str, bytes]:
     """Return the file name and bytes of a pure Python wheel."""
     normal = name.replace("-", "_")
     info = f"{normal}-{version}.dist-info"
+    needs = "".join(f"Requires-Dist: {requirement}\n" for requirement in requires)
     files = {
         **modules,
-        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n",
+        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n{needs}",
         f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: drydock\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
     }
     rows = [f"{path},sha256={_hash_for_record(text)},{len(text.encode())}" for path, text in files.items()]

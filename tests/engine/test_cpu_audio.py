@@ -15,12 +15,14 @@ from drydock.build import build
 from drydock.build.render import PYTHON
 from drydock.core.paths import ROOT
 from drydock.prove import demo, smollm2
-from tests.support.whisper import WHISPER
 
 pytestmark = pytest.mark.proves("cpu-vllm0.32", "hardware")
 
 SPEECH = ROOT / "tests" / "samples" / "speech" / "go-forward.ogg"
 BOUNDARY = "drydock"
+SUPPORT = ROOT / "tests" / "support"
+WHISPER = smollm2.Recipe("whisper-base", SUPPORT / "whisper.lock.json", SUPPORT / "convert_whisper.py", ".")
+"""OpenAI's Whisper base without a hub, of locked Python packages that carry its weights."""
 
 
 @pytest.fixture(scope="module")

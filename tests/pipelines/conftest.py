@@ -6,12 +6,15 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 
 from bench.small_project import VARIANT
 from drydock.build import build
 from drydock.build.build_job import prepare_job
+from drydock.ci import workflow
 from drydock.config.project_choice import DRYDOCK
 from tests.support.git import git
 from tests.support.servers import Registry
@@ -22,6 +25,34 @@ INV = f"""#!/bin/sh
 case "$1" in lint|test) exit 0;; docs) mkdir -p public; exit 0;; esac # other kinds of tests run these
 exec {sys.executable} -m invoke "$@"
 """
+
+
+class Runner:
+    """Runs the steps of a job as a server's runner does, its environment made of strings: on GitHub each in a shell."""
+
+    def __init__(self, form: str, root: Path, env: dict[str, str]) -> None:
+        self.root, self.env, self.log = root, env, ""
+        workflow_file = yaml.safe_load((root / workflow.PATHS[form]).read_text())
+        self._jobs: dict[str, Any] = workflow_file["jobs"] if form == "github" else workflow_file
+
+    def run(self, name: str) -> str:
+        """Run what a job's steps run, and return what they printed."""
+        job = self._jobs[name]
+        steps = ["\n".join(job["script"])] if "script" in job else [step.get("run", "") for step in job["steps"]]
+        before = len(self.log)
+        for step in steps:
+            result = subprocess.run(
+                ["bash", "-e", "-o", "pipefail", "-c", step],
+                cwd=self.root,
+                env=self.env,
+                capture_output=True,
+                text=True,
+                check=False,
+                timeout=900,
+            )
+            self.log += result.stdout + result.stderr
+            assert result.returncode == 0, f"{step}\n{result.stderr[-3000:]}"
+        return self.log[before:]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -31,14 +31,14 @@ from drydock.config.project_choice import DRYDOCK
 from drydock.core.files import compute_checksum
 from drydock.core.paths import ROOT
 from drydock.core.project import Project
-from drydock.lock import lockfile
+from drydock.lock import image_record, lockfile
+from drydock.lock.image_record import VerifiedImage
 from drydock.model.locked import Lock, LockedDebianBase, LockedImageBase, LockedPlatform, LockedWheel
 from drydock.oci import image_layout
 from drydock.oci.image_layout import PATH
 from drydock.publish.push import Published
 from drydock.verbs.publish_verb import PublishOptions, publish_row
 from tests.support import layouts
-from tests.support.recorded import record
 
 VARIANT = "cpu-vllm0.32"
 PLATFORMS = ("linux/amd64", "linux/arm64")
@@ -62,6 +62,13 @@ def publish(project: Path | Project, registry: str, target: str = VARIANT, **opt
     """Publish a row of a project or a checkout, by the options of the verb."""
     project = Project(project) if isinstance(project, Path) else project
     return publish_row(project, registry, PublishOptions(target=target, **options))
+
+
+def record(job: Job, digest: str) -> None:
+    """Write a digest as that of the job's inputs, as `verify --record` does; remove it if the digest is empty."""
+    values = {"digest": digest, "inputs_sha256": job.inputs_sha256, "buildkit": "v1", "buildx": "v1"}
+    record = job.record.model_copy(update={"verified": VerifiedImage(**values) if digest else None})
+    image_record.write_platform_record(job.project, job.variant.id, job.platform, record)
 
 
 class LocalRepository:

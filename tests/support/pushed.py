@@ -18,11 +18,12 @@ KEPT = "zstd"
 AS_BUILT = ""
 """Layers as they are, whatever their compression."""
 _GZIP = b"\x1f\x8b"
+_ZSTD = b"\x28\xb5\x2f\xfd"
 MANIFEST = "application/vnd.oci.image.manifest.v1+json"
 
 
-def push(layout: Path, host: str, name: str, compression: str = "gzip") -> str:
-    """Put the image of a layout into a registry without TLS; return its name by digest.
+def push(layout: Path, host: str, name: str, compression: str = "gzip", *, tag: str = "") -> str:
+    """Put the image of a layout into a registry without TLS, and tag it; return its name by digest.
 
     `compression`: gzip, zstd as it was built, or whatever it was built with.
     """
@@ -37,9 +38,10 @@ def push(layout: Path, host: str, name: str, compression: str = "gzip") -> str:
     layers = [_layer(base, blob, kind) for blob, kind in zip(blobs, kinds, strict=True)]
     text = json.dumps({**manifest, "layers": layers}).encode()
     digest = f"sha256:{hashlib.sha256(text).hexdigest()}"
-    requests.put(
-        f"{base}/manifests/{digest}", data=text, headers={"Content-Type": MANIFEST}, timeout=60
-    ).raise_for_status()
+    for reference in filter(None, (digest, tag)):
+        requests.put(
+            f"{base}/manifests/{reference}", data=text, headers={"Content-Type": MANIFEST}, timeout=60
+        ).raise_for_status()
     return f"{host}/{name}@{digest}"
 
 
@@ -55,7 +57,7 @@ def _layer(base: str, data: bytes, compression: str) -> dict[str, Any]:
 def _as_gzip(data: bytes) -> bytes:
     if data.startswith(_GZIP):
         return data
-    plain = zstandard.ZstdDecompressor().decompressobj().decompress(data)
+    plain = zstandard.ZstdDecompressor().decompressobj().decompress(data) if data.startswith(_ZSTD) else data
     return gzip.compress(plain, compresslevel=1, mtime=0)
 
 

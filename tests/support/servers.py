@@ -21,23 +21,29 @@ HTPASSWD = "someone:$2b$05$DFZoaI09KhcoJu5hF4S5Qu/sErKKszCJXlzPIs77k0ICrVaZKcs72
 
 
 class Registry:
-    """A registry with its own empty folder; with `users` it requires credentials."""
+    """A registry that keeps its images in a folder; with `users` it requires credentials.
 
-    def __init__(self, folder: Path, *, users: bool = False, address: str = "127.0.0.1") -> None:
+    `certificate` is a file with a key and its certificate: it then speaks TLS only.
+    """
+
+    def __init__(
+        self, folder: Path, *, users: bool = False, address: str = "127.0.0.1", certificate: Path | None = None
+    ) -> None:
         self.folder, self.port = folder, free_port()
         self.host = f"{address}:{self.port}"
-        self._config = folder / "config.yml"
+        self._config = folder / f"config-{self.port}.yml"
         folder.mkdir(parents=True, exist_ok=True)
-        self._config.write_text(self._text(users=users))
+        tls = f", tls: {{certificate: {certificate}, key: {certificate}}}" if certificate else ""
+        self._config.write_text(self._text(tls, users=users))
         self._process: subprocess.Popen[bytes] | None = None
 
-    def _text(self, *, users: bool) -> str:
+    def _text(self, tls: str, *, users: bool) -> str:
         (self.folder / "htpasswd").write_text(HTPASSWD)
         auth = f"auth: {{htpasswd: {{realm: tests, path: {self.folder / 'htpasswd'}}}}}\n" if users else ""
         return (
             f"version: 0.1\nlog: {{level: warn}}\n"
             f"storage: {{filesystem: {{rootdirectory: {self.folder / 'data'}}}, delete: {{enabled: true}}}}\n"
-            f"http: {{addr: '{self.host}', secret: tests}}\n{auth}"
+            f"http: {{addr: '{self.host}', secret: tests{tls}}}\n{auth}"
         )
 
     @property

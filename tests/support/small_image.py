@@ -12,7 +12,7 @@ from drydock.build.build_job import prepare_job
 from drydock.core.paths import ROOT
 from drydock.core.project import Project
 from drydock.model.variant import Variant
-from tests.support.recorded import record
+from tests.support.local_registry import record
 
 
 def stub_vllm() -> dict[str, str]:
