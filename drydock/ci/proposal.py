@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from drydock.build import render
 from drydock.ci.ci_variables import TOKEN, how_to_set
-from drydock.ci.workflow import BRANCH
+from drydock.ci.workflow import BRANCH, PATHS
 from drydock.core.console import log
 from drydock.core.errors import DriftError, FetchError, InputError
 from drydock.core.files import format_json, write_atomically
@@ -30,19 +30,23 @@ class LockRequest(NamedTuple):
     branch: str
     """It belongs to drydock: each run replaces it."""
     title: str
+    paths: tuple[str, ...]
+    """What it may change."""
 
 
-UPDATE = LockRequest("drydock/locks", "Update locks")
-FIRST = LockRequest("drydock/first-locks", "Lock what was not locked")
-RECIPES = LockRequest("drydock/recipes", "Take newer recipes of vLLM")
+GENERATED = ("images", "docs", "README.md", recipes_lock.FACTS, recipes_lock.LOCK)
+"""What locking, rendering and `./inv recipes` write."""
+OF_BUMP = (*GENERATED, "matrix.yaml", "templates", "entrypoints", "drydock", "tests", *PATHS.values())
+"""What `./inv bump` writes: also stacks, the version beside sources of facts, what is expected of hosts, CI files."""
+UPDATE = LockRequest("drydock/locks", "Update locks", GENERATED)
+FIRST = LockRequest("drydock/first-locks", "Lock what was not locked", GENERATED)
+RECIPES = LockRequest("drydock/recipes", "Take newer recipes of vLLM", GENERATED)
 NOTE = "What was recorded of them is of earlier inputs: `./inv verify --target … --record` records their new digests."
 WORKFLOWS_NOTE = "The workflows list the rows that CI builds: run `./inv ci` on this branch, and commit what it writes."
 """A job's own token may not change a workflow."""
 NOTHING = "nothing to propose\n"
 MAX_BODY = 60_000
 """Characters. GitHub rejects a body of more than 65,536."""
-GENERATED = ("images", "docs", "README.md", recipes_lock.FACTS, recipes_lock.LOCK)
-"""What locking, rendering and `./inv recipes` write."""
 IDENTITY = ("user.name=drydock", "user.email=drydock@localhost", "commit.gpgSign=false")
 CREDENTIALS = f'!f() {{ echo username=x-access-token; echo "password=${TOKEN}"; }}; f'
 """A git credential helper that reads the token from the environment, because any user can read arguments
@@ -81,7 +85,7 @@ def read_ci_server(form: str, env: Mapping[str, str] = os.environ) -> Server:
 
 def offer_request(project: Project, to: Server, request: LockRequest, message: str) -> str:
     """Commit what changed, push it and open a request; return what was done, empty if nothing changed."""
-    if not _run_project_git(project, "status", "--porcelain", "--", *GENERATED):
+    if not _run_project_git(project, "status", "--porcelain", "--", *request.paths):
         return ""
     body = message[:MAX_BODY]
     commit = _commit_generated(project, request, f"{request.title}\n\n{body}")
@@ -145,16 +149,16 @@ def settle_stack_drift(drift: Drift) -> None:
         )
 
 
-def refuse_edits(project: Project) -> None:
-    """Raise InputError if generated files have uncommitted edits, which would end up in the commit."""
-    edited = _run_project_git(project, "status", "--porcelain", "--", *GENERATED)
+def refuse_edits(project: Project, paths: Sequence[str] = GENERATED) -> None:
+    """Raise InputError if files that will be written have uncommitted edits, which would end up in the commit."""
+    edited = _run_project_git(project, "status", "--porcelain", "--", *paths)
     if edited:
         raise InputError(*edited.splitlines(), hint="commit or revert these edits: the lock change covers these paths")
 
 
 def _commit_generated(project: Project, request: LockRequest, message: str) -> str:
     """Commit the generated files to the branch, return to the previous one, and return the commit."""
-    paths = [name for name in GENERATED if (project.root / name).exists()]
+    paths = [name for name in request.paths if (project.root / name).exists()]
     _run_project_git(project, "checkout", "--quiet", "-B", request.branch)
     try:
         _run_project_git(project, "add", "--all", "--", *paths)

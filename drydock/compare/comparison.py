@@ -5,6 +5,7 @@ Only reading the lists, the model and the plans does IO. The command is never ex
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -14,17 +15,22 @@ from drydock.compare.flags import JudgedFlag, Sides, judge_flag, settings_of
 from drydock.compare.host_plans import ChangedPlan, PlannedSide, compare_plans
 from drydock.compare.judgment import AS_THE_RELEASE, Judgment, Verdict, soften_judgment, worst_of
 from drydock.compare.pasted_command import PastedCommand
-from drydock.compare.served_model import read_served_model
 from drydock.compare.version_changes import ChangedDefault, ChangedNames, changed_defaults, changed_lists
 from drydock.compare.vllm_parser import VllmParser, split_words
 from drydock.compare.vllm_version import ServedVersion
 from drydock.core.project import Project
-from entrypoints.model.read import ModelFacts
+from drydock.run.recorded_host import CONFIGURATIONS
+from entrypoints.core.errors import EntrypointError
+from entrypoints.model.hub import parse_hub
+from entrypoints.model.read import Instead, ModelFacts, read_model
 from entrypoints.plan.refusal import Refusal
 from entrypoints.plan.vllm_limits import find_refusals
 from entrypoints.request.flags import MODEL_NAME
 from entrypoints.request.vllm_flags import UserFlags
 from entrypoints.request.vllm_lists import VllmLists
+
+WEIGHTS_AS_THEY_ARE = "auto"
+NO_MODEL = ModelFacts("", False, "", "", None, None, "the command names no model")
 
 
 class Comparison(NamedTuple):
@@ -121,6 +127,21 @@ def _planned_words(model: str, flags: Sequence[JudgedFlag]) -> tuple[str, ...]:
 
 
 # --- the model, and what names something in a list -------------------------------------------------------------------
+
+
+def read_served_model(name: str, folder: str, env: Mapping[str, str] = os.environ) -> ModelFacts:
+    """Return what is known of a model; `folder` has its config.json if this machine has it elsewhere.
+
+    A model that cannot be read is unknown, with the reason.
+    """
+    if not name or "$" in name:
+        return NO_MODEL._replace(unknown=NO_MODEL.unknown if not name else f"{name} is a shell variable")
+    instead = Instead(file=folder, known=str(CONFIGURATIONS), no_weights=True)
+    try:
+        facts = read_model(name, WEIGHTS_AS_THEY_ARE, parse_hub(env), instead=instead)
+    except EntrypointError as error:
+        return NO_MODEL._replace(name=name, unknown=error.message)
+    return facts
 
 
 def _judge_model(facts: ModelFacts, model: str, flags: list[JudgedFlag], sides: Sides) -> Iterator[Judgment]:

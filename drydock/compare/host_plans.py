@@ -26,6 +26,8 @@ class ChangedSetting(NamedTuple):
     name: str
     old: str | None
     new: str | None
+    because: str = ""
+    """The new plan's reason; that of the old one for what the new one does not have."""
 
 
 class ChangedPlan(NamedTuple):
@@ -67,13 +69,36 @@ def find_recorded_hosts(project: Project, roots: Sequence[str], old: ServedVersi
 
 def compare_plans(project: Project, hosts: Sequence[Path], old: PlannedSide, new: PlannedSide) -> list[ChangedPlan]:
     """Return what differs on each host, in the order of the hosts."""
-    questions = [
-        PlanQuestion(side.variant, host, model_images.replace_model_address(side.words), side.env)
-        for host in hosts
+    sides = [
+        make_recorded_plans(
+            project,
+            [
+                PlanQuestion(side.variant, host, model_images.replace_model_address(side.words), side.env)
+                for host in hosts
+            ],
+        )
         for side in (old, new)
     ]
-    plans = [plan.problem or _list_settings(plan) for plan in make_recorded_plans(project, questions)]
-    return [_compare_settings(host, *plans[2 * place : 2 * place + 2]) for place, host in enumerate(hosts)]
+    return [compare_plan(name_host(host), *plans) for host, *plans in zip(hosts, *sides, strict=True)]
+
+
+def name_host(host: Path) -> str:
+    """Return the name of a recorded host."""
+    return host.parent.name if host.name == "host.json" and host.parent.name else host.name
+
+
+def compare_plan(name: str, old: RecordedPlan, new: RecordedPlan) -> ChangedPlan:
+    """Return what differs between two plans of one host."""
+    if old.error or new.error:
+        return ChangedPlan(name, (), old.problem, new.problem)
+    reasons = {**_list_reasons(old), **_list_reasons(new)}
+    return ChangedPlan(
+        name,
+        tuple(
+            ChangedSetting(*change, reasons.get(change[0].removeprefix("env "), ""))
+            for change in find_differences(_list_settings(old), _list_settings(new))
+        ),
+    )
 
 
 def _list_settings(plan: RecordedPlan) -> Mapping[str, str]:
@@ -83,8 +108,5 @@ def _list_settings(plan: RecordedPlan) -> Mapping[str, str]:
     return {**flags, **{f"env {name}": value for name, value in plan.list_variables().items()}}
 
 
-def _compare_settings(host: Path, old: Mapping[str, str] | str, new: Mapping[str, str] | str) -> ChangedPlan:
-    name = host.parent.name if host.name == "host.json" and host.parent.name else host.name
-    if isinstance(old, str) or isinstance(new, str):
-        return ChangedPlan(name, (), old if isinstance(old, str) else "", new if isinstance(new, str) else "")
-    return ChangedPlan(name, tuple(ChangedSetting(*change) for change in find_differences(old, new)))
+def _list_reasons(plan: RecordedPlan) -> dict[str, str]:
+    return {reason["setting"]: reason["because"] for reason in plan.document.get("reasons", ())}

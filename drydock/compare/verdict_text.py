@@ -48,11 +48,11 @@ def format_comparison(comparison: Comparison, columns: int, *, every: bool) -> s
         *(f"({note})" for note in comparison.notes),
         "",
         *_table_lines(comparison.judgments, min(columns, _WIDEST)),
-        *_default_lines(comparison.defaults),
+        *list_default_lines(comparison.defaults),
         *_plan_lines(comparison.plans, comparison.left_out),
     ]
     if every:
-        lines += ["", *(line for change in comparison.lists for line in _list_lines(change))]
+        lines += ["", *(line for change in comparison.lists for line in list_name_lines(change))]
     return as_lines(lines)
 
 
@@ -74,7 +74,8 @@ def shorten_name(name: str) -> str:
     return name if len(name) <= NAME_AT_MOST else f"{name[:NAME_AT_MOST]}…"
 
 
-def _default_lines(defaults: Sequence[ChangedDefault]) -> Iterator[str]:
+def list_default_lines(defaults: Sequence[ChangedDefault]) -> Iterator[str]:
+    """Yield the defaults that changed."""
     if defaults:
         yield ""
         yield "defaults that changed, where this command says nothing:"
@@ -82,16 +83,23 @@ def _default_lines(defaults: Sequence[ChangedDefault]) -> Iterator[str]:
 
 
 def _plan_lines(plans: Sequence[ChangedPlan], left_out: Sequence[str]) -> Iterator[str]:
-    """Yield what changes in drydock's plans; hosts with the same changes stand together."""
+    """Yield what changes in drydock's plans of a command's model."""
     if not plans:
         return
     yield ""
     without = f", without {', '.join(map(shorten_name, left_out))}" if left_out else ""
     yield f"drydock's plan of this model{without}:"
-    groups: dict[tuple[Any, ...], list[str]] = {}
+    yield from list_plan_lines(plans)
+
+
+def list_plan_lines(plans: Sequence[ChangedPlan]) -> Iterator[str]:
+    """Yield what changes in plans; hosts with the same changes stand together."""
+    groups: dict[tuple[Any, ...], list[ChangedPlan]] = {}
     for plan in plans:
-        groups.setdefault(plan[1:], []).append(plan.host)
-    for (changes, old_problem, new_problem), hosts in groups.items():
+        same = (tuple(change[:3] for change in plan.changes), plan.old_problem, plan.new_problem)
+        groups.setdefault(same, []).append(plan)
+    for members in groups.values():
+        hosts, (_, changes, old_problem, new_problem) = [plan.host for plan in members], members[0]
         yield f"  {', '.join(hosts)}"
         if old_problem and old_problem == new_problem:
             yield f"    no plan of either row: {old_problem}"
@@ -109,9 +117,12 @@ def _setting_lines(change: ChangedSetting) -> Iterator[str]:
         yield f"- {change.name} {change.old}".rstrip()
     else:
         yield f"~ {change.name}: {change.old} → {change.new}"
+    if change.because:
+        yield f"    {change.because}"
 
 
-def _list_lines(change: ChangedNames) -> Iterator[str]:
+def list_name_lines(change: ChangedNames) -> Iterator[str]:
+    """Yield what a list lost and gained."""
     yield f"{change.list}:"
     for mark, names in (("-", change.gone), ("+", change.added)):
         if names:

@@ -22,6 +22,9 @@ from drydock.model.variant import Accelerator, Matrix, MatrixRow, Roles, Stack
 from entrypoints.core.text import VARIABLE_NAME
 from entrypoints.request.roles import PLACEHOLDERS
 
+VLLM_IN_ID = re.compile(r"-vllm(\d+(?:\.\d+)+)(?=-|$)")
+"""How the id of a row names the version of its vLLM: cpu-vllm0.32."""
+
 
 def check_settings(path: KeyPath, holder: Accelerator | Stack | MatrixRow, document: YamlDocument) -> Iterator[Problem]:
     """Check the names of flags and variables in what an accelerator, a stack or a row sets."""
@@ -225,7 +228,7 @@ def _check_rows(matrix: Matrix, files: Mapping[str, StackFile], document: YamlDo
 def _check_versions(matrix: Matrix, stacks: Mapping[str, Stack], document: YamlDocument) -> Iterator[Problem]:
     """Check that an id that names a version of vLLM (cpu-vllm0.32) names that of its stack."""
     for name, row in matrix.variants.items():
-        match, stack = re.search(r"-vllm(\d+(?:\.\d+)+)(?=-|$)", name), stacks.get(row.stack)
+        match, stack = VLLM_IN_ID.search(name), stacks.get(row.stack)
         if match and stack and stack.vllm and not f"{stack.vllm.version}.".startswith(f"{match[1]}."):
             text = f"the id says vLLM {match[1]}, but the stack {row.stack} has {stack.vllm.version}"
             yield document.problem(("variants", name), text), "rename the row, or leave vLLM's version out of its id"

@@ -207,6 +207,13 @@ def write_generated_files(root: Path, part: str = "", *, check: bool = False) ->
         sys.exit(code)
 
 
+def update_generated_files(root: Path) -> list[Path]:
+    """Write the generated files, as a part of other work; their names are logged. Raises BuildError."""
+    if not _run_module(root, GENERATED_FILES):
+        raise BuildError("a generated file could not be written: see above", hint="run `./inv generate`")
+    return []
+
+
 def check_generated_files(root: Path) -> None:
     """Check the generated files, as `lint` does. Raises BuildError."""
     if not _run_module(root, *LINTERS["generate --check"]):

@@ -62,6 +62,8 @@ class WheelContents(NamedTuple):
     """Name and version in METADATA."""
     paths: Mapping[str, str]
     """Path in the environment → what tells its content from another's: size and CRC-32, or an entry point."""
+    requires: tuple[str, ...] = ()
+    """What it requires, as its METADATA says it."""
 
 
 class NoRangesError(Exception):
@@ -148,7 +150,8 @@ def _read_archive(archive: zipfile.ZipFile, filename: str) -> WheelContents:
     paths = {path: content for path, content in paths.items() if path and not path.endswith("/")}
     if f"{folder}/entry_points.txt" in archive.NameToInfo:
         paths |= _read_scripts(_read_text(archive, f"{folder}/entry_points.txt"))
-    return WheelContents(filename, str(fields["Name"]), str(fields["Version"]), paths)
+    requires = tuple(str(line) for line in fields.get_all("Requires-Dist", ()))
+    return WheelContents(filename, str(fields["Name"]), str(fields["Version"]), paths, requires)
 
 
 def _find_metadata_folder(archive: zipfile.ZipFile, filename: str) -> str:

@@ -115,6 +115,27 @@ def list_offered_wheels(
     return choose_wheels(candidates, target)
 
 
+def read_required_pins(
+    requirement: str, publics: tuple[PublicIndex, ...], target: Environment, store: Store, env: Mapping[str, str]
+) -> dict[str, str]:
+    """Return distribution → the one version of it that a wheel requires in this environment, without what is local.
+
+    Raises InputError and FetchError.
+    """
+    request = ResolveRequest((requirement,), no_deps=True, public=publics)
+    candidates = list_offered_wheels(request, target, env)
+    server_access = make_index_access(read_indexes(env), env)
+    pins = _pin_candidates(candidates, store, server_access)
+    markers = {"python_version": target.python, "platform_machine": target.machine, "platform_system": "Linux"}
+    versions: dict[str, str] = {}
+    for contents in _read_all_contents(candidates, pins, store, server_access):
+        for required in map(Requirement, contents.requires):
+            exact = [item.version for item in required.specifier if item.operator == "=="]
+            if exact and (not required.marker or required.marker.evaluate({**markers, "extra": ""})):
+                versions[canonicalize_name(required.name)] = exact[0].partition("+")[0]
+    return versions
+
+
 def resolve_sdist(requirement: str, target: Environment, store: Store, env: Mapping[str, str]) -> LockedWheel:
     """Resolve one source distribution, such as vllm-tpu==0.32.0. Raises InputError or FetchError."""
     indexes = read_indexes(env)

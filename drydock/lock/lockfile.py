@@ -13,7 +13,7 @@ from typing import Any
 from drydock.config.strict_yaml import YamlDocument
 from drydock.config.validation import validate_document
 from drydock.core.console import log
-from drydock.core.errors import InputError, StaleError
+from drydock.core.errors import InputError, StaleError, UnresolvedError
 from drydock.core.files import compute_checksum, format_json, parse_any_json, refuse_duplicate_keys, write_atomically
 from drydock.core.project import Project
 from drydock.lock import staleness
@@ -25,6 +25,8 @@ COMPATIBILITY_VERSION = 20
 """The exporter of BuildKit v0.15 to v0.31, which have no other; later versions can reproduce it.
 Source: BuildKit's docs/build-repro.md."""
 RELOCK = "run `./inv lock`"
+OPERATORS = "only an operator has"
+"""How a lock says that an input is in no registry and no index."""
 
 
 def path_of_lock(project: Project, variant: str) -> Path:
@@ -194,3 +196,33 @@ def assign_wheels_to_layers(variant: Variant, wheels: Sequence[LockedWheel]) -> 
         layer.name: tuple(wheel for wheel in wheels if layer_by_name.get(wheel.name, rest) == layer.name)
         for layer in variant.layers
     }
+
+
+# --- what stays unresolved ---
+
+
+def list_unresolved_inputs(locks: Mapping[str, Lock]) -> dict[str, dict[str, dict[str, str]]]:
+    """Return variant → platform → context → why it is not pinned."""
+    contexts = {
+        name: {platform: dict(pinned.unresolved) for platform, pinned in lock.platforms.items() if pinned.unresolved}
+        for name, lock in locks.items()
+    }
+    return {name: platforms for name, platforms in contexts.items() if platforms}
+
+
+def unresolved_error(missing: Mapping[str, Mapping[str, Mapping[str, str]]]) -> UnresolvedError:
+    """Return the error that names every unresolved input."""
+    lines = [
+        f"{name}: {platform}: {context} is unresolved: {reason}"
+        for name, platforms in missing.items()
+        for platform, contexts in platforms.items()
+        for context, reason in contexts.items()
+    ]
+    return UnresolvedError(*lines, hint=f"what could be pinned is; {_way_out(lines)}")
+
+
+def _way_out(lines: Iterable[str]) -> str:
+    """Return what to do about unresolved inputs: some only an operator has, others only a network."""
+    supply = "pass the vendor's files with --supplied FOLDER" if any(OPERATORS in line for line in lines) else ""
+    reached = "run it where the servers can be reached, or name mirrors in mirrors.yaml"
+    return f"{supply}; for the others {reached}" if supply else reached

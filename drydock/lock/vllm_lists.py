@@ -262,13 +262,29 @@ def _update_from_wheel(
     is_read = details_path(project, wheel.name, wheel.version).is_file() or wheel.name == TRANSFORMERS
     if old_record and wheel.sha256 in old_record.files and is_read:
         return None
+    file = _fetch_wheel(variant, platform, wheel, store, env)
+    if wheel.name == TRANSFORMERS:
+        return _write_lists(project, wheel, _read_file(project, "read_library", file))
+    return write_version(project, wheel, file)
+
+
+def _fetch_wheel(variant: Variant, platform: str, wheel: LockedWheel, store: Store, env: Mapping[str, str]) -> Path:
     from drydock.inputs.wheels import fetch_wheels, find_image_environment  # noqa: PLC0415 - reading lists needs no server
 
     target = find_image_environment(variant.python, platform, variant.base)
     fetch_wheels([wheel], target, store, env, variant.indexes)
-    if wheel.name == TRANSFORMERS:
-        return _write_lists(project, wheel, _read_file(project, "read_library", store.path(wheel.sha256)))
-    return write_version(project, wheel, store.path(wheel.sha256))
+    return store.path(wheel.sha256)
+
+
+def fetch_vllm(variant: Variant, lock: Lock, env: Mapping[str, str] = os.environ, store: Store | None = None) -> Path:
+    """Return the file of a row's vLLM: its locked wheel, or else the source distribution of its release.
+
+    Raises FetchError and InputError.
+    """
+    store = store or default_store(env)
+    for platform, wheel in locked_vllm(variant, lock).items():
+        return _fetch_wheel(variant, platform, wheel, store, env)
+    return store.path(_fetch_release(variant, store, env).sha256)
 
 
 def _update_from_release(project: Project, variant: Variant, store: Store, env: Mapping[str, str]) -> Path | None:
@@ -276,12 +292,17 @@ def _update_from_release(project: Project, variant: Variant, store: Store, env: 
     version = variant.vllm.version
     if all(path(project, RELEASE, version).is_file() for path in (lists_path, details_path)):
         return None
+    sdist = _fetch_release(variant, store, env)
+    return write_version(project, sdist, store.path(sdist.sha256))
+
+
+def _fetch_release(variant: Variant, store: Store, env: Mapping[str, str]) -> LockedWheel:
     from drydock.inputs.wheels import fetch_sdists, find_image_environment, resolve_sdist  # noqa: PLC0415 - as above
 
     target = find_image_environment("3.12", variant.platforms[0], variant.base)
-    sdist = resolve_sdist(f"{RELEASE}=={version}", target, store, env)
+    sdist = resolve_sdist(f"{RELEASE}=={variant.vllm.version}", target, store, env)
     fetch_sdists([sdist], target, store, env)
-    return write_version(project, sdist, store.path(sdist.sha256))
+    return sdist
 
 
 def write_version(project: Project, file: LockedWheel, path: Path) -> Path | None:

@@ -24,7 +24,7 @@ from drydock.core.console import log
 from drydock.core.errors import DrydockError, HostError, InputError, StaleError
 from drydock.core.files import format_json, parse_json_object, read_bounded
 from drydock.core.project import Project
-from drydock.lock import following, lockfile, unresolved_inputs
+from drydock.lock import following, lockfile
 from drydock.model.locked import Lock
 from drydock.model.record import dump_record
 from drydock.model.row_record import FILE, HostPlan, RowRecord, Upgraded
@@ -127,8 +127,8 @@ def lock_and_render(
 
     lock_paths = resolution.resolve_and_write(project, [variant], start_locks=start_locks)
     lock = lockfile.read_lock(lockfile.path_of_lock(project, variant.id))
-    if missing := unresolved_inputs.list_unresolved_inputs({variant.id: lock}):
-        errors.append(unresolved_inputs.unresolved_error(missing))
+    if missing := lockfile.list_unresolved_inputs({variant.id: lock}):
+        errors.append(lockfile.unresolved_error(missing))
     return [*lock_paths, *write_row_files(project, variant, lock, upgraded=upgraded)]
 
 
@@ -324,6 +324,12 @@ def _name_host(host: Path, error: DrydockError) -> InputError:
 
 def _make_path_variable() -> dict[str, str]:
     return {"PATH": os.environ.get("PATH", os.defpath)}
+
+
+def list_served_words(project: Project) -> Iterator[tuple[str, list[str]]]:
+    """Yield what `serve` gets on each recorded host of a project, by the host's folder. Raises InputError."""
+    for host in sorted(project.root.glob(HOSTS)):
+        yield f"hosts/{host.parent.name}", _read_serve_words(host.with_name(SERVE), project)
 
 
 def _read_serve_words(path: Path, project: Project) -> list[str]:

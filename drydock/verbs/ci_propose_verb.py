@@ -9,6 +9,7 @@ from drydock.cli.task_helpers import here
 from drydock.cli.verb import Verb
 from drydock.config.matrix import read_matrix
 from drydock.core.console import log, write_output
+from drydock.core.errors import InputError, UnresolvedError, raise_all_errors
 from drydock.core.project import Project
 from drydock.core.verb_options import VerbOptions
 
@@ -28,6 +29,10 @@ class CiProposeOptions(VerbOptions):
     """lock variants that are not locked, where this machine can"""
     recipes: bool = False
     """take newer published recipes of vLLM instead"""
+    vllm: str = ""
+    """take this version of vLLM instead, as `bump` does, such as 0.34.0"""
+    target: str = ""
+    """the row that takes it: variant id, alias or accelerator"""
 
 
 @Verb
@@ -36,7 +41,9 @@ def propose_update(options: CiProposeOptions) -> None:
     from drydock.ci import proposal
 
     project, server = here(), proposal.read_ci_server(options.format)
-    if options.recipes:
+    if options.vllm or options.target:
+        write_output(propose_version(project, server, options.target, options.vllm))
+    elif options.recipes:
         write_output(propose_recipes(project, server))
     elif options.unlocked:
         write_output(propose_first_locks(project, server))
@@ -117,6 +124,26 @@ def propose_recipes(project: Project, to: Server) -> str:
     message = format_update(update_recipes(project, RecipesOptions()), project)
     log(message)
     return proposal.offer_request(project, to, proposal.RECIPES, message) or proposal.NOTHING
+
+
+def propose_version(project: Project, to: Server, target: str, version: str) -> str:
+    """Take a version of vLLM; the request says what it changes. Returns what was done.
+
+    What this machine cannot pin is in the request's text. Any other error is raised, and nothing is pushed.
+    """
+    from drydock.ci import proposal
+    from drydock.config.matrix import find_variant
+    from drydock.verbs.bump_verb import BumpOptions, update_rows
+
+    if not (target and version):
+        raise InputError("--target and --vllm: expected both", hint="such as --target cuda --vllm 0.34.0")
+    proposal.refuse_edits(project, proposal.OF_BUMP)
+    row = find_variant(read_matrix(project), target).id
+    update = update_rows(project, BumpOptions(target=row, vllm=version))
+    log(update.report)
+    raise_all_errors([error for error in update.errors if not isinstance(error, UnresolvedError)])
+    request = proposal.LockRequest(f"drydock/vllm-{row}", f"{row}: take vLLM {version}", proposal.OF_BUMP)
+    return proposal.offer_request(project, to, request, update.report) or proposal.NOTHING
 
 
 def _write_pages(project: Project) -> None:

