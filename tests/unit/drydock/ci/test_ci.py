@@ -26,10 +26,12 @@ from drydock.core.errors import (
     BuildError,
     CredentialsError,
     DriftError,
+    DrydockError,
     FetchError,
     InputError,
     NotAskedError,
     StaleError,
+    UnresolvedError,
 )
 from drydock.core.paths import ROOT
 from drydock.core.project import Project
@@ -40,6 +42,7 @@ from drydock.lock.drift.drift_record import Drift, DriftedPin
 from drydock.model.locked import Lock, LockedPlatform, LockedWheel
 from drydock.model.variant import Variant
 from drydock.verbs import ci_propose_verb
+from drydock.verbs.bump_verb import BumpOptions, RowsUpdate
 from drydock.verbs.ci_changed_verb import CiChangedOptions, format_changed_rows
 from tests.support.git import git
 from tests.unit.test_tasks import COMMAND, wrong
@@ -555,6 +558,34 @@ def test_an_open_request_is_updated(moved: Path, github: GitHub) -> None:
     ci_propose_verb.propose_locks(Project(moved), github.server)
     assert github.calls[1]["argv"][-1] == f"{PULLS}/7"
     assert "PATCH" in github.calls[1]["argv"]
+
+
+def test_a_newer_vllm_is_one_request_whose_text_is_the_report(
+    moved: Path, github: GitHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    errors: list[DrydockError] = [UnresolvedError("arm64 is unresolved")]
+
+    def bump(project: Project, options: BumpOptions) -> RowsUpdate:
+        assert (options.target, options.vllm) == (CPU.id, "0.99.0")
+        path = project.root / "templates" / "new.yaml"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("new\n")
+        return RowsUpdate([path], errors, "# what it changes\n")
+
+    monkeypatch.setattr("drydock.verbs.bump_verb.update_rows", bump)
+    origin, head = moved.parent / "origin.git", git(moved, "rev-parse", "HEAD")
+    text = ci_propose_verb.propose_version(Project(moved), github.server, CPU.id, "0.99.0")
+    assert text.endswith("https://github.example/pull/7\n")
+    branch = f"drydock/vllm-{CPU.id}"
+    assert git(origin, "diff", "--name-only", head, branch).split() == ["templates/new.yaml"]
+    content = github.calls[1]["content"]
+    assert (content["title"], content["body"]) == (f"{CPU.id}: take vLLM 0.99.0", "# what it changes\n")
+
+    errors.append(InputError("no index answers"))
+    with pytest.raises(InputError, match="no index answers"):
+        ci_propose_verb.propose_version(Project(moved), github.server, CPU.id, "0.99.0")
+    with pytest.raises(InputError, match="expected both"):
+        ci_propose_verb.propose_version(Project(moved), github.server, "", "0.99.0")
 
 
 def test_push_options_open_a_merge_request_on_gitlab(moved: Path) -> None:

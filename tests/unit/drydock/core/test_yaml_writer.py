@@ -7,6 +7,7 @@ import re
 import pytest
 import yaml
 
+from drydock.core.dollars import double_dollars_of_texts
 from drydock.core.yaml_writer import write_yaml
 
 AMBIGUOUS = [
@@ -25,3 +26,12 @@ def test_what_a_reader_may_take_for_something_else_is_quoted(text: str) -> None:
 @pytest.mark.parametrize("text", ["word", "a.b/c:1", "--flag", "12.10-x", "1e3-cpu", "2024-01-01-cpu", "Übung"])
 def test_other_texts_stay_as_they_are(text: str) -> None:
     assert write_yaml([text]) == f"- {text}\n"
+
+
+def test_texts_are_doubled_at_every_depth_and_keys_and_numbers_stay() -> None:
+    document = {"$key": ["$A", ("${B}", 1)], "env": {"C": "$(D)", "E": None, "F": True}}
+
+    assert double_dollars_of_texts(document) == {
+        "$key": ["$$A", ["$${B}", 1]],
+        "env": {"C": "$$(D)", "E": None, "F": True},
+    }
