@@ -37,7 +37,7 @@ class LockRequest(NamedTuple):
 GENERATED = ("images", "docs", "README.md", recipes_lock.FACTS, recipes_lock.LOCK)
 """What locking, rendering and `./inv recipes` write."""
 OF_BUMP = (*GENERATED, "matrix.yaml", "templates", "entrypoints", "drydock", "tests", *PATHS.values())
-"""What `./inv bump` writes: also stacks, the version beside sources of facts, what is expected of hosts, CI files."""
+"""What `./inv bump` writes: also stacks, the version next to sources of facts, what is expected of hosts, CI files."""
 UPDATE = LockRequest("drydock/locks", "Update locks", GENERATED)
 FIRST = LockRequest("drydock/first-locks", "Lock what was not locked", GENERATED)
 RECIPES = LockRequest("drydock/recipes", "Take newer recipes of vLLM", GENERATED)

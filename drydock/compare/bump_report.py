@@ -80,7 +80,7 @@ class BumpReport(NamedTuple):
 
     @property
     def files(self) -> tuple[Path, ...]:
-        """Return the files in which the new version was written beside the sources of facts."""
+        """Return the files in which the new version was written next to the sources of facts."""
         return self.sources.files if self.sources else ()
 
 

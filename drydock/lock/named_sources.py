@@ -1,7 +1,7 @@
 """Facts that were read in vLLM's own files name version, path and symbol. IO: files.
 
 After a new version, the syntax tree of exactly these symbols is compared between the old and the new vLLM, without
-docstrings and positions. What is the same gets the new version written beside it; the rest is for a person to read
+docstrings and positions. What is the same gets the new version written next to it; the rest is for a person to read
 again. Nothing is kept but the sentence. Nothing of vLLM is imported.
 """
 
@@ -23,6 +23,8 @@ FOLDERS = ("entrypoints", "drydock", "templates")
 KINDS = (".py", ".yaml", ".j2")
 TRANSLATED = ".zh.yaml"
 STACKS = re.compile(r"templates/[\w-]+/stacks/")
+TOOLS = "templates/tools/"
+"""Not searched: an edit of a tool would have every foundation built again."""
 CHANGED, GONE, UNNAMED = "changed", "gone", "changed, and the sentence names no symbol of it"
 DIFFERENCE_AT_MOST = 40
 """Lines of one difference that are shown."""
@@ -84,7 +86,7 @@ class SourcesCompared(NamedTuple):
     same: int
     """Sentences whose symbols are the same."""
     files: tuple[Path, ...]
-    """In which the new version was written beside them."""
+    """In which the new version was written next to them."""
 
 
 class VllmFiles:
@@ -118,7 +120,8 @@ class VllmFiles:
                 for part in symbol.split(".") if symbol else ():
                     nodes = [node for scope in nodes for node in _list_definitions(scope, part)]
                 if nodes:
-                    definitions[name] = ast.Module([_without_docstrings(node) for node in nodes], [])  # type: ignore[misc] # any nodes
+                    body: list[Any] = [_without_docstrings(node) for node in nodes]
+                    definitions[name] = ast.Module(body, [])
             self._definitions[path, symbol] = definitions
         return self._definitions[path, symbol]
 
@@ -130,7 +133,25 @@ class VllmFiles:
 
 
 def _list_definitions(scope: ast.AST, name: str) -> Iterator[ast.AST]:
-    """Yield what defines a name in a scope: functions, classes, assignments, and entries of literal tables."""
+    """Yield what defines a name in a scope: functions, classes, assignments, entries of tables, or else its users."""
+    definitions = [*_list_own_definitions(scope, name)]
+    yield from definitions or _list_users(scope, name)
+
+
+def _list_users(scope: ast.AST, name: str) -> Iterator[ast.AST]:
+    """Yield the innermost functions that use a name as a variable, an attribute or a text."""
+    functions = [node for node in ast.walk(scope) if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))]
+    users = [
+        node
+        for node in functions
+        if any(name in map(part.__dict__.get, ("id", "attr", "value")) for part in ast.walk(node))
+    ]
+    outer = {id(node) for node in users for inner in ast.walk(node) if inner is not node and inner in users}
+    yield from (node for node in users if id(node) not in outer)
+
+
+def _list_own_definitions(scope: ast.AST, name: str) -> Iterator[ast.AST]:
+    """Yield what defines a name in a scope."""
     for node in ast.walk(scope):
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
             if node.name == name and node is not scope:
@@ -192,8 +213,9 @@ def list_sources(project: Project, stacks: Sequence[Path]) -> list[NamedSource]:
     paths = [path for folder in FOLDERS for path in sorted((project.root / folder).rglob("*")) if path.suffix in KINDS]
     sources: list[NamedSource] = []
     for path in paths:
-        is_other_stack = STACKS.match(project.name_of(path)) and path not in stacks
-        if not (is_other_stack or path.name.endswith(TRANSLATED)):
+        name = project.name_of(path)
+        is_other_stack = STACKS.match(name) and path not in stacks
+        if not (is_other_stack or name.endswith(TRANSLATED) or name.startswith(TOOLS)):
             sources += parse_sources(path.read_text(encoding="utf-8"), path)
     return sources
 

@@ -1,4 +1,4 @@
-"""The row of a newer minor version of vLLM: stacks beside the old ones, and a line of matrix.yaml. Pure.
+"""The row of a newer minor version of vLLM: stacks that inherit the old ones, and a line of matrix.yaml. Pure.
 
 The old row stays, with its stacks and its lock, so that anyone can build it again. Its aliases, `default` and `cards`
 move to the new row.

@@ -89,8 +89,8 @@ class Rope(NamedTuple):
     def table_length(self) -> int:
         """Return the positions of vLLM's table of rotations; 0 if the configuration names no length.
 
-        Source: vLLM 0.32, layers/rotary_embedding: linear_scaling_rope.py, dynamic_ntk_scaling_rope.py,
-        yarn_scaling_rope.py and base.py.
+        Source: vLLM 0.32 rotary_embedding/linear_scaling_rope.py, dynamic_ntk_scaling_rope.py,
+        yarn_scaling_rope.py and base.py, _compute_cos_sin_cache.
         """
         factor = self.factor if self.kind in (*_STRETCHED, _GEMMA3) else 1.0
         yarn = self.original * self.factor if "yarn" in self.kind else 0
@@ -195,7 +195,7 @@ class Geometry(NamedTuple):
         While a prompt is computed `chunk` tokens at a time, a sliding layer keeps these in addition to its window.
         Decode context parallelism spreads the tokens of layers that attend to all of them over `spread` ranks, and
         those of no other layer, nor the drafting ones (vLLM 0.32, v1/kv_cache_interface.py, dcp_sharded, and
-        v1/worker/gpu/model_runner.py).
+        v1/worker/gpu/model_runner.py, get_kv_cache_spec).
         """
         whole, sliding = self._cached_layers()
         full = (whole + self.compressed) * -(-tokens // spread)

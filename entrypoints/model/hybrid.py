@@ -124,7 +124,10 @@ def _periodic_layers(config: Config) -> int | None:
 
 
 def _state_heads(text: Table) -> int:
-    """Return the number that ranks must divide: vLLM 0.32 mamba_mixer2.py (heads and groups, or one group), gdn."""
+    """Return the number that ranks must divide: heads and groups, or one group.
+
+    Source: vLLM 0.32 mamba_mixer2.py, MambaMixer2.__init__; gdn.
+    """
     net, mamba = parse_delta_net(text), parse_mamba(text)
     if net.key_heads and net.value_heads:
         return math.gcd(net.key_heads, net.value_heads)

@@ -1,6 +1,6 @@
 """The names that config.json of different model families has for the same size.
 
-Source: vLLM 0.32's transformers_utils/model_arch_config_convertor.py.
+Source: vLLM 0.32's transformers_utils/model_arch_config_convertor.py, ModelArchConfigConvertorBase.
 """
 
 from __future__ import annotations

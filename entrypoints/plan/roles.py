@@ -2,7 +2,8 @@
 
 The connector of a stack is data (`kv_transfer` of the profile). Sources: vLLM 0.32 config/kv_transfer.py
 (kv_load_failure_policy), distributed/kv_transfer/kv_connector/v1/nixl (kv_lease_duration), envs.py
-(VLLM_NIXL_SIDE_CHANNEL_HOST and _PORT; the port is a part of the key of vLLM's compile cache, the host is not).
+(VLLM_NIXL_SIDE_CHANNEL_HOST, VLLM_NIXL_SIDE_CHANNEL_PORT; the port is a part of the key of vLLM's compile cache, the
+host is not).
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """The draft model that the user's flags name for speculative decoding. Pure.
 
-Source: vLLM 0.32's config/speculative.py (SpeculativeConfig.__post_init__) and engine/arg_utils.py.
+Source: vLLM 0.32's config/speculative.py (SpeculativeConfig.__post_init__) and engine/arg_utils.py
+(create_speculative_config).
 """
 
 from __future__ import annotations

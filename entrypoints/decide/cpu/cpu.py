@@ -1,6 +1,7 @@
 """vLLM's CPU backend: type, parallelism, thread binding, memory, preloaded libraries. Pure.
 
-Sources: vLLM 0.32's platforms/cpu.py, v1/worker/cpu_worker.py and utils/ompmultiprocessing.py.
+Sources: vLLM 0.32's platforms/cpu.py (CpuPlatform.check_and_update_config), v1/worker/cpu_worker.py
+(CPUWorker.init_device, determine_available_memory) and utils/ompmultiprocessing.py (OMPProcessManager).
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Over which NUMA nodes and hosts vLLM's CPU backend splits a model. Pure.
 
-Sources: vLLM 0.32's platforms/cpu.py and v1/worker/cpu_worker.py.
+Sources: vLLM 0.32's platforms/cpu.py (CpuPlatform.check_and_update_config, discover_numa_topology) and
+v1/worker/cpu_worker.py (CPUWorker.init_device).
 """
 
 from __future__ import annotations

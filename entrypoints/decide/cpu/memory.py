@@ -1,6 +1,7 @@
 """The memory of vLLM's CPU ranks: weights, the KV cache, and what is left. Pure.
 
-Sources: vLLM 0.32's platforms/cpu.py and v1/worker/cpu_worker.py.
+Sources: vLLM 0.32's platforms/cpu.py (CpuPlatform.get_device_total_memory) and v1/worker/cpu_worker.py
+(CPUWorker.init_device, determine_available_memory).
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """The user's own VLLM_CPU_OMP_THREADS_BIND: its lists fix how many ranks a host runs, and on which cores. Pure.
 
-Source: vLLM 0.32's utils/ompmultiprocessing.py, which ends with an assertion if lists and ranks differ in number.
+Source: vLLM 0.32's utils/ompmultiprocessing.py, OMPProcessManager.__init__ and _parse_omp_threads_bind_env, which end
+with an assertion if lists and ranks differ in number.
 """
 
 from __future__ import annotations

@@ -7,7 +7,8 @@ Over several equal hosts, ranks that exchange data in every layer (tensor parall
 joins hosts. Pipeline stages exchange only activations, so any link does. Engines of a mixture-of-experts model exchange
 tokens in every layer, which takes RDMA. Sources: vLLM docs, parallelism and scaling (tensor parallelism within a node,
 pipeline parallelism across) and data parallel deployment (engines over nodes, with expert parallelism); vLLM 0.32
-config/parallel.py: all ranks together are divisible by the number of nodes, and each node holds consecutive ranks.
+config/parallel.py (nnodes_within_dp, local_world_size): all ranks together are divisible by the number of nodes, and
+each node holds consecutive ranks.
 """
 
 from __future__ import annotations

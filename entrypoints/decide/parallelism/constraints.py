@@ -23,8 +23,9 @@ experts over tensor-parallel ranks have 16 to 256 on each; those of models with 
 _BLOCKS, _BLOCK_BITS = ("fp8", "compressed-tensors"), 8
 """Quantisations whose scales may belong to blocks, and the bits of their numbers; 0 bits if the method says them."""
 _ONE_KV_HEAD = ("GptOssForCausalLM", "Param2MoEForCausalLM")
-"""Architectures whose classes do not repeat KV heads over ranks. Source: vLLM 0.32's models/gpt_oss.py and
-param2moe.py, which divide their number by the ranks and round down."""
+"""Architectures whose classes do not repeat KV heads over ranks. Source: vLLM 0.32's models/gpt_oss.py
+(OAIAttention.__init__) and param2moe.py (Param2MoEAttention.__init__), which divide their number by the ranks and round
+down."""
 _WHOLE_TOWERS = (
     "KimiK25ForConditionalGeneration", "KimiK3ForConditionalGeneration", "MuseGlimmerForConditionalGeneration",
     "InternVLChatModel", "InternS1ForConditionalGeneration", "InternVLForConditionalGeneration", "H2OVLChatModel",
@@ -244,7 +245,8 @@ def _heads_obstacle(geometry: Geometry, rules: Rules, tensor: int) -> str:
 def _context_obstacle(geometry: Geometry | None, context: int, tensor: int) -> str:
     """Return why decode context parallelism over so many of these ranks is impossible; empty if it can be had.
 
-    Source: vLLM 0.32, config/parallel.py, and config/model.py, verify_with_parallel_config.
+    Source: vLLM 0.32, config/parallel.py, ParallelConfig._validate_parallel_config, and config/model.py,
+    verify_with_parallel_config.
     """
     if context == 1:
         return ""
@@ -265,7 +267,8 @@ def _context_obstacle(geometry: Geometry | None, context: int, tensor: int) -> s
 def _state_obstacle(geometry: Geometry, rules: Rules, tensor: int) -> str:
     """Return why this number of ranks cannot share the state of linear-attention and Mamba layers; empty if it can.
 
-    Source: vLLM 0.32's mamba_utils.py and mamba_mixer2.py; vllm-ascend's patch_mamba_config.py for the blocks.
+    Source: vLLM 0.32's mamba_utils.py (MambaStateShapeCalculator) and mamba_mixer2.py (MambaMixer2.__init__);
+    vllm-ascend's patch_mamba_config.py for the blocks.
     """
     if geometry.state_heads % tensor:
         return f"{geometry.state_heads} heads or groups of the layers with a state are not divisible by {tensor}"
@@ -321,8 +324,8 @@ def _vocabulary_obstacle(geometry: Geometry, tensor: int) -> str:
 def _tower_obstacle(model: ModelFacts, rules: Rules, tensor: int) -> str:
     """Return why this number of ranks cannot share a tower; empty if it can.
 
-    Source: vLLM 0.32's layers/attention/mm_encoder_attention.py and the towers' own classes: models/qwen2_5_vl.py,
-    siglip.py, glm4_1v.py and others divide heads and feed-forward parts.
+    Source: vLLM 0.32's layers/attention/mm_encoder_attention.py (MMEncoderAttention.__init__) and the towers'
+    own classes: models/qwen2_5_vl.py, siglip.py, glm4_1v.py and others divide heads and feed-forward parts.
     """
     if rules.has_whole_towers or model.architecture in _WHOLE_TOWERS:
         return ""

@@ -27,7 +27,7 @@ def beside_adapters(
     """Return the rules without whole experts if the user's LoRA adapters forbid them: vLLM would not start.
 
     `since` is the first version of vLLM that has both; None if there is none. In every version ranks cannot also divide
-    the adapters (vLLM 0.21 and 0.32, lora/layers/fused_moe.py).
+    the adapters (vLLM 0.21 and 0.32, lora/layers/fused_moe.py, FusedMoEWithLoRA.__init__).
     """
     if user_flags.flag(ADAPTERS) != "True":
         return rules

@@ -1,7 +1,7 @@
 """What the weights become while vLLM loads them: quantised at the user's request, or dequantised by the platform. Pure.
 
-Sources: vLLM 0.32's config/quantization.py and model_executor/layers/quantization/online/; each accelerator's own in
-its thresholds.
+Sources: vLLM 0.32's config/quantization.py (_ONLINE_SHORTHANDS) and model_executor/layers/quantization/online/; each
+accelerator's own in its thresholds.
 """
 
 from __future__ import annotations

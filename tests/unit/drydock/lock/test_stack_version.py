@@ -12,6 +12,7 @@ import pytest
 from invoke.context import Context
 
 from drydock.ci import workflow
+from drydock.compare import bump_report
 from drydock.config.matrix import find_variant, read_matrix
 from drydock.config.project_choice import DRYDOCK
 from drydock.core.errors import FetchError, InputError, StaleError, raise_all_errors
@@ -40,6 +41,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(row_record_file, "write_row_files", lambda root, row, _, **__: [root / row.id / "Dockerfile"])
     monkeypatch.setattr(stack_version, "check_version", lambda *_: None)
     monkeypatch.setattr(stack_version, "find_moved_pins", lambda *_: {"torch": ("2.13.0", "2.14.0")})
+    monkeypatch.setattr(bump_report, "list_recorded_machines", lambda _: [])
     monkeypatch.setattr(bump_verb, "_take_recipes", lambda _: ([], ""))
     monkeypatch.setattr(docs, "write", lambda root, _: [root / "page.md"])
     monkeypatch.setattr(workflow, "write", lambda root, _: [root / "ci.yml"])
@@ -86,7 +88,7 @@ def test_a_stack_that_inherits_the_version_and_has_its_own_requirement_gets_both
     assert "cpu-0.27.yaml:38: still says 0.27.1: published: the files of release v0.27.1" in stderr
 
 
-def test_a_minor_version_gets_rows_beside_the_old_ones_which_stay_as_they_are(project: Path) -> None:
+def test_a_minor_version_gets_rows_next_to_the_old_ones_which_stay_as_they_are(project: Path) -> None:
     before = {row.id: row for row in read_matrix(Project(project))}
     update = update_rows(Project(project), BumpOptions(target="cpu", vllm="0.33.0"))
 
