@@ -246,6 +246,10 @@ def compare_sources(
             ]
             for symbol in symbols or [""]:
                 differing += _compare_symbol(place, file.path, symbol, old, new)
+        if not any(old.find_files(file.path) for file in source.files):  # such as examples/, which no wheel has
+            problems = [f"{place}: {', '.join(file.path for file in source.files)}"] if source.version else []
+            unknown += problems
+            continue
         unknown += problems
         changes += differing
         if not problems and not differing:

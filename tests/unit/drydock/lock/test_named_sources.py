@@ -116,6 +116,7 @@ def test_what_is_the_same_says_the_new_version_and_the_rest_is_to_be_read_again(
         "vLLM 0.32 envs.py, VLLM_UNKNOWN",
         "vLLM 0.32 config/gone.py, anything",
         "vLLM 0.27 config/parallel.py, nnodes",
+        "vLLM 0.32 examples/online_serving",
     )
     text = "".join(f"- source: {line}\n" for line in (*same, *other))
     compared, after = compare(tmp_path, text)
@@ -139,6 +140,7 @@ def test_what_is_the_same_says_the_new_version_and_the_rest_is_to_be_read_again(
     assert compared.unknown == (
         "templates/host.yaml:9: envs.py, VLLM_UNKNOWN",
         "templates/host.yaml:10: config/gone.py",
+        "templates/host.yaml:12: examples/online_serving",
     )
     assert compared.older == ("templates/host.yaml:11: vLLM 0.27",)
     assert compared.files == (tmp_path / "project" / "templates" / "host.yaml",)
