@@ -16,6 +16,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from packaging.version import Version
+
 from drydock.core.project import Project
 
 FOLDERS = ("entrypoints", "drydock", "templates")
@@ -231,8 +233,10 @@ def compare_sources(
     same: list[NamedSource] = []
     for source in sources:
         place = f"{project.name_of(source.file)}:{source.line}"
-        if source.version and _cut_patch(source.version) != _cut_patch(before):
-            older.append(f"{place}: vLLM {source.version}")
+        stamp = _cut_patch(source.version)
+        if stamp and stamp != _cut_patch(before):
+            if Version(stamp) < Version(_cut_patch(after)):  # a later one was read in the new version
+                older.append(f"{place}: vLLM {source.version}")
             continue
         problems: list[str] = []
         differing: list[SourceChange] = []

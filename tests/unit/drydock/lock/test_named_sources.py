@@ -117,6 +117,7 @@ def test_what_is_the_same_says_the_new_version_and_the_rest_is_to_be_read_again(
         "vLLM 0.32 config/gone.py, anything",
         "vLLM 0.27 config/parallel.py, nnodes",
         "vLLM 0.32 examples/online_serving",
+        "vLLM 0.33 config/gone.py, anything",
     )
     text = "".join(f"- source: {line}\n" for line in (*same, *other))
     compared, after = compare(tmp_path, text)
@@ -144,6 +145,13 @@ def test_what_is_the_same_says_the_new_version_and_the_rest_is_to_be_read_again(
     )
     assert compared.older == ("templates/host.yaml:11: vLLM 0.27",)
     assert compared.files == (tmp_path / "project" / "templates" / "host.yaml",)
+
+
+def test_a_patch_is_compared_too_and_no_sentence_changes(tmp_path: Path) -> None:
+    text = "- source: vLLM 0.32 envs.py, VLLM_OTHER\n- source: vLLM 0.32 config/parallel.py, nnodes\n"
+    compared, after = compare(tmp_path, text, new="0.32.1")
+    assert after == text
+    assert ([change.symbol for change in compared.changes], compared.same) == (["envs.py, VLLM_OTHER"], 1)
 
 
 def test_sources_of_other_stacks_are_left_alone(tmp_path: Path) -> None:
