@@ -99,15 +99,14 @@ def find_moved_pins(variant: Variant, version: str) -> dict[str, tuple[str, str]
     return {name: (old[name], new[name]) for name in old if name in new and old[name] != new[name]}
 
 
-def set_version(project: Project, variant: Variant, file: Path, rows: Sequence[Variant], version: str) -> VersionChange:
-    """Write the version into these rows' stack files, or into new ones for new rows.
-
-    Nothing is written if the matrix refuses it.
-    """
+def check_files(
+    project: Project, file: Path, rows: Sequence[Variant], version: str
+) -> tuple[list[Path], dict[str, str]]:
+    """Return the stack files that say a version, and old → new row. Raises InputError if they are not to be written."""
     if not re.fullmatch(r"\d+\.\d[0-9a-z.]*", version):
         raise InputError(f"--vllm {version}: expected a version such as 0.32.1")
     lines = [list_stack_files(project, row) for row in rows]
-    names = dict.fromkeys(name for line in lines for name in line[: line.index(file) + 1])
+    names = [*dict.fromkeys(name for line in lines for name in line[: line.index(file) + 1])]
     new_ids = new_row.choose_new_ids((row.id for row in rows), version)
     if foreign := [
         name for name in (file, *names, *([project / MATRIX] if new_ids else [])) if not project.is_own(name)
@@ -115,6 +114,15 @@ def set_version(project: Project, variant: Variant, file: Path, rows: Sequence[V
         owner = project.owner_of(foreign[0])
         hint = f"write a stack of your own that inherits it: `inherits: {owner}/{foreign[0].stem}`"
         raise InputError(f"--vllm {version}: {foreign[0]} is {owner}'s own", hint=hint)
+    return names, new_ids
+
+
+def set_version(project: Project, variant: Variant, file: Path, rows: Sequence[Variant], version: str) -> VersionChange:
+    """Write the version into these rows' stack files, or into new ones for new rows.
+
+    Nothing is written if the matrix refuses it.
+    """
+    names, new_ids = check_files(project, file, rows, version)
     check_version(variant, version)
     moved_pins = find_moved_pins(variant, version)
     after = _edit_versions(project, variant, file, names, version, moved_pins)

@@ -61,7 +61,7 @@ def update_rows(project: Project, options: BumpOptions) -> RowsUpdate:
     from drydock.compare import bump_report
     from drydock.config.matrix import find_variant, read_matrix
     from drydock.config.stack_files import list_stack_files
-    from drydock.lock.stack_version import VersionChange, find_version_file, set_version
+    from drydock.lock.stack_version import VersionChange, check_files, find_version_file, set_version
     from drydock.upgrade.row_record_file import list_served_words, lock_and_render
 
     project.check_writable("templates")
@@ -73,6 +73,7 @@ def update_rows(project: Project, options: BumpOptions) -> RowsUpdate:
     rows = {row.id: row for row in variants if _has_file(project, row, file, says_version=bool(options.vllm))}
     change, before = VersionChange([], {row: row for row in rows}), None
     if options.vllm:
+        check_files(project, file, [*rows.values()], options.vllm)
         before = bump_report.look_at_rows(project, rows, variant)
         change = set_version(project, variant, file, [*rows.values()], options.vllm)
 

@@ -6,11 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from drydock.config.matrix import read_matrix
+from drydock.config.matrix import find_variant, read_matrix
+from drydock.config.project_choice import DRYDOCK
 from drydock.core.errors import InputError
 from drydock.core.paths import ROOT
 from drydock.core.project import Project
 
+H100 = find_variant(read_matrix(DRYDOCK), "h100").id
 PROJECT, MATRIX, STACK = "drydock.yaml", "matrix.yaml", "templates/cpu/stacks/acme-cpu.yaml"
 INHERITS = "inherits: drydock/cpu-vllm0.32"
 SETTING = "because: WHY, source: MANUAL OR MEASUREMENT}"
@@ -50,8 +52,8 @@ def hint_of(folder: Path, *files: tuple[str, str]) -> str:
     [
         ("cpu-vllm0.32", "hint: write `inherits: drydock/cpu-vllm0.32`"),
         ("drydok/cpu-vllm0.32", "hint: write `inherits: drydock/cpu-vllm0.32`"),
-        ("h100", "hint: write `inherits: drydock/cuda13.0-vllm0.33`"),
-        ("drydock/h100", "hint: write `inherits: drydock/cuda13.0-vllm0.33`"),
+        ("h100", f"hint: write `inherits: drydock/{H100}`"),
+        ("drydock/h100", f"hint: write `inherits: drydock/{H100}`"),
         ("cpu-vlm0.32", "did you mean `inherits: drydock/cpu-vllm0.32`?"),
         ("drydock/cpu-vllm0.33", "did you mean `inherits: drydock/cpu-vllm0.32`?"),
         ("acme-cpu", "acme-cpu is in this file; what both share belongs in a stack"),

@@ -15,6 +15,7 @@ from drydock.ci import proposal
 from drydock.config.matrix import find_variant, read_matrix
 from drydock.config.project_choice import DRYDOCK
 from drydock.config.project_layers import merge_layers
+from drydock.config.stack_files import list_stack_files
 from drydock.config.strict_yaml import parse_yaml
 from drydock.core.errors import InputError
 from drydock.core.paths import ROOT
@@ -29,17 +30,19 @@ from drydock.run import entrypoint
 from drydock.verbs.bump_verb import BumpOptions, update_rows
 
 CPU = "cpu-vllm0.32"
+H100 = find_variant(read_matrix(DRYDOCK), "h100")
+"""The newest row of CUDA, whatever its version is."""
 Write = Callable[[Mapping[str, str]], Project]
 
-ROW = """
+ROW = f"""
 schema: 1
 variants:
-  acme-h100: {stack: acme, inherits: drydock/cuda13.0-vllm0.33, aliases: [acme]}
+  acme-h100: {{stack: acme, inherits: drydock/{H100.id}, aliases: [acme]}}
 """
 STACK_FILE = "templates/cuda/stacks/acme.yaml"
 ACCELERATOR_FILE = "templates/cuda/accelerator.yaml"
-STACK = """
-inherits: drydock/cuda-13.0-0.33
+STACK = f"""
+inherits: drydock/{H100.stack}
 summary: ours, with one more package
 requirements+: [structlog==25.1.0]
 """
@@ -122,25 +125,25 @@ def test_a_default_of_the_project_replaces_drydocks(write: Write) -> None:
             "matrix.yaml: variants.router0.1: drydock has a row 'router0.1' (line 3, column 3)",
         ),
         (
-            {"matrix.yaml": "variants:\n  h100: {stack: cuda-13.0-0.33, platforms: [linux/amd64]}\n"},
-            "matrix.yaml: variants.h100: drydock has an alias 'h100' of the row 'cuda13.0-vllm0.33' (line 2, column 3)",
+            {"matrix.yaml": f"variants:\n  h100: {{stack: {H100.stack}, platforms: [linux/amd64]}}\n"},
+            f"matrix.yaml: variants.h100: drydock has an alias 'h100' of the row {H100.id!r} (line 2, column 3)",
         ),
         (
             {"matrix.yaml": ROW.replace("[acme]", "[acme, h100]"), STACK_FILE: STACK},
-            "matrix.yaml: variants.acme-h100.aliases[1]: alias 'h100' is taken by an alias of 'cuda13.0-vllm0.33'",
+            f"matrix.yaml: variants.acme-h100.aliases[1]: alias 'h100' is taken by an alias of {H100.id!r}",
         ),
         ({"matrix.yaml": ROW.replace("drydock/cuda13.0", "drydock/cuda14.0")}, "unknown row 'drydock/cuda14.0"),
         (
-            {"matrix.yaml": ROW.replace("cuda13.0-vllm0.33", "xpu-vllm0.16")},
+            {"matrix.yaml": ROW.replace(H100.id, "xpu-vllm0.16")},
             "write `inherits: drydock/xpu-vllm0.30`, which replaces it",
         ),
         (
             {"matrix.yaml": ROW.replace("drydock/cuda13.0", "cuda13.0")},
-            "write `inherits: drydock/cuda13.0-vllm0.33`",
+            f"write `inherits: drydock/{H100.id}`",
         ),
         (
-            {"templates/cuda/stacks/cuda-13.0-0.33.yaml": "summary: ours\n"},
-            "templates/cuda/stacks/cuda-13.0-0.33.yaml: drydock has a stack 'cuda-13.0-0.33'",
+            {f"templates/cuda/stacks/{H100.stack}.yaml": "summary: ours\n"},
+            f"templates/cuda/stacks/{H100.stack}.yaml: drydock has a stack {H100.stack!r}",
         ),
         (
             {STACK_FILE: "inherits: drydock/other\n", "templates/cuda/stacks/other.yaml": STACK},
@@ -188,7 +191,7 @@ def test_an_error_of_drydocks_own_file_names_a_path_that_can_be_opened(copy: Pat
 
 
 def test_a_row_that_inherits_needs_something_below(write: Write) -> None:
-    expected = "matrix.yaml: variants.acme-h100.inherits: unknown row 'drydock/cuda13.0-vllm0.33' (line 4, column 38)"
+    expected = f"matrix.yaml: variants.acme-h100.inherits: unknown row 'drydock/{H100.id}' (line 4, column 38)"
     assert expected in said_by(Project(write({"matrix.yaml": ROW}).root))
 
 
@@ -210,7 +213,7 @@ def test_documents_name_files_of_all_layers(write: Write) -> None:
     generated = {f"images/acme-h100/{name}": "" for name in ("lock.json", "Dockerfile")}
     project = write({"matrix.yaml": ROW, STACK_FILE: STACK, **generated})
     job = Job(find_variant(read_matrix(project), "acme"), read_lock(path_of_lock(project, CPU)), "linux/amd64", project)
-    below = ("drydock/matrix.yaml", "drydock/templates/cuda/stacks/cuda-13.0-0.33.yaml")
+    below = ("drydock/matrix.yaml", *(f"drydock/{DRYDOCK.name_of(path)}" for path in list_stack_files(DRYDOCK, H100)))
     assert {*provenance._own_files(job)} == {"matrix.yaml", STACK_FILE, *generated, *below}
 
 
