@@ -76,6 +76,8 @@ class BumpReport(NamedTuple):
     recipes: str = ""
     """What newer published recipes change."""
     plans: tuple[ChangedPlan, ...] = ()
+    refusals: tuple[str, ...] = ()
+    """Examples of drydock's rules that one version refuses, and the other does not."""
     not_asked: tuple[str, ...] = ()
 
     @property
@@ -240,6 +242,7 @@ def format_report(report: BumpReport) -> str:
         "defaults": [line for line in list_default_lines(report.defaults) if line][1:],
         "plans of recorded hosts": [*list_plan_lines(report.plans)],
         "recipes": report.recipes.splitlines(),
+        "refusals": report.refusals,
         "sources to read again": [*_list_source_lines(report.sources)],
         "not asked": [f"- {line}" for line in report.not_asked],
     }

@@ -2,20 +2,27 @@
 
 A release is asked in the CPU image, without network and with a limit of memory. The image's own vLLM is asked as it
 is. Of another release the Python files are laid over it: its configuration is Python, and calls no kernel.
-`python -m drydock.lock.ask_rules IMAGE [FOLDER …]`, where a FOLDER has the unpacked wheel of a release.
+`bump` asks the version that it sets, if the CPU image is built. `python -m drydock.lock.ask_rules IMAGE [FOLDER …]`
+asks others: a FOLDER has the unpacked wheel of a release, and the Python packages that only this release needs.
 """
 
 from __future__ import annotations
 
 import json
 import sys
+import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import docker
+import docker.errors
+
 from drydock.core.console import log
+from drydock.core.errors import DrydockError
 from drydock.core.files import format_json
+from drydock.engine.connection import connect_engine
 from drydock.engine.run_container import run_to_end
 from entrypoints.plan.option_rules import ANSWERS, RULES, Rule, read_answers
 
@@ -50,6 +57,49 @@ def ask_release(image: str, package: Path | None = None) -> tuple[str, dict[str,
             else:
                 log(f"vLLM {version}: not asked: {rule.example}: {_explain(refused)} | {_explain(taken)}")
     return version.partition("+")[0], words
+
+
+def ask_wheel(images: Sequence[str], wheel: Path) -> str:
+    """Ask the release of a wheel with the first image that the engine has; return why it was not asked, or nothing."""
+    if not zipfile.is_zipfile(wheel):
+        return f"{wheel.name} is no wheel"
+    try:
+        client = connect_engine()
+        names = {tag for image in client.images.list() for tag in image.tags}
+    except (docker.errors.DockerException, DrydockError) as error:
+        return f"no engine answers: {error}"
+    image = next((name for name in images if f"{name}:latest" in names), "")
+    if not image:
+        return f"no image of {' or '.join(images)} is built"
+    with TemporaryDirectory() as name, zipfile.ZipFile(wheel) as archive:
+        for item in archive.namelist():
+            if item.endswith((".py", ".json", "METADATA")):
+                archive.extract(item, name)
+        for path in (Path(name), *Path(name).rglob("*")):
+            path.chmod(0o755 if path.is_dir() else 0o644)
+        version, words = ask_release(image, Path(name))
+    record_answers(version, words)
+    return "" if words else f"vLLM {version} could not be opened in {image}"
+
+
+def record_answers(version: str, words: Mapping[str, str]) -> None:
+    """Write what a release said, next to what the others said."""
+    refused = sum(map(bool, words.values()))
+    log(f"vLLM {version}: {refused} of {len(RULES)} examples refused, {len(words) - refused} taken")
+    if words:
+        Path(ANSWERS).write_text(format_json(dict(sorted({**read_answers(), version: words}.items()))))
+
+
+def list_changed_refusals(old: str, new: str) -> list[str]:
+    """Return the examples that one of two versions refuses and the other takes, or of which one was not asked."""
+    before, after = read_answers().get(old, {}), read_answers().get(new, {})
+    verbs = {None: "not asked", True: "refused", False: "taken"}
+
+    def describe(answers: Mapping[str, str], example: str) -> str:
+        return verbs[bool(answers[example]) if example in answers else None]
+
+    changes = [(example, describe(before, example), describe(after, example)) for example in sorted({*before, *after})]
+    return [f"{example}: {was} → {now}" for example, was, now in changes if was != now]
 
 
 def _explain(answer: Mapping[str, Any]) -> str:
@@ -102,11 +152,7 @@ def main() -> None:
     """Ask the releases that are named, and record what they say."""
     image, *folders = sys.argv[1:]
     for folder in (None, *map(Path, folders)):
-        version, words = ask_release(image, folder)
-        refused = sum(map(bool, words.values()))
-        log(f"vLLM {version}: {refused} of {len(RULES)} examples refused, {len(words) - refused} taken")
-        if words:
-            Path(ANSWERS).write_text(format_json(dict(sorted({**read_answers(), version: words}.items()))))
+        record_answers(*ask_release(image, folder))
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ from drydock.core.project import Project
 from drydock.model.shared_options import JsonOption, RowOption
 
 if TYPE_CHECKING:
+    from drydock.compare.bump_report import BumpReport
     from drydock.model.variant import Variant
 
 
@@ -94,6 +95,8 @@ def update_rows(project: Project, options: BumpOptions) -> RowsUpdate:
         plans = bump_report.compare_host_plans(project, before, new_rows)
         recipe_files, recipes = _take_recipes(project)
         report = report._replace(plans=plans, recipes=recipes)
+        if project.root == ROOT:
+            report = _ask_rules(project, report, before.variant, new_rows[before.variant.id])
         files += [*report.files, *recipe_files]
     _run_steps(_list_page_steps(project), files, errors)
     if report is None:
@@ -118,6 +121,25 @@ def _run_steps(steps: Iterable[Callable[[], list[Path]]], files: list[Path], err
             files += step()
         except DrydockError as error:
             errors.append(error)
+
+
+def _ask_rules(project: Project, report: BumpReport, old: Variant, new: Variant) -> BumpReport:
+    """Ask the new version about the examples of drydock's rules; return the report with what it says."""
+    from drydock.config.matrix import read_matrix
+    from drydock.lock.ask_rules import ask_wheel, list_changed_refusals
+    from drydock.lock.lockfile import path_of_lock, read_previous
+    from drydock.lock.vllm_lists import fetch_vllm
+
+    lock = read_previous(path_of_lock(project, new.id))
+    images = [f"drydock/{row.id}" for row in read_matrix(project) if row.accelerator == "cpu"]
+    problem = "its row is not locked"
+    try:
+        problem = ask_wheel(images, fetch_vllm(new, lock)) if lock else problem
+    except DrydockError as error:
+        problem = error.problems[0]
+    if problem:
+        return report._replace(not_asked=(*report.not_asked, f"refusals of vLLM {new.vllm.version}: {problem}"))
+    return report._replace(refusals=tuple(list_changed_refusals(old.vllm.version, new.vllm.version)))
 
 
 def _take_recipes(project: Project) -> tuple[list[Path], str]:
