@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from entrypoints.checks.findings import make_notice
@@ -11,8 +11,10 @@ from entrypoints.core.parse import parse_version_numbers
 from entrypoints.core.records import Notice, Value
 from entrypoints.model.parsers import REASONING, TOOLS, Rule
 from entrypoints.model.read import ModelFacts
+from entrypoints.plan.refusal import Refusal
 from entrypoints.request.flags import AUTO_TOOLS, CHAT_TEMPLATE, REASONING_PARSER, TOOL_PARSER
 from entrypoints.request.intents import NO_TOOLS
+from entrypoints.request.option_values import is_switched_on
 from entrypoints.request.vllm_flags import UserFlags
 
 _LISTS = {TOOL_PARSER: "tool_parsers", REASONING_PARSER: "reasoning_parsers"}
@@ -51,9 +53,26 @@ def choose_parsers(
         return values | {AUTO_TOOLS: Value(True, f"{TOOL_PARSER} is set, and has no effect without it")}, ()
     rule, name = _find_parser(TOOLS, TOOL_PARSER, profile["vllm"], model, user_flags)
     if not (rule and name):
+        if AUTO_TOOLS in preset:
+            return values, ()  # refused as a whole
         return values, (make_notice("PLAN-100", *_explain_missing_parser(rule, profile["vllm"], model)),)
     auto = "clients may leave to the model whether it calls a tool; without it such a request is an error (HTTP 400)"
     return values | {TOOL_PARSER: _make_parser_value(rule, name, user_flags), AUTO_TOOLS: Value(True, auto)}, ()
+
+
+def find_tool_refusals(settings: Mapping[str, str | bool]) -> Iterator[Refusal]:
+    """Yield tool calls that are switched on without a parser for them.
+
+    Source: vLLM 0.6 to 0.33, entrypoints/openai/cli_args.py, validate_parsed_serve_args.
+    """
+    if is_switched_on(settings, AUTO_TOOLS) and not settings.get(TOOL_PARSER):
+        yield Refusal(
+            AUTO_TOOLS,
+            f"{AUTO_TOOLS} without {TOOL_PARSER}, and no known family of parsers fits the model",
+            "both of them, or none",
+            is_of_release=True,
+            instead=f"add {TOOL_PARSER} NAME (docs/container.md lists the families), or leave {AUTO_TOOLS} out",
+        )
 
 
 def _find_parser(

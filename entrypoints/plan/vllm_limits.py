@@ -22,6 +22,7 @@ from entrypoints.plan.attention_limits import find_attention_refusals
 from entrypoints.plan.cpu_limits import find_cpu_refusals
 from entrypoints.plan.option_rules import find_broken_rules
 from entrypoints.plan.other_rows import describe_taking_rows
+from entrypoints.plan.parsers import find_tool_refusals
 from entrypoints.plan.refusal import Refusal
 from entrypoints.request.flags import (
     DTYPE,
@@ -113,6 +114,7 @@ def check_limits(
         *find_refusals(user_flags.vllm, model, user_flags, settings),
         *_refused_of_platform(profile["accelerator"], model, user_flags, settings),
         *find_broken_rules(profile, model, user_flags, settings),
+        *find_tool_refusals(settings),
         *find_attention_refusals(profile["accelerator"], facts, model, user_flags.vllm, settings),
         *(find_cpu_refusals(profile["vllm"], facts, model, settings) if profile["accelerator"] == "cpu" else ()),
     )

@@ -12,7 +12,7 @@ import pytest
 from drydock.config.project_choice import DRYDOCK
 from drydock.lock.vllm_lists import list_every, lists_path, read_lists
 from drydock.run.entrypoint import CONFIGURATIONS
-from entrypoints.core.errors import USAGE, EntrypointError
+from entrypoints.core.errors import REFUSED, USAGE, EntrypointError
 from entrypoints.core.records import ServePlan
 from entrypoints.model.parsers import REASONING, TOOLS
 from entrypoints.plan import plan_text
@@ -46,10 +46,11 @@ def plan(
     tools: bool = True,
     lists: Mapping[str, Any] = MappingProxyType({}),
     pooling: bool = False,
+    accepted: tuple[str, ...] = (),
 ) -> ServePlan:
     model = SMOLLM2._replace(architecture=architecture, template=template, pooling=pooling)
     user_flags = parse_user_flags((model.name, *words), {})._replace(
-        intents=Intents(tools=tools), vllm=VllmLists(lists)
+        intents=Intents(tools=tools), vllm=VllmLists(lists), accepted=accepted
     )
     return make_serve_plan({**PROFILE, "vllm": vllm}, facts(), model, user_flags)
 
@@ -147,6 +148,18 @@ def test_what_is_unknown_is_not_set_and_said(architecture: str, template: str | 
 
     assert parsers_of(serve_plan) == {}
     assert missing(serve_plan) == [message]
+
+
+@pytest.mark.parametrize("words", [(AUTO,), (AUTO, f"{TOOL}=")])
+def test_tool_calls_without_a_parser_are_refused_before_vllm_refuses_them(words: tuple[str, ...]) -> None:
+    with pytest.raises(EntrypointError, match=f"{AUTO} without {TOOL}") as raised:
+        plan(*words, template=None)
+    assert raised.value.code == REFUSED
+    assert f"add {TOOL} NAME" in raised.value.hint
+
+    accepted = plan(AUTO, template=None, accepted=(AUTO,))
+
+    assert {"PLAN-100", "PLAN-152"} & {finding.id for finding in accepted.findings} == {"PLAN-152"}
 
 
 def test_the_users_own_flags_win_and_are_completed() -> None:
