@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
+from entrypoints.core.parse import format_id_list, is_number
 from entrypoints.core.records import Device, Facts
 from entrypoints.core.units import GIB, MIB
 
@@ -13,6 +14,16 @@ UNLIMITED = 1 << 62
 
 _FIRMWARE = 0.2
 """Share of a device's memory above which a process holds it, rather than firmware."""
+
+MISSING_CHOICE = ("devices_chosen_by", "devices_missing", "devices_present")
+"""Facts about a variable that names a missing device: its name, the device, and the devices that there are."""
+
+
+def describe_missing_choice(variable: str, words: Iterable[str], count: int) -> dict[str, str]:
+    """Return the facts about a variable that a probe applies, if it names a number that none of `count` devices has."""
+    missing = next((word for word in words if is_number(word) and int(word) >= count), "")
+    present = format_id_list(tuple(range(count)))
+    return dict(zip(MISSING_CHOICE, (variable, missing, present), strict=True)) if missing and count else {}
 
 
 def derive_facts(facts: Facts) -> dict[str, Any]:

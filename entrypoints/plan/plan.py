@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from entrypoints.accelerators import import_decider
@@ -10,7 +10,7 @@ from entrypoints.cache.plan import choose_cache_folders, drop_unchosen_home, mak
 from entrypoints.checks.causes import add_cause
 from entrypoints.checks.findings import make_finding, make_notice
 from entrypoints.checks.grants import examine_facts, explain_no_device
-from entrypoints.core.errors import DOES_NOT_FIT, USAGE, EntrypointError
+from entrypoints.core.errors import DOES_NOT_FIT, HOST, USAGE, EntrypointError
 from entrypoints.core.folders import locate_private_root
 from entrypoints.core.language import Words, translate_text
 from entrypoints.core.records import CachePlan, Facts, Finding, Notice, RankPlan, Reason, ServePlan, Value
@@ -26,15 +26,18 @@ from entrypoints.core.settings_precedence import (
     merge_setting_layers,
 )
 from entrypoints.core.text import VARIABLE_NAME
-from entrypoints.core.units import GIB
+from entrypoints.core.units import GIB, MIB
 from entrypoints.decide.cpu.executor import PYTHON_PATH
 from entrypoints.decide.parallelism import loading
 from entrypoints.decide.parallelism.demand import as_overridden, check_length, length_notices
 from entrypoints.decide.parallelism.multimodal import TEXT_ONLY
+from entrypoints.decide.parallelism.visible import check_probed_choice
 from entrypoints.decide.records import Decision
 from entrypoints.facts.image_files import choose_exported_variables
 from entrypoints.host.limits import choose_raised_limits, make_limit_reasons
+from entrypoints.model.geometry import Geometry
 from entrypoints.model.read import ModelFacts
+from entrypoints.model.weights import Weights
 from entrypoints.plan import guard_settings, inputs, parsers, placement
 from entrypoints.plan.later_downloads import choose_vocabulary, find_later_downloads
 from entrypoints.plan.ranks import (
@@ -74,7 +77,7 @@ from entrypoints.request.flags import (
 )
 from entrypoints.request.intents import OFFLOAD_CACHE
 from entrypoints.request.roles import SERVE
-from entrypoints.request.vllm_flags import Flag, UserFlags, parse_count
+from entrypoints.request.vllm_flags import Flag, UserFlags, parse_count, parse_user_flags
 
 _CACHED = {"USER", "VLLM_NO_USAGE_STATS", "DO_NOT_TRACK", "HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"}
 """Variables that are set together with the caches."""
@@ -98,6 +101,45 @@ def make_serve_plan(
         return _make_plan_attempt(profile, facts, model, tried, drain_timeout, stall)
 
     return plan_with_recipe(user_flags, attempt) if user_flags.recipe.name else attempt(user_flags)
+
+
+_SMALL_MODEL = ModelFacts(
+    name="/models/small",
+    local=True,
+    architecture="LlamaForCausalLM",
+    quantization="",
+    weights=Weights(on_disk=256 * MIB, elements=128 * MIB, other=0),
+    geometry=Geometry(
+        layers=32,
+        sliding_layers=0,
+        window=0,
+        heads=64,
+        kv_heads=64,
+        head_size=64,
+        latent=0,
+        max_length=1024,
+        hidden=4096,
+        vocabulary=32768,
+        intermediate=16384,
+    ),
+    unknown="",
+)
+"""A model that every accelerator serves on every host that it can serve on."""
+
+
+def find_host_refusal(profile: Mapping[str, Any], facts: Facts, env: Mapping[str, str]) -> Iterator[Finding]:
+    """Yield a finding if this host, with these variables, is refused for any model: what `plan` raises, `check` says.
+
+    Of the errors those about the host and its variables count: how much memory is enough depends on the model.
+    """
+    try:
+        make_serve_plan(profile, facts, _SMALL_MODEL, parse_user_flags((_SMALL_MODEL.name,), env))
+    except EntrypointError as error:
+        if error.code in (HOST, USAGE):
+            words = profile.get("words") or {}
+            remedy = error.hint or "run `facts` for what was found"
+            notice = make_notice("PLAN-020", error.message, "a host that can serve", remedy=remedy)
+            yield make_finding(profile.get("findings") or {}, notice, words=words)
 
 
 class PlanRequest(NamedTuple):
@@ -190,6 +232,7 @@ def _read_request(
     flags, recommended = apply_recommended(profile, facts, published, flags)
     decision_flags = apply_recipe(flags.recipe, with_own_settings(profile, flags))
     flags = decision_flags._replace(env=flags.env)
+    check_probed_choice(facts)
     no_device = explain_no_device(profile, facts, flags.env)
     if no_device:
         raise add_cause(no_device, profile, facts)

@@ -18,6 +18,7 @@ from entrypoints.core.text import emit_printable, emit_text, tell_user
 from entrypoints.facts.facts import probe_host
 from entrypoints.facts.image_files import read_localized_profile
 from entrypoints.host.host import Host
+from entrypoints.plan.plan import find_host_refusal
 from entrypoints.request.arguments import Arguments
 
 Env = Mapping[str, str]
@@ -30,7 +31,7 @@ def run_check(arguments: Arguments, env: Env) -> int:
     facts, host, _ = probe_host(arguments.root, profile, env)
     if facts.failures:
         profile = read_profile_with_failures(arguments, env)
-    findings = examine_facts(profile, facts)
+    findings = (*find_host_refusal(profile, facts, env), *examine_facts(profile, facts))
     if arguments.peers:
         findings = (*findings, *_check_peers(arguments, env, profile, host))
     if arguments.options.fix_script:

@@ -7,11 +7,29 @@ from pathlib import Path
 
 import pytest
 
+from entrypoints.checks.grants import examine_facts
+from entrypoints.core.errors import HOST
 from entrypoints.core.parse import parse_kernel_words
+from entrypoints.checks.findings import PASS
+from entrypoints.facts.facts import collect_facts
 from entrypoints.facts.probes.common.kernel_settings import BOOT
 from entrypoints.facts.record import FILE, dump_recorded_host
+from entrypoints.host.commands import Commands
 from entrypoints.host.host import Host
+from entrypoints.plan.plan import find_host_refusal
 from tests.support.hosts import expect, trees
+
+CHOICES = {
+    "ascend": ("ASCEND_RT_VISIBLE_DEVICES",),
+    "cuda": ("CUDA_VISIBLE_DEVICES",),
+    "enflame": ("TOPS_VISIBLE_DEVICES",),
+    "habana": ("HABANA_VISIBLE_MODULES",),
+    "neuron": ("NEURON_RT_VISIBLE_CORES",),
+    "rocm": ("HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"),
+    "tpu": ("TPU_VISIBLE_CHIPS",),
+    "xpu": ("ZE_AFFINITY_MASK",),
+}
+"""Accelerator → the variables with which its runtime chooses devices by number."""
 
 
 @pytest.mark.golden
@@ -50,3 +68,38 @@ def test_no_recorded_host_holds_an_environment_or_a_mount_table() -> None:
 
         assert [path for path in files if path.endswith(("environ", "mountinfo"))] == [], name
         assert line.split() == [f"{word}={value}" for word, value in words.items()], name
+
+
+def test_a_host_that_plan_refuses_has_a_finding_of_check_with_the_same_remedy() -> None:
+    for name in expect.names():
+        plans = json.loads((expect.HOSTS / name / "plan.json").read_text())
+        profile = expect.profile_of(name)
+        facts = expect.read(name, profile)
+        findings = (*find_host_refusal(profile, facts, {}), *examine_facts(profile, facts))
+        remedies = {finding.remediation for finding in findings if finding.severity != PASS}
+
+        assert {plan["hint"] for plan in plans.values() if plan.get("code") == HOST} <= remedies, name
+
+
+@pytest.mark.parametrize("accelerator", CHOICES)
+def test_check_finds_what_plan_refuses_of_a_host_on_every_accelerator(accelerator: str) -> None:
+    for name in (name for name in expect.names() if name.startswith(f"{accelerator}-")):
+        profile = expect.profile_of(name)
+        facts = expect.read(name, profile)
+        held = facts._replace(devices=tuple(device._replace(busy=True) for device in facts.devices))
+
+        for changed in (held, facts._replace(devices=())):
+            assert [finding.id for finding in find_host_refusal(profile, changed, {})] == ["PLAN-020"], name
+
+
+@pytest.mark.parametrize(("accelerator", "variable"), [(name, item) for name in CHOICES for item in CHOICES[name]])
+def test_a_variable_that_names_a_missing_device_is_told_which_there_are(accelerator: str, variable: str) -> None:
+    name = next(name for name in expect.names() if name.startswith(f"{accelerator}-") and "held" not in name)
+    profile, env, host = expect.profile_of(name), {variable: "0,999"}, expect.opened(expect.document(name))
+    facts = collect_facts(host, Commands(host), profile, env)
+
+    (finding,) = find_host_refusal(profile, facts, env)
+
+    assert variable in finding.found
+    assert "999" in finding.found
+    assert finding.remediation.startswith("available ")

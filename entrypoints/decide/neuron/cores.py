@@ -82,15 +82,18 @@ def _find_allowed_cores(user_flags: UserFlags, cores: list[int]) -> set[int]:
     visible, count = user_flags.variable(VISIBLE), user_flags.variable(COUNT)
     try:
         if visible is not None:
-            allowed = set(parse_id_list(visible)) & set(cores)
+            allowed = set(parse_id_list(visible))
         else:
             allowed = set(cores[: parse_number(count)] if count else cores)
     except ValueError as error:
         setting = f"{VISIBLE}={visible}" if visible is not None else f"{COUNT}={count}"
         raise EntrypointError(USAGE, f"{setting}: expected core numbers, such as 0-7, or their count") from error
-    if cores and not allowed:
-        raise EntrypointError(USAGE, f"{VISIBLE}={visible}: none of the available cores 0-{cores[-1]}")
-    return allowed
+    missing = sorted(allowed - set(cores))
+    if cores and (missing or not allowed):
+        problem = f"names {missing[0]}: no such core" if missing else "names no core"
+        hint = f"available cores: {format_id_list(tuple(cores))}"
+        raise EntrypointError(USAGE, f"{VISIBLE}={visible} {problem}", hint)
+    return allowed & set(cores)
 
 
 def _make_core(device: Device, number: int) -> Device:

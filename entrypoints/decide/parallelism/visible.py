@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from entrypoints.core.errors import HOST, USAGE, EntrypointError
-from entrypoints.core.parse import parse_id_list, parse_number
+from entrypoints.core.parse import format_id_list, parse_id_list, parse_number
 from entrypoints.core.records import Device, Facts
+from entrypoints.facts.derived import MISSING_CHOICE
 from entrypoints.request.vllm_flags import UserFlags
 
 
@@ -48,14 +49,26 @@ def restricted_by_number(
         numbers = parse_id_list(text)
     except ValueError as error:
         raise EntrypointError(USAGE, f"{variable}={text}: expected device numbers, such as 0,1") from error
+    present = tuple(sorted({number(device) for device in facts.devices}))
+    missing = next((item for item in numbers if item not in present), None)
+    if present and missing is not None:
+        raise _make_missing_error(variable, str(missing), format_id_list(present))
     return facts._replace(devices=tuple(device for device in facts.devices if number(device) in numbers))
+
+
+def check_probed_choice(facts: Facts) -> None:
+    """Raise USAGE if the variable that the probe applied names a missing device."""
+    choice = [facts.kernel.get(name, "") for name in MISSING_CHOICE]
+    if choice[1]:
+        raise _make_missing_error(*choice)
+
+
+def _make_missing_error(variable: str, word: str, present: str) -> EntrypointError:
+    return EntrypointError(USAGE, f"{variable} names {word}: no such device", f"available devices: {present}")
 
 
 def _find_named_device(name: str, word: str, by_number: dict[int, Device]) -> Device:
     try:
         return by_number[parse_number(word.partition(".")[0])]
     except (KeyError, ValueError) as error:
-        device_list = ", ".join(map(str, by_number))
-        raise EntrypointError(
-            USAGE, f"{name} names {word}: no such device", f"available devices: {device_list}"
-        ) from error
+        raise _make_missing_error(name, word, format_id_list(tuple(by_number))) from error

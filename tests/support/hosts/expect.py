@@ -32,7 +32,7 @@ from entrypoints.facts.record import (  # noqa: E402
 from entrypoints.host.commands import Commands  # noqa: E402
 from entrypoints.host.host import Host  # noqa: E402
 from entrypoints.model.read import ModelFacts  # noqa: E402
-from entrypoints.plan.plan import make_serve_plan  # noqa: E402 - after the path is set
+from entrypoints.plan.plan import find_host_refusal, make_serve_plan  # noqa: E402 - after the path is set
 from entrypoints.plan.plan_text import make_plan_document  # noqa: E402 - after the path is set
 from entrypoints.request.vllm_flags import parse_user_flags  # noqa: E402
 from tests.support.hosts.host_models import MODELS  # noqa: E402
@@ -56,7 +56,7 @@ def expected(name: str) -> dict[str, Any]:
     facts = read(name, profile)
     return {
         "facts.json": to_json(facts),
-        "findings.json": brief(to_json(examine_facts(profile, facts)), profile),
+        "findings.json": brief(to_json([*find_host_refusal(profile, facts, {}), *examine_facts(profile, facts)]), profile),
         "plan.json": {model: _plan(profile, facts, MODELS[model]) for model in MODELS},
     }
 

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from entrypoints.core.parse import parse_fields, parse_version_numbers
 from entrypoints.core.records import Device, Link, ProbeResult
+from entrypoints.facts.derived import describe_missing_choice
 from entrypoints.facts.probes.common.pci import read_pci_affinity
 from entrypoints.facts.probes.common.steps import drop_empty_values
 from entrypoints.facts.probes.common.tools import TIMEOUT, run_tool
@@ -34,6 +35,8 @@ from entrypoints.host.host import Host, Result, Run
 
 TOOL = "nvidia-smi"
 VISIBLE = "CUDA_VISIBLE_DEVICES"
+_WSL = "/dev/dxg"
+"""Windows' driver behind it has no `nvidia-smi topo` (NVIDIA: CUDA on WSL, known limitations)."""
 COMPAT, COMPAT_FOLDER = "VLLM_ENABLE_CUDA_COMPATIBILITY", "VLLM_CUDA_COMPATIBILITY_PATH"
 """vLLM's variables for NVIDIA's forward compatibility libraries (cuda-compat)."""
 
@@ -99,7 +102,7 @@ class CudaDevice(NamedTuple):
 def probe(host: Host, run: Run, env: Mapping[str, str]) -> ProbeResult:
     """Return the GPUs that CUDA can use in this container."""
     cards = _read_driver_gpus(host)
-    nodes = host.glob("/dev/nvidia[0-9]*") or host.glob("/dev/dxg")
+    nodes = host.glob("/dev/nvidia[0-9]*") or host.glob(_WSL)
     kernel = host.parsed(f"{_PROC}/version", _parse_version, "")
     run = _watch_lost_gpus(host, run)
     gpus = _query_gpus(host, run)
@@ -113,13 +116,20 @@ def probe(host: Host, run: Run, env: Mapping[str, str]) -> ProbeResult:
             f"{len(gpus)} GPUs, for {', '.join(nodes)}",
             "a GPU for each device file; the driver may have lost one",
         )
-    topology = run_tool(host, run, (TOOL, "topo", "-m"), parse_nvidia_topology) if len(gpus) > 1 else None
-    places = select_cuda_visible(_list_cuda_devices(host, run, gpus, table), env.get(VISIBLE))
+    has_topology = len(gpus) > 1 and not host.exists(_WSL)
+    topology = run_tool(host, run, (TOOL, "topo", "-m"), parse_nvidia_topology) if has_topology else None
+    present = _list_cuda_devices(host, run, gpus, table)
+    places = select_cuda_visible(present, env.get(VISIBLE))
     devices = tuple(
         _make_cuda_device(host, number, place, _Around(cards, table, topology)) for number, place in enumerate(places)
     )
     _require_memory(host, devices)
-    knobs = {**_read_driver_modes(gpus), **_read_forward_compat(host, env), **_read_nvlink_cluster(host, run, gpus)}
+    knobs = {
+        **_read_driver_modes(gpus),
+        **_read_forward_compat(host, env),
+        **_read_nvlink_cluster(host, run, gpus),
+        **describe_missing_choice(VISIBLE, map(str.strip, env.get(VISIBLE, "").split(",")), len(present)),
+    }
     return ProbeResult(devices, _list_gpu_links(places, topology), _describe_gpu_versions(gpus, table, kernel), knobs)
 
 

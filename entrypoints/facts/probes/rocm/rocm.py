@@ -12,6 +12,7 @@ from os.path import basename
 from entrypoints.core.parse import parse_fields
 from entrypoints.core.records import Device, Link, ProbeResult
 from entrypoints.core.units import MIB
+from entrypoints.facts.derived import describe_missing_choice
 from entrypoints.facts.probes.common import pci
 from entrypoints.facts.probes.common.printed import number_of, word_of
 from entrypoints.facts.probes.common.steps import check_device_file, drop_empty_values, first_answer
@@ -28,6 +29,7 @@ from entrypoints.host.host import Host, Run
 
 KFD = "/dev/kfd"
 _WSL = "/dev/dxg"
+_ROCR_VISIBLE = "ROCR_VISIBLE_DEVICES"
 _POOLS = ("vram", "gtt")
 """The memory that the firmware carves out for a GPU, and the memory of the host that the kernel may map into it."""
 _PCI = "/sys/bus/pci/devices"
@@ -117,9 +119,9 @@ def probe(host: Host, run: Run, env: Mapping[str, str]) -> ProbeResult:
     nodes = kfd.list_kfd_nodes(host)
     if not nodes:
         return _by_tools(host, run, present=present)
-    visible_nodes = _select_rocr_visible(
-        tuple(node for node in nodes if check_device_file(host, f"/dev/dri/renderD{node.minor}")), env
-    )
+    open_nodes = tuple(node for node in nodes if check_device_file(host, f"/dev/dri/renderD{node.minor}"))
+    words = [word.strip() for word in env.get(_ROCR_VISIBLE, "").split(",") if word.strip()]
+    visible_nodes = _select_rocr_visible(open_nodes, words)
     unknown = any(not (_read_gpu_name(host, node) and node.memory) for node in visible_nodes)
     cards = (first_answer(host, run, _CARDS) if unknown else None) or ()
     wires = kfd.list_kfd_wires(host, visible_nodes)
@@ -132,7 +134,7 @@ def probe(host: Host, run: Run, env: Mapping[str, str]) -> ProbeResult:
         devices,
         tuple(wire.link for wire in wires),
         _read_rocm_versions(host, visible_nodes, cards),
-        _read_apu_memory(host, visible_nodes),
+        _read_apu_memory(host, visible_nodes) | describe_missing_choice(_ROCR_VISIBLE, words, len(open_nodes)),
     )
 
 
@@ -146,9 +148,8 @@ def _read_apu_memory(host: Host, nodes: Iterable[GpuNode]) -> dict[str, str]:
     return counted | {f"apu_{name}_mib": str(size // MIB) for name, size in sizes.items() if size}
 
 
-def _select_rocr_visible(nodes: tuple[GpuNode, ...], env: Mapping[str, str]) -> tuple[GpuNode, ...]:
-    """Return the GPUs that ROCR_VISIBLE_DEVICES selects, in its order. HIP counts only these."""
-    words = [word.strip() for word in env.get("ROCR_VISIBLE_DEVICES", "").split(",") if word.strip()]
+def _select_rocr_visible(nodes: tuple[GpuNode, ...], words: list[str]) -> tuple[GpuNode, ...]:
+    """Return the GPUs that the words of ROCR_VISIBLE_DEVICES select, in its order. HIP counts only these."""
     if not words:
         return nodes
     by_word = {str(place): node for place, node in enumerate(nodes)} | {node.unique: node for node in nodes}

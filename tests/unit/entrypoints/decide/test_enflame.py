@@ -8,7 +8,7 @@ import pytest
 
 from drydock.config.matrix import read_matrix
 from drydock.config.project_choice import DRYDOCK
-from entrypoints.core.errors import DOES_NOT_FIT, HOST, MODEL, USAGE, EntrypointError
+from entrypoints.core.errors import DOES_NOT_FIT, MODEL, USAGE, EntrypointError
 from entrypoints.core.records import Device
 from entrypoints.decide.enflame import decide, find_vendor_table
 from entrypoints.decide.records import Decision
@@ -87,7 +87,8 @@ def test_only_cards_that_the_user_made_visible_count() -> None:
     with pytest.raises(EntrypointError) as wrong:
         plan(model(), env={"TOPS_VISIBLE_DEVICES": "all"})
 
-    assert (none.value.code, wrong.value.code) == (HOST, USAGE)
+    assert (none.value.code, wrong.value.code) == (USAGE, USAGE)
+    assert str(none.value).startswith("TOPS_VISIBLE_DEVICES names 7: no such device")
 
 
 @pytest.mark.parametrize(
