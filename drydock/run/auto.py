@@ -26,6 +26,7 @@ from drydock.core.errors import HostError, InputError, TargetError
 from drydock.core.project import Project
 from drydock.model.variant import Variant
 from entrypoints.checks.findings import MACHINE_FACTS
+from entrypoints.plan.other_rows import strike_foreign_rows
 
 AUTO = "auto"
 PROCESSOR = "cpu"
@@ -100,7 +101,7 @@ def choose_variant(variants: Sequence[Variant], ask: Ask) -> Choice:
     }
     usable = {name: of for name in fits if (of := [fit for fit in fits[name] if not fit.against])}
     if not usable:
-        raise _nothing_fits(facts_by_accelerator, fits)
+        raise _nothing_fits(variants, facts_by_accelerator, fits)
     if len(usable) > 1:
         raise TargetError(
             *(_describe_machine(name, facts_by_accelerator[name]) for name in usable),
@@ -192,7 +193,9 @@ def _summarise_finding(finding: Mapping[str, Any]) -> str:
     return f"{finding['found'].partition('.')[2]}, expected {finding['expected']}"
 
 
-def _nothing_fits(facts_by_accelerator: Mapping[str, Facts], fits: Mapping[str, Sequence[Fit]]) -> HostError:
+def _nothing_fits(
+    variants: Sequence[Variant], facts_by_accelerator: Mapping[str, Facts], fits: Mapping[str, Sequence[Fit]]
+) -> HostError:
     if not fits:  # a matrix without images for processors
         return HostError(
             f"found no device of {', '.join(facts_by_accelerator)}", hint="name a target: ./inv matrix lists them"
@@ -200,6 +203,8 @@ def _nothing_fits(facts_by_accelerator: Mapping[str, Facts], fits: Mapping[str, 
     descriptions = [_describe_machine(accelerator, facts_by_accelerator[accelerator]) for accelerator in fits]
     excluded = [fit for of in fits.values() for fit in of]
     advice = next((fit.advice for fit in sorted(excluded, key=lambda fit: not fit.variant.default) if fit.advice), "")
+    machine = next(iter(facts_by_accelerator.values()))["processor"]["architecture"]
+    advice = strike_foreign_rows(advice, machine, lambda target: find_variant(variants, target).platforms)
     if PROCESSOR in fits:
         hint = "add a variant with this platform to matrix.yaml"
     else:

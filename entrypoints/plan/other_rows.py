@@ -6,7 +6,8 @@ knows none, because it would change with each of them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from entrypoints.checks.findings import is_condition_met
@@ -18,6 +19,24 @@ from entrypoints.request.vllm_lists import VllmLists
 
 ROWS, PLATFORMS, CHECKS, VERSIONS = "rows", "row_platforms", "row_checks", "versions"
 """Names of the lists: list → entry → rows that have it; row → its platforms, what a machine must be, vLLM's version."""
+
+
+NAMED_ROW = re.compile(r"\(--target (\S+)\)")
+"""A row that a remedy names."""
+
+
+def strike_foreign_rows(text: str, machine: str, platforms_of: Callable[[str], Sequence[str]]) -> str:
+    """Return a remedy that says of each row that it names if it has no image for this machine.
+
+    `platforms_of` returns nothing for a row that is not known.
+    """
+
+    def describe_row(match: re.Match[str]) -> str:
+        platforms = platforms_of(match[1])
+        has_image = not platforms or f"linux/{name_oci_architecture(machine)}" in platforms
+        return match[0] if has_image else f"(but {match[1]} has no image for {machine})"
+
+    return NAMED_ROW.sub(describe_row, text)
 
 
 def list_fitting_rows(lists: VllmLists, facts: Facts) -> tuple[str, ...]:

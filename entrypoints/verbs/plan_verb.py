@@ -17,7 +17,7 @@ from entrypoints.core.text import emit_text, tell_user
 from entrypoints.facts.facts import probe_host
 from entrypoints.facts.image_files import read_localized_profile, read_vllm_lists
 from entrypoints.plan.command_line_plan import Planned, plan_command_line
-from entrypoints.plan.other_rows import describe_fitting_rows
+from entrypoints.plan.other_rows import PLATFORMS, describe_fitting_rows, strike_foreign_rows
 from entrypoints.plan.plan_summary import summary_text
 from entrypoints.plan.plan_text import format_plan_text, make_plan_document, redact_plan, worth_reading
 from entrypoints.request.arguments import Arguments
@@ -93,10 +93,12 @@ def _refuse_plan(arguments: Arguments, profile: Profile, planned: Planned, lists
     refused = tuple((REFUSED, finding, "") for finding in find_refused_settings(profile["findings"], findings))
     unsupported = find_unsupported(profile["checks"], findings)
     rows = describe_fitting_rows(lists, planned.facts) if unsupported else ""
+    machine, platforms = planned.facts.processor.architecture, lists.lists.get(PLATFORMS, {})
     for code, finding, instead in (*((HOST, finding, rows) for finding in unsupported), *refused):
         if finding.id not in arguments.accepted:
             overrule = f"{ACCEPT} {finding.id} plans for it all the same"
-            hint = "; ".join(filter(None, (finding.remediation, instead, overrule)))
+            remedy = strike_foreign_rows(finding.remediation, machine, lambda row: platforms.get(row, ()))
+            hint = "; ".join(filter(None, (remedy, instead, overrule)))
             raise EntrypointError(code, f"{finding.id}: {finding.text}", hint)
 
 

@@ -9,16 +9,33 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from entrypoints.core.records import Value
 from entrypoints.model.multimodal_encoders import Tower
 from entrypoints.model.read import ModelFacts
+from entrypoints.request.flags import TENSOR
 from entrypoints.request.vllm_flags import UserFlags
 
 TEXT_ONLY, LIMITS, PROCESSOR = "--language-model-only", "--limit-mm-per-prompt", "--mm-processor-kwargs"
 ABSENT_PACKAGES = "DRYDOCK_ABSENT_PACKAGES"
 """Variable with packages that the image lacks, for which drydock's plugin stands in (drydock_plugin/deferring.py)."""
 TOWER_MODE = "--mm-encoder-tp-mode"
+
+_K25, _QWEN3 = "KimiK25ForConditionalGeneration", "Qwen3VLMoeForConditionalGeneration"
+PUBLISHED_WHOLE = {
+    **dict.fromkeys((("cuda", _K25), ("rocm", _K25)), "Moonshot AI: deployment guides of Kimi-K2.5 and K2.6"),
+    ("ascend", _K25): "vllm-ascend: tutorials/models/Kimi-K2.5.md",
+    ("cuda", _QWEN3): "Qwen: README of Qwen3-VL",
+    **dict.fromkeys(
+        (("rocm", _QWEN3), ("rocm", "InternVLChatModel"), ("rocm", "Step3VLForConditionalGeneration")),
+        "AMD: Accelerating Multimodal Inference in vLLM",
+    ),
+}
+"""Accelerator and architecture → who publishes commands with --mm-encoder-tp-mode data for them."""
+_PUBLISHED_RANKS = 4
+"""Ranks of the smallest published command: with fewer, the ranks exchange little for a tower."""
 
 
 class Inputs(NamedTuple):
@@ -61,6 +78,21 @@ def read_inputs(user_flags: UserFlags, tokens: int) -> Inputs:
 def has_whole_towers(given: UserFlags) -> bool:
     """Return whether ranks do not share a tower: --mm-encoder-tp-mode data, or no tower at all (vLLM 0.32)."""
     return given.flag(TOWER_MODE) == "data" or read_inputs(given, 0).text_only
+
+
+def choose_whole_towers(accelerator: str, model: ModelFacts, given: UserFlags) -> dict[str, Value]:
+    """Return the mode in which each rank holds the whole tower, where a vendor publishes it and nobody sets a mode."""
+    source, names = PUBLISHED_WHOLE.get((accelerator, model.architecture)), given.vllm.names("flags")
+    if not source or TOWER_MODE in given.flags or has_whole_towers(given) or (names and TOWER_MODE not in names):
+        return {}
+    because = "the ranks exchange nothing for images, each computes its share of them with the whole tower"
+    return {TOWER_MODE: Value("data", f"{because} ({source})", ("weights: each rank holds a part of the tower",))}
+
+
+def shares_towers(values: Mapping[str, Value], given: UserFlags) -> bool:
+    """Return whether a server has as many ranks as the published commands."""
+    size = given.flag(TENSOR) or str(values[TENSOR].value if TENSOR in values else 1)
+    return size.isdecimal() and int(size) >= _PUBLISHED_RANKS
 
 
 def compute_encoder_memory(model: ModelFacts, inputs: Inputs | None, element: int, most: int = 0) -> Encoder:

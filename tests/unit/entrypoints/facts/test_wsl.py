@@ -77,3 +77,15 @@ def test_of_mixed_gpus_the_group_with_the_most_memory_serves(
 
     assert [device.number for device in pool.devices] == chosen
     assert [notice.id for notice in pool.findings] == ["PLAN-023"]
+
+
+def test_windows_driver_is_not_asked_for_links_which_it_does_not_know() -> None:
+    host = _below_windows("cuda-rtx4090-8x", "/dev/nvidia", "/proc/driver/nvidia", "/sys/bus/pci")
+    host["commands"] = {
+        line: {"rc": 255, "stdout": "", "stderr": "Failed to initialize topology"} if "topo" in line else answer
+        for line, answer in host["commands"].items()
+    }
+    facts, findings = _examined("cuda-rtx4090-8x", host)
+
+    assert (len(facts.devices), facts.links) == (8, ())
+    assert "PROBE-001" not in findings

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from entrypoints.core.errors import USAGE, EntrypointError
+from entrypoints.core.records import Value
 from entrypoints.decide.parallelism.constraints import (
     check_experts,
     find_tensor_obstacle,
@@ -14,12 +15,13 @@ from entrypoints.decide.parallelism.constraints import (
     list_tensor_sizes,
 )
 from entrypoints.decide.parallelism.fit import fit_model
-from entrypoints.decide.parallelism.multimodal import has_whole_towers
+from entrypoints.decide.parallelism.multimodal import choose_whole_towers, has_whole_towers, shares_towers
 from entrypoints.decide.parallelism.rules import Rules
 from entrypoints.model.config import parse_config
 from entrypoints.model.geometry import Geometry, parse_geometry
 from entrypoints.model.read import parse_model
 from entrypoints.model.weights import Weights
+from entrypoints.request.flags import TENSOR
 from tests.support.fit_hosts import GIB, LLAMA_8B, LLAMA_70B, host, model, said
 from tests.support.planned import configurations, models
 
@@ -118,6 +120,32 @@ def test_ranks_share_the_heads_of_a_tower_unless_each_has_all_of_it(
     rules = RULES._replace(has_whole_towers=has_whole_towers(said(*flags)))
 
     assert ("heads of the image tower" not in find_tensor_obstacle(known, rules, tensor, experts=True)) == possible
+
+
+@pytest.mark.parametrize(
+    ("accelerator", "name", "flags", "mode"),
+    [
+        ("cuda", "moonshotai/Kimi-K2.5", (), "data"),
+        ("ascend", "moonshotai/Kimi-K2.6", (), "data"),
+        ("rocm", "Qwen/Qwen3-VL-235B-A22B-Instruct", (), "data"),
+        ("ascend", "Qwen/Qwen3-VL-235B-A22B-Instruct", (), None),  # its tutorial sets no mode
+        ("cuda", "moonshotai/Kimi-K2.5", ("--mm-encoder-tp-mode", "weights"), None),
+        ("cuda", "moonshotai/Kimi-K2.5", ("--language-model-only",), None),
+    ],
+)
+def test_each_rank_has_the_whole_tower_where_a_vendor_publishes_it(
+    accelerator: str, name: str, flags: tuple[str, ...], mode: str | None
+) -> None:
+    known = parse_model(name, parse_config(config_of(name)), name)
+    values = choose_whole_towers(accelerator, known, said(*flags))
+
+    assert (values["--mm-encoder-tp-mode"].value if values else None) == mode
+
+
+@pytest.mark.parametrize(("size", "shared"), [("2", False), ("4", True), ("8", True)])
+def test_few_ranks_keep_the_mode_of_vllm(size: str, shared: bool) -> None:
+    assert shares_towers({TENSOR: Value(size, "")}, said()) == shared
+    assert shares_towers({}, said("-tp", size)) == shared
 
 
 @pytest.mark.parametrize(("tensor", "reason"), [(4, ""), (8, "of the image tower, 3420, is not divisible by 8")])
