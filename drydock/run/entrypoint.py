@@ -11,6 +11,7 @@ import os
 import shlex
 import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -199,6 +200,41 @@ def ask_entrypoint(project: Project, variant: Variant, verb: str, host: str = ""
     if result.returncode not in (0, _CHECK_FAILED):
         raise make_entrypoint_error(result.returncode, result.stderr)
     return json.loads(result.stdout)
+
+
+def compare_plans(
+    project: Project, target: str, hosts: tuple[str, str], words: Sequence[str], texts: Sequence[str] = ()
+) -> str:
+    """Return what the image prints of the plans of two recorded hosts, of which an empty one is this machine.
+
+    With the target auto, each host has the row that fits it. `--json` is the last of the words, if it is one of them.
+    `texts` are variables of the container. Raises what choosing a row raises, and what planning does.
+    """
+    from drydock.run import auto  # noqa: PLC0415 - it asks this module
+
+    variants = [auto.resolve_target(project, target, host) for host in hosts]
+    as_json = words[-1:] == ("--json",)
+    with tempfile.TemporaryDirectory() as folder:
+        paths = [f"{folder}/{place}.json" for place in range(len(hosts))]
+        for path, variant, host in zip(paths, variants, hosts, strict=True):
+            plan_words = ("plan", *words, *(() if as_json else ("--json",)))
+            plan = _capture_output(project, variant, with_root(plan_words, host), texts)
+            Path(path).write_text(plan, encoding="utf-8")
+            log(f"{host or 'this machine'}: {variant.id}")
+        return _capture_output(project, variants[0], ("plan", "--diff", *paths, *(("--json",) if as_json else ())))
+
+
+def _capture_output(project: Project, variant: Variant, words: Sequence[str], texts: Sequence[str] = ()) -> str:
+    """Return what the entrypoint prints. Raises InputError and HostError for what it refuses."""
+    _, env = argv_of(project, variant, words)
+    argv = [*_PYTHON, "-c", _WITH_VARIABLES, str(_image_side(project)), *words]
+    result = subprocess.run(
+        argv, env=env, input=json.dumps(_resolve_variables(texts)), capture_output=True, text=True,
+        errors="replace", check=False,
+    )  # fmt: skip
+    if result.returncode:
+        raise make_entrypoint_error(result.returncode, result.stderr)
+    return result.stdout
 
 
 def answer_for_container(

@@ -9,9 +9,10 @@ import pytest
 
 from drydock.config.matrix import find_variant, read_matrix
 from drydock.config.project_choice import DRYDOCK
-from drydock.core.errors import InputError
-from drydock.run.entrypoint import describe_unchecked, exec_entrypoint, with_root
+from drydock.core.errors import HostError, InputError
+from drydock.run.entrypoint import compare_plans, describe_unchecked, exec_entrypoint, with_root
 from tests.support import terminal
+from tests.support.hosts.trees import HOSTS
 
 
 def test_a_root_before_the_dashes_is_the_entrypoints() -> None:
@@ -19,6 +20,28 @@ def test_a_root_before_the_dashes_is_the_entrypoints() -> None:
     assert with_root(("check",), "") == ("check",)
     with pytest.raises(InputError, match="--root is given twice"):
         with_root(("check", "--root", "a"), "b")
+
+
+def test_the_plans_of_two_machine_types_are_compared_with_the_row_of_each() -> None:
+    hosts = (str(HOSTS / "habana-gaudi2-8x"), str(HOSTS / "habana-gaudi3-8x"))
+    words = ("--model", "Qwen/Qwen3-32B")
+
+    text = compare_plans(DRYDOCK, "auto", hosts, words, ("VLLM_PORT=29000",))
+    changes = {change["setting"]: change for change in json.loads(compare_plans(DRYDOCK, "auto", hosts, (*words, "--json")))}
+
+    assert "  - " in text
+    assert "  + " in text
+    assert "VLLM_PORT" not in text  # both have it
+    assert "habana1.22-fork0.9" in changes["HOME"]["first"]["value"]
+    assert "habana1.24-plugin0.26" in changes["HOME"]["second"]["value"]
+    assert changes.keys() == {line for line in text.splitlines() if not line.startswith(" ")}
+
+
+def test_plans_that_cannot_be_made_are_the_error_of_the_host() -> None:
+    hosts = (str(HOSTS / "tpu-v4-4x-held"), str(HOSTS / "tpu-v5p-4x"))
+
+    with pytest.raises(HostError, match="none of 4 devices is healthy and free"):
+        compare_plans(DRYDOCK, "tpu", hosts, ("--model", "Qwen/Qwen3-8B"))
 
 
 BECOME = """
