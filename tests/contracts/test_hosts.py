@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from entrypoints.checks.findings import PASS
 from entrypoints.checks.grants import examine_facts
 from entrypoints.core.errors import HOST
 from entrypoints.core.parse import parse_kernel_words
-from entrypoints.checks.findings import PASS
 from entrypoints.facts.facts import collect_facts
 from entrypoints.facts.probes.common.kernel_settings import BOOT
 from entrypoints.facts.record import FILE, dump_recorded_host

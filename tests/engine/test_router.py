@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 from typing import NamedTuple
@@ -49,6 +51,14 @@ class Servers(BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
+
+
+class SlowServers(Servers):
+    """Answers after a while, so that requests are running when the router's list changes."""
+
+    def do_POST(self) -> None:
+        time.sleep(0.3)
+        super().do_POST()
 
 
 class Routed(NamedTuple):
@@ -107,6 +117,24 @@ def test_a_request_with_the_key_is_sent_on_and_the_health_check_follows_the_serv
     routed.server.server_close()
     wait_until(lambda: health(routed) == errors.NOT_READY, "the router is not ready", within=60)
     assert docker.from_env().images.get(image.image).attrs["Config"]["User"] == "10001:0"
+
+
+def test_a_second_server_takes_over_while_requests_run_and_none_is_lost(routed: Routed) -> None:
+    """As docs/second-day.md says: add the new server, remove the old one, stop it when nothing runs there."""
+    wait_until(lambda: health(routed) == errors.OK, "the router is ready", within=60)
+    old, new = f"http://127.0.0.1:{routed.server.server_port}", ThreadingHTTPServer(("127.0.0.1", 0), SlowServers)
+    routed.server.RequestHandlerClass = SlowServers
+    Thread(target=new.serve_forever, daemon=True).start()
+    with new, ThreadPoolExecutor(8) as clients:
+        running = [clients.submit(post, f"{routed.url}/v1/completions", KEY) for _ in range(24)]
+        added = post(f"{routed.url}/add_worker?url=http://127.0.0.1:{new.server_port}", KEY)[0]
+        running += [clients.submit(post, f"{routed.url}/v1/completions", KEY) for _ in range(24)]
+        removed = post(f"{routed.url}/remove_worker?url={old}", KEY)[0]
+        assert (added, removed, [answer.result()[0] for answer in running]) == (200, 200, [200] * 48)
+        routed.server.shutdown()
+        routed.server.server_close()
+        assert [post(f"{routed.url}/v1/completions", KEY)[0] for _ in range(4)] == [200] * 4
+        new.shutdown()
 
 
 @pytest.mark.of_foundation

@@ -81,7 +81,7 @@ def has_whole_towers(given: UserFlags) -> bool:
 
 
 def choose_whole_towers(accelerator: str, model: ModelFacts, given: UserFlags) -> dict[str, Value]:
-    """Return the mode in which each rank holds the whole tower, where a vendor publishes it and nobody sets a mode."""
+    """Return the mode in which each rank holds the whole tower, where a vendor publishes it and no mode is set."""
     source, names = PUBLISHED_WHOLE.get((accelerator, model.architecture)), given.vllm.names("flags")
     if not source or TOWER_MODE in given.flags or has_whole_towers(given) or (names and TOWER_MODE not in names):
         return {}

@@ -56,7 +56,9 @@ def expected(name: str) -> dict[str, Any]:
     facts = read(name, profile)
     return {
         "facts.json": to_json(facts),
-        "findings.json": brief(to_json([*find_host_refusal(profile, facts, {}), *examine_facts(profile, facts)]), profile),
+        "findings.json": brief(
+            to_json([*find_host_refusal(profile, facts, {}), *examine_facts(profile, facts)]), profile
+        ),
         "plan.json": {model: _plan(profile, facts, MODELS[model]) for model in MODELS},
     }
 

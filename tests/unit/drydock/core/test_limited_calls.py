@@ -1,8 +1,9 @@
-"""Reading the files of others in a child: what it returns, its errors, and its limits."""
+"""Work that is done elsewhere: in a child with limits, which reads the files of others, or in a thread."""
 
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -12,6 +13,7 @@ from drydock.config.project_choice import DRYDOCK
 from drydock.core import process
 from drydock.core.errors import InputError
 from drydock.core.process import call_limited
+from drydock.core.threads import start_daemon
 from drydock.lock.vllm_lists import read_program
 
 
@@ -85,3 +87,13 @@ def test_a_file_of_one_long_run_is_read_in_time(unit: str, monkeypatch: pytest.M
         return len([*names, *program._raising_names(text), *program.CLASS_HEAD.findall(text)])
 
     assert call_limited(read_text, "x") >= 0
+
+
+def test_the_answer_and_the_error_of_a_thread_arrive_where_they_are_awaited() -> None:
+    assert start_daemon(lambda: 7).result(30) == 7
+    with pytest.raises(ZeroDivisionError):
+        start_daemon(lambda: 1 // 0).result(30)
+
+
+def test_a_thread_does_not_hold_the_process() -> None:
+    assert start_daemon(lambda: threading.current_thread().daemon).result(30)

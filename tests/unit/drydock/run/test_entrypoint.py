@@ -27,7 +27,9 @@ def test_the_plans_of_two_machine_types_are_compared_with_the_row_of_each() -> N
     words = ("--model", "Qwen/Qwen3-32B")
 
     text = compare_plans(DRYDOCK, "auto", hosts, words, ("VLLM_PORT=29000",))
-    changes = {change["setting"]: change for change in json.loads(compare_plans(DRYDOCK, "auto", hosts, (*words, "--json")))}
+    changes = {
+        change["setting"]: change for change in json.loads(compare_plans(DRYDOCK, "auto", hosts, (*words, "--json")))
+    }
 
     assert "  - " in text
     assert "  + " in text

@@ -46,11 +46,10 @@ def plan(
     tools: bool = True,
     lists: Mapping[str, Any] = MappingProxyType({}),
     pooling: bool = False,
-    accepted: tuple[str, ...] = (),
 ) -> ServePlan:
     model = SMOLLM2._replace(architecture=architecture, template=template, pooling=pooling)
     user_flags = parse_user_flags((model.name, *words), {})._replace(
-        intents=Intents(tools=tools), vllm=VllmLists(lists), accepted=accepted
+        intents=Intents(tools=tools), vllm=VllmLists(lists)
     )
     return make_serve_plan({**PROFILE, "vllm": vllm}, facts(), model, user_flags)
 
@@ -157,9 +156,13 @@ def test_tool_calls_without_a_parser_are_refused_before_vllm_refuses_them(words:
     assert raised.value.code == REFUSED
     assert f"add {TOOL} NAME" in raised.value.hint
 
-    accepted = plan(AUTO, template=None, accepted=(AUTO,))
 
-    assert {"PLAN-100", "PLAN-152"} & {finding.id for finding in accepted.findings} == {"PLAN-152"}
+def test_tool_calls_without_a_parser_are_planned_if_the_user_insists_and_nothing_else_is_said_of_them() -> None:
+    model = SMOLLM2._replace(template=None)
+    user_flags = parse_user_flags((model.name, AUTO), {})._replace(accepted=(AUTO,))
+    serve_plan = make_serve_plan({**PROFILE, "vllm": "0.33.0"}, facts(), model, user_flags)
+
+    assert {"PLAN-100", "PLAN-152"} & {finding.id for finding in serve_plan.findings} == {"PLAN-152"}
 
 
 def test_the_users_own_flags_win_and_are_completed() -> None:
