@@ -173,6 +173,18 @@ def test_a_driver_that_is_too_old_for_every_variant_is_an_error_that_says_what_t
     assert error.value.hint.endswith("; --target cpu serves without the cards")
 
 
+def test_a_remedy_says_of_a_row_that_it_has_no_image_for_the_machine() -> None:
+    def ask(variant: Variant, verb: str) -> Any:
+        facts = _facts("cuda-gb10", variant.accelerator)
+        changed = facts._replace(versions={**facts.versions, "driver": "540.4.0", "driver_branch": "540"})
+        return to_json(changed if verb == "facts" else examine_facts(_profile(variant.id), changed))
+
+    with pytest.raises(HostError, match="not cuda12.9-vllm0.18: it is for linux/amd64") as error:
+        auto.choose_variant([variant for variant in VARIANTS if variant.accelerator == "cuda"], ask)
+    assert "--target cuda12.9" not in error.value.hint
+    assert "(but cuda12.9-vllm0.18 has no image for aarch64)" in error.value.hint
+
+
 def test_devices_of_two_accelerators_are_an_error_that_names_both() -> None:
     def ask(variant: Variant, verb: str) -> Any:
         host = {"cuda": "cuda-h100-8x", "rocm": "rocm-mi300x-8x"}.get(variant.accelerator, "cpu-xeon8380-2s")
