@@ -179,7 +179,7 @@ def test_a_remedy_says_of_a_row_that_it_has_no_image_for_the_machine() -> None:
         changed = facts._replace(versions={**facts.versions, "driver": "540.4.0", "driver_branch": "540"})
         return to_json(changed if verb == "facts" else examine_facts(_profile(variant.id), changed))
 
-    with pytest.raises(HostError, match="not cuda12.9-vllm0.18: it is for linux/amd64") as error:
+    with pytest.raises(HostError, match=r"not cuda12.9-vllm0.18: it is for linux/amd64") as error:
         auto.choose_variant([variant for variant in VARIANTS if variant.accelerator == "cuda"], ask)
     assert "--target cuda12.9" not in error.value.hint
     assert "(but cuda12.9-vllm0.18 has no image for aarch64)" in error.value.hint
