@@ -30,7 +30,7 @@ from entrypoints.core.units import GIB, MIB
 from entrypoints.decide.cpu.executor import PYTHON_PATH
 from entrypoints.decide.parallelism import loading
 from entrypoints.decide.parallelism.demand import as_overridden, check_length, length_notices
-from entrypoints.decide.parallelism.multimodal import TEXT_ONLY, choose_whole_towers, shares_towers
+from entrypoints.decide.parallelism.multimodal import TEXT_ONLY, choose_whole_towers
 from entrypoints.decide.parallelism.visible import check_probed_choice
 from entrypoints.decide.records import Decision
 from entrypoints.facts.image_files import choose_exported_variables
@@ -163,8 +163,6 @@ class PlanRequest(NamedTuple):
     recommended: dict[str, Value]
     text_only: dict[str, Value]
     """What lets a model serve its text without a package that the image lacks."""
-    whole_towers: dict[str, Value]
-    """What gives each rank the whole tower for images, where the vendor publishes it so."""
     notices: tuple[Notice, ...]
     """What the request lacks to be safe."""
 
@@ -244,10 +242,6 @@ def _read_request(
         switch = {TEXT_ONLY: Flag(TEXT_ONLY, value=True, given=TEXT_ONLY)}
         flags = flags._replace(flags={**flags.flags, **switch})
         decision_flags = decision_flags._replace(flags={**decision_flags.flags, **switch})
-    whole_towers = choose_whole_towers(profile["accelerator"], published, decision_flags)
-    for name, value in whole_towers.items():  # before the split is chosen: it is free of the tower's sizes then
-        switch = {name: Flag(name, str(value.value), name)}
-        decision_flags = decision_flags._replace(flags={**decision_flags.flags, **switch})
     model = as_overridden(published, flags, profile["vllm"])
     check_length(model, flags, {item["setting"] for item in profile["settings"]})
     across = read_across(profile, facts, flags)  # before weights are looked at: it refuses impossible ranks
@@ -262,7 +256,6 @@ def _read_request(
         stated=stated | secret,
         recommended=recommended,
         text_only=text_only,
-        whole_towers=whole_towers,
         notices=(*exposed, *unguarded),
     )
 
@@ -305,7 +298,7 @@ def _choose_settings(
         **parser_settings,
         **role_settings(profile, request.facts, request.flags),
         **choose_vocabulary(request.model, request.flags),
-        **(request.whole_towers if shares_towers(decision.values, request.flags) else {}),
+        **choose_whole_towers(profile["accelerator"], request.model, request.decision_flags, decision.values),
     }
     across, this_host = request.across, common
     if across:

@@ -25,7 +25,7 @@ TOWER_MODE = "--mm-encoder-tp-mode"
 
 _K25, _QWEN3 = "KimiK25ForConditionalGeneration", "Qwen3VLMoeForConditionalGeneration"
 PUBLISHED_WHOLE = {
-    **dict.fromkeys((("cuda", _K25), ("rocm", _K25)), "Moonshot AI: deployment guides of Kimi-K2.5 and K2.6"),
+    **dict.fromkeys((("cuda", _K25), ("rocm", _K25)), "vLLM recipes: moonshotai/Kimi-K2.5"),
     ("ascend", _K25): "vllm-ascend: tutorials/models/Kimi-K2.5.md",
     ("cuda", _QWEN3): "Qwen: README of Qwen3-VL",
     **dict.fromkeys(
@@ -80,19 +80,21 @@ def has_whole_towers(given: UserFlags) -> bool:
     return given.flag(TOWER_MODE) == "data" or read_inputs(given, 0).text_only
 
 
-def choose_whole_towers(accelerator: str, model: ModelFacts, given: UserFlags) -> dict[str, Value]:
-    """Return the mode in which each rank holds the whole tower, where a vendor publishes it and no mode is set."""
+def choose_whole_towers(
+    accelerator: str, model: ModelFacts, given: UserFlags, decided: Mapping[str, Value]
+) -> dict[str, Value]:
+    """Return the mode in which each rank holds the whole tower, where a vendor publishes it and no mode is set.
+
+    The split was decided as if the ranks shared a tower, which is the narrower rule.
+    """
     source, names = PUBLISHED_WHOLE.get((accelerator, model.architecture)), given.vllm.names("flags")
     if not source or TOWER_MODE in given.flags or has_whole_towers(given) or (names and TOWER_MODE not in names):
         return {}
+    size = given.flag(TENSOR) or str(decided[TENSOR].value if TENSOR in decided else 1)
+    if not size.isdecimal() or int(size) < _PUBLISHED_RANKS:
+        return {}
     because = "the ranks exchange nothing for images, each computes its share of them with the whole tower"
     return {TOWER_MODE: Value("data", f"{because} ({source})", ("weights: each rank holds a part of the tower",))}
-
-
-def shares_towers(values: Mapping[str, Value], given: UserFlags) -> bool:
-    """Return whether a server has as many ranks as the published commands."""
-    size = given.flag(TENSOR) or str(values[TENSOR].value if TENSOR in values else 1)
-    return size.isdecimal() and int(size) >= _PUBLISHED_RANKS
 
 
 def compute_encoder_memory(model: ModelFacts, inputs: Inputs | None, element: int, most: int = 0) -> Encoder:

@@ -36,7 +36,7 @@ from entrypoints.host.host import Host, Result, Run
 TOOL = "nvidia-smi"
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 _WSL = "/dev/dxg"
-"""Windows' driver behind it has no `nvidia-smi topo` (NVIDIA: CUDA on WSL, known limitations)."""
+"""Windows' driver behind it has no `nvidia-smi topo`, as operators report."""
 COMPAT, COMPAT_FOLDER = "VLLM_ENABLE_CUDA_COMPATIBILITY", "VLLM_CUDA_COMPATIBILITY_PATH"
 """vLLM's variables for NVIDIA's forward compatibility libraries (cuda-compat)."""
 

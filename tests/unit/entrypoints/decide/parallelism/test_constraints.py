@@ -15,7 +15,7 @@ from entrypoints.decide.parallelism.constraints import (
     list_tensor_sizes,
 )
 from entrypoints.decide.parallelism.fit import fit_model
-from entrypoints.decide.parallelism.multimodal import choose_whole_towers, has_whole_towers, shares_towers
+from entrypoints.decide.parallelism.multimodal import choose_whole_towers, has_whole_towers
 from entrypoints.decide.parallelism.rules import Rules
 from entrypoints.model.config import parse_config
 from entrypoints.model.geometry import Geometry, parse_geometry
@@ -137,15 +137,19 @@ def test_each_rank_has_the_whole_tower_where_a_vendor_publishes_it(
     accelerator: str, name: str, flags: tuple[str, ...], mode: str | None
 ) -> None:
     known = parse_model(name, parse_config(config_of(name)), name)
-    values = choose_whole_towers(accelerator, known, said(*flags))
+    values = choose_whole_towers(accelerator, known, said(*flags), {TENSOR: Value("8", "")})
 
     assert (values["--mm-encoder-tp-mode"].value if values else None) == mode
 
 
-@pytest.mark.parametrize(("size", "shared"), [("2", False), ("4", True), ("8", True)])
-def test_few_ranks_keep_the_mode_of_vllm(size: str, shared: bool) -> None:
-    assert shares_towers({TENSOR: Value(size, "")}, said()) == shared
-    assert shares_towers({}, said("-tp", size)) == shared
+@pytest.mark.parametrize(
+    ("size", "mode"), [("2", {}), ("4", {"--mm-encoder-tp-mode"}), ("8", {"--mm-encoder-tp-mode"})]
+)
+def test_few_ranks_keep_the_mode_of_vllm(size: str, mode: set[str]) -> None:
+    known = parse_model("moonshotai/Kimi-K2.5", parse_config(config_of("moonshotai/Kimi-K2.5")), "")
+
+    assert choose_whole_towers("cuda", known, said(), {TENSOR: Value(size, "")}).keys() == set(mode)
+    assert choose_whole_towers("cuda", known, said("-tp", size), {}).keys() == set(mode)
 
 
 @pytest.mark.parametrize(("tensor", "reason"), [(4, ""), (8, "of the image tower, 3420, is not divisible by 8")])
