@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from drydock.config.hardening_policy import COMMITTED_HINT
 from drydock.config.stack_files import StackFile
 from drydock.config.stack_layers import ROLES
 from drydock.config.strict_yaml import KeyPath, YamlDocument
@@ -18,7 +19,8 @@ from drydock.model.bases import DebianBase
 from drydock.model.checks import AnyHost, Check
 from drydock.model.distributions import Layer
 from drydock.model.running import Run
-from drydock.model.variant import Accelerator, Matrix, MatrixRow, Roles, Stack
+from drydock.model.variant import Accelerator, Matrix, MatrixRow, Roles, RoleSettings, Stack
+from entrypoints.core.redact import is_secret
 from entrypoints.core.text import VARIABLE_NAME
 from entrypoints.request.roles import PLACEHOLDERS
 
@@ -33,6 +35,7 @@ def check_settings(path: KeyPath, holder: Accelerator | Stack | MatrixRow, docum
     for place, recommendation in enumerate(advised):
         yield from _check_flags((*path, "recommended", place, "serve"), recommendation.serve, document)
     yield from _check_variables((*path, "env"), holder.env, document)
+    yield from _check_secrets(path, holder, document)
     if not isinstance(holder, MatrixRow):
         yield from _check_variables((*path, "caches"), holder.caches, document)
         yield from _check_roles((*path, ROLES), holder.roles, document)
@@ -51,11 +54,22 @@ def _check_variables(path: KeyPath, names: Iterable[str], document: YamlDocument
             yield document.problem((*path, name), "not an environment variable"), "flags belong in serve"
 
 
+def _check_secrets(
+    path: KeyPath, holder: Accelerator | Stack | MatrixRow | RoleSettings, document: YamlDocument
+) -> Iterator[Problem]:
+    """Find settings whose name is that of a secret, and which have a text."""
+    for key in ("env", "serve"):
+        for name, setting in getattr(holder, key).items():
+            if is_secret(name) and setting.value and isinstance(setting.value, str):
+                yield document.problem((*path, key, name), "contains a secret, by its name"), COMMITTED_HINT
+
+
 def _check_roles(path: KeyPath, roles: Roles, document: YamlDocument) -> Iterator[Problem]:
     """Check the names of each role's flags and variables, and what its texts name in braces."""
     for role, role_settings in roles.items():
         yield from _check_flags((*path, role, "serve"), role_settings.serve, document)
         yield from _check_variables((*path, role, "env"), role_settings.env, document)
+        yield from _check_secrets((*path, role), role_settings, document)
         values = (setting.value for setting in role_settings.settings.values())
         texts = (str(item) for item in (*values, *role_settings.files.values()))
         for name in sorted({name for text in texts for name in re.findall(r"\{([a-z_]+)\}", text)} - {*PLACEHOLDERS}):

@@ -17,6 +17,8 @@ from functools import lru_cache
 from drydock.config.accelerator_files import HOST, TRANSLATIONS, read_accelerators
 from drydock.config.config_checks import check_matrix, check_stacks
 from drydock.config.expansion import Inherited, expand_row
+from drydock.config.hardening_policy import FILE as HARDENING
+from drydock.config.hardening_policy import find_committed_secrets
 from drydock.config.project_choice import PROJECT_FILE, read_settings
 from drydock.config.project_layers import Contents, read_contents
 from drydock.config.rows import MATRIX, own_rows, read_rows
@@ -37,12 +39,14 @@ def read_matrix(project: Project) -> tuple[Variant, ...]:
 
     What was read before is not validated again while no file has changed. Raises InputError with every problem found.
     """
-    names = (MATRIX, PROJECT_FILE, HOST, ACCELERATORS, STACKS, *TRANSLATIONS)
+    names = (MATRIX, PROJECT_FILE, HOST, ACCELERATORS, STACKS, *TRANSLATIONS, HARDENING)
     return _read_matrix(project, read_contents(project, names))
 
 
 @lru_cache(maxsize=4)
-def _read_matrix(project: Project, _contents: Contents) -> tuple[Variant, ...]:
+def _read_matrix(project: Project, contents: Contents) -> tuple[Variant, ...]:
+    if secrets := [*find_committed_secrets(project, contents)]:
+        raise combine_problems(secrets)
     document = read_rows(project)
     matrix = validate_document(Matrix, document)
     files = read_stacks(project)

@@ -16,12 +16,13 @@ from urllib.parse import urlsplit
 from drydock.attest import contents
 from drydock.build import adoption
 from drydock.build.build_job import Job
+from drydock.config.hardening_policy import FILE, HardeningPolicy, Pattern, find_secrets, read_policy
 from drydock.config.matrix import read_matrix
 from drydock.core.console import as_lines
 from drydock.core.errors import HardeningError, InputError
 from drydock.core.project import Project
 from drydock.examine import hardening
-from drydock.examine.hardening import Finding, HardeningPolicy, ObservedImage, Pattern, TreeNode
+from drydock.examine.hardening import Finding, ObservedImage, TreeNode
 from drydock.examine.remote_image import Image
 from drydock.inputs import indexes
 from drydock.model.bases import DebianBase, ImageBase
@@ -95,7 +96,7 @@ def examine_published(project: Project, image: Image, platform: str) -> Audited:
 
 
 def _audit_image(project: Project, subject: AuditedImage, extra: Sequence[Pattern] = ()) -> Audited:
-    policy = hardening.read_policy(project)
+    policy = read_policy(project)
     policy = policy.model_copy(update={"patterns": (*policy.patterns, *extra)})
     observed = observe_image(subject, policy)
     variant, dockerfile = subject.variant, ""
@@ -126,7 +127,7 @@ def enforce_hardening(audited: Audited) -> None:
     if audited.findings:
         raise HardeningError(
             *(_format_finding(item) for item in audited.findings),
-            hint=f"remove it from the image, or add it with a reason to allow in {hardening.FILE}",
+            hint=f"remove it from the image, or add it with a reason to allow in {FILE}",
         )
 
 
@@ -188,7 +189,7 @@ def _find_entry_secrets(entry: layers.Entry, policy: HardeningPolicy, texts: dic
     if by_name:
         kinds.append(by_name)
     for data in _read_overlapping(entry.content):
-        kinds += hardening.find_secret_kinds(entry.path, data, policy.patterns)
+        kinds += [secret.kind for secret in find_secrets(entry.path, data, policy.patterns)]
         if entry.path in KEPT or entry.path.startswith(KEPT_BELOW):
             texts[entry.path] = data.decode(errors="replace")
     for kind in dict.fromkeys(kinds):

@@ -1,25 +1,15 @@
-"""The hardening policy, and the rules of `audit`. Reads hardening.yaml.
-
-The rules are pure; drydock.examine.audit reads the layers.
-"""
+"""The rules of `audit`. Pure: config/hardening_policy.py reads the policy, and audit.py the layers."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from fnmatch import fnmatchcase
-from functools import cached_property
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
-from pydantic import Field
+from drydock.config.hardening_policy import HardeningPolicy, Rule, Tool, find_secrets
+from drydock.model.record import Record
 
-from drydock.config.project_layers import read_layers
-from drydock.config.validation import validate_document
-from drydock.core.project import Project
-from drydock.model.record import Because, Record
-
-FILE = "policy/hardening.yaml"
-Rule = Literal["secrets", "tools", "rights", "writable", "user", "network"]
 USER = "10001:0"
 ACCOUNT = "drydock:x:10001:0:drydock:/cache/home:/usr/sbin/nologin"
 """The user of every image, and its line in etc/passwd."""
@@ -31,64 +21,6 @@ CAPABILITY = "SCHILY.xattr.security.capability"
 """The pax header in which tar stores capabilities set by setcap(8)."""
 SECRET_NAME = re.compile(r"(?i)(?:^|_)(?:token|password|passwd|secret|api_?key|access_key|credentials?)(?:$|_)")
 PROXY = re.compile(r"(?i)^(?:https?|ftp|all|no)_proxy$")
-
-
-class Pattern(Record):
-    """A pattern of a secret."""
-
-    name: str
-    """Kind of secret, for the report."""
-    marks: tuple[str, ...]
-    """Fixed strings: every secret of this kind contains one. Searched first, because that is fast."""
-    regex: str
-    """Matches the secret."""
-    within: tuple[str, ...] = ()
-    """Globs of the files to search; all files if empty."""
-
-    @cached_property
-    def compiled(self) -> re.Pattern[bytes]:
-        """Return the compiled regex."""
-        return re.compile(self.regex.encode())
-
-
-class Tool(Record):
-    """Software that is only needed to build, or that a server does not need."""
-
-    name: str
-    """Kind of tool, for the report."""
-    packages: tuple[str, ...] = ()
-    """Globs of Debian packages."""
-    but: tuple[str, ...] = ()
-    """Globs of packages to exclude."""
-    distributions: tuple[str, ...] = ()
-    """Python distributions."""
-    files: tuple[str, ...] = ()
-    """Globs of paths."""
-    unless: tuple[str, ...] = ()
-    """Debian packages: variants whose base requests one of them compile at run time, so the tools may stay."""
-
-
-class Allowed(Record):
-    """An exception to a rule."""
-
-    rule: Rule
-    path: str
-    """Glob of the path."""
-    because: Because
-
-
-class HardeningPolicy(Record):
-    """hardening.yaml as written."""
-
-    schema_: Literal[1] = Field(alias="schema")
-    """Version of the file format."""
-    files: Mapping[str, str]
-    """Glob of a path → secrets that such a file contains."""
-    patterns: tuple[Pattern, ...]
-    tools: tuple[Tool, ...]
-    writable: tuple[str, ...]
-    """Paths that the image's user may write to."""
-    allow: tuple[Allowed, ...] = ()
 
 
 class Finding(Record):
@@ -131,11 +63,6 @@ class ObservedImage(NamedTuple):
     """The image's configuration."""
 
 
-def read_policy(project: Project) -> HardeningPolicy:
-    """Return the policy with what the project changes. Raises InputError with the position of each problem."""
-    return validate_document(HardeningPolicy, read_layers(project, FILE))
-
-
 def find_violations(image: ObservedImage, policy: HardeningPolicy, requested: Iterable[str]) -> Iterator[Finding]:
     """Yield the findings of all rules; those that the policy allows have its reason.
 
@@ -171,15 +98,6 @@ def secret_by_name(path: str, policy: HardeningPolicy) -> str:
     return ""
 
 
-def find_secret_kinds(path: str, data: bytes, patterns: Sequence[Pattern]) -> Iterator[str]:
-    """Yield the kinds of secrets in some bytes of a file, never the secrets themselves."""
-    for pattern in patterns:
-        if pattern.within and not any(fnmatchcase(path, glob) for glob in pattern.within):
-            continue
-        if any(mark.encode() in data for mark in pattern.marks) and pattern.compiled.search(data):
-            yield pattern.name
-
-
 def find_configured_secrets(image: ObservedImage, policy: HardeningPolicy) -> Iterator[Finding]:
     """Yield secrets and proxies in the image's environment, labels and history."""
     config = image.config.get("config") or {}
@@ -190,8 +108,8 @@ def find_configured_secrets(image: ObservedImage, policy: HardeningPolicy) -> It
     texts = {"ENV": config.get("Env"), "LABEL": config.get("Labels"), "history": image.config.get("history")}
     everywhere = [pattern.model_copy(update={"within": ()}) for pattern in policy.patterns]
     for where, value in texts.items():
-        for kind in find_secret_kinds("", repr(value).encode(), everywhere):
-            yield Finding(rule="secrets", path=where, found=kind)
+        for secret in find_secrets("", repr(value).encode(), everywhere):
+            yield Finding(rule="secrets", path=where, found=secret.kind)
 
 
 # --- tools ----------------------------------------------------------------------------------------------------------

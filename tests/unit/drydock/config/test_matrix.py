@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 from drydock.build import render
+from drydock.config import hardening_policy
 from drydock.config.matrix import find_variant, read_matrix
 from drydock.config.project_choice import DRYDOCK
 from drydock.core.errors import InputError, TargetError
@@ -526,3 +529,40 @@ def test_a_suggestion_is_of_no_other_vendor(word: str, hint: str) -> None:
     with pytest.raises(TargetError) as raised:
         find_variant(read_matrix(DRYDOCK), word)
     assert raised.value.hint.startswith(hint)
+
+
+@pytest.mark.parametrize(
+    ("version", "admitted"),
+    [("0.33.1rc1.dev12+g98dff2a81", True), ("0.34.1rc1.dev3+g1", True), ("0.33.0", False), ("0.33.0rc2", False)],
+)
+def test_the_nightly_row_admits_development_builds_after_the_release(version: str, admitted: bool) -> None:
+    nightly = find_variant(read_matrix(DRYDOCK), "cuda-nightly")
+    (vllm,) = [requirement for requirement in map(Requirement, nightly.requirements) if requirement.name == "vllm"]
+
+    assert vllm.specifier.contains(version) is admitted
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "place"),
+    [
+        ("retired:", "# hf_TOKEN\nretired:", "matrix.yaml: contains a secret: Hugging Face token (line 13)"),
+        ("somebody}\npython", "https://user:Tc2Vx@x.example}\npython", f"{OLD_FILE}: contains a secret: pass"),
+        ("VLLM_A: {value: 1", "HF_TOKEN: {value: mine", f"{OLD_FILE}: env.HF_TOKEN: contains a secret, by its name"),
+        ("--dtype: {value: float32", "--api-key: {value: mine", f"{NEW_FILE}: serve.--api-key: contains a secret"),
+        ("VLLM_A: {value: 1", "MAX_TOKENS: {value: 1", ""),
+        ("VLLM_A: {value: 1", "HF_TOKEN_PATH: {value: /run/token", ""),
+    ],
+)
+def test_a_secret_in_a_projects_file_is_refused_and_not_shown(
+    old: str, new: str, place: str, write: Callable[..., Path]
+) -> None:
+    new = new.replace("hf_TOKEN", "hf_" + "aB3" * 11 + "x")
+    policy = {hardening_policy.FILE: (DRYDOCK / hardening_policy.FILE).read_text()}
+    project = Project(write((old, new), **policy))
+    if not place:
+        assert read_matrix(project)
+        return
+    with pytest.raises(InputError, match=re.escape(place)) as raised:
+        read_matrix(project)
+    assert not re.search("aB3|Tc2Vx|mine", str(raised.value))
+    assert "withdraw the secret" in raised.value.hint

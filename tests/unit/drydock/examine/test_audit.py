@@ -12,13 +12,14 @@ import pytest
 
 from drydock.build import render
 from drydock.build.build_job import Job, prepare_job
+from drydock.config.hardening_policy import FILE, find_secrets, read_policy
 from drydock.config.matrix import read_matrix
 from drydock.config.project_choice import DRYDOCK
 from drydock.core.errors import HardeningError, InputError
 from drydock.core.paths import ROOT
 from drydock.examine import audit, hardening
 from drydock.examine.audit import Audited
-from drydock.examine.hardening import ACCOUNT, FILE
+from drydock.examine.hardening import ACCOUNT
 from drydock.model.record import dump_record
 from drydock.model.variant import Variant
 from tests.support import layouts
@@ -238,8 +239,10 @@ def test_findings_in_a_vendors_base_do_not_fail_the_audit(tmp_path: Path) -> Non
 def test_no_file_that_every_image_gets_looks_like_a_secret(variant: Variant) -> None:
     files = {f"opt/drydock/{name}": data for name, data in render.image_files(DRYDOCK, variant).items()}
     assert "opt/drydock/failures.json" in files
-    policy = hardening.read_policy(DRYDOCK)
-    kinds = {path: [*hardening.find_secret_kinds(path, data, policy.patterns)] for path, data in files.items()}
+    policy = read_policy(DRYDOCK)
+    kinds = {
+        path: [*find_secrets(path, data, policy.patterns)] for path, data in files.items()
+    }
     assert kinds == {path: [] for path in files}
 
 
