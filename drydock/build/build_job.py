@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 from drydock.build import bake_plan, foundation, render
 from drydock.config import matrix
+from drydock.config.added_files import read_added_files
 from drydock.core.errors import InputError, UntrustedError
 from drydock.core.files import compute_checksum, hold_lock_file
 from drydock.core.paths import cache_home
@@ -80,7 +81,7 @@ class Job:
             from drydock.build import adoption  # noqa: PLC0415 - few rows are adopted
 
             files |= adoption.make_lists(self.project, self.variant)
-        return files | render.own_files(self.project, self.variant)
+        return files | read_added_files(self.project, self.variant.additions)
 
     @property
     def is_adopted(self) -> bool:

@@ -17,9 +17,10 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined, TemplateNotFo
 
 from drydock.build import quoting
 from drydock.build.quoting import Quoted
+from drydock.config.added_files import OWN_CERTIFICATES, OWN_FILES
 from drydock.config.failures import failures_text
 from drydock.core.errors import InputError, StaleError
-from drydock.core.files import LFS_HINT, format_json, is_lfs_pointer, read_bounded
+from drydock.core.files import format_json
 from drydock.core.project import Project
 from drydock.lock import lockfile
 from drydock.lock.recipes import recipes_lock
@@ -34,10 +35,6 @@ PYTHON = f"{VENV}/bin/python3"
 DOCKERFILE, PROFILE, FAILURES = "Dockerfile", "profile.json", "failures.json"
 USER = "10001:0"
 """The user of an image; any user in group 0 can run it."""
-OWN_FILES, OWN_CERTIFICATES = "project/files", "project/certificates"
-"""Folders of the build's own context with what the project adds."""
-OWN_AT_MOST = 16 << 20
-"""Bytes of a file that a project adds to its images."""
 EXCERPT = 20
 """Lines of a difference that an error shows."""
 
@@ -289,42 +286,6 @@ def _list_conversions(variant: Variant) -> Iterator[tuple[str, Quoted]]:
 def _list_copies(variant: Variant) -> Iterator[tuple[Quoted, Quoted]]:
     for target, source in sorted(variant.additions.files.items()):
         yield quoting.sh(f"/files/{source}"), quoting.sh(f"/row/{variant.epoch}{target}")
-
-
-def own_files(project: Project, variant: Variant) -> dict[str, bytes]:
-    """Return the project's files that an image gets, by their path in the build's own context. Raises InputError."""
-    added = variant.additions
-    project.check_writers([*added.files.values(), *filter(None, [added.certificates])])
-    files = {f"{OWN_FILES}/{source}": _own_file(project, source) for source in added.files.values()}
-    if added.certificates:
-        paths = [*project.glob(f"{added.certificates}/*.crt")]
-        if not paths:
-            raise InputError(f"{added.certificates}: found no *.crt file", hint="certificates are PEM files NAME.crt")
-        names = (f"{added.certificates}/{path.name}" for path in paths)
-        files |= {f"{OWN_CERTIFICATES}/{Path(name).name}": _read_certificate(project, name) for name in names}
-    return files
-
-
-def _own_file(project: Project, name: str) -> bytes:
-    path = project / name
-    try:
-        content = read_bounded(path, OWN_AT_MOST)
-        is_pointer = is_lfs_pointer(path)
-    except OSError as error:
-        raise InputError(f"{name}: {error.strerror or error}", hint="additions name files of the project") from error
-    if is_pointer:
-        raise InputError(f"{name}: found a pointer of Git LFS, expected the file", hint=LFS_HINT)
-    return content
-
-
-def _read_certificate(project: Project, name: str) -> bytes:
-    """Return certificates in PEM. Raises InputError for anything else, such as a private key."""
-    content = _own_file(project, name)
-    kinds = {kind.decode() for kind in re.findall(rb"-----BEGIN ([A-Z ]+)-----", content)}
-    if kinds != {"CERTIFICATE"}:
-        text = f"{name}: found {', '.join(sorted(kinds)) or 'nothing in PEM'}, expected certificates in PEM"
-        raise InputError(text, hint="`openssl x509 -in FILE` prints one")
-    return content if content.endswith(b"\n") else content + b"\n"
 
 
 def _describe_base(variant: Variant) -> str:

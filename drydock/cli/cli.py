@@ -74,6 +74,29 @@ DOCKERS: Mapping[str, Mapping[str, str]] = {
 }
 """Task → options of `docker run` that people write, and the task's own; empty for what it does by itself."""
 
+OF_DOCKERS_BUILD: Mapping[str, str] = {
+    **dict.fromkeys(("-t", "--tag"), "`./inv publish` names what it pushes, and build prints the image's name here"),
+    **dict.fromkeys(("-f", "--file"), "`./inv render` writes images/ROW/Dockerfile; `additions` of a row adds lines"),
+    **dict.fromkeys(
+        ("--secret", "--ssh"), "no step has a secret: passwords belong into pip's configuration or ~/.netrc"
+    ),
+    **dict.fromkeys(
+        ("--push", "-o", "--output"), "`./inv publish` pushes what was built; `./inv bundle create` writes it"
+    ),
+    **dict.fromkeys(("--cache-from", "--cache-to"), "`./inv foundations push` keeps layers in a registry"),
+    **dict.fromkeys(("--label", "--annotation"), "`additions: {labels: {NAME: TEXT}}` of a row or of drydock.yaml"),
+    "--build-arg": "settings of a compilation are `env` of the stack's `builds`; versions are in the stack",
+    "--build-context": "--context NAME=FOLDER replaces a context",
+    "--add-host": "no step has a network",
+    "--network": "no step has a network",
+    "--load": "build loads the image anyway",
+    "--progress": "--verbose prints all that is done",
+    "--pull": "`./inv lock --upgrade` takes a newer base",
+    "--sbom": "`./inv publish` attaches one",
+    "--provenance": "`./inv publish` attaches one",
+}
+"""Option of `docker build` that people write → what drydock has instead."""
+
 CHOOSING = {"build": ("--all-locked", "--changed-since")}
 """Verb that requires a target → the options that choose rows instead of it."""
 
@@ -321,7 +344,7 @@ def _option_words(
     option = _find_option(context, name)
     if option.takes_value and option.kind is not list:
         if name in set_options:  # invoke would take the second value for a task
-            raise InputError(f"{name} is given twice", hint=f"write {name} VALUE once")
+            raise InputError(f"{name} is given twice", hint=f"write {name} VALUE once, or a line for each value")
         set_options.add(name)
     if not option.takes_value:
         yield f"{name}{equals}{value}"
@@ -357,7 +380,8 @@ def _find_option(context: ParserContext, name: str) -> Argument:
                 f"{OPTION} comes before the task", hint=f"write ./inv {OPTION} DIR {_format_task_name(context)}"
             )
         message = f"{_format_task_name(context)}: unknown option {name}"
-        alike = suggest_nearest(name, options_by_flag)
+        instead = OF_DOCKERS_BUILD.get(name) if context.name == "build" else ""
+        alike = instead or suggest_nearest(name, options_by_flag)
         if context.name in BEFORE_DASHES and not get_close_matches(name, options_by_flag, 1, _MISSPELT):
             alike = "options of vLLM and of its image follow --"
         raise InputError(message, hint=f"{alike}; ./inv {_format_task_name(context)} --help lists the options")

@@ -114,11 +114,12 @@ def check_stacks(
         yield from _check_conversions(stacks[name], file.document)
         yield from _check_sources(file.stack, file.document)
         if name in used_stacks:
-            yield from _check_whole(stacks[name], accelerators[file.accelerator], file.document)
+            yield from _check_whole(stacks[name], file, accelerators[file.accelerator])
 
 
-def _check_whole(stack: Stack, accelerator: Accelerator, document: YamlDocument) -> Iterator[Problem]:
+def _check_whole(stack: Stack, file: StackFile, accelerator: Accelerator) -> Iterator[Problem]:
     """Check that a stack has all that an image needs, its own or inherited."""
+    document = file.document
     missing = [field for field in _REQUIRED if field not in stack.model_fields_set or getattr(stack, field) is None]
     if stack.base is None and accelerator.base is None:
         missing.append("base")
@@ -132,11 +133,11 @@ def _check_whole(stack: Stack, accelerator: Accelerator, document: YamlDocument)
     run = stack.run or accelerator.run or Run()
     for name in sorted({more.threshold for more in run.more if more.threshold} - set(thresholds)):
         yield document.problem(("run", "more"), f"unknown threshold {name!r}"), suggest_nearest(name, thresholds)
-    yield from _check_indexes(stack, document)
+    yield from _check_indexes(stack, file)
     yield from check_fact_places(stack.checks, accelerator, document)
 
 
-def _check_indexes(stack: Stack, document: YamlDocument) -> Iterator[Problem]:
+def _check_indexes(stack: Stack, file: StackFile) -> Iterator[Problem]:
     """Check that something of each index is required: otherwise nothing would come from it."""
     if not stack.indexes:
         return
@@ -145,7 +146,11 @@ def _check_indexes(stack: Stack, document: YamlDocument) -> Iterator[Problem]:
     for number, index in enumerate(stack.indexes):
         if required.isdisjoint(index.packages):
             text = f"no requirement or override names {' or '.join(index.packages)}"
-            yield document.problem(("indexes", number, "packages"), text), suggest_nearest(index.packages[0], required)
+            hint = suggest_nearest(index.packages[0], required)
+            if is_replaced := file.stack.inherits and "requirements" in file.document.data:
+                hint = f"`requirements` replaces the list of {file.stack.inherits}; write `requirements+` to add to it"
+            at = ("requirements",) if is_replaced else None
+            yield file.document.problem(("indexes", number, "packages"), text, at=at), hint
 
 
 @functools.cache

@@ -19,7 +19,8 @@ FILE = "policy/hardening.yaml"
 Rule = Literal["secrets", "tools", "rights", "writable", "user", "network"]
 COMMITTED_HINT = (
     "this file is committed, and an image has its settings: remove it, withdraw the secret where it was issued, and "
-    "set it when a container starts, as HF_TOKEN or VLLM_API_KEY of the shell in which you call `./inv run`"
+    "set it when a container starts, as HF_TOKEN or VLLM_API_KEY of the shell in which you call `./inv run`; a "
+    "password of an index belongs into pip's configuration or ~/.netrc"
 )
 
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Union, get_args, get_origin
 
 from pydantic import BaseModel
+from pydantic.fields import FieldInfo
 
 from drydock.config.strict_yaml import KeyPath
 from drydock.core.errors import suggest_nearest
@@ -62,6 +63,11 @@ def hint_key(record: type[BaseModel], path: KeyPath, key: str, value: Any) -> st
     meant = OTHER_NAMES.get(name, name)
     if key != name and name in here:
         return f"`{key}` adds to a list: write it with a list, or `{name}` without +"
+    if (list_name := key.rstrip("-")) != key and list_name in here:
+        instead = "; `exclude+` leaves a distribution out" if "exclude" in here else ""
+        return (
+            f"nothing is taken from a list: write all of it as `{list_name}`, which replaces the inherited one{instead}"
+        )
     if close := difflib.get_close_matches(name, here, n=1, cutoff=_SIMILAR):
         return f"did you mean {close[0]!r}?"
     if meant in here:
@@ -92,7 +98,29 @@ def hint_form(record: type[BaseModel], path: KeyPath, value: Any) -> str:
         return f"write `{name}: {{{example}: {FORM.format(value='…')}}}`"
     if MatrixRow in of:
         return f"write `{name}: {{inherits: {value if isinstance(value, str) else 'drydock/ROW'}}}`"
+    if len(of) == 1 and (form := _format_record(of[0], value)):
+        return f"write `{form}`"
     return ""
+
+
+def hint_list(record: type[BaseModel], path: KeyPath, value: Any) -> str:
+    """Return what to write for a value that is no list, where a record has one at a path."""
+    forms = [_format_record(kind, value) for kind in _types_at(record, (*path, 0))]
+    plain = json.dumps(value, ensure_ascii=False) if isinstance(value, str) else "…"
+    return f"write `{path[-1]}: [{next(filter(None, forms), plain)}]`" if path else ""
+
+
+def _format_record(kind: Any, value: Any) -> str:
+    """Return a record with the keys that it requires, of which the first has a value that someone wrote without them.
+
+    Empty for what is no record.
+    """
+    keys = [name for name, field in _read_model_fields(kind).items() if field.is_required()]
+    if not keys:
+        return ""
+    first = json.dumps(value, ensure_ascii=False) if isinstance(value, str) else "…"
+    words = {"because": "WHY", "source": "MANUAL OR MEASUREMENT", keys[0]: first}
+    return "{" + ", ".join(f"{key}: {words.get(key, '…')}" for key in keys) + "}"
 
 
 def hint_missing(record: type[BaseModel], path: KeyPath) -> str:
@@ -129,9 +157,11 @@ def _types_at(annotation: Any, path: KeyPath) -> Iterator[Any]:
 
 def _read_fields(kind: Any) -> Mapping[str, Any]:
     """Return key → type of a record; nothing of another type."""
-    if not (isinstance(kind, type) and issubclass(kind, BaseModel)):
-        return {}
-    return {field.alias or name: field.annotation for name, field in kind.model_fields.items()}
+    return {field.alias or name: field.annotation for name, field in _read_model_fields(kind).items()}
+
+
+def _read_model_fields(kind: Any) -> Mapping[str, FieldInfo]:
+    return kind.model_fields if isinstance(kind, type) and issubclass(kind, BaseModel) else {}
 
 
 def _is_table(of: list[Any]) -> bool:

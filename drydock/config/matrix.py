@@ -4,6 +4,7 @@
     stack_files.py        stacks as their files say them; stack_layers.py lays each over those that it inherits from
     accelerator_files.py  accelerators, each over what holds for any host
     config_checks.py      what records cannot check
+    added_files.py        files of the project that images get
     expansion.py          a row, its stack and its accelerator → a variant
 
 All problems of a stage are collected and raised at once.
@@ -15,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
 from drydock.config.accelerator_files import HOST, TRANSLATIONS, read_accelerators
+from drydock.config.added_files import read_added_files
 from drydock.config.config_checks import check_matrix, check_stacks
 from drydock.config.expansion import Inherited, expand_row
 from drydock.config.hardening_policy import FILE as HARDENING
@@ -40,7 +42,13 @@ def read_matrix(project: Project) -> tuple[Variant, ...]:
     What was read before is not validated again while no file has changed. Raises InputError with every problem found.
     """
     names = (MATRIX, PROJECT_FILE, HOST, ACCELERATORS, STACKS, *TRANSLATIONS, HARDENING)
-    return _read_matrix(project, read_contents(project, names))
+    variants = _read_matrix(project, read_contents(project, names))
+    checked: list[Additions] = []
+    for added in (variant.additions for variant in variants if not variant.additions.is_empty):
+        if added not in checked:
+            read_added_files(project, added)
+            checked.append(added)
+    return variants
 
 
 @lru_cache(maxsize=4)

@@ -5,14 +5,15 @@ Tables are merged key by key, some lists are added to what is inherited, and eve
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from drydock.config.project_layers import MORE, LazyPlaces, merge_layers, move_places
-from drydock.config.stack_files import StackFile, find_lineage
+from drydock.config.stack_files import StackFile, find_lineage, read_stacks
 from drydock.config.strict_yaml import YamlDocument
 from drydock.config.validation import Problem, combine_problems, validate_document
-from drydock.model.variant import Stack
+from drydock.core.project import LOWEST, Project
+from drydock.model.variant import Stack, Variant
 
 MERGED = ("env", "serve", "caches", "thresholds")
 """Tables, which are merged with what is inherited, key by key."""
@@ -50,6 +51,22 @@ def merge_stack_files(oldest_first: Sequence[StackFile]) -> YamlDocument:
     layers = [_shape_stack(file) for file in oldest_first]
     merged = merge_layers([YamlDocument("", {}, {}), *layers])
     return YamlDocument(layers[-1].name, unwrap_values(merged.data), merged.places)
+
+
+def describe_replaced_lists(project: Project, variant: Variant) -> Iterator[str]:
+    """Yield which lists of what it inherits a stack of a project replaces."""
+    files = read_stacks(project)
+    names, _ = find_lineage(variant.stack, files)
+    lineage = [files[name] for name in names]
+    for number, file in enumerate(lineage[:-1]):
+        if file.layer == LOWEST:
+            continue
+        inherited = merge_stack_files(lineage[:number:-1]).data
+        for key, value in file.document.data.items():
+            is_list = isinstance(value, list) and key not in (*ADDED, *file.adds)
+            if is_list and (old := [item for item in inherited.get(key) or () if item not in value]):
+                replaced = f"`{key}` replaces the list of {file.stack.inherits}, and {len(old)} of its entries are gone"
+                yield f"{file.document.name}: {replaced}; `{key}+` adds to it"
 
 
 def _shape_stack(file: StackFile) -> YamlDocument:

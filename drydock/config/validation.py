@@ -10,15 +10,16 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails, to_json
 
-from drydock.config.key_places import hint_form, hint_key, hint_missing
+from drydock.config.key_places import hint_form, hint_key, hint_list, hint_missing
 from drydock.config.strict_yaml import KeyPath, YamlDocument
 from drydock.core.errors import InputError
 from drydock.model.names import EXPECTED
 
 R = TypeVar("R", bound=BaseModel)
 
-BASE_HINT = "such as base: {kind: image, reference: ubuntu:24.04, release: ubuntu:24.04}"
-_TABLE = "keys and values"
+_BASE = "such as base: {{kind: image, reference: ubuntu:24.04{}, release: ubuntu:24.04}}"
+BASE_HINT, BASE_WITH_DIGEST = _BASE.format(""), _BASE.format(", digest: sha256:…")
+_TABLE, _LIST = "keys and values", "a list"
 Problem = tuple[str, str]
 """A message, and a hint or an empty text."""
 
@@ -73,9 +74,13 @@ def _explain_error(record: type[BaseModel], document: YamlDocument, detail: Erro
             text = f"found {actual}, which YAML reads as {json.dumps(detail['input'])}, expected text"
             return document.problem(path, text), f'quote it: "{actual}"'
     expected = _describe_expected(detail["type"], detail["loc"], context) or detail["msg"].lower()
-    hint = BASE_HINT if path[-1:] == ("base",) and isinstance(detail["input"], str) else ""
-    if expected == _TABLE:
-        hint = hint or hint_form(record, path, detail["input"])
+    hint = ""
+    if path[-1:] == ("base",) and isinstance(detail["input"], str):
+        hint = BASE_WITH_DIGEST if "@" in detail["input"] else BASE_HINT
+    elif expected == _TABLE:
+        hint = hint_form(record, path, detail["input"])
+    elif expected == _LIST:
+        hint = hint_list(record, path, detail["input"])
     return document.problem(path, f"found {actual}, expected {expected}"), hint
 
 
@@ -90,7 +95,7 @@ def _describe_expected(kind: str, location: tuple[str | int, ...], context: Mapp
         "string_type": "text",
         "int_type": "a whole number",
         "bool_type": "true or false",
-        "tuple_type": "a list",
+        "tuple_type": _LIST,
         "too_long": f"at most {context.get('max_length')} values",
         "mapping_type": _TABLE,
         "dict_type": _TABLE,

@@ -15,7 +15,7 @@ from io import BufferedRandom
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, AnyStr, NamedTuple, TypeVar
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 from urllib.request import url2pathname
 
 import requests
@@ -360,14 +360,19 @@ def request_options(access: Access, url: str) -> dict[str, Any]:
 def _choose_auth(access: Access, url: str) -> Any:
     """Return the login for a URL: its own, the one or the token configured for its origin, or ~/.netrc's for its host.
 
+    The password of a user whom an address names alone, as in https://USER@HOST, is ~/.netrc's too.
+
     The last one names no scheme and no port, so it is never sent without TLS, except to this machine.
     """
     parts = urlsplit(url)
     if token := access.tokens.get(http.parse_origin(url)):
         return http.make_bearer_auth(token)
-    login = requests.utils.get_auth_from_url(url) if parts.username else access.credentials.get(http.parse_origin(url))
-    if not login and (parts.scheme == "https" or is_loopback(parts.hostname or "")):
-        login = requests.utils.get_netrc_auth(url)
+    own_login = (unquote(parts.username or ""), unquote(parts.password or ""))
+    login = own_login if parts.username else access.credentials.get(http.parse_origin(url))
+    user, password = login or ("", "")
+    if not password and (parts.scheme == "https" or is_loopback(parts.hostname or "")):
+        netrc_login = requests.utils.get_netrc_auth(url)
+        login = netrc_login if netrc_login and user in ("", netrc_login[0]) else login
     return login or http.send_no_password
 
 

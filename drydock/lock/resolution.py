@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from types import MappingProxyType
 
+from drydock.config.stack_layers import describe_replaced_lists
 from drydock.core.console import log
 from drydock.core.files import compute_checksum, hold_lock_file
 from drydock.core.paths import cache_home
@@ -92,6 +93,8 @@ def resolve_and_write(
     variants = tuple(variants)
     for variant in variants:
         project.check_writable(lockfile.name_of(variant.id))
+        for line in describe_replaced_lists(project, variant):
+            log(f"{variant.id}: {line}")
     supplied.refuse_foreign(variants, folders)
     with hold_lock_file(path_of_resolve_mutex(env)):
         paths = (

@@ -178,7 +178,7 @@ def _write_new_rows(
 def _restate_overrides(variant: Variant) -> dict[str, Any]:
     """Return the key `overrides` without those that the old version alone needed; nothing if all stay."""
     number = re.compile(rf"(?<![\w.]){re.escape(variant.vllm.version)}(?![\w.])")
-    overrides = [dump_record(item) for item in variant.overrides if not number.search(item.reason)]
+    overrides = [dump_record(item) for item in variant.overrides if not number.search(item.because)]
     return {} if len(overrides) == len(variant.overrides) else {"overrides": overrides}
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated
 
-from pydantic import AfterValidator, Field, StringConstraints
+from pydantic import AfterValidator, Field
 
-from drydock.model.names import AbsolutePath, Line, OneLine, RelativePath
+from drydock.model.names import AbsolutePath, Line, OneLine, RelativePath, make_text_constraint
 from drydock.model.record import Because, Identifier, Record
 
 
@@ -17,9 +17,19 @@ def _not_ours(name: str) -> str:
     return name
 
 
-LabelName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]+([.-][a-z0-9]+)*$"), AfterValidator(_not_ours)]
+LabelName = Annotated[
+    str,
+    make_text_constraint(
+        r"^[a-z0-9]+([.-][a-z0-9]+)*$",
+        "a label's name of lower-case letters, digits, . and -, such as com.example.team",
+    ),
+    AfterValidator(_not_ours),
+]
 """A label's name, such as com.example.team."""
-User = Annotated[str, StringConstraints(pattern=r"^([1-9][0-9]{0,8}(:[0-9]{1,9})?)?$")]
+User = Annotated[
+    str,
+    make_text_constraint(r"^([1-9][0-9]{0,8}(:[0-9]{1,9})?)?$", "UID or UID:GID in quotes, such as 20000:0; no root"),
+]
 
 
 class Block(Record):

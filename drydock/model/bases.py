@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, StringConstraints, model_validator
+from pydantic import Field, model_validator
 
-from drydock.model.names import AbsolutePath, ImageReference, OneLine, PackageName, Release, Suite
+from drydock.model.names import AbsolutePath, ImageReference, OneLine, PackageName, Release, Suite, make_text_constraint
 from drydock.model.record import Digest, Record
 
 GLIBC = {
@@ -24,7 +24,7 @@ GLIBC = {
 
 Glibc = Annotated[
     str,
-    StringConstraints(pattern=r"^2\.[0-9]+$"),
+    make_text_constraint(r"^2\.[0-9]+$", "a version of glibc in quotes, such as 2.28"),
     Field(
         description="Optional: version of the base's glibc, quoted; not needed for a release that drydock knows.",
         exclude_if=lambda version: not version,  # the key must not change locks that were made before there was one

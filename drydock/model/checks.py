@@ -9,16 +9,18 @@ from typing import Annotated, Literal, Self
 from pydantic import AfterValidator, Field, StringConstraints, computed_field, model_validator
 
 from drydock.model.caches import Caches
-from drydock.model.names import Line, OneLine, Word
+from drydock.model.names import Line, OneLine, Word, make_text_constraint
 from drydock.model.record import Record, Scalar, Source
 from drydock.model.variables import Variables
 
-FactPath = Annotated[str, StringConstraints(pattern=r"^[a-z_]+(\.[a-z0-9_]+)*$")]
+FactPath = Annotated[
+    str, make_text_constraint(r"^[a-z_]+(\.[a-z0-9_]+)*$", "a path into the facts, such as kernel.governor")
+]
 KernelPath = Annotated[str, StringConstraints(pattern=r"^/(sys|proc)(/\.?[A-Za-z0-9_*:-][A-Za-z0-9_.*:-]*)+$")]
 Knob = Annotated[str, StringConstraints(pattern=r"^[a-z0-9_-]+(\.[a-z0-9_-]+)+$")]
 
 Language = Annotated[str, StringConstraints(pattern=r"^[a-z]{2}$")]
-FindingId = Annotated[str, StringConstraints(pattern=r"^[A-Z]{2,8}-[0-9]{3}$")]
+FindingId = Annotated[str, make_text_constraint(r"^[A-Z]{2,8}-[0-9]{3}$", "an id such as CPU-001")]
 
 Places = Annotated[
     Mapping[FactPath, OneLine],
@@ -219,7 +221,9 @@ class Failure(Record):
     """The finding that tells it before."""
     scope: Literal["host", "container"] = "container"
     """Where the remedy is applied: on the host, or in the options of the container."""
-    source: Annotated[str, StringConstraints(pattern=r"^(https://[^\s<>()]+|docs/[a-z0-9/.#-]+)$")]
+    source: Annotated[
+        str, make_text_constraint(r"^(https://[^\s<>()]+|docs/[a-z0-9/.#-]+)$", "an https address, or a page of docs/")
+    ]
     """Address of the vendor's page, issue or file that it is from, or a page of ours."""
 
 

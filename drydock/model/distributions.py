@@ -5,8 +5,21 @@ Names of distributions are normalised (lower case, hyphens).
 
 from __future__ import annotations
 
+from typing import Annotated
+
+from pydantic import AliasChoices, Field
+
 from drydock.model.names import Distribution, OneLine, RecordGlob, Requirement
 from drydock.model.record import Identifier, Record
+
+Reason = Annotated[
+    OneLine,
+    Field(
+        description="Why, in one sentence.",
+        validation_alias=AliasChoices("because", "reason"),  # its name in 0.1.0, which locks were made with
+        serialization_alias="reason",
+    ),
+]
 
 
 class Exclusion(Record):
@@ -14,8 +27,7 @@ class Exclusion(Record):
 
     name: Distribution
     """Normalised name of the distribution."""
-    reason: OneLine
-    """Why, in one sentence."""
+    because: Reason
 
 
 class Override(Record):
@@ -23,8 +35,7 @@ class Override(Record):
 
     requirement: Requirement
     """In pip's syntax, such as numpy==2.3.5."""
-    reason: OneLine
-    """Why, in one sentence."""
+    because: Reason
 
 
 class Layer(Record):
@@ -45,5 +56,4 @@ class Trim(Record):
     """Globs of files to remove."""
     strip: tuple[RecordGlob, ...] = ()
     """Globs of ELF files to strip of symbols and debugging information; what is loaded stays byte for byte the same."""
-    reason: OneLine
-    """Why it is not needed, in one sentence."""
+    because: Reason

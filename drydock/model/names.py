@@ -19,7 +19,8 @@ EXPECTED: dict[str, str] = {}
 """Pattern → what it allows, in the words of error messages."""
 
 
-def _make_text_constraint(pattern: str, expected: str) -> StringConstraints:
+def make_text_constraint(pattern: str, expected: str) -> StringConstraints:
+    """Return the constraint of a pattern, and note what it allows in words."""
     EXPECTED[pattern] = expected
     return StringConstraints(pattern=pattern)
 
@@ -33,111 +34,108 @@ _DISTRIBUTION = r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?"
 _VERSION = r"[A-Za-z0-9][A-Za-z0-9.!+_-]*"
 _HOST = r"[A-Za-z0-9\[][A-Za-z0-9._~:@\[\]-]*"
 
-OneLine = Annotated[str, _make_text_constraint(f"^[^{_HIDDEN}]*$", "text on one line, without control characters")]
+OneLine = Annotated[str, make_text_constraint(f"^[^{_HIDDEN}]*$", "text on one line, without control characters")]
 Line = Annotated[
-    str, _make_text_constraint(f"^[^{_HIDDEN}]+$", "text on one line, without control characters, and not empty")
+    str, make_text_constraint(f"^[^{_HIDDEN}]+$", "text on one line, without control characters, and not empty")
 ]
-Word = Annotated[str, _make_text_constraint(r"^[A-Za-z0-9_.,:=/-]+$", "a word of letters, digits and _ . , : = / -")]
-Commit = Annotated[str, _make_text_constraint(r"^[0-9a-f]{40}$", "a git commit: 40 hexadecimal digits in lower case")]
+Word = Annotated[str, make_text_constraint(r"^[A-Za-z0-9_.,:=/-]+$", "a word of letters, digits and _ . , : = / -")]
+Commit = Annotated[str, make_text_constraint(r"^[0-9a-f]{40}$", "a git commit: 40 hexadecimal digits in lower case")]
 Ref = Annotated[
     str,
-    _make_text_constraint(r"^(?:[A-Za-z0-9_][A-Za-z0-9._/+-]*)?$", "a tag or branch that does not begin with a dash"),
+    make_text_constraint(r"^(?:[A-Za-z0-9_][A-Za-z0-9._/+-]*)?$", "a tag or branch that does not begin with a dash"),
 ]
 RepositoryUrl = Annotated[
     str,
-    _make_text_constraint(
+    make_text_constraint(
         rf"^(?:(?:(?:https?|ssh|git)://{_HOST}|file://)(?:/[A-Za-z0-9._~:@%+=/-]*)?)?$",
         "the URL of a repository, with https, ssh, http, git or file",
     ),
 ]
 ArchiveUrl = Annotated[
     str,
-    _make_text_constraint(
+    make_text_constraint(
         rf"^(?:https?://{_HOST}(?:/[A-Za-z0-9._~@%+=-]+)+\.tar\.(?:gz|bz2))?$",
         "the http or https address of a .tar.gz or .tar.bz2 file",
     ),
 ]
 Filename = Annotated[
     str,
-    _make_text_constraint(
+    make_text_constraint(
         r"^[A-Za-z0-9_][A-Za-z0-9._+~!@=-]*$",
         "a file name of letters, digits and . _ + ~ ! @ = - that begins with a letter or digit",
     ),
 ]
 FileName = Annotated[
-    str, _make_text_constraint(r"^[A-Za-z0-9_][A-Za-z0-9._-]{0,62}$", "the name of a file, without a folder")
+    str, make_text_constraint(r"^[A-Za-z0-9_][A-Za-z0-9._-]{0,62}$", "the name of a file, without a folder")
 ]
 FilenameGlob = Annotated[
     str,
-    _make_text_constraint(
+    make_text_constraint(
         r"^[A-Za-z0-9_*?\[][A-Za-z0-9._+~!@=*?\[\]-]*$", "a file name, or a pattern of one with * ? [ ]"
     ),
 ]
 RelativePath = Annotated[
     str,
-    _make_text_constraint(
+    make_text_constraint(
         f"^{_PART}(?:/{_PART})*$", "a path below the folder, of letters, digits and . _ + ~ : @ = - without .."
     ),
 ]
 RelativeFolder = Annotated[
     str,
-    _make_text_constraint(
+    make_text_constraint(
         rf"^(?:\.|{_PART}(?:/{_PART})*)$", "a folder below the source, without .., or . for the source itself"
     ),
 ]
 RelativeGlob = Annotated[
     str,
-    _make_text_constraint(f"^{_GLOB}(?:/{_GLOB})*$", "a path below the folder, or a pattern with * ? [ ], without .."),
+    make_text_constraint(f"^{_GLOB}(?:/{_GLOB})*$", "a path below the folder, or a pattern with * ? [ ], without .."),
 ]
 AbsolutePath = Annotated[
-    str, _make_text_constraint(f"^(?:/{_PART})+$", "an absolute path of letters, digits and . _ + ~ : @ = -")
+    str, make_text_constraint(f"^(?:/{_PART})+$", "an absolute path of letters, digits and . _ + ~ : @ = -")
 ]
-AbsoluteGlob = Annotated[str, _make_text_constraint(f"^(?:/{_GLOB})+$", "an absolute path, or a pattern with * ? [ ]")]
+AbsoluteGlob = Annotated[str, make_text_constraint(f"^(?:/{_GLOB})+$", "an absolute path, or a pattern with * ? [ ]")]
 RecordGlob = Annotated[
-    str, _make_text_constraint(r"^[A-Za-z0-9._+~*?\[][A-Za-z0-9._+~@=/*?\[\]-]*$", "a pattern of paths in RECORD")
+    str, make_text_constraint(r"^[A-Za-z0-9._+~*?\[][A-Za-z0-9._+~@=/*?\[\]-]*$", "a pattern of paths in RECORD")
 ]
-Distribution = Annotated[str, _make_text_constraint(f"^{_DISTRIBUTION}$", "the name of a Python distribution")]
-Version = Annotated[str, _make_text_constraint(f"^{_VERSION}$", "a version, such as 2.13.0+cpu")]
+Distribution = Annotated[str, make_text_constraint(f"^{_DISTRIBUTION}$", "the name of a Python distribution")]
+Version = Annotated[str, make_text_constraint(f"^{_VERSION}$", "a version, such as 2.13.0+cpu")]
 Requirement = Annotated[
     str,
-    _make_text_constraint(
+    make_text_constraint(
         rf"""^{_DISTRIBUTION}(?:[ \[<>=!~;][A-Za-z0-9._ \[\],<>=!~*+;'"()-]*)?$""",
         "a requirement in pip's syntax, such as numpy>=2, without an address or an option",
     ),
 ]
 PinnedSdist = Annotated[
     str,
-    _make_text_constraint(
-        f"^(?:{_DISTRIBUTION}(?:=={_VERSION})?)?$", "a source distribution, such as vllm-tpu==0.32.0"
-    ),
+    make_text_constraint(f"^(?:{_DISTRIBUTION}(?:=={_VERSION})?)?$", "a source distribution, such as vllm-tpu==0.32.0"),
 ]
 Module = Annotated[
-    str, _make_text_constraint(r"^[A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z_][A-Za-z0-9_]*)*$", "the name of a Python module")
+    str, make_text_constraint(r"^[A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z_][A-Za-z0-9_]*)*$", "the name of a Python module")
 ]
 VariableName = Annotated[
-    str, _make_text_constraint(f"^{text.VARIABLE_NAME.pattern}$", "the name of an environment variable")
+    str, make_text_constraint(f"^{text.VARIABLE_NAME.pattern}$", "the name of an environment variable")
 ]
-SettingName = Annotated[str, _make_text_constraint(r"^[A-Za-z0-9_.-]+$", "an environment variable or a flag of vLLM")]
-PackageName = Annotated[str, _make_text_constraint(r"^[a-z0-9][a-z0-9+.-]*$", "the name of a Debian package")]
+SettingName = Annotated[str, make_text_constraint(r"^[A-Za-z0-9_.-]+$", "an environment variable or a flag of vLLM")]
+PackageName = Annotated[str, make_text_constraint(r"^[a-z0-9][a-z0-9+.-]*$", "the name of a Debian package")]
 PackageVersion = Annotated[
-    str, _make_text_constraint(r"^[A-Za-z0-9][A-Za-z0-9.+~:-]*$", "the version of a Debian package")
+    str, make_text_constraint(r"^[A-Za-z0-9][A-Za-z0-9.+~:-]*$", "the version of a Debian package")
 ]
-Suite = Annotated[str, _make_text_constraint(r"^[a-z][a-z0-9.-]*$", "a release by code name, such as bookworm")]
-Release = Annotated[
-    str, _make_text_constraint(r"^[a-z][a-z0-9.:-]*$", "a distribution's release, such as ubuntu:22.04")
-]
-Architecture = Annotated[str, _make_text_constraint(r"^[a-z0-9][a-z0-9-]*$", "a Debian architecture, such as amd64")]
-Snapshot = Annotated[str, _make_text_constraint(r"^[0-9]{8}T[0-9]{6}Z$", "a time such as 20261121T041500Z")]
+Suite = Annotated[str, make_text_constraint(r"^[a-z][a-z0-9.-]*$", "a release by code name, such as bookworm")]
+Release = Annotated[str, make_text_constraint(r"^[a-z][a-z0-9.:-]*$", "a distribution's release, such as ubuntu:22.04")]
+Architecture = Annotated[str, make_text_constraint(r"^[a-z0-9][a-z0-9-]*$", "a Debian architecture, such as amd64")]
+Snapshot = Annotated[str, make_text_constraint(r"^[0-9]{8}T[0-9]{6}Z$", "a time such as 20261121T041500Z")]
 IndexUrl = Annotated[
     str,
-    _make_text_constraint(
-        r"^https://[A-Za-z0-9.-]+(?:/[A-Za-z0-9._~-]+)*$", "an https address without user, port or query"
+    make_text_constraint(
+        r"^https://[A-Za-z0-9.-]+(?:/[A-Za-z0-9._~-]+)*$",
+        "an https address without user, port or query; a password belongs into pip's configuration or ~/.netrc",
     ),
 ]
 ImageReference = Annotated[
     str,
-    _make_text_constraint(
+    make_text_constraint(
         r"^[A-Za-z0-9\[][A-Za-z0-9._:\[\]-]*(?:/[A-Za-z0-9][A-Za-z0-9._:-]*)*$",
-        "an image by name and tag, such as docker.io/a/b:1",
+        "an image by name and tag, such as docker.io/a/b:1; a digest has the key `digest`",
     ),
 ]

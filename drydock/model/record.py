@@ -4,18 +4,30 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import BaseModel, ConfigDict, Field
 
-from drydock.model.names import EXPECTED, OneLine
+from drydock.model.names import OneLine, make_text_constraint
 
 IDENTIFIER_AT_MOST = 63
 """Characters, as many as a label in DNS and Kubernetes has (RFC 1123)."""
 IDENTIFIER = rf"^[a-z0-9][a-z0-9._-]{{0,{IDENTIFIER_AT_MOST - 1}}}$"
-EXPECTED[IDENTIFIER] = "a name of lower-case letters, digits and . _ - that begins with a letter or digit"
-Identifier = Annotated[str, StringConstraints(pattern=IDENTIFIER)]
-Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
-Digest = Annotated[str, StringConstraints(pattern=r"^sha256:[0-9a-f]{64}$")]
-Platform = Annotated[str, StringConstraints(pattern=r"^linux/(amd64|arm64|s390x|ppc64le|riscv64)$")]
+Identifier = Annotated[
+    str,
+    make_text_constraint(
+        IDENTIFIER, "a name of lower-case letters, digits and . _ - that begins with a letter or digit"
+    ),
+]
+Sha256 = Annotated[str, make_text_constraint(r"^[0-9a-f]{64}$", "a sha256: 64 hexadecimal digits in lower case")]
+Digest = Annotated[
+    str, make_text_constraint(r"^sha256:[0-9a-f]{64}$", "a digest: sha256: and 64 hexadecimal digits in lower case")
+]
+Platform = Annotated[
+    str,
+    make_text_constraint(
+        r"^linux/(amd64|arm64|s390x|ppc64le|riscv64)$",
+        "linux/amd64, linux/arm64, linux/s390x, linux/ppc64le or linux/riscv64",
+    ),
+]
 Scalar = bool | int | float | OneLine
 Count = Annotated[int, Field(ge=0, lt=1 << 53)]
 Epoch = Annotated[int, Field(ge=0, lt=1 << 32)]

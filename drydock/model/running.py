@@ -8,12 +8,15 @@ from typing import Annotated
 from pydantic import Field, StringConstraints
 
 from drydock.model import names
-from drydock.model.names import AbsoluteGlob, AbsolutePath, OneLine, VariableName
+from drydock.model.names import AbsoluteGlob, AbsolutePath, OneLine, VariableName, make_text_constraint
 from drydock.model.record import Because, Record, Setting, Source
 
 MODELS = "/models"
 """Folder of models in a container."""
-PciId = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{4}:[0-9a-f]{4}$")]
+PciId = Annotated[
+    str,
+    make_text_constraint(r"^[0-9a-f]{4}:[0-9a-f]{4}$", "vendor and device of PCI in hexadecimal, such as 1da3:1020"),
+]
 
 
 class Word(Record):
@@ -31,14 +34,17 @@ class Word(Record):
 class Ulimit(Word):
     """A resource limit."""
 
-    value: Annotated[str, StringConstraints(pattern=r"^[a-z]+=-?[0-9]+(:-?[0-9]+)?$")]
+    value: Annotated[
+        str,
+        make_text_constraint(r"^[a-z]+=-?[0-9]+(:-?[0-9]+)?$", "NAME=SOFT or NAME=SOFT:HARD, such as memlock=-1:-1"),
+    ]
     """In docker's syntax: memlock=-1:-1."""
 
 
 class Size(Word):
     """A size."""
 
-    value: Annotated[str, StringConstraints(pattern=r"^[0-9]+[kmgt]?b?$")]
+    value: Annotated[str, make_text_constraint(r"^[0-9]+[kmgt]?b?$", "a size such as 16g")]
     """In docker's syntax: 16g."""
 
 
@@ -55,7 +61,7 @@ class Runtime(Word):
 class Minutes(Word):
     """A duration."""
 
-    value: Annotated[str, StringConstraints(pattern=r"^[0-9]+m$")]
+    value: Annotated[str, make_text_constraint(r"^[0-9]+m$", "minutes, such as 30m")]
     """In the syntax of a Dockerfile's HEALTHCHECK: 60m."""
 
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from datetime import UTC, date, datetime, time
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, JsonValue, StringConstraints, model_validator
+from pydantic import Field, JsonValue, model_validator
 
 from drydock.model.additions import Additions
 from drydock.model.bases import Base
@@ -38,14 +38,21 @@ from drydock.model.names import (
     SettingName,
     VariableName,
     Version,
+    make_text_constraint,
 )
 from drydock.model.record import Because, Epoch, Identifier, Platform, Record, Scalar, Setting, Sha256, Source
 from drydock.model.running import Run
 from drydock.model.variables import Variables
 
-Inherited = Annotated[str, StringConstraints(pattern=r"^([a-z0-9][a-z0-9._-]{0,62}/)?[a-z0-9][a-z0-9._-]{0,62}$")]
+Inherited = Annotated[
+    str,
+    make_text_constraint(
+        r"^([a-z0-9][a-z0-9._-]{0,62}/)?[a-z0-9][a-z0-9._-]{0,62}$",
+        "a name, or that of a layer and a name: drydock/NAME",
+    ),
+]
 """A name in the same project; or, after drydock/ or the name of another project under `from`, one of that."""
-Python = Annotated[str, StringConstraints(pattern=r"^3\.[0-9]+$")]
+Python = Annotated[str, make_text_constraint(r"^3\.[0-9]+$", "a version of Python with two numbers, such as 3.11")]
 
 # --- shared by several files ----------------------------------------------------------------------------------------
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 
 from drydock.attest import cosign
-from drydock.build.render import own_files
 from drydock.config.matrix import read_matrix
 from drydock.config.project_choice import PROJECT_FILE, read_settings
 from drydock.config.rows import own_rows
@@ -90,8 +89,7 @@ def _check_pushable(project: Project) -> None:
         raise InputError(
             *(f"{PROJECT_FILE}: from: {folder} is a folder, which others do not have" for folder in folders), hint=hint
         )
-    for variant in read_matrix(project):
-        own_files(project, variant)
+    read_matrix(project)
 
 
 def format_from_line(pushed: PushedProject) -> str:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from drydock.build import render
+from drydock.config.added_files import read_added_files
 from drydock.config.matrix import find_variant, read_matrix
 from drydock.config.project_choice import DRYDOCK, read_settings
 from drydock.core.errors import InputError
@@ -60,7 +61,7 @@ def test_a_row_of_a_pushed_project_is_listed_inherited_and_rendered(tmp_path: Pa
     text = render.render_dockerfile(project, variant)
     assert "RUN touch /vendor" in text
     assert "RUN touch /row" in text
-    assert render.own_files(project, variant) == {"project/files/files/motd": b"from the vendor\n"}
+    assert read_added_files(project, variant.additions) == {"project/files/files/motd": b"from the vendor\n"}
 
 
 def test_what_others_could_not_take_is_not_pushed(registry: Registry, tmp_path: Path) -> None:

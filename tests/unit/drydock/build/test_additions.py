@@ -12,6 +12,7 @@ from drydock.attest import components
 from drydock.build import bake_plan, rebuild, render
 from drydock.cli import task_helpers
 from drydock.config import mirrors
+from drydock.config.added_files import read_added_files
 from drydock.config.matrix import find_variant, read_matrix
 from drydock.config.project_choice import DRYDOCK
 from drydock.core.errors import InputError
@@ -74,7 +75,7 @@ def test_every_image_of_a_project_gets_what_drydock_yaml_says(write: Callable[..
     assert 'com.acme.team="inference"' in text
     assert 'com.acme.team="search"' in render.render_dockerfile(project, ours)
     project_files = {"project/files/motd": b"welcome\n", "project/certificates/root.crt": CERTIFICATE.encode()}
-    assert render.own_files(project, theirs) == project_files
+    assert read_added_files(project, theirs.additions) == project_files
 
 
 def test_the_foundation_is_that_of_drydock(write: Callable[..., Project]) -> None:
@@ -110,13 +111,8 @@ def test_a_project_takes_the_rows_that_it_names_and_its_own(write: Callable[...,
 def test_what_cannot_be_added_is_an_error(
     write: Callable[..., Project], edit: tuple[str, str, str], expected: str
 ) -> None:
-    project = write(edit)
-
-    def read() -> None:
-        render.own_files(project, find_variant(read_matrix(project), CPU))
-
     with pytest.raises(InputError) as raised:
-        read()
+        read_matrix(write(edit))
     assert expected in str(raised.value)
 
 
@@ -153,7 +149,7 @@ def test_a_second_build_has_what_the_project_adds(write: Callable[..., Project],
     rebuild._copy_inputs(ROOT, tmp_path / "below", variant.additions)
     copied = Project(tmp_path / "copy", (tmp_path / "below",))
     assert find_variant(read_matrix(copied), CPU) == variant
-    assert render.own_files(copied, variant) == render.own_files(project, variant)
+    assert read_added_files(copied, variant.additions) == read_added_files(project, variant.additions)
 
 
 def test_what_a_project_adds_is_no_file_of_unknown_origin(write: Callable[..., Project]) -> None:

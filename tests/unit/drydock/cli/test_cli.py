@@ -435,3 +435,19 @@ def test_options_of_docker_that_people_write_are_the_tasks_own() -> None:
 
     assert printed.returncode == 0
     assert "  --detach \\\n" in detached.stdout
+
+
+@pytest.mark.parametrize(
+    ("line", "hint"),
+    [
+        (["build", "--target", "cpu", "--secret", "id=a"], "passwords belong into pip's configuration or ~/.netrc"),
+        (["build", "-t", "acme:1", "."], "`./inv publish` names what it pushes"),
+        (["build", "--target", "cpu", "--lockd"], "did you mean '--locked'?"),
+        (["publish", "--target", "cpu", "--registry", "a.example", "--registry", "b.example"], "a line for each value"),
+    ],
+)
+def test_an_option_of_docker_is_answered_with_what_drydock_has(line: list[str], hint: str) -> None:
+    result = run_in_process(*line)
+    assert result.returncode == 2
+    assert hint in result.stderr
+    assert "--insecure" not in result.stderr

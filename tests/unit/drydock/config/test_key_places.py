@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from drydock.config.matrix import find_variant, read_matrix
 from drydock.config.project_choice import DRYDOCK
+from drydock.config.stack_layers import describe_replaced_lists
 from drydock.core.errors import InputError
 from drydock.core.paths import ROOT
 from drydock.core.project import Project
+from drydock.model.names import EXPECTED
 
 H100 = find_variant(read_matrix(DRYDOCK), "h100").id
 PROJECT, MATRIX, STACK = "drydock.yaml", "matrix.yaml", "templates/cpu/stacks/acme-cpu.yaml"
@@ -150,3 +155,64 @@ def test_a_setting_is_shown_with_its_three_keys(tmp_path: Path, place: object, t
 )
 def test_a_row_is_shown_in_its_form(tmp_path: Path, written: str, hint: str) -> None:
     assert hint in hint_of(tmp_path, (MATRIX, f"schema: 1\nvariants:\n  acme-cpu: {written}\n"))
+
+
+BASE = "such as base: {kind: image, reference: ubuntu:24.04"
+
+
+@pytest.mark.parametrize(
+    ("file", "hint"),
+    [
+        (
+            stack("requirements-: [a]"),
+            "write all of it as `requirements`, which replaces the inherited one; `exclude+`",
+        ),
+        (stack("exclude: [triton]"), 'write `{name: "triton", because: WHY}`'),
+        (stack("exclude+: triton"), "`exclude+` adds to a list: write it with a list"),
+        (stack("exclude: triton"), 'write `exclude: [{name: "triton", because: WHY}]`'),
+        (stack("requirements: structlog"), 'write `requirements: ["structlog"]`'),
+        (stack("overrides: [numpy==2]"), 'write `{requirement: "numpy==2", because: WHY}`'),
+        (stack("base: acme/base:1"), f"{BASE}, release: "),
+        (stack("base: acme/base@sha256:1"), f"{BASE}, digest: sha256:…, release: "),
+        (stack("base: {kind: image, reference: acme@sha256:1, release: a}"), "a digest has the key `digest`"),
+        (
+            stack("requirements: [structlog]"),
+            "`requirements` replaces the list of drydock/cpu-0.32; write `requirements+`",
+        ),
+        (
+            stack("indexes: [{url: 'https://me:pw@x.example/s', packages: [a], source: b}]"),
+            "pip's configuration or ~/.netrc",
+        ),
+        (own("platforms: [amd64, arm64]"), "expected linux/amd64, linux/arm64, "),
+        (own("additions: {labels: {my team: a}}"), "such as com.example.team"),
+    ],
+)
+def test_a_list_and_its_entries_are_shown_in_their_form(tmp_path: Path, file: tuple[str, str], hint: str) -> None:
+    text = hint_of(tmp_path, row(f"{INHERITS}, stack: acme-cpu"), stack(""), file)
+    assert hint in text
+    assert "text that matches" not in text
+
+
+def test_each_pattern_of_a_file_that_users_write_is_said_in_words() -> None:
+    def list_patterns(schema: Any) -> Iterator[str]:
+        for key, value in schema.items() if isinstance(schema, dict) else enumerate(schema):
+            if isinstance(value, dict | list):
+                yield from list_patterns(value)
+            elif key == "pattern":
+                yield value
+
+    schemas = (ROOT / "drydock/config/schemas" / f"{name}.schema.json" for name in ("matrix", "project", "stack"))
+    patterns = {pattern for path in schemas for pattern in list_patterns(json.loads(path.read_text()))}
+    assert len(patterns) > 20
+    assert patterns - {*EXPECTED} == set()
+
+
+def test_a_list_that_a_project_replaces_is_named_with_how_to_add_to_it(tmp_path: Path) -> None:
+    written = stack("requirements: [structlog==25.1.0, torch==2.13.0+cpu]\nexclude+: [{name: a, because: b}]")
+    for name, text in (row(f"{INHERITS}, stack: acme-cpu"), written, project("rows: []")):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    replacing = Project(tmp_path, (ROOT,))
+    (line,) = describe_replaced_lists(replacing, find_variant(read_matrix(replacing), "acme-cpu"))
+    assert line.startswith(f"{STACK}: `requirements` replaces the list of drydock/cpu-0.32, and ")
+    assert line.endswith("; `requirements+` adds to it")

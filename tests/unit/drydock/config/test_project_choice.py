@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from drydock.attest import licences
-from drydock.build.render import OWN_FILES, own_files
-from drydock.config.matrix import find_variant, read_matrix
+from drydock.config.added_files import OWN_FILES, read_added_files
 from drydock.config.project_choice import DRYDOCK, PROJECT_FILE, VARIABLE, find_project
 from drydock.core.errors import InputError
 from drydock.core.paths import ROOT
@@ -89,16 +88,17 @@ def test_an_addition_that_others_can_write_is_refused(tmp_path: Path) -> None:
     (tmp_path / PROJECT_FILE).touch()
     (tmp_path / "files").mkdir()
     (tmp_path / "files" / "motd").touch()
-    variant = find_variant(read_matrix(DRYDOCK), "cpu")
-    added = variant.model_copy(update={"additions": Additions(files={"/etc/motd": "files/motd"})})
+    added = Additions(files={"/etc/motd": "files/motd"})
     for path in (tmp_path / "files", tmp_path / "files" / "motd"):
         mode = path.stat().st_mode
         path.chmod(mode | 0o002)
         with pytest.raises(InputError, match=f"{path}: every user can write to it"):
-            own_files(find_project(tmp_path, {}), added)
+            read_added_files(find_project(tmp_path, {}), added)
         path.chmod(mode)
     path.chmod(0o666)
-    assert own_files(find_project(tmp_path, {VARIABLE: str(tmp_path)}), added) == {f"{OWN_FILES}/files/motd": b""}
+    assert read_added_files(find_project(tmp_path, {VARIABLE: str(tmp_path)}), added) == {
+        f"{OWN_FILES}/files/motd": b""
+    }
 
 
 def test_a_projects_mirrors_that_others_can_write_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

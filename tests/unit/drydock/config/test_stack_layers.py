@@ -15,13 +15,13 @@ OLD = """\
 summary: old
 env: {A: {value: 1, because: a, source: s}, B: {value: 2, because: b, source: s}}
 requirements: [one, two]
-trim: [{distribution: x, reason: r, drop: [a.so]}]
+trim: [{distribution: x, because: r, drop: [a.so]}]
 packages: [p]
 """
 NEW = """\
 env: {B: {value: 3, because: c, source: s}}
 requirements: [three]
-trim: [{distribution: y, reason: r, drop: [a.so]}]
+trim: [{distribution: y, because: r, drop: [a.so]}]
 packages: [q]
 """
 

@@ -33,6 +33,7 @@ from drydock.inputs.downloads import (
     read_answer,
     run_patiently,
 )
+from drydock.inputs.indexes import make_index_access, parse_config
 from drydock.inputs.store import Store
 from tests.support.fake_registry import Answer, Fake, Seen
 from tests.support.hashes import sha256
@@ -275,6 +276,15 @@ def test_the_password_of_netrc_is_not_sent_without_tls_to_another_machine(tmp_pa
     (tmp_path / "netrc").write_text("machine index.example login user password secret\n")
     assert _choose_auth(QUICK, "https://index.example/a.whl") == ("user", "secret")
     assert _choose_auth(QUICK, "http://index.example/a.whl") is send_no_password
+
+
+@pytest.mark.usefixtures("netrc")
+@pytest.mark.parametrize(("address", "password"), [("user@", "secret"), ("other@", ""), ("user:own@", "own")])
+def test_an_address_with_a_user_alone_gets_the_password_of_netrc(address: str, password: str) -> None:
+    url = f"https://{address}localhost/simple"
+    origin_access = make_index_access(parse_config(f"global.index-url='{url}'"), {})
+    for access, page in ((QUICK, f"{url}/a.whl"), (origin_access, "https://localhost/files/a.whl")):
+        assert _choose_auth(access, page) == (address.partition("@")[0].partition(":")[0], password)
 
 
 def test_a_file_url_is_copied(tmp_path: Path, store: Store) -> None:
