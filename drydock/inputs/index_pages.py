@@ -1,4 +1,4 @@
-"""Reads an index's page of a package, for what uv does not pass on: which files were withdrawn. IO; reading is pure.
+"""Reads an index's page of a package: its files, and which of them were withdrawn. IO; reading is pure.
 
 Sources: PEP 503 and PEP 691 (pages as HTML and as JSON), PEP 592 (a file is yanked, not a version).
 """
@@ -25,12 +25,12 @@ ACCEPTED = (
 LARGEST_PAGE = 64 << 20
 """Bytes. The largest page of a public index, with every nightly build of a package, has a tenth of it."""
 
-YankedFiles = Mapping[str, str]
-"""File name → the reason for which the index withdrew the file, which may be empty."""
+IndexFiles = Mapping[str, str | None]
+"""File name → the reason for which the index withdrew the file, which may be empty; None if it did not."""
 
 
-def read_yanked(names: Iterable[str], indexes: Indexes, access: Access) -> dict[str, YankedFiles]:
-    """Return for each package the yanked files on its page, in the first index that has one, as uv does.
+def read_index_files(names: Iterable[str], indexes: Indexes, access: Access) -> dict[str, IndexFiles]:
+    """Return for each package the files on its page, in the first index that has one, as uv does.
 
     Raises FetchError for an index that gives no answer, or one that cannot be read.
     """
@@ -40,7 +40,7 @@ def read_yanked(names: Iterable[str], indexes: Indexes, access: Access) -> dict[
         return dict(zip(names, pool.map(partial(_read_first_page, places, access), names), strict=True))
 
 
-def _read_first_page(places: Iterable[str], access: Access, name: str) -> YankedFiles:
+def _read_first_page(places: Iterable[str], access: Access, name: str) -> IndexFiles:
     for place in places:
         page = read_page(page_of(place, name), name, access)
         if page is not None:
@@ -48,8 +48,8 @@ def _read_first_page(places: Iterable[str], access: Access, name: str) -> Yanked
     return {}
 
 
-def read_page(url: str, name: str, access: Access) -> YankedFiles | None:
-    """Return the yanked files on a page; None if the index has none or refuses. Raises FetchError."""
+def read_page(url: str, name: str, access: Access) -> IndexFiles | None:
+    """Return the files on a page; None if the index has none or refuses. Raises FetchError."""
     if urlsplit(url).scheme == "file":
         path = local_path(url) / "index.html"
         return parse_html(read_bounded(path, LARGEST_PAGE).decode(errors="replace")) if path.is_file() else None
@@ -62,20 +62,20 @@ def read_page(url: str, name: str, access: Access) -> YankedFiles | None:
     return parse_html(answer.body.decode(errors="replace"))
 
 
-def parse_page(page: Mapping[str, Any], where: str) -> YankedFiles:
-    """Return the yanked files of a page as JSON: `yanked` is true or the reason (PEP 691). Raises FetchError."""
+def parse_page(page: Mapping[str, Any], where: str) -> IndexFiles:
+    """Return the files of a page as JSON: `yanked` is true or the reason (PEP 691). Raises FetchError."""
     files = page.get("files")
     if not isinstance(files, list) or not all(isinstance(file, dict) for file in files):
         raise FetchError(f"{where}: expected a list `files` (PEP 691)")
-    yanked = {str(file.get("filename")): file["yanked"] for file in files if file.get("yanked")}
-    return {filename: reason if isinstance(reason, str) else "" for filename, reason in yanked.items()}
+    marks = {str(file.get("filename")): file.get("yanked") for file in files}
+    return {name: (mark if isinstance(mark, str) else "") if mark else None for name, mark in marks.items()}
 
 
-def parse_html(text: str) -> YankedFiles:
-    """Return the yanked files of a page as HTML: links with data-yanked, whose value is the reason (PEP 592)."""
+def parse_html(text: str) -> IndexFiles:
+    """Return the files of a page as HTML: data-yanked is the reason for which one was withdrawn (PEP 592)."""
     links = _Links()
     links.feed(text)
-    return dict(links.yanked())
+    return dict(links.list_files())
 
 
 class _Links(html.parser.HTMLParser):
@@ -89,9 +89,8 @@ class _Links(html.parser.HTMLParser):
         if tag == "a":
             self._links.append(dict(attrs))
 
-    def yanked(self) -> Iterator[tuple[str, str]]:
-        """Yield file name and reason of each link to a yanked file."""
+    def list_files(self) -> Iterator[tuple[str, str | None]]:
+        """Yield the file name of each link, and the reason if it is yanked."""
         for link in self._links:
-            if "data-yanked" in link:
-                path = urlsplit(urldefrag(link.get("href") or "").url).path
-                yield unquote(path.rpartition("/")[2]), link["data-yanked"] or ""
+            path = urlsplit(urldefrag(link.get("href") or "").url).path
+            yield unquote(path.rpartition("/")[2]), (link["data-yanked"] or "") if "data-yanked" in link else None

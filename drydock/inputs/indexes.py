@@ -42,6 +42,8 @@ class Indexes(NamedTuple):
     timeout: float
     keyring: str = "auto"
     """Provider of passwords: auto, disabled, import or subprocess."""
+    constraints: tuple[str, ...] = ()
+    """Files of pip's constraints, which drydock does not use."""
 
 
 _PIP = ("-P", "-m", "pip")
@@ -73,6 +75,7 @@ def parse_config(text: str) -> Indexes:
         proxy=options.get("proxy") or None,
         timeout=float(options.get("timeout") or options.get("default-timeout") or 60),
         keyring=options.get("keyring-provider") or "auto",
+        constraints=_split_words(options.get("constraint")),
     )
 
 

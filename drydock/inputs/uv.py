@@ -47,6 +47,19 @@ WHEEL_HINT = (
     "source distributions are not built: exclude it (the stack's `exclude`), override it with a version that has a "
     "wheel, or build a wheel and put it into a folder of pip's find-links"
 )
+CONFLICT_HINT = (
+    "no index helps: change the requirement, or write one that replaces what the others ask for (the stack's "
+    "`overrides: [{requirement: NAME==VERSION, because: WHY}]`)"
+)
+ADDRESS_HINT = (
+    "a stack takes nothing from an address: build a wheel of it, put it into a folder of pip's find-links or on an "
+    "index, and override the requirement (the stack's `overrides: [{requirement: NAME==VERSION, because: WHY}]`); or "
+    "compile it from `sources` with `builds`"
+)
+_OWN_ADVICE = re.compile(r" URL dependencies must be expressed as direct requirements.*")
+"""What uv says about its own files, and what a stack refuses."""
+_LACKS_VERSION = re.compile(r"\b(is|are) available\b|\bno versions? of\b|\bnot found\b")
+"""uv's words where an index lacks a version: another index may have it."""
 YANKED_HINT = (
     "its publisher withdrew this version (PEP 592): name another one; to take it nevertheless, name it with `==` in the"
     " stack's `requirements`, also where another package requires it"
@@ -62,6 +75,11 @@ class Environment(NamedTuple):
     """Such as x86_64."""
     glibc: int
     """Minor version: 36 for glibc 2.36."""
+
+    @property
+    def summary(self) -> str:
+        """Return it in words."""
+        return f"Python {self.python}, {self.machine}, glibc 2.{self.glibc}"
 
 
 class ResolveRequest(NamedTuple):
@@ -82,6 +100,8 @@ class ResolveRequest(NamedTuple):
     """More required packages, each with the address of the one index that it comes from."""
     prefer: tuple[tuple[str, str], ...] = ()
     """Name and version of distributions to take again where the requirements allow it."""
+    refused: tuple[str, ...] = ()
+    """Versions that must not be taken, such as numba!=0.61.0."""
     layers: tuple[tuple[str, ...], ...] = ()
     """Distributions of each layer that names some. Two wheels of one layer should not share a path."""
 
@@ -97,6 +117,8 @@ class Candidate(NamedTuple):
     size: int | None = None
     yanked: str | None = None
     """Why the index withdrew the file, which may be empty; None if it did not."""
+    newer: str = ""
+    """The newest version on the index, and why no wheel of it fits, if only that makes this one the newest."""
 
 
 def run_uv(
@@ -110,6 +132,7 @@ def run_uv(
         raise InputError(f"{target.machine}: uv cannot resolve for this machine, only for {', '.join(UV_MACHINES)}")
     with tempfile.TemporaryDirectory(prefix="drydock-") as folder:
         files = {"requirements": request.requirements, "overrides": request.overrides, "excludes": request.exclude}
+        files["constraints"] = request.refused
         for name, lines in files.items():
             Path(folder, f"{name}.in").write_text("".join(f"{line}\n" for line in lines))
         Path(folder, "pyproject.toml").write_text(_format_pyproject(request, target.python))
@@ -128,7 +151,7 @@ def run_uv(
 
         result = run_patiently(run_once, REFUSED, "uv", make_index_access(indexes, env))
         if result.returncode:
-            message = result.stderr.strip()
+            message = _OWN_ADVICE.sub("", result.stderr.strip())
             if failure := failed_index(message):
                 raise IndexFailedError(failure, hint=FAILED_HINT)
             raise InputError(
@@ -143,6 +166,7 @@ def _make_uv_command(folder: Path, output: Path, target: Environment, request: R
         *(str(uv_binary()), "pip", "compile", "--quiet"),
         *([str(folder / "pyproject.toml")] if request.explicit else [str(folder / "requirements.in"), "--no-sources"]),
         *("--overrides", str(folder / "overrides.in"), "--excludes", str(folder / "excludes.in")),
+        *("--constraints", str(folder / "constraints.in")),
         *(word for name in request.built for word in ("--no-emit-package", name)),
         *("--format", "pylock.toml", "--output-file", str(output), "--no-header", "--no-annotate"),
         *("--python", sys.executable, "--python-version", target.python, "--python-platform", platform),
@@ -209,9 +233,13 @@ def failed_index(message: str) -> str:
 
 
 def _choose_hint(message: str) -> str:
-    """Return the hint for a yanked version, a distribution without a fitting wheel, or one that no index has."""
+    """Return the hint for the cause that uv names."""
     if "was yanked" in message:
         return YANKED_HINT
+    if "URL dependency" in message:
+        return ADDRESS_HINT
+    if "incompatible" in message and not _LACKS_VERSION.search(message):
+        return CONFLICT_HINT
     return WHEEL_HINT if re.search(r"no (usable )?wheels|no wheels with a matching", message) else INDEX_HINT
 
 

@@ -18,6 +18,7 @@ from email.parser import HeaderParser
 from pathlib import Path
 from typing import IO, NamedTuple
 
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
 from packaging.version import InvalidVersion, Version
 
@@ -32,6 +33,8 @@ LARGEST_DIRECTORY = 64 << 20
 """Bytes of a wheel's directory, and of one file of metadata. PyTorch's directory has 2 MB."""
 SHOWN = 3
 """Paths that an error names."""
+PATCHES = 50
+"""More than any Python has releases with the same two first numbers."""
 PREFIX = {"purelib": "site-packages/", "platlib": "site-packages/", "scripts": "bin/", "data": ""}
 """Folder below NAME.data → where its files are installed, relative to the environment. Both libs are one folder."""
 SHARED_HINT = (
@@ -64,6 +67,22 @@ class WheelContents(NamedTuple):
     """Path in the environment → what tells its content from another's: size and CRC-32, or an entry point."""
     requires: tuple[str, ...] = ()
     """What it requires, as its METADATA says it."""
+    requires_python: str = ""
+    """Versions of Python that METADATA allows, such as >=3.9,<3.13; empty for any."""
+
+    @property
+    def required_names(self) -> frozenset[str]:
+        """Normalised names of the distributions that METADATA names, whatever the condition."""
+        names = (re.match(r"[A-Za-z0-9._-]+", line.strip()) for line in self.requires)
+        return frozenset(canonicalize_name(name[0]) for name in names if name)
+
+    def allows_python(self, python: str) -> bool:
+        """Tell whether METADATA allows any release of a Python such as 3.11; pip, too, ignores what it cannot read."""
+        try:
+            allowed = SpecifierSet(self.requires_python)
+        except InvalidSpecifier:
+            return True
+        return any(allowed.contains(f"{python}.{patch}") for patch in range(PATCHES))
 
 
 class NoRangesError(Exception):
@@ -151,7 +170,8 @@ def _read_archive(archive: zipfile.ZipFile, filename: str) -> WheelContents:
     if f"{folder}/entry_points.txt" in archive.NameToInfo:
         paths |= _read_scripts(_read_text(archive, f"{folder}/entry_points.txt"))
     requires = tuple(str(line) for line in fields.get_all("Requires-Dist", ()))
-    return WheelContents(filename, str(fields["Name"]), str(fields["Version"]), paths, requires)
+    python = str(fields.get("Requires-Python", ""))
+    return WheelContents(filename, str(fields["Name"]), str(fields["Version"]), paths, requires, python)
 
 
 def _find_metadata_folder(archive: zipfile.ZipFile, filename: str) -> str:

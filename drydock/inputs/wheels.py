@@ -5,8 +5,10 @@ The packages installed on this machine do not matter, and no source distribution
 
 from __future__ import annotations
 
+import functools
 import os
 import platform as host
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -15,14 +17,15 @@ from pathlib import Path
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.tags import Tag, compatible_tags, cpython_tags
-from packaging.utils import canonicalize_name, parse_wheel_filename
+from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
+from packaging.version import Version
 
 from drydock.config.mirrors import find_mirrors_file, rewrite_url
-from drydock.config.server_access import Access
+from drydock.config.server_access import Access, redact_url
 from drydock.core.console import log, show_step
 from drydock.core.errors import FetchError, GoneError, IndexFailedError, InputError
 from drydock.inputs.downloads import WORKERS, Wanted, ask_sizes, ask_status, download_files, local_path
-from drydock.inputs.index_pages import read_yanked
+from drydock.inputs.index_pages import IndexFiles, read_index_files
 from drydock.inputs.indexes import (
     Indexes,
     make_index_access,
@@ -33,7 +36,7 @@ from drydock.inputs.indexes import (
     split_indexes,
 )
 from drydock.inputs.store import Store
-from drydock.inputs.uv import FAILED_HINT, INDEX_HINT, WHEEL_HINT, Candidate, Environment, ResolveRequest, run_uv
+from drydock.inputs.uv import FAILED_HINT, INDEX_HINT, Candidate, Environment, ResolveRequest, run_uv
 from drydock.inputs.wheel_contents import (
     NoRangesError,
     WheelContents,
@@ -60,6 +63,19 @@ SHOWN = 3
 """Wheels that an error names, of those that were not found."""
 ABSENT = (404, 410)
 NOWHERE = "no configured index has it"
+MUSL = ("alpine", "chimera", "postmarketos")
+"""Distributions whose C library is musl."""
+ROUNDS = 32
+"""Attempts to find versions for the row's Python; each leaves out versions of several packages."""
+MISFIT_HINT = (
+    "take a version with a wheel that fits (the stack's `requirements`, or `overrides` where another package asks for "
+    "it), exclude it (the stack's `exclude`), change the stack's `python` or `base` or the row's `platforms`, or build "
+    "a wheel and put it into a folder of pip's find-links"
+)
+PYTHON_HINT = (
+    "name a version for this Python (the stack's `requirements`, or `overrides` where another package asks for it), or "
+    "change `python` of the stack"
+)
 Rank = tuple[bool, int, tuple[()] | tuple[int, str]]
 """Of a wheel: not yanked, how well its tags fit, build number. The highest is the best."""
 
@@ -67,6 +83,9 @@ Rank = tuple[bool, int, tuple[()] | tuple[int, str]]
 def find_image_environment(python: str, platform: str, base: Base) -> Environment:
     """Return the environment of an image; raise InputError if the glibc of its base is not known."""
     release = base.suite if isinstance(base, DebianBase) else base.release
+    if release.startswith(MUSL):
+        text = f"base {release!r}: has musl instead of glibc, and the wheels of PyTorch and vLLM need glibc"
+        raise InputError(text, hint=f"name another base: {', '.join(sorted(GLIBC))}")
     glibc = base.glibc or GLIBC.get(release, "")
     if not glibc:
         raise InputError(
@@ -90,16 +109,102 @@ def resolve_wheels(
     fails, and for a wheel whose metadata is not its file name's; FetchError if an index does not deliver a file.
     """
     indexes = read_indexes(env)
-    chosen = choose_wheels(_resolve_request(request, target, indexes, env), target)
+    server_access = make_index_access(indexes, env)
+    _warn_of_constraints(indexes.constraints)
+    chosen, pins, contents = _resolve_for_python(request, target, indexes, store, env)
     for wheel in chosen:
+        if wheel.newer and not _is_pinned(wheel.name, request):
+            log(f"{wheel.name} {wheel.version}: {wheel.newer}")
         if wheel.yanked is not None:
             reason = f": {format_one_line(wheel.yanked)}" if wheel.yanked else ", without a reason"
             log(f"warning: {wheel.name} {wheel.version} was yanked{reason} ({wheel.filename}); name another version")
-    server_access = make_index_access(indexes, env)
-    pins = _pin_candidates(chosen, store, server_access)
-    with show_step("read wheels"):
-        check_wheels(_read_all_contents(chosen, pins, store, server_access), request.layers)
+    for name in _list_idle_exclusions(request, contents):
+        log(f"warning: exclude: no package of the image requires {name}")
+    public = {name for index in request.public for name in index.packages}
+    usual = [wheel for wheel in chosen if wheel.name not in public and not wheel.url.startswith("file:")]
+    for line in _describe_hidden_indexes(usual, indexes, server_access):
+        log(line)
+    check_wheels(contents, request.layers)
     return pins
+
+
+Resolved = tuple[tuple[Candidate, ...], tuple[LockedWheel, ...], tuple[WheelContents, ...]]
+"""Wheels as their indexes offer them, their pins, and what they contain."""
+
+
+def _resolve_for_python(
+    request: ResolveRequest, target: Environment, indexes: Indexes, store: Store, env: Mapping[str, str]
+) -> Resolved:
+    """Resolve requirements without versions whose METADATA excludes the row's Python, as pip does and uv does not.
+
+    Raises InputError if no version is left, with what those that were left out require.
+    """
+    server_access = make_index_access(indexes, env)
+    reasons: dict[str, str] = {}
+    for _ in range(ROUNDS):
+        try:
+            refused = request._replace(refused=tuple(reasons))
+            chosen = choose_wheels(_resolve_request(refused, target, indexes, env), target)
+        except InputError as error:
+            if not reasons:
+                raise
+            raise InputError(*reasons.values(), *error.problems, hint=PYTHON_HINT) from error
+        pins = _pin_candidates(chosen, store, server_access)
+        with show_step("read wheels"):
+            contents = _read_all_contents(chosen, pins, store, server_access)
+        unfit = {wheel.filename: wheel for wheel in contents if not wheel.allows_python(target.python)}
+        if not unfit:
+            for reason in reasons.values():
+                log(f"not taken: {reason}")
+            return chosen, pins, contents
+        reasons |= {
+            f"{wheel.name}!={wheel.version}": f"{wheel.name} {wheel.version} requires Python "
+            f"{unfit[wheel.filename].requires_python}, and the row has {target.python}"
+            for wheel in chosen
+            if wheel.filename in unfit
+        }
+    raise InputError(*reasons.values(), hint=PYTHON_HINT)
+
+
+@functools.cache
+def _warn_of_constraints(constraints: tuple[str, ...]) -> None:
+    """Say once that pip's constraints are not used: a lock would depend on the machine."""
+    if constraints:
+        hint = "write the versions into the stack's `requirements` or `overrides`"
+        files = " ".join(map(redact_url, constraints))
+        log(f"warning: {files}: pip's constraints (PIP_CONSTRAINT or pip.conf) are not used: {hint}")
+
+
+def _list_idle_exclusions(request: ResolveRequest, contents: Iterable[WheelContents]) -> list[str]:
+    """Return the exclusions that exclude nothing; none where METADATA of what is compiled is not known yet."""
+    lines = (*request.requirements, *request.overrides)
+    required: set[str] = {canonicalize_name(Requirement(line).name) for line in lines}
+    required |= {name for wheel in contents for name in wheel.required_names}
+    return [] if request.built else sorted({*map(canonicalize_name, request.exclude)} - required)
+
+
+def _is_pinned(name: str, request: ResolveRequest) -> bool:
+    """Tell whether a requirement or override names one version of a package."""
+    lines = map(Requirement, (*request.overrides, *request.requirements))
+    return any(canonicalize_name(line.name) == name and "==" in str(line.specifier) for line in lines)
+
+
+def _describe_hidden_indexes(wheels: Sequence[Candidate], indexes: Indexes, server_access: Access) -> Iterator[str]:
+    """Yield which packages another index of the machine has too: the first one alone was asked."""
+    places = () if indexes.no_index else (indexes.main or pips_default(), *indexes.extra)
+    if len(places) == 1:
+        return
+
+    def list_holders(wheel: Candidate) -> list[str]:
+        return [redact_url(place) for place in places if _has_page(page_of(place, wheel.name), server_access)]
+
+    with ThreadPoolExecutor(WORKERS) as pool:
+        for wheel, holders in zip(wheels, pool.map(list_holders, wheels), strict=True):
+            if len(holders) > 1:
+                yield (
+                    f"warning: {wheel.name} {wheel.version} is from {holders[0]}, the first index with that name; "
+                    f"{' and '.join(holders[1:])} has it too, and was not asked"
+                )
 
 
 def list_offered_wheels(
@@ -241,8 +346,48 @@ def choose_wheels(candidates: Iterable[Candidate], target: Environment) -> tuple
             best[wheel.name] = (rank, wheel)
     missing = sorted({wheel.name for wheel in wheels} - set(best))
     if missing:
-        raise InputError(*(f"{name}: none of its wheels fits {target}" for name in missing), hint=WHEEL_HINT)
+        filenames = {name: [wheel.filename for wheel in wheels if wheel.name == name] for name in missing}
+        lines = (f"{name}: none of its wheels fits: {describe_misfit(filenames[name], target)}" for name in missing)
+        raise InputError(*lines, hint=MISFIT_HINT)
     return tuple(best[name][1] for name in sorted(best))
+
+
+def describe_misfit(filenames: Iterable[str], target: Environment) -> str:
+    """Return why none of some wheels fits: the machine, the Python, or the glibc."""
+    tags = {tag for filename in filenames for tag in parse_wheel_filename(filename)[3]}
+    pythons = {(tag.interpreter, tag.abi) for tag in list_wheel_tags(target)}
+    of_machine = {tag for tag in tags if tag.platform == "any" or tag.platform.endswith(f"_{target.machine}")}
+    if not of_machine:
+        return f"they are for {_join_some(tag.platform for tag in tags)}, and the row is for {target.machine}"
+    of_python = {tag for tag in of_machine if (tag.interpreter, tag.abi) in pythons}
+    if not of_python:
+        names = _join_some(f"{tag.interpreter}-{tag.abi}" for tag in of_machine)
+        return f"they are for {names}, and the row's Python is {target.python}"
+    glibcs = [int(found[1]) for tag in of_python if (found := re.match(r"manylinux_2_(\d+)_", tag.platform))]
+    if glibcs:
+        return f"they need glibc 2.{min(glibcs)} or later, and the row's base has glibc 2.{target.glibc}"
+    return f"they are for {_join_some(tag.platform for tag in of_python)}, and the row has {target.summary}"
+
+
+def _join_some(words: Iterable[str]) -> str:
+    names = sorted({*words})
+    return ", ".join(names[:SHOWN]) + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")
+
+
+def _describe_newer(candidate: Candidate, files: IndexFiles, target: Environment) -> str:
+    """Return which version on an index is newer, if none of the newer ones fits, and why not; else an empty text."""
+    filenames: dict[Version, list[str]] = {}
+    for filename, yanked in files.items():
+        try:
+            version = parse_wheel_filename(filename)[1]
+        except InvalidWheelFilename:
+            continue
+        if yanked is None and version > Version(candidate.version) and not version.is_prerelease:
+            filenames.setdefault(version, []).append(filename)
+    if not filenames or any(is_wheel_compatible(name, target) for names in filenames.values() for name in names):
+        return ""
+    newest = max(filenames)
+    return f"the index has {newest}, but no wheel that fits: {describe_misfit(filenames[newest], target)}"
 
 
 def is_wheel_compatible(filename: str, target: Environment) -> bool:
@@ -378,10 +523,38 @@ def _list_candidates(
     request: ResolveRequest, target: Environment, indexes: Indexes, env: Mapping[str, str], chosen: Collection[str] = ()
 ) -> tuple[Candidate, ...]:
     """Return the files that requirements resolve to, and which of them are yanked, except of packages in `chosen`."""
-    candidates = run_uv(request, target, indexes, env)
+    server_access = make_index_access(indexes, env)
+    try:
+        candidates = run_uv(request, target, indexes, env)
+    except InputError as error:
+        raise _explain_failure(error, target, indexes, server_access) from error
     names = {candidate.name for candidate in candidates} - set(chosen)
-    yanked = read_yanked(sorted(names), indexes, make_index_access(indexes, env))
-    return tuple(c._replace(yanked=yanked.get(c.name, {}).get(c.filename)) for c in candidates)
+    files = read_index_files(sorted(names), indexes, server_access)
+    newer = {c.name: _describe_newer(c, files[c.name], target) for c in candidates if c.name in files}
+    return tuple(
+        c._replace(yanked=files.get(c.name, {}).get(c.filename), newer=newer.get(c.name, "")) for c in candidates
+    )
+
+
+def _explain_failure(
+    error: InputError, target: Environment, indexes: Indexes, server_access: Access
+) -> InputError | IndexFailedError:
+    """Return uv's error with what the index's page says: why no wheel fits, or that it is no page of files."""
+    message = "\n".join(error.problems)
+    misfit = re.search(r"\b([\w.-]+)(?:==\S+|[<>]\S+)? (?:has|have) no wheels with a matching", message)
+    empty = re.search(r"there are no versions of ([\w.-]+)", message)
+    name = canonicalize_name((misfit or empty or [""] * 2)[1])
+    if not name:
+        return error
+    files = read_index_files((name,), indexes, server_access)[name]
+    if empty and not files:
+        main = redact_url(indexes.main or pips_default())
+        text = f"{name}: a page of an index ({main} or another) has no file; a login or an error page with status 200?"
+        return IndexFailedError(text, *error.problems, hint=FAILED_HINT)
+    filenames = [filename for filename in files if filename.endswith(".whl")]
+    if not filenames:
+        return error
+    return InputError(f"{name}: no wheel fits: {describe_misfit(filenames, target)}", *error.problems, hint=MISFIT_HINT)
 
 
 def _resolve_request(
@@ -397,7 +570,7 @@ def _resolve_request(
         lines_by_name = {name: lines for name in index.packages if (lines := _find_lines_for(name, request))}
         place = indexes
         for name, lines in lines_by_name.items():
-            package_request = ResolveRequest(lines, no_deps=True, prefer=request.prefer)
+            package_request = ResolveRequest(lines, no_deps=True, prefer=request.prefer, refused=request.refused)
             match, place = _from_first_place(name, package_request, index, target, indexes, env)
             chosen |= {candidate.name: candidate for candidate in match}
         if place.main and place.main != indexes.main:

@@ -7,11 +7,12 @@ import zipfile
 
 
 def make_small_wheel(
-    name: str, version: str, *requires: str, tag: str = "py3-none-any", content: str = ""
+    name: str, version: str, *requires: str, tag: str = "py3-none-any", content: str = "", python: str = ""
 ) -> tuple[str, bytes]:
     """Return a wheel's file name and bytes; a name has `_` where an index has `-`."""
     info = f"{name}-{version}.dist-info"
     needs = "".join(f"Requires-Dist: {requirement}\n" for requirement in requires)
+    needs += f"Requires-Python: {python}\n" if python else ""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as archive:
         archive.writestr(f"{name}.py", content)

@@ -240,9 +240,7 @@ def test_no_file_that_every_image_gets_looks_like_a_secret(variant: Variant) -> 
     files = {f"opt/drydock/{name}": data for name, data in render.image_files(DRYDOCK, variant).items()}
     assert "opt/drydock/failures.json" in files
     policy = read_policy(DRYDOCK)
-    kinds = {
-        path: [*find_secrets(path, data, policy.patterns)] for path, data in files.items()
-    }
+    kinds = {path: [*find_secrets(path, data, policy.patterns)] for path, data in files.items()}
     assert kinds == {path: [] for path in files}
 
 

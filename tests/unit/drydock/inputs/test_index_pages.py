@@ -9,7 +9,7 @@ import pytest
 
 from drydock.config.server_access import Access
 from drydock.core.errors import FetchError
-from drydock.inputs.index_pages import parse_html, parse_page, read_page, read_yanked
+from drydock.inputs.index_pages import parse_html, parse_page, read_index_files, read_page
 from drydock.inputs.indexes import parse_config
 from tests.support.fake_registry import Answer, Fake, Seen
 
@@ -22,14 +22,19 @@ HTML = """<!DOCTYPE html><html><body>
 
 
 def test_a_link_says_why_its_file_was_withdrawn() -> None:
-    yanked = {name: reason for name, reason in parse_html(HTML).items() if name}
-    assert yanked == {"a-1.0+cu130-py3-none-any.whl": "broken & slow", "a-1.1-py3-none-any.whl": ""}
+    files = {name: reason for name, reason in parse_html(HTML).items() if name}
+    plain = {"a-1.2-py3-none-any.whl": None}
+    assert files == {"a-1.0+cu130-py3-none-any.whl": "broken & slow", "a-1.1-py3-none-any.whl": "", **plain}
 
 
 def test_a_page_as_json_says_it_with_true_or_a_reason() -> None:
     marks = {"a.whl": True, "b.whl": "broken", "c.whl": False, "d.whl": None, "e.whl": ""}
     files = [{"filename": name, "yanked": mark} for name, mark in marks.items()]
-    assert parse_page({"files": [*files, {"filename": "f.whl"}]}, "page") == {"a.whl": "", "b.whl": "broken"}
+    assert parse_page({"files": [*files, {"filename": "f.whl"}]}, "page") == {
+        "a.whl": "",
+        "b.whl": "broken",
+        **dict.fromkeys(("c.whl", "d.whl", "e.whl", "f.whl")),
+    }
 
 
 @pytest.mark.parametrize("page", [{}, {"files": None}, {"files": ["a.whl"]}])
@@ -54,9 +59,9 @@ def test_the_first_index_with_a_page_counts_as_for_uv() -> None:
 
     with Fake(answer) as fake:
         config = f"global.index-url='http://{fake.host}/one/'\nglobal.extra-index-url='http://{fake.host}/two'\n"
-        yanked = read_yanked(("a", "b", "c"), parse_config(config), QUICK)
+        yanked = read_index_files(("a", "b", "c"), parse_config(config), QUICK)
         assert yanked == {"a": {"a.whl": "two"}, "b": {"b.whl": "one"}, "c": {}}
-        assert read_yanked(("a",), parse_config(f"{config}global.no-index='1'\n"), QUICK) == {"a": {}}
+        assert read_index_files(("a",), parse_config(f"{config}global.no-index='1'\n"), QUICK) == {"a": {}}
         assert all("v1+json" in sent_request.headers["Accept"] for sent_request in fake.seen)
 
 

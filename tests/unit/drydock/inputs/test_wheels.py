@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import tarfile
 import zipfile
 from collections.abc import Callable
@@ -135,8 +136,11 @@ def test_the_base_determines_the_glibc_or_gives_it() -> None:
 
 
 def test_a_base_of_unknown_glibc_is_an_error() -> None:
-    with pytest.raises(InputError, match=r"base 'alpine:3': unknown glibc version"):
-        find_image_environment("3.11", "linux/amd64", ImageBase(kind="image", reference="alpine:3", release="alpine:3"))
+    for release, problem in (("arch:1", "unknown glibc version"), ("alpine:3", "has musl instead of glibc")):
+        base = ImageBase(kind="image", reference=release, release=release)
+        with pytest.raises(InputError, match=f"base '{release}': {problem}") as caught:
+            find_image_environment("3.11", "linux/amd64", base)
+        assert ("add `glibc`" in caught.value.hint) == (release == "arch:1")
 
 
 def test_a_platform_that_uv_does_not_know_is_an_error(site: Site) -> None:
@@ -311,6 +315,72 @@ def test_an_override_wins_over_the_dependency_of_a_distribution(site: Site) -> N
 def test_packages_installed_on_this_machine_do_not_matter(site: Site) -> None:
     site.publish(site.wheel("app", "1.0", "packaging"), site.wheel("packaging", "0.1"))
     assert site.versions("app") == {"app": "1.0", "packaging": "0.1"}
+
+
+@pytest.mark.parametrize(
+    ("requirements", "problem", "hint"),
+    [
+        (("lib>=2,<1",), "are incompatible", "no index helps: change the requirement"),
+        (("asks-old", "asks-new"), "are incompatible", "no index helps: change the requirement"),
+        (("lib==3",), "no version of lib==3", "add an index"),
+        (("asks-new", "lib<3"), "depends? on lib>2", "add an index"),
+        (("far",), "included as a URL dependency.$", "a stack takes nothing from an address"),
+        (
+            ("newer-glibc",),
+            r"need glibc 2\.39 or later, and the row's base has glibc 2\.36",
+            "the stack's `python` or `base`",
+        ),
+        (("asks-glibc",), r"^newer-glibc: no wheel fits: they need glibc 2\.39", "the stack's `python` or `base`"),
+        (("arm",), "are for manylinux_2_28_aarch64, and the row is for x86_64", "the row's `platforms`"),
+        (("free",), r"are for cp313-cp313t, and the row's Python is 3\.11", "the stack's `python` or `base`"),
+    ],
+)
+def test_the_hint_follows_the_cause(requirements: tuple[str, ...], problem: str, hint: str, site: Site) -> None:
+    site.publish(*(site.wheel("lib", version) for version in ("0.9", "2.0")))
+    site.publish(site.wheel("asks_old", "1.0", "lib<1"), site.wheel("asks_new", "1.0", "lib>2"))
+    site.publish(site.wheel("far", "1.0", "lib @ git+https://x.example/y.git"))
+    site.publish(site.wheel("newer_glibc", "1.0", tag="cp311-cp311-manylinux_2_39_x86_64"))
+    site.publish(site.wheel("asks_glibc", "1.0", "newer-glibc"))
+    site.publish(site.wheel("arm", "1.0", tag="cp311-cp311-manylinux_2_28_aarch64"))
+    site.publish(site.wheel("free", "1.0", tag="cp313-cp313t-manylinux_2_28_x86_64"))
+    with pytest.raises(InputError) as caught:
+        site.resolve(*requirements)
+    assert re.search(problem, "\n".join(caught.value.problems), re.MULTILINE)
+    assert hint in caught.value.hint
+
+
+def test_a_login_page_is_no_package_without_versions(site: Site) -> None:
+    site.server.files["/simple/app/"] = b"<html><body><form action=login></form></body></html>"
+    with pytest.raises(IndexFailedError, match=r"app: a page of an index .* has no file; a login"):
+        site.resolve("app")
+
+
+def test_a_version_that_excludes_the_rows_python_is_left_for_an_older_one_as_pip_does(
+    site: Site, capsys: pytest.CaptureFixture[str]
+) -> None:
+    site.publish(site.wheel("app", "1.0", python="<3.11"), site.wheel("app", "0.9", python=">=3.9,!=3.11.0"))
+    site.publish(site.wheel("app", "0.8"), site.wheel("user", "1.0", "app"))
+    assert site.versions("user") == {"app": "0.9", "user": "1.0"}
+    assert "not taken: app 1.0 requires Python <3.11, and the row has 3.11\n" in capsys.readouterr().err
+    with pytest.raises(InputError) as caught:
+        site.resolve("app==1.0")
+    assert caught.value.problems[0] == "app 1.0 requires Python <3.11, and the row has 3.11"
+    assert "change `python` of the stack" in caught.value.hint
+
+
+def test_no_choice_is_silent(site: Site, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    site.publish(site.wheel("app", "1.0", tag="cp311-cp311-manylinux_2_39_x86_64"), site.wheel("app", "0.9", "lib<2"))
+    site.publish(*(site.wheel("lib", version) for version in ("1.0", "2.0")))
+    site.publish(site.wheel("app", "3.0"), index="second")
+    site.env |= {"PIP_EXTRA_INDEX_URL": f"{site.server.url}/second", "PIP_CONSTRAINT": str(tmp_path / "pins.txt")}
+    (tmp_path / "pins.txt").write_text("lib==0.5\n")
+    assert site.versions("app", exclude=("trition",)) == {"app": "0.9", "lib": "1.0"}
+    lines = capsys.readouterr().err.splitlines()
+    assert "app 0.9: the index has 1.0, but no wheel that fits: they need glibc 2.39 or later" in "\n".join(lines)
+    assert [line for line in lines if line.startswith("lib 1.0: ")] == []
+    assert f"{site.server.url}/second has it too, and was not asked" in "\n".join(lines)
+    assert "warning: exclude: no package of the image requires trition" in lines
+    assert f"warning: {tmp_path}/pins.txt: pip's constraints" in "\n".join(lines)
 
 
 def test_a_source_distribution_is_named_and_never_built(site: Site) -> None:
