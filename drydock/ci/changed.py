@@ -54,7 +54,7 @@ class ChangedVariant(Record):
 
 
 class Changes(Record):
-    """The output of `ci.changed --json`."""
+    """The output of `ci changed --json`."""
 
     since: str
     changed: tuple[ChangedVariant, ...]

@@ -46,21 +46,38 @@ SHORT = {"-v": "--verbose"}
 
 COMPLETE = "complete"
 """First word of the line with which a shell asks for completions."""
-ANSWERED = ("help", "completion", COMPLETE, "--version")
+VERSION = ("--version", "-V", "version")
+ANSWERED = ("help", "completion", COMPLETE, *VERSION)
 """First words that are no verb."""
 
 BEFORE_DASHES = ("entrypoint", "run", "plan", "check", "explain", "size")
 """Verbs whose words after -- are the image's: a verb, flags of vLLM, or a text."""
+MOST_USED: Mapping[str, str] = {
+    "--max-model-len TOKENS": "longest sequence, prompt and answer [default: what fits, at most the model's]",
+    "--tensor-parallel-size N": "devices that share each layer [default: chosen, with the reason]",
+    "--max-num-seqs N": "requests that are computed at the same time",
+    "--gpu-memory-utilization PART": "part of each device's memory that vLLM may use",
+    "--quantization METHOD": "how weights are compressed, if the model does not say it",
+    "--kv-cache-dtype TYPE": "number format of the KV cache, such as fp8",
+    "--devices LIST": "devices to use, such as 0-3,6 [default: all]",
+    "--optimize AIM": "latency (of one answer) or throughput (of all answers)",
+    "--concurrency N": "requests at the same time that are planned for",
+    "--workload FILE": "lengths of real requests: JSON lines, CSV, or a server's /metrics",
+}
+"""Options of an image, and flags of vLLM, that people need most, for the help of verbs that pass them on."""
+_OF_PLAN = {"--html FILE": "also write a page with pictures to a file", "--rehearse": "let vLLM itself check the plan"}
+PASSING_FLAGS = ("plan", "run", "size")
+"""Verbs with words after -- that are flags of `serve` and `plan`."""
 _WITHOUT_IMAGE = "it is a verb of the image: ./inv entrypoint --target ROW -- {}"
 _MISSPELT = 0.8
 """Likeness from 0 to 1 at which an unknown option is a misspelt one of the task, and none of vLLM's."""
 OF_IMAGE: Mapping[str, str] = {
     "facts": _WITHOUT_IMAGE.format("facts"),
     "serve": "./inv run --target ROW --model MODEL starts a server",
-    **{verb: f"it is a verb of the image: ./inv run --target ROW -- {verb}" for verb in ("health", "warm", "version")},
+    **{verb: f"it is a verb of the image: ./inv run --target ROW -- {verb}" for verb in ("health", "warm")},
 }
 """Verb of the image that is none of ./inv → where it goes."""
-IMAGE_VERBS = (*OF_IMAGE, "check", "explain", "plan")
+IMAGE_VERBS = (*OF_IMAGE, "check", "explain", "plan", "version")
 OF_DOCKER: Mapping[str, str] = {
     "logs": "docker logs --follow NAME, with the name that run printed",
     "ps": "docker ps lists containers",
@@ -444,7 +461,7 @@ def _answer_query(verbs: Verbs, words: Sequence[str]) -> str:
     """Return the overview, the help of a verb, a completion script, or what completes a line."""
     if words and words[0] == COMPLETE:
         return "".join(f"{word}\n" for word in _list_completions(verbs, words[1:]))
-    if words and words[0] == "--version":
+    if words and words[0] in VERSION:
         return version.format_version()
     if words and words[0] == "completion":
         shell = words[1] if len(words) > 1 else "bash"
@@ -487,16 +504,31 @@ def _summarise_task(verb: Verb) -> str:
 def help_of(verbs: Verbs, context: ParserContext) -> str:
     """Return the usage of a verb, what it does and its options."""
     task_name, verb = _format_task_name(context), verbs.find_verb(context)
-    words = [f"{_to_option(argument.name)} {format_placeholder(argument)}" for argument in context.positional_args]
-    required = "".join(f" {word}" for word in words)
+    required = "".join(f" {_format_word(argument)}" for argument in context.positional_args)
     required = " --target TARGET" if context.name in CHOOSING else required
-    if verb.record.TAKES_ALL_WORDS:
-        required = f" [{verb.record.WORDS[0].upper()} …]"
-    lines = [f"Usage: ./inv {task_name}{required} [OPTIONS]", "", verb.__doc__ or ""]
+    if verb.record.WORDS and context.name not in CHOOSING:
+        is_repeated = list_fields(verb.record)[verb.record.WORDS[0]].kind is list or verb.record.TAKES_ALL_WORDS
+        required += f" [{verb.record.WORDS[0].upper()}{' …' if is_repeated else ''}]"
+    required += " [OPTIONS] [-- OPTIONS OF THE IMAGE]" if context.name in BEFORE_DASHES else " [OPTIONS]"
+    lines = [f"Usage: ./inv {task_name}{required}", "", verb.__doc__ or ""]
     if texts := list_help(verb, context):
         width = max(map(len, texts))
         lines += ["", "Options:", *(_format_option_help(name, text, width) for name, text in texts.items())]
+    if context.name in PASSING_FLAGS:
+        texts = {**MOST_USED, **(_OF_PLAN if context.name == "plan" else {})}
+        texts = {name: text for name, text in texts.items() if name.split()[0] not in context.flags}
+        width = max(map(len, texts))
+        lines += ["", "Options of the image that are used most, after --:"]
+        lines += [_format_option_help(name, text, width) for name, text in texts.items()]
+    if context.name in BEFORE_DASHES:
+        lines += ["", "All options of the image: ./inv entrypoint --target TARGET -- --help"]
     return "\n".join(lines) + "\n"
+
+
+def _format_word(argument: Argument) -> str:
+    """Return a required option as one types it: a target by its name, others by their place."""
+    word = format_placeholder(argument)
+    return f"--target {word}" if argument.name == "target" else word
 
 
 def list_help(verb: Verb, context: ParserContext) -> dict[str, str]:

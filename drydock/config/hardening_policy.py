@@ -15,7 +15,7 @@ from drydock.config.validation import Problem, validate_document
 from drydock.core.project import Project
 from drydock.model.record import Because, Record
 
-FILE = "policy/hardening.yaml"
+POLICY_FILE = "policy/hardening.yaml"
 Rule = Literal["secrets", "tools", "rights", "writable", "user", "network"]
 COMMITTED_HINT = (
     "this file is committed, and an image has its settings: remove it, withdraw the secret where it was issued, and "
@@ -92,7 +92,7 @@ class Secret(NamedTuple):
 
 def read_policy(project: Project) -> HardeningPolicy:
     """Return the policy with what the project changes. Raises InputError with the position of each problem."""
-    return validate_document(HardeningPolicy, read_layers(project, FILE))
+    return validate_document(HardeningPolicy, read_layers(project, POLICY_FILE))
 
 
 def find_secrets(path: str, data: bytes, patterns: Sequence[Pattern]) -> Iterator[Secret]:
@@ -107,7 +107,7 @@ def find_secrets(path: str, data: bytes, patterns: Sequence[Pattern]) -> Iterato
 
 def find_committed_secrets(project: Project, contents: Contents) -> Iterator[Problem]:
     """Yield each file of a project that has a secret: all that it says is committed, or is in an image."""
-    if not project.list_layer_files(FILE):
+    if not project.list_layer_files(POLICY_FILE):
         return
     patterns = [pattern.model_copy(update={"within": ()}) for pattern in read_policy(project).patterns]
     for path, data in contents:

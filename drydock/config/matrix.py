@@ -19,8 +19,7 @@ from drydock.config.accelerator_files import HOST, TRANSLATIONS, read_accelerato
 from drydock.config.added_files import read_added_files
 from drydock.config.config_checks import check_matrix, check_stacks
 from drydock.config.expansion import Inherited, expand_row
-from drydock.config.hardening_policy import FILE as HARDENING
-from drydock.config.hardening_policy import find_committed_secrets
+from drydock.config.hardening_policy import POLICY_FILE, find_committed_secrets
 from drydock.config.project_choice import PROJECT_FILE, read_settings
 from drydock.config.project_layers import Contents, read_contents
 from drydock.config.rows import MATRIX, own_rows, read_rows
@@ -41,7 +40,7 @@ def read_matrix(project: Project) -> tuple[Variant, ...]:
 
     What was read before is not validated again while no file has changed. Raises InputError with every problem found.
     """
-    names = (MATRIX, PROJECT_FILE, HOST, ACCELERATORS, STACKS, *TRANSLATIONS, HARDENING)
+    names = (MATRIX, PROJECT_FILE, HOST, ACCELERATORS, STACKS, *TRANSLATIONS, POLICY_FILE)
     variants = _read_matrix(project, read_contents(project, names))
     checked: list[Additions] = []
     for added in (variant.additions for variant in variants if not variant.additions.is_empty):

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 from drydock.attest import contents
 from drydock.build import adoption
 from drydock.build.build_job import Job
-from drydock.config.hardening_policy import FILE, HardeningPolicy, Pattern, find_secrets, read_policy
+from drydock.config.hardening_policy import POLICY_FILE, HardeningPolicy, Pattern, find_secrets, read_policy
 from drydock.config.matrix import read_matrix
 from drydock.core.console import as_lines
 from drydock.core.errors import HardeningError, InputError
@@ -127,7 +127,7 @@ def enforce_hardening(audited: Audited) -> None:
     if audited.findings:
         raise HardeningError(
             *(_format_finding(item) for item in audited.findings),
-            hint=f"remove it from the image, or add it with a reason to allow in {FILE}",
+            hint=f"remove it from the image, or add it with a reason to allow in {POLICY_FILE}",
         )
 
 

@@ -38,7 +38,7 @@ class RowOption(VerbOptions):
     """A row."""
 
     target: str
-    """variant id, alias or accelerator"""
+    """row, alias or accelerator"""
 
 
 class RowOrAutoOption(VerbOptions):
@@ -46,14 +46,14 @@ class RowOrAutoOption(VerbOptions):
 
     TAKES_AUTO = True
     target: str
-    """variant id, alias or accelerator; auto: what fits this machine's devices and driver"""
+    """row, alias or accelerator; auto: what fits this machine's devices and driver"""
 
 
 class RowOrAllOption(VerbOptions):
     """A row, or each."""
 
     target: str = ""
-    """variant id, alias or accelerator [default: every variant]"""
+    """row, alias or accelerator [default: every variant]"""
 
 
 class CheckOption(VerbOptions):

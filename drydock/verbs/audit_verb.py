@@ -11,7 +11,7 @@ class AuditOptions(AdvisoryOptions, PlatformOption, JsonOption):
     """What is audited."""
 
     target: str = ""
-    """variant id, alias or accelerator; --advisories alone covers every variant"""
+    """row, alias or accelerator; --advisories alone covers every variant"""
 
 
 @Verb

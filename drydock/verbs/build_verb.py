@@ -45,7 +45,7 @@ class BuildRowsOptions(
     TAKES_AUTO = True
     WORDS = ("target",)
     target: tuple[str, ...] = ()
-    """variant id, alias or accelerator; auto: what fits this machine's devices and driver; several, with commas between
+    """row, alias or accelerator; auto: what fits this machine's devices and driver; several, with commas between
     or repeated, are built at once"""
     root: str = ""
     """with --target auto: fit a recorded host (facts --record host.json) instead of this machine"""

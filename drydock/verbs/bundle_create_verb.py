@@ -25,7 +25,7 @@ class BundleCreateOptions(JsonOption):
     output: str
     """file to write"""
     target: tuple[str, ...] = ()
-    """variant id, alias or accelerator; repeatable"""
+    """row, alias or accelerator; repeatable"""
     model: tuple[str, ...] = ()
     """folder of a model to include, such as one of `model pull`; repeatable"""
     sign_key: str = ""

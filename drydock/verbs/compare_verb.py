@@ -11,7 +11,7 @@ class CompareOptions(JsonOption):
     """Two versions, and where the command is."""
 
     from_: str
-    """the row that the command is written for: variant id, alias or accelerator; or a version such as 0.18"""
+    """the row that the command is written for: row, alias or accelerator; or a version such as 0.18"""
     to: str
     """the row, or the version of vLLM, that it shall move to"""
     command_file: str = ""

@@ -24,7 +24,7 @@ class DoctorOptions(JsonOption):
     """What is asked."""
 
     target: str = ""
-    """ask only what this variant id, alias or accelerator needs"""
+    """ask only what this row, alias or accelerator needs"""
 
 
 @Verb

@@ -10,7 +10,7 @@ class ExplainOptions(PlannedRowOptions):
     """A row, and what it shall explain."""
 
     target: str = "auto"
-    """variant id, alias or accelerator; auto: what fits this machine's devices and driver [default: auto]"""
+    """row, alias or accelerator; auto: what fits this machine's devices and driver [default: auto]"""
     text: tuple[str, ...] = ()
     """a line of a log, an exit code, an id of a finding, or files; without --text, all words that follow"""
     WORDS = ("text",)

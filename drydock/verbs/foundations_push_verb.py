@@ -11,7 +11,7 @@ class FoundationsPushOptions(SharedFoundations, SignOptions):
     """Which foundations are pushed."""
 
     target: str = ""
-    """variant id, alias or accelerator [default: every row whose foundation is kept]"""
+    """row, alias or accelerator [default: every row whose foundation is kept]"""
 
 
 @Verb

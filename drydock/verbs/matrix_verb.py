@@ -16,7 +16,7 @@ class MatrixOptions(JsonOption):
 
     WORDS = ("target",)
     target: tuple[str, ...] = ()
-    """variant id or its beginning, alias or accelerator; repeatable, `./inv matrix cuda rocm` for short"""
+    """row or its beginning, alias or accelerator; repeatable, `./inv matrix cuda rocm` for short"""
     accelerator: str = ""
     """only the variants of this accelerator"""
     unlocked: bool = False

@@ -22,7 +22,7 @@ class TopologyInitOptions(VerbOptions):
     model: str = ""
     """hub id of the model, oci://…@sha256:…, or a folder that every node has"""
     target: str = ""
-    """variant id, alias or accelerator [default: what fits the hosts]"""
+    """row, alias or accelerator [default: what fits the hosts]"""
     shape: Literal["", "1p1d", "2p1d"] = ""
     """1p1d or 2p1d: one or two servers compute prompts, one computes answers [default: all serve]"""
 

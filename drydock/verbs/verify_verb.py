@@ -13,7 +13,7 @@ class RebuildOptions(StatementOptions, BuilderOption, VerboseOption, JsonOption)
     """How a row is built again."""
 
     target: str
-    """variant id, alias or accelerator to build again and compare"""
+    """row, alias or accelerator to build again and compare"""
     record: bool = False
     """if both builds have the same digest, write it into the lock"""
     from_foundation: bool = False

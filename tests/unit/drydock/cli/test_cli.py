@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from drydock.cli import cli
+from drydock.cli import cli, version
 from drydock.cli.verb import Verb
 from drydock.cli.verb_table import COMMANDS
 from drydock.config import renamed
@@ -20,6 +20,7 @@ from drydock.core.paths import ROOT
 from drydock.core.verb_options import list_fields, read_help
 from drydock.lock.proof import TIERS
 from drydock.model.shared_options import JsonOption
+from entrypoints.request import arguments
 from tasks import namespace
 from tests.support.command_line import run_in_process
 
@@ -131,7 +132,7 @@ def test_help_is_found_wherever_one_asks_for_it(words: str) -> None:
 
 
 def test_help_of_a_task_below_another_and_of_one_without_options() -> None:
-    assert run_in_process("lock", "diff", "--help").stdout.startswith("Usage: ./inv lock diff --old OLD --new NEW")
+    assert run_in_process("lock", "diff", "--help").stdout.startswith("Usage: ./inv lock diff OLD NEW [OPTIONS]\n")
     assert run_in_process("lock", "--help").stdout.startswith("Usage: ./inv lock [OPTIONS]")
     assert run_in_process("lint", "--help").stdout.startswith("Usage: ./inv lint")
 
@@ -451,3 +452,24 @@ def test_an_option_of_docker_is_answered_with_what_drydock_has(line: list[str], 
     assert result.returncode == 2
     assert hint in result.stderr
     assert "--insecure" not in result.stderr
+
+
+def test_the_help_of_a_verb_has_what_it_takes_by_place_and_the_options_of_its_image() -> None:
+    usages = {
+        name: run_in_process(*name.split(), "--help").stdout for name in ("adopt", "topology plan", "plan", "size")
+    }
+    assert usages["adopt"].startswith("Usage: ./inv adopt IMAGE [TO] [OPTIONS]\n")
+    assert usages["topology plan"].startswith("Usage: ./inv topology plan FILE [OPTIONS]\n")
+    assert usages["size"].startswith("Usage: ./inv size MODEL [OPTIONS] [-- OPTIONS OF THE IMAGE]\n")
+    for word in ("--html FILE", "--max-model-len", "--optimize", "./inv entrypoint --target TARGET -- --help"):
+        assert word in usages["plan"]
+    own = {word for option, text in arguments.FLAGS.items() for word in (f"{option} {text.value}".strip(),)}
+    of_vllm = {"--max-model-len", "--tensor-parallel-size", "--max-num-seqs", "--gpu-memory-utilization"}
+    of_vllm |= {"--quantization", "--kv-cache-dtype"}
+    named = {*cli.MOST_USED, *cli._OF_PLAN}
+    assert {option for option in named if option not in own} == {o for o in named if o.split()[0] in of_vllm}
+
+
+@pytest.mark.parametrize("word", cli.VERSION)
+def test_the_version_is_told_by_each_of_its_names(word: str) -> None:
+    assert run_in_process(word).stdout == version.format_version()

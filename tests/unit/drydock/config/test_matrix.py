@@ -557,7 +557,7 @@ def test_a_secret_in_a_projects_file_is_refused_and_not_shown(
     old: str, new: str, place: str, write: Callable[..., Path]
 ) -> None:
     new = new.replace("hf_TOKEN", "hf_" + "aB3" * 11 + "x")
-    policy = {hardening_policy.FILE: (DRYDOCK / hardening_policy.FILE).read_text()}
+    policy = {hardening_policy.POLICY_FILE: (DRYDOCK / hardening_policy.POLICY_FILE).read_text()}
     project = Project(write((old, new), **policy))
     if not place:
         assert read_matrix(project)

@@ -12,7 +12,7 @@ import pytest
 
 from drydock.build import render
 from drydock.build.build_job import Job, prepare_job
-from drydock.config.hardening_policy import FILE, find_secrets, read_policy
+from drydock.config.hardening_policy import POLICY_FILE, find_secrets, read_policy
 from drydock.config.matrix import read_matrix
 from drydock.config.project_choice import DRYDOCK
 from drydock.core.errors import HardeningError, InputError
@@ -152,7 +152,7 @@ def test_each_violation_is_reported(case: str, job: Job, tmp_path: Path) -> None
     with pytest.raises(HardeningError) as caught:
         audit.enforce_hardening(look(job, tmp_path, planted))
     assert caught.value.problems == (problem,)
-    assert (caught.value.code, FILE in caught.value.hint) == (17, True)
+    assert (caught.value.code, POLICY_FILE in caught.value.hint) == (17, True)
 
 
 def test_a_secret_that_a_later_layer_removes_is_reported(job: Job, tmp_path: Path) -> None:
