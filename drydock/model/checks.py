@@ -221,9 +221,7 @@ class Failure(Record):
     """The finding that tells it before."""
     scope: Literal["host", "container"] = "container"
     """Where the remedy is applied: on the host, or in the options of the container."""
-    source: Annotated[
-        str, make_text_constraint(r"^(https://[^\s<>()]+|docs/[a-z0-9/.#-]+)$", "an https address, or a page of docs/")
-    ]
+    source: Annotated[str, StringConstraints(pattern=r"^(https://[^\s<>()]+|docs/[a-z0-9/.#-]+)$")]
     """Address of the vendor's page, issue or file that it is from, or a page of ours."""
 
 
