@@ -93,9 +93,10 @@ def resolve_and_write(
     variants = tuple(variants)
     for variant in variants:
         project.check_writable(lockfile.name_of(variant.id))
+    supplied.refuse_foreign(variants, folders)
+    for variant in variants:
         for line in describe_replaced_lists(project, variant):
             log(f"{variant.id}: {line}")
-    supplied.refuse_foreign(variants, folders)
     with hold_lock_file(path_of_resolve_mutex(env)):
         paths = (
             _lock_one(project, variant, folders, env, upgrade, start_locks.get(variant.id)) for variant in variants

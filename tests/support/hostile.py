@@ -66,7 +66,11 @@ def planted(value: Any, path: Path, text: str) -> Any:
     if isinstance(value, BaseModel) and rest == ("<key>",):  # a field, whose name is no data
         return value
     if isinstance(value, BaseModel):
-        name = next(name for name, field in type(value).model_fields.items() if step in (name, field.alias))
+        name = next(
+            name
+            for name, field in type(value).model_fields.items()
+            if step in (name, field.alias, field.serialization_alias)
+        )
         return value.model_copy(update={name: planted(getattr(value, name), rest, text)})
     if isinstance(value, Mapping):
         inner = {text: value[str(step)]} if rest == ("<key>",) else {str(step): planted(value[str(step)], rest, text)}

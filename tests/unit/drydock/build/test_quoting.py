@@ -130,7 +130,7 @@ def test_no_text_becomes_an_instruction(variant: Variant, field: str) -> None:
         ("sources: [{name: a, repository: ssh://-oProxyCommand=id/x, source: x}]", "sources[0].repository", "the URL"),
         ('base: {kind: image, reference: "--help", release: x}', "base.reference", "an image by name and tag"),
         ('base: {kind: debian, suite: trixie, packages: ["-oDPkg::x"]}', "base.packages[0]", "the name of a Debian"),
-        ("inherits: ../../x", "inherits", "text that matches"),
+        ("inherits: ../../x", "inherits", "a name, or that of a layer and a name"),
         ("module: 'a; id'", "module", "the name of a Python module"),
     ],
 )  # fmt: skip
