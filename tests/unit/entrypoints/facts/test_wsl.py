@@ -81,10 +81,8 @@ def test_of_mixed_gpus_the_group_with_the_most_memory_serves(
 
 def test_windows_driver_is_not_asked_for_links_which_it_does_not_know() -> None:
     host = _below_windows("cuda-rtx4090-8x", "/dev/nvidia", "/proc/driver/nvidia", "/sys/bus/pci")
-    host["commands"] = {
-        line: {"rc": 255, "stdout": "", "stderr": "Failed to initialize topology"} if "topo" in line else answer
-        for line, answer in host["commands"].items()
-    }
+    refusal = {"rc": 255, "stdout": "", "stderr": "Failed to initialize topology"}
+    host["commands"] = {**host["commands"], "nvidia-smi topo -m": refusal}
     facts, findings = _examined("cuda-rtx4090-8x", host)
 
     assert (len(facts.devices), facts.links) == (8, ())
