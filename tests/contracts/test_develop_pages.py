@@ -105,6 +105,7 @@ def commit_all(copy: Path) -> None:
 
 
 @needs_apt_and_gpg
+@pytest.mark.slow  # it writes all that is generated
 @pytest.mark.timeout(1200)
 def test_vllm_is_bumped_as_its_page_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     bump, lock_diff, status = read_commands(BUMP)
