@@ -1,4 +1,4 @@
-"""Results of vLLM's benchmarks as a picture."""
+"""Results of vLLM's benchmarks as a picture; figures are measured in turns, on the machine that is read."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from bench import results
+from bench import bench_machine, results, turns
 from drydock.core.errors import InputError
 
 ONE = {"max_concurrency": 1, "output_throughput": 20.0, "median_ttft_ms": 50.0, "median_itl_ms": 10}
@@ -36,3 +36,19 @@ def test_a_figure_that_every_run_has_is_drawn_by_concurrency(tmp_path: Path) -> 
 def test_a_folder_without_results_is_refused(tmp_path: Path, values: dict[str, object], reason: str) -> None:
     with pytest.raises(InputError, match=reason):
         results.plot_results(folder_of(tmp_path, **values))
+
+
+def test_measures_alternate_and_reverse_their_order() -> None:
+    order: list[str] = []
+    measures = {name: lambda name=name: float(len(order.append(name) or order)) for name in ("ours", "theirs")}
+    figures = turns.in_turns(measures, 2, "s")
+
+    assert order == ["ours", "theirs", "theirs", "ours"]
+    assert figures["ours"].values == (1, 4)
+
+
+def test_the_machine_is_read_from_the_machine() -> None:
+    machine = bench_machine.read_machine()
+    assert machine.cpus >= 1
+    assert machine.memory > 1 << 28
+    assert json.loads(machine.model_dump_json())["kernel"]
