@@ -541,7 +541,7 @@ def _explain_failure(
 ) -> InputError | IndexFailedError:
     """Return uv's error with what the index's page says: why no wheel fits, or that it is no page of files."""
     message = "\n".join(error.problems)
-    misfit = re.search(r"\b([\w.-]+)(?:==\S+|[<>]\S+)? (?:has|have) no wheels with a matching", message)
+    misfit = re.search(r"\b([\w.-]{1,128})(?:==\S{1,64}|[<>]\S{1,64})? (?:has|have) no wheels with a matching", message)
     empty = re.search(r"there are no versions of ([\w.-]+)", message)
     name = canonicalize_name((misfit or empty or [""] * 2)[1])
     if not name:

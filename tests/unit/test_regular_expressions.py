@@ -14,7 +14,7 @@ SHORT, TIMES = 1000, 8
 SLOW = 0.01
 """Seconds from which a time is looked at: a linear pattern takes a thousandth of a second for 8,000 characters, and a
 busy machine adds a few thousandths."""
-OF_OUR_OWN_TEXT = ("drydock/pages/pictures.py", "drydock/development/surface.py")
+OF_OUR_OWN_TEXT = ("drydock/pages/pictures.py", "drydock/development/surface.py", "drydock/lock/named_sources.py")
 """Files whose patterns read what this repository contains."""
 
 

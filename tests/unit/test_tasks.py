@@ -20,6 +20,8 @@ PAGES = [path for pattern in PATTERNS for path in sorted(ROOT.glob(pattern)) if 
 """Pages, and modules, whose hints contain commands; program.py has patterns of commands."""
 COMMAND = re.compile(r"""(?:\./inv|\bin/invoke|["`]invoke|    invoke) ([a-z][^`\n|#";:)]*)""")
 """A command ends with the code span, the line, a pipe or a comment."""
+CHAINED = ("verify", "publish")
+"""Verbs that pages write behind `build`, in one command."""
 
 
 def contexts() -> dict[str, ParserContext]:
@@ -40,6 +42,11 @@ def read(words: str) -> dict[str, object]:
 def wrong(command: str) -> Iterator[str]:
     """Yield unknown tasks and flags in a command. Required flags may be missing, as in pages."""
     words, known = command.partition(" -- ")[0].split(), contexts()
+    places = (place for place, word in enumerate(words) if place and words[0] == "build" and word in CHAINED)
+    chained = next(places, len(words))
+    if chained < len(words):
+        yield from wrong(" ".join(words[chained:]))
+        words = words[:chained]
     if words[0] in ("TASK", "help", "completion") or (
         words[1:] == [] and any(name.startswith(f"{words[0]} ") for name in known)
     ):

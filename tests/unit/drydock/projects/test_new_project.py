@@ -73,6 +73,10 @@ def test_a_new_project_has_drydocks_rows_and_one_of_its_own(folder: Path) -> Non
 def test_the_examples_work(folder: Path) -> None:
     uncommented(folder / "drydock.yaml")
     uncommented(folder / "matrix.yaml")
+    (folder / "files").mkdir()
+    (folder / "files" / "motd").write_text("Welcome\n")
+    (folder / "certificates").mkdir()
+    (folder / "certificates" / "acme.crt").write_text("-----BEGIN CERTIFICATE-----\n-----END CERTIFICATE-----\n")
     rows = read_matrix(Project(folder, (ROOT,)))
     row = find_variant(rows, "acme-ai-cpu")
     assert row.stack == "acme-ai-cpu"
