@@ -120,8 +120,12 @@ def unexpected_end(passed: int, state: State, limits: str, *, until_ready: bool,
 
 
 def refused_end(end: End, refusal: str) -> End:
-    """Return the end of a vLLM that failed before it was ready; `refusal` says that and how it refused its command."""
-    return End(REFUSED, refusal, hint="change what vLLM names; the reasons above say who set it") if refusal else end
+    """Return the end of a vLLM that failed before it was ready; `refusal` says that and how it refused its command.
+
+    A damaged cache can be the reason, too: vLLM keeps there what it found out about a model's class.
+    """
+    hint = "change what vLLM names; the reasons above say who set it"
+    return End(REFUSED, refusal, failed=end.failed, hint=hint) if refusal else end
 
 
 def advise_on_memory(end: End, remedies: Sequence[str]) -> str:

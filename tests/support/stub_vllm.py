@@ -269,7 +269,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--host", default="")
     parser.add_argument("--port", type=int, default=0)
     parser.add_argument("--uds")
-    parser.add_argument("--dtype", choices=("auto", "float32"))
+    parser.add_argument("--dtype", choices=("auto", "bfloat16", "float16", "float32"))
     parser.add_argument("--api-key", default=os.environ.get("VLLM_API_KEY", ""))
     parser.add_argument("--ssl-certfile")
     parser.add_argument("--shutdown-timeout", type=float, default=0.0)
