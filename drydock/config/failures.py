@@ -60,25 +60,27 @@ def _make_failures_text(
     every_file: tuple[tuple[str, _Files], ...],
     host: tuple[bytes, ...],
 ) -> str:
-    own = _merge_failures(project, common, dict(every_file).get(accelerator, _NO_FILES))
+    image_failures = _merge_failures(project, common, dict(every_file).get(accelerator, _NO_FILES))
     others = {folder: _merge_failures(project, common, files) for folder, files in every_file if folder != accelerator}
     foreign = {
         name: {**dump_record(failure), "accelerator": folder}
-        for folder, known in others.items()
-        for name, failure in known.failures.items()
-        if name not in own.failures
+        for folder, failures in others.items()
+        for name, failure in failures.failures.items()
+        if name not in image_failures.failures
     }
-    languages = {language for known in (own, *others.values()) for language in known.translations}
+    languages = {language for failures in (image_failures, *others.values()) for language in failures.translations}
     translations = {
         language: {
             text: words
-            for known in (*others.values(), own)
-            for text, words in known.translations.get(language, {}).items()
+            for failures in (*others.values(), image_failures)
+            for text, words in failures.translations.get(language, {}).items()
         }
         for language in sorted(languages)
     }
     elsewhere = _describe_findings_elsewhere(project, host)
-    return format_json({**dump_record(own), "foreign": foreign, "translations": translations, "findings": elsewhere})
+    return format_json(
+        {**dump_record(image_failures), "foreign": foreign, "translations": translations, "findings": elsewhere}
+    )
 
 
 @lru_cache(maxsize=2)

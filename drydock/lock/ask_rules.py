@@ -11,10 +11,10 @@ from __future__ import annotations
 import json
 import sys
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, NamedTuple
 
 import docker
 import docker.errors
@@ -31,9 +31,22 @@ ENTRYPOINTS = Path(ANSWERS).parent.parent
 PYTHON = "/opt/venv/bin/python3"
 PLATFORMS = {kind: {"kind": "cpu", "recorded": None, "like_cuda": kind == "cuda"} for kind in ("cpu", "cuda")}
 """Platforms of the examples. That of CUDA asks a driver: in its place, the CPU's says that it is like CUDA."""
-RELEASE = "/release"
-"""Where the container finds the Python files of another release than its own."""
+PROGRAM, RELEASE = "/program", "/release"
+"""Where the container finds this checkout's program, and the Python files of another release than its own."""
 REFUSED, TAKEN, NOT_ASKED = "refused", "constructed", "not asked"
+
+
+class AskedContainer(NamedTuple):
+    """Where a vLLM answers questions."""
+
+    image: str
+    mounts: Mapping[str, str]
+    """Folder of this machine → where the container reads it."""
+    variables: Mapping[str, str]
+    memory: str
+    """Its limit, as docker writes it."""
+    program: str = "/opt/drydock"
+    """The folder in the container with `entrypoints`."""
 
 
 def ask_release(image: str, package: Path | None = None) -> tuple[str, dict[str, str]]:
@@ -55,7 +68,8 @@ def ask_release(image: str, package: Path | None = None) -> tuple[str, dict[str,
             if taken["outcome"] == TAKEN and refused["outcome"] in (REFUSED, TAKEN):
                 words[rule.example] = (refused["words"] or [""])[-1]
             else:
-                log(f"vLLM {version}: not asked: {rule.example}: {_explain(refused)} | {_explain(taken)}")
+                reasons = " | ".join(map(_describe_answer, (refused, taken)))
+                log(f"vLLM {version}: not asked: {rule.example}: {reasons}")
     return version.partition("+")[0], words
 
 
@@ -102,49 +116,55 @@ def list_changed_refusals(old: str, new: str) -> list[str]:
     return [f"{example}: {was} → {now}" for example, was, now in changes if was != now]
 
 
-def _explain(answer: Mapping[str, Any]) -> str:
+def _describe_answer(answer: Mapping[str, Any]) -> str:
     return f"{answer['outcome']} {answer['because']} {' '.join(answer['words'])}"[:300]
 
 
 def _ask_examples(image: str, package: Path | None, kind: str, rules: Sequence[Rule]) -> list[dict[str, Any]]:
     """Return an answer for the example and for the near miss of each rule, one after the other."""
     configurations = json.loads(CONFIGURATIONS.read_text())
-    with TemporaryDirectory() as name:
-        folder = Path(name)
-        folder.chmod(0o755)
-        for model in {rule.model for rule in rules}:
-            path = folder / model.replace("/", "--")
-            path.mkdir()
-            (path / "config.json").write_text(json.dumps(configurations[model]["config"]))
-        questions = [
-            {
-                "folder": f"/asked/{rule.model.replace('/', '--')}",
-                "words": ["--model", rule.model, *text.split()],
-                "ranks": [],
-            }
-            for rule in rules
-            for text in (rule.refused, rule.taken)
-        ]
-        lines = (json.dumps(line) for line in (PLATFORMS[kind], *questions))
-        (folder / "questions").write_text("".join(f"{line}\n" for line in lines))
-        folders = {name: "/asked", str(ENTRYPOINTS): "/program/entrypoints"}
-        if package:
-            folders[str(package)] = RELEASE
-        output = run_to_end(
-            image,
-            ("sh", "-c", f"exec {PYTHON} -B /program/entrypoints/rehearsal < /asked/questions"),
-            entrypoint=[],
-            volumes={source: {"bind": target, "mode": "ro"} for source, target in folders.items()},
-            environment={
-                "HF_HUB_OFFLINE": "1",
-                "PYTHONPATH": RELEASE,
-                "VLLM_DIST_IDENT": "asked",
-                "VLLM_LOGGING_LEVEL": "CRITICAL",
-            },
-            tmpfs={"/tmp": "exec"},  # noqa: S108 - in the container
-            network_mode="none",
-            mem_limit="8g",
-        )
+    models = {rule.model: configurations[rule.model]["config"] for rule in rules}
+    questions = [
+        make_question(rule.model, ["--model", rule.model, *text.split()], ranks=[])
+        for rule in rules
+        for text in (rule.refused, rule.taken)
+    ]
+    mounts = {str(ENTRYPOINTS): f"{PROGRAM}/entrypoints", **({str(package): RELEASE} if package else {})}
+    variables = {"PYTHONPATH": RELEASE, "VLLM_DIST_IDENT": "asked"}
+    container = AskedContainer(image, mounts, variables, "8g", PROGRAM)
+    with TemporaryDirectory() as folder:
+        return ask_questions(container, (PLATFORMS[kind], *questions), models, Path(folder))
+
+
+def make_question(model: str, words: Sequence[str], **parts: Any) -> dict[str, Any]:
+    """Return a question about a model, by its name, as entrypoints/rehearsal reads it."""
+    return {"folder": f"/asked/{model.replace('/', '--')}", "words": [*words], **parts}
+
+
+def ask_questions(
+    container: AskedContainer, lines: Iterable[Mapping[str, Any]], models: Mapping[str, Any], folder: Path
+) -> list[dict[str, Any]]:
+    """Let vLLM answer questions, without network; `lines` are the platform and the questions.
+
+    `models` is name → configuration, `folder` an empty one that the container may read. Raises BuildError.
+    """
+    folder.chmod(0o755)
+    for model, configuration in models.items():
+        path = folder / model.replace("/", "--")
+        path.mkdir()
+        (path / "config.json").write_text(json.dumps(configuration))
+    (folder / "questions").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    mounts = {str(folder): "/asked", **container.mounts}
+    output = run_to_end(
+        container.image,
+        ("sh", "-c", f"exec {PYTHON} -B {container.program}/entrypoints/rehearsal < /asked/questions"),
+        entrypoint=[],
+        volumes={source: {"bind": target, "mode": "ro"} for source, target in mounts.items()},
+        environment={"HF_HUB_OFFLINE": "1", "VLLM_LOGGING_LEVEL": "CRITICAL", **container.variables},
+        tmpfs={"/tmp": "exec"},  # noqa: S108 - in the container
+        network_mode="none",
+        mem_limit=container.memory,
+    )
     return [answer for answer in map(json.loads, output.splitlines()) if "outcome" in answer]
 
 

@@ -258,7 +258,9 @@ def compare_sources(
         changes += differing
         if not problems and not differing:
             same.append(source)
-    return SourcesCompared(tuple(changes), tuple(unknown), tuple(older), len(same), tuple(_restamp(same, after)))
+    return SourcesCompared(
+        tuple(changes), tuple(unknown), tuple(older), len(same), tuple(_write_new_version(same, after))
+    )
 
 
 def _compare_symbol(place: str, path: str, symbol: str, old: VllmFiles, new: VllmFiles) -> Iterator[SourceChange]:
@@ -293,7 +295,7 @@ def _cut_patch(version: str) -> str:
     return ".".join(version.split(".")[:2])
 
 
-def _restamp(sources: Sequence[NamedSource], version: str) -> Iterator[Path]:
+def _write_new_version(sources: Sequence[NamedSource], version: str) -> Iterator[Path]:
     """Write a version where sentences have an older one; yield the files that changed."""
     by_file: dict[Path, list[NamedSource]] = {}
     for source in sources:

@@ -96,9 +96,7 @@ class Options(NamedTuple):
         return is_switched_on(self.settings, name)
 
     def count(self, name: str, default: int = 0) -> int:
-        """Return a whole number; the default, or the model's length, for what is none."""
-        if name == LENGTH and name not in self.settings:
-            return self.length
+        """Return a whole number; the default for what is none."""
         return _read_count(self.settings.get(name), default)
 
     def field(self, option: str, name: str) -> Any:
@@ -109,7 +107,7 @@ class Options(NamedTuple):
     def length(self) -> int:
         """The longest request in tokens; 0 if that is not known."""
         of_model = self.model.geometry and self.model.geometry.max_length
-        return _read_count(self.settings.get(LENGTH), of_model or 0)
+        return self.count(LENGTH, of_model or 0)
 
     @property
     def drafting(self) -> Mapping[str, Any]:
@@ -187,7 +185,7 @@ def _describe_options(rule: Rule, settings: Mapping[str, str | bool]) -> str:
 # --- when a rule is broken ------------------------------------------------------------------------------------------
 
 
-def _limit(name: str, other: str, refused: str, taken: str, default: int = 0) -> Rule:
+def _make_limit_rule(name: str, other: str, refused: str, taken: str, default: int = 0) -> Rule:
     """Return the rule that one number is not greater than another, which may have a default."""
 
     def is_broken(options: Options) -> bool:
@@ -197,14 +195,16 @@ def _limit(name: str, other: str, refused: str, taken: str, default: int = 0) ->
     return Rule((name, other), is_broken, refused, taken)
 
 
-def _require(name: str, other: str, refused: str, taken: str, model: str = TEXT, platform: str = "cpu") -> Rule:
+def _make_requirement_rule(
+    name: str, other: str, refused: str, taken: str, model: str = TEXT, platform: str = "cpu"
+) -> Rule:
     """Return the rule that one option is set only with another."""
     return Rule(
         (name, other), lambda options: options.has(name) and not options.has(other), refused, taken, model, platform
     )
 
 
-def _draft(is_broken: Callable[[Options], Any], refused: str, taken: str, model: str = TEXT) -> Rule:
+def _make_drafting_rule(is_broken: Callable[[Options], Any], refused: str, taken: str, model: str = TEXT) -> Rule:
     """Return a rule on speculative decoding; the examples are JSON."""
     return Rule((SPECULATION,), is_broken, f"{SPECULATION} {refused}", f"{SPECULATION} {taken}", model)
 
@@ -220,6 +220,10 @@ def _shares_no_copies(options: Options) -> bool:
     if ranks <= 1 or geometry is None or geometry.latent or not geometry.kv_heads:
         return False
     return size <= geometry.kv_heads or ranks > size // geometry.kv_heads or geometry.heads % ranks != 0
+
+
+def _exceeds_length(options: Options) -> bool:
+    return 0 < options.length < options.count(THRESHOLD)
 
 
 def _exceeds_default_batch(options: Options) -> bool:
@@ -262,16 +266,16 @@ def _stages_drafting_layers(options: Options) -> bool:
 # --- the rules ------------------------------------------------------------------------------------------------------
 
 RULES = (
-    _limit(ADAPTERS_AT_ONCE, CPU_ADAPTERS, f"{ADAPTERS} {CPU_ADAPTERS} 2", ADAPTERS),
-    _limit(
+    _make_limit_rule(ADAPTERS_AT_ONCE, CPU_ADAPTERS, f"{ADAPTERS} {CPU_ADAPTERS} 2", ADAPTERS),
+    _make_limit_rule(
         SEQUENCES, BATCHED, f"{SHORT} --max-num-batched-tokens 64 --max-num-seqs 128", f"{SHORT} --max-num-seqs 128"
     ),
     Rule((SEQUENCES,), _exceeds_default_batch, f"{SHORT} {SEQUENCES} 4096", f"{SHORT} {SEQUENCES} 2048"),
-    _limit(THRESHOLD, LENGTH, f"{SHORT} {THRESHOLD} 8192", f"{SHORT} {THRESHOLD} 2048"),
-    _limit(LOCAL, DATA, f"-dp 2 {LOCAL} 4", f"-dp 2 {LOCAL} 2", default=1),
+    Rule((THRESHOLD, LENGTH), _exceeds_length, f"{SHORT} {THRESHOLD} 8192", f"{SHORT} {THRESHOLD} 2048"),
+    _make_limit_rule(LOCAL, DATA, f"-dp 2 {LOCAL} 4", f"-dp 2 {LOCAL} 2", default=1),
     Rule((BATCHED, LENGTH, CHUNKED), _cuts_whole_prompts, f"{WHOLE} 2048", f"{WHOLE} 4096"),
     # engines that share requests
-    _require(EXTERNAL, DATA, EXTERNAL, f"-dp 2 {EXTERNAL} {RANK} 0", EXPERTS),
+    _make_requirement_rule(EXTERNAL, DATA, EXTERNAL, f"-dp 2 {EXTERNAL} {RANK} 0", EXPERTS),
     Rule(
         (EXTERNAL, HYBRID),
         lambda options: options.is_on(HYBRID) and options.is_on(EXTERNAL),
@@ -283,9 +287,9 @@ RULES = (
         *(f"-dp 2 {RANK} 2", f"-dp 2 {RANK} 1", EXPERTS),
     ),
     Rule((DATA, RANK), _serves_dense_ranks, f"-dp 2 {RANK} 1", "-dp 2"),
-    _require("--numa-bind-nodes", NUMA, "--numa-bind-nodes 0", "--seed 1"),
+    _make_requirement_rule("--numa-bind-nodes", NUMA, "--numa-bind-nodes 0", "--seed 1"),
     # experts
-    _require(EPLB, EXPERT, f"-tp 2 {EPLB}", f"-tp 2 {EPLB} {EXPERT}", EXPERTS, "cuda"),
+    _make_requirement_rule(EPLB, EXPERT, f"-tp 2 {EPLB}", f"-tp 2 {EPLB} {EXPERT}", EXPERTS, "cuda"),
     Rule((EPLB, TENSOR, DATA), _has_one_rank, f"{EPLB} {EXPERT}", f"-tp 2 {EPLB} {EXPERT}", EXPERTS, "cuda"),
     Rule(
         (EPLB,),
@@ -297,7 +301,7 @@ RULES = (
         lambda options: not options.is_on(EPLB) and options.field(EPLB_CONFIG, REDUNDANT) not in (None, 0, "0"),
         *(f'{EPLB_CONFIG} {{"{REDUNDANT}":2}}', f'{EPLB_CONFIG} {{"{REDUNDANT}":0}}', EXPERTS),
     ),
-    _require(ELASTIC, EPLB, f"-dp 2 {EXPERT} {ELASTIC}", f"-dp 2 {EXPERT}", EXPERTS),
+    _make_requirement_rule(ELASTIC, EPLB, f"-dp 2 {EXPERT} {ELASTIC}", f"-dp 2 {EXPERT}", EXPERTS),
     # ranks that share a request's context
     Rule(
         (CONTEXT, TENSOR),
@@ -346,29 +350,29 @@ RULES = (
         f'{ATTENTION_CONFIG} {{"backend":"FLASH_ATTN"}}',
     ),
     # speculative decoding
-    _draft(_lacks_draft_model, '{"method":"eagle3","num_speculative_tokens":2}', NGRAM),
-    _draft(
+    _make_drafting_rule(_lacks_draft_model, '{"method":"eagle3","num_speculative_tokens":2}', NGRAM),
+    _make_drafting_rule(
         lambda options: options.method in LOOKUP and options.drafting.get("num_speculative_tokens") is None,
         '{"method":"ngram"}',
         NGRAM,
     ),
-    _draft(
+    _make_drafting_rule(
         lambda options: (options.draft_count("num_speculative_tokens", 1)) <= 0,
         '{"method":"ngram","num_speculative_tokens":0}',
         NGRAM,
     ),
-    _draft(
+    _make_drafting_rule(
         lambda options: 0 < options.draft_count("prompt_lookup_max") < options.draft_count("prompt_lookup_min"),
         '{"method":"ngram","num_speculative_tokens":2,"prompt_lookup_min":4,"prompt_lookup_max":2}',
         '{"method":"ngram","num_speculative_tokens":2,"prompt_lookup_min":2,"prompt_lookup_max":4}',
     ),
-    _draft(
+    _make_drafting_rule(
         lambda options: options.draft_count("draft_tensor_parallel_size", 1) not in (1, options.count(TENSOR, 1)),
         '{"method":"mtp","num_speculative_tokens":1,"draft_tensor_parallel_size":2} -tp 4',
         '{"method":"mtp","num_speculative_tokens":1,"draft_tensor_parallel_size":4} -tp 4',
         DRAFTING,
     ),
-    _draft(
+    _make_drafting_rule(
         lambda options: options.drafting.get("tensor_parallel_size") is not None,
         '{"method":"mtp","num_speculative_tokens":1,"tensor_parallel_size":4} -tp 4',
         '{"method":"mtp","num_speculative_tokens":1} -tp 4',
@@ -381,7 +385,7 @@ RULES = (
         *(f"{ASYNC} {SPECULATION} {NGRAM}", f"{SPECULATION} {NGRAM}"),
     ),
     # reports and structured output
-    _require(TRACES, TRACES_TO, f"{TRACES} model", "--seed 1"),
+    _make_requirement_rule(TRACES, TRACES_TO, f"{TRACES} model", "--seed 1"),
     Rule(
         (PROFILER,),
         lambda options: options.field(PROFILER, "profiler") == "torch" and not options.field(PROFILER, TRACES_IN),

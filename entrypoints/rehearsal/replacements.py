@@ -10,8 +10,6 @@ from typing import Any
 
 Platform = Mapping[str, Any]
 """`kind`, and under `recorded` what that kind reads of its devices, or null if they are this machine's."""
-Replacement = Callable[[Mapping[str, Any]], None]
-"""It gets what was recorded."""
 
 _COMMUNICATOR = "vllm.distributed.device_communicators.base_device_communicator.DeviceCommunicatorBase"
 """It only keeps its groups. A platform's own opens shared memory or a device."""

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.checkout
 FILES_AT_MOST = 1899
 BYTES_AT_MOST = 20 << 20
 OF_ROWS = ("images/", "templates/vllm/")
-"""Not counted, as stacks are not: what each release of vLLM adds. Nobody writes it, and nobody reads it as a whole."""
+"""Not counted, as stacks are not: what each release of vLLM adds. It is generated."""
 _BLOCK = 4096
 """A file takes whole blocks of a disk."""
 

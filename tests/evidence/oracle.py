@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from drydock.engine.run_container import run_to_end
+from drydock.lock.ask_rules import AskedContainer, ask_questions, make_question
 from entrypoints.core.errors import DOES_NOT_FIT, EntrypointError
 from entrypoints.decide.cpu.layout import RULES
 from entrypoints.decide.parallelism.constraints import find_tensor_obstacle
@@ -45,8 +45,6 @@ from tests.support.planned import configurations, lists_of_row, models, plan_wit
 ROOT = Path(__file__).resolve().parent.parent.parent
 LISTS = ROOT / "tests" / "models" / "oracle.json"
 WITHOUT_TOWERS = Path(__file__).with_name("without_towers")
-PYTHON = "/opt/venv/bin/python3"
-PROGRAM = "/opt/drydock/entrypoints/rehearsal"
 TENSOR_SIZES, STAGES = (1, 2, 3, 4, 8, 16, 32), (1, 2, 4)
 WITH_EXPERTS = (8, 32)
 """Tensor-parallel sizes at which models with experts are asked with expert parallelism too."""
@@ -149,37 +147,17 @@ def short_cases() -> Iterator[Case]:
 
 def ask(image: str, cases: Sequence[Case], folder: Path) -> Answers:
     """Ask the vLLM of an image about cases. `folder` is an empty one that the container may read."""
-    questions = [_question(case) for case in cases]
-    return dict(zip(cases, ask_questions(image, {name for name, _ in cases}, questions, folder), strict=True))
+    questions = [make_question(name, ["--model", name, *split.words()]) for name, split in cases]
+    return dict(zip(cases, ask_image(image, {name for name, _ in cases}, questions, folder), strict=True))
 
 
-def ask_questions(
-    image: str, names: Iterable[str], questions: Sequence[Mapping[str, Any]], folder: Path
-) -> list[Mapping[str, Any]]:
-    """Ask the vLLM of an image about models; return an answer to each question."""
-    for name in names:
-        model = folder / name.replace("/", "--")
-        model.mkdir()
-        (model / "config.json").write_text(json.dumps(configurations()[name]["config"]))
-    (folder / "questions").write_text("".join(f"{json.dumps(line)}\n" for line in (PLATFORM, *questions)))
-    output = run_to_end(
-        image,
-        ("sh", "-c", f"exec {PYTHON} {PROGRAM} < /asked/questions"),
-        volumes={
-            str(folder): {"bind": "/asked", "mode": "ro"},
-            str(WITHOUT_TOWERS): {"bind": "/without", "mode": "ro"},
-        },
-        environment={"HF_HUB_OFFLINE": "1", "PYTHONPATH": "/without", "VLLM_LOGGING_LEVEL": "CRITICAL"},
-        tmpfs={"/tmp": "exec"},
-        network_mode="none",
-        mem_limit="6g",
-    )
-    return [answer for answer in map(json.loads, output.splitlines()) if "outcome" in answer]
-
-
-def _question(case: Case) -> dict[str, Any]:
-    name, split = case
-    return {"folder": f"/asked/{name.replace('/', '--')}", "words": ["--model", name, *split.words()]}
+def ask_image(
+    image: str, names: Iterable[str], questions: Iterable[Mapping[str, Any]], folder: Path
+) -> list[dict[str, Any]]:
+    """Ask the vLLM of an image about known models; return an answer to each question."""
+    models = {name: configurations()[name]["config"] for name in names}
+    container = AskedContainer(image, {str(WITHOUT_TOWERS): "/without"}, {"PYTHONPATH": "/without"}, "6g")
+    return ask_questions(container, (PLATFORM, *questions), models, folder)
 
 
 # --- what is compared -----------------------------------------------------------------------------------------------
@@ -299,16 +277,13 @@ def compare_commands(image: str, machine: Machine, count: int, seed: int, folder
         except EntrypointError as error:
             if error.code != DOES_NOT_FIT:
                 refused[number] = error.message
-    asked = [*planned, *refused]
+    numbers = [*planned, *refused]
     questions = [
-        {
-            "folder": f"/asked/{commands[number][0].replace('/', '--')}",
-            "words": [*planned.get(number, ("--model", commands[number][0], *commands[number][1]))],
-            "ranks": [],
-        }
-        for number in asked
+        make_question(name, planned.get(number, ("--model", name, *words)), ranks=[])
+        for number in numbers
+        for name, words in (commands[number],)
     ]
-    answers = dict(zip(asked, ask_questions(image, {name for name, _ in commands}, questions, folder), strict=True))
+    answers = dict(zip(numbers, ask_image(image, {name for name, _ in commands}, questions, folder), strict=True))
 
     def describe(number: int) -> str:
         name, words = commands[number]
