@@ -18,10 +18,10 @@ from bench import startup
 from bench.bench_records import Figure, Goal, Measurement, ratio_at_most
 from bench.turns import LEAST, in_turns, time_least_process, timed_command
 from drydock.config.matrix import find_variant, read_matrix
-from drydock.config.project_choice import DRYDOCK, PROJECT_FILE, VARIABLE
+from drydock.config.project_choice import DRYDOCK, PROJECT_FILE
 from drydock.config.rows import MATRIX
 from drydock.core.files import compute_checksum
-from drydock.core.paths import ROOT
+from drydock.core.paths import PROJECT_VARIABLE, ROOT
 from drydock.core.project import Project
 from drydock.lock import lockfile
 from drydock.model.variant import Variant
@@ -33,6 +33,9 @@ DEVICES = (8, 64, 384)
 NODES = (4, 64)
 TABLE = ratio_at_most(1.25, "What is not import and matrix is the state of each row's lock, and the table.")
 OWN = "./inv matrix: drydock's own rows"
+HELP = "./inv build --help, without ./inv's own start"
+PARSER = "Python with invoke's parser"
+HELPED = ratio_at_most(1.5, "What is not import is the options of one verb.")
 HOST = "cuda-h100-8x"
 QUERY, LINKS = "nvidia-smi --query-gpu=", "nvidia-smi topo -m"
 
@@ -50,11 +53,19 @@ def measure_growth(rounds: int) -> list[Measurement]:
             "topology plan: {} nodes": {count: _time_topology(folder, count) for count in NODES},
         }
         base_figures = in_turns(
-            {OWN: _time_task(DRYDOCK, "matrix"), LEAST: time_least_process("invoke")},
+            {
+                OWN: _time_task(DRYDOCK, "matrix"),
+                LEAST: time_least_process("invoke"),
+                HELP: _time_task(DRYDOCK, "build", "--help"),
+                PARSER: timed_command([sys.executable, "-c", "import invoke.program"], os.environ),
+            },
             rounds,
             "s",
         )
-        measurements = [_make_growth_row(OWN, LEAST, TABLE, (base_figures[OWN], base_figures[LEAST]))]
+        measurements = [
+            _make_growth_row(what, against, goal, (base_figures[what], base_figures[against]))
+            for what, against, goal in ((OWN, LEAST, TABLE), (HELP, PARSER, HELPED))
+        ]
         for what, work in works.items():
             measures = {what.format(count): run for count, run in work.items()}
             measurements += compare_growth(what, list(work), in_turns(measures, rounds, "s"))
@@ -75,7 +86,9 @@ def _make_growth_row(what: str, against: str, goal: Goal, figures: tuple[Figure,
 
 
 def _time_task(of: Project, *words: str) -> Callable[[], float]:
-    return timed_command([sys.executable, str(ROOT / "tasks.py"), *words], {**os.environ, VARIABLE: str(of.root)})
+    return timed_command(
+        [sys.executable, str(ROOT / "tasks.py"), *words], {**os.environ, PROJECT_VARIABLE: str(of.root)}
+    )
 
 
 def make_grown_project(folder: Path, count: int) -> Project:

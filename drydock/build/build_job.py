@@ -73,10 +73,14 @@ class Job:
         return self.lock.platforms[self.platform]
 
     @cached_property
+    def dockerfile(self) -> bytes:
+        """Return the committed Dockerfile. The foundation's key needs no other file, and those take longer to make."""
+        return render.dockerfile_path(self.project, self.variant).read_bytes()
+
+    @cached_property
     def sources(self) -> dict[str, bytes]:
         """Return the files of the build's own context: the committed Dockerfile, and what is rendered for the image."""
-        dockerfile = render.dockerfile_path(self.project, self.variant).read_bytes()
-        files = {render.DOCKERFILE: dockerfile, **render.image_files(self.project, self.variant)}
+        files = {render.DOCKERFILE: self.dockerfile, **render.image_files(self.project, self.variant)}
         if self.is_adopted:  # else vLLM's lists are read in the image
             from drydock.build import adoption  # noqa: PLC0415 - few rows are adopted
 
@@ -91,12 +95,12 @@ class Job:
     @property
     def export(self) -> str:
         """Return how the job's image is exported."""
-        return bake_plan.choose_export(self.sources[render.DOCKERFILE].decode())
+        return bake_plan.choose_export(self.dockerfile.decode())
 
     @property
     def foundation_recipe(self) -> str:
         """Return the instructions that make the job's foundation, which a project's own lines do not change."""
-        return foundation.extract_recipe(self.sources[render.DOCKERFILE].decode())
+        return foundation.extract_recipe(self.dockerfile.decode())
 
     @property
     def context(self) -> Path:

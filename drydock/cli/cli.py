@@ -26,15 +26,12 @@ from drydock.cli import version
 from drydock.cli.task_helpers import print_errors
 from drydock.cli.verb import Verb, make_collection
 from drydock.cli.verb_table import COMMANDS
-from drydock.config.matrix import read_matrix
-from drydock.config.project_choice import OPTION, VARIABLE, find_project, read_settings
 from drydock.config.renamed import current_option, current_value, current_verb
 from drydock.core.console import spell_commands, write_output
 from drydock.core.errors import DrydockError, InputError, suggest_nearest
-from drydock.core.paths import PROGRAM
+from drydock.core.paths import PROGRAM, PROJECT_OPTION, PROJECT_VARIABLE
 from drydock.core.process import check_current_folder, prepare_process
 from drydock.core.verb_options import Field, VerbOptions, list_fields
-from drydock.inputs import others
 
 Commands = Mapping[str, Mapping[str, Verb]]
 """Heading → verb as it is typed → what it does: as in verb_table.py."""
@@ -240,7 +237,7 @@ class ParserContexts(Mapping[str, ParserContext]):
 def _find_first_word(arguments: Sequence[str]) -> str:
     """Return the word after --project DIR; empty if there is none."""
     option, equals, _ = arguments[0].partition("=") if arguments else ("", "", "")
-    before = 0 if option != OPTION else 1 if equals else 2
+    before = 0 if option != PROJECT_OPTION else 1 if equals else 2
     return next(iter(arguments[before:]), "")
 
 
@@ -269,19 +266,21 @@ def _rename_verb(words: Sequence[str], verbs: Verbs) -> list[str]:
     """Return the words with the present name of their verb. A group's name alone lists the group."""
     if " ".join(words[:2]) in {*verbs} or (len(words) == 1 and words[0] in verbs.groups):
         return [*words]
-    first, *others = current_verb(words) or [""]
-    return [*first.split(), *others]
+    first, *rest = current_verb(words) or [""]
+    return [*first.split(), *rest]
 
 
 def _in_project(arguments: Sequence[str]) -> Sequence[str]:
     """Take --project DIR before the task, which sets DRYDOCK_PROJECT; return the other words. Raises InputError."""
     option, equals, value = arguments[0].partition("=") if arguments else ("", "", "")
-    if option != OPTION:
+    if option != PROJECT_OPTION:
         return arguments
+    from drydock.config.project_choice import find_project
+
     value = value if equals else "".join(arguments[1:2])
     if not value:
-        raise InputError(f"{OPTION} requires a value", hint=f"write {OPTION} DIR")
-    os.environ[VARIABLE] = str(Path(value).absolute())
+        raise InputError(f"{PROJECT_OPTION} requires a value", hint=f"write {PROJECT_OPTION} DIR")
+    os.environ[PROJECT_VARIABLE] = str(Path(value).absolute())
     find_project(Path.cwd(), os.environ)
     return arguments[1 if equals else 2 :]
 
@@ -339,6 +338,8 @@ UNLESS = {"audit": ("--advisories", "--database")}
 
 def _default_target(words: Sequence[str], verbs: Verbs) -> list[str]:
     """Return the option with the project's default target if the line's one verb requires a target and has none."""
+    from drydock.config.project_choice import find_project, read_settings
+
     name = words[0]
     required = [argument.name for argument in verbs.contexts[name].positional_args][:1] == ["target"]
     option_names = {word.partition("=")[0] for word in words[1:]}
@@ -392,9 +393,10 @@ def _check_value(verbs: Verbs, context: ParserContext, argument: Argument, value
 def _find_option(context: ParserContext, name: str) -> Argument:
     options_by_flag = {**context.flags, **{flag: context.flags[of] for flag, of in context.inverse_flags.items()}}
     if name not in options_by_flag:
-        if name == OPTION:
+        if name == PROJECT_OPTION:
             raise InputError(
-                f"{OPTION} comes before the task", hint=f"write ./inv {OPTION} DIR {_format_task_name(context)}"
+                f"{PROJECT_OPTION} comes before the task",
+                hint=f"write ./inv {PROJECT_OPTION} DIR {_format_task_name(context)}",
             )
         message = f"{_format_task_name(context)}: unknown option {name}"
         instead = OF_DOCKERS_BUILD.get(name) if context.name == "build" else ""
@@ -490,7 +492,7 @@ def format_overview(verbs: Verbs) -> str:
     lines += [
         "Options of a task: ./inv TASK --help",
         'Completion: eval "$(./inv completion bash)", or zsh, fish',
-        f"In a project, a folder with drydock.yaml: ./inv {OPTION} DIR TASK, or start in that folder",
+        f"In a project, a folder with drydock.yaml: ./inv {PROJECT_OPTION} DIR TASK, or start in that folder",
         "For this machine's devices: ./inv run --target auto --model MODEL",
         "First image: ./inv demo, then ./inv matrix for the targets of ./inv build --target TARGET",
     ]  # fmt: skip
@@ -581,6 +583,9 @@ def _list_completions(verbs: Verbs, words: Sequence[str]) -> Iterable[str]:
 
 def _list_target_words() -> set[str]:
     """Return the words that name rows; none if the project cannot be read: a line that is typed shows no error."""
+    from drydock.config.matrix import read_matrix
+    from drydock.inputs import others
+
     try:
         variants = read_matrix(others.read_current_project())
     except (DrydockError, OSError):

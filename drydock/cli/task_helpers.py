@@ -10,19 +10,17 @@ import shutil
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from drydock.config.matrix import find_variant, read_matrix
-from drydock.config.project_choice import read_settings
 from drydock.core.commit import GitFailedError
 from drydock.core.console import log, write_output
 from drydock.core.errors import DrydockError, InputError, explain_os_error
 from drydock.core.files import format_json
 from drydock.core.paths import PROGRAM, ROOT
 from drydock.core.project import Project
-from drydock.inputs import others
-from drydock.model.record import Record, dump_record
-from drydock.model.variant import Variant
+
+if TYPE_CHECKING:
+    from drydock.model.variant import Variant
 
 FOUNDATIONS = "DRYDOCK_FOUNDATIONS"
 """Variable with the repository of foundations, which a CI server sets for its jobs."""
@@ -53,6 +51,8 @@ def _explain_problem(problem: DrydockError | GitFailedError | OSError) -> Drydoc
 
 def here() -> Project:
     """Return the project that this command is about, over those of others, and name it. Raises DrydockError."""
+    from drydock.inputs import others
+
     project = others.read_current_project()
     _name_project(project.root)
     return project
@@ -67,6 +67,8 @@ def _name_project(root: Path) -> None:
 
 def registry_of(option_value: str) -> str:
     """Return the registry of an option, else that of the project. Raises InputError."""
+    from drydock.config.project_choice import read_settings
+
     settings = read_settings(here())
     if not (option_value or (settings and settings.registry)):
         raise InputError(
@@ -80,6 +82,8 @@ def foundations_of(option_value: str, required: str = "") -> str:
 
     Raises InputError if the option is `required` and there is none.
     """
+    from drydock.config.project_choice import read_settings
+
     settings = read_settings(here())
     repository = option_value or os.environ.get(FOUNDATIONS, "").lower() or (settings.foundations if settings else "")
     if required and not repository:
@@ -102,6 +106,8 @@ def command_line() -> str:
 
 def choose_variants(target: str) -> Sequence[Variant]:
     """Return the variant that --target names, or every variant if it is empty. Raises TargetError."""
+    from drydock.config.matrix import find_variant, read_matrix
+
     variants = read_matrix(here())
     return [find_variant(variants, target)] if target else variants
 
@@ -113,6 +119,8 @@ def terminal_columns() -> int:
 
 def write_result(result: Any, text: str, *, json: bool) -> None:
     """Print the result of a verb: as JSON, in which each record is an object, or else the text for people."""
+    from drydock.model.record import Record, dump_record
+
     if json:
         text = format_json(result, lambda part: dump_record(part) if isinstance(part, Record) else part._asdict())
     write_output(text)

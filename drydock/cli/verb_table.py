@@ -85,7 +85,7 @@ def _list_headings() -> Mapping[str, tuple[str, ...]]:
     """Return the table, with the verbs of a checkout if this is one."""
     if INSTALLED:
         return HEADINGS
-    from bench import PARTS  # noqa: PLC0415 - no part of an installed drydock
+    from bench import PARTS
 
     parts = (f"bench {part}" for part in PARTS)
     return HEADINGS | {"Develop drydock": (*OF_CHECKOUTS, "bench", *parts, *HEADINGS["Develop drydock"])}

@@ -6,8 +6,6 @@ import importlib.metadata
 import tomllib
 
 from drydock import INSTALLED
-from drydock.config.matrix import read_matrix
-from drydock.config.project_choice import DRYDOCK
 from drydock.core.commit import GitFailedError, read_commit
 from drydock.core.console import log
 from drydock.core.paths import ROOT
@@ -34,6 +32,9 @@ def read_own_commit() -> str:
 
 def format_version() -> str:
     """Return version, commit, and what this drydock can build without a project."""
+    from drydock.config.matrix import read_matrix
+    from drydock.config.project_choice import DRYDOCK
+
     variants = read_matrix(DRYDOCK)
     accelerators = sorted({variant.accelerator for variant in variants})
     rows = f"{len(variants)} images for {len(accelerators)} accelerators: {', '.join(accelerators)}"

@@ -8,16 +8,13 @@ from pathlib import Path
 from drydock.config.strict_yaml import read_yaml
 from drydock.config.validation import validate_document
 from drydock.core.errors import InputError
-from drydock.core.paths import ROOT
+from drydock.core.paths import PROJECT_OPTION, PROJECT_VARIABLE, ROOT
 from drydock.core.project import LOWEST, Project
 from drydock.model.project_record import ProjectFile
 
 DRYDOCK = Project(ROOT)
 """drydock's own files."""
 PROJECT_FILE = "drydock.yaml"
-VARIABLE = "DRYDOCK_PROJECT"
-OPTION = "--project"
-"""Before the task, it means the same as the variable."""
 READ = (
     *(PROJECT_FILE, "matrix.yaml", "templates", "entrypoints", "images", "policy", "hosts", "requirements.txt"),
     *(".github/workflows/drydock.yml", ".gitlab-ci.yml"),
@@ -32,11 +29,11 @@ def find_project(folder: Path, env: Mapping[str, str]) -> Project:
     inputs/others.py does. Raises InputError, also for a project that was found and that another user could have
     written: its templates and entrypoints run code.
     """
-    named_folder = env.get(VARIABLE, "")
+    named_folder = env.get(PROJECT_VARIABLE, "")
     start = Path(named_folder or folder).resolve()
     root = next((path for path in (start, *start.parents) if path == ROOT or _has_project(path)), ROOT)
     if named_folder and root != start:
-        hint = f"name the folder that contains it with {OPTION} or {VARIABLE}"
+        hint = f"name the folder that contains it with {PROJECT_OPTION} or {PROJECT_VARIABLE}"
         raise InputError(f"{named_folder}: found no {PROJECT_FILE}", hint=hint)
     if root == ROOT:
         return DRYDOCK

@@ -16,8 +16,10 @@ ROOT = DATA if INSTALLED else Path(__file__).resolve().parents[2]
 """drydock's own files: the repository that contains this copy of drydock, or an installed drydock's data."""
 PROGRAM = "drydock" if INSTALLED else "./inv"
 """How one starts this drydock."""
-
-
+PROJECT_OPTION = "--project"
+"""Option before the verb, with the folder of the project."""
+PROJECT_VARIABLE = "DRYDOCK_PROJECT"
+"""Variable with the same."""
 CACHE = "DRYDOCK_CACHE"
 """Variable with drydock's cache folder."""
 

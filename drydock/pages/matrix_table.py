@@ -113,8 +113,8 @@ def read_variant_state(project: Project, variant: Variant) -> State:
     """Return a variant's state today: what is locked, what was shown of these inputs, and their digest."""
     lock = current_lock(project, variant)
     recorded = _describe_record(project, variant, lock)
-    if lock is None or recorded.proof == NOT_SHOWN.tier:
-        return recorded
+    if lock is None or not read_record(project, variant.id).platforms:
+        return recorded  # nothing can differ from a record that is not there: no checksum of inputs is computed
     jobs = [Job(variant=variant, lock=lock, platform=platform, project=project) for platform in lock.platforms]
     current = [select_current(job.record, job.foundation_key, job.inputs_sha256) for job in jobs]
     best_tier = strongest_tier(*current)

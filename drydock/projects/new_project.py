@@ -16,11 +16,11 @@ from drydock.build.build_job import ARCHITECTURES
 from drydock.ci import ci_requirements, workflow
 from drydock.ci.own_wheel import OwnWheel
 from drydock.config.matrix import read_matrix
-from drydock.config.project_choice import DRYDOCK, OPTION, PROJECT_FILE
+from drydock.config.project_choice import DRYDOCK, PROJECT_FILE
 from drydock.core.console import as_lines
 from drydock.core.errors import InputError
 from drydock.core.files import write_atomically
-from drydock.core.paths import ROOT
+from drydock.core.paths import PROJECT_OPTION, ROOT
 from drydock.core.project import LOWEST, Project
 from drydock.model.record import IDENTIFIER_AT_MOST
 from drydock.model.variant import Variant
@@ -155,7 +155,7 @@ def choose_parent(variants: Sequence[Variant], accelerator: str, machine: str = 
 
 def next_commands(folder: Path, row: str) -> list[str]:
     """Return the commands that lock, render and build a row, as one types them. Pure."""
-    program = f"./inv {OPTION} {shlex.quote(str(folder))}"
+    program = f"./inv {PROJECT_OPTION} {shlex.quote(str(folder))}"
     return [f"{program} lock --target {row}", f"{program} render", f"{program} build --target {row}"]
 
 

@@ -11,7 +11,6 @@ from drydock.core.console import log
 from drydock.core.errors import InputError
 from drydock.core.files import format_json
 from drydock.core.project import Project
-from drydock.model.record import dump_record
 from drydock.model.shared_options import JsonOption, PlatformOption, SignOptions, TrustOptions
 
 if TYPE_CHECKING:
@@ -78,6 +77,7 @@ def adopt_base(project: Project, options: AdoptOptions) -> AdoptedImage:
     from drydock.config.matrix import find_variant, read_matrix
     from drydock.config.rows import MATRIX
     from drydock.lock import lockfile, resolution, vllm_lists
+    from drydock.model.record import dump_record
     from drydock.upgrade import row_record_file
 
     _refuse_options(options)

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from drydock.cli.task_helpers import foundations_of, here, write_result
 from drydock.cli.verb import Verb
-from drydock.config.matrix import find_variant, read_matrix
 from drydock.core.errors import InputError
 from drydock.core.project import Project
 from drydock.model.shared_options import (
@@ -86,6 +85,7 @@ class BuildRowsOptions(
 def build_rows(options: BuildRowsOptions) -> None:
     """Build an image without network, load it into the engine and print its digest. Inputs without a pin get one."""
     from drydock.build import build
+    from drydock.config.matrix import find_variant, read_matrix
     from drydock.run import auto
 
     pull = _choose_pull(options)

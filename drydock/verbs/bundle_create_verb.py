@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from drydock.cli.task_helpers import here, write_result
 from drydock.cli.verb import Verb
-from drydock.config.matrix import find_variant, read_matrix
 from drydock.core.errors import InputError
 from drydock.core.files import disk_full
 from drydock.core.paths import cache_home
@@ -51,6 +50,7 @@ def write_bundle(project: Project, options: BundleCreateOptions) -> Created:
     from drydock.bundle import archive, create
     from drydock.bundle.bundle_models import gather_models
     from drydock.bundle.bundle_records import make_blob
+    from drydock.config.matrix import find_variant, read_matrix
     from drydock.publish.push import list_built_layouts
 
     if not options.target and not options.model:

@@ -6,12 +6,10 @@ import json
 
 from drydock.cli.task_helpers import here
 from drydock.cli.verb import Verb
-from drydock.config.matrix import find_variant, read_matrix
 from drydock.core.console import log, write_output
 from drydock.core.errors import InputError
 from drydock.core.files import format_json
 from drydock.core.project import Project
-from drydock.model.record import dump_record
 from drydock.model.shared_options import JsonOption, RowOrAllOption
 
 
@@ -40,6 +38,8 @@ def format_changed_rows(project: Project, options: CiChangedOptions) -> str:
     Raises InputError if `only` names a variant that cannot be built, or for both forms at once.
     """
     from drydock.ci import changed
+    from drydock.config.matrix import find_variant, read_matrix
+    from drydock.model.record import dump_record
 
     if options.github and options.json:
         raise InputError("--github and --json exclude each other: each is the result in another form")

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Literal
 
 from drydock.cli.task_helpers import here
 from drydock.cli.verb import Verb
-from drydock.config.matrix import read_matrix
 from drydock.core.console import log, write_output
 from drydock.core.errors import InputError, UnresolvedError, raise_all_errors
 from drydock.core.project import Project
@@ -60,6 +59,7 @@ def propose_locks(project: Project, to: Server, database: Database | None = None
     """
     from drydock.ci import proposal
     from drydock.ci.ci_rows import list_ci_rows
+    from drydock.config.matrix import read_matrix
     from drydock.examine.advisories import advisory_record, advisory_search
     from drydock.examine.advisories.databases import OsvService
     from drydock.lock.drift import drift_record, drift_search
@@ -100,6 +100,7 @@ def propose_first_locks(project: Project, to: Server) -> str:
     """
     from drydock.ci import proposal
     from drydock.ci.ci_rows import list_unlocked_rows
+    from drydock.config.matrix import read_matrix
 
     project.check_writable("locks")
     proposal.refuse_edits(project)
@@ -132,7 +133,7 @@ def propose_version(project: Project, to: Server, target: str, version: str) -> 
     What this machine cannot pin is in the request's text. Any other error is raised, and nothing is pushed.
     """
     from drydock.ci import proposal
-    from drydock.config.matrix import find_variant
+    from drydock.config.matrix import find_variant, read_matrix
     from drydock.verbs.bump_verb import BumpOptions, update_rows
 
     if not (target and version):
@@ -148,6 +149,7 @@ def propose_version(project: Project, to: Server, target: str, version: str) -> 
 
 def _write_pages(project: Project) -> None:
     """Write drydock's own pages, whose tables are made of locks."""
+    from drydock.config.matrix import read_matrix
     from drydock.pages import docs
 
     if not project.below:

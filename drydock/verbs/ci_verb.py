@@ -6,7 +6,6 @@ from typing import Literal
 
 from drydock.cli.task_helpers import here, report_checked, report_written
 from drydock.cli.verb import Verb
-from drydock.config.matrix import read_matrix
 from drydock.model.shared_options import CheckOption, JsonOption
 
 
@@ -21,6 +20,7 @@ class CiOptions(CheckOption, JsonOption):
 def write_workflows(options: CiOptions) -> None:
     """Write the CI workflows from the matrix: test, build what changed, verify, publish, check for drift."""
     from drydock.ci import ci_requirements, workflow
+    from drydock.config.matrix import read_matrix
 
     variants = read_matrix(here())
     if options.check:

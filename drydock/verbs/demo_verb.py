@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Literal
 
 from drydock.cli.verb import Verb
-from drydock.config.project_choice import DRYDOCK
 from drydock.core.console import write_output
 from drydock.core.errors import BuildError
 from drydock.model.shared_options import VerboseOption
@@ -23,6 +22,7 @@ def show_demo(options: DemoOptions) -> None:
     """Build the CPU image, serve a small real model and ask it a question."""
     from drydock.build.build import Clock, build_image
     from drydock.build.build_job import prepare_job
+    from drydock.config.project_choice import DRYDOCK
     from drydock.prove import demo, demo_topology
     from drydock.prove.smollm2 import make_small_model
     from drydock.topology.planned_file import ROUTER

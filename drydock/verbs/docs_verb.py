@@ -7,7 +7,6 @@ from pathlib import Path
 from drydock.cli.task_helpers import here, report_checked, report_written
 from drydock.cli.verb import Verb
 from drydock.cli.verb_table import COMMANDS
-from drydock.config.matrix import read_matrix
 from drydock.core.paths import ROOT
 from drydock.model.shared_options import CheckOption, JsonOption
 
@@ -25,6 +24,7 @@ class DocsOptions(CheckOption, JsonOption):
 def write_docs(options: DocsOptions) -> None:
     """Write docs/reference/ and what else is generated in README.md and docs/, or make the site of all pages."""
     from bench import bench_page
+    from drydock.config.matrix import read_matrix
     from drydock.pages import commands_page, docs, site
 
     if options.serve:

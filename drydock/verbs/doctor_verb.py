@@ -9,15 +9,14 @@ from typing import TYPE_CHECKING
 
 from drydock.cli.task_helpers import here, write_result
 from drydock.cli.verb import Verb
-from drydock.config.matrix import find_variant, read_matrix
 from drydock.core.console import spell_commands
 from drydock.core.errors import DrydockError
 from drydock.core.project import Project
 from drydock.model.shared_options import JsonOption
-from drydock.model.variant import Variant
 
 if TYPE_CHECKING:
     from drydock.build.doctor_questions import Diagnosis
+    from drydock.model.variant import Variant
 
 
 class DoctorOptions(JsonOption):
@@ -31,6 +30,7 @@ class DoctorOptions(JsonOption):
 def examine_machine(options: DoctorOptions) -> None:
     """Ask engine, disk, mirrors and each server that a build needs, in ten seconds, and say what to do."""
     from drydock.build import doctor_questions
+    from drydock.config.matrix import find_variant, read_matrix
 
     answers = ask_machine(here(), find_variant(read_matrix(here()), options.target) if options.target else None)
     write_result({"checks": answers}, spell_commands(doctor_questions.format_diagnoses(answers)), json=options.json)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from drydock.cli.verb import Verb
 from drydock.core.console import write_output
 from drydock.core.files import format_json
-from drydock.model.record import dump_record
 from drydock.model.shared_options import AlwaysJsonOption
 
 
@@ -20,6 +19,7 @@ class EngineOptions(AlwaysJsonOption):
 def start_engine(options: EngineOptions) -> None:
     """Check that a suitable Docker engine is running. On Debian as root, install and start one if needed."""
     from drydock.engine import daemon
+    from drydock.model.record import dump_record
 
     write_output(
         format_json({"stopped": daemon.stop_engine()} if options.stop else dump_record(daemon.ensure_engine()))

@@ -14,10 +14,10 @@ from drydock.core.errors import InputError
 from drydock.core.files import format_json
 from drydock.core.project import Project
 from drydock.model.shared_options import CheckOption, ContextOption, JsonOption, RowOrAllOption, SuppliedOption
-from drydock.model.variant import Variant
 
 if TYPE_CHECKING:
     from drydock.model.locked import Lock
+    from drydock.model.variant import Variant
 
 
 class LockOptions(RowOrAllOption, CheckOption, ContextOption, SuppliedOption, JsonOption):

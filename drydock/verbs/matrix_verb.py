@@ -6,7 +6,6 @@ from typing import Literal
 
 from drydock.cli.task_helpers import terminal_columns, write_result
 from drydock.cli.verb import Verb
-from drydock.config.matrix import find_matching_variants
 from drydock.core.console import write_output
 from drydock.model.shared_options import JsonOption
 
@@ -32,6 +31,7 @@ class MatrixOptions(JsonOption):
 @Verb
 def list_matrix(options: MatrixOptions) -> None:
     """List the variants, with versions, lock state and verification status."""
+    from drydock.config.matrix import find_matching_variants
     from drydock.pages import matrix_table
 
     project, variants = matrix_table.list_project_variants(options.from_)

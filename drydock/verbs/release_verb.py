@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from drydock.cli.verb import Verb
-from drydock.config.project_choice import DRYDOCK
 from drydock.core.console import write_output
 from drydock.core.verb_options import VerbOptions
 
@@ -22,6 +21,7 @@ class ReleaseOptions(VerbOptions):
 @Verb
 def tag_release(options: ReleaseOptions) -> None:
     """Check everything, write version, changelog and surface, commit and tag. Pushes nothing."""
+    from drydock.config.project_choice import DRYDOCK
     from drydock.development import release
 
     how = release.HowToRelease(verify=not options.no_verify, dry_run=options.dry_run)

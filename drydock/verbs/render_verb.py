@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from drydock.cli.task_helpers import choose_variants, here, report_checked, report_written
 from drydock.cli.verb import Verb
-from drydock.config.matrix import find_variant, read_matrix
 from drydock.core.console import write_output
 from drydock.model.shared_options import CheckOption, JsonOption, RowOrAllOption
 
@@ -20,6 +19,7 @@ class RenderRowOptions(RowOrAllOption, CheckOption, JsonOption):
 def render_rows(options: RenderRowOptions) -> None:
     """Write images/VARIANT/Dockerfile from the matrix and the templates; in a project upgrade.json of its rows too."""
     from drydock.build import render
+    from drydock.config.matrix import find_variant, read_matrix
     from drydock.lock import lockfile
     from drydock.upgrade import row_record_file
 

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Literal
 
 from drydock.cli.task_helpers import after_dashes, here, words_of
 from drydock.cli.verb import Verb
-from drydock.config.matrix import find_variant, read_matrix
 from drydock.core.console import log
 from drydock.core.errors import InputError
 from drydock.core.project import Project
@@ -104,6 +103,7 @@ def run_on_engine(project: Project, target: str, request: RunRequest, options: R
     EngineError, and HostError for all that this machine lacks.
     """
     from drydock.build.build_job import OWN, STAND_INS
+    from drydock.config.matrix import find_variant, read_matrix
     from drydock.run import (
         apptainer,
         docker_command,

@@ -9,15 +9,14 @@ from typing import TYPE_CHECKING, Literal
 
 from drydock.cli.task_helpers import here, write_result
 from drydock.cli.verb import Verb
-from drydock.config.matrix import find_variant, read_matrix
 from drydock.core.console import spell_commands
 from drydock.core.errors import PreflightError
 from drydock.core.files import explain_unwritable, write_atomically
 from drydock.core.project import Project
 from drydock.model.shared_options import FileOptions, JsonOption, SshOptions
-from drydock.model.variant import Variant
 
 if TYPE_CHECKING:
+    from drydock.model.variant import Variant
     from drydock.topology.plan_model import TopologyPlan
     from drydock.topology.preflight.node_request import NodeRequest
     from drydock.topology.preflight.reach import Answers
@@ -48,6 +47,7 @@ def check_topology(options: TopologyCheckOptions) -> None:
 
 def find_node_findings(project: Project, options: TopologyCheckOptions) -> tuple[Finding, ...]:
     """Ask every node of a topology and return the findings. Raises DrydockError."""
+    from drydock.config.matrix import find_variant, read_matrix
     from drydock.model.checks import list_findings_about
     from drydock.topology.planned_file import plan_topology_file
     from drydock.topology.preflight import evaluate, node_request, recorded_nodes

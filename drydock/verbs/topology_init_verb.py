@@ -7,7 +7,6 @@ from typing import Literal
 
 from drydock.cli.task_helpers import here
 from drydock.cli.verb import Verb
-from drydock.config.matrix import find_variant, read_matrix
 from drydock.core.console import log
 from drydock.core.verb_options import VerbOptions
 
@@ -30,6 +29,7 @@ class TopologyInitOptions(VerbOptions):
 @Verb
 def init_topology(options: TopologyInitOptions) -> None:
     """Write a topology.yaml for several machines, from their recorded hosts."""
+    from drydock.config.matrix import find_variant, read_matrix
     from drydock.run.container import check_bucket
     from drydock.topology import init
 

@@ -56,7 +56,7 @@ def test_a_bare_invoke_names_what_is_missing_and_the_command_to_type(
 
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.startswith(f"error: {bare_python} (Python {'.'.join(map(str, sys.version_info[:3]))}) lacks ")
-    assert re.search(r": No module named '(yaml|packaging|pydantic)'\n\n", done.stderr)  # the first that is imported
+    assert re.search(r": No module named '[a-z]+'\n\n", done.stderr)  # the first that is imported
     assert done.stderr.endswith(HINT.format(command=command))
 
 

@@ -473,3 +473,16 @@ def test_the_help_of_a_verb_has_what_it_takes_by_place_and_the_options_of_its_im
 @pytest.mark.parametrize("word", cli.VERSION)
 def test_the_version_is_told_by_each_of_its_names(word: str) -> None:
     assert run_in_process(word).stdout == version.format_version()
+
+
+def test_no_verb_is_read_with_the_libraries_of_the_matrix() -> None:
+    # Help and completion read a verb's options only: these libraries take longer than the parser.
+    code = (
+        "import importlib, pkgutil, sys, drydock.verbs as verbs\n"
+        "for module in pkgutil.iter_modules(verbs.__path__):\n"
+        "    importlib.import_module(f'drydock.verbs.{module.name}')\n"
+        "from drydock.cli import cli\n"
+        "print(sorted({'pydantic', 'jinja2', 'docker'} & {*sys.modules}))\n"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert ran.stdout == "[]\n"

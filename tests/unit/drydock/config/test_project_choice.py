@@ -9,9 +9,9 @@ import pytest
 
 from drydock.attest import licences
 from drydock.config.added_files import OWN_FILES, read_added_files
-from drydock.config.project_choice import DRYDOCK, PROJECT_FILE, VARIABLE, find_project
+from drydock.config.project_choice import DRYDOCK, PROJECT_FILE, find_project
 from drydock.core.errors import InputError
-from drydock.core.paths import ROOT
+from drydock.core.paths import PROJECT_VARIABLE, ROOT
 from drydock.core.project import Project
 from drydock.inputs import others
 from drydock.model.additions import Additions
@@ -31,8 +31,8 @@ def folder(tmp_path: Path) -> Path:
 
 def test_the_variable_comes_before_the_nearest_file_upwards(folder: Path) -> None:
     assert find_project(folder / "inner" / "deep", {}) == Project(folder / "inner", (ROOT,))
-    assert find_project(folder / "inner" / "deep", {VARIABLE: str(folder)}) == Project(folder, (ROOT,))
-    assert find_project(folder / "none", {VARIABLE: ""}) == Project(folder, (ROOT,))
+    assert find_project(folder / "inner" / "deep", {PROJECT_VARIABLE: str(folder)}) == Project(folder, (ROOT,))
+    assert find_project(folder / "none", {PROJECT_VARIABLE: ""}) == Project(folder, (ROOT,))
 
 
 def refused(folder: Path) -> str:
@@ -47,7 +47,7 @@ def test_a_found_project_that_others_can_write_to_is_refused_and_a_named_one_is_
     text = refused(folder / "inner" / "deep")
     assert text.startswith(f"{folder}/inner: every user can write to it\n")
     assert f"./inv --project {folder}/inner TASK" in text
-    named_project = find_project(folder / "inner" / "deep", {VARIABLE: str(folder / "inner")})
+    named_project = find_project(folder / "inner" / "deep", {PROJECT_VARIABLE: str(folder / "inner")})
     assert named_project == Project(folder / "inner", (ROOT,))
     named_project.check_writers([PROJECT_FILE], [folder / "inner"])
 
@@ -96,7 +96,7 @@ def test_an_addition_that_others_can_write_is_refused(tmp_path: Path) -> None:
             read_added_files(find_project(tmp_path, {}), added)
         path.chmod(mode)
     path.chmod(0o666)
-    assert read_added_files(find_project(tmp_path, {VARIABLE: str(tmp_path)}), added) == {
+    assert read_added_files(find_project(tmp_path, {PROJECT_VARIABLE: str(tmp_path)}), added) == {
         f"{OWN_FILES}/files/motd": b""
     }
 
@@ -123,7 +123,7 @@ def test_without_a_file_it_is_drydock_itself(tmp_path: Path) -> None:
     assert (
         find_project(tmp_path, {})
         == find_project(ROOT / "tests", {})
-        == find_project(tmp_path, {VARIABLE: str(ROOT)})
+        == find_project(tmp_path, {PROJECT_VARIABLE: str(ROOT)})
         == DRYDOCK
     )
     assert DRYDOCK.below == ()
@@ -132,7 +132,7 @@ def test_without_a_file_it_is_drydock_itself(tmp_path: Path) -> None:
 def test_a_named_folder_must_have_the_file_itself(folder: Path) -> None:
     for name in ("none", "absent"):
         with pytest.raises(InputError, match=rf"/{name}: found no drydock\.yaml"):
-            find_project(folder / "inner", {VARIABLE: str(folder / name)})
+            find_project(folder / "inner", {PROJECT_VARIABLE: str(folder / name)})
 
 
 def test_defaults_are_variables_unless_the_environment_has_them(
@@ -140,10 +140,10 @@ def test_defaults_are_variables_unless_the_environment_has_them(
 ) -> None:
     text = "schema: 1\nname: acme\nmirrors: mirrors.yaml\ndefaults: {store: .cache, model_cache: models}\n"
     (tmp_path / PROJECT_FILE).write_text(text)
-    monkeypatch.setattr(os, "environ", {VARIABLE: str(tmp_path), "HF_HUB_CACHE": "/mine"})
+    monkeypatch.setattr(os, "environ", {PROJECT_VARIABLE: str(tmp_path), "HF_HUB_CACHE": "/mine"})
     others.read_current_project.__wrapped__()
     expected = {"DRYDOCK_CACHE": f"{tmp_path}/.cache", "DRYDOCK_MIRRORS": f"{tmp_path}/mirrors.yaml"}
-    assert os.environ == {VARIABLE: str(tmp_path), "HF_HUB_CACHE": "/mine"} | expected
+    assert os.environ == {PROJECT_VARIABLE: str(tmp_path), "HF_HUB_CACHE": "/mine"} | expected
 
 
 def test_a_policy_is_drydocks_with_what_the_project_changes(tmp_path: Path) -> None:
