@@ -130,7 +130,7 @@ def name_project(folder: Path) -> str:
 
 def make_project_files(name: str, wheel: OwnWheel | None) -> Mapping[str, str | bytes]:
     """Return the files of a new project but for its CI, by their path. Reads the schemas and drydock's rows."""
-    variants, schemas = read_matrix(DRYDOCK), Path(__file__).parents[1] / "config" / "schemas"
+    variants = read_matrix(DRYDOCK)
     parent, row = choose_parent(variants, "cpu"), f"{name}{_ROW}"
     rows = {"parent": parent.id, "cuda": choose_parent(variants, "cuda").id}
     return {
@@ -140,8 +140,14 @@ def make_project_files(name: str, wheel: OwnWheel | None) -> Mapping[str, str | 
         ".gitattributes": _ATTRIBUTES,
         ".gitignore": _IGNORED,
         **ci_requirements.make_requirement_files(wheel),
-        **{f".schemas/{name}": (schemas / name).read_text(encoding="utf-8") for name in SCHEMAS},
+        **read_schemas(),
     }
+
+
+def read_schemas() -> dict[str, str]:
+    """Return the schemas that a project has for its editor, by their path in it."""
+    schemas = Path(__file__).parents[1] / "config" / "schemas"
+    return {f".schemas/{name}": (schemas / name).read_text(encoding="utf-8") for name in SCHEMAS}
 
 
 def choose_parent(variants: Sequence[Variant], accelerator: str, machine: str = "") -> Variant:

@@ -12,7 +12,9 @@ from drydock.core.console import log
 from drydock.core.errors import InputError, StaleError
 from drydock.core.project import Project
 from drydock.lock import lockfile
+from drydock.model.variant import Variant
 from drydock.pages import docs
+from drydock.projects import new_project
 from drydock.upgrade import row_record_file
 
 MOST_NAMES = 5
@@ -46,6 +48,16 @@ def _list_stale_files(project: Project) -> Iterator[tuple[str, Sequence[str]]]:
         yield "docs", _list_outdated_files(project, lambda: docs.check_pages(project, variants))
     if not old and workflow.list_present_workflows(project):
         yield "ci", _list_outdated_files(project, lambda: workflow.check_workflows(project, variants))
+
+
+def render_outdated_copies(project: Project, variants: Sequence[Variant]) -> dict[Path, str]:
+    """Return path → text of a project's CI files and schemas that this drydock writes otherwise.
+
+    A project without one of them has none, so it is not written. Needs locks that are current.
+    """
+    texts = workflow.render_all_workflows(project, variants) if workflow.list_present_workflows(project) else {}
+    texts |= {project.root / name: text for name, text in new_project.read_schemas().items()}
+    return {path: text for path, text in texts.items() if path.is_file() and path.read_bytes() != text.encode()}
 
 
 def _list_outdated_files(project: Project, check: Callable[[], None]) -> Sequence[str]:

@@ -84,11 +84,14 @@ class Compared(NamedTuple):
     """Folder in images/ without a row → the row that replaces it; empty if none does."""
     requirements: tuple[str, ...]
     """Why the project's CI installs another drydock than this one, or whatever an index has."""
+    files: tuple[str, ...]
+    """CI files and schemas that this drydock writes otherwise."""
 
     @property
     def changed(self) -> list[str]:
-        """Return the rows that change, and requirements.txt if that does."""
-        return [row.row for row in self.rows if not row.is_empty] + ([NAME] if self.requirements else [])
+        """Return the rows that change, and the files of the whole project that do."""
+        rows = [row.row for row in self.rows if not row.is_empty]
+        return [*rows, *([NAME] if self.requirements else []), *self.files]
 
 
 # --- comparing ------------------------------------------------------------------------------------------------------
@@ -144,11 +147,17 @@ def _compare_row(project: Project, variant: Variant) -> RowChange:
         lock=lock_diff.describe_changes(old, new) if old and new and (packages["packages"] or pins) else "",
         about_lock=tuple(_about_lock(project, variant, old, new, record)),
         dockerfile=_compare_dockerfile(project, variant),
-        profile=tuple(_list_value_changes(record.profile, row_record_file.flatten_profile(variant))) if record else (),
+        profile=tuple(_list_profile_changes(record, variant)) if record else (),
         plans=dict(_compare_host_plans(record.plans, row_record_file.plan_on_hosts(project, variant)))
         if record
         else {},
     )
+
+
+def _list_profile_changes(record: RowRecord, variant: Variant) -> Iterator[ValueChange]:
+    """Return what a program reads in the profile, and reads otherwise now."""
+    recorded = {path: value for path, value in record.profile.items() if not row_record_file.is_prose(path)}
+    return _list_value_changes(recorded, row_record_file.flatten_profile(variant))
 
 
 def make_expected_lock(project: Project, variant: Variant, lock: Lock, record: RowRecord | None) -> Lock:
@@ -272,6 +281,7 @@ def format_row_changes(compared: Compared) -> str:
     lines += [f"{row.row}: rebuilt {row.support}" for row in compared.rows if row.support]
     lines += [_gone_line(row, instead) for row, instead in compared.gone.items()]
     lines += compared.requirements
+    lines += [f"{name}: outdated" for name in compared.files]
     return as_lines(lines or ["this project has no files of rows: `./inv lock` and `./inv render` make them"])
 
 

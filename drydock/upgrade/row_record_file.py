@@ -43,8 +43,8 @@ MODEL = "Qwen/Qwen3-0.6B"
 _AT_MOST = 4 << 20
 _WORDS_AT_MOST = 64 << 10
 """Bytes of a record, and of the file `serve`: a project is read before anyone has reviewed it."""
-_PROSE = {"because", "passed", "published", "remediation", "source", "text", "title"}
-"""Keys of a profile that only people read."""
+_PROSE = {"because", "passed", "published", "remediation", "source", "text", "title", "translations"}
+"""Keys of a profile that only people read. Records of 0.1.0 still have the translations."""
 _NAMES = ("id", "setting", "name", "model", "path", "folder")
 """Keys that may tell the entries of a list apart."""
 _REFUSED = ("--root", "--json", "--html", "--diff")
@@ -217,6 +217,11 @@ def _hint_restore_record(name: str) -> str:
 def flatten_profile(variant: Variant) -> dict[str, Any]:
     """Return what a program reads in a row's profile, by the path of each key."""
     return dict(_flatten_keys(dump_record(render.make_profile(variant))))
+
+
+def is_prose(path: str) -> bool:
+    """Tell whether only people read the value at a path of a profile."""
+    return bool(_PROSE & {*path.split(".")})
 
 
 def _flatten_keys(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:

@@ -11,6 +11,7 @@ from drydock.cli.task_helpers import here, write_result
 from drydock.cli.verb import Verb
 from drydock.core.console import log, spell_commands, write_output
 from drydock.core.errors import DrydockError, InputError, StaleError, raise_all_errors
+from drydock.core.files import write_atomically
 from drydock.core.project import Project
 from drydock.model.shared_options import JsonOption
 
@@ -19,12 +20,12 @@ class ProjectUpgradeOptions(JsonOption):
     """What an upgrade does."""
 
     write: bool = False
-    """write it: locks, Dockerfiles and upgrade.json of these rows"""
+    """write it: locks, Dockerfiles and upgrade.json of these rows, CI files, requirements.txt and schemas"""
 
 
 @Verb
 def upgrade_project(options: ProjectUpgradeOptions) -> None:
-    """Show what this drydock changes in the rows of a project that an older one made: pins, Dockerfile, plans."""
+    """Show what this drydock changes in a project that an older one made: pins, Dockerfiles, plans, CI files."""
     upgrade_rows(here(), options)
 
 
@@ -50,6 +51,7 @@ def upgrade_rows(project: Project, options: ProjectUpgradeOptions) -> None:
         tuple(row_changes.compare_rows(project, variants)),
         row_changes.find_gone_rows(project, variants),
         ci_requirements.find_problems(project),
+        tuple(project.name_of(path) for path in stale_files.render_outdated_copies(project, variants)),
     )
 
     changed_paths, errors = list[Path](), list[DrydockError]()
@@ -58,10 +60,13 @@ def upgrade_rows(project: Project, options: ProjectUpgradeOptions) -> None:
             if row_record_file.has_files(project, variant.id):
                 with _collect_error(errors):
                     changed_paths += row_changes.write_upgraded_row(project, variant, errors)
-        stale_files.report_stale_files(project)
-    if options.write and compared.requirements:
         with _collect_error(errors):
-            changed_paths += ci_requirements.write_requirements(project, own_wheel.find_own_wheel())
+            if compared.requirements:
+                changed_paths += ci_requirements.write_requirements(project, own_wheel.find_own_wheel())
+        with _collect_error(errors):  # after the rows: CI files depend on their locks
+            for path, text in stale_files.render_outdated_copies(project, variants).items():
+                changed_paths += [path] if write_atomically(path, text) else []
+        stale_files.report_stale_files(project)
 
     written = {"wrote": [project.name_of(path) for path in changed_paths]} if options.write else {}
     write_result(

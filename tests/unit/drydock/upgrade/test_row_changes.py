@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from drydock.ci import own_wheel
+from drydock.ci import own_wheel, workflow
 from drydock.ci.own_wheel import OwnWheel
 from drydock.cli import version
 from drydock.config.matrix import find_variant, read_matrix
@@ -271,6 +271,14 @@ def test_texts_for_people_are_no_change(acme: Two) -> None:
     assert acme.change().is_empty
 
 
+def test_texts_that_an_older_record_has_are_no_change(acme: Two) -> None:
+    record = acme.record()
+    record["profile"]["translations.zh.a text. of 0.1.0"] = "文本"
+    acme.write(f"images/{ROW}/upgrade.json", json.dumps(record))
+    (change,) = row_changes.compare_rows(acme.project, read_matrix(acme.project))
+    assert change.profile == ()
+
+
 def test_a_flag_that_is_gone_is_shown(hosted: Two) -> None:
     hosted.newer(replaced(STACK, "value: true", "value: false"))
     assert row_changes.ValueChange("--enforce-eager", "", None) in hosted.change().plans["xeon"]
@@ -391,10 +399,18 @@ def test_nothing_is_written(hosted: Two) -> None:
 
 def test_after_writing_it_is_so(hosted: Two, capsys: pytest.CaptureFixture[str]) -> None:
     hosted.newer(VARIABLE, relocked(wheel("tqdm", "9.0"), without="numba"))
+    files = (".github/workflows/drydock.yml", ".schemas/matrix.schema.json")
+    for name in files:
+        hosted.write(name, "an older drydock wrote it\n")
+    with pytest.raises(StaleError, match=files[0]):
+        upgrade_rows(hosted.project, ProjectUpgradeOptions())
     upgrade_rows(hosted.project, ProjectUpgradeOptions(write=True))
     pins = versions(lock_of(hosted.project))
     assert (pins["tqdm"], pins["structlog"], "numba" in pins) == ("9.0", "25.1.0", False)
     assert hosted.record()["plans"]["xeon"]["env"]["VLLM_NEW"] == "1"
+    workflow.check_workflows(hosted.project, read_matrix(hosted.project))
+    assert not (hosted.root / ".gitlab-ci.yml").exists()
+    assert "an older drydock" not in (hosted.root / files[1]).read_text()
     capsys.readouterr()
     upgrade_rows(hosted.project, ProjectUpgradeOptions())
     assert capsys.readouterr().out == f"drydock 0.2.0 changes nothing in {ROW}\n"
