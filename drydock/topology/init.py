@@ -8,19 +8,23 @@ import socket
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import NamedTuple
 
 import yaml
 
+from drydock.config.strict_yaml import YamlDocument
 from drydock.config.validation import make_record
 from drydock.core.console import log, spell_commands
-from drydock.core.errors import InputError, suggest_nearest
+from drydock.core.errors import HostError, InputError, suggest_nearest
 from drydock.core.files import parse_any_json, read_bounded
 from drydock.core.project import Project
 from drydock.model.record import IDENTIFIER_AT_MOST
 from drydock.run import auto
-from drydock.topology.topology_arguments import explain_bad_address, is_ip
-from drydock.topology.topology_file import HOST_AT_MOST, explain_unreadable_host
-from drydock.topology.topology_records import Topology
+from drydock.run.entrypoint import DoesNotFitError
+from drydock.topology.planned_file import plan_read_topology
+from drydock.topology.topology_arguments import describe_split, explain_bad_address, is_ip
+from drydock.topology.topology_file import HOST_AT_MOST, Read, explain_unreadable_host
+from drydock.topology.topology_records import Group, Node, Topology
 
 HOST_FILE = "host.json"
 _HEAD = """\
@@ -28,6 +32,7 @@ _HEAD = """\
 """
 SHAPES: Mapping[str, tuple[int, int]] = {"1p1d": (1, 1), "2p1d": (2, 1)}
 """Shape → servers that compute prompts, and that compute answers."""
+_WRITTEN = {"name", "role", "replicas", "nodes"}
 _HINT = "on each node: docker run … IMAGE facts --record /cache/host.json"
 
 
@@ -73,18 +78,80 @@ def _make_node_name(path: Path) -> str:
     return re.sub(r"[^a-z0-9.-]+", "-", text.lower()).strip("-.")[:IDENTIFIER_AT_MOST].strip("-.") or "node"
 
 
-def make_shape_groups(shape: str, nodes: int) -> list[dict[str, object]]:
-    """Return the groups of a shape, each server on a node; all servers are alike without one. Raises InputError."""
+class Split(NamedTuple):
+    """How servers are spread over the nodes."""
+
+    groups: tuple[Group, ...]
+    remarks: tuple[str, ...] = ()
+    """What fits and what does not, or why the plan was not asked; empty if no model is named."""
+
+
+def make_shape_groups(shape: str, nodes: int, span: int = 1) -> tuple[Group, ...]:
+    """Return the groups of a shape, each server on `span` nodes; all servers are alike without a shape.
+
+    Raises InputError for an unknown shape, and for fewer nodes than its servers take.
+    """
     if not shape:
-        return [{"name": "serve", "role": "serve", "replicas": nodes, "nodes": 1}]
+        return (Group(name="serve", replicas=nodes // span, nodes=span),)
     if shape not in SHAPES:
         raise InputError(f"--shape {shape}: unknown", hint=suggest_nearest(shape, SHAPES))
     prefills, decodes = SHAPES[shape]
-    if nodes < prefills + decodes:
-        text = f"--shape {shape}: found {nodes} recorded hosts, expected {prefills + decodes}, one for each server"
-        raise InputError(text, hint=_HINT)
-    roles = {"prefill": prefills, "decode": decodes}
-    return [{"name": role, "role": role, "replicas": count, "nodes": 1} for role, count in roles.items()]
+    if nodes < (prefills + decodes) * span:
+        expected = f"expected {(prefills + decodes) * span}, {'one' if span == 1 else span} for each server"
+        raise InputError(f"--shape {shape}: found {nodes} recorded hosts, {expected}", hint=_HINT)
+    return (
+        Group(name="prefill", role="prefill", replicas=prefills, nodes=span),
+        Group(name="decode", role="decode", replicas=decodes, nodes=span),
+    )
+
+
+def choose_split(project: Project, topology: Topology, hosts: Mapping[str, Path], shape: str) -> Split:
+    """Return the groups whose servers have the fewest nodes on which the model fits, as `topology plan` decides it.
+
+    `topology` has one node for each server; `hosts` are the recorded hosts of its nodes. If the plan cannot be asked,
+    such as for a model that this machine cannot read, the groups stay, and the remark says why. Raises DoesNotFitError
+    if no number of nodes is enough.
+    """
+    count = len(topology.nodes)
+    servers = sum(group.replicas for group in topology.groups) if shape else 1
+    spans = [span for span in (1, 2, 4, 8, 16) if span * servers <= count]
+    asked = topology.model_copy(update={"nodes": _number_addresses(topology.nodes)})
+    chosen: tuple[Group, ...] = ()
+    remarks: list[str] = []
+    problem: DoesNotFitError | None = None
+    for span in spans:
+        groups = make_shape_groups(shape, count, span)
+        try:
+            argv = _plan_first_command(project, asked.model_copy(update={"groups": groups}), hosts)
+        except DoesNotFitError as error:
+            problem = problem or error
+            remarks.append(f"too small: {_describe_groups(groups)}")
+        except (InputError, HostError) as error:
+            if not problem and not chosen:
+                why = " ".join(error.problems[0].split())  # a comment is a line
+                return Split(topology.groups, (f"whether the model fits was not asked: {why}",))
+            break  # the image serves on fewer nodes only
+        else:
+            remarks.append(f"{'fits too' if chosen else 'fits'}: {_describe_groups(groups)} ({describe_split(argv)})")
+            chosen = chosen or groups
+    if problem and not chosen:
+        raise DoesNotFitError(*problem.problems, hint=f"{problem.hint}; nothing was written")
+    return Split(chosen, tuple(remarks))
+
+
+def _number_addresses(nodes: Iterable[Node]) -> tuple[Node, ...]:
+    """Return nodes with imagined addresses (RFC 5737), so that a plan can be asked before names have an address."""
+    return tuple(node.model_copy(update={"address": f"192.0.2.{place % 254 + 1}"}) for place, node in enumerate(nodes))
+
+
+def _plan_first_command(project: Project, topology: Topology, hosts: Mapping[str, Path]) -> tuple[str, ...]:
+    """Return the command of the first rank. Raises what planning raises."""
+    read = Read(topology, YamlDocument("", {}, {}), dict(hosts))
+    return plan_read_topology(project, read).replicas[0].ranks[0].argv
+
+
+def _describe_groups(groups: Iterable[Group]) -> str:
+    return " and ".join(f"{group.name} {{replicas: {group.replicas}, nodes: {group.nodes}}}" for group in groups)
 
 
 def order_hosts(names: Iterable[str], shape: str) -> list[str]:
@@ -138,9 +205,7 @@ def _resolve_host_address(name: str) -> str:
     return usable[0] if len(addresses) == len(usable) == 1 else name
 
 
-def format_topology(
-    nodes: Sequence[Mapping[str, str]], groups: Sequence[Mapping[str, object]], model: str, target: str
-) -> str:
+def format_topology(nodes: Sequence[Mapping[str, str]], split: Split, model: str, target: str) -> str:
     """Return a topology with its router on the first node."""
     lines = [
         spell_commands(_HEAD),
@@ -152,7 +217,8 @@ def format_topology(
         "nodes: # address: where other nodes reach it, best an IP address\n",
         *(f"  - {_format_flow_mapping(node)}\n" for node in nodes),
         "groups: # role serve, prefill or decode; nodes: of one replica\n",
-        *(f"  - {_format_flow_mapping(group)}\n" for group in groups),
+        *(f"  - {_format_flow_mapping(group.model_dump(include=_WRITTEN))}\n" for group in split.groups),
+        *(f"  # {remark}\n" for remark in split.remarks),
         f"router: {_format_flow_mapping({'node': nodes[0]['name'], 'port': 30000})}\n",
         "goals: {} # input: [16, 4000], output: [16, 500], concurrency: 32, optimize: throughput\n",
     ]
@@ -167,9 +233,14 @@ def _format_commented_line(value: Mapping[str, object], remark: str) -> str:
     return f"{yaml.safe_dump(value, width=1000).strip()} # {remark}\n"
 
 
+def make_topology(name: str, text: str) -> Topology:
+    """Return what a text says. Raises InputError if it would not be read as a topology."""
+    return make_record(Topology, name, yaml.safe_load(text))
+
+
 def write_topology(path: Path, text: str) -> None:
     """Write a new topology. Raises InputError if there is a file, or if the text would not be read as a topology."""
-    make_record(Topology, str(path), yaml.safe_load(text))
+    make_topology(str(path), text)
     try:
         with path.open("x", encoding="utf-8") as file:
             file.write(text)

@@ -13,7 +13,7 @@ from drydock.model.variant import Variant
 from drydock.run.container import is_local
 from drydock.topology.entrypoint_client import Entrypoint, model_folder
 from drydock.topology.plan_model import TopologyPlan, read_plan
-from drydock.topology.topology_file import read_topology
+from drydock.topology.topology_file import Read, read_topology
 from drydock.topology.topology_plan import Images, plan_topology
 from drydock.topology.topology_records import Topology
 
@@ -28,7 +28,11 @@ def plan_topology_file(project: Project, file: Path, model: str = "", target: st
             text = f"{file}: a plan has its model and its variant; --model and --target are for a topology.yaml"
             raise InputError(text, hint="leave them out, or plan the topology.yaml again")
         return read_plan(file)
-    read = read_topology(file)
+    return plan_read_topology(project, read_topology(file), model, target)
+
+
+def plan_read_topology(project: Project, read: Read, model: str = "", target: str = "") -> TopologyPlan:
+    """Return the plan of a topology that was read or made. Raises InputError and HostError."""
     variant, image = _choose_image(project, read.topology, target)
     with model_folder(read.topology.model, model) as (folder, hub):
         images = Images(image, _choose_router_image(project, read.topology))

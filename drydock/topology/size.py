@@ -30,6 +30,7 @@ from drydock.model.checks import Findings, list_findings_about
 from drydock.model.variant import Variant
 from drydock.run import auto, entrypoint
 from drydock.topology.init import find_hosts
+from drydock.topology.topology_arguments import describe_split, read_flag_number
 from entrypoints.core.parse import format_id_list
 
 HOSTS = ROOT / "tests" / "hosts"
@@ -40,8 +41,7 @@ COUNTS = (1, 2, 4, 8, 16)
 """Equal machines that are tried for one server."""
 _ADDRESS = "192.0.2.1"
 """Of the first of several machines, which are imagined: from the range for documentation, RFC 5737."""
-_SPLIT = {"--tensor-parallel-size": "tp", "--pipeline-parallel-size": "pp", "--data-parallel-size": "dp"}
-_EXPERTS, _SEQUENCES, _LENGTH = "--enable-expert-parallel", "--max-num-seqs", "--max-model-len"
+_ENGINES, _SEQUENCES, _LENGTH = "--data-parallel-size", "--max-num-seqs", "--max-model-len"
 MEMORY, SPLIT, RULE = "memory", "split", "rule"
 """What limits a length or a number of requests: the devices' memory; devices that no split uses; a number that the
 model's own length does not give, such as --max-num-seqs."""
@@ -223,12 +223,10 @@ def _find_larger(fewest: Capacity, ask: Ask, findings: Findings) -> str:
 def _make_capacity(empty: Capacity, plan: Mapping[str, Any], hosts: int, of_clients: Collection[str]) -> Capacity:
     """Return how `hosts` machines serve by this plan. That a server has no key says nothing of a machine."""
     argv, uses = plan["argv"], plan["uses"]
-    values = {flag: _read_flag_value(argv, flag) for flag in _SPLIT}
-    parts = [f"{short}{values[flag]}" for flag, short in _SPLIT.items() if values[flag] > 1]
-    engines = values["--data-parallel-size"]
+    engines = read_flag_number(argv, _ENGINES)
     length, tokens = (uses[0]["length"], uses[0]["tokens"]) if uses else (0, 0)
     requests = tokens // length if length else 0
-    most = _read_flag_value(argv, _SEQUENCES) if _SEQUENCES in argv else requests
+    most = read_flag_number(argv, _SEQUENCES) if _SEQUENCES in argv else requests
     serving = len({use["number"] for use in uses})
     servers = empty.device_count // serving if hosts == 1 and 0 < serving < empty.device_count else 1
     wrong = [
@@ -240,7 +238,7 @@ def _make_capacity(empty: Capacity, plan: Mapping[str, Any], hosts: int, of_clie
     reasons = {reason["setting"]: reason["because"] for reason in plan["reasons"]}
     return empty._replace(
         hosts=hosts,
-        split=" ".join([*parts, *(["ep"] if _EXPERTS in argv else [])]) or "tp1",
+        split=describe_split(argv),
         why=_explain_split(reasons, hosts),
         length=length,
         length_limit=_find_length_limit(reasons, requests) if length else "",
@@ -266,10 +264,6 @@ def _find_length_limit(reasons: Mapping[str, str], requests: int) -> str:
     if because.startswith(_OWN_LENGTH):
         return ""
     return MEMORY if requests == 1 else RULE
-
-
-def _read_flag_value(argv: Sequence[str], flag: str) -> int:
-    return int(argv[argv.index(flag) + 1]) if flag in argv else 1
 
 
 def describe_devices(facts: Mapping[str, Any]) -> str:

@@ -16,6 +16,7 @@ from drydock.topology.ports import HIGHEST
 from drydock.topology.topology_records import Goals, Group
 
 DEVICES = "--devices"
+_PARALLEL = {"--tensor-parallel-size": "tp", "--pipeline-parallel-size": "pp", "--data-parallel-size": "dp"}
 INTENTS = {"input": "--input-range", "output": "--output-range"}
 
 _NAME = re.compile(
@@ -123,3 +124,15 @@ def _find_group_flag(group: Group, name: str) -> str | None:
         if flag.replace("_", "-") == name:
             last_value = value if equals else "".join(group.flags[index + 1 : index + 2])
     return last_value
+
+
+def describe_split(argv: Sequence[str]) -> str:
+    """Return the parallelism of a command in short: `tp8 pp2`, with `ep` if each rank has whole experts."""
+    sizes = {short: read_flag_number(argv, flag) for flag, short in _PARALLEL.items()}
+    parts = [f"{short}{size}" for short, size in sizes.items() if size > 1]
+    return " ".join([*parts, *(["ep"] if "--enable-expert-parallel" in argv else [])]) or "tp1"
+
+
+def read_flag_number(argv: Sequence[str], flag: str) -> int:
+    """Return the number after a flag of a planned command; 1 without the flag."""
+    return int(argv[argv.index(flag) + 1]) if flag in argv else 1

@@ -7,6 +7,7 @@ for each group tells the parallelism, on which ports and connectors depend; a se
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
@@ -122,8 +123,18 @@ def _ask_rank_plan(ask: Ask, context: ranks.Context, placement: Placement, rank:
         return ask.plan(_make_rank_question(context, placement, rank))
     except (InputError, HostError) as error:
         where = f"group {placement.group.name}: "
-        hint = error.hint.replace("--model-config FILE", "--model FOLDER")  # that is this task's option for it
+        hint = _translate_hint(error.hint)
         raise type(error)(where + error.problems[0], *error.problems[1:], hint=hint) from error
+
+
+def _translate_hint(hint: str) -> str:
+    """Return a hint of the entrypoint's `plan` in the words of this verb and of topology.yaml."""
+    hint = hint.replace("--model-config FILE", "--model FOLDER")
+    hint = re.sub(r"--nnodes (\d+)", r"`nodes: \1` in the group", hint).replace("--nnodes", "`nodes`")
+    return f"{hint}; other flags go into the group's `flags`" if _FLAG.search(hint) else hint
+
+
+_FLAG = re.compile(r"(?<![\w-])--(?!model FOLDER)[a-z]")
 
 
 def _make_rank_question(context: ranks.Context, placement: Placement, rank: int) -> Asked:

@@ -28,21 +28,26 @@ class TopologyInitOptions(VerbOptions):
 
 @Verb
 def init_topology(options: TopologyInitOptions) -> None:
-    """Write a topology.yaml for several machines, from their recorded hosts."""
+    """Write a topology.yaml for several machines, from their recorded hosts. The plan says which split fits."""
     from drydock.config.matrix import find_variant, read_matrix
     from drydock.run.container import check_bucket
     from drydock.topology import init
 
     check_bucket(options.model, "--model ")
     recorded_hosts, output = init.find_hosts(Path(options.root)), Path(options.output)
-    groups = init.make_shape_groups(options.shape, len(recorded_hosts))
+    split = init.Split(init.make_shape_groups(options.shape, len(recorded_hosts)))
     if options.target:
         target = find_variant(read_matrix(here()), options.target).id
     else:
         target = init.choose_fitting_variant(here(), recorded_hosts)
     hosts_in_order = {name: recorded_hosts[name] for name in init.order_hosts(recorded_hosts, options.shape)}
     nodes = init.make_topology_nodes(hosts_in_order, output.absolute().parent)
-    init.write_topology(output, init.format_topology(nodes, groups, options.model, target))
+    if options.model:
+        topology = init.make_topology(str(output), init.format_topology(nodes, split, options.model, target))
+        split = init.choose_split(here(), topology, hosts_in_order, options.shape)
+    init.write_topology(output, init.format_topology(nodes, split, options.model, target))
+    for remark in split.remarks:
+        log(f"{output}: {remark}")
     if named_nodes := init.find_named_addresses(nodes, options.shape):
         log(
             f"{output}: write the IPv4 address of {', '.join(named_nodes)}: `topology plan` refuses a name with --shape"

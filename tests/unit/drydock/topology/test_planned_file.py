@@ -13,6 +13,7 @@ from drydock.config.topology_finding_file import read_topology_findings
 from drydock.core.errors import InputError
 from drydock.core.files import format_json
 from drydock.model.record import dump_record
+from drydock.run.entrypoint import DoesNotFitError
 from drydock.topology import init, planned_file, topology_plan_text
 from drydock.topology.plan_model import PLAN_AT_MOST
 from drydock.topology.topology_file import HOST_AT_MOST, read_topology
@@ -77,6 +78,45 @@ def test_init_writes_groups_of_a_shape(tmp_path: Path) -> None:
         init_topology(hosts, tmp_path / "other.yaml", "m", "cpu", "3p1d")
     with pytest.raises(InputError, match="--shape 2p1d: found 1 recorded hosts, expected 3"):
         init_topology(_hosts(tmp_path / "few", "a.json"), tmp_path / "other.yaml", "m", "cpu", "2p1d")
+
+
+@pytest.mark.parametrize(
+    ("model", "shape", "replicas_and_nodes", "remarks"),
+    [
+        ("deepseek-ai/DeepSeek-V3", "", [(2, 2)], ["too small: serve {replicas: 4, nodes: 1}", "fits: ", "fits too: "]),
+        ("Qwen/Qwen3-8B", "", [(4, 1)], ["fits: serve {replicas: 4, nodes: 1} (dp8)", "fits too: ", "fits too: "]),
+        ("deepseek-ai/DeepSeek-V3", "1p1d", [(1, 2), (1, 2)], ["too small: prefill", "fits: prefill"]),
+    ],
+    ids=["large", "small", "prefill-and-decode"],
+)
+def test_init_writes_servers_of_as_many_machines_as_the_model_needs(
+    tmp_path: Path, model: str, shape: str, replicas_and_nodes: list[tuple[int, int]], remarks: list[str]
+) -> None:
+    output = tmp_path / "topology.yaml"
+    hosts = _hosts(tmp_path, "a.json", "b.json", "c.json", "d.json", host="cuda-h100-8x")
+    init_topology(hosts, output, model, "cuda", shape)
+    groups = read_topology(output).topology.groups
+    assert [(group.replicas, group.nodes) for group in groups] == replicas_and_nodes
+    written = [line.strip(" #") for line in output.read_text().splitlines() if line.startswith("  # ")]
+    assert [line.startswith(remark) for line, remark in zip(written, remarks, strict=True)] == [True] * len(remarks)
+
+
+def test_init_writes_nothing_for_a_model_that_fits_no_number_of_the_machines(tmp_path: Path) -> None:
+    output = tmp_path / "topology.yaml"
+    hosts = _hosts(tmp_path, "a.json", host="cuda-h100-8x")
+    with pytest.raises(DoesNotFitError) as caught:
+        init_topology(hosts, output, "deepseek-ai/DeepSeek-V3", "cuda")
+    assert caught.value.hint.startswith("`nodes: 2` in the group fits: -tp 8 -pp 2")
+    assert "--nnodes" not in caught.value.hint
+    assert not output.exists()
+
+
+def test_init_says_that_a_model_was_not_asked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    output = tmp_path / "topology.yaml"
+    init_topology(_hosts(tmp_path, "a.json", "b.json"), output, "/models/m", "cpu")
+    text = "whether the model fits was not asked: model /models/m: no such folder on this machine"
+    assert text in output.read_text()
+    assert text in capsys.readouterr().err
 
 
 def test_init_overwrites_nothing(tmp_path: Path) -> None:
