@@ -36,6 +36,9 @@ from entrypoints.checks.findings import MACHINE_FACTS
 WITHOUT_IMAGE = ("plan", "check", "facts", "explain", "version", "help")
 """Verbs that need nothing of the image but its profile."""
 
+_READS_HOST = ("plan", "check", "facts")
+"""Those of them that take --root; entrypoints/request/arguments.py refuses it for others."""
+
 PROFILE = "DRYDOCK_PROFILE"
 """Variable with the path of the image's profile."""
 
@@ -176,10 +179,13 @@ def check_verb(target: str, words: Sequence[str]) -> None:
 
 
 def with_root(words: Sequence[str], root: str) -> tuple[str, ...]:
-    """Return the entrypoint's words with a --root that was given before them. Raises InputError if both give one."""
+    """Return the entrypoint's words with a --root that was given before them, for a verb that reads a host.
+
+    For another, such as explain, the host only chooses the row. Raises InputError if --root is given twice.
+    """
     if root and recorded_host(words):
         raise InputError("--root is given twice: before and after --", hint="write --root VALUE once")
-    return (*words, "--root", root) if root else (*words,)
+    return (*words, "--root", root) if root and words[:1] and words[0] in _READS_HOST else (*words,)
 
 
 def recorded_host(words: Sequence[str]) -> str:

@@ -40,7 +40,8 @@ def exec_image_verb(options: PlannedRowOptions, *words: str) -> None:
     from drydock.inputs import model_images
     from drydock.run import auto, entrypoint
 
-    words = model_images.replace_model_address(entrypoint.with_root((*words, *after_dashes()), options.root))
+    words = model_images.replace_model_address((*words, *after_dashes()))
     entrypoint.check_verb(options.target, words)
-    variant = auto.resolve_target(here(), options.target, entrypoint.recorded_host(words))
+    variant = auto.resolve_target(here(), options.target, options.root or entrypoint.recorded_host(words))
+    words = entrypoint.with_root(words, options.root)
     entrypoint.exec_entrypoint(here(), variant, words, options.env)

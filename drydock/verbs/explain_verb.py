@@ -13,6 +13,8 @@ class ExplainOptions(PlannedRowOptions):
     """row, alias or accelerator; auto: what fits this machine's devices and driver [default: auto]"""
     text: tuple[str, ...] = ()
     """a line of a log, an exit code, an id of a finding, or files; without --text, all words that follow"""
+    root: str = ""
+    """recorded host instead of this machine, by which auto chooses"""
     WORDS = ("text",)
     TAKES_ALL_WORDS = True
 

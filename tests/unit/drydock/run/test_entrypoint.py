@@ -10,6 +10,7 @@ import pytest
 from drydock.config.matrix import find_variant, read_matrix
 from drydock.config.project_choice import DRYDOCK
 from drydock.core.errors import HostError, InputError
+from drydock.core.paths import ROOT
 from drydock.run.entrypoint import compare_plans, describe_unchecked, exec_entrypoint, with_root
 from tests.support import terminal
 from tests.support.hosts.trees import HOSTS
@@ -20,6 +21,27 @@ def test_a_root_before_the_dashes_is_the_entrypoints() -> None:
     assert with_root(("check",), "") == ("check",)
     with pytest.raises(InputError, match="--root is given twice"):
         with_root(("check", "--root", "a"), "b")
+
+
+@pytest.mark.parametrize("words", [("explain", "ERROR 137"), ("version",), ("help",), ("--help",)])
+def test_a_verb_that_reads_no_host_takes_the_row_of_a_recorded_one(
+    words: tuple[str, ...], capfd: pytest.CaptureFixture[str]
+) -> None:
+    options = {"root": str(HOSTS / "habana-gaudi3-8x")}
+    subprocess.run([sys.executable, "-c", CALL, json.dumps([options, words])], check=False, cwd=ROOT)
+
+    out, err = capfd.readouterr()
+    assert "(habana)" in err
+    assert "--root" not in err
+    assert out
+
+
+CALL = """
+import json, sys
+from drydock.verbs import entrypoint_verb
+options, words = json.loads(sys.argv[1])
+entrypoint_verb.exec_image_verb(entrypoint_verb.PlannedRowOptions(target="auto", **options), *words)
+"""
 
 
 def test_the_plans_of_two_machine_types_are_compared_with_the_row_of_each() -> None:
