@@ -36,7 +36,7 @@ from drydock.core.http import TransientRequestError
 from drydock.core.paths import cache_home
 from drydock.core.project import Project
 from drydock.core.threads import start_daemon
-from drydock.engine import daemon
+from drydock.engine import daemon, debian
 from drydock.inputs import debs, git, hub, image_digests
 from drydock.inputs.downloads import request_options
 from drydock.inputs.indexes import Indexes, make_index_access, page_of, pips_default, read_indexes
@@ -143,7 +143,8 @@ def list_machine_questions(pins: LockedPlatform | None, env: Mapping[str, str]) 
 def _check_engine() -> str:
     engine = daemon.find_engine()
     if not engine:
-        raise EngineError("no Docker engine answers", hint="`./inv engine` starts one, or installs it on Debian")
+        hint = debian.explain_engine_setup(is_installed=bool(daemon.find_dockerd()))
+        raise EngineError("no Docker engine answers", hint=hint)
     return "; ".join((f"Docker {engine.version}, buildx {engine.buildx}, BuildKit {engine.buildkit}", *engine.limits))
 
 

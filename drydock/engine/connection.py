@@ -21,6 +21,7 @@ from docker.tls import TLSConfig
 
 from drydock.core.errors import EngineError
 from drydock.core.network_settings import is_loopback
+from drydock.engine import debian
 
 HOST, CONTEXT = "DOCKER_HOST", "DOCKER_CONTEXT"
 DEFAULT = "default"
@@ -73,7 +74,7 @@ def read_context(name: str) -> Endpoint:
         folder = Path(context["Storage"]["TLSPath"], "docker") if has_certificates else None
         return Endpoint(str(endpoint["Host"]), folder, not endpoint.get("SkipTLSVerify", False))
     except FileNotFoundError as error:
-        raise EngineError("docker: not found on PATH", hint="./inv engine") from error
+        raise EngineError("docker: not found on PATH", hint=debian.explain_engine_setup()) from error
     except (ValueError, LookupError, TypeError) as error:
         raise EngineError(f"docker context {name}: it names no engine: {error}", hint=hint) from error
 

@@ -40,7 +40,7 @@ SETTINGS = {**SNAPSHOTTER, "builder": {"gc": {"enabled": True, "policy": [KEEP_L
 drops, after each build, the layers that the next one needs (https://docs.docker.com/build/cache/garbage-collection/)."""
 SETUP_HINT = (
     "install Docker Engine 25 or newer with buildx 0.13 or newer, and enable its containerd image store: "
-    f'add {{"features": {{"containerd-snapshotter": true}}}} to {DAEMON_CONFIG}, then restart the engine'
+    f"{debian.IMAGE_STORE}, then restart the engine"
 )
 
 PLATFORM_HINT = (
@@ -70,7 +70,7 @@ def run_docker(argv: Sequence[str], *, env: Mapping[str, str] | None = None, cwd
     try:
         result = subprocess.run(argv, capture_output=True, text=True, check=False, env=env, cwd=cwd)
     except FileNotFoundError as error:
-        raise EngineError(f"{argv[0]}: not found on PATH", hint="./inv engine") from error
+        raise EngineError(f"{argv[0]}: not found on PATH", hint=debian.explain_engine_setup()) from error
     if result.returncode:
         raise EngineError(f"{' '.join(argv)}: exit {result.returncode}: {_find_last_line(result.stderr)}")
     return result.stdout
@@ -199,9 +199,9 @@ def ensure_engine(*, install: bool = True) -> Engine:
         if engine:
             return engine
         _refuse_named_engine()
-        if not _find_dockerd() or not shutil.which("docker") or not _buildx_version():
+        if not find_dockerd() or not shutil.which("docker") or not _buildx_version():
             if not install:
-                raise EngineError("no Docker engine is installed", hint="run `./inv engine` once with a network")
+                raise EngineError("no Docker engine is installed", hint=debian.explain_engine_setup())
             _install_engine()
         return _start_engine()
 
@@ -282,7 +282,7 @@ def _refuse_named_engine() -> None:
 
 def _install_engine() -> None:
     if os.geteuid() != 0 or not debian.is_debian():
-        raise EngineError("no Docker engine is running or installed", hint=SETUP_HINT)
+        raise EngineError("no Docker engine is running or installed", hint=debian.explain_engine_setup())
     packages = ("docker.io", "docker-cli", "docker-buildx", "containerd")
     with restore_files((DAEMON_CONFIG,)):
         if not DAEMON_CONFIG.exists():
@@ -293,7 +293,7 @@ def _install_engine() -> None:
 
 def _start_engine() -> Engine:
     if os.geteuid() != 0:
-        raise EngineError("no Docker engine is running", hint="as root: `systemctl start docker`, or `./inv engine`")
+        raise EngineError("no Docker engine is running", hint=debian.explain_engine_setup(is_installed=True))
     state = _state_folder()
     state.mkdir(parents=True, exist_ok=True)
     command = ["dockerd", "--pidfile", str(state / "dockerd.pid")]
@@ -315,7 +315,7 @@ def _start_engine() -> Engine:
     return engine.model_copy(update={"started": True})
 
 
-def _find_dockerd() -> str | None:
+def find_dockerd() -> str | None:
     """Return the path of dockerd. Ordinary users do not have its folder, /usr/sbin, in PATH."""
     return shutil.which("dockerd", path=f"{os.environ.get('PATH', os.defpath)}:/usr/local/sbin:/usr/sbin")
 

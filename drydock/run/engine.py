@@ -20,7 +20,7 @@ from drydock.build import checkouts
 from drydock.build.build_job import ARCHITECTURES, STAND_IN
 from drydock.core.errors import DrydockError, EngineError, HostError, UntrustedError
 from drydock.core.project import Project
-from drydock.engine import daemon
+from drydock.engine import daemon, debian
 from drydock.engine.connection import connect_engine, read_engine_address, refuse_ssh
 from drydock.model.variant import Variant
 from drydock.run import entrypoint
@@ -258,7 +258,7 @@ def _run_docker(argv: Sequence[str], stdout: int = subprocess.PIPE) -> subproces
 
 
 def _no_docker(argv: Sequence[str]) -> EngineError:
-    return EngineError(f"{argv[0]}: not found on PATH", hint="run `./inv engine`")
+    return EngineError(f"{argv[0]}: not found on PATH", hint=debian.explain_engine_setup())
 
 
 def _to_stderr(data: bytes) -> None:

@@ -153,6 +153,20 @@ def test_an_environment_of_another_user_is_not_run(checkout: Path) -> None:
     assert (refused.returncode, refused.stdout) == (1, "")
     assert f"inv: error: {checkout}/.venv: uid 65534 owns it" in refused.stderr
     assert f"remove {checkout}/.venv" in refused.stderr
+    assert "SUDO_UID=65534 ./inv …" in refused.stderr
+
+
+@pytest.mark.parametrize(("uid", "docker", "is_told"), [(0, "", False), (1000, "", True), (1000, "docker", False)])
+def test_a_user_of_debian_without_docker_is_told_what_root_does(
+    uid: int, docker: str, is_told: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    release = tmp_path / "os-release"
+    release.write_text("NAME=x\nID=debian\n")
+    module = runpy.run_path(str(ROOT / "inv"))
+    monkeypatch.setitem(module["lacks_engine"].__globals__, "OS_RELEASE", release)
+    monkeypatch.setattr("os.geteuid", lambda: uid)
+    monkeypatch.setattr("shutil.which", lambda _: docker or None)
+    assert module["lacks_engine"]() is is_told
 
 
 def test_the_tab_key_creates_no_environment(checkout: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import stat
 from pathlib import Path
 
@@ -20,8 +21,10 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path, 
     source, pin, config = tmp_path / "etc/testing.sources", tmp_path / "etc/testing", tmp_path / "etc/daemon.json"
     for program, text in {
         "apt-get": f"""if [ "$1" = indextargets ]; then echo '{MIRROR}'; exit 0; fi
-            [ -e {source} ] && cat {pin} {config} > {tmp_path}/during
-            case "$2" in "$FAILS") [ ! -e {source} ] || {{ echo "E: no network" >&2; exit 100; }};; esac""",
+            copies=$(printf '%s\\n' "$@" | sed -n 's/^Dir::Etc::[A-Za-z]*=//p')
+            [ "$copies" ] && cat $(printf '%s/* ' $copies) {config} > {tmp_path}/during
+            [ -e {source} ] && touch {tmp_path}/source-during
+            case "$2" in "$FAILS") [ -z "$copies" ] || {{ echo "E: no network" >&2; exit 100; }};; esac""",
         "apt-cache": "echo '  Candidate: 20.10.24'",
     }.items():
         path = tmp_path / "bin" / program
@@ -36,6 +39,7 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path, 
     monkeypatch.setattr("os.geteuid", lambda: 0)
     pin.parent.mkdir()
     pin.write_text(EARLIER_PIN)
+    (source.parent / "third.sources").write_text("URIs: https://third.example\n")
     return source, pin, config
 
 
@@ -45,10 +49,14 @@ def test_an_installation_that_fails_leaves_the_machine_as_it_was(
 ) -> None:
     source, pin, config = files
     monkeypatch.setenv("FAILS", step)
-    with pytest.raises(EngineError, match=f"apt-get {step}.*E: no network"):
+    with pytest.raises(EngineError, match=f"apt-get {step}: exit 100: E: no network") as caught:
         daemon._install_engine()
+    assert all(text in caught.value.hint for text in ("backports", "docs.docker.com", "DOCKER_HOST"))
     during = (tmp_path / "during").read_text()
     assert "Pin-Priority: 100" in during
+    assert "Suites: testing" in during
+    assert "URIs: https://third.example" in during  # this machine's other sources stay
+    assert not (tmp_path / "source-during").exists()  # nothing is left by a process that is killed meanwhile
     assert "containerd-snapshotter" in during
     assert (source.exists(), pin.read_text(), config.exists()) == (False, EARLIER_PIN, False)
 
@@ -62,3 +70,38 @@ def test_an_installed_engine_keeps_its_source_for_upgrades(
     assert "URIs: http://deb.example.com/debian\n" in source.read_text()
     assert "release a=testing" in pin.read_text()
     assert config.exists()
+
+
+def _hint(monkeypatch: pytest.MonkeyPatch, release: dict[str, str], uid: int, environment: Path) -> str:
+    """Return the hint for a user without an engine on a system."""
+    monkeypatch.setattr("platform.freedesktop_os_release", lambda: release)
+    monkeypatch.setattr(debian, "is_debian", lambda: release.get("ID") == "debian")
+    monkeypatch.setattr("os.geteuid", lambda: uid)
+    return debian.explain_engine_setup(environment)
+
+
+@pytest.mark.parametrize(
+    ("release", "command"),
+    [
+        ({"ID": "debian"}, "as root: `./inv engine`, then `usermod --append --groups docker 54321`"),
+        ({"ID": "ubuntu", "ID_LIKE": "debian"}, "install docker.io and docker-buildx ("),
+        ({"ID": "linuxmint", "ID_LIKE": "ubuntu debian"}, "install docker.io and docker-buildx ("),
+        ({"ID": "fedora"}, "install moby-engine and docker-buildx ("),
+        ({"ID": "rocky", "ID_LIKE": "rhel centos fedora"}, "https://docs.docker.com/engine/install/"),
+        ({}, "https://docs.docker.com/engine/install/"),
+    ],
+    ids=["debian", "ubuntu", "mint", "fedora", "rocky", "unknown"],
+)
+def test_a_user_without_an_engine_is_told_what_root_does(
+    release: dict[str, str], command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hint = _hint(monkeypatch, release, 54321, tmp_path / "absent")
+    assert command in hint
+    assert "usermod --append --groups docker 54321" in hint
+
+
+def test_root_is_told_how_to_run_what_the_user_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shutil.which", lambda _: None)
+    monkeypatch.setattr(Path, "stat", lambda *_, **__: os.stat_result((0o40755, 0, 0, 1, 1000, 0, 0, 0, 0, 0)))
+    assert "as root: `SUDO_UID=1000 ./inv engine`" in _hint(monkeypatch, {"ID": "debian"}, 1000, tmp_path)
+    assert "as root: `./inv engine`" in _hint(monkeypatch, {"ID": "debian"}, 1001, tmp_path)
