@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import io
+import math
 import os
 import re
 import textwrap
@@ -32,6 +33,7 @@ from drydock.run import auto, entrypoint
 from drydock.topology.init import find_hosts
 from drydock.topology.topology_arguments import describe_split, read_flag_number
 from entrypoints.core.parse import format_id_list
+from entrypoints.core.text import format_count
 
 HOSTS = ROOT / "tests" / "hosts"
 """Recorded hosts that come with drydock, each in a folder ACCELERATOR-MACHINE."""
@@ -97,6 +99,12 @@ class Capacity(NamedTuple):
     """Such servers that the machine's devices are enough for."""
     larger: str = ""
     """The next larger choice: more servers on the machine, or more machines, with the requests; empty for none."""
+    asked: int = 0
+    """Requests at a time that are needed; 0 if nobody says so."""
+    needed_servers: int = 0
+    """Such servers that answer these; 0 if nobody asks, or if only vLLM knows."""
+    needed_machines: int = 0
+    """Machines of these servers."""
     in_use: tuple[int, ...] = ()
     """Devices that were not healthy or free when the machine was recorded; it is planned as if they were."""
 
@@ -129,9 +137,12 @@ def read_rows_of_hosts() -> Mapping[str, Mapping[str, str]]:
 
 
 def size_machines(
-    project: Project, model: str, machines: Iterable[Recorded], words: Sequence[str] = ()
+    project: Project, model: str, machines: Iterable[Recorded], words: Sequence[str] = (), requests: int = 0
 ) -> list[Capacity]:
-    """Return how each machine serves a model; `words` are more flags of `plan`. Raises InputError and HostError."""
+    """Return how each machine serves a model; `words` are more flags of `plan`, `requests` are needed at a time.
+
+    Raises InputError and HostError.
+    """
     plan_words = model_images.replace_model_address(("--model", model, *words))
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         rows = [*pool.map(lambda machine: _size_machine(project, machine, plan_words), machines)]
@@ -139,15 +150,29 @@ def size_machines(
     for because, count in reasons.most_common(1):
         if not any(row.hosts for row in rows) and count > len(rows) // 2:
             raise InputError(because, hint="name the folder with the model's config.json instead of its hub id")
-    return sorted(rows, key=_order_by_cost)
+    return sorted((count_servers(row, requests) for row in rows), key=_order_by_cost)
 
 
-def _order_by_cost(row: Capacity) -> tuple[bool, int, bool, int, int, str]:
-    """Return the order in which a buyer looks: the fewest machines, the fewest devices, then most requests.
+def count_servers(row: Capacity, requests: int) -> Capacity:
+    """Return a row with the servers, and their machines, that answer so many requests of its length at a time."""
+    row = row._replace(asked=requests)
+    if not (requests and row.hosts and row.requests):
+        return row
+    servers = math.ceil(requests / row.requests)
+    return row._replace(needed_servers=servers, needed_machines=math.ceil(servers / row.servers) * row.hosts)
+
+
+def _order_by_cost(row: Capacity) -> tuple[Any, ...]:
+    """Return the order in which a buyer looks: what one server answers, the fewest machines and devices, most requests.
 
     A machine without devices computes on its processors, which is slower: it comes after the others.
     """
-    return (not row.hosts, row.hosts, not row.device_count, row.device_count, -row.requests, row.machine)
+    is_enough = not row.asked or row.needed_servers == 1
+    machines = row.needed_machines or row.hosts
+    return (
+        *(not row.hosts, not is_enough, bool(row.asked) and not row.needed_servers, machines),
+        *(not row.device_count, row.device_count, -row.requests, row.machine),
+    )
 
 
 def _size_machine(project: Project, machine: Recorded, words: Sequence[str]) -> Capacity:
@@ -278,22 +303,33 @@ def describe_devices(facts: Mapping[str, Any]) -> str:
 
 # --- what is printed ------------------------------------------------------------------------------------------------
 
-COLUMNS = ("machine", "hosts", "split", "longest", "requests", "KV tokens", "next larger", "worst finding")
-_LEFT = ("machine", "split", "next larger", "worst finding")
+_LARGER = "next larger"
+COLUMNS = ("machine", "hosts", "split", "longest", "requests", "KV tokens", _LARGER, "worst finding")
+_RIGHT = ("hosts", "longest", "requests", "KV tokens")
+_MORE = "*"
+"""Marks a row whose one server does not answer what is asked for."""
+
+
+def list_columns(capacities: Sequence[Capacity]) -> tuple[str, ...]:
+    """Return the names of the columns: for requests that are needed, what answers them instead of what is larger."""
+    asked = capacities[0].asked if capacities else 0
+    return tuple(f"for {asked:,}" if asked and name == _LARGER else name for name in COLUMNS)
 
 
 def format_capacities(model: str, capacities: Sequence[Capacity], columns: int) -> str:
     """Format rows as a table, then why each has its split, and why the other machines do not serve the model."""
     table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False)
-    for name in COLUMNS:
-        table.add_column(name, justify="left" if name in _LEFT else "right", no_wrap=name != "next larger")
+    for name in list_columns(capacities):
+        table.add_column(name, justify="right" if name in _RIGHT else "left", no_wrap=name in COLUMNS[:6])
     for size in capacities:
         if size.hosts:
             table.add_row(*format_capacity_cells(size))
     console = Console(width=columns, color_system=None, file=io.StringIO())
     with console.capture() as capture:
         console.print(table)
-    lines = [f"{model}: the fewest machines of each kind for one server", ""]
+    asked = capacities[0].asked if capacities else 0
+    purpose = f", and how many servers answer {format_count(asked, 'request')} at a time" if asked else ""
+    lines = [f"{model}: the fewest machines of each kind for one server{purpose}", ""]
     lines += [line.rstrip() for line in capture.get().splitlines()] if table.row_count else []
     lines += [*_explain_table(capacities, columns)] if table.row_count else []
     small = [size.machine for size in capacities if size.is_too_small]
@@ -312,6 +348,9 @@ def _explain_table(capacities: Sequence[Capacity], columns: int) -> Iterator[str
     yield ""
     text = f"planned as idle and whole. Limited by {MEMORY}; by {SPLIT}: devices stay free; by a {RULE}: the plan's own"
     yield from textwrap.wrap(f"{text} --max-model-len or --max-num-seqs. Without a word: the model's length", columns)
+    if any(size.hosts and size.asked and size.needed_servers != 1 for size in capacities):
+        text = "one server answers fewer requests of this length at a time: so many behind a router; ? is not known"
+        yield from textwrap.wrap(f"{_MORE} {text}", columns)
     in_use = [f"{size.machine} {format_id_list(size.in_use)}" for size in capacities if size.in_use and size.hosts]
     yield from textwrap.wrap(f"in use or not healthy when recorded: {'; '.join(in_use)}", columns) if in_use else ()
     yield ""
@@ -326,5 +365,16 @@ def _explain_table(capacities: Sequence[Capacity], columns: int) -> Iterator[str
 def format_capacity_cells(size: Capacity) -> tuple[str, ...]:
     """Return a row's texts, in the order of the columns. What only vLLM knows is `?`."""
     limited = ((size.length, size.length_limit), (size.requests, size.requests_limit), (size.tokens, ""))
-    numbers = (f"{number:,} {limit}".rstrip() if number else "?" for number, limit in limited)
-    return (size.machine, str(size.hosts), size.split, *numbers, size.larger, size.finding)
+    longest, requests, tokens = (f"{number:,} {limit}".rstrip() if number else "?" for number, limit in limited)
+    larger = _format_needed(size) if size.asked else size.larger
+    return (size.machine, str(size.hosts), size.split, longest, requests, tokens, larger, size.finding)
+
+
+def _format_needed(size: Capacity) -> str:
+    """Return how many servers, and machines, answer the requests that are needed; with a mark unless one does."""
+    if size.needed_servers == 1:
+        return "1 server"
+    if not size.needed_servers:
+        return f"? {_MORE}"
+    share = size.needed_machines < size.needed_servers
+    return f"{size.needed_servers} servers{f' on {size.needed_machines}' if share else ''} {_MORE}"

@@ -15,7 +15,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from drydock.topology.plan_model import Because, Rank, Replica, TopologyPlan
-from drydock.topology.size import COLUMNS, Capacity, format_capacity_cells
+from drydock.topology.size import Capacity, format_capacity_cells, list_columns
 from entrypoints.checks.findings import SEVERITIES
 from entrypoints.core.parse import format_id_list
 from entrypoints.core.records import Reason
@@ -160,7 +160,7 @@ def render_sizes_page(model: str, capacities: Sequence[Capacity]) -> str:
     body = (
         _make_template_environment()
         .get_template("sizes.html.j2")
-        .render(serving=serving, others=not_serving, columns=COLUMNS, cells=format_capacity_cells)
+        .render(serving=serving, others=not_serving, columns=list_columns(capacities), cells=format_capacity_cells)
     )
     about = (
         format_count(len(capacities), "recorded machine"),

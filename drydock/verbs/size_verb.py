@@ -7,6 +7,7 @@ from pathlib import Path
 from drydock.cli.task_helpers import after_dashes, here, terminal_columns
 from drydock.cli.verb import Verb
 from drydock.core.console import write_output
+from drydock.core.errors import InputError
 from drydock.core.files import explain_unwritable, format_json, write_atomically
 from drydock.model.shared_options import JsonOption
 
@@ -21,7 +22,9 @@ class SizeOptions(JsonOption):
     max_model_len: int = 0
     """tokens of the longest sequence, prompt and answer [default: the model's]"""
     concurrency: int = 0
-    """sequences at a time"""
+    """most sequences at a time of one server: plan's --concurrency, a cap"""
+    requests: int = 0
+    """requests at a time that are needed: how many servers answer them, first the machines of which one does"""
     html: str = ""
     """also write a page with the table to this file"""
 
@@ -37,8 +40,10 @@ def size_model(options: SizeOptions) -> None:
     from drydock.topology import topology_page
     from drydock.topology.size import format_capacities, list_recorded_machines, size_machines
 
+    if options.requests < 0:
+        raise InputError(f"--requests {options.requests}: expected the number of requests at a time, 1 or more")
     words = (*options.list_flags(), *after_dashes())
-    sizes = size_machines(here(), options.model, list_recorded_machines(here(), options.root), words)
+    sizes = size_machines(here(), options.model, list_recorded_machines(here(), options.root), words, options.requests)
     if options.html:
         with explain_unwritable(Path(options.html), "--html"):
             write_atomically(Path(options.html), topology_page.render_sizes_page(options.model, sizes))

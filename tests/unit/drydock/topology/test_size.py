@@ -128,6 +128,34 @@ def test_requests_are_no_more_than_the_server_runs_at_a_time() -> None:
     assert size.find_fewest_hosts(EMPTY, Image(limited), FINDINGS).requests == 6
 
 
+def test_requests_that_are_needed_come_before_the_size_of_a_machine() -> None:
+    answers = [
+        EMPTY._replace(machine="small", hosts=1, device_count=1, requests=30, length=8192, tokens=250_000),
+        EMPTY._replace(machine="large", hosts=1, device_count=8, requests=64, length=8192, tokens=2_000_000),
+        EMPTY._replace(machine="free", hosts=1, device_count=8, requests=20, servers=2, length=8192, tokens=160_000),
+        EMPTY._replace(machine="pair", hosts=2, device_count=8, requests=40, length=8192, tokens=350_000),
+        EMPTY._replace(machine="unknown", hosts=1, device_count=1),
+    ]
+    rows = sorted((size.count_servers(row, 64) for row in answers), key=size._order_by_cost)
+    needed = {row.machine: (row.needed_servers, row.needed_machines) for row in rows}
+    assert [*needed.items()] == [
+        ("large", (1, 1)),
+        ("free", (4, 2)),
+        ("small", (3, 3)),
+        ("pair", (2, 4)),
+        ("unknown", (0, 0)),
+    ]
+    text = size.format_capacities("m", rows, 120)
+    assert [line.split()[0] for line in text.splitlines() if line.endswith(" *") or " * " in line][:4] == [
+        *("free", "small", "pair", "unknown")
+    ]
+    assert "for 64" in text
+    assert "3 servers *" in text
+    assert "4 servers on 2 *" in text
+    page = topology_page.render_sizes_page("m", rows)
+    assert "4 servers on 2 *" in page
+
+
 def test_what_does_not_fit_one_machine_is_asked_of_more() -> None:
     image = Image(PLAN, hosts=4)
     assert size.find_fewest_hosts(EMPTY, image, FINDINGS).hosts == 4
