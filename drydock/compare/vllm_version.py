@@ -10,7 +10,7 @@ from packaging.version import InvalidVersion, Version
 
 from drydock.build.build_job import choose_platform
 from drydock.config.matrix import find_variant, read_matrix
-from drydock.core.errors import InputError, StaleError, TargetError
+from drydock.core.errors import InputError, StaleError
 from drydock.core.project import Project
 from drydock.lock import lockfile, vllm_lists
 from drydock.lock.vllm_details import VllmDetails
@@ -51,11 +51,7 @@ def find_served_version(project: Project, option: str, target: str) -> ServedVer
 
 
 def _find_row(project: Project, option: str, target: str) -> ServedVersion:
-    try:
-        variant = find_variant(read_matrix(project), target)
-    except TargetError as error:
-        problem = error.problems[0].replace("--target", option)
-        raise TargetError(problem, hint=error.hint.replace("--target", option)) from error
+    variant = find_variant(read_matrix(project), target, option)
     if not variant.serves:
         raise InputError(f"{option} {target}: {variant.id} serves no model", hint="./inv matrix lists the rows")
     lock = lockfile.read_previous(lockfile.path_of_lock(project, variant.id))

@@ -123,19 +123,33 @@ def _explain_unknown_row(name: str, matrix: Matrix) -> Problem:
     return f"{PROJECT_FILE}: rows: {text}", hint
 
 
-def find_variant(variants: Sequence[Variant], target: str) -> Variant:
-    """Return the variant that a target means: its id, an alias, or an accelerator (its default). Raises TargetError."""
+def find_variant(variants: Sequence[Variant], target: str, option: str = "--target") -> Variant:
+    """Return the variant that a target means: its id, an alias, or an accelerator (its default).
+
+    `option` is what the user typed it as: an option, or a key of a file. Raises TargetError.
+    """
     for variant in variants:
         if variant.answers_to(target):
             return variant
     for variant in variants:
         if target in variant.replaces:
-            hint = f"use --target {variant.id}; `git log -- images/{target}` lists commits with it"
-            raise TargetError(f"--target: the row {target!r} is retired: {variant.id} replaces it", hint=hint)
+            hint = f"use {option} {variant.id}; `git log -- images/{target}` lists commits with it"
+            raise TargetError(f"{option}: the row {target!r} is retired: {variant.id} replaces it", hint=hint)
     if rows := [variant.id for variant in variants if variant.accelerator == target]:
-        raise TargetError(f"--target: no default row of {target}", hint=f"name a row: {', '.join(rows)}")
+        raise TargetError(f"{option}: no default row of {target}", hint=f"name a row: {', '.join(rows)}")
     targets = sorted({name for variant in variants for name in (variant.id, variant.accelerator, *variant.aliases)})
-    raise TargetError(f"--target: unknown target {target!r}", hint=hint_target(target, targets))
+    raise TargetError(f"{option}: unknown target {target!r}", hint=hint_target(target, targets))
+
+
+def find_recorded_variant(project: Project, row: str, where: str, hint: str) -> Variant:
+    """Return the row that an image or a file names, which no option of the user's does; `where` names that.
+
+    Raises TargetError for a row that the project does not have.
+    """
+    for variant in read_matrix(project):
+        if variant.id == row:
+            return variant
+    raise TargetError(f"{where}: it is of the row {row}, which the project {project.root} does not have", hint=hint)
 
 
 def find_matching_variants(variants: Sequence[Variant], words: Sequence[str]) -> list[Variant]:

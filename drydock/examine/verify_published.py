@@ -30,7 +30,6 @@ from drydock.inputs import project_files
 from drydock.lock import lockfile
 from drydock.model.locked import Lock
 from drydock.model.record import Record
-from drydock.model.variant import Variant
 from drydock.oci import strict
 from drydock.oci.layout_diff import compare_layouts
 from drydock.oci.manifest import Manifest
@@ -353,7 +352,7 @@ def _rebuild_image(image: Image, published: Lock | None, options: VerifyOptions,
     """
     if published is None:
         raise UntrustedError(f"{image.where}: cannot rebuild: no lock is attached")
-    variant = _find_locked_variant(published, project)
+    variant = matrix.find_recorded_variant(project, published.variant, str(image.where), _REBUILD_HINT)
     platform = choose_platform(variant, None)
     job = prepare_job(project, variant.id, BuildOptions(platform=platform))
     if job.lock.platforms[platform] != published.platforms[platform]:
@@ -372,8 +371,10 @@ def _rebuild_image(image: Image, published: Lock | None, options: VerifyOptions,
     return built.digest
 
 
-def _find_locked_variant(published: Lock, project: Project) -> Variant:
-    return matrix.find_variant(matrix.read_matrix(project), published.variant)
+_REBUILD_HINT = (
+    "all but the rebuild is as it was published. To rebuild it, run this in the project that the image was built from,"
+    " or with --project DIR before the verb; without it: --registry-only"
+)
 
 
 def _list_differences(image: Image, platform: str, layout: Path) -> Iterator[Any]:

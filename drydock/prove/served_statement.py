@@ -20,7 +20,7 @@ from pydantic import Field, StringConstraints, ValidationError
 from drydock.attest import cosign
 from drydock.attest.provenance import STATEMENT
 from drydock.build.build_job import prepare_job
-from drydock.config.matrix import find_variant, read_matrix
+from drydock.config.matrix import find_recorded_variant
 from drydock.core.console import as_lines
 from drydock.core.errors import InputError, UntrustedError
 from drydock.core.files import format_compact_json, format_json, read_bounded
@@ -350,7 +350,8 @@ def verify_image_statement(
     project: Project, trusted: Trusted, path: str, trust: cosign.Trust, root: str, max_age: int = 0
 ) -> ShownStatement:
     """Verify a statement about an image in a registry that was verified. Raises InputError and UntrustedError."""
-    variant = find_variant(read_matrix(project), trusted.variant)
+    hint = "run this in the project that the image was built from, or with --project DIR before the verb"
+    variant = find_recorded_variant(project, trusted.variant, trusted.image, hint)
     images = {platform: (digest, trusted.digest) for platform, digest in trusted.platforms.items()}
     epoch = trusted.source_date_epoch
     subject = ServedSubject(trusted.variant, images, trusted.inputs, epoch, max_age=max_age)

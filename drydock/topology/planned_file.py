@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from drydock.build.build_job import OWN, image_name
-from drydock.config.matrix import find_variant, read_matrix
+from drydock.config.matrix import find_recorded_variant, find_variant, read_matrix
 from drydock.core.errors import InputError
 from drydock.core.project import Project
 from drydock.lock import image_record
@@ -57,7 +57,7 @@ def _choose_image(project: Project, topology: Topology, target: str) -> tuple[Va
     """Return the variant of a topology and its image: by digest, else the name it has after the build."""
     variants = read_matrix(project)
     if not topology.image:
-        variant = find_variant(variants, target or topology.target or "")
+        variant = find_variant(variants, target or topology.target or "", "--target" if target else "target")
         return variant, _name_variant_image(project, variant)
     if target:
         return find_variant(variants, target), topology.image
@@ -75,6 +75,12 @@ def _choose_router_image(project: Project, topology: Topology) -> str:
     if topology.router and topology.router.image:
         return topology.router.image
     return _name_variant_image(project, find_variant(read_matrix(project), ROUTER))
+
+
+def find_planned_variant(project: Project, plan: TopologyPlan) -> Variant:
+    """Return the row of a plan. Raises TargetError for a plan of another project."""
+    hint = "run this in the project that it was planned in, or plan its topology.yaml here"
+    return find_recorded_variant(project, plan.variant, "the plan", hint)
 
 
 def is_own_image(project: Project, image: str) -> bool:

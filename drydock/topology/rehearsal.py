@@ -11,7 +11,6 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from drydock.config.matrix import find_variant, read_matrix
 from drydock.core.console import log
 from drydock.core.errors import InputError
 from drydock.core.project import Project
@@ -20,6 +19,7 @@ from drydock.run.container import Container, RunRequest, make_container
 from drydock.run.engine import Here
 from drydock.run.needed_image import require_image
 from drydock.topology.plan_model import Rank, Replica, TopologyPlan
+from drydock.topology.planned_file import find_planned_variant
 from drydock.topology.topology_file import read_topology
 
 REFUSED = 14
@@ -74,7 +74,7 @@ def _make_rehearsal_container(
         network="none",
         name=f"rehearsal-{rank.node}",
     )
-    variant = find_variant(read_matrix(project), plan.variant)
+    variant = find_planned_variant(project, plan)
     return require_image(make_container(variant, request, here.machine), variant.id, here)
 
 

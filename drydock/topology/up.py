@@ -8,7 +8,6 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from drydock.config.matrix import find_variant, read_matrix
 from drydock.core.errors import EngineError, InputError, suggest_nearest
 from drydock.core.files import format_compact_json, parse_json_object
 from drydock.core.paths import cache_home
@@ -103,7 +102,7 @@ def name_topology(file: Path) -> str:
 
 def compute_start_seconds(project: Project, plan: TopologyPlan) -> int:
     """Return the seconds that a first start may take: it loads weights and compiles."""
-    start = find_variant(read_matrix(project), plan.variant).run.start
+    start = planned_file.find_planned_variant(project, plan).run.start
     return max(START_SECONDS, 60 * int(start.value.removesuffix("m")) if start else 0)
 
 

@@ -49,13 +49,13 @@ def find_node_findings(project: Project, options: TopologyCheckOptions) -> tuple
     """Ask every node of a topology and return the findings. Raises DrydockError."""
     from drydock.config.matrix import find_variant, read_matrix
     from drydock.model.checks import list_findings_about
-    from drydock.topology.planned_file import plan_topology_file
+    from drydock.topology.planned_file import find_planned_variant, plan_topology_file
     from drydock.topology.preflight import evaluate, node_request, recorded_nodes
     from drydock.topology.render import ranktable
 
     file = Path(options.file)
     plan = ranktable.add_ranktable_paths(plan_topology_file(project, file, options.model, options.target))
-    variant = find_variant(read_matrix(project), plan.variant)
+    variant = find_planned_variant(project, plan)
     chips = recorded_nodes.read_chip_addresses(file, plan, options.root)
     questions, answers = _ask_nodes(plan, variant, node_request.make_node_requests(plan, variant, chips), options)
     facts = recorded_nodes.read_recorded_facts(project, file, variant)

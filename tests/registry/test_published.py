@@ -13,8 +13,9 @@ import pytest
 
 from drydock.attest import bom, documents
 from drydock.attest.cosign import Trust
-from drydock.core.errors import UntrustedError
+from drydock.core.errors import TargetError, UntrustedError
 from drydock.core.files import format_json
+from drydock.core.paths import ROOT
 from drydock.core.project import Project
 from drydock.examine import audit, image_diff, verify_published
 from drydock.examine.image import format_inspected, inspect_image
@@ -34,6 +35,16 @@ def test_a_signed_image_is_what_it_is_said_to_be(signed: Signed) -> None:
     assert any("tag cpu-vllm0.32-1.0.0 was published with this digest" in line for line in verification.shown)
     assert any("bill of materials matches the layers" in line for line in verification.shown)
     assert verification.not_shown == ("rebuild: skipped by --registry-only",)
+
+
+def test_in_another_project_the_rebuild_is_refused_by_what_can_be_done(signed: Signed, tmp_path: Path) -> None:
+    (tmp_path / "drydock.yaml").write_text("schema: 1\nname: other\nrows: [router0.1]\n")
+    options = verify_published.VerifyOptions(Trust(key=signed.public))
+    with pytest.raises(TargetError, match=f"it is of the row {VARIANT}, which the project .* does not have") as caught:
+        verify_published.verify_reference(Project(tmp_path, (ROOT,)), signed.image, options)
+    assert "--target" not in str(caught.value)
+    assert "--registry-only" in caught.value.hint
+    assert "--project DIR" in caught.value.hint
 
 
 def test_publishing_again_attaches_nothing_new_but_signatures(signed: Signed) -> None:

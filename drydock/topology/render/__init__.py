@@ -10,7 +10,6 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from drydock.config.matrix import find_variant, read_matrix
 from drydock.core.console import log
 from drydock.core.errors import InputError
 from drydock.core.files import parse_json_object, read_bounded
@@ -39,7 +38,7 @@ def write_plan(
 
     `hosts`: recorded commands of each node, for ranktables. Raises InputError and DiskFullError.
     """
-    variant = find_variant(read_matrix(project), plan.variant)
+    variant = planned_file.find_planned_variant(project, plan)
     has_verb = planned_file.is_own_image(project, verify_job.choose_asking_image(plan))
     files = render_plan(plan, variant, kind, hosts, has_verb=has_verb)
     commands = {} if kind == "ranktable" else {readme.make_readme_name(kind): readme.format_readme(plan, kind)}
