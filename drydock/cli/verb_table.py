@@ -33,6 +33,8 @@ HEADINGS: dict[str, tuple[str, ...]] = {
         "recipes",
         "adopt",
         "project init",
+        "project add",
+        "project remove",
         "project upgrade",
         "project push",
     ),

@@ -19,18 +19,17 @@ LARGEST = 16 << 20
 def read_added_files(project: Project, added: Additions) -> dict[str, bytes]:
     """Return the project's files that an image gets, by their path in the build's own context. Raises InputError."""
     project.check_writers([*added.files.values(), *filter(None, [added.certificates])])
-    files = {f"{OWN_FILES}/{source}": _read_file(project, source) for source in added.files.values()}
+    files = {f"{OWN_FILES}/{source}": _read_file(project / source, source) for source in added.files.values()}
     if added.certificates:
         paths = [*project.glob(f"{added.certificates}/*.crt")]
         if not paths:
             raise InputError(f"{added.certificates}: found no *.crt file", hint="certificates are PEM files NAME.crt")
         names = (f"{added.certificates}/{path.name}" for path in paths)
-        files |= {f"{OWN_CERTIFICATES}/{Path(name).name}": _read_certificate(project, name) for name in names}
+        files |= {f"{OWN_CERTIFICATES}/{Path(name).name}": read_certificate(project / name, name) for name in names}
     return files
 
 
-def _read_file(project: Project, name: str) -> bytes:
-    path = project / name
+def _read_file(path: Path, name: str) -> bytes:
     try:
         content = read_bounded(path, LARGEST)
         is_pointer = is_lfs_pointer(path)
@@ -41,9 +40,9 @@ def _read_file(project: Project, name: str) -> bytes:
     return content
 
 
-def _read_certificate(project: Project, name: str) -> bytes:
+def read_certificate(path: Path, name: str) -> bytes:
     """Return certificates in PEM. Raises InputError for anything else, such as a private key."""
-    content = _read_file(project, name)
+    content = _read_file(path, name)
     kinds = {kind.decode() for kind in re.findall(rb"-----BEGIN ([A-Z ]+)-----", content)}
     if kinds != {"CERTIFICATE"}:
         text = f"{name}: found {', '.join(sorted(kinds)) or 'nothing in PEM'}, expected certificates in PEM"

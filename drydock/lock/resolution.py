@@ -128,21 +128,30 @@ def _lock_one(
     upgrade: Upgrade,
     start_lock: Lock | None,
 ) -> Path | None:
-    path = lockfile.path_of_lock(project, variant.id)
-    previous = start_lock or lockfile.read_previous(path) or _of_the_parent(project, variant)
+    previous = start_lock or read_start_lock(project, variant)
     started = time.monotonic()
     lock = resolve_variant(variant, previous, folders, env, upgrade)
+    written_path = write_resolved_lock(project, variant, lock, env)
+    path = written_path or lockfile.path_of_lock(project, variant.id)
+    log(f"{path}: {'locked' if written_path else 'unchanged'} ({time.monotonic() - started:.0f} s)")
+    return written_path
+
+
+def write_resolved_lock(project: Project, variant: Variant, lock: Lock, env: Mapping[str, str]) -> Path | None:
+    """Write what was resolved, and what a new vLLM says of itself; return the lock's file if it changed."""
     image_record.move_earlier_files(project, variant.id)  # before the lock loses its digest
     written_path = lockfile.write_own(project, lock)
     for path_of_lists in vllm_lists.update_lists(project, variant, lock, env):
         log(f"{path_of_lists}: what this vLLM says of itself")
-    log(f"{written_path or path}: {'locked' if written_path else 'unchanged'} ({time.monotonic() - started:.0f} s)")
     return written_path
 
 
-def _of_the_parent(project: Project, variant: Variant) -> Lock | None:
-    """Return the lock of the row that a new one inherits: what both need has the same pins."""
-    return lockfile.read_previous(lockfile.path_of_lock(project, variant.inherits)) if variant.inherits else None
+def read_start_lock(project: Project, variant: Variant) -> Lock | None:
+    """Return the lock whose pins stay: the row's own, or that of the row that a new one inherits."""
+    previous = lockfile.read_previous(lockfile.path_of_lock(project, variant.id))
+    if previous or not variant.inherits:
+        return previous
+    return lockfile.read_previous(lockfile.path_of_lock(project, variant.inherits))
 
 
 def _keep_history(variant: Variant, pins: LockedPlatform, old: LockedPlatform | None) -> LockedPlatform:

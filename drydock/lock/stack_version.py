@@ -129,7 +129,7 @@ def set_version(project: Project, variant: Variant, file: Path, rows: Sequence[V
     if new_ids:
         after = _write_new_rows(project, variant, file, after, NewRows(version, new_ids, moved_pins))
     try:
-        _read_edited_matrix(project, after)
+        read_edited_matrix(project, after)
     except InputError as error:
         hint = (
             f"nothing was changed; change {project.shown(file)} and what is named here by hand, then leave --vllm out"
@@ -182,19 +182,27 @@ def _restate_overrides(variant: Variant) -> dict[str, Any]:
     return {} if len(overrides) == len(variant.overrides) else {"overrides": overrides}
 
 
-def _read_edited_matrix(project: Project, texts: Mapping[Path, str]) -> None:
-    """Read a matrix whose files have other texts, before they are written. Raises InputError."""
-    with tempfile.TemporaryDirectory(prefix="drydock-bump-") as folder:
+def read_edited_matrix(project: Project, texts: Mapping[Path, str | None]) -> tuple[Variant, ...]:
+    """Read a matrix whose files have other texts, before they are written; None: without that file.
+
+    Raises InputError.
+    """
+    with tempfile.TemporaryDirectory(prefix="drydock-edit-") as folder:
         root, edited = project.root.absolute(), Path(folder)
+        names = {project.name_of(path): text for path, text in texts.items()}
+        copied = {Path(name).parts[0] for name in names if "/" in name}
         for path in root.iterdir():
-            if path.name != "templates":
+            if path.name not in copied:
                 (edited / path.name).symlink_to(path)
-        shutil.copytree(root / "templates", edited / "templates", copy_function=os.symlink)
-        for path, text in texts.items():
-            place = edited / project.name_of(path)
+            elif path.is_dir():
+                shutil.copytree(path, edited / path.name, copy_function=os.symlink)
+        for name, text in names.items():
+            place = edited / name
             place.unlink(missing_ok=True)  # a link to the project's own
-            place.write_text(text)
-        read_matrix(replace(project, root=edited, is_discovered=False))
+            if text is not None:
+                place.parent.mkdir(parents=True, exist_ok=True)
+                place.write_text(text, encoding="utf-8")
+        return read_matrix(replace(project, root=edited, is_discovered=False))
 
 
 def _edit_versions(

@@ -220,3 +220,25 @@ class TopologyStartOptions(FileOptions, SshOptions):
     """ansible: on the nodes, by ssh; compose: all nodes as containers of this machine's engine"""
     output: str = ""
     """folder for the rendered files [default: .cache/topology/NAME]"""
+
+
+class DryRunOption(VerbOptions):
+    """Whether something is written."""
+
+    dry_run: bool = False
+    """write nothing outside of the cache; say what would be written"""
+
+
+class ContentOptions(DryRunOption, JsonOption):
+    """What a project's row gets or loses."""
+
+    WORDS = ("package",)
+    TAKES_ALL_WORDS = True
+    package: tuple[str, ...] = ()
+    """Python package, such as structlog==25.1.0; `--package` may be left out; repeatable"""
+    debian: tuple[str, ...] = ()
+    """Debian package, such as curl; repeatable"""
+    certificate: tuple[str, ...] = ()
+    """file NAME.crt with certificates in PEM that the image trusts; repeatable"""
+    target: str = ""
+    """row of the project [default: its only one, or `defaults.target` of drydock.yaml]"""

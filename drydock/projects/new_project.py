@@ -54,30 +54,16 @@ _MATRIX = """\
 # yaml-language-server: $schema=.schemas/matrix.schema.json
 #
 # Your rows. `drydock matrix` lists them with drydock's own; `drydock lock`, `render` and `build` make them.
+# `drydock project add PACKAGE` gives a row one more package, `--debian NAME` one of Debian, `--certificate FILE` trust.
 
 schema: 1
 variants:
   {row}: # a row of drydock with what differs
     inherits: drydock/{parent}
-    # stack: {row} # templates/cpu/stacks/{row}.yaml: one more package
     # serve: # flags of vLLM, unless the user sets them
     #   --max-num-seqs: {{value: 64, because: our requests are long, source: our benchmark of May}}
   # {name}-cuda: # for NVIDIA's cards
   #   inherits: drydock/{cuda}
-"""
-_STACK = """\
-# yaml-language-server: $schema=../../../.schemas/stack.schema.json
-#
-# An example: nothing uses it until a row of matrix.yaml names it.
-
-inherits: drydock/{stack} # a stack of drydock; this file says only what differs
-summary: drydock's stack with one more package
-requirements+: [structlog==25.1.0] # + adds to the list that is inherited
-# serve: # flags of vLLM, unless the user sets them
-#   --max-num-seqs: {{value: 64, because: our requests are long, source: our benchmark of May}}
-# recommended: # flags for a model on some devices
-#   - when: {{model: "Qwen/Qwen3-32B*", devices: 8}}
-#     serve: {{--tensor-parallel-size: {{value: 4, because: answers sooner here, source: our benchmark of May}}}}
 """
 _IGNORED = "/.cache/\n/.venv/\n"
 _ATTRIBUTES = """\
@@ -136,7 +122,6 @@ def make_project_files(name: str, wheel: OwnWheel | None) -> Mapping[str, str | 
     return {
         PROJECT_FILE: _PROJECT.format(name=name),
         "matrix.yaml": _MATRIX.format(name=name, row=row, **rows),
-        f"templates/{parent.accelerator}/stacks/{row}.yaml": _STACK.format(stack=parent.stack),
         ".gitattributes": _ATTRIBUTES,
         ".gitignore": _IGNORED,
         **ci_requirements.make_requirement_files(wheel),

@@ -24,7 +24,7 @@ from drydock.core.console import log
 from drydock.core.errors import DrydockError, HostError, InputError, StaleError
 from drydock.core.files import format_json, parse_json_object, read_bounded
 from drydock.core.project import Project
-from drydock.lock import following, lockfile
+from drydock.lock import following, lock_diff, lockfile
 from drydock.model.locked import Lock
 from drydock.model.record import dump_record
 from drydock.model.row_record import FILE, HostPlan, RowRecord, Upgraded
@@ -72,6 +72,12 @@ def parent_lock(project: Project, variant: Variant) -> Lock | None:
     if not project.below:
         return None
     return lockfile.read_previous(lockfile.path_of_lock(project.lower, variant.inherits or variant.id))
+
+
+def describe_lock(project: Project, variant: Variant, before: Lock | None, after: Lock) -> str:
+    """Return what a lock changes; of the first lock of a user's own row, what differs from the row it stands on."""
+    parent = parent_lock(project, variant) if before is None else None
+    return lock_diff.format_additions(parent, after) if parent else lock_diff.describe_changes(before, after)
 
 
 # --- making and writing ---------------------------------------------------------------------------------------------

@@ -16,7 +16,6 @@ from drydock.core.project import Project
 from drydock.model.shared_options import CheckOption, ContextOption, JsonOption, RowOrAllOption, SuppliedOption
 
 if TYPE_CHECKING:
-    from drydock.model.locked import Lock
     from drydock.model.variant import Variant
 
 
@@ -51,6 +50,7 @@ def lock_variants(
     from drydock.inputs import overrides, sources, supplied
     from drydock.lock import lockfile, resolution, upgrade_policy
     from drydock.projects import stale_files
+    from drydock.upgrade import row_record_file
 
     # What may move, and which folders the user names.
     if options.upgrade and options.upgrade_package:
@@ -71,7 +71,7 @@ def lock_variants(
     # What changed, and what follows from it.
     after = {variant.id: lockfile.read_lock(lockfile.path_of_lock(project, variant.id)) for variant in variants}
     changes = {
-        variant.id: _describe_changes(project, variant, before[variant.id], after[variant.id])
+        variant.id: row_record_file.describe_lock(project, variant, before[variant.id], after[variant.id])
         for variant in variants
         if before[variant.id] != after[variant.id]
     }
@@ -90,12 +90,3 @@ def lock_variants(
         raise lockfile.unresolved_error(missing)
     if missing:
         log(f"{len(missing)} variants have unresolved inputs: `./inv matrix --unlocked` lists them")
-
-
-def _describe_changes(project: Project, variant: Variant, before: Lock | None, after: Lock) -> str:
-    """Return what a lock changes; of the first lock of a user's own row, what differs from the row it stands on."""
-    from drydock.lock import lock_diff
-    from drydock.upgrade import row_record_file
-
-    parent = row_record_file.parent_lock(project, variant) if before is None else None
-    return lock_diff.format_additions(parent, after) if parent else lock_diff.describe_changes(before, after)

@@ -1,7 +1,8 @@
-"""Every link of a page leads to a file that exists, and to a heading that it has."""
+"""Every link of a page leads to a heading of a file that exists, and every request that a page shows is whole."""
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -101,3 +102,20 @@ def test_each_path_in_backticks_exists() -> None:
 def test_a_path_that_does_not_exist_is_listed() -> None:
     text = "`drydock/core/paths.py`, `core/paths.py`, `core/no_such_path.py` and `images/IMAGE/lock.json`"
     assert list_missing_paths(text) == ["core/no_such_path.py"]
+
+
+ASKING_PAGES = sorted(path.name for path in (ROOT / "docs").glob("*.md") if "chat/completions" in path.read_text())
+BODY = re.compile(r"-d '(\{.*?\})'$|<<END\n(.*?)\n    END$", re.DOTALL | re.MULTILINE)
+
+
+@pytest.mark.parametrize("page", ASKING_PAGES)
+def test_a_request_is_json_with_a_model_and_parts_that_name_their_type(page: str) -> None:
+    text = (ROOT / "docs" / page).read_text()
+    bodies = [json.loads(quoted or here) for quoted, here in BODY.findall(text)]
+
+    assert len(bodies) == len(re.findall(r"curl [^\n]*chat/completions", text))
+    for body in bodies:
+        assert body["model"]
+        contents = [message["content"] for message in body["messages"]]
+        parts = [part for content in contents if isinstance(content, list) for part in content]
+        assert all(part["type"] in part for part in parts)

@@ -79,8 +79,6 @@ def test_the_examples_work(folder: Path) -> None:
     (folder / "certificates" / "acme.crt").write_text("-----BEGIN CERTIFICATE-----\n-----END CERTIFICATE-----\n")
     rows = read_matrix(Project(folder, (ROOT,)))
     row = find_variant(rows, "acme-ai-cpu")
-    assert row.stack == "acme-ai-cpu"
-    assert "structlog==25.1.0" in row.requirements
     assert [setting.value for setting in row.settings if setting.setting == "--max-num-seqs"] == [64]
     assert row.additions.user == "20000:0"
     assert row.additions.labels == {"com.example.team": "inference"}
