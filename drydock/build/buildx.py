@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 from drydock.build.bake_plan import list_plan_folders
 from drydock.build.build_progress import Log
 from drydock.config.mirrors import find_mirrors_file, read_mirrors
-from drydock.core.console import Step, is_quiet, is_verbose, log, printable, show_step
+from drydock.core.console import Step, is_verbose, log, printable, show_step, shows_progress
 from drydock.core.errors import BuildError, DiskFullError, DrydockError, EngineError, RegistryError
 from drydock.core.files import format_json, write_atomically
 from drydock.core.paths import cache_home
@@ -65,7 +65,7 @@ def run_bake(plan: Plan, *, builder: str | None = None, no_cache: bool = False) 
     Raises BuildError, DiskFullError or EngineError.
     """
     command = _make_bake_command(plan, builder, no_cache=no_cache)
-    if is_quiet():
+    if shows_progress():
         _show_progress(command, plan)
     else:
         _log_progress(command, plan)
@@ -82,7 +82,7 @@ def run_row_bake(plan: Plan, row: str, step: Step, *, builder: str | None = None
     with _start_buildx(command, plan) as process, _as_running(process):
         for count in _follow_log(process, build_log):
             _show_activity(step, build_log, count)
-            for line in () if is_quiet() else build_log.lines[shown_lines:]:
+            for line in () if shows_progress() else build_log.lines[shown_lines:]:
                 log(f"{row}: {line}")
             shown_lines = len(build_log.lines)
         if process.wait():
@@ -113,9 +113,9 @@ def _as_running(process: subprocess.Popen[str]) -> Iterator[None]:
 
 def _raise_build_error(code: int, build_log: Log, name: str) -> NoReturn:
     """Raise the error of a build that failed; where its log was not written, write the end of the failing step."""
-    hint = _keep_log(build_log.lines, name) if is_quiet() else FAILING_STEP
+    hint = _keep_log(build_log.lines, name) if shows_progress() else FAILING_STEP
     error = _make_build_error(code, build_log.lines, hint)
-    for line in build_log.failing(TAIL) if is_quiet() and not isinstance(error, RegistryError) else ():
+    for line in build_log.failing(TAIL) if shows_progress() and not isinstance(error, RegistryError) else ():
         log(line)
     raise error
 

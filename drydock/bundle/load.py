@@ -140,11 +140,16 @@ def load_image(loading: Loading, image: BundledImage, platforms: Mapping[str, st
     build.settle_checkout(
         project.root, reference, image.platform, {"layout": kept_image_folder(image)}, in_engine=in_engine
     )
+    return describe_image(image, project, reference if in_engine else "")
+
+
+def describe_image(image: BundledImage, project: Project, reference: str = "") -> LoadedImage:
+    """Return what is said of an image of a bundle; `reference` is its name in the engine."""
     return LoadedImage(
         variant=image.variant,
         platform=image.platform,
         digest=image.digest,
-        reference=reference if in_engine else "",
+        reference=reference,
         rebuildable=_same_inputs(image, project),
     )
 

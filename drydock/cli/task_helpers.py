@@ -8,12 +8,14 @@ import os
 import shlex
 import shutil
 import sys
+import tempfile
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from drydock.core.commit import GitFailedError
-from drydock.core.console import log, write_output
+from drydock.core.console import log, name_copy, write_output
 from drydock.core.errors import DrydockError, InputError, explain_os_error
 from drydock.core.files import format_json
 from drydock.core.paths import PROGRAM, ROOT
@@ -24,6 +26,10 @@ if TYPE_CHECKING:
 
 FOUNDATIONS = "DRYDOCK_FOUNDATIONS"
 """Variable with the repository of foundations, which a CI server sets for its jobs."""
+_copies: list[Project] = []
+"""The copy of the project in which a verb writes with --dry-run."""
+_COPIED_FOLDERS = (".github", ".schemas")
+"""Hidden folders that verbs write into."""
 INTERRUPTED = 130
 """128 + SIGINT, as in shells."""
 
@@ -53,9 +59,42 @@ def here() -> Project:
     """Return the project that this command is about, over those of others, and name it. Raises DrydockError."""
     from drydock.inputs import others
 
+    if _copies:
+        return _copies[-1]
     project = others.read_current_project()
     _name_project(project.root)
     return project
+
+
+@contextlib.contextmanager
+def write_into_copy(*, json: bool) -> Iterator[None]:
+    """Let the block read and write a copy of the project, whose files are links; say which it would write.
+
+    Files are written under a temporary name and renamed, which replaces a link and leaves the file as it is.
+    """
+    project = here()
+    with tempfile.TemporaryDirectory(prefix="drydock-dry-run-") as folder:
+        root = Path(folder) / project.root.name
+        root.mkdir()
+        for path in project.root.iterdir():
+            is_shown = path.is_dir() and not path.name.startswith(".") and not path.is_symlink()
+            if is_shown or path.name in _COPIED_FOLDERS:
+                shutil.copytree(path, root / path.name, symlinks=True, copy_function=_link)
+            else:
+                _link(str(path), str(root / path.name))
+        _copies.append(replace(project, root=root, is_discovered=False))
+        try:
+            with name_copy(str(root)):
+                yield
+        finally:
+            _copies.pop()
+        new = [path for path in sorted(root.rglob("*")) if path.is_file() and not path.is_symlink()]
+        report_dry_run((str(path.relative_to(root)) for path in new), json=json)
+
+
+def _link(source: str, target: str) -> str:
+    Path(target).symlink_to(source)
+    return target
 
 
 @functools.cache
@@ -124,6 +163,15 @@ def write_result(result: Any, text: str, *, json: bool) -> None:
     if json:
         text = format_json(result, lambda part: dump_record(part) if isinstance(part, Record) else part._asdict())
     write_output(text)
+
+
+def report_dry_run(names: Iterable[str], *, json: bool = False) -> None:
+    """Print which files would be written; with `json`, where the result is printed as JSON, on standard error."""
+    text = "".join(f"would write {name}\n" for name in names) or "would write nothing\n"
+    if json:
+        log(text.rstrip())
+    else:
+        write_output(text)
 
 
 def report_written(paths: Iterable[Path], *, json: bool = False) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Callable, Mapping
 from typing import Any, get_type_hints
@@ -11,8 +12,9 @@ from invoke.context import Context as InvokeContext
 from invoke.parser.argument import Argument
 from invoke.tasks import Task
 
-from drydock.cli.task_helpers import INTERRUPTED, command_line, print_errors
+from drydock.cli.task_helpers import INTERRUPTED, command_line, print_errors, write_into_copy
 from drydock.core.console import log, set_verbose
+from drydock.core.errors import InputError
 from drydock.core.lacking_package import exit_without_package
 from drydock.core.verb_options import NO_DEFAULT, Field, VerbOptions, list_fields, read_help
 
@@ -39,10 +41,15 @@ class Verb(Task[Any]):
         return [_to_argument(field) for field in (*required, *(field for field in fields if field not in required))]
 
     def _run(self, _: InvokeContext, **values: Any) -> None:
-        set_verbose(verbose=bool(values.get("verbose")))
+        verbose, quiet = bool(values.get("verbose")), bool(values.get("quiet"))
         try:
             with print_errors():
-                self.function(self.record(**values))
+                if verbose and quiet:
+                    raise InputError("--verbose and --quiet exclude each other", hint="leave one of them out")
+                set_verbose(verbose=verbose, quiet=quiet)
+                is_tried = self.record.WRITES_PROJECT and bool(values.get("dry_run"))
+                with write_into_copy(json=bool(values.get("json"))) if is_tried else contextlib.nullcontext():
+                    self.function(self.record(**values))
         except ModuleNotFoundError as error:  # a verb imports what only it needs
             exit_without_package(error)
         except KeyboardInterrupt:

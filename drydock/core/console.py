@@ -31,6 +31,11 @@ if TYPE_CHECKING:  # rich is slow to import, and most verbs do not need it
 _COLOURS = {"error": "1;31", "warning": "1;33", "hint": "36"}
 """First word of a line → parameters of the escape that colours it on a terminal."""
 _verbose: list[bool] = [False]
+_quiet: list[bool] = [False]
+_copies: list[str] = []
+"""Folder of the copy of a project in which a dry run writes: what it wrote is said at its end."""
+_SAID_QUIETLY = ("error: ", "warning: ", "hint: ", "interrupted; ")
+"""How lines begin that --quiet leaves."""
 _written = [0.0]
 """When the last line was written, by time.monotonic()."""
 BROKEN_PIPE = 141
@@ -44,9 +49,22 @@ def on_terminal() -> bool:
     return sys.stderr.isatty() and os.environ.get("TERM", "dumb") not in {"", "dumb", "unknown"}
 
 
-def set_verbose(*, verbose: bool) -> None:
-    """Choose between lines for all that is done, with the whole log of the tools that drydock runs, and progress."""
-    _verbose[0] = verbose
+def set_verbose(*, verbose: bool, quiet: bool = False) -> None:
+    """Choose between lines for all that is done, with the whole log of the tools that drydock runs, and progress.
+
+    `quiet`: neither of both; only warnings and errors.
+    """
+    _verbose[0], _quiet[0] = verbose, quiet
+
+
+@contextlib.contextmanager
+def name_copy(folder: str) -> Iterator[None]:
+    """Name files of a folder, which is a copy of the project, as those of the project; leave out what was written."""
+    _copies.append(folder)
+    try:
+        yield
+    finally:
+        _copies.remove(folder)
 
 
 def is_verbose() -> bool:
@@ -54,9 +72,9 @@ def is_verbose() -> bool:
     return _verbose[0]
 
 
-def is_quiet() -> bool:
+def shows_progress() -> bool:
     """Tell whether to show progress instead of lines."""
-    return on_terminal() and not _verbose[0]
+    return on_terminal() and not (_verbose[0] or _quiet[0])
 
 
 @functools.cache
@@ -68,7 +86,16 @@ def open_error_console() -> Console:
 
 
 def log(text: str) -> None:
-    """Write one line to standard error, printable and without secrets; an active progress display moves down."""
+    """Write one line to standard error, printable and without secrets; an active progress display moves down.
+
+    With --quiet only a warning or an error is written.
+    """
+    if _quiet[0] and not text.startswith(_SAID_QUIETLY):
+        return
+    for copy in _copies:
+        text = re.sub(r"^(wrote .*|nothing to .*)\n?", "", text.replace(f"{copy}/", ""), flags=re.MULTILINE)
+        if not text:
+            return
     _written[0] = time.monotonic()
     with contextlib.suppress(OSError):  # a full disk behind 2>FILE ends no build
         sys.stderr.write(f"{_colour_prefixes(printable(redact_text(spell_commands(text))))}\n")
@@ -140,7 +167,7 @@ def show_step(name: str, total: int | None = None) -> Iterator[Step]:
     It is drawn on a terminal, but not with --verbose. Else it writes a line at its end, and one each BEAT seconds in
     which nothing else is written. A step within a step is a line of its own.
     """
-    if not is_quiet():
+    if not shows_progress():
         with _written_as_lines(name) as lines:
             yield lines
         return

@@ -39,8 +39,12 @@ class Field(NamedTuple):
 class VerbOptions:
     """Options of a verb, as values."""
 
+    quiet: bool = False
+    """print the result, warnings and errors only"""
     TAKES_AUTO: ClassVar[bool] = False
     """Whether --target may be auto, the row that fits a host."""
+    WRITES_PROJECT: ClassVar[bool] = False
+    """Whether --dry-run means that the verb writes into a copy of the project."""
     WORDS: ClassVar[tuple[str, ...]] = ()
     """Optional fields whose values may be given as plain words too, after those that are required."""
     TAKES_ALL_WORDS: ClassVar[bool] = False

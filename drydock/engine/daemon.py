@@ -206,6 +206,16 @@ def ensure_engine(*, install: bool = True) -> Engine:
         return _start_engine()
 
 
+def describe_steps(*, stop: bool = False) -> dict[str, bool]:
+    """Return which steps `ensure_engine` or `stop_engine` would take here."""
+    if stop:
+        pid_file = _state_folder() / "dockerd.pid"
+        return {"would_stop": pid_file.is_file() and _is_dockerd(int(pid_file.read_text()))}
+    is_running = find_engine() is not None
+    is_installed = bool(find_dockerd() and shutil.which("docker") and _buildx_version())
+    return {"would_install": not (is_running or is_installed), "would_start": not is_running}
+
+
 def stop_engine() -> bool:
     """Stop the engine that drydock started, by its pid; return whether one was running."""
     pid_file = _state_folder() / "dockerd.pid"

@@ -15,6 +15,19 @@ class JsonOption(VerbOptions):
     """print the result as JSON on standard output"""
 
 
+class DryRunOption(VerbOptions):
+    """Whether something is written."""
+
+    dry_run: bool = False
+    """write nothing outside of the cache; say what would be written"""
+
+
+class DryRunInCopyOption(DryRunOption):
+    """A dry run of a verb that writes into the project only: it writes into a copy of it."""
+
+    WRITES_PROJECT = True
+
+
 class AlwaysJsonOption(VerbOptions):
     """The result is always JSON."""
 
@@ -213,20 +226,13 @@ class SshOptions(VerbOptions):
     """run as root on the nodes, by sudo"""
 
 
-class TopologyStartOptions(FileOptions, SshOptions):
+class TopologyStartOptions(DryRunOption, FileOptions, SshOptions):
     """What is started or stopped, and how."""
 
     format: Literal["", "ansible", "compose"] = ""
     """ansible: on the nodes, by ssh; compose: all nodes as containers of this machine's engine"""
     output: str = ""
     """folder for the rendered files [default: .cache/topology/NAME]"""
-
-
-class DryRunOption(VerbOptions):
-    """Whether something is written."""
-
-    dry_run: bool = False
-    """write nothing outside of the cache; say what would be written"""
 
 
 class ContentOptions(DryRunOption, JsonOption):

@@ -80,8 +80,8 @@ class NewProject(NamedTuple):
     """What to run next, to build its first row."""
 
 
-def write_new_project(folder: Path, ci: str, wheel: OwnWheel | None = None) -> NewProject:
-    """Write a project into a folder, which is named after it.
+def write_new_project(folder: Path, ci: str, wheel: OwnWheel | None = None, *, dry_run: bool = False) -> NewProject:
+    """Write a project into a folder, which is named after it; with `dry_run` only say which files that would be.
 
     Raises InputError for a folder that has one, for a file that exists, for a place that cannot be written.
     """
@@ -91,9 +91,9 @@ def write_new_project(folder: Path, ci: str, wheel: OwnWheel | None = None) -> N
     if existing := [path for path in paths if path.exists()]:
         raise InputError(*(f"{path}: exists, and is not overwritten" for path in existing), hint="name a new folder")
     try:
-        for path, data in contents.items():
+        for path, data in contents.items() if not dry_run else ():
             write_atomically(path, data)
-        if ci != NO_CI:
+        if ci != NO_CI and not dry_run:
             project = Project(folder.absolute(), (ROOT,))
             workflow.write(project, read_matrix(project), ci)
     except OSError as error:
@@ -150,8 +150,8 @@ def next_commands(folder: Path, row: str) -> list[str]:
     return [f"{program} lock --target {row}", f"{program} render", f"{program} build --target {row}"]
 
 
-def report_project(new_project: NewProject) -> str:
-    """Return which files were written, and what to run next."""
-    return as_lines(
-        [*(f"wrote {path}" for path in new_project.files), "", "Next:", *(f"  {line}" for line in new_project.commands)]
-    )
+def report_project(new_project: NewProject, *, dry_run: bool = False) -> str:
+    """Return which files were written, or would be, and what to run next."""
+    said = "would write" if dry_run else "wrote"
+    next_lines = (f"  {line}" for line in new_project.commands)
+    return as_lines([*(f"{said} {path}" for path in new_project.files), "", "Next:", *next_lines])

@@ -363,4 +363,7 @@ def report_change(change: ContentChange, options: ContentOptions) -> None:
         return
     for row, text in change.locked.items():
         log(f"{row}:\n{text.rstrip()}")
-    log("\n".join(f"{'would write' if options.dry_run else 'wrote'} {name}" for name in change.files))
+    if options.dry_run:
+        write_output("".join(f"would write {name}\n" for name in change.files))
+    else:
+        log("\n".join(f"wrote {name}" for name in change.files))

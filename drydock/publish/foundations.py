@@ -198,9 +198,17 @@ def _check_config(layout: Path, manifest: Manifest, platform: str) -> None:
 
 
 def push_foundations(
-    project: Project, variants: Sequence[Variant], registry: str, signer: cosign.Signer | None, *, insecure: bool
+    project: Project,
+    variants: Sequence[Variant],
+    registry: str,
+    signer: cosign.Signer | None,
+    *,
+    insecure: bool,
+    dry_run: bool = False,
 ) -> list[PushedFoundation]:
     """Push the kept foundations of variants, each under its key, and sign them if a signer is given.
+
+    With `dry_run` nothing is sent.
 
     Raises InputError if none is kept, UntrustedError for one that is not what the record says, RegistryError.
     """
@@ -212,6 +220,8 @@ def push_foundations(
     access = indexes.make_index_access(indexes.read_indexes(), os.environ)
     repository = Repository(parse_foundations_address(registry), access, insecure=insecure)
     layouts = [_read_kept(job) for job in kept_jobs]
+    if dry_run:
+        return [_describe_push(repository, layout, 0, is_signed=signer is not None) for layout in layouts]
     return [_push_foundation(repository, layout, signer) for layout in layouts]
 
 
@@ -238,12 +248,19 @@ def _push_foundation(repository: Repository, layout: Layout, signer: cosign.Sign
         cosign.sign_digests([repository.where.at(digest)], signer._replace(claims={CLAIM: job.foundation_key}))
         cosign.sign_digests([repository.where.at(artifact.digest)], signer)
     repository.tag(layout.manifest, job.foundation_key)  # at last: a tag names what is whole
+    bytes_sent = sum(blob.size for blob in pushed if blob.how == "uploaded")
+    return _describe_push(repository, layout, bytes_sent, is_signed=signer is not None)
+
+
+def _describe_push(repository: Repository, layout: Layout, bytes_sent: int, *, is_signed: bool) -> PushedFoundation:
+    job = layout.job
+    where = repository.where._replace(tag=job.foundation_key, digest=layout.manifest.digest)
     return PushedFoundation(
         variant=job.variant.id,
         platform=job.platform,
-        foundation=str(repository.where._replace(tag=job.foundation_key, digest=digest)),
-        signed=signer is not None,
-        bytes_sent=sum(blob.size for blob in pushed if blob.how == "uploaded"),
+        foundation=str(where),
+        signed=is_signed,
+        bytes_sent=bytes_sent,
     )
 
 

@@ -16,7 +16,7 @@ from drydock.oci.manifest import to_manifest
 from drydock.oci.reference import GIT, OCI, parse_reference
 from drydock.publish import bindings
 from drydock.publish.push import attach_documents
-from drydock.publish.repository import Repository
+from drydock.publish.repository import Repository, describe_bytes
 from drydock.registry.manifests import EMPTY, MANIFEST
 
 
@@ -34,9 +34,11 @@ class PushedProject(Record):
 
 
 def push_project(
-    project: Project, name: str, signer: cosign.Signer | None = None, *, insecure: bool = False
+    project: Project, name: str, signer: cosign.Signer | None = None, *, insecure: bool = False, dry_run: bool = False
 ) -> PushedProject:
     """Push the files of a project; sign them if there is a signer. The same files have the same digest.
+
+    With `dry_run` nothing is sent; the digest is the one that they would have.
 
     Raises InputError, RegistryError, and TagError for a release tag that names another project.
     """
@@ -48,7 +50,8 @@ def push_project(
     files = project_files.in_folder(project.root)
     access = indexes.make_index_access(indexes.read_indexes(), os.environ)
     repository = Repository(where._replace(tag=""), access, insecure=insecure)
-    config, layer = (repository.push_bytes(data) for data in (b"{}", project_files.pack_project(files)))
+    contents = (b"{}", project_files.pack_project(files))
+    config, layer = (describe_bytes(data) if dry_run else repository.push_bytes(data) for data in contents)
     manifest = to_manifest(
         {
             "schemaVersion": 2,
@@ -59,12 +62,13 @@ def push_project(
         }
     )
     tag = where.tag or manifest.digest.removeprefix("sha256:")[:12]
-    planned = repository.plan_tag(manifest.digest, tag)
-    subject = bindings.Subject(str(repository.where), "", manifest.digest, {}, "project")
-    binding = bindings.bind_chosen_tag(repository, subject, planned, signer)
-    repository.manifests.push(manifest)
-    attach_documents(repository, [manifest], {manifest.digest: (binding,)}, signer)
-    repository.tag(manifest, tag)  # at last: a tag names what is whole
+    if not dry_run:
+        planned = repository.plan_tag(manifest.digest, tag)
+        subject = bindings.Subject(str(repository.where), "", manifest.digest, {}, "project")
+        binding = bindings.bind_chosen_tag(repository, subject, planned, signer)
+        repository.manifests.push(manifest)
+        attach_documents(repository, [manifest], {manifest.digest: (binding,)}, signer)
+        repository.tag(manifest, tag)  # at last: a tag names what is whole
     return PushedProject(
         address=f"{OCI}{where.at(manifest.digest)}",
         digest=manifest.digest,

@@ -48,6 +48,11 @@ class Referrer(NamedTuple):
             raise UntrustedError(f"{self.manifest} ({self.media_type}): invalid JSON: {error}") from error
 
 
+def describe_bytes(data: bytes) -> dict[str, Any]:
+    """Return the digest and size of a blob, for its descriptor."""
+    return {"digest": f"sha256:{hashlib.sha256(data).hexdigest()}", "size": len(data)}
+
+
 class Repository:
     """A repository in a registry, and the local state of pushes to that registry."""
 
@@ -96,13 +101,13 @@ class Repository:
 
     def push_bytes(self, data: bytes) -> dict[str, Any]:
         """Push a small blob; return the digest and size for its descriptor."""
-        digest = f"sha256:{hashlib.sha256(data).hexdigest()}"
+        descriptor = describe_bytes(data)
         folder = Path(tempfile.gettempdir())
         with disk_full(folder), tempfile.NamedTemporaryFile(prefix="drydock-blob-", dir=folder) as file:
             file.write(data)
             file.flush()
-            self.blobs.push(Path(file.name), digest)
-        return {"digest": digest, "size": len(data)}
+            self.blobs.push(Path(file.name), descriptor["digest"])
+        return descriptor
 
     def tag(self, manifest: Manifest, tag: str) -> PublishedTag:
         """Set a tag, and return the result; runs on one machine take turns.

@@ -11,7 +11,7 @@ from drydock.core.console import log
 from drydock.core.errors import InputError
 from drydock.core.files import format_json
 from drydock.core.project import Project
-from drydock.model.shared_options import JsonOption, PlatformOption, SignOptions, TrustOptions
+from drydock.model.shared_options import DryRunOption, JsonOption, PlatformOption, SignOptions, TrustOptions
 
 if TYPE_CHECKING:
     from drydock.adopt.adopted_image import AdoptedImage, AssembledImage
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from drydock.oci.reference import Reference
 
 
-class AdoptOptions(SignOptions, PlatformOption, TrustOptions, JsonOption):
+class AdoptOptions(DryRunOption, SignOptions, PlatformOption, TrustOptions, JsonOption):
     """Which image is adopted, and what it does not say of itself."""
 
     WORDS = ("to",)
@@ -113,7 +113,7 @@ def adopt_base(project: Project, options: AdoptOptions) -> AdoptedImage:
     contents = contents._replace(facts=facts)
 
     row = adopted_row.make_adopted_row(project, row_id, base, facts, destination_text)
-    with adopted_row.restore_row_files(project, row, always=options.check):
+    with adopted_row.restore_row_files(project, row, always=options.check or options.dry_run):
         written_files = adopted_row.write_row(project, row, base) + adopted_row.write_lists(
             project, row, contents.lists
         )
@@ -125,7 +125,7 @@ def adopt_base(project: Project, options: AdoptOptions) -> AdoptedImage:
             assembled, variant, base, contents, destination or base.repository.where, is_verified=is_verified
         )
         format_json(dump_record(adopted))  # before anything is written: what cannot be printed is not pushed either
-        if options.check:
+        if options.check or options.dry_run:
             return adopted
         # Lock and render the row: of the base only the digest is asked for.
         paths = resolution.resolve_and_write(project, [variant])

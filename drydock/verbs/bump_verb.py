@@ -14,14 +14,14 @@ from drydock.core.errors import DrydockError, raise_all_errors
 from drydock.core.files import format_json
 from drydock.core.paths import ROOT
 from drydock.core.project import Project
-from drydock.model.shared_options import JsonOption, RowOption
+from drydock.model.shared_options import DryRunInCopyOption, JsonOption, RowOption
 
 if TYPE_CHECKING:
     from drydock.compare.bump_report import BumpReport
     from drydock.model.variant import Variant
 
 
-class BumpOptions(RowOption, JsonOption):
+class BumpOptions(DryRunInCopyOption, RowOption, JsonOption):
     """Which row takes which version."""
 
     vllm: str = ""

@@ -12,13 +12,13 @@ from drydock.core.errors import InputError
 from drydock.core.files import disk_full
 from drydock.core.paths import cache_home
 from drydock.core.project import Project
-from drydock.model.shared_options import JsonOption
+from drydock.model.shared_options import DryRunOption, JsonOption
 
 if TYPE_CHECKING:
     from drydock.bundle.create import Created
 
 
-class BundleCreateOptions(JsonOption):
+class BundleCreateOptions(DryRunOption, JsonOption):
     """What a bundle contains."""
 
     output: str
@@ -67,11 +67,12 @@ def write_bundle(project: Project, options: BundleCreateOptions) -> Created:
         parts = [create.make_bundled_part(layout) for row_layouts in layouts.values() for layout in row_layouts]
         entries, blobs = create.assemble_index(parts, layouts, models, project)
         index = archive.index_of(entries)
-        archive.write_archive(output, index, blobs, cosign.sign_data(index, signer) if signer else b"")
+        if not options.dry_run:
+            archive.write_archive(output, index, blobs, cosign.sign_data(index, signer) if signer else b"")
     return create.Created(
         file=str(output),
         bundle=make_blob(index).digest,
-        size=output.stat().st_size,
+        size=sum({blob.digest: blob.size for blob in blobs}.values()) if options.dry_run else output.stat().st_size,
         images=create.map_images(parts),
         models={model.record.name: create.name_model_source(model.record) for model in models},
         blobs=len({item.digest for item in blobs}),

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 from drydock.cli.task_helpers import here, write_result
 from drydock.cli.verb import Verb
 from drydock.core.project import Project
-from drydock.model.shared_options import ContextOption, JsonOption
+from drydock.model.shared_options import ContextOption, DryRunOption, JsonOption
 
 if TYPE_CHECKING:
     from drydock.bundle.load import Loaded
 
 
-class BundleLoadOptions(ContextOption, JsonOption):
+class BundleLoadOptions(DryRunOption, ContextOption, JsonOption):
     """Which bundle is loaded, and how it is trusted."""
 
     file: str
@@ -65,6 +65,14 @@ def load_trusted(project: Project, options: BundleLoadOptions) -> Loaded:
     loading = load.Loading(archive, default_store())
     bundle_models.check_models(archive, bundle.models, models_folder)
     loading.check_free_space(bundle)
+    if options.dry_run:
+        images = tuple(load.describe_image(image, project) for image in bundle.images)
+        names = tuple(model.name for model in bundle.models)
+        seconds = round(time.monotonic() - started, 1)
+        return load.Loaded(
+            bundle=archive.digest, origin=bundle.origin, images=images, files_new=0, not_included=(),
+            models=(), models_left=names, signed=bool(options.verify_key), seconds=seconds,
+        )  # fmt: skip
 
     load.add_supplied(bundle, supplied_folders, loading.store)
     platforms = load.engine_platforms(bundle.images) if options.engine else {}

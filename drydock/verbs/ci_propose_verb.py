@@ -31,7 +31,7 @@ class CiProposeOptions(VerbOptions):
     vllm: str = ""
     """take this version of vLLM instead, as `bump` does, such as 0.34.0"""
     target: str = ""
-    """the row that takes it: variant id, alias or accelerator"""
+    """the row that takes it: row, alias or accelerator"""
 
 
 @Verb

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from drydock.cli.task_helpers import foundations_of, here, write_result
 from drydock.cli.verb import Verb
-from drydock.model.shared_options import JsonOption, RowOption
+from drydock.model.shared_options import DryRunOption, JsonOption, RowOption
 from drydock.verbs.publish_verb import PublishOptions, publish_row
 
 
-class CiPublishOptions(RowOption, JsonOption):
+class CiPublishOptions(DryRunOption, RowOption, JsonOption):
     """What a CI job publishes."""
 
     registry: str
@@ -28,8 +28,10 @@ def publish_from_ci(options: CiPublishOptions) -> None:
     release, channel = publishing.tags_of(options.ref)
     publishing.login_to_registry(options.registry)
     signing = publishing.choose_ci_signing(options.sign_key)
-    what = PublishOptions(target=options.target, release=release, channel=channel, **vars(signing))
+    rest = vars(signing) | {"quiet": options.quiet, "dry_run": options.dry_run}
+    what = PublishOptions(target=options.target, release=release, channel=channel, **rest)
     published = publish_row(here(), options.registry.lower(), what)
-    if foundations := foundations_of(""):
+    foundations = foundations_of("")
+    if foundations and not options.dry_run:
         publishing.push_foundation(here(), options.target, foundations, options.sign_key)
     write_result(published, push.format_published_image(published), json=options.json)

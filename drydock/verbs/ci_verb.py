@@ -6,10 +6,10 @@ from typing import Literal
 
 from drydock.cli.task_helpers import here, report_checked, report_written
 from drydock.cli.verb import Verb
-from drydock.model.shared_options import CheckOption, JsonOption
+from drydock.model.shared_options import CheckOption, DryRunInCopyOption, JsonOption
 
 
-class CiOptions(CheckOption, JsonOption):
+class CiOptions(DryRunInCopyOption, CheckOption, JsonOption):
     """Which workflows are written."""
 
     format: Literal["", "github", "gitlab"] = ""

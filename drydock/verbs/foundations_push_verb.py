@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from drydock.cli.task_helpers import choose_variants, foundations_of, here, write_result
 from drydock.cli.verb import Verb
-from drydock.model.shared_options import SharedFoundations, SignOptions
+from drydock.model.shared_options import DryRunOption, SharedFoundations, SignOptions
 
 
-class FoundationsPushOptions(SharedFoundations, SignOptions):
+class FoundationsPushOptions(DryRunOption, SharedFoundations, SignOptions):
     """Which foundations are pushed."""
 
     target: str = ""
@@ -23,6 +23,11 @@ def push_foundations(options: FoundationsPushOptions) -> None:
     where = foundations_of(options.registry, "--registry")
     signer = choose_signer(options, insecure=options.insecure)
     pushed = foundations.push_foundations(
-        here(), choose_variants(options.target), where, signer, insecure=options.insecure
+        here(),
+        choose_variants(options.target),
+        where,
+        signer,
+        insecure=options.insecure,
+        dry_run=options.dry_run,
     )
     write_result({"pushed": pushed}, foundations.format_pushed_foundations(pushed), json=options.json)

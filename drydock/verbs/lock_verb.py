@@ -13,13 +13,20 @@ from drydock.core.console import log, write_output
 from drydock.core.errors import InputError
 from drydock.core.files import format_json
 from drydock.core.project import Project
-from drydock.model.shared_options import CheckOption, ContextOption, JsonOption, RowOrAllOption, SuppliedOption
+from drydock.model.shared_options import (
+    CheckOption,
+    ContextOption,
+    DryRunInCopyOption,
+    JsonOption,
+    RowOrAllOption,
+    SuppliedOption,
+)
 
 if TYPE_CHECKING:
     from drydock.model.variant import Variant
 
 
-class LockOptions(RowOrAllOption, CheckOption, ContextOption, SuppliedOption, JsonOption):
+class LockOptions(DryRunInCopyOption, RowOrAllOption, CheckOption, ContextOption, SuppliedOption, JsonOption):
     """Which locks are made, and what may move."""
 
     upgrade: bool = False

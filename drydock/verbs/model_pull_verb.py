@@ -6,10 +6,10 @@ from pathlib import Path
 
 from drydock.cli.task_helpers import write_result
 from drydock.cli.verb import Verb
-from drydock.model.shared_options import JsonOption, VerboseOption
+from drydock.model.shared_options import DryRunOption, JsonOption, VerboseOption
 
 
-class ModelPullOptions(VerboseOption, JsonOption):
+class ModelPullOptions(DryRunOption, VerboseOption, JsonOption):
     """Which model is downloaded, and from where."""
 
     name: str
@@ -33,7 +33,12 @@ def pull_model(options: ModelPullOptions) -> None:
     from drydock.inputs.hub import HubAddress
 
     where = HubAddress(options.endpoint, options.insecure)
-    pulled = models.pull_model(
-        options.name, Path(options.output), revision=options.revision, where=where, everything=options.everything
+    pull = models.look_at_model if options.dry_run else models.pull_model
+    pulled = pull(
+        options.name,
+        Path(options.output),
+        revision=options.revision,
+        where=where,
+        everything=options.everything,
     )
     write_result(pulled, models.format_pulled(pulled), json=options.json)

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 from drydock.cli.task_helpers import write_result
 from drydock.cli.verb import Verb
-from drydock.model.shared_options import InsecureOption, JsonOption, SignOptions
+from drydock.model.shared_options import DryRunOption, InsecureOption, JsonOption, SignOptions
 
 if TYPE_CHECKING:
     from drydock.publish.model_push import PushedModel
 
 
-class ModelPushOptions(SignOptions, InsecureOption, JsonOption):
+class ModelPushOptions(DryRunOption, SignOptions, InsecureOption, JsonOption):
     """Which model is pushed, and where."""
 
     folder: str
@@ -39,26 +39,31 @@ def push_folder(options: ModelPushOptions) -> PushedModel:
     from drydock.attest import cosign, documents, model_bom
     from drydock.oci.reference import OCI
     from drydock.publish import bindings, model_push, push
+    from drydock.registry.blobs import Pushed
 
     folder, signer = Path(options.folder), cosign.choose_signer(options, insecure=options.insecure)
     repository, tag = model_push.open_model_repository(options.name, insecure=options.insecure)
     cosign.require_signer(signer)
-    repository.push_bytes(b"{}")  # a part of the bill of materials: without access, no file is hashed in vain
+    if not options.dry_run:
+        repository.push_bytes(b"{}")  # a part of the bill of materials: without access, no file is hashed in vain
     model_folder, layers = model_push.layers_of(folder)
     licence = model_bom.licence_of(model_push.read_model_card(folder))
     image, config = model_push.make_model_image(layers)
     tag = tag or image.digest.removeprefix("sha256:")[:12]
-    planned = repository.plan_tag(image.digest, tag)
-    subject = bindings.Subject(str(repository.where), "", image.digest, {model_push.PLATFORM: image.digest}, "model")
-    binding = bindings.bind_chosen_tag(repository, subject, planned, signer)
+    pushed = list[Pushed]()
+    if not options.dry_run:
+        planned = repository.plan_tag(image.digest, tag)
+        platforms = {model_push.PLATFORM: image.digest}
+        subject = bindings.Subject(str(repository.where), "", image.digest, platforms, "model")
+        binding = bindings.bind_chosen_tag(repository, subject, planned, signer)
 
-    pushed = push.push_contents(repository, {digest: (layer, layer.size) for digest, layer in layers.items()})
-    repository.push_bytes(config)
-    repository.manifests.push(image)
-    bill = model_bom.make_model_bom(repository.where.repository, image.digest, model_folder, licence)
-    about = (documents.Attached(documents.MODEL_BOM, bill), binding)
-    push.attach_documents(repository, [image], {image.digest: about}, signer)
-    repository.tag(image, tag)  # at last: a tag names what is whole
+        pushed = push.push_contents(repository, {digest: (layer, layer.size) for digest, layer in layers.items()})
+        repository.push_bytes(config)
+        repository.manifests.push(image)
+        bill = model_bom.make_model_bom(repository.where.repository, image.digest, model_folder, licence)
+        about = (documents.Attached(documents.MODEL_BOM, bill), binding)
+        push.attach_documents(repository, [image], {image.digest: about}, signer)
+        repository.tag(image, tag)  # at last: a tag names what is whole
     return model_push.PushedModel(
         model=f"{OCI}{repository.where.at(image.digest)}",
         digest=image.digest,

@@ -9,13 +9,13 @@ from drydock.cli.verb import Verb
 from drydock.core.console import log, spell_commands, write_output
 from drydock.core.errors import DrydockError
 from drydock.core.files import format_json
-from drydock.model.shared_options import JsonOption
+from drydock.model.shared_options import DryRunOption, JsonOption
 
 if TYPE_CHECKING:
     from drydock.projects.new_project import NewProject
 
 
-class ProjectInitOptions(JsonOption):
+class ProjectInitOptions(DryRunOption, JsonOption):
     """Where a project is made."""
 
     folder: str
@@ -32,9 +32,13 @@ def make_project(options: ProjectInitOptions) -> None:
     project = init_project(options)
     if options.json:
         files = [str(path) for path in project.files]
-        write_output(format_json({"wrote": files, "next": [*map(spell_commands, project.commands)]}))
+        write_output(
+            format_json(
+                {"would_write" if options.dry_run else "wrote": files, "next": [*map(spell_commands, project.commands)]}
+            )
+        )
     else:
-        write_output(spell_commands(new_project.report_project(project)))
+        write_output(spell_commands(new_project.report_project(project, dry_run=options.dry_run)))
 
 
 def init_project(options: ProjectInitOptions) -> NewProject:
@@ -51,4 +55,4 @@ def init_project(options: ProjectInitOptions) -> NewProject:
         wheel = None
         log(f"warning: {workflow.REQUIREMENTS} names no drydock, so CI stops at its first command: {error.problems[0]}")
         log(f"hint: {error.hint or 'run `./inv project upgrade --write` in the project later'}")
-    return new_project.write_new_project(Path(options.folder), options.ci, wheel)
+    return new_project.write_new_project(Path(options.folder), options.ci, wheel, dry_run=options.dry_run)

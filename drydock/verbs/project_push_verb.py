@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from drydock.cli.task_helpers import here, write_result
 from drydock.cli.verb import Verb
-from drydock.model.shared_options import InsecureOption, JsonOption, SignOptions
+from drydock.model.shared_options import DryRunOption, InsecureOption, JsonOption, SignOptions
 
 
-class ProjectPushOptions(SignOptions, InsecureOption, JsonOption):
+class ProjectPushOptions(DryRunOption, SignOptions, InsecureOption, JsonOption):
     """Where a project is published."""
 
     name: str
@@ -21,5 +21,5 @@ def push_project(options: ProjectPushOptions) -> None:
     from drydock.publish import project_push
 
     signer = choose_signer(options, insecure=options.insecure)
-    pushed = project_push.push_project(here(), options.name, signer, insecure=options.insecure)
+    pushed = project_push.push_project(here(), options.name, signer, insecure=options.insecure, dry_run=options.dry_run)
     write_result(pushed, project_push.format_from_line(pushed), json=options.json)

@@ -12,13 +12,13 @@ from drydock.core.console import log
 from drydock.core.errors import StaleError
 from drydock.core.files import parse_any_json
 from drydock.core.project import Project
-from drydock.model.shared_options import JsonOption
+from drydock.model.shared_options import DryRunInCopyOption, JsonOption
 
 if TYPE_CHECKING:
     from drydock.compare.recipe_plans import RecipesUpdate
 
 
-class RecipesOptions(JsonOption):
+class RecipesOptions(DryRunInCopyOption, JsonOption):
     """Where recipes are taken from."""
 
     from_: str = ""

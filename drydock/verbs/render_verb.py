@@ -5,10 +5,10 @@ from __future__ import annotations
 from drydock.cli.task_helpers import choose_variants, here, report_checked, report_written
 from drydock.cli.verb import Verb
 from drydock.core.console import write_output
-from drydock.model.shared_options import CheckOption, JsonOption, RowOrAllOption
+from drydock.model.shared_options import CheckOption, DryRunInCopyOption, JsonOption, RowOrAllOption
 
 
-class RenderRowOptions(RowOrAllOption, CheckOption, JsonOption):
+class RenderRowOptions(DryRunInCopyOption, RowOrAllOption, CheckOption, JsonOption):
     """What is rendered."""
 
     profile: bool = False

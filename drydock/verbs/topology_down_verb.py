@@ -6,6 +6,7 @@ from pathlib import Path
 
 from drydock.cli.task_helpers import here
 from drydock.cli.verb import Verb
+from drydock.core.console import log
 from drydock.model.shared_options import TopologyStartOptions
 
 
@@ -17,7 +18,10 @@ def stop_topology(options: TopologyStartOptions) -> None:
 
     file = Path(options.file)
     output = up.choose_output_folder(here(), file, options.output)
-    if up.find_started_format(output, options.format) == up.ANSIBLE:
+    started_format = up.find_started_format(output, options.format)
+    if options.dry_run:
+        log(f"would stop what {output} started by {started_format}, and remove its containers")
+    elif started_format == up.ANSIBLE:
         run_playbook(output, ("stop",), ssh=options)
     else:
         up.stop_by_compose(file, output)

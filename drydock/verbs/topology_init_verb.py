@@ -7,11 +7,12 @@ from typing import Literal
 
 from drydock.cli.task_helpers import here
 from drydock.cli.verb import Verb
-from drydock.core.console import log
+from drydock.core.console import log, write_output
 from drydock.core.verb_options import VerbOptions
+from drydock.model.shared_options import DryRunOption
 
 
-class TopologyInitOptions(VerbOptions):
+class TopologyInitOptions(DryRunOption, VerbOptions):
     """What a topology.yaml is made from."""
 
     root: str
@@ -45,7 +46,12 @@ def init_topology(options: TopologyInitOptions) -> None:
     if options.model:
         topology = init.make_topology(str(output), init.format_topology(nodes, split, options.model, target))
         split = init.choose_split(here(), topology, hosts_in_order, options.shape)
-    init.write_topology(output, init.format_topology(nodes, split, options.model, target))
+    text = init.format_topology(nodes, split, options.model, target)
+    if options.dry_run:
+        log(f"would write {output}")
+        write_output(text)
+    else:
+        init.write_topology(output, text)
     for remark in split.remarks:
         log(f"{output}: {remark}")
     if named_nodes := init.find_named_addresses(nodes, options.shape):

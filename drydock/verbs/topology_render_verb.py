@@ -7,10 +7,10 @@ from typing import Literal
 
 from drydock.cli.task_helpers import here, write_result
 from drydock.cli.verb import Verb
-from drydock.model.shared_options import JsonOption, PlannedOptions
+from drydock.model.shared_options import DryRunOption, JsonOption, PlannedOptions
 
 
-class TopologyRenderOptions(PlannedOptions, JsonOption):
+class TopologyRenderOptions(DryRunOption, PlannedOptions, JsonOption):
     """What is rendered, for which engine."""
 
     plan: str
@@ -32,5 +32,6 @@ def render_topology(options: TopologyRenderOptions) -> None:
     file = Path(options.plan)
     plan = plan_topology_file(here(), file, options.model, options.target)
     hosts = find_host_commands(file, plan, options.root)
-    written = write_plan(here(), plan, options.format, Path(options.output), hosts)
-    write_result({"wrote": [*map(str, written)]}, "".join(f"wrote {path}\n" for path in written), json=options.json)
+    paths = write_plan(here(), plan, options.format, Path(options.output), hosts, dry_run=options.dry_run)
+    said, key = ("would write", "would_write") if options.dry_run else ("wrote", "wrote")
+    write_result({key: [*map(str, paths)]}, "".join(f"{said} {path}\n" for path in paths), json=options.json)

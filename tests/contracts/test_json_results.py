@@ -1,4 +1,4 @@
-"""Each verb of tasks.py that has --json prints JSON in each of its branches: a script that asks for it gets it."""
+"""What each verb has: --json, which prints JSON in each branch; --dry-run, if it writes elsewhere than the cache."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+import bench
 from drydock.cli.verb import Verb
 from drydock.cli.verb_table import COMMANDS
 from drydock.core.console import write_output
@@ -118,3 +119,66 @@ def test_the_check_sees_a_branch_that_prints_nothing() -> None:
     assert all_branches_print(parse_function(prints).body)
     assert len(VERBS) > 40
     assert any(issubclass(verb.record, AlwaysJsonOption) for verb in VERBS.values())
+
+
+READS = (
+    *("matrix", "doctor", "outdated", "lock diff", "compare", "size", "plan", "check", "explain", "entrypoint"),
+    *("topology plan", "topology diff", "topology check", "topology verify"),
+    *("audit", "policy", "image verify", "image inspect", "image diff", "image audit"),
+    *("ci changed", "ci variables", "lint", "release files", "bench", "bench plot", "bake"),
+    *(f"bench {part}" for part in bench.PARTS),
+)
+"""Verbs that write into the cache at most, or into the file or folder that an option names."""
+INSTEAD: Mapping[str, str] = {
+    "build": "`bake` prints what it would build; it writes a lock's missing pins, which `--locked` refuses",
+    "run": "--print prints what would be started",
+    "demo": "what it starts, it removes",
+    "images": "removes with --prune --yes only, and says what else",
+    "foundations": "removes with --prune --yes only, and says what else",
+    "verify": "writes with --record only",
+    "project upgrade": "writes with --write only",
+    "fetch": "writes into the store, and pins that `--locked` refuses",
+    "model demo": "writes into the cache",
+    "prove": "what it writes, only a real device shows",
+    "ci propose": "`bump`, `recipes` and `lock` show with --dry-run what it would push",
+    "test": "writes with --record only",
+    "generate": "--check",
+    "docs": "--check",
+    "schema": "--check",
+    "requirements": "a file of a checkout, whose git shows what changed",
+}
+"""Verb without --dry-run → what says beforehand what it writes."""
+NO_DATA: Mapping[str, str] = {
+    "demo": "a report for people",
+    "explain": "prints what the image's verb prints, which has --json after --",
+    "entrypoint": "as explain",
+    "topology init": "writes YAML, and prints it with --dry-run",
+    "topology down": "prints nothing",
+    "policy": "prints YAML, which a cluster reads",
+    "prove": "a report for people; images/ROW/record.json has the data",
+    "ci propose": "a report for the job's log",
+    "ci variables": "prints commands of a shell",
+    **dict.fromkeys(("test", "generate", "lint", "release", "bench plot"), "of checkouts, for people"),
+}
+"""Verb without --json → why."""
+ALL_VERBS: Mapping[str, Verb] = {name: verb for verbs in COMMANDS.values() for name, verb in verbs.items()}
+
+
+@pytest.mark.parametrize("name", sorted(ALL_VERBS))
+def test_a_verb_has_the_options_that_every_verb_has(name: str) -> None:
+    fields = list_fields(ALL_VERBS[name].record)
+    assert "quiet" in fields
+    assert ("json" in fields) != (name in NO_DATA), f"{name}: --json, or NO_DATA says why not"
+    places = [place for place, names in (("READS", READS), ("INSTEAD", INSTEAD)) if name in names]
+    assert ("dry_run" in fields) or places, f"{name}: --dry-run, or READS or INSTEAD says why not"
+    assert len(places) <= 1
+
+
+def test_what_says_why_an_option_is_missing_is_about_a_verb() -> None:
+    assert {*READS, *INSTEAD, *NO_DATA} - {*ALL_VERBS} == set()
+    assert [name for name in (*READS, *INSTEAD) if "dry_run" in list_fields(ALL_VERBS[name].record)] == []
+
+
+def test_every_option_says_what_it_does() -> None:
+    silent = [(name, field) for name, verb in ALL_VERBS.items() for field, text in verb.help_texts.items() if not text]
+    assert silent == []

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import urllib.request
 from pathlib import Path
 
 import pytest
@@ -44,8 +45,11 @@ def test_a_row_of_a_pushed_project_is_listed_inherited_and_rendered(tmp_path: Pa
     registry.start()
     try:
         vendor = write(tmp_path / "vendor", VENDOR)
+        tried = verb(vendor, "project", "push", f"{registry.host}/vendor/rows", "--dry-run")
+        with urllib.request.urlopen(f"http://{registry.host}/v2/_catalog") as answer:
+            assert json.load(answer) == {"repositories": []}
         first, second = (verb(vendor, "project", "push", f"{registry.host}/vendor/rows") for _ in range(2))
-        assert first == second
+        assert first == second == tried
         address = first.removeprefix('from: ["').removesuffix('"]\n')
         (row,) = json.loads(verb(tmp_path, "matrix", "--from", address, "--json"))["variants"]
         assert row["id"] == "vendor-next"

@@ -32,9 +32,17 @@ _PODS = ("kubernetes", "disaggregatedset")
 
 
 def write_plan(
-    project: Project, plan: TopologyPlan, kind: str, output: Path, hosts: Mapping[str, Commands]
+    project: Project,
+    plan: TopologyPlan,
+    kind: str,
+    output: Path,
+    hosts: Mapping[str, Commands],
+    *,
+    dry_run: bool = False,
 ) -> tuple[Path, ...]:
     """Render a plan into a folder, with the engine's commands in a README, and return the files that changed.
+
+    With `dry_run` nothing is written; the files that would change are returned.
 
     `hosts`: recorded commands of each node, for ranktables. Raises InputError and DiskFullError.
     """
@@ -44,8 +52,9 @@ def write_plan(
     commands = {} if kind == "ranktable" else {readme.make_readme_name(kind): readme.format_readme(plan, kind)}
     for text in list_setup_remarks(plan, variant, kind):
         log(text)
-    changed = folder.replace_rendered_files(output, "kubernetes" if kind in _PODS else kind, {**commands, **files})
-    if kind in ("compose", "slurm"):
+    list_kind, files = "kubernetes" if kind in _PODS else kind, {**commands, **files}
+    changed = folder.replace_rendered_files(output, list_kind, files, dry_run=dry_run)
+    if not dry_run and kind in ("compose", "slurm"):
         topology_keys.ensure_secrets(output, topology_keys.list_secret_names(plan))
     return changed
 

@@ -40,8 +40,12 @@ def make_list_name(kind: str) -> str:
     return f".drydock-{kind}"
 
 
-def replace_rendered_files(folder: Path, kind: str, files: Mapping[str, str]) -> tuple[Path, ...]:
+def replace_rendered_files(
+    folder: Path, kind: str, files: Mapping[str, str], *, dry_run: bool = False
+) -> tuple[Path, ...]:
     """Write rendered files, remove what the last render of the format wrote beyond them, and return what changed.
+
+    With `dry_run` only the return value is made.
 
     Raises InputError, before it changes anything, if a file that would go or be replaced is not as it was written, or
     if the folder cannot have the files.
@@ -55,6 +59,9 @@ def replace_rendered_files(folder: Path, kind: str, files: Mapping[str, str]) ->
         if problems:
             raise InputError(*problems, hint="remove it, move it to another folder, or use another --output")
         check_below(folder, new_files)
+        if dry_run:
+            places = {folder / name: text for name, text in new_files.items()}
+            return tuple(path for path, text in places.items() if not path.is_file() or path.read_text() != text)
         for name in obsolete:
             _remove_rendered_file(folder, name)
     return write_below(folder, new_files)

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from invoke.context import Context
 
-from drydock.cli.task_helpers import after_dashes, choose_variants, report_written, words_of
+from drydock.cli.task_helpers import after_dashes, choose_variants, here, report_written, words_of
 from drydock.cli.verb import Verb
+from drydock.core.console import log, set_verbose, write_output
 from drydock.core.errors import FetchError, InputError, TargetError
 from drydock.core.paths import ROOT
+from drydock.core.project import Project
 from drydock.core.verb_options import VerbOptions
-from drydock.model.shared_options import NoCacheOption
+from drydock.model.shared_options import DryRunInCopyOption, NoCacheOption, VerboseOption
 
 
 def test_an_error_is_printed_with_its_hint_and_exits_with_its_code(capsys: pytest.CaptureFixture[str]) -> None:
@@ -68,3 +72,65 @@ def test_an_interrupted_build_without_cache_does_not_promise_to_resume(
     with pytest.raises(SystemExit):
         build(Context(), no_cache=no_cache)
     assert f"interrupted; to {again}, run: " in capsys.readouterr().err
+
+
+class PlainWriteOptions(DryRunInCopyOption):
+    pass
+
+
+@pytest.fixture
+def acme(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a small project, in which commands run."""
+    folder = tmp_path / "acme"
+    (folder / "images").mkdir(parents=True)
+    (folder / "drydock.yaml").write_text("schema: 1\nname: acme\nrows: []\n")
+    (folder / "images" / "old").write_text("old")
+    monkeypatch.setattr("drydock.inputs.others.read_current_project", lambda: Project(folder, (ROOT,)))
+    return folder
+
+
+def test_a_dry_run_writes_into_a_copy_and_says_which_files(acme: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    @Verb
+    def writes(_: PlainWriteOptions) -> None:
+        here().write("images/new", "new")
+        here().write("images/old", "newer")
+        log(f"wrote {here().root}/images/new")
+        log(f"{here().root}/images/old: changed")
+        assert (here() / "drydock.yaml").is_file()
+
+    writes(Context(), dry_run=True)
+
+    assert {path.name: path.read_text() for path in (acme / "images").iterdir()} == {"old": "old"}
+    captured = capsys.readouterr()
+    assert captured.out == "would write images/new\nwould write images/old\n"
+    assert "images/old: changed\n" in captured.err
+    assert "wrote" not in captured.err
+
+    writes(Context())
+    assert (acme / "images" / "new").read_text() == "new"
+
+
+def test_quiet_leaves_the_result_warnings_and_errors(capsys: pytest.CaptureFixture[str]) -> None:
+    @Verb
+    def says(_: VerbOptions) -> None:
+        log("resolving")
+        log("warning: old")
+        write_output("result\n")
+        raise InputError("wrong")
+
+    try:
+        with pytest.raises(SystemExit):
+            says(Context(), quiet=True)
+    finally:
+        set_verbose(verbose=False)
+    assert capsys.readouterr() == ("result\n", "warning: old\nerror: wrong\n")
+
+
+def test_quiet_and_verbose_exclude_each_other(capsys: pytest.CaptureFixture[str]) -> None:
+    @Verb
+    def says(_: VerboseOption) -> None:
+        log("not reached")
+
+    with pytest.raises(SystemExit):
+        says(Context(), quiet=True, verbose=True)
+    assert "--verbose and --quiet exclude each other" in capsys.readouterr().err
