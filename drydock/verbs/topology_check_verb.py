@@ -47,7 +47,6 @@ def check_topology(options: TopologyCheckOptions) -> None:
 
 def find_node_findings(project: Project, options: TopologyCheckOptions) -> tuple[Finding, ...]:
     """Ask every node of a topology and return the findings. Raises DrydockError."""
-    from drydock.config.matrix import find_variant, read_matrix
     from drydock.model.checks import list_findings_about
     from drydock.topology.planned_file import find_planned_variant, plan_topology_file
     from drydock.topology.preflight import evaluate, node_request, recorded_nodes
