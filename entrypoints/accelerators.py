@@ -11,7 +11,8 @@ class Accelerator(NamedTuple):
     """The modules of one accelerator. They are names, so that an image imports only those of its own accelerator."""
 
     probe: str
-    """Module in entrypoints/facts/probes/ that defines `probe(host, run, env) -> ProbeResult`."""
+    """Module in entrypoints/facts/probes/ that defines `probe(host, run, env) -> ProbeResult`, and `DEVICE_TOOL`, the
+    command that shows the state of the devices, if there is one."""
     decide: str
     """Module in entrypoints/decide/ that defines `decide(profile, facts, model, user_flags) -> Decision`."""
 

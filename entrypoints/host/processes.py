@@ -60,6 +60,24 @@ def is_running(pid: int, root: str = "/") -> bool:
     return bool(fields) and fields[_STATE] not in _ENDED
 
 
+def handles_signal(pid: int, number: int, root: str = "/") -> bool:
+    """Tell whether a process has a handler for a signal: SigCgt in /proc/PID/status; proc(5)."""
+    lines = _read_proc_text(f"{root}/proc/{pid}/status").splitlines()
+    masks = [line.split()[-1] for line in lines if line.startswith("SigCgt:")]
+    return bool(masks) and bool(int(masks[0], 16) >> (number - 1) & 1)
+
+
+def describe_process_state(pid: int, root: str = "/") -> str:
+    """Return in a few words what a process does, such as `waits in futex_do_wait`; empty if it has ended."""
+    fields = _split_stat_fields(_read_proc_text(f"{root}/proc/{pid}/stat"))
+    if not fields:
+        return ""
+    words = _STATE_WORDS.get(fields[_STATE], fields[_STATE])
+    place = _read_proc_text(f"{root}/proc/{pid}/wchan").strip()
+    is_waiting = fields[_STATE] in _WAITING and place not in ("", "0")
+    return f"{words} in {place}" if is_waiting else words
+
+
 def list_children(parent: int, root: str = "/") -> tuple[int, ...]:
     """Return the children of a process, without zombies."""
     return tuple(pid for pid, fields in _list_stats(root) if fields[_PARENT] == str(parent) and fields[_STATE] != "Z")
@@ -94,6 +112,16 @@ def _is_listening_line(fields: list[str], port: int) -> bool:
 _STATE, _PARENT, _SESSION, _START = 0, 1, 3, 19
 _ENDED = ("Z", "X")
 """States of a process that has ended: zombie, dead."""
+_WAITING = ("S", "D")
+_STATE_WORDS = {
+    "R": "runs",
+    "S": "waits",
+    "D": "waits in the kernel and takes no signal",
+    "T": "is stopped",
+    "t": "is stopped by a debugger",
+    "Z": "has ended",
+}
+"""Of its main thread; proc(5)."""
 
 
 def _list_stats(root: str) -> Iterator[tuple[int, list[str]]]:

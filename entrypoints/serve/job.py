@@ -11,7 +11,7 @@ from entrypoints.core.errors import HOST, EntrypointError
 
 if TYPE_CHECKING:
     from entrypoints.serve.client import Endpoint
-    from entrypoints.serve.plugin_files import DrainFile
+    from entrypoints.serve.plugin_files import DrainFile, StacksFolder
     from entrypoints.serve.rank_protocol import Member
     from entrypoints.serve.watch import SharedState
 
@@ -62,6 +62,10 @@ class ServeJob(NamedTuple):
     """Tells once, when the server is ready, what vLLM measured of its memory against the plan; empty for nothing."""
     refusal: Callable[[], str] = lambda: ""
     """Tells once, when the server has ended, in which words vLLM refused its configuration; empty if it did not."""
+    stacks: StacksFolder | None = None
+    """Where vLLM's processes write their stacks; None where nothing is examined."""
+    find_tool: Callable[[], tuple[str, ...]] = lambda: ()
+    """Returns the command that shows the state of the devices; empty for none."""
     member: Member | None = None
     """Which of several hosts this is; None on one host."""
 

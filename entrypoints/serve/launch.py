@@ -247,12 +247,24 @@ def _run_supervised(
     from entrypoints.plan import guard_settings
     from entrypoints.serve.exit_status import advise_on_memory
     from entrypoints.serve.job import ServeJob
-    from entrypoints.serve.plugin_files import DRAINING_VARIABLE, REPORT_VARIABLE, DrainFile, ReportFile
+    from entrypoints.serve.plugin_files import (
+        DRAINING_VARIABLE,
+        REPORT_VARIABLE,
+        STACKS_VARIABLE,
+        DrainFile,
+        ReportFile,
+        StacksFolder,
+    )
     from entrypoints.serve.starting import supervise_server
 
     caches, env = prepared
-    before, drain_file, report_file = limit_events(), DrainFile(env), ReportFile(env)
-    start = make_spawner(plan, {**env, DRAINING_VARIABLE: drain_file.path, REPORT_VARIABLE: report_file.path})
+    before, drain_file, report_file, stacks = limit_events(), DrainFile(env), ReportFile(env), StacksFolder(env)
+    paths = {
+        DRAINING_VARIABLE: drain_file.path,
+        REPORT_VARIABLE: report_file.path,
+        STACKS_VARIABLE: stacks.path,
+    }
+    start = make_spawner(plan, {**env, **paths})
 
     def spawn() -> int:
         leader = start()
@@ -282,9 +294,12 @@ def _run_supervised(
         limits=lambda: explain_limit_events(before, limit_events()),
         measured=lambda: _compare_memory(report_file, plan, profile),
         refusal=lambda: _describe_refusal(report_file, profile),
+        stacks=stacks,
+        find_tool=lambda: _find_device_tool(profile),
     )
     end = supervise_server(job, profile, print_message)
     report_file.take()  # of a start that did not become ready
+    stacks.remove()
     suspects = caches.suspects() if end.failed else ""
     caches.close(patient=until_ready)
     if suspects:
@@ -298,6 +313,12 @@ def _run_supervised(
     cause = f"ended with exit code {end.code}: {end.cause}{advise_on_memory(end, remedies)}"
     print_message(translate_text(words, cause))
     return end.code
+
+
+def _find_device_tool(profile: Mapping[str, Any]) -> tuple[str, ...]:
+    from entrypoints.serve.hang import find_device_tool
+
+    return find_device_tool(profile["accelerator"])
 
 
 def _describe_refusal(file: ReportFile, profile: Mapping[str, Any]) -> str:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from threading import Thread
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from entrypoints.core.metrics import parse_samples
@@ -32,6 +33,10 @@ MOVING = (
     "vllm:gpu_cache_usage_perc",
 )
 """Numbers that only a working engine changes."""
+RUNNING, QUEUED = WAITING
+TOKENS = "vllm:generation_tokens_total"
+CACHE_USED = ("vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc")
+"""The part of the KV cache that is used, from 0 to 1."""
 ASLEEP = "vllm:engine_sleep_state"
 EXPIRED = ("vllm:nixl_num_kv_expired_reqs", "vllm:nixl_num_kv_expired_reqs_total")
 """Requests whose KV cache a prefill server freed before a decode server had read it; counted on the prefill server."""
@@ -52,6 +57,8 @@ class Engine(NamedTuple):
     """Requests running and waiting."""
     numbers: tuple[float, ...] = ()
     """The values of MOVING."""
+    by_name: Mapping[str, float] = MappingProxyType({})
+    """The same values, of each metric the last one."""
 
 
 class Look(NamedTuple):
@@ -78,7 +85,8 @@ def parse_look(text: str) -> Look:
             number = labels.get("engine", "")
             before = engines.get(number, Engine())
             count = value if name in WAITING else 0.0
-            engines[number] = Engine(before.unfinished + count, (*before.numbers, value))
+            values = {**before.by_name, name: value}
+            engines[number] = Engine(before.unfinished + count, (*before.numbers, value), values)
     return Look(engines, asleep, expired)
 
 
@@ -88,8 +96,9 @@ class Progress:
     def __init__(self, now: float) -> None:
         self.moved = now
         """The last change of any engine's numbers."""
-        self._answered = now
+        self._began = self._answered = now
         self._engines: dict[str, tuple[Engine, float]] = {}
+        self._token_at: dict[str, float] = {}
         self._requested: float | None = None
 
     @property
@@ -108,6 +117,8 @@ class Progress:
                 self.moved = now
             free = moved or not engine.unfinished or look.asleep
             engines[name] = (engine, now if free else since)
+            if before and engine.by_name.get(TOKENS, 0.0) > before.by_name.get(TOKENS, 0.0):
+                self._token_at[name] = now
         self._engines = engines
         if look.asleep:
             self.moved, self._requested = now, None
@@ -120,6 +131,23 @@ class Progress:
         """Note that the token came, or that it cannot be asked for."""
         self._requested = None
         self.moved = now
+
+    def describe_engines(self, now: float) -> tuple[str, ...]:
+        """Return a line for each engine: its queue, its KV cache and its last token, as vLLM last told them."""
+        age = now - self._answered
+        lines = []
+        for name, (engine, _) in self._engines.items():
+            values = engine.by_name
+            used = next((values[metric] for metric in CACHE_USED if metric in values), None)
+            token_at = self._token_at.get(name)
+            parts = (
+                f"running requests {values.get(RUNNING, 0.0):g}",
+                f"waiting requests {values.get(QUEUED, 0.0):g}",
+                "KV cache unknown" if used is None else f"KV cache {100 * used:.0f} % used",
+                f"no token for {now - (self._began if token_at is None else token_at):.0f} s",
+            )
+            lines.append(f"engine {name}: {', '.join(parts)}; as vLLM told {age:.0f} s ago")
+        return tuple(lines)
 
     def stalled(self, now: float, patience: float) -> tuple[str, float]:
         """Return what makes no progress for at least `patience`, and for how long; nothing if all do."""
@@ -139,6 +167,7 @@ def watch_progress(shared: SharedState, endpoint: Endpoint, patience: float, nam
     embedding model, or with a key that is unknown here: nothing is asked for.
     """
     progress, asking = Progress(shared.now()), _Asking(endpoint, name, patience)
+    shared.progress = progress
     while not (shared.state.stopping or shared.state.lost):
         look = _read_look(endpoint, min(ANSWER_WITHIN, patience))
         now = shared.now()

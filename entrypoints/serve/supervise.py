@@ -12,6 +12,8 @@ SIGINT is a person's, for whom no balancer needs time: it has no pause.
 One of several hosts that serve together joins the others before it starts vLLM, and ends with them
 (serve/rank_coordination.py). A host without a server, when it is asked to stop, waits for the first host to end.
 
+A server that hangs, or has lost a process, is looked at before it is ended: its stacks are in the log (serve/hang.py).
+
 Nothing is restarted here. A server that makes no progress becomes not ready, then not alive, and the container's
 runtime decides (serve/progress.py). When one of vLLM's processes is lost, the server ends.
 """
@@ -48,7 +50,13 @@ from entrypoints.serve.exit_status import (
 from entrypoints.serve.job import FOREVER, STOPS, TAKEN, Say, ServeJob, in_background, send_signal
 from entrypoints.serve.phases import READY, get_phase, is_ready, measure_phases
 
+LOOKS_AT_MOST = 4
+"""Looks at a server that hangs again and again; those before its end come in addition."""
+SLOW_START = 60.0
+"""Seconds after which a start that is stopped is looked at: a probe may have ended one that hangs."""
+
 if TYPE_CHECKING:
+    from entrypoints.serve.hang import Examination
     from entrypoints.serve.phases import State
     from entrypoints.serve.watch import SharedState
 
@@ -84,6 +92,9 @@ class Supervisor:
         self._refusing = False
         self._terminated_at: float | None = None
         self._killed = False
+        self._looks: list[Examination] = []
+        self._last_look = False
+        """Whether the server was looked at because it ends."""
 
     def run(self) -> End:
         """Handle signals and changes of the state until vLLM has exited; return why it did."""
@@ -91,6 +102,8 @@ class Supervisor:
             received = signal.sigtimedwait(TAKEN, self._timeout())
             ended = reap_children(self._leader)
             if ended is not None:
+                for look in self._looks:  # before everything that runs here is killed, such as the device's tool
+                    look.wait()
                 self._kill_leftovers()
                 self._job.drain_file.remove()
                 return self._end(os.waitstatus_to_exitcode(ended))
@@ -103,7 +116,8 @@ class Supervisor:
             return FOREVER
         due = self._stop.kill_at if self._terminated_at is not None else self._stop.term_at
         due = min(due, self._stop.refuse_at) if self._stop.drains and not self._refusing else due
-        return max(0.0, due - time.monotonic())
+        at_least = 0.0 if self._is_told() else 0.05
+        return max(at_least, due - time.monotonic())
 
     def _handle(self, number: int) -> None:
         import signal
@@ -130,6 +144,8 @@ class Supervisor:
             self._mark(self._job.drain_file.leave)
             stop_text = f"draining, at most {self._job.drain_timeout:g} s"
         else:  # a server that makes no progress would not finish a request either
+            if state.stalled or (name == signal.SIGTERM.name and self._shared.now() > SLOW_START):
+                self._look_once_more(f"{cause} while {state.stalled or f'the start is in phase {get_phase(state)}'}")
             code = NOT_READY if self._job.until_ready else STALLED if state.stalled else OK
             self._stop = stop_at(now, code, cause)
             stop_text = "stopping a server without progress" if state.stalled else "stopping before it was ready"
@@ -175,34 +191,28 @@ class Supervisor:
             self._refuse()
         state = self._shared.state
         if self._stop.drains and state.lost and self._terminated_at is None:
+            self._look_once_more(state.lost, brief=False)
             self._say(f"{state.lost}: stopping")
             self._stop = lost_stop(now, state, ready=True)
         early = state.idle or (state.unseen and self._job.drains_itself)
-        if self._terminated_at is None and (early or now >= self._stop.term_at):
+        if self._terminated_at is None and (early or now >= self._stop.term_at) and self._is_told():
+            if not early:  # looking took time, which vLLM gets back
+                self._stop = self._stop._replace(kill_at=self._stop.kill_at + now - self._stop.term_at)
             self._terminated_at = now
             self._shared.note(ending=True)
             send_signal(self._leader, signal.SIGTERM)
         if self._terminated_at is not None and now >= self._stop.kill_at:
-            self._say("vLLM did not exit in time: killing it")
-            self._kill()
+            late = "vLLM did not exit in time"
+            self._look_once_more(late)
+            if self._is_told():
+                self._say(f"{late}: killing it")
+                self._kill()
 
     def _check_readiness(self, now: float) -> None:
-        """Log once that vLLM is ready or wrong, and begin a stop if the job says so, or a process is lost."""
+        """Log once that vLLM is ready or wrong, and begin a stop if the job says so, or something is lost."""
         state = self._shared.state
-        if state.lost:
-            self._say(f"{state.lost}: stopping")
-            self._stop = lost_stop(now, state, ready=get_phase(state) == READY)
-            return
-        if state.parted:
-            self._say(f"{state.parted}: stopping")
-            self._stop = stop_at(now, GROUP_ENDED, state.parted, TELL)
-            return
-        if state.leaving:
-            self._begin_stop(state.leaving, "another rank", pauses=True)
-            self._stop = self._stop and self._stop._replace(code=GROUP_ENDED)
-            return
-        if state.defect:
-            self._stop_unwatched(now, state)
+        if state.lost or state.parted or state.leaving or state.defect:
+            self._stop_for_loss(now, state)
             return
         self._tell_progress(state.stalled)
         self._tell_expired(state.expired)
@@ -217,6 +227,25 @@ class Supervisor:
             self._stop = stop_at(now, WRONG_ANSWER, "wrong answer")
         elif self._job.until_ready and not state.wrong and not self._job.headless:
             self._stop = stop_at(now, OK, "ready, as asked for")
+
+    def _stop_for_loss(self, now: float, state: State) -> None:
+        """Begin a stop because a process, another rank or a watch is lost, or another rank stops."""
+        if state.lost:
+            was_ready = get_phase(state) == READY
+            if was_ready:  # in a failed start the error above says more than what the other processes do
+                self._look_once_more(state.lost, brief=False)
+            self._say(f"{state.lost}: stopping")
+            self._stop = lost_stop(now, state, ready=was_ready)
+        elif state.parted:
+            if not state.dismissed:
+                self._look_once_more(state.parted)
+            self._say(f"{state.parted}: stopping")
+            self._stop = stop_at(now, GROUP_ENDED, state.parted, TELL)
+        elif state.leaving:
+            self._begin_stop(state.leaving, "another rank", pauses=True)
+            self._stop = self._stop and self._stop._replace(code=GROUP_ENDED)
+        else:
+            self._stop_unwatched(now, state)
 
     def _end_with_group(self, now: float) -> None:
         """Cut a drain short after another rank has ended, with which every request has."""
@@ -241,6 +270,26 @@ class Supervisor:
         if bool(stalled) != self._stalled:
             self._stalled = bool(stalled)
             self._say(f"not ready: {stalled}" if stalled else "ready again: vLLM makes progress")
+            if stalled and len(self._looks) < LOOKS_AT_MOST:
+                self._look(stalled, brief=False)
+
+    def _look_once_more(self, why: str, *, brief: bool = True) -> None:
+        """Look at the server before it ends, once."""
+        if not self._last_look:
+            self._last_look = True
+            self._look(why, brief=brief)
+
+    def _look(self, why: str, *, brief: bool) -> None:
+        """Write to the log what the server does; with `brief` only what is known at once."""
+        from entrypoints.serve.hang import Examination, Subject
+
+        if self._job.stacks is not None:
+            subject = Subject(self._leader, self._shared, self._job.stacks, () if brief else self._job.find_tool())
+            self._looks.append(Examination(subject, why, self._say, brief=brief))
+
+    def _is_told(self) -> bool:
+        """Tell whether every look has written the stacks, which takes a second at most."""
+        return all(look.told for look in self._looks)
 
     def _tell_expired(self, expired: float) -> None:
         """Log each rise of the number of requests whose KV cache was freed before it was read."""

@@ -16,7 +16,7 @@ from entrypoints.host.processes import is_running, list_session_processes, list_
 from entrypoints.serve.client import Endpoint, Unreachable, send_request
 from entrypoints.serve.known_answer import HTTP_OK, UNANSWERED, WRONG, served_model, verify_answers
 from entrypoints.serve.phases import KNOWN_ANSWER, READY, State, enter_phase, get_phase, maps_weights, observed_phase
-from entrypoints.serve.progress import WAITING, watch_progress
+from entrypoints.serve.progress import WAITING, Progress, watch_progress
 
 LOOK_EVERY = 0.1
 """Seconds between two checks of a starting server; a small model's weights are mapped for only 0.15 s."""
@@ -44,6 +44,8 @@ class SharedState:
         self._state = State()
         self.processes: Mapping[int, str] = {}
         """vLLM's engine cores and workers, by pid, with their titles."""
+        self.progress: Progress | None = None
+        """What vLLM's counters told; None before they are watched."""
 
     @property
     def state(self) -> State:

@@ -15,6 +15,7 @@ from jinja2 import Environment, nodes
 from drydock.config.matrix import read_matrix
 from drydock.config.project_choice import DRYDOCK
 from drydock.core.paths import ROOT
+from drydock.lock import lockfile
 from drydock.lock.image_record import RECORDS
 from drydock.model.variant import Variant
 from tests.support.cases import for_each
@@ -176,3 +177,15 @@ def test_every_text_is_checked_out_with_lf_whatever_git_is_configured_to() -> No
 
     expected = re.compile(r"i/(lf|none|-text)\s+w/\S*\s+attr/\S+ eol=lf\s")
     assert not [line for line in listed.splitlines() if not expected.match(line)]
+
+
+def test_each_name_in_a_layer_is_a_locked_distribution() -> None:
+    """A misspelt one would move nothing, unseen."""
+    named, locked = set(), set()
+    for variant in read_matrix(DRYDOCK):
+        platforms = lockfile.read_lock(lockfile.path_of_lock(DRYDOCK, variant.id)).platforms.values()
+        names = {wheel.name for pins in platforms for wheels in pins.layers.values() for wheel in wheels}
+        locked |= {(variant.accelerator, name) for name in names}
+        if names:
+            named |= {(variant.accelerator, name) for layer in variant.layers for name in layer.distributions}
+    assert named - locked == set()

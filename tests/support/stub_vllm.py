@@ -54,6 +54,8 @@ class Behaviour(NamedTuple):
     """So many completions are answered with 500 before they work."""
     engine: bool = False
     """Has an engine core: a process whose title is VLLM::EngineCore, without which nothing is generated."""
+    hangs: str = ""
+    """Has an engine core of Python, which waits in a collective for ever once this file exists."""
     looks_every: float = 5.0
     """Seconds from the end of the engine core to this process's own, with 0 (VLLM_WATCHDOG_TIME_S)."""
     reports: bool = True
@@ -73,6 +75,23 @@ class Behaviour(NamedTuple):
 BEHAVIOUR = Behaviour(**json.loads(os.environ.get("STUB", "{}")))
 
 
+ENGINE = """
+import os, sys, threading, time
+
+def wait_for_all_reduce():
+    threading.Lock().acquire() and threading.Event().wait()
+
+def run_busy_loop():
+    while not os.path.exists(sys.argv[1]):
+        time.sleep(0.01)
+    wait_for_all_reduce()
+
+for _ in range(3):
+    threading.Thread(target=threading.Event().wait, daemon=True).start()
+run_busy_loop()
+"""
+
+
 class Server(ThreadingHTTPServer):
     daemon_threads = True
     running = 0
@@ -87,7 +106,7 @@ class Server(ThreadingHTTPServer):
 
     def generate_token(self, number: int = 1) -> None:
         """Count tokens, as soon as the engine core runs."""
-        while self.engine and state_of(self.engine.pid) in ("T", "Z", ""):
+        while self.engine and (hangs() or state_of(self.engine.pid) in ("T", "Z", "")):
             time.sleep(0.01)
         self.tokens += number
 
@@ -212,6 +231,11 @@ def refuses() -> bool:
     return "--middleware" in sys.argv and path.exists() and path.stat().st_size > 0
 
 
+def hangs() -> bool:
+    """Tell whether the engine core waits for ever."""
+    return bool(BEHAVIOUR.hangs) and Path(BEHAVIOUR.hangs).exists()
+
+
 def state_of(pid: int) -> str:
     """Return a process's state: T is stopped, Z is a zombie."""
     try:
@@ -222,7 +246,12 @@ def state_of(pid: int) -> str:
 
 def start_engine(server: Server) -> None:
     """Start the engine core; vLLM shuts down, with 0, some time after it is gone."""
-    server.engine = engine = subprocess.Popen(["VLLM::EngineCore", "600"], executable="/bin/sleep")
+    command = ["VLLM::EngineCore", "600"]
+    program = "/bin/sleep"
+    if BEHAVIOUR.hangs:
+        program = sys.executable
+        command = ["VLLM::EngineCore", "-c", ENGINE, BEHAVIOUR.hangs]
+    server.engine = engine = subprocess.Popen(command, executable=program)
 
     def look() -> None:
         engine.wait()
@@ -253,6 +282,7 @@ def metrics(server: Server) -> str:
         f"vllm:num_requests_running{labels} {server.report():.1f}\n"
         f"vllm:generation_tokens_total{labels} {server.tokens:.1f}\n"
         f"vllm:num_requests_waiting{labels} 0.0\n"
+        f"vllm:kv_cache_usage_perc{labels} 0.25\n"
         f"vllm:nixl_num_kv_expired_reqs_total{labels} {BEHAVIOUR.expires if server.tokens else 0:.1f}\n"
         f'vllm:num_requests_waiting_by_reason{{engine="0",model_name="{MODEL}",reason="capacity"}} 7.0\n'
     )
@@ -362,7 +392,7 @@ def main() -> int:
     if "--headless" in sys.argv:
         return be_headless()
     server = listen(arguments)
-    if BEHAVIOUR.engine:
+    if BEHAVIOUR.engine or BEHAVIOUR.hangs:
         start_engine(server)
     if not BEHAVIOUR.ignores_sigterm:
         stopping = threading.Thread(target=end, args=(server, arguments.shutdown_timeout), daemon=True)

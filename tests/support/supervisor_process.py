@@ -89,7 +89,14 @@ def _main() -> int:
         plan = plan._replace(group=Group(**start.group))
     options = Options(**{"status_port": 0, "drain_pause": 0.0, **start.options})
     variables = {"compiling": ["VLLM_"]}
-    profile = {"variant": "cpu-test", "stack": "cpu-0", "vllm": "0.0", "variables": variables, **start.profile}
+    profile = {
+        "accelerator": "cpu",
+        "variant": "cpu-test",
+        "stack": "cpu-0",
+        "vllm": "0.0",
+        "variables": variables,
+        **start.profile,
+    }
     verb = {"serve": serve_plan, "warm": warm_caches}[start.verb]
     try:
         return verb(plan, profile, facts(mounts), dict(os.environ), options)

@@ -27,6 +27,7 @@ DRIVER = "/sys/module/enflame/version"
 
 QUERY = ("efsmi", "-q")
 TABLE = ("efsmi",)
+DEVICE_TOOL = TABLE
 COLUMNS = ("efsmi", "--dmon", "-c", "1")
 """One line; without a count it does not end."""
 

@@ -42,6 +42,7 @@ ACCEL = "/dev/accel[0-9]*"
 VFIO = "/dev/vfio/[0-9]*"
 GROUPS = "/sys/kernel/iommu_groups/*/devices/*"
 COMMAND = ("tpu-info",)
+DEVICE_TOOL = COMMAND
 
 _TYPE = re.compile(r"TPU\s*v?(\d\w*)")
 _USAGE = re.compile(r"([\d.]{1,12})\s*GiB\s*/\s*([\d.]{1,12})\s*GiB")

@@ -62,6 +62,7 @@ _TOOLKITS = (
 HCCN = "/etc/hccn.conf"
 """`address_0=…` for each chip, as hccn_tool writes it. A recorded host has only the names, not the addresses."""
 _TOOL = "npu-smi"
+DEVICE_TOOL = (_TOOL, "info")
 _POD = "ascend910_93"
 """The chips of A3, whose super pods have numbers."""
 _MOUNT = (

@@ -34,6 +34,7 @@ from entrypoints.host.commands import NOT_FOUND
 from entrypoints.host.host import Host, Result, Run
 
 TOOL = "nvidia-smi"
+DEVICE_TOOL = (TOOL,)
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 _WSL = "/dev/dxg"
 """Windows' driver behind it has no `nvidia-smi topo`, as operators report."""

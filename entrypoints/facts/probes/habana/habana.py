@@ -33,6 +33,7 @@ VENDOR = "0x1da3"
 """Habana Labs, from the kernel's pci_ids.h."""
 
 TABLE = ("hl-smi",)
+DEVICE_TOOL = TABLE
 MODULES = ("hl-smi", "-Q", "index,module_id", "-f", "csv")
 TOPOLOGY = ("hl-smi", "topo", "-c", "-N")
 

@@ -21,6 +21,7 @@ from entrypoints.host.commands import NOT_FOUND
 from entrypoints.host.host import Host, Result, Run
 
 TOOLS = ("neuron-ls", "/opt/aws/neuron/bin/neuron-ls")
+DEVICE_TOOL = (TOOLS[1],)
 """By PATH, and where aws-neuronx-tools installs it."""
 
 _SYSFS = "/sys/devices/virtual/neuron_device/neuron{}"

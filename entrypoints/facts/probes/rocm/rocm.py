@@ -102,6 +102,7 @@ _CARDS = (
     (("rocm-smi",), parse_rocm_smi),
 )
 """JSON first. The tables are what an operator records, and what a tool prints whose JSON is broken."""
+DEVICE_TOOL = ("rocm-smi",)
 _WITHOUT_DRIVER = ((("rocminfo",), parse_rocminfo),)
 """rocminfo alone works without /dev/kfd (WSL)."""
 _TOPOLOGY = (

@@ -31,6 +31,7 @@ _LIST = (("xpu-smi", "discovery", "-j"), parse_discovery)
 _LINES = (("xpu-smi", "discovery"), parse_discovery)
 _TABLE = (("xpu-smi",), parse_discovery)
 """What version 2.0 prints, which has no `discovery`."""
+DEVICE_TOOL = ("xpu-smi", "health", "-l")
 _MATRIX = ("xpu-smi", "topology", "-m")
 _RUNTIME = "/usr/lib/x86_64-linux-gnu/libze_intel_gpu.so.1."
 

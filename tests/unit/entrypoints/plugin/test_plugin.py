@@ -5,6 +5,7 @@ from __future__ import annotations
 import configparser
 import json
 import os
+import signal
 import subprocess
 import sys
 from importlib.metadata import distributions
@@ -15,6 +16,9 @@ import pytest
 from drydock.config.project_choice import DRYDOCK
 from drydock.core.paths import ROOT
 from entrypoints.decide.cpu.executor import PLUGIN
+from entrypoints.host.processes import is_running
+from entrypoints.serve.plugin_files import STACKS_SIGNAL, STACKS_VARIABLE, StacksFolder
+from tests.support.waiting import DEADLINE
 
 FOLDER = ROOT / "entrypoints" / "plugin"
 
@@ -116,3 +120,47 @@ def test_the_metadata_names_what_is_there_and_comes_into_the_image() -> None:
     copied = {name for name in DRYDOCK.entrypoint if name.startswith("plugin/")}
     assert {"plugin/drydock_plugin/forking.py", "plugin/drydock_plugin-1.dist-info/entry_points.txt"} <= copied
     assert PLUGIN.endswith("/entrypoints/plugin")
+
+
+FORKS = """
+import os, sys, time
+child = os.fork()
+if not child and sys.argv[1] == "closed":
+    os.closerange(3, 1024)
+    held = [os.open("/dev/null", os.O_RDONLY) for _ in range(3)]
+def wait_here():
+    print(os.getpid(), flush=True)
+    time.sleep(60)
+wait_here()
+"""
+
+
+@pytest.mark.parametrize("closed", [False, True], ids=["open", "closed"])
+def test_each_process_writes_its_own_stacks_unless_it_has_closed_the_file(tmp_path: Path, closed: bool) -> None:
+    folder = StacksFolder({"TMPDIR": str(tmp_path)})
+    env = {**os.environ, "PYTHONPATH": str(FOLDER), "PYTHONDONTWRITEBYTECODE": "1", STACKS_VARIABLE: folder.path}
+    argv = [sys.executable, "-c", FORKS, "closed" if closed else "open"]
+    parent = subprocess.Popen(argv, env=env, stdout=subprocess.PIPE, text=True, start_new_session=True)
+    assert parent.stdout
+    try:
+        pids = {int(parent.stdout.readline()) for _ in range(2)}
+        stacks = {pid: text for pid, text in folder.read_stacks(DEADLINE).items() if text}
+        again = {pid: text for pid, text in folder.read_stacks(DEADLINE).items() if text}
+        alive = parent.poll() is None and all(map(is_running, pids))
+    finally:
+        os.killpg(parent.pid, signal.SIGKILL)
+        parent.wait()
+        parent.stdout.close()
+
+    assert stacks.keys() == again.keys() == ({parent.pid} if closed else pids)
+    assert all("in wait_here" in text for text in (*stacks.values(), *again.values()))
+    assert alive
+    folder.remove()
+    assert not Path(folder.path).exists()
+
+
+def test_both_sides_know_the_same_signal_and_variable() -> None:
+    code = "import drydock_plugin as plugin; print(plugin.STACKS_SIGNAL, plugin.STACKS)"
+    env = {**os.environ, "PYTHONPATH": str(FOLDER), "PYTHONDONTWRITEBYTECODE": "1"}
+    result = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True)
+    assert result.stdout.split() == [str(STACKS_SIGNAL), STACKS_VARIABLE]

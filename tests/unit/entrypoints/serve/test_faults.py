@@ -16,9 +16,12 @@ from drydock.core.paths import ROOT
 from entrypoints.core import errors
 from entrypoints.host.processes import is_running
 from entrypoints.plan.guard_settings import NAME
+from entrypoints.serve.hang import group_threads, shorten_lines
 from entrypoints.serve.plugin_files import DrainFile
 from tests.support.ports import free_port
 from tests.support.running_server import Run, Running, get
+
+PLUGIN = {"PYTHONPATH": str(ROOT / "entrypoints" / "plugin")}
 
 STALL = 1.5
 """Seconds; a step of the stub takes none."""
@@ -134,6 +137,72 @@ def _tokens(server: Running) -> float:
     return float(next(line.split()[-1] for line in lines if line.startswith("vllm:generation_tokens_total")))
 
 
+# --- what is known of a server that hangs ---------------------------------------------------------------------------
+
+
+def test_the_stacks_of_a_hung_engine_are_in_the_log_when_it_stalls_and_when_it_is_ended(
+    run: Run, tmp_path: Path
+) -> None:
+    hung, tool = tmp_path / "hung", tmp_path / "bin" / "efsmi"
+    tool.parent.mkdir()
+    tool.write_text("#!/bin/sh\necho 'GPU 0: Xid 119'\n")
+    tool.chmod(0o755)
+    env = {"TMPDIR": str(tmp_path), "PATH": f"{tool.parent}:{os.environ['PATH']}"}
+    server = run(stub={"hangs": str(hung)}, stall=STALL, plan_env=PLUGIN, env=env, profile={"accelerator": "enflame"})
+    server.until_ready()
+    engine = server.engine()
+    before = _tokens(server)
+    server.until(lambda: _tokens(server) > before, "a token that nobody else asked for")
+    hung.touch()
+    server.stream(tokens=10)
+    server.until(lambda: "Xid 119" in server.said(), "the device's tool")
+    log = server.said()
+
+    assert re.search(r"drydock: \| requests wait at engine 0 without progress for \d+ s", log)
+    counted = r"\| engine 0: running requests 1, waiting requests 0, KV cache 25 % used, no token for [1-9] s; as"
+    assert re.search(counted, log)
+    assert re.search(rf"\| VLLM::EngineCore -c .* \(process {engine}\) waits.*:\n", log)
+    stack = log.partition(f"(process {engine})")[2]
+    assert stack.index("in wait_for_all_reduce\n") < stack.index("in run_busy_loop\n") < stack.index("3 threads:\n")
+    assert re.search(r"main process \(process \d+\)(?:.*\n)+?.*in serve_forever\n", log)
+    assert "drydock: | efsmi says:\ndrydock: |   GPU 0: Xid 119\n" in log
+
+    server.signal()
+    assert server.exit_code() == errors.STALLED
+    ended = server.said().removeprefix(log)
+    assert "| SIGTERM received while requests wait at engine 0" in ended
+    assert "in wait_for_all_reduce\n" in ended
+    assert not list(tmp_path.glob("drydock-stacks*"))
+
+
+def test_a_process_that_writes_no_stacks_is_named_and_not_ended(run: Run) -> None:
+    server = run(stub={"engine": True}, stall=STALL, plan_env=PLUGIN)
+    server.until_ready()
+    os.kill(server.engine(), signal.SIGSTOP)
+    server.until(lambda: f"(process {server.engine()}) is stopped; no stacks" in server.said(), "the engine")
+    os.kill(server.engine(), signal.SIGCONT)
+    server.until(lambda: "ready again" in server.said(), "ready again")
+
+
+def test_a_lost_engine_leaves_the_stacks_of_the_others(run: Run) -> None:
+    server = run(stub={"engine": True, "looks_every": 60.0}, plan_env=PLUGIN)
+    server.until_ready()
+    os.kill(server.engine(), signal.SIGKILL)
+    assert server.exit_code() == errors.DIED
+    assert re.search(r"\| VLLM::EngineCore 600 \(process \d+\) ended without", server.said())
+    assert "in serve_forever\n" in server.said()
+
+
+def test_stacks_are_short_and_equal_threads_are_one() -> None:
+    thread = 'Thread 0x00007f{} (most recent call first):\n  File "a.py", line {} in f\n  File "b.py", line 2 in g\n'
+    dump = "\n".join([*(thread.format(f"0{number}", 1) for number in range(9)), thread.format("10", 7)])
+    expected = ("1 thread:", '  File "a.py", line 7 in f', '  File "b.py", line 2 in g')
+    assert group_threads(dump)[:3] == expected
+    assert group_threads(dump)[3] == "9 threads:"
+    assert group_threads("") == ()
+    assert shorten_lines(["aaaa", "bbbb", "cccc"], 9) == ("aaaa", "bbbb", "… and 1 more lines")
+
+
 # --- a drain --------------------------------------------------------------------------------------------------------
 
 
@@ -200,9 +269,6 @@ def test_the_last_line_names_the_end(run: Run) -> None:
     assert last_line(server) == (
         "drydock: ended with exit code 3: vLLM exited with 3 in phase import, without being asked to stop"
     )
-
-
-PLUGIN = {"PYTHONPATH": str(ROOT / "entrypoints" / "plugin")}
 
 
 @pytest.mark.parametrize(

@@ -25,9 +25,21 @@ def look(**engines: Engine) -> Look:
 
 
 def test_each_engine_has_its_requests_and_its_numbers() -> None:
-    assert parse_look(METRICS) == Look(
-        {"0": Engine(3.0, (2.0, 1.0, 0.25, 17.0)), "1": Engine(0.0, (0.0,))}, asleep=False
+    look = parse_look(METRICS)
+    first, second = look.engines["0"], look.engines["1"]
+    assert (first.unfinished, first.numbers, second.unfinished) == (3.0, (2.0, 1.0, 0.25, 17.0), 0.0)
+    assert (look.engines.keys(), look.asleep) == ({"0", "1"}, False)
+
+
+def test_what_an_engine_does_is_one_line() -> None:
+    progress = Progress(0.0)
+    progress.see(parse_look(METRICS), 1.0)
+    assert progress.describe_engines(9.0)[0] == (
+        "engine 0: running requests 2, waiting requests 1, KV cache 25 % used, no token for 9 s; as vLLM told 8 s ago"
     )
+    progress.see(parse_look(METRICS.replace(" 17.0", " 18.0")), 10.0)
+    assert "KV cache 25 % used, no token for 1 s; as vLLM told 1 s ago" in progress.describe_engines(11.0)[0]
+    assert "KV cache unknown" in progress.describe_engines(11.0)[1]
 
 
 def test_a_server_that_sleeps_is_told_apart() -> None:
