@@ -69,7 +69,7 @@ _WITHOUT_IMAGE = "it is a verb of the image: ./inv entrypoint --target ROW -- {}
 _MISSPELT = 0.8
 """Likeness from 0 to 1 at which an unknown option is a misspelt one of the task, and none of vLLM's."""
 OF_IMAGE: Mapping[str, str] = {
-    "facts": _WITHOUT_IMAGE.format("facts"),
+    **{verb: _WITHOUT_IMAGE.format(verb) for verb in ("facts", "report")},
     "serve": "./inv run --target ROW --model MODEL starts a server",
     **{verb: f"it is a verb of the image: ./inv run --target ROW -- {verb}" for verb in ("health", "warm")},
 }

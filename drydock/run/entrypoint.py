@@ -33,7 +33,7 @@ from drydock.run.recorded_host import CONFIGURATIONS, KNOWN_MODELS
 from drydock.run.user_options import parse_variables
 from entrypoints.checks.findings import MACHINE_FACTS
 
-WITHOUT_IMAGE = ("plan", "check", "facts", "explain", "version", "help")
+WITHOUT_IMAGE = ("plan", "check", "facts", "explain", "report", "version", "help")
 """Verbs that need nothing of the image but its profile."""
 
 _READS_HOST = ("plan", "check", "facts")

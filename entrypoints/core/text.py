@@ -15,6 +15,10 @@ PATIENCE = 1.0
 """Seconds that a write to standard error may take until the next messages are dropped."""
 VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 """The name of an environment variable, which needs no quotes in a shell, a unit, YAML and a Dockerfile."""
+REPORT_TITLE, REPORT_INDENT = "# drydock report", "    "
+"""How what `report` writes begins, and each line of a section of it (core/report_sections.py)."""
+LOG_SECTION, HOST_SECTION = "Log", "Host"
+"""The sections that `explain` and `--root` read."""
 _ESCAPE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[ -/]*[0-~])")
 """Terminal escape sequences (ECMA-48): CSI, OSC, and short sequences."""
 _SPACES = "\n\t\u00a0\u3000"
@@ -124,3 +128,16 @@ def format_one_line(text: str) -> str:
 def _escape_character(character: str) -> str:
     units = character.encode("utf-16-be", "surrogatepass").hex()
     return "".join(f"\\u{units[start : start + 4]}" for start in range(0, len(units), 4))
+
+
+def extract_section(text: str, name: str) -> str:
+    """Return a section of a report without its indent; a text that is no report as it is."""
+    if not text.startswith(f"{REPORT_TITLE}\n"):
+        return text
+    _, _, after = text.partition(f"\n## {name}\n")
+    lines = []
+    for line in after.splitlines():
+        if line.startswith("## "):
+            break
+        lines.append(line.removeprefix(REPORT_INDENT))
+    return "\n".join(lines).strip("\n") + "\n"

@@ -16,6 +16,7 @@ from entrypoints.core.errors import HOST, USAGE, EntrypointError
 from entrypoints.core.folders import read_bounded
 from entrypoints.core.parse import parse_untrusted_json
 from entrypoints.core.records import Facts, to_json
+from entrypoints.core.text import HOST_SECTION, extract_section
 from entrypoints.facts.probes.common.system import MACHINE, MOUNTS, to_mounts
 from entrypoints.facts.probes.common.tools import TIMEOUT
 from entrypoints.host.commands import RECORD, Commands, to_answers
@@ -128,9 +129,10 @@ def read_record(path: str) -> Recorded:
         data = read_bounded(path, SIZE_AT_MOST)
     except OSError as error:
         problem = f"--root {path}: {error.strerror} (errno {error.errno})"
-        raise EntrypointError(USAGE, problem, "expected a file that `facts --record host.json` wrote") from error
+        hint = "expected a file that `facts --record host.json` or `report` wrote"
+        raise EntrypointError(USAGE, problem, hint) from error
     try:
-        return parse_record(data.decode())
+        return parse_record(extract_section(data.decode(), HOST_SECTION))
     except ValueError as error:
         raise EntrypointError(USAGE, f"--root {path}: {error}", _HINT) from error
 

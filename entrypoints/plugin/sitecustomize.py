@@ -10,15 +10,14 @@ import sys
 from importlib.machinery import PathFinder
 from importlib.util import module_from_spec
 
-from drydock_plugin import METHOD, STACKS, write_stacks_when_asked
+from drydock_plugin import METHOD, write_stacks_when_asked
 
 if os.environ.get(METHOD) == "fork":
     from drydock_plugin.deferring import Finder
 
     sys.meta_path.insert(0, Finder())
 
-if os.environ.get(STACKS):
-    write_stacks_when_asked()
+write_stacks_when_asked()
 
 if os.environ.get("DRYDOCK_REPORT") and os.getsid(0) == os.getpid():  # the process that the supervisor started
     from drydock_plugin.supervisor_report import watch_refusals

@@ -30,6 +30,7 @@ VERBS = {
     "fabric": "Measure an all-reduce over the devices of this host, or of several with --peers",
     "cache": "List, export, import or remove cache entries",
     "explain": "Print what a line of a log or an exit code means: explain 'LINE', FILE, or - for standard input",
+    "report": "Print what a bug report needs, without secrets; the log comes on standard input",
     "health": "Exit with 0 if the server is ready, for HEALTHCHECK and probes: [--status-port N | --url URL]; "
     "or if servers give a topology's known answer: --topology JSON",
     "version": "Print the image's variant, accelerator, stack and vLLM version",
@@ -38,7 +39,7 @@ VERBS = {
 
 _WITH_OWN_ARGUMENTS = ("exec", "health", "cache", "convert")
 """Verbs that parse their own words."""
-_PLANNING = ("serve", "plan", "warm", "bench")
+_PLANNING = ("serve", "plan", "warm", "bench", "report")
 """Verbs that make a plan, and the one that can start a server."""
 ONLY = "--only"
 REHEARSE, IDLE = "--rehearse", "--idle"
@@ -74,7 +75,9 @@ FLAGS: Mapping[str, Option] = {
     ),
     "--fix-script": Option("", ("check",), "Print a script that fixes the host; read it before you run it"),
     "--model-config": Option("FILE", ("plan",), "Read this config.json (or its folder) instead of the model's files"),
-    "--root": Option("PATH", ("facts", "check", "plan", "serve"), "Read a recorded host (host.json or its folder)"),
+    "--root": Option(
+        "PATH", ("facts", "check", "plan", "serve", "report"), "Read a recorded host (host.json or its folder)"
+    ),
     IDLE: Option("", ("plan",), "Plan as if no other process used the machine, and every device were healthy"),
     "--record": Option("PATH", ("facts",), "Write a recorded host, such as host.json"),
     REHEARSE: Option(

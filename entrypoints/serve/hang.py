@@ -67,12 +67,13 @@ class Examination:
         subject = self._subject
         try:
             stacks = subject.folder.read_stacks(STACKS_SECONDS)
-            lines = (self._why, *_describe_counters(subject.shared), *describe_processes(subject, stacks))
+            processes = describe_processes(list_titles(subject.leader), stacks)
+            lines = (self._why, *_describe_counters(subject.shared), *processes)
             self._say_lines(lines)
             self._tell()
             if not self._brief:
                 self._say_lines(describe_devices(subject.tool))
-                self._say_lines(describe_native_stacks(_list_titles(subject)))
+                self._say_lines(describe_native_stacks(list_titles(subject.leader)))
         except Exception as error:  # noqa: BLE001 -- a look at a server that fails anyway must not be what ends it
             self._fail(error)
 
@@ -95,15 +96,14 @@ def _describe_counters(shared: SharedState) -> tuple[str, ...]:
     return engines or ("vLLM's counters are not known",)
 
 
-def _list_titles(subject: Subject) -> dict[int, str]:
+def list_titles(leader: int) -> dict[int, str]:
     """Return vLLM's engine cores and workers that are there now, then its main process."""
-    titles = list_titled_processes(subject.leader)
-    return {**titles, subject.leader: titles.get(subject.leader, "vLLM's main process")}
+    titles = list_titled_processes(leader)
+    return {**titles, leader: titles.get(leader, "vLLM's main process")}
 
 
-def describe_processes(subject: Subject, stacks: Mapping[int, str]) -> tuple[str, ...]:
-    """Return the stacks of every process: first those with a title, then the main process, then all others."""
-    titles = _list_titles(subject)
+def describe_processes(titles: Mapping[int, str], stacks: Mapping[int, str]) -> tuple[str, ...]:
+    """Return the stacks of every process: first those with a title, then all others."""
     lines: list[str] = []
     same: dict[tuple[str, ...], int] = {}
     left = TOTAL_AT_MOST

@@ -258,7 +258,7 @@ def _run_supervised(
     from entrypoints.serve.starting import supervise_server
 
     caches, env = prepared
-    before, drain_file, report_file, stacks = limit_events(), DrainFile(env), ReportFile(env), StacksFolder(env)
+    before, drain_file, report_file, stacks = limit_events(), DrainFile(env), ReportFile(env), StacksFolder.create(env)
     paths = {
         DRAINING_VARIABLE: drain_file.path,
         REPORT_VARIABLE: report_file.path,

@@ -87,12 +87,18 @@ class ReportFile:
 class StacksFolder:
     """The folder in which each Python process of vLLM has a file `PID.DESCRIPTOR`; without it there are no stacks."""
 
-    def __init__(self, env: Mapping[str, str]) -> None:
-        self.path = _name_new_file(env, "stacks")
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    @classmethod
+    def create(cls, env: Mapping[str, str]) -> StacksFolder:
+        """Make the folder of a start."""
+        path = _name_new_file(env, "stacks")
         try:
-            os.mkdir(self.path, 0o700)
+            os.mkdir(path, 0o700)
         except OSError:
-            self.path = ""
+            path = ""
+        return cls(path)
 
     def read_stacks(self, seconds: float) -> dict[int, str]:
         """Let each process write its stacks, for at most some seconds; return them by pid. One may have none."""

@@ -27,6 +27,7 @@ VERB_MODULES = {
     "fabric": "entrypoints.verbs.fabric_verb",
     "cache": "entrypoints.verbs.cache_verb",
     "explain": "entrypoints.verbs.explain_verb",
+    "report": "entrypoints.verbs.report_verb",
     "health": "entrypoints.verbs.health_verb",
     "version": "entrypoints.verbs.version_verb",
     "help": "entrypoints.verbs.help_verb",

@@ -16,7 +16,7 @@ from entrypoints.checks.unknown_flags import describe_names
 from entrypoints.core.errors import NOT_KNOWN, OK, USAGE, EntrypointError
 from entrypoints.core.language import translate_phrase, translate_text
 from entrypoints.core.output import emit_json
-from entrypoints.core.text import emit_text, print_message
+from entrypoints.core.text import LOG_SECTION, emit_text, extract_section, print_message
 from entrypoints.facts.image_files import read_vllm_lists
 from entrypoints.request.arguments import Arguments
 from entrypoints.request.vllm_lists import VllmLists
@@ -35,7 +35,7 @@ _PATH = re.compile(r"(?:\.{0,2}/|~)\S*|\S+\.(?:log|txt|out|err)")
 def run_explain(arguments: Arguments, env: Mapping[str, str]) -> int:
     """Explain words, files or standard input; return OK, or NOT_KNOWN. Raises USAGE."""
     profile = read_profile_with_failures(arguments, env)
-    text = _read_explain_text(arguments.vllm)
+    text = extract_section(_read_explain_text(arguments.vllm), LOG_SECTION)
     if not text.strip():
         raise EntrypointError(USAGE, "explain: no line to explain", _LINES)
     lists = partial(read_vllm_lists, env)  # read only for a log that names unknown flags

@@ -19,8 +19,8 @@ from typing import Any, NamedTuple
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
+from entrypoints.core.identifiers import Identifiers, read_machine_values  # noqa: E402 - as above
 from entrypoints.host.commands import TIMED_OUT, run_live  # noqa: E402 - after the path is set
-from tests.device.identifiers import Identifiers, read_machine_values  # noqa: E402 - as above
 from tests.device.vendor_tools import VendorAnswer, ask_vendor, pair_cards  # noqa: E402 - as above
 
 MODELS = (

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from entrypoints.core.identifiers import Identifiers, read_machine_values
 from entrypoints.core.records import to_json
 from entrypoints.facts.record import parse_record
 from entrypoints.host.host import Host
-from tests.device.identifiers import Identifiers, read_machine_values
 from tests.support.hosts import expect
 
 UUID = "3f6c1b2a-90de-4c11-8a5e-1d2f3a4b5c6d"

@@ -28,6 +28,9 @@ HIGH = 800
 """Least number of the file's descriptor. A process that closes all of them gets the lowest numbers for its next files,
 and the default limit is 1024."""
 
+_asked_for: list[str] = []
+"""The folder, in a process that writes its stacks when it is asked; a forked one does, too."""
+
 _T = TypeVar("_T")
 
 
@@ -79,12 +82,14 @@ def write_stacks_when_asked() -> None:
     ever. The supervisor sends the signal only to a process that handles it and still has the file open as this
     descriptor, which the file's name ends with (serve/plugin_files.py).
     """
-    _open_stacks_file()
-    os.register_at_fork(after_in_child=_open_stacks_file)
+    if os.environ.get(STACKS) and not _asked_for:
+        _asked_for.append(os.environ[STACKS])
+        _open_stacks_file()
+        os.register_at_fork(after_in_child=_open_stacks_file)
 
 
 def _open_stacks_file() -> None:
-    path = f"{os.environ.get(STACKS, '')}/{os.getpid()}"
+    path = f"{_asked_for[0]}/{os.getpid()}"
     try:
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
         first = os.open(path, flags, 0o600)

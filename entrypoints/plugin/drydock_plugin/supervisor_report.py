@@ -18,6 +18,8 @@ from traceback import extract_tb, walk_tb
 from types import TracebackType
 from typing import Any, NoReturn
 
+from . import write_stacks_when_asked
+
 VARIABLE = "DRYDOCK_REPORT"
 MARKS = ("Model loading took ", "Available KV cache memory: ", " KV cache size: ", "Maximum concurrency for ",
          "Actual usage is ", " GPU blocks: ")  # fmt: skip
@@ -85,7 +87,8 @@ def append_line(path: str, line: str) -> bool:
 
 
 def start() -> None:
-    """Begin to copy, once in each process."""
+    """Begin to copy, once in each process; and to write stacks, if another sitecustomize.py came before ours."""
+    write_stacks_when_asked()
     path = os.environ.get(VARIABLE, "")
     if path and not _begun:
         _begun.append(path)

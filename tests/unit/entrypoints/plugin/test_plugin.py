@@ -137,7 +137,7 @@ wait_here()
 
 @pytest.mark.parametrize("closed", [False, True], ids=["open", "closed"])
 def test_each_process_writes_its_own_stacks_unless_it_has_closed_the_file(tmp_path: Path, closed: bool) -> None:
-    folder = StacksFolder({"TMPDIR": str(tmp_path)})
+    folder = StacksFolder.create({"TMPDIR": str(tmp_path)})
     env = {**os.environ, "PYTHONPATH": str(FOLDER), "PYTHONDONTWRITEBYTECODE": "1", STACKS_VARIABLE: folder.path}
     argv = [sys.executable, "-c", FORKS, "closed" if closed else "open"]
     parent = subprocess.Popen(argv, env=env, stdout=subprocess.PIPE, text=True, start_new_session=True)

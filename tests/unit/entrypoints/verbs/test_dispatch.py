@@ -6,6 +6,7 @@ import contextlib
 import io
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -879,3 +880,59 @@ def test_vllms_own_help_needs_no_model(tmp_path: Path, version: str, help_flag: 
     (tmp_path / "profile.json").write_text(json.dumps(changed))
     ran = start(tmp_path / "profile.json", "serve", "--help=all")
     assert (ran.returncode, ran.stdout) == (0, f"-m {PROFILE['module']} {help_flag}\n")
+
+
+SECRETS = {
+    "hf_abcdefghijklmnopqrstuvwx": "ERROR cannot read token=hf_abcdefghijklmnopqrstuvwx",
+    "10.1.2.3": "connect to 10.1.2.3:29501 failed, and to fd00:12::5",
+    "fd00:12::5": "boom at 127.0.0.1",
+    "/home/alice": "no file /home/alice/models",
+    "the weather": "INFO Received request cmpl-1: prompt: 'how is the weather', params: x",
+    "GPU-1f2e3d4c-0000-1111-2222-333344445555": "device GPU-1f2e3d4c-0000-1111-2222-333344445555",
+}
+
+
+def test_a_report_is_one_file_for_people_explain_and_root_without_secrets(
+    explaining: Path, model: str, tmp_path: Path
+) -> None:
+    (explaining.parent / "vllm.json").unlink()  # this vLLM has every flag
+    log = "\n".join((*SECRETS.values(), "## Host", "    {}", "\x1b]0;title\x07")).encode()
+    command = [sys.executable, "-I", "-S", str(PACKAGE), "report", model, "--api-key", "sk-secret-key"]
+    ran = subprocess.run(
+        command, input=log, capture_output=True, timeout=60, env=make_environment(explaining), check=True
+    )
+    report = tmp_path / "report.md"
+    report.write_bytes(ran.stdout)
+    text = ran.stdout.decode()
+
+    assert [secret for secret in (*SECRETS, "sk-secret-key", "\x1b") if secret in text] == []
+    assert "    connect to address-1:29501 failed, and to address-2\n    boom at 127.0.0.1\n" in text
+    assert re.findall(r"^## (\w+)$", text, re.MULTILINE) == [
+        *("Versions", "Findings", "Plan", "State", "Metrics", "Stacks", "Log", "Host")
+    ]
+    assert "| IP addresses, except loopback | `address-N` | 2 |\n" in text
+    assert "| IP addresses, except loopback | `address-N` | 2 |\n" in ran.stderr.decode()
+    assert model in text.partition("## Plan")[2].partition("## State")[0]
+    explained = run(explaining, "explain", str(report))
+    assert (explained.returncode, explained.stdout.count("It is broken.")) == (errors.OK, 1)
+    facts = json.loads(run(explaining, "facts", "--root", str(report)).stdout)
+    here = json.loads(run(explaining, "facts").stdout)
+    assert (facts["processor"], facts["memory"]["total"]) == (here["processor"], here["memory"]["total"])
+
+
+@pytest.mark.parametrize("host", ["cuda-h100-8x", "habana-gaudi2-8x", "ascend-910b3-8x"])
+def test_a_report_of_a_recorded_host_has_the_same_devices(profile: Path, host: str, tmp_path: Path) -> None:
+    accelerator = host.partition("-")[0]
+    profile.write_text(json.dumps({**PROFILE, "accelerator": accelerator, "checks": []}))
+    recorded = str(HOSTS / host / "host.json")
+    ran = start(profile, "report", "--root", recorded)
+    report = tmp_path / "report.md"
+    report.write_text(ran.stdout)
+    before, after = (json.loads(run(profile, "facts", "--root", path).stdout) for path in (recorded, str(report)))
+
+    kept = ("number", "name", "memory_total", "node", "architecture")
+    assert before["devices"]
+    assert [[device.get(key) for key in kept] for device in after["devices"]] == [
+        [device.get(key) for key in kept] for device in before["devices"]
+    ]
+    assert after["failures"] == before["failures"]

@@ -1,4 +1,4 @@
-"""Removes what identifies a machine from what is recorded of it. Standard library only: it runs on that machine.
+"""Removes what identifies a machine from what is recorded or reported of it.
 
 Serial numbers, UUIDs, MAC addresses, GUIDs, ids of containers and host names are replaced by numbered zeros: the same
 value by the same text, in the same form, so that whatever reads the file finds what it expects. PCI addresses stay:
@@ -69,6 +69,11 @@ class Identifiers:
         for text in texts:
             self._add(match[2] for match in _SERIAL.finditer(text))
             self._add(_read_columns(text))
+
+    @property
+    def count(self) -> int:
+        """How many different identifiers were removed."""
+        return len(self._replacements)
 
     def remove(self, value: Any) -> Any:
         """Return a JSON value without identifiers: texts, and the keys and items of objects and lists."""
