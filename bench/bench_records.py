@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import itertools
+import math
+from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import Literal
 
@@ -65,24 +67,55 @@ class Measurement(Record):
     """What the row leaves out, or how it was measured."""
 
     @property
-    def value(self) -> float:
-        """Return the value to compare with the goal. A ratio is that of the medians."""
+    def compared_values(self) -> tuple[float, ...]:
+        """Return what the goal is about, of each round: ours, or its ratio to theirs of the same round.
+
+        Figures of different rounds, such as one that is counted once, are compared with each other's.
+        """
         if self.goal.compares == "ours" or self.theirs is None:
-            return self.ours.median
-        return self.ours.median / self.theirs.median
-
-    @property
-    def spreads_overlap(self) -> bool:
-        """Return whether the two figures' values overlap, so that noise can make their difference."""
-        if self.theirs is None or self.goal.compares == "ours":
-            return False
+            return self.ours.values
         ours, theirs = self.ours.values, self.theirs.values
-        return min(ours) < max(theirs) and min(theirs) < max(ours)
+        pairs = zip(ours, theirs, strict=True) if len(ours) == len(theirs) else itertools.product(ours, theirs)
+        return tuple(own / other for own, other in pairs)
 
     @property
-    def met(self) -> bool:
-        """Return whether the goal was reached."""
-        return self.value <= self.goal.limit if self.goal.sense == "at most" else self.value >= self.goal.limit
+    def value(self) -> float:
+        """Return the value to compare with the goal."""
+        return median(self.compared_values)
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """Return the bounds between which the true median is."""
+        return find_median_bounds(self.compared_values)
+
+    @property
+    def met(self) -> bool | None:
+        """Return whether the goal was reached; None if the bounds are on both sides of it."""
+        low, high = self.interval
+        is_at_most, limit = self.goal.sense == "at most", self.goal.limit
+        reached = [bound <= limit if is_at_most else bound >= limit for bound in (low, high)]
+        return reached[0] if reached[0] == reached[1] else None
+
+
+CERTAIN = 0.9
+"""Least probability that the true median is between two bounds, where so few values can say it."""
+
+
+def find_median_bounds(values: Sequence[float]) -> tuple[float, float]:
+    """Return two of the values between which the true median is. Pure.
+
+    How many of n values are below the true median is a binomial distribution, whatever the values' own is. So the k-th
+    least and the k-th greatest have it between them, but for the probability that fewer than k are on one side. k is
+    the largest with which that leaves CERTAIN; of less than five values the least and the greatest.
+    """
+    ordered = sorted(values)
+    count, left_out, outside = len(ordered), 0, 2 * 0.5 ** len(ordered)
+    for more in range(1, count // 2):
+        outside += 2 * math.comb(count, more) * 0.5**count
+        if outside > 1 - CERTAIN:
+            break
+        left_out = more
+    return ordered[left_out], ordered[count - 1 - left_out]
 
 
 class BenchmarkMachine(Record):

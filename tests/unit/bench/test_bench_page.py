@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bench import bench_page, run
+from bench import bench_page, bench_records, run
 from bench.bench_records import BenchmarkMachine, Figure, Goal, MeasuredPart, Measurement, Report
 from drydock.core.errors import InputError, StaleError
 
@@ -50,17 +50,32 @@ def test_a_goal_is_met_or_not(goal: Goal, ours: tuple[float, ...], met: bool) ->
     assert row(ours, (4.0,), goal).met is met
 
 
-def test_one_outlier_does_not_decide() -> None:
-    assert row((1, 1, 90), (4, 4, 4)).value == 0.25
+def test_one_outlier_of_many_does_not_decide() -> None:
+    figures = row((1, 1, 1, 1, 1, 1, 1, 90), (4,) * 8)
+    assert (figures.value, figures.interval, figures.met) == (0.25, (0.25, 0.25), True)
+
+
+def test_the_ratio_is_that_of_each_round() -> None:
+    slower_rounds = row((1, 2, 4), (4, 8, 16))  # the machine was slower and slower: both figures, not their ratio
+    assert (slower_rounds.interval, slower_rounds.met) == ((0.25, 0.25), True)
+
+
+@pytest.mark.parametrize(("count", "left_out"), [(1, 0), (2, 0), (4, 0), (5, 0), (7, 0), (8, 1), (11, 2), (13, 3)])
+def test_bounds_leave_out_values_only_where_the_rest_is_certain(count: int, left_out: int) -> None:
+    assert bench_records.find_median_bounds(range(count)) == (left_out, count - 1 - left_out)
 
 
 @pytest.mark.parametrize(
     ("ours", "ratio", "met"),
-    [((2, 3, 6), "spreads overlap", "not compared"), ((1, 1.5), f"0.278 {bench_page.TIMES}", "yes")],
+    [
+        ((2, 3, 6), "0.75 (0.5 to 1.2)", "not known"),
+        ((1, 1.5, 2), "0.375 (0.25 to 0.4)", "yes"),
+        ((3, 3, 3), "0.75 (0.6 to 0.75)", "**no**"),
+    ],
 )
-def test_figures_whose_spreads_overlap_are_not_compared(ours: tuple[float, ...], ratio: str, met: str) -> None:
-    cells = bench_page.format_cells(row(ours, (4, 5)))
-    assert (cells[-3], cells[-1]) == (ratio, met)
+def test_a_goal_is_met_or_not_only_if_both_bounds_say_so(ours: tuple[float, ...], ratio: str, met: str) -> None:
+    cells = bench_page.format_cells(row(ours, (4, 4, 5)))
+    assert (cells[-3], cells[-1]) == (f"{ratio} {bench_page.TIMES}", met)
 
 
 def test_page_and_pictures_are_written_with_the_figures(tmp_path: Path) -> None:

@@ -174,10 +174,10 @@ def test_visits_become_rows_with_medians_and_answers() -> None:
 
     assert [(row.what.split(", ")[1], row.against, row.met) for row in rows[:4]] == [
         ("1 client", "plain eager", True),
-        ("1 client", "plain default", True),
+        ("1 client", "plain default", None),  # 1.0 and 1.33 times: on both sides of 1.1
         ("1 client", "without the guard", True),
         ("8 clients", "plain eager", True),
     ]
     assert rows[0].ours.median == 35
     assert rows[0].note.startswith("1 of 2 greedy answers")
-    assert not rows[6].met
+    assert rows[6].met is False
