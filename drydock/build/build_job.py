@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from drydock.build import bake_plan, foundation, render
 from drydock.config import matrix
 from drydock.config.added_files import read_added_files
-from drydock.core.errors import InputError, UntrustedError
+from drydock.core.errors import InputError, StaleError, UntrustedError
 from drydock.core.files import compute_checksum, hold_lock_file
 from drydock.core.paths import cache_home
 from drydock.core.project import Project
@@ -75,7 +75,11 @@ class Job:
     @cached_property
     def dockerfile(self) -> bytes:
         """Return the committed Dockerfile. The foundation's key needs no other file, and those take longer to make."""
-        return render.dockerfile_path(self.project, self.variant).read_bytes()
+        path = render.dockerfile_path(self.project, self.variant)
+        try:
+            return path.read_bytes()
+        except FileNotFoundError as error:
+            raise StaleError(f"{self.project.name_of(path)}: file not found", hint="run `./inv render`") from error
 
     @cached_property
     def sources(self) -> dict[str, bytes]:
